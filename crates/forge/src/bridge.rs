@@ -1,0 +1,501 @@
+//! Where async meets sync: closures hop onto threads that own their database connections.
+//!
+//! Readers share a bounded queue. SQLite has one writer that commits in groups: it runs all waiting writes, each in a
+//! savepoint, commits once and only then answers them. PostgreSQL has several writers. Heavy work has its own threads.
+
+use std::{
+    ops::{Deref, DerefMut},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use model::Time;
+use store::{Conn, Database, OpenError};
+use tokio::sync::oneshot;
+use tracing::{Span, error, warn};
+
+use crate::{
+    Actor, Caller, Error, Result,
+    caller::{self, Proved},
+    clock::{Clock, Secrets},
+    passwords::PasswordCost,
+    tokens::Uses,
+};
+
+/// How many requests may wait for a thread before further ones are turned away.
+const QUEUE: usize = 1024;
+/// How many writes share a commit at most, and for how long a group is collected.
+const GROUP: usize = 256;
+const GROUP_TIME: Duration = Duration::from_millis(20);
+/// How often a write that lost a race is run again.
+const ATTEMPTS: u32 = 8;
+
+/// What a forge is made of.
+pub struct Options {
+    /// Where the data is.
+    pub database: Database,
+    /// How many threads read; writers of PostgreSQL are as many.
+    pub readers: usize,
+    /// How many threads do heavy work.
+    pub heavy: usize,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Makes what nobody can guess.
+    pub secrets: Arc<dyn Secrets>,
+    /// How hard passwords are to try out.
+    pub password_cost: PasswordCost,
+    /// How many personal projects a user may have unless told otherwise.
+    pub default_projects_limit: i32,
+}
+
+/// The way into the forge: cheap to clone, shared by all protocols.
+#[derive(Clone)]
+pub struct Forge {
+    shared: Arc<Shared>,
+    readers: Sender<ReadTask>,
+    writers: Sender<WriteTask>,
+    heavy: Sender<HeavyTask>,
+}
+
+/// What every thread of a forge knows.
+pub(crate) struct Shared {
+    pub(crate) database: Database,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) secrets: Arc<dyn Secrets>,
+    pub(crate) password_cost: PasswordCost,
+    pub(crate) default_projects_limit: i32,
+    pub(crate) uses: Uses,
+}
+
+type ReadTask = Box<dyn FnOnce(&mut Seat) + Send>;
+type HeavyTask = Box<dyn FnOnce(&mut Seat) + Send>;
+type WriteTask = Box<dyn Write>;
+
+/// A write in two steps: run, and answered once its transaction is durable.
+trait Write: Send {
+    /// Runs the write inside an open transaction or savepoint; an error asks to undo it.
+    fn run(&mut self, shared: &Shared, db: &mut Conn) -> std::result::Result<(), Undo>;
+    /// Tells the caller what came of it.
+    fn answer(self: Box<Self>, durable: bool);
+}
+
+/// What is to be done with a write that must not be kept.
+enum Undo {
+    /// The caller hears the error.
+    Answer,
+    /// It lost a race and is run again.
+    Retry,
+    /// It needs a new connection.
+    Reconnect,
+}
+
+/// Reads the forge as it is at one moment.
+pub struct Reader<'a> {
+    db: &'a mut Conn,
+    shared: &'a Shared,
+    actor: Actor,
+    now: Time,
+}
+
+/// Reads and changes the forge; all of it happens, or nothing.
+pub struct Writer<'a>(Reader<'a>);
+
+/// Works for long; opens the database only for moments.
+pub struct Heavy<'a> {
+    seat: &'a mut Seat,
+    shared: &'a Shared,
+    caller: &'a Caller,
+}
+
+impl Reader<'_> {
+    /// Who is asking.
+    pub fn actor(&self) -> &Actor {
+        &self.actor
+    }
+
+    /// The moment of the request.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    pub(crate) fn db(&mut self) -> &mut Conn {
+        self.db
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        self.shared
+    }
+}
+
+impl<'a> Deref for Writer<'a> {
+    type Target = Reader<'a>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Writer<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl Heavy<'_> {
+    /// Reads the database for a moment.
+    pub fn read<T>(&mut self, mut f: impl FnMut(&mut Reader<'_>) -> Result<T>) -> Result<T> {
+        self.seat.read(self.shared, self.caller, &mut f)
+    }
+
+    /// How hard passwords are to try out.
+    pub(crate) fn password_cost(&self) -> &PasswordCost {
+        &self.shared.password_cost
+    }
+}
+
+impl Forge {
+    /// Starts the threads of a forge on a database that is up to date.
+    pub fn start(options: Options) -> std::result::Result<Self, OpenError> {
+        let Options { database, readers, heavy, clock, secrets, password_cost, default_projects_limit } = options;
+        let single_writer = database.has_single_writer();
+        let shared =
+            Arc::new(Shared { database, clock, secrets, password_cost, default_projects_limit, uses: Uses::default() });
+        // A connection that cannot be made is told at the start, not at the first request.
+        drop(shared.database.connect_reader()?);
+        let (read_tasks, read_queue) = bounded::<ReadTask>(QUEUE);
+        let (write_tasks, write_queue) = bounded::<WriteTask>(QUEUE);
+        let (heavy_tasks, heavy_queue) = bounded::<HeavyTask>(QUEUE);
+        for number in 0..readers.max(1) {
+            spawn_seat(format!("reader-{number}"), &shared, &read_queue);
+        }
+        for number in 0..heavy.max(1) {
+            spawn_seat(format!("heavy-{number}"), &shared, &heavy_queue);
+        }
+        let writers = if single_writer { 1 } else { readers.max(1) };
+        for number in 0..writers {
+            let (shared, queue) = (Arc::clone(&shared), write_queue.clone());
+            spawn(format!("writer-{number}"), move || write_loop(&shared, &queue, single_writer));
+        }
+        Ok(Self { shared, readers: read_tasks, writers: write_tasks, heavy: heavy_tasks })
+    }
+
+    /// Reads on a thread that owns a connection: proves the caller and runs the closure on one snapshot.
+    pub async fn read<T, F>(&self, caller: Caller, mut f: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Reader<'_>) -> Result<T> + Send + 'static,
+    {
+        let shared = Arc::clone(&self.shared);
+        run_on(&self.readers, move |seat| seat.read(&shared, &caller, &mut f)).await
+    }
+
+    /// Works for long on a thread of its own kind, so that short reads do not wait for it.
+    pub async fn heavy<T, F>(&self, caller: Caller, mut f: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Heavy<'_>) -> Result<T> + Send + 'static,
+    {
+        let shared = Arc::clone(&self.shared);
+        run_on(&self.heavy, move |seat| f(&mut Heavy { seat, shared: &shared, caller: &caller })).await
+    }
+
+    /// Changes the forge in one transaction and answers when it is durable.
+    ///
+    /// The closure may run more than once when it loses a race, so it changes nothing but the database.
+    pub async fn write<T, F>(&self, caller: Caller, f: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Writer<'_>) -> Result<T> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let task = Pending { f, caller, span: Span::current(), result: None, reply };
+        send(&self.writers, Box::new(task) as WriteTask)?;
+        answer.await.unwrap_or_else(|_| Err(Error::Internal("the write could not be made durable".into())))
+    }
+
+    /// The clock of this forge.
+    pub fn now(&self) -> Time {
+        self.shared.clock.now()
+    }
+
+    /// How many tasks wait for readers, writers and heavy threads.
+    pub fn queue_lengths(&self) -> [(&'static str, usize); 3] {
+        [("readers", self.readers.len()), ("writers", self.writers.len()), ("heavy", self.heavy.len())]
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+fn send<T>(queue: &Sender<T>, task: T) -> Result<()> {
+    queue.try_send(task).map_err(|error| match error {
+        TrySendError::Full(_) => Error::Busy,
+        TrySendError::Disconnected(_) => Error::Internal("the forge has stopped".into()),
+    })
+}
+
+async fn run_on<T, F>(queue: &Sender<ReadTask>, mut f: F) -> Result<T>
+where
+    T: Send + 'static,
+    F: FnMut(&mut Seat) -> Result<T> + Send + 'static,
+{
+    let (reply, answer) = oneshot::channel();
+    let span = Span::current();
+    let task = move |seat: &mut Seat| {
+        // Nobody waits any more: the client hung up.
+        if reply.is_closed() {
+            return;
+        }
+        let result = span.in_scope(|| shielded(|| f(seat)));
+        if result.is_err() {
+            seat.leave_no_transaction_open();
+        }
+        let _ = reply.send(result);
+    };
+    send(queue, Box::new(task) as ReadTask)?;
+    answer.await.unwrap_or_else(|_| Err(Error::Internal("the task was dropped".into())))
+}
+
+/// Runs a closure; a panic is a fault of ours, never the end of the thread.
+fn shielded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<&str>()
+            .map(ToString::to_string)
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_default();
+        Err(Error::Internal(format!("panic: {text}")))
+    })
+}
+
+fn spawn(name: String, f: impl FnOnce() + Send + 'static) {
+    thread::Builder::new().name(name).spawn(f).expect("the operating system grants a thread");
+}
+
+fn spawn_seat(name: String, shared: &Arc<Shared>, queue: &Receiver<ReadTask>) {
+    let (shared, queue) = (Arc::clone(shared), queue.clone());
+    spawn(name, move || {
+        let mut seat = Seat { database: shared.database.clone(), conn: None };
+        for task in queue {
+            task(&mut seat);
+        }
+    });
+}
+
+/// A thread's place at the database, with a connection that is made when it is first needed.
+struct Seat {
+    database: Database,
+    conn: Option<Conn>,
+}
+
+impl Seat {
+    fn read<T>(
+        &mut self,
+        shared: &Shared,
+        caller: &Caller,
+        f: &mut impl FnMut(&mut Reader<'_>) -> Result<T>,
+    ) -> Result<T> {
+        match self.read_once(shared, caller, f) {
+            Err(Error::Store(error)) if error.is_disconnected() => {
+                warn!(%error, "lost the database connection, making a new one");
+                self.conn = None;
+                self.read_once(shared, caller, f)
+            }
+            result => result,
+        }
+    }
+
+    fn read_once<T>(
+        &mut self,
+        shared: &Shared,
+        caller: &Caller,
+        f: &mut impl FnMut(&mut Reader<'_>) -> Result<T>,
+    ) -> Result<T> {
+        if self.conn.is_none() {
+            let connected = self.database.connect_reader();
+            self.conn = Some(connected.map_err(|error| Error::Internal(error.to_string()))?);
+        }
+        let db = self.conn.as_mut().expect("just connected");
+        db.begin_reading()?;
+        let result = enter(shared, db, caller, |mut reader| f(&mut reader));
+        db.end_reading()?;
+        result
+    }
+
+    /// After a panic a transaction may still be open; a new connection is the simplest way out.
+    fn leave_no_transaction_open(&mut self) {
+        let clean =
+            self.conn.as_mut().is_none_or(|conn| conn.begin_reading().and_then(|()| conn.end_reading()).is_ok());
+        if !clean {
+            self.conn = None;
+        }
+    }
+}
+
+/// Proves the caller and lets them in.
+fn enter<T>(shared: &Shared, db: &mut Conn, caller: &Caller, f: impl FnOnce(Reader<'_>) -> Result<T>) -> Result<T> {
+    let now = shared.clock.now();
+    let Proved { actor, token } = caller::prove(db, caller, now)?;
+    if let Some(user) = actor.user() {
+        Span::current().record("user.id", user.id);
+    }
+    if let Some(token) = token {
+        shared.uses.note(&token, now);
+    }
+    f(Reader { db, shared, actor, now })
+}
+
+/// A write on its way.
+struct Pending<F, T> {
+    f: F,
+    caller: Caller,
+    span: Span,
+    result: Option<Result<T>>,
+    reply: oneshot::Sender<Result<T>>,
+}
+
+impl<F, T> Write for Pending<F, T>
+where
+    F: FnMut(&mut Writer<'_>) -> Result<T> + Send,
+    T: Send,
+{
+    fn run(&mut self, shared: &Shared, db: &mut Conn) -> std::result::Result<(), Undo> {
+        let Self { f, caller, span, result, reply } = self;
+        if reply.is_closed() {
+            return Err(Undo::Answer);
+        }
+        let outcome = span.in_scope(|| shielded(|| enter(shared, db, caller, |reader| f(&mut Writer(reader)))));
+        let undo = match &outcome {
+            Ok(_) => Ok(()),
+            Err(Error::Store(error)) if error.is_retry() => Err(Undo::Retry),
+            Err(Error::Store(error)) if error.is_disconnected() => Err(Undo::Reconnect),
+            Err(_) => Err(Undo::Answer),
+        };
+        *result = Some(outcome);
+        undo
+    }
+
+    fn answer(self: Box<Self>, durable: bool) {
+        let result = match self.result {
+            Some(Ok(value)) if durable => Ok(value),
+            Some(Ok(_)) | None => Err(Error::Internal("the write could not be made durable".into())),
+            Some(Err(error)) => Err(error),
+        };
+        let _ = self.reply.send(result);
+    }
+}
+
+fn write_loop(shared: &Shared, queue: &Receiver<WriteTask>, single_writer: bool) {
+    let mut seat: Option<Conn> = None;
+    while let Ok(task) = queue.recv() {
+        let conn = match seat.take().map_or_else(|| shared.database.connect_writer(), Ok) {
+            Ok(conn) => conn,
+            Err(error) => {
+                error!(%error, "cannot connect for writing");
+                task.answer(false);
+                thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        seat = if single_writer { write_group(shared, conn, queue, task) } else { write_one(shared, conn, task) };
+    }
+}
+
+/// Runs all waiting writes in one transaction and answers them when it is durable. Gives the connection back unless it
+/// is of no more use.
+fn write_group(shared: &Shared, mut db: Conn, queue: &Receiver<WriteTask>, first: WriteTask) -> Option<Conn> {
+    if let Err(error) = db.begin_writing() {
+        error!(%error, "cannot begin to write");
+        first.answer(false);
+        return None;
+    }
+    let start = Instant::now();
+    let mut group = Vec::new();
+    let mut next = Some(first);
+    let mut whole = true;
+    while let Some(mut task) = next.take() {
+        whole = run_in_savepoint(shared, &mut db, &mut *task);
+        group.push(task);
+        if whole && group.len() < GROUP && start.elapsed() < GROUP_TIME {
+            next = queue.try_recv().ok();
+        }
+    }
+    let durable = whole && commit(&mut db);
+    metrics::histogram!("gable_write_group_size").record(u32::try_from(group.len()).unwrap_or(u32::MAX));
+    for task in group {
+        task.answer(durable);
+    }
+    durable.then_some(db)
+}
+
+/// Runs one write so that it can be undone alone; says whether the surrounding transaction is still whole.
+fn run_in_savepoint(shared: &Shared, db: &mut Conn, task: &mut dyn Write) -> bool {
+    if let Err(error) = db.savepoint() {
+        error!(%error, "cannot open a savepoint");
+        return false;
+    }
+    let kept = match task.run(shared, db) {
+        Ok(()) => db.release(),
+        Err(_) => db.roll_back(),
+    };
+    // Some failures, such as a full disk, make SQLite undo the whole transaction at once; then nothing of it counts.
+    if let Err(error) = &kept {
+        error!(%error, "the transaction was lost");
+    }
+    kept.is_ok()
+}
+
+/// Runs one write in a transaction of its own, again if it loses a race.
+fn write_one(shared: &Shared, db: Conn, mut task: WriteTask) -> Option<Conn> {
+    let mut seat = Some(db);
+    let mut durable = false;
+    for attempt in 1..=ATTEMPTS {
+        let mut db = match seat.take().map_or_else(|| shared.database.connect_writer(), Ok) {
+            Ok(db) => db,
+            Err(error) => {
+                error!(%error, "cannot connect for writing");
+                break;
+            }
+        };
+        match db.begin_writing() {
+            Ok(()) => {}
+            // Nothing was sent yet, so a new connection may try.
+            Err(error) if attempt < ATTEMPTS && error.is_disconnected() => continue,
+            Err(error) => {
+                error!(%error, "cannot begin to write");
+                break;
+            }
+        }
+        match task.run(shared, &mut db) {
+            Ok(()) => {
+                durable = commit(&mut db);
+                seat = durable.then_some(db);
+                break;
+            }
+            Err(undo) => {
+                seat = db.roll_back().is_ok().then_some(db);
+                match undo {
+                    Undo::Answer => break,
+                    Undo::Reconnect => seat = None,
+                    Undo::Retry => thread::sleep(Duration::from_millis(u64::from(attempt))),
+                }
+            }
+        }
+    }
+    task.answer(durable);
+    seat
+}
+
+fn commit(db: &mut Conn) -> bool {
+    match db.commit() {
+        Ok(()) => true,
+        Err(error) => {
+            error!(%error, "cannot commit");
+            false
+        }
+    }
+}

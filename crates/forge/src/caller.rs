@@ -1,0 +1,150 @@
+//! Who asks: first what they show, then who they are.
+
+use model::{Scope, Token, User, UserState, tokens::Digest};
+use store::Conn;
+
+use crate::{Error, Result};
+
+/// What somebody shows to be let in; proved inside the transaction that acts on it.
+///
+/// A block, a revocation or an expiry therefore counts from the moment it is committed, and a request needs no second
+/// trip to the database for its identity.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    proof: Proof,
+    sudo: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+enum Proof {
+    /// Nothing, or tokens of which the first good one counts.
+    #[default]
+    Nothing,
+    Tokens(Vec<Digest>),
+    /// A user whose password was checked a moment ago.
+    Password(i64),
+    /// The service itself, or its operator at the command line.
+    System,
+}
+
+/// Who somebody has proved to be.
+#[derive(Clone, Debug)]
+pub enum Actor {
+    /// Nobody in particular.
+    Anonymous,
+    /// A user who may come in.
+    User {
+        /// Who.
+        user: Box<User>,
+        /// What the proof opens.
+        scopes: Vec<Scope>,
+    },
+    /// The service itself, or its operator at the command line.
+    System,
+}
+
+impl Caller {
+    /// Somebody who shows nothing.
+    pub fn anonymous() -> Self {
+        Self::default()
+    }
+
+    /// Somebody who shows tokens; the first good one counts.
+    pub fn with_tokens<'a>(tokens: impl IntoIterator<Item = &'a str>) -> Self {
+        let digests: Vec<_> = tokens.into_iter().map(Digest::of).collect();
+        let proof = if digests.is_empty() { Proof::Nothing } else { Proof::Tokens(digests) };
+        Self { proof, sudo: None }
+    }
+
+    /// The service itself, or its operator at the command line.
+    pub fn system() -> Self {
+        Self { proof: Proof::System, sudo: None }
+    }
+
+    /// Somebody whose password was right.
+    pub(crate) fn with_checked_password(user: i64) -> Self {
+        Self { proof: Proof::Password(user), sudo: None }
+    }
+
+    /// The same caller, acting as another user by number or name.
+    pub fn acting_as(mut self, sudo: Option<String>) -> Self {
+        self.sudo = sudo;
+        self
+    }
+}
+
+impl Actor {
+    /// The user, if it is one.
+    pub fn user(&self) -> Option<&User> {
+        match self {
+            Self::User { user, .. } => Some(user),
+            Self::Anonymous | Self::System => None,
+        }
+    }
+
+    /// Whether this is an administrator, or the service itself.
+    pub fn is_admin(&self) -> bool {
+        match self {
+            Self::User { user, .. } => user.admin,
+            Self::System => true,
+            Self::Anonymous => false,
+        }
+    }
+}
+
+/// An actor with the token that proved it.
+pub(crate) struct Proved {
+    pub(crate) actor: Actor,
+    pub(crate) token: Option<Token>,
+}
+
+/// Finds out who the caller is.
+pub(crate) fn prove(db: &mut Conn, caller: &Caller, now: model::Time) -> Result<Proved> {
+    let proved = match &caller.proof {
+        Proof::Nothing => Proved { actor: Actor::Anonymous, token: None },
+        Proof::System => Proved { actor: Actor::System, token: None },
+        Proof::Password(id) => {
+            let user = store::users::by_id(db, *id)?.filter(|user| user.state == UserState::Active);
+            let actor =
+                user.map_or(Actor::Anonymous, |user| Actor::User { user: Box::new(user), scopes: vec![Scope::Api] });
+            Proved { actor, token: None }
+        }
+        Proof::Tokens(digests) => prove_by_tokens(db, digests, now)?,
+    };
+    match (&caller.sudo, &proved.actor) {
+        (None, _) | (_, Actor::Anonymous | Actor::System) => Ok(proved),
+        (Some(target), Actor::User { user, scopes }) => {
+            if !user.admin || !scopes.contains(&Scope::Api) {
+                return Err(Error::forbidden("Must be admin to use sudo"));
+            }
+            Ok(Proved { actor: act_as(db, target)?, token: proved.token })
+        }
+    }
+}
+
+fn prove_by_tokens(db: &mut Conn, digests: &[Digest], now: model::Time) -> Result<Proved> {
+    for digest in digests {
+        if let Some((token, user)) = store::tokens::find(db, digest)? {
+            let alive = token.revoked_at.is_none() && token.expires_at.is_none_or(|end| now < end);
+            if alive && user.state == UserState::Active {
+                let actor = Actor::User { user: Box::new(user), scopes: token.scopes.clone() };
+                return Ok(Proved { actor, token: Some(token) });
+            }
+        }
+    }
+    Ok(Proved { actor: Actor::Anonymous, token: None })
+}
+
+fn act_as(db: &mut Conn, target: &str) -> Result<Actor> {
+    let by_number = target.bytes().all(|byte| byte.is_ascii_digit()) && !target.is_empty();
+    let user = if by_number {
+        target.parse().map_or(Ok(None), |id| store::users::by_id(db, id))?
+    } else {
+        store::users::by_username(db, target)?
+    };
+    let user = user.ok_or_else(|| Error::NotFound(format!("No user id or username for: {target}")))?;
+    if user.state != UserState::Active {
+        return Ok(Actor::Anonymous);
+    }
+    Ok(Actor::User { user: Box::new(user), scopes: vec![Scope::Api] })
+}

@@ -1,0 +1,73 @@
+//! What can go wrong, without a word about how it is told.
+
+use std::fmt;
+
+use model::Violations;
+
+/// The answer of a use case.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a use case did not happen.
+#[derive(Debug)]
+pub enum Error {
+    /// Nobody is signed in, and somebody has to be.
+    Unauthenticated,
+    /// The actor may see it but not do this; the reason if it is worth telling.
+    Forbidden(Option<String>),
+    /// There is no such thing, or the actor may not know of it. Holds what was looked for.
+    NotFound(String),
+    /// The request itself is not well formed; one text for each fault.
+    Malformed(Vec<String>),
+    /// The record would break its own rules.
+    Invalid(Violations),
+    /// Somebody else has it already.
+    Taken(String),
+    /// Too many requests are waiting.
+    Busy,
+    /// The database did not play along.
+    Store(store::Error),
+    /// A fault of ours; told to the log, not to the caller.
+    Internal(String),
+}
+
+impl Error {
+    /// There is no such thing.
+    pub fn not_found(what: &str) -> Self {
+        Self::NotFound(what.to_owned())
+    }
+
+    /// Not allowed, for a reason worth telling.
+    pub fn forbidden(reason: &str) -> Self {
+        Self::Forbidden(Some(reason.to_owned()))
+    }
+}
+
+impl From<store::Error> for Error {
+    fn from(error: store::Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<Violations> for Error {
+    fn from(violations: Violations) -> Self {
+        Self::Invalid(violations)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unauthenticated => f.write_str("nobody is signed in"),
+            Self::Forbidden(None) => f.write_str("not allowed"),
+            Self::Forbidden(Some(reason)) => f.write_str(reason),
+            Self::NotFound(what) => write!(f, "{what} not found"),
+            Self::Malformed(faults) => f.write_str(&faults.join(", ")),
+            Self::Invalid(violations) => violations.fmt(f),
+            Self::Busy => f.write_str("too many requests are waiting"),
+            Self::Store(error) => write!(f, "database: {error}"),
+            Self::Taken(text) | Self::Internal(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,98 @@
+//! The first start: an administrator to begin with.
+
+use jiff::SignedDuration;
+use model::{
+    Scope, Time,
+    tokens::Secret,
+    users::{NewUser, Profile, check_password},
+};
+
+use crate::{Caller, Error, Forge, Result, tokens, users};
+
+/// What the operator fixed for the first administrator.
+#[derive(Clone, Default)]
+pub struct Wishes {
+    /// The password, instead of a random one.
+    pub password: Option<Secret>,
+    /// The token, instead of a random one.
+    pub token: Option<Secret>,
+}
+
+/// The first administrator, on the way into being.
+#[derive(Clone)]
+pub struct FirstAdmin {
+    /// The username.
+    pub username: &'static str,
+    /// The password, chosen or made.
+    pub password: Secret,
+    /// The token, chosen or made.
+    pub token: Secret,
+    /// From when on a made token opens nothing; a chosen one lasts.
+    pub token_expires_at: Option<Time>,
+    /// Whether the password was made here.
+    pub made_password: bool,
+    /// Whether the token was made here.
+    pub made_token: bool,
+}
+
+const USERNAME: &str = "root";
+const TOKEN_LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
+
+/// Plans the first administrator if there is no user yet.
+pub async fn plan(forge: &Forge, wishes: Wishes) -> Result<Option<FirstAdmin>> {
+    let empty = forge.read(Caller::system(), |it| Ok(store::users::is_empty(it.db())?)).await?;
+    if !empty {
+        return Ok(None);
+    }
+    let secrets = &forge.shared().secrets;
+    let made_token = wishes.token.is_none();
+    Ok(Some(FirstAdmin {
+        username: USERNAME,
+        made_password: wishes.password.is_none(),
+        made_token,
+        token_expires_at: made_token.then(|| forge.now() + TOKEN_LIFE),
+        password: wishes.password.unwrap_or_else(|| secrets.token()),
+        token: wishes.token.unwrap_or_else(|| secrets.token()),
+    }))
+}
+
+/// Creates the planned administrator; `false` if somebody else was faster.
+pub async fn create(forge: &Forge, admin: FirstAdmin) -> Result<bool> {
+    let mut violations = model::Violations::new();
+    check_password(admin.password.reveal(), &mut violations);
+    violations.into_result()?;
+    if !model::tokens::is_well_formed(admin.token.reveal()) {
+        return Err(model::Violations::one("token", "must have 20 to 128 letters, digits, '-' or '_'").into());
+    }
+    let registration = users::Registration {
+        user: NewUser {
+            email: format!("{USERNAME}@localhost"),
+            username: USERNAME.into(),
+            name: "Administrator".into(),
+            admin: true,
+            external: false,
+            can_create_group: true,
+            projects_limit: None,
+            profile: Profile::default(),
+            identity: None,
+        },
+        password: admin.password.reveal().to_owned(),
+    };
+    let given = crate::Given::good(registration);
+    let ready = forge.heavy(Caller::system(), move |it| users::prepare_registration(it, &given)).await;
+    let ready = match ready {
+        Err(Error::Taken(_)) => return Ok(false),
+        ready => ready?,
+    };
+    let created = forge
+        .write(Caller::system(), move |it| {
+            let root = users::create(it, &ready)?;
+            tokens::insert(it, root.id, "first start", &admin.token, &[Scope::Api], admin.token_expires_at)?;
+            Ok(())
+        })
+        .await;
+    match created {
+        Err(Error::Taken(_)) => Ok(false),
+        created => created.map(|()| true),
+    }
+}

@@ -1,0 +1,163 @@
+//! Work in the background: written with the change that causes it, done at least once.
+
+use jiff::SignedDuration;
+use model::{Time, jobs::JobRecord};
+use tracing::{error, info, warn};
+
+use crate::{Ability, Caller, Error, Forge, Reader, Result, Writer};
+
+/// A kind of background work. Every kind may run twice, so each is written to bear it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Job {
+    /// Forgets tokens that have opened nothing for a while.
+    SweepTokens,
+}
+
+/// How long a worker may hold a job before another takes it over.
+const LEASE: SignedDuration = SignedDuration::from_mins(10);
+/// How often a job is tried before it is given up.
+const ATTEMPTS: i32 = 10;
+const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(24);
+/// How long a dead token stays visible to its owner.
+const TOKENS_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+impl Job {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::SweepTokens => "sweep_tokens",
+        }
+    }
+
+    fn payload(&self) -> &'static str {
+        match self {
+            Self::SweepTokens => "",
+        }
+    }
+
+    /// Whether a second one makes no sense while the first one waits.
+    fn waits_once(&self) -> bool {
+        match self {
+            Self::SweepTokens => true,
+        }
+    }
+
+    fn decode(record: &JobRecord) -> Option<Self> {
+        match record.kind.as_str() {
+            "sweep_tokens" => Some(Self::SweepTokens),
+            _ => None,
+        }
+    }
+}
+
+/// Writes a job down, in the transaction of the change that causes it.
+pub fn enqueue(it: &mut Writer<'_>, job: &Job, run_at: Time) -> Result<()> {
+    let now = it.now();
+    let singleton = job.waits_once().then(|| job.kind());
+    Ok(store::jobs::insert(it.db(), job.kind(), job.payload(), singleton, run_at, now)?)
+}
+
+/// Writes down the jobs that come back by themselves, unless they wait already.
+pub async fn enqueue_recurring(forge: &Forge) -> Result<()> {
+    forge
+        .write(Caller::system(), |it| {
+            let now = it.now();
+            enqueue(it, &Job::SweepTokens, now)
+        })
+        .await
+}
+
+/// Does the job that has been due for longest; `false` if none is due.
+pub async fn work_once(forge: &Forge) -> Result<bool> {
+    let claimed = forge
+        .write(Caller::system(), |it| {
+            let now = it.now();
+            Ok(store::jobs::claim(it.db(), now, now + LEASE)?)
+        })
+        .await?;
+    let Some(record) = claimed else { return Ok(false) };
+    let (id, kind, attempts) = (record.id, record.kind.clone(), record.attempts);
+    match run(forge, record).await {
+        Ok(()) => {
+            info!(job.id = id, job.kind = kind, "job done");
+            metrics::counter!("gable_jobs_total", "kind" => kind, "outcome" => "done").increment(1);
+        }
+        Err(failure) => {
+            let text = failure.to_string();
+            let dead = attempts >= ATTEMPTS;
+            let outcome = if dead { "dead" } else { "failed" };
+            if dead {
+                error!(job.id = id, job.kind = kind, error = text, "job given up; see `gable admin job list`");
+            } else {
+                warn!(job.id = id, job.kind = kind, attempts, error = text, "job failed, it will be tried again");
+            }
+            metrics::counter!("gable_jobs_total", "kind" => kind, "outcome" => outcome).increment(1);
+            forge
+                .write(Caller::system(), move |it| {
+                    let now = it.now();
+                    if dead {
+                        return Ok(store::jobs::bury(it.db(), id, &text, now)?);
+                    }
+                    Ok(store::jobs::fail(it.db(), id, &text, now + back_off(attempts))?)
+                })
+                .await?;
+        }
+    }
+    Ok(true)
+}
+
+/// How long a job waits after its n-th failure: 2 s, 4 s, 8 s … at most an hour.
+fn back_off(attempts: i32) -> SignedDuration {
+    let exponent = u32::try_from(attempts.clamp(1, 12)).unwrap_or(1);
+    SignedDuration::from_secs(2_i64.pow(exponent)).min(SignedDuration::from_hours(1))
+}
+
+/// Runs a job. Work that only touches the database is done in the transaction that removes the job.
+async fn run(forge: &Forge, record: JobRecord) -> Result<()> {
+    let job = Job::decode(&record).ok_or_else(|| Error::Internal(format!("unknown kind of job: {}", record.kind)))?;
+    forge
+        .write(Caller::system(), move |it| match job {
+            Job::SweepTokens => sweep_tokens(it, record.id),
+        })
+        .await
+}
+
+/// Forgets dead tokens and lets the job wait for tomorrow.
+fn sweep_tokens(it: &mut Writer<'_>, job: i64) -> Result<()> {
+    let now = it.now();
+    let forgotten = store::tokens::delete_stale(it.db(), now - TOKENS_KEPT)?;
+    if forgotten > 0 {
+        info!(forgotten, "forgot tokens that opened nothing any more");
+    }
+    Ok(store::jobs::reschedule(it.db(), job, now + SWEEP_EVERY)?)
+}
+
+/// The jobs that wait and those that were given up.
+pub fn list(it: &mut Reader<'_>) -> Result<Vec<JobRecord>> {
+    it.may(Ability::ReadOperations)?;
+    Ok(store::jobs::list(it.db(), 1000)?)
+}
+
+/// How many jobs wait, and how many were given up.
+pub fn count(it: &mut Reader<'_>) -> Result<(i64, i64)> {
+    it.may(Ability::ReadOperations)?;
+    Ok(store::jobs::count(it.db())?)
+}
+
+/// Brings back a job that was given up.
+pub fn retry(it: &mut Writer<'_>, id: i64) -> Result<()> {
+    it.may(Ability::ReadOperations)?;
+    let now = it.now();
+    if store::jobs::revive(it.db(), id, now)? { Ok(()) } else { Err(Error::not_found("Dead job")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_an_hour() {
+        assert_eq!(back_off(1), SignedDuration::from_secs(2));
+        assert_eq!(back_off(5), SignedDuration::from_secs(32));
+        assert_eq!(back_off(100), SignedDuration::from_hours(1));
+    }
+}

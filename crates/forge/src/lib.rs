@@ -1,0 +1,23 @@
+//! What one can do here: rights, use cases, events and jobs. Synchronous below the [`bridge`].
+
+pub mod bridge;
+pub mod caller;
+pub mod clock;
+pub mod emails;
+pub mod error;
+pub mod events;
+pub mod first_start;
+pub mod given;
+pub mod jobs;
+pub mod keys;
+pub mod passwords;
+pub mod policy;
+pub mod sessions;
+pub mod tokens;
+pub mod users;
+
+pub use bridge::{Forge, Heavy, Options, Reader, Writer};
+pub use caller::{Actor, Caller};
+pub use error::{Error, Result};
+pub use given::Given;
+pub use policy::Ability;

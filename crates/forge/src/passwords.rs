@@ -1,0 +1,58 @@
+//! Passwords: argon2id, slow on purpose, and therefore never inside a transaction.
+
+use argon2::{Algorithm, Argon2, Params, PasswordHasher, PasswordVerifier, Version};
+
+use crate::{Error, Result};
+
+/// How hard a password is to try out.
+#[derive(Clone)]
+pub struct PasswordCost {
+    argon2: Argon2<'static>,
+    /// A hash of nobody's password, so that an unknown user takes as long as a wrong password.
+    nobody: String,
+}
+
+impl PasswordCost {
+    /// What guards real passwords: 19 MiB and two rounds.
+    pub fn real() -> Self {
+        Self::new(Params::DEFAULT)
+    }
+
+    /// What tests can afford.
+    pub fn cheap() -> Self {
+        Self::new(Params::new(Params::MIN_M_COST, 1, 1, None).expect("the least cost is allowed"))
+    }
+
+    fn new(params: Params) -> Self {
+        let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+        let nobody = argon2.hash_password(b"nobody").expect("a password can be hashed").to_string();
+        Self { argon2, nobody }
+    }
+
+    /// Hashes a password.
+    pub fn hash(&self, password: &str) -> Result<String> {
+        let hash = self.argon2.hash_password(password.as_bytes());
+        hash.map(|hash| hash.to_string()).map_err(|error| Error::Internal(format!("hashing a password: {error}")))
+    }
+
+    /// Whether the password is the one that was hashed; without a hash it takes as long and says no.
+    pub fn verify(&self, password: &str, hash: Option<&str>) -> bool {
+        let right = self.argon2.verify_password(password.as_bytes(), hash.unwrap_or(&self.nobody)).is_ok();
+        right && hash.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_right_password_fits() {
+        let cost = PasswordCost::cheap();
+        let hash = cost.hash("correct horse").expect("hashed");
+        assert!(hash.starts_with("$argon2id$"), "{hash}");
+        assert!(cost.verify("correct horse", Some(&hash)));
+        assert!(!cost.verify("wrong horse", Some(&hash)));
+        assert!(!cost.verify("nobody", None));
+    }
+}

@@ -1,0 +1,230 @@
+//! Users: who they are, and what administrators do about them.
+
+use model::{
+    Change, Page, Slice, User, UserState, Violations,
+    users::{NewUser, UserChanges, UserFilter, check_password},
+};
+
+use crate::{Ability, Error, Given, Heavy, Reader, Result, Writer};
+
+const WHAT: &str = "User";
+
+/// A user about to be created, with the password as it was typed.
+#[derive(Clone)]
+pub struct Registration {
+    /// Everything but the password.
+    pub user: NewUser,
+    /// The password.
+    pub password: String,
+}
+
+/// A registration whose password is hashed.
+#[derive(Clone)]
+pub struct ReadyRegistration {
+    user: NewUser,
+    password_hash: String,
+}
+
+/// Changes to a user, with the new password as it was typed.
+#[derive(Clone)]
+pub struct Edit {
+    /// Everything but the password.
+    pub changes: UserChanges,
+    /// The new password.
+    pub password: Option<String>,
+}
+
+/// An edit whose password is hashed.
+#[derive(Clone)]
+pub struct ReadyEdit {
+    changes: UserChanges,
+    password_hash: Option<String>,
+}
+
+/// A page of users, newest first.
+pub fn list(it: &mut Reader<'_>, filter: &Given<UserFilter>, page: &Given<Page>) -> Result<Slice<User>> {
+    it.may(Ability::ReadUsers)?;
+    let mut filter = filter.get()?.clone();
+    let admin = it.actor().is_admin();
+    // Others see no addresses, so they may not feel their way along them either.
+    filter.search_in_addresses = admin;
+    filter.external &= admin;
+    Ok(store::users::list(it.db(), &filter, *page.get()?)?)
+}
+
+/// One user.
+pub fn get(it: &mut Reader<'_>, id: i64) -> Result<User> {
+    it.may(Ability::ReadUsers)?;
+    find(it, id)
+}
+
+/// The caller.
+pub fn current(it: &mut Reader<'_>) -> Result<User> {
+    let me = it.myself(Ability::ReadOwnAccount)?;
+    find(it, me.id)
+}
+
+/// Checks a registration and hashes its password, ahead of the transaction.
+pub fn prepare_registration(it: &mut Heavy<'_>, given: &Given<Registration>) -> Result<ReadyRegistration> {
+    it.read(|it| it.may(Ability::AdministerUsers))?;
+    let Registration { user, password } = given.get()?.clone();
+    let user = user.normalized();
+    // What is taken is told before what is wrong, as the record's own check cannot know it.
+    it.read(|it| refuse_taken(it, &user))?;
+    let mut violations = Violations::new();
+    user.check(&mut violations);
+    check_password(&password, &mut violations);
+    violations.into_result()?;
+    let password_hash = it.password_cost().hash(&password)?;
+    Ok(ReadyRegistration { user, password_hash })
+}
+
+/// Adds a user with a personal namespace.
+pub fn create(it: &mut Writer<'_>, ready: &ReadyRegistration) -> Result<User> {
+    it.may(Ability::AdministerUsers)?;
+    let ReadyRegistration { user, password_hash } = ready;
+    refuse_taken(it, user)?;
+    let now = it.now();
+    let limit = user
+        .projects_limit
+        .map_or(it.shared().default_projects_limit, |limit| i32::try_from(limit).unwrap_or(i32::MAX));
+    let id = store::users::insert(it.db(), user, password_hash, limit, now)?;
+    store::emails::insert(it.db(), id, &user.email, true, now)?;
+    store::namespaces::insert_personal(it.db(), id, &user.username, now)?;
+    if let Some(identity) = &user.identity {
+        store::identities::put(it.db(), id, identity)?;
+    }
+    find(it, id)
+}
+
+/// Checks an edit and hashes its password, ahead of the transaction.
+pub fn prepare_edit(it: &mut Heavy<'_>, id: i64, given: &Given<Edit>) -> Result<ReadyEdit> {
+    it.read(|it| it.may(Ability::AdministerUsers))?;
+    let Edit { changes, password } = given.get()?.clone();
+    it.read(|it| find(it, id))?;
+    let changes = changes.normalized();
+    let mut violations = Violations::new();
+    changes.check(&mut violations);
+    if let Some(password) = &password {
+        check_password(password, &mut violations);
+    }
+    violations.into_result()?;
+    let password_hash = password.map(|password| it.password_cost().hash(&password)).transpose()?;
+    Ok(ReadyEdit { changes, password_hash })
+}
+
+/// Changes a user.
+pub fn update(it: &mut Writer<'_>, id: i64, ready: &ReadyEdit) -> Result<User> {
+    it.may(Ability::AdministerUsers)?;
+    let user = find(it, id)?;
+    let ReadyEdit { changes, password_hash } = ready;
+    if changes.admin == Change::Set(false) {
+        keep_an_admin(it, &user, "Cannot demote the last administrator")?;
+    }
+    let now = it.now();
+    if let Some(email) = changes.email.set().filter(|email| **email != user.email) {
+        match store::emails::holder(it.db(), email)? {
+            None => store::emails::replace_primary(it.db(), id, email)?,
+            Some(holder) if holder.user_id == id => store::emails::make_primary(it.db(), id, email)?,
+            Some(holder) if holder.is_primary => return Err(Error::Taken("Email has already been taken".into())),
+            Some(_) => return Err(Violations::one("email", "has already been taken").into()),
+        }
+    }
+    if let Some(username) = changes.username.set().filter(|username| **username != user.username) {
+        if store::users::has_username(it.db(), username)?.is_some_and(|holder| holder != id) {
+            return Err(Error::Taken("Username has already been taken".into()));
+        }
+        if store::namespaces::is_taken(it.db(), username, Some(id))? {
+            return Err(Violations::one("username", "has already been taken").into());
+        }
+        store::namespaces::rename_personal(it.db(), id, username, now)?;
+    }
+    if let Some(identity) = &changes.identity {
+        if store::identities::holder(it.db(), identity)?.is_some_and(|holder| holder != id) {
+            return Err(Violations::one("identities.extern_uid", "has already been taken").into());
+        }
+        store::identities::put(it.db(), id, identity)?;
+    }
+    store::users::update(it.db(), id, changes, password_hash.as_deref(), now)?;
+    find(it, id)
+}
+
+/// Removes a user with all that is theirs; `None` if there was nobody to remove.
+pub fn delete(it: &mut Writer<'_>, id: i64) -> Result<Option<User>> {
+    it.may(Ability::AdministerUsers)?;
+    let Some(user) = store::users::by_id(it.db(), id)? else { return Ok(None) };
+    keep_an_admin(it, &user, "Cannot remove the last administrator")?;
+    store::users::delete(it.db(), id)?;
+    Ok(Some(user))
+}
+
+/// Keeps a user out.
+pub fn block(it: &mut Writer<'_>, id: i64) -> Result<()> {
+    it.may(Ability::AdministerUsers)?;
+    let user = find(it, id)?;
+    match user.state {
+        UserState::DirectoryBlocked => Err(Error::forbidden("LDAP blocked users cannot be modified by the API")),
+        UserState::Blocked => Ok(()),
+        UserState::Active => {
+            keep_an_admin(it, &user, "Cannot block the last administrator")?;
+            let now = it.now();
+            Ok(store::users::set_state(it.db(), id, UserState::Blocked, now)?)
+        }
+    }
+}
+
+/// Lets a user in again.
+pub fn unblock(it: &mut Writer<'_>, id: i64) -> Result<()> {
+    it.may(Ability::AdministerUsers)?;
+    let user = find(it, id)?;
+    match user.state {
+        UserState::DirectoryBlocked => Err(Error::forbidden("LDAP blocked users cannot be unblocked by the API")),
+        UserState::Active => Ok(()),
+        UserState::Blocked => {
+            let now = it.now();
+            Ok(store::users::set_state(it.db(), id, UserState::Active, now)?)
+        }
+    }
+}
+
+/// The number of a user by name, for commands that speak of users by name.
+pub fn id_of(it: &mut Reader<'_>, username: &str) -> Result<i64> {
+    it.may(Ability::AdministerUsers)?;
+    Ok(named(it, username)?.id)
+}
+
+pub(crate) fn find(it: &mut Reader<'_>, id: i64) -> Result<User> {
+    store::users::by_id(it.db(), id)?.ok_or(Error::not_found(WHAT))
+}
+
+pub(crate) fn named(it: &mut Reader<'_>, username: &str) -> Result<User> {
+    store::users::by_username(it.db(), username)?.ok_or(Error::not_found(WHAT))
+}
+
+fn refuse_taken(it: &mut Reader<'_>, user: &NewUser) -> Result<()> {
+    let email_holder = store::emails::holder(it.db(), &user.email)?;
+    if email_holder.is_some_and(|holder| holder.is_primary) {
+        return Err(Error::Taken("Email has already been taken".into()));
+    }
+    if store::users::has_username(it.db(), &user.username)?.is_some() {
+        return Err(Error::Taken("Username has already been taken".into()));
+    }
+    let mut violations = Violations::new();
+    violations.unless(email_holder.is_none(), "email", "has already been taken");
+    let path_taken = store::namespaces::is_taken(it.db(), &user.username, None)?;
+    violations.unless(!path_taken, "username", "has already been taken");
+    if let Some(identity) = &user.identity {
+        let taken = store::identities::holder(it.db(), identity)?.is_some();
+        violations.unless(!taken, "identities.extern_uid", "has already been taken");
+    }
+    Ok(violations.into_result()?)
+}
+
+/// Refuses to lose the last administrator who can come in.
+fn keep_an_admin(it: &mut Writer<'_>, leaving: &User, refusal: &str) -> Result<()> {
+    if !leaving.admin || leaving.state != UserState::Active {
+        return Ok(());
+    }
+    let admins = store::users::active_admins(it.db())?;
+    if admins.iter().any(|admin| *admin != leaving.id) { Ok(()) } else { Err(Error::forbidden(refusal)) }
+}

@@ -1,0 +1,107 @@
+//! Namespaces: the tree of paths in which users, groups and projects live.
+
+use crate::Violations;
+
+/// What a namespace belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceKind {
+    /// The personal namespace of a user.
+    User,
+    /// A group.
+    Group,
+}
+
+impl NamespaceKind {
+    /// The word that is stored and shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Group => "group",
+        }
+    }
+}
+
+/// First path segments that the service needs for itself.
+const RESERVED: &[&str] = &[
+    "-",
+    ".well-known",
+    "admin",
+    "all",
+    "api",
+    "assets",
+    "ci",
+    "dashboard",
+    "files",
+    "groups",
+    "help",
+    "hooks",
+    "issues",
+    "merge_requests",
+    "new",
+    "notes",
+    "oauth",
+    "profile",
+    "projects",
+    "public",
+    "repository",
+    "robots.txt",
+    "s",
+    "search",
+    "services",
+    "snippets",
+    "teams",
+    "u",
+    "unsubscribes",
+    "uploads",
+    "users",
+];
+
+/// The longest path segment taken.
+pub const LONGEST: usize = 255;
+
+const FORMAT: &str = "can contain only letters, digits, '_', '-' and '.'. \
+                      Cannot start with '-' or end in '.', '.git' or '.atom'.";
+
+/// Checks a top-level path: a username or the path of a group.
+pub fn check_path(field: &str, path: &str, violations: &mut Violations) {
+    if path.is_empty() {
+        violations.add(field, "can't be blank");
+        return;
+    }
+    violations.longest(field, path, LONGEST);
+    violations.unless(is_well_formed(path), field, FORMAT);
+    let reserved = RESERVED.iter().any(|name| name.eq_ignore_ascii_case(path));
+    violations.unless(!reserved, field, format!("{path} is a reserved name"));
+}
+
+fn is_well_formed(path: &str) -> bool {
+    let lower = path.to_ascii_lowercase();
+    path.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
+        && !path.starts_with('-')
+        && !path.ends_with('.')
+        && !lower.ends_with(".git")
+        && !lower.ends_with(".atom")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_plain_and_not_reserved() {
+        let verdict = |path: &str| {
+            let mut violations = Violations::new();
+            check_path("username", path, &mut violations);
+            violations.to_string()
+        };
+        for good in ["a", "_", "ann", "ann.lee", "_x-", "7", ".hidden", "a-b_c.d"] {
+            assert_eq!(verdict(good), "", "{good}");
+        }
+        let format = format!("username {FORMAT}");
+        for bad in ["-ann", "ann.", "ann.git", "ann.ATOM", "ann lee", "änn", "a/b", "..", ".", "a\0b"] {
+            assert_eq!(verdict(bad), format, "{bad:?}");
+        }
+        assert_eq!(verdict("Admin"), "username Admin is a reserved name");
+        assert_eq!(verdict(""), "username can't be blank");
+    }
+}

@@ -1,0 +1,17 @@
+-- Work that is done after the answer; written in the transaction of the change that causes it.
+CREATE TABLE jobs (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    kind TEXT NOT NULL,
+    payload TEXT NOT NULL,
+    -- Of jobs with the same singleton only one waits at a time.
+    singleton TEXT,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    run_at INTEGER NOT NULL,
+    leased_until INTEGER,
+    dead_at INTEGER,
+    last_error TEXT,
+    created_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX jobs_due_idx ON jobs (run_at, id) WHERE dead_at IS NULL;
+CREATE INDEX jobs_dead_idx ON jobs (dead_at) WHERE dead_at IS NOT NULL;
+CREATE UNIQUE INDEX jobs_singleton_key ON jobs (singleton) WHERE dead_at IS NULL;

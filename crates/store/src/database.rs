@@ -1,0 +1,172 @@
+//! Which database there is, how to reach it, and its migrations.
+
+use std::{collections::BTreeSet, fmt, path::PathBuf};
+
+use diesel::{Connection, RunQueryDsl, connection::SimpleConnection};
+use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
+
+use crate::{Conn, conn::on, postgres, sqlite};
+
+const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
+const POSTGRES: EmbeddedMigrations = embed_migrations!("migrations/postgres");
+
+/// A key for PostgreSQL's advisory lock: of several nodes that start at once, one migrates.
+const MIGRATION_LOCK: i64 = 0x6761_626c_6500;
+
+/// A database that connections can be made to.
+#[derive(Clone)]
+pub enum Database {
+    /// A file.
+    Sqlite(PathBuf),
+    /// A server.
+    #[expect(private_interfaces, reason = "only this crate looks inside")]
+    Postgres(Box<postgres::Target>),
+}
+
+/// Why a database cannot be used, as a sentence for the operator.
+#[derive(Debug)]
+pub struct OpenError(String);
+
+impl OpenError {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl Database {
+    /// The embedded database in a file.
+    pub fn sqlite(path: impl Into<PathBuf>) -> Self {
+        Self::Sqlite(path.into())
+    }
+
+    /// A PostgreSQL server by its URL.
+    pub fn postgres(url: &str) -> Result<Self, OpenError> {
+        Ok(Self::Postgres(Box::new(postgres::Target::parse(url)?)))
+    }
+
+    /// Whether only one connection may write at a time.
+    pub fn has_single_writer(&self) -> bool {
+        matches!(self, Self::Sqlite(_))
+    }
+
+    /// Opens a connection that only reads.
+    pub fn connect_reader(&self) -> Result<Conn, OpenError> {
+        Ok(match self {
+            Self::Sqlite(path) => Conn::Sqlite(sqlite::connect_reader(path)?),
+            Self::Postgres(target) => Conn::Pg(target.connect_reader()?),
+        })
+    }
+
+    /// Opens a connection that reads and writes.
+    pub fn connect_writer(&self) -> Result<Conn, OpenError> {
+        Ok(match self {
+            Self::Sqlite(path) => Conn::Sqlite(sqlite::connect_writer(path)?),
+            Self::Postgres(target) => Conn::Pg(target.connect_writer()?),
+        })
+    }
+
+    /// Brings the tables up to date, all or nothing; refuses a database that a newer version has touched.
+    pub fn migrate(&self) -> Result<(), OpenError> {
+        let mut conn = self.connect_writer()?;
+        match &mut conn {
+            Conn::Sqlite(conn) => {
+                sqlite::check_build(conn)?;
+                conn.batch_execute("PRAGMA busy_timeout=30000").map_err(failed)?;
+                conn.immediate_transaction(|conn| run(conn, SQLITE))
+            }
+            Conn::Pg(conn) => conn.transaction(|conn| {
+                diesel::sql_query(format!("SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
+                    .execute(conn)
+                    .map_err(failed)?;
+                run(conn, POSTGRES)
+            }),
+        }
+    }
+
+    /// Refuses a database whose tables are not exactly those that this version knows.
+    pub fn check_version(&self) -> Result<(), OpenError> {
+        let mut conn = self.connect_writer()?;
+        let pending = match &mut conn {
+            Conn::Sqlite(conn) => refuse_newer(conn, &SQLITE)
+                .and_then(|()| conn.has_pending_migration(SQLITE).map_err(|error| OpenError::new(error.to_string()))),
+            Conn::Pg(conn) => refuse_newer(conn, &POSTGRES)
+                .and_then(|()| conn.has_pending_migration(POSTGRES).map_err(|error| OpenError::new(error.to_string()))),
+        }?;
+        if pending {
+            return Err(OpenError::new(
+                "the database is older than this gable; restart the server with this version first",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Conn {
+    /// Asks the database for a sign of life.
+    pub fn ping(&mut self) -> crate::Result<()> {
+        on!(self, conn => diesel::sql_query("SELECT 1").execute(conn)).map(drop).map_err(Into::into)
+    }
+}
+
+impl From<diesel::result::Error> for OpenError {
+    fn from(error: diesel::result::Error) -> Self {
+        failed(error)
+    }
+}
+
+fn failed(error: diesel::result::Error) -> OpenError {
+    OpenError::new(format!("cannot bring the database up to date: {error}"))
+}
+
+fn run<C, B>(conn: &mut C, migrations: EmbeddedMigrations) -> Result<(), OpenError>
+where
+    C: MigrationHarness<B>,
+    B: diesel::backend::Backend,
+    EmbeddedMigrations: diesel::migration::MigrationSource<B>,
+{
+    refuse_newer(conn, &migrations)?;
+    let run = conn.run_pending_migrations(migrations);
+    run.map(drop).map_err(|error| OpenError::new(format!("cannot bring the database up to date: {error}")))
+}
+
+fn refuse_newer<C, B>(conn: &mut C, migrations: &EmbeddedMigrations) -> Result<(), OpenError>
+where
+    C: MigrationHarness<B>,
+    B: diesel::backend::Backend,
+    EmbeddedMigrations: diesel::migration::MigrationSource<B>,
+{
+    let trouble =
+        |error: &dyn fmt::Display| OpenError::new(format!("cannot read the version of the database: {error}"));
+    let known = diesel::migration::MigrationSource::<B>::migrations(migrations).map_err(|error| trouble(&error))?;
+    let known: BTreeSet<String> = known.iter().map(|migration| migration.name().version().to_string()).collect();
+    let applied = conn.applied_migrations().map_err(|error| trouble(&error))?;
+    match applied.iter().map(ToString::to_string).find(|version| !known.contains(version)) {
+        None => Ok(()),
+        Some(version) => Err(OpenError::new(format!(
+            "the database is newer than this gable (it has migration {version}); use the gable that wrote it, or a newer one"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn both_engines_have_the_same_migrations() {
+        let names = |engine: &str| {
+            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(engine);
+            let entries = std::fs::read_dir(folder).expect("the migrations are there");
+            let mut names: Vec<_> = entries.map(|entry| entry.expect("readable").file_name()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names("sqlite"), names("postgres"));
+    }
+}

@@ -1,0 +1,146 @@
+//! The table of background work.
+
+use diesel::prelude::*;
+use model::{Time, jobs::JobRecord};
+
+use crate::{
+    Conn, Result,
+    conn::on,
+    schema::jobs,
+    times::{from_micros, from_micros_opt, to_micros},
+};
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = jobs)]
+struct Row {
+    id: i64,
+    kind: String,
+    payload: String,
+    attempts: i32,
+    run_at: i64,
+    leased_until: Option<i64>,
+    dead_at: Option<i64>,
+    last_error: Option<String>,
+    created_at: i64,
+}
+
+impl From<Row> for JobRecord {
+    fn from(row: Row) -> Self {
+        let Row { id, kind, payload, attempts, run_at, leased_until, dead_at, last_error, created_at } = row;
+        Self {
+            id,
+            kind,
+            payload,
+            attempts,
+            run_at: from_micros(run_at),
+            leased_until: from_micros_opt(leased_until),
+            dead_at: from_micros_opt(dead_at),
+            last_error,
+            created_at: from_micros(created_at),
+        }
+    }
+}
+
+/// Adds a job; of jobs with the same singleton only one waits at a time.
+pub fn insert(
+    db: &mut Conn,
+    kind: &str,
+    payload: &str,
+    singleton: Option<&str>,
+    run_at: Time,
+    now: Time,
+) -> Result<()> {
+    on!(db, conn => diesel::insert_into(jobs::table)
+        .values((
+            jobs::kind.eq(kind),
+            jobs::payload.eq(payload),
+            jobs::singleton.eq(singleton),
+            jobs::run_at.eq(to_micros(run_at)),
+            jobs::created_at.eq(to_micros(now)),
+        ))
+        .on_conflict_do_nothing()
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Takes the job that has been due for longest, until the lease ends; counts the attempt.
+pub fn claim(db: &mut Conn, now: Time, lease_until: Time) -> Result<Option<JobRecord>> {
+    let due = || {
+        jobs::table
+            .filter(jobs::dead_at.is_null())
+            .filter(jobs::run_at.le(to_micros(now)))
+            .filter(jobs::leased_until.is_null().or(jobs::leased_until.lt(to_micros(now))))
+            .order((jobs::run_at, jobs::id))
+            .select(jobs::id)
+    };
+    // SQLite has one writer; on PostgreSQL several nodes may look at the same moment.
+    let id: Option<i64> = match db {
+        Conn::Sqlite(conn) => due().first(conn).optional()?,
+        Conn::Pg(conn) => due().for_update().skip_locked().first(conn).optional()?,
+    };
+    let Some(id) = id else { return Ok(None) };
+    let row: Row = on!(db, conn => diesel::update(jobs::table.find(id))
+        .set((jobs::leased_until.eq(to_micros(lease_until)), jobs::attempts.eq(jobs::attempts + 1)))
+        .returning(Row::as_returning())
+        .get_result(conn))?;
+    Ok(Some(row.into()))
+}
+
+/// Lets a job wait for its next round, with a clean record.
+pub fn reschedule(db: &mut Conn, id: i64, run_at: Time) -> Result<()> {
+    on!(db, conn => diesel::update(jobs::table.find(id))
+        .set((
+            jobs::run_at.eq(to_micros(run_at)),
+            jobs::leased_until.eq(None::<i64>),
+            jobs::attempts.eq(0),
+            jobs::last_error.eq(None::<String>),
+        ))
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Notes that a job failed and when it is tried again.
+pub fn fail(db: &mut Conn, id: i64, error: &str, run_at: Time) -> Result<()> {
+    on!(db, conn => diesel::update(jobs::table.find(id))
+        .set((
+            jobs::run_at.eq(to_micros(run_at)),
+            jobs::leased_until.eq(None::<i64>),
+            jobs::last_error.eq(error),
+        ))
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Gives a job up; it stays for the operator to see and retry.
+pub fn bury(db: &mut Conn, id: i64, error: &str, now: Time) -> Result<()> {
+    on!(db, conn => diesel::update(jobs::table.find(id))
+        .set((jobs::dead_at.eq(to_micros(now)), jobs::leased_until.eq(None::<i64>), jobs::last_error.eq(error)))
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Brings a job that was given up back; says whether there was one.
+pub fn revive(db: &mut Conn, id: i64, now: Time) -> Result<bool> {
+    let changed = on!(db, conn => diesel::update(jobs::table.find(id))
+        .filter(jobs::dead_at.is_not_null())
+        .set((jobs::dead_at.eq(None::<i64>), jobs::attempts.eq(0), jobs::run_at.eq(to_micros(now))))
+        .execute(conn))?;
+    Ok(changed > 0)
+}
+
+/// All jobs, those that were given up first.
+pub fn list(db: &mut Conn, most: i64) -> Result<Vec<JobRecord>> {
+    let rows: Vec<Row> = on!(db, conn => jobs::table
+        .order((jobs::dead_at.is_null(), jobs::run_at, jobs::id))
+        .limit(most)
+        .select(Row::as_select())
+        .load(conn))?;
+    Ok(rows.into_iter().map(JobRecord::from).collect())
+}
+
+/// How many jobs wait, and how many were given up.
+pub fn count(db: &mut Conn) -> Result<(i64, i64)> {
+    let waiting = on!(db, conn => jobs::table.filter(jobs::dead_at.is_null()).count().get_result(conn))?;
+    let dead = on!(db, conn => jobs::table.filter(jobs::dead_at.is_not_null()).count().get_result(conn))?;
+    Ok((waiting, dead))
+}

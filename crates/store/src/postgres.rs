@@ -1,0 +1,216 @@
+//! How a PostgreSQL connection is made, with or without TLS.
+//!
+//! The connection is tokio-postgres behind Diesel, driven by a little runtime that belongs to the calling thread. So
+//! no libpq and no OpenSSL are needed to build, and TLS is rustls as everywhere else.
+
+use std::{cell::OnceCell, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+
+use diesel_async::{
+    AsyncPgConnection,
+    async_connection_wrapper::{AsyncConnectionWrapper, BlockOn},
+};
+use rustls::{
+    ClientConfig, RootCertStore,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+};
+use tokio::runtime::Runtime;
+use tokio_postgres::config::SslMode;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::OpenError;
+
+/// A blocking connection; it lives on the thread that made it.
+pub(crate) type PgConnection = AsyncConnectionWrapper<AsyncPgConnection, ThreadRuntime>;
+
+thread_local! {
+    static RUNTIME: OnceCell<Runtime> = const { OnceCell::new() };
+}
+
+/// The runtime of the calling thread.
+pub struct ThreadRuntime;
+
+impl BlockOn for ThreadRuntime {
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        RUNTIME.with(|runtime| {
+            runtime
+                .get_or_init(|| {
+                    tokio::runtime::Builder::new_current_thread()
+                        .enable_all()
+                        .build()
+                        .expect("a thread can have a runtime of its own")
+                })
+                .block_on(future)
+        })
+    }
+
+    fn get_runtime() -> Self {
+        Self
+    }
+}
+
+/// Where the database is and how it is reached.
+#[derive(Clone)]
+pub(crate) struct Target {
+    config: tokio_postgres::Config,
+    tls: Arc<ClientConfig>,
+}
+
+impl Target {
+    /// Reads a `postgres://` URL, with libpq's words for `sslmode` and `sslrootcert`.
+    pub(crate) fn parse(text: &str) -> Result<Self, OpenError> {
+        let unreadable =
+            || OpenError::new("the database URL is not of the form postgres://user:password@host:port/name");
+        let mut url = url::Url::parse(text).map_err(|_| unreadable())?;
+        let mut ssl_mode = "prefer".to_owned();
+        let mut root_certificate = None;
+        let mut kept = Vec::new();
+        for (name, value) in url.query_pairs() {
+            match &*name {
+                "sslmode" => ssl_mode = value.into_owned(),
+                "sslrootcert" => root_certificate = Some(PathBuf::from(&*value)),
+                _ => kept.push((name.into_owned(), value.into_owned())),
+            }
+        }
+        url.set_query(None);
+        if !kept.is_empty() {
+            url.query_pairs_mut().extend_pairs(kept);
+        }
+        let mut config = tokio_postgres::Config::from_str(url.as_str()).map_err(|_| unreadable())?;
+        config.application_name("gable");
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(Duration::from_secs(10));
+        }
+        let (mode, verify) = match ssl_mode.as_str() {
+            "disable" => (SslMode::Disable, false),
+            "allow" | "prefer" => (SslMode::Prefer, root_certificate.is_some()),
+            "require" => (SslMode::Require, root_certificate.is_some()),
+            "verify-ca" | "verify-full" => (SslMode::Require, true),
+            other => {
+                return Err(OpenError::new(format!(
+                    "sslmode {other} of the database URL is unknown; use disable, prefer, require or verify-full"
+                )));
+            }
+        };
+        config.ssl_mode(mode);
+        Ok(Self { config, tls: Arc::new(tls(verify, root_certificate)?) })
+    }
+
+    /// Connects for writing: a commit is on the database's disk before it is answered.
+    pub(crate) fn connect_writer(&self) -> Result<PgConnection, OpenError> {
+        self.connect("SET synchronous_commit = 'on'; SET lock_timeout = '30s'")
+    }
+
+    /// Connects for reading; this session cannot write.
+    pub(crate) fn connect_reader(&self) -> Result<PgConnection, OpenError> {
+        self.connect("SET default_transaction_read_only = 'on'; SET statement_timeout = '60s'")
+    }
+
+    fn connect(&self, setup: &str) -> Result<PgConnection, OpenError> {
+        let connection = ThreadRuntime.block_on(async {
+            let tls = MakeRustlsConnect::new((*self.tls).clone());
+            let (client, connection) = self.config.connect(tls).await.map_err(|error| explain(&error))?;
+            let connection = AsyncPgConnection::try_from_client_and_connection(client, connection);
+            connection.await.map_err(|error| error.to_string())
+        });
+        let mut connection: PgConnection =
+            connection.map_err(|error| OpenError::new(format!("cannot connect to PostgreSQL: {error}")))?.into();
+        diesel::connection::SimpleConnection::batch_execute(&mut connection, setup)
+            .map_err(|error| OpenError::new(format!("cannot set up the PostgreSQL connection: {error}")))?;
+        Ok(connection)
+    }
+}
+
+/// The error with its causes; tokio-postgres names them only as sources.
+fn explain(error: &tokio_postgres::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+fn tls(verify: bool, root_certificate: Option<PathBuf>) -> Result<ClientConfig, OpenError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| OpenError::new(format!("cannot set up TLS: {error}")))?;
+    if !verify {
+        let verifier = Arc::new(AnyCertificate(provider));
+        return Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth());
+    }
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = root_certificate {
+        let unreadable = |error: &dyn std::fmt::Display| {
+            OpenError::new(format!("cannot read the root certificate {}: {error}", path.display()))
+        };
+        for certificate in CertificateDer::pem_file_iter(&path).map_err(|error| unreadable(&error))? {
+            let certificate = certificate.map_err(|error| unreadable(&error))?;
+            roots.add(certificate).map_err(|error| unreadable(&error))?;
+        }
+    } else {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Takes any certificate, as libpq does for `prefer` and `require`: the line is encrypted, its end is not proved.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_url_is_refused_without_showing_its_password() {
+        for text in ["postgres://", "nonsense", "postgres://ann:s3cret@host:notaport/db"] {
+            let error = Target::parse(text).err().expect(text).to_string();
+            assert!(!error.contains("s3cret"), "{error}");
+        }
+        let error = Target::parse("postgres://ann:s3cret@host/db?sslmode=perhaps").err().expect("refused");
+        assert_eq!(
+            error.to_string(),
+            "sslmode perhaps of the database URL is unknown; use disable, prefer, require or verify-full"
+        );
+        assert!(Target::parse("postgres:///db?host=/run/postgresql&sslmode=disable").is_ok());
+    }
+}

@@ -1,0 +1,140 @@
+//! Access tokens, known by their digests.
+
+use diesel::prelude::*;
+use model::{Scope, Time, Token, User, tokens::Digest};
+
+use crate::{
+    Conn, Result,
+    conn::on,
+    schema::{tokens, users},
+    times::{from_micros, from_micros_opt, to_micros},
+    users::Row as UserRow,
+};
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = tokens)]
+struct Row {
+    id: i64,
+    user_id: i64,
+    name: String,
+    scopes: String,
+    expires_at: Option<i64>,
+    revoked_at: Option<i64>,
+    last_used_at: Option<i64>,
+    created_at: i64,
+}
+
+impl From<Row> for Token {
+    fn from(row: Row) -> Self {
+        let Row { id, user_id, name, scopes, expires_at, revoked_at, last_used_at, created_at } = row;
+        Self {
+            id,
+            user_id,
+            name,
+            scopes: scopes.split(' ').filter_map(Scope::from_word).collect(),
+            expires_at: from_micros_opt(expires_at),
+            revoked_at: from_micros_opt(revoked_at),
+            last_used_at: from_micros_opt(last_used_at),
+            created_at: from_micros(created_at),
+        }
+    }
+}
+
+/// A token about to be stored.
+pub struct NewToken<'a> {
+    /// On whose behalf it speaks.
+    pub user_id: i64,
+    /// What it is for.
+    pub name: &'a str,
+    /// What is stored of it.
+    pub digest: Digest,
+    /// What it opens.
+    pub scopes: &'a [Scope],
+    /// From when on it opens nothing.
+    pub expires_at: Option<Time>,
+}
+
+/// The token with this digest and its user without identities; whether it still opens anything is not asked here.
+pub fn find(db: &mut Conn, digest: &Digest) -> Result<Option<(Token, User)>> {
+    let row: Option<(Row, UserRow)> = on!(db, conn => tokens::table
+        .inner_join(users::table)
+        .filter(tokens::digest.eq(digest.as_bytes()))
+        .select((Row::as_select(), UserRow::as_select()))
+        .first(conn)
+        .optional())?;
+    Ok(row.map(|(token, user)| (token.into(), user.into_user(Vec::new()))))
+}
+
+/// Adds a token.
+pub fn insert(db: &mut Conn, new: &NewToken<'_>, now: Time) -> Result<Token> {
+    let scopes = new.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" ");
+    let row: Row = on!(db, conn => diesel::insert_into(tokens::table)
+        .values((
+            tokens::user_id.eq(new.user_id),
+            tokens::name.eq(new.name),
+            tokens::digest.eq(new.digest.as_bytes()),
+            tokens::scopes.eq(&scopes),
+            tokens::expires_at.eq(new.expires_at.map(to_micros)),
+            tokens::created_at.eq(to_micros(now)),
+        ))
+        .returning(Row::as_returning())
+        .get_result(conn))?;
+    Ok(row.into())
+}
+
+/// The tokens of a user, newest first.
+pub fn list(db: &mut Conn, user: i64) -> Result<Vec<Token>> {
+    let rows: Vec<Row> = on!(db, conn => tokens::table
+        .filter(tokens::user_id.eq(user))
+        .order(tokens::id.desc())
+        .select(Row::as_select())
+        .load(conn))?;
+    Ok(rows.into_iter().map(Token::from).collect())
+}
+
+/// Takes a token back; says whether there was one to take.
+pub fn revoke(db: &mut Conn, id: i64, now: Time) -> Result<bool> {
+    let changed = on!(db, conn => diesel::update(tokens::table.find(id))
+        .filter(tokens::revoked_at.is_null())
+        .set(tokens::revoked_at.eq(to_micros(now)))
+        .execute(conn))?;
+    Ok(changed > 0)
+}
+
+/// Notes when a token was last seen.
+pub fn note_use(db: &mut Conn, id: i64, at: Time) -> Result<()> {
+    on!(db, conn => diesel::update(tokens::table.find(id))
+        .set(tokens::last_used_at.eq(to_micros(at)))
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Forgets tokens that have opened nothing since before the given moment; says how many.
+pub fn delete_stale(db: &mut Conn, before: Time) -> Result<usize> {
+    let before = to_micros(before);
+    Ok(on!(db, conn => diesel::delete(
+        tokens::table.filter(tokens::expires_at.lt(before).or(tokens::revoked_at.lt(before))),
+    )
+    .execute(conn))?)
+}
+
+/// Forgets the oldest tokens of a user with this name beyond the newest few.
+pub fn delete_all_but_newest(db: &mut Conn, user: i64, name: &str, keep: i64) -> Result<()> {
+    let oldest_kept: Option<i64> = on!(db, conn => tokens::table
+        .filter(tokens::user_id.eq(user))
+        .filter(tokens::name.eq(name))
+        .order(tokens::id.desc())
+        .offset(keep - 1)
+        .limit(1)
+        .select(tokens::id)
+        .first(conn)
+        .optional())?;
+    if let Some(oldest_kept) = oldest_kept {
+        on!(db, conn => diesel::delete(tokens::table)
+            .filter(tokens::user_id.eq(user))
+            .filter(tokens::name.eq(name))
+            .filter(tokens::id.lt(oldest_kept))
+            .execute(conn))?;
+    }
+    Ok(())
+}
