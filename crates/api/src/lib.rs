@@ -1,1 +1,23 @@
-//! api
+//! REST: parameters in, JSON out. Everything that all versions of the interface share lies here; `v3` is the first.
+
+pub mod dialect;
+pub mod routes;
+
+mod access_log;
+mod app;
+mod cors;
+mod error;
+mod extract;
+mod identicon;
+mod inbox;
+mod openapi;
+mod paging;
+mod params;
+mod reply;
+mod sign_in;
+mod site;
+mod v3;
+
+pub use app::{App, AppOptions, router};
+pub use dialect::Dialect;
+pub use error::plain_error;

@@ -121,6 +121,11 @@ impl Reader<'_> {
         self.now
     }
 
+    /// Asks the database for a sign of life.
+    pub fn ping(&mut self) -> Result<()> {
+        Ok(self.db.ping()?)
+    }
+
     pub(crate) fn db(&mut self) -> &mut Conn {
         self.db
     }

@@ -1,5 +1,7 @@
 //! Passwords: argon2id, slow on purpose, and therefore never inside a transaction.
 
+use std::sync::OnceLock;
+
 use argon2::{Algorithm, Argon2, Params, PasswordHasher, PasswordVerifier, Version};
 
 use crate::{Error, Result};
@@ -8,8 +10,9 @@ use crate::{Error, Result};
 #[derive(Clone)]
 pub struct PasswordCost {
     argon2: Argon2<'static>,
-    /// A hash of nobody's password, so that an unknown user takes as long as a wrong password.
-    nobody: String,
+    /// A hash of nobody's password, so that an unknown user takes as long as a wrong password. Made when first needed:
+    /// the memory it takes is not wanted in a server that idles.
+    nobody: OnceLock<String>,
 }
 
 impl PasswordCost {
@@ -25,8 +28,7 @@ impl PasswordCost {
 
     fn new(params: Params) -> Self {
         let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
-        let nobody = argon2.hash_password(b"nobody").expect("a password can be hashed").to_string();
-        Self { argon2, nobody }
+        Self { argon2, nobody: OnceLock::new() }
     }
 
     /// Hashes a password.
@@ -37,7 +39,10 @@ impl PasswordCost {
 
     /// Whether the password is the one that was hashed; without a hash it takes as long and says no.
     pub fn verify(&self, password: &str, hash: Option<&str>) -> bool {
-        let right = self.argon2.verify_password(password.as_bytes(), hash.unwrap_or(&self.nobody)).is_ok();
+        let nobody = self
+            .nobody
+            .get_or_init(|| self.argon2.hash_password(b"nobody").expect("a password can be hashed").to_string());
+        let right = self.argon2.verify_password(password.as_bytes(), hash.unwrap_or(nobody)).is_ok();
         right && hash.is_some()
     }
 }

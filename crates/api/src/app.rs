@@ -1,0 +1,145 @@
+//! The application as a router: what requests pass on their way in and out.
+
+use std::{num::NonZeroU32, sync::Arc};
+
+use axum::{
+    Router,
+    extract::{FromRef, Request},
+    http::{StatusCode, Uri},
+    middleware::{from_fn, from_fn_with_state},
+    response::{IntoResponse, Response},
+};
+use forge::Forge;
+use tower::ServiceExt as _;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::{
+    Dialect, access_log, cors, error::plain_error, identicon, inbox, openapi, routes::Routes, sign_in::SignInThrottle,
+    v3,
+};
+
+/// What the handlers share.
+#[derive(Clone)]
+pub struct App(Arc<Inner>);
+
+struct Inner {
+    forge: Forge,
+    dialect: Dialect,
+    external_url: Option<String>,
+    body_limit: usize,
+    throttle: SignInThrottle,
+    openapi: bytes::Bytes,
+}
+
+/// What an application is made of.
+pub struct AppOptions {
+    /// Where everything is decided.
+    pub forge: Forge,
+    /// Whose word counts where the contract and the original differ.
+    pub dialect: Dialect,
+    /// The URL under which clients reach this server; without it, what the request says.
+    pub external_url: Option<String>,
+    /// The largest request body that is not an upload.
+    pub body_limit: usize,
+    /// How often a minute one address may try to sign in; `None` is without limit.
+    pub sign_ins_per_minute: Option<NonZeroU32>,
+}
+
+impl App {
+    /// Puts an application together.
+    pub fn new(options: AppOptions) -> Self {
+        let AppOptions { forge, dialect, external_url, body_limit, sign_ins_per_minute } = options;
+        Self(Arc::new(Inner {
+            forge,
+            dialect,
+            external_url: external_url.map(|url| url.trim_end_matches('/').to_owned()),
+            body_limit,
+            throttle: SignInThrottle::new(sign_ins_per_minute),
+            openapi: openapi::document(&v3::routes()),
+        }))
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.0.dialect
+    }
+
+    pub(crate) fn external_url(&self) -> Option<&str> {
+        self.0.external_url.as_deref()
+    }
+
+    pub(crate) fn body_limit(&self) -> usize {
+        self.0.body_limit
+    }
+
+    pub(crate) fn throttle(&self) -> &SignInThrottle {
+        &self.0.throttle
+    }
+
+    pub(crate) fn openapi(&self) -> bytes::Bytes {
+        self.0.openapi.clone()
+    }
+}
+
+impl FromRef<App> for Forge {
+    fn from_ref(app: &App) -> Self {
+        app.0.forge.clone()
+    }
+}
+
+/// Everything under `/api`, and the pictures it points to. `beside` joins it and passes the same gates and logs.
+pub fn router(app: &App, beside: Router) -> Router {
+    let api = Routes::into_router(v3::routes(), "/api/v3")
+        .method_not_allowed_fallback(wrong_method)
+        .route_layer(from_fn_with_state(app.clone(), inbox::open))
+        .with_state(app.clone())
+        .route("/-/identicon/{seed}", axum::routing::get(identicon::show))
+        .merge(beside)
+        .layer(from_fn(access_log::remember_route));
+    let tidied = api.clone();
+    api.fallback(move |request| tidy(tidied, request))
+        .layer(from_fn(cors::allow))
+        .layer(CatchPanicLayer::custom(|panic: Box<dyn std::any::Any + Send>| {
+            let text = panic
+                .downcast_ref::<&str>()
+                .map(ToString::to_string)
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_default();
+            tracing::error!(panic = text, "a handler panicked");
+            crate::error::internal()
+        }))
+        .layer(from_fn(access_log::log))
+}
+
+/// A path that fits no route may fit one once double and trailing slashes and a `.json` at its end are gone.
+async fn tidy(router: Router, mut request: Request) -> Response {
+    let path = request.uri().path();
+    let mut tidied = String::with_capacity(path.len());
+    for segment in path.split('/').filter(|segment| !segment.is_empty()) {
+        tidied.push('/');
+        tidied.push_str(segment);
+    }
+    if let Some(short) = tidied.strip_suffix(".json") {
+        tidied.truncate(short.len());
+    }
+    if tidied == path || tidied.is_empty() {
+        return plain_error(StatusCode::NOT_FOUND);
+    }
+    if let Some(query) = request.uri().query() {
+        tidied.push('?');
+        tidied.push_str(query);
+    }
+    let Ok(uri) = tidied.parse::<Uri>() else { return plain_error(StatusCode::NOT_FOUND) };
+    *request.uri_mut() = uri;
+    match router.fallback(|| async { plain_error(StatusCode::NOT_FOUND) }).oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+/// A known path, but not with this method.
+async fn wrong_method(request: Request) -> Response {
+    if request.method() == axum::http::Method::OPTIONS {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    plain_error(StatusCode::METHOD_NOT_ALLOWED)
+}

@@ -1,0 +1,68 @@
+//! Every difference between the contract and the original server, in one table. Nothing else asks for the dialect.
+//!
+//! | Where | `spec` (default) | `gitlab` |
+//! |---|---|---|
+//! | `PUT /users/:id` with a taken e-mail or username | 404 | 409 |
+//! | `DELETE /users/:id` of a missing user | 200, `null` | 404 |
+//! | lists of keys and addresses | paged, 20 by default | whole list unless `page` or `per_page` is sent |
+
+use std::{fmt, str::FromStr};
+
+use axum::http::StatusCode;
+
+/// Whose word counts where the contract and the original differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// The contract.
+    #[default]
+    Spec,
+    /// The original server, which stock client libraries insist on.
+    Gitlab,
+}
+
+impl Dialect {
+    /// The status of a user update that collides with another user.
+    pub fn user_update_conflict(self) -> StatusCode {
+        match self {
+            Self::Spec => StatusCode::NOT_FOUND,
+            Self::Gitlab => StatusCode::CONFLICT,
+        }
+    }
+
+    /// Whether deleting a user who is not there succeeds.
+    pub fn deletes_missing_users(self) -> bool {
+        match self {
+            Self::Spec => true,
+            Self::Gitlab => false,
+        }
+    }
+
+    /// Whether lists that are short by nature are paged even if nobody asked for a page.
+    pub fn pages_short_lists(self) -> bool {
+        match self {
+            Self::Spec => true,
+            Self::Gitlab => false,
+        }
+    }
+}
+
+impl FromStr for Dialect {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        match word {
+            "spec" => Ok(Self::Spec),
+            "gitlab" => Ok(Self::Gitlab),
+            _ => Err(format!("the dialect is spec or gitlab, not {word}")),
+        }
+    }
+}
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Spec => "spec",
+            Self::Gitlab => "gitlab",
+        })
+    }
+}

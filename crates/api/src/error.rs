@@ -1,0 +1,121 @@
+//! Errors over HTTP: the only file that tells 404 from 409 and `message` from `error`.
+
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use forge::Error;
+use model::Violations;
+use serde_json::{Map, Value, json};
+
+use crate::reply;
+
+/// Why a request is not answered as hoped.
+#[derive(Debug)]
+pub(crate) enum ApiError {
+    /// What the forge said.
+    Forge(Error),
+    /// What the forge said, under another status than usual.
+    Under(StatusCode, Error),
+    /// The request does not fit the route.
+    NoRoute,
+    /// The body is not what its type says.
+    BadBody,
+    /// The body is larger than allowed.
+    TooLarge,
+    /// The body took too long to arrive.
+    TooSlow,
+    /// The body is of a type that is not read here.
+    UnsupportedType(String),
+    /// A token twice, by two ways.
+    TwoTokens,
+    /// Too many sign-ins.
+    Throttled,
+}
+
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        Self::Forge(error)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Forge(error) => forge_error(error, None),
+            Self::Under(status, error) => forge_error(error, Some(status)),
+            Self::NoRoute => plain_error(StatusCode::NOT_FOUND),
+            Self::BadBody => framework(StatusCode::BAD_REQUEST, "message body does not match declared format"),
+            Self::TooLarge => helper(StatusCode::PAYLOAD_TOO_LARGE, json!("413 Request Entity Too Large")),
+            Self::TooSlow => helper(StatusCode::REQUEST_TIMEOUT, json!("408 Request Timeout")),
+            Self::UnsupportedType(kind) => framework(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                &format!("The requested content-type '{kind}' is not supported."),
+            ),
+            Self::TwoTokens => reply::json(
+                StatusCode::BAD_REQUEST,
+                &json!({
+                    "error": "invalid_request",
+                    "error_description": "Both Authorization header and payload includes access token.",
+                }),
+            ),
+            Self::Throttled => {
+                let retry = [(header::RETRY_AFTER, "60"), (header::CONTENT_TYPE, "text/plain")];
+                (StatusCode::TOO_MANY_REQUESTS, retry, "Retry later\n").into_response()
+            }
+        }
+    }
+}
+
+/// An error of the framework's kind, known by its status alone.
+pub fn plain_error(status: StatusCode) -> Response {
+    match status {
+        StatusCode::METHOD_NOT_ALLOWED => framework(status, "405 Not Allowed"),
+        _ => framework(status, &format!("{} {}", status.as_u16(), status.canonical_reason().unwrap_or_default())),
+    }
+}
+
+/// A fault of ours.
+pub(crate) fn internal() -> Response {
+    helper(StatusCode::INTERNAL_SERVER_ERROR, json!("500 Internal Server Error"))
+}
+
+fn forge_error(error: Error, status: Option<StatusCode>) -> Response {
+    let under = |usual| status.unwrap_or(usual);
+    match error {
+        Error::Unauthenticated => helper(under(StatusCode::UNAUTHORIZED), json!("401 Unauthorized")),
+        Error::Forbidden(None) => helper(under(StatusCode::FORBIDDEN), json!("403 Forbidden")),
+        // Two spaces: clients of the original compare the text.
+        Error::Forbidden(Some(reason)) => {
+            helper(under(StatusCode::FORBIDDEN), json!(format!("403 Forbidden  - {reason}")))
+        }
+        Error::NotFound(what) => helper(under(StatusCode::NOT_FOUND), json!(format!("404 {what} Not Found"))),
+        Error::Malformed(faults) => framework(under(StatusCode::BAD_REQUEST), &faults.join(", ")),
+        Error::Invalid(violations) => helper(under(StatusCode::BAD_REQUEST), fields(&violations)),
+        Error::Taken(text) => helper(under(StatusCode::CONFLICT), json!(text)),
+        Error::Busy => {
+            let mut response = helper(StatusCode::SERVICE_UNAVAILABLE, json!("503 Service Unavailable"));
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+        }
+        Error::Store(_) | Error::Internal(_) => {
+            tracing::error!(%error, "a request failed by our fault");
+            internal()
+        }
+    }
+}
+
+fn fields(violations: &Violations) -> Value {
+    let fields: Map<String, Value> = violations.iter().map(|(field, texts)| (field.to_owned(), json!(texts))).collect();
+    Value::Object(fields)
+}
+
+/// The envelope of the application's own helpers.
+fn helper(status: StatusCode, message: Value) -> Response {
+    reply::json(status, &json!({ "message": message }))
+}
+
+/// The envelope of the framework: routes, parameters, bodies.
+fn framework(status: StatusCode, error: &str) -> Response {
+    reply::json(status, &json!({ "error": error }))
+}

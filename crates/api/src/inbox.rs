@@ -1,0 +1,133 @@
+//! Opens a request: parameters from query, form, multipart and JSON end up in one bag.
+
+use std::time::Duration;
+
+use axum::{
+    body::{Body, HttpBody as _},
+    extract::{Request, State},
+    http::{HeaderMap, Method, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Limited};
+use percent_encoding::percent_decode;
+use serde_json::Value;
+
+use crate::{
+    App,
+    error::ApiError,
+    params::{Bag, Item},
+};
+
+/// How long a body may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Reads the parameters of a request before its handler runs, and answers 304 where the client has it already.
+pub(crate) async fn open(State(app): State<App>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let bag = match read(&app, parts.uri.query(), &parts.headers, body).await {
+        Ok(bag) => bag,
+        Err(error) => return error.into_response(),
+    };
+    let asks = matches!(parts.method, Method::GET | Method::HEAD);
+    let known = parts.headers.get(header::IF_NONE_MATCH).filter(|_| asks).cloned();
+    parts.extensions.insert(std::sync::Arc::new(bag));
+    let response = next.run(Request::from_parts(parts, Body::empty())).await;
+    match known {
+        Some(known) if response.headers().get(header::ETAG) == Some(&known) => unchanged(response),
+        _ => response,
+    }
+}
+
+fn unchanged(response: Response) -> Response {
+    let (mut parts, _) = response.into_parts();
+    parts.status = StatusCode::NOT_MODIFIED;
+    parts.headers.remove(header::CONTENT_TYPE);
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(parts, Body::empty())
+}
+
+async fn read(app: &App, query: Option<&str>, headers: &HeaderMap, body: Body) -> Result<Bag, ApiError> {
+    let mut bag = Bag::default();
+    for (name, item) in pairs(query.unwrap_or_default().as_bytes()) {
+        bag.add(name, item);
+    }
+    if body.is_end_stream() {
+        return Ok(bag);
+    }
+    let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or("?")).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let known = matches!(
+        essence.as_str(),
+        "" | "application/x-www-form-urlencoded" | "application/json" | "multipart/form-data" | "text/plain"
+    );
+    let bytes = collect(app.body_limit(), body).await?;
+    if bytes.is_empty() {
+        return Ok(bag);
+    }
+    if !known {
+        return Err(ApiError::UnsupportedType(essence));
+    }
+    let mut sent = Bag::default();
+    match essence.as_str() {
+        "" | "application/x-www-form-urlencoded" => {
+            for (name, item) in pairs(&bytes) {
+                sent.add(name, item);
+            }
+        }
+        "application/json" => read_json(&bytes, &mut sent)?,
+        "multipart/form-data" => read_multipart(kind, bytes, &mut sent).await?,
+        _ => {}
+    }
+    bag.overlay(sent);
+    Ok(bag)
+}
+
+async fn collect(limit: usize, body: Body) -> Result<Bytes, ApiError> {
+    let collected = tokio::time::timeout(PATIENCE, Limited::new(body, limit).collect()).await;
+    match collected {
+        Err(_) => Err(ApiError::TooSlow),
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(ApiError::TooLarge),
+        Ok(Err(_)) => Err(ApiError::BadBody),
+    }
+}
+
+/// The pairs of a query or a form. Text that is not UTF-8 stays recognisable as garbled, never silently repaired.
+fn pairs(text: &[u8]) -> impl Iterator<Item = (String, Item)> {
+    text.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let mut halves = pair.splitn(2, |byte| *byte == b'=');
+        let mut half = || {
+            let spaced: Vec<u8> =
+                halves.next().unwrap_or_default().iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+            String::from_utf8(percent_decode(&spaced).collect())
+        };
+        let name = half().unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        (name, half().map_or(Item::Garbled, Item::Text))
+    })
+}
+
+fn read_json(bytes: &[u8], bag: &mut Bag) -> Result<(), ApiError> {
+    let value: Value = serde_json::from_slice(bytes).map_err(|_| ApiError::BadBody)?;
+    if let Value::Object(fields) = value {
+        for (name, value) in fields {
+            bag.add(name, Item::from(value));
+        }
+    }
+    Ok(())
+}
+
+async fn read_multipart(kind: &str, bytes: Bytes, bag: &mut Bag) -> Result<(), ApiError> {
+    let boundary = multer::parse_boundary(kind).map_err(|_| ApiError::BadBody)?;
+    let stream = futures_util::stream::once(async { Ok::<_, std::convert::Infallible>(bytes) });
+    let mut multipart = multer::Multipart::new(stream, boundary);
+    while let Some(field) = multipart.next_field().await.map_err(|_| ApiError::BadBody)? {
+        let Some(name) = field.name().map(ToOwned::to_owned) else { continue };
+        let is_file = field.file_name().is_some();
+        let content = field.bytes().await.map_err(|_| ApiError::BadBody)?;
+        let text = || String::from_utf8(content.to_vec()).map_or(Item::Garbled, Item::Text);
+        bag.add(name, if is_file { Item::Other } else { text() });
+    }
+    Ok(())
+}

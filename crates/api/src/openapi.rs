@@ -1,0 +1,211 @@
+//! The OpenAPI document, made from the routes themselves.
+
+use axum::http::Method;
+use bytes::Bytes;
+use schemars::{SchemaGenerator, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    params::ParamDoc,
+    routes::{RouteDoc, Routes},
+};
+
+/// Statuses that any route can answer, with what they mean.
+const ALWAYS: [(u16, &str); 6] = [
+    (400, "The request is not well formed, or the record would break its rules"),
+    (408, "The body took too long to arrive"),
+    (413, "The body is too large"),
+    (415, "The body is of a type that is not read here"),
+    (500, "A fault of the server"),
+    (503, "Too many requests are waiting"),
+];
+
+const PAGE_HEADERS: [(&str, &str); 7] = [
+    ("Link", "Links to the previous, next, first and last page"),
+    ("X-Total", "Number of items on all pages"),
+    ("X-Total-Pages", "Number of pages"),
+    ("X-Per-Page", "Items on a page"),
+    ("X-Page", "This page"),
+    ("X-Next-Page", "The next page, or empty"),
+    ("X-Prev-Page", "The previous page, or empty"),
+];
+
+/// The document for all routes of a version.
+pub(crate) fn document(routes: &Routes) -> Bytes {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+    });
+    let mut schemas = settings.into_generator();
+    let mut paths: Map<String, Value> = Map::new();
+    for route in routes.table() {
+        let operation = operation(route, &mut schemas);
+        let path = paths.entry(route.path).or_insert_with(|| json!({}));
+        path[route.method.as_str().to_ascii_lowercase()] = operation;
+    }
+    let mut components = schemas.take_definitions(true);
+    components.insert("Error".into(), error_schema());
+    let document = json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Gable",
+            "description": "A git forge that speaks the GitLab REST interface, version 3. \
+                            Parameters are read from query, form, multipart and JSON bodies alike.",
+            "version": env!("CARGO_PKG_VERSION"),
+            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
+        },
+        "servers": [{ "url": "/api/v3" }],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "privateToken": { "type": "apiKey", "in": "header", "name": "PRIVATE-TOKEN" },
+                "bearer": { "type": "http", "scheme": "bearer" },
+            },
+        },
+    });
+    Bytes::from(serde_json::to_vec(&document).expect("a document of plain values"))
+}
+
+fn operation(route: &RouteDoc, schemas: &mut SchemaGenerator) -> Value {
+    let doc = &route.operation;
+    let mut parameters: Vec<Value> = path_names(route.path)
+        .map(|name| {
+            json!({
+                "name": name, "in": "path", "required": true,
+                "schema": { "type": "integer", "minimum": 0, "format": "int64" },
+            })
+        })
+        .collect();
+    let in_body = matches!(route.method, Method::POST | Method::PUT);
+    if !in_body {
+        parameters.extend(doc.params.iter().map(query_parameter));
+    }
+    let mut operation = json!({
+        "operationId": operation_id(route),
+        "summary": route.summary,
+        "parameters": parameters,
+        "responses": responses(route, schemas),
+    });
+    if in_body && !doc.params.is_empty() {
+        operation["requestBody"] = request_body(&doc.params);
+    }
+    if doc.authenticated {
+        operation["security"] = json!([{ "privateToken": [] }, { "bearer": [] }]);
+    }
+    operation
+}
+
+/// The names in the braces of a path.
+fn path_names(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
+}
+
+fn operation_id(route: &RouteDoc) -> String {
+    let words = route.path.split(['/', '{', '}', '.']).filter(|word| !word.is_empty());
+    let words: Vec<&str> = std::iter::once(route.method.as_str()).chain(words).collect();
+    words.join("_").to_ascii_lowercase()
+}
+
+fn query_parameter(param: &ParamDoc) -> Value {
+    json!({
+        "name": param.name, "in": "query", "required": param.required,
+        "description": param.description, "schema": param.schema,
+    })
+}
+
+fn request_body(params: &[ParamDoc]) -> Value {
+    let properties: Map<String, Value> = params
+        .iter()
+        .map(|param| {
+            let mut schema = param.schema.clone();
+            schema["description"] = json!(param.description);
+            (param.name.to_owned(), schema)
+        })
+        .collect();
+    let required: Vec<&str> = params.iter().filter(|param| param.required).map(|param| param.name).collect();
+    let schema = json!({ "type": "object", "properties": properties, "required": required });
+    let content: Map<String, Value> = ["application/json", "application/x-www-form-urlencoded", "multipart/form-data"]
+        .into_iter()
+        .map(|kind| (kind.to_owned(), json!({ "schema": schema })))
+        .collect();
+    json!({ "required": !required.is_empty(), "content": content })
+}
+
+fn responses(route: &RouteDoc, schemas: &mut SchemaGenerator) -> Value {
+    let doc = &route.operation;
+    let mut responses: Map<String, Value> = Map::new();
+    let schema = doc.schema.map(|schema| json!(schema(schemas)));
+    let mut success = json!({ "description": if doc.status == 201 { "Created" } else { "Done" } });
+    if let Some(schema) = schema {
+        success["content"] = json!({ "application/json": { "schema": schema } });
+    }
+    if doc.paged {
+        let headers: Map<String, Value> = PAGE_HEADERS
+            .into_iter()
+            .map(|(name, text)| (name.to_owned(), json!({ "description": text, "schema": { "type": "string" } })))
+            .collect();
+        success["headers"] = Value::Object(headers);
+    }
+    responses.insert(doc.status.to_string(), success);
+    if route.method == Method::GET {
+        responses.insert("304".into(), json!({ "description": "Unchanged since the given ETag" }));
+    }
+    let mut errors: Vec<(u16, &str)> = ALWAYS.to_vec();
+    if doc.authenticated {
+        errors.extend([
+            (401, "Nobody is signed in"),
+            (403, "Not allowed"),
+            (404, "Not there, or hidden from the caller"),
+        ]);
+    }
+    if doc.looks_up {
+        errors.push((404, "Not there, or hidden from the caller"));
+    }
+    errors.extend(route.also.iter().map(|status| (*status, "See the interface specification")));
+    errors.sort_by_key(|(status, _)| *status);
+    for (status, text) in errors {
+        let schema = json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } });
+        responses.entry(status.to_string()).or_insert_with(|| json!({ "description": text, "content": schema }));
+    }
+    if doc.throttled {
+        responses.insert(
+            "429".into(),
+            json!({
+                "description": "Too many sign-ins",
+                "headers": { "Retry-After": { "schema": { "type": "string" } } },
+                "content": { "text/plain": { "schema": { "type": "string" } } },
+            }),
+        );
+    }
+    Value::Object(responses)
+}
+
+/// The two envelopes of errors.
+fn error_schema() -> Value {
+    json!({
+        "description": "What went wrong: `message` from the application, `error` from the framework around it",
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": {
+                    "message": {
+                        "anyOf": [
+                            { "type": "string" },
+                            {
+                                "type": "object",
+                                "additionalProperties": { "type": "array", "items": { "type": "string" } },
+                            },
+                        ],
+                    },
+                },
+                "required": ["message"],
+            },
+            {
+                "type": "object",
+                "properties": { "error": { "type": "string" }, "error_description": { "type": "string" } },
+                "required": ["error"],
+            },
+        ],
+    })
+}

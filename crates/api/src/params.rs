@@ -1,0 +1,372 @@
+//! Parameters: one way to read them, which at the same time says what there is to read.
+//!
+//! A set of parameters is a type with a `read` function. The same function reads a request and, against nothing,
+//! describes itself for the OpenAPI document, so the two cannot differ.
+
+use std::{borrow::Cow, convert::Infallible, ops::RangeInclusive, sync::Arc};
+
+use axum::{extract::FromRequestParts, http::request::Parts};
+use forge::Given;
+use serde_json::{Value, json};
+
+use crate::routes::{ArgDoc, OperationDoc};
+
+/// A value as it came, before anybody asked for a type.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Item {
+    Null,
+    Bool(bool),
+    Number(String),
+    Text(String),
+    List(Vec<Item>),
+    /// An object or a file: never what a plain parameter wants.
+    Other,
+    /// Not UTF-8.
+    Garbled,
+    /// Given more than once, with different values.
+    Twice,
+}
+
+impl From<Value> for Item {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(value) => Self::Bool(value),
+            Value::Number(number) => Self::Number(number.to_string()),
+            Value::String(text) => Self::Text(text),
+            Value::Array(items) => Self::List(items.into_iter().map(Self::from).collect()),
+            Value::Object(_) => Self::Other,
+        }
+    }
+}
+
+impl Item {
+    fn integer(&self) -> Option<i64> {
+        match self {
+            Self::Text(digits) | Self::Number(digits) => parse_integer(digits),
+            _ => None,
+        }
+    }
+}
+
+/// All parameters of a request by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bag(Vec<(String, Item)>);
+
+impl Bag {
+    /// Adds one; `name[]` adds to a list.
+    ///
+    /// A scalar may come twice only with the same value: a stock client repeats its query when it follows a link, while
+    /// two different values are a way to smuggle one past a check.
+    pub(crate) fn add(&mut self, name: String, item: Item) {
+        if let Some(list) = name.strip_suffix("[]") {
+            match self.0.iter_mut().find(|(known, _)| known == list) {
+                Some((_, Item::List(items))) => items.push(item),
+                Some((_, other)) => *other = Item::Twice,
+                None => self.0.push((list.to_owned(), Item::List(vec![item]))),
+            }
+            return;
+        }
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) if *known == item => {}
+            Some((_, known)) => *known = Item::Twice,
+            None => self.0.push((name, item)),
+        }
+    }
+
+    /// Lays another bag over this one: where both have a name, the other counts.
+    pub(crate) fn overlay(&mut self, other: Self) {
+        for (name, item) in other.0 {
+            match self.0.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, known)) => *known = item,
+                None => self.0.push((name, item)),
+            }
+        }
+    }
+
+    /// A parameter, unless it is null.
+    pub(crate) fn get(&self, name: &str) -> Option<&Item> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, item)| item).filter(|item| **item != Item::Null)
+    }
+
+    /// Whether a parameter was sent at all, be it empty or null.
+    pub(crate) fn mentions(&self, name: &str) -> bool {
+        self.0.iter().any(|(known, _)| known == name)
+    }
+
+    /// A parameter as plain text, if it is that.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        match self.get(name) {
+            Some(Item::Text(text) | Item::Number(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The plain parameters as text, for links that repeat them.
+    pub(crate) fn plain(&self) -> impl Iterator<Item = (Cow<'_, str>, &str)> {
+        self.0.iter().flat_map(|(name, item)| {
+            let mut texts = Vec::new();
+            match item {
+                Item::Text(text) | Item::Number(text) => texts.push((Cow::Borrowed(name.as_str()), text.as_str())),
+                Item::Bool(value) => texts.push((name.into(), if *value { "true" } else { "false" })),
+                Item::List(items) => {
+                    for item in items {
+                        if let Item::Text(text) | Item::Number(text) = item {
+                            texts.push((format!("{name}[]").into(), text.as_str()));
+                        }
+                    }
+                }
+                Item::Null | Item::Other | Item::Garbled | Item::Twice => {}
+            }
+            texts
+        })
+    }
+}
+
+/// A set of parameters.
+pub(crate) trait FromParams: Sized {
+    /// Reads the set; faults are collected by the reader, in the order of the calls.
+    fn read(from: &mut ParamReader<'_>) -> Self;
+}
+
+/// One declared parameter, for the document.
+#[derive(Clone, Debug)]
+pub(crate) struct ParamDoc {
+    pub(crate) name: &'static str,
+    pub(crate) schema: Value,
+    pub(crate) required: bool,
+    pub(crate) description: &'static str,
+}
+
+/// Reads parameters by name and type, or only notes what would be read.
+pub(crate) struct ParamReader<'a> {
+    bag: Option<&'a Bag>,
+    faults: Vec<String>,
+    declared: Vec<ParamDoc>,
+}
+
+const MISSING: &str = "is missing";
+const INVALID: &str = "is invalid";
+
+impl ParamReader<'_> {
+    /// A text that has to be there, though it may be empty.
+    pub(crate) fn required_text(&mut self, name: &'static str, description: &'static str) -> String {
+        self.declare(name, json!({ "type": "string" }), true, description);
+        let text = self.read_text(name);
+        self.require(name);
+        text.unwrap_or_default()
+    }
+
+    /// A text that may be there.
+    pub(crate) fn text(&mut self, name: &'static str, description: &'static str) -> Option<String> {
+        self.declare(name, json!({ "type": "string" }), false, description);
+        self.read_text(name)
+    }
+
+    /// A yes or no that may be there; empty counts as absent.
+    pub(crate) fn flag(&mut self, name: &'static str, description: &'static str) -> Option<bool> {
+        self.declare(name, json!({ "type": "boolean" }), false, description);
+        self.read(name, |item| match item {
+            Item::Bool(value) => Some(*value),
+            Item::Text(word) | Item::Number(word) => match word.to_ascii_lowercase().as_str() {
+                "1" | "on" | "t" | "true" | "y" | "yes" => Some(true),
+                "0" | "off" | "f" | "false" | "n" | "no" => Some(false),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
+    /// A whole number that may be there; empty counts as absent.
+    pub(crate) fn integer(&mut self, name: &'static str, description: &'static str) -> Option<i64> {
+        self.declare(name, json!({ "type": "integer" }), false, description);
+        self.read(name, Item::integer)
+    }
+
+    /// A whole number within limits that may be there; empty counts as absent.
+    pub(crate) fn integer_within(
+        &mut self,
+        name: &'static str,
+        limits: RangeInclusive<i64>,
+        description: &'static str,
+    ) -> Option<i64> {
+        let schema = json!({ "type": "integer", "minimum": limits.start(), "maximum": limits.end() });
+        self.declare(name, schema, false, description);
+        self.read(name, |item| item.integer().filter(|number| limits.contains(number)))
+    }
+
+    /// Notes a fault unless at least one of the parameters was sent.
+    pub(crate) fn at_least_one(&mut self, names: &[&'static str]) {
+        let Some(bag) = self.bag else { return };
+        if !names.iter().any(|name| bag.get(name).is_some()) {
+            let text = "are missing, at least one parameter must be provided";
+            self.faults.push(format!("{} {text}", names.join(", ")));
+        }
+    }
+
+    /// Notes a fault if some of the parameters were sent and others not.
+    pub(crate) fn all_or_none(&mut self, names: &[&'static str]) {
+        let Some(bag) = self.bag else { return };
+        let sent = names.iter().filter(|name| bag.get(name).is_some()).count();
+        if sent != 0 && sent != names.len() {
+            self.faults.push(format!("{} provide all or none of parameters", names.join(", ")));
+        }
+    }
+
+    fn declare(&mut self, name: &'static str, schema: Value, required: bool, description: &'static str) {
+        if self.bag.is_none() {
+            self.declared.push(ParamDoc { name, schema, required, description });
+        }
+    }
+
+    fn require(&mut self, name: &'static str) {
+        if self.bag.is_some_and(|bag| bag.get(name).is_none()) {
+            self.faults.push(format!("{name} {MISSING}"));
+        }
+    }
+
+    fn read_text(&mut self, name: &'static str) -> Option<String> {
+        let item = self.bag?.get(name)?;
+        match item {
+            // No name, address or note needs NUL, and PostgreSQL cannot store it.
+            Item::Text(text) if !text.contains('\0') => Some(text.clone()),
+            Item::Number(digits) => Some(digits.clone()),
+            Item::Bool(value) => Some(value.to_string()),
+            _ => {
+                self.faults.push(format!("{name} {INVALID}"));
+                None
+            }
+        }
+    }
+
+    fn read<T>(&mut self, name: &'static str, parse: impl FnOnce(&Item) -> Option<T>) -> Option<T> {
+        let item = self.bag?.get(name)?;
+        if matches!(item, Item::Text(text) if text.is_empty()) {
+            return None;
+        }
+        let value = parse(item);
+        if value.is_none() {
+            self.faults.push(format!("{name} {INVALID}"));
+        }
+        value
+    }
+}
+
+/// A whole number; decimals and exponents are cut, as the original does.
+fn parse_integer(text: &str) -> Option<i64> {
+    let text = text.trim();
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
+    let number: f64 = text.parse().ok().filter(|number: &f64| plain && number.is_finite())?;
+    #[expect(clippy::cast_precision_loss, reason = "only the order of magnitude counts here")]
+    let in_range = number.abs() < i64::MAX as f64;
+    #[expect(clippy::cast_possible_truncation, reason = "cutting the fraction is the point")]
+    in_range.then_some(number as i64)
+}
+
+/// Reads a set of parameters from a bag.
+pub(crate) fn read_from<T: FromParams>(bag: &Bag) -> Given<T> {
+    let mut reader = ParamReader { bag: Some(bag), faults: Vec::new(), declared: Vec::new() };
+    let value = T::read(&mut reader);
+    let mut faults = reader.faults;
+    let mut seen = std::collections::HashSet::new();
+    faults.retain(|fault| seen.insert(fault.clone()));
+    Given::new(if faults.is_empty() { Ok(value) } else { Err(faults) })
+}
+
+/// Lists what a set of parameters reads.
+pub(crate) fn declared_by<T: FromParams>() -> Vec<ParamDoc> {
+    let mut reader = ParamReader { bag: None, faults: Vec::new(), declared: Vec::new() };
+    T::read(&mut reader);
+    reader.declared
+}
+
+/// The parameters of a request, to be looked at after the gate.
+pub(crate) struct Params<T>(pub(crate) Given<T>);
+
+impl<S: Send + Sync, T: FromParams> FromRequestParts<S> for Params<T> {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self(read_from(&bag_of(parts))))
+    }
+}
+
+impl<T: FromParams> ArgDoc for Params<T> {
+    fn describe(operation: &mut OperationDoc) {
+        operation.params.extend(declared_by::<T>());
+    }
+}
+
+/// The bag that the inbox has filled.
+pub(crate) fn bag_of(parts: &Parts) -> Arc<Bag> {
+    parts.extensions.get::<Arc<Bag>>().cloned().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Sample {
+        name: String,
+        active: Option<bool>,
+        limit: Option<i64>,
+    }
+
+    impl FromParams for Sample {
+        fn read(from: &mut ParamReader<'_>) -> Self {
+            let name = from.required_text("name", "");
+            let sample = Self { name, active: from.flag("active", ""), limit: from.integer("limit", "") };
+            from.all_or_none(&["a", "b"]);
+            sample
+        }
+    }
+
+    fn check(items: &[(&str, Item)], expected: Result<(&str, Option<bool>, Option<i64>), &str>) {
+        let mut bag = Bag::default();
+        for (name, item) in items {
+            bag.add((*name).to_owned(), item.clone());
+        }
+        let read = read_from::<Sample>(&bag);
+        let read = read.get().map(|sample| (sample.name.as_str(), sample.active, sample.limit));
+        assert_eq!(read.map_err(|error| error.to_string()), expected.map_err(ToOwned::to_owned), "{items:?}");
+    }
+
+    fn text(text: &str) -> Item {
+        Item::Text(text.to_owned())
+    }
+
+    #[test]
+    fn words_and_numbers_are_read_as_the_original_does() {
+        check(&[("name", text("x"))], Ok(("x", None, None)));
+        check(&[("name", text("")), ("active", text("")), ("limit", text(""))], Ok(("", None, None)));
+        check(&[("name", text("x")), ("active", text("YES")), ("limit", text("1.9"))], Ok(("x", Some(true), Some(1))));
+        check(&[("name", Item::Number("7".into())), ("active", Item::Bool(false))], Ok(("7", Some(false), None)));
+        check(&[("name", text("x")), ("limit", text("-3"))], Ok(("x", None, Some(-3))));
+        check(&[("name", text("x")), ("active", Item::Null)], Ok(("x", None, None)));
+    }
+
+    #[test]
+    fn all_faults_are_told_at_once_and_each_once() {
+        check(&[], Err("name is missing"));
+        check(&[("name", Item::Null)], Err("name is missing"));
+        check(
+            &[("active", text("maybe")), ("limit", text("many")), ("a", text("1"))],
+            Err("name is missing, active is invalid, limit is invalid, a, b provide all or none of parameters"),
+        );
+        check(&[("name", text("a\0b"))], Err("name is invalid"));
+        check(&[("name", Item::Garbled)], Err("name is invalid"));
+        check(&[("name", text("x")), ("limit", text("99999999999999999999"))], Err("limit is invalid"));
+    }
+
+    #[test]
+    fn lesson_11_a_scalar_is_refused_as_array_or_with_two_values() {
+        check(&[("name[]", text("a")), ("name[]", text("b"))], Err("name is invalid"));
+        check(&[("name", text("a")), ("name", text("b"))], Err("name is invalid"));
+        check(&[("name", text("a")), ("name[]", text("b"))], Err("name is invalid"));
+        check(&[("name", Item::List(vec![text("a")]))], Err("name is invalid"));
+        check(&[("name", text("a")), ("name", text("a"))], Ok(("a", None, None)));
+    }
+}

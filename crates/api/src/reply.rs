@@ -1,0 +1,102 @@
+//! Replies: what a handler gives back.
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use md5::{Digest as _, Md5};
+use model::Time;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Serialize, Serializer};
+
+use crate::error::ApiError;
+
+/// What every handler returns.
+pub(crate) type Reply<T> = Result<T, ApiError>;
+
+/// 200 with a body.
+pub(crate) struct Done<T>(pub(crate) T);
+
+/// 201 with a body.
+pub(crate) struct Created<T>(pub(crate) T);
+
+impl<T: Serialize> IntoResponse for Done<T> {
+    fn into_response(self) -> Response {
+        tagged(StatusCode::OK, &self.0)
+    }
+}
+
+impl<T: Serialize> IntoResponse for Created<T> {
+    fn into_response(self) -> Response {
+        tagged(StatusCode::CREATED, &self.0)
+    }
+}
+
+/// JSON without a charset parameter, as clients expect it.
+pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    let mut response = raw_json(status, to_bytes(body));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+/// JSON with a tag by which a client can ask whether it has changed.
+pub(crate) fn tagged(status: StatusCode, body: &impl Serialize) -> Response {
+    let bytes = to_bytes(body);
+    let digest: [u8; 16] = Md5::digest(&bytes).into();
+    let tag = format!("W/\"{:032x}\"", u128::from_be_bytes(digest));
+    let mut response = raw_json(status, bytes);
+    let headers = response.headers_mut();
+    headers.insert(header::ETAG, HeaderValue::from_str(&tag).expect("hex digits are fine in a header"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("max-age=0, private, must-revalidate"));
+    response
+}
+
+fn raw_json(status: StatusCode, bytes: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(bytes));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn to_bytes(body: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(body).expect("our shapes have string keys and no fallible parts")
+}
+
+/// A moment as clients read it: ISO 8601 with milliseconds in UTC.
+pub(crate) struct Stamp(pub(crate) Time);
+
+impl Serialize for Stamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0.strftime("%Y-%m-%dT%H:%M:%S.%3fZ"))
+    }
+}
+
+impl JsonSchema for Stamp {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Timestamp".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "date-time" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_has_milliseconds_and_a_z() {
+        let check = |micros, expected: &str| {
+            let stamp = Stamp(Time::from_microsecond(micros).expect("in range"));
+            assert_eq!(serde_json::to_string(&stamp).expect("written"), format!("\"{expected}\""));
+        };
+        check(1_479_809_730_123_456, "2016-11-22T10:15:30.123Z");
+        check(0, "1970-01-01T00:00:00.000Z");
+    }
+}

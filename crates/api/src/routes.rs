@@ -1,0 +1,196 @@
+//! Routes that remember what they serve, so that the document and the access table cannot forget one.
+
+use axum::{
+    Router,
+    handler::Handler,
+    http::Method,
+    routing::{MethodFilter, on},
+};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+
+use crate::{
+    App,
+    paging::Paged,
+    params::ParamDoc,
+    reply::{Created, Done, Reply},
+};
+
+/// All routes of a version of the interface.
+#[derive(Default)]
+pub struct Routes {
+    router: Router<App>,
+    table: Vec<RouteDoc>,
+}
+
+/// One route.
+#[derive(Clone)]
+pub struct RouteDoc {
+    /// The method.
+    pub method: Method,
+    /// The path below the version, with names in braces.
+    pub path: &'static str,
+    pub(crate) summary: &'static str,
+    pub(crate) operation: OperationDoc,
+    pub(crate) also: Vec<u16>,
+}
+
+/// What a handler takes and gives, read off its signature.
+#[derive(Clone, Default)]
+pub(crate) struct OperationDoc {
+    pub(crate) params: Vec<ParamDoc>,
+    pub(crate) authenticated: bool,
+    pub(crate) looks_up: bool,
+    pub(crate) paged: bool,
+    pub(crate) throttled: bool,
+    pub(crate) status: u16,
+    pub(crate) schema: Option<fn(&mut SchemaGenerator) -> Schema>,
+}
+
+/// An argument of a handler that can say what it reads.
+pub(crate) trait ArgDoc {
+    fn describe(operation: &mut OperationDoc);
+}
+
+/// A reply that can say what it looks like.
+pub(crate) trait ReplyDoc {
+    fn describe(operation: &mut OperationDoc);
+}
+
+/// A handler whose signature tells all.
+pub(crate) trait Documented<Args> {
+    fn describe() -> OperationDoc;
+}
+
+macro_rules! documented {
+    ($($arg:ident),*) => {
+        impl<F, Fut, R, $($arg),*> Documented<($($arg,)*)> for F
+        where
+            F: Fn($($arg),*) -> Fut,
+            Fut: Future<Output = Reply<R>>,
+            R: ReplyDoc,
+            $($arg: ArgDoc),*
+        {
+            fn describe() -> OperationDoc {
+                let mut operation = OperationDoc::default();
+                $($arg::describe(&mut operation);)*
+                R::describe(&mut operation);
+                operation
+            }
+        }
+    };
+}
+documented!();
+documented!(A);
+documented!(A, B);
+documented!(A, B, C);
+documented!(A, B, C, D);
+documented!(A, B, C, D, E);
+documented!(A, B, C, D, E, G);
+documented!(A, B, C, D, E, G, H);
+
+impl<T: JsonSchema> ReplyDoc for Done<T> {
+    fn describe(operation: &mut OperationDoc) {
+        operation.status = 200;
+        operation.schema = Some(SchemaGenerator::subschema_for::<T>);
+    }
+}
+
+impl<T: JsonSchema> ReplyDoc for Created<T> {
+    fn describe(operation: &mut OperationDoc) {
+        operation.status = 201;
+        operation.schema = Some(SchemaGenerator::subschema_for::<T>);
+    }
+}
+
+impl<T: JsonSchema> ReplyDoc for Paged<T> {
+    fn describe(operation: &mut OperationDoc) {
+        operation.status = 200;
+        operation.schema = Some(SchemaGenerator::subschema_for::<Vec<T>>);
+    }
+}
+
+impl Routes {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// What there is, in the order of declaration.
+    pub fn table(&self) -> &[RouteDoc] {
+        &self.table
+    }
+
+    pub(crate) fn get<H, T, D>(self, path: &'static str, summary: &'static str, handler: H) -> Self
+    where
+        H: Handler<T, App> + Documented<D>,
+        T: 'static,
+    {
+        self.add(Method::GET, MethodFilter::GET, path, summary, handler)
+    }
+
+    pub(crate) fn post<H, T, D>(self, path: &'static str, summary: &'static str, handler: H) -> Self
+    where
+        H: Handler<T, App> + Documented<D>,
+        T: 'static,
+    {
+        self.add(Method::POST, MethodFilter::POST, path, summary, handler)
+    }
+
+    pub(crate) fn put<H, T, D>(self, path: &'static str, summary: &'static str, handler: H) -> Self
+    where
+        H: Handler<T, App> + Documented<D>,
+        T: 'static,
+    {
+        self.add(Method::PUT, MethodFilter::PUT, path, summary, handler)
+    }
+
+    pub(crate) fn delete<H, T, D>(self, path: &'static str, summary: &'static str, handler: H) -> Self
+    where
+        H: Handler<T, App> + Documented<D>,
+        T: 'static,
+    {
+        self.add(Method::DELETE, MethodFilter::DELETE, path, summary, handler)
+    }
+
+    /// Names statuses of the route just added that its signature does not tell.
+    pub(crate) fn also(mut self, statuses: &[u16]) -> Self {
+        if let Some(route) = self.table.last_mut() {
+            route.also.extend_from_slice(statuses);
+        }
+        self
+    }
+
+    /// Adds all routes of another list.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.router = self.router.merge(other.router);
+        self.table.extend(other.table);
+        self
+    }
+
+    pub(crate) fn into_router(self, prefix: &str) -> Router<App> {
+        Router::new().nest(prefix, self.router)
+    }
+
+    fn add<H, T, D>(
+        mut self,
+        method: Method,
+        filter: MethodFilter,
+        path: &'static str,
+        summary: &'static str,
+        handler: H,
+    ) -> Self
+    where
+        H: Handler<T, App> + Documented<D>,
+        T: 'static,
+    {
+        // HEAD is served wherever GET is.
+        let filter = if method == Method::GET { filter.or(MethodFilter::HEAD) } else { filter };
+        self.router = self.router.route(path, on(filter, handler));
+        self.table.push(RouteDoc { method, path, summary, operation: H::describe(), also: Vec::new() });
+        self
+    }
+}
+
+/// All routes of version 3, for tests and documents.
+pub fn v3() -> Vec<RouteDoc> {
+    crate::v3::routes().table().to_vec()
+}

@@ -1,0 +1,59 @@
+//! The URL under which the client reached us, for links in answers.
+
+use std::convert::Infallible;
+
+use axum::{
+    extract::{FromRef, FromRequestParts},
+    http::{header, request::Parts},
+};
+use md5::{Digest as _, Md5};
+
+use crate::App;
+
+/// The root of all absolute URLs, without a slash at its end.
+#[derive(Clone)]
+pub(crate) struct Site(String);
+
+impl Site {
+    /// The page of a user or group.
+    pub(crate) fn page(&self, path: &str) -> String {
+        format!("{}/{path}", self.0)
+    }
+
+    /// A picture for somebody who has uploaded none.
+    pub(crate) fn identicon(&self, username: &str) -> String {
+        format!("{}/-/identicon/{}.svg", self.0, seed(username))
+    }
+
+    pub(crate) fn root(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Site
+where
+    App: FromRef<S>,
+{
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        if let Some(url) = App::from_ref(state).external_url() {
+            return Ok(Self(url.to_owned()));
+        }
+        let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let host = host.filter(|host| is_host(host)).unwrap_or("localhost");
+        Ok(Self(format!("http://{host}")))
+    }
+}
+
+/// Whether a host header can go into a link.
+fn is_host(host: &str) -> bool {
+    !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte))
+}
+
+/// Sixteen hex digits that stand for a name.
+fn seed(name: &str) -> String {
+    let digest: [u8; 16] = Md5::digest(name.to_lowercase().as_bytes()).into();
+    let half = u128::from_be_bytes(digest) >> 64;
+    format!("{half:016x}")
+}

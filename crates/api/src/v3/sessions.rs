@@ -1,0 +1,57 @@
+//! Signing in with a password, for clients that do not have a token yet.
+
+use axum::extract::State;
+use forge::{
+    Forge,
+    sessions::{self, Credentials},
+};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::users::FullUserJson;
+use crate::{
+    params::{FromParams, ParamReader, Params},
+    reply::{Created, Reply},
+    routes::Routes,
+    sign_in::MayTry,
+    site::Site,
+};
+
+pub(super) fn routes() -> Routes {
+    Routes::new().post("/session", "Signs in with a password and answers a token", create).also(&[401])
+}
+
+async fn create(
+    State(forge): State<Forge>,
+    _: MayTry,
+    site: Site,
+    Params(given): Params<CreateSession>,
+) -> Reply<Created<SessionJson>> {
+    let credentials = given.map(|given| Credentials { login: given.login, password: given.password });
+    let signed_in = forge.heavy(forge::Caller::anonymous(), move |it| sessions::check(it, &credentials)).await?;
+    let (user, token) = forge.write(signed_in.caller(), sessions::create).await?;
+    Ok(Created(SessionJson { user: FullUserJson::new(&user, &site), private_token: token.reveal().to_owned() }))
+}
+
+struct CreateSession {
+    login: String,
+    password: String,
+}
+
+impl FromParams for CreateSession {
+    fn read(from: &mut ParamReader<'_>) -> Self {
+        let login = from.text("login", "Username or e-mail address");
+        let email = from.text("email", "E-mail address or username; wins over login");
+        let password = from.required_text("password", "Password");
+        from.at_least_one(&["login", "email"]);
+        Self { login: email.or(login).unwrap_or_default(), password }
+    }
+}
+
+/// The current user with a fresh token.
+#[derive(Serialize, JsonSchema)]
+struct SessionJson {
+    #[serde(flatten)]
+    user: FullUserJson,
+    private_token: String,
+}

@@ -1,0 +1,241 @@
+//! `gable admin …`: the operator's commands, on the data itself, whether or not the service runs.
+
+use std::{
+    io::{Read as _, Write as _},
+    path::Path,
+};
+
+use forge::{
+    Caller, Forge, Given, jobs, tokens,
+    users::{self, Edit, Registration},
+};
+use jiff::SignedDuration;
+use model::{
+    Page, Scope, Time,
+    tokens::Secret,
+    users::{NewUser, Profile, UserChanges, UserFilter},
+};
+
+use crate::{
+    Outcome,
+    commands::{Admin, JobCommand, TokenCommand, Topic, UserCommand},
+    config::{self, Config},
+    data_folder::DataFolder,
+    serve::forge_options,
+};
+
+/// Runs one command.
+pub(crate) fn run(command: Admin) -> Outcome {
+    let Config { data, database, default_projects_limit, .. } = config::load(command.place.into())?;
+    let forge = open(&data, database.as_deref(), default_projects_limit)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start: {error}"))?;
+    runtime.block_on(async {
+        match command.topic {
+            Topic::User(command) => user(&forge, command).await,
+            Topic::Token(command) => token(&forge, command).await,
+            Topic::Job(command) => job(&forge, command).await,
+        }
+    })
+}
+
+/// Opens the data beside a running server, or brings it up to date where none runs.
+fn open(data: &Path, database: Option<&str>, default_projects_limit: i32) -> Result<Forge, String> {
+    let folder = DataFolder::open(data)?;
+    let database = folder.database(database)?;
+    match folder.lock()? {
+        Some(_alone) => database.migrate(),
+        None => database.check_version(),
+    }
+    .map_err(|error| error.to_string())?;
+    let options = forge::Options { readers: 1, heavy: 1, ..forge_options(database, default_projects_limit) };
+    Forge::start(options).map_err(|error| error.to_string())
+}
+
+async fn user(forge: &Forge, command: UserCommand) -> Outcome {
+    match command {
+        UserCommand::Create { username, email, name, admin, password_stdin } => {
+            let (password, made) = password(password_stdin)?;
+            let user = NewUser {
+                email,
+                name: name.unwrap_or_else(|| username.clone()),
+                username,
+                admin,
+                external: false,
+                can_create_group: true,
+                projects_limit: None,
+                profile: Profile::default(),
+                identity: None,
+            };
+            let given = Given::good(Registration { user, password: password.reveal().to_owned() });
+            let ready = forge.heavy(Caller::system(), move |it| users::prepare_registration(it, &given)).await;
+            let ready = ready.map_err(tell)?;
+            let user = forge.write(Caller::system(), move |it| users::create(it, &ready)).await.map_err(tell)?;
+            say(&format!("created user {} with id {}", user.username, user.id))?;
+            say_password(&password, made)
+        }
+        UserCommand::List => list_users(forge).await,
+        UserCommand::Block { username } => {
+            let name = username.clone();
+            let block = move |it: &mut forge::Writer<'_>| {
+                let id = users::id_of(it, &name)?;
+                users::block(it, id)
+            };
+            forge.write(Caller::system(), block).await.map_err(|error| tell_of(&username, error))?;
+            say(&format!("blocked user {username}"))
+        }
+        UserCommand::Unblock { username } => {
+            let name = username.clone();
+            let unblock = move |it: &mut forge::Writer<'_>| {
+                let id = users::id_of(it, &name)?;
+                users::unblock(it, id)
+            };
+            forge.write(Caller::system(), unblock).await.map_err(|error| tell_of(&username, error))?;
+            say(&format!("unblocked user {username}"))
+        }
+        UserCommand::Password { username, password_stdin } => {
+            let (password, made) = password(password_stdin)?;
+            let name = username.clone();
+            let id = forge.read(Caller::system(), move |it| users::id_of(it, &name)).await;
+            let id = id.map_err(|error| tell_of(&username, error))?;
+            let edit = Edit { changes: UserChanges::default(), password: Some(password.reveal().to_owned()) };
+            let given = Given::good(edit);
+            let ready = forge.heavy(Caller::system(), move |it| users::prepare_edit(it, id, &given)).await;
+            let ready = ready.map_err(tell)?;
+            forge.write(Caller::system(), move |it| users::update(it, id, &ready)).await.map_err(tell)?;
+            say(&format!("changed the password of user {username}"))?;
+            say_password(&password, made)
+        }
+    }
+}
+
+async fn list_users(forge: &Forge) -> Outcome {
+    say(&format!("{:>6}  {:<24} {:<13} {:<6} {}", "id", "username", "state", "admin", "email"))?;
+    for number in 1.. {
+        let page = Given::good(Page::new(Some(number), Some(model::page::MAX_SIZE)));
+        let filter = Given::good(UserFilter::default());
+        let users = forge.read(Caller::system(), move |it| users::list(it, &filter, &page)).await.map_err(tell)?;
+        for user in &users.items {
+            let admin = if user.admin { "yes" } else { "no" };
+            let state = user.state.as_str();
+            say(&format!("{:>6}  {:<24} {state:<13} {admin:<6} {}", user.id, user.username, user.email))?;
+        }
+        if users.items.is_empty() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn token(forge: &Forge, command: TokenCommand) -> Outcome {
+    match command {
+        TokenCommand::Create { username, name, scopes, expires_in_days, no_expiry } => {
+            let scopes: Vec<Scope> = scopes
+                .iter()
+                .map(|word| Scope::from_word(word).ok_or_else(|| format!("a scope is api or read_user, not {word}")))
+                .collect::<Result<_, _>>()?;
+            let end = (!no_expiry).then(|| forge.now() + SignedDuration::from_hours(24 * expires_in_days));
+            let whom = username.clone();
+            let created = forge
+                .write(Caller::system(), move |it| tokens::create(it, &whom, &name, &scopes, end))
+                .await
+                .map_err(|error| tell_of(&username, error))?;
+            let lasts = created.0.expires_at.map_or("until it is revoked".into(), |end| format!("until {}", day(end)));
+            say(&format!(
+                "created token {} for user {username}; it lasts {lasts} and is shown this once:",
+                created.0.id
+            ))?;
+            say(created.1.reveal())
+        }
+        TokenCommand::List { username } => {
+            let whom = username.clone();
+            let tokens = forge.read(Caller::system(), move |it| tokens::list(it, &whom)).await;
+            let tokens = tokens.map_err(|error| tell_of(&username, error))?;
+            say(&format!(
+                "{:>6}  {:<10} {:<10} {:<10} {:<10} {}",
+                "id", "created", "last used", "expires", "scopes", "name"
+            ))?;
+            let now = forge.now();
+            for token in tokens {
+                let scopes: Vec<_> = token.scopes.iter().map(|scope| scope.as_str()).collect();
+                let expires = match (token.revoked_at, token.expires_at) {
+                    (Some(_), _) => "revoked".into(),
+                    (None, None) => "never".into(),
+                    (None, Some(end)) if end <= now => "expired".into(),
+                    (None, Some(end)) => day(end),
+                };
+                let used = token.last_used_at.map_or("never".into(), day);
+                let (id, created, scopes, name) = (token.id, day(token.created_at), scopes.join(","), token.name);
+                say(&format!("{id:>6}  {created:<10} {used:<10} {expires:<10} {scopes:<10} {name}"))?;
+            }
+            Ok(())
+        }
+        TokenCommand::Revoke { id } => {
+            forge.write(Caller::system(), move |it| tokens::revoke(it, id)).await.map_err(|error| match error {
+                forge::Error::NotFound(_) => format!("there is no token {id} that could be revoked"),
+                other => tell(other),
+            })?;
+            say(&format!("revoked token {id}"))
+        }
+    }
+}
+
+async fn job(forge: &Forge, command: JobCommand) -> Outcome {
+    match command {
+        JobCommand::List => {
+            say(&format!(
+                "{:>6}  {:<20} {:<7} {:>8}  {:<20} {}",
+                "id", "kind", "state", "attempts", "due", "last error"
+            ))?;
+            for job in forge.read(Caller::system(), jobs::list).await.map_err(tell)? {
+                let state = if job.dead_at.is_some() { "dead" } else { "waiting" };
+                let due = job.run_at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+                let error = job.last_error.unwrap_or_default();
+                say(&format!("{:>6}  {:<20} {state:<7} {:>8}  {due:<20} {error}", job.id, job.kind, job.attempts))?;
+            }
+            Ok(())
+        }
+        JobCommand::Retry { id } => {
+            forge.write(Caller::system(), move |it| jobs::retry(it, id)).await.map_err(|error| match error {
+                forge::Error::NotFound(_) => format!("there is no job {id} that was given up"),
+                other => tell(other),
+            })?;
+            say(&format!("job {id} will be tried again"))
+        }
+    }
+}
+
+/// The password from standard input, or a random one; and whether it was made here.
+fn password(from_stdin: bool) -> Result<(Secret, bool), String> {
+    if !from_stdin {
+        return Ok((forge::clock::Secrets::token(&forge::clock::SystemSecrets), true));
+    }
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(|error| format!("cannot read the password: {error}"))?;
+    Ok((Secret::new(text.trim_end_matches(['\r', '\n']).to_owned()), false))
+}
+
+fn say_password(password: &Secret, made: bool) -> Outcome {
+    if made { say(&format!("the password is shown this once: {}", password.reveal())) } else { Ok(()) }
+}
+
+fn day(time: Time) -> String {
+    time.strftime("%Y-%m-%d").to_string()
+}
+
+fn tell(error: forge::Error) -> String {
+    error.to_string()
+}
+
+fn tell_of(username: &str, error: forge::Error) -> String {
+    match error {
+        forge::Error::NotFound(_) => format!("there is no user {username}"),
+        other => tell(other),
+    }
+}
+
+fn say(text: &str) -> Outcome {
+    writeln!(std::io::stdout(), "{text}").map_err(|error| format!("cannot write to standard output: {error}"))
+}

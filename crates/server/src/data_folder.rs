@@ -1,0 +1,86 @@
+//! The folder that holds everything, and the lock that keeps a second server out of it.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use store::Database;
+
+/// The folder, known to be there and writable.
+pub(crate) struct DataFolder {
+    path: PathBuf,
+}
+
+/// Held for as long as a server works on the folder.
+pub(crate) struct ServerLock {
+    _file: File,
+}
+
+impl DataFolder {
+    /// Makes the folder if need be.
+    pub(crate) fn open(path: &Path) -> Result<Self, String> {
+        let unusable = |error: io::Error| format!("cannot use the data folder {}: {error}", path.display());
+        let mut builder = fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.recursive(true).create(path).map_err(unusable)?;
+        let path = path.canonicalize().map_err(unusable)?;
+        let folder = Self { path };
+        // Writing is tried now, so that a read-only folder is told as such.
+        folder.lock_file().map_err(unusable)?;
+        Ok(folder)
+    }
+
+    /// Takes the folder for a server; `None` if another one has it.
+    pub(crate) fn lock(&self) -> Result<Option<ServerLock>, String> {
+        let unusable = |error: io::Error| format!("cannot lock the data folder {}: {error}", self.path.display());
+        let mut file = self.lock_file().map_err(unusable)?;
+        match file.try_lock() {
+            Ok(()) => {
+                let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+                Ok(Some(ServerLock { _file: file }))
+            }
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(unusable(error)),
+        }
+    }
+
+    /// The database of the folder, or the one at the URL.
+    pub(crate) fn database(&self, url: Option<&str>) -> Result<Database, String> {
+        match url {
+            None => Ok(Database::sqlite(self.path.join("gable.sqlite3"))),
+            Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
+                Database::postgres(url).map_err(|error| error.to_string())
+            }
+            Some(_) => {
+                Err("the database URL does not begin with postgres://; leave it out for the embedded one".into())
+            }
+        }
+    }
+
+    /// Writes a file that only its owner can read, durably.
+    pub(crate) fn write_secret(&self, name: &str, content: &str) -> Result<PathBuf, String> {
+        let path = self.path.join(name);
+        let unwritable = |error: io::Error| format!("cannot write {}: {error}", path.display());
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&path).map_err(unwritable)?;
+        #[cfg(unix)]
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)).map_err(unwritable)?;
+        file.write_all(content.as_bytes()).and_then(|()| file.sync_all()).map_err(unwritable)?;
+        File::open(&self.path).and_then(|folder| folder.sync_all()).map_err(unwritable)?;
+        Ok(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn lock_file(&self) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.path.join("gable.lock"))
+    }
+}

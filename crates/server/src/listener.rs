@@ -1,0 +1,76 @@
+//! Takes connections, and lets them finish when it is time to go.
+
+use std::{net::SocketAddr, time::Duration};
+
+use axum::{Router, body::Body, extract::ConnectInfo};
+use hyper::body::Incoming;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+    service::TowerToHyperService,
+};
+use tokio::net::TcpListener;
+use tower::{Service as _, service_fn};
+use tracing::{debug, info, warn};
+
+/// How long a client may take to send its headers, also on a connection kept open.
+const HEADER_TIME: Duration = Duration::from_secs(60);
+/// How long requests under way may take when the server stops.
+const DRAIN_TIME: Duration = Duration::from_secs(30);
+
+/// Serves until told to stop; then answers what is under way.
+pub(crate) async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
+    let graceful = GracefulShutdown::new();
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME);
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut stop => break,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Most likely too many open files; the next moment may be better.
+                warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let _ = stream.set_nodelay(true);
+        let connection = http.serve_connection(TokioIo::new(stream), service(router.clone(), peer));
+        let connection = graceful.watch(connection);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                debug!(%error, "a connection ended early");
+            }
+        });
+    }
+    drop(listener);
+    info!("stopping: answering what is under way");
+    if tokio::time::timeout(DRAIN_TIME, graceful.shutdown()).await.is_err() {
+        warn!("some requests were still under way after {} seconds", DRAIN_TIME.as_secs());
+    }
+}
+
+type Answer = Result<axum::response::Response, std::convert::Infallible>;
+
+/// The router with the peer's address in each request.
+fn service(
+    router: Router,
+    peer: SocketAddr,
+) -> TowerToHyperService<
+    impl tower::Service<
+        hyper::Request<Incoming>,
+        Response = axum::response::Response,
+        Error = std::convert::Infallible,
+        Future: Future<Output = Answer> + Send,
+    > + Clone,
+> {
+    TowerToHyperService::new(service_fn(move |request: hyper::Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(ConnectInfo(peer));
+        router.clone().call(request)
+    }))
+}

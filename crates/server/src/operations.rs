@@ -1,0 +1,76 @@
+//! What a monitor asks: is it alive, is it ready, how is it doing.
+
+use std::net::SocketAddr;
+
+use axum::{
+    Router,
+    extract::{ConnectInfo, Request, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse as _, Response},
+    routing::get,
+};
+use forge::{Caller, Forge, jobs};
+use metrics_exporter_prometheus::PrometheusHandle;
+
+/// The routes under `/-/`.
+pub(crate) fn routes(forge: Forge, metrics: PrometheusHandle) -> Router {
+    Router::new()
+        .route("/-/health", get(|| async { "ok\n" }))
+        .route("/-/ready", get(ready))
+        .route("/-/metrics", get(show_metrics))
+        .with_state((forge, metrics))
+}
+
+type Shared = State<(Forge, PrometheusHandle)>;
+
+/// Whether requests can be served: the database answers.
+async fn ready(State((forge, _)): Shared) -> Response {
+    match forge.read(Caller::anonymous(), |it| it.ping()).await {
+        Ok(()) => "ready\n".into_response(),
+        Err(error) => {
+            tracing::warn!(%error, "not ready");
+            (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n").into_response()
+        }
+    }
+}
+
+/// Numbers for Prometheus: for this machine, and for administrators from anywhere.
+async fn show_metrics(State((forge, metrics)): Shared, request: Request) -> Response {
+    let caller = if is_local(&request) { Caller::system() } else { shown_by(request.headers()) };
+    let counts = match forge.read(caller, jobs::count).await {
+        Ok(counts) => counts,
+        Err(forge::Error::Unauthenticated | forge::Error::Forbidden(_)) => {
+            return api::plain_error(StatusCode::NOT_FOUND);
+        }
+        Err(error) => {
+            tracing::warn!(%error, "cannot count jobs");
+            return (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n").into_response();
+        }
+    };
+    metrics::gauge!("gable_jobs", "state" => "waiting").set(to_float(counts.0));
+    metrics::gauge!("gable_jobs", "state" => "dead").set(to_float(counts.1));
+    for (queue, length) in forge.queue_lengths() {
+        metrics::gauge!("gable_queue_length", "queue" => queue)
+            .set(to_float(i64::try_from(length).unwrap_or(i64::MAX)));
+    }
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.render()).into_response()
+}
+
+/// Whether the request comes from this machine itself and not through a proxy on it.
+fn is_local(request: &Request) -> bool {
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    let forwarded = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+    peer.is_some_and(|peer| peer.0.ip().to_canonical().is_loopback())
+        && !forwarded.iter().any(|name| request.headers().contains_key(*name))
+}
+
+fn shown_by(headers: &HeaderMap) -> Caller {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let bearer = text("authorization").and_then(|value| value.strip_prefix("Bearer "));
+    Caller::with_tokens(text("private-token").into_iter().chain(bearer))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a gauge needs no 53rd bit")]
+fn to_float(count: i64) -> f64 {
+    count as f64
+}
