@@ -1,0 +1,44 @@
+//! Time and randomness for tests.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use forge::clock::{Clock, Secrets};
+use jiff::SignedDuration;
+use model::Time;
+
+/// A clock that stands still until the test moves it.
+pub struct TestClock(AtomicI64);
+
+impl Default for TestClock {
+    fn default() -> Self {
+        let start: Time = "2026-01-02T03:04:05.678901Z".parse().expect("a moment");
+        Self(AtomicI64::new(start.as_microsecond()))
+    }
+}
+
+impl TestClock {
+    /// Lets time pass.
+    pub fn advance(&self, duration: SignedDuration) {
+        let micros = i64::try_from(duration.as_micros()).expect("a short time");
+        self.0.fetch_add(micros, Ordering::SeqCst);
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Time {
+        Time::from_microsecond(self.0.load(Ordering::SeqCst)).expect("in range")
+    }
+}
+
+/// Secrets that are the same in every run.
+#[derive(Default)]
+pub(crate) struct TestSecrets(AtomicU64);
+
+impl Secrets for TestSecrets {
+    fn fill(&self, bytes: &mut [u8]) {
+        let number = self.0.fetch_add(1, Ordering::SeqCst);
+        for (byte, digit) in bytes.iter_mut().zip(number.to_be_bytes().into_iter().cycle()) {
+            *byte = digit ^ 0x5a;
+        }
+    }
+}

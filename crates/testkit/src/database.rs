@@ -1,0 +1,97 @@
+//! A database for one test: a file in a folder of its own, or a copy of a template on PostgreSQL.
+
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+use store::Database;
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+use tokio_postgres::NoTls;
+
+use crate::on_own_thread;
+
+/// Gone when the test ends.
+pub(crate) struct TestDatabase {
+    pub(crate) database: Database,
+    _folder: Option<TempDir>,
+    _copy: Option<Copy>,
+}
+
+/// A database on the PostgreSQL server of the tests.
+struct Copy {
+    server: String,
+    name: String,
+}
+
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+/// The template, made once in a process; copying needs it to be unused, so copies are made one at a time.
+static TEMPLATE: Mutex<Option<String>> = Mutex::const_new(None);
+
+impl TestDatabase {
+    pub(crate) async fn create() -> Self {
+        match server() {
+            None => Self::create_file(),
+            Some(server) => Self::create_copy(server).await,
+        }
+    }
+
+    fn create_file() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let database = Database::sqlite(folder.path().join("gable.sqlite3"));
+        database.migrate().expect("a fresh database takes all migrations");
+        Self { database, _folder: Some(folder), _copy: None }
+    }
+
+    async fn create_copy(server: &str) -> Self {
+        let mut template = TEMPLATE.lock().await;
+        if template.is_none() {
+            let name = format!("gable_template_{}", std::process::id());
+            execute(server, &[format!("DROP DATABASE IF EXISTS {name}"), format!("CREATE DATABASE {name}")]).await;
+            let database = Database::postgres(&with_name(server, &name)).expect("a good URL");
+            on_own_thread(|| database.migrate().expect("a fresh database takes all migrations"));
+            *template = Some(name);
+        }
+        let name = format!("gable_test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::SeqCst));
+        let copy = format!("CREATE DATABASE {name} TEMPLATE {}", template.as_deref().unwrap_or_default());
+        execute(server, &[format!("DROP DATABASE IF EXISTS {name}"), copy]).await;
+        drop(template);
+        let database = Database::postgres(&with_name(server, &name)).expect("a good URL");
+        Self { database, _folder: None, _copy: Some(Copy { server: server.to_owned(), name }) }
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let (server, drop) = (&self.server, format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
+        on_own_thread(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(execute(server, &[drop]));
+        });
+    }
+}
+
+/// The PostgreSQL server that the tests may use, if there is one.
+fn server() -> Option<&'static str> {
+    static SERVER: OnceLock<Option<String>> = OnceLock::new();
+    SERVER.get_or_init(|| std::env::var("GABLE_TEST_DATABASE").ok().filter(|url| !url.is_empty())).as_deref()
+}
+
+/// The URL of another database on the same server.
+fn with_name(server: &str, name: &str) -> String {
+    let (base, query) = server.split_once('?').map_or((server, None), |(base, query)| (base, Some(query)));
+    let scheme = base.find("://").map_or(0, |at| at + 3);
+    let host = base[scheme..].find('/').map_or(base, |at| &base[..scheme + at]);
+    query.map_or_else(|| format!("{host}/{name}"), |query| format!("{host}/{name}?{query}"))
+}
+
+async fn execute(server: &str, statements: &[String]) {
+    let (client, connection) = tokio_postgres::connect(server, NoTls).await.expect("the test server answers");
+    let connection = tokio::spawn(connection);
+    for statement in statements {
+        client.batch_execute(statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+    drop(client);
+    let _ = connection.await;
+}
