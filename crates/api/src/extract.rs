@@ -59,7 +59,8 @@ impl<S: Send + Sync, const N: usize> FromRequestParts<S> for Numbers<N> {
         let mut numbers = [0; N];
         let mut segments = params.iter();
         for number in &mut numbers {
-            let (_, digits) = segments.next().ok_or(ApiError::NoRoute)?;
+            let (_, segment) = segments.next().ok_or(ApiError::NoRoute)?;
+            let digits = segment.strip_suffix(".json").unwrap_or(segment);
             if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
                 return Err(ApiError::NoRoute);
             }

@@ -101,8 +101,12 @@ pub fn create(it: &mut Writer<'_>, ready: &ReadyRegistration) -> Result<User> {
 pub fn prepare_edit(it: &mut Heavy<'_>, id: i64, given: &Given<Edit>) -> Result<ReadyEdit> {
     it.read(|it| it.may(Ability::AdministerUsers))?;
     let Edit { changes, password } = given.get()?.clone();
-    it.read(|it| find(it, id))?;
     let changes = changes.normalized();
+    // What is taken is told before what is wrong, as for a registration.
+    it.read(|it| {
+        let user = find(it, id)?;
+        refuse_taken_by_others(it, &user, &changes)
+    })?;
     let mut violations = Violations::new();
     changes.check(&mut violations);
     if let Some(password) = &password {
@@ -121,28 +125,18 @@ pub fn update(it: &mut Writer<'_>, id: i64, ready: &ReadyEdit) -> Result<User> {
     if changes.admin == Change::Set(false) {
         keep_an_admin(it, &user, "Cannot demote the last administrator")?;
     }
+    refuse_taken_by_others(it, &user, changes)?;
     let now = it.now();
     if let Some(email) = changes.email.set().filter(|email| **email != user.email) {
         match store::emails::holder(it.db(), email)? {
             None => store::emails::replace_primary(it.db(), id, email)?,
-            Some(holder) if holder.user_id == id => store::emails::make_primary(it.db(), id, email)?,
-            Some(holder) if holder.is_primary => return Err(Error::Taken("Email has already been taken".into())),
-            Some(_) => return Err(Violations::one("email", "has already been taken").into()),
+            Some(_own) => store::emails::make_primary(it.db(), id, email)?,
         }
     }
     if let Some(username) = changes.username.set().filter(|username| **username != user.username) {
-        if store::users::has_username(it.db(), username)?.is_some_and(|holder| holder != id) {
-            return Err(Error::Taken("Username has already been taken".into()));
-        }
-        if store::namespaces::is_taken(it.db(), username, Some(id))? {
-            return Err(Violations::one("username", "has already been taken").into());
-        }
         store::namespaces::rename_personal(it.db(), id, username, now)?;
     }
     if let Some(identity) = &changes.identity {
-        if store::identities::holder(it.db(), identity)?.is_some_and(|holder| holder != id) {
-            return Err(Violations::one("identities.extern_uid", "has already been taken").into());
-        }
         store::identities::put(it.db(), id, identity)?;
     }
     store::users::update(it.db(), id, changes, password_hash.as_deref(), now)?;
@@ -215,6 +209,31 @@ fn refuse_taken(it: &mut Reader<'_>, user: &NewUser) -> Result<()> {
     violations.unless(!path_taken, "username", "has already been taken");
     if let Some(identity) = &user.identity {
         let taken = store::identities::holder(it.db(), identity)?.is_some();
+        violations.unless(!taken, "identities.extern_uid", "has already been taken");
+    }
+    Ok(violations.into_result()?)
+}
+
+/// Refuses changes that would collide with another user; a user does not collide with themselves.
+fn refuse_taken_by_others(it: &mut Reader<'_>, user: &User, changes: &UserChanges) -> Result<()> {
+    let mut violations = Violations::new();
+    if let Some(email) = changes.email.set() {
+        match store::emails::holder(it.db(), email)? {
+            Some(holder) if holder.user_id == user.id => {}
+            Some(holder) if holder.is_primary => return Err(Error::Taken("Email has already been taken".into())),
+            Some(_) => violations.add("email", "has already been taken"),
+            None => {}
+        }
+    }
+    if let Some(username) = changes.username.set() {
+        if store::users::has_username(it.db(), username)?.is_some_and(|holder| holder != user.id) {
+            return Err(Error::Taken("Username has already been taken".into()));
+        }
+        let taken = store::namespaces::is_taken(it.db(), username, Some(user.id))?;
+        violations.unless(!taken, "username", "has already been taken");
+    }
+    if let Some(identity) = &changes.identity {
+        let taken = store::identities::holder(it.db(), identity)?.is_some_and(|holder| holder != user.id);
         violations.unless(!taken, "identities.extern_uid", "has already been taken");
     }
     Ok(violations.into_result()?)

@@ -5,6 +5,7 @@
 mod answer;
 mod clock;
 mod database;
+mod dump;
 
 use std::{num::NonZeroU32, sync::Arc};
 
@@ -181,6 +182,11 @@ impl TestForge {
         on_own_thread(move || f(&mut database.connect_writer().expect("a connection")))
     }
 
+    /// All rows of all tables as text, for tests that compare or search them.
+    pub fn dump(&self) -> String {
+        self.behind_the_back(dump::dump)
+    }
+
     async fn username(&self, id: i64) -> String {
         let user = self.forge.read(Caller::system(), move |it| users::get(it, id)).await;
         user.expect("a known user").username
@@ -224,6 +230,11 @@ fn on_own_thread<T: Send>(f: impl FnOnce() -> T + Send) -> T {
 }
 
 impl Client {
+    /// The same client with another token.
+    pub fn showing(&self, token: &str) -> Self {
+        Self { token: Some(token.to_owned()), ..self.clone() }
+    }
+
     /// `GET` below `/api/v3`.
     pub async fn get(&self, path: &str) -> Answer {
         self.send(self.request(Method::GET, path), Body::empty()).await

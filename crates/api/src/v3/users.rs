@@ -90,11 +90,12 @@ async fn update(
     site: Site,
 ) -> Reply<Done<FullUserJson>> {
     let given = given.map(|given| given.0);
-    let ready = forge.heavy(caller.clone(), move |it| users::prepare_edit(it, id, &given)).await?;
-    let user = forge.write(caller, move |it| users::update(it, id, &ready)).await.map_err(|error| match error {
+    let conflict = |error| match error {
         taken @ Error::Taken(_) => ApiError::Under(app.dialect().user_update_conflict(), taken),
         other => other.into(),
-    })?;
+    };
+    let ready = forge.heavy(caller.clone(), move |it| users::prepare_edit(it, id, &given)).await.map_err(conflict)?;
+    let user = forge.write(caller, move |it| users::update(it, id, &ready)).await.map_err(conflict)?;
     Ok(Done(FullUserJson::new(&user, &site)))
 }
 

@@ -1,0 +1,85 @@
+//! Arrows point down: which crate may know which, and what a crate must not know at all.
+
+use std::{collections::BTreeMap, fs, path::Path, process::Command};
+
+/// What each crate of ours may depend on, in its own right.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("store", &["model"]),
+    ("forge", &["model", "store"]),
+    ("api", &["forge", "model"]),
+    ("server", &["api", "forge", "model", "store"]),
+];
+
+/// What must not be found below a crate, however indirectly.
+const ABSENCES: &[(&str, &[&str])] = &[
+    ("model", &["serde", "serde_json", "diesel", "axum", "tokio"]),
+    ("store", &["axum", "serde_json", "hyper"]),
+    ("forge", &["axum", "serde_json", "hyper", "tower-http"]),
+];
+
+fn crates() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("crates lie flat").to_owned()
+}
+
+fn manifest_dependencies(name: &str) -> Vec<String> {
+    let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).expect("a manifest");
+    let (_, after) = manifest.split_once("[dependencies]").expect("a list of dependencies");
+    let own = after.split("\n[").next().unwrap_or_default();
+    own.lines().filter_map(|line| line.split(['.', ' ', '=']).next()).map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn manifests_draw_only_arrows_that_point_down() {
+    let ours: Vec<&str> = ARROWS.iter().map(|(name, _)| *name).collect();
+    let expected: BTreeMap<&str, Vec<&str>> = ARROWS.iter().map(|(name, below)| (*name, below.to_vec())).collect();
+    let found: BTreeMap<&str, Vec<&str>> = ours
+        .iter()
+        .map(|name| {
+            let listed = manifest_dependencies(name);
+            (*name, ours.iter().copied().filter(|other| listed.iter().any(|entry| entry == other)).collect())
+        })
+        .map(|(name, mut below): (&str, Vec<&str>)| {
+            below.sort_unstable();
+            (name, below)
+        })
+        .collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn what_a_crate_must_not_know_is_nowhere_below_it() {
+    for (name, absent) in ABSENCES {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "--offline", "--prefix", "none", "--edges", "normal,no-proc-macro", "--package", name])
+            .current_dir(crates())
+            .output()
+            .expect("cargo runs");
+        let tree = String::from_utf8(output.stdout).expect("text");
+        assert!(tree.starts_with(name), "{}", String::from_utf8_lossy(&output.stderr));
+        for line in tree.lines() {
+            let found = line.split(' ').next().unwrap_or_default();
+            assert!(!absent.contains(&found), "{name} knows {found}");
+        }
+    }
+}
+
+/// Only `store` writes SQL, and only the bridge touches threads.
+#[test]
+fn sources_keep_to_their_floor() {
+    let forbidden = [("forge", "diesel::"), ("api", "store::"), ("api", "std::thread"), ("model", "serde")];
+    for (name, text) in forbidden {
+        let mut folders = vec![crates().join(name).join("src")];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).expect("a folder") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let source = fs::read_to_string(&path).expect("a source");
+                    assert!(!source.contains(text), "{} speaks of {text}", path.display());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Work in the background.
+
+use forge::{Caller, Error, jobs, tokens};
+use jiff::SignedDuration;
+use model::{Scope, Time};
+use testkit::TestForge;
+
+async fn records(forge: &TestForge) -> Vec<model::jobs::JobRecord> {
+    forge.forge.read(Caller::system(), jobs::list).await.expect("a list")
+}
+
+/// A job of a kind that this version does not know, as a newer version would leave it.
+fn plant_unknown(forge: &TestForge) {
+    let now = forge.forge.now();
+    forge.behind_the_back(|db| store::jobs::insert(db, "from_the_future", "", None, now, now).expect("planted"));
+}
+
+#[tokio::test]
+async fn dead_tokens_are_forgotten_after_a_month_day_by_day() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    let day = SignedDuration::from_hours(24);
+    forge.with_token(&ann, &[Scope::Api], Some(forge.forge.now() + day)).await;
+    let count = async || {
+        let tokens = forge.forge.read(Caller::system(), |it| tokens::list(it, "ann")).await;
+        tokens.expect("tokens").len()
+    };
+    jobs::enqueue_recurring(&forge.forge).await.expect("written down");
+    jobs::enqueue_recurring(&forge.forge).await.expect("written down once");
+    assert_eq!(records(&forge).await.len(), 1);
+    assert!(jobs::work_once(&forge.forge).await.expect("worked"));
+    assert!(!jobs::work_once(&forge.forge).await.expect("nothing is due"));
+    assert_eq!(count().await, 2);
+    for _ in 0..32 {
+        forge.clock.advance(day);
+        assert!(jobs::work_once(&forge.forge).await.expect("worked"));
+    }
+    assert_eq!(count().await, 1);
+    assert_eq!(ann.get("/user").await.code(), 200);
+}
+
+#[tokio::test]
+async fn a_job_that_fails_is_tried_again_later_and_given_up_in_the_end() {
+    let forge = TestForge::start().await;
+    plant_unknown(&forge);
+    let mut pauses = Vec::new();
+    for attempt in 1..=10 {
+        assert!(jobs::work_once(&forge.forge).await.expect("worked"));
+        let job = records(&forge).await.remove(0);
+        assert_eq!((job.attempts, job.last_error.as_deref()), (attempt, Some("unknown kind of job: from_the_future")));
+        if job.dead_at.is_none() {
+            let pause = job.run_at.duration_since(forge.forge.now());
+            pauses.push(pause.as_secs());
+            assert!(!jobs::work_once(&forge.forge).await.expect("not due yet"));
+            forge.clock.advance(pause);
+        }
+    }
+    assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 128, 256, 512]);
+    let job = records(&forge).await.remove(0);
+    assert!(job.dead_at.is_some());
+    forge.clock.advance(SignedDuration::from_hours(1000));
+    assert!(!jobs::work_once(&forge.forge).await.expect("nothing is due"));
+    // The operator sees it and can bring it back.
+    assert_eq!(forge.forge.read(Caller::system(), jobs::count).await.expect("counts"), (0, 1));
+    let id = job.id;
+    forge.forge.write(Caller::system(), move |it| jobs::retry(it, id)).await.expect("brought back");
+    assert!(jobs::work_once(&forge.forge).await.expect("worked"));
+    let again = forge.forge.write(Caller::system(), move |it| jobs::retry(it, id)).await;
+    assert!(matches!(again, Err(Error::NotFound(_))));
+}
+
+#[tokio::test]
+async fn a_job_whose_worker_died_is_taken_over_after_its_lease() {
+    let forge = TestForge::start().await;
+    plant_unknown(&forge);
+    let now = forge.forge.now();
+    let lease = now + SignedDuration::from_mins(10);
+    let claim = |at: Time| {
+        forge.behind_the_back(|db| {
+            db.begin_writing().expect("begun");
+            let claimed = store::jobs::claim(db, at, at + SignedDuration::from_mins(10)).expect("asked");
+            db.commit().expect("committed");
+            claimed
+        })
+    };
+    assert_eq!(claim(now).expect("due").leased_until, Some(lease));
+    assert!(claim(now + SignedDuration::from_mins(9)).is_none());
+    assert_eq!(claim(now + SignedDuration::from_mins(11)).expect("taken over").attempts, 2);
+}
+
+#[tokio::test]
+async fn jobs_are_for_administrators() {
+    let forge = TestForge::start().await;
+    let listed = forge.forge.read(Caller::anonymous(), jobs::list).await;
+    assert!(matches!(listed, Err(Error::Unauthenticated)));
+}

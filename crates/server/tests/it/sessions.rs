@@ -1,0 +1,129 @@
+//! Signing in with a password.
+
+use axum::http::Method;
+use insta::assert_snapshot;
+use jiff::SignedDuration;
+use serde_json::json;
+use testkit::{PASSWORD, TestForge};
+
+#[tokio::test]
+async fn a_password_buys_a_token() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    let nobody = forge.anonymous();
+    for login in ["ann", "ANN", "ann@example.org", "Ann@Example.org"] {
+        for field in ["login", "email"] {
+            let answer = nobody.post("/session", json!({ field: login, "password": PASSWORD })).await;
+            assert_eq!(answer.code(), 201, "{login}");
+            let token = answer.json()["private_token"].as_str().expect("a token").to_owned();
+            assert_eq!(token.len(), 20);
+            let signed_in = nobody.showing(&token);
+            assert_eq!(signed_in.get("/user").await.json()["username"], "ann");
+        }
+    }
+    // `email` wins over `login`.
+    let both = json!({ "login": "nobody", "email": "ann", "password": PASSWORD });
+    let form = format!("login=ann&password={}", PASSWORD.replace(' ', "+"));
+    assert_eq!(nobody.post("/session", both).await.code(), 201);
+    let by_form = nobody.body(Method::POST, "/session", "application/x-www-form-urlencoded", form).await;
+    let mut shown = by_form.json();
+    assert_eq!(
+        shown.as_object_mut().expect("a user").remove("private_token").map(|token| token.is_string()),
+        Some(true)
+    );
+    assert_eq!(shown, ann.get("/user").await.json());
+    assert_eq!(shown["current_sign_in_at"], "2026-01-02T03:04:05.678Z");
+}
+
+#[tokio::test]
+async fn what_is_missing_is_told() {
+    let forge = TestForge::start().await;
+    let nobody = forge.anonymous();
+    assert_snapshot!(nobody.post("/session", json!({ "login": "ann" })).await, @r#"
+    400 Bad Request
+    {"error":"password is missing"}
+    "#);
+    assert_snapshot!(nobody.post("/session", json!({ "password": "x" })).await, @r#"
+    400 Bad Request
+    {"error":"login, email are missing, at least one parameter must be provided"}
+    "#);
+    assert_snapshot!(nobody.post("/session", json!({})).await, @r#"
+    400 Bad Request
+    {"error":"password is missing, login, email are missing, at least one parameter must be provided"}
+    "#);
+}
+
+/// Unknown, wrong and blocked are one answer: nobody learns who has an account.
+#[tokio::test]
+async fn lesson_20_a_failed_sign_in_does_not_say_why() {
+    let forge = TestForge::start().await;
+    let root = forge.admin().await;
+    let ann = forge.user("ann").await;
+    let eve = forge.user("eve").await;
+    root.put(&format!("/users/{}/block", eve.id), json!({})).await;
+    let nobody = forge.anonymous();
+    let mut answers = Vec::new();
+    for (login, password) in
+        [("nobody", PASSWORD), ("ann", "wrong password"), ("eve", PASSWORD), ("", ""), ("x@y", "z")]
+    {
+        answers.push(nobody.post("/session", json!({ "login": login, "password": password })).await.to_string());
+    }
+    answers.dedup();
+    assert_eq!(answers, ["401 Unauthorized\n{\"message\":\"401 Unauthorized\"}"]);
+    // Nor does a token that is wrong, of a blocked user or of none.
+    let stranger = nobody.showing("abcdefghijklmnopqrst");
+    assert_eq!(stranger.get("/users/1").await.to_string(), eve.get("/users/1").await.to_string());
+    // Others' keys and addresses answer alike whether or not the user is there.
+    for path in ["keys", "emails"] {
+        let there = ann.get(&format!("/users/{}/{path}", root.id)).await.to_string();
+        assert_eq!(there, ann.get(&format!("/users/999/{path}")).await.to_string());
+    }
+}
+
+#[tokio::test]
+async fn sign_ins_are_throttled_by_address() {
+    let forge = TestForge::setup().sign_ins_per_minute(10).start().await;
+    let nobody = forge.anonymous();
+    for _ in 0..10 {
+        assert_eq!(nobody.post("/session", json!({ "login": "x", "password": "y" })).await.code(), 401);
+    }
+    let refused = nobody.post("/session", json!({ "login": "x", "password": "y" })).await;
+    assert_snapshot!(refused, @"
+    429 Too Many Requests
+    Retry later
+    ");
+    assert_eq!((refused.header("retry-after"), refused.header("content-type")), ("60", "text/plain"));
+}
+
+#[tokio::test]
+async fn a_session_token_ends_by_itself_and_old_ones_give_way() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    let nobody = forge.anonymous();
+    let sign_in = async || {
+        let answer = nobody.post("/session", json!({ "login": "ann", "password": PASSWORD })).await;
+        nobody.showing(answer.json()["private_token"].as_str().expect("a token"))
+    };
+    let first = sign_in().await;
+    for _ in 0..49 {
+        sign_in().await;
+    }
+    assert_eq!(first.get("/user").await.code(), 200);
+    let last = sign_in().await;
+    assert_eq!((first.get("/user").await.code(), last.get("/user").await.code()), (401, 200));
+    forge.clock.advance(SignedDuration::from_hours(24 * 91));
+    assert_eq!((last.get("/user").await.code(), ann.get("/user").await.code()), (401, 200));
+}
+
+#[tokio::test]
+async fn signing_in_twice_remembers_the_time_before() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    let credentials = json!({ "login": "ann", "password": PASSWORD });
+    forge.anonymous().post("/session", credentials.clone()).await;
+    forge.clock.advance(SignedDuration::from_hours(1));
+    forge.anonymous().post("/session", credentials).await;
+    let me = ann.get("/user").await.json();
+    assert_eq!(me["last_sign_in_at"], "2026-01-02T03:04:05.678Z");
+    assert_eq!(me["current_sign_in_at"], "2026-01-02T04:04:05.678Z");
+}
