@@ -52,9 +52,12 @@ pub(crate) async fn log(request: Request, next: Next) -> Response {
 }
 
 fn count(method: &str, route: &str, status: u16, seconds: f64) {
-    let (method, route) = (method.to_owned(), route.to_owned());
+    // A client can invent methods; a label must not grow with them.
+    const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    let method = METHODS.into_iter().find(|known| *known == method).unwrap_or("other");
+    let route = route.to_owned();
     metrics::counter!("gable_http_requests_total",
-        "method" => method.clone(), "route" => route.clone(), "status" => status.to_string())
+        "method" => method, "route" => route.clone(), "status" => status.to_string())
     .increment(1);
     metrics::histogram!("gable_http_request_duration_seconds", "method" => method, "route" => route).record(seconds);
 }

@@ -8,7 +8,7 @@ use forge::Error;
 use model::Violations;
 use serde_json::{Map, Value, json};
 
-use crate::reply;
+use crate::{params::TooMany, reply};
 
 /// Why a request is not answered as hoped.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub(crate) enum ApiError {
     NoRoute,
     /// The body is not what its type says.
     BadBody,
+    /// More parameters than are read.
+    TooMany,
     /// The body is larger than allowed.
     TooLarge,
     /// The body took too long to arrive.
@@ -39,6 +41,12 @@ impl From<Error> for ApiError {
     }
 }
 
+impl From<TooMany> for ApiError {
+    fn from(_: TooMany) -> Self {
+        Self::TooMany
+    }
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         match self {
@@ -46,6 +54,7 @@ impl IntoResponse for ApiError {
             Self::Under(status, error) => forge_error(error, Some(status)),
             Self::NoRoute => plain_error(StatusCode::NOT_FOUND),
             Self::BadBody => framework(StatusCode::BAD_REQUEST, "message body does not match declared format"),
+            Self::TooMany => framework(StatusCode::BAD_REQUEST, "too many parameters"),
             Self::TooLarge => helper(StatusCode::PAYLOAD_TOO_LARGE, json!("413 Request Entity Too Large")),
             Self::TooSlow => helper(StatusCode::REQUEST_TIMEOUT, json!("408 Request Timeout")),
             Self::UnsupportedType(kind) => framework(

@@ -12,7 +12,7 @@ use axum::{
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use percent_encoding::percent_decode;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
     App,
@@ -49,10 +49,7 @@ fn unchanged(response: Response) -> Response {
 }
 
 async fn read(app: &App, query: Option<&str>, headers: &HeaderMap, body: Body) -> Result<Bag, ApiError> {
-    let mut bag = Bag::default();
-    for (name, item) in pairs(query.unwrap_or_default().as_bytes()) {
-        bag.add(name, item);
-    }
+    let mut bag = Bag::collect(pairs(query.unwrap_or_default().as_bytes()))?;
     if body.is_end_stream() {
         return Ok(bag);
     }
@@ -69,18 +66,12 @@ async fn read(app: &App, query: Option<&str>, headers: &HeaderMap, body: Body) -
     if !known {
         return Err(ApiError::UnsupportedType(essence));
     }
-    let mut sent = Bag::default();
-    match essence.as_str() {
-        "" | "application/x-www-form-urlencoded" => {
-            for (name, item) in pairs(&bytes) {
-                sent.add(name, item);
-            }
-        }
-        "application/json" => read_json(&bytes, &mut sent)?,
-        "multipart/form-data" => read_multipart(kind, bytes, &mut sent).await?,
-        _ => {}
-    }
-    bag.overlay(sent);
+    bag.overlay(match essence.as_str() {
+        "" | "application/x-www-form-urlencoded" => Bag::collect(pairs(&bytes))?,
+        "application/json" => read_json(&bytes)?,
+        "multipart/form-data" => read_multipart(kind, bytes).await?,
+        _ => Bag::default(),
+    });
     Ok(bag)
 }
 
@@ -108,26 +99,24 @@ fn pairs(text: &[u8]) -> impl Iterator<Item = (String, Item)> {
     })
 }
 
-fn read_json(bytes: &[u8], bag: &mut Bag) -> Result<(), ApiError> {
+/// The fields of an object; anything else holds no parameters.
+fn read_json(bytes: &[u8]) -> Result<Bag, ApiError> {
     let value: Value = serde_json::from_slice(bytes).map_err(|_| ApiError::BadBody)?;
-    if let Value::Object(fields) = value {
-        for (name, value) in fields {
-            bag.add(name, Item::from(value));
-        }
-    }
-    Ok(())
+    let fields = if let Value::Object(fields) = value { fields } else { Map::new() };
+    Ok(Bag::collect(fields.into_iter().map(|(name, value)| (name, Item::from(value))))?)
 }
 
-async fn read_multipart(kind: &str, bytes: Bytes, bag: &mut Bag) -> Result<(), ApiError> {
+async fn read_multipart(kind: &str, bytes: Bytes) -> Result<Bag, ApiError> {
     let boundary = multer::parse_boundary(kind).map_err(|_| ApiError::BadBody)?;
     let stream = futures_util::stream::once(async { Ok::<_, std::convert::Infallible>(bytes) });
     let mut multipart = multer::Multipart::new(stream, boundary);
+    let mut pairs = Vec::new();
     while let Some(field) = multipart.next_field().await.map_err(|_| ApiError::BadBody)? {
         let Some(name) = field.name().map(ToOwned::to_owned) else { continue };
         let is_file = field.file_name().is_some();
         let content = field.bytes().await.map_err(|_| ApiError::BadBody)?;
         let text = || String::from_utf8(content.to_vec()).map_or(Item::Garbled, Item::Text);
-        bag.add(name, if is_file { Item::Other } else { text() });
+        pairs.push((name, if is_file { Item::Other } else { text() }));
     }
-    Ok(())
+    Ok(Bag::collect(pairs.into_iter())?)
 }

@@ -53,12 +53,31 @@ impl Item {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bag(Vec<(String, Item)>);
 
+/// More parameters than any client sends; looking them up would take longer and longer.
+const MOST: usize = 2000;
+
+/// The request has more parameters than are read.
+#[derive(Debug)]
+pub(crate) struct TooMany;
+
 impl Bag {
+    /// Fills a bag.
+    pub(crate) fn collect(pairs: impl Iterator<Item = (String, Item)>) -> Result<Self, TooMany> {
+        let mut bag = Self::default();
+        for (number, (name, item)) in pairs.enumerate() {
+            if number == MOST {
+                return Err(TooMany);
+            }
+            bag.add(name, item);
+        }
+        Ok(bag)
+    }
+
     /// Adds one; `name[]` adds to a list.
     ///
     /// A scalar may come twice only with the same value: a stock client repeats its query when it follows a link, while
     /// two different values are a way to smuggle one past a check.
-    pub(crate) fn add(&mut self, name: String, item: Item) {
+    fn add(&mut self, name: String, item: Item) {
         if let Some(list) = name.strip_suffix("[]") {
             match self.0.iter_mut().find(|(known, _)| known == list) {
                 Some((_, Item::List(items))) => items.push(item),
@@ -325,10 +344,8 @@ mod tests {
     }
 
     fn check(items: &[(&str, Item)], expected: Result<(&str, Option<bool>, Option<i64>), &str>) {
-        let mut bag = Bag::default();
-        for (name, item) in items {
-            bag.add((*name).to_owned(), item.clone());
-        }
+        let pairs = items.iter().map(|(name, item)| ((*name).to_owned(), item.clone()));
+        let bag = Bag::collect(pairs).expect("a few");
         let read = read_from::<Sample>(&bag);
         let read = read.get().map(|sample| (sample.name.as_str(), sample.active, sample.limit));
         assert_eq!(read.map_err(|error| error.to_string()), expected.map_err(ToOwned::to_owned), "{items:?}");
@@ -359,6 +376,13 @@ mod tests {
         check(&[("name", text("a\0b"))], Err("name is invalid"));
         check(&[("name", Item::Garbled)], Err("name is invalid"));
         check(&[("name", text("x")), ("limit", text("99999999999999999999"))], Err("limit is invalid"));
+    }
+
+    #[test]
+    fn lesson_26_a_flood_of_parameters_is_refused() {
+        let flood = |count: usize| (0..count).map(|number| (format!("p{number}"), text("x")));
+        assert!(Bag::collect(flood(MOST)).is_ok());
+        assert!(Bag::collect(flood(MOST + 1)).is_err());
     }
 
     #[test]

@@ -255,11 +255,7 @@ where
         if reply.is_closed() {
             return;
         }
-        let result = span.in_scope(|| shielded(|| f(seat)));
-        if result.is_err() {
-            seat.leave_no_transaction_open();
-        }
-        let _ = reply.send(result);
+        let _ = reply.send(span.in_scope(|| shielded(|| f(seat))));
     };
     send(queue, Box::new(task) as ReadTask)?;
     answer.await.unwrap_or_else(|_| Err(Error::Internal("the task was dropped".into())))
@@ -326,18 +322,10 @@ impl Seat {
         }
         let db = self.conn.as_mut().expect("just connected");
         db.begin_reading()?;
-        let result = enter(shared, db, caller, |mut reader| f(&mut reader));
+        // Shielded here too, so that a panic leaves no transaction open.
+        let result = shielded(|| enter(shared, db, caller, |mut reader| f(&mut reader)));
         db.end_reading()?;
         result
-    }
-
-    /// After a panic a transaction may still be open; a new connection is the simplest way out.
-    fn leave_no_transaction_open(&mut self) {
-        let clean =
-            self.conn.as_mut().is_none_or(|conn| conn.begin_reading().and_then(|()| conn.end_reading()).is_ok());
-        if !clean {
-            self.conn = None;
-        }
     }
 }
 

@@ -139,6 +139,9 @@ fn act_as(db: &mut Conn, target: &str) -> Result<Actor> {
     let by_number = target.bytes().all(|byte| byte.is_ascii_digit()) && !target.is_empty();
     let user = if by_number {
         target.parse().map_or(Ok(None), |id| store::users::by_id(db, id))?
+    } else if model::text::has_control(target) {
+        // No username has one, and PostgreSQL refuses to look for NUL.
+        None
     } else {
         store::users::by_username(db, target)?
     };

@@ -9,7 +9,7 @@ use forge::{
     first_start::{self, FirstAdmin, Wishes},
     passwords::PasswordCost,
 };
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use model::tokens::Secret;
 use store::Database;
 use tokio::{
@@ -59,10 +59,7 @@ async fn serve(config: Config, folder: &DataFolder, database: Database, wishes: 
     let address = config.listen;
     let listener = TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))?;
     let address = listener.local_addr().map_err(|error| format!("cannot listen on {address}: {error}"))?;
-    let metrics = PrometheusBuilder::new()
-        .set_buckets(&[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0])
-        .and_then(PrometheusBuilder::install_recorder)
-        .map_err(|error| format!("cannot collect metrics: {error}"))?;
+    let metrics = collect_metrics()?;
     let forge =
         Forge::start(forge_options(database, config.default_projects_limit)).map_err(|error| error.to_string())?;
     greet_first_admin(&forge, folder, wishes).await?;
@@ -88,6 +85,16 @@ async fn serve(config: Config, folder: &DataFolder, database: Database, wishes: 
     let _ = worker.await;
     info!("stopped");
     Ok(())
+}
+
+fn collect_metrics() -> Result<PrometheusHandle, String> {
+    let seconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+    let writes = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
+    PrometheusBuilder::new()
+        .set_buckets(&seconds)
+        .and_then(|builder| builder.set_buckets_for_metric(Matcher::Full("gable_write_group_size".into()), &writes))
+        .and_then(PrometheusBuilder::install_recorder)
+        .map_err(|error| format!("cannot collect metrics: {error}"))
 }
 
 /// Creates the first administrator, and tells the operator how to come in.

@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_bad_url_is_refused_without_showing_its_password() {
-        for text in ["postgres://", "nonsense", "postgres://ann:s3cret@host:notaport/db"] {
+        for text in ["nonsense", "postgres://ann:s3cret@host:notaport/db"] {
             let error = Target::parse(text).err().expect(text).to_string();
             assert!(!error.contains("s3cret"), "{error}");
         }

@@ -251,6 +251,13 @@ async fn lesson_26_a_page_stays_small_whatever_is_asked() {
     let long = "x".repeat(5000);
     assert_eq!(root.get(&format!("/users?search={long}")).await.text, "[]");
     assert_eq!(root.get(&format!("/users?search={}", "%25_".repeat(500))).await.text, "[]");
+    // Longer than any pattern that the database takes.
+    let searched = root.json(Method::GET, "/users", json!({ "search": "a".repeat(200_000) })).await;
+    assert_eq!((searched.code(), searched.text.as_str()), (200, "[]"));
+    let flood: String = (0..3000).map(|number| format!("p{number}=x&")).collect();
+    let form = "application/x-www-form-urlencoded";
+    let refused = root.body(Method::POST, "/user/emails", form, flood).await;
+    assert_eq!((refused.code(), refused.json()), (400, json!({ "error": "too many parameters" })));
 }
 
 /// Reading never writes: the reading connections cannot.

@@ -141,6 +141,7 @@ async fn an_administrator_acts_as_somebody_else() {
     401 Unauthorized
     {"message":"401 Unauthorized"}
     "#);
+    assert_eq!(root.get("/user?sudo=a%00b").await.code(), 404);
     root.put(&format!("/users/{}/block", ann.id), json!({})).await;
     assert_snapshot!(root.get("/user?sudo=ann").await, @r#"
     401 Unauthorized

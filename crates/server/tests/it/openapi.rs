@@ -68,3 +68,14 @@ fn all_endpoints_of_the_contracts_users_section_are_there() {
     }
     assert_eq!(contract.lines().count(), 23);
 }
+
+#[test]
+fn the_written_documentation_lists_every_route() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.md");
+    let text = std::fs::read_to_string(path).expect("docs/api.md");
+    let listed: BTreeSet<&str> = text.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    for route in api::routes::v3() {
+        let row = format!("{} {}", route.method, route.path);
+        assert!(listed.contains(row.as_str()), "docs/api.md misses {row}");
+    }
+}
