@@ -1,48 +1,78 @@
 //! Request ids, the access log and the request metrics.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use axum::{
     extract::{MatchedPath, Request},
-    http::{HeaderName, HeaderValue},
+    http::{Extensions, HeaderName, HeaderValue},
     middleware::Next,
     response::Response,
 };
-use tracing::{Instrument as _, field::Empty, info, info_span};
+use tracing::{Instrument as _, info, info_span};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const RUNTIME: HeaderName = HeaderName::from_static("x-runtime");
 
-/// Carries the template of the matched route out to the log, from wherever in the routers it matched.
-pub(crate) async fn remember_route(request: Request, next: Next) -> Response {
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    let mut response = next.run(request).await;
-    if let Some(route) = route {
-        response.extensions_mut().insert(route);
+/// What becomes known of a request on its way in: left by whoever finds out, read by the log.
+#[derive(Clone, Default)]
+pub(crate) struct Footprint {
+    route: Arc<OnceLock<MatchedPath>>,
+    user: Arc<OnceLock<i64>>,
+}
+
+impl Footprint {
+    /// The footprint of this request.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        extensions.get::<Self>().cloned().unwrap_or_default()
     }
-    response
+
+    /// Where the number of the user is to be left.
+    pub(crate) fn user(&self) -> Arc<OnceLock<i64>> {
+        Arc::clone(&self.user)
+    }
+
+    /// Leaves the template of the matched route.
+    pub(crate) fn leave_route(extensions: &Extensions) {
+        if let (Some(footprint), Some(route)) = (extensions.get::<Self>(), extensions.get::<MatchedPath>()) {
+            let _ = footprint.route.set(route.clone());
+        }
+    }
+}
+
+/// Leaves the template of the matched route, for routes beside the interface.
+pub(crate) async fn remember_route(request: Request, next: Next) -> Response {
+    Footprint::leave_route(request.extensions());
+    next.run(request).await
 }
 
 /// Gives each request an id, and one line in the log when it is answered.
-pub(crate) async fn log(request: Request, next: Next) -> Response {
+pub(crate) async fn log<F: Future<Output = Response>>(
+    mut request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let start = Instant::now();
     let id = request.headers().get(REQUEST_ID).filter(|id| is_sane(id)).cloned().unwrap_or_else(fresh_id);
     let method = request.method().clone();
-    let span = info_span!("request", id = id.to_str().unwrap_or_default(), user.id = Empty);
+    let footprint = Footprint::default();
+    request.extensions_mut().insert(footprint.clone());
+    let span = info_span!("request", id = id.to_str().unwrap_or_default());
     async move {
-        let mut response = next.run(request).await;
-        let duration = start.elapsed();
-        let route = response.extensions().get::<MatchedPath>().cloned();
-        let route = route.as_ref().map_or("-", MatchedPath::as_str);
+        let mut response = next(request).await;
+        let seconds = start.elapsed().as_secs_f64();
+        let route = footprint.route.get().map_or("-", MatchedPath::as_str);
         let status = response.status().as_u16();
-        info!(method = method.as_str(), route, status, duration_ms = duration.as_secs_f64() * 1000.0, "answered");
-        count(method.as_str(), route, status, duration.as_secs_f64());
+        let user = footprint.user.get();
+        info!(method = method.as_str(), route, status, duration_ms = seconds * 1000.0, user.id = user, "answered");
+        count(method.as_str(), route, status, seconds);
         let headers = response.headers_mut();
         headers.insert(REQUEST_ID, id);
-        if let Ok(runtime) = HeaderValue::from_str(&format!("{:.6}", duration.as_secs_f64())) {
+        if let Ok(runtime) = HeaderValue::from_str(&format!("{seconds:.6}")) {
             headers.insert(RUNTIME, runtime);
         }
         response
@@ -69,7 +99,7 @@ fn is_sane(id: &HeaderValue) -> bool {
 
 /// An id that does not come twice: the start of the process and a running number.
 fn fresh_id() -> HeaderValue {
-    static START: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    static START: OnceLock<u64> = OnceLock::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let start = START.get_or_init(|| {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,20 +1,26 @@
 //! The application as a router: what requests pass on their way in and out.
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::{num::NonZeroU32, panic::AssertUnwindSafe, sync::Arc};
 
 use axum::{
     Router,
     extract::{FromRef, Request},
-    http::{StatusCode, Uri},
+    http::{Method, StatusCode, Uri},
     middleware::{from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
 };
 use forge::Forge;
+use futures_util::FutureExt as _;
 use tower::ServiceExt as _;
-use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
-    Dialect, access_log, cors, error::plain_error, identicon, inbox, openapi, routes::Routes, sign_in::SignInThrottle,
+    Dialect,
+    access_log::{self, Footprint},
+    cors,
+    error::plain_error,
+    identicon, inbox, openapi,
+    routes::Routes,
+    sign_in::SignInThrottle,
     v3,
 };
 
@@ -86,28 +92,48 @@ impl FromRef<App> for Forge {
     }
 }
 
-/// Everything under `/api`, and the pictures it points to. `beside` joins it and passes the same gates and logs.
-pub fn router(app: &App, beside: Router) -> Router {
-    let api = Routes::into_router(v3::routes(), "/api/v3")
-        .method_not_allowed_fallback(wrong_method)
-        .route_layer(from_fn_with_state(app.clone(), inbox::open))
-        .with_state(app.clone())
-        .route("/-/identicon/{seed}", axum::routing::get(identicon::show))
-        .merge(beside)
-        .layer(from_fn(access_log::remember_route));
-    let tidied = api.clone();
-    api.fallback(move |request| tidy(tidied, request))
-        .layer(from_fn(cors::allow))
-        .layer(CatchPanicLayer::custom(|panic: Box<dyn std::any::Any + Send>| {
-            let text = panic
-                .downcast_ref::<&str>()
-                .map(ToString::to_string)
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_default();
-            tracing::error!(panic = text, "a handler panicked");
-            crate::error::internal()
-        }))
-        .layer(from_fn(access_log::log))
+/// The way in: everything under `/api`, the pictures it points to, and what stands beside it.
+#[derive(Clone)]
+pub struct Door {
+    router: Router,
+}
+
+impl Door {
+    /// Builds the way in. `beside` joins the interface and passes the same log.
+    pub fn new(app: &App, beside: Router) -> Self {
+        let beside = beside
+            .route("/-/identicon/{seed}", axum::routing::get(identicon::show))
+            .layer(from_fn(access_log::remember_route));
+        let api = Routes::into_router(v3::routes(), "/api/v3")
+            .method_not_allowed_fallback(wrong_method)
+            .route_layer(from_fn_with_state(app.clone(), inbox::open))
+            .with_state(app.clone())
+            .merge(beside);
+        let tidied = api.clone();
+        Self { router: api.fallback(move |request| tidy(tidied, request)) }
+    }
+
+    /// Answers a request. Around every route stand the access log, other origins, and the net under a panic; they are
+    /// plain calls here and not layers of the router, which would cost each request several allocations.
+    pub async fn answer(&self, request: Request) -> Response {
+        access_log::log(request, |request| {
+            cors::allow(request, async |request| {
+                let answer = AssertUnwindSafe(route(self.router.clone(), request)).catch_unwind().await;
+                answer.unwrap_or_else(|panic| {
+                    tracing::error!(panic = forge::panic_text(&*panic), "a handler panicked");
+                    crate::error::internal()
+                })
+            })
+        })
+        .await
+    }
+}
+
+async fn route(router: Router, request: Request) -> Response {
+    match router.oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
 }
 
 /// A path that fits no route may fit one once double and trailing slashes and a `.json` at its end are gone.
@@ -130,16 +156,14 @@ async fn tidy(router: Router, mut request: Request) -> Response {
     }
     let Ok(uri) = tidied.parse::<Uri>() else { return plain_error(StatusCode::NOT_FOUND) };
     *request.uri_mut() = uri;
-    match router.fallback(|| async { plain_error(StatusCode::NOT_FOUND) }).oneshot(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
-    }
+    route(router.fallback(|| async { plain_error(StatusCode::NOT_FOUND) }), request).await
 }
 
 /// A known path, but not with this method.
 async fn wrong_method(request: Request) -> Response {
-    if request.method() == axum::http::Method::OPTIONS {
-        return StatusCode::NO_CONTENT.into_response();
+    Footprint::leave_route(request.extensions());
+    match *request.method() {
+        Method::OPTIONS => StatusCode::NO_CONTENT.into_response(),
+        _ => plain_error(StatusCode::METHOD_NOT_ALLOWED),
     }
-    plain_error(StatusCode::METHOD_NOT_ALLOWED)
 }

@@ -7,6 +7,7 @@ use axum::{
 use forge::Caller;
 
 use crate::{
+    access_log::Footprint,
     error::ApiError,
     params::{Bag, bag_of},
     routes::{ArgDoc, OperationDoc},
@@ -34,7 +35,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Showing {
         let carriers = [private, bag.text("access_token"), bearer, bag.text("bearer_token")];
         let tokens = carriers.into_iter().flatten().filter(|token| !token.is_empty());
         let caller = Caller::with_tokens(tokens).acting_as(sudo(&bag, header("sudo")));
-        Ok(Self(caller))
+        Ok(Self(caller.noted_in(Footprint::of(&parts.extensions).user())))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Opens a request: parameters from query, form, multipart and JSON end up in one bag.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, HttpBody as _},
@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     App,
+    access_log::Footprint,
     error::ApiError,
     params::{Bag, Item},
 };
@@ -23,8 +24,9 @@ use crate::{
 /// How long a body may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Reads the parameters of a request before its handler runs, and answers 304 where the client has it already.
+/// Reads the parameters, runs the handler, and answers 304 where the client has the answer already.
 pub(crate) async fn open(State(app): State<App>, request: Request, next: Next) -> Response {
+    Footprint::leave_route(request.extensions());
     let (mut parts, body) = request.into_parts();
     let bag = match read(&app, parts.uri.query(), &parts.headers, body).await {
         Ok(bag) => bag,
@@ -32,7 +34,7 @@ pub(crate) async fn open(State(app): State<App>, request: Request, next: Next) -
     };
     let asks = matches!(parts.method, Method::GET | Method::HEAD);
     let known = parts.headers.get(header::IF_NONE_MATCH).filter(|_| asks).cloned();
-    parts.extensions.insert(std::sync::Arc::new(bag));
+    parts.extensions.insert(Arc::new(bag));
     let response = next.run(Request::from_parts(parts, Body::empty())).await;
     match known {
         Some(known) if response.headers().get(header::ETAG) == Some(&known) => unchanged(response),

@@ -18,6 +18,6 @@ mod sign_in;
 mod site;
 mod v3;
 
-pub use app::{App, AppOptions, router};
+pub use app::{App, AppOptions, Door};
 pub use dialect::Dialect;
 pub use error::plain_error;

@@ -5,10 +5,10 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use md5::{Digest as _, Md5};
 use model::Time;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
+use xxhash_rust::xxh3::xxh3_128;
 
 use crate::error::ApiError;
 
@@ -43,8 +43,7 @@ pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
 /// JSON with a tag by which a client can ask whether it has changed.
 pub(crate) fn tagged(status: StatusCode, body: &impl Serialize) -> Response {
     let bytes = to_bytes(body);
-    let digest: [u8; 16] = Md5::digest(&bytes).into();
-    let tag = format!("W/\"{:032x}\"", u128::from_be_bytes(digest));
+    let tag = format!("W/\"{:032x}\"", xxh3_128(&bytes));
     let mut response = raw_json(status, bytes);
     let headers = response.headers_mut();
     headers.insert(header::ETAG, HeaderValue::from_str(&tag).expect("hex digits are fine in a header"));
@@ -68,7 +67,30 @@ pub(crate) struct Stamp(pub(crate) Time);
 
 impl Serialize for Stamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0.strftime("%Y-%m-%dT%H:%M:%S.%3fZ"))
+        serializer.serialize_str(std::str::from_utf8(&self.digits()).expect("only digits and signs"))
+    }
+}
+
+impl Stamp {
+    /// Written by hand: every answer holds several, and a format string is parsed each time.
+    fn digits(&self) -> [u8; 24] {
+        let moment = jiff::tz::Offset::UTC.to_datetime(self.0);
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        let mut put = |at: usize, width: usize, value: i32| {
+            let mut rest = value.unsigned_abs();
+            for digit in text[at..at + width].iter_mut().rev() {
+                *digit = b'0' + u8::try_from(rest % 10).unwrap_or_default();
+                rest /= 10;
+            }
+        };
+        put(0, 4, moment.year().into());
+        put(5, 2, moment.month().into());
+        put(8, 2, moment.day().into());
+        put(11, 2, moment.hour().into());
+        put(14, 2, moment.minute().into());
+        put(17, 2, moment.second().into());
+        put(20, 3, moment.subsec_nanosecond() / 1_000_000);
+        text
     }
 }
 

@@ -4,7 +4,7 @@ use axum::{
     Router,
     handler::Handler,
     http::Method,
-    routing::{MethodFilter, on},
+    routing::{MethodFilter, MethodRouter, on},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
@@ -18,7 +18,7 @@ use crate::{
 /// All routes of a version of the interface.
 #[derive(Default)]
 pub struct Routes {
-    router: Router<App>,
+    handlers: Vec<(&'static str, MethodRouter<App>)>,
     table: Vec<RouteDoc>,
 }
 
@@ -161,13 +161,15 @@ impl Routes {
 
     /// Adds all routes of another list.
     pub(crate) fn and(mut self, other: Self) -> Self {
-        self.router = self.router.merge(other.router);
+        self.handlers.extend(other.handlers);
         self.table.extend(other.table);
         self
     }
 
+    /// Serves the routes below a prefix. Flat, because nested routers cost every request.
     pub(crate) fn into_router(self, prefix: &str) -> Router<App> {
-        Router::new().nest(prefix, self.router)
+        let routes = self.handlers.into_iter();
+        routes.fold(Router::new(), |router, (path, handler)| router.route(&format!("{prefix}{path}"), handler))
     }
 
     fn add<H, T, D>(
@@ -184,7 +186,7 @@ impl Routes {
     {
         // HEAD is served wherever GET is.
         let filter = if method == Method::GET { filter.or(MethodFilter::HEAD) } else { filter };
-        self.router = self.router.route(path, on(filter, handler));
+        self.handlers.push((path, on(filter, handler)));
         self.table.push(RouteDoc { method, path, summary, operation: H::describe(), also: Vec::new() });
         self
     }

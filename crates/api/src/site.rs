@@ -6,7 +6,7 @@ use axum::{
     extract::{FromRef, FromRequestParts},
     http::{header, request::Parts},
 };
-use md5::{Digest as _, Md5};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::App;
 
@@ -53,7 +53,5 @@ fn is_host(host: &str) -> bool {
 
 /// Sixteen hex digits that stand for a name.
 fn seed(name: &str) -> String {
-    let digest: [u8; 16] = Md5::digest(name.to_lowercase().as_bytes()).into();
-    let half = u128::from_be_bytes(digest) >> 64;
-    format!("{half:016x}")
+    format!("{:016x}", xxh3_64(name.to_lowercase().as_bytes()))
 }

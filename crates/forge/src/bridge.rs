@@ -4,9 +4,14 @@
 //! savepoint, commits once and only then answers them. PostgreSQL has several writers. Heavy work has its own threads.
 
 use std::{
+    any::Any,
+    cell::RefCell,
     ops::{Deref, DerefMut},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -51,9 +56,19 @@ pub struct Options {
     pub default_projects_limit: i32,
 }
 
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+/// How many other forges' connections a thread keeps.
+const SEATS_KEPT: usize = 3;
+
+thread_local! {
+    /// The connections on which this thread peeks, by forge.
+    static SEATS: RefCell<Vec<(u64, Seat)>> = const { RefCell::new(Vec::new()) };
+}
+
 /// The way into the forge: cheap to clone, shared by all protocols.
 #[derive(Clone)]
 pub struct Forge {
+    id: u64,
     shared: Arc<Shared>,
     readers: Sender<ReadTask>,
     writers: Sender<WriteTask>,
@@ -165,11 +180,13 @@ impl Forge {
     /// Starts the threads of a forge on a database that is up to date.
     pub fn start(options: Options) -> std::result::Result<Self, OpenError> {
         let Options { database, readers, heavy, clock, secrets, password_cost, default_projects_limit } = options;
-        let single_writer = database.has_single_writer();
+        let single_writer = database.is_embedded();
         let shared =
             Arc::new(Shared { database, clock, secrets, password_cost, default_projects_limit, uses: Uses::default() });
         // A connection that cannot be made is told at the start, not at the first request.
-        drop(shared.database.connect_reader()?);
+        // On a thread of its own: a PostgreSQL connection brings a runtime, and the caller may be inside one.
+        thread::scope(|scope| scope.spawn(|| shared.database.connect_reader().map(drop)).join())
+            .expect("connecting does not panic")?;
         let (read_tasks, read_queue) = bounded::<ReadTask>(QUEUE);
         let (write_tasks, write_queue) = bounded::<WriteTask>(QUEUE);
         let (heavy_tasks, heavy_queue) = bounded::<HeavyTask>(QUEUE);
@@ -184,7 +201,8 @@ impl Forge {
             let (shared, queue) = (Arc::clone(&shared), write_queue.clone());
             spawn(format!("writer-{number}"), move || write_loop(&shared, &queue, single_writer));
         }
-        Ok(Self { shared, readers: read_tasks, writers: write_tasks, heavy: heavy_tasks })
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { id, shared, readers: read_tasks, writers: write_tasks, heavy: heavy_tasks })
     }
 
     /// Reads on a thread that owns a connection: proves the caller and runs the closure on one snapshot.
@@ -195,6 +213,29 @@ impl Forge {
     {
         let shared = Arc::clone(&self.shared);
         run_on(&self.readers, move |seat| seat.read(&shared, &caller, &mut f)).await
+    }
+
+    /// Reads a few rows by their keys. On the embedded database that happens right here, on a connection of the calling
+    /// thread: the hop to a reader would cost more than the read. Only for use cases whose cost does not grow with the
+    /// data, because they hold an async worker; everything else takes [`Self::read`].
+    pub async fn peek<T, F>(&self, caller: Caller, mut f: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Reader<'_>) -> Result<T> + Send + 'static,
+    {
+        if !self.shared.database.is_embedded() {
+            return self.read(caller, f).await;
+        }
+        SEATS.with_borrow_mut(|seats| {
+            let found = seats.iter().position(|(id, _)| *id == self.id);
+            let index = found.unwrap_or_else(|| {
+                // Only tests have several forges; the connections of those that are gone give way.
+                seats.truncate(SEATS_KEPT);
+                seats.insert(0, (self.id, Seat { database: self.shared.database.clone(), conn: None }));
+                0
+            });
+            seats[index].1.read(&self.shared, &caller, &mut f)
+        })
     }
 
     /// Works for long on a thread of its own kind, so that short reads do not wait for it.
@@ -263,14 +304,17 @@ where
 
 /// Runs a closure; a panic is a fault of ours, never the end of the thread.
 fn shielded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<&str>()
-            .map(ToString::to_string)
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_default();
-        Err(Error::Internal(format!("panic: {text}")))
-    })
+    catch_unwind(AssertUnwindSafe(f))
+        .unwrap_or_else(|panic| Err(Error::Internal(format!("panic: {}", panic_text(&*panic)))))
+}
+
+/// What a panic said.
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without a word")
 }
 
 fn spawn(name: String, f: impl FnOnce() + Send + 'static) {
@@ -334,7 +378,7 @@ fn enter<T>(shared: &Shared, db: &mut Conn, caller: &Caller, f: impl FnOnce(Read
     let now = shared.clock.now();
     let Proved { actor, token } = caller::prove(db, caller, now)?;
     if let Some(user) = actor.user() {
-        Span::current().record("user.id", user.id);
+        caller.note(user);
     }
     if let Some(token) = token {
         shared.uses.note(&token, now);

@@ -1,5 +1,7 @@
 //! Who asks: first what they show, then who they are.
 
+use std::sync::{Arc, OnceLock};
+
 use model::{Scope, Token, User, UserState, tokens::Digest};
 use store::Conn;
 
@@ -13,6 +15,7 @@ use crate::{Error, Result};
 pub struct Caller {
     proof: Proof,
     sudo: Option<String>,
+    noted_in: Option<Arc<OnceLock<i64>>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -53,23 +56,36 @@ impl Caller {
     pub fn with_tokens<'a>(tokens: impl IntoIterator<Item = &'a str>) -> Self {
         let digests: Vec<_> = tokens.into_iter().map(Digest::of).collect();
         let proof = if digests.is_empty() { Proof::Nothing } else { Proof::Tokens(digests) };
-        Self { proof, sudo: None }
+        Self { proof, ..Self::default() }
     }
 
     /// The service itself, or its operator at the command line.
     pub fn system() -> Self {
-        Self { proof: Proof::System, sudo: None }
+        Self { proof: Proof::System, ..Self::default() }
     }
 
     /// Somebody whose password was right.
     pub(crate) fn with_checked_password(user: i64) -> Self {
-        Self { proof: Proof::Password(user), sudo: None }
+        Self { proof: Proof::Password(user), ..Self::default() }
     }
 
     /// The same caller, acting as another user by number or name.
     pub fn acting_as(mut self, sudo: Option<String>) -> Self {
         self.sudo = sudo;
         self
+    }
+
+    /// The same caller, whose number is left in this place once it is known.
+    pub fn noted_in(mut self, place: Arc<OnceLock<i64>>) -> Self {
+        self.noted_in = Some(place);
+        self
+    }
+
+    /// Leaves the number of the user where the caller wants it.
+    pub(crate) fn note(&self, user: &User) {
+        if let Some(place) = &self.noted_in {
+            let _ = place.set(user.id);
+        }
     }
 }
 

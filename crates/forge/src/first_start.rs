@@ -38,12 +38,13 @@ pub struct FirstAdmin {
 const USERNAME: &str = "root";
 const TOKEN_LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
 
-/// Plans the first administrator if there is no user yet.
+/// Plans the first administrator if there is none yet.
 pub async fn plan(forge: &Forge, wishes: Wishes) -> Result<Option<FirstAdmin>> {
-    let empty = forge.read(Caller::system(), |it| Ok(store::users::is_empty(it.db())?)).await?;
-    if !empty {
+    let there = forge.read(Caller::system(), |it| Ok(store::users::has_admin(it.db())?)).await?;
+    if there {
         return Ok(None);
     }
+    check(&wishes)?;
     let secrets = &forge.shared().secrets;
     let made_token = wishes.token.is_none();
     Ok(Some(FirstAdmin {
@@ -56,14 +57,20 @@ pub async fn plan(forge: &Forge, wishes: Wishes) -> Result<Option<FirstAdmin>> {
     }))
 }
 
+/// Refuses what cannot be, before anything is written down.
+fn check(wishes: &Wishes) -> Result<()> {
+    let mut violations = model::Violations::new();
+    if let Some(password) = &wishes.password {
+        check_password(password.reveal(), &mut violations);
+    }
+    let token = wishes.token.as_ref();
+    let well_formed = token.is_none_or(|token| model::tokens::is_well_formed(token.reveal()));
+    violations.unless(well_formed, "token", "must have 20 to 128 letters, digits, '-' or '_'");
+    Ok(violations.into_result()?)
+}
+
 /// Creates the planned administrator; `false` if somebody else was faster.
 pub async fn create(forge: &Forge, admin: FirstAdmin) -> Result<bool> {
-    let mut violations = model::Violations::new();
-    check_password(admin.password.reveal(), &mut violations);
-    violations.into_result()?;
-    if !model::tokens::is_well_formed(admin.token.reveal()) {
-        return Err(model::Violations::one("token", "must have 20 to 128 letters, digits, '-' or '_'").into());
-    }
     let registration = users::Registration {
         user: NewUser {
             email: format!("{USERNAME}@localhost"),

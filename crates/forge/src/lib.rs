@@ -16,7 +16,7 @@ pub mod sessions;
 pub mod tokens;
 pub mod users;
 
-pub use bridge::{Forge, Heavy, Options, Reader, Writer};
+pub use bridge::{Forge, Heavy, Options, Reader, Writer, panic_text};
 pub use caller::{Actor, Caller};
 pub use error::{Error, Result};
 pub use given::Given;

@@ -65,8 +65,9 @@ pub fn get(it: &mut Reader<'_>, id: i64) -> Result<User> {
 
 /// The caller.
 pub fn current(it: &mut Reader<'_>) -> Result<User> {
-    let me = it.myself(Ability::ReadOwnAccount)?;
-    find(it, me.id)
+    let mut me = it.myself(Ability::ReadOwnAccount)?;
+    me.identities = store::identities::of_user(it.db(), me.id)?;
+    Ok(me)
 }
 
 /// Checks a registration and hashes its password, ahead of the transaction.

@@ -45,11 +45,13 @@ pub(crate) fn run(command: Admin) -> Outcome {
 fn open(data: &Path, database: Option<&str>, default_projects_limit: i32) -> Result<Forge, String> {
     let folder = DataFolder::open(data)?;
     let database = folder.database(database)?;
+    let turn = folder.take_turn()?;
     match folder.lock()? {
         Some(_alone) => database.migrate(),
         None => database.check_version(),
     }
     .map_err(|error| error.to_string())?;
+    drop(turn);
     let options = forge::Options { readers: 1, heavy: 1, ..forge_options(database, default_projects_limit) };
     Forge::start(options).map_err(|error| error.to_string())
 }

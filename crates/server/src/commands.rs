@@ -1,5 +1,7 @@
 //! The command line.
 
+use std::process::ExitCode;
+
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Place, Settings};
@@ -18,6 +20,21 @@ pub(crate) enum Command {
     Serve(Settings),
     /// Works on a data folder, whether or not the service runs.
     Admin(Admin),
+}
+
+/// Shows help where it was asked for, and says in one sentence what is wrong with the command line where not.
+pub(crate) fn tell(told: &clap::Error) -> ExitCode {
+    if !told.use_stderr() {
+        let _ = told.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = told.to_string();
+    let mut lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let sentence =
+        lines.fold(first.trim_start_matches("error: ").to_owned(), |sentence, line| format!("{sentence} {line}"));
+    eprintln!("gable: {sentence}; see gable --help");
+    ExitCode::from(2)
 }
 
 #[derive(Args)]

@@ -103,8 +103,9 @@ pub(crate) struct Config {
 
 /// Lays flags and variables over the file and fills in the defaults.
 pub(crate) fn load(settings: Settings) -> Result<Config, String> {
+    let settings = settings.without_empty();
     let file = settings.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
-    let settings = settings.or(file);
+    let settings = settings.or(file.without_empty());
     let dialect = settings.dialect.as_deref().unwrap_or("spec").parse()?;
     Ok(Config {
         data: settings.data.unwrap_or_else(|| "./gable-data".into()),
@@ -122,6 +123,18 @@ pub(crate) fn load(settings: Settings) -> Result<Config, String> {
 }
 
 impl Settings {
+    /// An empty text counts as not set, as a variable that a service manager left empty.
+    fn without_empty(mut self) -> Self {
+        for path in [&mut self.config, &mut self.data] {
+            path.take_if(|path| path.as_os_str().is_empty());
+        }
+        let texts = [&mut self.database, &mut self.listen, &mut self.dialect, &mut self.external_url, &mut self.log];
+        for text in texts {
+            text.take_if(|text| text.is_empty());
+        }
+        self
+    }
+
     /// These settings, and where they are silent, the others.
     fn or(self, other: Self) -> Self {
         Self {
@@ -200,6 +213,22 @@ mod tests {
         assert!(!error.contains("s3cret"), "{error}");
         let error = file("max-body-size = \"big\"").expect_err("refused");
         assert_eq!(error, "line 1 of the configuration file FILE: invalid type: string \"big\", expected usize");
+    }
+
+    #[test]
+    fn an_empty_text_counts_as_not_set() {
+        let empty = || Some(String::new());
+        let settings = Settings {
+            config: Some(PathBuf::new()),
+            data: Some(PathBuf::new()),
+            database: empty(),
+            external_url: empty(),
+            dialect: empty(),
+            ..Settings::default()
+        };
+        let config = load(settings).expect("loaded");
+        assert_eq!((config.database, config.external_url, config.dialect), (None, None, Dialect::Spec));
+        assert_eq!(config.data, Path::new("./gable-data"));
     }
 
     #[test]

@@ -47,10 +47,27 @@ impl DataFolder {
         }
     }
 
+    /// Waits until nobody else opens the database or brings it up to date. Whoever asks for the server's lock or
+    /// migrates holds this, so that a short command is never taken for a server.
+    pub(crate) fn take_turn(&self) -> Result<File, String> {
+        let unusable = |error: io::Error| format!("cannot lock the data folder {}: {error}", self.path.display());
+        let path = self.path.join("gable.turn");
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(unusable)?;
+        file.lock().map_err(unusable)?;
+        Ok(file)
+    }
+
     /// The database of the folder, or the one at the URL.
     pub(crate) fn database(&self, url: Option<&str>) -> Result<Database, String> {
         match url {
-            None => Ok(Database::sqlite(self.path.join("gable.sqlite3"))),
+            None => {
+                let path = self.path.join("gable.sqlite3");
+                // Made here, so that only its owner can read it; what SQLite puts beside it takes over the mode.
+                owner_only(OpenOptions::new().append(true).create(true))
+                    .open(&path)
+                    .map_err(|error| format!("cannot open the database {}: {error}", path.display()))?;
+                Ok(Database::sqlite(path))
+            }
             Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
                 Database::postgres(url).map_err(|error| error.to_string())
             }
@@ -65,10 +82,7 @@ impl DataFolder {
         let path = self.path.join(name);
         let unwritable = |error: io::Error| format!("cannot write {}: {error}", path.display());
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&path).map_err(unwritable)?;
+        let mut file = owner_only(options.write(true).create(true).truncate(true)).open(&path).map_err(unwritable)?;
         #[cfg(unix)]
         file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)).map_err(unwritable)?;
         file.write_all(content.as_bytes()).and_then(|()| file.sync_all()).map_err(unwritable)?;
@@ -83,4 +97,11 @@ impl DataFolder {
     fn lock_file(&self) -> io::Result<File> {
         OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.path.join("gable.lock"))
     }
+}
+
+/// A file that is made readable by its owner only.
+fn owner_only(options: &mut OpenOptions) -> &OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options
 }

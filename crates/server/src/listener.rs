@@ -1,16 +1,15 @@
 //! Takes connections, and lets them finish when it is time to go.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
-use axum::{Router, body::Body, extract::ConnectInfo};
-use hyper::body::Incoming;
+use api::Door;
+use axum::{body::Body, extract::ConnectInfo};
+use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::GracefulShutdown,
-    service::TowerToHyperService,
 };
 use tokio::net::TcpListener;
-use tower::{Service as _, service_fn};
 use tracing::{debug, info, warn};
 
 /// How long a client may take to send its headers, also on a connection kept open.
@@ -19,7 +18,7 @@ const HEADER_TIME: Duration = Duration::from_secs(60);
 const DRAIN_TIME: Duration = Duration::from_secs(30);
 
 /// Serves until told to stop; then answers what is under way.
-pub(crate) async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
+pub(crate) async fn serve(listener: TcpListener, door: Door, stop: impl Future<Output = ()>) {
     let graceful = GracefulShutdown::new();
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME);
@@ -39,7 +38,14 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stop: impl Futu
             }
         };
         let _ = stream.set_nodelay(true);
-        let connection = http.serve_connection(TokioIo::new(stream), service(router.clone(), peer));
+        let door = door.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let door = door.clone();
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(ConnectInfo(peer));
+            async move { Ok::<_, Infallible>(door.answer(request).await) }
+        });
+        let connection = http.serve_connection(TokioIo::new(stream), service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -52,25 +58,4 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stop: impl Futu
     if tokio::time::timeout(DRAIN_TIME, graceful.shutdown()).await.is_err() {
         warn!("some requests were still under way after {} seconds", DRAIN_TIME.as_secs());
     }
-}
-
-type Answer = Result<axum::response::Response, std::convert::Infallible>;
-
-/// The router with the peer's address in each request.
-fn service(
-    router: Router,
-    peer: SocketAddr,
-) -> TowerToHyperService<
-    impl tower::Service<
-        hyper::Request<Incoming>,
-        Response = axum::response::Response,
-        Error = std::convert::Infallible,
-        Future: Future<Output = Answer> + Send,
-    > + Clone,
-> {
-    TowerToHyperService::new(service_fn(move |request: hyper::Request<Incoming>| {
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(ConnectInfo(peer));
-        router.clone().call(request)
-    }))
 }

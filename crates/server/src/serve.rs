@@ -2,7 +2,7 @@
 
 use std::{io::Write as _, net::SocketAddr, sync::Arc, thread::available_parallelism};
 
-use api::{App, AppOptions};
+use api::{App, AppOptions, Door};
 use forge::{
     Forge, Options,
     clock::{SystemClock, SystemSecrets},
@@ -17,26 +17,36 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
-use tracing::info;
+use tracing::{info, warn};
 use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::{
     Outcome,
     config::{Config, LogFormat},
     data_folder::DataFolder,
-    listener, operations, worker,
+    listener,
+    log_writer::LogWriter,
+    operations, worker,
 };
 
 /// Runs the service until a signal ends it.
 pub(crate) fn run(config: Config) -> Outcome {
-    start_logging(&config)?;
+    let log = start_logging(&config)?;
+    let outcome = prepare_and_serve(config);
+    log.flush();
+    outcome
+}
+
+fn prepare_and_serve(config: Config) -> Outcome {
     let wishes = read_wishes()?;
     let folder = DataFolder::open(&config.data)?;
+    let turn = folder.take_turn()?;
     let Some(_lock) = folder.lock()? else {
         return Err(format!("another gable serves the data folder {}; stop it first", folder.path().display()));
     };
     let database = folder.database(config.database.as_deref())?;
     database.migrate().map_err(|error| error.to_string())?;
+    drop(turn);
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start: {error}"))?;
     runtime.block_on(serve(config, &folder, database, wishes))
 }
@@ -70,7 +80,7 @@ async fn serve(config: Config, folder: &DataFolder, database: Database, wishes: 
         body_limit: config.max_body_size,
         sign_ins_per_minute: config.sign_ins_per_minute,
     });
-    let router = api::router(&app, operations::routes(forge.clone(), metrics));
+    let door = Door::new(&app, operations::routes(forge.clone(), metrics));
     let (stop_worker, stopped) = watch::channel(false);
     let worker = worker::start(forge, stopped);
     info!(
@@ -80,7 +90,7 @@ async fn serve(config: Config, folder: &DataFolder, database: Database, wishes: 
         "gable {} is ready", env!("CARGO_PKG_VERSION")
     );
     say(&format!("gable ready on http://{}", reachable(address)));
-    listener::serve(listener, router, stop_signal()?).await;
+    listener::serve(listener, door, stop_signal()?).await;
     let _ = stop_worker.send(true);
     let _ = worker.await;
     info!("stopped");
@@ -110,6 +120,15 @@ async fn greet_first_admin(forge: &Forge, folder: &DataFolder, wishes: Wishes) -
     };
     let username = admin.username;
     if !first_start::create(forge, admin).await.map_err(failed)? {
+        // Another node was faster; these credentials open nothing.
+        if let Some(file) = file {
+            std::fs::remove_file(&file).map_err(|error| format!("cannot remove {}: {error}", file.display()))?;
+        }
+        if first_start::plan(forge, Wishes::default()).await.map_err(failed)?.is_some() {
+            warn!(
+                "there is no administrator, and {username} is somebody else; `gable admin user create --admin` makes one"
+            );
+        }
         return Ok(());
     }
     if let Some(file) = file {
@@ -160,15 +179,16 @@ fn stop_signal() -> Result<impl Future<Output = ()>, String> {
     })
 }
 
-fn start_logging(config: &Config) -> Outcome {
+fn start_logging(config: &Config) -> Result<LogWriter, String> {
     let filter = EnvFilter::try_new(&config.log)
         .map_err(|error| format!("the log filter {} cannot be understood: {error}", config.log))?;
-    let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let writer = LogWriter::start();
+    let builder = fmt().with_env_filter(filter).with_writer(writer.clone());
     match config.log_format {
         LogFormat::Human => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
         LogFormat::Json => builder.json().flatten_event(true).with_current_span(true).with_span_list(false).init(),
     }
-    Ok(())
+    Ok(writer)
 }
 
 /// An address that can be typed into a client: a wildcard stands for this machine.

@@ -52,8 +52,8 @@ impl Database {
         Ok(Self::Postgres(Box::new(postgres::Target::parse(url)?)))
     }
 
-    /// Whether only one connection may write at a time.
-    pub fn has_single_writer(&self) -> bool {
+    /// Whether the database is in this process: reads need no network, and one connection writes at a time.
+    pub fn is_embedded(&self) -> bool {
         matches!(self, Self::Sqlite(_))
     }
 

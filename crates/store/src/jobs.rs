@@ -119,8 +119,26 @@ pub fn bury(db: &mut Conn, id: i64, error: &str, now: Time) -> Result<()> {
     Ok(())
 }
 
-/// Brings a job that was given up back; says whether there was one.
+/// Brings a job that was given up back; says whether there was one. If its successor waits already, that one is due now
+/// and the old one is forgotten.
 pub fn revive(db: &mut Conn, id: i64, now: Time) -> Result<bool> {
+    let singleton: Option<Option<String>> = on!(db, conn => jobs::table
+        .find(id)
+        .filter(jobs::dead_at.is_not_null())
+        .select(jobs::singleton)
+        .first(conn)
+        .optional())?;
+    if let Some(Some(singleton)) = singleton {
+        let hastened = on!(db, conn => diesel::update(jobs::table)
+            .filter(jobs::singleton.eq(singleton))
+            .filter(jobs::dead_at.is_null())
+            .set(jobs::run_at.eq(to_micros(now)))
+            .execute(conn))?;
+        if hastened > 0 {
+            on!(db, conn => diesel::delete(jobs::table.find(id)).execute(conn))?;
+            return Ok(true);
+        }
+    }
     let changed = on!(db, conn => diesel::update(jobs::table.find(id))
         .filter(jobs::dead_at.is_not_null())
         .set((jobs::dead_at.eq(None::<i64>), jobs::attempts.eq(0), jobs::run_at.eq(to_micros(now))))

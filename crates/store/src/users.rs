@@ -295,10 +295,15 @@ pub fn active_admins(db: &mut Conn) -> Result<Vec<i64>> {
     })
 }
 
-/// Whether there is any user yet.
-pub fn is_empty(db: &mut Conn) -> Result<bool> {
-    let first: Option<i64> = on!(db, conn => users::table.select(users::id).limit(1).first(conn).optional())?;
-    Ok(first.is_none())
+/// Whether there is an administrator yet, be they blocked.
+pub fn has_admin(db: &mut Conn) -> Result<bool> {
+    let first: Option<i64> = on!(db, conn => users::table
+        .filter(users::admin.eq(true))
+        .select(users::id)
+        .limit(1)
+        .first(conn)
+        .optional())?;
+    Ok(first.is_some())
 }
 
 fn complete(db: &mut Conn, row: Option<Row>) -> Result<Option<User>> {

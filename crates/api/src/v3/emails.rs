@@ -47,7 +47,7 @@ async fn get_own(
     Showing(caller): Showing,
     Numbers([id]): Numbers<1>,
 ) -> Reply<Done<EmailJson>> {
-    let email = forge.read(caller, move |it| emails::get_own(it, id)).await?;
+    let email = forge.peek(caller, move |it| emails::get_own(it, id)).await?;
     Ok(Done(email.into()))
 }
 

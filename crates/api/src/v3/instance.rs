@@ -28,7 +28,7 @@ pub(super) fn routes() -> Routes {
 }
 
 async fn version(State(forge): State<Forge>, Showing(caller): Showing) -> Reply<Done<VersionJson>> {
-    forge.read(caller, |it| it.may(Ability::ReadVersion)).await?;
+    forge.peek(caller, |it| it.may(Ability::ReadVersion)).await?;
     Ok(Done(VersionJson { version: SPOKEN, revision: concat!("gable-", env!("CARGO_PKG_VERSION")) }))
 }
 

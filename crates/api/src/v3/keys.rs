@@ -53,7 +53,7 @@ async fn get_own(
     Showing(caller): Showing,
     Numbers([id]): Numbers<1>,
 ) -> Reply<Done<KeyJson>> {
-    let key = forge.read(caller, move |it| keys::get_own(it, id)).await?;
+    let key = forge.peek(caller, move |it| keys::get_own(it, id)).await?;
     Ok(Done(key.into()))
 }
 
@@ -63,7 +63,7 @@ async fn get(
     Numbers([id]): Numbers<1>,
     site: Site,
 ) -> Reply<Done<KeyWithUserJson>> {
-    let (key, user) = forge.read(caller, move |it| keys::get(it, id)).await?;
+    let (key, user) = forge.peek(caller, move |it| keys::get(it, id)).await?;
     Ok(Done(KeyWithUserJson { key: key.into(), user: FullUserJson::new(&user, &site) }))
 }
 

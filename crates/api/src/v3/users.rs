@@ -60,12 +60,12 @@ async fn get(
     Numbers([id]): Numbers<1>,
     site: Site,
 ) -> Reply<Done<ShownUserJson>> {
-    let (user, in_full) = forge.read(caller, move |it| Ok((users::get(it, id)?, it.actor().is_admin()))).await?;
+    let (user, in_full) = forge.peek(caller, move |it| Ok((users::get(it, id)?, it.actor().is_admin()))).await?;
     Ok(Done(ShownUserJson::new(&user, &site, in_full)))
 }
 
 async fn current(State(forge): State<Forge>, Showing(caller): Showing, site: Site) -> Reply<Done<FullUserJson>> {
-    let user = forge.read(caller, users::current).await?;
+    let user = forge.peek(caller, users::current).await?;
     Ok(Done(FullUserJson::new(&user, &site)))
 }
 

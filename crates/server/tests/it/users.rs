@@ -23,7 +23,7 @@ async fn an_administrator_creates_a_user_with_everything() {
     });
     assert_snapshot!(root.post("/users", body).await, @r#"
     201 Created
-    {"name":"Ann Lee","username":"ann","id":2,"state":"active","avatar_url":"http://gable.test/-/identicon/7e0d7f8a5d96c24f.svg","web_url":"http://gable.test/ann","created_at":"2026-01-02T03:04:05.678Z","is_admin":true,"bio":"Likes trees","location":"Bern","skype":"ann.s","linkedin":"ann.l","twitter":"ann.t","website_url":"https://ann.example.org","organization":"Acme","last_sign_in_at":null,"confirmed_at":"2026-01-02T03:04:05.678Z","email":"ann@example.org","theme_id":2,"color_scheme_id":1,"projects_limit":5,"current_sign_in_at":null,"identities":[{"provider":"directory","extern_uid":"4711"}],"can_create_group":false,"can_create_project":true,"two_factor_enabled":false,"external":false}
+    {"name":"Ann Lee","username":"ann","id":2,"state":"active","avatar_url":"http://gable.test/-/identicon/482c89484cbd62c8.svg","web_url":"http://gable.test/ann","created_at":"2026-01-02T03:04:05.678Z","is_admin":true,"bio":"Likes trees","location":"Bern","skype":"ann.s","linkedin":"ann.l","twitter":"ann.t","website_url":"https://ann.example.org","organization":"Acme","last_sign_in_at":null,"confirmed_at":"2026-01-02T03:04:05.678Z","email":"ann@example.org","theme_id":2,"color_scheme_id":1,"projects_limit":5,"current_sign_in_at":null,"identities":[{"provider":"directory","extern_uid":"4711"}],"can_create_group":false,"can_create_project":true,"two_factor_enabled":false,"external":false}
     "#);
 }
 
@@ -33,7 +33,7 @@ async fn a_new_user_has_the_defaults() {
     let root = forge.admin().await;
     assert_snapshot!(root.post("/users", ann()).await, @r#"
     201 Created
-    {"name":"Ann Lee","username":"ann","id":2,"state":"active","avatar_url":"http://gable.test/-/identicon/7e0d7f8a5d96c24f.svg","web_url":"http://gable.test/ann","created_at":"2026-01-02T03:04:05.678Z","is_admin":false,"bio":null,"location":null,"skype":"","linkedin":"","twitter":"","website_url":"","organization":"","last_sign_in_at":null,"confirmed_at":"2026-01-02T03:04:05.678Z","email":"ann@example.org","theme_id":2,"color_scheme_id":1,"projects_limit":10,"current_sign_in_at":null,"identities":[],"can_create_group":true,"can_create_project":true,"two_factor_enabled":false,"external":false}
+    {"name":"Ann Lee","username":"ann","id":2,"state":"active","avatar_url":"http://gable.test/-/identicon/482c89484cbd62c8.svg","web_url":"http://gable.test/ann","created_at":"2026-01-02T03:04:05.678Z","is_admin":false,"bio":null,"location":null,"skype":"","linkedin":"","twitter":"","website_url":"","organization":"","last_sign_in_at":null,"confirmed_at":"2026-01-02T03:04:05.678Z","email":"ann@example.org","theme_id":2,"color_scheme_id":1,"projects_limit":10,"current_sign_in_at":null,"identities":[],"can_create_group":true,"can_create_project":true,"two_factor_enabled":false,"external":false}
     "#);
 }
 
@@ -129,15 +129,15 @@ async fn users_see_each_other_in_three_forms() {
     let ann = forge.user("ann").await;
     assert_snapshot!(ann.get("/users").await, @r#"
     200 OK
-    [{"name":"ann","username":"ann","id":2,"state":"active","avatar_url":"http://gable.test/-/identicon/7e0d7f8a5d96c24f.svg","web_url":"http://gable.test/ann"},{"name":"root","username":"root","id":1,"state":"active","avatar_url":"http://gable.test/-/identicon/63a9f0ea7bb98050.svg","web_url":"http://gable.test/root"}]
+    [{"name":"ann","username":"ann","id":2,"state":"active","avatar_url":"http://gable.test/-/identicon/482c89484cbd62c8.svg","web_url":"http://gable.test/ann"},{"name":"root","username":"root","id":1,"state":"active","avatar_url":"http://gable.test/-/identicon/0a5cf7b99ae76577.svg","web_url":"http://gable.test/root"}]
     "#);
     assert_snapshot!(ann.get("/users/1").await, @r#"
     200 OK
-    {"name":"root","username":"root","id":1,"state":"active","avatar_url":"http://gable.test/-/identicon/63a9f0ea7bb98050.svg","web_url":"http://gable.test/root","created_at":"2026-01-02T03:04:05.678Z","is_admin":true,"bio":null,"location":null,"skype":"","linkedin":"","twitter":"","website_url":"","organization":""}
+    {"name":"root","username":"root","id":1,"state":"active","avatar_url":"http://gable.test/-/identicon/0a5cf7b99ae76577.svg","web_url":"http://gable.test/root","created_at":"2026-01-02T03:04:05.678Z","is_admin":true,"bio":null,"location":null,"skype":"","linkedin":"","twitter":"","website_url":"","organization":""}
     "#);
     assert_snapshot!(ann.get(&format!("/users/{}", ann.id)).await, @r#"
     200 OK
-    {"name":"ann","username":"ann","id":2,"state":"active","avatar_url":"http://gable.test/-/identicon/7e0d7f8a5d96c24f.svg","web_url":"http://gable.test/ann","created_at":"2026-01-02T03:04:05.678Z","is_admin":false,"bio":null,"location":null,"skype":"","linkedin":"","twitter":"","website_url":"","organization":""}
+    {"name":"ann","username":"ann","id":2,"state":"active","avatar_url":"http://gable.test/-/identicon/482c89484cbd62c8.svg","web_url":"http://gable.test/ann","created_at":"2026-01-02T03:04:05.678Z","is_admin":false,"bio":null,"location":null,"skype":"","linkedin":"","twitter":"","website_url":"","organization":""}
     "#);
     let full = root.get(&format!("/users/{}", ann.id)).await;
     assert_eq!(full.json(), ann.get("/user").await.json());
@@ -213,7 +213,7 @@ async fn an_update_changes_what_is_given_and_nothing_else() {
     });
     assert_snapshot!(root.put("/users/2", given).await, @r#"
     200 OK
-    {"name":"Anna","username":"anna","id":2,"state":"active","avatar_url":"http://gable.test/-/identicon/a70f9e38ff015afa.svg","web_url":"http://gable.test/anna","created_at":"2026-01-02T03:04:05.678Z","is_admin":true,"bio":"x","location":"Rome","skype":"s","linkedin":"l","twitter":"t","website_url":"w","organization":"o","last_sign_in_at":null,"confirmed_at":"2026-01-02T03:04:05.678Z","email":"anna@example.org","theme_id":2,"color_scheme_id":1,"projects_limit":3,"current_sign_in_at":null,"identities":[{"provider":"p","extern_uid":"u"}],"can_create_group":false,"can_create_project":true,"two_factor_enabled":false,"external":false}
+    {"name":"Anna","username":"anna","id":2,"state":"active","avatar_url":"http://gable.test/-/identicon/5e74372c8de63439.svg","web_url":"http://gable.test/anna","created_at":"2026-01-02T03:04:05.678Z","is_admin":true,"bio":"x","location":"Rome","skype":"s","linkedin":"l","twitter":"t","website_url":"w","organization":"o","last_sign_in_at":null,"confirmed_at":"2026-01-02T03:04:05.678Z","email":"anna@example.org","theme_id":2,"color_scheme_id":1,"projects_limit":3,"current_sign_in_at":null,"identities":[{"provider":"p","extern_uid":"u"}],"can_create_group":false,"can_create_project":true,"two_factor_enabled":false,"external":false}
     "#);
     let cleared = json!({
         "name": "", "username": "", "email": "", "password": "", "bio": "", "location": "", "skype": "",
@@ -221,7 +221,7 @@ async fn an_update_changes_what_is_given_and_nothing_else() {
     });
     assert_snapshot!(root.put("/users/2", cleared).await, @r#"
     200 OK
-    {"name":"Anna","username":"anna","id":2,"state":"active","avatar_url":"http://gable.test/-/identicon/a70f9e38ff015afa.svg","web_url":"http://gable.test/anna","created_at":"2026-01-02T03:04:05.678Z","is_admin":true,"bio":null,"location":null,"skype":"","linkedin":"","twitter":"","website_url":"","organization":"","last_sign_in_at":null,"confirmed_at":"2026-01-02T03:04:05.678Z","email":"anna@example.org","theme_id":2,"color_scheme_id":1,"projects_limit":3,"current_sign_in_at":null,"identities":[{"provider":"p","extern_uid":"v"}],"can_create_group":false,"can_create_project":true,"two_factor_enabled":false,"external":false}
+    {"name":"Anna","username":"anna","id":2,"state":"active","avatar_url":"http://gable.test/-/identicon/5e74372c8de63439.svg","web_url":"http://gable.test/anna","created_at":"2026-01-02T03:04:05.678Z","is_admin":true,"bio":null,"location":null,"skype":"","linkedin":"","twitter":"","website_url":"","organization":"","last_sign_in_at":null,"confirmed_at":"2026-01-02T03:04:05.678Z","email":"anna@example.org","theme_id":2,"color_scheme_id":1,"projects_limit":3,"current_sign_in_at":null,"identities":[{"provider":"p","extern_uid":"v"}],"can_create_group":false,"can_create_project":true,"two_factor_enabled":false,"external":false}
     "#);
     assert_snapshot!(root.put("/users/2", json!({ "email": "x", "password": "short" })).await, @r#"
     400 Bad Request
