@@ -1,29 +1,36 @@
-//! Request ids, the access log and the request metrics.
+//! Request ids and the access log.
 
 use std::{
+    convert::Infallible,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use axum::{
-    extract::{MatchedPath, Request},
-    http::{Extensions, HeaderName, HeaderValue},
+    extract::{FromRequestParts, MatchedPath, Request},
+    http::{Extensions, HeaderName, HeaderValue, Method, request::Parts},
     middleware::Next,
     response::Response,
 };
-use tracing::{Instrument as _, info, info_span};
+use bytes::Bytes;
+use forge::caller::Noted;
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+use crate::{
+    metrics,
+    routes::{ArgDoc, OperationDoc},
+};
+
+const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-request-id");
 const RUNTIME: HeaderName = HeaderName::from_static("x-runtime");
 
 /// What becomes known of a request on its way in: left by whoever finds out, read by the log.
 #[derive(Clone, Default)]
 pub(crate) struct Footprint {
     route: Arc<OnceLock<MatchedPath>>,
-    user: Arc<OnceLock<i64>>,
+    who: Arc<Noted>,
 }
 
 impl Footprint {
@@ -32,9 +39,9 @@ impl Footprint {
         extensions.get::<Self>().cloned().unwrap_or_default()
     }
 
-    /// Where the number of the user is to be left.
-    pub(crate) fn user(&self) -> Arc<OnceLock<i64>> {
-        Arc::clone(&self.user)
+    /// Where it is to be left who is asking.
+    pub(crate) fn who(&self) -> Arc<Noted> {
+        Arc::clone(&self.who)
     }
 
     /// Leaves the template of the matched route.
@@ -51,45 +58,104 @@ pub(crate) async fn remember_route(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
+/// One answered request, for the log.
+pub struct Answered<'a> {
+    /// The id of the request, also in the answer's `X-Request-Id`.
+    pub id: &'a str,
+    /// The method.
+    pub method: &'a str,
+    /// The template of the route, or `-`.
+    pub route: &'a str,
+    /// The status of the answer.
+    pub status: u16,
+    /// How long it took.
+    pub duration: Duration,
+    /// The number of the user, if one was known.
+    pub user: Option<i64>,
+    /// The number of the user as whom an administrator acted.
+    pub acting_as: Option<i64>,
+}
+
+/// Writes a line for each answered request.
+///
+/// Not an event of `tracing`: putting together such an event for every request costs more than asking the database.
+pub type AccessLog = Arc<dyn Fn(&Answered<'_>) + Send + Sync>;
+
+tokio::task_local! {
+    static REQUEST_ID: HeaderValue;
+}
+
+/// The id of the request under way, for lines that tell of its troubles.
+pub(crate) fn request_id() -> String {
+    REQUEST_ID.try_with(|id| id.to_str().unwrap_or_default().to_owned()).unwrap_or_default()
+}
+
 /// Gives each request an id, and one line in the log when it is answered.
 pub(crate) async fn log<F: Future<Output = Response>>(
+    log: &AccessLog,
     mut request: Request,
     next: impl FnOnce(Request) -> F,
 ) -> Response {
     let start = Instant::now();
-    let id = request.headers().get(REQUEST_ID).filter(|id| is_sane(id)).cloned().unwrap_or_else(fresh_id);
+    let id = request.headers().get(REQUEST_ID_HEADER).filter(|id| is_sane(id)).cloned().unwrap_or_else(fresh_id);
     let method = request.method().clone();
     let footprint = Footprint::default();
     request.extensions_mut().insert(footprint.clone());
-    let span = info_span!("request", id = id.to_str().unwrap_or_default());
-    async move {
-        let mut response = next(request).await;
-        let seconds = start.elapsed().as_secs_f64();
-        let route = footprint.route.get().map_or("-", MatchedPath::as_str);
-        let status = response.status().as_u16();
-        let user = footprint.user.get();
-        info!(method = method.as_str(), route, status, duration_ms = seconds * 1000.0, user.id = user, "answered");
-        count(method.as_str(), route, status, seconds);
-        let headers = response.headers_mut();
-        headers.insert(REQUEST_ID, id);
-        if let Ok(runtime) = HeaderValue::from_str(&format!("{seconds:.6}")) {
-            headers.insert(RUNTIME, runtime);
-        }
-        response
+    let mut line = Line { log, id, method, footprint, start, status: CLIENT_GONE };
+    let mut response = REQUEST_ID.scope(line.id.clone(), next(request)).await;
+    line.status = response.status().as_u16();
+    let id = line.id.clone();
+    let micros = start.elapsed().as_micros();
+    drop(line);
+    let runtime = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+    let headers = response.headers_mut();
+    headers.insert(REQUEST_ID_HEADER, id);
+    if let Ok(runtime) = HeaderValue::from_maybe_shared(Bytes::from(runtime)) {
+        headers.insert(RUNTIME, runtime);
     }
-    .instrument(span)
-    .await
+    response
 }
 
-fn count(method: &str, route: &str, status: u16, seconds: f64) {
-    // A client can invent methods; a label must not grow with them.
-    const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
-    let method = METHODS.into_iter().find(|known| *known == method).unwrap_or("other");
-    let route = route.to_owned();
-    metrics::counter!("gable_http_requests_total",
-        "method" => method, "route" => route.clone(), "status" => status.to_string())
-    .increment(1);
-    metrics::histogram!("gable_http_request_duration_seconds", "method" => method, "route" => route).record(seconds);
+/// What the log shows for a request whose client went away before the answer.
+const CLIENT_GONE: u16 = 499;
+
+/// The line of a request, written when it is let go of: after the answer, or because nobody waits for it any more.
+struct Line<'a> {
+    log: &'a AccessLog,
+    id: HeaderValue,
+    method: Method,
+    footprint: Footprint,
+    start: Instant,
+    status: u16,
+}
+
+impl Drop for Line<'_> {
+    fn drop(&mut self) {
+        let Self { log, id, method, footprint, start, status } = self;
+        let answered = Answered {
+            id: id.to_str().unwrap_or_default(),
+            method: method.as_str(),
+            route: footprint.route.get().map_or("-", MatchedPath::as_str),
+            status: *status,
+            duration: start.elapsed(),
+            user: footprint.who.user(),
+            acting_as: footprint.who.acting_as(),
+        };
+        log(&answered);
+        metrics::count(&answered);
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Footprint {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self::of(&parts.extensions))
+    }
+}
+
+impl ArgDoc for Footprint {
+    fn describe(_: &mut OperationDoc) {}
 }
 
 /// Whether an id that came with the request may go into our log.
@@ -106,5 +172,6 @@ fn fresh_id() -> HeaderValue {
         u64::try_from(since.as_micros()).unwrap_or_default()
     });
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    HeaderValue::from_str(&format!("{start:x}-{number:x}")).expect("hex digits are fine in a header")
+    let id = Bytes::from(format!("{start:x}-{number:x}"));
+    HeaderValue::from_maybe_shared(id).expect("hex digits are fine in a header")
 }

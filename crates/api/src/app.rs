@@ -6,7 +6,7 @@ use axum::{
     Router,
     extract::{FromRef, Request},
     http::{Method, StatusCode, Uri},
-    middleware::{from_fn, from_fn_with_state},
+    middleware::from_fn,
     response::{IntoResponse, Response},
 };
 use forge::Forge;
@@ -15,10 +15,10 @@ use tower::ServiceExt as _;
 
 use crate::{
     Dialect,
-    access_log::{self, Footprint},
+    access_log::{self, AccessLog, Footprint},
     cors,
     error::plain_error,
-    identicon, inbox, openapi,
+    identicon, openapi,
     routes::Routes,
     sign_in::SignInThrottle,
     v3,
@@ -35,6 +35,7 @@ struct Inner {
     body_limit: usize,
     throttle: SignInThrottle,
     openapi: bytes::Bytes,
+    access_log: AccessLog,
 }
 
 /// What an application is made of.
@@ -49,12 +50,14 @@ pub struct AppOptions {
     pub body_limit: usize,
     /// How often a minute one address may try to sign in; `None` is without limit.
     pub sign_ins_per_minute: Option<NonZeroU32>,
+    /// Writes a line for each answered request.
+    pub access_log: AccessLog,
 }
 
 impl App {
     /// Puts an application together.
     pub fn new(options: AppOptions) -> Self {
-        let AppOptions { forge, dialect, external_url, body_limit, sign_ins_per_minute } = options;
+        let AppOptions { forge, dialect, external_url, body_limit, sign_ins_per_minute, access_log } = options;
         Self(Arc::new(Inner {
             forge,
             dialect,
@@ -62,6 +65,7 @@ impl App {
             body_limit,
             throttle: SignInThrottle::new(sign_ins_per_minute),
             openapi: openapi::document(&v3::routes()),
+            access_log,
         }))
     }
 
@@ -96,6 +100,7 @@ impl FromRef<App> for Forge {
 #[derive(Clone)]
 pub struct Door {
     router: Router,
+    access_log: AccessLog,
 }
 
 impl Door {
@@ -105,22 +110,23 @@ impl Door {
             .route("/-/identicon/{seed}", axum::routing::get(identicon::show))
             .layer(from_fn(access_log::remember_route));
         let api = Routes::into_router(v3::routes(), "/api/v3")
-            .method_not_allowed_fallback(wrong_method)
-            .route_layer(from_fn_with_state(app.clone(), inbox::open))
             .with_state(app.clone())
-            .merge(beside);
+            .merge(beside)
+            .method_not_allowed_fallback(wrong_method);
         let tidied = api.clone();
-        Self { router: api.fallback(move |request| tidy(tidied, request)) }
+        let router = api.fallback(move |request| tidy(tidied, request));
+        Self { router, access_log: Arc::clone(&app.0.access_log) }
     }
 
     /// Answers a request. Around every route stand the access log, other origins, and the net under a panic; they are
     /// plain calls here and not layers of the router, which would cost each request several allocations.
     pub async fn answer(&self, request: Request) -> Response {
-        access_log::log(request, |request| {
+        access_log::log(&self.access_log, request, |request| {
             cors::allow(request, async |request| {
                 let answer = AssertUnwindSafe(route(self.router.clone(), request)).catch_unwind().await;
                 answer.unwrap_or_else(|panic| {
-                    tracing::error!(panic = forge::panic_text(&*panic), "a handler panicked");
+                    let request = access_log::request_id();
+                    tracing::error!(request, panic = forge::panic_text(&*panic), "a handler panicked");
                     crate::error::internal()
                 })
             })

@@ -8,7 +8,7 @@ use forge::Error;
 use model::Violations;
 use serde_json::{Map, Value, json};
 
-use crate::{params::TooMany, reply};
+use crate::{access_log::request_id, params::TooMany, reply};
 
 /// Why a request is not answered as hoped.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ fn forge_error(error: Error, status: Option<StatusCode>) -> Response {
             response
         }
         Error::Store(_) | Error::Internal(_) => {
-            tracing::error!(%error, "a request failed by our fault");
+            tracing::error!(request = request_id(), %error, "a request failed by our fault");
             internal()
         }
     }

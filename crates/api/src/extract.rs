@@ -2,9 +2,9 @@
 
 use axum::{
     extract::{FromRequestParts, RawPathParams, State},
-    http::{header, request::Parts},
+    http::{HeaderMap, header, request::Parts},
 };
-use forge::Caller;
+use forge::{Caller, Error};
 
 use crate::{
     access_log::Footprint,
@@ -22,25 +22,45 @@ impl<S: Send + Sync> FromRequestParts<S> for Showing {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         let bag = bag_of(parts);
-        let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
-        let bearer = header(header::AUTHORIZATION.as_str()).and_then(|value| {
-            let (scheme, token) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-        });
+        let (private, bearer) = (text(&parts.headers, "private-token"), bearer(&parts.headers));
         if bearer.is_some() && bag.mentions("access_token") {
             return Err(ApiError::TwoTokens);
         }
         // The parameter wins over the header, even if it is empty.
-        let private = if bag.mentions("private_token") { bag.text("private_token") } else { header("private-token") };
+        let private = if bag.mentions("private_token") { bag.text("private_token") } else { private };
         let carriers = [private, bag.text("access_token"), bearer, bag.text("bearer_token")];
         let tokens = carriers.into_iter().flatten().filter(|token| !token.is_empty());
-        let caller = Caller::with_tokens(tokens).acting_as(sudo(&bag, header("sudo")));
-        Ok(Self(caller.noted_in(Footprint::of(&parts.extensions).user())))
+        let caller = Caller::with_tokens(tokens).acting_as(sudo(&bag, parts)?);
+        Ok(Self(caller.noted_in(Footprint::of(&parts.extensions).who())))
     }
 }
 
-fn sudo(bag: &Bag, header: Option<&str>) -> Option<String> {
-    bag.text("sudo").or(header).filter(|target| !target.is_empty()).map(ToOwned::to_owned)
+/// Who is asking, as far as the headers show it.
+pub fn shown_by(headers: &HeaderMap) -> Caller {
+    Caller::with_tokens(text(headers, "private-token").into_iter().chain(bearer(headers)))
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = text(headers, header::AUTHORIZATION.as_str())?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Whom the caller wants to act as. What cannot be understood is refused: a call that was meant to run with the rights of
+/// another must not run with those of the administrator.
+fn sudo(bag: &Bag, parts: &Parts) -> Result<Option<String>, ApiError> {
+    let malformed = || ApiError::Forge(Error::Malformed(vec!["sudo is invalid".to_owned()]));
+    if bag.mentions("sudo") {
+        let target = bag.text("sudo").filter(|target| !target.is_empty());
+        return target.map(|target| Some(target.to_owned())).ok_or_else(malformed);
+    }
+    let mut headers = parts.headers.get_all("sudo").iter();
+    let Some(header) = headers.next() else { return Ok(None) };
+    let target = header.to_str().ok().filter(|target| !target.is_empty() && headers.next().is_none());
+    target.map(|target| Some(target.to_owned())).ok_or_else(malformed)
 }
 
 impl ArgDoc for Showing {
@@ -61,7 +81,9 @@ impl<S: Send + Sync, const N: usize> FromRequestParts<S> for Numbers<N> {
         let mut segments = params.iter();
         for number in &mut numbers {
             let (_, segment) = segments.next().ok_or(ApiError::NoRoute)?;
-            let digits = segment.strip_suffix(".json").unwrap_or(segment);
+            // The suffix belongs to the path, so only its last segment can have it.
+            let last = parts.uri.path().ends_with(segment);
+            let digits = segment.strip_suffix(".json").filter(|_| last).unwrap_or(segment);
             if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
                 return Err(ApiError::NoRoute);
             }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use axum::{
-    extract::Path,
+    extract::{Path, rejection::PathRejection},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -11,7 +11,8 @@ use axum::{
 use crate::plain_error;
 
 /// `GET /-/identicon/{16 hex digits}.svg`
-pub(crate) async fn show(Path(name): Path<String>) -> Response {
+pub(crate) async fn show(name: Result<Path<String>, PathRejection>) -> Response {
+    let Ok(Path(name)) = name else { return plain_error(StatusCode::NOT_FOUND) };
     let seed = name.strip_suffix(".svg").filter(|digits| digits.len() == 16);
     let Some(seed) = seed.and_then(|digits| u64::from_str_radix(digits, 16).ok()) else {
         return plain_error(StatusCode::NOT_FOUND);

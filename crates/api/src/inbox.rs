@@ -1,18 +1,19 @@
 //! Opens a request: parameters from query, form, multipart and JSON end up in one bag.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, HttpBody as _},
-    extract::{Request, State},
+    extract::Request,
+    handler::Handler,
     http::{HeaderMap, Method, StatusCode, header},
-    middleware::Next,
     response::{IntoResponse as _, Response},
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use percent_encoding::percent_decode;
-use serde_json::{Map, Value};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 
 use crate::{
     App,
@@ -24,8 +25,22 @@ use crate::{
 /// How long a body may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A handler whose request is opened first.
+///
+/// A handler around a handler and not a layer of the router: a layer would copy boxed services for every request.
+#[derive(Clone)]
+pub(crate) struct Opened<H>(pub(crate) H);
+
+impl<H: Handler<T, App>, T: 'static> Handler<T, App> for Opened<H> {
+    type Future = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+    fn call(self, request: Request, app: App) -> Self::Future {
+        Box::pin(open(self.0, request, app))
+    }
+}
+
 /// Reads the parameters, runs the handler, and answers 304 where the client has the answer already.
-pub(crate) async fn open(State(app): State<App>, request: Request, next: Next) -> Response {
+async fn open<H: Handler<T, App>, T: 'static>(handler: H, request: Request, app: App) -> Response {
     Footprint::leave_route(request.extensions());
     let (mut parts, body) = request.into_parts();
     let bag = match read(&app, parts.uri.query(), &parts.headers, body).await {
@@ -35,7 +50,7 @@ pub(crate) async fn open(State(app): State<App>, request: Request, next: Next) -
     let asks = matches!(parts.method, Method::GET | Method::HEAD);
     let known = parts.headers.get(header::IF_NONE_MATCH).filter(|_| asks).cloned();
     parts.extensions.insert(Arc::new(bag));
-    let response = next.run(Request::from_parts(parts, Body::empty())).await;
+    let response = handler.call(Request::from_parts(parts, Body::empty()), app).await;
     match known {
         Some(known) if response.headers().get(header::ETAG) == Some(&known) => unchanged(response),
         _ => response,
@@ -61,6 +76,10 @@ async fn read(app: &App, query: Option<&str>, headers: &HeaderMap, body: Body) -
         essence.as_str(),
         "" | "application/x-www-form-urlencoded" | "application/json" | "multipart/form-data" | "text/plain"
     );
+    // Told ahead, so that a client that asks first does not send it at all.
+    if body.size_hint().lower() > app.body_limit() as u64 {
+        return Err(ApiError::TooLarge);
+    }
     let bytes = collect(app.body_limit(), body).await?;
     if bytes.is_empty() {
         return Ok(bag);
@@ -103,9 +122,64 @@ fn pairs(text: &[u8]) -> impl Iterator<Item = (String, Item)> {
 
 /// The fields of an object; anything else holds no parameters.
 fn read_json(bytes: &[u8]) -> Result<Bag, ApiError> {
-    let value: Value = serde_json::from_slice(bytes).map_err(|_| ApiError::BadBody)?;
-    let fields = if let Value::Object(fields) = value { fields } else { Map::new() };
+    let Fields(fields) = serde_json::from_slice(bytes).map_err(|_| ApiError::BadBody)?;
     Ok(Bag::collect(fields.into_iter().map(|(name, value)| (name, Item::from(value))))?)
+}
+
+/// The fields of an object in their order, those that come twice included: a map would silently keep the last one.
+struct Fields(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FieldsVisitor)
+    }
+}
+
+struct FieldsVisitor;
+
+impl<'de> Visitor<'de> for FieldsVisitor {
+    type Value = Fields;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = map.next_entry()? {
+            fields.push(field);
+        }
+        Ok(Fields(fields))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Fields, A::Error> {
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Fields(Vec::new()))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Fields, E> {
+        Ok(Fields(Vec::new()))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Fields, E> {
+        Ok(Fields(Vec::new()))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Fields, E> {
+        Ok(Fields(Vec::new()))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Fields, E> {
+        Ok(Fields(Vec::new()))
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Fields, E> {
+        Ok(Fields(Vec::new()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Fields, E> {
+        Ok(Fields(Vec::new()))
+    }
 }
 
 async fn read_multipart(kind: &str, bytes: Bytes) -> Result<Bag, ApiError> {

@@ -10,6 +10,7 @@ mod error;
 mod extract;
 mod identicon;
 mod inbox;
+mod metrics;
 mod openapi;
 mod paging;
 mod params;
@@ -18,6 +19,8 @@ mod sign_in;
 mod site;
 mod v3;
 
+pub use access_log::{AccessLog, Answered};
 pub use app::{App, AppOptions, Door};
 pub use dialect::Dialect;
 pub use error::plain_error;
+pub use extract::shown_by;

@@ -22,6 +22,8 @@ use crate::{
 
 /// Parameters that must not be repeated in a link.
 const SECRET: [&str; 3] = ["private_token", "access_token", "bearer_token"];
+/// How much of the caller's parameters a link repeats at most; clients refuse longer header lines.
+const LONGEST_QUERY: usize = 1000;
 /// Commas are encoded too, because clients split the header on them.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
@@ -88,8 +90,13 @@ impl Paging {
 
     fn link(&self, number: i64, size: i64) -> String {
         let (number, size) = (number.to_string(), size.to_string());
-        let kept = self.bag.plain().filter(|(name, _)| {
-            !SECRET.contains(&name.as_ref()) && name.as_ref() != "page" && name.as_ref() != "per_page"
+        let mut room = LONGEST_QUERY;
+        let kept = self.bag.plain().filter(|(name, text)| {
+            let own = SECRET.contains(&name.as_ref()) || matches!(name.as_ref(), "page" | "per_page");
+            let length = name.len() + text.len();
+            let fits = !own && length <= room;
+            room -= if fits { length } else { 0 };
+            fits
         });
         let mut pairs: Vec<(String, &str)> = kept.map(|(name, text)| (name.into_owned(), text)).collect();
         pairs.push(("page".into(), &number));

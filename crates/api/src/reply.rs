@@ -21,6 +21,17 @@ pub(crate) struct Done<T>(pub(crate) T);
 /// 201 with a body.
 pub(crate) struct Created<T>(pub(crate) T);
 
+/// 201 with a body that nobody may keep a copy of.
+pub(crate) struct CreatedSecret<T>(pub(crate) T);
+
+impl<T: Serialize> IntoResponse for CreatedSecret<T> {
+    fn into_response(self) -> Response {
+        let mut response = raw_json(StatusCode::CREATED, to_bytes(&self.0));
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
 impl<T: Serialize> IntoResponse for Done<T> {
     fn into_response(self) -> Response {
         tagged(StatusCode::OK, &self.0)

@@ -10,9 +10,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::{
     App,
+    inbox::Opened,
     paging::Paged,
     params::ParamDoc,
-    reply::{Created, Done, Reply},
+    reply::{Created, CreatedSecret, Done, Reply},
 };
 
 /// All routes of a version of the interface.
@@ -102,6 +103,12 @@ impl<T: JsonSchema> ReplyDoc for Created<T> {
     }
 }
 
+impl<T: JsonSchema> ReplyDoc for CreatedSecret<T> {
+    fn describe(operation: &mut OperationDoc) {
+        Created::<T>::describe(operation);
+    }
+}
+
 impl<T: JsonSchema> ReplyDoc for Paged<T> {
     fn describe(operation: &mut OperationDoc) {
         operation.status = 200;
@@ -186,7 +193,7 @@ impl Routes {
     {
         // HEAD is served wherever GET is.
         let filter = if method == Method::GET { filter.or(MethodFilter::HEAD) } else { filter };
-        self.handlers.push((path, on(filter, handler)));
+        self.handlers.push((path, on(filter, Opened(handler))));
         self.table.push(RouteDoc { method, path, summary, operation: H::describe(), also: Vec::new() });
         self
     }

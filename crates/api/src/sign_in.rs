@@ -3,6 +3,7 @@
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     num::NonZeroU32,
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use axum::{
@@ -21,17 +22,23 @@ use crate::{
 const REMEMBERED: usize = 10_000;
 
 /// Counts attempts by address.
-pub(crate) struct SignInThrottle(Option<DefaultKeyedRateLimiter<IpAddr>>);
+pub(crate) struct SignInThrottle {
+    limiter: Option<DefaultKeyedRateLimiter<IpAddr>>,
+    attempts: AtomicUsize,
+}
 
 impl SignInThrottle {
     pub(crate) fn new(per_minute: Option<NonZeroU32>) -> Self {
-        Self(per_minute.map(|count| RateLimiter::keyed(Quota::per_minute(count))))
+        let limiter = per_minute.map(|count| RateLimiter::keyed(Quota::per_minute(count)));
+        Self { limiter, attempts: AtomicUsize::new(0) }
     }
 
     fn admits(&self, address: IpAddr) -> bool {
-        let Some(limiter) = &self.0 else { return true };
-        if limiter.len() > REMEMBERED {
+        let Some(limiter) = &self.limiter else { return true };
+        // Not at every attempt: a flood of addresses must not make each of them cost a walk over all.
+        if limiter.len() > REMEMBERED && self.attempts.fetch_add(1, Ordering::Relaxed).is_multiple_of(REMEMBERED) {
             limiter.retain_recent();
+            limiter.shrink_to_fit();
         }
         limiter.check_key(&neighbourhood(address)).is_ok()
     }

@@ -20,7 +20,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use model::Time;
 use store::{Conn, Database, OpenError};
 use tokio::sync::oneshot;
-use tracing::{Span, error, warn};
+use tracing::{error, warn};
 
 use crate::{
     Actor, Caller, Error, Result,
@@ -93,8 +93,8 @@ type WriteTask = Box<dyn Write>;
 trait Write: Send {
     /// Runs the write inside an open transaction or savepoint; an error asks to undo it.
     fn run(&mut self, shared: &Shared, db: &mut Conn) -> std::result::Result<(), Undo>;
-    /// Tells the caller what came of it.
-    fn answer(self: Box<Self>, durable: bool);
+    /// Tells the caller what came of it, if it stands: what was done is durable, and so is what was seen.
+    fn answer(self: Box<Self>, stands: bool);
 }
 
 /// What is to be done with a write that must not be kept.
@@ -129,6 +129,11 @@ impl Reader<'_> {
     /// Who is asking.
     pub fn actor(&self) -> &Actor {
         &self.actor
+    }
+
+    /// Takes the actor out; nobody is asking any more.
+    pub(crate) fn take_actor(&mut self) -> Actor {
+        std::mem::replace(&mut self.actor, Actor::Anonymous)
     }
 
     /// The moment of the request.
@@ -234,7 +239,7 @@ impl Forge {
                 seats.insert(0, (self.id, Seat { database: self.shared.database.clone(), conn: None }));
                 0
             });
-            seats[index].1.read(&self.shared, &caller, &mut f)
+            seats[index].1.peek(&self.shared, &caller, &mut f)
         })
     }
 
@@ -257,7 +262,7 @@ impl Forge {
         F: FnMut(&mut Writer<'_>) -> Result<T> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let task = Pending { f, caller, span: Span::current(), result: None, reply };
+        let task = Pending { f, caller, result: None, reply };
         send(&self.writers, Box::new(task) as WriteTask)?;
         answer.await.unwrap_or_else(|_| Err(Error::Internal("the write could not be made durable".into())))
     }
@@ -290,13 +295,12 @@ where
     F: FnMut(&mut Seat) -> Result<T> + Send + 'static,
 {
     let (reply, answer) = oneshot::channel();
-    let span = Span::current();
     let task = move |seat: &mut Seat| {
         // Nobody waits any more: the client hung up.
         if reply.is_closed() {
             return;
         }
-        let _ = reply.send(span.in_scope(|| shielded(|| f(seat))));
+        let _ = reply.send(shielded(|| f(seat)));
     };
     send(queue, Box::new(task) as ReadTask)?;
     answer.await.unwrap_or_else(|_| Err(Error::Internal("the task was dropped".into())))
@@ -354,17 +358,32 @@ impl Seat {
         }
     }
 
+    /// A read of a few rows by key, statement by statement.
+    fn peek<T>(
+        &mut self,
+        shared: &Shared,
+        caller: &Caller,
+        f: &mut impl FnMut(&mut Reader<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let db = self.connect()?;
+        shielded(|| enter(shared, db, caller, |mut reader| f(&mut reader)))
+    }
+
+    fn connect(&mut self) -> Result<&mut Conn> {
+        if self.conn.is_none() {
+            let connected = self.database.connect_reader();
+            self.conn = Some(connected.map_err(|error| Error::Internal(error.to_string()))?);
+        }
+        Ok(self.conn.as_mut().expect("just connected"))
+    }
+
     fn read_once<T>(
         &mut self,
         shared: &Shared,
         caller: &Caller,
         f: &mut impl FnMut(&mut Reader<'_>) -> Result<T>,
     ) -> Result<T> {
-        if self.conn.is_none() {
-            let connected = self.database.connect_reader();
-            self.conn = Some(connected.map_err(|error| Error::Internal(error.to_string()))?);
-        }
-        let db = self.conn.as_mut().expect("just connected");
+        let db = self.connect()?;
         db.begin_reading()?;
         // Shielded here too, so that a panic leaves no transaction open.
         let result = shielded(|| enter(shared, db, caller, |mut reader| f(&mut reader)));
@@ -377,9 +396,6 @@ impl Seat {
 fn enter<T>(shared: &Shared, db: &mut Conn, caller: &Caller, f: impl FnOnce(Reader<'_>) -> Result<T>) -> Result<T> {
     let now = shared.clock.now();
     let Proved { actor, token } = caller::prove(db, caller, now)?;
-    if let Some(user) = actor.user() {
-        caller.note(user);
-    }
     if let Some(token) = token {
         shared.uses.note(&token, now);
     }
@@ -390,7 +406,6 @@ fn enter<T>(shared: &Shared, db: &mut Conn, caller: &Caller, f: impl FnOnce(Read
 struct Pending<F, T> {
     f: F,
     caller: Caller,
-    span: Span,
     result: Option<Result<T>>,
     reply: oneshot::Sender<Result<T>>,
 }
@@ -401,11 +416,11 @@ where
     T: Send,
 {
     fn run(&mut self, shared: &Shared, db: &mut Conn) -> std::result::Result<(), Undo> {
-        let Self { f, caller, span, result, reply } = self;
+        let Self { f, caller, result, reply } = self;
         if reply.is_closed() {
             return Err(Undo::Answer);
         }
-        let outcome = span.in_scope(|| shielded(|| enter(shared, db, caller, |reader| f(&mut Writer(reader)))));
+        let outcome = shielded(|| enter(shared, db, caller, |reader| f(&mut Writer(reader))));
         let undo = match &outcome {
             Ok(_) => Ok(()),
             Err(Error::Store(error)) if error.is_retry() => Err(Undo::Retry),
@@ -416,12 +431,9 @@ where
         undo
     }
 
-    fn answer(self: Box<Self>, durable: bool) {
-        let result = match self.result {
-            Some(Ok(value)) if durable => Ok(value),
-            Some(Ok(_)) | None => Err(Error::Internal("the write could not be made durable".into())),
-            Some(Err(error)) => Err(error),
-        };
+    fn answer(self: Box<Self>, stands: bool) {
+        let lost = || Err(Error::Internal("the write could not be made durable".into()));
+        let result = self.result.filter(|_| stands).unwrap_or_else(lost);
         let _ = self.reply.send(result);
     }
 }
@@ -489,7 +501,7 @@ fn run_in_savepoint(shared: &Shared, db: &mut Conn, task: &mut dyn Write) -> boo
 /// Runs one write in a transaction of its own, again if it loses a race.
 fn write_one(shared: &Shared, db: Conn, mut task: WriteTask) -> Option<Conn> {
     let mut seat = Some(db);
-    let mut durable = false;
+    let mut stands = false;
     for attempt in 1..=ATTEMPTS {
         let mut db = match seat.take().map_or_else(|| shared.database.connect_writer(), Ok) {
             Ok(db) => db,
@@ -509,21 +521,24 @@ fn write_one(shared: &Shared, db: Conn, mut task: WriteTask) -> Option<Conn> {
         }
         match task.run(shared, &mut db) {
             Ok(()) => {
-                durable = commit(&mut db);
-                seat = durable.then_some(db);
+                stands = commit(&mut db);
+                seat = stands.then_some(db);
                 break;
             }
             Err(undo) => {
                 seat = db.roll_back().is_ok().then_some(db);
                 match undo {
-                    Undo::Answer => break,
+                    Undo::Answer => {
+                        stands = true;
+                        break;
+                    }
                     Undo::Reconnect => seat = None,
                     Undo::Retry => thread::sleep(Duration::from_millis(u64::from(attempt))),
                 }
             }
         }
     }
-    task.answer(durable);
+    task.answer(stands);
     seat
 }
 

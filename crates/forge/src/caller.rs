@@ -15,7 +15,26 @@ use crate::{Error, Result};
 pub struct Caller {
     proof: Proof,
     sudo: Option<String>,
-    noted_in: Option<Arc<OnceLock<i64>>>,
+    noted_in: Option<Arc<Noted>>,
+}
+
+/// Who a caller turned out to be, for the log.
+#[derive(Debug, Default)]
+pub struct Noted {
+    user: OnceLock<i64>,
+    acting_as: OnceLock<i64>,
+}
+
+impl Noted {
+    /// The number of the user who called.
+    pub fn user(&self) -> Option<i64> {
+        self.user.get().copied()
+    }
+
+    /// The number of the user as whom an administrator acted.
+    pub fn acting_as(&self) -> Option<i64> {
+        self.acting_as.get().copied()
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -75,17 +94,10 @@ impl Caller {
         self
     }
 
-    /// The same caller, whose number is left in this place once it is known.
-    pub fn noted_in(mut self, place: Arc<OnceLock<i64>>) -> Self {
+    /// The same caller, of whom it is noted in this place who they turn out to be.
+    pub fn noted_in(mut self, place: Arc<Noted>) -> Self {
         self.noted_in = Some(place);
         self
-    }
-
-    /// Leaves the number of the user where the caller wants it.
-    pub(crate) fn note(&self, user: &User) {
-        if let Some(place) = &self.noted_in {
-            let _ = place.set(user.id);
-        }
     }
 }
 
@@ -127,13 +139,21 @@ pub(crate) fn prove(db: &mut Conn, caller: &Caller, now: model::Time) -> Result<
         }
         Proof::Tokens(digests) => prove_by_tokens(db, digests, now)?,
     };
+    let note = |of: fn(&Noted) -> &OnceLock<i64>, user: Option<&User>| {
+        if let (Some(noted), Some(user)) = (&caller.noted_in, user) {
+            let _ = of(noted).set(user.id);
+        }
+    };
+    note(|noted| &noted.user, proved.actor.user());
     match (&caller.sudo, &proved.actor) {
         (None, _) | (_, Actor::Anonymous | Actor::System) => Ok(proved),
         (Some(target), Actor::User { user, scopes }) => {
             if !user.admin || !scopes.contains(&Scope::Api) {
                 return Err(Error::forbidden("Must be admin to use sudo"));
             }
-            Ok(Proved { actor: act_as(db, target)?, token: proved.token })
+            let actor = act_as(db, target)?;
+            note(|noted| &noted.acting_as, actor.user());
+            Ok(Proved { actor, token: proved.token })
         }
     }
 }

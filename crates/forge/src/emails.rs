@@ -8,8 +8,8 @@ const WHAT: &str = "Email";
 
 /// The caller's own further addresses, newest first.
 pub fn list_own(it: &mut Reader<'_>, page: &Given<Page>) -> Result<Slice<Email>> {
-    let me = it.myself(Ability::ReadOwnAccount)?;
-    Ok(store::emails::list(it.db(), me.id, *page.get()?)?)
+    let me = it.my_id(Ability::ReadOwnAccount)?;
+    Ok(store::emails::list(it.db(), me, *page.get()?)?)
 }
 
 /// The further addresses of a user, newest first.
@@ -22,14 +22,14 @@ pub fn list(it: &mut Reader<'_>, user: i64, page: &Given<Page>) -> Result<Slice<
 
 /// One of the caller's own further addresses.
 pub fn get_own(it: &mut Reader<'_>, id: i64) -> Result<Email> {
-    let me = it.myself(Ability::ReadOwnAccount)?;
-    store::emails::of_user(it.db(), me.id, id)?.ok_or(Error::not_found(WHAT))
+    let me = it.my_id(Ability::ReadOwnAccount)?;
+    store::emails::of_user(it.db(), me, id)?.ok_or(Error::not_found(WHAT))
 }
 
 /// Adds an address to the caller's own.
 pub fn create_own(it: &mut Writer<'_>, email: &Given<String>) -> Result<Email> {
-    let me = it.myself(Ability::ChangeOwnAccount)?;
-    insert(it, me.id, email.get()?)
+    let me = it.my_id(Ability::ChangeOwnAccount)?;
+    insert(it, me, email.get()?)
 }
 
 /// Adds an address to a user's.
@@ -42,8 +42,8 @@ pub fn create(it: &mut Writer<'_>, user: i64, email: &Given<String>) -> Result<E
 
 /// Removes one of the caller's own further addresses; one that is gone already is fine.
 pub fn delete_own(it: &mut Writer<'_>, id: i64) -> Result<Option<Email>> {
-    let me = it.myself(Ability::ChangeOwnAccount)?;
-    let email = store::emails::of_user(it.db(), me.id, id)?;
+    let me = it.my_id(Ability::ChangeOwnAccount)?;
+    let email = store::emails::of_user(it.db(), me, id)?;
     if let Some(email) = &email {
         store::emails::delete(it.db(), email.id)?;
     }

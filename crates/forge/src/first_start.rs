@@ -88,7 +88,8 @@ pub async fn create(forge: &Forge, admin: FirstAdmin) -> Result<bool> {
     let given = crate::Given::good(registration);
     let ready = forge.heavy(Caller::system(), move |it| users::prepare_registration(it, &given)).await;
     let ready = match ready {
-        Err(Error::Taken(_)) => return Ok(false),
+        // The wishes were checked, so it is the name or the address that somebody has, in whatever case.
+        Err(Error::Taken(_) | Error::Invalid(_)) => return Ok(false),
         ready => ready?,
     };
     let created = forge
@@ -99,7 +100,7 @@ pub async fn create(forge: &Forge, admin: FirstAdmin) -> Result<bool> {
         })
         .await;
     match created {
-        Err(Error::Taken(_)) => Ok(false),
+        Err(Error::Taken(_) | Error::Invalid(_)) => Ok(false),
         created => created.map(|()| true),
     }
 }

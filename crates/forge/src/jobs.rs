@@ -68,6 +68,9 @@ pub async fn enqueue_recurring(forge: &Forge) -> Result<()> {
 
 /// Does the job that has been due for longest; `false` if none is due.
 pub async fn work_once(forge: &Forge) -> Result<bool> {
+    if !forge.read(Caller::system(), is_due).await? {
+        return Ok(false);
+    }
     let claimed = forge
         .write(Caller::system(), |it| {
             let now = it.now();
@@ -105,6 +108,12 @@ pub async fn work_once(forge: &Forge) -> Result<bool> {
     Ok(true)
 }
 
+/// Whether a job is due; asked first, because an idle server should not write.
+fn is_due(it: &mut Reader<'_>) -> Result<bool> {
+    let now = it.now();
+    Ok(store::jobs::is_due(it.db(), now)?)
+}
+
 /// How long a job waits after its n-th failure: 2 s, 4 s, 8 s … at most an hour.
 fn back_off(attempts: i32) -> SignedDuration {
     let exponent = u32::try_from(attempts.clamp(1, 12)).unwrap_or(1);
@@ -113,6 +122,10 @@ fn back_off(attempts: i32) -> SignedDuration {
 
 /// Runs a job. Work that only touches the database is done in the transaction that removes the job.
 async fn run(forge: &Forge, record: JobRecord) -> Result<()> {
+    // Counted before it runs: a job that takes its worker down with it is given up like any other.
+    if record.attempts > ATTEMPTS {
+        return Err(Error::Internal("every worker that took it died".into()));
+    }
     let job = Job::decode(&record).ok_or_else(|| Error::Internal(format!("unknown kind of job: {}", record.kind)))?;
     forge
         .write(Caller::system(), move |it| match job {
@@ -133,19 +146,19 @@ fn sweep_tokens(it: &mut Writer<'_>, job: i64) -> Result<()> {
 
 /// The jobs that wait and those that were given up.
 pub fn list(it: &mut Reader<'_>) -> Result<Vec<JobRecord>> {
-    it.may(Ability::ReadOperations)?;
+    it.may(Ability::Operate)?;
     Ok(store::jobs::list(it.db(), 1000)?)
 }
 
 /// How many jobs wait, and how many were given up.
 pub fn count(it: &mut Reader<'_>) -> Result<(i64, i64)> {
-    it.may(Ability::ReadOperations)?;
+    it.may(Ability::Operate)?;
     Ok(store::jobs::count(it.db())?)
 }
 
 /// Brings back a job that was given up.
 pub fn retry(it: &mut Writer<'_>, id: i64) -> Result<()> {
-    it.may(Ability::ReadOperations)?;
+    it.may(Ability::Operate)?;
     let now = it.now();
     if store::jobs::revive(it.db(), id, now)? { Ok(()) } else { Err(Error::not_found("Dead job")) }
 }

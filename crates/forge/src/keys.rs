@@ -17,8 +17,8 @@ pub struct KeyText {
 
 /// The caller's own keys, newest first.
 pub fn list_own(it: &mut Reader<'_>, page: &Given<Page>) -> Result<Slice<Key>> {
-    let me = it.myself(Ability::ReadOwnAccount)?;
-    Ok(store::keys::list(it.db(), me.id, *page.get()?)?)
+    let me = it.my_id(Ability::ReadOwnAccount)?;
+    Ok(store::keys::list(it.db(), me, *page.get()?)?)
 }
 
 /// The keys of a user, newest first.
@@ -31,8 +31,8 @@ pub fn list(it: &mut Reader<'_>, user: i64, page: &Given<Page>) -> Result<Slice<
 
 /// One of the caller's own keys.
 pub fn get_own(it: &mut Reader<'_>, id: i64) -> Result<Key> {
-    let me = it.myself(Ability::ReadOwnAccount)?;
-    store::keys::of_user(it.db(), me.id, id)?.ok_or(Error::not_found(WHAT))
+    let me = it.my_id(Ability::ReadOwnAccount)?;
+    store::keys::of_user(it.db(), me, id)?.ok_or(Error::not_found(WHAT))
 }
 
 /// One key and whose it is.
@@ -45,8 +45,8 @@ pub fn get(it: &mut Reader<'_>, id: i64) -> Result<(Key, User)> {
 
 /// Adds a key to the caller's own.
 pub fn create_own(it: &mut Writer<'_>, key: &Given<KeyText>) -> Result<Key> {
-    let me = it.myself(Ability::ChangeOwnAccount)?;
-    insert(it, me.id, key.get()?)
+    let me = it.my_id(Ability::ChangeOwnAccount)?;
+    insert(it, me, key.get()?)
 }
 
 /// Adds a key to a user's.
@@ -59,8 +59,8 @@ pub fn create(it: &mut Writer<'_>, user: i64, key: &Given<KeyText>) -> Result<Ke
 
 /// Removes one of the caller's own keys; one that is gone already is fine.
 pub fn delete_own(it: &mut Writer<'_>, id: i64) -> Result<Option<Key>> {
-    let me = it.myself(Ability::ChangeOwnAccount)?;
-    let key = store::keys::of_user(it.db(), me.id, id)?;
+    let me = it.my_id(Ability::ChangeOwnAccount)?;
+    let key = store::keys::of_user(it.db(), me, id)?;
     if let Some(key) = &key {
         store::keys::delete(it.db(), key.id)?;
     }

@@ -17,8 +17,8 @@ pub enum Ability {
     AdministerUsers,
     /// Ask which version this is.
     ReadVersion,
-    /// See how the service is doing.
-    ReadOperations,
+    /// See how the service is doing, and steer its background work.
+    Operate,
 }
 
 /// How close somebody stands to the instance.
@@ -40,7 +40,7 @@ impl Ability {
         Self::ReadUsers,
         Self::AdministerUsers,
         Self::ReadVersion,
-        Self::ReadOperations,
+        Self::Operate,
     ];
 }
 
@@ -50,7 +50,7 @@ pub fn least_standing(ability: Ability) -> Standing {
         Ability::ReadOwnAccount | Ability::ChangeOwnAccount | Ability::ReadUsers | Ability::ReadVersion => {
             Standing::User
         }
-        Ability::AdministerUsers | Ability::ReadOperations => Standing::Administrator,
+        Ability::AdministerUsers | Ability::Operate => Standing::Administrator,
     }
 }
 
@@ -58,9 +58,7 @@ pub fn least_standing(ability: Ability) -> Standing {
 pub fn least_scope(ability: Ability) -> Scope {
     match ability {
         Ability::ReadOwnAccount | Ability::ReadUsers => Scope::ReadUser,
-        Ability::ChangeOwnAccount | Ability::AdministerUsers | Ability::ReadVersion | Ability::ReadOperations => {
-            Scope::Api
-        }
+        Ability::ChangeOwnAccount | Ability::AdministerUsers | Ability::ReadVersion | Ability::Operate => Scope::Api,
     }
 }
 
@@ -99,10 +97,19 @@ impl Reader<'_> {
         self.actor().check(ability)
     }
 
-    /// The gate to one's own account: answers who is asking.
-    pub fn myself(&self, ability: Ability) -> Result<User> {
+    /// The gate to one's own account: answers the number of the user who is asking.
+    pub fn my_id(&self, ability: Ability) -> Result<i64> {
         self.may(ability)?;
-        self.actor().user().cloned().ok_or(Error::Unauthenticated)
+        self.actor().user().map(|user| user.id).ok_or(Error::Unauthenticated)
+    }
+
+    /// The gate to one's own account for use cases that are about nothing else: hands out the user who is asking.
+    pub fn take_myself(&mut self, ability: Ability) -> Result<User> {
+        self.may(ability)?;
+        match self.take_actor() {
+            Actor::User { user, .. } => Ok(*user),
+            Actor::Anonymous | Actor::System => Err(Error::Unauthenticated),
+        }
     }
 }
 
@@ -128,7 +135,7 @@ mod tests {
                 "ReadUsers         User           read_user",
                 "AdministerUsers   Administrator  api",
                 "ReadVersion       User           api",
-                "ReadOperations    Administrator  api",
+                "Operate           Administrator  api",
             ]
         );
     }

@@ -25,7 +25,7 @@ impl SignedIn {
     }
 }
 
-const TOKEN_NAME: &str = "session";
+pub(crate) const TOKEN_NAME: &str = "session";
 const TOKEN_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// A script that signs in on every run must not fill the table.
 const TOKENS_KEPT: i64 = 50;
@@ -43,12 +43,12 @@ pub fn check(it: &mut Heavy<'_>, credentials: &Given<Credentials>) -> Result<Sig
 
 /// Gives a user who has just signed in a token.
 pub fn create(it: &mut Writer<'_>) -> Result<(User, Secret)> {
-    let user = it.myself(crate::Ability::ReadOwnAccount)?;
+    let user = it.my_id(crate::Ability::ReadOwnAccount)?;
     let now = it.now();
     let secret = it.shared().secrets.token();
-    tokens::insert(it, user.id, TOKEN_NAME, &secret, &[Scope::Api], Some(now + TOKEN_LIFE))?;
-    store::tokens::delete_all_but_newest(it.db(), user.id, TOKEN_NAME, TOKENS_KEPT)?;
-    store::users::note_sign_in(it.db(), user.id, now)?;
-    let user = store::users::by_id(it.db(), user.id)?.ok_or(Error::Unauthenticated)?;
+    tokens::insert(it, user, TOKEN_NAME, &secret, &[Scope::Api], Some(now + TOKEN_LIFE))?;
+    store::tokens::delete_all_but_newest(it.db(), user, TOKEN_NAME, TOKENS_KEPT)?;
+    store::users::note_sign_in(it.db(), user, now)?;
+    let user = store::users::by_id(it.db(), user)?.ok_or(Error::Unauthenticated)?;
     Ok((user, secret))
 }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Mutex};
 use model::{Scope, Time, Token, tokens::Secret};
 use store::tokens::NewToken;
 
-use crate::{Ability, Caller, Error, Forge, Reader, Result, Writer, users};
+use crate::{Ability, Caller, Error, Forge, Reader, Result, Writer, sessions, users};
 
 /// How far the noted last use of a token may lag behind.
 const USE_LAG: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
@@ -20,6 +20,10 @@ pub fn create(
 ) -> Result<(Token, Secret)> {
     it.may(Ability::AdministerUsers)?;
     model::tokens::check_name(name)?;
+    if name == sessions::TOKEN_NAME {
+        // Tokens of this name give way to newer ones.
+        return Err(model::Violations::one("name", format!("{name} is a reserved name")).into());
+    }
     if expires_at.is_some_and(|end| end <= it.now()) {
         return Err(model::Violations::one("expires_at", "must be in the future").into());
     }

@@ -2,7 +2,7 @@
 
 use model::{
     Change, Page, Slice, User, UserState, Violations,
-    users::{NewUser, UserChanges, UserFilter, check_password},
+    users::{Claims, NewUser, UserChanges, UserFilter, check_password},
 };
 
 use crate::{Ability, Error, Given, Heavy, Reader, Result, Writer};
@@ -65,7 +65,7 @@ pub fn get(it: &mut Reader<'_>, id: i64) -> Result<User> {
 
 /// The caller.
 pub fn current(it: &mut Reader<'_>) -> Result<User> {
-    let mut me = it.myself(Ability::ReadOwnAccount)?;
+    let mut me = it.take_myself(Ability::ReadOwnAccount)?;
     me.identities = store::identities::of_user(it.db(), me.id)?;
     Ok(me)
 }
@@ -75,12 +75,10 @@ pub fn prepare_registration(it: &mut Heavy<'_>, given: &Given<Registration>) -> 
     it.read(|it| it.may(Ability::AdministerUsers))?;
     let Registration { user, password } = given.get()?.clone();
     let user = user.normalized();
-    // What is taken is told before what is wrong, as the record's own check cannot know it.
-    it.read(|it| refuse_taken(it, &user))?;
     let mut violations = Violations::new();
     user.check(&mut violations);
     check_password(&password, &mut violations);
-    violations.into_result()?;
+    it.read(|it| refuse_taken(it, &user.claims(), None, violations.clone()))?;
     let password_hash = it.password_cost().hash(&password)?;
     Ok(ReadyRegistration { user, password_hash })
 }
@@ -89,7 +87,7 @@ pub fn prepare_registration(it: &mut Heavy<'_>, given: &Given<Registration>) -> 
 pub fn create(it: &mut Writer<'_>, ready: &ReadyRegistration) -> Result<User> {
     it.may(Ability::AdministerUsers)?;
     let ReadyRegistration { user, password_hash } = ready;
-    refuse_taken(it, user)?;
+    refuse_taken(it, &user.claims(), None, Violations::new())?;
     let now = it.now();
     let limit = user
         .projects_limit
@@ -108,17 +106,15 @@ pub fn prepare_edit(it: &mut Heavy<'_>, id: i64, given: &Given<Edit>) -> Result<
     it.read(|it| it.may(Ability::AdministerUsers))?;
     let Edit { changes, password } = given.get()?.clone();
     let changes = changes.normalized();
-    // What is taken is told before what is wrong, as for a registration.
-    it.read(|it| {
-        let user = find(it, id)?;
-        refuse_taken_by_others(it, &user, &changes)
-    })?;
     let mut violations = Violations::new();
     changes.check(&mut violations);
     if let Some(password) = &password {
         check_password(password, &mut violations);
     }
-    violations.into_result()?;
+    it.read(|it| {
+        let user = find(it, id)?;
+        refuse_taken(it, &changes.claims(), Some(user.id), violations.clone())
+    })?;
     let password_hash = password.map(|password| it.password_cost().hash(&password)).transpose()?;
     Ok(ReadyEdit { changes, password_hash })
 }
@@ -126,12 +122,13 @@ pub fn prepare_edit(it: &mut Heavy<'_>, id: i64, given: &Given<Edit>) -> Result<
 /// Changes a user.
 pub fn update(it: &mut Writer<'_>, id: i64, ready: &ReadyEdit) -> Result<User> {
     it.may(Ability::AdministerUsers)?;
-    let user = find(it, id)?;
+    let user = find_to_change(it, id)?;
     let ReadyEdit { changes, password_hash } = ready;
+    let changes = &changes.clone().applied_to(&user);
     if changes.admin == Change::Set(false) {
         keep_an_admin(it, &user, "Cannot demote the last administrator")?;
     }
-    refuse_taken_by_others(it, &user, changes)?;
+    refuse_taken(it, &changes.claims(), Some(id), Violations::new())?;
     let now = it.now();
     if let Some(email) = changes.email.set().filter(|email| **email != user.email) {
         match store::emails::holder(it.db(), email)? {
@@ -152,7 +149,7 @@ pub fn update(it: &mut Writer<'_>, id: i64, ready: &ReadyEdit) -> Result<User> {
 /// Removes a user with all that is theirs; `None` if there was nobody to remove.
 pub fn delete(it: &mut Writer<'_>, id: i64) -> Result<Option<User>> {
     it.may(Ability::AdministerUsers)?;
-    let Some(user) = store::users::by_id(it.db(), id)? else { return Ok(None) };
+    let Some(user) = store::users::by_id_to_change(it.db(), id)? else { return Ok(None) };
     keep_an_admin(it, &user, "Cannot remove the last administrator")?;
     store::users::delete(it.db(), id)?;
     Ok(Some(user))
@@ -161,7 +158,7 @@ pub fn delete(it: &mut Writer<'_>, id: i64) -> Result<Option<User>> {
 /// Keeps a user out.
 pub fn block(it: &mut Writer<'_>, id: i64) -> Result<()> {
     it.may(Ability::AdministerUsers)?;
-    let user = find(it, id)?;
+    let user = find_to_change(it, id)?;
     match user.state {
         UserState::DirectoryBlocked => Err(Error::forbidden("LDAP blocked users cannot be modified by the API")),
         UserState::Blocked => Ok(()),
@@ -176,7 +173,7 @@ pub fn block(it: &mut Writer<'_>, id: i64) -> Result<()> {
 /// Lets a user in again.
 pub fn unblock(it: &mut Writer<'_>, id: i64) -> Result<()> {
     it.may(Ability::AdministerUsers)?;
-    let user = find(it, id)?;
+    let user = find_to_change(it, id)?;
     match user.state {
         UserState::DirectoryBlocked => Err(Error::forbidden("LDAP blocked users cannot be unblocked by the API")),
         UserState::Active => Ok(()),
@@ -201,45 +198,36 @@ pub(crate) fn named(it: &mut Reader<'_>, username: &str) -> Result<User> {
     store::users::by_username(it.db(), username)?.ok_or(Error::not_found(WHAT))
 }
 
-fn refuse_taken(it: &mut Reader<'_>, user: &NewUser) -> Result<()> {
-    let email_holder = store::emails::holder(it.db(), &user.email)?;
-    if email_holder.is_some_and(|holder| holder.is_primary) {
-        return Err(Error::Taken("Email has already been taken".into()));
-    }
-    if store::users::has_username(it.db(), &user.username)?.is_some() {
-        return Err(Error::Taken("Username has already been taken".into()));
-    }
-    let mut violations = Violations::new();
-    violations.unless(email_holder.is_none(), "email", "has already been taken");
-    let path_taken = store::namespaces::is_taken(it.db(), &user.username, None)?;
-    violations.unless(!path_taken, "username", "has already been taken");
-    if let Some(identity) = &user.identity {
-        let taken = store::identities::holder(it.db(), identity)?.is_some();
-        violations.unless(!taken, "identities.extern_uid", "has already been taken");
-    }
-    Ok(violations.into_result()?)
+/// The user as they are while this transaction lasts.
+fn find_to_change(it: &mut Writer<'_>, id: i64) -> Result<User> {
+    store::users::by_id_to_change(it.db(), id)?.ok_or(Error::not_found(WHAT))
 }
 
-/// Refuses changes that would collide with another user; a user does not collide with themselves.
-fn refuse_taken_by_others(it: &mut Reader<'_>, user: &User, changes: &UserChanges) -> Result<()> {
-    let mut violations = Violations::new();
-    if let Some(email) = changes.email.set() {
-        match store::emails::holder(it.db(), email)? {
-            Some(holder) if holder.user_id == user.id => {}
+/// Refuses what somebody else has already; a user does not collide with themselves.
+///
+/// The exact name or address of another user is a conflict and told alone, as clients of the original expect; anything
+/// else joins what is wrong with the record anyway.
+fn refuse_taken(it: &mut Reader<'_>, claims: &Claims<'_>, own: Option<i64>, mut violations: Violations) -> Result<()> {
+    let others = |holder: i64| Some(holder) != own;
+    // The address is asked for last and told first: somebody who takes both at this moment is then seen as having both.
+    let (mut same_name, mut same_path) = (false, false);
+    if let Some(username) = claims.username {
+        same_name = store::users::holder_of_username(it.db(), username)?.is_some_and(others);
+        same_path = store::namespaces::is_taken(it.db(), username, own)?;
+    }
+    if let Some(email) = claims.email {
+        match store::emails::holder(it.db(), email)?.filter(|holder| others(holder.user_id)) {
             Some(holder) if holder.is_primary => return Err(Error::Taken("Email has already been taken".into())),
             Some(_) => violations.add("email", "has already been taken"),
             None => {}
         }
     }
-    if let Some(username) = changes.username.set() {
-        if store::users::has_username(it.db(), username)?.is_some_and(|holder| holder != user.id) {
-            return Err(Error::Taken("Username has already been taken".into()));
-        }
-        let taken = store::namespaces::is_taken(it.db(), username, Some(user.id))?;
-        violations.unless(!taken, "username", "has already been taken");
+    if same_name {
+        return Err(Error::Taken("Username has already been taken".into()));
     }
-    if let Some(identity) = &changes.identity {
-        let taken = store::identities::holder(it.db(), identity)?.is_some_and(|holder| holder != user.id);
+    violations.unless(!same_path, "username", "has already been taken");
+    if let Some(identity) = claims.identity {
+        let taken = store::identities::holder(it.db(), identity)?.is_some_and(others);
         violations.unless(!taken, "identities.extern_uid", "has already been taken");
     }
     Ok(violations.into_result()?)

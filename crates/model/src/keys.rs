@@ -65,8 +65,10 @@ impl NewKey {
 
 /// The key written anew and its fingerprint, if it is one that we take.
 fn parse_line(line: &str) -> Option<(String, String)> {
-    let parsed = PublicKey::from_openssh(line).ok()?;
-    let named = line.split_ascii_whitespace().next()?;
+    // Runs of spaces and tabs are fine between the parts, as they are for OpenSSH.
+    let mut words = line.split_ascii_whitespace();
+    let named = words.next()?;
+    let parsed = PublicKey::from_openssh(&words.fold(named.to_owned(), |line, word| format!("{line} {word}"))).ok()?;
     let accepted = match parsed.key_data() {
         KeyData::Rsa(rsa) => rsa.n.as_positive_bytes().is_some_and(|n| bits(n) >= LEAST_RSA_BITS),
         KeyData::Ed25519(_) | KeyData::Ecdsa(_) | KeyData::SkEd25519(_) | KeyData::SkEcdsaSha2NistP256(_) => true,

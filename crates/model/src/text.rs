@@ -1,18 +1,21 @@
 //! Small rules about text that several nouns share.
 
-/// Removes everything that looks like an HTML tag.
+/// Removes everything that looks like an HTML tag, in one pass over the text.
+///
+/// A tag goes on to its `>`, or to the end of the text. A `<` that opens no tag stays only if what is left could not make
+/// it one: `a < b` is arithmetic, `<<b>script>` is not.
 pub fn strip_tags(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(start) = rest.find('<') {
-        let Some(length) = rest[start..].find('>') else { break };
-        // `a < b` is arithmetic, not a tag.
-        let opens = rest[start + 1..].starts_with(|c: char| c.is_ascii_alphabetic() || "/!?".contains(c));
-        let end = start + if opens { length + 1 } else { 1 };
-        kept.push_str(if opens { &rest[..start] } else { &rest[..end] });
-        rest = &rest[end..];
+    let mut inside = false;
+    let mut characters = text.chars().peekable();
+    while let Some(c) = characters.next() {
+        match c {
+            '>' if inside => inside = false,
+            _ if inside => {}
+            '<' if characters.peek().is_some_and(|next| !next.is_whitespace()) => inside = true,
+            _ => kept.push(c),
+        }
     }
-    kept.push_str(rest);
     kept
 }
 
@@ -32,7 +35,9 @@ mod tests {
         check("<script>alert(1)</script>", "alert(1)");
         check("a < b > c", "a < b > c");
         check("<!-- x -->y", "y");
-        check("open <b", "open <b");
+        check("open <b", "open ");
+        check("<<b>script>alert(1)<<b>/script>", "script>alert(1)/script>");
+        check("1 <2 and 3 > 2", "1  2");
         check("plain", "plain");
     }
 }

@@ -150,6 +150,17 @@ pub struct UserChanges {
     pub identity: Option<Identity>,
 }
 
+/// What only one user can have.
+#[derive(Clone, Copy, Debug)]
+pub struct Claims<'a> {
+    /// Unique name.
+    pub username: Option<&'a str>,
+    /// Primary address.
+    pub email: Option<&'a str>,
+    /// An account elsewhere.
+    pub identity: Option<&'a Identity>,
+}
+
 /// Which users a list shows.
 #[derive(Clone, Debug, Default)]
 pub struct UserFilter {
@@ -189,6 +200,11 @@ impl NewUser {
         self
     }
 
+    /// What this user would have for themselves.
+    pub fn claims(&self) -> Claims<'_> {
+        Claims { username: Some(&self.username), email: Some(&self.email), identity: self.identity.as_ref() }
+    }
+
     /// Checks all fields.
     pub fn check(&self, violations: &mut Violations) {
         emails::check(&self.email, violations);
@@ -217,16 +233,35 @@ impl UserChanges {
         if let Change::Set(email) = &mut self.email {
             *email = emails::normalize(email);
         }
-        for field in [&mut self.name, &mut self.username, &mut self.skype, &mut self.linkedin, &mut self.twitter] {
+        for field in [&mut self.name, &mut self.username] {
             if let Change::Set(value) = field {
                 *value = text::strip_tags(value).trim().to_owned();
             }
         }
-        if self.external == Change::Set(true) {
+        for field in [&mut self.skype, &mut self.linkedin, &mut self.twitter] {
+            if let Change::Set(value) = field {
+                *value = text::strip_tags(value);
+            }
+        }
+        self
+    }
+
+    /// The same changes as they apply to this user: one who is or becomes external creates nothing.
+    pub fn applied_to(mut self, user: &User) -> Self {
+        if *self.external.set().unwrap_or(&user.external) {
             self.projects_limit = Change::Set(0);
             self.can_create_group = Change::Set(false);
         }
         self
+    }
+
+    /// What the user would newly have for themselves.
+    pub fn claims(&self) -> Claims<'_> {
+        Claims {
+            username: self.username.set().map(String::as_str),
+            email: self.email.set().map(String::as_str),
+            identity: self.identity.as_ref(),
+        }
     }
 
     /// Checks what changes.

@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
 use crate::config::{Place, Settings};
 
 /// A git forge in one binary.
 #[derive(Parser)]
-#[command(name = "gable", version, about)]
+#[command(name = "gable", version, about = "A git forge in one binary.")]
 pub(crate) struct Gable {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -24,9 +24,9 @@ pub(crate) enum Command {
 
 /// Shows help where it was asked for, and says in one sentence what is wrong with the command line where not.
 pub(crate) fn tell(told: &clap::Error) -> ExitCode {
-    if !told.use_stderr() {
+    if !told.use_stderr() || told.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = told.print();
-        return ExitCode::SUCCESS;
+        return ExitCode::from(u8::from(told.use_stderr()) * 2);
     }
     let text = told.to_string();
     let mut lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());

@@ -116,7 +116,7 @@ pub(crate) fn load(settings: Settings) -> Result<Config, String> {
         allow_local_network: settings.allow_local_network.unwrap_or(false),
         max_body_size: settings.max_body_size.unwrap_or(1 << 20),
         sign_ins_per_minute: NonZeroU32::new(settings.sign_ins_per_minute.unwrap_or(10)),
-        default_projects_limit: settings.default_projects_limit.unwrap_or(10).max(0),
+        default_projects_limit: check_limit(settings.default_projects_limit.unwrap_or(10))?,
         log_format: settings.log_format.unwrap_or_default(),
         log: settings.log.unwrap_or_else(|| "info".into()),
     })
@@ -170,6 +170,10 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
         .ok()
         .and_then(|mut addresses| addresses.next())
         .ok_or_else(|| format!("cannot listen on {text}: it is not of the form HOST:PORT, such as 127.0.0.1:8080"))
+}
+
+fn check_limit(limit: i32) -> Result<i32, String> {
+    if limit < 0 { Err(format!("the default projects limit {limit} is below 0")) } else { Ok(limit) }
 }
 
 fn check_url(url: String) -> Result<String, String> {

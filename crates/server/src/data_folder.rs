@@ -27,6 +27,10 @@ impl DataFolder {
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.recursive(true).create(path).map_err(unusable)?;
         let path = path.canonicalize().map_err(unusable)?;
+        // A folder that was just made is on disk before anything in it counts.
+        if let Some(parent) = path.parent() {
+            let _ = File::open(parent).and_then(|parent| parent.sync_all());
+        }
         let folder = Self { path };
         // Writing is tried now, so that a read-only folder is told as such.
         folder.lock_file().map_err(unusable)?;

@@ -1,6 +1,6 @@
 //! Takes connections, and lets them finish when it is time to go.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use api::Door;
 use axum::{body::Body, extract::ConnectInfo};
@@ -9,11 +9,13 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::GracefulShutdown,
 };
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Semaphore};
 use tracing::{debug, info, warn};
 
 /// How long a client may take to send its headers, also on a connection kept open.
 const HEADER_TIME: Duration = Duration::from_secs(60);
+/// How many connections are served at once; further ones wait to be accepted.
+const CONNECTIONS: usize = 2048;
 /// How long requests under way may take when the server stops.
 const DRAIN_TIME: Duration = Duration::from_secs(30);
 
@@ -23,12 +25,17 @@ pub(crate) async fn serve(listener: TcpListener, door: Door, stop: impl Future<O
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME);
     let mut stop = std::pin::pin!(stop);
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
+        let accepted = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            listener.accept().await.map(|accepted| (accepted, place))
+        };
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = accepted => accepted,
             () = &mut stop => break,
         };
-        let (stream, peer) = match accepted {
+        let ((stream, peer), place) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Most likely too many open files; the next moment may be better.
@@ -51,6 +58,7 @@ pub(crate) async fn serve(listener: TcpListener, door: Door, stop: impl Future<O
             if let Err(error) = connection.await {
                 debug!(%error, "a connection ended early");
             }
+            drop(place);
         });
     }
     drop(listener);

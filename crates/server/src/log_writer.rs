@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// How long a line may wait, and how much may wait with it.
@@ -36,6 +35,15 @@ impl LogWriter {
         writer
     }
 
+    /// Adds a line that may wait.
+    pub(crate) fn put(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut waiting = self.waiting();
+        write(&mut waiting);
+        if waiting.len() > MOST {
+            write_out(&mut waiting);
+        }
+    }
+
     /// Writes what waits.
     pub(crate) fn flush(&self) {
         write_out(&mut self.waiting());
@@ -58,26 +66,17 @@ impl<'a> MakeWriter<'a> for LogWriter {
     type Writer = Line<'a>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        Line { waiting: self.waiting(), may_wait: false }
-    }
-
-    fn make_writer_for(&'a self, of: &Metadata<'_>) -> Self::Writer {
-        Line { waiting: self.waiting(), may_wait: *of.level() == Level::INFO && of.target() == "api::access_log" }
+        Line(self.waiting())
     }
 }
 
-/// One line on its way.
-pub(crate) struct Line<'a> {
-    waiting: MutexGuard<'a, Vec<u8>>,
-    may_wait: bool,
-}
+/// A line that does not wait.
+pub(crate) struct Line<'a>(MutexGuard<'a, Vec<u8>>);
 
 impl io::Write for Line<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.waiting.extend_from_slice(bytes);
-        if !self.may_wait || self.waiting.len() > MOST {
-            write_out(&mut self.waiting);
-        }
+        self.0.extend_from_slice(bytes);
+        write_out(&mut self.0);
         Ok(bytes.len())
     }
 

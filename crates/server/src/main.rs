@@ -1,11 +1,13 @@
 //! The `gable` binary.
 
+mod access_lines;
 mod admin;
 mod commands;
 mod config;
 mod data_folder;
 mod listener;
 mod log_writer;
+mod memory;
 mod operations;
 mod serve;
 mod worker;
@@ -16,14 +18,11 @@ use clap::Parser as _;
 
 use crate::commands::{Command, Gable};
 
-/// A request is many small allocations; this allocator halves what they cost.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// What ends the program early: one sentence for the operator.
 type Outcome = Result<(), String>;
 
 fn main() -> ExitCode {
+    memory::give_back_large_allocations();
     let command = match Gable::try_parse() {
         Ok(gable) => gable.command,
         Err(told) => return commands::tell(&told),

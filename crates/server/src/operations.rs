@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use axum::{
     Router,
     extract::{ConnectInfo, Request, State},
-    http::{HeaderMap, StatusCode, header},
+    http::{StatusCode, header},
     response::{IntoResponse as _, Response},
     routing::get,
 };
@@ -36,7 +36,7 @@ async fn ready(State((forge, _)): Shared) -> Response {
 
 /// Numbers for Prometheus: for this machine, and for administrators from anywhere.
 async fn show_metrics(State((forge, metrics)): Shared, request: Request) -> Response {
-    let caller = if is_local(&request) { Caller::system() } else { shown_by(request.headers()) };
+    let caller = if is_local(&request) { Caller::system() } else { api::shown_by(request.headers()) };
     let counts = match forge.read(caller, jobs::count).await {
         Ok(counts) => counts,
         Err(forge::Error::Unauthenticated | forge::Error::Forbidden(_)) => {
@@ -62,12 +62,6 @@ fn is_local(request: &Request) -> bool {
     let forwarded = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
     peer.is_some_and(|peer| peer.0.ip().to_canonical().is_loopback())
         && !forwarded.iter().any(|name| request.headers().contains_key(*name))
-}
-
-fn shown_by(headers: &HeaderMap) -> Caller {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let bearer = text("authorization").and_then(|value| value.strip_prefix("Bearer "));
-    Caller::with_tokens(text("private-token").into_iter().chain(bearer))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge needs no 53rd bit")]

@@ -2,7 +2,7 @@
 
 use std::{io::Write as _, net::SocketAddr, sync::Arc, thread::available_parallelism};
 
-use api::{App, AppOptions, Door};
+use api::{AccessLog, App, AppOptions, Door};
 use forge::{
     Forge, Options,
     clock::{SystemClock, SystemSecrets},
@@ -22,6 +22,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::{
     Outcome,
+    access_lines::access_log,
     config::{Config, LogFormat},
     data_folder::DataFolder,
     listener,
@@ -32,12 +33,12 @@ use crate::{
 /// Runs the service until a signal ends it.
 pub(crate) fn run(config: Config) -> Outcome {
     let log = start_logging(&config)?;
-    let outcome = prepare_and_serve(config);
+    let outcome = prepare_and_serve(config, &log);
     log.flush();
     outcome
 }
 
-fn prepare_and_serve(config: Config) -> Outcome {
+fn prepare_and_serve(config: Config, log: &LogWriter) -> Outcome {
     let wishes = read_wishes()?;
     let folder = DataFolder::open(&config.data)?;
     let turn = folder.take_turn()?;
@@ -48,7 +49,8 @@ fn prepare_and_serve(config: Config) -> Outcome {
     database.migrate().map_err(|error| error.to_string())?;
     drop(turn);
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start: {error}"))?;
-    runtime.block_on(serve(config, &folder, database, wishes))
+    let access_log = access_log(log.clone(), config.log_format);
+    runtime.block_on(serve(config, &folder, database, wishes, access_log))
 }
 
 /// The threads of a forge that has the machine to itself.
@@ -65,7 +67,13 @@ pub(crate) fn forge_options(database: Database, default_projects_limit: i32) -> 
     }
 }
 
-async fn serve(config: Config, folder: &DataFolder, database: Database, wishes: Wishes) -> Outcome {
+async fn serve(
+    config: Config,
+    folder: &DataFolder,
+    database: Database,
+    wishes: Wishes,
+    access_log: AccessLog,
+) -> Outcome {
     let address = config.listen;
     let listener = TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))?;
     let address = listener.local_addr().map_err(|error| format!("cannot listen on {address}: {error}"))?;
@@ -79,10 +87,13 @@ async fn serve(config: Config, folder: &DataFolder, database: Database, wishes: 
         external_url: config.external_url,
         body_limit: config.max_body_size,
         sign_ins_per_minute: config.sign_ins_per_minute,
+        access_log,
     });
     let door = Door::new(&app, operations::routes(forge.clone(), metrics));
     let (stop_worker, stopped) = watch::channel(false);
     let worker = worker::start(forge, stopped);
+    // Before anybody is told that it is ready: a signal from then on lets requests finish.
+    let stop = stop_signal()?;
     info!(
         data = %folder.path().display(),
         dialect = %config.dialect,
@@ -90,7 +101,7 @@ async fn serve(config: Config, folder: &DataFolder, database: Database, wishes: 
         "gable {} is ready", env!("CARGO_PKG_VERSION")
     );
     say(&format!("gable ready on http://{}", reachable(address)));
-    listener::serve(listener, door, stop_signal()?).await;
+    listener::serve(listener, door, stop).await;
     let _ = stop_worker.send(true);
     let _ = worker.await;
     info!("stopped");
@@ -186,7 +197,7 @@ fn start_logging(config: &Config) -> Result<LogWriter, String> {
     let builder = fmt().with_env_filter(filter).with_writer(writer.clone());
     match config.log_format {
         LogFormat::Human => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
-        LogFormat::Json => builder.json().flatten_event(true).with_current_span(true).with_span_list(false).init(),
+        LogFormat::Json => builder.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
     }
     Ok(writer)
 }

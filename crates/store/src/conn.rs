@@ -6,7 +6,7 @@ use crate::{Result, postgres::PgConnection};
 
 /// A connection to one of the two engines.
 ///
-/// A function of this crate writes its query once, inside [`on!`]; the macro compiles it for both connections, so that
+/// A function of this crate writes its query once, inside `on!`; the macro compiles it for both connections, so that
 /// each engine gets its own SQL without a layer in between.
 #[expect(clippy::large_enum_variant, reason = "a thread owns one connection for its whole life")]
 pub enum Conn {

@@ -158,6 +158,10 @@ where
 
 #[cfg(test)]
 mod tests {
+    use diesel::{QueryableByName, sql_types::Integer};
+
+    use super::*;
+
     #[test]
     fn both_engines_have_the_same_migrations() {
         let names = |engine: &str| {
@@ -168,5 +172,20 @@ mod tests {
             names
         };
         assert_eq!(names("sqlite"), names("postgres"));
+    }
+
+    /// A killed process does not show what a power cut would: the setting itself is held.
+    #[test]
+    fn a_commit_on_sqlite_waits_for_the_disk() {
+        #[derive(QueryableByName)]
+        struct Synchronous {
+            #[diesel(sql_type = Integer)]
+            synchronous: i32,
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let database = Database::sqlite(folder.path().join("test.sqlite3"));
+        let Ok(Conn::Sqlite(mut conn)) = database.connect_writer() else { panic!("a connection") };
+        let setting: Synchronous = diesel::sql_query("PRAGMA synchronous").get_result(&mut conn).expect("asked");
+        assert_eq!(setting.synchronous, 2, "FULL");
     }
 }

@@ -63,20 +63,30 @@ pub fn insert(
     Ok(())
 }
 
+/// The numbers of jobs that are due and that no worker has, longest due first.
+#[diesel::dsl::auto_type(no_type_alias)]
+fn due(now: Time) -> _ {
+    let now: i64 = to_micros(now);
+    jobs::table
+        .filter(jobs::dead_at.is_null())
+        .filter(jobs::run_at.le(now))
+        .filter(jobs::leased_until.is_null().or(jobs::leased_until.lt(now)))
+        .order((jobs::run_at, jobs::id))
+        .select(jobs::id)
+}
+
+/// Whether a job is due.
+pub fn is_due(db: &mut Conn, now: Time) -> Result<bool> {
+    let first: Option<i64> = on!(db, conn => due(now).first(conn).optional())?;
+    Ok(first.is_some())
+}
+
 /// Takes the job that has been due for longest, until the lease ends; counts the attempt.
 pub fn claim(db: &mut Conn, now: Time, lease_until: Time) -> Result<Option<JobRecord>> {
-    let due = || {
-        jobs::table
-            .filter(jobs::dead_at.is_null())
-            .filter(jobs::run_at.le(to_micros(now)))
-            .filter(jobs::leased_until.is_null().or(jobs::leased_until.lt(to_micros(now))))
-            .order((jobs::run_at, jobs::id))
-            .select(jobs::id)
-    };
     // SQLite has one writer; on PostgreSQL several nodes may look at the same moment.
     let id: Option<i64> = match db {
-        Conn::Sqlite(conn) => due().first(conn).optional()?,
-        Conn::Pg(conn) => due().for_update().skip_locked().first(conn).optional()?,
+        Conn::Sqlite(conn) => due(now).first(conn).optional()?,
+        Conn::Pg(conn) => due(now).for_update().skip_locked().first(conn).optional()?,
     };
     let Some(id) = id else { return Ok(None) };
     let row: Row = on!(db, conn => diesel::update(jobs::table.find(id))

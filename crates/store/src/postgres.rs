@@ -79,6 +79,8 @@ impl Target {
         }
         let mut config = tokio_postgres::Config::from_str(url.as_str()).map_err(|_| unreadable())?;
         config.application_name("gable");
+        // A database that has silently gone away is noticed, and the thread comes back.
+        config.tcp_user_timeout(Duration::from_secs(60));
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(Duration::from_secs(10));
         }
@@ -99,7 +101,7 @@ impl Target {
 
     /// Connects for writing: a commit is on the database's disk before it is answered.
     pub(crate) fn connect_writer(&self) -> Result<PgConnection, OpenError> {
-        self.connect("SET synchronous_commit = 'on'; SET lock_timeout = '30s'")
+        self.connect("SET synchronous_commit = 'on'; SET lock_timeout = '30s'; SET statement_timeout = '60s'")
     }
 
     /// Connects for reading; this session cannot write.

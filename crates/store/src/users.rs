@@ -43,9 +43,28 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn into_user(self, identities: Vec<Identity>) -> User {
-        let Self { id, username, name, email, state, admin, external, can_create_group, projects_limit, .. } = self;
-        let Self { bio, location, skype, linkedin, twitter, website_url, organization, .. } = self;
-        let Self { confirmed_at, current_sign_in_at, last_sign_in_at, created_at, .. } = self;
+        let Self {
+            id,
+            username,
+            name,
+            email,
+            state,
+            admin,
+            external,
+            can_create_group,
+            projects_limit,
+            bio,
+            location,
+            skype,
+            linkedin,
+            twitter,
+            website_url,
+            organization,
+            confirmed_at,
+            current_sign_in_at,
+            last_sign_in_at,
+            created_at,
+        } = self;
         User {
             id,
             username,
@@ -70,6 +89,15 @@ impl Row {
 /// One user.
 pub fn by_id(db: &mut Conn, id: i64) -> Result<Option<User>> {
     let row: Option<Row> = on!(db, conn => users::table.find(id).select(Row::as_select()).first(conn).optional())?;
+    complete(db, row)
+}
+
+/// One user as they are while the transaction lasts: on PostgreSQL nobody else changes them meanwhile.
+pub fn by_id_to_change(db: &mut Conn, id: i64) -> Result<Option<User>> {
+    let row: Option<Row> = match db {
+        Conn::Sqlite(conn) => users::table.find(id).select(Row::as_select()).first(conn).optional()?,
+        Conn::Pg(conn) => users::table.find(id).select(Row::as_select()).for_update().first(conn).optional()?,
+    };
     complete(db, row)
 }
 
@@ -158,8 +186,8 @@ pub fn list(db: &mut Conn, filter: &UserFilter, page: Page) -> Result<Slice<User
     Ok(Slice { items: rows.into_iter().map(with_identities).collect(), total, page })
 }
 
-/// Whether somebody has this username in exactly this case.
-pub fn has_username(db: &mut Conn, username: &str) -> Result<Option<i64>> {
+/// Who has this username in exactly this case.
+pub fn holder_of_username(db: &mut Conn, username: &str) -> Result<Option<i64>> {
     Ok(on!(db, conn => users::table
         .filter(lower(users::username).eq(username.to_lowercase()))
         .filter(users::username.eq(username))

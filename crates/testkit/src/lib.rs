@@ -127,6 +127,7 @@ impl Setup {
             external_url: self.external_url,
             body_limit: self.body_limit,
             sign_ins_per_minute: self.sign_ins_per_minute,
+            access_log: Arc::new(|_| {}),
         });
         TestForge { door: Door::new(&app, self.beside), forge, clock, database }
     }
@@ -179,6 +180,12 @@ impl TestForge {
     pub fn behind_the_back<T: Send>(&self, f: impl FnOnce(&mut store::Conn) -> T + Send) -> T {
         let database = &self.database.database;
         on_own_thread(move || f(&mut database.connect_writer().expect("a connection")))
+    }
+
+    /// Tries something on a connection that only reads.
+    pub fn on_a_reading_connection<T: Send>(&self, f: impl FnOnce(&mut store::Conn) -> T + Send) -> T {
+        let database = &self.database.database;
+        on_own_thread(move || f(&mut database.connect_reader().expect("a connection")))
     }
 
     /// All rows of all tables as text, for tests that compare or search them.

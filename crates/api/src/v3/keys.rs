@@ -64,7 +64,7 @@ async fn get(
     site: Site,
 ) -> Reply<Done<KeyWithUserJson>> {
     let (key, user) = forge.peek(caller, move |it| keys::get(it, id)).await?;
-    Ok(Done(KeyWithUserJson { key: key.into(), user: FullUserJson::new(&user, &site) }))
+    Ok(Done(KeyWithUserJson { key: key.into(), user: FullUserJson::new(user, &site) }))
 }
 
 async fn create_own(

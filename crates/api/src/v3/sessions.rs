@@ -10,8 +10,9 @@ use serde::Serialize;
 
 use super::users::FullUserJson;
 use crate::{
+    access_log::Footprint,
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Reply},
+    reply::{CreatedSecret, Reply},
     routes::Routes,
     sign_in::MayTry,
     site::Site,
@@ -24,13 +25,14 @@ pub(super) fn routes() -> Routes {
 async fn create(
     State(forge): State<Forge>,
     _: MayTry,
+    footprint: Footprint,
     site: Site,
     Params(given): Params<CreateSession>,
-) -> Reply<Created<SessionJson>> {
+) -> Reply<CreatedSecret<SessionJson>> {
     let credentials = given.map(|given| Credentials { login: given.login, password: given.password });
     let signed_in = forge.heavy(forge::Caller::anonymous(), move |it| sessions::check(it, &credentials)).await?;
-    let (user, token) = forge.write(signed_in.caller(), sessions::create).await?;
-    Ok(Created(SessionJson { user: FullUserJson::new(&user, &site), private_token: token.reveal().to_owned() }))
+    let (user, token) = forge.write(signed_in.caller().noted_in(footprint.who()), sessions::create).await?;
+    Ok(CreatedSecret(SessionJson { user: FullUserJson::new(user, &site), private_token: token.reveal().to_owned() }))
 }
 
 struct CreateSession {

@@ -51,7 +51,7 @@ async fn list(
             Ok((users, it.actor().is_admin()))
         })
         .await?;
-    Ok(paging.answer(users.map(|user| ListedUserJson::new(&user, &site, in_full))))
+    Ok(paging.answer(users.map(|user| ListedUserJson::new(user, &site, in_full))))
 }
 
 async fn get(
@@ -61,12 +61,12 @@ async fn get(
     site: Site,
 ) -> Reply<Done<ShownUserJson>> {
     let (user, in_full) = forge.peek(caller, move |it| Ok((users::get(it, id)?, it.actor().is_admin()))).await?;
-    Ok(Done(ShownUserJson::new(&user, &site, in_full)))
+    Ok(Done(ShownUserJson::new(user, &site, in_full)))
 }
 
 async fn current(State(forge): State<Forge>, Showing(caller): Showing, site: Site) -> Reply<Done<FullUserJson>> {
     let user = forge.peek(caller, users::current).await?;
-    Ok(Done(FullUserJson::new(&user, &site)))
+    Ok(Done(FullUserJson::new(user, &site)))
 }
 
 async fn create(
@@ -78,7 +78,7 @@ async fn create(
     let given = given.map(|given| given.0);
     let ready = forge.heavy(caller.clone(), move |it| users::prepare_registration(it, &given)).await?;
     let user = forge.write(caller, move |it| users::create(it, &ready)).await?;
-    Ok(Created(FullUserJson::new(&user, &site)))
+    Ok(Created(FullUserJson::new(user, &site)))
 }
 
 async fn update(
@@ -96,7 +96,7 @@ async fn update(
     };
     let ready = forge.heavy(caller.clone(), move |it| users::prepare_edit(it, id, &given)).await.map_err(conflict)?;
     let user = forge.write(caller, move |it| users::update(it, id, &ready)).await.map_err(conflict)?;
-    Ok(Done(FullUserJson::new(&user, &site)))
+    Ok(Done(FullUserJson::new(user, &site)))
 }
 
 async fn delete(
@@ -110,7 +110,7 @@ async fn delete(
     if user.is_none() && !app.dialect().deletes_missing_users() {
         return Err(Error::not_found("User").into());
     }
-    Ok(Done(user.map(|user| FullUserJson::new(&user, &site))))
+    Ok(Done(user.map(|user| FullUserJson::new(user, &site))))
 }
 
 async fn block(State(forge): State<Forge>, Showing(caller): Showing, Numbers([id]): Numbers<1>) -> Reply<Done<bool>> {
@@ -261,14 +261,14 @@ enum UserStateJson {
 }
 
 impl UserSummaryJson {
-    pub(super) fn new(user: &User, site: &Site) -> Self {
+    pub(super) fn new(user: User, site: &Site) -> Self {
         Self {
-            name: user.name.clone(),
-            username: user.username.clone(),
             id: user.id,
             state: user.state.as_str(),
             avatar_url: site.identicon(&user.username),
             web_url: site.page(&user.username),
+            name: user.name,
+            username: user.username,
         }
     }
 }
@@ -290,10 +290,9 @@ struct UserJson {
 }
 
 impl UserJson {
-    fn new(user: &User, site: &Site) -> Self {
-        let profile = user.profile.clone();
+    fn new(mut user: User, site: &Site) -> Self {
+        let profile = std::mem::take(&mut user.profile);
         Self {
-            summary: UserSummaryJson::new(user, site),
             created_at: Stamp(user.created_at),
             is_admin: user.admin,
             bio: profile.bio,
@@ -303,6 +302,7 @@ impl UserJson {
             twitter: profile.twitter,
             website_url: profile.website_url,
             organization: profile.organization.unwrap_or_default(),
+            summary: UserSummaryJson::new(user, site),
         }
     }
 }
@@ -327,29 +327,25 @@ pub(super) struct FullUserJson {
 }
 
 impl FullUserJson {
-    pub(super) fn new(user: &User, site: &Site) -> Self {
+    pub(super) fn new(mut user: User, site: &Site) -> Self {
+        let identities = std::mem::take(&mut user.identities).into_iter();
         Self {
-            user: UserJson::new(user, site),
             last_sign_in_at: user.last_sign_in_at.map(Stamp),
             confirmed_at: user.confirmed_at.map(Stamp),
-            email: user.email.clone(),
+            email: std::mem::take(&mut user.email),
             // The original's defaults; there are no themes here.
             theme_id: 2,
             color_scheme_id: 1,
             projects_limit: user.projects_limit,
             current_sign_in_at: user.current_sign_in_at.map(Stamp),
-            identities: user
-                .identities
-                .iter()
-                .map(|Identity { provider, extern_uid }| IdentityJson {
-                    provider: provider.clone(),
-                    extern_uid: extern_uid.clone(),
-                })
+            identities: identities
+                .map(|Identity { provider, extern_uid }| IdentityJson { provider, extern_uid })
                 .collect(),
             can_create_group: user.can_create_group,
             can_create_project: user.projects_limit > 0,
             two_factor_enabled: false,
             external: user.external,
+            user: UserJson::new(user, site),
         }
     }
 }
@@ -370,7 +366,7 @@ enum ListedUserJson {
 }
 
 impl ListedUserJson {
-    fn new(user: &User, site: &Site, in_full: bool) -> Self {
+    fn new(user: User, site: &Site, in_full: bool) -> Self {
         if in_full {
             Self::Full(Box::new(FullUserJson::new(user, site)))
         } else {
@@ -388,7 +384,7 @@ enum ShownUserJson {
 }
 
 impl ShownUserJson {
-    fn new(user: &User, site: &Site, in_full: bool) -> Self {
+    fn new(user: User, site: &Site, in_full: bool) -> Self {
         if in_full {
             Self::Full(Box::new(FullUserJson::new(user, site)))
         } else {

@@ -9,10 +9,22 @@ use model::{Scope, UserState};
 use serde_json::{Value, json};
 use testkit::{Client, TestForge};
 
-const CALLERS: [&str; 10] =
-    ["anonymous", "wrong", "expired", "revoked", "blocked", "directory", "read_user", "external", "ordinary", "admin"];
+const CALLERS: [&str; 12] = [
+    "anonymous",
+    "wrong",
+    "expired",
+    "revoked",
+    "blocked",
+    "directory",
+    "read_user",
+    "external",
+    "ordinary",
+    "owner",
+    "sudo",
+    "admin",
+];
 
-/// A forge with one of each, and things to reach for: user 2 has address 5 and key 1.
+/// A forge with one of each, and things to reach for: user 2 has address 3 and key 1.
 async fn caller(forge: &TestForge, name: &str) -> Client {
     let root = forge.admin().await;
     let owner = forge.user("owner").await;
@@ -41,7 +53,8 @@ async fn caller(forge: &TestForge, name: &str) -> Client {
         "read_user" => forge.with_token(&root, &[Scope::ReadUser], None).await,
         "external" => forge.external("ext").await,
         "ordinary" => forge.user("ann").await,
-        "admin" => root,
+        "owner" => owner,
+        "sudo" | "admin" => root,
         other => panic!("no caller {other}"),
     }
 }
@@ -78,15 +91,17 @@ async fn lesson_13_the_access_table() {
         let mut column = Vec::new();
         let mut fresh = None;
         for route in &routes {
-            let (forge, client) = match fresh.take() {
-                Some(fresh) => fresh,
-                None => {
-                    let forge = TestForge::start().await;
-                    let client = caller(&forge, name).await;
-                    (forge, client)
-                }
+            let (forge, client) = if let Some(fresh) = fresh.take() {
+                fresh
+            } else {
+                let forge = TestForge::start().await;
+                let client = caller(&forge, name).await;
+                (forge, client)
             };
-            let body = body(&route.method, route.path);
+            let mut body = body(&route.method, route.path);
+            if name == "sudo" {
+                body["sudo"] = json!("owner");
+            }
             let answer = client.json(route.method.clone(), &concrete(route.path), body).await;
             column.push(answer.code());
             // What was changed does not meet the next route.

@@ -142,6 +142,14 @@ async fn an_administrator_acts_as_somebody_else() {
     {"message":"401 Unauthorized"}
     "#);
     assert_eq!(root.get("/user?sudo=a%00b").await.code(), 404);
+    // What was meant to run with the rights of another never runs with those of the administrator.
+    for query in ["sudo=ann&sudo=root", "sudo[]=ann", "sudo=%ff", "sudo="] {
+        let refused = root.get(&format!("/user?{query}")).await;
+        assert_eq!((refused.code(), refused.json()), (400, json!({ "error": "sudo is invalid" })), "{query}");
+    }
+    assert_eq!(root.json(Method::GET, "/user", json!({ "sudo": true })).await.code(), 400);
+    assert_eq!(root.get_with("/user", &[("sudo", "ann"), ("sudo", "root")]).await.code(), 400);
+    assert_eq!(root.get_with("/user", &[("sudo", "")]).await.code(), 400);
     root.put(&format!("/users/{}/block", ann.id), json!({})).await;
     assert_snapshot!(root.get("/user?sudo=ann").await, @r#"
     401 Unauthorized

@@ -88,6 +88,27 @@ async fn a_job_whose_worker_died_is_taken_over_after_its_lease() {
     assert_eq!(claim(now + SignedDuration::from_mins(11)).expect("taken over").attempts, 2);
 }
 
+/// A job that takes its worker down with it is given up like any other.
+#[tokio::test]
+async fn a_job_that_kills_its_workers_is_given_up() {
+    let forge = TestForge::start().await;
+    let lease = SignedDuration::from_mins(10);
+    jobs::enqueue_recurring(&forge.forge).await.expect("written down");
+    for _ in 0..10 {
+        let now = forge.forge.now();
+        forge.behind_the_back(|db| store::jobs::claim(db, now, now + lease).expect("asked").expect("due"));
+        forge.clock.advance(lease + SignedDuration::from_secs(1));
+    }
+    assert!(jobs::work_once(&forge.forge).await.expect("worked"));
+    let job = records(&forge).await.remove(0);
+    assert_eq!(job.last_error.as_deref(), Some("every worker that took it died"));
+    assert!(job.dead_at.is_some());
+    // A recurring one comes back all the same.
+    jobs::enqueue_recurring(&forge.forge).await.expect("written down");
+    assert!(jobs::work_once(&forge.forge).await.expect("worked"));
+    assert_eq!(forge.forge.read(Caller::system(), jobs::count).await.expect("counts"), (1, 1));
+}
+
 #[tokio::test]
 async fn jobs_are_for_administrators() {
     let forge = TestForge::start().await;

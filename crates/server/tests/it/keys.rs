@@ -71,7 +71,9 @@ async fn every_type_in_use_today_is_taken_and_comes_back_as_it_was() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     for key in [ED25519, RSA, ECDSA_256, ECDSA_384, ECDSA_521, SK_ED25519, SK_ECDSA] {
-        let answer = ann.post("/user/keys", json!({ "title": "k", "key": format!("  {key}\n") })).await;
+        // Spaces and tabs between the parts do not matter.
+        let typed = format!("  {}\n", key.replacen(' ', " \t ", 1));
+        let answer = ann.post("/user/keys", json!({ "title": "k", "key": typed })).await;
         assert_eq!((answer.code(), &answer.json()["key"]), (201, &json!(key)));
     }
 }
@@ -120,7 +122,7 @@ async fn what_is_no_key_or_too_weak_is_refused() {
     "#);
     assert_snapshot!(add("k", &format!("{ED25519}\n{RSA}")).await, @r#"
     400 Bad Request
-    {"message":{"key":["should be a single line"],"fingerprint":["cannot be generated"]}}
+    {"message":{"key":["should be a single line"]}}
     "#);
     assert_snapshot!(add(&"t".repeat(256), &"ssh-".repeat(2000)).await, @r#"
     400 Bad Request

@@ -25,6 +25,10 @@ async fn a_password_buys_a_token() {
     let both = json!({ "login": "nobody", "email": "ann", "password": PASSWORD });
     let form = format!("login=ann&password={}", PASSWORD.replace(' ', "+"));
     assert_eq!(nobody.post("/session", both).await.code(), 201);
+    assert_eq!(
+        nobody.post("/session", json!({ "login": "ann", "password": PASSWORD })).await.header("cache-control"),
+        "no-store"
+    );
     let by_form = nobody.body(Method::POST, "/session", "application/x-www-form-urlencoded", form).await;
     let mut shown = by_form.json();
     assert_eq!(

@@ -422,13 +422,13 @@ fn a_json_log_tells_of_each_request_who_what_and_how_long() {
         [(&shown, "/api/v3/users/{id}", json!(1)), (&refused, "/api/v3/user", Value::Null), (&missed, "-", Value::Null)]
     {
         let id = reply.header("x-request-id").expect("every answer has one");
-        let mut of_request = lines.iter().filter(|line| line["span"]["id"] == id);
+        let mut of_request = lines.iter().filter(|line| line["request"] == id);
         let (Some(line), None) = (of_request.next(), of_request.next()) else { panic!("not one line for {id}: {log}") };
         assert_eq!(
             (&line["method"], &line["route"], &line["status"]),
             (&json!("GET"), &json!(route), &json!(reply.status))
         );
-        assert_eq!(line["user.id"], user, "{line}");
+        assert_eq!(line["user"], user, "{line}");
         assert!(line["duration_ms"].as_f64().is_some_and(|duration| duration > 0.0), "{line}");
     }
 }

@@ -49,6 +49,8 @@ async fn an_external_user_creates_nothing() {
     assert_eq!(created["projects_limit"], 0);
     assert_eq!(created["can_create_group"], false);
     assert_eq!(created["can_create_project"], false);
+    let raised = root.put("/users/2", json!({ "projects_limit": 9, "can_create_group": true })).await.json();
+    assert_eq!((&raised["projects_limit"], &raised["can_create_group"]), (&json!(0), &json!(false)));
     let raised = root.put("/users/2", json!({ "external": false, "projects_limit": 3 })).await.json();
     assert_eq!((&raised["external"], &raised["projects_limit"]), (&json!(false), &json!(3)));
 }
@@ -109,6 +111,13 @@ async fn a_taken_name_or_address_is_a_conflict() {
     400 Bad Request
     {"message":{"email":["has already been taken"]}}
     "#);
+    let all = json!({ "email": "second@example.org", "password": "short", "username": "-x", "name": "N" });
+    let told = json!({
+        "username": ["can contain only letters, digits, '_', '-' and '.'. Cannot start with '-' or end in '.', '.git' or '.atom'."],
+        "password": ["is too short (minimum is 8 characters)"],
+        "email": ["has already been taken"],
+    });
+    assert_eq!(root.post("/users", all).await.json(), json!({ "message": told }));
     let identity = |username: &str| {
         let mut body = with(&format!("{username}@x"), username);
         body["provider"] = json!("directory");
