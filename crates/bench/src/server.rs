@@ -1,0 +1,98 @@
+//! A server under measurement: how soon it is ready, what it eats.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use crate::{Outcome, floor};
+
+/// The administrator's token.
+pub(crate) const TOKEN: &str = "bench-administrator1";
+
+/// A running server; it ends when this is dropped.
+pub(crate) struct Server {
+    process: Child,
+    pub(crate) address: SocketAddr,
+    /// From the start of the process until it said that it is ready.
+    pub(crate) start_time: Duration,
+    _output: BufReader<ChildStdout>,
+}
+
+impl Server {
+    /// Starts our own server with default settings; it logs as it would anywhere.
+    pub(crate) fn gable(program: &Path, data: &Path) -> Outcome<Self> {
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GABLE_")) {
+            command.env_remove(name);
+        }
+        let log = data.with_extension("log");
+        let log = File::options().create(true).append(true).open(log);
+        let log = log.map_err(|error| format!("cannot write the log: {error}"))?;
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).env("GABLE_ROOT_TOKEN", TOKEN);
+        Self::start(command.stderr(log), "gable ready on http://")
+    }
+
+    /// Starts the floor, which answers with the content of a file.
+    pub(crate) fn floor(answer: &Path) -> Outcome<Self> {
+        let program = std::env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
+        Self::start(Command::new(program).arg(floor::WORD).arg(answer), &format!("{}http://", floor::READY))
+    }
+
+    fn start(command: &mut Command, ready: &str) -> Outcome<Self> {
+        let start = Instant::now();
+        let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let mut process = spawned.map_err(|error| format!("cannot start a server: {error}"))?;
+        let mut output = BufReader::new(process.stdout.take().ok_or("a server has no standard output")?);
+        let address = (&mut output)
+            .lines()
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix(ready).and_then(|address| address.parse().ok()));
+        let start_time = start.elapsed();
+        let address = address.ok_or("a server ended before it was ready")?;
+        Ok(Self { process, address, start_time, _output: output })
+    }
+
+    /// The memory it holds now, in megabytes.
+    pub(crate) fn memory(&self) -> Outcome<f64> {
+        self.status("VmRSS:")
+    }
+
+    /// The most memory it ever held, in megabytes.
+    pub(crate) fn peak_memory(&self) -> Outcome<f64> {
+        self.status("VmHWM:")
+    }
+
+    /// The processor time it has used so far.
+    pub(crate) fn cpu_time(&self) -> Outcome<Duration> {
+        let text = self.read("stat")?;
+        // The name in parentheses may hold anything; what follows it is numbers. Ticks are a hundredth of a second.
+        let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks = |place: usize| fields.get(place).and_then(|field| field.parse::<u64>().ok());
+        let used = ticks(11).zip(ticks(12)).ok_or("cannot read the processor time of a server")?;
+        Ok(Duration::from_millis(10 * (used.0 + used.1)))
+    }
+
+    fn status(&self, name: &str) -> Outcome<f64> {
+        let text = self.read("status")?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+        Ok(kibibytes.ok_or("cannot read the memory of a server")? * 1024.0 / 1e6)
+    }
+
+    fn read(&self, file: &str) -> Outcome<String> {
+        let path = format!("/proc/{}/{file}", self.process.id());
+        fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,71 @@
+//! `cargo xtask test`: everything that can fail, on both databases and with clients that others wrote.
+
+use crate::{
+    Outcome, clients,
+    machine::{self, OPENSSL, POSTGRES},
+    postgres::Postgres,
+    steps::{self, Report},
+    workspace::cargo,
+};
+
+/// Which parts to run.
+pub(crate) struct Parts {
+    sqlite: bool,
+    postgres: bool,
+    clients: bool,
+}
+
+impl Parts {
+    /// Every part.
+    pub(crate) const ALL: Self = Self { sqlite: true, postgres: true, clients: true };
+
+    /// The parts named by flags; all of them if none is.
+    pub(crate) fn read(flags: &[String]) -> Outcome<Self> {
+        if flags.is_empty() {
+            return Ok(Self::ALL);
+        }
+        let mut parts = Self { sqlite: false, postgres: false, clients: false };
+        for flag in flags {
+            match flag.as_str() {
+                "--sqlite" => parts.sqlite = true,
+                "--postgres" => parts.postgres = true,
+                "--clients" => parts.clients = true,
+                other => return Err(format!("test knows --sqlite, --postgres and --clients, not {other}")),
+            }
+        }
+        Ok(parts)
+    }
+}
+
+/// Runs the parts and prints the sum.
+pub(crate) fn run(parts: Parts) -> Outcome {
+    let mut report = Report::default();
+    add(&mut report, parts);
+    report.finish()
+}
+
+/// Runs the parts as steps of a longer report.
+pub(crate) fn add(report: &mut Report, parts: Parts) {
+    if !report.step("build", || steps::run(&mut cargo(&["build", "--workspace", "--bins"]))) {
+        return;
+    }
+    if parts.sqlite {
+        report.step("tests on SQLite", || steps::run_tests(&mut tests()));
+    }
+    if parts.postgres {
+        report.step("tests on PostgreSQL", || {
+            machine::provide(&[POSTGRES, OPENSSL])?;
+            let postgres = Postgres::start()?;
+            let database = [("GABLE_TEST_DATABASE", postgres.url())];
+            let authority = [("GABLE_TEST_DATABASE_CA", postgres.authority())];
+            steps::run_tests(tests().envs(database).envs(authority))
+        });
+    }
+    if parts.clients {
+        clients::run(report);
+    }
+}
+
+fn tests() -> std::process::Command {
+    cargo(&["test", "--workspace", "--no-fail-fast"])
+}

@@ -1,0 +1,350 @@
+"""Stories told with a stock client library of the time, against the real binary.
+
+The server is given by GABLE_URL and was started for this file alone; see crates/xtask/src/clients.rs.
+"""
+
+import base64
+import itertools
+import os
+import struct
+
+import gitlab
+import pytest
+import requests
+
+URL = os.environ["GABLE_URL"]
+DIALECT = os.environ["GABLE_DIALECT"]
+ROOT_TOKEN = os.environ["GABLE_ROOT_TOKEN"]
+ROOT_PASSWORD = os.environ["GABLE_ROOT_PASSWORD"]
+PASSWORD = "battery-staple"
+
+numbers = itertools.count(1)
+
+
+@pytest.fixture
+def root():
+    return sign_in_by_token(ROOT_TOKEN)
+
+
+@pytest.fixture
+def ann(root):
+    return new_user(root, "ann")
+
+
+def sign_in_by_token(token):
+    client = gitlab.Gitlab(URL, token)
+    client.auth()
+    return client
+
+
+def sign_in(user):
+    client = gitlab.Gitlab(URL, email=user.email, password=PASSWORD)
+    client.auth()
+    return client
+
+
+def new_user(root, name, **more):
+    """Creates somebody whose name nobody else has."""
+    username = f"{name}{next(numbers)}"
+    given = {"username": username, "email": f"{username}@example.org", "name": name.title(), "password": PASSWORD}
+    return root.users.create({**given, **more})
+
+
+def new_key():
+    """A public key that nobody else has."""
+    name = b"ssh-ed25519"
+    blob = struct.pack(">I", len(name)) + name + struct.pack(">I", 32) + os.urandom(32)
+    return f"ssh-ed25519 {base64.b64encode(blob).decode()}"
+
+
+def refused(error, status, message=None):
+    """Expects the client's own kind of error, with this status and message."""
+    return pytest.raises(error, check=lambda it: it.response_code == status and message in (None, it.error_message))
+
+
+# Signing in
+
+
+def test_a_password_is_traded_for_a_token_that_works(root, ann):
+    client = sign_in(ann)
+    assert client.user.username == ann.username
+    assert len(client.private_token) == 20
+    again = sign_in_by_token(client.private_token)
+    assert (again.user.id, again.user.email, again.user.is_admin) == (ann.id, ann.email, False)
+
+
+def test_the_username_signs_in_as_well_as_the_address(ann):
+    client = gitlab.Gitlab(URL, email=ann.username, password=PASSWORD)
+    client.auth()
+    assert client.user.id == ann.id
+
+
+def test_the_administrator_signs_in_with_the_password_of_the_first_start():
+    client = gitlab.Gitlab(URL, email="root", password=ROOT_PASSWORD)
+    client.auth()
+    assert (client.user.username, client.user.is_admin) == ("root", True)
+
+
+@pytest.mark.parametrize("login", ["root", "nobody@example.org"])
+def test_a_wrong_password_is_an_authentication_error(login):
+    with refused(gitlab.GitlabAuthenticationError, 401, "401 Unauthorized"):
+        gitlab.Gitlab(URL, email=login, password="wrong-password").auth()
+
+
+def test_an_unknown_token_is_an_authentication_error():
+    with refused(gitlab.GitlabAuthenticationError, 401, "401 Unauthorized"):
+        sign_in_by_token("abcdefghijklmnopqrst")
+
+
+def test_the_version_is_told_to_users(root):
+    version, revision = root.version()
+    assert version == "8.14.0"
+    assert revision.startswith("gable-")
+
+
+# Users
+
+
+def test_the_current_user_has_every_field_of_the_contract(root):
+    user = root.user
+    assert (user.username, user.name, user.state, user.is_admin) == ("root", "Administrator", "active", True)
+    assert (user.web_url, user.theme_id, user.color_scheme_id) == (f"{URL}/root", 2, 1)
+    assert (user.identities, user.two_factor_enabled, user.external) == ([], False, False)
+    assert (user.can_create_group, user.can_create_project, user.projects_limit) == (True, True, 10)
+    assert (user.bio, user.location, user.skype, user.linkedin, user.twitter) == (None, None, "", "", "")
+    assert user.created_at.endswith("Z") and len(user.created_at) == len("2016-11-22T10:15:30.123Z")
+    assert requests.get(user.avatar_url).headers["content-type"].startswith("image/")
+
+
+def test_a_user_is_created_read_changed_and_removed(root):
+    ann = new_user(root, "ann", bio="Builds rockets", website_url="https://example.org", projects_limit=3)
+    assert (ann.state, ann.is_admin, ann.bio, ann.projects_limit) == ("active", False, "Builds rockets", 3)
+    ann.name, ann.bio, ann.admin = "Ann Other", "", True
+    ann.save()
+    read = root.users.get(ann.id)
+    assert (read.name, read.username, read.is_admin) == ("Ann Other", ann.username, True)
+    assert read.website_url == "https://example.org"
+    assert not read.bio
+    assert ann.delete() is True
+    with refused(gitlab.GitlabGetError, 404, "404 User Not Found"):
+        root.users.get(ann.id)
+
+
+def test_a_user_is_removed_by_number(root, ann):
+    root.users.delete(ann.id)
+    with refused(gitlab.GitlabGetError, 404):
+        root.users.get(ann.id)
+
+
+def test_removing_a_user_who_is_not_there(root):
+    if DIALECT == "gitlab":
+        with refused(gitlab.GitlabDeleteError, 404, "404 User Not Found"):
+            root.users.delete(999_999)
+    else:
+        assert root.delete(gitlab.User, 999_999) is True
+
+
+def test_users_are_paged_and_the_client_follows_the_links(root):
+    created = {new_user(root, "page").id for _ in range(25)}
+    assert len(root.users.list()) == 20
+    everybody = [user.id for user in root.users.list(all=True)]
+    assert created < set(everybody)
+    assert len(everybody) == len(set(everybody)), "nobody comes twice"
+    assert everybody == sorted(everybody, reverse=True), "newest first"
+    assert [user.id for user in root.users.list(all=True, per_page=7)] == everybody
+    assert [user.id for user in root.users.list(page=2, per_page=7)] == everybody[7:14]
+    assert [user.id for user in root.users.list(page=999)] == []
+
+
+def test_a_search_is_paged_too(root):
+    created = [new_user(root, "needle").id for _ in range(5)]
+    found = root.users.search("NEEDLE", all=True, per_page=2)
+    assert [user.id for user in found] == created[::-1]
+    assert root.users.search("there-is-no-such-user") == []
+
+
+def test_a_user_is_found_by_name(root, ann):
+    assert root.users.get_by_username(ann.username).id == ann.id
+    with pytest.raises(gitlab.GitlabGetError):
+        root.users.get_by_username("there-is-no-such-user")
+
+
+def test_others_see_less(root, ann):
+    seen = sign_in(new_user(root, "bob")).users.get(ann.id)
+    assert (seen.username, seen.name) == (ann.username, ann.name)
+    assert not hasattr(seen, "email")
+
+
+def test_a_blocked_user_is_out_until_unblocked(root, ann):
+    client = sign_in(ann)
+    ann.block()
+    assert root.users.get(ann.id).state == "blocked"
+    assert ann.id in [user.id for user in root.users.list(blocked=True, all=True)]
+    with refused(gitlab.GitlabAuthenticationError, 401):
+        client.users.list()
+    with refused(gitlab.GitlabAuthenticationError, 401):
+        sign_in(ann)
+    ann.unblock()
+    assert root.users.get(ann.id).state == "active"
+    assert client.users.list()
+
+
+def test_the_last_administrator_stays(root):
+    with refused(gitlab.GitlabBlockError, 403):
+        root.users.get(root.user.id).block()
+    with refused(gitlab.GitlabDeleteError, 403):
+        root.users.delete(root.user.id)
+    assert root.users.get(root.user.id).state == "active"
+
+
+# Refusals
+
+
+def test_a_taken_address_or_name_is_a_conflict(root, ann):
+    other = {"name": "Other", "password": PASSWORD}
+    with refused(gitlab.GitlabCreateError, 409, "Email has already been taken"):
+        root.users.create({**other, "email": ann.email, "username": "somebody-else"})
+    with refused(gitlab.GitlabCreateError, 409, "Username has already been taken"):
+        root.users.create({**other, "email": "somebody-else@example.org", "username": ann.username})
+
+
+def test_a_change_to_a_taken_name(root, ann):
+    bob = new_user(root, "bob")
+    before, bob.username = bob.username, ann.username
+    with refused(gitlab.GitlabUpdateError, 409 if DIALECT == "gitlab" else 404, "Username has already been taken"):
+        bob.save()
+    assert root.users.get(bob.id).username == before
+
+
+def test_a_bad_user_is_refused_field_by_field(root):
+    with pytest.raises(gitlab.GitlabCreateError) as refusal:
+        root.users.create({"email": "no address", "username": "a b", "name": "A", "password": "short"})
+    assert refusal.value.response_code == 400
+    assert refusal.value.error_message["password"] == ["is too short (minimum is 8 characters)"]
+    assert refusal.value.error_message["email"] == ["is invalid"]
+    assert "username" in refusal.value.error_message
+
+
+def test_a_missing_parameter_is_named():
+    answer = requests.post(f"{URL}/api/v3/users", headers={"PRIVATE-TOKEN": ROOT_TOKEN}, json={"name": "Ann"})
+    assert answer.status_code == 400
+    assert answer.json() == {"error": "email is missing, password is missing, username is missing"}
+
+
+def test_others_may_not_administer(root, ann):
+    client = sign_in(new_user(root, "bob"))
+    with refused(gitlab.GitlabCreateError, 403, "403 Forbidden"):
+        new_user(client, "eve")
+    with refused(gitlab.GitlabDeleteError, 403, "403 Forbidden"):
+        client.users.delete(ann.id)
+    with refused(gitlab.GitlabBlockError, 403, "403 Forbidden"):
+        client.users.get(ann.id).block()
+
+
+# Keys and addresses
+
+
+def check_keys(keys):
+    """Adds, lists, reads and removes keys wherever they are kept."""
+    first = keys.create({"title": "laptop", "key": new_key() + " ann@laptop"})
+    second = keys.create({"title": "desk", "key": new_key()})
+    assert first.title == "laptop" and first.key.startswith("ssh-ed25519 ")
+    assert [key.id for key in keys.list()] == [second.id, first.id]
+    assert keys.get(first.id).key == first.key
+    with pytest.raises(gitlab.GitlabCreateError) as refusal:
+        keys.create({"title": "again", "key": first.key})
+    assert refusal.value.response_code == 400
+    assert refusal.value.error_message["key"] == ["has already been taken"]
+    with refused(gitlab.GitlabCreateError, 400):
+        keys.create({"title": "broken", "key": "ssh-ed25519 nonsense"})
+    first.delete()
+    assert [key.id for key in keys.list()] == [second.id]
+    with pytest.raises(gitlab.GitlabGetError):
+        keys.get(first.id)
+
+
+def check_emails(emails):
+    """Adds, lists and removes addresses wherever they are kept."""
+    names = [f"further{next(numbers)}@example.org" for _ in range(2)]
+    first, second = [emails.create({"email": name}) for name in names]
+    assert [first.email, second.email] == names
+    assert [email.email for email in emails.list()] == names[::-1]
+    with refused(gitlab.GitlabCreateError, 400, {"email": ["has already been taken"]}):
+        emails.create({"email": names[0]})
+    with refused(gitlab.GitlabCreateError, 400, {"email": ["is invalid"]}):
+        emails.create({"email": "no address"})
+    first.delete()
+    assert [email.email for email in emails.list()] == names[1:]
+
+
+def test_ones_own_keys(ann):
+    check_keys(sign_in(ann).user.keys)
+
+
+def test_the_keys_of_somebody_else(root, ann):
+    check_keys(root.users.get(ann.id).keys)
+
+
+def test_ones_own_addresses(ann):
+    client = sign_in(ann)
+    check_emails(client.user.emails)
+    left = client.user.emails.list()[0]
+    assert client.user.emails.get(left.id).email == left.email
+    with refused(gitlab.GitlabGetError, 404, "404 Email Not Found"):
+        client.user.emails.get(999_999)
+
+
+def test_the_addresses_of_somebody_else(root, ann):
+    check_emails(root.users.get(ann.id).emails)
+
+
+def test_one_cannot_touch_what_others_have(root, ann):
+    key = root.users.get(ann.id).keys.create({"title": "laptop", "key": new_key()})
+    bob = sign_in(new_user(root, "bob"))
+    with refused(gitlab.GitlabGetError, 404, "404 Key Not Found"):
+        bob.user.keys.get(key.id)
+    bob.user.keys.delete(key.id)
+    assert [left.id for left in root.users.get(ann.id).keys.list()] == [key.id]
+    with refused(gitlab.GitlabListError, 403, "403 Forbidden"):
+        bob.users.get(ann.id).keys.list()
+
+
+def test_keys_and_addresses_of_nobody(root):
+    with refused(gitlab.GitlabListError, 404, "404 User Not Found"):
+        root.user_keys.list(user_id=999_999)
+    with refused(gitlab.GitlabCreateError, 404, "404 User Not Found"):
+        root.user_emails.create({"email": "somebody@example.org"}, user_id=999_999)
+
+
+def test_short_lists_come_whole_or_in_pages(root, ann):
+    emails = root.users.get(ann.id).emails
+    created = [emails.create({"email": f"many{next(numbers)}@example.org"}).id for _ in range(25)]
+    assert len(emails.list()) == (25 if DIALECT == "gitlab" else 20)
+    assert [email.id for email in emails.list(all=True)] == created[::-1]
+    assert [email.id for email in emails.list(page=3, per_page=10)] == created[:5][::-1]
+
+
+# Acting as somebody else
+
+
+def test_an_administrator_acts_as_somebody_else(root, ann):
+    for target in (ann.username, ann.id):
+        assert gitlab.CurrentUser(root, None, sudo=target).id == ann.id
+    key = root.user.keys.create({"title": "by root", "key": new_key()}, sudo=ann.username)
+    assert [kept.id for kept in root.users.get(ann.id).keys.list()] == [key.id]
+    assert key.id not in [kept.id for kept in root.user.keys.list()]
+    root.user.keys.delete(key.id, sudo=ann.username)
+    assert root.users.get(ann.id).keys.list() == []
+
+
+def test_acting_as_somebody_else_gives_no_more_than_they_have(root, ann):
+    with refused(gitlab.GitlabCreateError, 403, "403 Forbidden"):
+        new_user(root, "eve", sudo=ann.username)
+
+
+def test_only_administrators_act_as_somebody_else(root, ann):
+    client = sign_in(ann)
+    with refused(gitlab.GitlabListError, 403, "403 Forbidden  - Must be admin to use sudo"):
+        client.users.list(sudo="root")
+    with refused(gitlab.GitlabListError, 404, "404 No user id or username for: nobody-here Not Found"):
+        root.users.list(sudo="nobody-here")
