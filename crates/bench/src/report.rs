@@ -31,7 +31,7 @@ struct Row {
 
 /// A table, with the goals beside the values.
 pub(crate) fn table(results: &Results) -> String {
-    let mut table = format!("{:<44} {:>12} {:<8} {:>8}  verdict\n", "", "value", "unit", "goal");
+    let mut table = format!("{:<50} {:>12} {:<8} {:>8}  verdict\n", "", "value", "unit", "goal");
     for row in rows(results) {
         let (goal, verdict) = match row.goal {
             Goal::AtLeast(goal) => (format!("≥ {goal}"), if row.value >= goal { "met" } else { "MISSED" }),
@@ -39,7 +39,7 @@ pub(crate) fn table(results: &Results) -> String {
             Goal::Open => (String::new(), ""),
         };
         let decimals = if row.value < 10.0 { 3 } else { 1 };
-        let line = format!("{:<44} {:>12.decimals$} {:<8} {goal:>8}  {verdict}", row.name, row.value, row.unit);
+        let line = format!("{:<50} {:>12.decimals$} {:<8} {goal:>8}  {verdict}", row.name, row.value, row.unit);
         let _ = writeln!(table, "{}", line.trim_end());
     }
     table
@@ -95,7 +95,7 @@ fn rows(results: &Results) -> Vec<Row> {
     row(&format!("GET /users, 20 of {USERS}, {READERS} clients"), results.list_together.rate(), "/s", Goal::Open);
     row("POST /users, 8 clients", results.created_users.rate(), "/s", Goal::Open);
     let factor = write_together.rate() / write_alone.rate();
-    row(&format!("POST /user/emails, {WRITERS} clients over 1"), factor, "times", Goal::AtLeast(10.0));
+    row(&format!("POST /user/emails, {WRITERS} clients over 1, this disk"), factor, "times", Goal::AtLeast(10.0));
     row("  1 client", write_alone.rate(), "/s", Goal::Open);
     row("  1 client p50", write_alone.percentile(50), "ms", Goal::Open);
     row("  1 client p99", write_alone.percentile(99), "ms", Goal::Open);
@@ -105,6 +105,10 @@ fn rows(results: &Results) -> Vec<Row> {
     row("  the disk alone, pages written and synced", results.disk.rate(), "/s", Goal::Open);
     row("  the disk alone p50", results.disk.percentile(50), "ms", Goal::Open);
     row("  the disk alone p99", results.disk.percentile(99), "ms", Goal::Open);
+    let factor = results.slow_together.rate() / results.slow_alone.rate();
+    row(&format!("POST /user/emails, {WRITERS} over 1, syncs 2 ms slower"), factor, "times", Goal::AtLeast(10.0));
+    row("  1 client", results.slow_alone.rate(), "/s", Goal::Open);
+    row(&format!("  {WRITERS} clients"), results.slow_together.rate(), "/s", Goal::Open);
     row("memory, idle after the first start", results.idle_first, "MB", Goal::AtMost(40.0));
     row("memory, idle after a later start", results.idle_next, "MB", Goal::AtMost(40.0));
     row("memory after the GET /user above", results.after_reads, "MB", Goal::Open);

@@ -46,6 +46,9 @@ pub(crate) struct Results {
     pub(crate) disk: Measured,
     pub(crate) write_alone: Measured,
     pub(crate) write_together: Measured,
+    /// On a disk whose syncs take two milliseconds longer.
+    pub(crate) slow_alone: Measured,
+    pub(crate) slow_together: Measured,
 }
 
 /// One of the two that are compared.
@@ -95,6 +98,11 @@ pub(crate) fn measure(program: &Path, folder: &Path, time: Duration) -> Outcome<
         write_alone.add(load::run(&on(&gable, 1, Arc::clone(&emails), 201), slice)?);
         write_together.add(load::run(&on(&gable, WRITERS, Arc::clone(&emails), 201), slice)?);
     }
+    let slow = Server::gable_on_slow_disk(program, &scratch.0.join("slow"))?;
+    let slice = Until::Elapsed(time / 20);
+    let slow_alone = load::run(&on(&slow, 1, Arc::clone(&emails), 201), slice)?;
+    let slow_together = load::run(&on(&slow, WRITERS, emails, 201), slice)?;
+    drop(slow);
     let after_all = gable.memory()?;
     let peak = gable.peak_memory()?;
     let size = fs::metadata(program).map_err(|error| format!("cannot read {}: {error}", program.display()))?.len();
@@ -118,6 +126,8 @@ pub(crate) fn measure(program: &Path, folder: &Path, time: Duration) -> Outcome<
         disk,
         write_alone,
         write_together,
+        slow_alone,
+        slow_together,
     })
 }
 

@@ -65,9 +65,7 @@ pub fn get(it: &mut Reader<'_>, id: i64) -> Result<User> {
 
 /// The caller.
 pub fn current(it: &mut Reader<'_>) -> Result<User> {
-    let mut me = it.take_myself(Ability::ReadOwnAccount)?;
-    me.identities = store::identities::of_user(it.db(), me.id)?;
-    Ok(me)
+    it.take_myself(Ability::ReadOwnAccount)
 }
 
 /// Checks a registration and hashes its password, ahead of the transaction.

@@ -24,7 +24,7 @@ pub struct Token {
     pub expires_at: Option<Time>,
     /// When it was taken back.
     pub revoked_at: Option<Time>,
-    /// When it was last seen, to the minute or so.
+    /// When it was last seen, give or take a quarter of an hour.
     pub last_used_at: Option<Time>,
     /// When it was made.
     pub created_at: Time,

@@ -22,7 +22,7 @@ pub(crate) fn of_users(db: &mut Conn, users: &[i64]) -> Result<HashMap<i64, Vec<
 }
 
 /// The identities of one user.
-pub fn of_user(db: &mut Conn, user: i64) -> Result<Vec<Identity>> {
+pub(crate) fn of_user(db: &mut Conn, user: i64) -> Result<Vec<Identity>> {
     let rows: Vec<(String, String)> = on!(db, conn => identities::table
         .filter(identities::user_id.eq(user))
         .order(identities::id)

@@ -103,7 +103,7 @@ diesel::table! {
 
 diesel::joinable!(tokens -> users (user_id));
 diesel::joinable!(keys -> users (user_id));
-diesel::allow_tables_to_appear_in_same_query!(users, tokens, keys);
+diesel::allow_tables_to_appear_in_same_query!(users, tokens, keys, identities);
 
 #[diesel::declare_sql_function]
 extern "SQL" {

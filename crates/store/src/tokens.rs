@@ -1,12 +1,12 @@
 //! Access tokens, known by their digests.
 
 use diesel::prelude::*;
-use model::{Scope, Time, Token, User, tokens::Digest};
+use model::{Scope, Time, Token, User, tokens::Digest, users::Identity};
 
 use crate::{
     Conn, Result,
     conn::on,
-    schema::{tokens, users},
+    schema::{identities, tokens, users},
     times::{from_micros, from_micros_opt, to_micros},
     users::Row as UserRow,
 };
@@ -54,15 +54,28 @@ pub struct NewToken<'a> {
     pub expires_at: Option<Time>,
 }
 
-/// The token with this digest and its user without identities; whether it still opens anything is not asked here.
+/// The token with this digest and its user; whether it still opens anything is not asked here. One statement, because
+/// every request begins with it.
 pub fn find(db: &mut Conn, digest: &Digest) -> Result<Option<(Token, User)>> {
-    let row: Option<(Row, UserRow)> = on!(db, conn => tokens::table
+    type WithIdentity = (Row, UserRow, Option<(String, String)>);
+    let rows: Vec<WithIdentity> = on!(db, conn => tokens::table
         .inner_join(users::table)
+        .left_join(identities::table.on(identities::user_id.eq(tokens::user_id)))
         .filter(tokens::digest.eq(digest.as_bytes()))
-        .select((Row::as_select(), UserRow::as_select()))
-        .first(conn)
-        .optional())?;
-    Ok(row.map(|(token, user)| (token.into(), user.into_user(Vec::new()))))
+        .order(identities::id)
+        .select((
+            Row::as_select(),
+            UserRow::as_select(),
+            (identities::provider, identities::extern_uid).nullable(),
+        ))
+        .load(conn))?;
+    let mut found = None;
+    let mut accounts = Vec::new();
+    for (token, user, identity) in rows {
+        accounts.extend(identity.map(|(provider, extern_uid)| Identity { provider, extern_uid }));
+        found.get_or_insert((token, user));
+    }
+    Ok(found.map(|(token, user)| (token.into(), user.into_user(accounts))))
 }
 
 /// Adds a token.
