@@ -354,8 +354,17 @@ impl Seat {
                 self.conn = None;
                 self.read_once(shared, caller, f)
             }
-            result => result,
+            result => self.leave(result),
         }
+    }
+
+    /// After trouble with the database, the next read begins on a new connection: whatever state this one is in, it must
+    /// not fail every read from now on.
+    fn leave<T>(&mut self, result: Result<T>) -> Result<T> {
+        if matches!(result, Err(Error::Store(_))) {
+            self.conn = None;
+        }
+        result
     }
 
     /// A read of a few rows by key, statement by statement.
@@ -366,7 +375,8 @@ impl Seat {
         f: &mut impl FnMut(&mut Reader<'_>) -> Result<T>,
     ) -> Result<T> {
         let db = self.connect()?;
-        shielded(|| enter(shared, db, caller, |mut reader| f(&mut reader)))
+        let result = shielded(|| enter(shared, db, caller, |mut reader| f(&mut reader)));
+        self.leave(result)
     }
 
     fn connect(&mut self) -> Result<&mut Conn> {

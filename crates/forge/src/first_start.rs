@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use model::{
     Scope, Time,
     tokens::Secret,
-    users::{NewUser, Profile, check_password},
+    users::{NewUser, check_password},
 };
 
 use crate::{Caller, Error, Forge, Result, tokens, users};
@@ -72,17 +72,7 @@ fn check(wishes: &Wishes) -> Result<()> {
 /// Creates the planned administrator; `false` if somebody else was faster.
 pub async fn create(forge: &Forge, admin: FirstAdmin) -> Result<bool> {
     let registration = users::Registration {
-        user: NewUser {
-            email: format!("{USERNAME}@localhost"),
-            username: USERNAME.into(),
-            name: "Administrator".into(),
-            admin: true,
-            external: false,
-            can_create_group: true,
-            projects_limit: None,
-            profile: Profile::default(),
-            identity: None,
-        },
+        user: NewUser { admin: true, ..NewUser::new(USERNAME, &format!("{USERNAME}@localhost"), "Administrator") },
         password: admin.password.reveal().to_owned(),
     };
     let given = crate::Given::good(registration);

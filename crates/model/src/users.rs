@@ -184,6 +184,21 @@ const SHORTEST_PASSWORD: usize = 8;
 const LONGEST_PASSWORD: usize = 128;
 
 impl NewUser {
+    /// An ordinary user about whom nothing else is known.
+    pub fn new(username: &str, email: &str, name: &str) -> Self {
+        Self {
+            email: email.to_owned(),
+            username: username.to_owned(),
+            name: name.to_owned(),
+            admin: false,
+            external: false,
+            can_create_group: true,
+            projects_limit: None,
+            profile: Profile::default(),
+            identity: None,
+        }
+    }
+
     /// The same user in the form in which it is stored: addresses in lower case, no tags in names.
     pub fn normalized(mut self) -> Self {
         self.email = emails::normalize(&self.email);
@@ -330,17 +345,7 @@ mod tests {
     use super::*;
 
     fn ann() -> NewUser {
-        NewUser {
-            email: "ann@example.org".into(),
-            username: "ann".into(),
-            name: "Ann".into(),
-            admin: false,
-            external: false,
-            can_create_group: true,
-            projects_limit: None,
-            profile: Profile::default(),
-            identity: None,
-        }
+        NewUser::new("ann", "ann@example.org", "Ann")
     }
 
     fn verdict(user: NewUser) -> String {

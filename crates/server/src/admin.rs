@@ -13,7 +13,7 @@ use jiff::SignedDuration;
 use model::{
     Page, Scope, Time,
     tokens::Secret,
-    users::{NewUser, Profile, UserChanges, UserFilter},
+    users::{NewUser, UserChanges, UserFilter},
 };
 
 use crate::{
@@ -60,17 +60,8 @@ async fn user(forge: &Forge, command: UserCommand) -> Outcome {
     match command {
         UserCommand::Create { username, email, name, admin, password_stdin } => {
             let (password, made) = password(password_stdin)?;
-            let user = NewUser {
-                email,
-                name: name.unwrap_or_else(|| username.clone()),
-                username,
-                admin,
-                external: false,
-                can_create_group: true,
-                projects_limit: None,
-                profile: Profile::default(),
-                identity: None,
-            };
+            let name = name.unwrap_or_else(|| username.clone());
+            let user = NewUser { admin, ..NewUser::new(&username, &email, &name) };
             let given = Given::good(Registration { user, password: password.reveal().to_owned() });
             let ready = forge.heavy(Caller::system(), move |it| users::prepare_registration(it, &given)).await;
             let ready = ready.map_err(tell)?;

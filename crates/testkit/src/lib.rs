@@ -21,10 +21,7 @@ use forge::{
     tokens,
     users::{self, Registration},
 };
-use model::{
-    Scope, Time,
-    users::{NewUser, Profile},
-};
+use model::{Scope, Time, users::NewUser};
 use serde_json::Value;
 
 pub use answer::Answer;
@@ -217,17 +214,7 @@ impl TestForge {
 }
 
 fn plain(username: &str) -> NewUser {
-    NewUser {
-        email: format!("{}@example.org", username.to_lowercase()),
-        username: username.to_owned(),
-        name: username.to_owned(),
-        admin: false,
-        external: false,
-        can_create_group: true,
-        projects_limit: None,
-        profile: Profile::default(),
-        identity: None,
-    }
+    NewUser::new(username, &format!("{}@example.org", username.to_lowercase()), username)
 }
 
 /// PostgreSQL connections bring their own runtime, so they cannot be made on a thread that has one.

@@ -1,5 +1,13 @@
 //! What all routes have in common.
 
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
 use axum::{
     Router,
     body::Body,
@@ -334,6 +342,59 @@ async fn a_panic_is_a_500_and_the_server_lives_on() {
     }
     assert_eq!(ann.post("/user/emails", json!({ "email": "a@b" })).await.code(), 201);
     assert_eq!(ann.get("/user/emails").await.each("email"), "a@b");
+}
+
+/// A client that sends half a body and falls silent is not waited for.
+#[tokio::test]
+async fn a_body_that_does_not_arrive_is_given_up() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    tokio::time::pause();
+    let half = futures_util::stream::iter([Ok::<_, std::io::Error>("{\"email\":")]);
+    let stuck = futures_util::StreamExt::chain(half, futures_util::stream::pending());
+    let answer = ann.body(Method::POST, "/user/emails", "application/json", Body::from_stream(stuck)).await;
+    assert_snapshot!(answer, @r#"
+    408 Request Timeout
+    {"message":"408 Request Timeout"}
+    "#);
+}
+
+/// More requests than can wait are turned away at once, and told so.
+#[tokio::test]
+async fn a_flood_is_turned_away_and_the_rest_is_served() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    let (release, held) = crossbeam_channel::bounded::<()>(0);
+    let at_work = Arc::new(AtomicUsize::new(0));
+    let occupy = || {
+        let (forge, held, at_work) = (forge.forge.clone(), held.clone(), Arc::clone(&at_work));
+        let wait = move |_: &mut forge::Reader<'_>| {
+            at_work.fetch_add(1, Ordering::SeqCst);
+            let _ = held.recv();
+            Ok(())
+        };
+        tokio::spawn(async move { forge.read(forge::Caller::system(), wait).await })
+    };
+    // Two are at work, and then as many wait as may.
+    let mut waiting = vec![occupy(), occupy()];
+    while at_work.load(Ordering::SeqCst) < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    waiting.extend((0..1024).map(|_| occupy()));
+    while forge.forge.queue_lengths()[0].1 < 1024 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let refused = ann.get("/users").await;
+    assert_snapshot!(refused, @r#"
+    503 Service Unavailable
+    {"message":"503 Service Unavailable"}
+    "#);
+    assert_eq!(refused.header("retry-after"), "1");
+    drop((release, held));
+    for task in waiting {
+        let _ = task.await.expect("a task ends");
+    }
+    assert_eq!(ann.get("/users").await.code(), 200);
 }
 
 #[tokio::test]
