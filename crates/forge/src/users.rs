@@ -140,7 +140,7 @@ pub fn update(it: &mut Writer<'_>, id: i64, ready: &ReadyEdit) -> Result<User> {
     if let Some(identity) = &changes.identity {
         store::identities::put(it.db(), id, identity)?;
     }
-    store::users::update(it.db(), id, changes, password_hash.as_deref(), now)?;
+    store::users::update(it.db(), &user, changes, password_hash.as_deref(), now)?;
     find(it, id)
 }
 

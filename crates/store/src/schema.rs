@@ -6,6 +6,7 @@ diesel::table! {
         username -> Text,
         name -> Text,
         email -> Text,
+        search_text -> Text,
         password_hash -> Text,
         state -> Text,
         admin -> Bool,

@@ -145,10 +145,7 @@ pub fn list(db: &mut Conn, filter: &UserFilter, page: Page) -> Result<Slice<User
                 if let Some(search) = &filter.search {
                     let search = search.to_lowercase();
                     let part = format!("%{}%", escape_like(&search));
-                    let in_names = lower(users::name)
-                        .like(part.clone())
-                        .escape('\\')
-                        .or(lower(users::username).like(part.clone()).escape('\\'));
+                    let in_names = users::search_text.like(part.clone()).escape('\\');
                     query = if filter.search_in_addresses {
                         query.filter(in_names.or(users::email.like(part).escape('\\')))
                     } else {
@@ -204,6 +201,7 @@ pub fn insert(db: &mut Conn, new: &NewUser, password_hash: &str, projects_limit:
             users::username.eq(&new.username),
             users::name.eq(&new.name),
             users::email.eq(&new.email),
+            users::search_text.eq(search_text(&new.name, &new.username)),
             users::password_hash.eq(password_hash),
             users::state.eq(UserState::Active.as_str()),
             users::admin.eq(new.admin),
@@ -232,6 +230,7 @@ struct Update<'a> {
     username: Option<&'a str>,
     name: Option<&'a str>,
     email: Option<&'a str>,
+    search_text: String,
     password_hash: Option<&'a str>,
     admin: Option<bool>,
     external: Option<bool>,
@@ -248,7 +247,7 @@ struct Update<'a> {
 }
 
 /// Changes the columns of a user; the caller changes address, namespace and identity.
-pub fn update(db: &mut Conn, id: i64, changes: &UserChanges, password_hash: Option<&str>, now: Time) -> Result<()> {
+pub fn update(db: &mut Conn, user: &User, changes: &UserChanges, password_hash: Option<&str>, now: Time) -> Result<()> {
     fn nullable(change: &Change<String>) -> Option<Option<&str>> {
         match change {
             Change::Keep => None,
@@ -264,6 +263,10 @@ pub fn update(db: &mut Conn, id: i64, changes: &UserChanges, password_hash: Opti
         username: changes.username.set().map(String::as_str),
         name: changes.name.set().map(String::as_str),
         email: changes.email.set().map(String::as_str),
+        search_text: search_text(
+            changes.name.set().unwrap_or(&user.name),
+            changes.username.set().unwrap_or(&user.username),
+        ),
         password_hash,
         admin: changes.admin.set().copied(),
         external: changes.external.set().copied(),
@@ -278,7 +281,7 @@ pub fn update(db: &mut Conn, id: i64, changes: &UserChanges, password_hash: Opti
         organization: nullable(&changes.organization),
         updated_at: to_micros(now),
     };
-    on!(db, conn => diesel::update(users::table.find(id)).set(&update).execute(conn))?;
+    on!(db, conn => diesel::update(users::table.find(user.id)).set(&update).execute(conn))?;
     Ok(())
 }
 
@@ -338,6 +341,11 @@ fn complete(db: &mut Conn, row: Option<Row>) -> Result<Option<User>> {
     let Some(row) = row else { return Ok(None) };
     let identities = identities::of_user(db, row.id)?;
     Ok(Some(row.into_user(identities)))
+}
+
+/// What a search looks into; a line break keeps it from matching across the two.
+fn search_text(name: &str, username: &str) -> String {
+    format!("{}\n{}", name.to_lowercase(), username.to_lowercase())
 }
 
 /// Makes a text mean itself inside `LIKE`.

@@ -4,6 +4,8 @@ CREATE TABLE users (
     username TEXT NOT NULL,
     name TEXT NOT NULL,
     email TEXT NOT NULL,
+    -- Name and username in lower case, so that a search neither folds each row anew nor differs between engines.
+    search_text TEXT NOT NULL,
     password_hash TEXT NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('active', 'blocked', 'ldap_blocked')),
     admin INTEGER NOT NULL,
