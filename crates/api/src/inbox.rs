@@ -67,33 +67,31 @@ fn unchanged(response: Response) -> Response {
 
 async fn read(app: &App, query: Option<&str>, headers: &HeaderMap, body: Body) -> Result<Bag, ApiError> {
     let mut bag = Bag::collect(pairs(query.unwrap_or_default().as_bytes()))?;
-    if body.is_end_stream() {
-        return Ok(bag);
+    if !body.is_end_stream() {
+        // Boxed, so that requests without a body do not carry the room that reading one takes.
+        bag.overlay(Box::pin(read_body(app, headers, body)).await?);
     }
+    Ok(bag)
+}
+
+async fn read_body(app: &App, headers: &HeaderMap, body: Body) -> Result<Bag, ApiError> {
     let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or("?")).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let known = matches!(
-        essence.as_str(),
-        "" | "application/x-www-form-urlencoded" | "application/json" | "multipart/form-data" | "text/plain"
-    );
     // Told ahead, so that a client that asks first does not send it at all.
     if body.size_hint().lower() > app.body_limit() as u64 {
         return Err(ApiError::TooLarge);
     }
     let bytes = collect(app.body_limit(), body).await?;
     if bytes.is_empty() {
-        return Ok(bag);
+        return Ok(Bag::default());
     }
-    if !known {
-        return Err(ApiError::UnsupportedType(essence));
+    match essence.as_str() {
+        "" | "application/x-www-form-urlencoded" => Ok(Bag::collect(pairs(&bytes))?),
+        "application/json" => read_json(&bytes),
+        "multipart/form-data" => read_multipart(kind, bytes).await,
+        "text/plain" => Ok(Bag::default()),
+        _ => Err(ApiError::UnsupportedType(essence)),
     }
-    bag.overlay(match essence.as_str() {
-        "" | "application/x-www-form-urlencoded" => Bag::collect(pairs(&bytes))?,
-        "application/json" => read_json(&bytes)?,
-        "multipart/form-data" => read_multipart(kind, bytes).await?,
-        _ => Bag::default(),
-    });
-    Ok(bag)
 }
 
 async fn collect(limit: usize, body: Body) -> Result<Bytes, ApiError> {

@@ -67,8 +67,10 @@ pub(crate) struct Uses(Mutex<HashMap<i64, Time>>);
 impl Uses {
     /// Remembers that a token was seen, if what is stored is too old.
     pub(crate) fn note(&self, token: &Token, now: Time) {
-        if token.last_used_at.is_none_or(|last| now.duration_since(last) > USE_LAG) {
-            self.0.lock().expect("nothing panics while holding this").insert(token.id, now);
+        let stale = token.last_used_at.is_none_or(|last| now.duration_since(last) > USE_LAG);
+        // Whoever finds the lock taken goes on: the next request of the token will do.
+        if stale && let Ok(mut uses) = self.0.try_lock() {
+            uses.insert(token.id, now);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The lines of the access log, for people or as JSON.
 
-use std::io::Write as _;
+use std::{cell::RefCell, io::Write as _, sync::Arc};
 
 use api::{AccessLog, Answered};
 use jiff::{Timestamp, tz::Offset};
@@ -10,11 +10,20 @@ use crate::{config::LogFormat, log_writer::LogWriter};
 
 /// Writes a line for each answered request, unless the log keeps to warnings.
 pub(crate) fn access_log(writer: LogWriter, format: LogFormat) -> AccessLog {
-    std::sync::Arc::new(move |answered| {
+    Arc::new(move |answered| {
         if enabled!(target: "api::access_log", tracing::Level::INFO) {
-            writer.put(|line| write_line(line, format, answered));
+            // Put together before the buffer that all threads share is locked.
+            LINE.with_borrow_mut(|line| {
+                line.clear();
+                write_line(line, format, answered);
+                writer.put(line);
+            });
         }
     })
+}
+
+thread_local! {
+    static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Nothing needs escaping: ids were checked, routes and numbers are ours, and a method is an HTTP token, which holds

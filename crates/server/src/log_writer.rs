@@ -36,9 +36,9 @@ impl LogWriter {
     }
 
     /// Adds a line that may wait.
-    pub(crate) fn put(&self, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn put(&self, line: &[u8]) {
         let mut waiting = self.waiting();
-        write(&mut waiting);
+        waiting.extend_from_slice(line);
         if waiting.len() > MOST {
             write_out(&mut waiting);
         }

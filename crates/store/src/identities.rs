@@ -1,4 +1,4 @@
-//! Accounts of users elsewhere.
+//! Accounts of users elsewhere, in the order of their providers, which is the order of an index.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::{Conn, Result, conn::on, schema::identities};
 pub(crate) fn of_users(db: &mut Conn, users: &[i64]) -> Result<HashMap<i64, Vec<Identity>>> {
     let rows: Vec<(i64, String, String)> = on!(db, conn => identities::table
         .filter(identities::user_id.eq_any(users))
-        .order(identities::id)
+        .order(identities::provider)
         .select((identities::user_id, identities::provider, identities::extern_uid))
         .load(conn))?;
     let mut found: HashMap<i64, Vec<Identity>> = HashMap::new();
@@ -25,7 +25,7 @@ pub(crate) fn of_users(db: &mut Conn, users: &[i64]) -> Result<HashMap<i64, Vec<
 pub(crate) fn of_user(db: &mut Conn, user: i64) -> Result<Vec<Identity>> {
     let rows: Vec<(String, String)> = on!(db, conn => identities::table
         .filter(identities::user_id.eq(user))
-        .order(identities::id)
+        .order(identities::provider)
         .select((identities::provider, identities::extern_uid))
         .load(conn))?;
     Ok(rows.into_iter().map(|(provider, extern_uid)| Identity { provider, extern_uid }).collect())

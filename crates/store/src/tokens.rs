@@ -62,7 +62,6 @@ pub fn find(db: &mut Conn, digest: &Digest) -> Result<Option<(Token, User)>> {
         .inner_join(users::table)
         .left_join(identities::table.on(identities::user_id.eq(tokens::user_id)))
         .filter(tokens::digest.eq(digest.as_bytes()))
-        .order(identities::id)
         .select((
             Row::as_select(),
             UserRow::as_select(),
