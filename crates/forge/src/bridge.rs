@@ -67,7 +67,10 @@ thread_local! {
 
 /// The way into the forge: cheap to clone, shared by all protocols.
 #[derive(Clone)]
-pub struct Forge {
+pub struct Forge(Arc<Doors>);
+
+/// The ways to the threads of a forge; the threads end with the last of its clones.
+struct Doors {
     id: u64,
     shared: Arc<Shared>,
     readers: Sender<ReadTask>,
@@ -207,7 +210,8 @@ impl Forge {
             spawn(format!("writer-{number}"), move || write_loop(&shared, &queue, single_writer));
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { id, shared, readers: read_tasks, writers: write_tasks, heavy: heavy_tasks })
+        let doors = Doors { id, shared, readers: read_tasks, writers: write_tasks, heavy: heavy_tasks };
+        Ok(Self(Arc::new(doors)))
     }
 
     /// Reads on a thread that owns a connection: proves the caller and runs the closure on one snapshot.
@@ -216,8 +220,8 @@ impl Forge {
         T: Send + 'static,
         F: FnMut(&mut Reader<'_>) -> Result<T> + Send + 'static,
     {
-        let shared = Arc::clone(&self.shared);
-        run_on(&self.readers, move |seat| seat.read(&shared, &caller, &mut f)).await
+        let shared = Arc::clone(&self.0.shared);
+        run_on(&self.0.readers, move |seat| seat.read(&shared, &caller, &mut f)).await
     }
 
     /// Reads a few rows by their keys. On the embedded database that happens right here, on a connection of the calling
@@ -228,18 +232,18 @@ impl Forge {
         T: Send + 'static,
         F: FnMut(&mut Reader<'_>) -> Result<T> + Send + 'static,
     {
-        if !self.shared.database.is_embedded() {
+        if !self.0.shared.database.is_embedded() {
             return self.read(caller, f).await;
         }
         SEATS.with_borrow_mut(|seats| {
-            let found = seats.iter().position(|(id, _)| *id == self.id);
+            let found = seats.iter().position(|(id, _)| *id == self.0.id);
             let index = found.unwrap_or_else(|| {
                 // Only tests have several forges; the connections of those that are gone give way.
                 seats.truncate(SEATS_KEPT);
-                seats.insert(0, (self.id, Seat { database: self.shared.database.clone(), conn: None }));
+                seats.insert(0, (self.0.id, Seat { database: self.0.shared.database.clone(), conn: None }));
                 0
             });
-            seats[index].1.peek(&self.shared, &caller, &mut f)
+            seats[index].1.peek(&self.0.shared, &caller, &mut f)
         })
     }
 
@@ -249,8 +253,8 @@ impl Forge {
         T: Send + 'static,
         F: FnMut(&mut Heavy<'_>) -> Result<T> + Send + 'static,
     {
-        let shared = Arc::clone(&self.shared);
-        run_on(&self.heavy, move |seat| f(&mut Heavy { seat, shared: &shared, caller: &caller })).await
+        let shared = Arc::clone(&self.0.shared);
+        run_on(&self.0.heavy, move |seat| f(&mut Heavy { seat, shared: &shared, caller: &caller })).await
     }
 
     /// Changes the forge in one transaction and answers when it is durable.
@@ -263,22 +267,22 @@ impl Forge {
     {
         let (reply, answer) = oneshot::channel();
         let task = Pending { f, caller, result: None, reply };
-        send(&self.writers, Box::new(task) as WriteTask)?;
+        send(&self.0.writers, Box::new(task) as WriteTask)?;
         answer.await.unwrap_or_else(|_| Err(Error::Internal("the write could not be made durable".into())))
     }
 
     /// The clock of this forge.
     pub fn now(&self) -> Time {
-        self.shared.clock.now()
+        self.0.shared.clock.now()
     }
 
     /// How many tasks wait for readers, writers and heavy threads.
     pub fn queue_lengths(&self) -> [(&'static str, usize); 3] {
-        [("readers", self.readers.len()), ("writers", self.writers.len()), ("heavy", self.heavy.len())]
+        [("readers", self.0.readers.len()), ("writers", self.0.writers.len()), ("heavy", self.0.heavy.len())]
     }
 
     pub(crate) fn shared(&self) -> &Shared {
-        &self.shared
+        &self.0.shared
     }
 }
 
