@@ -28,8 +28,11 @@ const RUNTIME: HeaderName = HeaderName::from_static("x-runtime");
 
 /// What becomes known of a request on its way in: left by whoever finds out, read by the log.
 #[derive(Clone, Default)]
-pub(crate) struct Footprint {
-    route: Arc<OnceLock<MatchedPath>>,
+pub(crate) struct Footprint(Arc<Found>);
+
+#[derive(Default)]
+struct Found {
+    route: OnceLock<MatchedPath>,
     who: Arc<Noted>,
 }
 
@@ -41,13 +44,13 @@ impl Footprint {
 
     /// Where it is to be left who is asking.
     pub(crate) fn who(&self) -> Arc<Noted> {
-        Arc::clone(&self.who)
+        Arc::clone(&self.0.who)
     }
 
     /// Leaves the template of the matched route.
     pub(crate) fn leave_route(extensions: &Extensions) {
         if let (Some(footprint), Some(route)) = (extensions.get::<Self>(), extensions.get::<MatchedPath>()) {
-            let _ = footprint.route.set(route.clone());
+            let _ = footprint.0.route.set(route.clone());
         }
     }
 }
@@ -135,11 +138,11 @@ impl Drop for Line<'_> {
         let answered = Answered {
             id: id.to_str().unwrap_or_default(),
             method: method.as_str(),
-            route: footprint.route.get().map_or("-", MatchedPath::as_str),
+            route: footprint.0.route.get().map_or("-", MatchedPath::as_str),
             status: *status,
             duration: start.elapsed(),
-            user: footprint.who.user(),
-            acting_as: footprint.who.acting_as(),
+            user: footprint.0.who.user(),
+            acting_as: footprint.0.who.acting_as(),
         };
         log(&answered);
         metrics::count(&answered);

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, fmt::Write as _, sync::Arc};
 
 use axum::{
-    extract::{FromRef, FromRequestParts, OriginalUri},
+    extract::{FromRequestParts, OriginalUri},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
@@ -111,20 +111,17 @@ impl Paging {
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Paging
-where
-    App: FromRef<S>,
-{
+impl FromRequestParts<App> for Paging {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
         let bag = params::bag_of(parts);
-        let site = Site::from_request_parts(parts, state).await?;
+        let site = Site::from_request_parts(parts, app).await?;
         let uri = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |original| &original.0);
         let asked = bag.get("page").is_some() || bag.get("per_page").is_some();
         let page = params::read_from::<PageParams>(&bag).map(|params| params.0);
         let url = format!("{}{}", site.root(), uri.path());
-        let whole_unless_asked = !App::from_ref(state).dialect().pages_short_lists();
+        let whole_unless_asked = !app.dialect().pages_short_lists();
         Ok(Self { page, asked, whole_unless_asked, url, bag })
     }
 }

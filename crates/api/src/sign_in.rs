@@ -7,7 +7,7 @@ use std::{
 };
 
 use axum::{
-    extract::{ConnectInfo, FromRef, FromRequestParts},
+    extract::{ConnectInfo, FromRequestParts},
     http::request::Parts,
 };
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
@@ -58,16 +58,13 @@ fn neighbourhood(address: IpAddr) -> IpAddr {
 /// Leave to try a password, or 429.
 pub(crate) struct MayTry;
 
-impl<S: Send + Sync> FromRequestParts<S> for MayTry
-where
-    App: FromRef<S>,
-{
+impl FromRequestParts<App> for MayTry {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
         let address = peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.0.ip());
-        if App::from_ref(state).throttle().admits(address) { Ok(Self) } else { Err(ApiError::Throttled) }
+        if app.throttle().admits(address) { Ok(Self) } else { Err(ApiError::Throttled) }
     }
 }
 

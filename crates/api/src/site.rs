@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use axum::{
-    extract::{FromRef, FromRequestParts},
+    extract::FromRequestParts,
     http::{header, request::Parts},
 };
 use xxhash_rust::xxh3::xxh3_64;
@@ -30,14 +30,11 @@ impl Site {
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Site
-where
-    App: FromRef<S>,
-{
+impl FromRequestParts<App> for Site {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        if let Some(url) = App::from_ref(state).external_url() {
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
+        if let Some(url) = app.external_url() {
             return Ok(Self(url.to_owned()));
         }
         let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
