@@ -79,10 +79,10 @@ impl<S: Send + Sync, const N: usize> FromRequestParts<S> for Numbers<N> {
         let params = RawPathParams::from_request_parts(parts, state).await.map_err(|_| ApiError::NoRoute)?;
         let mut numbers = [0; N];
         let mut segments = params.iter();
-        for number in &mut numbers {
+        for (index, number) in numbers.iter_mut().enumerate() {
             let (_, segment) = segments.next().ok_or(ApiError::NoRoute)?;
             // The suffix belongs to the path, so only its last segment can have it.
-            let last = parts.uri.path().ends_with(segment);
+            let last = index + 1 == N && parts.uri.path().ends_with(segment);
             let digits = segment.strip_suffix(".json").filter(|_| last).unwrap_or(segment);
             if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
                 return Err(ApiError::NoRoute);

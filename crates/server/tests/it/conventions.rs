@@ -163,6 +163,8 @@ async fn slashes_and_a_json_suffix_do_not_matter() {
     }
     assert_eq!(ann.get("/users/1.json").await.json()["id"], 1);
     assert_eq!(ann.get("/users/1.json/events").await.code(), 404);
+    let middle = ann.delete("/users/1.json/keys/1.json").await;
+    assert_eq!((middle.code(), middle.json()), (404, json!({ "error": "404 Not Found" })));
     assert_eq!(ann.json(Method::POST, "/user/emails/", json!({ "email": "a@b" })).await.code(), 201);
     assert_eq!(ann.get("/openapi.json").await.json()["openapi"], "3.1.0");
 }
