@@ -460,29 +460,45 @@ impl fmt::Display for Reply {
 /// Several clients that add addresses as fast as they can, and remember those that were acknowledged.
 pub(crate) struct Storm {
     over: Arc<AtomicBool>,
-    heard: Arc<AtomicBool>,
+    heard: Heard,
     clients: Vec<JoinHandle<Vec<String>>>,
+}
+
+/// Whether a write was acknowledged.
+#[derive(Clone, Default)]
+pub(crate) struct Heard(Arc<AtomicBool>);
+
+impl Heard {
+    /// One was.
+    pub(crate) fn note(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until one was.
+    pub(crate) fn wait(&self) {
+        let start = Instant::now();
+        while !self.0.load(Ordering::SeqCst) {
+            assert!(start.elapsed() < PATIENCE, "no write is acknowledged");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 impl Storm {
     /// Begins; the name keeps the addresses of several storms apart.
     pub(crate) fn begin(server: &Server, name: &str) -> Self {
-        let (over, heard) = (Arc::default(), Arc::default());
+        let (over, heard) = (Arc::default(), Heard::default());
         let clients = (0..STORMERS).map(|number| {
-            let (root, over, heard) = (server.root(), Arc::clone(&over), Arc::clone(&heard));
+            let (root, over, heard) = (server.root(), Arc::clone(&over), heard.clone());
             let name = format!("{name}-{number}");
             thread::spawn(move || Self::rage(&root, &over, &heard, &name))
         });
         Self { clients: clients.collect(), over, heard }
     }
 
-    /// Waits until a write was acknowledged.
-    pub(crate) fn wait_for_the_first(&self) {
-        let start = Instant::now();
-        while !self.heard.load(Ordering::SeqCst) {
-            assert!(start.elapsed() < PATIENCE, "no write is acknowledged");
-            thread::sleep(Duration::from_millis(1));
-        }
+    /// Whether a write was acknowledged.
+    pub(crate) fn heard(&self) -> &Heard {
+        &self.heard
     }
 
     /// Ends, and answers the addresses that were acknowledged.
@@ -491,7 +507,7 @@ impl Storm {
         self.clients.into_iter().flat_map(|client| client.join().expect("nothing but 201 is heard")).collect()
     }
 
-    fn rage(root: &Client, over: &AtomicBool, heard: &AtomicBool, name: &str) -> Vec<String> {
+    fn rage(root: &Client, over: &AtomicBool, heard: &Heard, name: &str) -> Vec<String> {
         let mut acknowledged = Vec::new();
         for number in 0.. {
             let address = format!("{name}-{number}@example.org");
@@ -501,7 +517,7 @@ impl Storm {
                 Err(_) => break,
             }
             acknowledged.push(address);
-            heard.store(true, Ordering::SeqCst);
+            heard.note();
             if over.load(Ordering::SeqCst) {
                 break;
             }

@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::binary::{Client, Gable, Home, PATIENCE, Server, Storm, postgres_server};
+use crate::binary::{Client, Gable, Heard, Home, PATIENCE, Server, Storm, postgres_server};
 
 /// How often one data folder is hit.
 const KILLS: usize = 50;
@@ -32,9 +32,13 @@ fn nothing_acknowledged_is_lost_to_fifty_kills_in_a_storm() {
         let server = home.start();
         expected.compare(&home, &server);
         let storm = Storm::begin(&server, &format!("storm-{kill}"));
-        let removals = keep_removing(&server, kill);
-        let renames = keep_renaming(&server, expected.renamed);
-        storm.wait_for_the_first();
+        let (removed, renamed) = (Heard::default(), Heard::default());
+        let removals = keep_removing(&server, kill, removed.clone());
+        let renames = keep_renaming(&server, expected.renamed, renamed.clone());
+        // Each kind at least once, however slow the machine is: a kill before that would show little.
+        for heard in [storm.heard(), &removed, &renamed] {
+            heard.wait();
+        }
         thread::sleep(random_moment());
         server.kill();
         expected.added.extend(storm.end());
@@ -92,7 +96,7 @@ fn is_whole(address: &str) -> bool {
 }
 
 /// Adds addresses and removes them again until the server dies; answers those that were acknowledged as removed.
-fn keep_removing(server: &Server, kill: usize) -> JoinHandle<Vec<String>> {
+fn keep_removing(server: &Server, kill: usize, heard: Heard) -> JoinHandle<Vec<String>> {
     let root = server.root();
     thread::spawn(move || {
         let mut removed = Vec::new();
@@ -104,13 +108,14 @@ fn keep_removing(server: &Server, kill: usize) -> JoinHandle<Vec<String>> {
             let Ok(gone) = root.try_delete(&format!("/api/v3/user/emails/{id}")) else { break };
             assert_eq!((added.status, gone.status), (201, 200), "{added}, {gone}");
             removed.push(address);
+            heard.note();
         }
         removed
     })
 }
 
 /// Renames Ann until the server dies; a rename changes three tables. Answers the last number that was acknowledged.
-fn keep_renaming(server: &Server, since: u64) -> JoinHandle<u64> {
+fn keep_renaming(server: &Server, since: u64, heard: Heard) -> JoinHandle<u64> {
     let root = server.root();
     thread::spawn(move || {
         let mut renamed = since;
@@ -120,6 +125,7 @@ fn keep_renaming(server: &Server, since: u64) -> JoinHandle<u64> {
             let Ok(reply) = root.try_put("/api/v3/users/2", &change) else { return renamed };
             assert_eq!(reply.status, 200, "{reply}");
             renamed += 1;
+            heard.note();
         }
     })
 }
