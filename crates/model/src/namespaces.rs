@@ -1,6 +1,37 @@
 //! Namespaces: the tree of paths in which users, groups and projects live.
 
-use crate::Violations;
+use crate::{Time, Violations, Visibility};
+
+/// A place where projects live: that of a user, or a group.
+#[derive(Clone, Debug)]
+pub struct Namespace {
+    /// Its number.
+    pub id: i64,
+    /// Whose it is.
+    pub kind: NamespaceKind,
+    /// The user, if it is a personal one.
+    pub owner_id: Option<i64>,
+    /// The name people read.
+    pub name: String,
+    /// Its own part of the path.
+    pub path: String,
+    /// The path from the root.
+    pub full_path: String,
+    /// What it is about.
+    pub description: String,
+    /// How far it can be seen.
+    pub visibility: Visibility,
+    /// Whether its projects may not be shared with groups.
+    pub share_with_group_lock: bool,
+    /// Whether people may ask to be let in.
+    pub request_access_enabled: bool,
+    /// Whether large files are kept apart; `None` is as the server says.
+    pub lfs_enabled: Option<bool>,
+    /// When it was made.
+    pub created_at: Time,
+    /// When it last changed.
+    pub updated_at: Time,
+}
 
 /// What a namespace belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +49,11 @@ impl NamespaceKind {
             Self::User => "user",
             Self::Group => "group",
         }
+    }
+
+    /// What a stored word means.
+    pub fn from_word(word: &str) -> Self {
+        if word == "user" { Self::User } else { Self::Group }
     }
 }
 
@@ -40,6 +76,7 @@ const RESERVED: &[&str] = &[
     "new",
     "notes",
     "oauth",
+    "owned",
     "profile",
     "projects",
     "public",

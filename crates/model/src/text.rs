@@ -1,5 +1,7 @@
 //! Small rules about text that several nouns share.
 
+use unicode_normalization::{UnicodeNormalization as _, char::is_combining_mark};
+
 /// Removes everything that looks like an HTML tag, in one pass over the text.
 ///
 /// A tag goes on to its `>`, or to the end of the text. A `<` that opens no tag stays only if what is left could not make
@@ -22,6 +24,48 @@ pub fn strip_tags(text: &str) -> String {
 /// Whether a text holds a character that no name or address needs.
 pub fn has_control(text: &str) -> bool {
     text.chars().any(char::is_control)
+}
+
+/// Whether this is one of the dashes that people write.
+pub fn is_dash(c: char) -> bool {
+    c == '-' || matches!(c, '\u{2010}'..='\u{2015}')
+}
+
+/// Whether this is a picture among letters. The ranges are those that pictures have in Unicode, with some room to grow.
+pub fn is_emoji(c: char) -> bool {
+    matches!(c, '\u{203C}' | '\u{2049}' | '\u{2122}' | '\u{2139}' | '\u{2194}'..='\u{21AA}' | '\u{231A}'..='\u{23FF}'
+        | '\u{25AA}'..='\u{27BF}' | '\u{2934}'..='\u{2B55}' | '\u{3030}' | '\u{303D}' | '\u{3297}' | '\u{3299}'
+        | '\u{1F000}'..='\u{1FAFF}')
+}
+
+/// Whether this only joins or tints the picture before it.
+pub fn joins_emojis(c: char) -> bool {
+    matches!(c, '\u{200D}' | '\u{FE0F}' | '\u{20E3}')
+}
+
+/// Latin letters without their accents; everything else stays.
+pub fn without_accents(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.nfd().filter(|c| !is_combining_mark(*c)) {
+        match c {
+            'ß' => plain.push_str("ss"),
+            'æ' => plain.push_str("ae"),
+            'Æ' => plain.push_str("AE"),
+            'œ' => plain.push_str("oe"),
+            'Œ' => plain.push_str("OE"),
+            'ø' => plain.push('o'),
+            'Ø' => plain.push('O'),
+            'ł' => plain.push('l'),
+            'Ł' => plain.push('L'),
+            'đ' | 'ð' => plain.push('d'),
+            'Đ' | 'Ð' => plain.push('D'),
+            'þ' => plain.push_str("th"),
+            'Þ' => plain.push_str("Th"),
+            'ı' => plain.push('i'),
+            c => plain.push(c),
+        }
+    }
+    plain
 }
 
 #[cfg(test)]

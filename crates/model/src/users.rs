@@ -23,6 +23,8 @@ pub struct User {
     pub can_create_group: bool,
     /// How many personal projects the user may have.
     pub projects_limit: i32,
+    /// How many personal projects the user has.
+    pub personal_projects: i32,
     /// What the user tells about themselves.
     pub profile: Profile,
     /// Accounts elsewhere.
@@ -35,6 +37,35 @@ pub struct User {
     pub current_sign_in_at: Option<Time>,
     /// When the user signed in the time before.
     pub last_sign_in_at: Option<Time>,
+}
+
+impl User {
+    /// Whether there is room for one more personal project.
+    pub fn can_create_project(&self) -> bool {
+        self.projects_limit > self.personal_projects
+    }
+}
+
+/// A user as other things show them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserSummary {
+    /// Number of the user.
+    pub id: i64,
+    /// The unique name.
+    pub username: String,
+    /// The name people read.
+    pub name: String,
+    /// Whether the user may come in.
+    pub state: UserState,
+    /// When the user was created.
+    pub created_at: Time,
+}
+
+impl From<User> for UserSummary {
+    fn from(user: User) -> Self {
+        let User { id, username, name, state, created_at, .. } = user;
+        Self { id, username, name, state, created_at }
+    }
 }
 
 /// The optional texts of a user.

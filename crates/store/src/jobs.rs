@@ -96,6 +96,14 @@ pub fn claim(db: &mut Conn, now: Time, lease_until: Time) -> Result<Option<JobRe
     Ok(Some(row.into()))
 }
 
+/// Takes all jobs back from workers that are known to be dead.
+pub fn release_all(db: &mut Conn) -> Result<()> {
+    on!(db, conn => diesel::update(jobs::table.filter(jobs::leased_until.is_not_null()))
+        .set(jobs::leased_until.eq(None::<i64>))
+        .execute(conn))?;
+    Ok(())
+}
+
 /// Lets a job wait for its next round, with a clean record.
 pub fn reschedule(db: &mut Conn, id: i64, run_at: Time) -> Result<()> {
     on!(db, conn => diesel::update(jobs::table.find(id))
@@ -106,6 +114,12 @@ pub fn reschedule(db: &mut Conn, id: i64, run_at: Time) -> Result<()> {
             jobs::last_error.eq(None::<String>),
         ))
         .execute(conn))?;
+    Ok(())
+}
+
+/// Forgets a job that is done.
+pub fn delete(db: &mut Conn, id: i64) -> Result<()> {
+    on!(db, conn => diesel::delete(jobs::table.find(id)).execute(conn))?;
     Ok(())
 }
 

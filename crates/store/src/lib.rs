@@ -1,21 +1,31 @@
 //! Every line of SQL, written once and compiled for SQLite and PostgreSQL.
 
+mod access;
 mod conn;
 mod database;
 mod error;
+mod fragment;
 mod postgres;
 mod schema;
+mod search;
 mod sqlite;
 mod times;
 
 pub mod emails;
+pub mod groups;
 pub mod identities;
 pub mod jobs;
 pub mod keys;
+pub mod members;
 pub mod namespaces;
+pub mod project_lists;
+pub mod projects;
 pub mod tokens;
+pub mod uploads;
 pub mod users;
 
+pub use access::Viewer;
 pub use conn::Conn;
 pub use database::{Database, OpenError};
 pub use error::{Error, Result};
+pub use search::Term;

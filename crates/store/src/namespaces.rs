@@ -1,14 +1,148 @@
 //! The tree of paths.
 
-use diesel::prelude::*;
-use model::{Time, namespaces::NamespaceKind};
+use diesel::{
+    prelude::*,
+    sql_types::{BigInt, Bool},
+};
+use model::{Namespace, NamespaceKind, Page, Slice, Time, Visibility};
 
 use crate::{
     Conn, Result,
+    access::Viewer,
     conn::on,
+    fragment::Fragment,
     schema::{lower, namespaces},
-    times::to_micros,
+    search::Term,
+    times::{from_micros, to_micros},
 };
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = namespaces)]
+pub(crate) struct Row {
+    id: i64,
+    kind: String,
+    owner_id: Option<i64>,
+    name: String,
+    path: String,
+    full_path: String,
+    description: String,
+    visibility: i32,
+    share_with_group_lock: bool,
+    request_access_enabled: bool,
+    lfs_enabled: Option<bool>,
+    created_at: i64,
+    updated_at: i64,
+}
+
+impl From<Row> for Namespace {
+    fn from(row: Row) -> Self {
+        let Row {
+            id,
+            kind,
+            owner_id,
+            name,
+            path,
+            full_path,
+            description,
+            visibility,
+            share_with_group_lock,
+            request_access_enabled,
+            lfs_enabled,
+            created_at,
+            updated_at,
+        } = row;
+        Self {
+            id,
+            kind: NamespaceKind::from_word(&kind),
+            owner_id,
+            name,
+            path,
+            full_path,
+            description,
+            visibility: to_visibility(visibility),
+            share_with_group_lock,
+            request_access_enabled,
+            lfs_enabled,
+            created_at: from_micros(created_at),
+            updated_at: from_micros(updated_at),
+        }
+    }
+}
+
+/// What is stored as a number; an unknown one can only come from a newer version, and then nothing is shown.
+pub(crate) fn to_visibility(level: i32) -> Visibility {
+    Visibility::from_level(level.into()).unwrap_or(Visibility::Private)
+}
+
+/// One namespace.
+pub fn by_id(db: &mut Conn, id: i64) -> Result<Option<Namespace>> {
+    let row: Option<Row> = on!(db, conn => namespaces::table.find(id).select(Row::as_select()).first(conn).optional())?;
+    Ok(row.map(Namespace::from))
+}
+
+/// One namespace as it is while the transaction lasts: on PostgreSQL nobody else changes or removes it meanwhile.
+pub fn by_id_to_change(db: &mut Conn, id: i64) -> Result<Option<Namespace>> {
+    let row: Option<Row> = match db {
+        Conn::Sqlite(conn) => namespaces::table.find(id).select(Row::as_select()).first(conn).optional()?,
+        Conn::Pg(conn) => namespaces::table.find(id).select(Row::as_select()).for_update().first(conn).optional()?,
+    };
+    Ok(row.map(Namespace::from))
+}
+
+/// One namespace by its full path, in whatever case.
+pub fn by_full_path(db: &mut Conn, full_path: &str) -> Result<Option<Namespace>> {
+    let row: Option<Row> = on!(db, conn => namespaces::table
+        .filter(lower(namespaces::full_path).eq(full_path.to_lowercase()))
+        .select(Row::as_select())
+        .first(conn)
+        .optional())?;
+    Ok(row.map(Namespace::from))
+}
+
+/// The personal namespace of a user.
+pub fn personal(db: &mut Conn, user: i64) -> Result<Option<Namespace>> {
+    let row: Option<Row> = on!(db, conn => namespaces::table
+        .filter(namespaces::kind.eq(NamespaceKind::User.as_str()))
+        .filter(namespaces::owner_id.eq(user))
+        .select(Row::as_select())
+        .first(conn)
+        .optional())?;
+    Ok(row.map(Namespace::from))
+}
+
+/// A page of namespaces, newest first: all of them, or those of the viewer and of the groups to which they belong.
+pub fn list(
+    db: &mut Conn,
+    viewer: &Viewer,
+    everything: bool,
+    search: Option<&Term>,
+    page: Page,
+) -> Result<Slice<Namespace>> {
+    let matching = || {
+        let mut wanted = Fragment::<Bool>::new("TRUE");
+        if !everything {
+            wanted = wanted
+                .sql(" AND (namespaces.id IN (SELECT id FROM namespaces WHERE kind = 'user' AND owner_id = ")
+                .number(viewer.user)
+                .sql(") OR namespaces.id IN (")
+                .then(viewer.my_groups())
+                .sql("))");
+        }
+        if let Some(term) = search {
+            wanted = wanted.sql(" AND ").then(term.in_namespace());
+        }
+        wanted
+    };
+    let total: i64 = on!(db, conn => namespaces::table.filter(matching()).count().get_result(conn))?;
+    let rows: Vec<Row> = on!(db, conn => namespaces::table
+        .filter(matching())
+        .order(namespaces::id.desc())
+        .limit(page.size)
+        .offset(page.offset())
+        .select(Row::as_select())
+        .load(conn))?;
+    Ok(Slice { items: rows.into_iter().map(Namespace::from).collect(), total, page })
+}
 
 /// Whether a full path is in use, in whatever case, by anybody but the given owner.
 pub fn is_taken(db: &mut Conn, full_path: &str, except_owner: Option<i64>) -> Result<bool> {
@@ -29,6 +163,8 @@ pub fn insert_personal(db: &mut Conn, user: i64, path: &str, now: Time) -> Resul
             namespaces::name.eq(path),
             namespaces::path.eq(path),
             namespaces::full_path.eq(path),
+            namespaces::name_key.eq(path.to_lowercase()),
+            namespaces::path_key.eq(path.to_lowercase()),
             namespaces::created_at.eq(to_micros(now)),
             namespaces::updated_at.eq(to_micros(now)),
         ))
@@ -45,8 +181,21 @@ pub fn rename_personal(db: &mut Conn, user: i64, path: &str, now: Time) -> Resul
             namespaces::name.eq(path),
             namespaces::path.eq(path),
             namespaces::full_path.eq(path),
+            namespaces::name_key.eq(path.to_lowercase()),
+            namespaces::path_key.eq(path.to_lowercase()),
             namespaces::updated_at.eq(to_micros(now)),
         ))
         .execute(conn))?;
     Ok(())
+}
+
+/// How many levels of the tree lie below a namespace, itself not counted; for those who change paths.
+pub(crate) fn below(db: &mut Conn, id: i64) -> Result<Vec<i64>> {
+    let query = || {
+        Fragment::<BigInt>::new("SELECT namespace_id FROM namespace_ancestors WHERE ancestor_id = ")
+            .number(id)
+            .sql(" AND namespace_id <> ")
+            .number(id)
+    };
+    Ok(on!(db, conn => query().load(conn))?)
 }

@@ -13,6 +13,7 @@ diesel::table! {
         external -> Bool,
         can_create_group -> Bool,
         projects_limit -> Integer,
+        personal_projects -> Integer,
         bio -> Nullable<Text>,
         location -> Nullable<Text>,
         skype -> Text,
@@ -40,6 +41,101 @@ diesel::table! {
         description -> Text,
         created_at -> BigInt,
         updated_at -> BigInt,
+        visibility -> Integer,
+        share_with_group_lock -> Bool,
+        request_access_enabled -> Bool,
+        lfs_enabled -> Nullable<Bool>,
+        name_key -> Text,
+        path_key -> Text,
+    }
+}
+
+diesel::table! {
+    group_members (id) {
+        id -> BigInt,
+        group_id -> BigInt,
+        user_id -> BigInt,
+        access_level -> Integer,
+        expires_at -> Nullable<BigInt>,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    project_members (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        user_id -> BigInt,
+        access_level -> Integer,
+        expires_at -> Nullable<BigInt>,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    projects (id) {
+        id -> BigInt,
+        namespace_id -> Nullable<BigInt>,
+        creator_id -> BigInt,
+        name -> Text,
+        path -> Text,
+        name_key -> Text,
+        path_key -> Text,
+        search_text -> Text,
+        description -> Nullable<Text>,
+        visibility -> Integer,
+        archived -> Bool,
+        star_count -> BigInt,
+        forks_count -> BigInt,
+        issues_enabled -> Bool,
+        merge_requests_enabled -> Bool,
+        wiki_enabled -> Bool,
+        builds_enabled -> Bool,
+        snippets_enabled -> Bool,
+        container_registry_enabled -> Bool,
+        shared_runners_enabled -> Bool,
+        public_builds -> Bool,
+        only_allow_merge_if_build_succeeds -> Bool,
+        only_allow_merge_if_all_discussions_are_resolved -> Bool,
+        request_access_enabled -> Bool,
+        lfs_enabled -> Nullable<Bool>,
+        runners_seed -> Binary,
+        created_at -> BigInt,
+        updated_at -> BigInt,
+        last_activity_at -> BigInt,
+        deleted_at -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
+    project_shares (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        group_id -> BigInt,
+        group_access -> Integer,
+        expires_at -> Nullable<BigInt>,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    project_stars (user_id, project_id) {
+        user_id -> BigInt,
+        project_id -> BigInt,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    uploads (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        user_id -> BigInt,
+        secret -> Text,
+        name -> Text,
+        size -> Nullable<BigInt>,
+        complete -> Bool,
+        created_at -> BigInt,
     }
 }
 
@@ -104,7 +200,22 @@ diesel::table! {
 
 diesel::joinable!(tokens -> users (user_id));
 diesel::joinable!(keys -> users (user_id));
-diesel::allow_tables_to_appear_in_same_query!(users, tokens, keys, identities);
+diesel::joinable!(namespaces -> users (owner_id));
+diesel::joinable!(projects -> namespaces (namespace_id));
+diesel::joinable!(group_members -> users (user_id));
+diesel::joinable!(project_members -> users (user_id));
+diesel::joinable!(project_shares -> namespaces (group_id));
+diesel::allow_tables_to_appear_in_same_query!(
+    users,
+    tokens,
+    keys,
+    identities,
+    namespaces,
+    projects,
+    group_members,
+    project_members,
+    project_shares,
+);
 
 #[diesel::declare_sql_function]
 extern "SQL" {

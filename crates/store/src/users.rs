@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use diesel::prelude::*;
 use model::{
     Change, Page, Slice, Time, User, UserState,
-    users::{Identity, NewUser, Profile, UserChanges, UserFilter},
+    users::{Identity, NewUser, Profile, UserChanges, UserFilter, UserSummary},
 };
 
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     conn::on,
     identities,
     schema::{lower, users},
+    search::escape_like,
     times::{from_micros, from_micros_opt, to_micros},
 };
 
@@ -28,6 +29,7 @@ pub(crate) struct Row {
     external: bool,
     can_create_group: bool,
     projects_limit: i32,
+    personal_projects: i32,
     bio: Option<String>,
     location: Option<String>,
     skype: String,
@@ -53,6 +55,7 @@ impl Row {
             external,
             can_create_group,
             projects_limit,
+            personal_projects,
             bio,
             location,
             skype,
@@ -76,6 +79,7 @@ impl Row {
             external,
             can_create_group,
             projects_limit,
+            personal_projects,
             profile: Profile { bio, location, skype, linkedin, twitter, website_url, organization },
             identities,
             created_at: from_micros(created_at),
@@ -83,6 +87,25 @@ impl Row {
             current_sign_in_at: from_micros_opt(current_sign_in_at),
             last_sign_in_at: from_micros_opt(last_sign_in_at),
         }
+    }
+}
+
+/// A user as other things show them.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = users)]
+pub(crate) struct SummaryRow {
+    id: i64,
+    username: String,
+    name: String,
+    state: String,
+    created_at: i64,
+}
+
+impl From<SummaryRow> for UserSummary {
+    fn from(row: SummaryRow) -> Self {
+        let SummaryRow { id, username, name, state, created_at } = row;
+        let state = UserState::from_word(&state).unwrap_or(UserState::Blocked);
+        Self { id, username, name, state, created_at: from_micros(created_at) }
     }
 }
 
@@ -346,16 +369,4 @@ fn complete(db: &mut Conn, row: Option<Row>) -> Result<Option<User>> {
 /// What a search looks into; a line break keeps it from matching across the two.
 fn search_text(name: &str, username: &str) -> String {
     format!("{}\n{}", name.to_lowercase(), username.to_lowercase())
-}
-
-/// Makes a text mean itself inside `LIKE`.
-fn escape_like(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        if matches!(c, '%' | '_' | '\\') {
-            escaped.push('\\');
-        }
-        escaped.push(c);
-    }
-    escaped
 }

@@ -6,15 +6,17 @@ use std::{collections::BTreeMap, fs, path::Path, process::Command};
 const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("store", &["model"]),
-    ("forge", &["model", "store"]),
+    ("files", &[]),
+    ("forge", &["files", "model", "store"]),
     ("api", &["forge", "model"]),
-    ("server", &["api", "forge", "model", "store"]),
+    ("server", &["api", "files", "forge", "model", "store"]),
 ];
 
 /// What must not be found below a crate, however indirectly.
 const ABSENCES: &[(&str, &[&str])] = &[
     ("model", &["serde", "serde_json", "diesel", "axum", "tokio"]),
     ("store", &["axum", "serde_json", "hyper"]),
+    ("files", &["axum", "diesel", "hyper", "serde_json"]),
     ("forge", &["axum", "serde_json", "hyper", "tower-http"]),
 ];
 

@@ -1,0 +1,236 @@
+//! Memberships of projects and groups, and projects opened to groups.
+
+use std::collections::HashMap;
+
+use diesel::{prelude::*, sql_types::BigInt};
+use jiff::civil::Date;
+use model::{
+    Member, Page, Role, Share, Slice, Time,
+    members::{SharedGroup, day_of, start_of},
+};
+
+use crate::{
+    Conn, Result,
+    conn::on,
+    fragment::Fragment,
+    schema::{group_members, namespaces, project_members, project_shares, users},
+    search::Term,
+    times::{from_micros, to_micros},
+    users::SummaryRow,
+};
+
+/// What somebody belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A project.
+    Project(i64),
+    /// A group.
+    Group(i64),
+}
+
+/// Whom somebody looks for among the members.
+#[derive(Clone, Copy, Debug)]
+pub struct Search<'a> {
+    /// A part of name or username, or the address.
+    pub text: &'a str,
+    /// Whether a part of the address will do.
+    pub parts_of_addresses: bool,
+}
+
+type Row = (SummaryRow, i32, Option<i64>);
+
+fn to_member((user, level, expires_at): Row) -> Member {
+    Member { user: user.into(), role: to_role(level), expires_on: expires_at.map(|moment| day_of(from_micros(moment))) }
+}
+
+/// What is stored as a number; an unknown one can only come from a newer version, and then it gives least.
+fn to_role(level: i32) -> Role {
+    Role::from_level(level.into()).unwrap_or(Role::Guest)
+}
+
+fn to_expiry(day: Option<Date>) -> Option<i64> {
+    day.map(|day| to_micros(start_of(day)))
+}
+
+/// Runs a query on the table of memberships that a place has; `$members` is that table inside.
+macro_rules! in_place {
+    ($place:expr, $members:ident, $place_id:ident, $id:ident => $query:expr) => {
+        match $place {
+            Place::Project($id) => {
+                use project_members::{self as $members, project_id as $place_id};
+                $query
+            }
+            Place::Group($id) => {
+                use group_members::{self as $members, group_id as $place_id};
+                $query
+            }
+        }
+    };
+}
+
+/// Newest membership first, or the newest user.
+fn newest_first(place: Place, by_user: bool) -> Fragment<BigInt> {
+    Fragment::new(match (by_user, place) {
+        (true, _) => "users.id DESC",
+        (false, Place::Project(_)) => "project_members.id DESC",
+        (false, Place::Group(_)) => "group_members.id DESC",
+    })
+}
+
+/// A page of the members of a place, newest membership first; with a search the newest user.
+pub fn list(db: &mut Conn, place: Place, search: Option<&Search<'_>>, page: Page, now: Time) -> Result<Slice<Member>> {
+    let term = search.map(|search| Term::new(search.text));
+    let parts = search.is_some_and(|search| search.parts_of_addresses);
+    in_place!(place, members, place_id, id => {
+        let matching = || {
+            let live = members::expires_at.is_null().or(members::expires_at.gt(to_micros(now)));
+            members::table
+                .inner_join(users::table)
+                .filter(place_id.eq(id))
+                .filter(live)
+                .filter(term.as_ref().map_or_else(|| Fragment::new("TRUE"), |term| term.in_user(parts)))
+        };
+        let total = on!(db, conn => matching().count().get_result(conn))?;
+        let rows: Vec<Row> = on!(db, conn => matching()
+            .order(newest_first(place, term.is_some()))
+            .limit(page.size)
+            .offset(page.offset())
+            .select((SummaryRow::as_select(), members::access_level, members::expires_at))
+            .load(conn))?;
+        Ok(Slice { items: rows.into_iter().map(to_member).collect(), total, page })
+    })
+}
+
+/// One member of a place.
+pub fn get(db: &mut Conn, place: Place, user: i64, now: Time) -> Result<Option<Member>> {
+    in_place!(place, members, place_id, id => {
+        let row: Option<Row> = on!(db, conn => members::table
+            .inner_join(users::table)
+            .filter(place_id.eq(id))
+            .filter(members::user_id.eq(user))
+            .filter(members::expires_at.is_null().or(members::expires_at.gt(to_micros(now))))
+            .select((SummaryRow::as_select(), members::access_level, members::expires_at))
+            .first(conn)
+            .optional())?;
+        Ok(row.map(to_member))
+    })
+}
+
+/// Makes somebody a member of a place, or changes as what; an expired membership gives way.
+pub fn put(db: &mut Conn, place: Place, user: i64, role: Role, expires_on: Option<Date>, now: Time) -> Result<()> {
+    in_place!(place, members, place_id, id => {
+        on!(db, conn => diesel::insert_into(members::table)
+            .values((
+                place_id.eq(id),
+                members::user_id.eq(user),
+                members::access_level.eq(role.level()),
+                members::expires_at.eq(to_expiry(expires_on)),
+                members::created_at.eq(to_micros(now)),
+            ))
+            .on_conflict((place_id, members::user_id))
+            .do_update()
+            .set((
+                members::access_level.eq(role.level()),
+                members::expires_at.eq(to_expiry(expires_on)),
+            ))
+            .execute(conn))?;
+        Ok(())
+    })
+}
+
+/// Ends a membership.
+pub fn delete(db: &mut Conn, place: Place, user: i64) -> Result<()> {
+    in_place!(place, members, place_id, id => {
+        on!(db, conn => diesel::delete(members::table)
+            .filter(place_id.eq(id))
+            .filter(members::user_id.eq(user))
+            .execute(conn))?;
+        Ok(())
+    })
+}
+
+/// Forgets memberships and shares that count no more; says how many.
+pub fn delete_expired(db: &mut Conn, now: Time) -> Result<usize> {
+    let now = to_micros(now);
+    let groups = on!(db, conn => diesel::delete(group_members::table)
+        .filter(group_members::expires_at.le(now))
+        .execute(conn))?;
+    let projects = on!(db, conn => diesel::delete(project_members::table)
+        .filter(project_members::expires_at.le(now))
+        .execute(conn))?;
+    let shares = on!(db, conn => diesel::delete(project_shares::table)
+        .filter(project_shares::expires_at.le(now))
+        .execute(conn))?;
+    Ok(groups + projects + shares)
+}
+
+/// The share of a project with a group, if it counts.
+pub fn find_share(db: &mut Conn, project: i64, group: i64, now: Time) -> Result<Option<Share>> {
+    let row: Option<(i64, i32, Option<i64>)> = on!(db, conn => project_shares::table
+        .filter(project_shares::project_id.eq(project))
+        .filter(project_shares::group_id.eq(group))
+        .filter(project_shares::expires_at.is_null().or(project_shares::expires_at.gt(to_micros(now))))
+        .select((project_shares::id, project_shares::group_access, project_shares::expires_at))
+        .first(conn)
+        .optional())?;
+    Ok(row.map(|(id, level, expires_at)| Share {
+        id,
+        project_id: project,
+        group_id: group,
+        role: to_role(level),
+        expires_on: expires_at.map(|moment| day_of(from_micros(moment))),
+    }))
+}
+
+/// Opens a project to a group; an expired share gives way.
+pub fn insert_share(
+    db: &mut Conn,
+    project: i64,
+    group: i64,
+    role: Role,
+    expires_on: Option<Date>,
+    now: Time,
+) -> Result<Share> {
+    delete_share(db, project, group)?;
+    let id = on!(db, conn => diesel::insert_into(project_shares::table)
+        .values((
+            project_shares::project_id.eq(project),
+            project_shares::group_id.eq(group),
+            project_shares::group_access.eq(role.level()),
+            project_shares::expires_at.eq(to_expiry(expires_on)),
+            project_shares::created_at.eq(to_micros(now)),
+        ))
+        .returning(project_shares::id)
+        .get_result(conn))?;
+    Ok(Share { id, project_id: project, group_id: group, role, expires_on })
+}
+
+/// Closes a project to a group.
+pub fn delete_share(db: &mut Conn, project: i64, group: i64) -> Result<()> {
+    on!(db, conn => diesel::delete(project_shares::table)
+        .filter(project_shares::project_id.eq(project))
+        .filter(project_shares::group_id.eq(group))
+        .execute(conn))?;
+    Ok(())
+}
+
+/// The groups that each of the projects is shared with, oldest share first.
+pub(crate) fn shares_of(db: &mut Conn, projects: &[i64], now: Time) -> Result<HashMap<i64, Vec<SharedGroup>>> {
+    let rows: Vec<(i64, i64, String, i32)> = on!(db, conn => project_shares::table
+        .inner_join(namespaces::table)
+        .filter(Fragment::<diesel::sql_types::Bool>::new("project_shares.project_id").among(projects))
+        .filter(project_shares::expires_at.is_null().or(project_shares::expires_at.gt(to_micros(now))))
+        .order(project_shares::id)
+        .select((
+            project_shares::project_id,
+            project_shares::group_id,
+            namespaces::name,
+            project_shares::group_access,
+        ))
+        .load(conn))?;
+    let mut shares: HashMap<i64, Vec<SharedGroup>> = HashMap::new();
+    for (project, group_id, group_name, level) in rows {
+        shares.entry(project).or_default().push(SharedGroup { group_id, group_name, role: to_role(level) });
+    }
+    Ok(shares)
+}

@@ -1,0 +1,425 @@
+//! Projects, one by one; their lists are in [`crate::project_lists`].
+
+use diesel::{
+    prelude::*,
+    sql_types::{BigInt, Bool, Integer, Nullable},
+};
+use model::{
+    Change, Namespace, Project, Role, Time, Visibility,
+    projects::{Access, NewProject, ProjectChanges, Seed, Switches},
+};
+
+use crate::{
+    Conn, Result,
+    access::Viewer,
+    conn::on,
+    fragment::Fragment,
+    members,
+    namespaces::{Row as NamespaceRow, to_visibility},
+    schema::{lower, namespaces, project_stars, projects, users},
+    times::{from_micros, to_micros},
+    users::SummaryRow,
+};
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = projects)]
+pub(crate) struct Row {
+    pub(crate) id: i64,
+    creator_id: i64,
+    name: String,
+    path: String,
+    description: Option<String>,
+    visibility: i32,
+    archived: bool,
+    star_count: i64,
+    forks_count: i64,
+    issues_enabled: bool,
+    merge_requests_enabled: bool,
+    wiki_enabled: bool,
+    builds_enabled: bool,
+    snippets_enabled: bool,
+    container_registry_enabled: bool,
+    shared_runners_enabled: bool,
+    public_builds: bool,
+    only_allow_merge_if_build_succeeds: bool,
+    only_allow_merge_if_all_discussions_are_resolved: bool,
+    request_access_enabled: bool,
+    lfs_enabled: Option<bool>,
+    runners_seed: Vec<u8>,
+    created_at: i64,
+    updated_at: i64,
+    last_activity_at: i64,
+}
+
+/// A project with its namespace, the owner of that, and the levels of the viewer: in the project, its group, and by shares.
+pub(crate) type FullRow = (Row, NamespaceRow, Option<SummaryRow>, Option<i32>, Option<i32>, Option<i32>);
+
+pub(crate) fn to_project(row: FullRow, viewer: &Viewer) -> Project {
+    let (row, namespace, owner, direct, group, share) = row;
+    let Row {
+        id,
+        creator_id,
+        name,
+        path,
+        description,
+        visibility,
+        archived,
+        star_count,
+        forks_count,
+        issues_enabled,
+        merge_requests_enabled,
+        wiki_enabled,
+        builds_enabled,
+        snippets_enabled,
+        container_registry_enabled,
+        shared_runners_enabled,
+        public_builds,
+        only_allow_merge_if_build_succeeds,
+        only_allow_merge_if_all_discussions_are_resolved,
+        request_access_enabled,
+        lfs_enabled,
+        runners_seed,
+        created_at,
+        updated_at,
+        last_activity_at,
+    } = row;
+    let namespace = Namespace::from(namespace);
+    let role = |level: Option<i32>| level.and_then(|level| Role::from_level(level.into()));
+    let owns = viewer.user != 0 && namespace.owner_id == Some(viewer.user);
+    Project {
+        id,
+        access: Access { project: role(direct), group: role(group), share: role(share), owns },
+        namespace,
+        owner: owner.map(Into::into),
+        creator_id,
+        name,
+        path,
+        description,
+        visibility: to_visibility(visibility),
+        archived,
+        star_count,
+        forks_count,
+        switches: Switches {
+            issues_enabled,
+            merge_requests_enabled,
+            wiki_enabled,
+            builds_enabled,
+            snippets_enabled,
+            container_registry_enabled,
+            shared_runners_enabled,
+            public_builds,
+            only_allow_merge_if_build_succeeds,
+            only_allow_merge_if_all_discussions_are_resolved,
+            request_access_enabled,
+        },
+        lfs_enabled,
+        runners_seed: Seed(runners_seed),
+        created_at: from_micros(created_at),
+        updated_at: from_micros(updated_at),
+        last_activity_at: from_micros(last_activity_at),
+        shared_with: Vec::new(),
+    }
+}
+
+/// What every query for projects selects; `$share` is how the level by shares is found.
+macro_rules! full_rows {
+    ($viewer:expr, $share:expr) => {
+        projects::table.inner_join(namespaces::table.left_join(users::table)).select((
+            Row::as_select(),
+            NamespaceRow::as_select(),
+            Option::<SummaryRow>::as_select(),
+            $viewer.direct_level(),
+            $viewer.group_level(),
+            $share,
+        ))
+    };
+}
+pub(crate) use full_rows;
+
+/// No level, for lists that do not ask for it.
+pub(crate) fn no_level() -> Fragment<Nullable<Integer>> {
+    Fragment::new("NULL")
+}
+
+/// Which project is meant.
+#[derive(Clone, Copy, Debug)]
+pub enum Key<'a> {
+    /// By number.
+    Id(i64),
+    /// By the full path of its namespace and its own path, in whatever case.
+    Path(&'a str, &'a str),
+}
+
+/// One project with what the viewer is to it. The groups it is shared with are not filled in.
+pub fn find(db: &mut Conn, viewer: &Viewer, key: Key<'_>) -> Result<Option<Project>> {
+    let row: Option<FullRow> = match key {
+        Key::Id(id) => on!(db, conn => full_rows!(viewer, viewer.share_level())
+            .filter(projects::id.eq(id))
+            .first(conn)
+            .optional())?,
+        Key::Path(namespace, path) => on!(db, conn => full_rows!(viewer, viewer.share_level())
+            .filter(lower(namespaces::full_path).eq(namespace.to_lowercase()))
+            .filter(projects::path_key.eq(path.to_lowercase()))
+            .first(conn)
+            .optional())?,
+    };
+    Ok(row.map(|row| to_project(row, viewer)))
+}
+
+/// Keeps everybody else from changing or removing a project while the transaction lasts; SQLite has one writer anyway.
+pub fn lock(db: &mut Conn, id: i64) -> Result<bool> {
+    match db {
+        Conn::Sqlite(_) => Ok(true),
+        Conn::Pg(conn) => {
+            let found: Option<i64> = projects::table
+                .find(id)
+                .filter(projects::deleted_at.is_null())
+                .select(projects::id)
+                .for_update()
+                .first(conn)
+                .optional()?;
+            Ok(found.is_some())
+        }
+    }
+}
+
+/// Fills in the groups that projects are shared with.
+pub fn with_shares(db: &mut Conn, projects: &mut [Project], now: Time) -> Result<()> {
+    if projects.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<i64> = projects.iter().map(|project| project.id).collect();
+    let mut shares = members::shares_of(db, &ids, now)?;
+    for project in projects {
+        project.shared_with = shares.remove(&project.id).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// Which of a name and a path are taken in a namespace, in whatever case.
+pub fn taken(db: &mut Conn, namespace: i64, name: &str, path: &str, except: Option<i64>) -> Result<(bool, bool)> {
+    let except = except.unwrap_or_default();
+    let is_there = |found: Option<i64>| found.is_some();
+    let name: Option<i64> = on!(db, conn => projects::table
+        .filter(projects::namespace_id.eq(namespace))
+        .filter(projects::name_key.eq(name.to_lowercase()))
+        .filter(projects::id.ne(except))
+        .select(projects::id)
+        .first(conn)
+        .optional())?;
+    let path: Option<i64> = on!(db, conn => projects::table
+        .filter(projects::namespace_id.eq(namespace))
+        .filter(projects::path_key.eq(path.to_lowercase()))
+        .filter(projects::id.ne(except))
+        .select(projects::id)
+        .first(conn)
+        .optional())?;
+    Ok((is_there(name), is_there(path)))
+}
+
+/// Adds a project.
+pub fn insert(
+    db: &mut Conn,
+    new: &NewProject,
+    namespace: i64,
+    creator: i64,
+    visibility: Visibility,
+    seed: &Seed,
+    now: Time,
+) -> Result<i64> {
+    let path = new.chosen_path();
+    let switches = Switches::new().with(&new.switches);
+    let description = new.description.as_deref().filter(|text| !text.is_empty());
+    Ok(on!(db, conn => diesel::insert_into(projects::table)
+        .values((
+            projects::namespace_id.eq(namespace),
+            projects::creator_id.eq(creator),
+            (
+                projects::name.eq(&new.name),
+                projects::path.eq(&path),
+                projects::name_key.eq(new.name.to_lowercase()),
+                projects::path_key.eq(path.to_lowercase()),
+                projects::search_text.eq(search_text(&new.name, &path, description)),
+                projects::description.eq(description),
+            ),
+            projects::visibility.eq(visibility.level()),
+            columns_of(&switches),
+            projects::lfs_enabled.eq(new.lfs_enabled),
+            projects::runners_seed.eq(&seed.0),
+            projects::created_at.eq(to_micros(now)),
+            projects::updated_at.eq(to_micros(now)),
+            projects::last_activity_at.eq(to_micros(now)),
+        ))
+        .returning(projects::id)
+        .get_result(conn))?)
+}
+
+/// The switches as columns.
+#[diesel::dsl::auto_type(no_type_alias)]
+fn columns_of(switches: &Switches<bool>) -> _ {
+    let issues: bool = switches.issues_enabled;
+    let merge_requests: bool = switches.merge_requests_enabled;
+    let wiki: bool = switches.wiki_enabled;
+    let builds: bool = switches.builds_enabled;
+    let snippets: bool = switches.snippets_enabled;
+    let registry: bool = switches.container_registry_enabled;
+    let shared_runners: bool = switches.shared_runners_enabled;
+    let public_builds: bool = switches.public_builds;
+    let builds_succeed: bool = switches.only_allow_merge_if_build_succeeds;
+    let discussions_resolved: bool = switches.only_allow_merge_if_all_discussions_are_resolved;
+    let request_access: bool = switches.request_access_enabled;
+    (
+        projects::issues_enabled.eq(issues),
+        projects::merge_requests_enabled.eq(merge_requests),
+        projects::wiki_enabled.eq(wiki),
+        projects::builds_enabled.eq(builds),
+        projects::snippets_enabled.eq(snippets),
+        projects::container_registry_enabled.eq(registry),
+        projects::shared_runners_enabled.eq(shared_runners),
+        projects::public_builds.eq(public_builds),
+        projects::only_allow_merge_if_build_succeeds.eq(builds_succeed),
+        projects::only_allow_merge_if_all_discussions_are_resolved.eq(discussions_resolved),
+        projects::request_access_enabled.eq(request_access),
+    )
+}
+
+/// Changes a project.
+pub fn update(db: &mut Conn, project: &Project, changes: &ProjectChanges, now: Time) -> Result<()> {
+    let name = changes.name.as_deref().unwrap_or(&project.name);
+    let path = changes.path.as_deref().unwrap_or(&project.path);
+    let description = match &changes.description {
+        Change::Keep => project.description.as_deref(),
+        Change::Clear => None,
+        Change::Set(text) => Some(text.as_str()),
+    };
+    let switches = project.switches.with(&changes.switches);
+    on!(db, conn => diesel::update(projects::table.find(project.id))
+        .set((
+            projects::name.eq(name),
+            projects::path.eq(path),
+            projects::name_key.eq(name.to_lowercase()),
+            projects::path_key.eq(path.to_lowercase()),
+            projects::search_text.eq(search_text(name, path, description)),
+            projects::description.eq(description),
+            projects::visibility.eq(changes.visibility.unwrap_or(project.visibility).level()),
+            columns_of(&switches),
+            projects::lfs_enabled.eq(changes.lfs_enabled.or(project.lfs_enabled)),
+            projects::updated_at.eq(to_micros(now)),
+        ))
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Puts a project away, or takes it out again.
+pub fn set_archived(db: &mut Conn, id: i64, archived: bool, now: Time) -> Result<()> {
+    on!(db, conn => diesel::update(projects::table.find(id))
+        .set((projects::archived.eq(archived), projects::updated_at.eq(to_micros(now))))
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Moves a project to another namespace.
+pub fn transfer(db: &mut Conn, id: i64, namespace: i64, visibility: Visibility, now: Time) -> Result<()> {
+    on!(db, conn => diesel::update(projects::table.find(id))
+        .set((
+            projects::namespace_id.eq(namespace),
+            projects::visibility.eq(visibility.level()),
+            projects::updated_at.eq(to_micros(now)),
+        ))
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Stars a project; says whether it was not starred before.
+pub fn star(db: &mut Conn, id: i64, user: i64, now: Time) -> Result<bool> {
+    let added = on!(db, conn => diesel::insert_into(project_stars::table)
+        .values((
+            project_stars::user_id.eq(user),
+            project_stars::project_id.eq(id),
+            project_stars::created_at.eq(to_micros(now)),
+        ))
+        .on_conflict_do_nothing()
+        .execute(conn))?;
+    touch_if(db, added > 0, id, now)
+}
+
+/// Takes a star back; says whether there was one.
+pub fn unstar(db: &mut Conn, id: i64, user: i64, now: Time) -> Result<bool> {
+    let removed = on!(db, conn => diesel::delete(project_stars::table.find((user, id))).execute(conn))?;
+    touch_if(db, removed > 0, id, now)
+}
+
+fn touch_if(db: &mut Conn, changed: bool, id: i64, now: Time) -> Result<bool> {
+    if changed {
+        on!(db, conn => diesel::update(projects::table.find(id))
+            .set(projects::updated_at.eq(to_micros(now)))
+            .execute(conn))?;
+    }
+    Ok(changed)
+}
+
+/// Takes projects out of their places: nobody finds them any more, and their paths are free. A job for each removes the
+/// rest.
+pub fn bury(db: &mut Conn, which: Buried<'_>, job_kind: &str, now: Time) -> Result<()> {
+    let chosen = || match which {
+        Buried::One(id) => Fragment::<Bool>::new("projects.deleted_at IS NULL AND projects.id = ").number(id),
+        Buried::In(namespaces) => Fragment::<Bool>::new("projects.namespace_id").among(namespaces),
+    };
+    let enqueue = || {
+        Fragment::<BigInt>::new("INSERT INTO jobs (kind, payload, run_at, created_at) SELECT ")
+            .words(job_kind)
+            .sql(", CAST(projects.id AS TEXT), ")
+            .number(to_micros(now))
+            .sql(", ")
+            .number(to_micros(now))
+            .sql(" FROM projects WHERE ")
+            .then(chosen())
+            .sql(" ORDER BY projects.id")
+    };
+    on!(db, conn => enqueue().execute(conn))?;
+    on!(db, conn => diesel::update(projects::table.filter(chosen()))
+        .set((projects::namespace_id.eq(None::<i64>), projects::deleted_at.eq(to_micros(now))))
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Which projects are taken out of their places.
+#[derive(Clone, Copy, Debug)]
+pub enum Buried<'a> {
+    /// This one.
+    One(i64),
+    /// All that live in these namespaces.
+    In(&'a [i64]),
+}
+
+/// Removes some of the rows that belong to a project that was buried; says how many. Those who share a writer with this
+/// should not have to wait for a project with many members and stars.
+pub fn shrink_buried(db: &mut Conn, id: i64, most: i64) -> Result<usize> {
+    let mut removed = 0;
+    for (table, column) in [("project_members", "id"), ("project_shares", "id"), ("project_stars", "user_id")] {
+        let some = || {
+            Fragment::<BigInt>::new(format!("DELETE FROM {table} WHERE project_id = "))
+                .number(id)
+                .sql(format!(" AND {column} IN (SELECT {column} FROM {table} WHERE project_id = "))
+                .number(id)
+                .sql(" LIMIT ")
+                .number(most)
+                .sql(")")
+        };
+        removed += on!(db, conn => some().execute(conn))?;
+    }
+    Ok(removed)
+}
+
+/// Removes what is left of a project that was buried, with everything that belongs to it.
+pub fn delete_buried(db: &mut Conn, id: i64) -> Result<()> {
+    on!(db, conn => diesel::delete(projects::table.find(id))
+        .filter(projects::deleted_at.is_not_null())
+        .execute(conn))?;
+    Ok(())
+}
+
+/// What a search looks into; a line break keeps it from matching across the parts.
+fn search_text(name: &str, path: &str, description: Option<&str>) -> String {
+    format!("{name}\n{path}\n{}", description.unwrap_or_default()).to_lowercase()
+}

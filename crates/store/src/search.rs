@@ -1,0 +1,101 @@
+//! Searching for a part of a text, by trigrams where there are enough letters for one.
+
+use diesel::sql_types::{BigInt, Bool};
+
+use crate::fragment::Fragment;
+
+/// Fewer letters make no trigram, and every row is looked at.
+const LETTERS_OF_A_TRIGRAM: usize = 3;
+
+/// A text to search for, in lower case.
+#[derive(Clone, Debug)]
+pub struct Term(String);
+
+impl Term {
+    /// What somebody wants to find, in whatever case.
+    pub fn new(text: &str) -> Self {
+        Self(text.to_lowercase())
+    }
+
+    fn has_trigram(&self) -> bool {
+        self.0.chars().count() >= LETTERS_OF_A_TRIGRAM
+    }
+
+    /// Whether a column holds the term.
+    fn within(&self, column: &str) -> Fragment<Bool> {
+        // `position` has no wildcards, so that a percent sign is one.
+        Fragment::new("").either("instr(", "strpos(").sql(format!("{column}, ")).words(self.0.clone()).sql(") > 0")
+    }
+
+    /// The term as a phrase in the language of SQLite's index.
+    fn phrase(&self) -> String {
+        format!("\"{}\"", self.0.replace('"', "\"\""))
+    }
+
+    /// The term as a pattern in which nothing is a wildcard.
+    fn pattern(&self) -> String {
+        format!("%{}%", escape_like(&self.0))
+    }
+
+    /// Whether the project `p`, which lives in the namespace `n`, matches: for the few projects of a known set.
+    pub(crate) fn in_project(&self) -> Fragment<Bool> {
+        Fragment::new("(").then(self.within("p.search_text")).sql(" OR ").then(self.within("n.name_key")).sql(")")
+    }
+
+    /// The numbers of all projects that match, found by index.
+    pub(crate) fn projects(&self, postgres: bool) -> Fragment<BigInt> {
+        let by_namespace = "SELECT p.id FROM namespaces n JOIN projects p ON p.namespace_id = n.id WHERE ";
+        match (self.has_trigram(), postgres) {
+            (false, _) => Fragment::new("SELECT p.id AS id FROM projects p WHERE ")
+                .then(self.within("p.search_text"))
+                .sql(" UNION ")
+                .sql(by_namespace)
+                .then(self.within("n.name_key")),
+            (true, false) => Fragment::new("SELECT rowid AS id FROM project_search WHERE project_search MATCH ")
+                .words(self.phrase())
+                .sql(
+                    " UNION SELECT p.id FROM namespace_search n JOIN projects p ON p.namespace_id = n.rowid \
+                     WHERE namespace_search MATCH ",
+                )
+                .words(format!("name : {}", self.phrase())),
+            (true, true) => Fragment::new("SELECT p.id AS id FROM projects p WHERE p.search_text LIKE ")
+                .words(self.pattern())
+                .sql(" UNION ")
+                .sql(by_namespace)
+                .sql("n.name_key LIKE ")
+                .words(self.pattern()),
+        }
+    }
+
+    /// Whether the row of `users` matches by a part of name or username, or by the address, of which only some may know
+    /// a part.
+    pub(crate) fn in_user(&self, parts_of_addresses: bool) -> Fragment<Bool> {
+        let address = if parts_of_addresses {
+            self.within("users.email")
+        } else {
+            Fragment::new("users.email = ").words(self.0.clone())
+        };
+        Fragment::new("(").then(self.within("users.search_text")).sql(" OR ").then(address).sql(")")
+    }
+
+    /// Whether the row of `namespaces` matches by name or path.
+    pub(crate) fn in_namespace(&self) -> Fragment<Bool> {
+        Fragment::new("(")
+            .then(self.within("namespaces.name_key"))
+            .sql(" OR ")
+            .then(self.within("namespaces.path_key"))
+            .sql(")")
+    }
+}
+
+/// Makes a text mean itself inside `LIKE`.
+pub(crate) fn escape_like(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '%' | '_' | '\\') {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
+}
