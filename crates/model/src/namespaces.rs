@@ -7,6 +7,8 @@ use crate::{Time, Violations, Visibility};
 pub struct Namespace {
     /// Its number.
     pub id: i64,
+    /// The one it lives in.
+    pub parent_id: Option<i64>,
     /// Whose it is.
     pub kind: NamespaceKind,
     /// The user, if it is a personal one.
@@ -31,6 +33,14 @@ pub struct Namespace {
     pub created_at: Time,
     /// When it last changed.
     pub updated_at: Time,
+}
+
+impl Namespace {
+    /// The path from the root, if its own part of it were another.
+    pub fn full_path_with(&self, path: &str) -> String {
+        let above = self.full_path.strip_suffix(&self.path).unwrap_or_default();
+        format!("{above}{path}")
+    }
 }
 
 /// What a namespace belongs to.

@@ -26,6 +26,12 @@ pub fn has_control(text: &str) -> bool {
     text.chars().any(char::is_control)
 }
 
+/// A text without regard to case: each letter for itself, so that a part of a word folds as it does inside the word. (The
+/// usual lower case writes a Greek sigma in two ways, by whether it ends a word.)
+pub fn fold(text: &str) -> String {
+    text.chars().flat_map(char::to_lowercase).map(|c| if c == 'ς' { 'σ' } else { c }).collect()
+}
+
 /// Whether this is one of the dashes that people write.
 pub fn is_dash(c: char) -> bool {
     c == '-' || matches!(c, '\u{2010}'..='\u{2015}')

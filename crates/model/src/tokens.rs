@@ -85,7 +85,7 @@ impl fmt::Debug for Secret {
 }
 
 /// The SHA-256 of a token: enough to recognise it, useless to whoever steals the database.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest([u8; 32]);
 
 impl Digest {

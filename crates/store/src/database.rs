@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeSet, fmt, path::PathBuf};
 
-use diesel::{Connection, RunQueryDsl, connection::SimpleConnection};
+use diesel::{Connection, RunQueryDsl, connection::SimpleConnection, sql_types::BigInt};
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
 
-use crate::{Conn, conn::on, postgres, sqlite};
+use crate::{Conn, conn::on, fragment::Fragment, postgres, sqlite};
 
 const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 const POSTGRES: EmbeddedMigrations = embed_migrations!("migrations/postgres");
@@ -110,6 +110,15 @@ impl Database {
 }
 
 impl Conn {
+    /// A number that changes whenever another connection has changed the embedded database.
+    pub fn version(&mut self) -> crate::Result<i64> {
+        match self {
+            Self::Sqlite(conn) => Ok(Fragment::<BigInt>::new("PRAGMA data_version").get_result(conn)?),
+            // PostgreSQL has no such number: nothing is remembered of it.
+            Self::Pg(_) => Ok(0),
+        }
+    }
+
     /// Asks the database for a sign of life.
     pub fn ping(&mut self) -> crate::Result<()> {
         on!(self, conn => diesel::sql_query("SELECT 1").execute(conn)).map(drop).map_err(Into::into)

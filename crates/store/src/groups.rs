@@ -7,6 +7,7 @@ use diesel::{
 use model::{
     Change, Namespace, NamespaceKind, Page, Role, Slice, Time, Visibility,
     groups::{GroupChanges, GroupFilter, NewGroup},
+    text::fold,
 };
 
 use crate::{
@@ -119,12 +120,12 @@ pub fn list_owned(db: &mut Conn, viewer: &Viewer, page: Page) -> Result<Slice<Na
     Ok(Slice { items: rows.into_iter().map(Namespace::from).collect(), total, page })
 }
 
-/// Whether another namespace beside it has this name, in whatever case.
-pub fn is_name_taken(db: &mut Conn, name: &str, except: Option<i64>) -> Result<bool> {
+/// Whether another namespace below the same parent has this name, in whatever case.
+pub fn is_name_taken(db: &mut Conn, name: &str, parent: Option<i64>, except: Option<i64>) -> Result<bool> {
     let holder: Option<i64> = on!(db, conn => namespaces::table
         .filter(namespaces::kind.eq_any([NamespaceKind::User.as_str(), NamespaceKind::Group.as_str()]))
-        .filter(namespaces::parent_id.is_null())
-        .filter(namespaces::name_key.eq(name.to_lowercase()))
+        .filter(Fragment::<Bool>::new("coalesce(namespaces.parent_id, 0) = ").number(parent.unwrap_or_default()))
+        .filter(namespaces::name_key.eq(fold(name)))
         .filter(namespaces::id.ne(except.unwrap_or_default()))
         .select(namespaces::id)
         .first(conn)
@@ -142,8 +143,8 @@ pub fn insert(db: &mut Conn, new: &NewGroup, parent: Option<&Namespace>, now: Ti
             namespaces::name.eq(&new.name),
             namespaces::path.eq(&new.path),
             namespaces::full_path.eq(&full_path),
-            namespaces::name_key.eq(new.name.to_lowercase()),
-            namespaces::path_key.eq(new.path.to_lowercase()),
+            namespaces::name_key.eq(fold(&new.name)),
+            namespaces::path_key.eq(fold(&new.path)),
             namespaces::description.eq(&new.description),
             namespaces::visibility.eq(new.visibility.level()),
             namespaces::lfs_enabled.eq(new.lfs_enabled),
@@ -172,13 +173,12 @@ struct Update<'a> {
 
 /// Changes a group; what lies below it follows a new path.
 pub fn update(db: &mut Conn, group: &Namespace, changes: &GroupChanges, now: Time) -> Result<()> {
-    let above = group.full_path.strip_suffix(&group.path).unwrap_or_default();
-    let full_path = changes.path.as_ref().map(|path| format!("{above}{path}"));
+    let full_path = changes.path.as_ref().map(|path| group.full_path_with(path));
     let update = Update {
         name: changes.name.as_deref(),
-        name_key: changes.name.as_ref().map(|name| name.to_lowercase()),
+        name_key: changes.name.as_deref().map(fold),
         path: changes.path.as_deref(),
-        path_key: changes.path.as_ref().map(|path| path.to_lowercase()),
+        path_key: changes.path.as_deref().map(fold),
         full_path: full_path.clone(),
         description: match &changes.description {
             Change::Keep => None,

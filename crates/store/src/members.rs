@@ -116,7 +116,7 @@ pub fn get(db: &mut Conn, place: Place, user: i64, now: Time) -> Result<Option<M
     })
 }
 
-/// Makes somebody a member of a place, or changes as what; an expired membership gives way.
+/// Makes somebody a member of a place, or changes as what.
 pub fn put(db: &mut Conn, place: Place, user: i64, role: Role, expires_on: Option<Date>, now: Time) -> Result<()> {
     in_place!(place, members, place_id, id => {
         on!(db, conn => diesel::insert_into(members::table)

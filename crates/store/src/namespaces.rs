@@ -4,7 +4,7 @@ use diesel::{
     prelude::*,
     sql_types::{BigInt, Bool},
 };
-use model::{Namespace, NamespaceKind, Page, Slice, Time, Visibility};
+use model::{Namespace, NamespaceKind, Page, Slice, Time, Visibility, text::fold};
 
 use crate::{
     Conn, Result,
@@ -20,6 +20,7 @@ use crate::{
 #[diesel(table_name = namespaces)]
 pub(crate) struct Row {
     id: i64,
+    parent_id: Option<i64>,
     kind: String,
     owner_id: Option<i64>,
     name: String,
@@ -38,6 +39,7 @@ impl From<Row> for Namespace {
     fn from(row: Row) -> Self {
         let Row {
             id,
+            parent_id,
             kind,
             owner_id,
             name,
@@ -53,6 +55,7 @@ impl From<Row> for Namespace {
         } = row;
         Self {
             id,
+            parent_id,
             kind: NamespaceKind::from_word(&kind),
             owner_id,
             name,
@@ -163,8 +166,8 @@ pub fn insert_personal(db: &mut Conn, user: i64, path: &str, now: Time) -> Resul
             namespaces::name.eq(path),
             namespaces::path.eq(path),
             namespaces::full_path.eq(path),
-            namespaces::name_key.eq(path.to_lowercase()),
-            namespaces::path_key.eq(path.to_lowercase()),
+            namespaces::name_key.eq(fold(path)),
+            namespaces::path_key.eq(fold(path)),
             namespaces::created_at.eq(to_micros(now)),
             namespaces::updated_at.eq(to_micros(now)),
         ))
@@ -181,8 +184,8 @@ pub fn rename_personal(db: &mut Conn, user: i64, path: &str, now: Time) -> Resul
             namespaces::name.eq(path),
             namespaces::path.eq(path),
             namespaces::full_path.eq(path),
-            namespaces::name_key.eq(path.to_lowercase()),
-            namespaces::path_key.eq(path.to_lowercase()),
+            namespaces::name_key.eq(fold(path)),
+            namespaces::path_key.eq(fold(path)),
             namespaces::updated_at.eq(to_micros(now)),
         ))
         .execute(conn))?;

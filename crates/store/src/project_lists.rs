@@ -1,6 +1,6 @@
 //! Lists of projects: which ones, in which order, and how many there are.
 //!
-//! A list costs four statements: how many, which on this page, those in full, and the groups they are shared with.
+//! A list costs three statements: which on this page and how many, those in full, and the groups they are shared with.
 //! Where everything that is visible enough is wanted, nothing is counted or sorted: each shelf (one visibility, archived
 //! or not) has a counter and an index for each order, and a page is merged from the tops of the shelves.
 
@@ -91,10 +91,10 @@ fn column(order: ProjectOrder) -> &'static str {
     }
 }
 
-fn order_by(filter: &ProjectFilter, table: &str) -> String {
+/// By the key, and where that is equal by number, both the same way.
+fn sorted(filter: &ProjectFilter, table: &str) -> String {
     let direction = if filter.ascending { "ASC" } else { "DESC" };
-    let builds = if filter.builds_first { format!("{table}.builds_enabled DESC, ") } else { String::new() };
-    format!(" ORDER BY {builds}{table}.{} {direction}, {table}.id {direction}", column(filter.order))
+    format!("{table}.sort_key {direction}, {table}.id {direction}")
 }
 
 /// A set of numbers that is joined with the projects, filtered, counted and sorted.
@@ -120,34 +120,68 @@ fn from_set(
             (of_group(viewer, group, own, shared), (!all).then(|| viewer.sees()))
         }
     };
-    let mut matching = Fragment::<BigInt>::new(" FROM (").then(candidates).sql(
-        ") c JOIN projects p ON p.id = c.id JOIN namespaces n ON n.id = p.namespace_id WHERE p.deleted_at IS NULL",
-    );
+    // Only the search in a known set looks at the namespace. The order of the tables is ours: on SQLite a cross join is not
+    // turned round, and the few candidates come first.
+    let term = term.filter(|_| !matches!(scope, Scope::Visible | Scope::All));
+    let namespaces = if term.is_some() { " CROSS JOIN namespaces n" } else { "" };
+    let mut found = Fragment::new(format!(
+        "SELECT p.id AS id, p.{} AS sort_key, p.builds_enabled AS builds FROM (",
+        column(filter.order)
+    ))
+    .then(candidates)
+    .sql(format!(") c CROSS JOIN projects p{namespaces} WHERE p.id = c.id AND p.deleted_at IS NULL"));
     if let Some(seen) = seen {
-        matching = matching.sql(" AND ").then(seen);
+        found = found.sql(" AND ").then(seen);
     }
     if let Some(archived) = filter.archived {
-        matching = matching.sql(" AND p.archived = ").flag(archived);
+        found = found.sql(" AND p.archived = ").flag(archived);
     }
     if let Some(visibility) = filter.visibility {
-        matching = matching.sql(" AND p.visibility = ").number(visibility.level().into());
+        found = found.sql(" AND p.visibility = ").number(visibility.level().into());
     }
-    if let Some(term) = term.filter(|_| !matches!(scope, Scope::Visible | Scope::All)) {
-        matching = matching.sql(" AND ").then(term.in_project());
+    if let Some(term) = term {
+        found = found.sql(" AND n.id = p.namespace_id AND ").then(term.in_project());
     }
-    let count = || Fragment::<BigInt>::new("SELECT count(*)").then(matching.clone());
-    let total: i64 = on!(db, conn => count().get_result(conn))?;
+    let builds = if filter.builds_first { "f.builds DESC, " } else { "" };
+    counted_page(
+        db,
+        page,
+        found,
+        Fragment::new("(SELECT count(*) FROM found)"),
+        &format!("{builds}{}", sorted(filter, "f")),
+    )
+}
+
+/// What is found, how many it is all together, and the numbers on the page: one statement, so that what is found is found
+/// once. Only beyond the end of a list does it take a second one, because no row is there to tell the total.
+fn counted_page(
+    db: &mut Conn,
+    page: Page,
+    found: Fragment<BigInt>,
+    total: Fragment<BigInt>,
+    order: &str,
+) -> Result<(i64, Vec<i64>)> {
+    let with = Fragment::<(BigInt, BigInt)>::new("WITH found AS MATERIALIZED (").then(found).sql(") SELECT ");
     let page_of = || {
-        Fragment::<BigInt>::new("SELECT p.id")
-            .then(matching.clone())
-            .sql(order_by(filter, "p"))
-            .sql(" LIMIT ")
+        with.clone()
+            .sql("f.id, ")
+            .then(total.clone())
+            .sql(format!(" FROM found f ORDER BY {order} LIMIT "))
             .number(page.size)
             .sql(" OFFSET ")
             .number(page.offset())
     };
-    let ids = on!(db, conn => page_of().load(conn))?;
-    Ok((total, ids))
+    let rows: Vec<(i64, i64)> = on!(db, conn => page_of().load(conn))?;
+    let total = match rows.first() {
+        Some((_, total)) => *total,
+        None if page.offset() == 0 => 0,
+        None => {
+            let count = || with.clone().sql("0, ").then(total.clone());
+            let (_, total): (i64, i64) = on!(db, conn => count().get_result(conn))?;
+            total
+        }
+    };
+    Ok((total, rows.into_iter().map(|(id, _)| id).collect()))
 }
 
 /// The numbers of the projects that live in a group, are shared with it, or both.
@@ -189,65 +223,47 @@ fn from_shelves(
     let below: Vec<Visibility> =
         Visibility::ALL.into_iter().filter(|visibility| *visibility < least && wanted(visibility)).collect();
 
-    let mine = |select: String| {
-        let mut mine = Fragment::<BigInt>::new(format!("SELECT {select} FROM ("))
+    let (key, direction) = (column(filter.order), if filter.ascending { "ASC" } else { "DESC" });
+    // Nothing of a shelf beyond the end of the page can be on the page.
+    let most = page.offset().saturating_add(page.size);
+    // Begins with nothing, so that everything else is joined alike.
+    let mut found = Fragment::<BigInt>::new(format!(
+        "SELECT p.id AS id, p.{key} AS sort_key, FALSE AS mine FROM projects p WHERE FALSE"
+    ));
+    for (number, (level, archived)) in shelves.iter().enumerate() {
+        found = found
+            .sql(format!(
+                " UNION ALL SELECT * FROM (SELECT p.id AS id, p.{key} AS sort_key, FALSE AS mine FROM projects p \
+                 WHERE p.deleted_at IS NULL AND p.visibility = {level} AND p.archived = {} \
+                 ORDER BY p.{key} {direction}, p.id {direction} LIMIT ",
+                keyword(*archived),
+            ))
+            .number(most)
+            .sql(format!(") shelf_{number}"));
+    }
+    if !below.is_empty() {
+        found = found
+            .sql(format!(" UNION ALL SELECT p.id, p.{key}, TRUE FROM ("))
             .then(viewer.my_projects())
-            .sql(") c JOIN projects p ON p.id = c.id WHERE p.deleted_at IS NULL AND p.visibility < ");
-        mine = mine.number(least.level().into());
+            .sql(") c CROSS JOIN projects p WHERE p.id = c.id AND p.deleted_at IS NULL AND p.visibility < ")
+            .number(least.level().into());
         if let Some(only) = filter.visibility {
-            mine = mine.sql(" AND p.visibility = ").number(only.level().into());
+            found = found.sql(" AND p.visibility = ").number(only.level().into());
         }
         if let Some(archived) = filter.archived {
-            mine = mine.sql(" AND p.archived = ").flag(archived);
+            found = found.sql(" AND p.archived = ").flag(archived);
         }
-        mine
-    };
-    let shelf_names: Vec<String> = shelves
+    }
+    let names: Vec<String> = shelves
         .iter()
         .map(|(level, archived)| format!("(visibility = {level} AND archived = {})", keyword(*archived)))
         .collect();
-    let counted = if shelf_names.is_empty() { "FALSE".to_owned() } else { shelf_names.join(" OR ") };
-    let count = || {
-        let counters = Fragment::<BigInt>::new("SELECT CAST(coalesce((SELECT sum(amount) FROM project_counts WHERE ")
-            .sql(counted.clone())
-            .sql("), 0) AS BIGINT)");
-        if below.is_empty() { counters } else { counters.sql(" + (").then(mine("count(*)".into())).sql(")") }
-    };
-    let total: i64 = on!(db, conn => count().get_result(conn))?;
-
-    let key = column(filter.order);
-    // Nothing of a shelf beyond the end of the page can be on the page.
-    let most = page.offset().saturating_add(page.size);
-    let page_of = || {
-        let mut merged = Fragment::<BigInt>::new("SELECT t.id FROM (");
-        for (number, (level, archived)) in shelves.iter().enumerate() {
-            let union = if number == 0 { "" } else { " UNION ALL " };
-            merged = merged
-                .sql(format!(
-                    "{union}SELECT * FROM (SELECT p.id AS id, p.{key} AS sort_key FROM projects p \
-                     WHERE p.deleted_at IS NULL AND p.visibility = {level} AND p.archived = {}{} LIMIT ",
-                    keyword(*archived),
-                    order_by(filter, "p"),
-                ))
-                .number(most)
-                .sql(format!(") shelf_{number}"));
-        }
-        if !below.is_empty() {
-            let union = if shelves.is_empty() { "" } else { " UNION ALL " };
-            merged = merged.sql(union).then(mine(format!("p.id AS id, p.{key} AS sort_key")));
-        }
-        if shelves.is_empty() && below.is_empty() {
-            merged = merged.sql("SELECT id, id AS sort_key FROM projects WHERE FALSE");
-        }
-        let direction = if filter.ascending { "ASC" } else { "DESC" };
-        merged
-            .sql(format!(") t ORDER BY t.sort_key {direction}, t.id {direction} LIMIT "))
-            .number(page.size)
-            .sql(" OFFSET ")
-            .number(page.offset())
-    };
-    let ids = on!(db, conn => page_of().load(conn))?;
-    Ok((total, ids))
+    let counted = if names.is_empty() { "FALSE".to_owned() } else { names.join(" OR ") };
+    let total = format!(
+        "CAST(coalesce((SELECT sum(amount) FROM project_counts WHERE {counted}), 0) AS BIGINT) \
+         + (SELECT count(*) FROM found WHERE mine)"
+    );
+    counted_page(db, page, found, Fragment::new(total), &sorted(filter, "f"))
 }
 
 /// A yes or no as both engines read it.

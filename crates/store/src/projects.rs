@@ -7,6 +7,7 @@ use diesel::{
 use model::{
     Change, Namespace, Project, Role, Time, Visibility,
     projects::{Access, NewProject, ProjectChanges, Seed, Switches},
+    text::fold,
 };
 
 use crate::{
@@ -17,6 +18,7 @@ use crate::{
     members,
     namespaces::{Row as NamespaceRow, to_visibility},
     schema::{lower, namespaces, project_stars, projects, users},
+    search::{END, SEPARATOR},
     times::{from_micros, to_micros},
     users::SummaryRow,
 };
@@ -159,7 +161,7 @@ pub fn find(db: &mut Conn, viewer: &Viewer, key: Key<'_>) -> Result<Option<Proje
             .optional())?,
         Key::Path(namespace, path) => on!(db, conn => full_rows!(viewer, viewer.share_level())
             .filter(lower(namespaces::full_path).eq(namespace.to_lowercase()))
-            .filter(projects::path_key.eq(path.to_lowercase()))
+            .filter(projects::path_key.eq(fold(path)))
             .first(conn)
             .optional())?,
     };
@@ -191,7 +193,9 @@ pub fn with_shares(db: &mut Conn, projects: &mut [Project], now: Time) -> Result
     let ids: Vec<i64> = projects.iter().map(|project| project.id).collect();
     let mut shares = members::shares_of(db, &ids, now)?;
     for project in projects {
-        project.shared_with = shares.remove(&project.id).unwrap_or_default();
+        // Where shares give nothing, they are not worth telling.
+        let shares = shares.remove(&project.id).filter(|_| !project.namespace.share_with_group_lock);
+        project.shared_with = shares.unwrap_or_default();
     }
     Ok(())
 }
@@ -202,14 +206,14 @@ pub fn taken(db: &mut Conn, namespace: i64, name: &str, path: &str, except: Opti
     let is_there = |found: Option<i64>| found.is_some();
     let name: Option<i64> = on!(db, conn => projects::table
         .filter(projects::namespace_id.eq(namespace))
-        .filter(projects::name_key.eq(name.to_lowercase()))
+        .filter(projects::name_key.eq(fold(name)))
         .filter(projects::id.ne(except))
         .select(projects::id)
         .first(conn)
         .optional())?;
     let path: Option<i64> = on!(db, conn => projects::table
         .filter(projects::namespace_id.eq(namespace))
-        .filter(projects::path_key.eq(path.to_lowercase()))
+        .filter(projects::path_key.eq(fold(path)))
         .filter(projects::id.ne(except))
         .select(projects::id)
         .first(conn)
@@ -237,8 +241,8 @@ pub fn insert(
             (
                 projects::name.eq(&new.name),
                 projects::path.eq(&path),
-                projects::name_key.eq(new.name.to_lowercase()),
-                projects::path_key.eq(path.to_lowercase()),
+                projects::name_key.eq(fold(&new.name)),
+                projects::path_key.eq(fold(&path)),
                 projects::search_text.eq(search_text(&new.name, &path, description)),
                 projects::description.eq(description),
             ),
@@ -297,8 +301,8 @@ pub fn update(db: &mut Conn, project: &Project, changes: &ProjectChanges, now: T
         .set((
             projects::name.eq(name),
             projects::path.eq(path),
-            projects::name_key.eq(name.to_lowercase()),
-            projects::path_key.eq(path.to_lowercase()),
+            projects::name_key.eq(fold(name)),
+            projects::path_key.eq(fold(path)),
             projects::search_text.eq(search_text(name, path, description)),
             projects::description.eq(description),
             projects::visibility.eq(changes.visibility.unwrap_or(project.visibility).level()),
@@ -419,7 +423,7 @@ pub fn delete_buried(db: &mut Conn, id: i64) -> Result<()> {
     Ok(())
 }
 
-/// What a search looks into; a line break keeps it from matching across the parts.
+/// What a search looks into; the separator keeps it from matching across the parts.
 fn search_text(name: &str, path: &str, description: Option<&str>) -> String {
-    format!("{name}\n{path}\n{}", description.unwrap_or_default()).to_lowercase()
+    fold(&[name, path, description.unwrap_or_default()].join(SEPARATOR)) + END
 }

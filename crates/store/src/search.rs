@@ -2,9 +2,16 @@
 
 use diesel::sql_types::{BigInt, Bool};
 
+use model::text::fold;
+
 use crate::fragment::Fragment;
 
-/// Fewer letters make no trigram, and every row is looked at.
+/// Stands between the parts of what is searched; a term that holds it finds nothing.
+pub(crate) const SEPARATOR: &str = "\u{1}";
+/// Stands at the end of what is searched, so that its last letters begin a trigram too.
+pub(crate) const END: &str = "\u{1}\u{1}";
+
+/// Fewer letters make no trigram.
 const LETTERS_OF_A_TRIGRAM: usize = 3;
 
 /// A text to search for, in lower case.
@@ -12,9 +19,9 @@ const LETTERS_OF_A_TRIGRAM: usize = 3;
 pub struct Term(String);
 
 impl Term {
-    /// What somebody wants to find, in whatever case.
+    /// What somebody wants to find, in whatever case. A control character other than a line break is in nothing.
     pub fn new(text: &str) -> Self {
-        Self(text.to_lowercase())
+        Self(fold(text))
     }
 
     fn has_trigram(&self) -> bool {
@@ -46,8 +53,16 @@ impl Term {
     pub(crate) fn projects(&self, postgres: bool) -> Fragment<BigInt> {
         let by_namespace = "SELECT p.id FROM namespaces n JOIN projects p ON p.namespace_id = n.id WHERE ";
         match (self.has_trigram(), postgres) {
-            (false, _) => Fragment::new("SELECT p.id AS id FROM projects p WHERE ")
+            (false, true) => Fragment::new("SELECT p.id AS id FROM projects p WHERE ")
                 .then(self.within("p.search_text"))
+                .sql(" UNION ")
+                .sql(by_namespace)
+                .then(self.within("n.name_key")),
+            // Fewer letters are the beginning of trigrams; every text ends with what completes its last letters to some.
+            (false, false) => Fragment::new("SELECT doc AS id FROM project_trigrams WHERE term >= ")
+                .words(self.0.clone())
+                .sql(" AND term < ")
+                .words(format!("{}{}", self.0, char::MAX))
                 .sql(" UNION ")
                 .sql(by_namespace)
                 .then(self.within("n.name_key")),

@@ -137,6 +137,8 @@ END;
 CREATE VIRTUAL TABLE project_search USING fts5 (
     text, content = '', contentless_delete = 1, tokenize = 'trigram case_sensitive 1'
 );
+-- The trigrams themselves, for searches with fewer letters.
+CREATE VIRTUAL TABLE project_trigrams USING fts5vocab (project_search, instance);
 CREATE TRIGGER projects_indexed AFTER INSERT ON projects BEGIN
     INSERT INTO project_search (rowid, text) VALUES (new.id, new.search_text);
 END;
@@ -153,7 +155,8 @@ INSERT INTO namespace_search (rowid, name, path) SELECT id, name_key, path_key F
 CREATE TRIGGER namespaces_indexed AFTER INSERT ON namespaces BEGIN
     INSERT INTO namespace_search (rowid, name, path) VALUES (new.id, new.name_key, new.path_key);
 END;
-CREATE TRIGGER namespaces_reindexed AFTER UPDATE OF name_key, path_key ON namespaces BEGIN
+CREATE TRIGGER namespaces_reindexed AFTER UPDATE OF name_key, path_key ON namespaces
+WHEN old.name_key <> new.name_key OR old.path_key <> new.path_key BEGIN
     UPDATE namespace_search SET name = new.name_key, path = new.path_key WHERE rowid = new.id;
 END;
 CREATE TRIGGER namespaces_unindexed AFTER DELETE ON namespaces BEGIN
