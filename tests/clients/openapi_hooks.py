@@ -20,6 +20,8 @@ OWN_ID = 1
 
 session = requests.Session()
 session.headers["PRIVATE-TOKEN"] = os.environ["GABLE_ROOT_TOKEN"]
+# Room for all the projects that are made up.
+session.put(f"{API}/users/{OWN_ID}", json={"projects_limit": 1_000_000}).raise_for_status()
 numbers = itertools.count(1)
 calls = itertools.count()
 somebody = None
@@ -32,6 +34,8 @@ def before_call(context, case, kwargs):
     changes_users = case.method in ("PUT", "DELETE") and path.startswith("/users/{id}")
     if next(calls) % 2:
         case.path_parameters.update(existing(path))
+        if (case.method, path) == ("DELETE", "/projects/{id}/star"):
+            session.post(f"{API}/projects/{case.path_parameters['id']}/star").raise_for_status()
         if isinstance(case.body, dict):
             case.body.update(believable(case.method, path))
     elif changes_users and str(case.path_parameters.get("id")) == str(OWN_ID):
@@ -52,6 +56,8 @@ def write_statuses():
 
 def existing(path):
     """Numbers for the braces of a path, of things that are there."""
+    if path.startswith(("/projects", "/groups")):
+        return existing_place(path)
     if path.startswith("/users/{id}"):
         return {"id": user()}
     if path == "/keys/{id}":
@@ -72,8 +78,59 @@ def existing(path):
     return found
 
 
+def existing_place(path):
+    """Numbers for the braces of a path of projects or groups."""
+    found = {}
+    if path.startswith("/projects/user/"):
+        found["user_id"] = user()
+    elif path.startswith("/projects/{id}"):
+        found["id"] = project()
+    elif path.startswith("/groups/{id}"):
+        found["id"] = group()
+    if "{project_id}" in path:
+        found["project_id"] = project()
+    if "/members/{user_id}" in path:
+        kind = path.split("/")[1]
+        found["user_id"] = newcomer()
+        create(f"/{kind}/{found['id']}/members", {"user_id": found["user_id"], "access_level": 30})
+    if "{group_id}" in path:
+        found["group_id"] = group()
+        create(f"/projects/{found['id']}/share", {"group_id": found["group_id"], "group_access": 30})
+    return found
+
+
+def project():
+    return create("/projects", {"name": f"made-up{next(numbers)}"})
+
+
+def group():
+    return create("/groups", named())
+
+
+def named():
+    name = f"made-up{next(numbers)}"
+    return {"name": name, "path": name}
+
+
+def newcomer():
+    """Somebody who belongs to nothing yet."""
+    return create("/users", believable("POST", "/users"))
+
+
 def believable(method, path):
     """The texts without which a body is always refused."""
+    if path in ("/groups", "/groups/{id}"):
+        return {**named(), "description": "made up"}
+    if path in ("/projects", "/projects/user/{user_id}"):
+        return {**named(), "namespace_id": None, "import_url": None, "description": "made up"}
+    if path == "/projects/{id}":
+        return {**named(), "description": "made up"}
+    if path.endswith("/members"):
+        return {"user_id": newcomer(), "access_level": 30, "expires_at": None}
+    if path.endswith("/members/{user_id}"):
+        return {"access_level": 20, "expires_at": None}
+    if path.endswith("/share"):
+        return {"group_id": group(), "group_access": 30, "expires_at": None}
     if path == "/session":
         return {"login": "root", "email": "root", "password": os.environ["GABLE_ROOT_PASSWORD"]}
     if path.endswith("/keys"):

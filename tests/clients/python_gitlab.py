@@ -348,3 +348,143 @@ def test_only_administrators_act_as_somebody_else(root, ann):
         client.users.list(sudo="root")
     with refused(gitlab.GitlabListError, 404, "404 No user id or username for: nobody-here Not Found"):
         root.users.list(sudo="nobody-here")
+
+
+# Groups, projects and members
+
+
+def new_group(client, name, **more):
+    path = f"{name}{next(numbers)}"
+    return client.groups.create({"name": path.title(), "path": path, **more})
+
+
+def new_project(client, name, **more):
+    return client.projects.create({"name": f"{name}{next(numbers)}", **more})
+
+
+def ids(items):
+    return {item.id for item in items}
+
+
+def test_a_group_is_created_read_changed_and_removed(root):
+    group = new_group(root, "acme", description="Rockets", visibility_level=10)
+    assert (group.description, group.visibility_level) == ("Rockets", 10)
+    group.description = "Larger rockets"
+    group.save()
+    read = root.groups.get(group.path)
+    assert (read.id, read.description, read.projects, read.shared_projects) == (group.id, "Larger rockets", [], [])
+    assert group.id in ids(root.groups.search(group.path))
+    assert group.delete() is True
+    with refused(gitlab.GitlabGetError, 404, "404 Group Not Found"):
+        root.groups.get(group.id)
+
+
+def test_a_project_is_created_read_changed_and_removed(root, ann):
+    client = sign_in(ann)
+    project = new_project(client, "rocket", description="Flies", wiki_enabled=False)
+    assert (project.description, project.wiki_enabled, project.public) == ("Flies", False, False)
+    assert project.path_with_namespace == f"{ann.username}/{project.path}"
+    assert project.owner.username == ann.username
+    project.description = "Flies higher"
+    project.save()
+    read = client.projects.get(f"{ann.username}/{project.path}")
+    assert (read.id, read.description) == (project.id, "Flies higher")
+    assert read.permissions["project_access"]["access_level"] == gitlab.MASTER_ACCESS
+    assert len(read.runners_token) == 20
+    assert project.delete() is True
+    with refused(gitlab.GitlabGetError, 404, "404 Project Not Found"):
+        client.projects.get(project.id)
+
+
+def test_every_list_of_projects_shows_what_it_is_about(root, ann):
+    client = sign_in(ann)
+    own = new_project(client, "own")
+    public = new_project(root, "public", visibility_level=20)
+    hidden = new_project(root, "hidden")
+    assert own.id in ids(client.projects.list()) and public.id not in ids(client.projects.list(all=True))
+    assert ids(client.projects.owned()) == {own.id}
+    assert client.projects.starred() == []
+    assert hidden.id not in ids(client.projects.search(hidden.name))
+    assert ids(client.projects.search(public.name)) == {public.id}
+    assert {own.id, public.id, hidden.id} <= ids(root.projects.all(all=True))
+    with refused(gitlab.GitlabListError, 403):
+        client.projects.all()
+
+
+def test_stars_are_given_once_and_taken_once(root, ann):
+    client = sign_in(ann)
+    project = new_project(client, "star")
+    assert project.star().star_count == 1
+    assert project.star() is project
+    assert ids(client.projects.starred()) == {project.id}
+    assert project.unstar().star_count == 0
+    assert project.unstar() is project
+
+
+def test_a_project_is_archived_and_taken_out_again(root):
+    project = new_project(root, "old")
+    assert project.archive().archived is True
+    assert project.unarchive().archived is False
+
+
+def test_a_project_is_made_for_somebody_else(root, ann):
+    project = root.user_projects.create({"name": "gift"}, user_id=ann.id)
+    assert project.path_with_namespace == f"{ann.username}/gift"
+    assert sign_in(ann).projects.get(project.id).owner.id == ann.id
+
+
+def test_a_project_is_shared_and_transferred(root, ann):
+    group = new_group(root, "team", visibility_level=0)
+    project = new_project(root, "common")
+    client = sign_in(ann)
+    with refused(gitlab.GitlabGetError, 404):
+        client.projects.get(project.id)
+    group.members.create({"user_id": ann.id, "access_level": gitlab.DEVELOPER_ACCESS})
+    project.share(group.id, gitlab.REPORTER_ACCESS)
+    shared = client.projects.get(project.id).shared_with_groups
+    assert [(group["group_id"], group["group_access_level"]) for group in shared] == [(group.id, 20)]
+    group.transfer_project(project.id)
+    moved = client.projects.get(project.id)
+    assert moved.path_with_namespace == f"{group.path}/{project.path}"
+    assert ids(client.groups.get(group.id).projects) == {project.id}
+    assert ids(group.projects.list(order_by="name", sort="asc")) == {project.id}
+
+
+@pytest.mark.parametrize("kind", ["group", "project"])
+def test_members_are_added_changed_and_removed(root, ann, kind):
+    place = new_group(root, "place") if kind == "group" else new_project(root, "place")
+    member = place.members.create({"user_id": ann.id, "access_level": gitlab.REPORTER_ACCESS})
+    assert (member.id, member.username, member.access_level) == (ann.id, ann.username, 20)
+    member.access_level = gitlab.MASTER_ACCESS
+    member.save()
+    assert {member.id: member.access_level for member in place.members.list()}[ann.id] == 40
+    member.delete()
+    assert ann.id not in ids(place.members.list())
+
+
+def test_namespaces_are_found(root, ann):
+    group = new_group(root, "space")
+    found = root.namespaces.list(search=group.path)
+    assert [(space.path, space.kind) for space in found] == [(group.path, "group")]
+    assert [space.path for space in sign_in(ann).namespaces.list()] == [ann.username]
+
+
+def test_a_limit_is_told(root):
+    ann = new_user(root, "ann", projects_limit=1)
+    client = sign_in(ann)
+    new_project(client, "first")
+    with refused(gitlab.GitlabCreateError, 403):
+        new_project(client, "second")
+
+
+def test_a_file_is_uploaded_and_fetched(root):
+    project = new_project(root, "files")
+    headers = {"PRIVATE-TOKEN": ROOT_TOKEN}
+    url = f"{URL}/api/v3/projects/{project.id}/uploads"
+    sent = requests.post(url, headers=headers, files={"file": ("dk.png", b"\x89PNG", "image/png")})
+    assert sent.status_code == 201
+    path = sent.json()["url"]
+    assert sent.json() == {"alt": "dk", "url": path, "markdown": f"![dk]({path})"}
+    fetched = requests.get(project.web_url + path, headers=headers)
+    assert (fetched.status_code, fetched.content) == (200, b"\x89PNG")
+    assert requests.get(project.web_url + path).status_code == 404

@@ -33,7 +33,14 @@ pub(crate) struct Footprint(Arc<Found>);
 #[derive(Default)]
 struct Found {
     route: OnceLock<MatchedPath>,
+    page: OnceLock<&'static str>,
     who: Arc<Noted>,
+}
+
+impl Found {
+    fn route(&self) -> &str {
+        self.route.get().map(MatchedPath::as_str).or(self.page.get().copied()).unwrap_or("-")
+    }
 }
 
 impl Footprint {
@@ -51,6 +58,13 @@ impl Footprint {
     pub(crate) fn leave_route(extensions: &Extensions) {
         if let (Some(footprint), Some(route)) = (extensions.get::<Self>(), extensions.get::<MatchedPath>()) {
             let _ = footprint.0.route.set(route.clone());
+        }
+    }
+
+    /// Leaves what stands for a page that no template can tell from others.
+    pub(crate) fn leave_page(extensions: &Extensions, page: &'static str) {
+        if let Some(footprint) = extensions.get::<Self>() {
+            let _ = footprint.0.page.set(page);
         }
     }
 }
@@ -138,7 +152,7 @@ impl Drop for Line<'_> {
         let answered = Answered {
             id: id.to_str().unwrap_or_default(),
             method: method.as_str(),
-            route: footprint.0.route.get().map_or("-", MatchedPath::as_str),
+            route: footprint.0.route(),
             status: *status,
             duration: start.elapsed(),
             user: footprint.0.who.user(),

@@ -18,7 +18,7 @@ use crate::{
     access_log::{self, AccessLog, Footprint},
     cors,
     error::plain_error,
-    identicon, openapi,
+    identicon, openapi, pages,
     routes::Routes,
     sign_in::SignInThrottle,
     v3,
@@ -33,6 +33,7 @@ struct Inner {
     dialect: Dialect,
     external_url: Option<String>,
     body_limit: usize,
+    upload_limit: u64,
     throttle: SignInThrottle,
     openapi: bytes::Bytes,
     access_log: AccessLog,
@@ -48,6 +49,8 @@ pub struct AppOptions {
     pub external_url: Option<String>,
     /// The largest request body that is not an upload.
     pub body_limit: usize,
+    /// The largest file that is taken.
+    pub upload_limit: u64,
     /// How often a minute one address may try to sign in; `None` is without limit.
     pub sign_ins_per_minute: Option<NonZeroU32>,
     /// Writes a line for each answered request.
@@ -57,12 +60,14 @@ pub struct AppOptions {
 impl App {
     /// Puts an application together.
     pub fn new(options: AppOptions) -> Self {
-        let AppOptions { forge, dialect, external_url, body_limit, sign_ins_per_minute, access_log } = options;
+        let AppOptions { forge, dialect, external_url, body_limit, upload_limit, sign_ins_per_minute, access_log } =
+            options;
         Self(Arc::new(Inner {
             forge,
             dialect,
             external_url: external_url.map(|url| url.trim_end_matches('/').to_owned()),
             body_limit,
+            upload_limit,
             throttle: SignInThrottle::new(sign_ins_per_minute),
             openapi: openapi::document(&v3::routes()),
             access_log,
@@ -79,6 +84,10 @@ impl App {
 
     pub(crate) fn body_limit(&self) -> usize {
         self.0.body_limit
+    }
+
+    pub(crate) fn upload_limit(&self) -> u64 {
+        self.0.upload_limit
     }
 
     pub(crate) fn throttle(&self) -> &SignInThrottle {
@@ -113,8 +122,8 @@ impl Door {
             .with_state(app.clone())
             .merge(beside)
             .method_not_allowed_fallback(wrong_method);
-        let tidied = api.clone();
-        let router = api.fallback(move |request| tidy(tidied, request));
+        let (tidied, app_of_pages) = (api.clone(), app.clone());
+        let router = api.fallback(move |request| elsewhere(app_of_pages, tidied, request));
         Self { router, access_log: Arc::clone(&app.0.access_log) }
     }
 
@@ -123,6 +132,7 @@ impl Door {
     pub async fn answer(&self, request: Request) -> Response {
         access_log::log(&self.access_log, request, |request| {
             cors::allow(request, async |request| {
+                let request = without_suffix(request);
                 let answer = AssertUnwindSafe(route(self.router.clone(), request)).catch_unwind().await;
                 answer.unwrap_or_else(|panic| {
                     let request = access_log::request_id();
@@ -139,6 +149,32 @@ async fn route(router: Router, request: Request) -> Response {
     match router.oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},
+    }
+}
+
+/// Clients of the original may name the format at the end of a path. Not where it may belong to a name: in an encoded path
+/// of a project, outside the interface, and in the one name that is ours.
+fn without_suffix(mut request: Request) -> Request {
+    let uri = request.uri();
+    let named = |path: &str| {
+        let last = path.rsplit('/').next().unwrap_or_default();
+        last.contains('%') || last == "openapi.json"
+    };
+    let Some(path) = uri.path().strip_suffix(".json").filter(|_| !named(uri.path())) else { return request };
+    if path.starts_with("/api/") && !path.ends_with('/') {
+        let tidied = uri.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
+        if let Ok(tidied) = tidied.parse() {
+            *request.uri_mut() = tidied;
+        }
+    }
+    request
+}
+
+/// A path that fits no route may be a page below a project, whose path has any number of segments.
+async fn elsewhere(app: App, router: Router, request: Request) -> Response {
+    match pages::uploads::Place::find(request.uri().path()) {
+        Some(place) => pages::uploads::show(app, place, request).await,
+        None => tidy(router, request).await,
     }
 }
 
@@ -166,7 +202,7 @@ async fn tidy(router: Router, mut request: Request) -> Response {
 }
 
 /// A known path, but not with this method.
-async fn wrong_method(request: Request) -> Response {
+pub(crate) async fn wrong_method(request: Request) -> Response {
     Footprint::leave_route(request.extensions());
     match *request.method() {
         Method::OPTIONS => StatusCode::NO_CONTENT.into_response(),

@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | `PUT /users/:id` with a taken e-mail or username | 404 | 409 |
 //! | `DELETE /users/:id` of a missing user | 200, `null` | 404 |
+//! | `PUT /projects/:id` without `name` | 400 | the name stays |
+//! | `PUT /projects/:id` with the name it has, by a master | 200 | 403 |
 //! | lists of keys and addresses | paged, 20 by default | whole list unless `page` or `per_page` is sent |
 
 use std::{fmt, str::FromStr};
@@ -31,6 +33,14 @@ impl Dialect {
 
     /// Whether deleting a user who is not there succeeds.
     pub fn deletes_missing_users(self) -> bool {
+        match self {
+            Self::Spec => true,
+            Self::Gitlab => false,
+        }
+    }
+
+    /// Whether an edit of a project has to name it. Who has to send the name may send it without the right to change it.
+    pub fn names_project_in_edits(self) -> bool {
         match self {
             Self::Spec => true,
             Self::Gitlab => false,

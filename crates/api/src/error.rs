@@ -17,6 +17,8 @@ pub(crate) enum ApiError {
     Forge(Error),
     /// What the forge said, under another status than usual.
     Under(StatusCode, Error),
+    /// What is wrong with a record, in one text that begins with this.
+    Spelled(&'static str, Violations),
     /// The request does not fit the route.
     NoRoute,
     /// The body is not what its type says.
@@ -52,6 +54,9 @@ impl IntoResponse for ApiError {
         match self {
             Self::Forge(error) => forge_error(error, None),
             Self::Under(status, error) => forge_error(error, Some(status)),
+            Self::Spelled(beginning, violations) => {
+                helper(StatusCode::BAD_REQUEST, json!(format!("{beginning} {}", spelled(&violations))))
+            }
             Self::NoRoute => plain_error(StatusCode::NOT_FOUND),
             Self::BadBody => framework(StatusCode::BAD_REQUEST, "message body does not match declared format"),
             Self::TooMany => framework(StatusCode::BAD_REQUEST, "too many parameters"),
@@ -99,6 +104,13 @@ fn forge_error(error: Error, status: Option<StatusCode>) -> Response {
             helper(under(StatusCode::FORBIDDEN), json!(format!("403 Forbidden  - {reason}")))
         }
         Error::NotFound(what) => helper(under(StatusCode::NOT_FOUND), json!(format!("404 {what} Not Found"))),
+        // A small letter here, as in the original.
+        Error::NoSuchRow => helper(under(StatusCode::NOT_FOUND), json!("404 Not found")),
+        Error::Unchanged => StatusCode::NOT_MODIFIED.into_response(),
+        Error::Refused(text) => helper(under(StatusCode::BAD_REQUEST), json!(text)),
+        Error::Unprocessable(text) => helper(under(StatusCode::UNPROCESSABLE_ENTITY), json!(text)),
+        // A list under `error`: the only place where the original does this.
+        Error::LimitReached(text) => reply::json(under(StatusCode::FORBIDDEN), &json!({ "error": [text] })),
         Error::Malformed(faults) => framework(under(StatusCode::BAD_REQUEST), &faults.join(", ")),
         Error::Invalid(violations) => helper(under(StatusCode::BAD_REQUEST), fields(&violations)),
         Error::Taken(text) => helper(under(StatusCode::CONFLICT), json!(text)),
@@ -117,6 +129,12 @@ fn forge_error(error: Error, status: Option<StatusCode>) -> Response {
 fn fields(violations: &Violations) -> Value {
     let fields: Map<String, Value> = violations.iter().map(|(field, texts)| (field.to_owned(), json!(texts))).collect();
     Value::Object(fields)
+}
+
+/// What is wrong with a record, as the original prints it: clients show this text as it is.
+fn spelled(violations: &Violations) -> String {
+    let fields: Vec<String> = violations.iter().map(|(field, texts)| format!(":{field}=>{}", json!(texts))).collect();
+    format!("{{{}}}", fields.join(", "))
 }
 
 /// The envelope of the application's own helpers.

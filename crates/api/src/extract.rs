@@ -4,7 +4,8 @@ use axum::{
     extract::{FromRequestParts, RawPathParams, State},
     http::{HeaderMap, header, request::Parts},
 };
-use forge::{Caller, Error};
+use forge::{Caller, Error, Given, GroupRef, ProjectRef};
+use serde_json::json;
 
 use crate::{
     access_log::Footprint,
@@ -79,16 +80,9 @@ impl<S: Send + Sync, const N: usize> FromRequestParts<S> for Numbers<N> {
         let params = RawPathParams::from_request_parts(parts, state).await.map_err(|_| ApiError::NoRoute)?;
         let mut numbers = [0; N];
         let mut segments = params.iter();
-        for (index, number) in numbers.iter_mut().enumerate() {
+        for number in &mut numbers {
             let (_, segment) = segments.next().ok_or(ApiError::NoRoute)?;
-            // The suffix belongs to the path, so only its last segment can have it.
-            let last = index + 1 == N && parts.uri.path().ends_with(segment);
-            let digits = segment.strip_suffix(".json").filter(|_| last).unwrap_or(segment);
-            if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-                return Err(ApiError::NoRoute);
-            }
-            // A number too large for any id finds nothing.
-            *number = digits.parse().unwrap_or(i64::MAX);
+            *number = number_in(segment).ok_or(ApiError::NoRoute)?;
         }
         Ok(Self(numbers))
     }
@@ -98,6 +92,142 @@ impl<const N: usize> ArgDoc for Numbers<N> {
     fn describe(operation: &mut OperationDoc) {
         operation.looks_up = true;
     }
+}
+
+/// The project that a path means, by number or by its full path with the slashes encoded.
+pub(crate) struct InProject(pub(crate) ProjectRef);
+
+impl<S: Send + Sync> FromRequestParts<S> for InProject {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let segment = segment(parts, state, "id").await?;
+        Ok(Self(project_ref(segment)))
+    }
+}
+
+impl ArgDoc for InProject {
+    fn describe(operation: &mut OperationDoc) {
+        operation.looks_up = true;
+        operation.path_schemas.push(("id", json!({ "type": ["integer", "string"] })));
+    }
+}
+
+/// A second project that a path means.
+pub(crate) struct OtherProject(pub(crate) ProjectRef);
+
+impl<S: Send + Sync> FromRequestParts<S> for OtherProject {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let segment = segment(parts, state, "project_id").await?;
+        Ok(Self(project_ref(segment)))
+    }
+}
+
+impl ArgDoc for OtherProject {
+    fn describe(operation: &mut OperationDoc) {
+        operation.looks_up = true;
+        operation.path_schemas.push(("project_id", json!({ "type": ["integer", "string"] })));
+    }
+}
+
+/// The group that a path means, by number or by its full path.
+pub(crate) struct InGroup(pub(crate) GroupRef);
+
+impl<S: Send + Sync> FromRequestParts<S> for InGroup {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let segment = segment(parts, state, "id").await?;
+        Ok(Self(number_in(&segment).map_or_else(|| GroupRef::Path(findable(segment)), GroupRef::Id)))
+    }
+}
+
+impl ArgDoc for InGroup {
+    fn describe(operation: &mut OperationDoc) {
+        operation.looks_up = true;
+        operation.path_schemas.push(("id", json!({ "type": ["integer", "string"] })));
+    }
+}
+
+/// The user that the rest of a path means. Anything but digits is malformed.
+pub(crate) struct UserNumber(pub(crate) Given<i64>);
+
+impl<S: Send + Sync> FromRequestParts<S> for UserNumber {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let segment = segment(parts, state, "user_id").await?;
+        Ok(Self(given_number("user_id", &segment)))
+    }
+}
+
+impl ArgDoc for UserNumber {
+    fn describe(operation: &mut OperationDoc) {
+        operation.looks_up = true;
+    }
+}
+
+/// The group that the rest of a path means. Anything but digits is malformed.
+pub(crate) struct GroupNumber(pub(crate) Given<i64>);
+
+impl<S: Send + Sync> FromRequestParts<S> for GroupNumber {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let segment = segment(parts, state, "group_id").await?;
+        Ok(Self(given_number("group_id", &segment)))
+    }
+}
+
+impl ArgDoc for GroupNumber {
+    fn describe(operation: &mut OperationDoc) {
+        operation.looks_up = true;
+    }
+}
+
+/// The words that somebody looks for in a path.
+pub(crate) struct Query(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Query {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self(segment(parts, state, "query").await?))
+    }
+}
+
+impl ArgDoc for Query {
+    fn describe(operation: &mut OperationDoc) {
+        operation.path_schemas.push(("query", json!({ "type": "string" })));
+    }
+}
+
+/// A named part of the path, decoded.
+async fn segment<S: Send + Sync>(parts: &mut Parts, state: &S, name: &str) -> Result<String, ApiError> {
+    let params = RawPathParams::from_request_parts(parts, state).await.map_err(|_| ApiError::NoRoute)?;
+    let found = params.iter().find(|(known, _)| *known == name);
+    found.map(|(_, segment)| segment.to_owned()).ok_or(ApiError::NoRoute)
+}
+
+fn project_ref(segment: String) -> ProjectRef {
+    number_in(&segment).map_or_else(|| ProjectRef::Path(findable(segment)), ProjectRef::Id)
+}
+
+/// A segment of digits as a number; one too large for any id finds nothing.
+fn number_in(segment: &str) -> Option<i64> {
+    let digits = !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| segment.parse().unwrap_or(i64::MAX))
+}
+
+fn given_number(name: &str, segment: &str) -> Given<i64> {
+    Given::new(number_in(segment).ok_or_else(|| vec![format!("{name} is invalid")]))
+}
+
+/// A path that can be looked for: nothing has a control character, and PostgreSQL does not even look for NUL.
+fn findable(path: String) -> String {
+    if model::text::has_control(&path) { String::new() } else { path }
 }
 
 impl<T> ArgDoc for State<T> {

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// How long a body may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A handler whose request is opened first.
 ///
@@ -65,13 +65,19 @@ fn unchanged(response: Response) -> Response {
     Response::from_parts(parts, Body::empty())
 }
 
-async fn read(app: &App, query: Option<&str>, headers: &HeaderMap, body: Body) -> Result<Bag, ApiError> {
-    let mut bag = Bag::collect(pairs(query.unwrap_or_default().as_bytes()))?;
+/// Reads all parameters of a request.
+pub(crate) async fn read(app: &App, query: Option<&str>, headers: &HeaderMap, body: Body) -> Result<Bag, ApiError> {
+    let mut bag = read_query(query)?;
     if !body.is_end_stream() {
         // Boxed, so that requests without a body do not carry the room that reading one takes.
         bag.overlay(Box::pin(read_body(app, headers, body)).await?);
     }
     Ok(bag)
+}
+
+/// Reads the parameters that stand in the URL.
+pub(crate) fn read_query(query: Option<&str>) -> Result<Bag, ApiError> {
+    Ok(Bag::collect(pairs(query.unwrap_or_default().as_bytes()))?)
 }
 
 async fn read_body(app: &App, headers: &HeaderMap, body: Body) -> Result<Bag, ApiError> {

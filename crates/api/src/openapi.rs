@@ -71,10 +71,10 @@ fn operation(route: &RouteDoc, schemas: &mut SchemaGenerator) -> Value {
     let doc = &route.operation;
     let mut parameters: Vec<Value> = path_names(route.path)
         .map(|name| {
-            json!({
-                "name": name, "in": "path", "required": true,
-                "schema": { "type": "integer", "minimum": 0, "format": "int64" },
-            })
+            let number = json!({ "type": "integer", "minimum": 0, "format": "int64" });
+            let known = doc.path_schemas.iter().find(|(known, _)| *known == name);
+            let schema = known.map_or(number, |(_, schema)| schema.clone());
+            json!({ "name": name, "in": "path", "required": true, "schema": schema })
         })
         .collect();
     let in_body = matches!(route.method, Method::POST | Method::PUT);
@@ -89,6 +89,9 @@ fn operation(route: &RouteDoc, schemas: &mut SchemaGenerator) -> Value {
     });
     if in_body && !doc.params.is_empty() {
         operation["requestBody"] = request_body(&doc.params);
+    }
+    if doc.takes_file {
+        operation["requestBody"] = file_body();
     }
     if doc.authenticated {
         operation["security"] = json!([{ "privateToken": [] }, { "bearer": [] }]);
@@ -132,6 +135,13 @@ fn request_body(params: &[ParamDoc]) -> Value {
     json!({ "required": !required.is_empty(), "content": content })
 }
 
+/// A body that holds a file.
+fn file_body() -> Value {
+    let file = json!({ "type": "string", "format": "binary", "description": "The file, with its name" });
+    let schema = json!({ "type": "object", "properties": { "file": file }, "required": ["file"] });
+    json!({ "required": true, "content": { "multipart/form-data": { "schema": schema } } })
+}
+
 fn responses(route: &RouteDoc, schemas: &mut SchemaGenerator) -> Value {
     let doc = &route.operation;
     let mut responses: Map<String, Value> = Map::new();
@@ -161,6 +171,9 @@ fn responses(route: &RouteDoc, schemas: &mut SchemaGenerator) -> Value {
     }
     if doc.looks_up {
         errors.push((404, "Not there, or hidden from the caller"));
+    }
+    if route.also.contains(&304) {
+        responses.insert("304".into(), json!({ "description": "Everything is as asked for already" }));
     }
     errors.extend(route.also.iter().map(|status| (*status, "See the interface specification")));
     errors.sort_by_key(|(status, _)| *status);
@@ -203,7 +216,7 @@ fn error_schema() -> Value {
             },
             {
                 "type": "object",
-                "properties": { "error": { "type": "string" }, "error_description": { "type": "string" } },
+                "properties": { "error": { "type": ["string", "array"] }, "error_description": { "type": "string" } },
                 "required": ["error"],
             },
         ],

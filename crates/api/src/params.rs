@@ -7,6 +7,8 @@ use std::{borrow::Cow, convert::Infallible, ops::RangeInclusive, sync::Arc};
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 use forge::Given;
+use jiff::civil::Date;
+use model::Change;
 use serde_json::{Value, json};
 
 use crate::routes::{ArgDoc, OperationDoc};
@@ -41,6 +43,17 @@ impl From<Value> for Item {
 }
 
 impl Item {
+    /// A day: a date, or the date of a moment.
+    fn day(&self) -> Option<Date> {
+        let Self::Text(text) = self else { return None };
+        let (day, rest) = text.trim().split_at_checked("2016-11-22".len())?;
+        let day = day.parse().ok()?;
+        (rest.is_empty()
+            || text.trim().parse::<jiff::civil::DateTime>().is_ok()
+            || text.trim().parse::<jiff::Timestamp>().is_ok())
+        .then_some(day)
+    }
+
     fn integer(&self) -> Option<i64> {
         match self {
             Self::Text(digits) | Self::Number(digits) => parse_integer(digits),
@@ -166,6 +179,7 @@ pub(crate) struct ParamReader<'a> {
 
 const MISSING: &str = "is missing";
 const INVALID: &str = "is invalid";
+const UNKNOWN: &str = "does not have a valid value";
 
 impl ParamReader<'_> {
     /// A text that has to be there, though it may be empty.
@@ -212,6 +226,79 @@ impl ParamReader<'_> {
         let schema = json!({ "type": "integer", "minimum": limits.start(), "maximum": limits.end() });
         self.declare(name, schema, false, description);
         self.read(name, |item| item.integer().filter(|number| limits.contains(number)))
+    }
+
+    /// A whole number that has to be there.
+    pub(crate) fn required_integer(&mut self, name: &'static str, description: &'static str) -> i64 {
+        self.declare(name, json!({ "type": "integer", "format": "int64" }), true, description);
+        let number = self.read(name, Item::integer);
+        let empty = self.bag.and_then(|bag| bag.text(name)).is_some_and(str::is_empty);
+        if empty {
+            self.faults.push(format!("{name} {INVALID}"));
+        }
+        self.require(name);
+        number.unwrap_or_default()
+    }
+
+    /// One of a few words that may be there; empty counts as absent.
+    pub(crate) fn choice<T: Copy>(
+        &mut self,
+        name: &'static str,
+        choices: &[(&'static str, T)],
+        description: &'static str,
+    ) -> Option<T> {
+        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+        self.declare(name, json!({ "type": "string", "enum": words }), false, description);
+        let word = self.read_text(name).filter(|word| !word.is_empty())?;
+        let chosen = choices.iter().find(|(known, _)| *known == word);
+        if chosen.is_none() {
+            self.faults.push(format!("{name} {UNKNOWN}"));
+        }
+        chosen.map(|(_, value)| *value)
+    }
+
+    /// One of a few numbers that may be there; empty counts as absent.
+    pub(crate) fn number_choice<T: Copy>(
+        &mut self,
+        name: &'static str,
+        choices: &[(i64, T)],
+        description: &'static str,
+    ) -> Option<T> {
+        let numbers: Vec<i64> = choices.iter().map(|(number, _)| *number).collect();
+        self.declare(name, json!({ "type": "integer", "enum": numbers }), false, description);
+        let number = self.read(name, Item::integer)?;
+        let chosen = choices.iter().find(|(known, _)| *known == number);
+        if chosen.is_none() {
+            self.faults.push(format!("{name} {UNKNOWN}"));
+        }
+        chosen.map(|(_, value)| *value)
+    }
+
+    /// Whole numbers that may be there.
+    pub(crate) fn integers(&mut self, name: &'static str, description: &'static str) -> Vec<i64> {
+        let schema = json!({ "type": "array", "items": { "type": "integer", "format": "int64" } });
+        self.declare(name, schema, false, description);
+        let numbers = self.read(name, |item| match item {
+            Item::List(items) => items.iter().map(Item::integer).collect(),
+            item => item.integer().map(|number| vec![number]),
+        });
+        numbers.unwrap_or_default()
+    }
+
+    /// A day that may be there; empty counts as absent.
+    pub(crate) fn day(&mut self, name: &'static str, description: &'static str) -> Option<Date> {
+        self.declare(name, json!({ "type": "string", "format": "date" }), false, description);
+        self.read(name, Item::day)
+    }
+
+    /// A day that may be there, or be taken away by null or the empty text.
+    pub(crate) fn day_change(&mut self, name: &'static str, description: &'static str) -> Change<Date> {
+        let mentioned = self.bag.is_some_and(|bag| bag.mentions(name));
+        match self.day(name, description) {
+            Some(day) => Change::Set(day),
+            None if mentioned => Change::Clear,
+            None => Change::Keep,
+        }
     }
 
     /// Notes a fault unless at least one of the parameters was sent.

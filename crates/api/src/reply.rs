@@ -1,10 +1,13 @@
 //! Replies: what a handler gives back.
 
+use std::marker::PhantomData;
+
 use axum::{
     body::Body,
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use bytes::Bytes;
 use model::Time;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
@@ -20,6 +23,47 @@ pub(crate) struct Done<T>(pub(crate) T);
 
 /// 201 with a body.
 pub(crate) struct Created<T>(pub(crate) T);
+
+/// 204: done, and nothing to say about it.
+pub(crate) struct NoContent;
+
+impl IntoResponse for NoContent {
+    fn into_response(self) -> Response {
+        StatusCode::NO_CONTENT.into_response()
+    }
+}
+
+/// 200 with a body that was written before, of the shape that it says.
+pub(crate) struct Recalled<T> {
+    answer: Written,
+    shape: PhantomData<T>,
+}
+
+/// A body as it goes over the wire, with its tag.
+#[derive(Clone)]
+pub(crate) struct Written {
+    bytes: Bytes,
+    tag: HeaderValue,
+}
+
+impl Written {
+    pub(crate) fn new(body: &impl Serialize) -> Self {
+        let bytes = to_bytes(body);
+        Self { tag: tag(&bytes), bytes: bytes.into() }
+    }
+}
+
+impl<T> From<Written> for Recalled<T> {
+    fn from(answer: Written) -> Self {
+        Self { answer, shape: PhantomData }
+    }
+}
+
+impl<T> IntoResponse for Recalled<T> {
+    fn into_response(self) -> Response {
+        with_tag(StatusCode::OK, self.answer.bytes, self.answer.tag)
+    }
+}
 
 /// 201 with a body that nobody may keep a copy of.
 pub(crate) struct CreatedSecret<T>(pub(crate) T);
@@ -54,16 +98,25 @@ pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
 /// JSON with a tag by which a client can ask whether it has changed.
 pub(crate) fn tagged(status: StatusCode, body: &impl Serialize) -> Response {
     let bytes = to_bytes(body);
-    let tag = format!("W/\"{:032x}\"", xxh3_128(&bytes));
+    let tag = tag(&bytes);
+    with_tag(status, bytes, tag)
+}
+
+fn tag(bytes: &[u8]) -> HeaderValue {
+    let tag = format!("W/\"{:032x}\"", xxh3_128(bytes));
+    HeaderValue::from_str(&tag).expect("hex digits are fine in a header")
+}
+
+fn with_tag(status: StatusCode, bytes: impl Into<Body>, tag: HeaderValue) -> Response {
     let mut response = raw_json(status, bytes);
     let headers = response.headers_mut();
-    headers.insert(header::ETAG, HeaderValue::from_str(&tag).expect("hex digits are fine in a header"));
+    headers.insert(header::ETAG, tag);
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("max-age=0, private, must-revalidate"));
     response
 }
 
-fn raw_json(status: StatusCode, bytes: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(bytes));
+fn raw_json(status: StatusCode, bytes: impl Into<Body>) -> Response {
+    let mut response = Response::new(bytes.into());
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
@@ -119,6 +172,29 @@ impl JsonSchema for Stamp {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "string", "format": "date-time" })
+    }
+}
+
+/// A day as clients read it.
+pub(crate) struct Day(pub(crate) jiff::civil::Date);
+
+impl Serialize for Day {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl JsonSchema for Day {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Day".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "date" })
     }
 }
 

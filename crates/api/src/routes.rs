@@ -7,13 +7,15 @@ use axum::{
     routing::{MethodFilter, MethodRouter, on},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde_json::Value;
 
 use crate::{
     App,
+    file_part::WithFile,
     inbox::Opened,
     paging::Paged,
     params::ParamDoc,
-    reply::{Created, CreatedSecret, Done, Reply},
+    reply::{Created, CreatedSecret, Done, NoContent, Recalled, Reply},
 };
 
 /// All routes of a version of the interface.
@@ -43,7 +45,10 @@ pub(crate) struct OperationDoc {
     pub(crate) looks_up: bool,
     pub(crate) paged: bool,
     pub(crate) throttled: bool,
+    pub(crate) takes_file: bool,
     pub(crate) status: u16,
+    /// Names in the path that are not plain numbers.
+    pub(crate) path_schemas: Vec<(&'static str, Value)>,
     pub(crate) schema: Option<fn(&mut SchemaGenerator) -> Schema>,
 }
 
@@ -109,6 +114,18 @@ impl<T: JsonSchema> ReplyDoc for CreatedSecret<T> {
     }
 }
 
+impl<T: JsonSchema> ReplyDoc for Recalled<T> {
+    fn describe(operation: &mut OperationDoc) {
+        Done::<T>::describe(operation);
+    }
+}
+
+impl ReplyDoc for NoContent {
+    fn describe(operation: &mut OperationDoc) {
+        operation.status = 204;
+    }
+}
+
 impl<T: JsonSchema> ReplyDoc for Paged<T> {
     fn describe(operation: &mut OperationDoc) {
         operation.status = 200;
@@ -140,6 +157,17 @@ impl Routes {
         T: 'static,
     {
         self.add(Method::POST, MethodFilter::POST, path, summary, handler)
+    }
+
+    /// `POST` of a file, which is not read before the handler asks for it.
+    pub(crate) fn post_file<H, T, D>(mut self, path: &'static str, summary: &'static str, handler: H) -> Self
+    where
+        H: Handler<T, App> + Documented<D>,
+        T: 'static,
+    {
+        self.handlers.push((path, on(MethodFilter::POST, WithFile(handler))));
+        self.table.push(RouteDoc { method: Method::POST, path, summary, operation: H::describe(), also: Vec::new() });
+        self
     }
 
     pub(crate) fn put<H, T, D>(self, path: &'static str, summary: &'static str, handler: H) -> Self

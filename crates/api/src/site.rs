@@ -25,6 +25,23 @@ impl Site {
         format!("{}/-/identicon/{}.svg", self.0, seed(username))
     }
 
+    /// The page of a group.
+    pub(crate) fn group_page(&self, path: &str) -> String {
+        format!("{}/groups/{path}", self.0)
+    }
+
+    /// Where a repository is reached over SSH.
+    pub(crate) fn ssh_url(&self, full_path: &str) -> String {
+        let authority = self.0.split_once("://").map_or(self.0.as_str(), |(_, rest)| rest);
+        let authority = authority.split('/').next().unwrap_or_default();
+        // A port belongs to HTTP; brackets belong to an address of version 6.
+        let host = match authority.rsplit_once(':') {
+            Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+            _ => authority,
+        };
+        format!("git@{host}:{full_path}.git")
+    }
+
     pub(crate) fn root(&self) -> &str {
         &self.0
     }

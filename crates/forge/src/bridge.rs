@@ -17,15 +17,17 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use files::Files;
 use model::Time;
 use store::{Conn, Database, OpenError};
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
 use crate::{
-    Actor, Caller, Error, Result,
+    Actor, Caller, Error, InstanceKey, Result,
     caller::{self, Proved},
     clock::{Clock, Secrets},
+    memo::{Memo, Question, Remembered},
     passwords::PasswordCost,
     tokens::Uses,
 };
@@ -42,6 +44,8 @@ const ATTEMPTS: u32 = 8;
 pub struct Options {
     /// Where the data is.
     pub database: Database,
+    /// Where files are.
+    pub files: Files,
     /// How many threads read; writers of PostgreSQL are as many.
     pub readers: usize,
     /// How many threads do heavy work.
@@ -54,6 +58,8 @@ pub struct Options {
     pub password_cost: PasswordCost,
     /// How many personal projects a user may have unless told otherwise.
     pub default_projects_limit: i32,
+    /// From which tokens are made that have to be shown again.
+    pub instance_key: InstanceKey,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -81,10 +87,12 @@ struct Doors {
 /// What every thread of a forge knows.
 pub(crate) struct Shared {
     pub(crate) database: Database,
+    pub(crate) files: Files,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) secrets: Arc<dyn Secrets>,
     pub(crate) password_cost: PasswordCost,
     pub(crate) default_projects_limit: i32,
+    pub(crate) instance_key: InstanceKey,
     pub(crate) uses: Uses,
 }
 
@@ -187,10 +195,28 @@ impl Heavy<'_> {
 impl Forge {
     /// Starts the threads of a forge on a database that is up to date.
     pub fn start(options: Options) -> std::result::Result<Self, OpenError> {
-        let Options { database, readers, heavy, clock, secrets, password_cost, default_projects_limit } = options;
+        let Options {
+            database,
+            files,
+            readers,
+            heavy,
+            clock,
+            secrets,
+            password_cost,
+            default_projects_limit,
+            instance_key,
+        } = options;
         let single_writer = database.is_embedded();
-        let shared =
-            Arc::new(Shared { database, clock, secrets, password_cost, default_projects_limit, uses: Uses::default() });
+        let shared = Arc::new(Shared {
+            database,
+            files,
+            clock,
+            secrets,
+            password_cost,
+            default_projects_limit,
+            instance_key,
+            uses: Uses::default(),
+        });
         // A connection that cannot be made is told at the start, not at the first request.
         // On a thread of its own: a PostgreSQL connection brings a runtime, and the caller may be inside one.
         thread::scope(|scope| scope.spawn(|| shared.database.connect_reader().map(drop)).join())
@@ -235,15 +261,37 @@ impl Forge {
         if !self.0.shared.database.is_embedded() {
             return self.read(caller, f).await;
         }
+        self.here(|seat| seat.peek(&self.0.shared, &caller, &mut f))
+    }
+
+    /// As [`Self::peek`], and what was answered to the same tokens about the same subject is remembered for as long as the
+    /// embedded database does not change. The subject names everything on which the answer depends beside the database
+    /// and the caller.
+    pub async fn recall<T, F>(&self, caller: Caller, subject: String, mut f: F) -> Result<T>
+    where
+        T: Clone + Send + 'static,
+        F: FnMut(&mut Reader<'_>) -> Result<T> + Send + 'static,
+    {
+        match caller.identity().filter(|_| self.0.shared.database.is_embedded()) {
+            Some(identity) => {
+                let question = Question { identity, subject };
+                self.here(|seat| seat.recall(&self.0.shared, &caller, question, &mut f))
+            }
+            None => self.peek(caller, f).await,
+        }
+    }
+
+    /// Does something at the place that the calling thread has at the database.
+    fn here<T>(&self, f: impl FnOnce(&mut Seat) -> Result<T>) -> Result<T> {
         SEATS.with_borrow_mut(|seats| {
             let found = seats.iter().position(|(id, _)| *id == self.0.id);
             let index = found.unwrap_or_else(|| {
                 // Only tests have several forges; the connections of those that are gone give way.
                 seats.truncate(SEATS_KEPT);
-                seats.insert(0, (self.0.id, Seat { database: self.0.shared.database.clone(), conn: None }));
+                seats.insert(0, (self.0.id, Seat::new(&self.0.shared.database)));
                 0
             });
-            seats[index].1.peek(&self.0.shared, &caller, &mut f)
+            f(&mut seats[index].1)
         })
     }
 
@@ -332,7 +380,7 @@ fn spawn(name: String, f: impl FnOnce() + Send + 'static) {
 fn spawn_seat(name: String, shared: &Arc<Shared>, queue: &Receiver<ReadTask>) {
     let (shared, queue) = (Arc::clone(shared), queue.clone());
     spawn(name, move || {
-        let mut seat = Seat { database: shared.database.clone(), conn: None };
+        let mut seat = Seat::new(&shared.database);
         for task in queue {
             task(&mut seat);
         }
@@ -343,9 +391,14 @@ fn spawn_seat(name: String, shared: &Arc<Shared>, queue: &Receiver<ReadTask>) {
 struct Seat {
     database: Database,
     conn: Option<Conn>,
+    memo: Memo,
 }
 
 impl Seat {
+    fn new(database: &Database) -> Self {
+        Self { database: database.clone(), conn: None, memo: Memo::default() }
+    }
+
     fn read<T>(
         &mut self,
         shared: &Shared,
@@ -383,10 +436,51 @@ impl Seat {
         self.leave(result)
     }
 
+    /// What is remembered, if it still stands; else what a peek finds.
+    fn recall<T: Clone + 'static>(
+        &mut self,
+        shared: &Shared,
+        caller: &Caller,
+        question: Question,
+        f: &mut impl FnMut(&mut Reader<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let now = shared.clock.now();
+        // Asked before anything is read: what is committed meanwhile makes the answer old, never the other way round.
+        let version = self.connect()?.version();
+        let version = self.leave(version.map_err(Error::from))?;
+        if let Some(found) = self.memo.recall(&question, version, now)
+            && let Some(answer) = found.answer.downcast_ref::<T>()
+        {
+            if let Some(token) = &found.token {
+                shared.uses.note(token, now);
+            }
+            caller.note(found.user, found.acting_as);
+            return Ok(answer.clone());
+        }
+        let mut shown = None;
+        let db = self.connect()?;
+        let result = shielded(|| {
+            let Proved { actor, token } = caller::prove(db, caller, now)?;
+            if let Some(token) = &token {
+                shared.uses.note(token, now);
+            }
+            shown = token;
+            f(&mut Reader { db, shared, actor, now })
+        });
+        let answer = self.leave(result)?;
+        let (user, acting_as) = caller.noted();
+        let answer_kept = Box::new(answer.clone());
+        let remembered = Remembered { version, at: now, token: shown, user, acting_as, answer: answer_kept };
+        self.memo.remember(question, remembered);
+        Ok(answer)
+    }
+
     fn connect(&mut self) -> Result<&mut Conn> {
         if self.conn.is_none() {
             let connected = self.database.connect_reader();
             self.conn = Some(connected.map_err(|error| Error::Internal(error.to_string()))?);
+            // A new connection counts versions anew.
+            self.memo = Memo::default();
         }
         Ok(self.conn.as_mut().expect("just connected"))
     }

@@ -37,6 +37,13 @@ impl Noted {
     }
 }
 
+/// What a caller shows: the same tokens, acting as the same user.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Identity {
+    digests: Vec<Digest>,
+    sudo: Option<String>,
+}
+
 #[derive(Clone, Debug, Default)]
 enum Proof {
     /// Nothing, or tokens of which the first good one counts.
@@ -92,6 +99,29 @@ impl Caller {
     pub fn acting_as(mut self, sudo: Option<String>) -> Self {
         self.sudo = sudo;
         self
+    }
+
+    /// What this caller shows, as something to compare; `None` if it is no token.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        match &self.proof {
+            Proof::Tokens(digests) => Some(Identity { digests: digests.clone(), sudo: self.sudo.clone() }),
+            Proof::Nothing | Proof::Password(_) | Proof::System => None,
+        }
+    }
+
+    /// Who this caller was found to be.
+    pub(crate) fn noted(&self) -> (Option<i64>, Option<i64>) {
+        self.noted_in.as_ref().map_or((None, None), |noted| (noted.user(), noted.acting_as()))
+    }
+
+    /// Notes who this caller is known to be.
+    pub(crate) fn note(&self, user: Option<i64>, acting_as: Option<i64>) {
+        let Some(noted) = &self.noted_in else { return };
+        for (place, id) in [(&noted.user, user), (&noted.acting_as, acting_as)] {
+            if let Some(id) = id {
+                let _ = place.set(id);
+            }
+        }
     }
 
     /// The same caller, of whom it is noted in this place who they turn out to be.

@@ -16,12 +16,22 @@ pub enum Error {
     Forbidden(Option<String>),
     /// There is no such thing, or the actor may not know of it. Holds what was looked for.
     NotFound(String),
+    /// There is no such row in a thing that is there.
+    NoSuchRow,
+    /// Everything is as asked for already.
+    Unchanged,
     /// The request itself is not well formed; one text for each fault.
     Malformed(Vec<String>),
     /// The record would break its own rules.
     Invalid(Violations),
     /// Somebody else has it already.
     Taken(String),
+    /// It cannot be done as things are; tells why.
+    Refused(String),
+    /// A value has no meaning here; tells which.
+    Unprocessable(String),
+    /// The caller has as many as they may have; tells how many that is.
+    LimitReached(String),
     /// Too many requests are waiting.
     Busy,
     /// The database did not play along.
@@ -61,11 +71,17 @@ impl fmt::Display for Error {
             Self::Forbidden(None) => f.write_str("not allowed"),
             Self::Forbidden(Some(reason)) => f.write_str(reason),
             Self::NotFound(what) => write!(f, "{what} not found"),
+            Self::NoSuchRow => f.write_str("not found"),
+            Self::Unchanged => f.write_str("nothing to change"),
             Self::Malformed(faults) => f.write_str(&faults.join(", ")),
             Self::Invalid(violations) => violations.fmt(f),
             Self::Busy => f.write_str("too many requests are waiting"),
             Self::Store(error) => write!(f, "database: {error}"),
-            Self::Taken(text) | Self::Internal(text) => f.write_str(text),
+            Self::Taken(text)
+            | Self::Refused(text)
+            | Self::Unprocessable(text)
+            | Self::LimitReached(text)
+            | Self::Internal(text) => f.write_str(text),
         }
     }
 }

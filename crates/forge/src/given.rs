@@ -25,6 +25,17 @@ impl<T> Given<T> {
         self.0.as_ref().map_err(|faults| Error::Malformed(faults.clone()))
     }
 
+    /// The same parameters, unless there is something wrong with them after all.
+    pub fn unless(self, fault: impl FnOnce(&T) -> Option<String>) -> Self {
+        match self.0 {
+            Ok(value) => match fault(&value) {
+                None => Self(Ok(value)),
+                Some(fault) => Self(Err(vec![fault])),
+            },
+            Err(faults) => Self(Err(faults)),
+        }
+    }
+
     /// The same parameters in other words.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Given<U> {
         Given(self.0.map(f))

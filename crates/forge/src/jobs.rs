@@ -4,13 +4,19 @@ use jiff::SignedDuration;
 use model::{Time, jobs::JobRecord};
 use tracing::{error, info, warn};
 
-use crate::{Ability, Caller, Error, Forge, Reader, Result, Writer};
+use crate::{Ability, Caller, Error, Forge, Reader, Result, Writer, uploads};
 
 /// A kind of background work. Every kind may run twice, so each is written to bear it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Job {
     /// Forgets tokens that have opened nothing for a while.
     SweepTokens,
+    /// Forgets memberships and shares that have expired.
+    SweepMemberships,
+    /// Removes what is left of uploads that were given up.
+    SweepUploads,
+    /// Removes what a project has left behind.
+    RemoveProject(i64),
 }
 
 /// How long a worker may hold a job before another takes it over.
@@ -18,32 +24,47 @@ const LEASE: SignedDuration = SignedDuration::from_mins(10);
 /// How often a job is tried before it is given up.
 const ATTEMPTS: i32 = 10;
 const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(24);
+/// How long the removal of a project waits for an upload that is under way.
+const UPLOAD_PAUSE: SignedDuration = SignedDuration::from_mins(5);
+/// How many rows of a kind are removed in one transaction.
+const REMOVED_AT_ONCE: i64 = 1000;
 /// How long a dead token stays visible to its owner.
 const TOKENS_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 impl Job {
+    /// The kind of [`Self::RemoveProject`].
+    pub(crate) const REMOVE_PROJECT: &'static str = "remove_project";
+
     fn kind(&self) -> &'static str {
         match self {
             Self::SweepTokens => "sweep_tokens",
+            Self::SweepUploads => "sweep_uploads",
+            Self::SweepMemberships => "sweep_memberships",
+            Self::RemoveProject(_) => Self::REMOVE_PROJECT,
         }
     }
 
-    fn payload(&self) -> &'static str {
+    fn payload(&self) -> String {
         match self {
-            Self::SweepTokens => "",
+            Self::SweepTokens | Self::SweepMemberships | Self::SweepUploads => String::new(),
+            Self::RemoveProject(id) => id.to_string(),
         }
     }
 
     /// Whether a second one makes no sense while the first one waits.
     fn waits_once(&self) -> bool {
         match self {
-            Self::SweepTokens => true,
+            Self::SweepTokens | Self::SweepMemberships | Self::SweepUploads => true,
+            Self::RemoveProject(_) => false,
         }
     }
 
     fn decode(record: &JobRecord) -> Option<Self> {
         match record.kind.as_str() {
             "sweep_tokens" => Some(Self::SweepTokens),
+            "sweep_uploads" => Some(Self::SweepUploads),
+            "sweep_memberships" => Some(Self::SweepMemberships),
+            Self::REMOVE_PROJECT => record.payload.parse().ok().map(Self::RemoveProject),
             _ => None,
         }
     }
@@ -53,7 +74,16 @@ impl Job {
 pub fn enqueue(it: &mut Writer<'_>, job: &Job, run_at: Time) -> Result<()> {
     let now = it.now();
     let singleton = job.waits_once().then(|| job.kind());
-    Ok(store::jobs::insert(it.db(), job.kind(), job.payload(), singleton, run_at, now)?)
+    Ok(store::jobs::insert(it.db(), job.kind(), &job.payload(), singleton, run_at, now)?)
+}
+
+/// Takes up what a server before this one was in the middle of, at the start of one that has its data to itself: whoever
+/// holds a lease on a job is no more.
+pub async fn take_up(forge: &Forge) -> Result<()> {
+    if !forge.shared().database.is_embedded() {
+        return Ok(());
+    }
+    forge.write(Caller::system(), |it| Ok(store::jobs::release_all(it.db())?)).await
 }
 
 /// Writes down the jobs that come back by themselves, unless they wait already.
@@ -61,7 +91,9 @@ pub async fn enqueue_recurring(forge: &Forge) -> Result<()> {
     forge
         .write(Caller::system(), |it| {
             let now = it.now();
-            enqueue(it, &Job::SweepTokens, now)
+            enqueue(it, &Job::SweepTokens, now)?;
+            enqueue(it, &Job::SweepMemberships, now)?;
+            enqueue(it, &Job::SweepUploads, now)
         })
         .await
 }
@@ -127,11 +159,42 @@ async fn run(forge: &Forge, record: JobRecord) -> Result<()> {
         return Err(Error::Internal("every worker that took it died".into()));
     }
     let job = Job::decode(&record).ok_or_else(|| Error::Internal(format!("unknown kind of job: {}", record.kind)))?;
+    let id = record.id;
+    match job {
+        Job::SweepTokens => forge.write(Caller::system(), move |it| sweep_tokens(it, id)).await,
+        Job::SweepMemberships => forge.write(Caller::system(), move |it| sweep_memberships(it, id)).await,
+        Job::SweepUploads => {
+            uploads::sweep(forge).await?;
+            forge.write(Caller::system(), move |it| come_back(it, id, uploads::SWEEP_EVERY)).await
+        }
+        Job::RemoveProject(project) => remove_project(forge, project, id).await,
+    }
+}
+
+/// Removes the files and then the rows of a project that is gone already, and the job with them.
+async fn remove_project(forge: &Forge, project: i64, job: i64) -> Result<()> {
+    if !uploads::remove_all_of_project(forge, project).await? {
+        // Somebody began before it was removed; that is no failure, however long it takes.
+        return forge.write(Caller::system(), move |it| come_back(it, job, UPLOAD_PAUSE)).await;
+    }
+    let shrink = move |it: &mut Writer<'_>| Ok(store::projects::shrink_buried(it.db(), project, REMOVED_AT_ONCE)?);
+    while forge.write(Caller::system(), shrink).await? > 0 {}
     forge
-        .write(Caller::system(), move |it| match job {
-            Job::SweepTokens => sweep_tokens(it, record.id),
+        .write(Caller::system(), move |it| {
+            store::projects::delete_buried(it.db(), project)?;
+            Ok(store::jobs::delete(it.db(), job)?)
         })
         .await
+}
+
+/// Forgets what has expired and lets the job wait for tomorrow.
+fn sweep_memberships(it: &mut Writer<'_>, job: i64) -> Result<()> {
+    let now = it.now();
+    let forgotten = store::members::delete_expired(it.db(), now)?;
+    if forgotten > 0 {
+        info!(forgotten, "forgot memberships and shares that had expired");
+    }
+    come_back(it, job, SWEEP_EVERY)
 }
 
 /// Forgets dead tokens and lets the job wait for tomorrow.
@@ -141,7 +204,13 @@ fn sweep_tokens(it: &mut Writer<'_>, job: i64) -> Result<()> {
     if forgotten > 0 {
         info!(forgotten, "forgot tokens that opened nothing any more");
     }
-    Ok(store::jobs::reschedule(it.db(), job, now + SWEEP_EVERY)?)
+    come_back(it, job, SWEEP_EVERY)
+}
+
+/// Lets a job that is done for now wait for its next round.
+fn come_back(it: &mut Writer<'_>, job: i64, pause: SignedDuration) -> Result<()> {
+    let next = it.now() + pause;
+    Ok(store::jobs::reschedule(it.db(), job, next)?)
 }
 
 /// The jobs that wait and those that were given up.

@@ -1,6 +1,7 @@
-//! Who may do what, as tables.
+//! Who may do what, as tables. Lists apply the same rules in SQL (`store::Viewer`).
 
-use model::{Scope, User};
+use model::{Namespace, NamespaceKind, Project, Role, Scope, User, Visibility};
+use store::{Viewer, projects::Key};
 
 use crate::{Actor, Error, Reader, Result};
 
@@ -19,6 +20,12 @@ pub enum Ability {
     ReadVersion,
     /// See how the service is doing, and steer its background work.
     Operate,
+    /// Look for groups, projects and namespaces; what is found is another question.
+    Browse,
+    /// Create projects and groups; where and how many is another question.
+    Create,
+    /// See every project, create them for others, move them between namespaces.
+    AdministerProjects,
 }
 
 /// How close somebody stands to the instance.
@@ -34,23 +41,29 @@ pub enum Standing {
 
 impl Ability {
     /// All abilities, for whoever prints the table.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
         Self::ReadOwnAccount,
         Self::ChangeOwnAccount,
         Self::ReadUsers,
         Self::AdministerUsers,
         Self::ReadVersion,
         Self::Operate,
+        Self::Browse,
+        Self::Create,
+        Self::AdministerProjects,
     ];
 }
 
 /// The least standing that grants an ability.
 pub fn least_standing(ability: Ability) -> Standing {
     match ability {
-        Ability::ReadOwnAccount | Ability::ChangeOwnAccount | Ability::ReadUsers | Ability::ReadVersion => {
-            Standing::User
-        }
-        Ability::AdministerUsers | Ability::Operate => Standing::Administrator,
+        Ability::ReadOwnAccount
+        | Ability::ChangeOwnAccount
+        | Ability::ReadUsers
+        | Ability::ReadVersion
+        | Ability::Browse
+        | Ability::Create => Standing::User,
+        Ability::AdministerUsers | Ability::Operate | Ability::AdministerProjects => Standing::Administrator,
     }
 }
 
@@ -58,8 +71,139 @@ pub fn least_standing(ability: Ability) -> Standing {
 pub fn least_scope(ability: Ability) -> Scope {
     match ability {
         Ability::ReadOwnAccount | Ability::ReadUsers => Scope::ReadUser,
-        Ability::ChangeOwnAccount | Ability::AdministerUsers | Ability::ReadVersion | Ability::Operate => Scope::Api,
+        Ability::ChangeOwnAccount
+        | Ability::AdministerUsers
+        | Ability::ReadVersion
+        | Ability::Operate
+        | Ability::Browse
+        | Ability::Create
+        | Ability::AdministerProjects => Scope::Api,
     }
+}
+
+/// Something one can do to a project.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProjectAbility {
+    /// Fetch a file that was uploaded to it.
+    DownloadUpload,
+    /// See it and its members.
+    ReadProject,
+    /// Star it.
+    StarProject,
+    /// Upload a file to it.
+    UploadFile,
+    /// Change its path, description and switches.
+    ChangeProject,
+    /// See the token with which runners join it.
+    ReadRunnersToken,
+    /// Add, change and remove members.
+    AdministerMembers,
+    /// Open it to groups and close it again.
+    ShareProject,
+    /// Change its name and how far it can be seen.
+    PresentProject,
+    /// Put it away and take it out again.
+    ArchiveProject,
+    /// Remove it.
+    RemoveProject,
+}
+
+/// Something one can do to a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupAbility {
+    /// See it, its members, and those of its projects that one sees.
+    ReadGroup,
+    /// Create projects in it.
+    CreateProjects,
+    /// Change it.
+    ChangeGroup,
+    /// Add, change and remove members.
+    AdministerMembers,
+    /// Remove it with all its projects.
+    RemoveGroup,
+}
+
+/// What it takes to do something to a project or a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Least {
+    /// To see it.
+    Sight,
+    /// To see it and be signed in.
+    SignedIn,
+    /// To be at least this to it.
+    Role(Role),
+}
+
+impl ProjectAbility {
+    /// All abilities, for whoever prints the table.
+    pub const ALL: [Self; 11] = [
+        Self::DownloadUpload,
+        Self::ReadProject,
+        Self::StarProject,
+        Self::UploadFile,
+        Self::ChangeProject,
+        Self::ReadRunnersToken,
+        Self::AdministerMembers,
+        Self::ShareProject,
+        Self::PresentProject,
+        Self::ArchiveProject,
+        Self::RemoveProject,
+    ];
+
+    /// The table for projects.
+    pub fn least(self) -> Least {
+        match self {
+            Self::DownloadUpload => Least::Sight,
+            Self::ReadProject | Self::StarProject | Self::UploadFile => Least::SignedIn,
+            Self::ChangeProject | Self::ReadRunnersToken | Self::AdministerMembers | Self::ShareProject => {
+                Least::Role(Role::Master)
+            }
+            Self::PresentProject | Self::ArchiveProject | Self::RemoveProject => Least::Role(Role::Owner),
+        }
+    }
+}
+
+impl GroupAbility {
+    /// All abilities, for whoever prints the table.
+    pub const ALL: [Self; 5] =
+        [Self::ReadGroup, Self::CreateProjects, Self::ChangeGroup, Self::AdministerMembers, Self::RemoveGroup];
+
+    /// The table for groups.
+    pub fn least(self) -> Least {
+        match self {
+            Self::ReadGroup => Least::SignedIn,
+            Self::CreateProjects => Least::Role(Role::Master),
+            Self::ChangeGroup | Self::AdministerMembers | Self::RemoveGroup => Least::Role(Role::Owner),
+        }
+    }
+}
+
+impl Least {
+    /// Whether a role, or none, is enough for somebody who sees the thing.
+    fn is_met_by(self, role: Option<Role>) -> bool {
+        match self {
+            Self::Sight | Self::SignedIn => true,
+            Self::Role(least) => role >= Some(least),
+        }
+    }
+}
+
+/// Which project is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProjectRef {
+    /// By number.
+    Id(i64),
+    /// By its full path.
+    Path(String),
+}
+
+/// Which group is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupRef {
+    /// By number.
+    Id(i64),
+    /// By its full path.
+    Path(String),
 }
 
 impl Actor {
@@ -78,21 +222,44 @@ impl Actor {
     /// A token without the scope counts as no token at all, as clients of the original expect.
     pub fn check(&self, ability: Ability) -> Result<()> {
         let least = least_standing(ability);
-        if let Self::User { scopes, .. } = self
-            && !(scopes.contains(&Scope::Api) || scopes.contains(&least_scope(ability)))
-        {
-            return Err(Error::Unauthenticated);
-        }
+        self.check_scope(least_scope(ability))?;
         match self.standing() {
             standing if standing >= least => Ok(()),
             Standing::Anonymous => Err(Error::Unauthenticated),
             Standing::User | Standing::Administrator => Err(Error::Forbidden(None)),
         }
     }
+
+    fn check_scope(&self, least: Scope) -> Result<()> {
+        match self {
+            Self::User { scopes, .. } if !scopes.contains(&Scope::Api) && !scopes.contains(&least) => {
+                Err(Error::Unauthenticated)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether this actor can try at all: whoever has to be signed in, is.
+    fn check_entry(&self, least: Least) -> Result<()> {
+        self.check_scope(Scope::Api)?;
+        match (self, least) {
+            (Self::Anonymous, Least::SignedIn | Least::Role(_)) => Err(Error::Unauthenticated),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is at least this visible, the actor sees without belonging to it.
+    fn open_from(&self) -> Visibility {
+        match self {
+            Self::Anonymous => Visibility::Public,
+            Self::User { user, .. } if user.external => Visibility::Public,
+            Self::User { .. } | Self::System => Visibility::Internal,
+        }
+    }
 }
 
 impl Reader<'_> {
-    /// The gate to the instance: every use case begins here.
+    /// The gate to the instance: every use case begins here, or by opening a project or a group.
     pub fn may(&self, ability: Ability) -> Result<()> {
         self.actor().check(ability)
     }
@@ -111,32 +278,168 @@ impl Reader<'_> {
             Actor::Anonymous | Actor::System => Err(Error::Unauthenticated),
         }
     }
+
+    /// Through whose eyes lists are seen.
+    pub(crate) fn viewer(&self) -> Viewer {
+        let user = self.actor().user().map_or(0, |user| user.id);
+        Viewer { user, open_from: self.actor().open_from(), now: self.now() }
+    }
+
+    /// The gate to a project: the only way to get hold of one is to say what for.
+    ///
+    /// Who does not see it hears that there is none; who sees it but may not do this hears that.
+    pub fn open(&mut self, project: &ProjectRef, ability: ProjectAbility) -> Result<Project> {
+        self.actor().check_entry(ability.least())?;
+        let viewer = self.viewer();
+        let key = match project {
+            ProjectRef::Id(id) => Some(Key::Id(*id)),
+            ProjectRef::Path(path) => path.rsplit_once('/').map(|(namespace, path)| Key::Path(namespace, path)),
+        };
+        let found = key.map(|key| store::projects::find(self.db(), &viewer, key)).transpose()?.flatten();
+        let project = found.filter(|project| self.sees(project)).ok_or(Error::not_found("Project"))?;
+        self.may_to(&project, ability)?;
+        Ok(project)
+    }
+
+    /// Whether an open project may also be used for something else.
+    pub fn may_to(&self, project: &Project, ability: ProjectAbility) -> Result<()> {
+        let role = if self.actor().is_admin() { Some(Role::Owner) } else { project.access.role() };
+        if ability.least().is_met_by(role) { Ok(()) } else { Err(Error::Forbidden(None)) }
+    }
+
+    /// Whether the actor sees a project.
+    fn sees(&self, project: &Project) -> bool {
+        let actor = self.actor();
+        actor.is_admin() || project.access.role().is_some() || project.visibility >= actor.open_from()
+    }
+
+    /// The gate to a group, as [`Self::open`] is to a project. Also answers what the actor is to it.
+    pub fn open_group(&mut self, group: &GroupRef, ability: GroupAbility) -> Result<(Namespace, Option<Role>)> {
+        self.actor().check_entry(ability.least())?;
+        let found = match group {
+            GroupRef::Id(id) => store::namespaces::by_id(self.db(), *id)?,
+            GroupRef::Path(path) => store::namespaces::by_full_path(self.db(), path)?,
+        };
+        let group = found.filter(|found| found.kind == NamespaceKind::Group).ok_or(Error::not_found("Group"))?;
+        let role = self.role_in(&group)?;
+        let seen = role.is_some() || group.visibility >= self.actor().open_from() || {
+            // A private group is no secret to those who see something in it.
+            let viewer = self.viewer();
+            store::groups::shows_a_project(self.db(), &viewer, group.id)?
+        };
+        match (seen, ability.least().is_met_by(role)) {
+            (false, _) => Err(Error::not_found("Group")),
+            (true, false) => Err(Error::Forbidden(None)),
+            (true, true) => Ok((group, role)),
+        }
+    }
+
+    /// What the actor is to a namespace.
+    fn role_in(&mut self, namespace: &Namespace) -> Result<Option<Role>> {
+        if self.actor().is_admin() {
+            return Ok(Some(Role::Owner));
+        }
+        let viewer = self.viewer();
+        Ok(match namespace.kind {
+            NamespaceKind::User => (namespace.owner_id == Some(viewer.user)).then_some(Role::Owner),
+            NamespaceKind::Group => store::groups::role_in(self.db(), &viewer, namespace.id)?,
+        })
+    }
+
+    /// Whether a user may create projects in a namespace; the user need not be the one who is asking.
+    pub(crate) fn may_create_in(&mut self, namespace: &Namespace, user: &User) -> Result<bool> {
+        if user.admin {
+            return Ok(true);
+        }
+        let viewer = Viewer { user: user.id, ..self.viewer() };
+        Ok(match namespace.kind {
+            NamespaceKind::User => namespace.owner_id == Some(user.id),
+            NamespaceKind::Group => {
+                let role = store::groups::role_in(self.db(), &viewer, namespace.id)?;
+                GroupAbility::CreateProjects.least().is_met_by(role)
+            }
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The rights, as a table a person can read.
+    /// The rights, as tables a person can read.
     #[test]
     fn the_table_of_rights() {
         let rows: Vec<String> = Ability::ALL
             .iter()
             .map(|ability| {
                 let (standing, scope) = (least_standing(*ability), least_scope(*ability).as_str());
-                format!("{:<18}{:<15}{scope}", format!("{ability:?}"), format!("{standing:?}"))
+                format!("{:<20}{:<15}{scope}", format!("{ability:?}"), format!("{standing:?}"))
             })
             .collect();
         assert_eq!(
             rows,
             [
-                "ReadOwnAccount    User           read_user",
-                "ChangeOwnAccount  User           api",
-                "ReadUsers         User           read_user",
-                "AdministerUsers   Administrator  api",
-                "ReadVersion       User           api",
-                "Operate           Administrator  api",
+                "ReadOwnAccount      User           read_user",
+                "ChangeOwnAccount    User           api",
+                "ReadUsers           User           read_user",
+                "AdministerUsers     Administrator  api",
+                "ReadVersion         User           api",
+                "Operate             Administrator  api",
+                "Browse              User           api",
+                "Create              User           api",
+                "AdministerProjects  Administrator  api",
             ]
+        );
+    }
+
+    /// Who may do what to something they see: a stranger, and each role.
+    fn table<A: std::fmt::Debug + Copy>(abilities: &[A], least: impl Fn(A) -> Least) -> String {
+        let mut table = format!("{:<18}{:>9}{:>9}", "", "anonymous", "stranger");
+        for role in Role::ALL {
+            table += &format!("{:>10}", format!("{role:?}").to_lowercase());
+        }
+        for ability in abilities {
+            let least = least(*ability);
+            let yes = |may: bool| if may { "yes" } else { "-" };
+            let stranger = least.is_met_by(None);
+            let anonymous = stranger && Actor::Anonymous.check_entry(least).is_ok();
+            table += &format!("\n{:<18}{:>9}{:>9}", format!("{ability:?}"), yes(anonymous), yes(stranger));
+            for role in Role::ALL {
+                table += &format!("{:>10}", yes(least.is_met_by(Some(role))));
+            }
+        }
+        table
+    }
+
+    #[test]
+    fn the_table_of_rights_in_a_project() {
+        assert_eq!(
+            table(&ProjectAbility::ALL, ProjectAbility::least),
+            "                  anonymous stranger     guest  reporter developer    master     owner
+DownloadUpload          yes      yes       yes       yes       yes       yes       yes
+ReadProject               -      yes       yes       yes       yes       yes       yes
+StarProject               -      yes       yes       yes       yes       yes       yes
+UploadFile                -      yes       yes       yes       yes       yes       yes
+ChangeProject             -        -         -         -         -       yes       yes
+ReadRunnersToken          -        -         -         -         -       yes       yes
+AdministerMembers         -        -         -         -         -       yes       yes
+ShareProject              -        -         -         -         -       yes       yes
+PresentProject            -        -         -         -         -         -       yes
+ArchiveProject            -        -         -         -         -         -       yes
+RemoveProject             -        -         -         -         -         -       yes"
+        );
+    }
+
+    #[test]
+    fn the_table_of_rights_in_a_group() {
+        assert_eq!(
+            table(&GroupAbility::ALL, GroupAbility::least),
+            "                  anonymous stranger     guest  reporter developer    master     owner
+ReadGroup                 -      yes       yes       yes       yes       yes       yes
+CreateProjects            -        -         -         -         -       yes       yes
+ChangeGroup               -        -         -         -         -         -       yes
+AdministerMembers         -        -         -         -         -         -       yes
+RemoveGroup               -        -         -         -         -         -       yes"
         );
     }
 }

@@ -5,7 +5,7 @@ use model::{
     users::{Claims, NewUser, UserChanges, UserFilter, check_password},
 };
 
-use crate::{Ability, Error, Given, Heavy, Reader, Result, Writer};
+use crate::{Ability, Error, Given, Heavy, Reader, Result, Writer, members, projects};
 
 const WHAT: &str = "User";
 
@@ -149,6 +149,10 @@ pub fn delete(it: &mut Writer<'_>, id: i64) -> Result<Option<User>> {
     it.may(Ability::AdministerUsers)?;
     let Some(user) = store::users::by_id_to_change(it.db(), id)? else { return Ok(None) };
     keep_an_admin(it, &user, "Cannot remove the last administrator")?;
+    members::refuse_if_needed(it, id)?;
+    if let Some(namespace) = store::namespaces::personal(it.db(), id)? {
+        projects::bury(it, store::projects::Buried::In(&[namespace.id]))?;
+    }
     store::users::delete(it.db(), id)?;
     Ok(Some(user))
 }

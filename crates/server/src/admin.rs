@@ -51,8 +51,9 @@ fn open(data: &Path, database: Option<&str>, default_projects_limit: i32) -> Res
         None => database.check_version(),
     }
     .map_err(|error| error.to_string())?;
+    let options = forge_options(&folder, database, default_projects_limit)?;
     drop(turn);
-    let options = forge::Options { readers: 1, heavy: 1, ..forge_options(database, default_projects_limit) };
+    let options = forge::Options { readers: 1, heavy: 1, ..options };
     Forge::start(options).map_err(|error| error.to_string())
 }
 

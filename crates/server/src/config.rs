@@ -40,6 +40,9 @@ pub(crate) struct Settings {
     /// The largest request body that is not an upload, in bytes [default: 1048576]
     #[arg(long, env = "GABLE_MAX_BODY_SIZE", value_name = "BYTES")]
     max_body_size: Option<usize>,
+    /// The largest file that may be uploaded, in bytes [default: 10485760]
+    #[arg(long, env = "GABLE_MAX_UPLOAD_SIZE", value_name = "BYTES")]
+    max_upload_size: Option<u64>,
     /// How often a minute one address may try to sign in; 0 is without limit [default: 10]
     #[arg(long, env = "GABLE_SIGN_INS_PER_MINUTE", value_name = "COUNT")]
     sign_ins_per_minute: Option<u32>,
@@ -95,6 +98,7 @@ pub(crate) struct Config {
     pub(crate) external_url: Option<String>,
     pub(crate) allow_local_network: bool,
     pub(crate) max_body_size: usize,
+    pub(crate) max_upload_size: u64,
     pub(crate) sign_ins_per_minute: Option<NonZeroU32>,
     pub(crate) default_projects_limit: i32,
     pub(crate) log_format: LogFormat,
@@ -115,6 +119,7 @@ pub(crate) fn load(settings: Settings) -> Result<Config, String> {
         external_url: settings.external_url.map(check_url).transpose()?,
         allow_local_network: settings.allow_local_network.unwrap_or(false),
         max_body_size: settings.max_body_size.unwrap_or(1 << 20),
+        max_upload_size: settings.max_upload_size.unwrap_or(10 << 20),
         sign_ins_per_minute: NonZeroU32::new(settings.sign_ins_per_minute.unwrap_or(10)),
         default_projects_limit: check_limit(settings.default_projects_limit.unwrap_or(10))?,
         log_format: settings.log_format.unwrap_or_default(),
@@ -146,6 +151,7 @@ impl Settings {
             external_url: self.external_url.or(other.external_url),
             allow_local_network: self.allow_local_network.or(other.allow_local_network),
             max_body_size: self.max_body_size.or(other.max_body_size),
+            max_upload_size: self.max_upload_size.or(other.max_upload_size),
             sign_ins_per_minute: self.sign_ins_per_minute.or(other.sign_ins_per_minute),
             default_projects_limit: self.default_projects_limit.or(other.default_projects_limit),
             log_format: self.log_format.or(other.log_format),

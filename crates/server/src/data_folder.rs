@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use files::Files;
+use forge::{InstanceKey, clock::SystemSecrets};
 use store::Database;
 
 /// The folder, known to be there and writable.
@@ -81,15 +83,43 @@ impl DataFolder {
         }
     }
 
+    /// The files of the folder, beside the database.
+    pub(crate) fn files(&self) -> Result<Files, String> {
+        Files::in_folder(&self.path.join("files")).map_err(|error| error.to_string())
+    }
+
+    /// The key of the instance, made when it is first needed; whoever calls this holds the turn or the server's lock.
+    pub(crate) fn instance_key(&self) -> Result<InstanceKey, String> {
+        const NAME: &str = "instance-key";
+        let path = self.path.join(NAME);
+        match fs::read_to_string(&path) {
+            Ok(text) => InstanceKey::from_text(&text).ok_or_else(|| {
+                format!(
+                    "{} holds no key; restore it from a backup, or remove it to get new runners' tokens",
+                    path.display()
+                )
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let key = InstanceKey::generate(&SystemSecrets);
+                self.write_secret(NAME, &format!("{}\n", key.to_text().reveal()))?;
+                Ok(key)
+            }
+            Err(error) => Err(format!("cannot read {}: {error}", path.display())),
+        }
+    }
+
     /// Writes a file that only its owner can read, durably.
     pub(crate) fn write_secret(&self, name: &str, content: &str) -> Result<PathBuf, String> {
         let path = self.path.join(name);
         let unwritable = |error: io::Error| format!("cannot write {}: {error}", path.display());
+        // Beside it first: a crash leaves the old file or the new one, never half of one.
+        let fresh = self.path.join(format!("{name}.new"));
         let mut options = OpenOptions::new();
-        let mut file = owner_only(options.write(true).create(true).truncate(true)).open(&path).map_err(unwritable)?;
+        let mut file = owner_only(options.write(true).create(true).truncate(true)).open(&fresh).map_err(unwritable)?;
         #[cfg(unix)]
         file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)).map_err(unwritable)?;
         file.write_all(content.as_bytes()).and_then(|()| file.sync_all()).map_err(unwritable)?;
+        fs::rename(&fresh, &path).map_err(unwritable)?;
         File::open(&self.path).and_then(|folder| folder.sync_all()).map_err(unwritable)?;
         Ok(path)
     }

@@ -8,6 +8,7 @@ use forge::{
     clock::{SystemClock, SystemSecrets},
     first_start::{self, FirstAdmin, Wishes},
     passwords::PasswordCost,
+    uploads,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use model::tokens::Secret;
@@ -47,30 +48,37 @@ fn prepare_and_serve(config: Config, log: &LogWriter) -> Outcome {
     };
     let database = folder.database(config.database.as_deref())?;
     database.migrate().map_err(|error| error.to_string())?;
+    let options = forge_options(&folder, database, config.default_projects_limit)?;
     drop(turn);
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start: {error}"))?;
     let access_log = access_log(log.clone(), config.log_format);
-    runtime.block_on(serve(config, &folder, database, wishes, access_log))
+    runtime.block_on(serve(config, &folder, options, wishes, access_log))
 }
 
 /// The threads of a forge that has the machine to itself.
-pub(crate) fn forge_options(database: Database, default_projects_limit: i32) -> Options {
+pub(crate) fn forge_options(
+    folder: &DataFolder,
+    database: Database,
+    default_projects_limit: i32,
+) -> Result<Options, String> {
     let cores = available_parallelism().map_or(2, usize::from);
-    Options {
+    Ok(Options {
         database,
+        files: folder.files()?,
+        instance_key: folder.instance_key()?,
         readers: 2 * cores,
         heavy: cores,
         clock: Arc::new(SystemClock),
         secrets: Arc::new(SystemSecrets),
         password_cost: PasswordCost::real(),
         default_projects_limit,
-    }
+    })
 }
 
 async fn serve(
     config: Config,
     folder: &DataFolder,
-    database: Database,
+    options: Options,
     wishes: Wishes,
     access_log: AccessLog,
 ) -> Outcome {
@@ -78,18 +86,20 @@ async fn serve(
     let listener = TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))?;
     let address = listener.local_addr().map_err(|error| format!("cannot listen on {address}: {error}"))?;
     let metrics = collect_metrics()?;
-    let forge =
-        Forge::start(forge_options(database, config.default_projects_limit)).map_err(|error| error.to_string())?;
+    let forge = Forge::start(options).map_err(|error| error.to_string())?;
     greet_first_admin(&forge, folder, wishes).await?;
+    uploads::sweep_at_start(&forge).await.map_err(|error| format!("cannot remove unfinished uploads: {error}"))?;
     let app = App::new(AppOptions {
         forge: forge.clone(),
         dialect: config.dialect,
         external_url: config.external_url,
         body_limit: config.max_body_size,
+        upload_limit: config.max_upload_size,
         sign_ins_per_minute: config.sign_ins_per_minute,
         access_log,
     });
     let door = Door::new(&app, operations::routes(forge.clone(), metrics));
+    forge::jobs::take_up(&forge).await.map_err(|error| format!("cannot take up unfinished jobs: {error}"))?;
     let (stop_worker, stopped) = watch::channel(false);
     let worker = worker::start(forge, stopped);
     // Before anybody is told that it is ready: a signal from then on lets requests finish.

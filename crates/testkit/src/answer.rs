@@ -16,16 +16,18 @@ pub struct Answer {
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
-    /// The body as text.
+    /// The body as text; what is not UTF-8 is repaired.
     pub text: String,
+    /// The body as it came.
+    pub bytes: Vec<u8>,
 }
 
 impl Answer {
     pub(crate) async fn read(response: Response) -> Self {
         let (parts, body) = response.into_parts();
-        let bytes = body.collect().await.expect("a whole body").to_bytes();
-        let text = String::from_utf8(bytes.to_vec()).expect("a body of text");
-        Self { status: parts.status, headers: parts.headers, text }
+        let bytes = body.collect().await.expect("a whole body").to_bytes().to_vec();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        Self { status: parts.status, headers: parts.headers, text, bytes }
     }
 
     /// The status as a number.

@@ -17,6 +17,11 @@ impl Default for TestClock {
 }
 
 impl TestClock {
+    /// Puts the hands to a moment.
+    pub fn set(&self, moment: Time) {
+        self.0.store(moment.as_microsecond(), Ordering::SeqCst);
+    }
+
     /// Lets time pass.
     pub fn advance(&self, duration: SignedDuration) {
         let micros = i64::try_from(duration.as_micros()).expect("a short time");

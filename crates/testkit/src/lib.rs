@@ -6,8 +6,9 @@ mod answer;
 mod clock;
 mod database;
 mod dump;
+pub mod rows;
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::{fs, num::NonZeroU32, path::Path, sync::Arc};
 
 use api::{App, AppOptions, Dialect, Door};
 use axum::{
@@ -15,14 +16,16 @@ use axum::{
     body::Body,
     http::{HeaderName, HeaderValue, Method, Request, header},
 };
+use files::Files;
 use forge::{
-    Caller, Forge, Given, Options,
+    Caller, Forge, Given, InstanceKey, Options, jobs,
     passwords::PasswordCost,
     tokens,
     users::{self, Registration},
 };
-use model::{Scope, Time, users::NewUser};
+use model::{Scope, Time, Visibility, groups::NewGroup, users::NewUser};
 use serde_json::Value;
+use tempfile::TempDir;
 
 pub use answer::Answer;
 pub use clock::TestClock;
@@ -40,6 +43,7 @@ pub struct TestForge {
     pub clock: Arc<TestClock>,
     door: Door,
     database: TestDatabase,
+    files: TempDir,
 }
 
 /// How a test's forge differs from the usual one.
@@ -47,6 +51,7 @@ pub struct Setup {
     dialect: Dialect,
     external_url: Option<String>,
     body_limit: usize,
+    upload_limit: u64,
     sign_ins_per_minute: Option<NonZeroU32>,
     beside: Router,
 }
@@ -67,6 +72,7 @@ impl Default for Setup {
             dialect: Dialect::Spec,
             external_url: None,
             body_limit: 1 << 20,
+            upload_limit: 10 << 20,
             sign_ins_per_minute: None,
             beside: Router::new(),
         }
@@ -92,6 +98,12 @@ impl Setup {
         self
     }
 
+    /// Takes larger or smaller files.
+    pub fn upload_limit(mut self, bytes: u64) -> Self {
+        self.upload_limit = bytes;
+        self
+    }
+
     /// Throttles sign-ins.
     pub fn sign_ins_per_minute(mut self, count: u32) -> Self {
         self.sign_ins_per_minute = NonZeroU32::new(count);
@@ -107,15 +119,18 @@ impl Setup {
     /// Starts it.
     pub async fn start(self) -> TestForge {
         let database = TestDatabase::create().await;
+        let files = tempfile::tempdir().expect("a folder");
         let clock = Arc::new(TestClock::default());
         let options = Options {
             database: database.database.clone(),
+            files: Files::in_folder(files.path()).expect("a place for files"),
             readers: 2,
             heavy: 1,
             clock: Arc::clone(&clock) as _,
             secrets: Arc::new(TestSecrets::default()),
             password_cost: PasswordCost::cheap(),
             default_projects_limit: 10,
+            instance_key: InstanceKey::generate(&TestSecrets::default()),
         };
         let forge = on_own_thread(|| Forge::start(options).expect("a forge starts"));
         let app = App::new(AppOptions {
@@ -123,10 +138,11 @@ impl Setup {
             dialect: self.dialect,
             external_url: self.external_url,
             body_limit: self.body_limit,
+            upload_limit: self.upload_limit,
             sign_ins_per_minute: self.sign_ins_per_minute,
             access_log: Arc::new(|_| {}),
         });
-        TestForge { door: Door::new(&app, self.beside), forge, clock, database }
+        TestForge { door: Door::new(&app, self.beside), forge, clock, database, files }
     }
 }
 
@@ -179,15 +195,70 @@ impl TestForge {
         on_own_thread(move || f(&mut database.connect_writer().expect("a connection")))
     }
 
+    /// Does many things to the database behind the forge's back, in one transaction.
+    pub fn in_one_go<T: Send>(&self, f: impl FnOnce(&mut store::Conn) -> T + Send) -> T {
+        self.behind_the_back(|db| {
+            db.begin_writing().expect("a transaction");
+            let answer = f(db);
+            db.commit().expect("committed");
+            answer
+        })
+    }
+
     /// Tries something on a connection that only reads.
     pub fn on_a_reading_connection<T: Send>(&self, f: impl FnOnce(&mut store::Conn) -> T + Send) -> T {
         let database = &self.database.database;
         on_own_thread(move || f(&mut database.connect_reader().expect("a connection")))
     }
 
+    /// Does all background work that is due.
+    pub async fn do_all_jobs(&self) {
+        while jobs::work_once(&self.forge).await.expect("worked") {}
+    }
+
+    /// A group below another, as no client can make one yet.
+    pub fn group_below(&self, parent: i64, path: &str, visibility: Visibility) -> i64 {
+        let now = self.forge.now();
+        let new = NewGroup {
+            name: path.to_owned(),
+            path: path.to_owned(),
+            description: String::new(),
+            visibility,
+            lfs_enabled: None,
+            request_access_enabled: false,
+        };
+        self.behind_the_back(|db| {
+            let parent = store::namespaces::by_id(db, parent).expect("asked").expect("a group");
+            store::groups::insert(db, &new, Some(&parent), now).expect("a group below")
+        })
+    }
+
     /// All rows of all tables as text, for tests that compare or search them.
     pub fn dump(&self) -> String {
         self.behind_the_back(dump::dump)
+    }
+
+    /// The folder with all files.
+    pub fn files_folder(&self) -> &Path {
+        self.files.path()
+    }
+
+    /// All files that there are, finished or not, by their paths.
+    pub fn files(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.files.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).expect("a folder") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    found.push(path.strip_prefix(self.files.path()).expect("inside").display().to_string());
+                }
+            }
+        }
+        found.sort();
+        found
     }
 
     async fn username(&self, id: i64) -> String {
@@ -243,6 +314,13 @@ impl Client {
         self.json(Method::POST, path, body).await
     }
 
+    /// `POST` that makes something; answers its number.
+    pub async fn make(&self, path: &str, body: Value) -> i64 {
+        let made = self.post(path, body).await;
+        assert_eq!(made.code(), 201, "{made}");
+        made.json()["id"].as_i64().unwrap_or_else(|| panic!("no number: {made}"))
+    }
+
     /// `PUT` with JSON below `/api/v3`.
     pub async fn put(&self, path: &str, body: Value) -> Answer {
         self.json(Method::PUT, path, body).await
@@ -275,10 +353,27 @@ impl Client {
         self.send(request, Body::empty()).await
     }
 
+    /// `GET` of a page beside the interface.
+    pub async fn page(&self, path: &str) -> Answer {
+        self.page_with(Method::GET, path, &[]).await
+    }
+
+    /// Any method on a page beside the interface, with further headers.
+    pub async fn page_with(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let request = headers.iter().fold(self.request_to(method, path), |request, (name, value)| {
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("a header name");
+            request.header(name, HeaderValue::from_str(value).expect("a header value"))
+        });
+        self.send(request, Body::empty()).await
+    }
+
     /// The beginning of a request with this client's token; a path with `/-/` or `/api/` stands as it is.
     pub fn request(&self, method: Method, path: &str) -> axum::http::request::Builder {
         let absolute = path.starts_with("/-/") || path.starts_with("/api/");
-        let uri = if absolute { path.to_owned() } else { format!("/api/v3{path}") };
+        if absolute { self.request_to(method, path) } else { self.request_to(method, &format!("/api/v3{path}")) }
+    }
+
+    fn request_to(&self, method: Method, uri: &str) -> axum::http::request::Builder {
         let request = Request::builder().method(method).uri(uri).header(header::HOST, "gable.test");
         match &self.token {
             Some(token) => request.header("private-token", token),

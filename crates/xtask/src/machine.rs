@@ -20,6 +20,8 @@ pub(crate) const POSTGRES: Need =
 /// Makes certificates.
 pub(crate) const OPENSSL: Need =
     Need { what: "openssl", is_there: || find("openssl").is_some(), packages: &["openssl"] };
+/// Talks to the server as people do at a command line.
+pub(crate) const CURL: Need = Need { what: "curl", is_there: || find("curl").is_some(), packages: &["curl"] };
 /// Runs the clients.
 pub(crate) const PYTHON: Need =
     Need { what: "Python with venv", is_there: has_python, packages: &["python3", "python3-venv"] };

@@ -2,7 +2,7 @@
 
 use crate::{
     Outcome, clients,
-    machine::{self, OPENSSL, POSTGRES},
+    machine::{self, CURL, OPENSSL, POSTGRES},
     postgres::Postgres,
     steps::{self, Report},
     workspace::cargo,
@@ -50,11 +50,14 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
         return;
     }
     if parts.sqlite {
-        report.step("tests on SQLite", || steps::run_tests(&mut tests()));
+        report.step("tests on SQLite", || {
+            machine::provide(&[CURL])?;
+            steps::run_tests(&mut tests())
+        });
     }
     if parts.postgres {
         report.step("tests on PostgreSQL", || {
-            machine::provide(&[POSTGRES, OPENSSL])?;
+            machine::provide(&[POSTGRES, OPENSSL, CURL])?;
             let postgres = Postgres::start()?;
             let database = [("GABLE_TEST_DATABASE", postgres.url())];
             let authority = [("GABLE_TEST_DATABASE_CA", postgres.authority())];

@@ -2,9 +2,15 @@
 
 mod emails;
 mod events;
+mod groups;
 mod instance;
 mod keys;
+mod members;
+mod namespaces;
+mod project_params;
+mod projects;
 mod sessions;
+mod uploads;
 mod users;
 
 use crate::routes::Routes;
@@ -17,4 +23,9 @@ pub(crate) fn routes() -> Routes {
         .and(events::routes())
         .and(sessions::routes())
         .and(instance::routes())
+        .and(groups::routes())
+        .and(projects::routes())
+        .and(members::routes())
+        .and(namespaces::routes())
+        .and(uploads::routes())
 }

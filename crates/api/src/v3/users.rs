@@ -7,7 +7,7 @@ use forge::{
 };
 use model::{
     Change, User,
-    users::{Identity, NewUser, Profile, UserChanges, UserFilter},
+    users::{Identity, NewUser, Profile, UserChanges, UserFilter, UserSummary},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -18,7 +18,7 @@ use crate::{
     extract::{Numbers, Showing},
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, Reply, Stamp},
+    reply::{Created, Done, Recalled, Reply, Stamp, Written},
     routes::Routes,
     site::Site,
 };
@@ -64,9 +64,13 @@ async fn get(
     Ok(Done(ShownUserJson::new(user, &site, in_full)))
 }
 
-async fn current(State(forge): State<Forge>, Showing(caller): Showing, site: Site) -> Reply<Done<FullUserJson>> {
-    let user = forge.peek(caller, users::current).await?;
-    Ok(Done(FullUserJson::new(user, &site)))
+async fn current(State(forge): State<Forge>, Showing(caller): Showing, site: Site) -> Reply<Recalled<FullUserJson>> {
+    let subject = format!("user at {}", site.root());
+    let written = forge.recall(caller, subject, move |it| {
+        let user = users::current(it)?;
+        Ok(Written::new(&FullUserJson::new(user, &site)))
+    });
+    Ok(written.await?.into())
 }
 
 async fn create(
@@ -261,14 +265,15 @@ enum UserStateJson {
 }
 
 impl UserSummaryJson {
-    pub(super) fn new(user: User, site: &Site) -> Self {
+    pub(super) fn new(user: impl Into<UserSummary>, site: &Site) -> Self {
+        let UserSummary { id, username, name, state, created_at: _ } = user.into();
         Self {
-            id: user.id,
-            state: user.state.as_str(),
-            avatar_url: site.identicon(&user.username),
-            web_url: site.page(&user.username),
-            name: user.name,
-            username: user.username,
+            id,
+            state: state.as_str(),
+            avatar_url: site.identicon(&username),
+            web_url: site.page(&username),
+            name,
+            username,
         }
     }
 }
@@ -342,7 +347,7 @@ impl FullUserJson {
                 .map(|Identity { provider, extern_uid }| IdentityJson { provider, extern_uid })
                 .collect(),
             can_create_group: user.can_create_group,
-            can_create_project: user.projects_limit > 0,
+            can_create_project: user.can_create_project(),
             two_factor_enabled: false,
             external: user.external,
             user: UserJson::new(user, site),

@@ -45,7 +45,8 @@ fn with_password(home: &Home, arguments: &[&str], password: &str) -> Finished {
 }
 
 /// Every command once, with what it says. A server has made the data; whether it still runs makes no difference.
-fn run_every_command(home: &Home) {
+/// Runs them all; answers the number of a job that waits again.
+fn run_every_command(home: &Home) -> String {
     let said = home.admin(&["user", "create", "ann", "--email", "Ann@Example.org", "--name", "Ann Other"]);
     let (first, second) = said.split_once('\n').expect("two lines");
     assert_eq!(first, "created user ann with id 2");
@@ -90,6 +91,7 @@ fn run_every_command(home: &Home) {
     let dead = row(&jobs, "broke");
     assert_eq!(dead[1..], ["sweep_tokens", "dead", "10", "1970-01-01T00:00:00Z", "it", "broke"]);
     assert_eq!(home.admin(&["job", "retry", &dead[0]]), format!("job {} will be tried again\n", dead[0]));
+    dead[0].clone()
 }
 
 const DEAD_JOB: &str = "INSERT INTO jobs (kind, payload, attempts, run_at, dead_at, last_error, created_at) \
@@ -107,22 +109,25 @@ fn wait_for_job(server: &Server, id: &str) {
 #[test]
 fn every_command_works_on_a_folder_that_nobody_serves() {
     let home = Home::new();
-    home.start().stop();
-    run_every_command(&home);
+    let server = home.start();
+    // Then all recurring jobs are written down.
+    wait_for_job(&server, "1");
+    server.stop();
+    let job = run_every_command(&home);
     let server = home.start();
     assert_eq!(sign_in(&server, "ann", "the word of ann"), 201);
     assert_eq!(sign_in(&server, "ben", "the word of ben"), 401);
-    wait_for_job(&server, "2");
+    wait_for_job(&server, &job);
 }
 
 #[test]
 fn every_command_works_beside_a_server() {
     let home = Home::new();
     let server = home.start();
-    run_every_command(&home);
+    let job = run_every_command(&home);
     assert_eq!(sign_in(&server, "ann", "the word of ann"), 201);
     assert_eq!(sign_in(&server, "ben", "the word of ben"), 401);
-    wait_for_job(&server, "2");
+    wait_for_job(&server, &job);
     let ann = server.root().get("/api/v3/users/2").json();
     assert_eq!((&ann["name"], &ann["email"]), (&json!("Ann Other"), &json!("ann@example.org")));
 }
@@ -233,13 +238,15 @@ fn a_command_that_is_not_whole_is_explained() {
 #[test]
 fn a_job_that_was_given_up_is_retried_though_its_successor_waits() {
     let home = Home::new();
-    home.start().stop();
-    home.execute("UPDATE jobs SET dead_at = 1, attempts = 10, last_error = 'it broke'");
-    // The next start writes the recurring job down anew.
     let server = home.start();
-    wait_for_job(&server, "2");
+    wait_for_job(&server, "3");
+    server.stop();
+    home.execute("UPDATE jobs SET dead_at = 1, attempts = 10, last_error = 'it broke'");
+    // The next start writes the recurring jobs down anew, beginning with this one.
+    let server = home.start();
+    wait_for_job(&server, "4");
     let jobs = home.admin(&["job", "list"]);
-    let dead = row(&jobs, "broke");
+    let dead = row(&jobs, "sweep_tokens");
     home.admin(&["job", "retry", &dead[0]]);
 }
 

@@ -269,6 +269,13 @@ impl Server {
         assert!(sent.success(), "{kill}");
     }
 
+    /// The most memory that it ever had, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a running process");
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        peak.and_then(|kilobytes| kilobytes.parse::<u64>().ok()).expect("a number") << 10
+    }
+
     /// Asks it to stop and waits until it has.
     pub(crate) fn stop(self) -> Finished {
         self.signal("TERM");
@@ -419,6 +426,17 @@ impl Client {
             request = request.header(name, value);
         }
         request.send_json(body).map(Reply::read)
+    }
+
+    /// Uploads a file to a server that may not live to answer it.
+    pub(crate) fn try_upload(&self, path: &str, name: &str, content: &str) -> Result<Reply, ureq::Error> {
+        let part = format!("content-disposition: form-data; name=\"file\"; filename=\"{name}\"");
+        let body = format!("--edge\r\n{part}\r\n\r\n{content}\r\n--edge--\r\n");
+        let mut request = self.agent.post(format!("{}{path}", self.url));
+        if let Some((name, value)) = self.token_header() {
+            request = request.header(name, value);
+        }
+        request.header("content-type", "multipart/form-data; boundary=edge").send(body).map(Reply::read)
     }
 
     fn token_header(&self) -> Option<(&str, &str)> {

@@ -32,11 +32,11 @@ fn nothing_acknowledged_is_lost_to_fifty_kills_in_a_storm() {
         let server = home.start();
         expected.compare(&home, &server);
         let storm = Storm::begin(&server, &format!("storm-{kill}"));
-        let (removed, renamed) = (Heard::default(), Heard::default());
-        let removals = keep_removing(&server, kill, removed.clone());
-        let renames = keep_renaming(&server, expected.renamed, renamed.clone());
+        let (one_removed, one_renamed) = (Heard::default(), Heard::default());
+        let removals = keep_removing(&server, kill, one_removed.clone());
+        let renames = keep_renaming(&server, expected.renamed, one_renamed.clone());
         // Each kind at least once, however slow the machine is: a kill before that would show little.
-        for heard in [storm.heard(), &removed, &renamed] {
+        for heard in [storm.heard(), &one_removed, &one_renamed] {
             heard.wait();
         }
         thread::sleep(random_moment());
@@ -154,7 +154,7 @@ fn addresses_of(root: &Client) -> BTreeSet<String> {
     }
 }
 
-fn random_moment() -> Duration {
+pub(crate) fn random_moment() -> Duration {
     let random = RandomState::new().build_hasher().finish();
     Duration::from_millis(EARLIEST + random % (LATEST - EARLIEST))
 }

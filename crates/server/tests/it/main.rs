@@ -1,18 +1,31 @@
 //! Stories about a whole forge. One binary, so that it links once.
 
 mod access;
+mod access_to_projects;
 mod admin;
 mod arrows;
 mod binary;
+mod closed_projects;
+mod contract;
 mod conventions;
 mod crash;
+mod crash_projects;
 mod emails;
+mod groups;
 mod identity;
 mod jobs;
 mod keys;
+mod members;
 mod openapi;
+mod policy_rules;
+mod policy_world;
 mod postgres_tls;
+mod project_lists;
+mod projects;
 mod races;
+mod recalled;
 mod sessions;
 mod startup;
+mod statements;
+mod uploads;
 mod users;

@@ -34,8 +34,10 @@ async fn every_operation_tells_its_parameters_statuses_and_shape() {
             assert!(ids.insert(operation["operationId"].to_string()), "{name} has an id of its own");
             assert!(operation["summary"].as_str().is_some_and(|text| text.len() > 10), "{name} has a summary");
             let statuses = operation["responses"].as_object().expect("responses");
-            let success = statuses.get("200").or(statuses.get("201")).expect("a success");
-            assert!(success["content"]["application/json"]["schema"].is_object(), "{name} has a shape");
+            if !statuses.contains_key("204") {
+                let success = statuses.get("200").or(statuses.get("201")).expect("a success");
+                assert!(success["content"]["application/json"]["schema"].is_object(), "{name} has a shape");
+            }
             let in_path = path.matches('{').count();
             let parameters = operation["parameters"].as_array().expect("parameters");
             assert_eq!(parameters.iter().filter(|parameter| parameter["in"] == "path").count(), in_path, "{name}");

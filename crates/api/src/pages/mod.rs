@@ -1,0 +1,3 @@
+//! What is served beside the interface, below the page of a project.
+
+pub(crate) mod uploads;

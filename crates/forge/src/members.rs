@@ -1,0 +1,210 @@
+//! Members of projects and groups.
+
+use jiff::civil::Date;
+use model::{Change, Member, NamespaceKind, Page, Role, Slice, Violations, members::NewMember};
+use store::members::{Place, Search};
+
+use crate::{
+    Ability, Error, Given, GroupAbility, GroupRef, ProjectAbility, ProjectRef, Reader, Result, Writer, projects,
+};
+
+/// To what somebody belongs.
+#[derive(Clone, Debug)]
+pub enum PlaceRef {
+    /// A project.
+    Project(ProjectRef),
+    /// A group.
+    Group(GroupRef),
+}
+
+/// What an edit changes about a membership.
+#[derive(Clone, Copy, Debug)]
+pub struct MemberChanges {
+    /// As what, in numbers; not all of them are roles.
+    pub access_level: i64,
+    /// Until when.
+    pub expires_on: ChangeOfDay,
+}
+
+/// What an edit does to the day on which a membership ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeOfDay {
+    /// Leaves it.
+    Keep,
+    /// There is none any more.
+    Clear,
+    /// It is this one.
+    Set(Date),
+}
+
+impl From<Change<Date>> for ChangeOfDay {
+    fn from(change: Change<Date>) -> Self {
+        match change {
+            Change::Keep => Self::Keep,
+            Change::Clear => Self::Clear,
+            Change::Set(day) => Self::Set(day),
+        }
+    }
+}
+
+/// What became of a wish to end a membership.
+pub enum Ended {
+    /// This one has ended.
+    Member(Member),
+    /// There was none, and nobody minds.
+    Nobody,
+}
+
+/// A page of the members of a place, newest first.
+pub fn list(
+    it: &mut Reader<'_>,
+    place: &PlaceRef,
+    search: &Given<Option<String>>,
+    page: &Given<Page>,
+) -> Result<Slice<Member>> {
+    it.may(Ability::Browse)?;
+    let (search, page) = (search.get()?.as_deref(), *page.get()?);
+    let place = open_to_read(it, place)?;
+    if projects::is_beyond(search) {
+        return Ok(Slice::empty(page));
+    }
+    // Others see no addresses, so they may not feel their way along them either.
+    let (now, parts_of_addresses) = (it.now(), it.actor().is_admin());
+    let search = search.map(|text| Search { text, parts_of_addresses });
+    Ok(store::members::list(it.db(), place, search.as_ref(), page, now)?)
+}
+
+/// One member of a place.
+pub fn get(it: &mut Reader<'_>, place: &PlaceRef, user: &Given<i64>) -> Result<Member> {
+    it.may(Ability::Browse)?;
+    let user = *user.get()?;
+    let place = open_to_read(it, place)?;
+    find(it, place, user)?.ok_or(Error::NoSuchRow)
+}
+
+/// Makes somebody a member. Who is one of a project already, stays what they are.
+pub fn create(it: &mut Writer<'_>, place: &PlaceRef, new: &Given<NewMember>) -> Result<Member> {
+    it.may(Ability::Browse)?;
+    let new = *new.get()?;
+    let place = open_to_administer(it, place)?;
+    match (find(it, place, new.user_id)?, place) {
+        (Some(_), Place::Group(_)) => return Err(Error::Taken("Member already exists".into())),
+        (Some(member), Place::Project(_)) => return Ok(member),
+        (None, _) => {}
+    }
+    let user = store::users::by_id(it.db(), new.user_id)?;
+    let user = user.ok_or_else(|| Violations::one("user", "can't be blank"))?;
+    let role = role_for(place, new.access_level)?;
+    let now = it.now();
+    // A membership that has ended may still lie there; whoever comes back is new.
+    store::members::delete(it.db(), place, user.id)?;
+    store::members::put(it.db(), place, user.id, role, new.expires_on, now)?;
+    Ok(Member { user: user.into(), role, expires_on: new.expires_on })
+}
+
+/// Changes as what somebody is a member, or until when.
+pub fn update(
+    it: &mut Writer<'_>,
+    place: &PlaceRef,
+    user: &Given<i64>,
+    changes: &Given<MemberChanges>,
+) -> Result<Member> {
+    it.may(Ability::Browse)?;
+    let (user, changes) = (*user.get()?, *changes.get()?);
+    let place = open_to_administer(it, place)?;
+    let member = find(it, place, user)?.ok_or(Error::NoSuchRow)?;
+    let role = role_for(place, changes.access_level)?;
+    let expires_on = match changes.expires_on {
+        ChangeOfDay::Keep => member.expires_on,
+        ChangeOfDay::Clear => None,
+        ChangeOfDay::Set(day) => Some(day),
+    };
+    // To whom a personal project belongs does not hang on the membership.
+    if matches!(place, Place::Group(_)) && (role < Role::Owner || expires_on.is_some()) {
+        keep_an_owner(it, place, &member)?;
+    }
+    let now = it.now();
+    store::members::put(it.db(), place, user, role, expires_on, now)?;
+    Ok(Member { role, expires_on, ..member })
+}
+
+/// Ends a membership; everybody may end their own.
+pub fn delete(it: &mut Writer<'_>, place_ref: &PlaceRef, user: &Given<i64>) -> Result<Ended> {
+    it.may(Ability::Browse)?;
+    let user = *user.get()?;
+    let place = open_to_read(it, place_ref)?;
+    let member = find(it, place, user)?;
+    let me = it.actor().user().map(|me| me.id);
+    match (place, member) {
+        (Place::Project(_), None) => Ok(Ended::Nobody),
+        (Place::Group(_), None) => {
+            open_to_administer(it, place_ref)?;
+            Err(Error::NotFound(format!("Member: user_id:{user}")))
+        }
+        (_, Some(member)) => {
+            if me != Some(user) {
+                open_to_administer(it, place_ref)?;
+            }
+            keep_an_owner(it, place, &member)?;
+            store::members::delete(it.db(), place, user)?;
+            Ok(Ended::Member(member))
+        }
+    }
+}
+
+fn open_to_read(it: &mut Reader<'_>, place: &PlaceRef) -> Result<Place> {
+    Ok(match place {
+        PlaceRef::Project(project) => Place::Project(it.open(project, ProjectAbility::ReadProject)?.id),
+        PlaceRef::Group(group) => Place::Group(it.open_group(group, GroupAbility::ReadGroup)?.0.id),
+    })
+}
+
+fn open_to_administer(it: &mut Writer<'_>, place: &PlaceRef) -> Result<Place> {
+    Ok(match place {
+        PlaceRef::Project(project) => Place::Project(it.open(project, ProjectAbility::AdministerMembers)?.id),
+        PlaceRef::Group(group) => Place::Group(it.open_group(group, GroupAbility::AdministerMembers)?.0.id),
+    })
+}
+
+fn find(it: &mut Reader<'_>, place: Place, user: i64) -> Result<Option<Member>> {
+    let now = it.now();
+    Ok(store::members::get(it.db(), place, user, now)?)
+}
+
+/// The role behind a number, if somebody can be that in such a place.
+fn role_for(place: Place, level: i64) -> Result<Role> {
+    let highest = match place {
+        Place::Project(_) => Role::Master,
+        Place::Group(_) => Role::Owner,
+    };
+    let role = Role::from_level(level).filter(|role| *role <= highest);
+    role.ok_or_else(|| Error::Unprocessable("Access level is not known".into()))
+}
+
+/// Refuses to leave a group without an owner who stays, or a personal project without the one to whom it belongs.
+fn keep_an_owner(it: &mut Writer<'_>, place: Place, leaving: &Member) -> Result<()> {
+    let kept = match place {
+        Place::Group(group) => {
+            // Two owners who leave at once meet here.
+            store::namespaces::by_id_to_change(it.db(), group)?;
+            leaving.role < Role::Owner || store::groups::has_other_owner(it.db(), group, leaving.user.id)?
+        }
+        Place::Project(project) => {
+            let viewer = it.viewer();
+            let project = store::projects::find(it.db(), &viewer, store::projects::Key::Id(project))?;
+            !project.is_some_and(|project| {
+                project.namespace.kind == NamespaceKind::User && project.namespace.owner_id == Some(leaving.user.id)
+            })
+        }
+    };
+    if kept { Ok(()) } else { Err(Error::Forbidden(None)) }
+}
+
+/// The groups that would be without an owner if this user went.
+pub(crate) fn refuse_if_needed(it: &mut Writer<'_>, user: i64) -> Result<()> {
+    if store::groups::solely_owned_by(it.db(), user)?.is_empty() {
+        return Ok(());
+    }
+    let text = "You must transfer ownership or delete groups before you can remove user";
+    Err(Error::Taken(text.into()))
+}

@@ -1,0 +1,391 @@
+//! Projects: what one can do with them.
+
+use jiff::civil::Date;
+use model::{
+    Namespace, NamespaceKind, Page, Project, Role, Share, Slice, User, Violations, Visibility,
+    projects::{NewProject, ProjectChanges, ProjectFilter, Seed},
+    tokens::Secret,
+};
+use store::{
+    members::Place,
+    project_lists::Scope,
+    projects::{Buried, Key},
+};
+
+use crate::{
+    Ability, Error, Given, GroupAbility, GroupRef, ProjectAbility, ProjectRef, Reader, Result, Writer,
+    groups::{self, GroupDetail},
+    jobs::Job,
+    users,
+};
+
+const TAKEN: &str = "has already been taken";
+
+/// Nothing that is searched is longer, so a longer text is nowhere.
+const LONGEST_SEARCH: usize = 2000;
+
+/// Which projects a caller wants to see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Those to which they belong.
+    Mine,
+    /// Those that they can see.
+    Visible,
+    /// Those that they own.
+    Owned,
+    /// Those that they have starred.
+    Starred,
+    /// All, for administrators.
+    All,
+}
+
+/// A project as the answer to something done to it.
+pub struct ProjectDetail {
+    /// The project.
+    pub project: Project,
+    /// The token with which runners join it, for those who may know.
+    pub runners_token: Option<Secret>,
+}
+
+/// A wish to open a project to a group.
+#[derive(Clone, Copy, Debug)]
+pub struct NewShare {
+    /// Which group.
+    pub group_id: i64,
+    /// The most that its members may be, in numbers; not all of them are roles.
+    pub group_access: i64,
+    /// The first day on which it counts no more.
+    pub expires_on: Option<Date>,
+}
+
+/// An edit as somebody asks for it.
+#[derive(Clone, Debug)]
+pub struct Edit {
+    /// What shall change.
+    pub changes: ProjectChanges,
+    /// Whether somebody who may not rename the project may still send the name it has.
+    pub own_name_is_no_change: bool,
+}
+
+/// A page of projects.
+pub fn list(
+    it: &mut Reader<'_>,
+    which: Which,
+    filter: &Given<ProjectFilter>,
+    page: &Given<Page>,
+) -> Result<Slice<Project>> {
+    it.may(Ability::Browse)?;
+    let (filter, page) = (filter.get()?, *page.get()?);
+    let scope = match which {
+        Which::Mine => Scope::Mine,
+        Which::Visible => Scope::Visible,
+        Which::Owned => Scope::Owned,
+        Which::Starred => Scope::Starred,
+        Which::All => {
+            it.may(Ability::AdministerProjects)?;
+            Scope::All
+        }
+    };
+    if is_beyond(filter.search.as_deref()) {
+        return Ok(Slice::empty(page));
+    }
+    let viewer = it.viewer();
+    Ok(store::project_lists::list(it.db(), &viewer, scope, filter, page)?)
+}
+
+/// Whether a text is longer than anything that is searched, or holds what separates its parts.
+pub(crate) fn is_beyond(search: Option<&str>) -> bool {
+    search.is_some_and(|search| search.chars().count() > LONGEST_SEARCH || search.contains('\u{1}'))
+}
+
+/// One project.
+pub fn get(it: &mut Reader<'_>, project: &ProjectRef) -> Result<ProjectDetail> {
+    let project = it.open(project, ProjectAbility::ReadProject)?;
+    in_full(it, project)
+}
+
+/// Adds a project that belongs to the caller.
+pub fn create(it: &mut Writer<'_>, new: &Given<NewProject>) -> Result<ProjectDetail> {
+    let me = it.my_id(Ability::Create)?;
+    make(it, me, new.get()?)
+}
+
+/// Adds a project that belongs to another user.
+pub fn create_for(it: &mut Writer<'_>, user: &Given<i64>, new: &Given<NewProject>) -> Result<ProjectDetail> {
+    it.may(Ability::Create)?;
+    let (user, new) = (*user.get()?, new.get()?);
+    it.may(Ability::AdministerProjects)?;
+    users::find(it, user)?;
+    make(it, user, new)
+}
+
+fn make(it: &mut Writer<'_>, creator: i64, new: &NewProject) -> Result<ProjectDetail> {
+    // As they are while this transaction lasts: of two that are made at once, the second counts the first.
+    let creator = store::users::by_id_to_change(it.db(), creator)?.ok_or(Error::not_found("User"))?;
+    let namespace = place_for(it, new, &creator)?;
+    if namespace.kind == NamespaceKind::User && !creator.can_create_project() {
+        return Err(Error::LimitReached(limit_text(&creator)));
+    }
+    let mut violations = Violations::new();
+    new.check(&mut violations);
+    let visibility = new.visibility.unwrap_or(Visibility::Private);
+    check_visibility(visibility, &namespace, &mut violations);
+    violations.unless(new.import_url.is_none(), "import_url", "is not supported yet");
+    refuse_taken(it, namespace.id, Some(&new.name), Some(&new.chosen_path()), None, violations)?;
+    let mut seed = vec![0; 16];
+    it.shared().secrets.fill(&mut seed);
+    let now = it.now();
+    let id = store::projects::insert(it.db(), new, namespace.id, creator.id, visibility, &Seed(seed), now)?;
+    if namespace.kind == NamespaceKind::User {
+        store::members::put(it.db(), Place::Project(id), creator.id, Role::Master, None, now)?;
+    }
+    let project = reload(it, id)?;
+    in_full(it, project)
+}
+
+/// Where a new project goes, if its creator may put it there.
+fn place_for(it: &mut Writer<'_>, new: &NewProject, creator: &User) -> Result<Namespace> {
+    let refused = || Violations::one("namespace", "is not valid");
+    let namespace = match new.namespace_id {
+        None => store::namespaces::personal(it.db(), creator.id)?.ok_or_else(refused)?,
+        Some(id) => {
+            let namespace = store::namespaces::by_id(it.db(), id)?.ok_or_else(refused)?;
+            if !it.may_create_in(&namespace, creator)? {
+                return Err(refused().into());
+            }
+            namespace
+        }
+    };
+    // Locked, so that its visibility and its names are what they are until the project is there.
+    Ok(store::namespaces::by_id_to_change(it.db(), namespace.id)?.ok_or_else(refused)?)
+}
+
+fn limit_text(user: &User) -> String {
+    match user.projects_limit {
+        0 => "Personal project creation is not allowed. Please contact your administrator with questions".into(),
+        limit => {
+            format!("Your project limit is {limit} projects! Please contact your administrator to increase it")
+        }
+    }
+}
+
+fn check_visibility(visibility: Visibility, namespace: &Namespace, violations: &mut Violations) {
+    let (wanted, there) = (visibility.as_str(), namespace.visibility.as_str());
+    let text = format!("{wanted} is not allowed in a {there} group.");
+    violations.unless(visibility <= namespace.visibility, "visibility_level", text);
+}
+
+/// Refuses a name or a path that another project of the namespace has, in whatever case.
+fn refuse_taken(
+    it: &mut Writer<'_>,
+    namespace: i64,
+    name: Option<&str>,
+    path: Option<&str>,
+    own: Option<i64>,
+    mut violations: Violations,
+) -> Result<()> {
+    let taken = what_is_taken(it, namespace, name, path, own)?;
+    violations.unless(!taken.name && !taken.wiki, "name", TAKEN);
+    violations.unless(!taken.path, "path", TAKEN);
+    Ok(violations.into_result()?)
+}
+
+/// What another project of a namespace has already.
+struct Taken {
+    name: bool,
+    path: bool,
+    /// A wiki lives beside its project, under the path with this ending.
+    wiki: bool,
+}
+
+fn what_is_taken(
+    it: &mut Writer<'_>,
+    namespace: i64,
+    name: Option<&str>,
+    path: Option<&str>,
+    own: Option<i64>,
+) -> Result<Taken> {
+    // Nothing is called the empty text.
+    let (name, path) = (name.unwrap_or_default(), path.unwrap_or_default());
+    let (name, same_path) = store::projects::taken(it.db(), namespace, name, path, own)?;
+    let beside = match strip_wiki(path) {
+        Some(project) => project.to_owned(),
+        None => format!("{path}.wiki"),
+    };
+    let wiki = !path.is_empty() && store::projects::taken(it.db(), namespace, "", &beside, own)?.1;
+    Ok(Taken { name, path: same_path, wiki })
+}
+
+fn strip_wiki(path: &str) -> Option<&str> {
+    const ENDING: &str = ".wiki";
+    let at = path.len().checked_sub(ENDING.len())?;
+    let ending = path.get(at..)?;
+    ending.eq_ignore_ascii_case(ENDING).then(|| &path[..at])
+}
+
+/// Changes a project; what shows outside, its name and visibility, is for owners.
+pub fn update(it: &mut Writer<'_>, project: &ProjectRef, edit: &Given<Edit>) -> Result<ProjectDetail> {
+    it.may(Ability::Browse)?;
+    let Edit { changes, own_name_is_no_change } = edit.get()?;
+    let project = it.open(project, ProjectAbility::ChangeProject)?;
+    let renames = match &changes.name {
+        None => false,
+        Some(name) => !own_name_is_no_change || *name != project.name,
+    };
+    if renames || changes.visibility.is_some() {
+        it.may_to(&project, ProjectAbility::PresentProject)?;
+    }
+    let (namespace, project) = hold(it, &project)?;
+    let mut violations = Violations::new();
+    changes.check(&mut violations);
+    if let Some(visibility) = changes.visibility {
+        check_visibility(visibility, &namespace, &mut violations);
+    }
+    let (name, path) = (changes.name.as_deref(), changes.path.as_deref());
+    refuse_taken(it, namespace.id, name, path, Some(project.id), violations)?;
+    let now = it.now();
+    store::projects::update(it.db(), &project, changes, now)?;
+    let project = reload(it, project.id)?;
+    in_full(it, project)
+}
+
+/// A project and its namespace as they are while this transaction lasts.
+fn hold(it: &mut Writer<'_>, project: &Project) -> Result<(Namespace, Project)> {
+    let gone = || Error::not_found("Project");
+    let namespace = store::namespaces::by_id_to_change(it.db(), project.namespace.id)?.ok_or_else(gone)?;
+    if !store::projects::lock(it.db(), project.id)? {
+        return Err(gone());
+    }
+    let project = reload(it, project.id)?;
+    // Moved away a moment ago; whoever asks again finds it in its new place.
+    if project.namespace.id == namespace.id { Ok((namespace, project)) } else { Err(gone()) }
+}
+
+/// Puts a project away, or takes it out again; either may be so already.
+pub fn set_archived(it: &mut Writer<'_>, project: &ProjectRef, archived: bool) -> Result<Project> {
+    let project = it.open(project, ProjectAbility::ArchiveProject)?;
+    if project.archived != archived {
+        let now = it.now();
+        store::projects::set_archived(it.db(), project.id, archived, now)?;
+    }
+    reload_with_shares(it, project.id)
+}
+
+/// Stars a project; [`Error::Unchanged`] if it is starred already.
+pub fn star(it: &mut Writer<'_>, project: &ProjectRef) -> Result<Project> {
+    let project = it.open(project, ProjectAbility::StarProject)?;
+    let (me, now) = (it.my_id(Ability::Browse)?, it.now());
+    if !store::projects::star(it.db(), project.id, me, now)? {
+        return Err(Error::Unchanged);
+    }
+    reload_with_shares(it, project.id)
+}
+
+/// Takes a star back; [`Error::Unchanged`] if there is none.
+pub fn unstar(it: &mut Writer<'_>, project: &ProjectRef) -> Result<Project> {
+    let project = it.open(project, ProjectAbility::StarProject)?;
+    let (me, now) = (it.my_id(Ability::Browse)?, it.now());
+    if !store::projects::unstar(it.db(), project.id, me, now)? {
+        return Err(Error::Unchanged);
+    }
+    reload_with_shares(it, project.id)
+}
+
+/// Opens a project to the members of a group.
+pub fn share(it: &mut Writer<'_>, project: &ProjectRef, new: &Given<NewShare>) -> Result<Share> {
+    it.may(Ability::Browse)?;
+    let new = *new.get()?;
+    let project = it.open(project, ProjectAbility::ShareProject)?;
+    let (group, _) = it.open_group(&GroupRef::Id(new.group_id), GroupAbility::ReadGroup)?;
+    if project.namespace.share_with_group_lock {
+        return Err(Error::Refused("The project sharing with group is disabled".into()));
+    }
+    let conflict = |text: &str| Error::Taken(text.into());
+    let role = Role::from_level(new.group_access).filter(|role| *role <= Role::Master);
+    let role = role.ok_or_else(|| conflict("Group access is not included in the list"))?;
+    let now = it.now();
+    if store::members::find_share(it.db(), project.id, group.id, now)?.is_some() {
+        return Err(conflict("Group already shared with this group"));
+    }
+    if project.namespace.id == group.id {
+        return Err(conflict("Project cannot be shared with the project it is in."));
+    }
+    Ok(store::members::insert_share(it.db(), project.id, group.id, role, new.expires_on, now)?)
+}
+
+/// Closes a project to the members of a group.
+pub fn unshare(it: &mut Writer<'_>, project: &ProjectRef, group: &Given<i64>) -> Result<()> {
+    it.may(Ability::Browse)?;
+    let group = *group.get()?;
+    let project = it.open(project, ProjectAbility::ShareProject)?;
+    let now = it.now();
+    let share = store::members::find_share(it.db(), project.id, group, now)?;
+    let share = share.ok_or(Error::not_found("Group Link"))?;
+    Ok(store::members::delete_share(it.db(), project.id, share.group_id)?)
+}
+
+/// Moves a project into a group; it keeps its number and everything that hangs on it.
+pub fn transfer(it: &mut Writer<'_>, group: &GroupRef, project: &ProjectRef) -> Result<GroupDetail> {
+    it.may(Ability::AdministerProjects)?;
+    let (group, role) = it.open_group(group, GroupAbility::CreateProjects)?;
+    let project = it.open(project, ProjectAbility::RemoveProject)?;
+    let group = store::namespaces::by_id_to_change(it.db(), group.id)?.ok_or(Error::not_found("Group"))?;
+    if !store::projects::lock(it.db(), project.id)? {
+        return Err(Error::not_found("Project"));
+    }
+    let project = reload(it, project.id)?;
+    let refused = |text: &str| Error::from(Violations::one("new_namespace", text));
+    if project.namespace.id == group.id {
+        return Err(refused("is invalid"));
+    }
+    let taken = what_is_taken(it, group.id, Some(&project.name), Some(&project.path), None)?;
+    if taken.path || taken.wiki {
+        return Err(refused("Project with same path in target namespace already exists"));
+    }
+    if taken.name {
+        return Err(refused("Project with same name in target namespace already exists"));
+    }
+    let now = it.now();
+    store::projects::transfer(it.db(), project.id, group.id, project.visibility.min(group.visibility), now)?;
+    // Open to the group it now lives in, it would be open twice.
+    store::members::delete_share(it.db(), project.id, group.id)?;
+    groups::detail(it, group, role)
+}
+
+/// Removes a project: it is gone at once, and what it leaves behind is cleaned up afterwards.
+pub fn delete(it: &mut Writer<'_>, project: &ProjectRef) -> Result<()> {
+    let project = it.open(project, ProjectAbility::RemoveProject)?;
+    bury(it, Buried::One(project.id))
+}
+
+/// Takes projects out of their places and leaves the rest to jobs.
+pub(crate) fn bury(it: &mut Writer<'_>, projects: Buried<'_>) -> Result<()> {
+    let now = it.now();
+    Ok(store::projects::bury(it.db(), projects, Job::REMOVE_PROJECT, now)?)
+}
+
+/// A project just changed, as the caller now sees it.
+fn reload(it: &mut Writer<'_>, id: i64) -> Result<Project> {
+    let viewer = it.viewer();
+    store::projects::find(it.db(), &viewer, Key::Id(id))?.ok_or(Error::not_found("Project"))
+}
+
+fn reload_with_shares(it: &mut Writer<'_>, id: i64) -> Result<Project> {
+    let project = reload(it, id)?;
+    with_shares(it, project)
+}
+
+fn with_shares(it: &mut Reader<'_>, project: Project) -> Result<Project> {
+    let (now, mut projects) = (it.now(), [project]);
+    store::projects::with_shares(it.db(), &mut projects, now)?;
+    let [project] = projects;
+    Ok(project)
+}
+
+fn in_full(it: &mut Reader<'_>, project: Project) -> Result<ProjectDetail> {
+    let project = with_shares(it, project)?;
+    let may_know = it.may_to(&project, ProjectAbility::ReadRunnersToken).is_ok();
+    let key = &it.shared().instance_key;
+    let runners_token = may_know.then(|| key.runners_token(project.id, &project.runners_seed));
+    Ok(ProjectDetail { project, runners_token })
+}

@@ -1,0 +1,623 @@
+//! Every route that names a project or a group, asked by everybody who can stand to it: the tables of who gets what.
+//!
+//! Each cell has a project or a group of its own, so that no answer meets what another one changed.
+
+use std::{
+    fmt::Write as _,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use axum::http::Method;
+use insta::assert_snapshot;
+use jiff::civil::Date;
+use model::{
+    Role,
+    Visibility::{self, Internal, Private, Public},
+};
+use serde_json::{Value, json};
+use store::{Conn, members::Place};
+use testkit::{Answer, Client, TestForge, rows};
+
+/// Sends a small file.
+pub(crate) async fn send_file(client: &Client, path: &str) -> Answer {
+    let form = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\n\r\nmoonshot\r\n--b--\r\n";
+    client.body(Method::POST, path, "multipart/form-data; boundary=b", form).await
+}
+
+/// What a request is aimed at.
+struct Target {
+    /// The project or the group.
+    id: i64,
+    /// Its full path, which ends in its name.
+    path: String,
+    /// Who is asking.
+    me: i64,
+    /// A guest of the project or the group.
+    guest: i64,
+    /// Somebody who belongs to nothing.
+    newcomer: i64,
+    /// The group that the project is shared with, and one that it is not shared with.
+    groups: [i64; 2],
+    /// A project that lives elsewhere.
+    elsewhere: i64,
+}
+
+impl Target {
+    fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+/// A line of a table: a request with which somebody who may would succeed.
+struct Row {
+    method: Method,
+    route: &'static str,
+    /// What tells it from others of the same route.
+    note: &'static str,
+    ask: Ask,
+}
+
+/// How a line is asked, and what its cells show.
+enum Ask {
+    /// With this body; the status is shown.
+    Body(fn(&Target) -> Value),
+    /// Whether the answer has this field.
+    Field(&'static str),
+    /// With a file.
+    Upload,
+    /// For a file that was sent before.
+    Download,
+}
+
+const DOWNLOAD: &str = "{project}/uploads/{secret}/{name}";
+
+fn row(method: Method, route: &'static str, note: &'static str, body: fn(&Target) -> Value) -> Row {
+    Row { method, route, note, ask: Ask::Body(body) }
+}
+
+fn nothing(_: &Target) -> Value {
+    json!({})
+}
+
+fn project_rows() -> Vec<Row> {
+    use Method as M;
+    const MEMBER: &str = "/projects/{id}/members/{user_id}";
+    vec![
+        row(M::GET, "/projects/{id}", "", nothing),
+        Row { method: M::GET, route: "/projects/{id}", note: "runners_token", ask: Ask::Field("runners_token") },
+        row(M::POST, "/projects/{id}/star", "", nothing),
+        row(M::DELETE, "/projects/{id}/star", "", nothing),
+        Row { method: M::POST, route: "/projects/{id}/uploads", note: "", ask: Ask::Upload },
+        Row { method: M::GET, route: DOWNLOAD, note: "", ask: Ask::Download },
+        row(M::GET, "/projects/{id}/members", "", nothing),
+        row(M::GET, MEMBER, "", nothing),
+        row(M::POST, "/projects/{id}/members", "", |it| json!({ "user_id": it.newcomer, "access_level": 30 })),
+        row(M::PUT, MEMBER, "", |_| json!({ "access_level": 40 })),
+        row(M::DELETE, MEMBER, "", nothing),
+        row(M::DELETE, MEMBER, "oneself", nothing),
+        row(M::POST, "/projects/{id}/share", "", |it| json!({ "group_id": it.groups[1], "group_access": 20 })),
+        row(M::DELETE, "/projects/{id}/share/{group_id}", "", nothing),
+        row(M::PUT, "/projects/{id}", "path", |it| json!({ "name": it.name(), "path": format!("other-{}", it.id) })),
+        row(M::PUT, "/projects/{id}", "name", |it| json!({ "name": format!("other-{}", it.id) })),
+        row(M::PUT, "/projects/{id}", "visibility", |it| json!({ "name": it.name(), "visibility_level": 0 })),
+        row(M::PUT, "/projects/{id}", "public", |it| json!({ "name": it.name(), "public": false })),
+        row(M::POST, "/projects/{id}/archive", "", nothing),
+        row(M::POST, "/projects/{id}/unarchive", "", nothing),
+        row(M::DELETE, "/projects/{id}/unarchive", "", nothing),
+        row(M::DELETE, "/projects/{id}", "", nothing),
+    ]
+}
+
+fn group_rows() -> Vec<Row> {
+    use Method as M;
+    const MEMBER: &str = "/groups/{id}/members/{user_id}";
+    vec![
+        row(M::GET, "/groups/{id}", "", nothing),
+        row(M::GET, "/groups/{id}/projects", "", nothing),
+        row(M::GET, "/groups/{id}/members", "", nothing),
+        row(M::GET, MEMBER, "", nothing),
+        row(M::POST, "/projects", "in it", |it| json!({ "name": "fresh", "namespace_id": it.id })),
+        row(M::PUT, "/groups/{id}", "", |_| json!({ "description": "d" })),
+        row(M::PUT, "/groups/{id}", "visibility", |_| json!({ "visibility_level": 0 })),
+        row(M::POST, "/groups/{id}/members", "", |it| json!({ "user_id": it.newcomer, "access_level": 50 })),
+        row(M::PUT, MEMBER, "", |_| json!({ "access_level": 40 })),
+        row(M::DELETE, MEMBER, "", nothing),
+        row(M::DELETE, MEMBER, "oneself", nothing),
+        row(M::DELETE, "/groups/{id}", "", nothing),
+        row(M::POST, "/groups/{id}/projects/{project_id}", "", nothing),
+    ]
+}
+
+/// A column of a table: somebody, and how what they ask for comes about.
+struct Column<'a> {
+    block: &'static str,
+    heading: String,
+    client: &'a Client,
+    make: Box<Make<'a>>,
+}
+
+/// Makes the project or the group of a cell under a name.
+type Make<'a> = dyn Fn(&mut Conn, &str) -> Made + Send + Sync + 'a;
+
+/// What was made for a cell: the number and the full path.
+type Made = (i64, String);
+
+/// A forge with people in it, and what all tables share.
+struct Scene {
+    forge: TestForge,
+    anonymous: Client,
+    root: Client,
+    ann: Client,
+    guest: Client,
+    newcomer: Client,
+    groups: [i64; 2],
+    elsewhere: i64,
+    serial: AtomicUsize,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let forge = TestForge::start().await;
+        let root = forge.admin().await;
+        let ann = forge.user("ann").await;
+        let (guest, newcomer) = (forge.user("gus").await, forge.user("nia").await);
+        let now = forge.forge.now();
+        let (groups, elsewhere) = forge.in_one_go(|db| {
+            let groups = ["partners", "strangers"].map(|path| rows::group(db, path, None, Public, now));
+            (groups, rows::project(db, "spare", groups[0], root.id, Private, now))
+        });
+        let serial = AtomicUsize::new(0);
+        Self { anonymous: forge.anonymous(), forge, root, ann, guest, newcomer, groups, elsewhere, serial }
+    }
+
+    /// A project with a guest, shared with a group.
+    fn add_project(&self, db: &mut Conn, name: &str, place: (i64, &str), visibility: Visibility) -> Made {
+        let now = self.forge.forge.now();
+        let id = rows::project(db, name, place.0, self.root.id, visibility, now);
+        store::members::put(db, Place::Project(id), self.guest.id, Role::Guest, None, now).expect("a guest");
+        store::members::insert_share(db, id, self.groups[0], Role::Guest, None, now).expect("a share");
+        (id, format!("{}/{name}", place.1))
+    }
+
+    fn add_group(&self, db: &mut Conn, path: &str, visibility: Visibility, members: &[(i64, Role)]) -> Made {
+        let now = self.forge.forge.now();
+        let id = rows::group(db, path, None, visibility, now);
+        for (user, role) in members {
+            store::members::put(db, Place::Group(id), *user, *role, None, now).expect("a member");
+        }
+        (id, path.to_owned())
+    }
+
+    fn join(&self, db: &mut Conn, place: Place, user: &Client, role: Role, until: Option<Date>) {
+        store::members::put(db, place, user.id, role, until, self.forge.forge.now()).expect("a member");
+    }
+
+    fn share(&self, db: &mut Conn, project: i64, group: i64, role: Role, until: Option<Date>) {
+        let now = self.forge.forge.now();
+        store::members::insert_share(db, project, group, role, until, now).expect("a share");
+    }
+
+    /// What each of the lines is aimed at in each of the columns, line by line.
+    fn make(&self, rows: &[Row], columns: &[Column<'_>]) -> Vec<Target> {
+        let made: Vec<Made> = self.forge.in_one_go(|db| {
+            let mut made = Vec::new();
+            for _ in rows {
+                for column in columns {
+                    // Where they live, no two have the same name.
+                    let number = self.serial.fetch_add(1, Ordering::SeqCst);
+                    made.push((column.make)(db, &format!("p{number}")));
+                }
+            }
+            made
+        });
+        let clients = columns.iter().map(|column| column.client.id).cycle();
+        made.into_iter().zip(clients).map(|((id, path), me)| self.target(id, path, me)).collect()
+    }
+
+    fn target(&self, id: i64, path: String, me: i64) -> Target {
+        let (guest, newcomer, groups) = (self.guest.id, self.newcomer.id, self.groups);
+        Target { id, path, me, guest, newcomer, groups, elsewhere: self.elsewhere }
+    }
+
+    async fn table(&self, rows: &[Row], columns: &[Column<'_>]) -> String {
+        let targets = self.make(rows, columns);
+        let downloads = self.send_ahead(rows, &targets, columns.len()).await;
+        let mut cells = Vec::new();
+        for (index, target) in targets.iter().enumerate() {
+            let row = &rows[index / columns.len()];
+            cells.push(cell(row, columns[index % columns.len()].client, target, &downloads[index]).await);
+        }
+        let headings: Vec<(&str, &str)> = columns.iter().map(|it| (it.block, it.heading.as_str())).collect();
+        print(rows, &headings, &cells)
+    }
+
+    /// Sends the files that will be asked for, and says where they are.
+    async fn send_ahead(&self, rows: &[Row], targets: &[Target], columns: usize) -> Vec<String> {
+        let mut pages = Vec::new();
+        for (index, target) in targets.iter().enumerate() {
+            pages.push(match rows[index / columns].ask {
+                Ask::Download => {
+                    let sent = send_file(&self.root, &format!("/projects/{}/uploads", target.id)).await.json();
+                    format!("/{}{}", target.path, sent["url"].as_str().expect("a URL"))
+                }
+                _ => String::new(),
+            });
+        }
+        pages
+    }
+}
+
+async fn cell(row: &Row, client: &Client, target: &Target, page: &str) -> String {
+    let user = if row.note == "oneself" { target.me } else { target.guest };
+    let path = row.route.replace("{id}", &target.id.to_string()).replace("{user_id}", &user.to_string());
+    let path = path.replace("{group_id}", &target.groups[0].to_string());
+    let path = path.replace("{project_id}", &target.elsewhere.to_string());
+    let answer = match row.ask {
+        Ask::Body(body) => client.json(row.method.clone(), &path, body(target)).await,
+        Ask::Field(_) => client.get(&path).await,
+        Ask::Upload => send_file(client, &path).await,
+        Ask::Download => client.page(page).await,
+    };
+    match row.ask {
+        Ask::Field(field) if answer.code() == 200 => (if answer.json()[field].is_null() { "-" } else { "yes" }).into(),
+        _ => answer.code().to_string(),
+    }
+}
+
+/// How wide the beginning of a line is.
+const LABEL: usize = 55;
+
+fn print(rows: &[Row], headings: &[(&str, &str)], cells: &[String]) -> String {
+    let mut table = [format!("{:<LABEL$}", ""), format!("{:<LABEL$}", "")];
+    for (index, (block, heading)) in headings.iter().enumerate() {
+        let begins = index == 0 || headings[index - 1].0 != *block;
+        let gap = if begins && !block.is_empty() { "  " } else { "" };
+        let width = heading.len().max(3);
+        let block = if begins { block } else { "" };
+        // A block's name runs on over its columns.
+        let above = table[1].len() + gap.len() + 1;
+        if table[0].len() < above {
+            table[0] = format!("{:<above$}", table[0]);
+        }
+        table[0] += block;
+        let _ = write!(table[1], "{gap} {heading:>width$}");
+    }
+    let mut table = table.map(|line| line.trim_end().to_owned()).join("\n");
+    for (number, row) in rows.iter().enumerate() {
+        let _ = write!(table, "\n{:<7}{:<35}{:<13}", row.method.as_str(), row.route, row.note);
+        for (index, (block, heading)) in headings.iter().enumerate() {
+            let begins = index == 0 || headings[index - 1].0 != *block;
+            let gap = if begins && !block.is_empty() { "  " } else { "" };
+            let (width, cell) = (heading.len().max(3), &cells[number * headings.len() + index]);
+            let _ = write!(table, "{gap} {cell:>width$}");
+        }
+    }
+    table
+}
+
+/// A route that names a project or a group stands in the tables.
+#[test]
+fn no_route_is_missing_in_the_tables() {
+    let known: Vec<(Method, &str)> =
+        project_rows().into_iter().chain(group_rows()).map(|row| (row.method, row.route)).collect();
+    for route in api::routes::v3() {
+        let names_one = route.path.starts_with("/projects/{id}") || route.path.starts_with("/groups/{id}");
+        let is_known = known.iter().any(|(method, path)| *method == route.method && *path == route.path);
+        assert!(!names_one || is_known, "{} {}", route.method, route.path);
+    }
+}
+
+const ROLES: [(&str, Role); 5] = [
+    ("guest", Role::Guest),
+    ("reporter", Role::Reporter),
+    ("developer", Role::Developer),
+    ("master", Role::Master),
+    ("owner", Role::Owner),
+];
+const LEVELS: [(&str, Visibility); 3] = [("private", Private), ("internal", Internal), ("public", Public)];
+
+/// Everybody who can stand to a group, with what they are in it.
+async fn people(scene: &Scene) -> Vec<(&'static str, Client, Option<Role>)> {
+    let forge = &scene.forge;
+    let mut people = vec![("ano", scene.anonymous.clone(), None)];
+    let blocked = forge.user("blocked").await;
+    assert_eq!(scene.root.put(&format!("/users/{}/block", blocked.id), json!({})).await.code(), 200);
+    people.push(("blo", blocked, Some(Role::Owner)));
+    people.push(("ext", forge.external("external").await, None));
+    people.push(("str", forge.user("stranger").await, None));
+    for (name, role) in ROLES {
+        people.push((&name[..3], forge.user(name).await, Some(role)));
+    }
+    people.push(("adm", scene.root.clone(), None));
+    people
+}
+
+/// Lesson 13: what everybody may do to a project in a group, by what they are in the group.
+#[tokio::test(flavor = "multi_thread")]
+async fn lesson_13_access_to_a_project_in_a_group() {
+    let scene = Scene::start().await;
+    let people = people(&scene).await;
+    let members: Vec<(i64, Role)> = people.iter().filter_map(|(_, it, role)| role.map(|role| (it.id, role))).collect();
+    let scene = &scene;
+    let homes: Vec<Made> = scene.forge.in_one_go(|db| {
+        LEVELS.iter().map(|(path, level)| scene.add_group(db, &format!("g-{path}"), *level, &members)).collect()
+    });
+    let mut columns = Vec::new();
+    for ((block, level), (home, path)) in LEVELS.into_iter().zip(&homes) {
+        for (heading, client, _) in &people {
+            let make = Box::new(move |db: &mut Conn, name: &str| scene.add_project(db, name, (*home, path), level));
+            columns.push(Column { block, heading: (*heading).into(), client, make });
+        }
+    }
+    assert_snapshot!("project_in_a_group", scene.table(&project_rows(), &columns).await);
+}
+
+/// Lesson 13: what everybody may do to a group.
+#[tokio::test(flavor = "multi_thread")]
+async fn lesson_13_access_to_a_group() {
+    let scene = Scene::start().await;
+    let people = people(&scene).await;
+    let mut members: Vec<(i64, Role)> =
+        people.iter().filter_map(|(_, it, role)| role.map(|role| (it.id, role))).collect();
+    // Who is blocked is no owner here, so that the owner is the last one.
+    members[0].1 = Role::Master;
+    members.push((scene.guest.id, Role::Guest));
+    let (scene, members) = (&scene, &members);
+    let mut columns = Vec::new();
+    for (block, level) in LEVELS {
+        for (heading, client, _) in &people {
+            let make = Box::new(move |db: &mut Conn, name: &str| scene.add_group(db, name, level, members));
+            columns.push(Column { block, heading: (*heading).into(), client, make });
+        }
+    }
+    // A private group is no secret to those who see a project that is shared with it.
+    for (heading, client, _) in people.iter().take(4) {
+        let make = Box::new(move |db: &mut Conn, name: &str| {
+            let made = scene.add_group(db, name, Private, members);
+            let (project, _) = scene.add_project(db, &format!("in-{name}"), (scene.groups[1], "strangers"), Public);
+            scene.share(db, project, made.0, Role::Guest, None);
+            made
+        });
+        columns.push(Column {
+            block: "private, and a public project is shared with it",
+            heading: (*heading).into(),
+            client,
+            make,
+        });
+    }
+    // Each transfer needs a project of its own.
+    let mut rows = group_rows();
+    let transfer = rows.pop().expect("the last line");
+    let mut table = scene.table(&rows, &columns).await;
+    table += &scene.transfers(&transfer, &columns).await;
+    assert_snapshot!("group", table);
+}
+
+impl Scene {
+    /// The line of the table in which a project moves.
+    async fn transfers(&self, row: &Row, columns: &[Column<'_>]) -> String {
+        let rows = std::slice::from_ref(row);
+        let mut targets = self.make(rows, columns);
+        let now = self.forge.forge.now();
+        let spare: Vec<i64> = self.forge.in_one_go(|db| {
+            let names = (0..targets.len()).map(|number| format!("spare-{number}"));
+            names.map(|name| rows::project(db, &name, self.groups[0], self.root.id, Private, now)).collect()
+        });
+        let mut cells = Vec::new();
+        for ((target, spare), column) in targets.iter_mut().zip(spare).zip(columns) {
+            target.elsewhere = spare;
+            cells.push(cell(row, column.client, target, "").await);
+        }
+        let headings: Vec<(&str, &str)> = columns.iter().map(|it| (it.block, it.heading.as_str())).collect();
+        let line = print(rows, &headings, &cells);
+        format!("\n{}", line.lines().last().unwrap_or_default())
+    }
+}
+
+/// Lesson 13: what members of the project itself may do to it, and the owner of the personal namespace in which it lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn lesson_13_access_to_a_personal_project() {
+    let scene = Scene::start().await;
+    let people = people(&scene).await;
+    let external = scene.forge.external("outside").await;
+    let scene = &scene;
+    let home = scene.forge.in_one_go(|db| rows::personal_namespace(db, scene.ann.id));
+    let mut callers: Vec<(&str, &Client, Option<Role>)> = people
+        .iter()
+        .filter(|(name, ..)| *name != "own")
+        .map(|(name, client, role)| (*name, client, role.map(|role| role.min(Role::Master))))
+        .collect();
+    callers.insert(8, ("mas/ext", &external, Some(Role::Master)));
+    callers.insert(9, ("ann", &scene.ann, None));
+    let mut columns = Vec::new();
+    for (block, level) in LEVELS {
+        for (heading, client, role) in callers.clone() {
+            let make = Box::new(move |db: &mut Conn, name: &str| {
+                let made = scene.add_project(db, name, (home, "ann"), level);
+                scene.join(db, Place::Project(made.0), &scene.ann, Role::Master, None);
+                if let Some(role) = role {
+                    scene.join(db, Place::Project(made.0), client, role, None);
+                }
+                made
+            });
+            columns.push(Column { block, heading: heading.into(), client, make });
+        }
+    }
+    assert_snapshot!("personal_project", scene.table(&project_rows(), &columns).await);
+}
+
+/// Lesson 13: what members of a group may do to a private project that is shared with it. A column is called after the
+/// most that the share gives and what the member is in the group.
+#[tokio::test(flavor = "multi_thread")]
+async fn lesson_13_access_to_a_shared_project() {
+    let scene = Scene::start().await;
+    let external = scene.forge.external("outside").await;
+    let scene = &scene;
+    let (home, locked) = scene.forge.in_one_go(|db| {
+        let locked = scene.add_group(db, "locked", Private, &[]);
+        crate::policy_world::lock(db, locked.0);
+        (scene.add_group(db, "home", Private, &[]), locked)
+    });
+    let gone = Date::constant(2026, 1, 2);
+    let pairs = [
+        (Role::Guest, Role::Owner, ""),
+        (Role::Reporter, Role::Owner, ""),
+        (Role::Developer, Role::Owner, ""),
+        (Role::Master, Role::Guest, ""),
+        (Role::Master, Role::Developer, ""),
+        (Role::Master, Role::Master, ""),
+        (Role::Master, Role::Owner, ""),
+        (Role::Master, Role::Owner, "external"),
+        (Role::Master, Role::Owner, "locked"),
+        (Role::Master, Role::Owner, "ended"),
+    ];
+    let mut columns = Vec::new();
+    for (share, role, how) in pairs {
+        let client = if how == "external" { &external } else { &scene.ann };
+        let (home, path) = if how == "locked" { &locked } else { &home };
+        let make = Box::new(move |db: &mut Conn, name: &str| {
+            let made = scene.add_project(db, name, (*home, path), Private);
+            let (crew, _) =
+                scene.add_group(db, &format!("crew-{name}-{}{how}", role.level()), Private, &[(client.id, role)]);
+            scene.share(db, made.0, crew, share, (how == "ended").then_some(gone));
+            made
+        });
+        let heading = format!("{}/{} {how}", share.level(), role.level()).trim_end().to_owned();
+        columns.push(Column { block: "", heading, client, make });
+    }
+    assert_snapshot!("shared_project", scene.table(&project_rows(), &columns).await);
+}
+
+/// What can happen to somebody who could reach a project.
+#[derive(Clone, Copy, PartialEq)]
+enum Event {
+    Nothing,
+    MembershipEnds,
+    MembershipExpires,
+    GroupMembershipEnds,
+    GroupMembershipExpires,
+    ShareEnds,
+    ShareExpires,
+    ProjectTurnsPrivate,
+    UserIsBlocked,
+    ProjectIsArchived,
+    ProjectIsRemoved,
+}
+
+/// How somebody reaches a project.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Membership,
+    Group,
+    Share,
+    Sight,
+}
+
+const TOMORROW: Date = Date::constant(2026, 1, 3);
+
+/// Makes a project for each line, lets something happen to each of them, and asks.
+async fn after(way: Way, event: Event) -> Vec<String> {
+    let scene = Scene::start().await;
+    let scene = &scene;
+    let until = |which: Event| (event == which).then_some(TOMORROW);
+    let (home, crew) = scene.forge.in_one_go(|db| {
+        let home = scene.add_group(db, "home", if way == Way::Sight { Public } else { Private }, &[]);
+        let crew = scene.add_group(db, "crew", Private, &[(scene.ann.id, Role::Owner)]);
+        let expires = until(Event::GroupMembershipExpires);
+        if way == Way::Group {
+            scene.join(db, Place::Group(home.0), &scene.ann, Role::Owner, expires);
+        }
+        (home, crew.0)
+    });
+    let visibility = if way == Way::Sight { Public } else { Private };
+    let make = Box::new(|db: &mut Conn, name: &str| {
+        let made = scene.add_project(db, name, (home.0, &home.1), visibility);
+        match way {
+            Way::Membership => {
+                let expires = until(Event::MembershipExpires);
+                scene.join(db, Place::Project(made.0), &scene.ann, Role::Master, expires);
+            }
+            Way::Share => scene.share(db, made.0, crew, Role::Master, until(Event::ShareExpires)),
+            Way::Group | Way::Sight => {}
+        }
+        made
+    });
+    let columns = [Column { block: "", heading: String::new(), client: &scene.ann, make }];
+    let rows = project_rows();
+    let targets = scene.make(&rows, &columns);
+    let downloads = scene.send_ahead(&rows, &targets, 1).await;
+    scene.let_happen(event, &targets, home.0, crew).await;
+    let mut cells = Vec::new();
+    for ((row, target), page) in rows.iter().zip(&targets).zip(&downloads) {
+        cells.push(cell(row, &scene.ann, target, page).await);
+    }
+    cells
+}
+
+impl Scene {
+    async fn let_happen(&self, event: Event, targets: &[Target], home: i64, crew: i64) {
+        let (root, ann) = (&self.root, self.ann.id);
+        match event {
+            Event::Nothing => {}
+            Event::MembershipExpires | Event::GroupMembershipExpires | Event::ShareExpires => {
+                // To the first moment of the day.
+                let midnight = model::members::start_of(TOMORROW);
+                self.forge.clock.advance(midnight.duration_since(self.forge.forge.now()));
+            }
+            Event::UserIsBlocked => {
+                assert_eq!(root.put(&format!("/users/{ann}/block"), json!({})).await.code(), 200);
+            }
+            Event::GroupMembershipEnds => {
+                let owner = json!({ "user_id": root.id, "access_level": 50 });
+                assert_eq!(root.post(&format!("/groups/{home}/members"), owner).await.code(), 201);
+                assert_eq!(root.delete(&format!("/groups/{home}/members/{ann}")).await.code(), 200);
+            }
+            _ => {
+                for target in targets {
+                    let project = format!("/projects/{}", target.id);
+                    let code = match event {
+                        Event::MembershipEnds => root.delete(&format!("{project}/members/{ann}")).await,
+                        Event::ShareEnds => root.delete(&format!("{project}/share/{crew}")).await,
+                        Event::ProjectTurnsPrivate => {
+                            root.put(&project, json!({ "name": target.name(), "visibility_level": 0 })).await
+                        }
+                        Event::ProjectIsArchived => root.post(&format!("{project}/archive"), json!({})).await,
+                        _ => root.delete(&project).await,
+                    };
+                    assert!(code.status.is_success(), "{code}");
+                }
+            }
+        }
+    }
+}
+
+/// Lesson 19: whoever could reach a project cannot any more, from the moment on in which that ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn lesson_19_access_to_a_project_after_it_ended() {
+    let columns = [
+        ("master of it", "before", Way::Membership, Event::Nothing),
+        ("master of it", "revoked", Way::Membership, Event::MembershipEnds),
+        ("master of it", "expired", Way::Membership, Event::MembershipExpires),
+        ("master of it", "blocked", Way::Membership, Event::UserIsBlocked),
+        ("master of it", "archived", Way::Membership, Event::ProjectIsArchived),
+        ("master of it", "removed", Way::Membership, Event::ProjectIsRemoved),
+        ("owner of its group", "before", Way::Group, Event::Nothing),
+        ("owner of its group", "revoked", Way::Group, Event::GroupMembershipEnds),
+        ("owner of its group", "expired", Way::Group, Event::GroupMembershipExpires),
+        ("owner of its group", "archived", Way::Group, Event::ProjectIsArchived),
+        ("master by a share", "before", Way::Share, Event::Nothing),
+        ("master by a share", "unshared", Way::Share, Event::ShareEnds),
+        ("master by a share", "expired", Way::Share, Event::ShareExpires),
+        ("stranger", "public", Way::Sight, Event::Nothing),
+        ("stranger", "private", Way::Sight, Event::ProjectTurnsPrivate),
+    ];
+    let rows = project_rows();
+    let mut cells = vec![String::new(); rows.len() * columns.len()];
+    for (at, (_, _, way, event)) in columns.iter().enumerate() {
+        for (line, cell) in after(*way, *event).await.into_iter().enumerate() {
+            cells[line * columns.len() + at] = cell;
+        }
+    }
+    let headings: Vec<(&str, &str)> = columns.iter().map(|(block, heading, ..)| (*block, *heading)).collect();
+    assert_snapshot!("project_afterwards", print(&rows, &headings, &cells));
+}

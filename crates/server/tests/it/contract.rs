@@ -1,0 +1,393 @@
+//! The contract, line by line: its sections on groups and projects, and its states of projects.
+//!
+//! The table is in `contract.txt`. A row is a request and what its line of the contract says about the answer:
+//! `who METHOD path {body} => status; check; check`. The checks are those of [`fault_in`].
+
+use std::fmt::Write as _;
+
+use api::Dialect;
+use axum::http::Method;
+use diesel::RunQueryDsl as _;
+use serde_json::{Value, json};
+use testkit::{Answer, TestForge};
+
+/// Every line of the contract that is tested here: its section and its beginning.
+const LINES: &[&str] = &[
+    "Group summary: `id` integer, `name` string, `path` string, `description` string.",
+    "Group detail: `id`, `name`, `path`, `description`, `visibility_level`",
+    "Project: | id | integer |",
+    "Project: With `simple=true` on project lists",
+    "Namespace: `id` integer, `name`, `path`, `description` strings",
+    "Upload result: `alt` string, `url` string",
+    "States: | Project not archived | POST /projects/:id/archive |",
+    "States: | Project archived | POST /projects/:id/unarchive |",
+    "States: | Project not starred by caller | POST /projects/:id/star |",
+    "States: | Project starred by caller | POST /projects/:id/star |",
+    "States: | Project starred by caller | DELETE /projects/:id/star |",
+    "States: | Project not starred by caller | DELETE /projects/:id/star |",
+    "Endpoints: Conventions: `:id` of a project endpoint",
+    "Groups: | GET | /groups |",
+    "Groups: | GET | /groups/owned |",
+    "Groups: | GET | /groups/:id/projects |",
+    "Groups: | GET | /groups/:id |",
+    "Groups: | POST | /groups |",
+    "Groups: | POST | /groups/:id/projects/:project_id |",
+    "Groups: | PUT | /groups/:id |",
+    "Groups: | DELETE | /groups/:id |",
+    "Groups: Search: `GET /groups?search=<text>`",
+    "Projects: List endpoints share these query parameters",
+    "Projects: | GET | /projects |",
+    "Projects: | GET | /projects/visible |",
+    "Projects: | GET | /projects/owned |",
+    "Projects: | GET | /projects/starred |",
+    "Projects: | GET | /projects/all |",
+    "Projects: | GET | /projects/:id |",
+    "Projects: | GET | /projects/:id/events |",
+    "Projects: | POST | /projects/:id/star |",
+    "Projects: | DELETE | /projects/:id/star |",
+    "Projects: | POST | /projects/:id/archive |",
+    "Projects: | POST | /projects/:id/unarchive |",
+    "Projects: | DELETE | /projects/:id |",
+    "Projects: | POST | /projects/fork/:id |",
+    "Projects: | POST | /projects/:id/uploads |",
+    "Projects: | POST | /projects/:id/share |",
+    "Projects: | user_id (path) | integer | - | required | - |",
+    "Projects: | id (path) | integer or string | - | - | required |",
+    "Projects: | name | string | required | required | required |",
+    "Projects: | path | string | optional",
+    "Projects: | namespace_id | integer | optional",
+    "Projects: | description | string |",
+    "Projects: | issues_enabled, merge_requests_enabled, builds_enabled",
+    "Projects: | public | boolean (true equals visibility_level 20) |",
+    "Projects: | visibility_level | integer 0/10/20 |",
+    "Projects: | import_url | string",
+    "Projects: | public_builds | boolean",
+    "Projects: | only_allow_merge_if_build_succeeds | boolean |",
+    "Projects: | only_allow_merge_if_all_discussions_are_resolved | boolean |",
+    "Projects: | lfs_enabled | boolean |",
+    "Projects: | request_access_enabled | boolean |",
+    "Projects: POST /projects creates a project owned by the caller",
+    "Project hooks: | GET | /projects/:id/hooks |",
+    "Authentication: 1. Requests are authenticated by the request header",
+    "Authentication: 3. Administrator authorization is required for",
+    "Authentication: 4. Group creation is limited to users who can create groups",
+    "Authentication: 6. Visibility: a private project is invisible to non-members",
+    "Limits: | Page size default for list results",
+    "Limits: | Page size maximum |",
+    "Limits: | Page selection |",
+    "Limits: | Per-user project creation cap |",
+];
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Integer,
+    Text,
+    NullOrText,
+    NullOrInteger,
+    Boolean,
+    List,
+    Object,
+    Moment,
+}
+
+use Kind::{Boolean, Integer, List, Moment, NullOrInteger, NullOrText, Object, Text};
+
+const GROUP_SUMMARY: &[(&str, Kind)] = &[("id", Integer), ("name", Text), ("path", Text), ("description", Text)];
+const GROUP_DETAIL: &[(&str, Kind)] = &[
+    ("id", Integer),
+    ("name", Text),
+    ("path", Text),
+    ("description", Text),
+    ("visibility_level", Integer),
+    ("avatar_url", NullOrText),
+    ("web_url", Text),
+    ("request_access_enabled", Boolean),
+    ("projects", List),
+    ("shared_projects", List),
+];
+/// What every form of a project has; `default_branch` is null while there is no branch.
+const PROJECT: &[(&str, Kind)] = &[
+    ("id", Integer),
+    ("description", NullOrText),
+    ("default_branch", NullOrText),
+    ("tag_list", List),
+    ("public", Boolean),
+    ("archived", Boolean),
+    ("visibility_level", Integer),
+    ("ssh_url_to_repo", Text),
+    ("http_url_to_repo", Text),
+    ("web_url", Text),
+    ("name", Text),
+    ("name_with_namespace", Text),
+    ("path", Text),
+    ("path_with_namespace", Text),
+    ("issues_enabled", Boolean),
+    ("merge_requests_enabled", Boolean),
+    ("wiki_enabled", Boolean),
+    ("builds_enabled", Boolean),
+    ("snippets_enabled", Boolean),
+    ("container_registry_enabled", Boolean),
+    ("created_at", Moment),
+    ("last_activity_at", Moment),
+    ("shared_runners_enabled", Boolean),
+    ("public_builds", Boolean),
+    ("creator_id", Integer),
+    ("namespace", Object),
+    ("avatar_url", NullOrText),
+    ("star_count", Integer),
+    ("forks_count", Integer),
+    ("open_issues_count", Integer),
+    ("shared_with_groups", List),
+    ("only_allow_merge_if_build_succeeds", Boolean),
+    ("only_allow_merge_if_all_discussions_are_resolved", Boolean),
+    ("request_access_enabled", Boolean),
+];
+const OWNER: &[(&str, Kind)] = &[("id", Integer), ("name", Text), ("created_at", Moment)];
+const ACCESS: &[(&str, Kind)] = &[("access_level", Integer), ("notification_level", Integer)];
+const SHARED_GROUP: &[(&str, Kind)] = &[("group_id", Integer), ("group_name", Text), ("group_access_level", Integer)];
+const NAMESPACE: &[(&str, Kind)] = &[
+    ("id", Integer),
+    ("name", Text),
+    ("path", Text),
+    ("description", Text),
+    ("owner_id", NullOrInteger),
+    ("created_at", Moment),
+    ("updated_at", Moment),
+    ("share_with_group_lock", Boolean),
+    ("visibility_level", Integer),
+];
+const SIMPLE: &[&str] =
+    &["id", "http_url_to_repo", "web_url", "name", "name_with_namespace", "path", "path_with_namespace"];
+const UPLOAD: &[(&str, Kind)] = &[("alt", Text), ("url", Text), ("markdown", Text)];
+
+/// The forms of things by the names that rows use.
+const FORMS: &[(&str, &[(&str, Kind)])] = &[
+    ("group", GROUP_SUMMARY),
+    ("group-detail", GROUP_DETAIL),
+    ("project", PROJECT),
+    ("owner", OWNER),
+    ("access", ACCESS),
+    ("shared-group", SHARED_GROUP),
+    ("namespace", NAMESPACE),
+    ("upload", UPLOAD),
+    ("runners-token", &[("runners_token", Text)]),
+];
+
+/// The lists of projects with their lines.
+const LISTS: &[(&str, &str)] = &[
+    ("/projects", "Projects: | GET | /projects |"),
+    ("/projects/visible", "Projects: | GET | /projects/visible |"),
+    ("/projects/owned", "Projects: | GET | /projects/owned |"),
+    ("/projects/starred", "Projects: | GET | /projects/starred |"),
+    ("/projects/all", "Projects: | GET | /projects/all |"),
+    ("/groups/acme/projects", "Groups: | GET | /groups/:id/projects |"),
+];
+
+/// The two ways to make a project for Ann, with a word that keeps their names apart.
+const WAYS: [(&str, &str); 2] = [("ann POST /projects", "own"), ("root POST /projects/user/2", "other")];
+
+/// The walk along the contract, with the table it prints.
+struct Walk {
+    dialect: Dialect,
+    forge: TestForge,
+    clients: [(&'static str, testkit::Client); 4],
+    table: String,
+    wrong: String,
+    walked: Vec<&'static str>,
+}
+
+impl Walk {
+    async fn begin(dialect: Dialect) -> Self {
+        let forge = TestForge::setup().dialect(dialect).start().await;
+        let clients = [
+            ("root", forge.admin().await),
+            ("ann", forge.user("ann").await),
+            ("bob", forge.user("bob").await),
+            ("nobody", forge.anonymous()),
+        ];
+        Self { dialect, forge, clients, table: String::new(), wrong: String::new(), walked: Vec::new() }
+    }
+
+    /// Walks rows; a line of the contract stands above those that are about it.
+    async fn rows(&mut self, rows: &str) {
+        let mut line = "";
+        for row in rows.lines().map(str::trim).filter(|row| !row.is_empty()) {
+            if let Some(heading) = row.strip_prefix("# ") {
+                line = LINES.iter().find(|line| **line == heading).unwrap_or_else(|| panic!("no such line: {heading}"));
+                self.walked.push(line);
+                continue;
+            }
+            // A row may be about one dialect only.
+            let row = match row.split_once(": ") {
+                Some((dialect, row)) if dialect.parse() == Ok(self.dialect) => row,
+                Some((dialect, _)) if dialect.parse::<Dialect>().is_ok() => continue,
+                _ => row,
+            };
+            let faults = self.walk(row).await;
+            let verdict = if faults.is_empty() { "ok" } else { "WRONG" };
+            let dialect = self.dialect.to_string();
+            let _ = writeln!(self.table, "{dialect:<7}{verdict:<6}{line:<60.60}  {row}");
+            if !faults.is_empty() {
+                let faults = faults.join("\n    ");
+                let _ = writeln!(self.wrong, "{dialect} {line}\n  {row}\n    {faults}");
+            }
+        }
+    }
+
+    /// Sends the request of a row and says what is wrong with the answer.
+    async fn walk(&self, row: &str) -> Vec<String> {
+        // Nothing happens at the same moment as something else.
+        self.forge.clock.advance(jiff::SignedDuration::from_mins(1));
+        let (request, expected) = row.split_once(" => ").expect("a request and its answer");
+        let mut words = request.splitn(4, ' ');
+        let (who, method, path, body) = (words.next(), words.next(), words.next(), words.next());
+        let (_, client) = self.clients.iter().find(|(name, _)| Some(*name) == who).expect("somebody");
+        let method: Method = method.and_then(|method| method.parse().ok()).expect("a method");
+        let path = path.expect("a path");
+        let file = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.png\"\r\n\r\nx\r\n--b--\r\n";
+        let answer = match body {
+            Some("FILE") => client.body(method, path, "multipart/form-data; boundary=b", file).await,
+            Some(json) => client.body(method, path, "application/json", json.to_owned()).await,
+            None => client.body(method, path, "", "").await,
+        };
+        let mut expected = expected.split("; ");
+        let status: u16 = expected.next().and_then(|status| status.parse().ok()).expect("a status");
+        let mut faults: Vec<String> = expected.filter_map(|check| fault_in(check, &answer)).collect();
+        if answer.code() != status {
+            faults.insert(0, format!("{} is not {status}", answer.code()));
+        }
+        if !faults.is_empty() {
+            faults.push(answer.to_string().chars().take(600).collect());
+        }
+        faults
+    }
+
+    /// Changes the database in a way that no request can.
+    fn behind_the_back(&self, statement: &str) {
+        self.forge.behind_the_back(|db| {
+            match db {
+                store::Conn::Sqlite(conn) => diesel::sql_query(statement).execute(conn),
+                store::Conn::Pg(conn) => diesel::sql_query(statement).execute(conn),
+            }
+            .expect("changed");
+        });
+    }
+}
+
+/// What is wrong with an answer, if anything is.
+///
+/// | Check | Holds if |
+/// |---|---|
+/// | `/place value` | this JSON is at this place |
+/// | `no /place` | nothing is there |
+/// | `is form /place` | every field of the form is there and of its kind |
+/// | `only form /place` | the fields there are those of the simple form, and no others |
+/// | `each field values` | the items of the list have these values, in this order |
+/// | `items number` | the list has so many items |
+/// | `header name value` | the header has this value |
+/// | `text value` | the whole body is this text |
+fn fault_in(check: &str, answer: &Answer) -> Option<String> {
+    let body: Value = serde_json::from_str(&answer.text).unwrap_or(Value::Null);
+    let (word, rest) = check.split_once(' ').unwrap_or((check, ""));
+    let (first, last) = rest.split_once(' ').unwrap_or((rest, ""));
+    let fault = match word {
+        "no" => body.pointer(rest).map(ToString::to_string),
+        "is" => {
+            let (_, fields) = FORMS.iter().find(|(name, _)| *name == first).expect("a form");
+            let object = body.pointer(last).unwrap_or(&Value::Null);
+            let is_wrong = |(name, kind): &&(&str, Kind)| !object.get(*name).is_some_and(|value| is_a(value, *kind));
+            let wrong = fields.iter().filter(is_wrong).map(|(name, kind)| format!("{name} is no {kind:?}"));
+            Some(wrong.collect::<Vec<_>>().join(", ")).filter(|wrong| !wrong.is_empty())
+        }
+        "only" => {
+            let fields = body.pointer(last).and_then(Value::as_object);
+            let found: Vec<&str> = fields.into_iter().flat_map(|fields| fields.keys().map(String::as_str)).collect();
+            (found != SIMPLE).then(|| found.join(" "))
+        }
+        "each" if !body.is_array() => Some("not a list".into()),
+        "each" => Some(answer.each(first)).filter(|found| found != last),
+        "items" => {
+            let found = body.as_array().map_or(0, Vec::len).to_string();
+            Some(found).filter(|found| found != rest)
+        }
+        "header" => Some(answer.header(first).to_owned()).filter(|found| found != last),
+        "text" => Some(answer.text.clone()).filter(|found| found != rest),
+        _ => {
+            let wanted: Value = serde_json::from_str(rest).unwrap_or_else(|error| panic!("{check}: {error}"));
+            let found = body.pointer(word);
+            (found != Some(&wanted)).then(|| found.map_or_else(|| "nothing".into(), ToString::to_string))
+        }
+    };
+    fault.map(|found| format!("{check}: {found}"))
+}
+
+fn is_a(value: &Value, kind: Kind) -> bool {
+    match kind {
+        Integer => value.is_i64(),
+        Text => value.is_string(),
+        NullOrText => value.is_null() || value.is_string(),
+        NullOrInteger => value.is_null() || value.is_i64(),
+        Boolean => value.is_boolean(),
+        List => value.is_array(),
+        Object => value.is_object(),
+        // 2026-01-02T03:04:05.678Z
+        Moment => value.as_str().is_some_and(|text| text.len() == 24 && text.parse::<jiff::Timestamp>().is_ok()),
+    }
+}
+
+/// A table of everything the contract says about groups and projects, in both dialects.
+#[tokio::test]
+async fn the_contract_holds_line_by_line() {
+    let (mut table, mut wrong, mut walked) = (String::new(), String::new(), Vec::new());
+    for dialect in [Dialect::Spec, Dialect::Gitlab] {
+        let mut walk = Walk::begin(dialect).await;
+        for part in include_str!("contract.txt").split("== ").skip(1) {
+            let (title, rows) = part.split_once(" ==\n").expect("a title and its rows");
+            match title {
+                "every list, while all three projects are in it" => every_list(&mut walk, rows).await,
+                "both ways to make a project" => {
+                    for (make, way) in WAYS {
+                        walk.rows(&rows.replace("MAKE", make).replace("WAY", way)).await;
+                    }
+                }
+                "limits, with 101 more groups of Ann" => {
+                    more_groups(&walk).await;
+                    walk.rows(rows).await;
+                }
+                _ => walk.rows(rows).await,
+            }
+        }
+        table += &walk.table;
+        wrong += &walk.wrong;
+        walked.extend(walk.walked);
+    }
+    eprintln!("{table}");
+    for line in LINES.iter().filter(|line| !walked.contains(line)) {
+        let _ = writeln!(wrong, "no row for: {line}");
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+/// The same rows for every list of projects. Only administrators look into one of them, so Ann is one for a while.
+async fn every_list(walk: &mut Walk, rows: &str) {
+    walk.behind_the_back("UPDATE users SET admin = TRUE WHERE username = 'ann'");
+    // Six orders of three projects, all different.
+    let times = [("created_at", [3, 1, 2]), ("updated_at", [3, 2, 1]), ("last_activity_at", [1, 3, 2])];
+    for (column, hours) in times {
+        for (id, hour) in (1..).zip(hours) {
+            let moment = 1_770_000_000_000_000_i64 + hour * 3_600_000_000;
+            walk.behind_the_back(&format!("UPDATE projects SET {column} = {moment} WHERE id = {id}"));
+        }
+    }
+    for (list, line) in LISTS {
+        walk.rows(&rows.replace("LINE", line).replace("LIST", list)).await;
+    }
+    walk.behind_the_back("UPDATE users SET admin = FALSE WHERE username = 'ann'");
+}
+
+async fn more_groups(walk: &Walk) {
+    let (_, ann) = &walk.clients[1];
+    for number in 0..101 {
+        ann.make("/groups", json!({ "name": format!("g{number:03}"), "path": format!("g{number:03}") })).await;
+    }
+}

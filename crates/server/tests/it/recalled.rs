@@ -1,0 +1,90 @@
+//! Answers that are remembered are as good as fresh ones: whatever changes them shows at once.
+
+use jiff::{SignedDuration, Timestamp};
+use model::{Scope, UserState};
+use serde_json::json;
+use testkit::{Client, TestForge};
+
+/// The status, and a field if there is one.
+async fn seen(client: &Client, path: &str, field: &str) -> String {
+    // Twice, so that the second answer is one that was remembered.
+    let (fresh, recalled) = (client.get(path).await, client.get(path).await);
+    assert_eq!(fresh.to_string(), recalled.to_string());
+    if fresh.code() == 200 { format!("200 {}", fresh.json()[field]) } else { fresh.code().to_string() }
+}
+
+#[tokio::test]
+async fn every_change_shows_at_once() {
+    let forge = TestForge::start().await;
+    let (root, ann, ben) = (forge.admin().await, forge.user("ann").await, forge.user("ben").await);
+    ann.post("/projects", json!({ "name": "Rocket", "visibility_level": 10 })).await;
+    assert_eq!(seen(&ben, "/projects/1", "name").await, "200 \"Rocket\"");
+    ann.put("/projects/1", json!({ "name": "Engine" })).await;
+    assert_eq!(seen(&ben, "/projects/1", "name").await, "200 \"Engine\"");
+    assert_eq!(seen(&ben, "/projects/ann%2Frocket", "star_count").await, "200 0");
+    ben.post("/projects/1/star", json!({})).await;
+    assert_eq!(seen(&ben, "/projects/ann%2Frocket", "star_count").await, "200 1");
+    // What one sees, another does not.
+    assert_eq!(
+        seen(&ann, "/projects/1", "permissions").await.len(),
+        seen(&ann, "/projects/1", "permissions").await.len()
+    );
+    assert!(ann.get("/projects/1").await.json()["runners_token"].is_string());
+    assert!(ben.get("/projects/1").await.json()["runners_token"].is_null());
+    ann.put("/projects/1", json!({ "name": "Engine", "visibility_level": 0 })).await;
+    assert_eq!(seen(&ben, "/projects/1", "name").await, "404");
+    ann.post("/projects/1/members", json!({ "user_id": ben.id, "access_level": 20 })).await;
+    assert_eq!(seen(&ben, "/projects/1", "name").await, "200 \"Engine\"");
+    ann.delete(&format!("/projects/1/members/{}", ben.id)).await;
+    assert_eq!(seen(&ben, "/projects/1", "name").await, "404");
+    assert_eq!(seen(&root, "/projects/1", "name").await, "200 \"Engine\"");
+    // Also what somebody else does to the same database, such as a command of the operator.
+    let now = forge.forge.now();
+    assert_eq!(seen(&ann, "/user", "username").await, "200 \"ann\"");
+    forge.behind_the_back(|db| store::users::set_state(db, ann.id, UserState::Blocked, now).expect("blocked"));
+    assert_eq!(seen(&ann, "/user", "username").await, "401");
+    assert_eq!(seen(&ann, "/projects/1", "name").await, "401");
+}
+
+#[tokio::test]
+async fn what_ends_by_itself_ends_in_time() {
+    let forge = TestForge::start().await;
+    forge.clock.set("2026-03-01T23:59:00Z".parse::<Timestamp>().expect("a moment"));
+    let (ann, ben) = (forge.user("ann").await, forge.user("ben").await);
+    ann.post("/projects", json!({ "name": "x" })).await;
+    let until = json!({ "user_id": ben.id, "access_level": 20, "expires_at": "2026-03-02" });
+    assert_eq!(ann.post("/projects/1/members", until).await.code(), 201);
+    let second = SignedDuration::from_secs(1);
+    let brief = forge.with_token(&ann, &[Scope::Api], Some(forge.forge.now() + second * 30)).await;
+    assert_eq!(seen(&brief, "/projects/1", "name").await, "200 \"x\"");
+    forge.clock.advance(second * 29);
+    assert_eq!(seen(&brief, "/projects/1", "name").await, "200 \"x\"");
+    forge.clock.advance(second);
+    assert_eq!(seen(&brief, "/projects/1", "name").await, "401");
+    assert_eq!(seen(&ben, "/projects/1", "name").await, "200 \"x\"");
+    forge.clock.advance(second * 29);
+    assert_eq!(seen(&ben, "/projects/1", "name").await, "200 \"x\"");
+    forge.clock.advance(second);
+    assert_eq!(seen(&ben, "/projects/1", "name").await, "404");
+}
+
+#[tokio::test]
+async fn who_asks_and_how_makes_a_difference() {
+    let forge = TestForge::start().await;
+    let (root, ann) = (forge.admin().await, forge.user("ann").await);
+    assert_eq!(seen(&root, "/user", "username").await, "200 \"root\"");
+    assert_eq!(seen(&root, "/user?sudo=ann", "username").await, "200 \"ann\"");
+    assert_eq!(seen(&root, "/user", "username").await, "200 \"root\"");
+    assert_eq!(seen(&ann, "/user", "username").await, "200 \"ann\"");
+    assert_eq!(seen(&forge.anonymous(), "/user", "username").await, "401");
+    let reading = forge.with_token(&ann, &[Scope::ReadUser], None).await;
+    ann.post("/projects", json!({ "name": "x" })).await;
+    assert_eq!(seen(&ann, "/projects/1", "name").await, "200 \"x\"");
+    assert_eq!(seen(&reading, "/projects/1", "name").await, "401");
+    // Absolute URLs are those under which the client came.
+    let elsewhere = ann.get_with("/projects/1", &[("host", "other.test")]).await;
+    assert_eq!(elsewhere.code(), 200);
+    let known = ann.get("/projects/1").await;
+    let again = ann.get_with("/projects/1", &[("if-none-match", known.header("etag"))]).await;
+    assert_eq!((again.code(), again.text.as_str()), (304, ""));
+}
