@@ -176,7 +176,7 @@ fn counted_page(
         Some((_, total)) => *total,
         None if page.offset() == 0 => 0,
         None => {
-            let count = || with.clone().sql("0, ").then(total.clone());
+            let count = || with.clone().sql("CAST(0 AS BIGINT), ").then(total.clone());
             let (_, total): (i64, i64) = on!(db, conn => count().get_result(conn))?;
             total
         }
