@@ -43,39 +43,49 @@ impl Viewer {
 
     /// The numbers of the projects to which this user belongs in any way.
     pub(crate) fn my_projects(&self) -> Fragment<BigInt> {
-        Fragment::new(
-            "SELECT p.id AS id FROM namespaces n JOIN projects p ON p.namespace_id = n.id \
-             WHERE n.kind = 'user' AND n.owner_id = ",
-        )
+        self.my_projects_with("")
+    }
+
+    /// The same with further columns of each, so that whoever needs those does not look the projects up once more.
+    pub(crate) fn my_projects_with(&self, columns: &str) -> Fragment<BigInt> {
+        // On SQLite the order of a cross join stands: memberships are few, projects are many.
+        Fragment::new(format!(
+            "SELECT p.id AS id{columns} FROM namespaces n CROSS JOIN projects p \
+             WHERE p.namespace_id = n.id AND n.kind = 'user' AND n.owner_id = "
+        ))
         .number(self.user)
-        .sql(" UNION SELECT m.project_id FROM project_members m WHERE ")
+        .sql(format!(
+            " UNION SELECT p.id{columns} FROM project_members m CROSS JOIN projects p \
+             WHERE p.id = m.project_id AND p.deleted_at IS NULL AND "
+        ))
         .then(self.my_row("m"))
-        .sql(
-            " UNION SELECT p.id FROM group_members m JOIN namespace_ancestors a ON a.ancestor_id = m.group_id \
-             JOIN projects p ON p.namespace_id = a.namespace_id WHERE ",
-        )
+        .sql(format!(
+            " UNION SELECT p.id{columns} FROM group_members m CROSS JOIN namespace_ancestors a CROSS JOIN projects p \
+             WHERE a.ancestor_id = m.group_id AND p.namespace_id = a.namespace_id AND "
+        ))
         .then(self.my_row("m"))
-        .sql(
-            " UNION SELECT s.project_id FROM group_members m JOIN namespace_ancestors a ON a.ancestor_id = m.group_id \
-             JOIN project_shares s ON s.group_id = a.namespace_id JOIN projects p ON p.id = s.project_id \
-             JOIN namespaces n ON n.id = p.namespace_id WHERE NOT n.share_with_group_lock AND ",
-        )
+        .sql(format!(
+            " UNION SELECT p.id{columns} FROM group_members m CROSS JOIN namespace_ancestors a \
+             CROSS JOIN project_shares s CROSS JOIN projects p CROSS JOIN namespaces n \
+             WHERE a.ancestor_id = m.group_id AND s.group_id = a.namespace_id AND p.id = s.project_id \
+             AND n.id = p.namespace_id AND NOT n.share_with_group_lock AND "
+        ))
         .then(self.my_row("m"))
         .sql(" AND ")
         .then(self.live("s"))
     }
 
-    /// The numbers of the projects that this user owns.
-    pub(crate) fn owned_projects(&self) -> Fragment<BigInt> {
-        Fragment::new(
-            "SELECT p.id AS id FROM namespaces n JOIN projects p ON p.namespace_id = n.id \
-             WHERE n.kind = 'user' AND n.owner_id = ",
-        )
+    /// The projects that this user owns, as [`Self::my_projects_with`] shows them.
+    pub(crate) fn owned_projects_with(&self, columns: &str) -> Fragment<BigInt> {
+        Fragment::new(format!(
+            "SELECT p.id AS id{columns} FROM namespaces n CROSS JOIN projects p \
+             WHERE p.namespace_id = n.id AND n.kind = 'user' AND n.owner_id = "
+        ))
         .number(self.user)
-        .sql(
-            " UNION SELECT p.id FROM group_members m JOIN namespace_ancestors a ON a.ancestor_id = m.group_id \
-             JOIN projects p ON p.namespace_id = a.namespace_id WHERE m.access_level = 50 AND ",
-        )
+        .sql(format!(
+            " UNION SELECT p.id{columns} FROM group_members m CROSS JOIN namespace_ancestors a CROSS JOIN projects p \
+             WHERE a.ancestor_id = m.group_id AND p.namespace_id = a.namespace_id AND m.access_level = 50 AND "
+        ))
         .then(self.my_row("m"))
     }
 

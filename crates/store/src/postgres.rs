@@ -106,7 +106,11 @@ impl Target {
 
     /// Connects for reading; this session cannot write.
     pub(crate) fn connect_reader(&self) -> Result<PgConnection, OpenError> {
-        self.connect("SET default_transaction_read_only = 'on'; SET statement_timeout = '60s'")
+        // Statements are prepared once and run often: planning one anew each time costs more than most of them do.
+        self.connect(
+            "SET default_transaction_read_only = 'on'; SET statement_timeout = '60s'; \
+             SET plan_cache_mode = 'force_generic_plan'; SET jit = 'off'",
+        )
     }
 
     fn connect(&self, setup: &str) -> Result<PgConnection, OpenError> {

@@ -107,39 +107,44 @@ fn from_set(
 ) -> Result<(i64, Vec<i64>)> {
     let postgres = matches!(db, Conn::Pg(_));
     let term = filter.search.as_deref().map(Term::new);
-    let (candidates, seen) = match (scope, &term) {
-        (Scope::Visible, Some(term)) => (term.projects(postgres), Some(viewer.sees())),
-        (Scope::All, Some(term)) => (term.projects(postgres), None),
-        (Scope::Mine | Scope::Visible | Scope::All, _) => (viewer.my_projects(), None),
-        (Scope::Owned, _) => (viewer.owned_projects(), None),
-        (Scope::Starred, _) => (
-            Fragment::new("SELECT project_id AS id FROM project_stars WHERE user_id = ").number(viewer.user),
-            Some(viewer.sees()),
-        ),
-        (Scope::OfGroup { group, own, shared, all }, _) => {
-            (of_group(viewer, group, own, shared), (!all).then(|| viewer.sees()))
+    // What a list is filtered and sorted by. Where the set itself reads the projects, it brings these along.
+    let columns = format!(
+        ", p.{} AS sort_key, p.builds_enabled AS builds, p.visibility AS visibility, p.archived AS archived",
+        column(filter.order)
+    );
+    let whole = |set: Fragment<BigInt>| Fragment::new("SELECT * FROM (").then(set).sql(") p WHERE TRUE");
+    // The order of the tables is ours: on SQLite a cross join is not turned round, and the few candidates come first.
+    let looked_up = |set: Fragment<BigInt>, namespace: &str| {
+        Fragment::new(format!("SELECT p.id AS id{columns} FROM ("))
+            .then(set)
+            .sql(format!(") c CROSS JOIN projects p{namespace} WHERE p.id = c.id AND p.deleted_at IS NULL"))
+    };
+    let in_namespace = " CROSS JOIN namespaces n";
+    let mut found = match (scope, &term) {
+        (Scope::Visible, Some(term)) => looked_up(term.projects(postgres), "").sql(" AND ").then(viewer.sees()),
+        (Scope::All, Some(term)) => looked_up(term.projects(postgres), ""),
+        (Scope::Mine | Scope::Visible | Scope::All, None) => whole(viewer.my_projects_with(&columns)),
+        (Scope::Mine, Some(_)) => looked_up(viewer.my_projects(), in_namespace),
+        (Scope::Owned, None) => whole(viewer.owned_projects_with(&columns)),
+        (Scope::Owned, Some(_)) => looked_up(viewer.owned_projects_with(""), in_namespace),
+        (Scope::Starred, term) => {
+            let starred = Fragment::new("SELECT project_id AS id FROM project_stars WHERE user_id = ");
+            let namespace = if term.is_some() { in_namespace } else { "" };
+            looked_up(starred.number(viewer.user), namespace).sql(" AND ").then(viewer.sees())
+        }
+        (Scope::OfGroup { group, own, shared, all }, term) => {
+            let namespace = if term.is_some() { in_namespace } else { "" };
+            let found = looked_up(of_group(viewer, group, own, shared), namespace);
+            if all { found } else { found.sql(" AND ").then(viewer.sees()) }
         }
     };
-    // Only the search in a known set looks at the namespace. The order of the tables is ours: on SQLite a cross join is not
-    // turned round, and the few candidates come first.
-    let term = term.filter(|_| !matches!(scope, Scope::Visible | Scope::All));
-    let namespaces = if term.is_some() { " CROSS JOIN namespaces n" } else { "" };
-    let mut found = Fragment::new(format!(
-        "SELECT p.id AS id, p.{} AS sort_key, p.builds_enabled AS builds FROM (",
-        column(filter.order)
-    ))
-    .then(candidates)
-    .sql(format!(") c CROSS JOIN projects p{namespaces} WHERE p.id = c.id AND p.deleted_at IS NULL"));
-    if let Some(seen) = seen {
-        found = found.sql(" AND ").then(seen);
-    }
     if let Some(archived) = filter.archived {
         found = found.sql(" AND p.archived = ").flag(archived);
     }
     if let Some(visibility) = filter.visibility {
         found = found.sql(" AND p.visibility = ").number(visibility.level().into());
     }
-    if let Some(term) = term {
+    if let Some(term) = term.filter(|_| !matches!(scope, Scope::Visible | Scope::All)) {
         found = found.sql(" AND n.id = p.namespace_id AND ").then(term.in_project());
     }
     let builds = if filter.builds_first { "f.builds DESC, " } else { "" };
@@ -242,10 +247,11 @@ fn from_shelves(
             .sql(format!(") shelf_{number}"));
     }
     if !below.is_empty() {
+        let columns = format!(", p.{key} AS sort_key, p.visibility AS visibility, p.archived AS archived");
         found = found
-            .sql(format!(" UNION ALL SELECT p.id, p.{key}, TRUE FROM ("))
-            .then(viewer.my_projects())
-            .sql(") c CROSS JOIN projects p WHERE p.id = c.id AND p.deleted_at IS NULL AND p.visibility < ")
+            .sql(" UNION ALL SELECT p.id, p.sort_key, TRUE FROM (")
+            .then(viewer.my_projects_with(&columns))
+            .sql(") p WHERE p.visibility < ")
             .number(least.level().into());
         if let Some(only) = filter.visibility {
             found = found.sql(" AND p.visibility = ").number(only.level().into());
