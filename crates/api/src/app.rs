@@ -156,9 +156,12 @@ async fn route(router: Router, request: Request) -> Response {
 /// of a project, outside the interface, and in the one name that is ours.
 fn without_suffix(mut request: Request) -> Request {
     let uri = request.uri();
+    let changes = matches!(*request.method(), Method::PUT | Method::DELETE);
     let named = |path: &str| {
-        let last = path.rsplit('/').next().unwrap_or_default();
-        last.contains('%') || last == "openapi.json"
+        let (above, last) = path.rsplit_once('/').unwrap_or_default();
+        // Two groups may differ by the suffix alone, and the wrong one must not be changed.
+        let may_be_group = changes && above.ends_with("/groups") && !last.starts_with(|c: char| c.is_ascii_digit());
+        last.contains('%') || last == "openapi.json" || may_be_group
     };
     let Some(path) = uri.path().strip_suffix(".json").filter(|_| !named(uri.path())) else { return request };
     if path.starts_with("/api/") && !path.ends_with('/') {

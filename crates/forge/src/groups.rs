@@ -4,6 +4,7 @@ use model::{
     Namespace, Page, Project, Role, Slice, Violations,
     groups::{GroupChanges, GroupFilter, NewGroup},
     projects::{ProjectFilter, ProjectOrder},
+    text::fold,
 };
 use store::{members, project_lists::Scope, projects::Buried};
 
@@ -94,7 +95,9 @@ pub fn update(it: &mut Writer<'_>, group: &GroupRef, changes: &Given<GroupChange
     }
     let full_path = changes.path.as_ref().map(|path| group.full_path_with(path));
     let place = Place { parent: group.parent_id, full_path, own: Some(group.id) };
-    refuse_taken(it, changes.name.as_deref(), &place, violations)?;
+    // Its own name is free to it, whoever else came to have it.
+    let name = changes.name.as_deref().filter(|name| fold(name) != fold(&group.name));
+    refuse_taken(it, name, &place, violations)?;
     let now = it.now();
     store::groups::update(it.db(), &group, changes, now)?;
     let group = find(it, group.id)?;

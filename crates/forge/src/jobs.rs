@@ -173,6 +173,11 @@ async fn run(forge: &Forge, record: JobRecord) -> Result<()> {
 
 /// Removes the files and then the rows of a project that is gone already, and the job with them.
 async fn remove_project(forge: &Forge, project: i64, job: i64) -> Result<()> {
+    let buried = forge.read(Caller::system(), move |it| Ok(store::projects::is_buried(it.db(), project)?)).await?;
+    if !buried {
+        // Gone already; and of a project that lives nothing is ever removed here.
+        return forge.write(Caller::system(), move |it| Ok(store::jobs::delete(it.db(), job)?)).await;
+    }
     if !uploads::remove_all_of_project(forge, project).await? {
         // Somebody began before it was removed; that is no failure, however long it takes.
         return forge.write(Caller::system(), move |it| come_back(it, job, UPLOAD_PAUSE)).await;

@@ -18,33 +18,12 @@ pub enum PlaceRef {
 }
 
 /// What an edit changes about a membership.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct MemberChanges {
     /// As what, in numbers; not all of them are roles.
     pub access_level: i64,
     /// Until when.
-    pub expires_on: ChangeOfDay,
-}
-
-/// What an edit does to the day on which a membership ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangeOfDay {
-    /// Leaves it.
-    Keep,
-    /// There is none any more.
-    Clear,
-    /// It is this one.
-    Set(Date),
-}
-
-impl From<Change<Date>> for ChangeOfDay {
-    fn from(change: Change<Date>) -> Self {
-        match change {
-            Change::Keep => Self::Keep,
-            Change::Clear => Self::Clear,
-            Change::Set(day) => Self::Set(day),
-        }
-    }
+    pub expires_on: Change<Date>,
 }
 
 /// What became of a wish to end a membership.
@@ -87,6 +66,7 @@ pub fn create(it: &mut Writer<'_>, place: &PlaceRef, new: &Given<NewMember>) -> 
     it.may(Ability::Browse)?;
     let new = *new.get()?;
     let place = open_to_administer(it, place)?;
+    hold(it, place)?;
     match (find(it, place, new.user_id)?, place) {
         (Some(_), Place::Group(_)) => return Err(Error::Taken("Member already exists".into())),
         (Some(member), Place::Project(_)) => return Ok(member),
@@ -110,14 +90,15 @@ pub fn update(
     changes: &Given<MemberChanges>,
 ) -> Result<Member> {
     it.may(Ability::Browse)?;
-    let (user, changes) = (*user.get()?, *changes.get()?);
+    let (user, changes) = (*user.get()?, changes.get()?.clone());
     let place = open_to_administer(it, place)?;
+    hold(it, place)?;
     let member = find(it, place, user)?.ok_or(Error::NoSuchRow)?;
     let role = role_for(place, changes.access_level)?;
     let expires_on = match changes.expires_on {
-        ChangeOfDay::Keep => member.expires_on,
-        ChangeOfDay::Clear => None,
-        ChangeOfDay::Set(day) => Some(day),
+        Change::Keep => member.expires_on,
+        Change::Clear => None,
+        Change::Set(day) => Some(day),
     };
     // To whom a personal project belongs does not hang on the membership.
     if matches!(place, Place::Group(_)) && (role < Role::Owner || expires_on.is_some()) {
@@ -133,6 +114,7 @@ pub fn delete(it: &mut Writer<'_>, place_ref: &PlaceRef, user: &Given<i64>) -> R
     it.may(Ability::Browse)?;
     let user = *user.get()?;
     let place = open_to_read(it, place_ref)?;
+    hold(it, place)?;
     let member = find(it, place, user)?;
     let me = it.actor().user().map(|me| me.id);
     match (place, member) {
@@ -166,6 +148,15 @@ fn open_to_administer(it: &mut Writer<'_>, place: &PlaceRef) -> Result<Place> {
     })
 }
 
+/// Keeps everybody else from changing who belongs to a place while this transaction lasts.
+fn hold(it: &mut Writer<'_>, place: Place) -> Result<()> {
+    let (there, what) = match place {
+        Place::Project(project) => (store::projects::lock(it.db(), project)?, "Project"),
+        Place::Group(group) => (store::namespaces::by_id_to_change(it.db(), group)?.is_some(), "Group"),
+    };
+    if there { Ok(()) } else { Err(Error::not_found(what)) }
+}
+
 fn find(it: &mut Reader<'_>, place: Place, user: i64) -> Result<Option<Member>> {
     let now = it.now();
     Ok(store::members::get(it.db(), place, user, now)?)
@@ -185,8 +176,6 @@ fn role_for(place: Place, level: i64) -> Result<Role> {
 fn keep_an_owner(it: &mut Writer<'_>, place: Place, leaving: &Member) -> Result<()> {
     let kept = match place {
         Place::Group(group) => {
-            // Two owners who leave at once meet here.
-            store::namespaces::by_id_to_change(it.db(), group)?;
             leaving.role < Role::Owner || store::groups::has_other_owner(it.db(), group, leaving.user.id)?
         }
         Place::Project(project) => {
@@ -200,8 +189,12 @@ fn keep_an_owner(it: &mut Writer<'_>, place: Place, leaving: &Member) -> Result<
     if kept { Ok(()) } else { Err(Error::Forbidden(None)) }
 }
 
-/// The groups that would be without an owner if this user went.
+/// Refuses to let a user go without whom a group would have no owner.
 pub(crate) fn refuse_if_needed(it: &mut Writer<'_>, user: i64) -> Result<()> {
+    // Two owners who go at once meet here.
+    for group in store::groups::owned_by(it.db(), user)? {
+        hold(it, Place::Group(group))?;
+    }
     if store::groups::solely_owned_by(it.db(), user)?.is_empty() {
         return Ok(());
     }

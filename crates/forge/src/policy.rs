@@ -241,10 +241,10 @@ impl Actor {
 
     /// Whether this actor can try at all: whoever has to be signed in, is.
     fn check_entry(&self, least: Least) -> Result<()> {
-        self.check_scope(Scope::Api)?;
         match (self, least) {
+            (_, Least::Sight) => Ok(()),
             (Self::Anonymous, Least::SignedIn | Least::Role(_)) => Err(Error::Unauthenticated),
-            _ => Ok(()),
+            (_, Least::SignedIn | Least::Role(_)) => self.check_scope(Scope::Api),
         }
     }
 
@@ -290,13 +290,17 @@ impl Reader<'_> {
     /// Who does not see it hears that there is none; who sees it but may not do this hears that.
     pub fn open(&mut self, project: &ProjectRef, ability: ProjectAbility) -> Result<Project> {
         self.actor().check_entry(ability.least())?;
-        let viewer = self.viewer();
+        // What is open to everybody is so to those whose token opens nothing here, too.
+        let stranger = self.actor().check_scope(Scope::Api).is_err();
+        let everybody = Viewer { user: 0, open_from: Visibility::Public, now: self.now() };
+        let viewer = if stranger { everybody } else { self.viewer() };
         let key = match project {
             ProjectRef::Id(id) => Some(Key::Id(*id)),
             ProjectRef::Path(path) => path.rsplit_once('/').map(|(namespace, path)| Key::Path(namespace, path)),
         };
         let found = key.map(|key| store::projects::find(self.db(), &viewer, key)).transpose()?.flatten();
-        let project = found.filter(|project| self.sees(project)).ok_or(Error::not_found("Project"))?;
+        let seen = |project: &Project| project.visibility == Visibility::Public || (!stranger && self.sees(project));
+        let project = found.filter(seen).ok_or(Error::not_found("Project"))?;
         self.may_to(&project, ability)?;
         Ok(project)
     }

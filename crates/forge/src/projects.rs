@@ -228,6 +228,7 @@ pub fn update(it: &mut Writer<'_>, project: &ProjectRef, edit: &Given<Edit>) -> 
     it.may(Ability::Browse)?;
     let Edit { changes, own_name_is_no_change } = edit.get()?;
     let project = it.open(project, ProjectAbility::ChangeProject)?;
+    let (namespace, project) = hold(it, &project)?;
     let renames = match &changes.name {
         None => false,
         Some(name) => !own_name_is_no_change || *name != project.name,
@@ -235,7 +236,6 @@ pub fn update(it: &mut Writer<'_>, project: &ProjectRef, edit: &Given<Edit>) -> 
     if renames || changes.visibility.is_some() {
         it.may_to(&project, ProjectAbility::PresentProject)?;
     }
-    let (namespace, project) = hold(it, &project)?;
     let mut violations = Violations::new();
     changes.check(&mut violations);
     if let Some(visibility) = changes.visibility {
@@ -297,6 +297,7 @@ pub fn share(it: &mut Writer<'_>, project: &ProjectRef, new: &Given<NewShare>) -
     let new = *new.get()?;
     let project = it.open(project, ProjectAbility::ShareProject)?;
     let (group, _) = it.open_group(&GroupRef::Id(new.group_id), GroupAbility::ReadGroup)?;
+    let (_, project) = hold(it, &project)?;
     if project.namespace.share_with_group_lock {
         return Err(Error::Refused("The project sharing with group is disabled".into()));
     }

@@ -74,7 +74,7 @@ fn check_name(name: &str, violations: &mut Violations) {
     }
     violations.longest("name", name, namespaces::LONGEST);
     let plain = |c: char| c.is_alphanumeric() || crate::text::is_dash(c) || matches!(c, '_' | '.' | ' ');
-    violations.unless(name.chars().all(plain), "name", NAME_FORMAT);
+    violations.unless(crate::text::is_name_of(name, plain), "name", NAME_FORMAT);
 }
 
 /// Which groups a list is about.
@@ -103,7 +103,8 @@ mod tests {
             check_name(name, &mut violations);
             violations.to_string()
         };
-        for good in ["Acme", "Acme Ltd.", "日本語", "a-b – c", "x_1"] {
+        for good in ["Acme", "Acme Ltd.", "日本語", "a-b – c", "x_1", "हिन्दी", "ไทยที่", "cafe\u{301}"]
+        {
             assert_eq!(verdict(good), "", "{good}");
         }
         for bad in ["a/b", "<b>", "a\tb", "x!"] {

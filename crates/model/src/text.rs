@@ -44,8 +44,20 @@ pub fn is_emoji(c: char) -> bool {
         | '\u{1F000}'..='\u{1FAFF}')
 }
 
+/// Whether all letters of a name are of this kind, with the marks and joiners that belong to them. A joiner without a
+/// picture before it would make two names that look the same.
+pub fn is_name_of(name: &str, letter: impl Fn(char) -> bool) -> bool {
+    let mut before = ' ';
+    name.chars().all(|c| {
+        let joined = c == '\u{200D}' && (is_emoji(before) || joins_emojis(before));
+        let marked = before != ' ' && (is_combining_mark(c) || (c != '\u{200D}' && joins_emojis(c)));
+        before = c;
+        letter(c) || joined || marked
+    })
+}
+
 /// Whether this only joins or tints the picture before it.
-pub fn joins_emojis(c: char) -> bool {
+fn joins_emojis(c: char) -> bool {
     matches!(c, '\u{200D}' | '\u{FE0F}' | '\u{20E3}')
 }
 

@@ -37,9 +37,4 @@ impl Visibility {
     pub fn from_level(level: i64) -> Option<Self> {
         Self::ALL.into_iter().find(|visibility| i64::from(visibility.level()) == level)
     }
-
-    /// The level behind a word.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|visibility| visibility.as_str() == word)
-    }
 }

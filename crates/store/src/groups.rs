@@ -53,6 +53,23 @@ fn touches(viewer: &Viewer, group: Fragment<BigInt>) -> Fragment<Bool> {
         .sql("))")
 }
 
+/// The numbers of the groups that the viewer sees only because of a project in them or shared with them: as [`touches`],
+/// from the other end. No project is more visible than its group, so of those inside only the viewer's own count.
+fn touched(viewer: &Viewer) -> Fragment<BigInt> {
+    Fragment::new("SELECT c.namespace_id FROM (")
+        .then(viewer.my_projects_with(", p.namespace_id AS namespace_id"))
+        .sql(
+            ") c UNION SELECT s.group_id FROM namespaces g CROSS JOIN project_shares s CROSS JOIN projects p \
+             CROSS JOIN namespaces n WHERE g.kind = 'group' AND s.group_id = g.id AND p.id = s.project_id \
+             AND n.id = p.namespace_id AND NOT n.share_with_group_lock AND g.visibility < ",
+        )
+        .number(viewer.open_from.level().into())
+        .sql(" AND ")
+        .then(viewer.live("s"))
+        .sql(" AND ")
+        .then(viewer.sees())
+}
+
 /// A page of groups: all of them, those that the viewer sees, or those to which they belong.
 pub fn list(
     db: &mut Conn,
@@ -70,8 +87,9 @@ pub fn list(
                 wanted = wanted
                     .sql(" OR namespaces.visibility >= ")
                     .number(viewer.open_from.level().into())
-                    .sql(" OR ")
-                    .then(touches(viewer, Fragment::new("namespaces.id")));
+                    .sql(" OR namespaces.id IN (")
+                    .then(touched(viewer))
+                    .sql(")");
             }
             wanted = wanted.sql(")");
         }
@@ -228,6 +246,16 @@ pub fn delete(db: &mut Conn, ids: &[i64]) -> Result<()> {
         on!(db, conn => diesel::delete(namespaces::table.find(id)).execute(conn))?;
     }
     Ok(())
+}
+
+/// The groups of which a user is an owner, in the order in which they are locked.
+pub fn owned_by(db: &mut Conn, user: i64) -> Result<Vec<i64>> {
+    Ok(on!(db, conn => group_members::table
+        .filter(group_members::user_id.eq(user))
+        .filter(group_members::access_level.eq(Role::Owner.level()))
+        .order(group_members::group_id)
+        .select(group_members::group_id)
+        .load(conn))?)
 }
 
 /// The groups of which a user is the only owner who stays.

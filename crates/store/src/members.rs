@@ -6,7 +6,7 @@ use diesel::{prelude::*, sql_types::BigInt};
 use jiff::civil::Date;
 use model::{
     Member, Page, Role, Share, Slice, Time,
-    members::{SharedGroup, day_of, start_of},
+    members::{SharedGroup, day_from, start_of},
 };
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     fragment::Fragment,
     schema::{group_members, namespaces, project_members, project_shares, users},
     search::Term,
-    times::{from_micros, to_micros},
+    times::to_micros,
     users::SummaryRow,
 };
 
@@ -40,7 +40,7 @@ pub struct Search<'a> {
 type Row = (SummaryRow, i32, Option<i64>);
 
 fn to_member((user, level, expires_at): Row) -> Member {
-    Member { user: user.into(), role: to_role(level), expires_on: expires_at.map(|moment| day_of(from_micros(moment))) }
+    Member { user: user.into(), role: to_role(level), expires_on: expires_at.map(day_from) }
 }
 
 /// What is stored as a number; an unknown one can only come from a newer version, and then it gives least.
@@ -49,7 +49,7 @@ fn to_role(level: i32) -> Role {
 }
 
 fn to_expiry(day: Option<Date>) -> Option<i64> {
-    day.map(|day| to_micros(start_of(day)))
+    day.map(start_of)
 }
 
 /// Runs a query on the table of memberships that a place has; `$members` is that table inside.
@@ -178,7 +178,7 @@ pub fn find_share(db: &mut Conn, project: i64, group: i64, now: Time) -> Result<
         project_id: project,
         group_id: group,
         role: to_role(level),
-        expires_on: expires_at.map(|moment| day_of(from_micros(moment))),
+        expires_on: expires_at.map(day_from),
     }))
 }
 

@@ -192,7 +192,7 @@ pub fn rename_personal(db: &mut Conn, user: i64, path: &str, now: Time) -> Resul
     Ok(())
 }
 
-/// How many levels of the tree lie below a namespace, itself not counted; for those who change paths.
+/// The numbers of the namespaces below one, itself not counted.
 pub(crate) fn below(db: &mut Conn, id: i64) -> Result<Vec<i64>> {
     let query = || {
         Fragment::<BigInt>::new("SELECT namespace_id FROM namespace_ancestors WHERE ancestor_id = ")

@@ -101,7 +101,9 @@ impl Target {
 
     /// Connects for writing: a commit is on the database's disk before it is answered.
     pub(crate) fn connect_writer(&self) -> Result<PgConnection, OpenError> {
-        self.connect("SET synchronous_commit = 'on'; SET lock_timeout = '30s'; SET statement_timeout = '60s'")
+        self.connect(
+            "SET synchronous_commit = 'on'; SET lock_timeout = '30s'; SET statement_timeout = '60s'; SET jit = 'off'",
+        )
     }
 
     /// Connects for reading; this session cannot write.

@@ -369,6 +369,11 @@ pub fn bury(db: &mut Conn, which: Buried<'_>, job_kind: &str, now: Time) -> Resu
         Buried::One(id) => Fragment::<Bool>::new("projects.deleted_at IS NULL AND projects.id = ").number(id),
         Buried::In(namespaces) => Fragment::<Bool>::new("projects.namespace_id").among(namespaces),
     };
+    // First what is taken out, then a job for exactly that: a project that is moved away meanwhile must not get one.
+    let ids: Vec<i64> = on!(db, conn => diesel::update(projects::table.filter(chosen()))
+        .set((projects::namespace_id.eq(None::<i64>), projects::deleted_at.eq(to_micros(now))))
+        .returning(projects::id)
+        .get_results(conn))?;
     let enqueue = || {
         Fragment::<BigInt>::new("INSERT INTO jobs (kind, payload, run_at, created_at) SELECT ")
             .words(job_kind)
@@ -376,14 +381,11 @@ pub fn bury(db: &mut Conn, which: Buried<'_>, job_kind: &str, now: Time) -> Resu
             .number(to_micros(now))
             .sql(", ")
             .number(to_micros(now))
-            .sql(" FROM projects WHERE ")
-            .then(chosen())
+            .sql(" FROM projects WHERE projects.id")
+            .among(&ids)
             .sql(" ORDER BY projects.id")
     };
     on!(db, conn => enqueue().execute(conn))?;
-    on!(db, conn => diesel::update(projects::table.filter(chosen()))
-        .set((projects::namespace_id.eq(None::<i64>), projects::deleted_at.eq(to_micros(now))))
-        .execute(conn))?;
     Ok(())
 }
 
@@ -394,6 +396,17 @@ pub enum Buried<'a> {
     One(i64),
     /// All that live in these namespaces.
     In(&'a [i64]),
+}
+
+/// Whether a project was taken out of its place.
+pub fn is_buried(db: &mut Conn, id: i64) -> Result<bool> {
+    let found: Option<i64> = on!(db, conn => projects::table
+        .find(id)
+        .filter(projects::deleted_at.is_not_null())
+        .select(projects::id)
+        .first(conn)
+        .optional())?;
+    Ok(found.is_some())
 }
 
 /// Removes some of the rows that belong to a project that was buried; says how many. Those who share a writer with this

@@ -72,7 +72,7 @@ impl Term {
                     " UNION SELECT p.id FROM namespace_search n JOIN projects p ON p.namespace_id = n.rowid \
                      WHERE namespace_search MATCH ",
                 )
-                .words(format!("name : {}", self.phrase())),
+                .words(self.phrase()),
             (true, true) => Fragment::new("SELECT p.id AS id FROM projects p WHERE p.search_text LIKE ")
                 .words(self.pattern())
                 .sql(" UNION ")

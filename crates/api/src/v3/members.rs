@@ -225,9 +225,7 @@ impl FromParams for EditMember {
     fn read(from: &mut ParamReader<'_>) -> Self {
         Self(MemberChanges {
             access_level: from.required_integer("access_level", "10 to 40; 50 in groups"),
-            expires_on: from
-                .day_change("expires_at", "The first day on which it counts no more; empty: it stays")
-                .into(),
+            expires_on: from.day_change("expires_at", "The first day on which it counts no more; empty: it stays"),
         })
     }
 }

@@ -58,14 +58,11 @@ impl FromParams for ListGroupProjects {
 
 /// What a search can be asked for beside its words.
 #[derive(Clone)]
-pub(super) struct OrderProjects {
-    pub(super) filter: ProjectFilter,
-    pub(super) simple: bool,
-}
+pub(super) struct OrderProjects(pub(super) ListProjects);
 
 impl FromParams for OrderProjects {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        Self { filter: read_order(from), simple: read_simple(from) }
+        Self(ListProjects { filter: read_order(from), simple: read_simple(from) })
     }
 }
 

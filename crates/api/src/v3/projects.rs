@@ -115,9 +115,9 @@ async fn search(
     site: Site,
 ) -> Reply<Paged<ListedProjectJson>> {
     let given = given.unless(|_| query.contains('\0').then(|| "query is invalid".to_owned()));
-    let given = given.map(|OrderProjects { filter, simple }| ListProjects {
-        filter: ProjectFilter { search: Some(query), ..filter },
-        simple,
+    let given = given.map(|OrderProjects(list)| ListProjects {
+        filter: ProjectFilter { search: Some(query), ..list.filter },
+        ..list
     });
     let simple = is_simple(&given);
     let page = paging.page.clone();

@@ -561,8 +561,8 @@ impl Scene {
             Event::Nothing => {}
             Event::MembershipExpires | Event::GroupMembershipExpires | Event::ShareExpires => {
                 // To the first moment of the day.
-                let midnight = model::members::start_of(TOMORROW);
-                self.forge.clock.advance(midnight.duration_since(self.forge.forge.now()));
+                let midnight = model::Time::from_microsecond(model::members::start_of(TOMORROW)).expect("a moment");
+                self.forge.clock.set(midnight);
             }
             Event::UserIsBlocked => {
                 assert_eq!(root.put(&format!("/users/{ann}/block"), json!({})).await.code(), 200);

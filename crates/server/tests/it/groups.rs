@@ -736,3 +736,25 @@ async fn an_expired_membership_counts_for_nothing() {
         assert_eq!(bob.get(list).await.text, "[]", "{list}");
     }
 }
+
+#[tokio::test]
+async fn a_group_keeps_its_name_though_a_user_takes_it_too() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    ann.make("/groups", json!({ "name": "acme", "path": "acme-group" })).await;
+    forge.user("acme").await;
+    let same = ann.put("/groups/acme-group", json!({ "name": "Acme", "description": "ours" })).await;
+    assert_eq!((same.code(), &same.json()["name"], &same.json()["description"]), (200, &json!("Acme"), &json!("ours")));
+}
+
+/// Two groups may differ by the suffix alone.
+#[tokio::test]
+async fn a_json_suffix_never_leads_to_the_wrong_group() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    ann.make("/groups", json!({ "name": "one", "path": "data" })).await;
+    ann.make("/groups", json!({ "name": "two", "path": "data.json" })).await;
+    assert_eq!(ann.put("/groups/data.json", json!({ "description": "x" })).await.json()["path"], "data.json");
+    assert_eq!(ann.delete("/groups/data.json").await.json()["path"], "data.json");
+    assert_eq!(ann.get("/groups/data").await.json()["path"], "data");
+}

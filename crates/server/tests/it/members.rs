@@ -502,3 +502,17 @@ async fn lesson_15_numbers_of_other_places_are_unknown() {
     assert_eq!(ann.delete(&format!("/groups/{crew}/members/{}", bob.id)).await.code(), 403);
     assert_eq!(forge.dump(), before);
 }
+
+#[tokio::test]
+async fn the_last_day_of_the_calendar_is_a_day() {
+    let forge = TestForge::start().await;
+    let (ann, ben) = (forge.user("ann").await, forge.user("ben").await);
+    let project = ann.make("/projects", json!({ "name": "x" })).await;
+    let until = json!({ "user_id": ben.id, "access_level": 30, "expires_at": "9999-12-31" });
+    let path = format!("/projects/{project}/members");
+    assert_eq!(ann.post(&path, until).await.json()["expires_at"], "9999-12-31");
+    let member = format!("{path}/{}", ben.id);
+    assert_eq!(ann.get(&member).await.json()["expires_at"], "9999-12-31");
+    assert_eq!(ann.put(&member, json!({ "access_level": 20 })).await.json()["expires_at"], "9999-12-31");
+    assert_eq!(ben.get(&format!("/projects/{project}")).await.code(), 200);
+}

@@ -96,3 +96,107 @@ async fn many_writes_at_once_are_all_there() {
     }
     assert_eq!(ann.get("/user/emails").await.header("x-total"), "133");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_many_gets_the_project_and_the_group() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    let answers = all_at_once(&ann, "/projects", json!({ "name": "Rocket" })).await;
+    let taken = r#"{"message":{"name":["has already been taken"],"path":["has already been taken"]}}"#;
+    assert_eq!(answers, one_and_rest(&format!("400 Bad Request\n{taken}")));
+    let answers = all_at_once(&ann, "/groups", json!({ "name": "Acme", "path": "acme" })).await;
+    let taken = r#"{:name=>[\"has already been taken\"], :path=>[\"has already been taken\"]}"#;
+    assert_eq!(answers, one_and_rest(&format!("400 Bad Request\n{{\"message\":\"Failed to save group {taken}\"}}")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_holds_however_many_come_at_once() {
+    let forge = TestForge::start().await;
+    let (root, ann) = (forge.admin().await, forge.user("ann").await);
+    root.put(&format!("/users/{}", ann.id), json!({ "projects_limit": 3 })).await;
+    let tasks: Vec<_> = (0..AT_ONCE)
+        .map(|number| {
+            let ann = ann.clone();
+            tokio::spawn(async move { ann.post("/projects", json!({ "name": format!("p{number}") })).await.code() })
+        })
+        .collect();
+    let mut codes = Vec::new();
+    for task in tasks {
+        codes.push(task.await.expect("an answer"));
+    }
+    codes.sort_unstable();
+    assert_eq!(codes, [[201; 3].as_slice(), &[403; AT_ONCE - 3]].concat());
+    assert_eq!(ann.get("/projects/owned").await.header("x-total"), "3");
+}
+
+/// Whichever comes first: a group is never left without an owner.
+#[tokio::test(flavor = "multi_thread")]
+async fn owners_cannot_all_go_at_once() {
+    let forge = TestForge::start().await;
+    let root = forge.admin().await;
+    for round in 0..6 {
+        let (ann, ben) = (forge.user(&format!("ann{round}")).await, forge.user(&format!("ben{round}")).await);
+        let group = ann.make("/groups", json!({ "name": format!("g{round}"), "path": format!("g{round}") })).await;
+        ann.post(&format!("/groups/{group}/members"), json!({ "user_id": ben.id, "access_level": 50 })).await;
+        let (one, other) = (root.clone(), root.clone());
+        let (first, second) = (ann.id, ben.id);
+        let one = tokio::spawn(async move { one.delete(&format!("/users/{first}")).await.code() });
+        let other = tokio::spawn(async move {
+            // By turns as a user and as a member.
+            let path = if round % 2 == 0 { "/users".to_owned() } else { format!("/groups/{group}/members") };
+            other.delete(&format!("{path}/{second}")).await.code()
+        });
+        let codes = [one.await.expect("an answer"), other.await.expect("an answer")];
+        assert_eq!(codes.iter().filter(|code| **code == 200).count(), 1, "{codes:?}");
+        assert_eq!(root.get(&format!("/groups/{group}/members")).await.each("access_level"), "50");
+    }
+}
+
+/// Who was told that a membership has ended, can rely on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_who_was_removed_does_not_come_back() {
+    let forge = TestForge::start().await;
+    let (ann, ben) = (forge.user("ann").await, forge.user("ben").await);
+    let project = ann.make("/projects", json!({ "name": "x" })).await;
+    let path = format!("/projects/{project}/members");
+    for _ in 0..10 {
+        ann.post(&path, json!({ "user_id": ben.id, "access_level": 30 })).await;
+        let member = format!("{path}/{}", ben.id);
+        let (one, other, same) = (ann.clone(), ann.clone(), member.clone());
+        let change = tokio::spawn(async move { one.put(&same, json!({ "access_level": 20 })).await.code() });
+        let removal = tokio::spawn(async move { other.delete(&member).await.code() });
+        let (changed, removed) = (change.await.expect("an answer"), removal.await.expect("an answer"));
+        assert!(matches!((changed, removed), (200 | 404, 200)), "{changed} {removed}");
+        assert_eq!(ben.get(&format!("/projects/{project}")).await.code(), 404);
+    }
+}
+
+/// A project that is moved out of a group while that is removed either goes with it or stays whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_project_that_escapes_is_whole() {
+    let forge = TestForge::start().await;
+    let root = forge.admin().await;
+    let safe = root.make("/groups", json!({ "name": "safe", "path": "safe" })).await;
+    for round in 0..10 {
+        let doomed = root.make("/groups", json!({ "name": format!("d{round}"), "path": format!("d{round}") })).await;
+        let new = json!({ "name": format!("p{round}"), "namespace_id": doomed });
+        let project = root.make("/projects", new).await;
+        root.post(&format!("/projects/{project}/star"), json!({})).await;
+        let (one, other) = (root.clone(), root.clone());
+        let moved =
+            tokio::spawn(
+                async move { one.post(&format!("/groups/{safe}/projects/{project}"), json!({})).await.code() },
+            );
+        let removed = tokio::spawn(async move { other.delete(&format!("/groups/{doomed}")).await.code() });
+        let (moved, removed) = (moved.await.expect("an answer"), removed.await.expect("an answer"));
+        assert_eq!(removed, 200);
+        forge.do_all_jobs().await;
+        let found = root.get(&format!("/projects/{project}")).await;
+        match moved {
+            201 => assert_eq!(found.json()["star_count"], 1),
+            _ => assert_eq!((moved, found.code()), (404, 404)),
+        }
+        let total = |answer: testkit::Answer| answer.header("x-total").to_owned();
+        assert_eq!(total(root.get("/projects/starred").await), total(root.get("/projects/all").await));
+    }
+}

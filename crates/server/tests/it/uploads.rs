@@ -614,6 +614,18 @@ async fn a_project_waits_with_its_removal_for_a_file_that_is_under_way() {
     assert!(!forge.dump().contains("kind=remove_project"));
 }
 
+/// A token that opens nothing here counts as none, and what everybody may fetch, its owner may too.
+#[tokio::test]
+async fn a_token_for_something_else_is_no_hindrance() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 20).await;
+    let page = page(&upload(&ann, "x", b"x").await);
+    let reading = forge.with_token(&ann, &[model::Scope::ReadUser], None).await;
+    assert_eq!(reading.page(&page).await.code(), 200);
+    ann.put("/projects/1", json!({ "name": "x", "visibility_level": 0 })).await;
+    assert_eq!((reading.page(&page).await.code(), ann.page(&page).await.code()), (404, 200));
+}
+
 #[tokio::test]
 async fn a_moved_project_keeps_its_files() {
     let forge = TestForge::start().await;

@@ -16,7 +16,6 @@ CREATE INDEX namespaces_name_idx ON namespaces (kind, name_key, id);
 CREATE INDEX namespaces_path_idx ON namespaces (kind, path_key, id);
 CREATE UNIQUE INDEX namespaces_group_name_key ON namespaces (coalesce(parent_id, 0), name_key) WHERE kind = 'group';
 CREATE INDEX namespaces_name_search_idx ON namespaces USING gin (name_key gin_trgm_ops);
-CREATE INDEX namespaces_path_search_idx ON namespaces USING gin (path_key gin_trgm_ops);
 
 -- A namespace and every namespace above it, itself included: a role holds for everything below.
 CREATE TABLE namespace_ancestors (
@@ -88,7 +87,6 @@ CREATE TABLE projects (
 );
 CREATE UNIQUE INDEX projects_path_key ON projects (namespace_id, path_key);
 CREATE UNIQUE INDEX projects_name_key ON projects (namespace_id, name_key);
-CREATE INDEX projects_deleted_idx ON projects (deleted_at) WHERE deleted_at IS NOT NULL;
 CREATE INDEX projects_search_idx ON projects USING gin (search_text gin_trgm_ops);
 -- One shelf for each visibility and state, sorted by everything that a list can be sorted by.
 CREATE INDEX projects_by_id_idx ON projects (visibility, archived, id) WHERE deleted_at IS NULL;

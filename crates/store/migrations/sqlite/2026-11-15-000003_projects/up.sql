@@ -80,7 +80,6 @@ CREATE TABLE projects (
 ) STRICT;
 CREATE UNIQUE INDEX projects_path_key ON projects (namespace_id, path_key);
 CREATE UNIQUE INDEX projects_name_key ON projects (namespace_id, name_key);
-CREATE INDEX projects_deleted_idx ON projects (deleted_at) WHERE deleted_at IS NOT NULL;
 -- One shelf for each visibility and state, sorted by everything that a list can be sorted by.
 CREATE INDEX projects_by_id_idx ON projects (visibility, archived, id) WHERE deleted_at IS NULL;
 CREATE INDEX projects_by_name_idx ON projects (visibility, archived, name_key, id) WHERE deleted_at IS NULL;
@@ -149,15 +148,14 @@ CREATE TRIGGER projects_unindexed AFTER DELETE ON projects BEGIN
     DELETE FROM project_search WHERE rowid = old.id;
 END;
 CREATE VIRTUAL TABLE namespace_search USING fts5 (
-    name, path, content = '', contentless_delete = 1, tokenize = 'trigram case_sensitive 1'
+    name, content = '', contentless_delete = 1, tokenize = 'trigram case_sensitive 1'
 );
-INSERT INTO namespace_search (rowid, name, path) SELECT id, name_key, path_key FROM namespaces;
+INSERT INTO namespace_search (rowid, name) SELECT id, name_key FROM namespaces;
 CREATE TRIGGER namespaces_indexed AFTER INSERT ON namespaces BEGIN
-    INSERT INTO namespace_search (rowid, name, path) VALUES (new.id, new.name_key, new.path_key);
+    INSERT INTO namespace_search (rowid, name) VALUES (new.id, new.name_key);
 END;
-CREATE TRIGGER namespaces_reindexed AFTER UPDATE OF name_key, path_key ON namespaces
-WHEN old.name_key <> new.name_key OR old.path_key <> new.path_key BEGIN
-    UPDATE namespace_search SET name = new.name_key, path = new.path_key WHERE rowid = new.id;
+CREATE TRIGGER namespaces_reindexed AFTER UPDATE OF name_key ON namespaces WHEN old.name_key <> new.name_key BEGIN
+    UPDATE namespace_search SET name = new.name_key WHERE rowid = new.id;
 END;
 CREATE TRIGGER namespaces_unindexed AFTER DELETE ON namespaces BEGIN
     DELETE FROM namespace_search WHERE rowid = old.id;
