@@ -19,15 +19,15 @@ pub(crate) const WORD: &str = "floor";
 /// What it prints before its URL.
 pub(crate) const READY: &str = "floor ready on ";
 
-/// Serves the content of a file as the current user until it is killed.
-pub(crate) fn run(answer: impl AsRef<Path>) -> Outcome {
+/// Serves the content of a file under a path until it is killed.
+pub(crate) fn run(answer: impl AsRef<Path>, path: &str) -> Outcome {
     let body = std::fs::read(answer).map_err(|error| format!("cannot read the answer: {error}"))?;
     let body = Bytes::from(body);
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start: {error}"))?;
     let served = runtime.block_on(async {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         println!("{READY}http://{}", listener.local_addr()?);
-        let router = Router::new().route("/api/v3/user", get(move || async move { answer_with(body) }));
+        let router = Router::new().route(path, get(move || async move { answer_with(body) }));
         let listener = listener.tap_io(|stream| {
             let _ = stream.set_nodelay(true);
         });

@@ -27,11 +27,22 @@ pub(crate) struct Load {
     pub(crate) status: u16,
 }
 
-/// When clients stop: after a time, or after a number of requests each.
+/// When clients stop: after a time, after a number of requests each, or after whichever comes first.
 #[derive(Clone, Copy)]
 pub(crate) enum Until {
     Elapsed(Duration),
     Asked(usize),
+    AskedWithin(usize, Duration),
+}
+
+impl Until {
+    fn is_over(self, elapsed: Duration, asked: usize) -> bool {
+        match self {
+            Self::Elapsed(time) => elapsed >= time,
+            Self::Asked(count) => asked >= count,
+            Self::AskedWithin(count, time) => asked >= count || elapsed >= time,
+        }
+    }
 }
 
 /// How it went, over one or several runs.
@@ -133,10 +144,8 @@ async fn ask(mut connection: Connection, load: Load, until: Until) -> Outcome<Ve
     let mut request = Vec::new();
     let mut asked = start;
     loop {
-        match until {
-            Until::Elapsed(time) if asked.duration_since(start) >= time => return Ok(latencies),
-            Until::Asked(count) if latencies.len() >= count => return Ok(latencies),
-            Until::Elapsed(_) | Until::Asked(_) => {}
+        if until.is_over(asked.duration_since(start), latencies.len()) {
+            return Ok(latencies);
         }
         request.clear();
         (load.next)(&mut request);

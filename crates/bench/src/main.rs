@@ -2,17 +2,28 @@
 
 #![expect(clippy::print_stdout, reason = "a tool talks to the person at the terminal")]
 
+mod cases;
 mod disk;
+mod engine;
 mod floor;
+mod lists;
 mod load;
 mod report;
 mod run;
 mod server;
+mod town;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{collections::HashSet, path::PathBuf, process::ExitCode, time::Duration};
+
+use engine::Engine;
+use report::Report;
 
 /// What ends the program early: one sentence for the person at the terminal.
 type Outcome<T = ()> = Result<T, String>;
+
+/// Where PostgreSQL is, for whoever measures on it; a variable, as the URL may hold a password.
+const DATABASE: &str = "GABLE_BENCH_DATABASE";
+const FLAGS: &str = "--basics, --project, --lists, --growth, --sqlite, --postgres, --all-rows, --seconds N and --json";
 
 /// What to measure and for how long.
 struct Settings {
@@ -20,13 +31,17 @@ struct Settings {
     folder: PathBuf,
     seconds: u32,
     json: bool,
+    all_rows: bool,
+    basics: bool,
+    parts: lists::Parts,
+    engines: Vec<Engine>,
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match arguments.as_slice() {
         // The floor is a process of its own, so that it has a runtime and an allocator of its own.
-        [word, answer] if word == floor::WORD => floor::run(answer),
+        [word, answer, path] if word == floor::WORD => floor::run(answer, path),
         _ => read(&arguments).and_then(measure),
     };
     match outcome {
@@ -39,34 +54,58 @@ fn main() -> ExitCode {
 }
 
 fn read(arguments: &[String]) -> Outcome<Settings> {
-    let mut settings = Settings { gable: PathBuf::new(), folder: PathBuf::new(), seconds: 40, json: false };
+    let (mut gable, mut folder, mut seconds) = (PathBuf::new(), PathBuf::new(), 40);
+    let mut named = HashSet::new();
     let mut words = arguments.iter();
     while let Some(flag) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{flag} needs a value"));
         match flag.as_str() {
-            "--gable" => settings.gable = value()?.into(),
-            "--folder" => settings.folder = value()?.into(),
+            "--gable" => gable = value()?.into(),
+            "--folder" => folder = value()?.into(),
             "--seconds" => {
-                let seconds = value()?;
-                settings.seconds = seconds.parse().map_err(|_| format!("--seconds takes a number, not {seconds}"))?;
+                let text = value()?;
+                seconds = text.parse().map_err(|_| format!("--seconds takes a number, not {text}"))?;
             }
-            "--json" => settings.json = true,
-            other => return Err(format!("bench knows --seconds N and --json, not {other}")),
+            "--json" | "--all-rows" | "--basics" | "--project" | "--lists" | "--growth" | "--sqlite" | "--postgres" => {
+                named.insert(flag.as_str());
+            }
+            other => return Err(format!("bench knows {FLAGS}, not {other}")),
         }
     }
-    if settings.seconds < 4 {
+    if seconds < 4 {
         return Err("fewer than 4 seconds tell nothing".into());
     }
-    Ok(settings)
+    // What is named, and everything if nothing is.
+    let wanted = |flag: &str, all: &[&str]| named.contains(flag) || !all.iter().any(|flag| named.contains(flag));
+    let part = |flag: &str| wanted(flag, &["--basics", "--project", "--lists", "--growth"]);
+    let engine = |flag: &str| wanted(flag, &["--sqlite", "--postgres"]);
+    let parts = lists::Parts { project: part("--project"), lists: part("--lists"), growth: part("--growth") };
+    let mut engines = Vec::new();
+    if engine("--sqlite") {
+        engines.push(Engine::Sqlite);
+    }
+    if engine("--postgres") && parts.any() {
+        engines.push(Engine::Postgres(std::env::var(DATABASE).map_err(|_| format!("{DATABASE} is not set"))?));
+    }
+    let (json, all_rows, basics) = (named.contains("--json"), named.contains("--all-rows"), part("--basics"));
+    Ok(Settings { gable, folder, seconds, json, all_rows, basics, parts, engines })
 }
 
 fn measure(settings: Settings) -> Outcome {
-    let result = run::measure(&settings.gable, &settings.folder, Duration::from_secs(settings.seconds.into()))?;
-    let file = report::write(&result, &settings.folder)?;
-    if settings.json {
-        println!("{}", report::json(&result));
+    let Settings { gable, folder, seconds, json, all_rows, basics, parts, engines } = settings;
+    let time = Duration::from_secs(seconds.into());
+    let mut report = Report::default();
+    if basics {
+        report.basics = Some(run::measure(&gable, &folder, time)?);
+    }
+    for engine in engines.iter().filter(|_| parts.any()) {
+        report.lists.push(lists::measure(&gable, &folder, engine, parts, time)?);
+    }
+    let file = report.write(&folder)?;
+    if json {
+        println!("{}", report.json());
     } else {
-        println!("{}\nwritten to {}", report::table(&result), file.display());
+        println!("{}\nwritten to {}", report.tables(all_rows), file.display());
     }
     Ok(())
 }

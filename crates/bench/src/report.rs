@@ -11,8 +11,18 @@ use serde_json::{Value, json};
 
 use crate::{
     Outcome,
-    run::{READERS, Results, USERS, WRITERS},
+    engine::Kind,
+    lists::{self, Growth, LONGEST_PAGE, PROJECTS},
+    run::{Comparison, READERS, Results, USERS, WRITERS},
 };
+
+/// Everything that was measured, of the parts that were wanted.
+#[derive(Default)]
+pub(crate) struct Report {
+    pub(crate) basics: Option<Results>,
+    /// By engine.
+    pub(crate) lists: Vec<lists::Results>,
+}
 
 /// What a value has to reach.
 enum Goal {
@@ -29,51 +39,174 @@ struct Row {
     goal: Goal,
 }
 
-/// A table, with the goals beside the values.
-pub(crate) fn table(results: &Results) -> String {
-    let mut table = format!("{:<50} {:>12} {:<8} {:>8}  verdict\n", "", "value", "unit", "goal");
-    for row in rows(results) {
-        let (goal, verdict) = match row.goal {
-            Goal::AtLeast(goal) => (format!("≥ {goal}"), if row.value >= goal { "met" } else { "MISSED" }),
-            Goal::AtMost(goal) => (format!("≤ {goal}"), if row.value <= goal { "met" } else { "MISSED" }),
-            Goal::Open => (String::new(), ""),
-        };
-        let decimals = if row.value < 10.0 { 3 } else { 1 };
-        let line = format!("{:<50} {:>12.decimals$} {:<8} {goal:>8}  {verdict}", row.name, row.value, row.unit);
-        let _ = writeln!(table, "{}", line.trim_end());
+impl Row {
+    fn is_met(&self) -> Option<bool> {
+        match self.goal {
+            Goal::AtLeast(goal) => Some(self.value >= goal),
+            Goal::AtMost(goal) => Some(self.value <= goal),
+            Goal::Open => None,
+        }
+    }
+}
+
+impl Report {
+    /// Tables, with the goals beside the values; of the lists either each case or the worst of each route.
+    pub(crate) fn tables(&self, every_case: bool) -> String {
+        let mut tables = format!("{:<58} {:>12} {:<8} {:>8}  verdict\n", "", "value", "unit", "goal");
+        for row in self.rows() {
+            let goal = match row.goal {
+                Goal::AtLeast(goal) => format!("≥ {goal}"),
+                Goal::AtMost(goal) => format!("≤ {goal}"),
+                Goal::Open => String::new(),
+            };
+            let decimals = if row.value < 10.0 { 3 } else { 1 };
+            let (name, value, unit, verdict) = (&row.name, row.value, row.unit, verdict(row.is_met()));
+            let line = format!("{name:<58} {value:>12.decimals$} {unit:<8} {goal:>8}  {verdict}");
+            let _ = writeln!(tables, "{}", line.trim_end());
+        }
+        for results in &self.lists {
+            tables += &pages(results, every_case);
+            tables += &growths(results, every_case);
+        }
+        tables
+    }
+
+    /// Everything as one object.
+    pub(crate) fn json(&self) -> Value {
+        let values = self.rows().into_iter().map(|row| {
+            let goal = match row.goal {
+                Goal::AtLeast(goal) | Goal::AtMost(goal) => Some(goal),
+                Goal::Open => None,
+            };
+            json!({ "name": row.name, "value": row.value, "unit": row.unit, "goal": goal, "met": row.is_met() })
+        });
+        let pages = self.lists.iter().flat_map(|results| {
+            results.pages.iter().map(|page| {
+                let (asker, target) = (page.case.route.asker.to_string(), page.case.target());
+                json!({ "engine": results.kind.to_string(), "asker": asker, "target": target, "p50": page.half, "p99": page.most })
+            })
+        });
+        let growths = self.lists.iter().flat_map(|results| {
+            results.growths.iter().map(|growth| {
+                let (asker, target) = (growth.case.route.asker.to_string(), growth.case.target());
+                json!({ "engine": results.kind.to_string(), "asker": asker, "target": target, "p50": growth.halves })
+            })
+        });
+        let ratios = self.basics.as_ref().map(|basics| &basics.user.ratios);
+        json!({
+            "ratios": ratios,
+            "values": values.collect::<Vec<_>>(),
+            "pages": pages.collect::<Vec<_>>(),
+            "growth": growths.collect::<Vec<_>>(),
+        })
+    }
+
+    /// Writes the JSON to a file of its own and tells which.
+    pub(crate) fn write(&self, folder: &Path) -> Outcome<PathBuf> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let path = folder.join(format!("{now}.json"));
+        let text = serde_json::to_string_pretty(&self.json()).map_err(|error| error.to_string())?;
+        fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        Ok(path)
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let basics = self.basics.iter().flat_map(rows);
+        basics.chain(self.lists.iter().flat_map(rows_of_project)).collect()
+    }
+}
+
+fn verdict(met: Option<bool>) -> &'static str {
+    match met {
+        Some(true) => "met",
+        Some(false) => "MISSED",
+        None => "",
+    }
+}
+
+/// Pages of lists: each, or the slowest of each route.
+fn pages(results: &lists::Results, every_case: bool) -> String {
+    let mut table = String::new();
+    let pages = &results.pages;
+    let missed = pages.iter().filter(|page| page.most > LONGEST_PAGE).count();
+    for (number, page) in pages.iter().enumerate() {
+        if number == 0 {
+            let kind = results.kind;
+            let _ = write!(
+                table,
+                "\n{kind}, {PROJECTS} projects, 1 client, ms; {missed} of {} pages missed ≤ {LONGEST_PAGE}\n\
+                 {:<48} {:>8} {:>8}  {:<7} slowest\n",
+                pages.len(),
+                "",
+                "p50",
+                "p99",
+                "verdict",
+            );
+        }
+        let same = |other: &&lists::Paged| other.case.route == page.case.route;
+        let is_worst = pages.iter().filter(same).all(|other| other.most <= page.most);
+        if every_case || is_worst {
+            let (route, verdict) = (&page.case.route, verdict(Some(page.most <= LONGEST_PAGE)));
+            let name = format!("{} ({})", route.name, route.asker);
+            let line = format!("{name:<48} {:>8.2} {:>8.2}  {verdict:<7} {}", page.half, page.most, page.case.query);
+            let _ = writeln!(table, "{}", line.trim_end());
+        }
     }
     table
 }
 
-/// Everything as one object.
-pub(crate) fn json(results: &Results) -> Value {
-    let values = rows(results).into_iter().map(|row| {
-        let (goal, met) = match row.goal {
-            Goal::AtLeast(goal) => (Some(goal), Some(row.value >= goal)),
-            Goal::AtMost(goal) => (Some(goal), Some(row.value <= goal)),
-            Goal::Open => (None, None),
-        };
-        json!({ "name": row.name, "value": row.value, "unit": row.unit, "goal": goal, "met": met })
+/// How lists grow: each, or what grows most of each route.
+fn growths(results: &lists::Results, every_case: bool) -> String {
+    let mut table = String::new();
+    for (number, growth) in results.growths.iter().enumerate() {
+        if number == 0 {
+            let _ = write!(table, "\n{}, p50 in ms among so many projects\n{:<48}", results.kind, "");
+            for size in Growth::sizes() {
+                let _ = write!(table, " {size:>8}");
+            }
+            let _ = writeln!(table, " {:>8}  grows most", "factor");
+        }
+        let same = |other: &&Growth| other.case.route == growth.case.route;
+        let is_worst = results.growths.iter().filter(same).all(|other| other.factor() <= growth.factor());
+        if every_case || is_worst {
+            let route = &growth.case.route;
+            let _ = write!(table, "{:<48}", format!("{} ({})", route.name, route.asker));
+            for half in &growth.halves {
+                let _ = write!(table, " {half:>8.2}");
+            }
+            let _ = writeln!(table, " {:>8.1}  {}", growth.factor(), growth.case.query);
+        }
+    }
+    table
+}
+
+/// One project, and one group with a thousand.
+fn rows_of_project(results: &lists::Results) -> Vec<Row> {
+    let kind = results.kind;
+    let compared = results.project.iter().flat_map(|comparison| {
+        // What a hop to another process costs is not ours to promise.
+        let goal = if kind == Kind::Sqlite { Goal::AtLeast(0.5) } else { Goal::Open };
+        rows_of_comparison(&format!("GET /projects/:id, {kind}"), comparison, goal)
     });
-    json!({ "ratios": results.ratios, "values": values.collect::<Vec<_>>() })
+    let groups = results.groups.iter().flat_map(|(asker, measured)| {
+        let row = |percent, goal| Row {
+            name: format!("GET /groups/:id, 1000 projects, {kind}, {asker}, p{percent}"),
+            value: measured.percentile(percent),
+            unit: "ms",
+            goal,
+        };
+        [row(50, Goal::Open), row(99, Goal::AtMost(50.0))]
+    });
+    compared.chain(groups).collect()
 }
 
-/// Writes the JSON to a file of its own and tells which.
-pub(crate) fn write(results: &Results, folder: &Path) -> Outcome<PathBuf> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let path = folder.join(format!("{now}.json"));
-    let text = serde_json::to_string_pretty(&json(results)).map_err(|error| error.to_string())?;
-    fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    Ok(path)
-}
-
-fn rows(results: &Results) -> Vec<Row> {
-    let Results { floor, gable, write_alone, write_together, .. } = results;
+fn rows_of_comparison(name: &str, comparison: &Comparison, goal: Goal) -> Vec<Row> {
+    let Comparison { floor, gable, ratios } = comparison;
     let ratio = gable.measured.rate() / floor.measured.rate();
-    let spread = |pick: fn(f64, f64) -> f64| results.ratios.iter().copied().reduce(pick).unwrap_or(f64::NAN);
+    let spread = |pick: fn(f64, f64) -> f64| ratios.iter().copied().reduce(pick).unwrap_or(f64::NAN);
     let mut rows = vec![];
     let mut row = |name: &str, value, unit, goal| rows.push(Row { name: name.to_owned(), value, unit, goal });
-    row(&format!("GET /user, {READERS} clients, share of the floor"), ratio, "", Goal::AtLeast(0.5));
+    row(&format!("{name}, {READERS} clients, share of the floor"), ratio, "", goal);
     row("  worst round", spread(f64::min), "", Goal::Open);
     row("  best round", spread(f64::max), "", Goal::Open);
     row("  floor", floor.measured.rate(), "/s", Goal::Open);
@@ -86,6 +219,13 @@ fn rows(results: &Results) -> Vec<Row> {
     row("  gable p90", gable.measured.percentile(90), "ms", Goal::Open);
     row("  gable p99", gable.measured.percentile(99), "ms", Goal::Open);
     row("  gable, processor time per answer", gable.cpu_per_answer(), "µs", Goal::Open);
+    rows
+}
+
+fn rows(results: &Results) -> Vec<Row> {
+    let Results { write_alone, write_together, .. } = results;
+    let mut rows = rows_of_comparison("GET /user", &results.user, Goal::AtLeast(0.5));
+    let mut row = |name: &str, value, unit, goal| rows.push(Row { name: name.to_owned(), value, unit, goal });
     row(
         &format!("GET /users, 20 of {USERS}, 1 client, p99"),
         results.list_alone.percentile(99),

@@ -36,10 +36,7 @@ pub(crate) struct Results {
     pub(crate) after_reads: f64,
     pub(crate) after_all: f64,
     pub(crate) peak: f64,
-    pub(crate) floor: Side,
-    pub(crate) gable: Side,
-    /// The ratio of each round.
-    pub(crate) ratios: Vec<f64>,
+    pub(crate) user: Comparison,
     pub(crate) created_users: Measured,
     pub(crate) list_alone: Measured,
     pub(crate) list_together: Measured,
@@ -49,6 +46,14 @@ pub(crate) struct Results {
     /// On a disk whose syncs take two milliseconds longer.
     pub(crate) slow_alone: Measured,
     pub(crate) slow_together: Measured,
+}
+
+/// The same request to the floor and to our own server.
+pub(crate) struct Comparison {
+    pub(crate) floor: Side,
+    pub(crate) gable: Side,
+    /// The ratio of each round.
+    pub(crate) ratios: Vec<f64>,
 }
 
 /// One of the two that are compared.
@@ -76,12 +81,7 @@ pub(crate) fn measure(program: &Path, folder: &Path, time: Duration) -> Outcome<
     let gable = Server::gable(program, &data)?;
     let idle_next = idle(&gable)?;
 
-    let user = load::get("/api/v3/user", TOKEN);
-    let answer = scratch.0.join("answer");
-    fs::write(&answer, load::fetch(gable.address, &user)?).map_err(|error| format!("cannot write: {error}"))?;
-    let floor = Server::floor(&answer)?;
-    let (floor_side, gable_side, ratios) = compare(&floor, &gable, &user, time / 2)?;
-    drop(floor);
+    let user = compare_with_floor(&gable, &scratch.0, "/api/v3/user", TOKEN, time / 2)?;
     let after_reads = gable.memory()?;
 
     let created_users = load::run(&on(&gable, 8, new_users(), 201), Until::Asked(USERS / 8))?;
@@ -117,9 +117,7 @@ pub(crate) fn measure(program: &Path, folder: &Path, time: Duration) -> Outcome<
         after_reads,
         after_all,
         peak,
-        floor: floor_side,
-        gable: gable_side,
-        ratios,
+        user,
         created_users,
         list_alone,
         list_together,
@@ -131,13 +129,27 @@ pub(crate) fn measure(program: &Path, folder: &Path, time: Duration) -> Outcome<
     })
 }
 
+/// Lets the floor answer with the same bytes and compares the two.
+pub(crate) fn compare_with_floor(
+    gable: &Server,
+    folder: &Path,
+    path: &str,
+    token: &str,
+    time: Duration,
+) -> Outcome<Comparison> {
+    let (request, answer) = (load::get(path, token), folder.join("answer"));
+    fs::write(&answer, load::fetch(gable.address, &request)?).map_err(|error| format!("cannot write: {error}"))?;
+    let floor = Server::floor(&answer, path)?;
+    compare(&floor, gable, &request, time)
+}
+
 /// Turn and turn about, so that whatever else the machine does meets both.
-fn compare(floor: &Server, gable: &Server, user: &NextRequest, time: Duration) -> Outcome<(Side, Side, Vec<f64>)> {
+fn compare(floor: &Server, gable: &Server, request: &NextRequest, time: Duration) -> Outcome<Comparison> {
     let slice = time / (2 * ROUNDS);
     let (mut sides, mut ratios) = ((Side::default(), Side::default()), Vec::new());
     let turn = |server: &Server, side: &mut Side| -> Outcome<f64> {
         let before = server.cpu_time()?;
-        let measured = load::run(&on(server, READERS, Arc::clone(user), 200), Until::Elapsed(slice))?;
+        let measured = load::run(&on(server, READERS, Arc::clone(request), 200), Until::Elapsed(slice))?;
         side.cpu_time += server.cpu_time()?.saturating_sub(before);
         let rate = measured.rate();
         side.measured.add(measured);
@@ -145,16 +157,16 @@ fn compare(floor: &Server, gable: &Server, user: &NextRequest, time: Duration) -
     };
     // Nobody starts cold.
     for server in [floor, gable] {
-        load::run(&on(server, READERS, Arc::clone(user), 200), Until::Asked(200))?;
+        load::run(&on(server, READERS, Arc::clone(request), 200), Until::Asked(200))?;
     }
     for _ in 0..ROUNDS {
         let floor_rate = turn(floor, &mut sides.0)?;
         ratios.push(turn(gable, &mut sides.1)? / floor_rate);
     }
-    Ok((sides.0, sides.1, ratios))
+    Ok(Comparison { floor: sides.0, gable: sides.1, ratios })
 }
 
-fn on(server: &Server, clients: usize, next: NextRequest, status: u16) -> Load {
+pub(crate) fn on(server: &Server, clients: usize, next: NextRequest, status: u16) -> Load {
     Load { address: server.address, clients, next, status }
 }
 
@@ -182,10 +194,10 @@ fn new_emails() -> NextRequest {
 }
 
 /// A folder beside the results, on a real disk and not in memory, removed when dropped.
-struct Scratch(PathBuf);
+pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
-    fn new(folder: &Path) -> Outcome<Self> {
+    pub(crate) fn new(folder: &Path) -> Outcome<Self> {
         let path = folder.join(format!("scratch.{}", std::process::id()));
         fs::create_dir_all(&path).map_err(|error| format!("cannot make the folder {}: {error}", path.display()))?;
         Ok(Self(path))

@@ -26,7 +26,12 @@ pub(crate) struct Server {
 impl Server {
     /// Starts our own server with default settings; it logs as it would anywhere.
     pub(crate) fn gable(program: &Path, data: &Path) -> Outcome<Self> {
-        Self::gable_with(Command::new(program), data)
+        Self::gable_on(program, data, None)
+    }
+
+    /// The same on a database of PostgreSQL, if there is one.
+    pub(crate) fn gable_on(program: &Path, data: &Path, database: Option<&str>) -> Outcome<Self> {
+        Self::gable_with(Command::new(program), data, database)
     }
 
     /// The same on a disk whose syncs take two milliseconds longer: what a library that is loaded before others makes of
@@ -42,10 +47,10 @@ impl Server {
         }
         let mut command = Command::new(program);
         command.env("LD_PRELOAD", library);
-        Self::gable_with(command, data)
+        Self::gable_with(command, data, None)
     }
 
-    fn gable_with(mut command: Command, data: &Path) -> Outcome<Self> {
+    fn gable_with(mut command: Command, data: &Path, database: Option<&str>) -> Outcome<Self> {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GABLE_")) {
             command.env_remove(name);
         }
@@ -53,13 +58,16 @@ impl Server {
         let log = File::options().create(true).append(true).open(log);
         let log = log.map_err(|error| format!("cannot write the log: {error}"))?;
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).env("GABLE_ROOT_TOKEN", TOKEN);
+        if let Some(url) = database {
+            command.env("GABLE_DATABASE", url);
+        }
         Self::start(command.stderr(log), "gable ready on http://")
     }
 
-    /// Starts the floor, which answers with the content of a file.
-    pub(crate) fn floor(answer: &Path) -> Outcome<Self> {
+    /// Starts the floor, which answers with the content of a file when it is asked for a path.
+    pub(crate) fn floor(answer: &Path, path: &str) -> Outcome<Self> {
         let program = std::env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
-        Self::start(Command::new(program).arg(floor::WORD).arg(answer), &format!("{}http://", floor::READY))
+        Self::start(Command::new(program).arg(floor::WORD).arg(answer).arg(path), &format!("{}http://", floor::READY))
     }
 
     fn start(command: &mut Command, ready: &str) -> Outcome<Self> {

@@ -22,7 +22,8 @@ type Outcome<T = ()> = Result<T, String>;
 const USAGE: &str = "\
 cargo xtask test [--sqlite] [--postgres] [--clients]   all tests, or only the named parts
 cargo xtask check                                      formatting, lints, documents, licences, then all tests
-cargo xtask bench [--seconds N] [--json]               the goals of the design, measured";
+cargo xtask bench [--basics] [--project] [--lists] [--growth] [--sqlite] [--postgres]
+                  [--all-rows] [--seconds N] [--json]  the goals of the design, measured: all parts, or the named ones";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
