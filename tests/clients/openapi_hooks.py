@@ -33,14 +33,16 @@ def before_call(context, case, kwargs):
     path = case.operation.path
     changes_users = case.method in ("PUT", "DELETE") and path.startswith("/users/{id}")
     if next(calls) % 2:
-        case.path_parameters.update(existing(path))
+        case.path_parameters.update(existing(case.method, path))
         if (case.method, path) == ("DELETE", "/projects/{id}/star"):
             session.post(f"{API}/projects/{case.path_parameters['id']}/star").raise_for_status()
         if isinstance(case.body, dict):
             case.body.update(believable(case.method, path))
+        if "/repository/" in path and case.method in ("GET", "DELETE"):
+            case.query = {**(case.query or {}), **wanted(case.method, path)}
     elif changes_users and str(case.path_parameters.get("id")) == str(OWN_ID):
         # Whoever removes, blocks or demotes the user that asks, learns nothing from then on.
-        case.path_parameters.update(existing(path))
+        case.path_parameters.update(existing(case.method, path))
 
 
 @schemathesis.hook
@@ -54,10 +56,10 @@ def write_statuses():
         json.dump(seen, file)
 
 
-def existing(path):
+def existing(method, path):
     """Numbers for the braces of a path, of things that are there."""
     if path.startswith(("/projects", "/groups")):
-        return existing_place(path)
+        return existing_place(method, path)
     if path.startswith("/users/{id}"):
         return {"id": user()}
     if path == "/keys/{id}":
@@ -78,11 +80,13 @@ def existing(path):
     return found
 
 
-def existing_place(path):
+def existing_place(method, path):
     """Numbers for the braces of a path of projects or groups."""
     found = {}
     if path.startswith("/projects/user/"):
         found["user_id"] = user()
+    elif "/repository/" in path:
+        return existing_in_repository(method, path)
     elif path.startswith("/projects/{id}"):
         found["id"] = project()
     elif path.startswith("/groups/{id}"):
@@ -93,14 +97,88 @@ def existing_place(path):
         kind = path.split("/")[1]
         found["user_id"] = newcomer()
         create(f"/{kind}/{found['id']}/members", {"user_id": found["user_id"], "access_level": 30})
+    if "{key_id}" in path:
+        found["key_id"] = create(f"/projects/{found['id']}/deploy_keys", key())
+    if path.endswith(("/statuses/{sha}", "/{sha}/statuses")):
+        commit_to(found["id"])
+        found["sha"] = "master"
     if "{group_id}" in path:
         found["group_id"] = group()
         create(f"/projects/{found['id']}/share", {"group_id": found["group_id"], "group_access": 30})
     return found
 
 
+def existing_in_repository(method, path):
+    """A project with a commit, a branch and a tag, and what of them the path wants."""
+    if method != "GET":
+        found = {"id": filled_project()}
+    else:
+        # Reading changes nothing, so one is enough.
+        shared["id"] = shared.get("id") or filled_project()
+        found = dict(shared)
+    repository = f"{API}/projects/{found['id']}/repository"
+    if "{branch}" in path:
+        found["branch"] = "topic"
+    if "{tag_name}" in path:
+        found["tag_name"] = "v1"
+    if path.endswith("/release"):
+        # Those that are changed have to be there, those that are made must not.
+        found["tag_name"] = "v2"
+        tag = {"tag_name": "v2", "ref": "master", **releases[method == "PUT"]}
+        session.post(f"{repository}/tags", json=tag).raise_for_status()
+    if "{format}" in path:
+        found["format"] = "zip"
+    if "{sha}" in path:
+        blob = session.get(f"{repository}/tree").json()[0]["id"]
+        found["sha"] = blob if "raw_blobs" in path else "master"
+    return found
+
+
+def filled_project():
+    found = project()
+    repository = f"{API}/projects/{found}/repository"
+    first = {"branch_name": "master", "commit_message": "first", "actions": [action("README.md")]}
+    session.post(f"{repository}/commits", json=first).raise_for_status()
+    session.post(f"{repository}/branches", json={"branch_name": "topic", "ref": "master"}).raise_for_status()
+    session.post(f"{repository}/tags", json={"tag_name": "v1", "ref": "master"}).raise_for_status()
+    return found
+
+
+shared = {}
+releases = [{}, {"release_description": "made up"}]
+
+
+def action(path):
+    return {"action": "create", "file_path": path, "content": "made up\n"}
+
+
+def wanted(method, path):
+    """What a call without a body asks a repository for."""
+    kind = path.rsplit("/", 1)[1]
+    if method == "DELETE":
+        change = {"file_path": "README.md", "branch_name": "topic", "commit_message": "made up"}
+        return {**change, "author_name": None, "author_email": None} if kind == "files" else {}
+    if path.endswith(("/blob", "/blobs/{sha}")):
+        return {"filepath": "README.md"}
+    return {
+        "tree": {"ref_name": "master"},
+        "archive": {"sha": "topic"},
+        "archive.{format}": {"sha": "topic"},
+        "compare": {"from": "master", "to": "topic"},
+        "files": {"file_path": "README.md", "ref": "master"},
+        "commits": {"ref_name": "master", "since": "2015-02-01", "until": "2100-02-01"},
+    }.get(kind, {})
+
+
 def project():
     return create("/projects", {"name": f"made-up{next(numbers)}"})
+
+
+def commit_to(project):
+    """A first commit, on the branch master."""
+    path = f"{API}/projects/{project}/repository/files"
+    body = {"file_path": "a", "branch_name": "master", "content": "made up", "commit_message": "made up"}
+    session.post(path, json=body).raise_for_status()
 
 
 def group():
@@ -131,10 +209,24 @@ def believable(method, path):
         return {"access_level": 20, "expires_at": None}
     if path.endswith("/share"):
         return {"group_id": group(), "group_access": 30, "expires_at": None}
+    if path.endswith("/branches"):
+        return {"branch_name": "made-up", "ref": "master"}
+    if path.endswith("/tags"):
+        return {"tag_name": "made-up", "ref": "master", "release_description": "made up"}
+    if path.endswith("/release"):
+        return {"description": "made up"}
+    if path.endswith("/repository/files"):
+        name = "README.md" if method == "PUT" else "made-up"
+        change = {"file_path": name, "branch_name": "topic", "commit_message": "made up"}
+        return {**change, "content": "made up", "encoding": "text"}
+    if path.endswith("/repository/commits"):
+        return {"branch_name": "topic", "commit_message": "made up", "actions": [action("made-up")]}
     if path == "/session":
         return {"login": "root", "email": "root", "password": os.environ["GABLE_ROOT_PASSWORD"]}
-    if path.endswith("/keys"):
+    if path.endswith(("/keys", "/deploy_keys")):
         return key()
+    if path.endswith("/statuses/{sha}"):
+        return {"state": "success", "ref": None, "name": None, "context": None, "target_url": None, "description": None}
     if path.endswith("/emails"):
         return email()
     if path in ("/users", "/users/{id}") and method in ("POST", "PUT"):

@@ -488,3 +488,82 @@ def test_a_file_is_uploaded_and_fetched(root):
     fetched = requests.get(project.web_url + path, headers=headers)
     assert (fetched.status_code, fetched.content) == (200, b"\x89PNG")
     assert requests.get(project.web_url + path).status_code == 404
+
+
+# Repositories
+
+
+def filled_project(client):
+    """A project with two files on its default branch."""
+    project = new_project(client, "filled")
+    for path, content in [("README.md", "hello\n"), ("src/main.rs", "fn main() {}\n")]:
+        given = {"file_path": path, "branch_name": "master", "content": content, "commit_message": f"Add {path}"}
+        project.files.create(given)
+    return project
+
+
+def made(create):
+    """What a client makes of a creation that the contract answers with 200: it insists on 201."""
+    if DIALECT == "gitlab":
+        return create()
+    with refused(gitlab.GitlabCreateError, 200):
+        create()
+
+
+def test_a_branch_is_made_protected_listed_and_removed(root):
+    project = filled_project(root)
+    made(lambda: project.branches.create({"branch_name": "feature/x.y", "ref": "master"}))
+    branch = project.branches.get("feature/x.y")
+    assert (branch.name, branch.protected, branch.commit["message"]) == ("feature/x.y", False, "Add src/main.rs")
+    branch.protect(developers_can_push=True)
+    assert project.branches.get("feature/x.y").developers_can_push is True
+    branch.unprotect()
+    assert [branch.name for branch in project.branches.list()] == ["feature/x.y", "master"]
+    branch.delete()
+    with refused(gitlab.GitlabGetError, 404, "404 Branch Not Found"):
+        project.branches.get("feature/x.y")
+    with refused(gitlab.GitlabDeleteError, 405 if DIALECT == "gitlab" else 400, "Cannot remove HEAD branch"):
+        project.branches.delete("master")
+
+
+def test_a_tag_is_made_released_and_removed(root):
+    project = filled_project(root)
+    tag = project.tags.create({"tag_name": "v1.0", "ref": "master", "message": "First"})
+    assert (tag.name, tag.message, tag.release) == ("v1.0", "First", None)
+    tag.set_release_description("Great")
+    tag.set_release_description("Greater")
+    assert project.tags.get("v1.0").release.description == "Greater"
+    assert [tag.name for tag in project.tags.list()] == ["v1.0"]
+    with refused(gitlab.GitlabCreateError, 400 if DIALECT == "gitlab" else 405, "Tag v1.0 already exists"):
+        project.tags.create({"tag_name": "v1.0", "ref": "master"})
+    tag.delete()
+    assert project.tags.list() == []
+
+
+def test_a_file_is_read_changed_and_removed(root):
+    project = filled_project(root)
+    file = project.files.get(file_path="README.md", ref="master")
+    assert (file.decode(), file.encoding, file.size) == (b"hello\n", "base64", 6)
+    file.content = base64.b64encode(b"other\n").decode()
+    file.save(branch_name="master", commit_message="Change it")
+    assert project.files.get(file_path="README.md", ref="master").decode() == b"other\n"
+    file.delete(branch_name="master", commit_message="Away with it")
+    with refused(gitlab.GitlabGetError, 404, "404 File Not Found"):
+        project.files.get(file_path="README.md", ref="master")
+
+
+def test_a_repository_is_read(root):
+    project = filled_project(root)
+    assert [entry["path"] for entry in project.repository_tree()] == ["src", "README.md"]
+    assert project.repository_blob("master", "README.md") == b"hello\n"
+    blob = project.repository_tree()[1]["id"]
+    assert project.repository_raw_blob(blob) == b"hello\n"
+    assert project.repository_archive(sha="master")[:2] == b"\x1f\x8b"
+    assert project.repository_contributors()[0]["commits"] == 2
+    newest, first = project.commits.list()
+    assert (newest.title, first.title) == ("Add src/main.rs", "Add README.md")
+    assert project.commits.get("master").stats == {"additions": 1, "deletions": 0, "total": 1}
+    assert newest.diff()[0]["new_path"] == "src/main.rs"
+    assert first.blob("README.md") == b"hello\n"
+    compared = project.repository_compare(first.id, newest.id)
+    assert [commit["id"] for commit in compared["commits"]] == [newest.id]

@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use forge::Forge;
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use tower::ServiceExt as _;
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     access_log::{self, AccessLog, Footprint},
     cors,
     error::plain_error,
-    identicon, openapi, pages,
+    identicon, names, openapi, pages,
     routes::Routes,
     sign_in::SignInThrottle,
     v3,
@@ -36,8 +36,13 @@ struct Inner {
     upload_limit: u64,
     throttle: SignInThrottle,
     openapi: bytes::Bytes,
+    ssh_port: Option<u16>,
+    git: Option<GitDoor>,
     access_log: AccessLog,
 }
+
+/// Takes the requests of git itself, and gives back what is none of its own.
+pub type GitDoor = Arc<dyn Fn(Request) -> Result<BoxFuture<'static, Response>, Box<Request>> + Send + Sync>;
 
 /// What an application is made of.
 pub struct AppOptions {
@@ -53,6 +58,10 @@ pub struct AppOptions {
     pub upload_limit: u64,
     /// How often a minute one address may try to sign in; `None` is without limit.
     pub sign_ins_per_minute: Option<NonZeroU32>,
+    /// The port on which SSH listens, for links in answers.
+    pub ssh_port: Option<u16>,
+    /// Who speaks the protocol of git.
+    pub git: Option<GitDoor>,
     /// Writes a line for each answered request.
     pub access_log: AccessLog,
 }
@@ -60,8 +69,17 @@ pub struct AppOptions {
 impl App {
     /// Puts an application together.
     pub fn new(options: AppOptions) -> Self {
-        let AppOptions { forge, dialect, external_url, body_limit, upload_limit, sign_ins_per_minute, access_log } =
-            options;
+        let AppOptions {
+            forge,
+            dialect,
+            external_url,
+            body_limit,
+            upload_limit,
+            sign_ins_per_minute,
+            ssh_port,
+            git,
+            access_log,
+        } = options;
         Self(Arc::new(Inner {
             forge,
             dialect,
@@ -70,6 +88,8 @@ impl App {
             upload_limit,
             throttle: SignInThrottle::new(sign_ins_per_minute),
             openapi: openapi::document(&v3::routes()),
+            ssh_port,
+            git,
             access_log,
         }))
     }
@@ -80,6 +100,10 @@ impl App {
 
     pub(crate) fn external_url(&self) -> Option<&str> {
         self.0.external_url.as_deref()
+    }
+
+    pub(crate) fn ssh_port(&self) -> Option<u16> {
+        self.0.ssh_port
     }
 
     pub(crate) fn body_limit(&self) -> usize {
@@ -132,7 +156,7 @@ impl Door {
     pub async fn answer(&self, request: Request) -> Response {
         access_log::log(&self.access_log, request, |request| {
             cors::allow(request, async |request| {
-                let request = without_suffix(request);
+                let request = with_plain_path(request);
                 let answer = AssertUnwindSafe(route(self.router.clone(), request)).catch_unwind().await;
                 answer.unwrap_or_else(|panic| {
                     let request = access_log::request_id();
@@ -152,29 +176,54 @@ async fn route(router: Router, request: Request) -> Response {
     }
 }
 
+/// Clients may write the same path in several ways.
+fn with_plain_path(mut request: Request) -> Request {
+    let path = request.uri().path();
+    let plain = match names::in_one_piece(request.method(), path) {
+        Some(whole) => Some(whole).filter(|whole| whole != path),
+        None => without_suffix(request.method(), path).map(ToOwned::to_owned),
+    };
+    if let Some(mut plain) = plain {
+        if let Some(query) = request.uri().query() {
+            plain.push('?');
+            plain.push_str(query);
+        }
+        if let Ok(plain) = plain.parse() {
+            *request.uri_mut() = plain;
+        }
+    }
+    request
+}
+
 /// Clients of the original may name the format at the end of a path. Not where it may belong to a name: in an encoded path
 /// of a project, outside the interface, and in the one name that is ours.
-fn without_suffix(mut request: Request) -> Request {
-    let uri = request.uri();
-    let changes = matches!(*request.method(), Method::PUT | Method::DELETE);
+fn without_suffix<'a>(method: &Method, path: &'a str) -> Option<&'a str> {
+    let changes = matches!(*method, Method::PUT | Method::DELETE);
     let named = |path: &str| {
         let (above, last) = path.rsplit_once('/').unwrap_or_default();
         // Two groups may differ by the suffix alone, and the wrong one must not be changed.
         let may_be_group = changes && above.ends_with("/groups") && !last.starts_with(|c: char| c.is_ascii_digit());
         last.contains('%') || last == "openapi.json" || may_be_group
     };
-    let Some(path) = uri.path().strip_suffix(".json").filter(|_| !named(uri.path())) else { return request };
-    if path.starts_with("/api/") && !path.ends_with('/') {
-        let tidied = uri.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
-        if let Ok(tidied) = tidied.parse() {
-            *request.uri_mut() = tidied;
-        }
-    }
-    request
+    let short = path.strip_suffix(".json").filter(|_| !named(path))?;
+    (short.starts_with("/api/") && !short.ends_with('/')).then_some(short)
 }
 
-/// A path that fits no route may be a page below a project, whose path has any number of segments.
+/// A path that fits no route may be a repository or a page below a project, whose path has any number of segments.
 async fn elsewhere(app: App, router: Router, request: Request) -> Response {
+    let request = match &app.0.git {
+        None => request,
+        Some(git) => {
+            let extensions = request.extensions().clone();
+            match git(request) {
+                Ok(answer) => {
+                    Footprint::leave_page(&extensions, "git");
+                    return answer.await;
+                }
+                Err(request) => *request,
+            }
+        }
+    };
     match pages::uploads::Place::find(request.uri().path()) {
         Some(place) => pages::uploads::show(app, place, request).await,
         None => tidy(router, request).await,
@@ -189,7 +238,9 @@ async fn tidy(router: Router, mut request: Request) -> Response {
         tidied.push('/');
         tidied.push_str(segment);
     }
-    if let Some(short) = tidied.strip_suffix(".json") {
+    if let Some(whole) = names::in_one_piece(request.method(), &tidied) {
+        tidied = whole;
+    } else if let Some(short) = tidied.strip_suffix(".json") {
         tidied.truncate(short.len());
     }
     if tidied == path || tidied.is_empty() {

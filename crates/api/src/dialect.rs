@@ -6,6 +6,11 @@
 //! | `DELETE /users/:id` of a missing user | 200, `null` | 404 |
 //! | `PUT /projects/:id` without `name` | 400 | the name stays |
 //! | `PUT /projects/:id` with the name it has, by a master | 200 | 403 |
+//! | `POST` of a branch | 200 | 201 |
+//! | `DELETE` of the default or of a protected branch | 400 | 405 |
+//! | `POST` of a tag that cannot be made | 405 | 400 |
+//! | lists of branches, tags, tree entries and contributors | paged, 20 by default | whole list unless `page` or `per_page` is sent |
+//! | `POST /projects/fork/:id` without `namespace` | 400 | the caller's namespace |
 //! | lists of keys and addresses | paged, 20 by default | whole list unless `page` or `per_page` is sent |
 
 use std::{fmt, str::FromStr};
@@ -41,6 +46,38 @@ impl Dialect {
 
     /// Whether an edit of a project has to name it. Who has to send the name may send it without the right to change it.
     pub fn names_project_in_edits(self) -> bool {
+        match self {
+            Self::Spec => true,
+            Self::Gitlab => false,
+        }
+    }
+
+    /// The status of a branch that was made.
+    pub fn branch_made(self) -> StatusCode {
+        match self {
+            Self::Spec => StatusCode::OK,
+            Self::Gitlab => StatusCode::CREATED,
+        }
+    }
+
+    /// The status of a branch that must not be removed.
+    pub fn branch_kept(self) -> StatusCode {
+        match self {
+            Self::Spec => StatusCode::BAD_REQUEST,
+            Self::Gitlab => StatusCode::METHOD_NOT_ALLOWED,
+        }
+    }
+
+    /// The status of a tag that cannot be made.
+    pub fn tag_refused(self) -> StatusCode {
+        match self {
+            Self::Spec => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Gitlab => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// Whether a fork has to be told where it goes.
+    pub fn names_namespace_of_forks(self) -> bool {
         match self {
             Self::Spec => true,
             Self::Gitlab => false,

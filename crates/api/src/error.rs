@@ -104,6 +104,8 @@ fn forge_error(error: Error, status: Option<StatusCode>) -> Response {
             helper(under(StatusCode::FORBIDDEN), json!(format!("403 Forbidden  - {reason}")))
         }
         Error::NotFound(what) => helper(under(StatusCode::NOT_FOUND), json!(format!("404 {what} Not Found"))),
+        Error::Absent(text) => helper(under(StatusCode::NOT_FOUND), json!(text)),
+        Error::Kept(text) => helper(under(StatusCode::METHOD_NOT_ALLOWED), json!(text)),
         // A small letter here, as in the original.
         Error::NoSuchRow => helper(under(StatusCode::NOT_FOUND), json!("404 Not found")),
         Error::Unchanged => StatusCode::NOT_MODIFIED.into_response(),
@@ -113,6 +115,7 @@ fn forge_error(error: Error, status: Option<StatusCode>) -> Response {
         Error::LimitReached(text) => reply::json(under(StatusCode::FORBIDDEN), &json!({ "error": [text] })),
         Error::Malformed(faults) => framework(under(StatusCode::BAD_REQUEST), &faults.join(", ")),
         Error::Invalid(violations) => helper(under(StatusCode::BAD_REQUEST), fields(&violations)),
+        Error::Conflicting(violations) => helper(under(StatusCode::CONFLICT), fields(&violations)),
         Error::Taken(text) => helper(under(StatusCode::CONFLICT), json!(text)),
         Error::Busy => {
             let mut response = helper(StatusCode::SERVICE_UNAVAILABLE, json!("503 Service Unavailable"));

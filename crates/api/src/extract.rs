@@ -2,7 +2,7 @@
 
 use axum::{
     extract::{FromRequestParts, RawPathParams, State},
-    http::{HeaderMap, header, request::Parts},
+    http::{HeaderMap, Method, header, request::Parts},
 };
 use forge::{Caller, Error, Given, GroupRef, ProjectRef};
 use serde_json::json;
@@ -187,6 +187,24 @@ impl ArgDoc for GroupNumber {
     }
 }
 
+/// The key that the rest of a path means. Anything but digits is malformed.
+pub(crate) struct KeyNumber(pub(crate) Given<i64>);
+
+impl<S: Send + Sync> FromRequestParts<S> for KeyNumber {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let segment = segment(parts, state, "key_id").await?;
+        Ok(Self(given_number("key_id", &segment)))
+    }
+}
+
+impl ArgDoc for KeyNumber {
+    fn describe(operation: &mut OperationDoc) {
+        operation.looks_up = true;
+    }
+}
+
 /// The words that somebody looks for in a path.
 pub(crate) struct Query(pub(crate) String);
 
@@ -203,6 +221,42 @@ impl ArgDoc for Query {
         operation.path_schemas.push(("query", json!({ "type": "string" })));
     }
 }
+
+/// The branch that a path means.
+pub(crate) struct BranchName(pub(crate) String);
+
+/// The tag that a path means.
+pub(crate) struct TagName(pub(crate) String);
+
+/// What a path says of a commit or a file: an id, or the name of a branch or a tag.
+pub(crate) struct Revision(pub(crate) String);
+
+/// The ending of a path that says in which form something is wanted.
+pub(crate) struct FormatName(pub(crate) String);
+
+/// An extractor of one part of the path, as text.
+macro_rules! part_of_path {
+    ($extractor:ident, $name:literal) => {
+        impl<S: Send + Sync> FromRequestParts<S> for $extractor {
+            type Rejection = ApiError;
+
+            async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+                Ok(Self(segment(parts, state, $name).await?))
+            }
+        }
+
+        impl ArgDoc for $extractor {
+            fn describe(operation: &mut OperationDoc) {
+                operation.looks_up = true;
+                operation.path_schemas.push(($name, json!({ "type": "string" })));
+            }
+        }
+    };
+}
+part_of_path!(BranchName, "branch");
+part_of_path!(TagName, "tag_name");
+part_of_path!(Revision, "sha");
+part_of_path!(FormatName, "format");
 
 /// A named part of the path, decoded.
 async fn segment<S: Send + Sync>(parts: &mut Parts, state: &S, name: &str) -> Result<String, ApiError> {
@@ -231,6 +285,14 @@ fn findable(path: String) -> String {
 }
 
 impl<T> ArgDoc for State<T> {
+    fn describe(_: &mut OperationDoc) {}
+}
+
+impl ArgDoc for Method {
+    fn describe(_: &mut OperationDoc) {}
+}
+
+impl ArgDoc for HeaderMap {
     fn describe(_: &mut OperationDoc) {}
 }
 

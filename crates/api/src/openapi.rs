@@ -94,14 +94,16 @@ fn operation(route: &RouteDoc, schemas: &mut SchemaGenerator) -> Value {
         operation["requestBody"] = file_body();
     }
     if doc.authenticated {
-        operation["security"] = json!([{ "privateToken": [] }, { "bearer": [] }]);
+        let nothing = doc.open.then(|| json!({}));
+        let tokens = [json!({ "privateToken": [] }), json!({ "bearer": [] })];
+        operation["security"] = nothing.into_iter().chain(tokens).collect();
     }
     operation
 }
 
 /// The names in the braces of a path.
 fn path_names(path: &str) -> impl Iterator<Item = &str> {
-    path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
+    path.split('/').filter_map(|segment| segment.strip_suffix('}')?.split_once('{').map(|(_, name)| name))
 }
 
 fn operation_id(route: &RouteDoc) -> String {
@@ -117,7 +119,8 @@ fn query_parameter(param: &ParamDoc) -> Value {
     })
 }
 
-fn request_body(params: &[ParamDoc]) -> Value {
+/// An object whose fields are parameters.
+pub(crate) fn object(params: &[ParamDoc]) -> Value {
     let properties: Map<String, Value> = params
         .iter()
         .map(|param| {
@@ -127,12 +130,17 @@ fn request_body(params: &[ParamDoc]) -> Value {
         })
         .collect();
     let required: Vec<&str> = params.iter().filter(|param| param.required).map(|param| param.name).collect();
-    let schema = json!({ "type": "object", "properties": properties, "required": required });
+    json!({ "type": "object", "properties": properties, "required": required })
+}
+
+fn request_body(params: &[ParamDoc]) -> Value {
+    let schema = object(params);
+    let required = params.iter().any(|param| param.required);
     let content: Map<String, Value> = ["application/json", "application/x-www-form-urlencoded", "multipart/form-data"]
         .into_iter()
         .map(|kind| (kind.to_owned(), json!({ "schema": schema })))
         .collect();
-    json!({ "required": !required.is_empty(), "content": content })
+    json!({ "required": required, "content": content })
 }
 
 /// A body that holds a file.
@@ -150,12 +158,19 @@ fn responses(route: &RouteDoc, schemas: &mut SchemaGenerator) -> Value {
     if let Some(schema) = schema {
         success["content"] = json!({ "application/json": { "schema": schema } });
     }
+    if !doc.kinds.is_empty() {
+        let bytes = |kind: &&str| ((*kind).to_owned(), json!({ "schema": { "type": "string", "format": "binary" } }));
+        success["content"] = Value::Object(doc.kinds.iter().map(bytes).collect());
+    }
     if doc.paged {
         let headers: Map<String, Value> = PAGE_HEADERS
             .into_iter()
             .map(|(name, text)| (name.to_owned(), json!({ "description": text, "schema": { "type": "string" } })))
             .collect();
         success["headers"] = Value::Object(headers);
+    }
+    if doc.or_created {
+        responses.insert("201".into(), success.clone());
     }
     responses.insert(doc.status.to_string(), success);
     if route.method == Method::GET {

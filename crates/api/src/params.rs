@@ -21,7 +21,9 @@ pub(crate) enum Item {
     Number(String),
     Text(String),
     List(Vec<Item>),
-    /// An object or a file: never what a plain parameter wants.
+    /// Named values, in their order.
+    Object(Vec<(String, Item)>),
+    /// A file: never what a plain parameter wants.
     Other,
     /// Not UTF-8.
     Garbled,
@@ -37,7 +39,9 @@ impl From<Value> for Item {
             Value::Number(number) => Self::Number(number.to_string()),
             Value::String(text) => Self::Text(text),
             Value::Array(items) => Self::List(items.into_iter().map(Self::from).collect()),
-            Value::Object(_) => Self::Other,
+            Value::Object(fields) => {
+                Self::Object(fields.into_iter().map(|(name, value)| (name, value.into())).collect())
+            }
         }
     }
 }
@@ -91,6 +95,9 @@ impl Bag {
     /// A scalar may come twice only with the same value: a stock client repeats its query when it follows a link, while
     /// two different values are a way to smuggle one past a check.
     fn add(&mut self, name: String, item: Item) {
+        if let Some((list, field)) = name.strip_suffix(']').and_then(|name| name.split_once("[][")) {
+            return self.add_to_object(list, field, item);
+        }
         if let Some(list) = name.strip_suffix("[]") {
             match self.0.iter_mut().find(|(known, _)| known == list) {
                 Some((_, Item::List(items))) => items.push(item),
@@ -103,6 +110,26 @@ impl Bag {
             Some((_, known)) if *known == item => {}
             Some((_, known)) => *known = Item::Twice,
             None => self.0.push((name, item)),
+        }
+    }
+
+    /// Adds a field of an object in a list, as forms write it: `list[][field]`. A field that the last object has already
+    /// begins the next one.
+    fn add_to_object(&mut self, list: &str, field: &str, item: Item) {
+        let known = self.0.iter().position(|(known, _)| known == list).unwrap_or_else(|| {
+            self.0.push((list.to_owned(), Item::List(Vec::new())));
+            self.0.len() - 1
+        });
+        let (_, place) = &mut self.0[known];
+        let Item::List(items) = place else {
+            *place = Item::Twice;
+            return;
+        };
+        match items.last_mut() {
+            Some(Item::Object(fields)) if fields.iter().all(|(known, _)| known != field) => {
+                fields.push((field.to_owned(), item));
+            }
+            _ => items.push(Item::Object(vec![(field.to_owned(), item)])),
         }
     }
 
@@ -148,7 +175,7 @@ impl Bag {
                         }
                     }
                 }
-                Item::Null | Item::Other | Item::Garbled | Item::Twice => {}
+                Item::Null | Item::Object(_) | Item::Other | Item::Garbled | Item::Twice => {}
             }
             texts
         })
@@ -179,6 +206,7 @@ pub(crate) struct ParamReader<'a> {
 
 const MISSING: &str = "is missing";
 const INVALID: &str = "is invalid";
+const EMPTY: &str = "is empty";
 const UNKNOWN: &str = "does not have a valid value";
 
 impl ParamReader<'_> {
@@ -194,6 +222,69 @@ impl ParamReader<'_> {
     pub(crate) fn text(&mut self, name: &'static str, description: &'static str) -> Option<String> {
         self.declare(name, json!({ "type": "string" }), false, description);
         self.read_text(name)
+    }
+
+    /// A text that has to be there and to say something.
+    pub(crate) fn filled_text(&mut self, name: &'static str, description: &'static str) -> String {
+        let text = self.required_text(name, description);
+        if self.bag.and_then(|bag| bag.text(name)).is_some_and(|text| text.trim().is_empty()) {
+            self.faults.push(format!("{name} {EMPTY}"));
+        }
+        text
+    }
+
+    /// The content of a file that may be there: text, of which nothing is refused.
+    pub(crate) fn content(&mut self, name: &'static str, required: bool, description: &'static str) -> Option<String> {
+        self.declare(name, json!({ "type": "string" }), required, description);
+        let item = self.bag?.get(name);
+        match item {
+            Some(Item::Text(text) | Item::Number(text)) => Some(text.clone()),
+            Some(Item::Bool(value)) => Some(value.to_string()),
+            Some(_) => {
+                self.fault(name);
+                None
+            }
+            None if required => {
+                self.faults.push(format!("{name} {MISSING}"));
+                None
+            }
+            None => None,
+        }
+    }
+
+    /// A list of objects that has to be there, each read like a set of parameters.
+    pub(crate) fn required_objects<T: FromParams>(&mut self, name: &'static str, description: &'static str) -> Vec<T> {
+        if self.bag.is_none() {
+            let item = crate::openapi::object(&declared_by::<T>());
+            self.declare(name, json!({ "type": "array", "items": item }), true, description);
+        }
+        self.require(name);
+        let Some(item) = self.bag.and_then(|bag| bag.get(name)) else { return Vec::new() };
+        let Item::List(items) = item else {
+            self.fault(name);
+            return Vec::new();
+        };
+        let mut read = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            let Item::Object(fields) = item else {
+                self.fault(name);
+                break;
+            };
+            let bag = Bag(fields.clone());
+            let mut reader = ParamReader { bag: Some(&bag), faults: Vec::new(), declared: Vec::new() };
+            read.push(T::read(&mut reader));
+            // As the original names them: the list, which one, and the field with its fault.
+            self.faults.extend(reader.faults.iter().map(|fault| match fault.split_once(' ') {
+                Some((field, fault)) => format!("{name}[{index}][{field}] {fault}"),
+                None => format!("{name}[{index}] {fault}"),
+            }));
+        }
+        read
+    }
+
+    /// Notes that a parameter cannot be understood.
+    pub(crate) fn fault(&mut self, name: &str) {
+        self.faults.push(format!("{name} {INVALID}"));
     }
 
     /// A yes or no that may be there; empty counts as absent.
@@ -255,6 +346,24 @@ impl ParamReader<'_> {
             self.faults.push(format!("{name} {UNKNOWN}"));
         }
         chosen.map(|(_, value)| *value)
+    }
+
+    /// One of a few words that has to be there; the first of them stands in for one that is missing.
+    pub(crate) fn required_choice<T: Copy>(
+        &mut self,
+        name: &'static str,
+        choices: &[(&'static str, T)],
+        description: &'static str,
+    ) -> T {
+        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+        self.declare(name, json!({ "type": "string", "enum": words }), true, description);
+        let word = self.read_text(name);
+        let chosen = choices.iter().find(|(known, _)| Some(*known) == word.as_deref());
+        if word.is_some() && chosen.is_none() {
+            self.faults.push(format!("{name} {UNKNOWN}"));
+        }
+        self.require(name);
+        chosen.unwrap_or(&choices[0]).1
     }
 
     /// One of a few numbers that may be there; empty counts as absent.
@@ -480,5 +589,60 @@ mod tests {
         check(&[("name", text("a")), ("name[]", text("b"))], Err("name is invalid"));
         check(&[("name", Item::List(vec![text("a")]))], Err("name is invalid"));
         check(&[("name", text("a")), ("name", text("a"))], Ok(("a", None, None)));
+    }
+
+    #[derive(Debug, PartialEq)]
+    struct Action {
+        kind: String,
+        path: Option<String>,
+        content: Option<String>,
+    }
+
+    struct Actions(Vec<Action>);
+
+    impl FromParams for Action {
+        fn read(from: &mut ParamReader<'_>) -> Self {
+            let kind = from.filled_text("kind", "");
+            Self { kind, path: from.text("path", ""), content: from.content("content", false, "") }
+        }
+    }
+
+    impl FromParams for Actions {
+        fn read(from: &mut ParamReader<'_>) -> Self {
+            Self(from.required_objects("actions", ""))
+        }
+    }
+
+    #[test]
+    fn a_list_of_objects_is_the_same_in_a_form_and_in_json() {
+        let form = [("kind", "a"), ("path", "x"), ("kind", "b"), ("content", "nul\0")];
+        let form = form.map(|(name, value)| (format!("actions[][{name}]"), text(value)));
+        let form = Bag::collect(form.into_iter()).expect("a few");
+        let object = json!([{ "kind": "a", "path": "x" }, { "kind": "b", "content": "nul\u{0}" }]);
+        let object = Bag::collect([("actions".to_owned(), Item::from(object))].into_iter()).expect("one");
+        let action = |kind: &str, path: Option<&str>, content: Option<&str>| Action {
+            kind: kind.into(),
+            path: path.map(Into::into),
+            content: content.map(Into::into),
+        };
+        for bag in [form, object] {
+            let read = read_from::<Actions>(&bag);
+            let read = &read.get().expect("in order").0;
+            assert_eq!(*read, [action("a", Some("x"), None), action("b", None, Some("nul\0"))]);
+        }
+    }
+
+    #[test]
+    fn a_list_that_holds_no_objects_is_refused() {
+        let check = |value: Value, expected: &str| {
+            let bag = Bag::collect([("actions".to_owned(), Item::from(value))].into_iter()).expect("one");
+            let read = read_from::<Actions>(&bag);
+            assert_eq!(read.get().err().map(|error| error.to_string()).as_deref(), Some(expected));
+        };
+        check(json!(null), "actions is missing");
+        check(json!("x"), "actions is invalid");
+        check(json!(["x"]), "actions is invalid");
+        check(json!([{ "kind": "a" }, { "path": ["x"] }]), "actions[1][kind] is missing, actions[1][path] is invalid");
+        check(json!([{ "kind": " " }]), "actions[0][kind] is empty");
     }
 }

@@ -1,6 +1,6 @@
 //! Replies: what a handler gives back.
 
-use std::marker::PhantomData;
+use std::{fmt, marker::PhantomData};
 
 use axum::{
     body::Body,
@@ -8,7 +8,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use model::Time;
+use jiff::tz::Offset;
+use model::{Time, repository::Signature};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_128;
@@ -23,6 +24,9 @@ pub(crate) struct Done<T>(pub(crate) T);
 
 /// 201 with a body.
 pub(crate) struct Created<T>(pub(crate) T);
+
+/// What was made, under the status that the dialect gives it.
+pub(crate) struct Made<T>(pub(crate) StatusCode, pub(crate) T);
 
 /// 204: done, and nothing to say about it.
 pub(crate) struct NoContent;
@@ -88,6 +92,12 @@ impl<T: Serialize> IntoResponse for Created<T> {
     }
 }
 
+impl<T: Serialize> IntoResponse for Made<T> {
+    fn into_response(self) -> Response {
+        tagged(self.0, &self.1)
+    }
+}
+
 /// JSON without a charset parameter, as clients expect it.
 pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     let mut response = raw_json(status, to_bytes(body));
@@ -141,7 +151,7 @@ impl Serialize for Stamp {
 impl Stamp {
     /// Written by hand: every answer holds several, and a format string is parsed each time.
     fn digits(&self) -> [u8; 24] {
-        let moment = jiff::tz::Offset::UTC.to_datetime(self.0);
+        let moment = Offset::UTC.to_datetime(self.0);
         let mut text = *b"0000-00-00T00:00:00.000Z";
         let mut put = |at: usize, width: usize, value: i32| {
             let mut rest = value.unsigned_abs();
@@ -168,6 +178,51 @@ impl JsonSchema for Stamp {
 
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Timestamp".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "date-time" })
+    }
+}
+
+/// A moment of a commit: ISO 8601 with milliseconds, in the time zone of whoever made it.
+pub(crate) struct LocalStamp {
+    pub(crate) seconds: i64,
+    pub(crate) offset: i32,
+}
+
+impl From<&Signature> for LocalStamp {
+    fn from(signature: &Signature) -> Self {
+        Self { seconds: signature.seconds, offset: signature.offset }
+    }
+}
+
+impl fmt::Display for LocalStamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A commit may claim any moment; what no calendar holds is told as the beginning of time.
+        let offset = Offset::from_seconds(self.offset).unwrap_or(Offset::UTC);
+        let moment = Time::from_second(self.seconds).ok().map(|moment| offset.to_datetime(moment));
+        let moment = moment.filter(|moment| moment.year() >= 0);
+        let moment = moment.unwrap_or_else(|| Offset::UTC.to_datetime(Time::UNIX_EPOCH));
+        let (sign, minutes) = (if offset.is_negative() { '-' } else { '+' }, offset.seconds().abs() / 60);
+        let moment = moment.strftime("%Y-%m-%dT%H:%M:%S.000");
+        write!(f, "{moment}{sign}{:02}:{:02}", minutes / 60, minutes % 60)
+    }
+}
+
+impl Serialize for LocalStamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl JsonSchema for LocalStamp {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "LocalTimestamp".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
@@ -210,5 +265,19 @@ mod tests {
         };
         check(1_479_809_730_123_456, "2016-11-22T10:15:30.123Z");
         check(0, "1970-01-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn a_moment_of_a_commit_has_its_own_offset() {
+        let check = |seconds, offset, expected: &str| {
+            assert_eq!(LocalStamp { seconds, offset }.to_string(), expected, "{seconds} {offset}");
+        };
+        check(1_422_824_191, 3600, "2015-02-01T21:56:31.000+01:00");
+        check(1_422_824_191, 0, "2015-02-01T20:56:31.000+00:00");
+        check(1_422_824_191, -9000, "2015-02-01T18:26:31.000-02:30");
+        check(-1, 0, "1969-12-31T23:59:59.000+00:00");
+        check(i64::MAX, 0, "1970-01-01T00:00:00.000+00:00");
+        check(i64::MIN, 3600, "1970-01-01T00:00:00.000+01:00");
+        check(0, i32::MAX, "1970-01-01T00:00:00.000+00:00");
     }
 }

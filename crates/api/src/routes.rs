@@ -15,7 +15,8 @@ use crate::{
     inbox::Opened,
     paging::Paged,
     params::ParamDoc,
-    reply::{Created, CreatedSecret, Done, NoContent, Recalled, Reply},
+    raw::{Download, RawText},
+    reply::{Created, CreatedSecret, Done, Made, NoContent, Recalled, Reply},
 };
 
 /// All routes of a version of the interface.
@@ -42,6 +43,8 @@ pub struct RouteDoc {
 pub(crate) struct OperationDoc {
     pub(crate) params: Vec<ParamDoc>,
     pub(crate) authenticated: bool,
+    /// Whether those who show nothing are let in where everybody is.
+    pub(crate) open: bool,
     pub(crate) looks_up: bool,
     pub(crate) paged: bool,
     pub(crate) throttled: bool,
@@ -50,6 +53,10 @@ pub(crate) struct OperationDoc {
     /// Names in the path that are not plain numbers.
     pub(crate) path_schemas: Vec<(&'static str, Value)>,
     pub(crate) schema: Option<fn(&mut SchemaGenerator) -> Schema>,
+    /// The kinds of an answer that is not JSON.
+    pub(crate) kinds: &'static [&'static str],
+    /// Whether 201 may be answered as well, where the dialect says so.
+    pub(crate) or_created: bool,
 }
 
 /// An argument of a handler that can say what it reads.
@@ -117,6 +124,27 @@ impl<T: JsonSchema> ReplyDoc for CreatedSecret<T> {
 impl<T: JsonSchema> ReplyDoc for Recalled<T> {
     fn describe(operation: &mut OperationDoc) {
         Done::<T>::describe(operation);
+    }
+}
+
+impl<T: JsonSchema> ReplyDoc for Made<T> {
+    fn describe(operation: &mut OperationDoc) {
+        Done::<T>::describe(operation);
+        operation.or_created = true;
+    }
+}
+
+impl ReplyDoc for RawText {
+    fn describe(operation: &mut OperationDoc) {
+        operation.status = 200;
+        operation.kinds = &["text/plain"];
+    }
+}
+
+impl ReplyDoc for Download {
+    fn describe(operation: &mut OperationDoc) {
+        operation.status = 200;
+        operation.kinds = &["application/octet-stream", "application/zip"];
     }
 }
 
@@ -190,6 +218,14 @@ impl Routes {
     pub(crate) fn also(mut self, statuses: &[u16]) -> Self {
         if let Some(route) = self.table.last_mut() {
             route.also.extend_from_slice(statuses);
+        }
+        self
+    }
+
+    /// Says that the route just added may be asked without a token, where a project is public.
+    pub(crate) fn open(mut self) -> Self {
+        if let Some(route) = self.table.last_mut() {
+            route.operation.open = true;
         }
         self
     }

@@ -17,8 +17,9 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use files::Files;
-use model::Time;
+use files::{Files, spool::Spools};
+use git::{Repositories, Repository};
+use model::{Project, Time};
 use store::{Conn, Database, OpenError};
 use tokio::sync::oneshot;
 use tracing::{error, warn};
@@ -30,6 +31,7 @@ use crate::{
     memo::{Memo, Question, Remembered},
     passwords::PasswordCost,
     tokens::Uses,
+    turns::Turns,
 };
 
 /// How many requests may wait for a thread before further ones are turned away.
@@ -46,6 +48,10 @@ pub struct Options {
     pub database: Database,
     /// Where files are.
     pub files: Files,
+    /// Where git repositories are.
+    pub repositories: Repositories,
+    /// Where large answers are kept while they are made and for a while after.
+    pub spools: Spools,
     /// How many threads read; writers of PostgreSQL are as many.
     pub readers: usize,
     /// How many threads do heavy work.
@@ -60,6 +66,8 @@ pub struct Options {
     pub default_projects_limit: i32,
     /// From which tokens are made that have to be shown again.
     pub instance_key: InstanceKey,
+    /// Whether the service may talk to addresses of its own network on somebody's behalf.
+    pub allow_local_network: bool,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -88,11 +96,15 @@ struct Doors {
 pub(crate) struct Shared {
     pub(crate) database: Database,
     pub(crate) files: Files,
+    pub(crate) repositories: Repositories,
+    pub(crate) spools: Spools,
+    pub(crate) turns: Turns,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) secrets: Arc<dyn Secrets>,
     pub(crate) password_cost: PasswordCost,
     pub(crate) default_projects_limit: i32,
     pub(crate) instance_key: InstanceKey,
+    pub(crate) allow_local_network: bool,
     pub(crate) uses: Uses,
 }
 
@@ -152,6 +164,15 @@ impl Reader<'_> {
         self.now
     }
 
+    /// The repository of a project that was opened; `None` if nothing was ever written to it.
+    pub fn repository(&self, project: &Project) -> Result<Option<Repository>> {
+        let repository = self.shared.repositories.find(project.id)?;
+        if repository.is_none() && project.default_branch.is_some() {
+            return Err(Error::Internal(format!("the repository of project {} is not on the disk", project.id)));
+        }
+        Ok(repository)
+    }
+
     /// Asks the database for a sign of life.
     pub fn ping(&mut self) -> Result<()> {
         Ok(self.db.ping()?)
@@ -198,6 +219,8 @@ impl Forge {
         let Options {
             database,
             files,
+            repositories,
+            spools,
             readers,
             heavy,
             clock,
@@ -205,16 +228,21 @@ impl Forge {
             password_cost,
             default_projects_limit,
             instance_key,
+            allow_local_network,
         } = options;
         let single_writer = database.is_embedded();
         let shared = Arc::new(Shared {
             database,
             files,
+            repositories,
+            spools,
+            turns: Turns::default(),
             clock,
             secrets,
             password_cost,
             default_projects_limit,
             instance_key,
+            allow_local_network,
             uses: Uses::default(),
         });
         // A connection that cannot be made is told at the start, not at the first request.

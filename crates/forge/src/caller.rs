@@ -52,6 +52,8 @@ enum Proof {
     Tokens(Vec<Digest>),
     /// A user whose password was checked a moment ago.
     Password(i64),
+    /// An SSH key, by its fingerprint, with which somebody has signed a moment ago.
+    SshKey(String),
     /// The service itself, or its operator at the command line.
     System,
 }
@@ -67,6 +69,13 @@ pub enum Actor {
         user: Box<User>,
         /// What the proof opens.
         scopes: Vec<Scope>,
+    },
+    /// A machine that holds a deploy key.
+    DeployKey {
+        /// What the key is called.
+        title: String,
+        /// The projects that it opens.
+        projects: Vec<i64>,
     },
     /// The service itself, or its operator at the command line.
     System,
@@ -95,6 +104,11 @@ impl Caller {
         Self { proof: Proof::Password(user), ..Self::default() }
     }
 
+    /// Somebody who has signed with the SSH key of this fingerprint, or is about to.
+    pub(crate) fn with_ssh_key(fingerprint: String) -> Self {
+        Self { proof: Proof::SshKey(fingerprint), ..Self::default() }
+    }
+
     /// The same caller, acting as another user by number or name.
     pub fn acting_as(mut self, sudo: Option<String>) -> Self {
         self.sudo = sudo;
@@ -105,7 +119,7 @@ impl Caller {
     pub(crate) fn identity(&self) -> Option<Identity> {
         match &self.proof {
             Proof::Tokens(digests) => Some(Identity { digests: digests.clone(), sudo: self.sudo.clone() }),
-            Proof::Nothing | Proof::Password(_) | Proof::System => None,
+            Proof::Nothing | Proof::Password(_) | Proof::SshKey(_) | Proof::System => None,
         }
     }
 
@@ -136,8 +150,22 @@ impl Actor {
     pub fn user(&self) -> Option<&User> {
         match self {
             Self::User { user, .. } => Some(user),
+            Self::Anonymous | Self::DeployKey { .. } | Self::System => None,
+        }
+    }
+
+    /// What to call them, if they are anybody in particular.
+    pub fn name(&self) -> Option<String> {
+        match self {
+            Self::User { user, .. } => Some(user.name.clone()),
+            Self::DeployKey { title, .. } => Some(title.clone()),
             Self::Anonymous | Self::System => None,
         }
+    }
+
+    /// Whether a deploy key opens this project.
+    pub(crate) fn has_key_to(&self, project: i64) -> bool {
+        matches!(self, Self::DeployKey { projects, .. } if projects.contains(&project))
     }
 
     /// Whether this is an administrator, or the service itself.
@@ -145,7 +173,7 @@ impl Actor {
         match self {
             Self::User { user, .. } => user.admin,
             Self::System => true,
-            Self::Anonymous => false,
+            Self::Anonymous | Self::DeployKey { .. } => false,
         }
     }
 }
@@ -167,6 +195,7 @@ pub(crate) fn prove(db: &mut Conn, caller: &Caller, now: model::Time) -> Result<
                 user.map_or(Actor::Anonymous, |user| Actor::User { user: Box::new(user), scopes: vec![Scope::Api] });
             Proved { actor, token: None }
         }
+        Proof::SshKey(fingerprint) => Proved { actor: prove_by_key(db, fingerprint)?, token: None },
         Proof::Tokens(digests) => prove_by_tokens(db, digests, now)?,
     };
     let note = |of: fn(&Noted) -> &OnceLock<i64>, user: Option<&User>| {
@@ -176,7 +205,7 @@ pub(crate) fn prove(db: &mut Conn, caller: &Caller, now: model::Time) -> Result<
     };
     note(|noted| &noted.user, proved.actor.user());
     match (&caller.sudo, &proved.actor) {
-        (None, _) | (_, Actor::Anonymous | Actor::System) => Ok(proved),
+        (None, _) | (_, Actor::Anonymous | Actor::DeployKey { .. } | Actor::System) => Ok(proved),
         (Some(target), Actor::User { user, scopes }) => {
             if !user.admin || !scopes.contains(&Scope::Api) {
                 return Err(Error::forbidden("Must be admin to use sudo"));
@@ -186,6 +215,16 @@ pub(crate) fn prove(db: &mut Conn, caller: &Caller, now: model::Time) -> Result<
             Ok(Proved { actor, token: proved.token })
         }
     }
+}
+
+fn prove_by_key(db: &mut Conn, fingerprint: &str) -> Result<Actor> {
+    if let Some(user) = store::keys::holder(db, fingerprint)? {
+        let active = user.state == UserState::Active;
+        let actor = Actor::User { user: Box::new(user), scopes: vec![Scope::Api] };
+        return Ok(if active { actor } else { Actor::Anonymous });
+    }
+    let found = store::deploy_keys::by_fingerprint(db, fingerprint)?;
+    Ok(found.map_or(Actor::Anonymous, |(key, projects)| Actor::DeployKey { title: key.title, projects }))
 }
 
 fn prove_by_tokens(db: &mut Conn, digests: &[Digest], now: model::Time) -> Result<Proved> {

@@ -16,6 +16,10 @@ pub enum Error {
     Forbidden(Option<String>),
     /// There is no such thing, or the actor may not know of it. Holds what was looked for.
     NotFound(String),
+    /// There is no such thing; tells so in its own words.
+    Absent(String),
+    /// It must stay as it is, whoever wants it otherwise; tells why.
+    Kept(String),
     /// There is no such row in a thing that is there.
     NoSuchRow,
     /// Everything is as asked for already.
@@ -24,6 +28,8 @@ pub enum Error {
     Malformed(Vec<String>),
     /// The record would break its own rules.
     Invalid(Violations),
+    /// The record would break its own rules, because of what is there already.
+    Conflicting(Violations),
     /// Somebody else has it already.
     Taken(String),
     /// It cannot be done as things are; tells why.
@@ -58,6 +64,12 @@ impl From<store::Error> for Error {
     }
 }
 
+impl From<git::Error> for Error {
+    fn from(error: git::Error) -> Self {
+        Self::Internal(format!("git: {error}"))
+    }
+}
+
 impl From<Violations> for Error {
     fn from(violations: Violations) -> Self {
         Self::Invalid(violations)
@@ -74,10 +86,12 @@ impl fmt::Display for Error {
             Self::NoSuchRow => f.write_str("not found"),
             Self::Unchanged => f.write_str("nothing to change"),
             Self::Malformed(faults) => f.write_str(&faults.join(", ")),
-            Self::Invalid(violations) => violations.fmt(f),
+            Self::Invalid(violations) | Self::Conflicting(violations) => violations.fmt(f),
             Self::Busy => f.write_str("too many requests are waiting"),
             Self::Store(error) => write!(f, "database: {error}"),
             Self::Taken(text)
+            | Self::Absent(text)
+            | Self::Kept(text)
             | Self::Refused(text)
             | Self::Unprocessable(text)
             | Self::LimitReached(text)

@@ -3,6 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use model::{projects::Seed, tokens::Secret};
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use sha2::Sha256;
 
 use crate::clock::Secrets;
@@ -43,6 +44,37 @@ impl InstanceKey {
     }
 }
 
+/// Secrets that have to be used again, and so cannot be digests either, are stored sealed: a copy of the database alone
+/// does not open them.
+impl InstanceKey {
+    /// Seals something that belongs to a project.
+    pub(crate) fn seal(&self, project: i64, plain: &[u8], secrets: &dyn Secrets) -> Vec<u8> {
+        let mut nonce = [0; NONCE_LEN];
+        secrets.fill(&mut nonce);
+        let mut sealed = plain.to_vec();
+        let (key, nonce_value) = (self.sealing_key(), Nonce::assume_unique_for_key(nonce));
+        key.seal_in_place_append_tag(nonce_value, Aad::from(project.to_be_bytes()), &mut sealed)
+            .expect("nothing that is sealed here is that long");
+        [&nonce[..], &sealed].concat()
+    }
+
+    /// Opens what was sealed for the same project under the same key.
+    pub(crate) fn open(&self, project: i64, sealed: &[u8]) -> Option<Vec<u8>> {
+        let (nonce, sealed) = sealed.split_at_checked(NONCE_LEN)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let mut sealed = sealed.to_vec();
+        let plain = self.sealing_key().open_in_place(nonce, Aad::from(project.to_be_bytes()), &mut sealed).ok()?;
+        Some(plain.to_vec())
+    }
+
+    fn sealing_key(&self) -> LessSafeKey {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key of any length will do");
+        mac.update(b"sealed in the database");
+        let key = UnboundKey::new(&CHACHA20_POLY1305, &mac.finalize().into_bytes());
+        LessSafeKey::new(key.expect("the digest is as long as the key"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,5 +92,17 @@ mod tests {
         assert_ne!(token.reveal(), key.runners_token(7, &Seed(vec![1, 2, 4])).reveal());
         assert_ne!(token.reveal(), InstanceKey::generate(&SystemSecrets).runners_token(7, &seed).reveal());
         assert!(InstanceKey::from_text("short").is_none());
+    }
+
+    #[test]
+    fn what_is_sealed_opens_only_for_the_same_key_and_project() {
+        let key = InstanceKey::generate(&SystemSecrets);
+        let sealed = key.seal(7, b"user:password", &SystemSecrets);
+        assert!(!sealed.windows(8).any(|window| window == b"password"));
+        assert_eq!(key.open(7, &sealed).as_deref(), Some(&b"user:password"[..]));
+        assert_eq!(key.open(8, &sealed), None);
+        assert_eq!(InstanceKey::generate(&SystemSecrets).open(7, &sealed), None);
+        assert_eq!(key.open(7, &sealed[1..]), None);
+        assert_eq!(key.open(7, b""), None);
     }
 }

@@ -1,10 +1,17 @@
 //! Work in the background: written with the change that causes it, done at least once.
 
+use std::time::Duration;
+
 use jiff::SignedDuration;
 use model::{Time, jobs::JobRecord};
 use tracing::{error, info, warn};
 
-use crate::{Ability, Caller, Error, Forge, Reader, Result, Writer, uploads};
+use crate::{
+    Ability, Caller, Error, Forge, Reader, Result, Writer, branches, forks, imports,
+    pushes::{self, blocking},
+    turns::Turn,
+    uploads,
+};
 
 /// A kind of background work. Every kind may run twice, so each is written to bear it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,10 +24,31 @@ pub enum Job {
     SweepUploads,
     /// Removes what a project has left behind.
     RemoveProject(i64),
+    /// Packs the repository of a project, and what else keeps it quick.
+    KeepHouse(i64),
+    /// Gives a fork the repository of its source.
+    CopyRepository(i64),
+    /// Fetches the repository of a project from elsewhere.
+    Import(i64),
+    /// Removes the branches of a project that are merged, with the rights of a user.
+    DeleteMergedBranches {
+        /// Which project.
+        project: i64,
+        /// Who asked for it.
+        user: i64,
+    },
+    /// Completes or forgets pushes that were interrupted.
+    SettlePushes,
 }
 
-/// How long a worker may hold a job before another takes it over.
+/// How long a worker may hold a job before another takes it over, and how often one that works on renews that.
 const LEASE: SignedDuration = SignedDuration::from_mins(10);
+const RENEW_EVERY: Duration = Duration::from_secs(180);
+/// How long a repository is left alone after a push, so that many pushes in a row cost one round of housekeeping.
+pub(crate) const HOUSEKEEPING_PAUSE: SignedDuration = SignedDuration::from_secs(30);
+/// How long the request that makes a fork has for its repository before a worker takes over.
+pub(crate) const COPY_PATIENCE: SignedDuration = SignedDuration::from_mins(2);
+const SETTLE_EVERY: SignedDuration = SignedDuration::from_mins(10);
 /// How often a job is tried before it is given up.
 const ATTEMPTS: i32 = 10;
 const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(24);
@@ -41,30 +69,51 @@ impl Job {
             Self::SweepUploads => "sweep_uploads",
             Self::SweepMemberships => "sweep_memberships",
             Self::RemoveProject(_) => Self::REMOVE_PROJECT,
+            Self::KeepHouse(_) => "keep_house",
+            Self::CopyRepository(_) => "copy_repository",
+            Self::Import(_) => "import",
+            Self::DeleteMergedBranches { .. } => "delete_merged_branches",
+            Self::SettlePushes => "settle_pushes",
         }
     }
 
     fn payload(&self) -> String {
         match self {
-            Self::SweepTokens | Self::SweepMemberships | Self::SweepUploads => String::new(),
-            Self::RemoveProject(id) => id.to_string(),
+            Self::SweepTokens | Self::SweepMemberships | Self::SweepUploads | Self::SettlePushes => String::new(),
+            Self::RemoveProject(id) | Self::KeepHouse(id) | Self::CopyRepository(id) | Self::Import(id) => {
+                id.to_string()
+            }
+            Self::DeleteMergedBranches { project, user } => format!("{project} {user}"),
         }
     }
 
-    /// Whether a second one makes no sense while the first one waits.
-    fn waits_once(&self) -> bool {
+    /// The name that only one waiting job has, if a second one makes no sense while the first one waits.
+    fn singleton(&self) -> Option<String> {
         match self {
-            Self::SweepTokens | Self::SweepMemberships | Self::SweepUploads => true,
-            Self::RemoveProject(_) => false,
+            Self::SweepTokens | Self::SweepMemberships | Self::SweepUploads | Self::SettlePushes => {
+                Some(self.kind().to_owned())
+            }
+            Self::KeepHouse(id) | Self::CopyRepository(id) | Self::Import(id) => Some(format!("{} {id}", self.kind())),
+            Self::DeleteMergedBranches { .. } => Some(format!("{} {}", self.kind(), self.payload())),
+            Self::RemoveProject(_) => None,
         }
     }
 
     fn decode(record: &JobRecord) -> Option<Self> {
+        let id = record.payload.parse();
         match record.kind.as_str() {
             "sweep_tokens" => Some(Self::SweepTokens),
             "sweep_uploads" => Some(Self::SweepUploads),
             "sweep_memberships" => Some(Self::SweepMemberships),
-            Self::REMOVE_PROJECT => record.payload.parse().ok().map(Self::RemoveProject),
+            Self::REMOVE_PROJECT => id.ok().map(Self::RemoveProject),
+            "keep_house" => id.ok().map(Self::KeepHouse),
+            "copy_repository" => id.ok().map(Self::CopyRepository),
+            "import" => id.ok().map(Self::Import),
+            "delete_merged_branches" => {
+                let (project, user) = record.payload.split_once(' ')?;
+                Some(Self::DeleteMergedBranches { project: project.parse().ok()?, user: user.parse().ok()? })
+            }
+            "settle_pushes" => Some(Self::SettlePushes),
             _ => None,
         }
     }
@@ -73,8 +122,16 @@ impl Job {
 /// Writes a job down, in the transaction of the change that causes it.
 pub fn enqueue(it: &mut Writer<'_>, job: &Job, run_at: Time) -> Result<()> {
     let now = it.now();
-    let singleton = job.waits_once().then(|| job.kind());
-    Ok(store::jobs::insert(it.db(), job.kind(), &job.payload(), singleton, run_at, now)?)
+    let singleton = job.singleton();
+    Ok(store::jobs::insert(it.db(), job.kind(), &job.payload(), singleton.as_deref(), run_at, now)?)
+}
+
+/// Forgets a job that only one of may wait: what it is for has been done.
+pub(crate) fn forget(it: &mut Writer<'_>, job: &Job) -> Result<()> {
+    match job.singleton() {
+        Some(singleton) => Ok(store::jobs::delete_singleton(it.db(), &singleton)?),
+        None => Ok(()),
+    }
 }
 
 /// Takes up what a server before this one was in the middle of, at the start of one that has its data to itself: whoever
@@ -93,25 +150,37 @@ pub async fn enqueue_recurring(forge: &Forge) -> Result<()> {
             let now = it.now();
             enqueue(it, &Job::SweepTokens, now)?;
             enqueue(it, &Job::SweepMemberships, now)?;
-            enqueue(it, &Job::SweepUploads, now)
+            enqueue(it, &Job::SweepUploads, now)?;
+            enqueue(it, &Job::SettlePushes, now + SETTLE_EVERY)
         })
         .await
 }
 
 /// Does the job that has been due for longest; `false` if none is due.
 pub async fn work_once(forge: &Forge) -> Result<bool> {
-    if !forge.read(Caller::system(), is_due).await? {
-        return Ok(false);
+    match claim(forge).await? {
+        Some(record) => perform(forge, record).await.map(|()| true),
+        None => Ok(false),
     }
-    let claimed = forge
+}
+
+/// Takes the job that has been due for longest; `None` if none is due.
+pub async fn claim(forge: &Forge) -> Result<Option<JobRecord>> {
+    if !forge.read(Caller::system(), is_due).await? {
+        return Ok(None);
+    }
+    forge
         .write(Caller::system(), |it| {
             let now = it.now();
             Ok(store::jobs::claim(it.db(), now, now + LEASE)?)
         })
-        .await?;
-    let Some(record) = claimed else { return Ok(false) };
+        .await
+}
+
+/// Does a job that was taken, and notes how it went.
+pub async fn perform(forge: &Forge, record: JobRecord) -> Result<()> {
     let (id, kind, attempts) = (record.id, record.kind.clone(), record.attempts);
-    match run(forge, record).await {
+    match run_with_lease(forge, record).await {
         Ok(()) => {
             info!(job.id = id, job.kind = kind, "job done");
             metrics::counter!("gable_jobs_total", "kind" => kind, "outcome" => "done").increment(1);
@@ -137,7 +206,23 @@ pub async fn work_once(forge: &Forge) -> Result<bool> {
                 .await?;
         }
     }
-    Ok(true)
+    Ok(())
+}
+
+/// Runs a job, and says again and again that somebody is at it.
+async fn run_with_lease(forge: &Forge, record: JobRecord) -> Result<()> {
+    let id = record.id;
+    let mut running = std::pin::pin!(run(forge, record));
+    loop {
+        if let Ok(result) = tokio::time::timeout(RENEW_EVERY, &mut running).await {
+            return result;
+        }
+        let renew = move |it: &mut Writer<'_>| {
+            let until = it.now() + LEASE;
+            Ok(store::jobs::renew(it.db(), id, until)?)
+        };
+        forge.write(Caller::system(), renew).await?;
+    }
 }
 
 /// Whether a job is due; asked first, because an idle server should not write.
@@ -168,7 +253,47 @@ async fn run(forge: &Forge, record: JobRecord) -> Result<()> {
             forge.write(Caller::system(), move |it| come_back(it, id, uploads::SWEEP_EVERY)).await
         }
         Job::RemoveProject(project) => remove_project(forge, project, id).await,
+        Job::KeepHouse(project) => keep_house(forge, project, id).await,
+        Job::CopyRepository(project) => forks::copy_repository(forge, project).await,
+        Job::Import(project) => imports::run(forge, project).await,
+        Job::DeleteMergedBranches { project, user } => delete_merged_branches(forge, project, user, id).await,
+        Job::SettlePushes => {
+            pushes::settle_all(forge).await?;
+            forge.write(Caller::system(), move |it| come_back(it, id, SETTLE_EVERY)).await
+        }
     }
+}
+
+/// Keeps the house of one repository; a push that comes meanwhile has its own turn, and its own round afterwards.
+async fn keep_house(forge: &Forge, project: i64, job: i64) -> Result<()> {
+    let _turn = forge.shared().turns.take(project, Turn::KeepHouse).await;
+    let repositories = forge.shared().repositories.clone();
+    let kept = blocking(move || Ok(repositories.keep_house(project)?)).await?;
+    let done = move |it: &mut Writer<'_>| {
+        if kept { Ok(store::jobs::delete(it.db(), job)?) } else { come_back(it, job, HOUSEKEEPING_PAUSE) }
+    };
+    forge.write(Caller::system(), done).await
+}
+
+/// Removes branches for somebody who asked for it a while ago; if they may no more, nothing is to be done.
+async fn delete_merged_branches(forge: &Forge, project: i64, user: i64, job: i64) -> Result<()> {
+    match branches::delete_merged_now(forge, Caller::with_checked_password(user), project).await {
+        Ok(()) | Err(Error::Unauthenticated | Error::Forbidden(_) | Error::NotFound(_)) => {}
+        Err(error) => return Err(error),
+    }
+    forge.write(Caller::system(), move |it| Ok(store::jobs::delete(it.db(), job)?)).await
+}
+
+/// Takes the repository of a project that is gone off the disk.
+async fn remove_repository(forge: &Forge, project: i64) -> Result<()> {
+    let _written = forge.shared().turns.take(project, Turn::Write).await;
+    let _kept = forge.shared().turns.take(project, Turn::KeepHouse).await;
+    let repositories = forge.shared().repositories.clone();
+    blocking(move || {
+        repositories.remove(project)?;
+        Ok(repositories.empty_trash()?)
+    })
+    .await
 }
 
 /// Removes the files and then the rows of a project that is gone already, and the job with them.
@@ -182,6 +307,7 @@ async fn remove_project(forge: &Forge, project: i64, job: i64) -> Result<()> {
         // Somebody began before it was removed; that is no failure, however long it takes.
         return forge.write(Caller::system(), move |it| come_back(it, job, UPLOAD_PAUSE)).await;
     }
+    remove_repository(forge, project).await?;
     let shrink = move |it: &mut Writer<'_>| Ok(store::projects::shrink_buried(it.db(), project, REMOVED_AT_ONCE)?);
     while forge.write(Caller::system(), shrink).await? > 0 {}
     forge

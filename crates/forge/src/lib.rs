@@ -1,25 +1,39 @@
 //! What one can do here: rights, use cases, events and jobs. Synchronous below the [`bridge`].
 
+pub mod branches;
 pub mod bridge;
 pub mod caller;
 pub mod clock;
+pub mod commits;
+pub mod contents;
+pub mod deploy_keys;
 pub mod emails;
 pub mod error;
 pub mod events;
 pub mod first_start;
+pub mod fork_links;
+pub mod forks;
 pub mod given;
 pub mod groups;
+mod imports;
 pub mod instance_key;
 pub mod jobs;
 pub mod keys;
 pub mod members;
 mod memo;
 pub mod namespaces;
+pub mod outgoing;
 pub mod passwords;
 pub mod policy;
 pub mod projects;
+pub mod pushes;
+pub mod repository_files;
 pub mod sessions;
+pub mod statuses;
+pub mod tags;
 pub mod tokens;
+pub mod transport;
+mod turns;
 pub mod uploads;
 pub mod users;
 

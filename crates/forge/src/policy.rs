@@ -88,6 +88,18 @@ pub enum ProjectAbility {
     DownloadUpload,
     /// See it and its members.
     ReadProject,
+    /// Read its repository.
+    DownloadCode,
+    /// Write to its repository.
+    PushCode,
+    /// Say which branches not everybody may change.
+    ProtectBranches,
+    /// See what others found out about its commits.
+    ReadStatuses,
+    /// Say what one found out about its commits.
+    SetStatus,
+    /// Say which keys open it to machines.
+    AdministerDeployKeys,
     /// Star it.
     StarProject,
     /// Upload a file to it.
@@ -104,6 +116,8 @@ pub enum ProjectAbility {
     PresentProject,
     /// Put it away and take it out again.
     ArchiveProject,
+    /// Forget from where it was forked.
+    UnlinkFork,
     /// Remove it.
     RemoveProject,
 }
@@ -130,15 +144,23 @@ pub enum Least {
     Sight,
     /// To see it and be signed in.
     SignedIn,
+    /// To see it without belonging to it, or to be at least this to it.
+    OpenOrRole(Role),
     /// To be at least this to it.
     Role(Role),
 }
 
 impl ProjectAbility {
     /// All abilities, for whoever prints the table.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 18] = [
         Self::DownloadUpload,
         Self::ReadProject,
+        Self::DownloadCode,
+        Self::PushCode,
+        Self::ProtectBranches,
+        Self::ReadStatuses,
+        Self::SetStatus,
+        Self::AdministerDeployKeys,
         Self::StarProject,
         Self::UploadFile,
         Self::ChangeProject,
@@ -147,6 +169,7 @@ impl ProjectAbility {
         Self::ShareProject,
         Self::PresentProject,
         Self::ArchiveProject,
+        Self::UnlinkFork,
         Self::RemoveProject,
     ];
 
@@ -154,12 +177,24 @@ impl ProjectAbility {
     pub fn least(self) -> Least {
         match self {
             Self::DownloadUpload => Least::Sight,
+            Self::DownloadCode | Self::ReadStatuses => Least::OpenOrRole(Role::Reporter),
+            Self::PushCode | Self::SetStatus => Least::Role(Role::Developer),
             Self::ReadProject | Self::StarProject | Self::UploadFile => Least::SignedIn,
-            Self::ChangeProject | Self::ReadRunnersToken | Self::AdministerMembers | Self::ShareProject => {
-                Least::Role(Role::Master)
+            Self::ProtectBranches
+            | Self::AdministerDeployKeys
+            | Self::ChangeProject
+            | Self::ReadRunnersToken
+            | Self::AdministerMembers
+            | Self::ShareProject => Least::Role(Role::Master),
+            Self::PresentProject | Self::ArchiveProject | Self::UnlinkFork | Self::RemoveProject => {
+                Least::Role(Role::Owner)
             }
-            Self::PresentProject | Self::ArchiveProject | Self::RemoveProject => Least::Role(Role::Owner),
         }
+    }
+
+    /// Whether nobody can do this to a project that is put away.
+    fn rests_in_archive(self) -> bool {
+        self == Self::PushCode
     }
 }
 
@@ -179,10 +214,11 @@ impl GroupAbility {
 }
 
 impl Least {
-    /// Whether a role, or none, is enough for somebody who sees the thing.
-    fn is_met_by(self, role: Option<Role>) -> bool {
+    /// Whether a role, or none, is enough for somebody who sees the thing, which may be open to those without a role.
+    fn is_met_by(self, role: Option<Role>, open: bool) -> bool {
         match self {
             Self::Sight | Self::SignedIn => true,
+            Self::OpenOrRole(least) => open || role >= Some(least),
             Self::Role(least) => role >= Some(least),
         }
     }
@@ -210,7 +246,8 @@ impl Actor {
     /// How close this actor stands to the instance.
     pub fn standing(&self) -> Standing {
         match self {
-            Self::Anonymous => Standing::Anonymous,
+            // A key opens projects and nothing of the instance.
+            Self::Anonymous | Self::DeployKey { .. } => Standing::Anonymous,
             Self::User { user, .. } if user.admin => Standing::Administrator,
             Self::User { .. } => Standing::User,
             Self::System => Standing::Administrator,
@@ -242,8 +279,10 @@ impl Actor {
     /// Whether this actor can try at all: whoever has to be signed in, is.
     fn check_entry(&self, least: Least) -> Result<()> {
         match (self, least) {
-            (_, Least::Sight) => Ok(()),
-            (Self::Anonymous, Least::SignedIn | Least::Role(_)) => Err(Error::Unauthenticated),
+            (_, Least::Sight | Least::OpenOrRole(_)) | (Self::DeployKey { .. }, Least::Role(_)) => Ok(()),
+            (Self::Anonymous, Least::SignedIn | Least::Role(_)) | (Self::DeployKey { .. }, Least::SignedIn) => {
+                Err(Error::Unauthenticated)
+            }
             (_, Least::SignedIn | Least::Role(_)) => self.check_scope(Scope::Api),
         }
     }
@@ -251,7 +290,7 @@ impl Actor {
     /// What is at least this visible, the actor sees without belonging to it.
     fn open_from(&self) -> Visibility {
         match self {
-            Self::Anonymous => Visibility::Public,
+            Self::Anonymous | Self::DeployKey { .. } => Visibility::Public,
             Self::User { user, .. } if user.external => Visibility::Public,
             Self::User { .. } | Self::System => Visibility::Internal,
         }
@@ -275,14 +314,27 @@ impl Reader<'_> {
         self.may(ability)?;
         match self.take_actor() {
             Actor::User { user, .. } => Ok(*user),
-            Actor::Anonymous | Actor::System => Err(Error::Unauthenticated),
+            Actor::Anonymous | Actor::DeployKey { .. } | Actor::System => Err(Error::Unauthenticated),
         }
     }
 
     /// Through whose eyes lists are seen.
     pub(crate) fn viewer(&self) -> Viewer {
         let user = self.actor().user().map_or(0, |user| user.id);
-        Viewer { user, open_from: self.actor().open_from(), now: self.now() }
+        Viewer { user, open_from: self.actor().open_from(), admin: self.actor().is_admin(), now: self.now() }
+    }
+
+    /// The same where projects are shown: what is open to everybody is so to those whose token opens nothing here, too.
+    pub(crate) fn viewer_of_projects(&self) -> Viewer {
+        if self.is_stranger() {
+            return Viewer { user: 0, open_from: Visibility::Public, admin: false, now: self.now() };
+        }
+        self.viewer()
+    }
+
+    /// Whether the actor shows a token that opens no project.
+    fn is_stranger(&self) -> bool {
+        self.actor().check_scope(Scope::Api).is_err()
     }
 
     /// The gate to a project: the only way to get hold of one is to say what for.
@@ -290,10 +342,7 @@ impl Reader<'_> {
     /// Who does not see it hears that there is none; who sees it but may not do this hears that.
     pub fn open(&mut self, project: &ProjectRef, ability: ProjectAbility) -> Result<Project> {
         self.actor().check_entry(ability.least())?;
-        // What is open to everybody is so to those whose token opens nothing here, too.
-        let stranger = self.actor().check_scope(Scope::Api).is_err();
-        let everybody = Viewer { user: 0, open_from: Visibility::Public, now: self.now() };
-        let viewer = if stranger { everybody } else { self.viewer() };
+        let (stranger, viewer) = (self.is_stranger(), self.viewer_of_projects());
         let key = match project {
             ProjectRef::Id(id) => Some(Key::Id(*id)),
             ProjectRef::Path(path) => path.rsplit_once('/').map(|(namespace, path)| Key::Path(namespace, path)),
@@ -307,14 +356,28 @@ impl Reader<'_> {
 
     /// Whether an open project may also be used for something else.
     pub fn may_to(&self, project: &Project, ability: ProjectAbility) -> Result<()> {
-        let role = if self.actor().is_admin() { Some(Role::Owner) } else { project.access.role() };
-        if ability.least().is_met_by(role) { Ok(()) } else { Err(Error::Forbidden(None)) }
+        let (actor, least) = (self.actor(), ability.least());
+        if actor.has_key_to(project.id) && ability == ProjectAbility::DownloadCode {
+            return Ok(());
+        }
+        if matches!(actor, Actor::DeployKey { .. }) && ability == ProjectAbility::PushCode {
+            return Err(Error::forbidden("Deploy keys are not allowed to push code."));
+        }
+        let open = project.visibility >= actor.open_from();
+        let may = least.is_met_by(self.role_to(project), open) && !(ability.rests_in_archive() && project.archived);
+        if may { Ok(()) } else { Err(Error::Forbidden(None)) }
+    }
+
+    /// What the actor is to a project.
+    pub(crate) fn role_to(&self, project: &Project) -> Option<Role> {
+        if self.actor().is_admin() { Some(Role::Owner) } else { project.access.role() }
     }
 
     /// Whether the actor sees a project.
     fn sees(&self, project: &Project) -> bool {
         let actor = self.actor();
-        actor.is_admin() || project.access.role().is_some() || project.visibility >= actor.open_from()
+        let belongs = actor.is_admin() || project.access.role().is_some() || actor.has_key_to(project.id);
+        belongs || project.visibility >= actor.open_from()
     }
 
     /// The gate to a group, as [`Self::open`] is to a project. Also answers what the actor is to it.
@@ -331,7 +394,7 @@ impl Reader<'_> {
             let viewer = self.viewer();
             store::groups::shows_a_project(self.db(), &viewer, group.id)?
         };
-        match (seen, ability.least().is_met_by(role)) {
+        match (seen, ability.least().is_met_by(role, false)) {
             (false, _) => Err(Error::not_found("Group")),
             (true, false) => Err(Error::Forbidden(None)),
             (true, true) => Ok((group, role)),
@@ -360,7 +423,7 @@ impl Reader<'_> {
             NamespaceKind::User => namespace.owner_id == Some(user.id),
             NamespaceKind::Group => {
                 let role = store::groups::role_in(self.db(), &viewer, namespace.id)?;
-                GroupAbility::CreateProjects.least().is_met_by(role)
+                GroupAbility::CreateProjects.least().is_met_by(role, false)
             }
         })
     }
@@ -398,18 +461,18 @@ mod tests {
 
     /// Who may do what to something they see: a stranger, and each role.
     fn table<A: std::fmt::Debug + Copy>(abilities: &[A], least: impl Fn(A) -> Least) -> String {
-        let mut table = format!("{:<18}{:>9}{:>9}", "", "anonymous", "stranger");
+        let mut table = format!("{:<22}{:>9}{:>9}", "", "anonymous", "stranger");
         for role in Role::ALL {
             table += &format!("{:>10}", format!("{role:?}").to_lowercase());
         }
         for ability in abilities {
             let least = least(*ability);
             let yes = |may: bool| if may { "yes" } else { "-" };
-            let stranger = least.is_met_by(None);
+            let stranger = least.is_met_by(None, true);
             let anonymous = stranger && Actor::Anonymous.check_entry(least).is_ok();
-            table += &format!("\n{:<18}{:>9}{:>9}", format!("{ability:?}"), yes(anonymous), yes(stranger));
+            table += &format!("\n{:<22}{:>9}{:>9}", format!("{ability:?}"), yes(anonymous), yes(stranger));
             for role in Role::ALL {
-                table += &format!("{:>10}", yes(least.is_met_by(Some(role))));
+                table += &format!("{:>10}", yes(least.is_met_by(Some(role), false)));
             }
         }
         table
@@ -419,18 +482,25 @@ mod tests {
     fn the_table_of_rights_in_a_project() {
         assert_eq!(
             table(&ProjectAbility::ALL, ProjectAbility::least),
-            "                  anonymous stranger     guest  reporter developer    master     owner
-DownloadUpload          yes      yes       yes       yes       yes       yes       yes
-ReadProject               -      yes       yes       yes       yes       yes       yes
-StarProject               -      yes       yes       yes       yes       yes       yes
-UploadFile                -      yes       yes       yes       yes       yes       yes
-ChangeProject             -        -         -         -         -       yes       yes
-ReadRunnersToken          -        -         -         -         -       yes       yes
-AdministerMembers         -        -         -         -         -       yes       yes
-ShareProject              -        -         -         -         -       yes       yes
-PresentProject            -        -         -         -         -         -       yes
-ArchiveProject            -        -         -         -         -         -       yes
-RemoveProject             -        -         -         -         -         -       yes"
+            "                      anonymous stranger     guest  reporter developer    master     owner
+DownloadUpload              yes      yes       yes       yes       yes       yes       yes
+ReadProject                   -      yes       yes       yes       yes       yes       yes
+DownloadCode                yes      yes         -       yes       yes       yes       yes
+PushCode                      -        -         -         -       yes       yes       yes
+ProtectBranches               -        -         -         -         -       yes       yes
+ReadStatuses                yes      yes         -       yes       yes       yes       yes
+SetStatus                     -        -         -         -       yes       yes       yes
+AdministerDeployKeys          -        -         -         -         -       yes       yes
+StarProject                   -      yes       yes       yes       yes       yes       yes
+UploadFile                    -      yes       yes       yes       yes       yes       yes
+ChangeProject                 -        -         -         -         -       yes       yes
+ReadRunnersToken              -        -         -         -         -       yes       yes
+AdministerMembers             -        -         -         -         -       yes       yes
+ShareProject                  -        -         -         -         -       yes       yes
+PresentProject                -        -         -         -         -         -       yes
+ArchiveProject                -        -         -         -         -         -       yes
+UnlinkFork                    -        -         -         -         -         -       yes
+RemoveProject                 -        -         -         -         -         -       yes"
         );
     }
 
@@ -438,12 +508,12 @@ RemoveProject             -        -         -         -         -         -    
     fn the_table_of_rights_in_a_group() {
         assert_eq!(
             table(&GroupAbility::ALL, GroupAbility::least),
-            "                  anonymous stranger     guest  reporter developer    master     owner
-ReadGroup                 -      yes       yes       yes       yes       yes       yes
-CreateProjects            -        -         -         -         -       yes       yes
-ChangeGroup               -        -         -         -         -         -       yes
-AdministerMembers         -        -         -         -         -         -       yes
-RemoveGroup               -        -         -         -         -         -       yes"
+            "                      anonymous stranger     guest  reporter developer    master     owner
+ReadGroup                     -      yes       yes       yes       yes       yes       yes
+CreateProjects                -        -         -         -         -       yes       yes
+ChangeGroup                   -        -         -         -         -         -       yes
+AdministerMembers             -        -         -         -         -         -       yes
+RemoveGroup                   -        -         -         -         -         -       yes"
         );
     }
 }

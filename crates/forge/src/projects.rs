@@ -2,7 +2,7 @@
 
 use jiff::civil::Date;
 use model::{
-    Namespace, NamespaceKind, Page, Project, Role, Share, Slice, User, Violations, Visibility,
+    Namespace, NamespaceKind, Page, Project, RefName, Role, Share, Slice, User, Violations, Visibility,
     projects::{NewProject, ProjectChanges, ProjectFilter, Seed},
     tokens::Secret,
 };
@@ -13,10 +13,13 @@ use store::{
 };
 
 use crate::{
-    Ability, Error, Given, GroupAbility, GroupRef, ProjectAbility, ProjectRef, Reader, Result, Writer,
+    Ability, Caller, Error, Forge, Given, GroupAbility, GroupRef, ProjectAbility, ProjectRef, Reader, Result, Writer,
+    fork_links,
     groups::{self, GroupDetail},
+    imports,
     jobs::Job,
-    users,
+    outgoing::Destination,
+    pushes, users,
 };
 
 const TAKEN: &str = "has already been taken";
@@ -65,6 +68,10 @@ pub struct Edit {
     pub changes: ProjectChanges,
     /// Whether somebody who may not rename the project may still send the name it has.
     pub own_name_is_no_change: bool,
+    /// The branch that people get who ask for none.
+    pub default_branch: Option<String>,
+    /// From where the repository shall come, if there is none yet.
+    pub import_url: Option<String>,
 }
 
 /// A page of projects.
@@ -130,17 +137,33 @@ fn make(it: &mut Writer<'_>, creator: i64, new: &NewProject) -> Result<ProjectDe
     new.check(&mut violations);
     let visibility = new.visibility.unwrap_or(Visibility::Private);
     check_visibility(visibility, &namespace, &mut violations);
-    violations.unless(new.import_url.is_none(), "import_url", "is not supported yet");
+    let allow_local = it.shared().allow_local_network;
+    let import = new.import_url.as_deref().and_then(|url| imports::check(url, allow_local, &mut violations));
     refuse_taken(it, namespace.id, Some(&new.name), Some(&new.chosen_path()), None, violations)?;
-    let mut seed = vec![0; 16];
-    it.shared().secrets.fill(&mut seed);
-    let now = it.now();
-    let id = store::projects::insert(it.db(), new, namespace.id, creator.id, visibility, &Seed(seed), now)?;
-    if namespace.kind == NamespaceKind::User {
-        store::members::put(it.db(), Place::Project(id), creator.id, Role::Master, None, now)?;
+    let id = insert(it, new, &namespace, creator.id, visibility)?;
+    if let Some(import) = import {
+        imports::schedule(it, id, &import)?;
     }
     let project = reload(it, id)?;
     in_full(it, project)
+}
+
+/// Adds a project whose place is held and whose name is free.
+pub(crate) fn insert(
+    it: &mut Writer<'_>,
+    new: &NewProject,
+    namespace: &Namespace,
+    creator: i64,
+    visibility: Visibility,
+) -> Result<i64> {
+    let mut seed = vec![0; 16];
+    it.shared().secrets.fill(&mut seed);
+    let now = it.now();
+    let id = store::projects::insert(it.db(), new, namespace.id, creator, visibility, &Seed(seed), now)?;
+    if namespace.kind == NamespaceKind::User {
+        store::members::put(it.db(), Place::Project(id), creator, Role::Master, None, now)?;
+    }
+    Ok(id)
 }
 
 /// Where a new project goes, if its creator may put it there.
@@ -160,7 +183,7 @@ fn place_for(it: &mut Writer<'_>, new: &NewProject, creator: &User) -> Result<Na
     Ok(store::namespaces::by_id_to_change(it.db(), namespace.id)?.ok_or_else(refused)?)
 }
 
-fn limit_text(user: &User) -> String {
+pub(crate) fn limit_text(user: &User) -> String {
     match user.projects_limit {
         0 => "Personal project creation is not allowed. Please contact your administrator with questions".into(),
         limit => {
@@ -169,14 +192,14 @@ fn limit_text(user: &User) -> String {
     }
 }
 
-fn check_visibility(visibility: Visibility, namespace: &Namespace, violations: &mut Violations) {
+pub(crate) fn check_visibility(visibility: Visibility, namespace: &Namespace, violations: &mut Violations) {
     let (wanted, there) = (visibility.as_str(), namespace.visibility.as_str());
     let text = format!("{wanted} is not allowed in a {there} group.");
     violations.unless(visibility <= namespace.visibility, "visibility_level", text);
 }
 
 /// Refuses a name or a path that another project of the namespace has, in whatever case.
-fn refuse_taken(
+pub(crate) fn refuse_taken(
     it: &mut Writer<'_>,
     namespace: i64,
     name: Option<&str>,
@@ -224,9 +247,32 @@ fn strip_wiki(path: &str) -> Option<&str> {
 }
 
 /// Changes a project; what shows outside, its name and visibility, is for owners.
-pub fn update(it: &mut Writer<'_>, project: &ProjectRef, edit: &Given<Edit>) -> Result<ProjectDetail> {
+pub async fn edit(forge: &Forge, caller: Caller, project: ProjectRef, edit: Given<Edit>) -> Result<ProjectDetail> {
+    let changed = forge.write(caller.clone(), move |it| update(it, &project, &edit)).await?;
+    let Updated::Moving(id) = changed else { return changed.into_detail() };
+    pushes::catch_up(forge, id).await?;
+    forge.read(caller, move |it| get(it, &ProjectRef::Id(id))).await
+}
+
+/// What came of an edit.
+enum Updated {
+    Done(Box<ProjectDetail>),
+    /// Its repository has to follow.
+    Moving(i64),
+}
+
+impl Updated {
+    fn into_detail(self) -> Result<ProjectDetail> {
+        match self {
+            Self::Done(detail) => Ok(*detail),
+            Self::Moving(_) => Err(Error::Internal("an edit was left half done".into())),
+        }
+    }
+}
+
+fn update(it: &mut Writer<'_>, project: &ProjectRef, edit: &Given<Edit>) -> Result<Updated> {
     it.may(Ability::Browse)?;
-    let Edit { changes, own_name_is_no_change } = edit.get()?;
+    let Edit { changes, own_name_is_no_change, default_branch, import_url } = edit.get()?;
     let project = it.open(project, ProjectAbility::ChangeProject)?;
     let (namespace, project) = hold(it, &project)?;
     let renames = match &changes.name {
@@ -240,13 +286,53 @@ pub fn update(it: &mut Writer<'_>, project: &ProjectRef, edit: &Given<Edit>) -> 
     changes.check(&mut violations);
     if let Some(visibility) = changes.visibility {
         check_visibility(visibility, &namespace, &mut violations);
+        fork_links::check_visibility(it, &project, visibility, &mut violations)?;
     }
+    let branch = default_branch.as_deref().map(|name| new_default(it, &project, name, &mut violations)).transpose()?;
+    let import = import_url.as_deref().map(|url| new_import(it, &project, url, &mut violations)).transpose()?;
     let (name, path) = (changes.name.as_deref(), changes.path.as_deref());
     refuse_taken(it, namespace.id, name, path, Some(project.id), violations)?;
     let now = it.now();
     store::projects::update(it.db(), &project, changes, now)?;
+    fork_links::lower(it, &project, changes.visibility.unwrap_or(project.visibility))?;
+    if let Some(import) = import.flatten() {
+        imports::schedule(it, project.id, &import)?;
+    }
+    if let Some(branch) = branch.flatten() {
+        pushes::intend_default(it, project.id, &branch)?;
+        return Ok(Updated::Moving(project.id));
+    }
     let project = reload(it, project.id)?;
-    in_full(it, project)
+    Ok(Updated::Done(Box::new(in_full(it, project)?)))
+}
+
+/// The branch that shall be the default, if that changes anything; while there is no branch at all, nothing does.
+fn new_default(
+    it: &mut Writer<'_>,
+    project: &Project,
+    name: &str,
+    violations: &mut Violations,
+) -> Result<Option<RefName>> {
+    let Some(repository) = it.repository(project)? else { return Ok(None) };
+    let refs = repository.refs()?;
+    if refs.branches.is_empty() || project.default_branch.as_deref() == Some(name) {
+        return Ok(None);
+    }
+    let found = RefName::branch(name).filter(|name| refs.find(name).is_some());
+    violations.unless(found.is_some(), "default_branch", "does not exist");
+    Ok(found)
+}
+
+fn new_import(
+    it: &mut Writer<'_>,
+    project: &Project,
+    url: &str,
+    violations: &mut Violations,
+) -> Result<Option<Destination>> {
+    let may = imports::may_begin(it, project)?;
+    violations.unless(may, "import_url", "can only be given while the repository is empty");
+    let allow_local = it.shared().allow_local_network;
+    Ok(imports::check(url, allow_local, violations))
 }
 
 /// A project and its namespace as they are while this transaction lasts.
@@ -268,7 +354,7 @@ pub fn set_archived(it: &mut Writer<'_>, project: &ProjectRef, archived: bool) -
         let now = it.now();
         store::projects::set_archived(it.db(), project.id, archived, now)?;
     }
-    reload_with_shares(it, project.id)
+    reload_with_relations(it, project.id)
 }
 
 /// Stars a project; [`Error::Unchanged`] if it is starred already.
@@ -278,7 +364,7 @@ pub fn star(it: &mut Writer<'_>, project: &ProjectRef) -> Result<Project> {
     if !store::projects::star(it.db(), project.id, me, now)? {
         return Err(Error::Unchanged);
     }
-    reload_with_shares(it, project.id)
+    reload_with_relations(it, project.id)
 }
 
 /// Takes a star back; [`Error::Unchanged`] if there is none.
@@ -288,7 +374,7 @@ pub fn unstar(it: &mut Writer<'_>, project: &ProjectRef) -> Result<Project> {
     if !store::projects::unstar(it.db(), project.id, me, now)? {
         return Err(Error::Unchanged);
     }
-    reload_with_shares(it, project.id)
+    reload_with_relations(it, project.id)
 }
 
 /// Opens a project to the members of a group.
@@ -371,20 +457,20 @@ fn reload(it: &mut Writer<'_>, id: i64) -> Result<Project> {
     store::projects::find(it.db(), &viewer, Key::Id(id))?.ok_or(Error::not_found("Project"))
 }
 
-fn reload_with_shares(it: &mut Writer<'_>, id: i64) -> Result<Project> {
+fn reload_with_relations(it: &mut Writer<'_>, id: i64) -> Result<Project> {
     let project = reload(it, id)?;
-    with_shares(it, project)
+    with_relations(it, project)
 }
 
-fn with_shares(it: &mut Reader<'_>, project: Project) -> Result<Project> {
-    let (now, mut projects) = (it.now(), [project]);
-    store::projects::with_shares(it.db(), &mut projects, now)?;
+fn with_relations(it: &mut Reader<'_>, project: Project) -> Result<Project> {
+    let (viewer, mut projects) = (it.viewer(), [project]);
+    store::projects::with_relations(it.db(), &viewer, &mut projects)?;
     let [project] = projects;
     Ok(project)
 }
 
 fn in_full(it: &mut Reader<'_>, project: Project) -> Result<ProjectDetail> {
-    let project = with_shares(it, project)?;
+    let project = with_relations(it, project)?;
     let may_know = it.may_to(&project, ProjectAbility::ReadRunnersToken).is_ok();
     let key = &it.shared().instance_key;
     let runners_token = may_know.then(|| key.runners_token(project.id, &project.runners_seed));

@@ -63,6 +63,11 @@ impl NewKey {
     }
 }
 
+/// The fingerprint of a key as OpenSSH writes it, if it is one that we take.
+pub fn fingerprint(line: &str) -> Option<String> {
+    (line.len() <= LONGEST_KEY).then(|| parse_line(line)).flatten().map(|(_, fingerprint)| fingerprint)
+}
+
 /// The key written anew and its fingerprint, if it is one that we take.
 fn parse_line(line: &str) -> Option<(String, String)> {
     // Runs of spaces and tabs are fine between the parts, as they are for OpenSSH.

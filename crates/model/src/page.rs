@@ -31,6 +31,12 @@ impl Page {
     pub fn offset(self) -> i64 {
         (self.number - 1).saturating_mul(self.size)
     }
+
+    /// The items of this page, of a list that is there as a whole.
+    pub fn cut<T>(self, items: &[T]) -> &[T] {
+        let at = |number: i64| usize::try_from(number).unwrap_or(usize::MAX).min(items.len());
+        &items[at(self.offset())..at(self.offset().saturating_add(self.size))]
+    }
 }
 
 /// One page of a list, with the size of the whole.
@@ -72,5 +78,16 @@ mod tests {
         check(Some(-5), Some(-1), (1, 20, 0));
         check(Some(2), Some(5000), (2, 100, 100));
         check(Some(i64::MAX), Some(100), (i64::MAX, 100, i64::MAX));
+    }
+
+    #[test]
+    fn a_page_is_cut_out_of_a_list() {
+        let items = [1, 2, 3, 4, 5];
+        let cut = |number, size| Page { number, size }.cut(&items);
+        assert_eq!(cut(1, 2), [1, 2]);
+        assert_eq!(cut(3, 2), [5]);
+        assert_eq!(cut(4, 2), [0; 0]);
+        assert_eq!(cut(i64::MAX, 100), [0; 0]);
+        assert_eq!(Page::whole().cut(&items), items);
     }
 }

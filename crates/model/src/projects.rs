@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::{
-    Change, Namespace, Role, Time, Violations, Visibility, members::SharedGroup, namespaces::LONGEST, text,
-    users::UserSummary,
+    Change, Namespace, Role, Time, Violations, Visibility, imports::ImportStatus, members::SharedGroup,
+    namespaces::LONGEST, text, users::UserSummary,
 };
 
 const LONGEST_DESCRIPTION: usize = 2000;
@@ -72,6 +72,8 @@ pub struct Project {
     pub path: String,
     /// What it is about.
     pub description: Option<String>,
+    /// The branch that HEAD names; `None` while there is no branch.
+    pub default_branch: Option<String>,
     /// How far it can be seen.
     pub visibility: Visibility,
     /// Whether it is put away.
@@ -94,8 +96,53 @@ pub struct Project {
     pub last_activity_at: Time,
     /// The groups it is shared with.
     pub shared_with: Vec<SharedGroup>,
+    /// The number of the project that it was forked from, perhaps one that is being removed.
+    pub fork_of: Option<i64>,
+    /// The project that it was forked from, if the caller sees that.
+    pub forked_from: Option<ForkSource>,
+    /// How far the import of its repository has come, if that comes from elsewhere.
+    pub import: Option<ImportStatus>,
     /// What the caller is to it by membership.
     pub access: Access,
+}
+
+/// That a project was forked from another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForkLink {
+    /// Number of the link.
+    pub id: i64,
+    /// The fork.
+    pub project: i64,
+    /// What it was forked from.
+    pub source: i64,
+    /// When that was noted.
+    pub created_at: Time,
+    /// When that was last changed.
+    pub updated_at: Time,
+}
+
+/// A project that another one was forked from, in short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForkSource {
+    /// Its number.
+    pub id: i64,
+    /// The name people read.
+    pub name: String,
+    /// The path in URLs.
+    pub path: String,
+    /// The name of where it lives: that of the group, or of the user.
+    pub namespace_name: String,
+    /// The full path of where it lives.
+    pub namespace_path: String,
+    /// How far it can be seen.
+    pub visibility: Visibility,
+}
+
+impl ForkSource {
+    /// The path by which it is found.
+    pub fn full_path(&self) -> String {
+        format!("{}/{}", self.namespace_path, self.path)
+    }
 }
 
 /// What somebody is to a project, by where it comes from.

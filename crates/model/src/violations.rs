@@ -40,6 +40,16 @@ impl Violations {
         self.unless(text.chars().count() <= most, field, format!("is too long (maximum is {most} characters)"));
     }
 
+    /// Each fault as a sentence that begins with the name of its field.
+    pub fn in_words(&self) -> Vec<String> {
+        let sentence = |field: &str, text: &str| {
+            let mut letters = field.chars();
+            let first = letters.next().into_iter().flat_map(char::to_uppercase);
+            format!("{}{} {text}", first.collect::<String>(), letters.as_str().replace('_', " "))
+        };
+        self.0.iter().flat_map(|(field, texts)| texts.iter().map(|text| sentence(field, text))).collect()
+    }
+
     /// Whether nothing is wrong.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -21,7 +21,7 @@ use crate::{
     commands::{Admin, JobCommand, TokenCommand, Topic, UserCommand},
     config::{self, Config},
     data_folder::DataFolder,
-    serve::forge_options,
+    serve::{Use, forge_options},
 };
 
 /// Runs one command.
@@ -51,7 +51,7 @@ fn open(data: &Path, database: Option<&str>, default_projects_limit: i32) -> Res
         None => database.check_version(),
     }
     .map_err(|error| error.to_string())?;
-    let options = forge_options(&folder, database, default_projects_limit)?;
+    let options = forge_options(&folder, database, default_projects_limit, Use::Administer)?;
     drop(turn);
     let options = forge::Options { readers: 1, heavy: 1, ..options };
     Forge::start(options).map_err(|error| error.to_string())

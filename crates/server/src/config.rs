@@ -27,6 +27,9 @@ pub(crate) struct Settings {
     /// Where to listen for HTTP [default: 127.0.0.1:8080]
     #[arg(long, env = "GABLE_LISTEN", value_name = "HOST:PORT")]
     listen: Option<String>,
+    /// Where to listen for SSH; without it there is none
+    #[arg(long, env = "GABLE_SSH_LISTEN", value_name = "HOST:PORT")]
+    ssh_listen: Option<String>,
     /// Whose word counts where the contract and the original differ: spec or gitlab [default: spec]
     #[arg(long, env = "GABLE_DIALECT", value_name = "DIALECT")]
     dialect: Option<String>,
@@ -43,6 +46,12 @@ pub(crate) struct Settings {
     /// The largest file that may be uploaded, in bytes [default: 10485760]
     #[arg(long, env = "GABLE_MAX_UPLOAD_SIZE", value_name = "BYTES")]
     max_upload_size: Option<u64>,
+    /// The largest pack that a push may bring, in bytes; 0 is without limit [default: 0]
+    #[arg(long, env = "GABLE_MAX_PUSH_SIZE", value_name = "BYTES")]
+    max_push_size: Option<u64>,
+    /// How much room the cache of clones and archives may take, in bytes [default: 2147483648]
+    #[arg(long, env = "GABLE_CACHE_SIZE", value_name = "BYTES")]
+    cache_size: Option<u64>,
     /// How often a minute one address may try to sign in; 0 is without limit [default: 10]
     #[arg(long, env = "GABLE_SIGN_INS_PER_MINUTE", value_name = "COUNT")]
     sign_ins_per_minute: Option<u32>,
@@ -94,11 +103,14 @@ pub(crate) struct Config {
     pub(crate) data: PathBuf,
     pub(crate) database: Option<String>,
     pub(crate) listen: SocketAddr,
+    pub(crate) ssh_listen: Option<SocketAddr>,
     pub(crate) dialect: Dialect,
     pub(crate) external_url: Option<String>,
     pub(crate) allow_local_network: bool,
     pub(crate) max_body_size: usize,
     pub(crate) max_upload_size: u64,
+    pub(crate) max_push_size: Option<u64>,
+    pub(crate) cache_size: u64,
     pub(crate) sign_ins_per_minute: Option<NonZeroU32>,
     pub(crate) default_projects_limit: i32,
     pub(crate) log_format: LogFormat,
@@ -115,11 +127,14 @@ pub(crate) fn load(settings: Settings) -> Result<Config, String> {
         data: settings.data.unwrap_or_else(|| "./gable-data".into()),
         database: settings.database,
         listen: parse_listen(settings.listen.as_deref().unwrap_or("127.0.0.1:8080"))?,
+        ssh_listen: settings.ssh_listen.as_deref().map(parse_listen).transpose()?,
         dialect,
         external_url: settings.external_url.map(check_url).transpose()?,
         allow_local_network: settings.allow_local_network.unwrap_or(false),
         max_body_size: settings.max_body_size.unwrap_or(1 << 20),
         max_upload_size: settings.max_upload_size.unwrap_or(10 << 20),
+        max_push_size: settings.max_push_size.filter(|size| *size > 0),
+        cache_size: settings.cache_size.unwrap_or(2 << 30),
         sign_ins_per_minute: NonZeroU32::new(settings.sign_ins_per_minute.unwrap_or(10)),
         default_projects_limit: check_limit(settings.default_projects_limit.unwrap_or(10))?,
         log_format: settings.log_format.unwrap_or_default(),
@@ -133,8 +148,8 @@ impl Settings {
         for path in [&mut self.config, &mut self.data] {
             path.take_if(|path| path.as_os_str().is_empty());
         }
-        let texts = [&mut self.database, &mut self.listen, &mut self.dialect, &mut self.external_url, &mut self.log];
-        for text in texts {
+        let addresses = [&mut self.database, &mut self.listen, &mut self.ssh_listen, &mut self.external_url];
+        for text in addresses.into_iter().chain([&mut self.dialect, &mut self.log]) {
             text.take_if(|text| text.is_empty());
         }
         self
@@ -147,11 +162,14 @@ impl Settings {
             data: self.data.or(other.data),
             database: self.database.or(other.database),
             listen: self.listen.or(other.listen),
+            ssh_listen: self.ssh_listen.or(other.ssh_listen),
             dialect: self.dialect.or(other.dialect),
             external_url: self.external_url.or(other.external_url),
             allow_local_network: self.allow_local_network.or(other.allow_local_network),
             max_body_size: self.max_body_size.or(other.max_body_size),
             max_upload_size: self.max_upload_size.or(other.max_upload_size),
+            max_push_size: self.max_push_size.or(other.max_push_size),
+            cache_size: self.cache_size.or(other.cache_size),
             sign_ins_per_minute: self.sign_ins_per_minute.or(other.sign_ins_per_minute),
             default_projects_limit: self.default_projects_limit.or(other.default_projects_limit),
             log_format: self.log_format.or(other.log_format),

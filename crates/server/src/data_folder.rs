@@ -6,8 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use files::Files;
+use files::{Files, spool::Spools};
 use forge::{InstanceKey, clock::SystemSecrets};
+use git::Repositories;
 use store::Database;
 
 /// The folder, known to be there and writable.
@@ -86,6 +87,24 @@ impl DataFolder {
     /// The files of the folder, beside the database.
     pub(crate) fn files(&self) -> Result<Files, String> {
         Files::in_folder(&self.path.join("files")).map_err(|error| error.to_string())
+    }
+
+    /// The repositories of the folder. Only the server throws away what was left unfinished.
+    pub(crate) fn repositories(&self, serving: bool) -> Result<Repositories, String> {
+        let path = self.path.join("repositories");
+        if !serving {
+            return Ok(Repositories::beside(&path));
+        }
+        Repositories::in_folder(&path).map_err(|error| format!("cannot use {}: {error}", path.display()))
+    }
+
+    /// Where large answers are kept while they are made and for a while after.
+    pub(crate) fn spools(&self, serving: bool, most_bytes: u64) -> Result<Spools, String> {
+        let path = self.path.join("cache");
+        if !serving {
+            return Ok(Spools::beside(&path, most_bytes));
+        }
+        Spools::in_folder(&path, most_bytes).map_err(|error| format!("cannot use {}: {error}", path.display()))
     }
 
     /// The key of the instance, made when it is first needed; whoever calls this holds the turn or the server's lock.

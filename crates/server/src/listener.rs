@@ -14,6 +14,8 @@ use tracing::{debug, info, warn};
 
 /// How long a client may take to send its headers, also on a connection kept open.
 const HEADER_TIME: Duration = Duration::from_secs(60);
+/// How long a client may take nothing of what is sent to it, in milliseconds.
+const STALL_TIME: u32 = 90_000;
 /// How many connections are served at once; further ones wait to be accepted.
 const CONNECTIONS: usize = 2048;
 /// How long requests under way may take when the server stops.
@@ -46,6 +48,8 @@ pub(crate) async fn serve(listener: TcpListener, door: Door, stop: impl Future<O
             }
         };
         let _ = stream.set_nodelay(true);
+        // Whoever takes nothing of an answer for so long does not keep the place for others.
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, STALL_TIME);
         let door = door.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let door = door.clone();

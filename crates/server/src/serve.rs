@@ -2,13 +2,13 @@
 
 use std::{io::Write as _, net::SocketAddr, sync::Arc, thread::available_parallelism};
 
-use api::{AccessLog, App, AppOptions, Door};
+use api::{AccessLog, App, AppOptions, Door, GitDoor};
 use forge::{
     Forge, Options,
     clock::{SystemClock, SystemSecrets},
     first_start::{self, FirstAdmin, Wishes},
     passwords::PasswordCost,
-    uploads,
+    pushes, uploads,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use model::tokens::Secret;
@@ -20,6 +20,11 @@ use tokio::{
 };
 use tracing::{info, warn};
 use tracing_subscriber::{EnvFilter, fmt};
+use wire::{
+    Limits, Transfers,
+    http::GitHttp,
+    ssh::host_key::{self, HostKey},
+};
 
 use crate::{
     Outcome,
@@ -48,11 +53,22 @@ fn prepare_and_serve(config: Config, log: &LogWriter) -> Outcome {
     };
     let database = folder.database(config.database.as_deref())?;
     database.migrate().map_err(|error| error.to_string())?;
-    let options = forge_options(&folder, database, config.default_projects_limit)?;
+    git::check_version()?;
+    let use_of = Use::Serve { cache_size: config.cache_size, allow_local_network: config.allow_local_network };
+    let options = forge_options(&folder, database, config.default_projects_limit, use_of)?;
     drop(turn);
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start: {error}"))?;
     let access_log = access_log(log.clone(), config.log_format);
     runtime.block_on(serve(config, &folder, options, wishes, access_log))
+}
+
+/// What a forge is put together for.
+#[derive(Clone, Copy)]
+pub(crate) enum Use {
+    /// To serve; the folder belongs to this process alone.
+    Serve { cache_size: u64, allow_local_network: bool },
+    /// To do one thing, perhaps beside a server.
+    Administer,
 }
 
 /// The threads of a forge that has the machine to itself.
@@ -60,11 +76,19 @@ pub(crate) fn forge_options(
     folder: &DataFolder,
     database: Database,
     default_projects_limit: i32,
+    what_for: Use,
 ) -> Result<Options, String> {
     let cores = available_parallelism().map_or(2, usize::from);
+    let (serving, cache_size, allow_local_network) = match what_for {
+        Use::Serve { cache_size, allow_local_network } => (true, cache_size, allow_local_network),
+        Use::Administer => (false, 0, false),
+    };
     Ok(Options {
         database,
         files: folder.files()?,
+        repositories: folder.repositories(serving)?,
+        spools: folder.spools(serving, cache_size)?,
+        allow_local_network,
         instance_key: folder.instance_key()?,
         readers: 2 * cores,
         heavy: cores,
@@ -86,9 +110,17 @@ async fn serve(
     let listener = TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))?;
     let address = listener.local_addr().map_err(|error| format!("cannot listen on {address}: {error}"))?;
     let metrics = collect_metrics()?;
+    let ssh = match config.ssh_listen {
+        Some(address) => Some(listen_for_ssh(address, folder).await?),
+        None => None,
+    };
+    let spools = options.spools.clone();
     let forge = Forge::start(options).map_err(|error| error.to_string())?;
+    let limits = Limits { pack: config.max_push_size, ..Limits::default() };
+    let transfers = Transfers::new(forge.clone(), spools, limits);
     greet_first_admin(&forge, folder, wishes).await?;
     uploads::sweep_at_start(&forge).await.map_err(|error| format!("cannot remove unfinished uploads: {error}"))?;
+    pushes::settle_all(&forge).await.map_err(|error| format!("cannot settle unfinished pushes: {error}"))?;
     let app = App::new(AppOptions {
         forge: forge.clone(),
         dialect: config.dialect,
@@ -96,12 +128,14 @@ async fn serve(
         body_limit: config.max_body_size,
         upload_limit: config.max_upload_size,
         sign_ins_per_minute: config.sign_ins_per_minute,
+        ssh_port: ssh.as_ref().map(|ssh| ssh.address.port()),
+        git: Some(git_door(GitHttp::new(transfers.clone(), config.sign_ins_per_minute))),
         access_log,
     });
     let door = Door::new(&app, operations::routes(forge.clone(), metrics));
     forge::jobs::take_up(&forge).await.map_err(|error| format!("cannot take up unfinished jobs: {error}"))?;
     let (stop_worker, stopped) = watch::channel(false);
-    let worker = worker::start(forge, stopped);
+    let worker = worker::start(forge, stopped.clone());
     // Before anybody is told that it is ready: a signal from then on lets requests finish.
     let stop = stop_signal()?;
     info!(
@@ -110,12 +144,54 @@ async fn serve(
         allow_local_network = config.allow_local_network,
         "gable {} is ready", env!("CARGO_PKG_VERSION")
     );
-    say(&format!("gable ready on http://{}", reachable(address)));
+    let also = ssh.as_ref().map(|ssh| format!(" and ssh://git@{}", reachable(ssh.address))).unwrap_or_default();
+    say(&format!("gable ready on http://{}{also}", reachable(address)));
+    let ssh = ssh.map(|Ssh { listener, host_key, .. }| {
+        let mut stopped = stopped;
+        let stop = async move { drop(stopped.wait_for(|stop| *stop).await) };
+        tokio::spawn(wire::ssh::serve(listener, host_key, transfers, wire::ssh::Options::default(), stop))
+    });
+    let stop = async {
+        stop.await;
+        let _ = stop_worker.send(true);
+    };
     listener::serve(listener, door, stop).await;
-    let _ = stop_worker.send(true);
+    if let Some(ssh) = ssh {
+        let _ = ssh.await;
+    }
     let _ = worker.await;
     info!("stopped");
     Ok(())
+}
+
+/// The second listener, ready to take connections.
+struct Ssh {
+    listener: TcpListener,
+    address: SocketAddr,
+    host_key: HostKey,
+}
+
+async fn listen_for_ssh(address: SocketAddr, folder: &DataFolder) -> Result<Ssh, String> {
+    let failed = |error: std::io::Error| format!("cannot listen for SSH on {address}: {error}");
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    let path = folder.path().join("ssh-host-key");
+    let host_key = host_key::load_or_make(&path)
+        .map_err(|error| format!("cannot use the SSH host key {}: {error}", path.display()))?;
+    info!(fingerprint = host_key.fingerprint(), "the SSH host key");
+    Ok(Ssh { listener, address, host_key })
+}
+
+/// Who answers the requests of git.
+fn git_door(git: GitHttp) -> GitDoor {
+    let git = Arc::new(git);
+    Arc::new(move |request: axum::extract::Request| {
+        if !git.serves(request.uri()) {
+            return Err(Box::new(request));
+        }
+        let git = Arc::clone(&git);
+        Ok(Box::pin(async move { git.answer(request).await }))
+    })
 }
 
 fn collect_metrics() -> Result<PrometheusHandle, String> {

@@ -1,10 +1,10 @@
 //! Does the background work.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use forge::{Forge, jobs, tokens};
 use tokio::{
-    sync::watch,
+    sync::{Semaphore, watch},
     task::JoinHandle,
     time::{Instant, timeout},
 };
@@ -17,9 +17,13 @@ const ENQUEUE_EVERY: Duration = Duration::from_secs(3600);
 /// How often the last use of tokens is written down.
 const NOTE_EVERY: Duration = Duration::from_secs(60);
 
-/// Works until told to stop; a job under way is finished first.
+/// How many jobs are done at the same time, so that a long one does not keep the others waiting.
+const AT_ONCE: u32 = 4;
+
+/// Works until told to stop; jobs under way are finished first.
 pub(crate) fn start(forge: Forge, mut stop: watch::Receiver<bool>) -> JoinHandle<()> {
     tokio::spawn(async move {
+        let places = Arc::new(Semaphore::new(AT_ONCE as usize));
         let mut noted = Instant::now();
         let mut recurring: Option<Instant> = None;
         while !*stop.borrow() {
@@ -34,13 +38,26 @@ pub(crate) fn start(forge: Forge, mut stop: watch::Receiver<bool>) -> JoinHandle
                 noted = Instant::now();
                 note_uses(&forge).await;
             }
-            match jobs::work_once(&forge).await {
-                Ok(true) => continue,
-                Ok(false) => {}
-                Err(error) => error!(%error, "the worker could not do its work"),
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
+            match jobs::claim(&forge).await {
+                Ok(Some(job)) => {
+                    let forge = forge.clone();
+                    tokio::spawn(async move {
+                        if let Err(error) = jobs::perform(&forge, job).await {
+                            error!(%error, "the worker could not note how a job went");
+                        }
+                        drop(place);
+                    });
+                    continue;
+                }
+                Ok(None) => {}
+                Err(error) => error!(%error, "the worker could not look for work"),
             }
+            drop(place);
             let _ = timeout(PAUSE, stop.changed()).await;
         }
+        // Whoever has all places has waited for all who had one.
+        let _ = places.acquire_many(AT_ONCE).await;
         note_uses(&forge).await;
     })
 }

@@ -4,7 +4,7 @@
 //! groups it is shared with; what has expired counts for nothing.
 
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable};
-use model::{Time, Visibility};
+use model::{Role, Time, Visibility};
 
 use crate::{fragment::Fragment, times::to_micros};
 
@@ -15,6 +15,8 @@ pub struct Viewer {
     pub user: i64,
     /// What is at least this visible, they see without belonging to it.
     pub open_from: Visibility,
+    /// Whether nothing is hidden from them; their lists of projects show what others would see all the same.
+    pub admin: bool,
     /// When they look.
     pub now: Time,
 }
@@ -48,6 +50,17 @@ impl Viewer {
 
     /// The same with further columns of each, so that whoever needs those does not look the projects up once more.
     pub(crate) fn my_projects_with(&self, columns: &str) -> Fragment<BigInt> {
+        self.my_projects_as(Role::Guest, columns)
+    }
+
+    /// Those of them in which this user is at least something.
+    pub(crate) fn my_projects_as(&self, least: Role, columns: &str) -> Fragment<BigInt> {
+        // Nobody is less than a guest: then the levels need not be looked at.
+        let at_least = |column: &str| match least {
+            Role::Guest => String::new(),
+            _ => format!("{column} >= {} AND ", least.level()),
+        };
+        let (member, share) = (at_least("m.access_level"), at_least("s.group_access"));
         // On SQLite the order of a cross join stands: memberships are few, projects are many.
         Fragment::new(format!(
             "SELECT p.id AS id{columns} FROM namespaces n CROSS JOIN projects p \
@@ -56,19 +69,19 @@ impl Viewer {
         .number(self.user)
         .sql(format!(
             " UNION SELECT p.id{columns} FROM project_members m CROSS JOIN projects p \
-             WHERE p.id = m.project_id AND p.deleted_at IS NULL AND "
+             WHERE p.id = m.project_id AND p.deleted_at IS NULL AND {member}"
         ))
         .then(self.my_row("m"))
         .sql(format!(
             " UNION SELECT p.id{columns} FROM group_members m CROSS JOIN namespace_ancestors a CROSS JOIN projects p \
-             WHERE a.ancestor_id = m.group_id AND p.namespace_id = a.namespace_id AND "
+             WHERE a.ancestor_id = m.group_id AND p.namespace_id = a.namespace_id AND {member}"
         ))
         .then(self.my_row("m"))
         .sql(format!(
             " UNION SELECT p.id{columns} FROM group_members m CROSS JOIN namespace_ancestors a \
              CROSS JOIN project_shares s CROSS JOIN projects p CROSS JOIN namespaces n \
              WHERE a.ancestor_id = m.group_id AND s.group_id = a.namespace_id AND p.id = s.project_id \
-             AND n.id = p.namespace_id AND NOT n.share_with_group_lock AND "
+             AND n.id = p.namespace_id AND NOT n.share_with_group_lock AND {member}{share}"
         ))
         .then(self.my_row("m"))
         .sql(" AND ")
@@ -95,6 +108,23 @@ impl Viewer {
             .number(self.open_from.level().into())
             .sql(" OR p.id IN (")
             .then(self.my_projects())
+            .sql("))")
+    }
+
+    /// Whether the project `p` is no secret to this user.
+    pub(crate) fn knows(&self) -> Fragment<Bool> {
+        if self.admin { Fragment::new("TRUE") } else { self.sees() }
+    }
+
+    /// Whether this user reads the code of the project `p`: what is open to them, or where they are more than a guest.
+    pub(crate) fn reads_code(&self) -> Fragment<Bool> {
+        if self.admin {
+            return Fragment::new("TRUE");
+        }
+        Fragment::new("(p.visibility >= ")
+            .number(self.open_from.level().into())
+            .sql(" OR p.id IN (")
+            .then(self.my_projects_as(Role::Reporter, ""))
             .sql("))")
     }
 

@@ -123,6 +123,24 @@ pub fn delete(db: &mut Conn, id: i64) -> Result<()> {
     Ok(())
 }
 
+/// Forgets the job that waits under this name, unless it was given up.
+pub fn delete_singleton(db: &mut Conn, singleton: &str) -> Result<()> {
+    on!(db, conn => diesel::delete(jobs::table)
+        .filter(jobs::singleton.eq(singleton))
+        .filter(jobs::dead_at.is_null())
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Lets a worker that is still at it keep its job.
+pub fn renew(db: &mut Conn, id: i64, until: Time) -> Result<()> {
+    on!(db, conn => diesel::update(jobs::table.find(id))
+        .filter(jobs::leased_until.is_not_null())
+        .set(jobs::leased_until.eq(to_micros(until)))
+        .execute(conn))?;
+    Ok(())
+}
+
 /// Notes that a job failed and when it is tried again.
 pub fn fail(db: &mut Conn, id: i64, error: &str, run_at: Time) -> Result<()> {
     on!(db, conn => diesel::update(jobs::table.find(id))

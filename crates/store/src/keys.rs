@@ -1,13 +1,15 @@
 //! SSH keys.
 
-use diesel::prelude::*;
-use model::{Key, Page, Slice, Time, keys::NewKey};
+use diesel::{prelude::*, sql_types::Integer};
+use model::{Key, Page, Slice, Time, User, keys::NewKey};
 
 use crate::{
     Conn, Result,
     conn::on,
-    schema::keys,
+    fragment::Fragment,
+    schema::{deploy_keys, keys},
     times::{from_micros, to_micros},
+    users,
 };
 
 #[derive(Queryable, Selectable)]
@@ -57,11 +59,27 @@ pub fn of_user(db: &mut Conn, user: i64, id: i64) -> Result<Option<Key>> {
     Ok(row.map(Key::from))
 }
 
-/// Whether a key with this fingerprint is in use by anybody.
+/// The user whose key has this fingerprint.
+pub fn holder(db: &mut Conn, fingerprint: &str) -> Result<Option<User>> {
+    let user: Option<i64> = on!(db, conn => keys::table
+        .filter(keys::fingerprint.eq(fingerprint))
+        .select(keys::user_id)
+        .first(conn)
+        .optional())?;
+    user.map_or(Ok(None), |user| users::by_id(db, user))
+}
+
+/// Whether a key with this fingerprint is in use by anybody or anything. Until the transaction ends, nobody else gets an
+/// answer about the same one: no index keeps the keys of users and those of projects apart.
 pub fn is_taken(db: &mut Conn, fingerprint: &str) -> Result<bool> {
-    Ok(on!(db, conn => diesel::select(diesel::dsl::exists(
-        keys::table.filter(keys::fingerprint.eq(fingerprint)),
-    ))
+    if let Conn::Pg(conn) = db {
+        let lock = Fragment::<Integer>::new("SELECT 1 FROM (SELECT pg_advisory_xact_lock(hashtextextended(");
+        let _: Option<i32> = lock.words(fingerprint).sql(", 0))) locked").get_result(conn).optional()?;
+    }
+    Ok(on!(db, conn => diesel::select(
+        diesel::dsl::exists(keys::table.filter(keys::fingerprint.eq(fingerprint)))
+            .or(diesel::dsl::exists(deploy_keys::table.filter(deploy_keys::fingerprint.eq(fingerprint)))),
+    )
     .get_result(conn))?)
 }
 

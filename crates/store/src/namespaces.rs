@@ -102,6 +102,18 @@ pub fn by_full_path(db: &mut Conn, full_path: &str) -> Result<Option<Namespace>>
     Ok(row.map(Namespace::from))
 }
 
+/// The first group of this name, in whatever case.
+pub fn group_by_name(db: &mut Conn, name: &str) -> Result<Option<Namespace>> {
+    let row: Option<Row> = on!(db, conn => namespaces::table
+        .filter(namespaces::kind.eq(NamespaceKind::Group.as_str()))
+        .filter(namespaces::name_key.eq(fold(name)))
+        .order(namespaces::id)
+        .select(Row::as_select())
+        .first(conn)
+        .optional())?;
+    Ok(row.map(Namespace::from))
+}
+
 /// The personal namespace of a user.
 pub fn personal(db: &mut Conn, user: i64) -> Result<Option<Namespace>> {
     let row: Option<Row> = on!(db, conn => namespaces::table

@@ -1,26 +1,17 @@
 //! Lists of projects: which ones, in which order, and how many there are.
 //!
-//! A list costs three statements: which on this page and how many, those in full, and the groups they are shared with.
+//! A list costs three statements: which on this page and how many, those in full, and the groups they are shared with;
+//! with forks on the page one more, for where they come from.
 //! Where everything that is visible enough is wanted, nothing is counted or sorted: each shelf (one visibility, archived
 //! or not) has a counter and an index for each order, and a page is merged from the tops of the shelves.
 
-use diesel::{prelude::*, sql_types::BigInt};
+use diesel::{RunQueryDsl as _, sql_types::BigInt};
 use model::{
     Page, Project, Slice, Visibility,
     projects::{ProjectFilter, ProjectOrder},
 };
 
-use crate::{
-    Conn, Result,
-    access::Viewer,
-    conn::on,
-    fragment::Fragment,
-    namespaces::Row as NamespaceRow,
-    projects::{self as singles, FullRow, Row, full_rows, no_level, to_project},
-    schema::{namespaces, projects, users},
-    search::Term,
-    users::SummaryRow,
-};
+use crate::{Conn, Result, access::Viewer, conn::on, fragment::Fragment, projects as singles, search::Term};
 
 /// Which projects a list is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,16 +57,10 @@ pub fn list(
 
 /// The projects with these numbers, in this order.
 fn load(db: &mut Conn, viewer: &Viewer, ids: &[i64]) -> Result<Vec<Project>> {
-    if ids.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut rows: Vec<FullRow> = on!(db, conn => full_rows!(viewer, no_level())
-        .filter(Fragment::<diesel::sql_types::Bool>::new("projects.id").among(ids))
-        .load(conn))?;
+    let mut projects = singles::among(db, viewer, ids)?;
     let places: std::collections::HashMap<i64, usize> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
-    rows.sort_by_key(|row| places.get(&row.0.id));
-    let mut projects: Vec<Project> = rows.into_iter().map(|row| to_project(row, viewer)).collect();
-    singles::with_shares(db, &mut projects, viewer.now)?;
+    projects.sort_by_key(|project| places.get(&project.id));
+    singles::with_relations(db, viewer, &mut projects)?;
     Ok(projects)
 }
 

@@ -1,12 +1,14 @@
 //! Projects, one by one; their lists are in [`crate::project_lists`].
 
+use std::collections::HashMap;
+
 use diesel::{
     prelude::*,
     sql_types::{BigInt, Bool, Integer, Nullable},
 };
 use model::{
     Change, Namespace, Project, Role, Time, Visibility,
-    projects::{Access, NewProject, ProjectChanges, Seed, Switches},
+    projects::{Access, ForkSource, NewProject, ProjectChanges, Seed, Switches},
     text::fold,
 };
 
@@ -14,10 +16,12 @@ use crate::{
     Conn, Result,
     access::Viewer,
     conn::on,
+    forks,
     fragment::Fragment,
+    imports::StatusRow,
     members,
     namespaces::{Row as NamespaceRow, to_visibility},
-    schema::{lower, namespaces, project_stars, projects, users},
+    schema::{fork_links, lower, namespaces, project_imports, project_stars, projects, users},
     search::{END, SEPARATOR},
     times::{from_micros, to_micros},
     users::SummaryRow,
@@ -25,12 +29,13 @@ use crate::{
 
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = projects)]
-pub(crate) struct Row {
-    pub(crate) id: i64,
+struct Row {
+    id: i64,
     creator_id: i64,
     name: String,
     path: String,
     description: Option<String>,
+    default_branch: Option<String>,
     visibility: i32,
     archived: bool,
     star_count: i64,
@@ -53,17 +58,20 @@ pub(crate) struct Row {
     last_activity_at: i64,
 }
 
-/// A project with its namespace, the owner of that, and the levels of the viewer: in the project, its group, and by shares.
-pub(crate) type FullRow = (Row, NamespaceRow, Option<SummaryRow>, Option<i32>, Option<i32>, Option<i32>);
+/// A project with its namespace, the owner of that, the number of its source, its import, and the levels of the viewer: in
+/// the project, its group, and by shares.
+type FullRow =
+    (Row, NamespaceRow, Option<SummaryRow>, Option<i64>, Option<StatusRow>, (Option<i32>, Option<i32>, Option<i32>));
 
-pub(crate) fn to_project(row: FullRow, viewer: &Viewer) -> Project {
-    let (row, namespace, owner, direct, group, share) = row;
+fn to_project(row: FullRow, viewer: &Viewer) -> Project {
+    let (row, namespace, owner, fork_of, import, (direct, group, share)) = row;
     let Row {
         id,
         creator_id,
         name,
         path,
         description,
+        default_branch,
         visibility,
         archived,
         star_count,
@@ -97,6 +105,7 @@ pub(crate) fn to_project(row: FullRow, viewer: &Viewer) -> Project {
         name,
         path,
         description,
+        default_branch,
         visibility: to_visibility(visibility),
         archived,
         star_count,
@@ -120,26 +129,32 @@ pub(crate) fn to_project(row: FullRow, viewer: &Viewer) -> Project {
         updated_at: from_micros(updated_at),
         last_activity_at: from_micros(last_activity_at),
         shared_with: Vec::new(),
+        fork_of,
+        forked_from: None,
+        import: import.map(Into::into),
     }
 }
 
 /// What every query for projects selects; `$share` is how the level by shares is found.
 macro_rules! full_rows {
     ($viewer:expr, $share:expr) => {
-        projects::table.inner_join(namespaces::table.left_join(users::table)).select((
-            Row::as_select(),
-            NamespaceRow::as_select(),
-            Option::<SummaryRow>::as_select(),
-            $viewer.direct_level(),
-            $viewer.group_level(),
-            $share,
-        ))
+        projects::table
+            .inner_join(namespaces::table.left_join(users::table))
+            .left_join(fork_links::table)
+            .left_join(project_imports::table)
+            .select((
+                Row::as_select(),
+                NamespaceRow::as_select(),
+                Option::<SummaryRow>::as_select(),
+                fork_links::source_id.nullable(),
+                Option::<StatusRow>::as_select(),
+                ($viewer.direct_level(), $viewer.group_level(), $share),
+            ))
     };
 }
-pub(crate) use full_rows;
 
 /// No level, for lists that do not ask for it.
-pub(crate) fn no_level() -> Fragment<Nullable<Integer>> {
+fn no_level() -> Fragment<Nullable<Integer>> {
     Fragment::new("NULL")
 }
 
@@ -152,7 +167,7 @@ pub enum Key<'a> {
     Path(&'a str, &'a str),
 }
 
-/// One project with what the viewer is to it. The groups it is shared with are not filled in.
+/// One project with what the viewer is to it. The groups it is shared with and its source are not filled in.
 pub fn find(db: &mut Conn, viewer: &Viewer, key: Key<'_>) -> Result<Option<Project>> {
     let row: Option<FullRow> = match key {
         Key::Id(id) => on!(db, conn => full_rows!(viewer, viewer.share_level())
@@ -166,6 +181,17 @@ pub fn find(db: &mut Conn, viewer: &Viewer, key: Key<'_>) -> Result<Option<Proje
             .optional())?,
     };
     Ok(row.map(|row| to_project(row, viewer)))
+}
+
+/// The projects with these numbers, in whatever order, as [`find`] finds them but without the levels by shares.
+pub fn among(db: &mut Conn, viewer: &Viewer, ids: &[i64]) -> Result<Vec<Project>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<FullRow> = on!(db, conn => full_rows!(viewer, no_level())
+        .filter(Fragment::<Bool>::new("projects.id").among(ids))
+        .load(conn))?;
+    Ok(rows.into_iter().map(|row| to_project(row, viewer)).collect())
 }
 
 /// Keeps everybody else from changing or removing a project while the transaction lasts; SQLite has one writer anyway.
@@ -185,17 +211,21 @@ pub fn lock(db: &mut Conn, id: i64) -> Result<bool> {
     }
 }
 
-/// Fills in the groups that projects are shared with.
-pub fn with_shares(db: &mut Conn, projects: &mut [Project], now: Time) -> Result<()> {
+/// Fills in the groups that projects are shared with, and the projects that they were forked from.
+pub fn with_relations(db: &mut Conn, viewer: &Viewer, projects: &mut [Project]) -> Result<()> {
     if projects.is_empty() {
         return Ok(());
     }
     let ids: Vec<i64> = projects.iter().map(|project| project.id).collect();
-    let mut shares = members::shares_of(db, &ids, now)?;
+    let mut shares = members::shares_of(db, &ids, viewer.now)?;
+    let forks: Vec<i64> =
+        projects.iter().filter(|project| project.fork_of.is_some()).map(|project| project.id).collect();
+    let mut sources: HashMap<i64, ForkSource> = forks::sources_among(db, viewer, &forks)?.into_iter().collect();
     for project in projects {
         // Where shares give nothing, they are not worth telling.
         let shares = shares.remove(&project.id).filter(|_| !project.namespace.share_with_group_lock);
         project.shared_with = shares.unwrap_or_default();
+        project.forked_from = sources.remove(&project.id);
     }
     Ok(())
 }
@@ -322,6 +352,17 @@ pub fn set_archived(db: &mut Conn, id: i64, archived: bool, now: Time) -> Result
     Ok(())
 }
 
+/// Notes which branch HEAD names, if it names one that is there.
+pub fn set_default_branch(db: &mut Conn, id: i64, branch: Option<&str>, now: Time) -> Result<()> {
+    let differs =
+        || Fragment::<Bool>::new("coalesce(projects.default_branch, '') <> ").words(branch.unwrap_or_default());
+    on!(db, conn => diesel::update(projects::table.find(id))
+        .filter(differs())
+        .set((projects::default_branch.eq(branch), projects::updated_at.eq(to_micros(now))))
+        .execute(conn))?;
+    Ok(())
+}
+
 /// Moves a project to another namespace.
 pub fn transfer(db: &mut Conn, id: i64, namespace: i64, visibility: Visibility, now: Time) -> Result<()> {
     on!(db, conn => diesel::update(projects::table.find(id))
@@ -409,15 +450,28 @@ pub fn is_buried(db: &mut Conn, id: i64) -> Result<bool> {
     Ok(found.is_some())
 }
 
+/// What a project may have many rows of: the table, the column that leads to the project, and one that tells its rows apart.
+const MANY: [(&str, &str, &str); 9] = [
+    ("project_members", "project_id", "id"),
+    ("project_shares", "project_id", "id"),
+    ("project_stars", "project_id", "user_id"),
+    ("ref_intents", "project_id", "id"),
+    ("events", "project_id", "id"),
+    ("commit_statuses", "project_id", "id"),
+    ("releases", "project_id", "id"),
+    ("fork_links", "source_id", "id"),
+    ("deploy_key_projects", "project_id", "key_id"),
+];
+
 /// Removes some of the rows that belong to a project that was buried; says how many. Those who share a writer with this
-/// should not have to wait for a project with many members and stars.
+/// should not have to wait for a project with many members, stars and events.
 pub fn shrink_buried(db: &mut Conn, id: i64, most: i64) -> Result<usize> {
     let mut removed = 0;
-    for (table, column) in [("project_members", "id"), ("project_shares", "id"), ("project_stars", "user_id")] {
+    for (table, project, row) in MANY {
         let some = || {
-            Fragment::<BigInt>::new(format!("DELETE FROM {table} WHERE project_id = "))
+            Fragment::<BigInt>::new(format!("DELETE FROM {table} WHERE {project} = "))
                 .number(id)
-                .sql(format!(" AND {column} IN (SELECT {column} FROM {table} WHERE project_id = "))
+                .sql(format!(" AND {row} IN (SELECT {row} FROM {table} WHERE {project} = "))
                 .number(id)
                 .sql(" LIMIT ")
                 .number(most)

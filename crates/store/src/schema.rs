@@ -104,6 +104,7 @@ diesel::table! {
         updated_at -> BigInt,
         last_activity_at -> BigInt,
         deleted_at -> Nullable<BigInt>,
+        default_branch -> Nullable<Text>,
     }
 }
 
@@ -198,6 +199,145 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    protected_branches (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        name -> Text,
+        push_level -> Integer,
+        merge_level -> Integer,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    releases (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        tag_name -> Text,
+        description -> Text,
+        created_at -> BigInt,
+        updated_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    ref_intents (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        user_id -> Nullable<BigInt>,
+        head -> Nullable<Text>,
+        protect_name -> Nullable<Text>,
+        protect_push -> Nullable<Integer>,
+        protect_merge -> Nullable<Integer>,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    ref_intent_changes (intent_id, position) {
+        intent_id -> BigInt,
+        position -> Integer,
+        ref_name -> Text,
+        old_oid -> Nullable<Text>,
+        new_oid -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    events (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        author_id -> BigInt,
+        action -> Integer,
+        target_type -> Nullable<Text>,
+        target_id -> Nullable<BigInt>,
+        intent_id -> Nullable<BigInt>,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    push_events (event_id) {
+        event_id -> BigInt,
+        ref_name -> Text,
+        before -> Text,
+        after -> Text,
+        total_commits -> BigInt,
+    }
+}
+
+diesel::table! {
+    push_commits (event_id, position) {
+        event_id -> BigInt,
+        position -> Integer,
+        sha -> Text,
+        message -> Text,
+        author_name -> Text,
+        author_email -> Text,
+        seconds -> BigInt,
+        offset_seconds -> Integer,
+    }
+}
+
+diesel::table! {
+    fork_links (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        source_id -> BigInt,
+        created_at -> BigInt,
+        updated_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    deploy_keys (id) {
+        id -> BigInt,
+        title -> Text,
+        key -> Text,
+        fingerprint -> Text,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    deploy_key_projects (key_id, project_id) {
+        key_id -> BigInt,
+        project_id -> BigInt,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    commit_statuses (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        sha -> Text,
+        ref_name -> Text,
+        name -> Text,
+        status -> Text,
+        target_url -> Nullable<Text>,
+        description -> Nullable<Text>,
+        allow_failure -> Bool,
+        author_id -> Nullable<BigInt>,
+        created_at -> BigInt,
+        started_at -> Nullable<BigInt>,
+        finished_at -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
+    project_imports (project_id) {
+        project_id -> BigInt,
+        status -> Text,
+        url -> Text,
+        credentials -> Nullable<Binary>,
+        error -> Nullable<Text>,
+        started_at -> Nullable<BigInt>,
+        finished_at -> Nullable<BigInt>,
+    }
+}
+
 diesel::joinable!(tokens -> users (user_id));
 diesel::joinable!(keys -> users (user_id));
 diesel::joinable!(namespaces -> users (owner_id));
@@ -205,6 +345,13 @@ diesel::joinable!(projects -> namespaces (namespace_id));
 diesel::joinable!(group_members -> users (user_id));
 diesel::joinable!(project_members -> users (user_id));
 diesel::joinable!(project_shares -> namespaces (group_id));
+diesel::joinable!(events -> users (author_id));
+diesel::joinable!(push_events -> events (event_id));
+diesel::joinable!(fork_links -> projects (project_id));
+diesel::joinable!(project_imports -> projects (project_id));
+diesel::joinable!(deploy_key_projects -> deploy_keys (key_id));
+diesel::joinable!(deploy_key_projects -> projects (project_id));
+diesel::joinable!(commit_statuses -> users (author_id));
 diesel::allow_tables_to_appear_in_same_query!(
     users,
     tokens,
@@ -215,6 +362,13 @@ diesel::allow_tables_to_appear_in_same_query!(
     group_members,
     project_members,
     project_shares,
+    events,
+    push_events,
+    fork_links,
+    deploy_keys,
+    deploy_key_projects,
+    commit_statuses,
+    project_imports,
 );
 
 #[diesel::declare_sql_function]

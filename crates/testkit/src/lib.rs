@@ -6,6 +6,8 @@ mod answer;
 mod clock;
 mod database;
 mod dump;
+mod local;
+pub mod repository;
 pub mod rows;
 
 use std::{fs, num::NonZeroU32, path::Path, sync::Arc};
@@ -16,13 +18,14 @@ use axum::{
     body::Body,
     http::{HeaderName, HeaderValue, Method, Request, header},
 };
-use files::Files;
+use files::{Files, spool::Spools};
 use forge::{
     Caller, Forge, Given, InstanceKey, Options, jobs,
     passwords::PasswordCost,
     tokens,
     users::{self, Registration},
 };
+use git::Repositories;
 use model::{Scope, Time, Visibility, groups::NewGroup, users::NewUser};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -31,6 +34,7 @@ pub use answer::Answer;
 pub use clock::TestClock;
 use clock::TestSecrets;
 use database::TestDatabase;
+pub use local::LocalRepository;
 
 /// The password of every user that a test makes.
 pub const PASSWORD: &str = "correct horse battery";
@@ -44,6 +48,7 @@ pub struct TestForge {
     door: Door,
     database: TestDatabase,
     files: TempDir,
+    git: TempDir,
 }
 
 /// How a test's forge differs from the usual one.
@@ -53,6 +58,7 @@ pub struct Setup {
     body_limit: usize,
     upload_limit: u64,
     sign_ins_per_minute: Option<NonZeroU32>,
+    allow_local_network: bool,
     beside: Router,
 }
 
@@ -74,6 +80,7 @@ impl Default for Setup {
             body_limit: 1 << 20,
             upload_limit: 10 << 20,
             sign_ins_per_minute: None,
+            allow_local_network: false,
             beside: Router::new(),
         }
     }
@@ -110,6 +117,12 @@ impl Setup {
         self
     }
 
+    /// Talks to addresses of its own network.
+    pub fn allow_local_network(mut self) -> Self {
+        self.allow_local_network = true;
+        self
+    }
+
     /// Serves further routes beside the interface.
     pub fn beside(mut self, router: Router) -> Self {
         self.beside = router;
@@ -119,11 +132,14 @@ impl Setup {
     /// Starts it.
     pub async fn start(self) -> TestForge {
         let database = TestDatabase::create().await;
-        let files = tempfile::tempdir().expect("a folder");
+        let (files, git) = (tempfile::tempdir().expect("a folder"), quick_folder());
         let clock = Arc::new(TestClock::default());
         let options = Options {
             database: database.database.clone(),
             files: Files::in_folder(files.path()).expect("a place for files"),
+            repositories: Repositories::in_folder(&git.path().join("repositories")).expect("a place for them"),
+            spools: Spools::in_folder(&git.path().join("cache"), 64 << 20).expect("a place for a cache"),
+            allow_local_network: self.allow_local_network,
             readers: 2,
             heavy: 1,
             clock: Arc::clone(&clock) as _,
@@ -140,9 +156,11 @@ impl Setup {
             body_limit: self.body_limit,
             upload_limit: self.upload_limit,
             sign_ins_per_minute: self.sign_ins_per_minute,
+            ssh_port: None,
+            git: None,
             access_log: Arc::new(|_| {}),
         });
-        TestForge { door: Door::new(&app, self.beside), forge, clock, database, files }
+        TestForge { door: Door::new(&app, self.beside), forge, clock, database, files, git }
     }
 }
 
@@ -282,6 +300,11 @@ impl TestForge {
         let (id, secret) = created.expect("a user");
         Client { door: self.door.clone(), id, token: Some(secret.reveal().to_owned()) }
     }
+}
+
+/// A folder in memory, where there is one: repositories are synced to disk all the time, and here nobody needs that.
+fn quick_folder() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder")
 }
 
 fn plain(username: &str) -> NewUser {

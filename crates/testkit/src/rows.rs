@@ -5,6 +5,10 @@ use model::{
     groups::NewGroup,
     projects::{NewProject, Seed},
 };
+use ssh_key::{
+    PublicKey,
+    public::{Ed25519PublicKey, KeyData},
+};
 use store::Conn;
 
 /// Adds a group without members, called as its path; says its number.
@@ -30,4 +34,12 @@ pub fn project(db: &mut Conn, path: &str, namespace: i64, creator: i64, visibili
 /// The number of a user's personal namespace.
 pub fn personal_namespace(db: &mut Conn, user: i64) -> i64 {
     store::namespaces::personal(db, user).expect("asked").expect("everybody has one").id
+}
+
+/// An SSH key that differs for each number, on one line.
+pub fn ssh_key(number: i64) -> String {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&number.to_be_bytes());
+    let key = PublicKey::from(KeyData::Ed25519(Ed25519PublicKey(bytes)));
+    key.to_openssh().expect("a key")
 }

@@ -1,21 +1,35 @@
-//! Activity of users.
+//! Activity of users and projects.
 
 use axum::extract::State;
-use forge::{Forge, events};
-use model::Event;
+use forge::{
+    Forge,
+    events::{self, Activity},
+};
+use jiff::tz::Offset;
+use model::{
+    Event, Oid, Project, Time,
+    events::{Action, PushCommit, PushData},
+    repository::Signature,
+    users::UserSummary,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::users::UserSummaryJson;
 use crate::{
-    extract::{Numbers, Showing},
+    extract::{InProject, Numbers, Showing},
     paging::{Paged, Paging},
     reply::{Reply, Stamp},
     routes::Routes,
+    site::Site,
 };
 
 pub(super) fn routes() -> Routes {
-    Routes::new().get("/users/{id}/events", "Lists what a user did, newest first", of_user)
+    Routes::new().get("/users/{id}/events", "Lists what a user did, newest first", of_user).get(
+        "/projects/{id}/events",
+        "Lists what happened in a project, newest first",
+        of_project,
+    )
 }
 
 async fn of_user(
@@ -23,25 +37,46 @@ async fn of_user(
     Showing(caller): Showing,
     Numbers([user]): Numbers<1>,
     paging: Paging,
+    site: Site,
 ) -> Reply<Paged<EventJson>> {
     let page = paging.page.clone();
-    let events = forge.read(caller, move |it| events::of_user(it, user, &page)).await?;
-    Ok(paging.answer(events.map(EventJson::from)))
+    let activity = forge.read(caller, move |it| events::of_user(it, user, &page)).await?;
+    Ok(answer(paging, activity, &site))
 }
 
-/// Something that happened, as the contract shows it. Nothing records events yet, so none is ever made.
+async fn of_project(
+    State(forge): State<Forge>,
+    Showing(caller): Showing,
+    InProject(project): InProject,
+    paging: Paging,
+    site: Site,
+) -> Reply<Paged<EventJson>> {
+    let page = paging.page.clone();
+    let activity = forge.read(caller, move |it| events::of_project(it, &project, &page)).await?;
+    Ok(answer(paging, activity, &site))
+}
+
+fn answer(paging: Paging, activity: Activity, site: &Site) -> Paged<EventJson> {
+    let Activity { events, projects } = activity;
+    paging.answer(events.map(|event| {
+        let project = projects.get(&event.project);
+        EventJson::new(event, project, site)
+    }))
+}
+
+/// Something that happened, as the contract shows it.
 #[derive(Serialize, JsonSchema)]
 struct EventJson {
     title: Option<String>,
     project_id: i64,
-    action_name: String,
+    action_name: &'static str,
     target_id: Option<i64>,
     target_type: Option<String>,
     target_title: Option<String>,
     author_id: i64,
     author: UserSummaryJson,
     author_username: String,
-    data: Option<serde_json::Value>,
+    data: Option<PushJson>,
     created_at: Stamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<NoteJson>,
@@ -62,8 +97,219 @@ struct NoteJson {
     noteable_type: String,
 }
 
-impl From<Event> for EventJson {
-    fn from(event: Event) -> Self {
-        match event {}
+impl EventJson {
+    fn new(event: Event, project: Option<&Project>, site: &Site) -> Self {
+        let Event { id: _, project: project_id, author, action, target_type, target_id, push, created_at } = event;
+        let imported = project.is_some_and(|project| project.import.is_some());
+        Self {
+            title: None,
+            project_id,
+            action_name: action_name(action, push.as_ref(), imported),
+            target_id,
+            target_type,
+            target_title: None,
+            author_id: author.id,
+            author_username: author.username.clone(),
+            data: push.zip(project).map(|(push, project)| PushJson::new(push, &author, project, site)),
+            author: UserSummaryJson::new(author, site),
+            created_at: Stamp(created_at),
+            note: None,
+        }
+    }
+}
+
+fn action_name(action: Action, push: Option<&PushData>, imported: bool) -> &'static str {
+    match action {
+        Action::Created if imported => "imported",
+        Action::Created => "created",
+        Action::Updated => "updated",
+        Action::Closed => "closed",
+        // To open again has no word of its own.
+        Action::Reopened => "opened",
+        Action::Pushed => match push {
+            Some(PushData { before: None, .. }) => "pushed new",
+            Some(PushData { after: None, .. }) => "deleted",
+            _ => "pushed to",
+        },
+        Action::Commented => "commented on",
+        Action::Merged => "accepted",
+        Action::Joined => "joined",
+        Action::Left => "left",
+        Action::Destroyed => "destroyed",
+        Action::Expired => "removed due to membership expiration from",
+    }
+}
+
+/// What was pushed. The address of whoever pushed is not in it: users do not see each other's.
+#[derive(Serialize, JsonSchema)]
+struct PushJson {
+    object_kind: &'static str,
+    event_name: &'static str,
+    before: String,
+    after: String,
+    #[serde(rename = "ref")]
+    ref_name: String,
+    checkout_sha: Option<String>,
+    user_id: i64,
+    user_name: String,
+    user_username: String,
+    user_avatar: String,
+    project_id: i64,
+    project: PushedProjectJson,
+    commits: Vec<PushCommitJson>,
+    total_commits_count: i64,
+    repository: RepositoryJson,
+}
+
+/// The project that was pushed to; some of it under two names, an old and a new one.
+#[derive(Serialize, JsonSchema)]
+struct PushedProjectJson {
+    name: String,
+    description: Option<String>,
+    web_url: String,
+    avatar_url: Option<String>,
+    git_ssh_url: String,
+    git_http_url: String,
+    namespace: String,
+    visibility_level: i32,
+    path_with_namespace: String,
+    default_branch: Option<String>,
+    homepage: String,
+    url: String,
+    ssh_url: String,
+    http_url: String,
+}
+
+/// The repository that was pushed to.
+#[derive(Serialize, JsonSchema)]
+struct RepositoryJson {
+    name: String,
+    url: String,
+    description: Option<String>,
+    homepage: String,
+    git_http_url: String,
+    git_ssh_url: String,
+    visibility_level: i32,
+}
+
+/// A commit that came with a push.
+#[derive(Serialize, JsonSchema)]
+struct PushCommitJson {
+    id: String,
+    message: String,
+    timestamp: String,
+    url: String,
+    author: AuthorJson,
+}
+
+/// Who wrote a commit.
+#[derive(Serialize, JsonSchema)]
+struct AuthorJson {
+    name: String,
+    email: String,
+}
+
+impl PushJson {
+    fn new(push: PushData, author: &UserSummary, project: &Project, site: &Site) -> Self {
+        let PushData { ref_name, before, after, commits, total_commits } = push;
+        let digits = |oid: Option<Oid>| oid.map_or_else(|| Oid::ZERO.to_owned(), |oid| oid.to_string());
+        let is_tag = ref_name.starts_with("refs/tags/");
+        let kind = if is_tag { "tag_push" } else { "push" };
+        // A tag may point to an object of its own; the commit that it leads to is the one that came with it.
+        let commit = commits.last().map(|commit| commit.id).filter(|_| is_tag).or(after);
+        let project_json = PushedProjectJson::new(project, site);
+        let commit_json = |commit| PushCommitJson::new(commit, &project_json.web_url);
+        Self {
+            object_kind: kind,
+            event_name: kind,
+            before: digits(before),
+            after: digits(after),
+            ref_name,
+            checkout_sha: after.and(commit).map(|oid| oid.to_string()),
+            user_id: author.id,
+            user_name: author.name.clone(),
+            user_username: author.username.clone(),
+            user_avatar: site.identicon(&author.username),
+            project_id: project.id,
+            commits: commits.into_iter().map(commit_json).collect(),
+            total_commits_count: total_commits,
+            repository: RepositoryJson::from(&project_json),
+            project: project_json,
+        }
+    }
+}
+
+impl PushedProjectJson {
+    fn new(project: &Project, site: &Site) -> Self {
+        let full_path = project.full_path();
+        let (web_url, ssh_url) = (site.page(&full_path), site.ssh_url(&full_path));
+        let http_url = format!("{web_url}.git");
+        Self {
+            name: project.name.clone(),
+            description: project.description.clone(),
+            avatar_url: None,
+            git_ssh_url: ssh_url.clone(),
+            git_http_url: http_url.clone(),
+            namespace: project.namespace.name.clone(),
+            visibility_level: project.visibility.level(),
+            path_with_namespace: full_path,
+            default_branch: project.default_branch.clone(),
+            homepage: web_url.clone(),
+            web_url,
+            url: ssh_url.clone(),
+            ssh_url,
+            http_url,
+        }
+    }
+}
+
+impl From<&PushedProjectJson> for RepositoryJson {
+    fn from(project: &PushedProjectJson) -> Self {
+        Self {
+            name: project.name.clone(),
+            url: project.ssh_url.clone(),
+            description: project.description.clone(),
+            homepage: project.web_url.clone(),
+            git_http_url: project.http_url.clone(),
+            git_ssh_url: project.ssh_url.clone(),
+            visibility_level: project.visibility_level,
+        }
+    }
+}
+
+impl PushCommitJson {
+    fn new(commit: PushCommit, project_url: &str) -> Self {
+        let PushCommit { id, message, author } = commit;
+        Self {
+            id: id.to_string(),
+            message,
+            timestamp: timestamp(&author),
+            url: format!("{project_url}/commit/{id}"),
+            author: AuthorJson { name: author.name, email: author.email },
+        }
+    }
+}
+
+/// A moment to the second with the offset of whoever made the commit. What no calendar has becomes the beginning of 1970.
+fn timestamp(signature: &Signature) -> String {
+    let moment = Time::from_second(signature.seconds).unwrap_or(Time::UNIX_EPOCH);
+    let offset = Offset::from_seconds(signature.offset).unwrap_or(Offset::UTC);
+    moment.display_with_offset(offset).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_keeps_its_own_offset() {
+        let check = |seconds, offset, expected: &str| {
+            let signature = Signature { name: String::new(), email: String::new(), seconds, offset };
+            assert_eq!(timestamp(&signature), expected, "{seconds} {offset}");
+        };
+        check(1_479_809_730, 7200, "2016-11-22T12:15:30+02:00");
+        check(1_479_809_730, -12600, "2016-11-22T06:45:30-03:30");
+        check(0, 0, "1970-01-01T00:00:00+00:00");
+        check(i64::MAX, i32::MAX, "1970-01-01T00:00:00+00:00");
     }
 }

@@ -106,7 +106,7 @@ async fn delete(
     Ok(Done(key.into()))
 }
 
-struct CreateKey(KeyText);
+pub(super) struct CreateKey(pub(super) KeyText);
 
 impl FromParams for CreateKey {
     fn read(from: &mut ParamReader<'_>) -> Self {
@@ -118,11 +118,11 @@ impl FromParams for CreateKey {
 
 /// An SSH key.
 #[derive(Serialize, JsonSchema)]
-struct KeyJson {
-    id: i64,
-    title: String,
-    key: String,
-    created_at: Stamp,
+pub(super) struct KeyJson {
+    pub(super) id: i64,
+    pub(super) title: String,
+    pub(super) key: String,
+    pub(super) created_at: Stamp,
 }
 
 impl From<Key> for KeyJson {

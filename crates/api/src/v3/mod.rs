@@ -1,7 +1,11 @@
 //! Version 3 of the interface.
 
+mod branches;
+mod commits;
+mod deploy_keys;
 mod emails;
 mod events;
+mod fork_links;
 mod groups;
 mod instance;
 mod keys;
@@ -9,7 +13,11 @@ mod members;
 mod namespaces;
 mod project_params;
 mod projects;
+mod repository;
+mod repository_files;
 mod sessions;
+mod statuses;
+mod tags;
 mod uploads;
 mod users;
 
@@ -25,7 +33,15 @@ pub(crate) fn routes() -> Routes {
         .and(instance::routes())
         .and(groups::routes())
         .and(projects::routes())
+        .and(fork_links::routes())
         .and(members::routes())
         .and(namespaces::routes())
         .and(uploads::routes())
+        .and(branches::routes())
+        .and(tags::routes())
+        .and(repository::routes())
+        .and(repository_files::routes())
+        .and(commits::routes())
+        .and(deploy_keys::routes())
+        .and(statuses::routes())
 }

@@ -90,18 +90,23 @@ impl FromParams for CreateProject {
         let description = from.text("description", "What it is about");
         let (switches, lfs_enabled, visibility) = (read_switches(from), read_lfs(from), read_visibility(from));
         let import_url = from
-            .text("import_url", "From where the repository shall come; not supported yet")
+            .text("import_url", "From where the repository shall come: a URL with http or https")
             .filter(|url| !url.is_empty());
         Self(NewProject { name, path, namespace_id, description, visibility, switches, lfs_enabled, import_url })
     }
 }
 
 /// A project to be changed.
-pub(super) struct EditProject(pub(super) ProjectChanges);
+pub(super) struct EditProject {
+    pub(super) changes: ProjectChanges,
+    default_branch: Option<String>,
+    import_url: Option<String>,
+}
 
 impl EditProject {
     pub(super) fn into_edit(self, own_name_is_no_change: bool) -> Edit {
-        Edit { changes: self.0, own_name_is_no_change }
+        let Self { changes, default_branch, import_url } = self;
+        Edit { changes, own_name_is_no_change, default_branch, import_url }
     }
 }
 
@@ -111,9 +116,12 @@ impl FromParams for EditProject {
         let path = from.text("path", "The path in URLs");
         let description = Change::from_text(from.text("description", "What it is about"));
         let (switches, lfs_enabled, visibility) = (read_switches(from), read_lfs(from), read_visibility(from));
-        // Taken and without effect, as in the original; a repository without content has no branch to choose either.
-        let _ = from.text("import_url", "Without effect");
-        Self(ProjectChanges { name, path, description, visibility, switches, lfs_enabled })
+        let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let default_branch = given(from.text("default_branch", "The branch that people get who ask for none"));
+        let import_url =
+            given(from.text("import_url", "From where the repository shall come, while there is nothing in it"));
+        let changes = ProjectChanges { name, path, description, visibility, switches, lfs_enabled };
+        Self { changes, default_branch, import_url }
     }
 }
 
@@ -155,5 +163,15 @@ impl FromParams for ShareProject {
             group_access: from.required_integer("group_access", "The most that its members may be: 10, 20, 30 or 40"),
             expires_on: from.day("expires_at", "The first day on which it counts no more"),
         })
+    }
+}
+
+/// Where a fork goes.
+pub(super) struct ForkProject(pub(super) Option<String>);
+
+impl FromParams for ForkProject {
+    fn read(from: &mut ParamReader<'_>) -> Self {
+        let text = "Number, path or name of the namespace; required, but in the dialect gitlab";
+        Self(from.text("namespace", text).filter(|namespace| !namespace.is_empty()))
     }
 }

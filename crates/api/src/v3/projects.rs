@@ -2,21 +2,21 @@
 
 use axum::extract::State;
 use forge::{
-    Error, Forge, Given,
+    Error, Forge, Given, forks,
     projects::{self, ProjectDetail, Which},
 };
 use jiff::civil::Date;
 use model::{
     Namespace, NamespaceKind, Page, Project, Role, Share, Violations, Visibility,
     members::SharedGroup,
-    projects::{Access, ProjectFilter},
+    projects::{Access, ForkSource, ProjectFilter},
     users::UserSummary,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    project_params::{CreateProject, EditProject, ListProjects, OrderProjects, ShareProject},
+    project_params::{CreateProject, EditProject, ForkProject, ListProjects, OrderProjects, ShareProject},
     users::UserSummaryJson,
 };
 use crate::{
@@ -40,6 +40,8 @@ pub(super) fn routes() -> Routes {
         .get("/projects/search/{query}", "Finds projects that the caller can see", search)
         .post("/projects", "Creates a project for the caller", create)
         .post("/projects/user/{user_id}", "Creates a project for a user; administrators only", create_for)
+        .post("/projects/fork/{id}", "Copies a project into a namespace", fork)
+        .also(&[409])
         .get("/projects/{id}", "Shows a project", get)
         .put("/projects/{id}", "Changes a project", update)
         .delete("/projects/{id}", "Removes a project with everything in it", delete)
@@ -199,6 +201,21 @@ async fn create_for(
     Ok(Created(ProjectJson::detailed(detail, &site)))
 }
 
+async fn fork(
+    State(app): State<App>,
+    State(forge): State<Forge>,
+    Showing(caller): Showing,
+    InProject(project): InProject,
+    Params(given): Params<ForkProject>,
+    site: Site,
+) -> Reply<Created<ProjectJson>> {
+    let required = app.dialect().names_namespace_of_forks();
+    let given = given.map(|ForkProject(namespace)| namespace);
+    let given = given.unless(|namespace| (required && namespace.is_none()).then(|| "namespace is missing".to_owned()));
+    let detail = forks::create(&forge, caller, project, given).await?;
+    Ok(Created(ProjectJson::detailed(detail, &site)))
+}
+
 async fn update(
     State(app): State<App>,
     State(forge): State<Forge>,
@@ -208,9 +225,9 @@ async fn update(
     site: Site,
 ) -> Reply<Done<ProjectJson>> {
     let named = app.dialect().names_project_in_edits();
-    let given = given.unless(|edit| (named && edit.0.name.is_none()).then(|| "name is missing".to_owned()));
+    let given = given.unless(|edit| (named && edit.changes.name.is_none()).then(|| "name is missing".to_owned()));
     let given = given.map(|edit| edit.into_edit(named));
-    let detail = forge.write(caller, move |it| projects::update(it, &project, &given)).await?;
+    let detail = projects::edit(&forge, caller, project, given).await?;
     Ok(Done(ProjectJson::detailed(detail, &site)))
 }
 
@@ -330,6 +347,12 @@ pub(super) struct ProjectJson {
     only_allow_merge_if_all_discussions_are_resolved: bool,
     request_access_enabled: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
+    forked_from_project: Option<SimpleProjectJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    import_status: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    import_error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     permissions: Option<PermissionsJson>,
 }
 
@@ -339,10 +362,12 @@ impl ProjectJson {
         let names = Names::new(&project, site);
         let lfs_enabled = project.keeps_large_files();
         let switches = project.switches;
+        let import_status = project.import.as_ref().map(|import| import.state.as_str());
+        let import_error = project.import.and_then(|import| import.error);
         Self {
             id: project.id,
             description: project.description,
-            default_branch: None,
+            default_branch: project.default_branch,
             tag_list: Vec::new(),
             public: project.visibility == Visibility::Public,
             archived: project.archived,
@@ -377,6 +402,9 @@ impl ProjectJson {
             only_allow_merge_if_build_succeeds: switches.only_allow_merge_if_build_succeeds,
             only_allow_merge_if_all_discussions_are_resolved: switches.only_allow_merge_if_all_discussions_are_resolved,
             request_access_enabled: switches.request_access_enabled,
+            import_status,
+            import_error,
+            forked_from_project: project.forked_from.map(|source| SimpleProjectJson::of_source(source, site)),
             permissions: None,
         }
     }
@@ -417,6 +445,23 @@ pub(super) struct SimpleProjectJson {
     name_with_namespace: String,
     path: String,
     path_with_namespace: String,
+}
+
+impl SimpleProjectJson {
+    /// The project that another one was forked from.
+    fn of_source(source: ForkSource, site: &Site) -> Self {
+        let full_path = source.full_path();
+        let web_url = site.page(&full_path);
+        Self {
+            id: source.id,
+            http_url_to_repo: format!("{web_url}.git"),
+            web_url,
+            name_with_namespace: format!("{} / {}", source.namespace_name, source.name),
+            name: source.name,
+            path: source.path,
+            path_with_namespace: full_path,
+        }
+    }
 }
 
 /// A project in a list.

@@ -8,7 +8,9 @@ use insta::assert_snapshot;
 use jiff::SignedDuration;
 use model::{Scope, UserState};
 use serde_json::{Value, json};
-use testkit::{Answer, Client, TestForge};
+use testkit::{Answer, Client, TestForge, rows};
+
+use crate::access_to_projects::{repository_body, repository_path, repository_script};
 
 const CALLERS: [&str; 12] = [
     "anonymous",
@@ -25,7 +27,7 @@ const CALLERS: [&str; 12] = [
     "admin",
 ];
 
-/// A forge with one of each, and things to reach for: user 2 has address 3, key 1, the private project 1 and the
+/// A forge with one of each, and things to reach for: user 2 has address 3, key 1, the private projects 1 and 2 and the
 /// private group 4; user 3 is a member of both; the project is shared with the group 5.
 async fn caller(forge: &TestForge, name: &str) -> Client {
     let root = forge.admin().await;
@@ -70,6 +72,8 @@ async fn add_projects(forge: &TestForge, owner: &Client) {
         answer.json()["id"].as_i64()
     };
     assert_eq!(made("/projects", json!({ "name": "x" })).await, Some(1));
+    assert_eq!(made("/projects", json!({ "name": "y" })).await, Some(2));
+    assert_eq!(made("/projects/1/deploy_keys", json!({ "title": "k", "key": rows::ssh_key(1) })).await, Some(1));
     assert_eq!(made("/groups", json!({ "name": "acme", "path": "acme", "visibility_level": 0 })).await, Some(4));
     assert_eq!(made("/groups", json!({ "name": "crew", "path": "crew", "visibility_level": 0 })).await, Some(5));
     let member = |level: i64| json!({ "user_id": mia.id, "access_level": level });
@@ -81,12 +85,28 @@ async fn add_projects(forge: &TestForge, owner: &Client) {
     made("/projects/1/share", json!({ "group_id": 5, "group_access": 30 })).await;
 }
 
+/// Puts something into the repository of project 1, unless there is something.
+async fn fill(forge: &TestForge) {
+    if !forge.refs_of(1).is_empty() {
+        return;
+    }
+    let mut owner = forge.anonymous();
+    owner.id = 2;
+    let owner = forge.with_token(&owner, &[Scope::Api], None).await;
+    forge.fill(&owner, 1, &repository_script()).await;
+    let now = forge.forge.now();
+    forge.behind_the_back(|db| store::releases::insert(db, 1, "light", "d", now).expect("a release"));
+}
+
 /// A body with which the route would succeed, if it lets the caller in.
 fn body(method: &Method, path: &str) -> Value {
     match (method.as_str(), path) {
+        (_, path) if is_about_code(path) => repository_body(method, path),
         ("POST", "/users") => json!({ "email": "n@x", "password": "12345678", "username": "fresh", "name": "N" }),
         ("PUT", "/users/{id}") => json!({ "name": "Other" }),
-        ("POST", path) if path.ends_with("/keys") => json!({ "title": "k", "key": crate::keys::OTHER }),
+        ("POST", path) if path.ends_with("/keys") || path.ends_with("/deploy_keys") => {
+            json!({ "title": "k", "key": crate::keys::OTHER })
+        }
         ("POST", path) if path.ends_with("/emails") => json!({ "email": "fresh@example.org" }),
         ("POST", "/session") => json!({ "login": "owner", "password": testkit::PASSWORD }),
         ("POST", "/projects" | "/projects/user/{user_id}") => json!({ "name": "fresh" }),
@@ -97,6 +117,11 @@ fn body(method: &Method, path: &str) -> Value {
         ("PUT", path) if path.ends_with("/members/{user_id}") => json!({ "access_level": 20 }),
         _ => json!({}),
     }
+}
+
+/// Whether a route asks for something in a repository.
+fn is_about_code(path: &str) -> bool {
+    path.contains("/repository/") || path.contains("/statuses/")
 }
 
 fn concrete(path: &str) -> String {
@@ -111,11 +136,13 @@ fn concrete(path: &str) -> String {
     };
     let user = if path.contains("/members/") { "3" } else { "2" };
     let path = path.replace("{uid}", "2").replace("{id}", id).replace("{user_id}", user);
-    path.replace("{group_id}", "5").replace("{project_id}", "1").replace("{query}", "x")
+    let other = if path.contains("/fork/") { "2" } else { "1" };
+    let path = path.replace("{group_id}", "5").replace("{project_id}", other).replace("{query}", "x");
+    path.replace("{key_id}", "1")
 }
 
 async fn ask(client: &Client, method: &Method, path: &str, sudo: Option<&str>) -> Answer {
-    let to = concrete(path);
+    let to = repository_path(method, &concrete(path));
     if path.ends_with("/uploads") {
         let to = sudo.map_or_else(|| to.clone(), |name| format!("{to}?sudo={name}"));
         return crate::access_to_projects::send_file(client, &to).await;
@@ -139,6 +166,9 @@ async fn column(name: &str, routes: &[RouteDoc]) -> Vec<u16> {
             let client = caller(&forge, name).await;
             (forge, client)
         };
+        if is_about_code(route.path) {
+            fill(&forge).await;
+        }
         let answer = ask(&client, &route.method, route.path, (name == "sudo").then_some("owner")).await;
         column.push(answer.code());
         // What was changed does not meet the next route.
@@ -162,12 +192,12 @@ fn lesson_13_the_access_table() {
         let threads: Vec<_> = CALLERS.chunks(3).map(|names| scope.spawn(|| some(names))).collect();
         threads.into_iter().flat_map(|thread| thread.join().expect("a part of the table")).collect()
     });
-    let mut table = format!("{:<41}", "");
+    let mut table = format!("{:<61}", "");
     for name in CALLERS {
         let _ = write!(table, " {name:>9}");
     }
     for (index, route) in routes.iter().enumerate() {
-        let _ = write!(table, "\n{:<7}{:<34}", route.method.as_str(), route.path);
+        let _ = write!(table, "\n{:<7}{:<54}", route.method.as_str(), route.path);
         for column in &columns {
             let _ = write!(table, " {:>9}", column[index]);
         }

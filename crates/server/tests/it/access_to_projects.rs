@@ -3,6 +3,7 @@
 //! Each cell has a project or a group of its own, so that no answer meets what another one changed.
 
 use std::{
+    collections::BTreeSet,
     fmt::Write as _,
     sync::atomic::{AtomicUsize, Ordering},
 };
@@ -13,10 +14,11 @@ use jiff::civil::Date;
 use model::{
     Role,
     Visibility::{self, Internal, Private, Public},
+    keys::NewKey,
 };
 use serde_json::{Value, json};
 use store::{Conn, members::Place};
-use testkit::{Answer, Client, TestForge, rows};
+use testkit::{Answer, Client, TestForge, repository::SMALL, rows};
 
 /// Sends a small file.
 pub(crate) async fn send_file(client: &Client, path: &str) -> Answer {
@@ -40,6 +42,8 @@ struct Target {
     groups: [i64; 2],
     /// A project that lives elsewhere.
     elsewhere: i64,
+    /// The deploy key of the project.
+    key: i64,
 }
 
 impl Target {
@@ -63,6 +67,8 @@ enum Ask {
     Body(fn(&Target) -> Value),
     /// Whether the answer has this field.
     Field(&'static str),
+    /// For or to what is in its repository; the status is shown.
+    Repository,
     /// With a file.
     Upload,
     /// For a file that was sent before.
@@ -105,7 +111,112 @@ fn project_rows() -> Vec<Row> {
         row(M::POST, "/projects/{id}/unarchive", "", nothing),
         row(M::DELETE, "/projects/{id}/unarchive", "", nothing),
         row(M::DELETE, "/projects/{id}", "", nothing),
+        row(M::GET, "/projects/{id}/events", "", nothing),
+        row(M::POST, "/projects/{id}/fork/{project_id}", "", nothing),
+        row(M::DELETE, "/projects/{id}/fork", "", nothing),
     ]
+    .into_iter()
+    .chain(deploy_key_rows())
+    .chain(repository_rows())
+    .collect()
+}
+
+fn deploy_key_rows() -> Vec<Row> {
+    use Method as M;
+    let routes = [
+        (M::GET, "/projects/{id}/deploy_keys"),
+        (M::POST, "/projects/{id}/deploy_keys"),
+        (M::GET, "/projects/{id}/deploy_keys/{key_id}"),
+        (M::DELETE, "/projects/{id}/deploy_keys/{key_id}"),
+        (M::POST, "/projects/{id}/deploy_keys/{key_id}/enable"),
+        (M::DELETE, "/projects/{id}/deploy_keys/{key_id}/disable"),
+        (M::GET, "/projects/{id}/keys"),
+        (M::POST, "/projects/{id}/keys"),
+        (M::GET, "/projects/{id}/keys/{key_id}"),
+        (M::DELETE, "/projects/{id}/keys/{key_id}"),
+        (M::POST, "/projects/{id}/keys/{key_id}/enable"),
+        (M::DELETE, "/projects/{id}/keys/{key_id}/disable"),
+    ];
+    let key = |it: &Target| json!({ "title": "fresh", "key": rows::ssh_key(it.id) });
+    routes.into_iter().map(|(method, route)| row(method, route, "", key)).collect()
+}
+
+/// What is in the repository that such a project has: branches `master` and `topic`, the tag `v1.0`, and the tag `light`
+/// with a release.
+pub(crate) fn repository_script() -> String {
+    format!("{SMALL}reset refs/heads/topic\nfrom :4\n\n")
+}
+
+/// A body with which a route of a repository would succeed.
+pub(crate) fn repository_body(method: &Method, route: &str) -> Value {
+    let changes = *method != Method::GET;
+    if route == "/projects/{id}/statuses/{sha}" {
+        return json!({ "state": "success" });
+    }
+    match route.strip_prefix("/projects/{id}/repository/").unwrap_or_default() {
+        "branches" if changes => json!({ "branch_name": "fresh", "ref": "master" }),
+        "tags" if changes => json!({ "tag_name": "fresh", "ref": "master", "message": "m" }),
+        "tags/{tag_name}/release" => json!({ "description": "d" }),
+        "blobs/{sha}" | "commits/{sha}/blob" => json!({ "filepath": "README.md" }),
+        "compare" => json!({ "from": "v1.0", "to": "master" }),
+        "files" if *method == Method::POST => file("fresh"),
+        "files" => file("README.md"),
+        "commits" if changes => {
+            let actions = json!([{ "action": "create", "file_path": "fresh", "content": "c" }]);
+            json!({ "branch_name": "topic", "commit_message": "m", "actions": actions })
+        }
+        _ => json!({}),
+    }
+}
+
+fn file(path: &str) -> Value {
+    json!({ "file_path": path, "ref": "master", "branch_name": "topic", "content": "c", "commit_message": "m" })
+}
+
+/// The path of a route of a repository with names in it that are there.
+pub(crate) fn repository_path(method: &Method, route: &str) -> String {
+    let sha = if route.contains("raw_blobs") { "ce013625030ba8dba906f756967f9e9ca394464a" } else { "master" };
+    let tag = if *method == Method::PUT { "light" } else { "v1.0" };
+    let path = route.replace("{branch}", "topic").replace("{tag_name}", tag).replace("{sha}", sha);
+    path.replace(".{format}", ".tar")
+}
+
+fn repository_rows() -> Vec<Row> {
+    use Method as M;
+    let routes = [
+        (M::GET, "/projects/{id}/repository/branches"),
+        (M::POST, "/projects/{id}/repository/branches"),
+        (M::GET, "/projects/{id}/repository/branches/{branch}"),
+        (M::DELETE, "/projects/{id}/repository/branches/{branch}"),
+        (M::PUT, "/projects/{id}/repository/branches/{branch}/protect"),
+        (M::PUT, "/projects/{id}/repository/branches/{branch}/unprotect"),
+        (M::DELETE, "/projects/{id}/repository/merged_branches"),
+        (M::GET, "/projects/{id}/repository/tags"),
+        (M::POST, "/projects/{id}/repository/tags"),
+        (M::GET, "/projects/{id}/repository/tags/{tag_name}"),
+        (M::DELETE, "/projects/{id}/repository/tags/{tag_name}"),
+        (M::POST, "/projects/{id}/repository/tags/{tag_name}/release"),
+        (M::PUT, "/projects/{id}/repository/tags/{tag_name}/release"),
+        (M::GET, "/projects/{id}/repository/tree"),
+        (M::GET, "/projects/{id}/repository/blobs/{sha}"),
+        (M::GET, "/projects/{id}/repository/commits/{sha}/blob"),
+        (M::GET, "/projects/{id}/repository/raw_blobs/{sha}"),
+        (M::GET, "/projects/{id}/repository/archive"),
+        (M::GET, "/projects/{id}/repository/archive.{format}"),
+        (M::GET, "/projects/{id}/repository/compare"),
+        (M::GET, "/projects/{id}/repository/contributors"),
+        (M::GET, "/projects/{id}/repository/files"),
+        (M::POST, "/projects/{id}/repository/files"),
+        (M::PUT, "/projects/{id}/repository/files"),
+        (M::DELETE, "/projects/{id}/repository/files"),
+        (M::GET, "/projects/{id}/repository/commits"),
+        (M::POST, "/projects/{id}/repository/commits"),
+        (M::GET, "/projects/{id}/repository/commits/{sha}"),
+        (M::GET, "/projects/{id}/repository/commits/{sha}/diff"),
+        (M::GET, "/projects/{id}/repository/commits/{sha}/statuses"),
+        (M::POST, "/projects/{id}/statuses/{sha}"),
+    ];
+    routes.into_iter().map(|(method, route)| Row { method, route, note: "", ask: Ask::Repository }).collect()
 }
 
 fn group_rows() -> Vec<Row> {
@@ -166,16 +277,19 @@ impl Scene {
             let groups = ["partners", "strangers"].map(|path| rows::group(db, path, None, Public, now));
             (groups, rows::project(db, "spare", groups[0], root.id, Private, now))
         });
+        forge.fill(&root, elsewhere, &repository_script()).await;
         let serial = AtomicUsize::new(0);
         Self { anonymous: forge.anonymous(), forge, root, ann, guest, newcomer, groups, elsewhere, serial }
     }
 
-    /// A project with a guest, shared with a group.
+    /// A project with a guest and a deploy key of its name, shared with a group.
     fn add_project(&self, db: &mut Conn, name: &str, place: (i64, &str), visibility: Visibility) -> Made {
         let now = self.forge.forge.now();
         let id = rows::project(db, name, place.0, self.root.id, visibility, now);
         store::members::put(db, Place::Project(id), self.guest.id, Role::Guest, None, now).expect("a guest");
         store::members::insert_share(db, id, self.groups[0], Role::Guest, None, now).expect("a share");
+        let key = NewKey { title: name.into(), key: name.into(), fingerprint: name.into() };
+        store::deploy_keys::insert(db, id, &key, now).expect("a key");
         (id, format!("{}/{name}", place.1))
     }
 
@@ -199,10 +313,17 @@ impl Scene {
 
     /// What each of the lines is aimed at in each of the columns, line by line.
     fn make(&self, rows: &[Row], columns: &[Column<'_>]) -> Vec<Target> {
+        // Reading a repository changes nothing, so those lines share one.
+        let reads = |row: &Row| matches!(row.ask, Ask::Repository) && row.method == Method::GET;
+        let first = rows.iter().position(reads);
         let made: Vec<Made> = self.forge.in_one_go(|db| {
-            let mut made = Vec::new();
-            for _ in rows {
-                for column in columns {
+            let mut made: Vec<Made> = Vec::new();
+            for (line, row) in rows.iter().enumerate() {
+                for (at, column) in columns.iter().enumerate() {
+                    if let Some(first) = first.filter(|first| reads(row) && line > *first) {
+                        made.push(made[first * columns.len() + at].clone());
+                        continue;
+                    }
                     // Where they live, no two have the same name.
                     let number = self.serial.fetch_add(1, Ordering::SeqCst);
                     made.push((column.make)(db, &format!("p{number}")));
@@ -210,13 +331,29 @@ impl Scene {
             }
             made
         });
+        self.fill(rows, columns.len(), &made);
         let clients = columns.iter().map(|column| column.client.id).cycle();
-        made.into_iter().zip(clients).map(|((id, path), me)| self.target(id, path, me)).collect()
+        let targets: Vec<Target> =
+            made.into_iter().zip(clients).map(|((id, path), me)| self.target(id, path, me)).collect();
+        self.forge.behind_the_back(|db| targets.into_iter().map(|target| with_key(db, target)).collect())
+    }
+
+    /// Gives a repository to what is asked for one.
+    fn fill(&self, rows: &[Row], columns: usize, made: &[Made]) {
+        let asked = made.iter().enumerate().filter(|(at, _)| matches!(rows[at / columns].ask, Ask::Repository));
+        let asked: BTreeSet<i64> = asked.map(|(_, made)| made.0).collect();
+        self.forge.copy_repository(self.elsewhere, asked.iter().copied());
+        let now = self.forge.forge.now();
+        self.forge.in_one_go(|db| {
+            for project in asked {
+                store::releases::insert(db, project, "light", "d", now).expect("a release");
+            }
+        });
     }
 
     fn target(&self, id: i64, path: String, me: i64) -> Target {
         let (guest, newcomer, groups) = (self.guest.id, self.newcomer.id, self.groups);
-        Target { id, path, me, guest, newcomer, groups, elsewhere: self.elsewhere }
+        Target { id, path, me, guest, newcomer, groups, elsewhere: self.elsewhere, key: 0 }
     }
 
     async fn table(&self, rows: &[Row], columns: &[Column<'_>]) -> String {
@@ -247,14 +384,25 @@ impl Scene {
     }
 }
 
+/// The same target with the number of its deploy key, if it is a project.
+fn with_key(db: &mut Conn, target: Target) -> Target {
+    let found = store::deploy_keys::by_fingerprint(db, target.name()).expect("asked");
+    Target { key: found.map_or(0, |(key, _)| key.id), ..target }
+}
+
 async fn cell(row: &Row, client: &Client, target: &Target, page: &str) -> String {
     let user = if row.note == "oneself" { target.me } else { target.guest };
     let path = row.route.replace("{id}", &target.id.to_string()).replace("{user_id}", &user.to_string());
     let path = path.replace("{group_id}", &target.groups[0].to_string());
     let path = path.replace("{project_id}", &target.elsewhere.to_string());
+    let path = path.replace("{key_id}", &target.key.to_string());
     let answer = match row.ask {
         Ask::Body(body) => client.json(row.method.clone(), &path, body(target)).await,
         Ask::Field(_) => client.get(&path).await,
+        Ask::Repository => {
+            let path = repository_path(&row.method, &path);
+            client.json(row.method.clone(), &path, repository_body(&row.method, row.route)).await
+        }
         Ask::Upload => send_file(client, &path).await,
         Ask::Download => client.page(page).await,
     };
@@ -265,7 +413,7 @@ async fn cell(row: &Row, client: &Client, target: &Target, page: &str) -> String
 }
 
 /// How wide the beginning of a line is.
-const LABEL: usize = 55;
+const LABEL: usize = 74;
 
 fn print(rows: &[Row], headings: &[(&str, &str)], cells: &[String]) -> String {
     let mut table = [format!("{:<LABEL$}", ""), format!("{:<LABEL$}", "")];
@@ -284,7 +432,7 @@ fn print(rows: &[Row], headings: &[(&str, &str)], cells: &[String]) -> String {
     }
     let mut table = table.map(|line| line.trim_end().to_owned()).join("\n");
     for (number, row) in rows.iter().enumerate() {
-        let _ = write!(table, "\n{:<7}{:<35}{:<13}", row.method.as_str(), row.route, row.note);
+        let _ = write!(table, "\n{:<7}{:<54}{:<13}", row.method.as_str(), row.route, row.note);
         for (index, (block, heading)) in headings.iter().enumerate() {
             let begins = index == 0 || headings[index - 1].0 != *block;
             let gap = if begins && !block.is_empty() { "  " } else { "" };
@@ -573,7 +721,8 @@ impl Scene {
                 assert_eq!(root.delete(&format!("/groups/{home}/members/{ann}")).await.code(), 200);
             }
             _ => {
-                for target in targets {
+                let mut seen = BTreeSet::new();
+                for target in targets.iter().filter(|target| seen.insert(target.id)) {
                     let project = format!("/projects/{}", target.id);
                     let code = match event {
                         Event::MembershipEnds => root.delete(&format!("{project}/members/{ann}")).await,

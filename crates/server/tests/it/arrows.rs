@@ -7,9 +7,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("store", &["model"]),
     ("files", &[]),
-    ("forge", &["files", "model", "store"]),
+    ("git", &["model"]),
+    ("forge", &["files", "git", "model", "store"]),
     ("api", &["forge", "model"]),
-    ("server", &["api", "files", "forge", "model", "store"]),
+    ("wire", &["files", "forge", "model"]),
+    ("server", &["api", "files", "forge", "git", "model", "store", "wire"]),
 ];
 
 /// What must not be found below a crate, however indirectly.
@@ -17,6 +19,7 @@ const ABSENCES: &[(&str, &[&str])] = &[
     ("model", &["serde", "serde_json", "diesel", "axum", "tokio"]),
     ("store", &["axum", "serde_json", "hyper"]),
     ("files", &["axum", "diesel", "hyper", "serde_json"]),
+    ("git", &["axum", "diesel", "hyper", "serde_json", "tokio"]),
     ("forge", &["axum", "serde_json", "hyper", "tower-http"]),
 ];
 

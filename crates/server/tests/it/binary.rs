@@ -46,6 +46,8 @@ pub(crate) struct Server {
     stderr: Ear,
     /// Where it listens, as it says itself.
     pub(crate) url: String,
+    /// Where it listens for SSH, if it does.
+    pub(crate) ssh_url: Option<String>,
 }
 
 /// What a run came to.
@@ -197,7 +199,9 @@ impl Gable {
             let said = server.stdout();
             let ready = said.lines().find_map(|line| line.strip_prefix("gable ready on "));
             if let (Some(url), true) = (ready, said.ends_with('\n')) {
+                let (url, ssh_url) = url.split_once(" and ").map_or((url, None), |(url, ssh)| (url, Some(ssh)));
                 server.url = url.to_owned();
+                server.ssh_url = ssh_url.map(ToOwned::to_owned);
                 return server;
             }
             assert!(!ended && start.elapsed() < PATIENCE, "not ready: {said}{}", server.stderr());
@@ -225,7 +229,7 @@ impl Gable {
         let mut child = self.0.spawn().expect("the program starts");
         let stdout = Ear::at(child.stdout.take().expect("standard output is piped"));
         let stderr = Ear::at(child.stderr.take().expect("standard error is piped"));
-        Server { child, stdout, stderr, url: String::new() }
+        Server { child, stdout, stderr, url: String::new(), ssh_url: None }
     }
 }
 

@@ -1,6 +1,6 @@
-//! The contract, line by line: its sections on groups and projects, and its states of projects.
+//! The contract, line by line: its sections on groups, projects and repositories, and their states.
 //!
-//! The table is in `contract.txt`. A row is a request and what its line of the contract says about the answer:
+//! The tables are in `contract.txt` and `repository_contract.txt`. A row is a request and what its line of the contract says about the answer:
 //! `who METHOD path {body} => status; check; check`. The checks are those of [`fault_in`].
 
 use std::fmt::Write as _;
@@ -78,6 +78,38 @@ const LINES: &[&str] = &[
     "Limits: | Per-user project creation cap |",
 ];
 
+/// The same for what is in a repository.
+const REPOSITORY_LINES: &[&str] = &[
+    "Commit (inside branches and tags): `id` string (SHA), `parent_ids`",
+    "Branch: `name` string, `commit` (Commit), `protected` boolean",
+    "Tag: `name` string, `message` (nullable string",
+    "Tree entry: `id` string (object SHA)",
+    "Compare result: `commit` and each element of `commits`",
+    "Contributor: `name`, `email` strings",
+    "States: | Branch unprotected | PUT .../branches/:branch/protect |",
+    "States: | Branch protected | PUT .../branches/:branch/unprotect |",
+    "States: | Tag without release | POST .../tags/:tag_name/release |",
+    "Branches: | GET | /projects/:id/repository/branches |",
+    "Branches: | GET | /projects/:id/repository/branches/:branch |",
+    "Branches: | PUT | /projects/:id/repository/branches/:branch/protect |",
+    "Branches: | PUT | /projects/:id/repository/branches/:branch/unprotect |",
+    "Branches: | POST | /projects/:id/repository/branches |",
+    "Branches: | DELETE | /projects/:id/repository/branches/:branch |",
+    "Branches: | DELETE | /projects/:id/repository/merged_branches |",
+    "Tags and releases: | GET | /projects/:id/repository/tags |",
+    "Tags and releases: | GET | /projects/:id/repository/tags/:tag_name |",
+    "Tags and releases: | POST | /projects/:id/repository/tags |",
+    "Tags and releases: | DELETE | /projects/:id/repository/tags/:tag_name |",
+    "Tags and releases: | POST | /projects/:id/repository/tags/:tag_name/release |",
+    "Tags and releases: | PUT | /projects/:id/repository/tags/:tag_name/release |",
+    "Repository content: | GET | /projects/:id/repository/tree |",
+    "Repository content: | GET | /projects/:id/repository/blobs/:sha |",
+    "Repository content: | GET | /projects/:id/repository/raw_blobs/:sha |",
+    "Repository content: | GET | /projects/:id/repository/archive |",
+    "Repository content: | GET | /projects/:id/repository/compare |",
+    "Repository content: | GET | /projects/:id/repository/contributors |",
+];
+
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Integer,
@@ -86,11 +118,13 @@ enum Kind {
     NullOrInteger,
     Boolean,
     List,
+    NullOrObject,
     Object,
     Moment,
+    LocalMoment,
 }
 
-use Kind::{Boolean, Integer, List, Moment, NullOrInteger, NullOrText, Object, Text};
+use Kind::{Boolean, Integer, List, LocalMoment, Moment, NullOrInteger, NullOrObject, NullOrText, Object, Text};
 
 const GROUP_SUMMARY: &[(&str, Kind)] = &[("id", Integer), ("name", Text), ("path", Text), ("description", Text)];
 const GROUP_DETAIL: &[(&str, Kind)] = &[
@@ -160,6 +194,92 @@ const SIMPLE: &[&str] =
     &["id", "http_url_to_repo", "web_url", "name", "name_with_namespace", "path", "path_with_namespace"];
 const UPLOAD: &[(&str, Kind)] = &[("alt", Text), ("url", Text), ("markdown", Text)];
 
+const COMMIT: &[(&str, Kind)] = &[
+    ("id", Text),
+    ("parent_ids", List),
+    ("message", Text),
+    ("author_name", Text),
+    ("author_email", Text),
+    ("committer_name", Text),
+    ("committer_email", Text),
+    ("authored_date", LocalMoment),
+    ("committed_date", LocalMoment),
+];
+/// The contract calls the parents of a tag's commit by another name; both are sent.
+const TAGGED_COMMIT: &[(&str, Kind)] = &[
+    ("id", Text),
+    ("parent_ids", List),
+    ("parents_ids", List),
+    ("message", Text),
+    ("author_name", Text),
+    ("author_email", Text),
+    ("committer_name", Text),
+    ("committer_email", Text),
+    ("authored_date", LocalMoment),
+    ("committed_date", LocalMoment),
+];
+const BRANCH: &[(&str, Kind)] = &[
+    ("name", Text),
+    ("commit", Object),
+    ("protected", Boolean),
+    ("developers_can_push", Boolean),
+    ("developers_can_merge", Boolean),
+];
+const TAG: &[(&str, Kind)] = &[("name", Text), ("message", NullOrText), ("commit", Object), ("release", NullOrObject)];
+const TREE_ENTRY: &[(&str, Kind)] = &[("id", Text), ("name", Text), ("path", Text), ("type", Text), ("mode", Text)];
+const COMPARISON: &[(&str, Kind)] = &[
+    ("commit", NullOrObject),
+    ("commits", List),
+    ("diffs", List),
+    ("compare_timeout", Boolean),
+    ("compare_same_ref", Boolean),
+];
+const COMPARED_COMMIT: &[(&str, Kind)] = &[
+    ("id", Text),
+    ("short_id", Text),
+    ("title", Text),
+    ("author_name", Text),
+    ("author_email", Text),
+    ("created_at", LocalMoment),
+];
+const DIFF: &[(&str, Kind)] = &[
+    ("old_path", Text),
+    ("new_path", Text),
+    ("a_mode", NullOrText),
+    ("b_mode", Text),
+    ("diff", Text),
+    ("new_file", Boolean),
+    ("renamed_file", Boolean),
+    ("deleted_file", Boolean),
+];
+const CONTRIBUTOR: &[(&str, Kind)] =
+    &[("name", Text), ("email", Text), ("commits", Integer), ("additions", Integer), ("deletions", Integer)];
+const EVENT: &[(&str, Kind)] = &[
+    ("title", NullOrText),
+    ("project_id", Integer),
+    ("action_name", Text),
+    ("target_id", NullOrInteger),
+    ("target_type", NullOrText),
+    ("target_title", NullOrText),
+    ("author_id", Integer),
+    ("author", Object),
+    ("author_username", Text),
+    ("created_at", Moment),
+];
+const PUSH: &[(&str, Kind)] = &[
+    ("before", Text),
+    ("after", Text),
+    ("ref", Text),
+    ("user_id", Integer),
+    ("user_name", Text),
+    ("repository", Object),
+    ("commits", List),
+    ("total_commits_count", Integer),
+];
+const REPOSITORY: &[(&str, Kind)] = &[("name", Text), ("url", Text), ("description", NullOrText), ("homepage", Text)];
+const PUSHED_COMMIT: &[(&str, Kind)] =
+    &[("id", Text), ("message", Text), ("timestamp", Text), ("url", Text), ("author", Object)];
+
 /// The forms of things by the names that rows use.
 const FORMS: &[(&str, &[(&str, Kind)])] = &[
     ("group", GROUP_SUMMARY),
@@ -170,7 +290,22 @@ const FORMS: &[(&str, &[(&str, Kind)])] = &[
     ("shared-group", SHARED_GROUP),
     ("namespace", NAMESPACE),
     ("upload", UPLOAD),
+    ("event", EVENT),
+    ("push", PUSH),
+    ("repository", REPOSITORY),
+    ("pushed-commit", PUSHED_COMMIT),
+    ("pushed-author", &[("name", Text), ("email", Text)]),
     ("runners-token", &[("runners_token", Text)]),
+    ("commit", COMMIT),
+    ("tagged-commit", TAGGED_COMMIT),
+    ("branch", BRANCH),
+    ("tag", TAG),
+    ("release", &[("tag_name", Text), ("description", Text)]),
+    ("tree-entry", TREE_ENTRY),
+    ("comparison", COMPARISON),
+    ("compared-commit", COMPARED_COMMIT),
+    ("diff", DIFF),
+    ("contributor", CONTRIBUTOR),
 ];
 
 /// The lists of projects with their lines.
@@ -213,7 +348,8 @@ impl Walk {
         let mut line = "";
         for row in rows.lines().map(str::trim).filter(|row| !row.is_empty()) {
             if let Some(heading) = row.strip_prefix("# ") {
-                line = LINES.iter().find(|line| **line == heading).unwrap_or_else(|| panic!("no such line: {heading}"));
+                let known = LINES.iter().chain(REPOSITORY_LINES).find(|line| **line == heading);
+                line = known.unwrap_or_else(|| panic!("no such line: {heading}"));
                 self.walked.push(line);
                 continue;
             }
@@ -329,7 +465,10 @@ fn is_a(value: &Value, kind: Kind) -> bool {
         NullOrInteger => value.is_null() || value.is_i64(),
         Boolean => value.is_boolean(),
         List => value.is_array(),
+        NullOrObject => value.is_null() || value.is_object(),
         Object => value.is_object(),
+        // 2015-02-01T21:56:31.000+01:00
+        LocalMoment => value.as_str().is_some_and(|text| text.len() == 29 && text.parse::<jiff::Timestamp>().is_ok()),
         // 2026-01-02T03:04:05.678Z
         Moment => value.as_str().is_some_and(|text| text.len() == 24 && text.parse::<jiff::Timestamp>().is_ok()),
     }
@@ -363,6 +502,37 @@ async fn the_contract_holds_line_by_line() {
     }
     eprintln!("{table}");
     for line in LINES.iter().filter(|line| !walked.contains(line)) {
+        let _ = writeln!(wrong, "no row for: {line}");
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+/// A table of everything the contract says about repositories, in both dialects.
+#[tokio::test]
+async fn the_contract_of_repositories_holds_line_by_line() {
+    let (mut table, mut wrong, mut walked) = (String::new(), String::new(), Vec::new());
+    for dialect in [Dialect::Spec, Dialect::Gitlab] {
+        let mut walk = Walk::begin(dialect).await;
+        let (_, ann) = walk.clients[1].clone();
+        assert_eq!(ann.make("/projects", json!({ "name": "x" })).await, 1);
+        walk.forge.fill(&ann, 1, &crate::access_to_projects::repository_script()).await;
+        for part in include_str!("repository_contract.txt").split("== ").skip(1) {
+            let (title, rows) = part.split_once(" ==\n").expect("a title and its rows");
+            if title.starts_with("lists") {
+                let more = |number: i32| {
+                    format!("reset refs/heads/b{number:02}\nfrom :4\n\nreset refs/tags/a{number:02}\nfrom :4\n\n")
+                };
+                let script: String = (0..25).map(more).collect();
+                walk.forge.fill(&ann, 1, &format!("{}{script}", crate::access_to_projects::repository_script())).await;
+            }
+            walk.rows(rows).await;
+        }
+        table += &walk.table;
+        wrong += &walk.wrong;
+        walked.extend(walk.walked);
+    }
+    eprintln!("{table}");
+    for line in REPOSITORY_LINES.iter().filter(|line| !walked.contains(line)) {
         let _ = writeln!(wrong, "no row for: {line}");
     }
     assert!(wrong.is_empty(), "\n{wrong}");

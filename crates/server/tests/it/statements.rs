@@ -7,9 +7,13 @@ use std::{
 };
 
 use diesel::connection::{Instrumentation, InstrumentationEvent, set_default_instrumentation};
-use model::{Role, Visibility};
+use model::{
+    Oid, Role, Visibility,
+    events::{Action, PushData},
+    keys::NewKey,
+};
 use serde_json::Value;
-use store::members::Place;
+use store::{events::NewEvent, members::Place};
 use testkit::{Client, TestForge, rows};
 
 /// Set where the test has a process to itself.
@@ -46,7 +50,7 @@ fn a_list_costs_the_same_however_many_rows_it_shows() {
 }
 
 /// Who asks for what: `root` is the administrator.
-const LISTS: [(&str, &str); 31] = [
+const LISTS: [(&str, &str); 35] = [
     ("ann", "/projects"),
     ("ann", "/projects/visible"),
     ("ann", "/projects/owned"),
@@ -74,6 +78,10 @@ const LISTS: [(&str, &str); 31] = [
     ("root", "/groups/home/members?query=name"),
     ("ann", "/projects/1/members"),
     ("ann", "/projects/1/members?query=name"),
+    ("ann", "/projects/1/events"),
+    ("ann", "/projects/1/deploy_keys"),
+    ("ann", "/users/2/events"),
+    ("root", "/users/2/events"),
     ("ann", "/namespaces"),
     ("root", "/namespaces"),
     ("ann", "/users"),
@@ -107,8 +115,8 @@ async fn count() {
     }
 }
 
-/// Another of everything that lists show: a project of the group with a star and shares, one shared with the group, a
-/// group, and a member.
+/// Another of everything that lists show: a project of the group with a star and shares, a fork of it that is shared
+/// with the group, a group, a member, a push and a deploy key.
 async fn add(forge: &TestForge, ann: &Client, home: i64, number: i64) {
     let now = forge.forge.now();
     let user = forge.user(&format!("name-{number}")).await;
@@ -124,6 +132,27 @@ async fn add(forge: &TestForge, ann: &Client, home: i64, number: i64) {
         let personal = rows::personal_namespace(db, ann.id);
         let shared = rows::project(db, &format!("name{number}"), personal, ann.id, Visibility::Private, now);
         store::members::insert_share(db, shared, home, Role::Guest, None, now).expect("a share");
+        store::forks::insert(db, shared, project, now).expect("a link");
+        let push = PushData {
+            ref_name: "refs/heads/main".into(),
+            before: None,
+            after: Some(Oid([1; 20])),
+            commits: Vec::new(),
+            total_commits: 0,
+        };
+        let event = NewEvent {
+            project: 1,
+            author: ann.id,
+            action: Action::Pushed,
+            target_type: None,
+            target_id: None,
+            push: Some(&push),
+            intent: None,
+            now,
+        };
+        store::events::insert(db, &event).expect("an event");
+        let key = NewKey { title: "k".into(), key: "k".into(), fingerprint: number.to_string() };
+        store::deploy_keys::insert(db, 1, &key, now).expect("a key");
         put(db, Place::Group(home), user.id, Role::Guest);
         put(db, Place::Project(1), user.id, Role::Guest);
     });

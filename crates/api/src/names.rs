@@ -1,0 +1,81 @@
+//! Names in paths that look like something else: with slashes, or with an ending that means a format elsewhere.
+
+use axum::http::Method;
+
+/// The path of a request in which the name of a branch or a tag is one segment, however it was written: `feature/x` and
+/// `feature%2Fx` are the same. `None` if there is no name in it that could be mistaken.
+pub(crate) fn in_one_piece(method: &Method, path: &str) -> Option<String> {
+    let (project, below) = path.strip_prefix("/api/v3/projects/")?.split_once('/')?;
+    let (kind, name) = below.strip_prefix("repository/")?.split_once('/')?;
+    // What a name is followed by, with the methods that it goes with: nothing else follows a name. Who asks what can be
+    // done at all means what follows, too.
+    let endings: &[&str] = match (kind, method) {
+        ("branches", &(Method::PUT | Method::OPTIONS)) => &["protect", "unprotect"],
+        ("tags", &(Method::POST | Method::PUT | Method::OPTIONS)) => &["release"],
+        ("branches" | "tags", _) => &[],
+        // A branch may be called `data.json`. Further segments here are words of ours.
+        ("commits" | "blobs" | "raw_blobs", _) => return (!name.contains('/')).then(|| path.to_owned()),
+        _ => return None,
+    };
+    let mut parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty()).collect();
+    let last = parts.last().map(|last| last.strip_suffix(".json").unwrap_or(last));
+    let ending = last.and_then(|last| endings.iter().find(|ending| **ending == last && parts.len() > 1));
+    parts.truncate(parts.len() - usize::from(ending.is_some()));
+    if parts.is_empty() {
+        return None;
+    }
+    let mut whole = format!("/api/v3/projects/{project}/repository/{kind}/{}", parts.join("%2F"));
+    if let Some(ending) = ending {
+        whole.push('/');
+        whole.push_str(ending);
+    }
+    Some(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(request: &str, expected: Option<&str>) {
+        let (method, path) = request.split_once(' ').expect("a method and a path");
+        let method = method.parse().expect("a method");
+        let found = in_one_piece(&method, &format!("/api/v3/projects/{path}"));
+        let expected = expected.map(|path| format!("/api/v3/projects/{path}"));
+        assert_eq!(found, expected, "{request}");
+    }
+
+    #[test]
+    fn a_name_with_slashes_is_one_segment() {
+        check("GET 1/repository/branches/main", Some("1/repository/branches/main"));
+        check("GET 1/repository/branches/feature/x.y", Some("1/repository/branches/feature%2Fx.y"));
+        check("GET 1/repository/branches/feature%2Fx.y", Some("1/repository/branches/feature%2Fx.y"));
+        check("GET a%2Fb/repository/tags/v/1", Some("a%2Fb/repository/tags/v%2F1"));
+        check("DELETE 1/repository/tags/v//1/", Some("1/repository/tags/v%2F1"));
+        check("GET 1/repository/branches", None);
+        check("GET 1/repository/branches/", None);
+        check("GET 1/repository/tree", None);
+        check("GET 1/members/2", None);
+    }
+
+    #[test]
+    fn what_follows_a_name_is_no_part_of_it() {
+        check("PUT 1/repository/branches/a/b/protect", Some("1/repository/branches/a%2Fb/protect"));
+        check("PUT 1/repository/branches/a/unprotect/", Some("1/repository/branches/a/unprotect"));
+        check("PUT 1/repository/branches/protect/protect.json", Some("1/repository/branches/protect/protect"));
+        check("POST 1/repository/tags/v/1/release", Some("1/repository/tags/v%2F1/release"));
+        check("PUT 1/repository/tags/release", Some("1/repository/tags/release"));
+        check("OPTIONS 1/repository/tags/v1/release", Some("1/repository/tags/v1/release"));
+        // Nobody protects with other methods, so it is a part of the name.
+        check("GET 1/repository/branches/a/protect", Some("1/repository/branches/a%2Fprotect"));
+        check("PUT 1/repository/branches/a%2Fprotect", Some("1/repository/branches/a%2Fprotect"));
+        check("DELETE 1/repository/tags/v1/release", Some("1/repository/tags/v1%2Frelease"));
+    }
+
+    #[test]
+    fn a_name_may_end_like_a_format() {
+        check("GET 1/repository/branches/data.json", Some("1/repository/branches/data.json"));
+        check("GET 1/repository/blobs/data.json", Some("1/repository/blobs/data.json"));
+        check("GET 1/repository/commits/data.json", Some("1/repository/commits/data.json"));
+        check("GET 1/repository/commits/main/diff.json", None);
+    }
+}

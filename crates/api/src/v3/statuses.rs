@@ -1,0 +1,149 @@
+//! What others found out about commits.
+
+use axum::extract::State;
+use forge::{
+    Forge,
+    statuses::{self, StatusText},
+};
+use model::{
+    CommitStatus,
+    statuses::{StatusFilter, StatusState},
+};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::users::UserSummaryJson;
+use crate::{
+    extract::{InProject, Revision, Showing},
+    paging::{Paged, Paging},
+    params::{FromParams, ParamReader, Params},
+    reply::{Created, Reply, Stamp},
+    routes::Routes,
+    site::Site,
+};
+
+const STATES: [(&str, StatusState); 5] = [
+    ("pending", StatusState::Pending),
+    ("running", StatusState::Running),
+    ("success", StatusState::Success),
+    ("failed", StatusState::Failed),
+    ("canceled", StatusState::Canceled),
+];
+
+pub(super) fn routes() -> Routes {
+    Routes::new().get("/projects/{id}/repository/commits/{sha}/statuses", "Lists the statuses of a commit", list).post(
+        "/projects/{id}/statuses/{sha}",
+        "Tells the status of a commit",
+        set,
+    )
+}
+
+async fn list(
+    State(forge): State<Forge>,
+    Showing(caller): Showing,
+    InProject(project): InProject,
+    Revision(revision): Revision,
+    Params(given): Params<ListStatuses>,
+    paging: Paging,
+    site: Site,
+) -> Reply<Paged<StatusJson>> {
+    let (filter, page) = (given.map(|given| given.0), paging.page.clone());
+    let found = forge.read(caller, move |it| statuses::list(it, &project, &revision, &filter, &page)).await?;
+    Ok(paging.answer(found.map(|status| StatusJson::new(status, &site))))
+}
+
+async fn set(
+    State(forge): State<Forge>,
+    Showing(caller): Showing,
+    InProject(project): InProject,
+    Revision(revision): Revision,
+    Params(given): Params<SetStatus>,
+    site: Site,
+) -> Reply<Created<StatusJson>> {
+    let status = statuses::set(&forge, caller, project, revision, given.map(|given| given.0)).await?;
+    Ok(Created(StatusJson::new(status, &site)))
+}
+
+struct ListStatuses(StatusFilter);
+
+impl FromParams for ListStatuses {
+    fn read(from: &mut ParamReader<'_>) -> Self {
+        let some = |text: Option<String>| text.filter(|text| !text.is_empty());
+        Self(StatusFilter {
+            ref_name: some(from.text("ref", "Only those of this branch or tag")),
+            stage: some(from.text("stage", "Only those of this stage")),
+            name: some(from.text("name", "Only those of this name")),
+            all: from.flag("all", "All of them, and not only the latest of each name").unwrap_or(false),
+        })
+    }
+}
+
+struct SetStatus(StatusText);
+
+impl FromParams for SetStatus {
+    fn read(from: &mut ParamReader<'_>) -> Self {
+        let some = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let state = from.required_choice("state", &STATES, "How far it has come");
+        let ref_name =
+            some(from.text("ref", "For which branch or tag; the first branch that has the commit if absent"));
+        let name = some(from.text("name", "What was looked at"));
+        let context = some(from.text("context", "The same as name"));
+        Self(StatusText {
+            state,
+            ref_name,
+            name: name.or(context).unwrap_or_else(|| "default".into()),
+            target_url: some(from.text("target_url", "Where more is told")),
+            description: some(from.text("description", "What there is to say in short")),
+        })
+    }
+}
+
+/// What somebody found out about a commit.
+#[derive(Serialize, JsonSchema)]
+struct StatusJson {
+    id: i64,
+    sha: String,
+    #[serde(rename = "ref")]
+    ref_name: String,
+    #[schemars(with = "StateJson")]
+    status: &'static str,
+    name: String,
+    target_url: Option<String>,
+    description: Option<String>,
+    created_at: Stamp,
+    started_at: Option<Stamp>,
+    finished_at: Option<Stamp>,
+    allow_failure: bool,
+    author: Option<UserSummaryJson>,
+}
+
+/// How far something has come.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+#[expect(dead_code, reason = "describes the words for the document")]
+enum StateJson {
+    Pending,
+    Running,
+    Success,
+    Failed,
+    Canceled,
+}
+
+impl StatusJson {
+    fn new(status: CommitStatus, site: &Site) -> Self {
+        Self {
+            id: status.id,
+            sha: status.sha.to_string(),
+            ref_name: status.ref_name,
+            status: status.state.as_str(),
+            name: status.name,
+            target_url: status.target_url,
+            description: status.description,
+            created_at: Stamp(status.created_at),
+            started_at: status.started_at.map(Stamp),
+            finished_at: status.finished_at.map(Stamp),
+            allow_failure: status.allow_failure,
+            author: status.author.map(|author| UserSummaryJson::new(author, site)),
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Branches of a repository, and who may change which of them.
+
+use git::{Ref, Refs, Repository};
+use model::{
+    Commit, Oid, Page, Project, RefChange, RefName, Slice,
+    protections::{Protection, PushLevel},
+};
+use tracing::info;
+
+use crate::{
+    Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, Writer,
+    jobs::{self, Job},
+    pushes::{self, Push, Via},
+};
+
+/// With so many branches or fewer, those that are merged are removed at once; with more, a job does it.
+const REMOVED_AT_ONCE: usize = 200;
+
+/// A branch with its newest commit and what holds for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// The name without `refs/heads/`.
+    pub name: String,
+    /// What it points to.
+    pub commit: Commit,
+    /// Whether a rule protects it.
+    pub protected: bool,
+    /// Whether developers may push to it although it is protected.
+    pub developers_can_push: bool,
+    /// Whether developers may merge into it although it is protected.
+    pub developers_can_merge: bool,
+}
+
+/// A wish for a branch.
+#[derive(Clone, Debug)]
+pub struct NewBranch {
+    /// What it shall be called.
+    pub name: String,
+    /// Where it begins: a branch, a tag or a commit.
+    pub from: String,
+}
+
+/// What a protection lets developers do; what is not said stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Protect {
+    /// Whether they may push.
+    pub developers_can_push: Option<bool>,
+    /// Whether they may merge.
+    pub developers_can_merge: Option<bool>,
+}
+
+/// A page of the branches, by name.
+pub fn list(it: &mut Reader<'_>, project: &ProjectRef, page: &Given<Page>) -> Result<Slice<Branch>> {
+    let project = open(it, project)?;
+    let page = *page.get()?;
+    let Some(repository) = it.repository(&project)? else { return Ok(Slice::empty(page)) };
+    let rules = store::protections::of_project(it.db(), project.id)?;
+    let refs = repository.refs()?;
+    let mut items = Vec::new();
+    for branch in page.cut(&refs.branches) {
+        // One that leads nowhere is left out rather than that nobody sees the others.
+        items.extend(show(&repository, branch, &rules)?);
+    }
+    Ok(Slice { items, total: count(refs.branches.len()), page })
+}
+
+/// One branch.
+pub fn get(it: &mut Reader<'_>, project: &ProjectRef, name: &str) -> Result<Branch> {
+    let project = open(it, project)?;
+    find(it, &project, name)
+}
+
+/// Makes a branch that begins where another one, a tag or a commit is.
+pub async fn create(forge: &Forge, caller: Caller, project: ProjectRef, new: Given<NewBranch>) -> Result<Branch> {
+    let judged = forge.read(caller.clone(), move |it| judge_new(it, &project, &new)).await?;
+    let (project, name, tip) = judged;
+    let change = RefChange { name: name.clone(), old: None, new: Some(tip) };
+    // The original puts its own name before what the rules say here, and clients show the text as it is.
+    push(forge, caller.clone(), project, change).await.map_err(|error| match error {
+        Error::Refused(text) => Error::Refused(format!("GitLab: {text}")),
+        other => other,
+    })?;
+    forge.read(caller, move |it| get(it, &ProjectRef::Id(project), name.short())).await
+}
+
+fn judge_new(it: &mut Reader<'_>, project: &ProjectRef, new: &Given<NewBranch>) -> Result<(i64, RefName, Oid)> {
+    let project = it.open(project, ProjectAbility::PushCode)?;
+    let new = new.get()?;
+    let refused = |text: &str| Err(Error::Refused(text.to_owned()));
+    let Some(name) = RefName::branch(&new.name) else { return refused("Branch name is invalid") };
+    let Some(repository) = it.repository(&project)? else { return refused("Invalid reference name") };
+    let refs = repository.refs()?;
+    if refs.find(&name).is_some() {
+        return refused("Branch already exists");
+    }
+    if is_in_the_way(&refs.branches, &name) {
+        return refused("Branch name is invalid");
+    }
+    match repository.resolve(&new.from)? {
+        Some(tip) => Ok((project.id, name, tip)),
+        None => refused("Invalid reference name"),
+    }
+}
+
+/// Removes a branch that is neither the default one nor protected.
+pub async fn delete(forge: &Forge, caller: Caller, project: ProjectRef, name: String) -> Result<()> {
+    let (project, change) = forge.read(caller.clone(), move |it| judge_removal(it, &project, &name)).await?;
+    push(forge, caller, project, change).await
+}
+
+fn judge_removal(it: &mut Reader<'_>, project: &ProjectRef, name: &str) -> Result<(i64, RefChange)> {
+    let project = it.open(project, ProjectAbility::PushCode)?;
+    let missing = || Error::Absent("No such branch".into());
+    let repository = it.repository(&project)?.ok_or_else(missing)?;
+    let refs = repository.refs()?;
+    let branch = RefName::branch(name).and_then(|name| refs.find(&name)).ok_or_else(missing)?;
+    if default_branch(&project, &refs) == Some(branch) {
+        return Err(Error::Kept("Cannot remove HEAD branch".into()));
+    }
+    let rules = store::protections::of_project(it.db(), project.id)?;
+    if rules.iter().any(|rule| rule.matches(name)) {
+        return Err(Error::Kept("Protected branch cant be removed".into()));
+    }
+    Ok((project.id, RefChange { name: branch.name.clone(), old: Some(branch.target), new: None }))
+}
+
+/// Protects a branch, or changes what its protection lets developers do.
+pub async fn protect(
+    forge: &Forge,
+    caller: Caller,
+    project: ProjectRef,
+    name: String,
+    wish: Given<Protect>,
+) -> Result<Branch> {
+    change_rule(forge, caller, project, name, move |it, project, name| put_rule(it, project, name, *wish.get()?)).await
+}
+
+fn put_rule(it: &mut Writer<'_>, project: i64, name: &str, wish: Protect) -> Result<()> {
+    let rules = store::protections::of_project(it.db(), project)?;
+    let known = rules.into_iter().find(|rule| rule.name == name);
+    let strict = Protection { name: name.to_owned(), push: PushLevel::Masters, merge: PushLevel::Masters };
+    let mut rule = known.unwrap_or(strict);
+    let level = |developers: bool| if developers { PushLevel::Developers } else { PushLevel::Masters };
+    rule.push = wish.developers_can_push.map_or(rule.push, level);
+    rule.merge = wish.developers_can_merge.map_or(rule.merge, level);
+    let now = it.now();
+    Ok(store::protections::put(it.db(), project, &rule, now)?)
+}
+
+/// Takes the protection of a branch away; a rule for many branches stays.
+pub async fn unprotect(forge: &Forge, caller: Caller, project: ProjectRef, name: String) -> Result<Branch> {
+    let remove = |it: &mut Writer<'_>, project: i64, name: &str| {
+        store::protections::remove(it.db(), project, name)?;
+        Ok(())
+    };
+    change_rule(forge, caller, project, name, remove).await
+}
+
+/// Changes the rule of a branch that is there, and shows the branch. The repository is asked before and after, so that the
+/// one thread that may write does not wait for the disk.
+async fn change_rule(
+    forge: &Forge,
+    caller: Caller,
+    project: ProjectRef,
+    name: String,
+    change: impl Fn(&mut Writer<'_>, i64, &str) -> Result<()> + Send + 'static,
+) -> Result<Branch> {
+    let asked = name.clone();
+    let judge = move |it: &mut Reader<'_>| {
+        let project = it.open(&project, ProjectAbility::ProtectBranches)?;
+        find(it, &project, &asked).map(|_| ProjectRef::Id(project.id))
+    };
+    let project = forge.read(caller.clone(), judge).await?;
+    let (place, asked) = (project.clone(), name.clone());
+    forge
+        .write(caller.clone(), move |it| {
+            let project = it.open(&place, ProjectAbility::ProtectBranches)?;
+            change(it, project.id, &asked)
+        })
+        .await?;
+    forge.read(caller, move |it| get(it, &project, &name)).await
+}
+
+/// Removes all branches whose commits the default branch has, but not those that are protected. Who may read but not push
+/// is told that all is well, and nothing happens.
+pub async fn delete_merged(forge: &Forge, caller: Caller, project: ProjectRef) -> Result<()> {
+    let plan = move |it: &mut Reader<'_>| {
+        let project = open(it, &project)?;
+        let user = it.actor().user().map(|user| user.id);
+        let Some(user) = user.filter(|_| it.may_to(&project, ProjectAbility::PushCode).is_ok()) else {
+            return Ok(None);
+        };
+        let Some(repository) = it.repository(&project)? else { return Ok(None) };
+        Ok(Some((project.id, user, repository.refs()?.branches.len())))
+    };
+    let Some((project, user, branches)) = forge.read(caller.clone(), plan).await? else { return Ok(()) };
+    if branches <= REMOVED_AT_ONCE {
+        return delete_merged_now(forge, caller, project).await;
+    }
+    forge
+        .write(caller, move |it| {
+            it.open(&ProjectRef::Id(project), ProjectAbility::PushCode)?;
+            let now = it.now();
+            jobs::enqueue(it, &Job::DeleteMergedBranches { project, user }, now)
+        })
+        .await
+}
+
+/// Removes what [`delete_merged`] removes, however many there are.
+pub(crate) async fn delete_merged_now(forge: &Forge, caller: Caller, project: i64) -> Result<()> {
+    let changes = forge
+        .heavy(caller.clone(), move |it| {
+            let found = it.read(|it| {
+                let project = it.open(&ProjectRef::Id(project), ProjectAbility::PushCode)?;
+                let rules = store::protections::of_project(it.db(), project.id)?;
+                Ok((it.repository(&project)?, project, rules))
+            })?;
+            let (Some(repository), project, rules) = found else { return Ok(Vec::new()) };
+            merged(&repository, &project, &rules)
+        })
+        .await?;
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let push = Push { changes, incoming: None, atomic: false, options: Vec::new() };
+    let outcomes = pushes::push(forge, caller, project, push, Via::Api).await?;
+    let removed = outcomes.iter().filter(|outcome| outcome.refusal.is_none()).count();
+    info!(project.id = project, removed, "removed branches that were merged");
+    Ok(())
+}
+
+/// The removals of all branches that lie in the past of the default branch. One that is equal to it stays: it may have
+/// just begun.
+fn merged(repository: &Repository, project: &Project, rules: &[Protection]) -> Result<Vec<RefChange>> {
+    let refs = repository.refs()?;
+    let Some(default) = default_branch(project, &refs) else { return Ok(Vec::new()) };
+    let may_go =
+        |branch: &&Ref| branch.target != default.target && !rules.iter().any(|rule| rule.matches(branch.name.short()));
+    let candidates: Vec<&Ref> = refs.branches.iter().filter(may_go).collect();
+    let tips: Vec<Oid> = candidates.iter().map(|branch| branch.target).collect();
+    let merged = repository.which_are_ancestors(&tips, default.target)?;
+    let gone = candidates.iter().zip(merged).filter(|(_, merged)| *merged);
+    Ok(gone.map(|(branch, _)| RefChange { name: branch.name.clone(), old: Some(branch.target), new: None }).collect())
+}
+
+/// Opens a project for reading its code, as somebody who is signed in.
+pub(crate) fn open(it: &mut Reader<'_>, project: &ProjectRef) -> Result<Project> {
+    let project = it.open(project, ProjectAbility::ReadProject)?;
+    it.may_to(&project, ProjectAbility::DownloadCode)?;
+    Ok(project)
+}
+
+/// The default branch: the one that the project names, or else the one that can be meant.
+pub(crate) fn default_branch<'a>(project: &Project, refs: &'a Refs) -> Option<&'a Ref> {
+    let named = |name: &str| refs.branches.iter().find(|branch| branch.name.short() == name);
+    let head = refs.head.as_ref().and_then(RefName::as_branch);
+    project
+        .default_branch
+        .as_deref()
+        .and_then(named)
+        .or_else(|| head.and_then(named))
+        .or_else(|| named("master"))
+        .or_else(|| refs.branches.first())
+}
+
+/// Whether another name is a folder of this one, or this one of another: a ref is a file.
+pub(crate) fn is_in_the_way(refs: &[Ref], name: &RefName) -> bool {
+    let inside = |folder: &str, name: &str| name.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+    refs.iter().any(|other| {
+        let (name, other) = (name.as_str(), other.name.as_str());
+        inside(name, other) || inside(other, name)
+    })
+}
+
+/// Passes one change of a ref through the gate.
+pub(crate) async fn push(forge: &Forge, caller: Caller, project: i64, change: RefChange) -> Result<()> {
+    let push = Push { changes: vec![change], incoming: None, atomic: true, options: Vec::new() };
+    passed(pushes::push(forge, caller, project, push, Via::Api).await?)
+}
+
+/// Whether the gate let everything pass.
+pub(crate) fn passed(outcomes: Vec<pushes::RefOutcome>) -> Result<()> {
+    match outcomes.into_iter().find_map(|outcome| outcome.refusal) {
+        Some(refusal) => Err(Error::Refused(refusal)),
+        None => Ok(()),
+    }
+}
+
+fn find(it: &mut Reader<'_>, project: &Project, name: &str) -> Result<Branch> {
+    let missing = || Error::not_found("Branch");
+    let repository = it.repository(project)?.ok_or_else(missing)?;
+    let refs = repository.refs()?;
+    let branch = RefName::branch(name).and_then(|name| refs.find(&name)).ok_or_else(missing)?;
+    let rules = store::protections::of_project(it.db(), project.id)?;
+    show(&repository, branch, &rules)?.ok_or_else(missing)
+}
+
+fn show(repository: &Repository, branch: &Ref, rules: &[Protection]) -> Result<Option<Branch>> {
+    let Some(commit) = repository.commit(branch.target)? else { return Ok(None) };
+    let name = branch.name.short();
+    let rules: Vec<&Protection> = rules.iter().filter(|rule| rule.matches(name)).collect();
+    Ok(Some(Branch {
+        name: name.to_owned(),
+        commit,
+        protected: !rules.is_empty(),
+        developers_can_push: rules.iter().any(|rule| rule.push == PushLevel::Developers),
+        developers_can_merge: rules.iter().any(|rule| rule.merge == PushLevel::Developers),
+    }))
+}
+
+/// A number of items as pages count them.
+pub(crate) fn count(items: usize) -> i64 {
+    i64::try_from(items).unwrap_or(i64::MAX)
+}

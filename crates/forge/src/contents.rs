@@ -1,0 +1,271 @@
+//! What is in a repository: folders, files, archives, differences, contributors.
+//!
+//! What may take long happens on the threads for heavy work. What is large goes through a spool, so that no thread of ours
+//! waits for a slow client, and so that the second download of an archive costs nothing.
+
+use std::io;
+
+use files::spool::{Follower, Producer, Seat};
+use git::Repository;
+use model::{
+    Oid, Page, Project, Slice,
+    repository::{ArchiveFormat, Comparison, Contributor, EntryKind, TreeEntry},
+};
+use tokio::sync::oneshot;
+use tracing::{debug, warn};
+
+use crate::{
+    Caller, Error, Forge, Given, Heavy, ProjectAbility, ProjectRef, Reader, Result,
+    branches::{count, default_branch},
+};
+
+/// How large a file is at most that is answered from memory.
+const IN_MEMORY: u64 = 1 << 20;
+
+/// Which folder somebody wants to see.
+#[derive(Clone, Debug, Default)]
+pub struct Folder {
+    /// Its path; without it, the root.
+    pub path: Option<String>,
+    /// A branch, a tag or a commit; without it, the default branch.
+    pub at: Option<String>,
+    /// Whether the folders below it are wanted as well.
+    pub recursive: bool,
+}
+
+/// What lies in a folder: folders, then files, then submodules.
+pub async fn tree(
+    forge: &Forge,
+    caller: Caller,
+    project: ProjectRef,
+    folder: Given<Folder>,
+    page: Given<Page>,
+) -> Result<Slice<TreeEntry>> {
+    if folder.get().is_ok_and(|folder| folder.recursive) {
+        return forge
+            .heavy(caller, move |it| {
+                let (project, repository) = it.open_code(&project)?;
+                entries(&project, repository.as_ref(), folder.get()?, *page.get()?)
+            })
+            .await;
+    }
+    forge
+        .read(caller, move |it| {
+            let (project, repository) = it.open_code(&project)?;
+            entries(&project, repository.as_ref(), folder.get()?, *page.get()?)
+        })
+        .await
+}
+
+fn entries(
+    project: &Project,
+    repository: Option<&Repository>,
+    folder: &Folder,
+    page: Page,
+) -> Result<Slice<TreeEntry>> {
+    let missing = || Error::not_found("Tree");
+    let repository = repository.ok_or_else(missing)?;
+    let commit = commit_at(project, repository, folder.at.as_deref())?.ok_or_else(missing)?;
+    Ok(repository.tree(commit, folder.path.as_deref().unwrap_or_default(), folder.recursive, page)?)
+}
+
+/// A file as it is.
+pub struct RawFile {
+    /// The name of its content, which no other content has.
+    pub id: Oid,
+    /// How many bytes there are.
+    pub size: u64,
+    /// The bytes.
+    pub content: Content,
+}
+
+/// The bytes of a file.
+pub enum Content {
+    /// All of them.
+    Here(Vec<u8>),
+    /// To be fetched by [`read_large`].
+    Large(LargeFile),
+}
+
+/// A file that does not fit into memory well.
+pub struct LargeFile {
+    project: i64,
+    id: Oid,
+}
+
+/// The file at a path in a commit.
+pub fn file(it: &mut Reader<'_>, project: &ProjectRef, at: &str, path: &Given<String>) -> Result<RawFile> {
+    let (project, repository) = it.open_code(project)?;
+    let path = path.get()?;
+    let no_commit = || Error::not_found("Commit");
+    let repository = repository.ok_or_else(no_commit)?;
+    let commit = repository.resolve(at)?.ok_or_else(no_commit)?;
+    let entry = blob_at(&repository, commit, path)?.ok_or_else(|| Error::not_found("File"))?;
+    raw(project.id, &repository, entry.id)?.ok_or_else(|| Error::not_found("File"))
+}
+
+/// The file with this content, by its name or the beginning of it.
+pub fn blob(it: &mut Reader<'_>, project: &ProjectRef, id: &str) -> Result<RawFile> {
+    let (project, repository) = it.open_code(project)?;
+    let missing = || Error::not_found("Blob");
+    let repository = repository.ok_or_else(missing)?;
+    let id = repository.find_blob(id)?.ok_or_else(missing)?;
+    raw(project.id, &repository, id)?.ok_or_else(missing)
+}
+
+/// The file at a path; a folder or a submodule is none.
+pub(crate) fn blob_at(repository: &Repository, commit: Oid, path: &str) -> Result<Option<TreeEntry>> {
+    let entry = repository.entry(commit, path.trim_start_matches('/'))?;
+    Ok(entry.filter(|entry| entry.kind == EntryKind::Blob))
+}
+
+fn raw(project: i64, repository: &Repository, id: Oid) -> Result<Option<RawFile>> {
+    let Some(size) = repository.blob_size(id)? else { return Ok(None) };
+    let content = if size <= IN_MEMORY {
+        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
+        repository.write_blob(id, &mut bytes)?;
+        Content::Here(bytes)
+    } else {
+        Content::Large(LargeFile { project, id })
+    };
+    Ok(Some(RawFile { id, size, content }))
+}
+
+/// The bytes of a large file.
+pub async fn read_large(forge: &Forge, file: LargeFile) -> Result<Follower> {
+    let LargeFile { project, id } = file;
+    let key = format!("blob {project} {id}");
+    follow(forge, project, key, move |repository, out| repository.write_blob(id, out)).await
+}
+
+/// An archive that can be made.
+#[derive(Clone, Debug)]
+pub struct Archive {
+    /// What the file and the folder in it are called.
+    pub name: String,
+    /// The form.
+    pub format: ArchiveFormat,
+    /// The commit.
+    pub commit: Oid,
+    project: i64,
+}
+
+/// The archive of a branch, a tag or a commit; without any of them, of the default branch.
+pub fn archive(
+    it: &mut Reader<'_>,
+    project: &ProjectRef,
+    wish: &Given<(Option<String>, ArchiveFormat)>,
+) -> Result<Archive> {
+    let (project, repository) = it.open_code(project)?;
+    let (at, format) = wish.get()?;
+    let missing = || Error::not_found("File");
+    let repository = repository.ok_or_else(missing)?;
+    let commit = commit_at(&project, &repository, at.as_deref())?.ok_or_else(missing)?;
+    let refs = repository.refs()?;
+    let default = || default_branch(&project, &refs).map(|branch| branch.name.short().to_owned());
+    let at = given(at.as_deref()).map(ToOwned::to_owned).or_else(default).unwrap_or_default();
+    // A folder inside another would surprise, and a quotation mark would end the name in a header.
+    let at: String = at.chars().map(|c| if c.is_control() || "/\\\"".contains(c) { '-' } else { c }).collect();
+    let name = format!("{}-{at}-{commit}", project.path);
+    Ok(Archive { name, format: *format, commit, project: project.id })
+}
+
+/// The bytes of an archive, made now or a while ago.
+pub async fn read_archive(forge: &Forge, archive: Archive) -> Result<Follower> {
+    let Archive { name, format, commit, project } = archive;
+    let key = format!("archive {project} {commit} {} {name}", format.extension());
+    follow(forge, project, key, move |repository, out| repository.archive(commit, format, &name, out)).await
+}
+
+/// What one commit has that another lacks. A name that leads nowhere has nothing.
+pub fn compare(it: &mut Heavy<'_>, project: &ProjectRef, range: &Given<(String, String)>) -> Result<Comparison> {
+    let (_, repository) = it.open_code(project)?;
+    let (from, to) = range.get()?;
+    let Some(repository) = repository else { return Ok(Comparison::default()) };
+    match (repository.resolve(from.trim())?, repository.resolve(to.trim())?) {
+        (Some(from), Some(to)) => Ok(repository.compare(from, to)?),
+        _ => Ok(Comparison::default()),
+    }
+}
+
+/// Who wrote the newest commits of the default branch.
+pub fn contributors(it: &mut Heavy<'_>, project: &ProjectRef, page: &Given<Page>) -> Result<Slice<Contributor>> {
+    let (project, repository) = it.open_code(project)?;
+    let page = *page.get()?;
+    let missing = || Error::Absent("404 Not Found".into());
+    let repository = repository.ok_or_else(missing)?;
+    let tip = commit_at(&project, &repository, None)?.ok_or_else(missing)?;
+    let all = repository.contributors(tip)?;
+    Ok(Slice { items: page.cut(&all).to_vec(), total: count(all.len()), page })
+}
+
+/// The commit that a text names, or that of the default branch.
+pub(crate) fn commit_at(project: &Project, repository: &Repository, text: Option<&str>) -> Result<Option<Oid>> {
+    if let Some(text) = given(text) {
+        return Ok(repository.resolve(text)?);
+    }
+    let refs = repository.refs()?;
+    Ok(default_branch(project, &refs).map(|branch| branch.target))
+}
+
+/// A text, unless it is empty.
+fn given(text: Option<&str>) -> Option<&str> {
+    text.filter(|text| !text.is_empty())
+}
+
+impl Reader<'_> {
+    /// The gate to the code of a project; without a repository if nothing was ever pushed.
+    pub(crate) fn open_code(&mut self, project: &ProjectRef) -> Result<(Project, Option<Repository>)> {
+        let project = self.open(project, ProjectAbility::DownloadCode)?;
+        let repository = self.repository(&project)?;
+        Ok((project, repository))
+    }
+}
+
+impl Heavy<'_> {
+    /// The gate to the code of a project; the database is let go of before the work begins.
+    pub(crate) fn open_code(&mut self, project: &ProjectRef) -> Result<(Project, Option<Repository>)> {
+        self.read(|it| it.open_code(project))
+    }
+}
+
+/// The bytes of something large by its key. Whoever comes first has it written, on a thread for heavy work; everybody
+/// follows what is there. If nobody follows any more, the writing ends.
+async fn follow(
+    forge: &Forge,
+    project: i64,
+    key: String,
+    write: impl FnOnce(&Repository, &mut Producer) -> git::Result<()> + Send + 'static,
+) -> Result<Follower> {
+    let seat = forge.shared().spools.join(Some(key)).map_err(|error| Error::Internal(format!("a spool: {error}")))?;
+    let (producer, follower) = match seat {
+        Seat::Another(follower) => return Ok(follower),
+        Seat::First(producer, follower) => (producer, follower),
+    };
+    let (begun, beginning) = oneshot::channel();
+    let mut work = Some((producer, write, begun));
+    let (task, repositories) = (forge.clone(), forge.shared().repositories.clone());
+    tokio::spawn(async move {
+        let written = task.heavy(Caller::system(), move |_| match work.take() {
+            Some((mut producer, write, begun)) => {
+                let Some(repository) = repositories.find(project)? else { return Ok(()) };
+                let _ = begun.send(());
+                let written = write(&repository, &mut producer);
+                match written.and_then(|()| producer.finish().map_err(git::Error::Io)) {
+                    Err(git::Error::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                        debug!(project.id = project, "nobody waits for a download any more");
+                        Ok(())
+                    }
+                    written => Ok(written?),
+                }
+            }
+            None => Ok(()),
+        });
+        if let Err(error) = written.await {
+            warn!(project.id = project, %error, "a download could not be made");
+        }
+    });
+    // Too many others wait, or the repository is gone: nothing was sent yet, so the client can be told.
+    beginning.await.map_err(|_| Error::Busy)?;
+    Ok(follower)
+}

@@ -1,0 +1,135 @@
+//! Repositories that come from elsewhere.
+
+use model::{
+    Project, RefName, Violations,
+    imports::{ImportState, Sealed},
+};
+use tracing::info;
+
+use crate::{
+    Caller, Error, Forge, Result, Writer,
+    jobs::{self, Job},
+    outgoing::{Destination, Refused, basic},
+    pushes::blocking,
+    turns::Turn,
+};
+
+const FIELD: &str = "import_url";
+
+/// Reads from where a repository shall come; notes what is wrong with it.
+pub(crate) fn check(url: &str, allow_local: bool, violations: &mut Violations) -> Option<Destination> {
+    match Destination::parse(url) {
+        Err(Refused(text)) => violations.add(FIELD, text),
+        Ok(destination) if destination.is_plainly_closed(allow_local) => {
+            violations.add(FIELD, "leads to an address that this server does not talk to");
+        }
+        Ok(destination) => return Some(destination),
+    }
+    None
+}
+
+/// Writes down that the repository of a project shall come from elsewhere.
+pub(crate) fn schedule(it: &mut Writer<'_>, project: i64, source: &Destination) -> Result<()> {
+    let sealed = source.credentials().map(|credentials| {
+        let shared = it.shared();
+        shared.instance_key.seal(project, credentials.as_bytes(), &*shared.secrets)
+    });
+    store::imports::insert(it.db(), project, source.url(), sealed.map(Sealed).as_ref())?;
+    let now = it.now();
+    jobs::enqueue(it, &Job::Import(project), now)
+}
+
+/// Whether a project may still be filled from elsewhere: nothing was ever written to it, and nothing is on its way.
+pub(crate) fn may_begin(it: &Writer<'_>, project: &Project) -> Result<bool> {
+    let under_way = project
+        .import
+        .as_ref()
+        .is_some_and(|import| matches!(import.state, ImportState::Scheduled | ImportState::Started));
+    Ok(!under_way && it.repository(project)?.is_none())
+}
+
+/// Fetches what was asked for, and tells how it went. A failure is told on the project, not tried again: whoever asked
+/// for it knows better whether that makes sense.
+pub(crate) async fn run(forge: &Forge, project: i64) -> Result<()> {
+    let found = forge.write(Caller::system(), move |it| begin(it, project)).await?;
+    let Some((destination, credentials)) = found else {
+        return forge.write(Caller::system(), move |it| jobs::forget(it, &Job::Import(project))).await;
+    };
+    let allow_local = forge.shared().allow_local_network;
+    let _turn = forge.shared().turns.take(project, Turn::Write).await;
+    let repositories = forge.shared().repositories.clone();
+    let fetched = blocking(move || {
+        let pinned = match destination.pin(allow_local) {
+            Ok(pinned) => pinned,
+            Err(Refused(text)) => return Ok(Err(format!("The URL {text}."))),
+        };
+        let source = git::Source {
+            url: pinned.url,
+            host: pinned.host,
+            address: pinned.address,
+            authorization: credentials.as_deref().map(basic),
+        };
+        match repositories.import(project, &source) {
+            Ok(()) => {}
+            Err(git::Error::Child(said)) => return Ok(Err(format!("The repository could not be fetched: {said}"))),
+            Err(git::Error::Moved(_)) => return Ok(Err("The repository is not empty any more.".into())),
+            Err(other) => return Err(other.into()),
+        }
+        Ok(Ok(choose_default(&repositories, project)?))
+    })
+    .await?;
+    forge
+        .write(Caller::system(), move |it| {
+            let now = it.now();
+            let problem = match &fetched {
+                Ok(branch) => {
+                    let branch = branch.as_ref().map(RefName::short);
+                    store::projects::set_default_branch(it.db(), project, branch, now)?;
+                    None
+                }
+                Err(problem) => Some(problem.as_str()),
+            };
+            info!(project, problem, "an import has ended");
+            store::imports::finish(it.db(), project, problem, now)?;
+            let later = now + jobs::HOUSEKEEPING_PAUSE;
+            jobs::enqueue(it, &Job::KeepHouse(project), later)?;
+            jobs::forget(it, &Job::Import(project))
+        })
+        .await
+}
+
+/// The branch that people get who ask for none: what the other side says, else `master` or `main`, else the first by
+/// name.
+fn choose_default(repositories: &git::Repositories, project: i64) -> Result<Option<RefName>> {
+    let Some(repository) = repositories.find(project)? else { return Ok(None) };
+    let refs = repository.refs()?;
+    let usual = [refs.head.clone(), RefName::branch("master"), RefName::branch("main")];
+    let found = usual.into_iter().flatten().find(|name| refs.find(name).is_some());
+    let chosen = found.or_else(|| refs.branches.first().map(|branch| branch.name.clone()));
+    if chosen != refs.head {
+        repositories.apply(project, None, &[], chosen.as_ref())?;
+    }
+    Ok(chosen)
+}
+
+/// Notes that an import has begun; answers from where, and with which credentials.
+fn begin(it: &mut Writer<'_>, project: i64) -> Result<Option<(Destination, Option<String>)>> {
+    let Some(import) = store::imports::find(it.db(), project)? else { return Ok(None) };
+    if !matches!(import.status.state, ImportState::Scheduled | ImportState::Started) {
+        return Ok(None);
+    }
+    let now = it.now();
+    store::imports::start(it.db(), project, now)?;
+    let destination = Destination::parse(&import.url).map_err(|Refused(text)| Error::Internal(text))?;
+    let opened = import.credentials.map(|Sealed(sealed)| {
+        let opened = it.shared().instance_key.open(project, &sealed);
+        opened.and_then(|bytes| String::from_utf8(bytes).ok())
+    });
+    match opened {
+        Some(None) => {
+            Err(Error::Internal("the credentials of an import cannot be read; is this its instance-key?".into()))
+        }
+        Some(credentials) => Ok(Some((destination, credentials))),
+        None => Ok(Some((destination, None))),
+    }
+}

@@ -1,0 +1,522 @@
+//! The one gate for refs. Whatever moves a branch or a tag passes here: a push over HTTP or SSH, the endpoints for
+//! branches, tags, files and commits.
+//!
+//! 1. The objects are in quarantine, checked and complete.
+//! 2. The change is weighed against the repository, while nobody else writes to it ([`weigh`]).
+//! 3. One transaction judges it and writes it down as intended, with all that follows from it ([`judge`]).
+//! 4. Objects move in and refs move on, all of it on disk ([`git::Repositories::apply`]).
+//! 5. The intent is done, and what it carries becomes visible.
+//!
+//! Whatever is interrupted between two steps is settled before the next push, and at the start: if its refs have moved
+//! it is completed, else forgotten. So what follows from a push happens exactly once.
+
+use std::{collections::HashSet, sync::Arc};
+
+use git::{Quarantine, Refs, Repositories, Repository};
+use model::{
+    Change, Commit, Oid, Project, Protection, PushLevel, RefChange, RefKind, RefName, Role,
+    events::{Action, COMMITS_KEPT, PushCommit, PushData},
+    repository::Signature,
+};
+use store::{
+    events::NewEvent,
+    intents::{Intent, NewIntent},
+};
+use tracing::{error, info, warn};
+
+use crate::{Caller, Error, Forge, ProjectAbility, ProjectRef, Reader, Result, Writer, jobs, turns::Turn};
+
+const NO_PUSH: &str = "You are not allowed to push code to this project.";
+const NO_TAG_CHANGE: &str = "You are not allowed to change existing tags on this project.";
+const NO_FORCE: &str = "You are not allowed to force push code to a protected branch on this project.";
+const NO_DELETE: &str = "You are not allowed to delete protected branches from this project.";
+pub(crate) const NO_PROTECTED_PUSH: &str = "You are not allowed to push code to protected branches on this project.";
+const NO_DEFAULT_DELETE: &str = "The default branch of a project cannot be deleted; choose another one first.";
+pub(crate) const STALE: &str = "It has changed meanwhile; fetch first.";
+const OTHERS: &str = "Refused, because another ref of this push was refused.";
+
+/// How much of the message of a commit is told, in bytes; a push may bring twenty of any length.
+const LONGEST_MESSAGE: usize = 64 << 10;
+
+/// How many refs one push may change.
+pub const MOST_CHANGES: usize = 10_000;
+
+/// Changes of refs, all wanted at once.
+pub struct Push {
+    /// Which refs, from what to what.
+    pub changes: Vec<RefChange>,
+    /// The objects that come with them.
+    pub incoming: Option<Quarantine>,
+    /// Whether all shall happen or none.
+    pub atomic: bool,
+    /// Words of the client to whom it may concern.
+    pub options: Vec<String>,
+}
+
+/// What came of the change of one ref.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefOutcome {
+    /// Which ref.
+    pub name: RefName,
+    /// Why it did not change, in one sentence; `None` if it did.
+    pub refusal: Option<String>,
+}
+
+/// By which way a change came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// A push of git.
+    Push,
+    /// An endpoint, which has its own rules on top.
+    Api,
+}
+
+/// A quarantine for a project that was opened to be written to.
+pub fn incoming(forge: &Forge, project: i64) -> Result<Quarantine> {
+    Ok(forge.shared().repositories.quarantine(project)?)
+}
+
+/// Changes refs, in one piece and for good, as far as the caller may.
+///
+/// A change that is refused is no error: each ref is told its outcome. One that may not be refuses all of them, as
+/// clients of the original expect; one that came too late refuses the others only in an atomic push.
+pub async fn push(forge: &Forge, caller: Caller, project: i64, push: Push, via: Via) -> Result<Vec<RefOutcome>> {
+    let forge = forge.clone();
+    // On its own: the client may go away, and what was begun has to be ended.
+    let task = tokio::spawn(async move { pass(&forge, caller, project, push, via).await });
+    task.await.unwrap_or_else(|error| Err(Error::Internal(format!("a push: {error}"))))
+}
+
+async fn pass(forge: &Forge, caller: Caller, project: i64, push: Push, via: Via) -> Result<Vec<RefOutcome>> {
+    let _turn = forge.shared().turns.take(project, Turn::Write).await;
+    settle(forge, project).await?;
+    let repositories = forge.shared().repositories.clone();
+    let (weighed, push) = blocking(move || Ok((weigh(&repositories, project, &push)?, push))).await?;
+    let weighed = Arc::new(weighed);
+    let judged = {
+        let weighed = Arc::clone(&weighed);
+        let atomic = push.atomic;
+        forge.write(caller, move |it| judge(it, project, &weighed, atomic, via)).await?
+    };
+    let Judged { outcomes, intent } = judged;
+    let Some(intent) = intent else { return Ok(outcomes) };
+    match carry_out(forge, intent, push.incoming).await {
+        Ok(()) => Ok(outcomes),
+        Err(Error::Refused(text)) => {
+            Ok(outcomes.into_iter().map(|one| RefOutcome { refusal: Some(text.clone()), ..one }).collect())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Steps 4 and 5: does what was written down.
+async fn carry_out(forge: &Forge, intent: Intent, incoming: Option<Quarantine>) -> Result<()> {
+    let repositories = forge.shared().repositories.clone();
+    let (applied, intent) = blocking(move || {
+        let applied = repositories.apply(intent.project, incoming.as_ref(), &intent.changes, head_of(&intent).as_ref());
+        Ok((applied, intent))
+    })
+    .await?;
+    match applied {
+        Ok(()) => {
+            let (id, project) = (intent.id, intent.project);
+            if let Err(error) = forge.write(Caller::system(), move |it| finish(it, &intent)).await {
+                // The refs stand, and it is written down what follows: that is made up for.
+                error!(%error, intent = id, project, "a push is on disk, but what follows from it has to wait");
+            }
+            Ok(())
+        }
+        Err(problem) => {
+            warn!(error = %problem, project = intent.project, "refs could not be moved");
+            settle(forge, intent.project).await?;
+            match problem {
+                git::Error::Moved(_) => Err(Error::Refused(STALE.into())),
+                other => Err(other.into()),
+            }
+        }
+    }
+}
+
+/// Does something to the disk that may take a moment, away from those who must not wait.
+pub(crate) async fn blocking<T: Send + 'static>(f: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let task = tokio::task::spawn_blocking(f);
+    task.await.unwrap_or_else(|error| Err(Error::Internal(format!("a task on the disk: {error}"))))
+}
+
+/// What is to be known of a change to judge it, and what is told of it later.
+struct Weighed {
+    changes: Vec<WeighedChange>,
+    /// Whether there was no branch before.
+    was_empty: bool,
+    /// The branch that people get who ask for none, before this.
+    default: Option<RefName>,
+    /// The branch that shall be the default from now on, if that changes.
+    head: Option<RefName>,
+}
+
+struct WeighedChange {
+    change: RefChange,
+    /// Why it cannot happen, whoever wants it.
+    refusal: Option<String>,
+    /// Whether the old tip is left behind.
+    forced: bool,
+    data: PushData,
+}
+
+/// Step 2: looks at the changes and the repository, while nobody else writes to it.
+fn weigh(repositories: &Repositories, project: i64, push: &Push) -> Result<Weighed> {
+    if push.changes.len() > MOST_CHANGES {
+        return Err(Error::Refused(format!("A push may change {MOST_CHANGES} refs at most.")));
+    }
+    let repository = repositories.find(project)?;
+    let refs = repository.as_ref().map_or_else(|| Ok(Arc::default()), Repository::refs)?;
+    // What is in quarantine and what is there, at once; of a project without a repository only the former.
+    let objects = match &push.incoming {
+        Some(incoming) => Some(incoming.repository()?),
+        None => repository,
+    };
+    let default = refs.head.clone().filter(|head| refs.find(head).is_some());
+    let mut seen = HashSet::new();
+    let mut changes = Vec::with_capacity(push.changes.len());
+    for change in &push.changes {
+        let mut one = weigh_one(&refs, objects.as_ref(), default.as_ref(), change)?;
+        if !seen.insert(&change.name) {
+            one.refusal = Some("It is named twice in one push.".into());
+        }
+        changes.push(one);
+    }
+    refuse_clashes(&refs, &mut changes);
+    let was_empty = refs.branches.is_empty();
+    let head = if was_empty { first_default(&refs, &changes) } else { None };
+    Ok(Weighed { changes, was_empty, default, head })
+}
+
+fn weigh_one(
+    refs: &Refs,
+    objects: Option<&Repository>,
+    default: Option<&RefName>,
+    change: &RefChange,
+) -> Result<WeighedChange> {
+    let RefChange { name, old, new } = change;
+    let data =
+        PushData { ref_name: name.to_string(), before: *old, after: *new, commits: Vec::new(), total_commits: 0 };
+    let mut one = WeighedChange { change: change.clone(), refusal: None, forced: false, data };
+    let current = refs.find(name).map(|found| found.target);
+    let reason = if name.is_hidden() {
+        Some("It belongs to the service itself.")
+    } else if old.is_none() && new.is_none() || current.is_none() && new.is_none() {
+        Some("It does not exist.")
+    } else if current != *old {
+        Some(STALE)
+    } else if old == new {
+        Some("It is what it shall be already.")
+    } else {
+        None
+    };
+    if let Some(reason) = reason {
+        one.refusal = Some(reason.into());
+        return Ok(one);
+    }
+    let Some(new) = *new else { return Ok(one) };
+    let tip = objects.map(|objects| objects.peel(new)).transpose()?.flatten();
+    match (name.kind(), tip) {
+        (_, None) => one.refusal = Some("What it shall point to is missing.".into()),
+        (RefKind::Branch, Some(peeled)) if peeled != git::Peeled::Commit(new) => {
+            one.refusal = Some("A branch can only point to a commit.".into());
+        }
+        (kind, Some(peeled)) => {
+            if let (git::Peeled::Commit(tip), Some(objects)) = (peeled, objects) {
+                let old_tip = if kind == RefKind::Branch { *old } else { None };
+                one.forced = match old_tip {
+                    Some(old) => !objects.is_ancestor(old, tip)?,
+                    None => false,
+                };
+                tell_commits(&mut one.data, objects, kind, tip, refs, default, name)?;
+            }
+        }
+    }
+    Ok(one)
+}
+
+/// The commits that a change brings, as far as they are told.
+fn tell_commits(
+    data: &mut PushData,
+    objects: &Repository,
+    kind: RefKind,
+    tip: Oid,
+    refs: &Refs,
+    default: Option<&RefName>,
+    name: &RefName,
+) -> Result<()> {
+    let default_tip = || default.filter(|default| *default != name).and_then(|default| refs.find(default));
+    let (commits, total) = match (kind, data.before) {
+        (RefKind::Tag, _) => (objects.commit(tip)?.into_iter().collect(), 1),
+        (RefKind::Other, _) => (Vec::new(), 0),
+        (RefKind::Branch, Some(before)) => objects.commits_beyond(tip, &[before], COMMITS_KEPT)?,
+        (RefKind::Branch, None) => {
+            let without: Vec<Oid> = default_tip().map(|found| found.target).into_iter().collect();
+            objects.commits_beyond(tip, &without, COMMITS_KEPT)?
+        }
+    };
+    let told = |commit: Commit| {
+        // Who wrote it, and when it came here.
+        let Signature { seconds, offset, .. } = commit.committer;
+        let mut message = commit.message;
+        let end = (0..=LONGEST_MESSAGE.min(message.len())).rev().find(|at| message.is_char_boundary(*at));
+        message.truncate(end.unwrap_or_default());
+        PushCommit { id: commit.id, message, author: Signature { seconds, offset, ..commit.author } }
+    };
+    data.commits = commits.into_iter().rev().map(told).collect();
+    data.total_commits = i64::try_from(total).unwrap_or(i64::MAX);
+    Ok(())
+}
+
+/// Refuses names of which one is the folder of another.
+fn refuse_clashes(refs: &Refs, changes: &mut [WeighedChange]) {
+    let created: HashSet<String> = changes
+        .iter()
+        .filter(|one| one.change.old.is_none() && one.refusal.is_none())
+        .map(|one| one.change.name.to_string())
+        .collect();
+    let taken =
+        |name: &str| created.contains(name) || RefName::new(name).is_some_and(|name| refs.find(&name).is_some());
+    for one in changes.iter_mut().filter(|one| one.change.old.is_none() && one.refusal.is_none()) {
+        let name = one.change.name.as_str();
+        let above = name.match_indices('/').map(|(at, _)| &name[..at]).find(|above| taken(above));
+        let folder = format!("{name}/");
+        let below = || {
+            let made = created.iter().find(|other| other.starts_with(&folder)).cloned();
+            made.or_else(|| refs.iter().map(|found| found.name.to_string()).find(|found| found.starts_with(&folder)))
+        };
+        if let Some(other) = above.map(ToOwned::to_owned).or_else(below) {
+            one.refusal = Some(format!("Its name clashes with {other}."));
+        }
+    }
+}
+
+/// Which of the first branches becomes the default: the one that HEAD names, else `master` or `main`, else the first by
+/// name.
+fn first_default(refs: &Refs, changes: &[WeighedChange]) -> Option<RefName> {
+    let mut branches: Vec<&RefName> = changes
+        .iter()
+        .filter(|one| one.refusal.is_none() && one.change.new.is_some())
+        .map(|one| &one.change.name)
+        .filter(|name| name.kind() == RefKind::Branch)
+        .collect();
+    branches.sort_unstable();
+    let named = |wanted: &RefName| branches.contains(&wanted);
+    let usual = [refs.head.clone(), RefName::branch("master"), RefName::branch("main")];
+    let preferred = usual.into_iter().flatten().find(|name| named(name));
+    preferred.or_else(|| branches.first().map(|name| (*name).clone()))
+}
+
+/// What a transaction decided.
+struct Judged {
+    outcomes: Vec<RefOutcome>,
+    /// What is to be done now; `None` if nothing is.
+    intent: Option<Intent>,
+}
+
+/// Step 3: judges the changes and writes down what will happen.
+fn judge(it: &mut Writer<'_>, project: i64, weighed: &Weighed, atomic: bool, via: Via) -> Result<Judged> {
+    let project = it.open(&ProjectRef::Id(project), ProjectAbility::PushCode).map_err(|error| match error {
+        Error::Forbidden(None) => Error::forbidden(NO_PUSH),
+        other => other,
+    })?;
+    let protections = store::protections::of_project(it.db(), project.id)?;
+    let role = it.role_to(&project);
+    let mut refusals: Vec<Option<String>> = Vec::with_capacity(weighed.changes.len());
+    let mut forbidden = false;
+    for one in &weighed.changes {
+        let verdict = verdict(weighed, one, &protections, role, via);
+        forbidden |= verdict.is_some();
+        refusals.push(verdict.map(ToOwned::to_owned).or_else(|| one.refusal.clone()));
+    }
+    if forbidden || atomic && refusals.iter().any(Option::is_some) {
+        for refusal in refusals.iter_mut().filter(|refusal| refusal.is_none()) {
+            *refusal = Some(OTHERS.to_owned());
+        }
+    }
+    let outcomes: Vec<RefOutcome> = weighed
+        .changes
+        .iter()
+        .zip(&refusals)
+        .map(|(one, refusal)| RefOutcome { name: one.change.name.clone(), refusal: refusal.clone() })
+        .collect();
+    let accepted: Vec<&WeighedChange> =
+        weighed.changes.iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none()).map(|(one, _)| one).collect();
+    if accepted.is_empty() {
+        return Ok(Judged { outcomes, intent: None });
+    }
+    let intent = write_down(it, &project, weighed, &accepted)?;
+    Ok(Judged { outcomes, intent: Some(intent) })
+}
+
+/// Why somebody may not make a change that could be made; `None` if they may.
+fn verdict(
+    weighed: &Weighed,
+    one: &WeighedChange,
+    protections: &[Protection],
+    role: Option<Role>,
+    via: Via,
+) -> Option<&'static str> {
+    let RefChange { name, old, new } = &one.change;
+    let is_master = role >= Some(Role::Master);
+    match name.kind() {
+        RefKind::Branch => {
+            let branch = name.short();
+            let mut rules = protections.iter().filter(|rule| rule.matches(branch)).peekable();
+            let is_protected = rules.peek().is_some();
+            let may_push = !is_protected
+                || rules.any(|rule| match rule.push {
+                    PushLevel::NoOne => false,
+                    PushLevel::Developers => role >= Some(Role::Developer),
+                    PushLevel::Masters => is_master,
+                });
+            if new.is_none() && is_protected {
+                Some(NO_DELETE)
+            } else if new.is_none() && weighed.default.as_ref() == Some(name) {
+                Some(NO_DEFAULT_DELETE)
+            } else if is_protected && one.forced {
+                Some(NO_FORCE)
+            } else if !may_push || weighed.was_empty && !is_master {
+                // The first push makes the default branch, and that is protected from then on.
+                Some(NO_PROTECTED_PUSH)
+            } else {
+                None
+            }
+        }
+        RefKind::Tag => (old.is_some() && !is_master && via == Via::Push).then_some(NO_TAG_CHANGE),
+        RefKind::Other => None,
+    }
+}
+
+/// Writes down what will happen, with all that follows from it. Hooks and pipelines join here.
+fn write_down(
+    it: &mut Writer<'_>,
+    project: &Project,
+    weighed: &Weighed,
+    accepted: &[&WeighedChange],
+) -> Result<Intent> {
+    let now = it.now();
+    let user = it.actor().user().map(|user| user.id);
+    let changes: Vec<RefChange> = accepted.iter().map(|one| one.change.clone()).collect();
+    // The first default branch is protected from the beginning.
+    let head = weighed.head.clone().filter(|head| changes.iter().any(|change| change.name == *head));
+    let protection = head.as_ref().map(|head| Protection {
+        name: head.short().to_owned(),
+        push: PushLevel::Masters,
+        merge: PushLevel::Masters,
+    });
+    let default_branch = head.as_ref().map_or(Change::Keep, |head| Change::Set(head.short().to_owned()));
+    let new = NewIntent {
+        project: project.id,
+        user,
+        changes: &changes,
+        default_branch: default_branch.clone(),
+        protection: protection.clone(),
+        now,
+    };
+    let id = store::intents::insert(it.db(), &new)?;
+    if let Some(author) = user {
+        for one in accepted.iter().filter(|one| one.change.name.kind() != RefKind::Other) {
+            let event = NewEvent {
+                project: project.id,
+                author,
+                action: Action::Pushed,
+                target_type: None,
+                target_id: None,
+                push: Some(&one.data),
+                intent: Some(id),
+                now,
+            };
+            store::events::insert(it.db(), &event)?;
+        }
+    }
+    Ok(Intent { id, project: project.id, user, changes, default_branch, protection, created_at: now })
+}
+
+/// Writes down that another branch shall be the default.
+pub(crate) fn intend_default(it: &mut Writer<'_>, project: i64, branch: &RefName) -> Result<()> {
+    let (now, user) = (it.now(), it.actor().user().map(|user| user.id));
+    let default_branch = Change::Set(branch.short().to_owned());
+    store::intents::insert(it.db(), &NewIntent { project, user, changes: &[], default_branch, protection: None, now })?;
+    Ok(())
+}
+
+/// Does what was written down for a repository.
+pub(crate) async fn catch_up(forge: &Forge, project: i64) -> Result<()> {
+    let _turn = forge.shared().turns.take(project, Turn::Write).await;
+    settle(forge, project).await
+}
+
+/// The branch that HEAD shall name afterwards, if that changes.
+fn head_of(intent: &Intent) -> Option<RefName> {
+    intent.default_branch.set().and_then(|branch| RefName::branch(branch))
+}
+
+/// Step 5: what was intended has happened.
+fn finish(it: &mut Writer<'_>, intent: &Intent) -> Result<()> {
+    let now = it.now();
+    let moved: Vec<RefName> = intent.changes.iter().map(|change| change.name.clone()).collect();
+    store::intents::finish(it.db(), intent, &moved, now)?;
+    jobs::enqueue(it, &jobs::Job::KeepHouse(intent.project), now + jobs::HOUSEKEEPING_PAUSE)
+}
+
+/// Completes or forgets what was interrupted in a repository. Whoever calls this has the turn to write to it.
+pub(crate) async fn settle(forge: &Forge, project: i64) -> Result<()> {
+    let pending =
+        forge.peek(Caller::system(), move |it: &mut Reader<'_>| Ok(store::intents::pending_of(it.db(), project)?));
+    for intent in pending.await? {
+        settle_one(forge, intent).await?;
+    }
+    Ok(())
+}
+
+async fn settle_one(forge: &Forge, intent: Intent) -> Result<()> {
+    let repositories = forge.shared().repositories.clone();
+    let (happened, intent) = blocking(move || {
+        let happened = repositories.which_happened(intent.project, &intent.changes)?;
+        // One without refs is only about the default branch, and that can be done again and again.
+        if !happened.contains(&true) && !happened.is_empty() {
+            return Ok((false, intent));
+        }
+        // The objects are in, since they come first; the refs that are missing follow.
+        let rest: Vec<RefChange> = intent
+            .changes
+            .iter()
+            .zip(&happened)
+            .filter(|(_, happened)| !**happened)
+            .map(|(change, _)| change.clone())
+            .collect();
+        repositories.apply(intent.project, None, &rest, head_of(&intent).as_ref())?;
+        Ok((true, intent))
+    })
+    .await?;
+    info!(intent = intent.id, project = intent.project, completed = happened, "settled a push that was interrupted");
+    forge
+        .write(Caller::system(), move |it| {
+            if happened { finish(it, &intent) } else { Ok(store::intents::drop(it.db(), intent.id)?) }
+        })
+        .await
+}
+
+/// Settles all pushes that were interrupted, and removes what is left of others; at the start, and now and then.
+pub async fn settle_all(forge: &Forge) -> Result<()> {
+    const AT_ONCE: i64 = 100;
+    let repositories = forge.shared().repositories.clone();
+    blocking(move || Ok(repositories.empty_trash()?)).await?;
+    let mut after = 0;
+    loop {
+        let pending =
+            forge.read(Caller::system(), move |it| Ok(store::intents::pending(it.db(), after, AT_ONCE)?)).await?;
+        let Some(last) = pending.last() else { return Ok(()) };
+        after = last.id;
+        for Intent { project, .. } in pending {
+            let _turn = forge.shared().turns.take(project, Turn::Write).await;
+            if let Err(error) = settle(forge, project).await {
+                error!(%error, project, "a push that was interrupted cannot be settled");
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What others found out about commits.
+
+use git::Repository;
+use model::{
+    CommitStatus, Oid, Page, Project, Slice, Violations,
+    statuses::{NewStatus, StatusFilter, StatusState},
+};
+use url::Url;
+
+use crate::{Ability, Caller, Error, Forge, Given, Heavy, ProjectAbility, ProjectRef, Reader, Result, Writer};
+
+/// How long each of the texts may be.
+const LONGEST: usize = 255;
+/// How many branches are asked whether they have a commit.
+const MOST_BRANCHES: usize = 1000;
+
+/// A status as somebody tells it.
+#[derive(Clone, Debug)]
+pub struct StatusText {
+    /// How far it has come.
+    pub state: StatusState,
+    /// The branch or tag that it is told for; the first branch that has the commit if nothing is said.
+    pub ref_name: Option<String>,
+    /// What was looked at.
+    pub name: String,
+    /// Where more is told.
+    pub target_url: Option<String>,
+    /// What there is to say in short.
+    pub description: Option<String>,
+}
+
+/// The statuses of a commit, oldest first.
+pub fn list(
+    it: &mut Reader<'_>,
+    project: &ProjectRef,
+    revision: &str,
+    filter: &Given<StatusFilter>,
+    page: &Given<Page>,
+) -> Result<Slice<CommitStatus>> {
+    it.may(Ability::Browse)?;
+    let project = it.open(project, ProjectAbility::ReadStatuses)?;
+    let (filter, page) = (filter.get()?, *page.get()?);
+    let (_, commit) = find_commit(it.repository(&project)?, revision)?;
+    Ok(store::statuses::list(it.db(), project.id, commit, filter, page)?)
+}
+
+/// Tells what somebody found out about a commit.
+pub async fn set(
+    forge: &Forge,
+    caller: Caller,
+    project: ProjectRef,
+    revision: String,
+    text: Given<StatusText>,
+) -> Result<CommitStatus> {
+    let (project, new) = forge.heavy(caller.clone(), move |it| weigh(it, &project, &revision, &text)).await?;
+    forge.write(caller, move |it| tell(it, project, &new)).await
+}
+
+/// What is to be told, with its commit and its ref: to find that may take long, so it is done apart.
+fn weigh(
+    it: &mut Heavy<'_>,
+    project: &ProjectRef,
+    revision: &str,
+    text: &Given<StatusText>,
+) -> Result<(i64, NewStatus)> {
+    let open = |it: &mut Reader<'_>| -> Result<(Project, Option<Repository>)> {
+        let project = it.open(project, ProjectAbility::SetStatus)?;
+        let repository = it.repository(&project)?;
+        Ok((project, repository))
+    };
+    let (project, repository) = it.read(open)?;
+    let StatusText { state, ref_name, name, target_url, description } = text.get()?.clone();
+    let (repository, sha) = find_commit(repository, revision)?;
+    let ref_name = match ref_name {
+        Some(name) => name,
+        None => branch_with(&repository, sha)?.ok_or(Error::not_found("References for commit"))?,
+    };
+    let new = NewStatus { sha, ref_name, name, state, target_url, description };
+    check(&new)?;
+    Ok((project.id, new))
+}
+
+fn find_commit(repository: Option<Repository>, revision: &str) -> Result<(Repository, Oid)> {
+    let missing = || Error::not_found("Commit");
+    let repository = repository.ok_or_else(missing)?;
+    let commit = repository.resolve(revision)?.ok_or_else(missing)?;
+    Ok((repository, commit))
+}
+
+/// The first branch by name that has a commit.
+fn branch_with(repository: &Repository, commit: Oid) -> Result<Option<String>> {
+    let refs = repository.refs()?;
+    for branch in refs.branches.iter().take(MOST_BRANCHES) {
+        if repository.is_ancestor(commit, branch.target)? {
+            return Ok(Some(branch.name.short().to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+fn check(new: &NewStatus) -> Result<()> {
+    let mut violations = Violations::new();
+    violations.unless(!new.name.trim().is_empty(), "name", "can't be blank");
+    violations.longest("name", &new.name, LONGEST);
+    violations.longest("ref", &new.ref_name, LONGEST);
+    violations.longest("description", new.description.as_deref().unwrap_or_default(), LONGEST);
+    if let Some(url) = &new.target_url {
+        violations.longest("target_url", url, LONGEST);
+        // It becomes a link: a browser must not run it.
+        let fits = Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+        violations.unless(fits, "target_url", "must be a valid URL");
+    }
+    Ok(violations.into_result()?)
+}
+
+/// Takes a status that is on its way further, or begins a new one.
+fn tell(it: &mut Writer<'_>, project: i64, new: &NewStatus) -> Result<CommitStatus> {
+    let project = it.open(&ProjectRef::Id(project), ProjectAbility::SetStatus)?;
+    let (me, now) = (it.my_id(Ability::Browse)?, it.now());
+    // Of two who tell the same at once, the second finds what the first has told.
+    store::projects::lock(it.db(), project.id)?;
+    let latest = store::statuses::latest(it.db(), project.id, new.sha, &new.ref_name, &new.name)?;
+    let mine = |status: &CommitStatus| status.author.as_ref().is_some_and(|author| author.id == me);
+    match latest.filter(|status| !status.state.is_finished() && mine(status)) {
+        None => Ok(store::statuses::insert(it.db(), project.id, me, new, now)?),
+        Some(status) => {
+            check_step(status.state, new.state)?;
+            Ok(store::statuses::update(it.db(), status.id, me, new, now)?)
+        }
+    }
+}
+
+/// Whether a status may go from one state to the other; clients of the original read the sentence.
+fn check_step(from: StatusState, to: StatusState) -> Result<()> {
+    let event = match (from, to) {
+        (_, StatusState::Pending) => "enqueue",
+        (StatusState::Running, StatusState::Running) => "run",
+        _ => return Ok(()),
+    };
+    let from = from.as_str();
+    Err(Error::Refused(format!(
+        "Cannot transition status via :{event} from :{from} (Reason(s): Status cannot transition via \"{event}\")"
+    )))
+}

@@ -1,0 +1,229 @@
+//! Tags of a repository, and the releases that are told of them.
+
+use git::Repository;
+use model::{
+    Oid, Page, RefChange, RefName, Slice, Violations,
+    releases::Release,
+    repository::{Signature, Tag},
+};
+
+use crate::{
+    Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, Writer,
+    branches::{count, is_in_the_way, passed, push},
+    pushes::{self, Push, Via},
+};
+
+/// A tag and what is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleasedTag {
+    /// The tag.
+    pub tag: Tag,
+    /// Its release, if it has one.
+    pub release: Option<Release>,
+}
+
+/// A wish for a tag.
+#[derive(Clone, Debug)]
+pub struct NewTag {
+    /// What it shall be called.
+    pub name: String,
+    /// What it shall point to: a branch, a tag or a commit.
+    pub target: String,
+    /// What makes it an annotated one.
+    pub message: Option<String>,
+    /// What the release says, if there shall be one.
+    pub release: Option<String>,
+}
+
+/// A page of the tags, the last name first.
+pub fn list(it: &mut Reader<'_>, project: &ProjectRef, page: &Given<Page>) -> Result<Slice<ReleasedTag>> {
+    let project = it.open(project, ProjectAbility::DownloadCode)?;
+    let page = *page.get()?;
+    let Some(repository) = it.repository(&project)? else { return Ok(Slice::empty(page)) };
+    let refs = repository.refs()?;
+    let tags: Vec<&git::Ref> = refs.tags.iter().rev().collect();
+    let shown = page.cut(&tags);
+    let names: Vec<&str> = shown.iter().map(|tag| tag.name.short()).collect();
+    let mut releases = store::releases::among(it.db(), project.id, &names)?;
+    let mut items = Vec::new();
+    for tag in shown {
+        let release = releases.iter().position(|release| release.tag_name == tag.name.short());
+        let release = release.map(|at| releases.swap_remove(at));
+        items.push(ReleasedTag { tag: repository.tag(tag)?, release });
+    }
+    Ok(Slice { items, total: count(refs.tags.len()), page })
+}
+
+/// One tag.
+pub fn get(it: &mut Reader<'_>, project: &ProjectRef, name: &str) -> Result<ReleasedTag> {
+    let project = it.open(project, ProjectAbility::DownloadCode)?;
+    let missing = || Error::not_found("Tag");
+    let repository = it.repository(&project)?.ok_or_else(missing)?;
+    let refs = repository.refs()?;
+    let tag = RefName::tag(name).and_then(|name| refs.find(&name)).ok_or_else(missing)?;
+    let release = store::releases::find(it.db(), project.id, name)?;
+    Ok(ReleasedTag { tag: repository.tag(tag)?, release })
+}
+
+/// What is known of a tag before it is made.
+struct Judged {
+    project: i64,
+    name: RefName,
+    target: Oid,
+    annotation: Option<(String, Signature)>,
+    release: Option<String>,
+}
+
+/// Makes a tag, annotated if there is something to say, and its release if there is something to tell.
+pub async fn create(forge: &Forge, caller: Caller, project: ProjectRef, new: Given<NewTag>) -> Result<ReleasedTag> {
+    let Judged { project, name, target, annotation, release } =
+        forge.read(caller.clone(), move |it| judge_new(it, &project, &new)).await?;
+    match annotation {
+        None => {
+            let change = RefChange { name: name.clone(), old: None, new: Some(target) };
+            push(forge, caller.clone(), project, change).await?;
+        }
+        Some((message, tagger)) => {
+            let (inside, tag) = (forge.clone(), name.clone());
+            let (incoming, id) = pushes::blocking(move || {
+                let incoming = pushes::incoming(&inside, project)?;
+                let id = incoming.write_tag(&tag, target, &message, &tagger)?;
+                Ok((incoming, id))
+            })
+            .await?;
+            let changes = vec![RefChange { name: name.clone(), old: None, new: Some(id) }];
+            let push = Push { changes, incoming: Some(incoming), atomic: true, options: Vec::new() };
+            passed(pushes::push(forge, caller.clone(), project, push, Via::Api).await?)?;
+        }
+    }
+    if let Some(text) = release {
+        let tag = name.clone();
+        forge.write(caller.clone(), move |it| put_release(it, project, tag.short(), &text)).await?;
+    }
+    forge.read(caller, move |it| get(it, &ProjectRef::Id(project), name.short())).await
+}
+
+fn judge_new(it: &mut Reader<'_>, project: &ProjectRef, new: &Given<NewTag>) -> Result<Judged> {
+    let project = it.open(project, ProjectAbility::PushCode)?;
+    let new = new.get()?;
+    let refused = |text: String| Err(Error::Refused(text));
+    let Some(name) = RefName::tag(&new.name) else { return refused("Tag name invalid".into()) };
+    let repository = it.repository(&project)?;
+    let target = repository.as_ref().map(|repository| repository.resolve(&new.target)).transpose()?.flatten();
+    let (Some(repository), Some(target)) = (repository, target) else {
+        return refused(format!("Target {} is invalid", new.target));
+    };
+    let refs = repository.refs()?;
+    if refs.find(&name).is_some() {
+        return refused(format!("Tag {} already exists", new.name));
+    }
+    if is_in_the_way(&refs.tags, &name) {
+        return refused("Tag name invalid".into());
+    }
+    let release = new.release.clone();
+    if let Some(text) = &release {
+        check_description(text)?;
+    }
+    let message = new.message.as_deref().map(str::trim).filter(|message| !message.is_empty());
+    let annotation = message.map(|message| it.signature().map(|tagger| (message.to_owned(), tagger))).transpose()?;
+    Ok(Judged { project: project.id, name, target, annotation, release })
+}
+
+/// The release that comes with a tag. One that an earlier tag of the name has left behind gives way.
+fn put_release(it: &mut Writer<'_>, project: i64, tag: &str, text: &str) -> Result<()> {
+    it.open(&ProjectRef::Id(project), ProjectAbility::PushCode)?;
+    let now = it.now();
+    if !store::releases::insert(it.db(), project, tag, text, now)? {
+        store::releases::update(it.db(), project, tag, text, now)?;
+    }
+    Ok(())
+}
+
+/// Removes a tag with its release. Here a developer may remove any tag.
+pub async fn delete(forge: &Forge, caller: Caller, project: ProjectRef, name: String) -> Result<()> {
+    let judge = move |it: &mut Reader<'_>| {
+        let project = it.open(&project, ProjectAbility::PushCode)?;
+        let missing = || Error::Absent("No such tag".into());
+        let repository = it.repository(&project)?.ok_or_else(missing)?;
+        let refs = repository.refs()?;
+        let tag = RefName::tag(&name).and_then(|name| refs.find(&name)).ok_or_else(missing)?;
+        Ok((project.id, RefChange { name: tag.name.clone(), old: Some(tag.target), new: None }))
+    };
+    let (project, change) = forge.read(caller.clone(), judge).await?;
+    push(forge, caller, project, change).await
+}
+
+/// Tells of a tag for the first time.
+pub async fn create_release(
+    forge: &Forge,
+    caller: Caller,
+    project: ProjectRef,
+    tag: String,
+    description: Given<String>,
+) -> Result<Release> {
+    let insert = |it: &mut Writer<'_>, project: i64, tag: &str, text: &str| {
+        let now = it.now();
+        let inserted = store::releases::insert(it.db(), project, tag, text, now)?;
+        if inserted { Ok(()) } else { Err(Error::Taken("Release already exists".into())) }
+    };
+    change_release(forge, caller, project, tag, description, insert).await
+}
+
+/// Tells something else of a tag.
+pub async fn update_release(
+    forge: &Forge,
+    caller: Caller,
+    project: ProjectRef,
+    tag: String,
+    description: Given<String>,
+) -> Result<Release> {
+    let update = |it: &mut Writer<'_>, project: i64, tag: &str, text: &str| {
+        let now = it.now();
+        let updated = store::releases::update(it.db(), project, tag, text, now)?;
+        if updated { Ok(()) } else { Err(Error::Absent("Release does not exist".into())) }
+    };
+    change_release(forge, caller, project, tag, description, update).await
+}
+
+/// Changes the release of a tag that is there. The repository is asked before, so that the one thread that may write does
+/// not wait for the disk.
+async fn change_release(
+    forge: &Forge,
+    caller: Caller,
+    project: ProjectRef,
+    tag: String,
+    description: Given<String>,
+    change: impl Fn(&mut Writer<'_>, i64, &str, &str) -> Result<()> + Send + 'static,
+) -> Result<Release> {
+    let asked = tag.clone();
+    let judge = move |it: &mut Reader<'_>| {
+        let project = it.open(&project, ProjectAbility::PushCode)?;
+        let text = description.get()?.clone();
+        let missing = || Error::Absent("Tag does not exist".into());
+        let repository = it.repository(&project)?.ok_or_else(missing)?;
+        if !exists(&repository, &asked)? {
+            return Err(missing());
+        }
+        check_description(&text)?;
+        Ok((project.id, text))
+    };
+    let (project, text) = forge.read(caller.clone(), judge).await?;
+    forge
+        .write(caller, move |it| {
+            it.open(&ProjectRef::Id(project), ProjectAbility::PushCode)?;
+            change(it, project, &tag, &text)?;
+            store::releases::find(it.db(), project, &tag)?.ok_or_else(|| Error::not_found("Release"))
+        })
+        .await
+}
+
+fn exists(repository: &Repository, tag: &str) -> Result<bool> {
+    let refs = repository.refs()?;
+    Ok(RefName::tag(tag).is_some_and(|name| refs.find(&name).is_some()))
+}
+
+fn check_description(text: &str) -> Result<()> {
+    let mut violations = Violations::new();
+    violations.unless(!text.trim().is_empty(), "description", "can't be blank");
+    Ok(violations.into_result()?)
+}

@@ -1,0 +1,129 @@
+//! Repositories as the transports of git see them.
+
+use std::{process::Command, sync::Arc};
+
+pub use git::{Quarantine as Incoming, Ref, Refs};
+use model::{Project, RefName};
+
+pub use crate::pushes::{Push, RefOutcome};
+use crate::{
+    Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, pushes,
+    sessions::{self, Credentials},
+};
+
+/// What a client wants of a repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// To have what is in it.
+    Fetch,
+    /// To put something into it.
+    Push,
+}
+
+/// A repository that was opened for a service.
+pub struct Hosted {
+    forge: Forge,
+    project: i64,
+    full_path: String,
+    refs: Arc<Refs>,
+}
+
+/// Somebody who holds an SSH key.
+pub struct KeyHolder {
+    /// What the key proves, once its holder has signed with it.
+    pub caller: Caller,
+    /// Whom it belongs to.
+    pub name: String,
+}
+
+/// Opens the repository of a project, if the caller may have the service.
+pub async fn open(forge: &Forge, caller: Caller, project: ProjectRef, service: Service) -> Result<Hosted> {
+    let own = forge.clone();
+    forge
+        .read(caller, move |it| {
+            let project = open_project(it, &project, service)?;
+            let refs = it.repository(&project)?.map_or_else(|| Ok(no_refs()), |repository| repository.refs())?;
+            Ok(Hosted { forge: own.clone(), project: project.id, full_path: project.full_path(), refs })
+        })
+        .await
+}
+
+/// The refs of an empty repository: whoever clones it now begins with the branch that will be the default.
+fn no_refs() -> Arc<Refs> {
+    let mut refs = Refs::default();
+    refs.head = RefName::branch("master");
+    Arc::new(refs)
+}
+
+fn open_project(it: &mut Reader<'_>, project: &ProjectRef, service: Service) -> Result<Project> {
+    let project = it.open(project, ProjectAbility::DownloadCode).map_err(|error| match error {
+        Error::Forbidden(None) => Error::forbidden("You are not allowed to download code from this project."),
+        other => other,
+    })?;
+    if service == Service::Push {
+        it.may_to(&project, ProjectAbility::PushCode).map_err(|error| match error {
+            Error::Forbidden(None) => Error::forbidden("You are not allowed to push code to this project."),
+            other => other,
+        })?;
+    }
+    Ok(project)
+}
+
+impl Hosted {
+    /// Number of the project.
+    pub fn project_id(&self) -> i64 {
+        self.project
+    }
+
+    /// The path under which the project is found.
+    pub fn full_path(&self) -> &str {
+        &self.full_path
+    }
+
+    /// The refs as they were when it was opened.
+    pub fn refs(&self) -> &Arc<Refs> {
+        &self.refs
+    }
+
+    /// The program that sends what a client asks for.
+    pub fn upload_pack(&self, protocol: Option<&str>, stateless: bool) -> Command {
+        self.forge.shared().repositories.upload_pack(self.project, protocol, stateless)
+    }
+
+    /// The program that sends an archive.
+    pub fn upload_archive(&self) -> Command {
+        self.forge.shared().repositories.upload_archive(self.project)
+    }
+
+    /// A place for what a client is about to send.
+    pub fn receive(&self) -> Result<Incoming> {
+        pushes::incoming(&self.forge, self.project)
+    }
+}
+
+/// Changes refs as a client of git wants it.
+pub async fn push(forge: &Forge, caller: Caller, project: i64, push: Push) -> Result<Vec<RefOutcome>> {
+    pushes::push(forge, caller, project, push, pushes::Via::Push).await
+}
+
+/// Who somebody is who shows a name and a password: an access token counts as a password, with whatever name.
+pub async fn sign_in(forge: &Forge, user: &str, password: &str) -> Result<Caller> {
+    let by_token = Caller::with_tokens([password]);
+    if forge.peek(by_token.clone(), |it| Ok(it.actor().user().is_some())).await? {
+        return Ok(by_token);
+    }
+    if user.is_empty() || password.is_empty() {
+        return Err(Error::Unauthenticated);
+    }
+    let credentials = Given::good(Credentials { login: user.to_owned(), password: password.to_owned() });
+    let signed_in = forge.heavy(Caller::anonymous(), move |it| sessions::check(it, &credentials)).await?;
+    Ok(signed_in.caller())
+}
+
+/// Whom an SSH key belongs to; its public half is given as OpenSSH writes it.
+pub async fn key_holder(forge: &Forge, public_key: &str) -> Result<KeyHolder> {
+    let fingerprint = model::keys::fingerprint(public_key).ok_or(Error::Unauthenticated)?;
+    let caller = Caller::with_ssh_key(fingerprint);
+    let name = forge.peek(caller.clone(), |it| it.actor().name().ok_or(Error::Unauthenticated)).await?;
+    Ok(KeyHolder { caller, name })
+}

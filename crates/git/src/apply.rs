@@ -1,0 +1,253 @@
+//! Moving refs: compared, swapped and on disk, or not at all.
+//!
+//! gix and git write refs without syncing them in every step, so a loss of power may leave an empty file where a branch
+//! was. Here each step is synced before the next one relies on it. The files and their locks are those of git, so that
+//! its own programs can work beside us.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use model::{Oid, RefChange, RefName};
+
+use crate::{Error, Quarantine, Repositories, Repository, Result, disk};
+
+/// How long somebody else may hold a lock before we give up; git's own programs hold one for moments.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A lock that nobody gave back for so long belongs to a program that is no more.
+const ABANDONED: Duration = Duration::from_secs(60);
+
+impl Repositories {
+    /// Moves objects in and refs on, in the repository of a project, which is made if there is none. Every ref is what
+    /// it was taken for, or nothing moves. Whoever calls this is the only one who does so for this project.
+    pub fn apply(
+        &self,
+        project: i64,
+        incoming: Option<&Quarantine>,
+        changes: &[RefChange],
+        head: Option<&RefName>,
+    ) -> Result<()> {
+        let repository = self.find_or_make(project)?;
+        if let Some(incoming) = incoming {
+            incoming.move_into(repository.path())?;
+        }
+        let result = move_refs(&repository, changes, head);
+        repository.forget_refs();
+        result
+    }
+
+    /// Which of these changes have happened; for whoever finds them written down after a crash.
+    pub fn which_happened(&self, project: i64, changes: &[RefChange]) -> Result<Vec<bool>> {
+        // A lock that was left behind is what a crash leaves.
+        let path = self.path_of(project);
+        for change in changes {
+            disk::remove_if_there(&lock_of(&path.join(change.name.as_str())))?;
+        }
+        disk::remove_if_there(&path.join("HEAD.lock"))?;
+        disk::remove_if_there(&path.join("packed-refs.lock"))?;
+        let Some(repository) = self.find(project)? else { return Ok(vec![false; changes.len()]) };
+        repository.forget_refs();
+        let packed = Packed::read(repository.path())?;
+        let happened = |change: &RefChange| Ok(packed.current(repository.path(), &change.name)? == change.new);
+        changes.iter().map(happened).collect()
+    }
+}
+
+/// The packed refs by name, as they are on disk.
+struct Packed(HashMap<String, Oid>);
+
+impl Packed {
+    fn read(repository: &Path) -> io::Result<Self> {
+        let pair = |line: &str| line.split_once(' ').and_then(|(id, name)| Some((name.to_owned(), id.parse().ok()?)));
+        Ok(Self(packed(repository)?.lines().filter_map(pair).collect()))
+    }
+
+    /// What a ref points to on disk.
+    fn current(&self, repository: &Path, name: &RefName) -> Result<Option<Oid>> {
+        use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
+        match fs::read_to_string(repository.join(name.as_str())) {
+            Ok(text) => text.trim_end().parse().map(Some).map_err(|_| Error::broken(format!("{name} is no ref"))),
+            Err(error) if matches!(error.kind(), NotFound | IsADirectory | NotADirectory) => {
+                Ok(self.0.get(name.as_str()).copied())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn packed(repository: &Path) -> io::Result<String> {
+    match fs::read_to_string(repository.join("packed-refs")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => read,
+    }
+}
+
+/// A lock that goes with its value unless it was put in the place of what it locks.
+struct Lock {
+    path: PathBuf,
+    held: bool,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if self.held {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn lock_of(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".lock");
+    name.into()
+}
+
+impl Lock {
+    /// Locks a file and writes what it shall hold, durably.
+    fn take(file: &Path, content: &[u8]) -> Result<Self> {
+        let path = lock_of(file);
+        let start = Instant::now();
+        loop {
+            match fs::OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(mut opened) => {
+                    let lock = Self { path, held: true };
+                    opened.write_all(content)?;
+                    opened.sync_all()?;
+                    return Ok(lock);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    if is_abandoned(&path) {
+                        disk::remove_if_there(&path)?;
+                    } else if start.elapsed() > PATIENCE {
+                        return Err(Error::Moved(format!("{} is locked, it", file.display())));
+                    }
+                    thread::sleep(Duration::from_millis(5));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Puts what was written in the place of the file.
+    fn replace(mut self, file: &Path) -> io::Result<()> {
+        fs::rename(&self.path, file)?;
+        self.held = false;
+        Ok(())
+    }
+}
+
+fn is_abandoned(lock: &Path) -> bool {
+    let age = fs::metadata(lock).and_then(|data| data.modified()).map(|time| SystemTime::now().duration_since(time));
+    age.is_ok_and(|age| age.is_ok_and(|age| age > ABANDONED))
+}
+
+fn move_refs(repository: &Repository, changes: &[RefChange], head: Option<&RefName>) -> Result<()> {
+    let root = repository.path();
+    let mut locks = Vec::with_capacity(changes.len());
+    let mut folders = BTreeSet::new();
+    for change in changes {
+        let file = root.join(change.name.as_str());
+        if let Some(folder) = file.parent() {
+            make_ref_folder(folder)?;
+            folders.insert(folder.to_owned());
+        }
+        let content = change.new.map(|new| format!("{new}\n")).unwrap_or_default();
+        let lock = Lock::take(&file, content.as_bytes())?;
+        locks.push((change, file, lock));
+    }
+    // Read once all are locked: from now on nobody packs one of them away.
+    let packed = Packed::read(root)?;
+    for change in changes {
+        if packed.current(root, &change.name)? != change.old {
+            return Err(Error::Moved(change.name.to_string()));
+        }
+    }
+    let head = head.map(|head| Lock::take(&root.join("HEAD"), format!("ref: {head}\n").as_bytes())).transpose()?;
+    // From here on nothing but the disk can fail, and whoever comes after a crash can tell how far it went.
+    let removed: BTreeSet<&str> =
+        changes.iter().filter(|change| change.new.is_none()).map(|change| change.name.as_str()).collect();
+    forget_packed(root, &removed)?;
+    for (change, file, lock) in locks {
+        if change.new.is_some() {
+            make_room(&file)?;
+            lock.replace(&file)?;
+        } else {
+            disk::remove_if_there(&file)?;
+        }
+    }
+    if let Some(lock) = head {
+        lock.replace(&root.join("HEAD"))?;
+        folders.insert(root.to_owned());
+    }
+    for folder in &folders {
+        disk::sync_folder(folder)?;
+    }
+    for change in changes.iter().filter(|change| change.new.is_none()) {
+        remove_empty_folders(root, &change.name);
+    }
+    Ok(())
+}
+
+/// Makes the folder of a ref; a file in the way is a ref of that name.
+fn make_ref_folder(folder: &Path) -> Result<()> {
+    disk::make_folder(folder).map_err(|error| match error.kind() {
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => Error::Moved(folder.display().to_string()),
+        _ => Error::Io(error),
+    })
+}
+
+/// Removes folders without refs that stand where a ref shall be.
+fn make_room(file: &Path) -> io::Result<()> {
+    if !file.is_dir() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(file)? {
+        make_room(&entry?.path())?;
+    }
+    fs::remove_dir(file)
+}
+
+/// Takes refs out of the packed ones.
+fn forget_packed(root: &Path, removed: &BTreeSet<&str>) -> Result<()> {
+    let name_of = |line: &str| line.split_once(' ').map(|(_, name)| name.to_owned());
+    let concerns = |text: &str| text.lines().any(|line| name_of(line).is_some_and(|name| removed.contains(&*name)));
+    if removed.is_empty() || !concerns(&packed(root)?) {
+        return Ok(());
+    }
+    let file = root.join("packed-refs");
+    // Read again under the lock: somebody may have packed refs meanwhile.
+    let lock = Lock::take(&file, b"")?;
+    let mut kept = String::new();
+    let mut dropping = false;
+    for line in packed(root)?.lines() {
+        // A line with what a tag leads to belongs to the line before it.
+        if !line.starts_with('^') {
+            dropping = !line.starts_with('#') && name_of(line).is_some_and(|name| removed.contains(&*name));
+        }
+        if !dropping {
+            kept += line;
+            kept.push('\n');
+        }
+    }
+    let mut written = fs::OpenOptions::new().write(true).open(&lock.path)?;
+    written.write_all(kept.as_bytes())?;
+    written.sync_all()?;
+    lock.replace(&file)?;
+    Ok(disk::sync_folder(root)?)
+}
+
+/// Removes folders that hold no refs any more, up to the first two levels.
+fn remove_empty_folders(root: &Path, name: &RefName) {
+    let mut path = name.as_str();
+    while let Some((above, _)) = path.rsplit_once('/') {
+        if above.matches('/').count() < 2 || fs::remove_dir(root.join(above)).is_err() {
+            return;
+        }
+        path = above;
+    }
+}

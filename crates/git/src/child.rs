@@ -1,0 +1,164 @@
+//! The programs of git: how they are called, and which of them are good enough.
+
+use std::{
+    io::{self, Read as _},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use crate::{Error, Result};
+
+/// The oldest git that does all that is asked of it: settings for what is synced, and fixes for what was found since.
+const OLDEST: (u32, u32) = (2, 39);
+/// How much of what a program says to its log is kept.
+const LONGEST_COMPLAINT: u64 = 4096;
+
+/// What every call of git is told, whatever the configuration of the repository or the machine says.
+const SETTINGS: &[(&str, &str)] = &[
+    // What is written is on disk before the program says that it is done.
+    ("core.fsync", "all"),
+    ("core.fsyncMethod", "fsync"),
+    // No program of somebody else's is ever started.
+    ("core.hooksPath", "/dev/null"),
+    ("core.fsmonitor", "false"),
+    ("protocol.allow", "never"),
+    // Housekeeping is a job of ours.
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    // A repository belongs to the service, whoever owns the folder on the machine.
+    ("safe.directory", "*"),
+    ("safe.bareRepository", "all"),
+    ("transfer.hideRefs", "refs/gable"),
+    ("uploadpack.allowFilter", "true"),
+    ("uploadpack.allowTipSHA1InWant", "true"),
+    ("uploadpack.allowReachableSHA1InWant", "true"),
+    // However large a repository, sending it takes a bounded amount of memory.
+    ("pack.windowMemory", "64m"),
+    ("pack.deltaCacheSize", "64m"),
+    ("pack.threads", "2"),
+    ("core.packedGitLimit", "512m"),
+    ("core.bigFileThreshold", "16m"),
+];
+
+/// Faults that old and honest histories have, and that hurt nobody.
+const FORGIVEN: &str = "badTimezone=ignore,missingSpaceBeforeDate=ignore,zeroPaddedFilemode=ignore,\
+                        badDateOverflow=ignore,multipleAuthors=ignore,missingEmail=ignore,badEmail=ignore,\
+                        missingNameBeforeEmail=ignore,badName=ignore";
+
+/// A call of git in a repository, with an environment that holds nothing but what is said here.
+pub(crate) fn git(repository: &Path) -> Command {
+    let mut command = bare();
+    command.env("GIT_DIR", repository).current_dir(repository);
+    command
+}
+
+fn bare() -> Command {
+    let mut command = Command::new("git");
+    command.env_clear().env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null").env("LC_ALL", "C");
+    command.env("HOME", "/nonexistent").env("GIT_TERMINAL_PROMPT", "0").env("GIT_ATTR_NOSYSTEM", "1");
+    if let Some(path) = std::env::var_os("PATH") {
+        command.env("PATH", path);
+    }
+    for (name, value) in SETTINGS {
+        command.arg("-c").arg(format!("{name}={value}"));
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Sends what a client asks for; talks to it on standard input and output.
+pub(crate) fn upload_pack(repository: &Path, protocol: Option<&str>, stateless: bool) -> Command {
+    let mut command = git(repository);
+    if let Some(protocol) = protocol {
+        command.env("GIT_PROTOCOL", protocol);
+    }
+    command.args(["upload-pack", "--strict", "--timeout=600"]);
+    if stateless {
+        command.arg("--stateless-rpc");
+    }
+    command.arg("--end-of-options").arg(repository).stdin(Stdio::piped());
+    command
+}
+
+/// Sends an archive that a client asks for.
+pub(crate) fn upload_archive(repository: &Path) -> Command {
+    let mut command = git(repository);
+    command.arg("upload-archive").arg(repository).stdin(Stdio::piped());
+    command
+}
+
+/// Takes a pack in from standard input: checks every object, and that everything it leads to is there.
+pub(crate) fn index_pack(quarantine: &Path, max_size: Option<u64>) -> Command {
+    let mut command = git(quarantine);
+    command.args(["index-pack", "--stdin", "--fix-thin", "--threads=2"]).arg(format!("--strict={FORGIVEN}"));
+    if let Some(max_size) = max_size {
+        command.arg(format!("--max-input-size={max_size}"));
+    }
+    command.stdin(Stdio::piped());
+    command
+}
+
+/// Runs a program to its end; what it complains about becomes the error.
+pub(crate) fn run(mut command: Command) -> Result<()> {
+    let mut child = command.stdout(Stdio::null()).spawn().map_err(cannot_start)?;
+    let mut said = Vec::new();
+    if let Some(mut log) = child.stderr.take() {
+        log.by_ref().take(LONGEST_COMPLAINT).read_to_end(&mut said)?;
+        // The rest is not kept, but it has to be taken, or the program waits for it for ever.
+        io::copy(&mut log, &mut io::sink())?;
+    }
+    let status = child.wait()?;
+    if status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&said);
+    Err(Error::Child(format!("git ended with {status}: {}", said.trim())))
+}
+
+fn cannot_start(error: io::Error) -> Error {
+    Error::Child(format!("cannot start git: {error}"))
+}
+
+/// Which git is there, if it is new enough; else a sentence that tells the operator what to do.
+pub fn check_version() -> std::result::Result<String, String> {
+    let advice = format!("install git {}.{} or newer", OLDEST.0, OLDEST.1);
+    let output = bare().arg("version").output().map_err(|error| format!("cannot run git: {error}; {advice}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = text.trim().strip_prefix("git version ").unwrap_or_default();
+    let found = parse_version(version).ok_or_else(|| format!("git does not tell its version; {advice}"))?;
+    if found < OLDEST {
+        return Err(format!("git {version} is too old; {advice}"));
+    }
+    Ok(version.to_owned())
+}
+
+fn parse_version(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split(['.', ' ']);
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_all_makers_are_understood() {
+        let cases = [
+            ("2.39.5", Some((2, 39))),
+            ("2.39.5 (Apple Git-154)", Some((2, 39))),
+            ("2.47.0.windows.1", Some((2, 47))),
+            ("3.0.0-rc1", Some((3, 0))),
+            ("unknown", None),
+            ("", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse_version(text), expected, "{text}");
+        }
+        assert!((2, 38) < OLDEST && OLDEST <= (2, 40) && OLDEST < (3, 0));
+    }
+
+    #[test]
+    fn lesson_28_the_git_of_this_machine_is_new_enough() {
+        check_version().expect("a git");
+    }
+}

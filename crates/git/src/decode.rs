@@ -1,0 +1,157 @@
+//! Takes commits and tags apart.
+//!
+//! Histories hold commits that the tools of their day got wrong: dates without a number, authors without an address,
+//! texts in other encodings. They have to be shown all the same, so nothing in here fails.
+
+use gix::{ObjectId, actor::SignatureRef};
+use model::{Commit, repository::Signature};
+
+use crate::repository::oid;
+
+/// The furthest from UTC that a clock can be, in seconds; what is further off is a mistake.
+const FURTHEST_OFFSET: i32 = 24 * 60 * 60;
+
+/// The parts of a commit as they stand in the object.
+#[derive(Default)]
+pub(crate) struct Parts<'a> {
+    /// What it holds.
+    pub(crate) tree: Option<ObjectId>,
+    /// What it builds upon.
+    pub(crate) parents: Vec<ObjectId>,
+    author: &'a [u8],
+    committer: &'a [u8],
+    message: &'a [u8],
+}
+
+impl<'a> Parts<'a> {
+    pub(crate) fn of(data: &'a [u8]) -> Self {
+        let mut parts = Self::default();
+        let mut rest = data;
+        while let Some((line, below)) = next_line(rest) {
+            rest = below;
+            if line.is_empty() {
+                parts.message = rest;
+                break;
+            }
+            let Some(space) = line.iter().position(|byte| *byte == b' ') else { continue };
+            let (key, value) = (&line[..space], &line[space + 1..]);
+            match key {
+                b"tree" if parts.tree.is_none() => parts.tree = ObjectId::from_hex(value).ok(),
+                b"parent" => parts.parents.extend(ObjectId::from_hex(value)),
+                b"author" if parts.author.is_empty() => parts.author = value,
+                b"committer" if parts.committer.is_empty() => parts.committer = value,
+                _ => {}
+            }
+        }
+        parts
+    }
+
+    /// When it was put there, in seconds since 1970.
+    pub(crate) fn seconds(&self) -> i64 {
+        SignatureRef::from_bytes(self.committer).map_or(0, |signature| signature.seconds())
+    }
+
+    pub(crate) fn author(&self) -> Signature {
+        signature(self.author)
+    }
+
+    pub(crate) fn committer(&self) -> Signature {
+        signature(self.committer)
+    }
+
+    pub(crate) fn message(&self) -> String {
+        text(self.message)
+    }
+}
+
+/// A commit from its object.
+pub(crate) fn commit(id: &gix::oid, data: &[u8]) -> Commit {
+    let parts = Parts::of(data);
+    Commit {
+        id: oid(id),
+        parents: parts.parents.iter().map(|id| oid(id)).collect(),
+        author: parts.author(),
+        committer: parts.committer(),
+        message: parts.message(),
+    }
+}
+
+/// The annotation of a tag without its final newline.
+pub(crate) fn annotation(data: &[u8]) -> String {
+    let start = data.windows(2).position(|pair| pair == b"\n\n").map_or(data.len(), |end| end + 2);
+    let message = &data[start..];
+    text(message.strip_suffix(b"\n").unwrap_or(message))
+}
+
+/// Bytes as text; what is not UTF-8 is replaced.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn signature(bytes: &[u8]) -> Signature {
+    let Ok(parsed) = SignatureRef::from_bytes(bytes) else {
+        return Signature { name: text(bytes), email: String::new(), seconds: 0, offset: 0 };
+    };
+    let offset = parsed.time().map_or(0, |time| time.offset);
+    Signature {
+        name: text(parsed.name.trim_ascii()),
+        email: text(parsed.email),
+        seconds: parsed.seconds(),
+        offset: if offset.abs() < FURTHEST_OFFSET { offset } else { 0 },
+    }
+}
+
+fn next_line(data: &[u8]) -> Option<(&[u8], &[u8])> {
+    if data.is_empty() {
+        return None;
+    }
+    let end = data.iter().position(|byte| *byte == b'\n');
+    Some(end.map_or((data, &[]), |end| (&data[..end], &data[end + 1..])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TREE: &str = "tree 4b825dc642cb6eb9a060e54bf8d69288fbee4904\n";
+
+    #[track_caller]
+    fn check(rest: &[u8], author: (&str, &str, i64, i32), message: &str) {
+        let data = [TREE.as_bytes(), rest].concat();
+        let commit = commit(&ObjectId::null(gix::hash::Kind::Sha1), &data);
+        let found = &commit.author;
+        assert_eq!((&*found.name, &*found.email, found.seconds, found.offset), author);
+        assert_eq!(commit.message, message);
+    }
+
+    #[test]
+    fn a_commit_keeps_its_message_and_the_offset_of_its_clock() {
+        check(
+            b"author A B <a@b> 12 +0530\ncommitter C <c@d> 13 +0000\n\none\n\ntwo\n",
+            ("A B", "a@b", 12, 19800),
+            "one\n\ntwo\n",
+        );
+        check(b"author A <a@b> 12 -0100\ngpgsig x\n y\n \n\nsigned", ("A", "a@b", 12, -3600), "signed");
+    }
+
+    #[test]
+    fn what_is_broken_is_shown_as_well_as_can_be() {
+        check(b"author A <a@b> never\n\nm", ("A", "a@b", 0, 0), "m");
+        check(b"author A <a@b>\n\n", ("A", "a@b", 0, 0), "");
+        check(b"author A <a@b> 99999999999999999999 +0000\n\nm", ("A", "a@b", 0, 0), "m");
+        check(b"author A <a@b> 5 +9999\n\nm", ("A", "a@b", 5, 0), "m");
+        check(b"author nobody\n\nm", ("nobody", "", 0, 0), "m");
+        check(b"author <> 7 +0000\n\nm", ("", "", 7, 0), "m");
+        check(b"author  A  < a@b > 7 +0000\n\nm", ("A", " a@b ", 7, 0), "m");
+        check(b"author \xe4 <a@b> 5 +0000\n\nm\xff", ("\u{fffd}", "a@b", 5, 0), "m\u{fffd}");
+        check(b"no-space\n\nm", ("", "", 0, 0), "m");
+        check(b"", ("", "", 0, 0), "");
+    }
+
+    #[test]
+    fn an_annotation_loses_one_newline() {
+        assert_eq!(annotation(b"object 1\ntype commit\n\none\n\ntwo\n\n"), "one\n\ntwo\n");
+        assert_eq!(annotation(b"object 1\ntype commit\n"), "");
+        assert_eq!(annotation(b"tagger x\n\n\xff"), "\u{fffd}");
+    }
+}

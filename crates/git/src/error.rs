@@ -1,0 +1,44 @@
+//! What can go wrong with a repository.
+
+use std::{fmt, io};
+
+/// The answer of an operation on a repository.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation on a repository failed.
+#[derive(Debug)]
+pub enum Error {
+    /// The disk did not play along.
+    Io(io::Error),
+    /// A repository, or what was sent for one, is not as it has to be; tells what.
+    Broken(String),
+    /// A ref is not what it was taken for; tells which.
+    Moved(String),
+    /// A program of git failed; tells what it said.
+    Child(String),
+}
+
+impl Error {
+    /// Something in the repository is not as it has to be.
+    pub(crate) fn broken(error: impl fmt::Display) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Broken(text) | Self::Child(text) => f.write_str(text),
+            Self::Moved(name) => write!(f, "{name} has changed meanwhile"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,89 @@
+//! Keeping repositories quick: few packs, a graph of the commits, packed refs. Nothing here is in the way of a reader
+//! or a push, and nothing is ever thrown away: an object that nobody reaches costs room, a missing one costs trust.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io,
+    path::Path,
+    process::Stdio,
+};
+
+use crate::{Repositories, Result, child};
+
+/// So many refs lie about as files before they are packed.
+const LOOSE_REFS: usize = 64;
+/// So many packs, and so many folders with loose objects, before they are put together.
+const PACKS: usize = 8;
+const LOOSE_FOLDERS: usize = 32;
+
+/// The name of the file that is locked while a repository is packed anew.
+const LOCK: &str = "house.lock";
+
+impl Repositories {
+    /// Does for the repository of a project what is due; says whether it did. If somebody else is at it, nothing is done:
+    /// most likely a program that outlived a server that was killed.
+    pub fn keep_house(&self, project: i64) -> Result<bool> {
+        let path = self.path_of(project);
+        if !path.join("HEAD").exists() {
+            return Ok(true);
+        }
+        let lock = lock_file(&path)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        if count_files(&path.join("refs"), LOOSE_REFS) >= LOOSE_REFS {
+            run(&path, &lock, &["pack-refs", "--all"])?;
+        }
+        if count_packs(&path) >= PACKS || count_loose_folders(&path) >= LOOSE_FOLDERS {
+            run(&path, &lock, &["repack", "-d", "-q", "--geometric=2", "--write-midx", "--write-bitmap-index"])?;
+        }
+        run(&path, &lock, &["commit-graph", "write", "--reachable", "--changed-paths", "--split", "--no-progress"])?;
+        // Packs and graphs that a warm handle knows may be gone.
+        self.forget(project);
+        Ok(true)
+    }
+}
+
+/// Waits until nobody packs a repository anew; nobody does for as long as the answer is kept.
+pub(crate) fn wait_for_house(repository: &Path) -> io::Result<File> {
+    let lock = lock_file(repository)?;
+    lock.lock()?;
+    Ok(lock)
+}
+
+fn lock_file(repository: &Path) -> io::Result<File> {
+    File::options().write(true).create(true).truncate(false).open(repository.join(LOCK))
+}
+
+/// Runs a program that has the lock as its input, which it never reads. So the lock lasts for as long as the program
+/// does, even if it outlives us.
+fn run(repository: &Path, lock: &File, arguments: &[&str]) -> Result<()> {
+    let mut command = child::git(repository);
+    command.args(arguments).stdin(Stdio::from(lock.try_clone()?));
+    child::run(command)
+}
+
+/// How many files a folder and those below it hold; no use in counting beyond `most`.
+fn count_files(folder: &Path, most: usize) -> usize {
+    let mut count = 0;
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if count >= most {
+            break;
+        }
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        count += if is_folder { count_files(&entry.path(), most) } else { 1 };
+    }
+    count
+}
+
+fn count_packs(repository: &Path) -> usize {
+    let entries = fs::read_dir(repository.join("objects/pack")).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "pack")).count()
+}
+
+fn count_loose_folders(repository: &Path) -> usize {
+    let entries = fs::read_dir(repository.join("objects")).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name().len() == 2).count()
+}

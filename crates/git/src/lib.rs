@@ -1,0 +1,54 @@
+//! Repositories on disk: refs, trees, differences, packs.
+//!
+//! Reading happens in process, through warm handles. Writing goes through a [`Quarantine`] and [`Repository::apply`];
+//! the programs of git are called for what they do best: taking packs in, sending packs, and housekeeping.
+
+mod error;
+mod repositories;
+mod repository;
+
+mod apply;
+mod child;
+mod disk;
+mod edits;
+mod housekeeping;
+mod import;
+mod peel;
+mod quarantine;
+
+mod archive;
+mod blobs;
+mod commits;
+mod compare;
+mod contributors;
+mod refs;
+mod trees;
+
+mod changes;
+mod decode;
+mod diff;
+mod export;
+mod history;
+mod large_trees;
+mod marks;
+mod objects;
+mod patch;
+mod patience;
+mod renames;
+mod snapshot;
+mod substitutes;
+mod tree_walk;
+
+#[cfg(test)]
+mod tests;
+
+pub use child::check_version;
+pub use commits::LogQuery;
+pub use edits::{EditRefusal, FileEdit};
+pub use error::{Error, Result};
+pub use import::Source;
+pub use peel::Peeled;
+pub use quarantine::Quarantine;
+pub use refs::{Ref, Refs};
+pub use repositories::Repositories;
+pub use repository::Repository;

@@ -1,0 +1,151 @@
+//! Where objects wait until the push that brings them is accepted.
+//!
+//! A quarantine is a small repository of its own that sees the objects of the real one. Nobody who reads the real one
+//! sees what is in here. Moving in keeps one promise: whatever is in the repository, everything it leads to is there,
+//! too. So a crash in the middle of a move leaves objects that nobody needs, never one that lacks something.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Mutex, PoisonError},
+};
+
+use gix::objs::{Kind, WriteTo};
+use model::{Oid, RefName, repository::Signature};
+use tempfile::TempDir;
+
+use crate::{
+    Error, Repository, Result, child, disk,
+    repository::{Handle, gix_id, oid},
+};
+
+/// Objects on their way in; gone with this value unless they were moved.
+pub struct Quarantine {
+    folder: TempDir,
+    /// Objects that were written one by one, each after everything that it leads to.
+    written: Mutex<Vec<Oid>>,
+}
+
+impl Quarantine {
+    pub(crate) fn make(folder: TempDir, objects: Option<&Path>) -> Result<Self> {
+        let path = folder.path();
+        for part in ["objects/pack", "objects/info", "refs"] {
+            fs::create_dir_all(path.join(part))?;
+        }
+        fs::write(path.join("HEAD"), "ref: refs/heads/quarantine\n")?;
+        fs::write(path.join("config"), "[core]\n\trepositoryformatversion = 0\n\tbare = true\n")?;
+        if let Some(objects) = objects {
+            let mut line = objects.as_os_str().as_encoded_bytes().to_vec();
+            line.push(b'\n');
+            fs::write(path.join("objects/info/alternates"), line)?;
+        }
+        Ok(Self { folder, written: Mutex::new(Vec::new()) })
+    }
+
+    /// The program that takes a pack in from its standard input.
+    pub fn index_pack(&self, max_size: Option<u64>) -> Command {
+        child::index_pack(self.folder.path(), max_size)
+    }
+
+    /// The repository as it will be: what is there and what is waiting here, but no refs.
+    pub fn repository(&self) -> Result<Repository> {
+        Ok(Repository::new(Handle::open(self.folder.path())?.into()))
+    }
+
+    /// Writes an annotated tag.
+    pub fn write_tag(&self, name: &RefName, target: Oid, message: &str, tagger: &Signature) -> Result<Oid> {
+        let repository = self.repository()?;
+        let message = if message.ends_with('\n') { message.to_owned() } else { format!("{message}\n") };
+        let tag = gix::objs::Tag {
+            target: gix_id(target),
+            target_kind: Kind::Commit,
+            name: name.short().into(),
+            tagger: Some(signature(tagger)),
+            message: message.into(),
+            signature: None,
+        };
+        self.write(&repository, tag)
+    }
+
+    /// Writes one object after everything that it leads to.
+    pub(crate) fn write(&self, repository: &Repository, object: impl WriteTo) -> Result<Oid> {
+        let id = repository.gix.write_object(object).map_err(Error::broken)?.detach();
+        Ok(self.note(&id))
+    }
+
+    /// As [`Self::write`], of the content of a file.
+    pub(crate) fn write_blob(&self, repository: &Repository, content: &[u8]) -> Result<Oid> {
+        let id = repository.gix.write_blob(content).map_err(Error::broken)?.detach();
+        Ok(self.note(&id))
+    }
+
+    fn note(&self, id: &gix::oid) -> Oid {
+        let id = oid(id);
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        id
+    }
+
+    /// Moves all objects into a repository, durably.
+    pub(crate) fn move_into(&self, repository: &Path) -> Result<()> {
+        let (from, to) = (self.folder.path().join("objects"), repository.join("objects"));
+        move_packs(&from.join("pack"), &to.join("pack"))?;
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut folders = Vec::new();
+        for id in written.iter() {
+            let name = id.to_string();
+            let (folder, file) = name.split_at(2);
+            let source = from.join(folder).join(file);
+            // The same bytes written twice are one object, and what the repository has is not written again.
+            if !source.exists() {
+                continue;
+            }
+            disk::sync_file(&source)?;
+            let folder = to.join(folder);
+            disk::make_folder(&folder)?;
+            fs::rename(&source, folder.join(file))?;
+            folders.push(folder);
+        }
+        folders.sort_unstable();
+        folders.dedup();
+        folders.iter().try_for_each(|folder| disk::sync_folder(folder))?;
+        Ok(())
+    }
+}
+
+/// Moves packs: the index comes last, because with it a pack begins to count.
+fn move_packs(from: &Path, to: &Path) -> io::Result<()> {
+    let mut files: Vec<PathBuf> = fs::read_dir(from)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    if files.is_empty() {
+        return Ok(());
+    }
+    let rank = |file: &Path| match file.extension().and_then(|extension| extension.to_str()) {
+        Some("pack") => 0,
+        Some("idx") => 2,
+        _ => 1,
+    };
+    files.sort_by_key(|file| rank(file));
+    for file in files {
+        let Some(name) = file.file_name() else { continue };
+        let target = to.join(name);
+        disk::sync_file(&file)?;
+        // The same pack again: what is there stays, others may be reading it.
+        if !target.exists() {
+            fs::rename(&file, &target)?;
+        }
+    }
+    disk::sync_folder(to)
+}
+
+pub(crate) fn signature(who: &Signature) -> gix::actor::Signature {
+    // What would end the field or the line has no place in a name.
+    let plain = |text: &str| {
+        let kept: String = text.chars().filter(|c| !matches!(c, '<' | '>') && !c.is_control()).collect();
+        kept.trim().to_owned()
+    };
+    gix::actor::Signature {
+        name: plain(&who.name).into(),
+        email: plain(&who.email).into(),
+        time: gix::date::Time { seconds: who.seconds, offset: who.offset },
+    }
+}

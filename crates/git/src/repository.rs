@@ -1,0 +1,104 @@
+//! One repository, open for reading.
+
+use std::{
+    cell::RefCell,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    Error, Result,
+    contributors::Authors,
+    history::GraphFile,
+    snapshot::{Snapshot, SnapshotCell},
+};
+
+/// How much memory a handle spends on objects that it has unpacked.
+const OBJECT_CACHE: usize = 32 * 1024 * 1024;
+/// How much on those that others are packed as differences from. Versions of a file or a folder lie next to each other in
+/// a pack, so whoever goes through a history needs each of them again at once.
+const BASE_CACHE: usize = 4 * 1024 * 1024;
+
+/// Objects of a pack that others are built from.
+pub(crate) type Bases = gix::odb::pack::cache::lru::StaticLinkedList<64>;
+
+/// What is shared by everybody who reads one repository.
+pub(crate) struct Handle {
+    pub(crate) path: PathBuf,
+    pub(crate) gix: gix::ThreadSafeRepository,
+    /// The refs as they were last read, and the marks on disk that tell whether they still stand.
+    refs: SnapshotCell,
+    /// The commit-graph that was last found, and the marks of its files.
+    graph: Mutex<Option<GraphFile>>,
+    /// Who wrote the commits that were last counted.
+    authors: Mutex<Authors>,
+}
+
+/// One repository, open for reading on one thread.
+pub struct Repository {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) gix: gix::Repository,
+    /// The bases of blobs, which are read past the other caches.
+    pub(crate) blob_bases: RefCell<Box<Bases>>,
+}
+
+impl Handle {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        // Nothing but the repository's own configuration counts: not the machine's, not the user's, no environment.
+        let gix = gix::open_opts(path, gix::open::Options::isolated().open_path_as_is(true))
+            .map_err(Error::broken)?
+            .into_sync();
+        let path = path.to_owned();
+        Ok(Self { path, gix, refs: Mutex::default(), graph: Mutex::default(), authors: Mutex::default() })
+    }
+
+    /// Lets the refs be read anew by whoever asks next.
+    pub(crate) fn forget_refs(&self) {
+        *self.refs() = None;
+    }
+
+    pub(crate) fn refs(&self) -> MutexGuard<'_, Option<Snapshot>> {
+        self.refs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn graph(&self) -> MutexGuard<'_, Option<GraphFile>> {
+        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn authors(&self) -> MutexGuard<'_, Authors> {
+        self.authors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Repository {
+    pub(crate) fn new(handle: Arc<Handle>) -> Self {
+        let mut gix = handle.gix.to_thread_local();
+        gix.object_cache_size_if_unset(OBJECT_CACHE);
+        gix.objects.set_pack_cache(|| Box::new(Bases::new(BASE_CACHE)));
+        // A pushed `refs/replace/` must not change what other people read.
+        gix.objects.ignore_replacements = true;
+        Self { handle, gix, blob_bases: RefCell::new(Box::new(Bases::new(BASE_CACHE))) }
+    }
+
+    /// The folder of the repository.
+    pub fn path(&self) -> &Path {
+        &self.handle.path
+    }
+
+    /// Lets the refs be read anew by whoever asks next. For those who have just moved one.
+    pub fn forget_refs(&self) {
+        self.handle.forget_refs();
+    }
+}
+
+/// An object's name as the rest of the house knows it.
+pub(crate) fn oid(id: &gix::oid) -> model::Oid {
+    let mut bytes = [0; 20];
+    bytes.copy_from_slice(id.as_bytes());
+    model::Oid(bytes)
+}
+
+/// An object's name as gix knows it.
+pub(crate) fn gix_id(id: model::Oid) -> gix::ObjectId {
+    gix::ObjectId::Sha1(id.0)
+}

@@ -1,0 +1,193 @@
+//! Reads all refs of a repository from disk, and notices when they have to be read again.
+
+use std::{
+    collections::HashMap,
+    fs, io,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use gix::{hash::Kind, refs::packed};
+use model::{
+    Oid, RefName,
+    refs::{HIDDEN, RefKind},
+};
+
+use crate::{Error, Ref, Refs, Repository, Result, marks::Marks, repository::oid};
+
+/// How long a loose ref may be; what is longer is none.
+const LONGEST_FILE: u64 = 1024;
+/// How many symbolic refs may follow upon one another.
+const DEEPEST_LINK: usize = 5;
+
+/// Where the last snapshot is kept.
+pub(crate) type SnapshotCell = Mutex<Option<Snapshot>>;
+
+/// The refs at one moment, with the marks that tell whether that moment has passed.
+pub(crate) struct Snapshot {
+    refs: Arc<Refs>,
+    marks: Marks,
+}
+
+/// What a loose ref says.
+enum Loose {
+    Id(Oid),
+    Link(String),
+}
+
+impl Repository {
+    /// The refs as they are now.
+    ///
+    /// A snapshot is used as long as its marks stand: those of `HEAD`, `packed-refs` and every folder below `refs/`.
+    /// That is enough, because a loose ref is renamed into its folder, which moves the time of the folder.
+    pub fn refs(&self) -> Result<Arc<Refs>> {
+        if let Some(snapshot) = &*self.handle.refs()
+            && snapshot.marks.stand()
+        {
+            return Ok(Arc::clone(&snapshot.refs));
+        }
+        // Read without the lock, so that a slow disk does not make everybody wait for one.
+        let (refs, marks) = self.read_refs()?;
+        let refs = Arc::new(refs);
+        let snapshot = marks.are_settled().then(|| Snapshot { refs: Arc::clone(&refs), marks });
+        *self.handle.refs() = snapshot;
+        Ok(refs)
+    }
+
+    fn read_refs(&self) -> Result<(Refs, Marks)> {
+        let mut marks = Marks::new();
+        let path = self.path();
+        marks.note(&path.join("HEAD"))?;
+        let head = match read_loose(&path.join("HEAD"))? {
+            Some(Loose::Link(name)) => RefName::new(&name),
+            Some(Loose::Id(_)) | None => None,
+        };
+        // Loose refs come first: whoever packs them writes the pack before removing them, so none can be missed.
+        let mut found = Vec::new();
+        let mut links = HashMap::new();
+        self.read_folder(&path.join("refs"), "refs", &mut marks, &mut found, &mut links)?;
+        self.read_packed(&path.join("packed-refs"), &mut marks, &mut found)?;
+
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        found.dedup_by(|later, earlier| later.name == earlier.name);
+        follow_links(&mut found, &links);
+        let mut refs = Refs { head, ..Refs::default() };
+        for found in found {
+            match found.name.kind() {
+                RefKind::Branch => refs.branches.push(found),
+                RefKind::Tag => refs.tags.push(found),
+                RefKind::Other => refs.others.push(found),
+            }
+        }
+        Ok((refs, marks))
+    }
+
+    fn read_folder(
+        &self,
+        folder: &Path,
+        name: &str,
+        marks: &mut Marks,
+        found: &mut Vec<Ref>,
+        links: &mut HashMap<RefName, String>,
+    ) -> Result<()> {
+        if !marks.note(folder)? {
+            return Ok(());
+        }
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let Ok(part) = entry.file_name().into_string() else { continue };
+            let name = format!("{name}/{part}");
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                if HIDDEN.strip_suffix('/') != Some(&name) {
+                    self.read_folder(&entry.path(), &name, marks, found, links)?;
+                }
+            } else if kind.is_file()
+                && let Some(name) = RefName::new(&name).filter(|name| !name.is_hidden())
+            {
+                match read_loose(&entry.path())? {
+                    Some(Loose::Id(target)) => {
+                        let peeled = self.peeled_of(&name, target);
+                        found.push(Ref { name, target, peeled });
+                    }
+                    Some(Loose::Link(to)) => drop(links.insert(name, to)),
+                    None => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_packed(&self, file: &Path, marks: &mut Marks, found: &mut Vec<Ref>) -> Result<()> {
+        if !marks.note(file)? {
+            return Ok(());
+        }
+        let bytes = match fs::read(file) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let header = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let is_peeled =
+            header.starts_with(b"#") && header.split(|byte| *byte == b' ').any(|word| word == b"fully-peeled");
+        let buffer = packed::Buffer::from_bytes(&bytes, Kind::Sha1).map_err(Error::broken)?;
+        for packed in buffer.iter().map_err(Error::broken)?.filter_map(std::result::Result::ok) {
+            let Ok(name) = std::str::from_utf8(packed.name.as_bstr()) else { continue };
+            let Some(name) = RefName::new(name).filter(|name| !name.is_hidden()) else { continue };
+            let target = oid(&packed.target());
+            let peeled = match packed.object {
+                Some(_) => Some(oid(&packed.object())),
+                None if is_peeled => None,
+                None => self.peeled_of(&name, target),
+            };
+            found.push(Ref { name, target, peeled });
+        }
+        Ok(())
+    }
+
+    /// What a tag leads to; `None` if it is no annotated tag, or broken.
+    fn peeled_of(&self, name: &RefName, target: Oid) -> Option<Oid> {
+        // Git lets nothing but commits be branches, so they are not looked up.
+        if name.kind() == RefKind::Branch {
+            return None;
+        }
+        self.peel_tag(target).ok().flatten()
+    }
+}
+
+/// Reads a loose ref; `None` if it is gone meanwhile, or broken.
+fn read_loose(file: &Path) -> Result<Option<Loose>> {
+    let text = match fs::metadata(file)
+        .and_then(|it| if it.len() > LONGEST_FILE { Ok(Vec::new()) } else { fs::read(file) })
+    {
+        Ok(text) => text,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::IsADirectory) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let Ok(text) = std::str::from_utf8(&text) else { return Ok(None) };
+    Ok(match text.strip_prefix("ref:") {
+        Some(name) => Some(Loose::Link(name.trim().to_owned())),
+        None => text.trim_ascii_end().parse().ok().map(Loose::Id),
+    })
+}
+
+/// Adds the symbolic refs with what they lead to; those that lead nowhere are left out. `found` stays sorted.
+fn follow_links(found: &mut Vec<Ref>, links: &HashMap<RefName, String>) {
+    if links.is_empty() {
+        return;
+    }
+    found.retain(|it| !links.contains_key(&it.name));
+    let mut resolved = Vec::new();
+    for name in links.keys() {
+        let mut at = name.clone();
+        for _ in 0..DEEPEST_LINK {
+            let Some(next) = links.get(&at).and_then(|next| RefName::new(next)) else { break };
+            at = next;
+        }
+        if let Ok(place) = found.binary_search_by(|it| it.name.cmp(&at)) {
+            resolved.push(Ref { name: name.clone(), ..found[place].clone() });
+        }
+    }
+    found.append(&mut resolved);
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+}

@@ -1,0 +1,279 @@
+//! Commits by name and by history.
+
+use model::Oid;
+
+use super::{Edit, Fixture, Plan, Story, file};
+use crate::LogQuery;
+
+fn ids(commits: &[model::Commit]) -> Vec<String> {
+    commits.iter().map(|commit| commit.id.to_string()).collect()
+}
+
+#[test]
+fn a_commit_is_named_in_many_ways() {
+    let mut story = Story::default();
+    story.next(&[file("a", "1\n")]);
+    story.next(&[file("a", "2\n")]);
+    let fixture = Fixture::with(story);
+    fixture.git(&["tag", "-a", "-m", "text", "v1", "main~1"]);
+    fixture.git(&["tag", "-a", "-m", "text", "v1.1", "v1"]);
+    fixture.git(&["update-ref", "refs/heads/feature/x", "main~1"]);
+    fixture.git(&["update-ref", "refs/notes/y", "main~1"]);
+    let (old, new) = (fixture.id("main~1"), fixture.id("main"));
+    let repository = fixture.open();
+    let check = |name: &str, expected: Option<Oid>| {
+        assert_eq!(repository.resolve(name).expect("resolved"), expected, "{name:?}");
+    };
+    let tag = fixture.id("v1").to_string();
+    for name in ["main", "HEAD", "refs/heads/main", "heads/main", &new.to_string(), &new.to_string()[..7]] {
+        check(name, Some(new));
+    }
+    for name in
+        ["v1", "v1.1", "feature/x", "refs/notes/y", "notes/y", "tags/v1", &tag, &tag[..8], &old.to_string()[..4]]
+    {
+        check(name, Some(old));
+    }
+    check(&new.to_string().to_uppercase(), Some(new));
+    let (tree, blob) = (fixture.id("main^{tree}").to_string(), fixture.id("main:a").to_string());
+    let long = "a".repeat(10_000);
+    let slashes = "/".repeat(290);
+    let odd = [
+        "",
+        " ",
+        "none",
+        &tree,
+        &tree[..8],
+        &blob,
+        "-x",
+        "--all",
+        "@{",
+        "@",
+        "@{u}",
+        "a\0b",
+        "main\0",
+        "main~1",
+        "main^",
+        "main:a",
+        "main..v1",
+        "^main",
+        ":/x",
+        "/main",
+        "main/",
+        "refs",
+        "refs/",
+        "refs/heads",
+        "refs/heads/",
+        "heads",
+        "../HEAD",
+        "refs/../HEAD",
+        "HEAD.lock",
+        "FETCH_HEAD",
+        "config",
+        "objects",
+        &"0".repeat(40),
+        "abc",
+        "g000",
+        "\u{fffd}",
+        "🦀",
+        "main\n",
+        " main",
+        &long,
+        &slashes,
+    ];
+    for name in odd {
+        check(name, None);
+    }
+}
+
+#[test]
+fn a_tag_is_meant_rather_than_a_branch_of_its_name() {
+    let mut story = Story::default();
+    story.next(&[file("a", "1\n")]);
+    story.next(&[file("a", "2\n")]);
+    let fixture = Fixture::with(story);
+    fixture.git(&["update-ref", "refs/heads/both", "main"]);
+    fixture.git(&["update-ref", "refs/tags/both", "main~1"]);
+    fixture.git(&["update-ref", "refs/tags/tree", "main^{tree}"]);
+    fixture.git(&["update-ref", "refs/heads/tree", "main"]);
+    let repository = fixture.open();
+    assert_eq!(repository.resolve("both").expect("resolved"), Some(fixture.id("main~1")));
+    assert_eq!(repository.resolve("heads/both").expect("resolved"), Some(fixture.id("main")));
+    assert_eq!(repository.resolve("tree").expect("resolved"), None, "the tag leads to no commit");
+    // A name that looks like an id in full is an id; one that looks like a beginning is a name first.
+    let (id, short) = (fixture.id("main").to_string(), &fixture.id("main").to_string()[..8]);
+    fixture.git(&["update-ref", &format!("refs/heads/{id}"), "main~1"]);
+    fixture.git(&["update-ref", &format!("refs/heads/{short}"), "main~1"]);
+    assert_eq!(fixture.open_anew().resolve(&id).expect("resolved"), Some(fixture.id("main")));
+    assert_eq!(fixture.open_anew().resolve(short).expect("resolved"), Some(fixture.id("main~1")));
+}
+
+#[test]
+fn a_beginning_that_several_objects_share_names_none() {
+    let fixture = Fixture::new();
+    let tree = fixture.git_with(&["mktree"], b"");
+    let tree = String::from_utf8(tree).expect("UTF-8");
+    let mut seen = std::collections::HashMap::new();
+    let shared = (0..).find_map(|number| {
+        let text = format!("tree {tree}author A <a@b> {number} +0000\ncommitter A <a@b> {number} +0000\n\nx\n");
+        let id =
+            gix::objs::compute_hash(gix::hash::Kind::Sha1, gix::objs::Kind::Commit, text.as_bytes()).expect("hashed");
+        let prefix = id.to_string()[..4].to_owned();
+        seen.insert(prefix.clone(), text.clone()).map(|other| (prefix, id, other, text))
+    });
+    let (prefix, id, one, other) = shared.expect("there are but 65536 of them");
+    fixture.raw_commit(one.as_bytes());
+    fixture.raw_commit(other.as_bytes());
+    let repository = fixture.open();
+    assert_eq!(repository.resolve(&prefix).expect("resolved"), None);
+    assert_eq!(repository.resolve(&id.to_string()[..12]).expect("resolved").expect("one").to_string(), id.to_string());
+}
+
+#[test]
+fn a_commit_shows_what_was_written() {
+    let mut story = Story::default();
+    let first = story.commit(Plan { message: "first\n\nmore\n", author: "Änne <a@b>", ..Plan::default() });
+    story.commit(Plan { parents: &[first], message: "no newline", seconds: 1_600_000_000, ..Plan::default() });
+    let fixture = Fixture::with(story);
+    let repository = fixture.open();
+    let first = repository.commit(fixture.id("main~1")).expect("read").expect("a commit");
+    assert_eq!((first.message.as_str(), first.parents.len()), ("first\n\nmore\n", 0));
+    assert_eq!((first.author.name.as_str(), first.author.seconds, first.author.offset), ("Änne", 1_500_000_000, 7200));
+    let second = repository.commit(fixture.id("main")).expect("read").expect("a commit");
+    assert_eq!((second.message.as_str(), second.parents), ("no newline", vec![first.id]));
+    assert_eq!(second.committer.email, "ann@example.com");
+    assert_eq!(repository.commit(fixture.id("main^{tree}")).expect("read"), None);
+    assert_eq!(repository.commit(Oid([7; 20])).expect("read"), None);
+}
+
+#[test]
+fn broken_commits_are_shown_and_walked_through() {
+    let mut story = Story::default();
+    story.next(&[file("a", "1\n")]);
+    let fixture = Fixture::with(story);
+    let (tree, parent) = (fixture.id("main^{tree}"), fixture.id("main"));
+    let text = format!("tree {tree}\nparent {parent}\nauthor \u{0} <> never\ncommitter nobody\n\n");
+    let broken = fixture.raw_commit(&[text.as_bytes(), b"\xe4\xff\n"].concat());
+    let repository = fixture.open();
+    let commit = repository.commit(broken).expect("read").expect("a commit");
+    assert_eq!((commit.message.as_str(), commit.committer.seconds), ("\u{fffd}\u{fffd}\n", 0));
+    let log = repository.log(broken, &LogQuery { limit: 10, ..LogQuery::default() }).expect("a log");
+    assert_eq!(ids(&log), [broken.to_string(), parent.to_string()]);
+    assert!(repository.is_ancestor(parent, broken).expect("walked"));
+    assert_eq!(repository.contributors(broken).expect("counted").len(), 2);
+    assert_eq!(repository.compare(parent, broken).expect("compared").commits.len(), 1);
+}
+
+/// A history with branches, an octopus, and paths that come and go.
+fn tangle() -> Fixture {
+    let mut story = Story::default();
+    let mut at = |branch, seconds, parents: &[usize], edits: &[Edit]| {
+        story.commit(Plan { branch, seconds: 1_500_000_000_i64 + seconds, parents, edits, ..Plan::default() })
+    };
+    let root = at("main", 0, &[], &[file("a/x", "1\n"), file("b", "1\n")]);
+    let left = at("left", 10, &[root], &[file("a/x", "2\n")]);
+    let right = at("right", 20, &[root], &[file("b", "2\n")]);
+    let third = at("third", 30, &[root], &[file("c", "1\n")]);
+    let octopus =
+        at("main", 40, &[root, left, right, third], &[file("a/x", "2\n"), file("b", "2\n"), file("c", "1\n")]);
+    let removed = at("main", 50, &[octopus], &[Edit::Remove("c")]);
+    let side = at("side", 45, &[octopus], &[file("a/y", "1\n")]);
+    let merged = at("main", 60, &[removed, side], &[file("a/y", "1\n")]);
+    at("main", 60, &[merged], &[Edit::Write("a/y", 0o100_755, b"1\n".into())]);
+    at("alone", 5, &[], &[file("z", "1\n")]);
+    Fixture::with(story)
+}
+
+#[test]
+fn a_log_is_that_of_git() {
+    let fixture = tangle();
+    let repository = fixture.open();
+    let main = fixture.id("main");
+    let whole = LogQuery { limit: usize::MAX, ..LogQuery::default() };
+    let check = |query: LogQuery, arguments: &[&str]| {
+        let log = repository.log(main, &query).expect("a log");
+        let expected = fixture.git_lines(&[&["log", "--format=%H"][..], arguments].concat());
+        assert_eq!(ids(&log), expected, "{query:?}");
+        expected.len()
+    };
+    assert_eq!(check(whole.clone(), &["main"]), 9);
+    for path in ["a", "a/x", "a/y", "b", "c", "none", "a/none", "b/x"] {
+        let query = LogQuery { path: Some(path.into()), ..whole.clone() };
+        let shown = check(query, &["main", "--", path]);
+        assert_eq!(shown == 0, path.contains("none") || path == "b/x", "{path}");
+        let last = repository.last_commit_of(main, path).expect("looked up").map(|id| id.to_string());
+        assert_eq!(last.unwrap_or_default(), fixture.git(&["log", "-1", "--format=%H", "main", "--", path]), "{path}");
+    }
+    check(LogQuery { path: Some("/a/".into()), ..whole.clone() }, &["main", "--", "a"]);
+    check(LogQuery { path: Some("/".into()), ..whole.clone() }, &["main"]);
+    check(LogQuery { skip: 2, limit: 3, ..whole.clone() }, &["--skip=2", "-3", "main"]);
+    check(LogQuery { limit: 0, ..whole.clone() }, &["-0", "main"]);
+    check(LogQuery { skip: 100, ..whole.clone() }, &["--skip=100", "main"]);
+    check(LogQuery { since: Some(1_500_000_040), ..whole.clone() }, &["--since=@1500000040", "main"]);
+    check(LogQuery { until: Some(1_500_000_040), ..whole.clone() }, &["--until=@1500000040", "main"]);
+    let query = LogQuery { since: Some(1_500_000_011), until: Some(1_500_000_045), path: Some("b".into()), ..whole };
+    check(query, &["--since=@1500000011", "--until=@1500000045", "main", "--", "b"]);
+}
+
+#[test]
+fn ancestors_are_those_of_git_with_and_without_a_commit_graph() {
+    let fixture = tangle();
+    let all: Vec<Oid> = fixture.git_lines(&["rev-list", "--all"]).iter().map(|id| id.parse().expect("an id")).collect();
+    for _ in 0..2 {
+        let repository = fixture.open_anew();
+        for of in &all {
+            let past = fixture.git_lines(&["rev-list", &of.to_string()]);
+            let expected: Vec<_> = all.iter().map(|id| past.contains(&id.to_string())).collect();
+            assert_eq!(repository.which_are_ancestors(&all, *of).expect("walked"), expected);
+            for (id, expected) in all.iter().zip(expected) {
+                assert_eq!(repository.is_ancestor(*id, *of).expect("walked"), expected);
+            }
+        }
+        assert!(!repository.is_ancestor(Oid([7; 20]), all[0]).expect("walked"), "there is no such commit");
+        fixture.write_commit_graph();
+    }
+}
+
+#[test]
+fn commits_beyond_others_are_counted_exactly() {
+    let fixture = tangle();
+    let tips = ["main", "left", "right", "third", "side", "alone"].map(|name| (name, fixture.id(name)));
+    for _ in 0..2 {
+        let repository = fixture.open_anew();
+        for (name, tip) in tips {
+            for (other, without) in tips {
+                let expected = fixture.git_lines(&["rev-list", name, &format!("^{other}"), "^third"]);
+                let (newest, total) =
+                    repository.commits_beyond(tip, &[without, fixture.id("third")], 2).expect("walked");
+                assert_eq!(total, expected.len(), "{name} without {other}");
+                assert_eq!(ids(&newest), expected[..total.min(2)], "{name} without {other}");
+            }
+        }
+        fixture.write_commit_graph();
+    }
+    let (whole, total) = fixture.open().commits_beyond(fixture.id("main"), &[], 100).expect("walked");
+    assert_eq!(ids(&whole), fixture.git_lines(&["rev-list", "main"]));
+    assert_eq!(total, 9);
+    fixture.open().commits_beyond(fixture.id("main"), &[Oid([7; 20])], 1).expect_err("there is no such commit");
+}
+
+#[test]
+fn clocks_that_lie_do_not_hide_commits() {
+    let mut story = Story::default();
+    let mut at =
+        |branch, seconds, parents: &[usize]| story.commit(Plan { branch, seconds, parents, ..Plan::default() });
+    // The branch that is left out comes to the shared past by a detour of commits that claim to be very old.
+    let root = at("main", 1000, &[]);
+    let shared = at("main", 2000, &[root]);
+    let mut old = shared;
+    for step in 0..20 {
+        old = at("other", 10 + step, &[old]);
+    }
+    at("main", 3000, &[shared]);
+    let fixture = Fixture::with(story);
+    for _ in 0..2 {
+        let (_, total) =
+            fixture.open_anew().commits_beyond(fixture.id("main"), &[fixture.id("other")], 10).expect("walked");
+        assert_eq!(total, 1);
+        fixture.write_commit_graph();
+    }
+}

@@ -1,0 +1,166 @@
+//! Random small histories, read here and by git.
+
+use model::{Oid, Page, repository::EntryKind};
+use proptest::prelude::*;
+
+use super::{
+    Edit, Fixture, Plan, Story,
+    diffs::{Shown, as_git_shows},
+    trees::as_git_lists,
+};
+use crate::LogQuery;
+
+const PATHS: [&str; 8] = ["a", "a.b", "b", "d/a", "d/e/f", "d/g", "z/a", "z/run"];
+
+/// A commit to be made, in numbers that are taken by what there is to choose from.
+#[derive(Clone, Debug)]
+struct Step {
+    parents: Vec<usize>,
+    seconds: i64,
+    edits: Vec<(usize, Option<Contents>)>,
+}
+
+/// What kind of file, which lines, and whether the last one ends.
+type Contents = (u8, Vec<u8>, bool);
+
+fn step() -> impl Strategy<Value = Step> {
+    // Few kinds of lines, so that there are many ways to tell two files apart.
+    let text = (0..4_u8, prop::collection::vec(0..6_u8, 0..14), any::<bool>());
+    let edits = prop::collection::vec((0..PATHS.len(), prop::option::weighted(0.75, text)), 0..4);
+    (prop::collection::vec(0..30_usize, 0..3), 0..4_i64, edits).prop_map(|(parents, seconds, edits)| Step {
+        parents,
+        seconds,
+        edits,
+    })
+}
+
+fn text(lines: &[u8], ends: bool) -> Vec<u8> {
+    const WORDS: [&str; 6] =
+        ["alpha", "  indented", "", "beta {", "}", "a line that is rather longer than the others are"];
+    let mut text = lines.iter().fold(String::new(), |text, line| text + WORDS[usize::from(*line)] + "\n");
+    if !ends {
+        text.pop();
+    }
+    text.into()
+}
+
+/// Makes the commits; each gets a tag of its number.
+fn make(steps: &[Step], skewed: bool) -> Fixture {
+    let mut story = Story::default();
+    let mut seconds: Vec<i64> = Vec::new();
+    for (number, step) in steps.iter().enumerate() {
+        let mut parents: Vec<usize> =
+            step.parents.iter().filter(|_| number > 0).map(|parent| parent % number.max(1) + 1).collect();
+        parents.dedup();
+        let edits: Vec<Edit> = step
+            .edits
+            .iter()
+            .map(|(path, what)| match what {
+                None => Edit::Remove(PATHS[*path]),
+                Some((3, lines, _)) => Edit::Write(PATHS[*path], 0o120_000, format!("target {}", lines.len()).into()),
+                Some((2, lines, ends)) => Edit::Write(PATHS[*path], 0o100_755, text(lines, *ends)),
+                Some((_, lines, ends)) => Edit::Write(PATHS[*path], 0o100_644, text(lines, *ends)),
+            })
+            .collect();
+        let newest = parents.iter().map(|parent| seconds[parent - 1]).max().unwrap_or(1_500_000_000);
+        seconds.push(if skewed { 1_500_000_000 + step.seconds * 100 } else { newest + step.seconds });
+        let branch = format!("b{number}");
+        let mark = story.commit(Plan {
+            branch: &branch,
+            seconds: seconds[number],
+            parents: &parents,
+            edits: &edits,
+            ..Plan::default()
+        });
+        story.say(format!("reset refs/tags/t{number}\nfrom :{mark}\n\n"));
+    }
+    Fixture::with(story)
+}
+
+fn check(steps: &[Step], skewed: bool) {
+    let fixture = make(steps, skewed);
+    let ids: Vec<(String, Oid)> =
+        (0..steps.len()).map(|number| (format!("t{number}"), fixture.id(&format!("t{number}")))).collect();
+    for graph in [false, true] {
+        if graph {
+            fixture.write_commit_graph();
+        }
+        let repository = fixture.open_anew();
+        for (name, id) in &ids {
+            assert_eq!(repository.resolve(name).expect("resolved"), Some(*id));
+            assert_eq!(repository.resolve(&id.to_string()[..10]).expect("resolved"), Some(*id));
+        }
+        let (to, to_id) = ids.last().expect("a commit");
+        for (from, from_id) in &ids {
+            let comparison = repository.compare(*from_id, *to_id).expect("compared");
+            let mut commits: Vec<_> = comparison.commits.iter().map(|commit| commit.id.to_string()).collect();
+            let mut expected = fixture.git_lines(&["rev-list", "--reverse", to, &format!("^{from}")]);
+            if skewed {
+                // Git itself goes by dates here and there, so the order is its own.
+                commits.sort();
+                expected.sort();
+            }
+            assert_eq!(commits, expected, "{from} {to}");
+            let is_ancestor = fixture.try_git(&["merge-base", "--is-ancestor", from, to], b"").0.is_some();
+            assert_eq!(repository.is_ancestor(*from_id, *to_id).expect("walked"), is_ancestor);
+            if expected.is_empty() {
+                continue;
+            }
+            let bases = fixture.try_git(&["merge-base", "--all", from, to], b"").0.unwrap_or_default();
+            let bases = String::from_utf8(bases).expect("UTF-8");
+            let bases: Vec<_> = bases.lines().collect();
+            let empty = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+            let shown: Vec<_> = comparison.diffs.iter().map(Shown::from).collect();
+            if bases.len() < 2 {
+                assert_eq!(shown, as_git_shows(&fixture, bases.first().unwrap_or(&empty), to), "{from} {to}");
+            } else {
+                assert!(bases.iter().any(|base| shown == as_git_shows(&fixture, base, to)), "{from} {to}");
+            }
+        }
+        check_one(&fixture, to, *to_id, skewed);
+    }
+}
+
+/// What can be asked about one commit.
+fn check_one(fixture: &Fixture, name: &str, id: Oid, skewed: bool) {
+    let repository = fixture.open_anew();
+    for recursive in [false, true] {
+        for path in ["", "d", "d/e", "z"] {
+            let slice = repository.tree(id, path, recursive, Page::whole()).expect("a tree");
+            let kind = |kind| if kind == EntryKind::Tree { "tree" } else { "blob" };
+            let shown: Vec<_> = slice
+                .items
+                .iter()
+                .map(|it| format!("{:06o} {} {}\t{}", it.mode, kind(it.kind), it.id, it.path))
+                .collect();
+            let is_folder = fixture.try_git(&["cat-file", "tree", &format!("{name}:{path}")], b"").0.is_some();
+            let expected = if is_folder { as_git_lists(fixture, name, path, recursive) } else { Vec::new() };
+            assert_eq!(shown, expected, "{path:?} {recursive}");
+        }
+    }
+    if skewed {
+        return;
+    }
+    for path in ["", "a", "d", "d/e/f", "z/run"] {
+        let query = LogQuery { path: Some(path.into()), limit: usize::MAX, ..LogQuery::default() };
+        let log: Vec<_> =
+            repository.log(id, &query).expect("a log").iter().map(|commit| commit.id.to_string()).collect();
+        let mut arguments = vec!["log", "--format=%H", name, "--"];
+        arguments.extend((!path.is_empty()).then_some(path));
+        assert_eq!(log, fixture.git_lines(&arguments), "{path:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_random_history_reads_as_git_reads_it(steps in prop::collection::vec(step(), 1..9)) {
+        check(&steps, false);
+    }
+
+    #[test]
+    fn so_does_one_whose_clocks_lie(steps in prop::collection::vec(step(), 1..9)) {
+        check(&steps, true);
+    }
+}

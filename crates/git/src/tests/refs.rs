@@ -1,0 +1,275 @@
+//! Refs and tags.
+
+use std::{
+    fs,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use model::RefName;
+
+use super::{Fixture, Story, file};
+use crate::Refs;
+
+fn names(refs: &[crate::Ref]) -> Vec<&str> {
+    refs.iter().map(|it| it.name.as_str()).collect()
+}
+
+/// All refs as `git for-each-ref` shows them.
+fn as_git_shows(refs: &Refs) -> Vec<String> {
+    let peeled = |it: &crate::Ref| it.peeled.map(|id| id.to_string()).unwrap_or_default();
+    refs.iter().map(|it| format!("{} {} {}", it.name, it.target, peeled(it))).collect()
+}
+
+const FORMAT: &str = "--format=%(refname) %(objectname) %(*objectname)";
+
+fn one_commit() -> Fixture {
+    let mut story = Story::default();
+    story.next(&[file("a", "1\n")]);
+    Fixture::with(story)
+}
+
+/// Makes everything below `refs/` look as if it had stood still for a minute.
+fn age(fixture: &Fixture) {
+    let long_ago = SystemTime::now() - Duration::from_secs(60);
+    let mut waiting = vec![fixture.path().join("refs")];
+    let files = ["HEAD", "packed-refs"].map(|name| fixture.path().join(name));
+    let set = |path: &std::path::Path| fs::File::open(path).and_then(|file| file.set_modified(long_ago));
+    files.iter().filter(|path| path.exists()).for_each(|path| set(path).expect("set"));
+    while let Some(folder) = waiting.pop() {
+        set(&folder).expect("set");
+        for entry in fs::read_dir(&folder).expect("read").map(|entry| entry.expect("an entry")) {
+            if entry.file_type().expect("a kind").is_dir() {
+                waiting.push(entry.path());
+            }
+        }
+    }
+}
+
+#[test]
+fn an_empty_repository_has_a_head_and_no_refs() {
+    let fixture = Fixture::new();
+    let refs = fixture.open().refs().expect("refs");
+    assert_eq!(refs.head, RefName::branch("main"));
+    assert_eq!(refs.iter().count(), 0);
+    assert_eq!(fixture.open().resolve("HEAD").expect("resolved"), None);
+}
+
+#[test]
+fn refs_are_those_of_git_whether_loose_or_packed() {
+    let fixture = one_commit();
+    for name in ["refs/heads/b", "refs/heads/a.b", "refs/heads/a/c", "refs/notes/x", "refs/zoo/x", "refs/ideas/x"] {
+        fixture.git(&["update-ref", name, "main"]);
+    }
+    fixture.git(&["tag", "light", "main"]);
+    fixture.git(&["tag", "-a", "-m", "text", "heavy", "main"]);
+    fixture.git(&["tag", "-a", "-m", "of a tag", "heavier", "heavy"]);
+    fixture.git(&["tag", "tree", "main^{tree}"]);
+    let loose = as_git_shows(&fixture.open_anew().refs().expect("refs"));
+    assert_eq!(loose, fixture.git_lines(&["for-each-ref", FORMAT]));
+    assert_eq!(loose.len(), 11);
+    fixture.git(&["pack-refs", "--all"]);
+    assert_eq!(as_git_shows(&fixture.open_anew().refs().expect("refs")), loose);
+    // Both at once: what is loose counts.
+    fixture.git(&["update-ref", "refs/heads/b", &fixture.git(&["commit-tree", "-m", "new", "main^{tree}"])]);
+    fixture.git(&["tag", "-a", "-m", "later", "later", "main"]);
+    let both = as_git_shows(&fixture.open_anew().refs().expect("refs"));
+    assert_eq!(both, fixture.git_lines(&["for-each-ref", FORMAT]));
+    let refs = fixture.open_anew().refs().expect("refs");
+    assert_eq!(names(&refs.branches), ["refs/heads/a.b", "refs/heads/a/c", "refs/heads/b", "refs/heads/main"]);
+    assert_eq!(names(&refs.others), ["refs/ideas/x", "refs/notes/x", "refs/zoo/x"]);
+}
+
+#[test]
+fn a_file_of_packed_refs_without_peeled_tags_is_peeled_here() {
+    let fixture = one_commit();
+    fixture.git(&["tag", "-a", "-m", "text", "heavy", "main"]);
+    let packed = format!("{} refs/tags/heavy\n", fixture.id("heavy"));
+    fixture.git(&["update-ref", "-d", "refs/tags/heavy"]);
+    fs::write(fixture.path().join("packed-refs"), packed).expect("written");
+    let refs = fixture.open().refs().expect("refs");
+    assert_eq!(refs.tags[0].peeled, Some(fixture.id("main")));
+}
+
+#[test]
+fn hidden_refs_are_not_seen_and_cannot_be_named() {
+    let fixture = one_commit();
+    fixture.git(&["update-ref", "refs/gable/keep/1", "main"]);
+    for _ in 0..2 {
+        let repository = fixture.open_anew();
+        assert_eq!(repository.refs().expect("refs").iter().count(), 1);
+        for name in ["refs/gable/keep/1", "gable/keep/1"] {
+            assert_eq!(repository.resolve(name).expect("resolved"), None, "{name}");
+        }
+        fixture.git(&["pack-refs", "--all"]);
+    }
+}
+
+#[test]
+fn broken_refs_are_passed_over() {
+    let fixture = one_commit();
+    let heads = fixture.path().join("refs/heads");
+    let id = fixture.id("main").to_string();
+    fs::write(heads.join("empty"), "").expect("written");
+    fs::write(heads.join("short"), &id[..20]).expect("written");
+    fs::write(heads.join("bytes"), b"\xff\xfe").expect("written");
+    fs::write(heads.join("long"), id.repeat(100)).expect("written");
+    fs::write(heads.join("-flag"), &id).expect("written");
+    fs::write(heads.join("x.lock"), &id).expect("written");
+    fs::write(heads.join("HEAD"), &id).expect("written");
+    std::os::unix::fs::symlink(heads.join("main"), heads.join("linked")).expect("linked");
+    fs::write(fixture.path().join("refs/tags/gone"), Fixture::new().path().to_string_lossy().len().to_string())
+        .expect("written");
+    fs::write(fixture.path().join("refs/tags/missing"), "1".repeat(40)).expect("written");
+    let packed =
+        format!("# pack-refs with: peeled fully-peeled sorted \n{id} refs/heads/-x\nnonsense\n{id} refs/heads/good\n");
+    fs::write(fixture.path().join("packed-refs"), packed).expect("written");
+    let repository = fixture.open();
+    let refs = repository.refs().expect("refs");
+    assert_eq!(names(&refs.branches), ["refs/heads/good", "refs/heads/main"]);
+    assert_eq!(names(&refs.tags), ["refs/tags/missing"], "what it points to is not looked for");
+    assert_eq!(refs.tags[0].peeled, None);
+    let tag = repository.tag(&refs.tags[0]).expect("a tag");
+    assert_eq!((tag.message, tag.commit), (None, None));
+    assert_eq!(repository.resolve("missing").expect("resolved"), None);
+}
+
+#[test]
+fn symbolic_refs_lead_where_they_point() {
+    let fixture = one_commit();
+    fixture.git(&["symbolic-ref", "refs/remotes/origin/HEAD", "refs/heads/main"]);
+    fixture.git(&["symbolic-ref", "refs/remotes/origin/again", "refs/remotes/origin/HEAD"]);
+    fixture.git(&["symbolic-ref", "refs/remotes/origin/loop", "refs/remotes/origin/loop"]);
+    fixture.git(&["symbolic-ref", "refs/remotes/origin/nowhere", "refs/heads/none"]);
+    let refs = fixture.open().refs().expect("refs");
+    assert_eq!(names(&refs.others), ["refs/remotes/origin/HEAD", "refs/remotes/origin/again"]);
+    assert!(refs.others.iter().all(|it| it.target == fixture.id("main")));
+}
+
+#[test]
+fn a_snapshot_is_kept_until_something_changes() {
+    let fixture = one_commit();
+    fixture.git(&["update-ref", "refs/heads/a/b", "main"]);
+    fixture.git(&["pack-refs", "--all"]);
+    fixture.git(&["update-ref", "refs/heads/a/c", "main"]);
+    age(&fixture);
+    let repository = fixture.open();
+    let mut last = repository.refs().expect("refs");
+    assert!(Arc::ptr_eq(&last, &repository.refs().expect("refs")), "nothing has changed");
+    let other = fixture.git(&["commit-tree", "-m", "other", "main^{tree}"]);
+    let changes: [&[&str]; 6] = [
+        &["update-ref", "refs/heads/a/c", &other],
+        &["update-ref", "refs/heads/new/deep/one", "main"],
+        &["update-ref", "-d", "refs/heads/a/b"],
+        &["symbolic-ref", "HEAD", "refs/heads/other"],
+        &["pack-refs", "--all"],
+        &["tag", "-a", "-m", "text", "v1", "main"],
+    ];
+    for change in changes {
+        fixture.git(change);
+        let now = repository.refs().expect("refs");
+        assert!(!Arc::ptr_eq(&last, &now), "{change:?}");
+        assert_eq!(as_git_shows(&now), fixture.git_lines(&["for-each-ref", FORMAT]), "{change:?}");
+        assert!(!Arc::ptr_eq(&now, &repository.refs().expect("refs")), "{change:?} is too young to be trusted");
+        age(&fixture);
+        let now = repository.refs().expect("refs");
+        assert!(Arc::ptr_eq(&now, &repository.refs().expect("refs")), "{change:?}: and then it stands");
+        last = now;
+    }
+    assert_eq!(last.head, RefName::branch("other"));
+    repository.forget_refs();
+    assert!(!Arc::ptr_eq(&last, &repository.refs().expect("refs")), "it was told to forget");
+}
+
+#[test]
+fn a_change_is_seen_at_once_however_quickly_it_comes() {
+    let fixture = one_commit();
+    let repository = fixture.open();
+    let ids = [fixture.id("main"), fixture.git(&["commit-tree", "-m", "b", "main^{tree}"]).parse().expect("an id")];
+    let file = fixture.path().join("refs/heads/main");
+    for turn in 0..200 {
+        let id = ids[turn % 2];
+        // As git does it: written beside, renamed into place.
+        let lock = file.with_extension("lock");
+        fs::write(&lock, format!("{id}\n")).expect("written");
+        fs::rename(&lock, &file).expect("renamed");
+        assert_eq!(repository.refs().expect("refs").branches[0].target, id, "turn {turn}");
+    }
+}
+
+#[test]
+fn fingerprints_differ_when_refs_differ() {
+    let fixture = one_commit();
+    let mut seen = Vec::new();
+    let other = fixture.git(&["commit-tree", "-m", "other", "main^{tree}"]);
+    let changes: [&[&str]; 5] = [
+        &["version"],
+        &["update-ref", "refs/heads/b", "main"],
+        &["update-ref", "refs/heads/b", &other],
+        &["symbolic-ref", "HEAD", "refs/heads/b"],
+        &["tag", "b", "main"],
+    ];
+    for change in changes {
+        fixture.git(change);
+        let fingerprint = fixture.open_anew().refs().expect("refs").fingerprint();
+        assert_eq!(fingerprint, fixture.open_anew().refs().expect("refs").fingerprint());
+        assert!(!seen.contains(&fingerprint), "{change:?}");
+        seen.push(fingerprint);
+    }
+    fixture.git(&["pack-refs", "--all"]);
+    assert!(seen.contains(&fixture.open_anew().refs().expect("refs").fingerprint()), "packing changes no ref");
+}
+
+#[test]
+fn three_thousand_refs_are_found_one_by_one() {
+    let fixture = one_commit();
+    let id = fixture.id("main");
+    let commands: String = (0..3000)
+        .map(|number| match number % 3 {
+            0 => format!("create refs/heads/group-{}/branch-{number} {id}\n", number % 50),
+            1 => format!("create refs/tags/v{number} {id}\n"),
+            _ => format!("create refs/merge-requests/{number}/head {id}\n"),
+        })
+        .collect();
+    fixture.git_with(&["update-ref", "--stdin"], commands.as_bytes());
+    for _ in 0..2 {
+        let refs = fixture.open_anew().refs().expect("refs");
+        let shown = as_git_shows(&refs);
+        assert_eq!(shown, fixture.git_lines(&["for-each-ref", FORMAT]));
+        assert_eq!(shown.len(), 3001);
+        for it in refs.iter() {
+            assert_eq!(refs.find(&it.name), Some(it));
+        }
+        assert_eq!(refs.find(&RefName::branch("none").expect("a name")), None);
+        fixture.git(&["pack-refs", "--all"]);
+    }
+}
+
+#[test]
+fn a_tag_shows_its_annotation_and_its_commit() {
+    let fixture = one_commit();
+    fixture.git(&["tag", "light", "main"]);
+    fixture.git(&["tag", "-a", "-m", "first\n\nsecond", "heavy", "main"]);
+    fixture.git(&["tag", "-a", "-m", "of a tag", "nested", "heavy"]);
+    fixture.git(&["tag", "-a", "-m", "of a tree", "tree", "main^{tree}"]);
+    let repository = fixture.open();
+    let refs = repository.refs().expect("refs");
+    let main = fixture.id("main");
+    let shown: Vec<_> = refs
+        .tags
+        .iter()
+        .map(|tag| repository.tag(tag).expect("a tag"))
+        .map(|tag| (tag.name, tag.message, tag.commit.map(|commit| commit.id)))
+        .collect();
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        shown,
+        [
+            ("heavy".into(), text("first\n\nsecond"), Some(main)),
+            ("light".into(), None, Some(main)),
+            ("nested".into(), text("of a tag"), Some(main)),
+            ("tree".into(), text("of a tree"), None),
+        ]
+    );
+    assert_eq!(repository.tag(&refs.tags[0]).expect("a tag").target, fixture.id("heavy"));
+}

@@ -1,0 +1,187 @@
+//! Folders.
+
+use model::{Page, repository::EntryKind};
+
+use super::{Edit, Fixture, Story, file};
+
+/// Entries as `git ls-tree` shows them.
+fn listed(fixture: &Fixture, path: &str, recursive: bool, page: Page) -> (Vec<String>, i64) {
+    let slice = fixture.open().tree(fixture.id("main"), path, recursive, page).expect("a tree");
+    let kind = |kind| match kind {
+        EntryKind::Tree => "tree",
+        EntryKind::Blob => "blob",
+        EntryKind::Submodule => "commit",
+    };
+    let shown = slice.items.iter().map(|it| {
+        assert!(it.path.ends_with(&it.name) && !it.name.contains('/'), "{it:?}");
+        format!("{:06o} {} {}\t{}", it.mode, kind(it.kind), it.id, it.path)
+    });
+    (shown.collect(), slice.total)
+}
+
+/// What git lists, grouped by kinds.
+pub(super) fn as_git_lists(fixture: &Fixture, commit: &str, path: &str, recursive: bool) -> Vec<String> {
+    let tree = format!("{commit}:{path}");
+    let mut arguments = vec!["ls-tree", "-z"];
+    arguments.extend(recursive.then_some(["-r", "-t"]).into_iter().flatten());
+    arguments.push(&tree);
+    let said = fixture.git_with(&arguments, b"");
+    let said = String::from_utf8_lossy(&said);
+    let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
+    let mut lines: Vec<_> =
+        said.split_terminator('\0').map(|line| line.replace('\t', &format!("\t{prefix}"))).collect();
+    let rank = |line: &String| ["tree", "blob", "commit"].iter().position(|kind| line.split(' ').nth(1) == Some(kind));
+    lines.sort_by_key(rank);
+    lines
+}
+
+fn town() -> Fixture {
+    let mut story = Story::default();
+    let link = "1234567890123456789012345678901234567890";
+    story.next(&[
+        file("README", "hello\n"),
+        file("a.b", "1\n"),
+        file("a/deep/er/x", "2\n"),
+        file("a/y", "3\n"),
+        file("a0", "4\n"),
+        file("--flag", "5\n"),
+        file("\"\\344\"", "not UTF-8\n"),
+        file("ä/ö", "UTF-8\n"),
+        Edit::Write("run.sh", 0o100_755, b"#!\n".into()),
+        Edit::Write("link", 0o120_000, b"a/y".into()),
+        Edit::Write("a/module", 0o160_000, link.into()),
+        Edit::Write("module", 0o160_000, link.into()),
+    ]);
+    Fixture::with(story)
+}
+
+#[test]
+fn folders_come_first_then_files_then_submodules() {
+    let fixture = town();
+    for path in ["", "a", "a/deep", "a/deep/er"] {
+        for recursive in [false, true] {
+            let expected = as_git_lists(&fixture, "main", path, recursive);
+            let (shown, total) = listed(&fixture, path, recursive, Page::whole());
+            assert_eq!(shown, expected, "{path:?} {recursive}");
+            assert_eq!(total, i64::try_from(expected.len()).expect("few"));
+        }
+    }
+    let (shown, _) = listed(&fixture, "", false, Page::whole());
+    let names: Vec<_> = shown.iter().map(|line| line.split('\t').nth(1).expect("a path")).collect();
+    assert_eq!(names, ["a", "ä", "--flag", "README", "a.b", "a0", "link", "run.sh", "\u{fffd}", "module"]);
+    assert!(
+        shown[6].starts_with("120000 blob")
+            && shown[7].starts_with("100755 blob")
+            && shown[9].starts_with("160000 commit")
+    );
+}
+
+#[test]
+fn slashes_around_a_path_make_no_difference() {
+    let fixture = town();
+    let expected = listed(&fixture, "a", false, Page::whole());
+    for path in ["a/", "/a", "//a//", "/a/"] {
+        assert_eq!(listed(&fixture, path, false, Page::whole()), expected, "{path}");
+    }
+    assert_eq!(listed(&fixture, "/", true, Page::whole()), listed(&fixture, "", true, Page::whole()));
+}
+
+#[test]
+fn what_is_no_folder_has_no_entries() {
+    let fixture = town();
+    let long = "x/".repeat(5000);
+    for path in [
+        "none", "README", "README/x", "link", "module", "module/x", "a//y", ".", "..", "a/..", "\0", "a/\n", "-r",
+        &long,
+    ] {
+        assert_eq!(listed(&fixture, path, false, Page::whole()), (Vec::new(), 0), "{path}");
+        assert_eq!(listed(&fixture, path, true, Page::whole()), (Vec::new(), 0), "{path}");
+    }
+    let repository = fixture.open();
+    let blob = fixture.id("main:README");
+    assert_eq!(repository.tree(blob, "", false, Page::whole()).expect("a tree").total, 0, "a blob is no commit");
+}
+
+#[test]
+fn pages_together_are_the_whole() {
+    let fixture = town();
+    for recursive in [false, true] {
+        let (whole, total) = listed(&fixture, "", recursive, Page::whole());
+        for size in [1, 2, 3, 7, 100] {
+            let mut pages = Vec::new();
+            for number in 1..=total + 2 {
+                let (page, counted) = listed(&fixture, "", recursive, Page { number, size });
+                assert_eq!(counted, total);
+                pages.extend(page);
+            }
+            assert_eq!(pages, whole, "{size} {recursive}");
+        }
+        assert!(listed(&fixture, "", recursive, Page { number: i64::MAX, size: 100 }).0.is_empty());
+    }
+}
+
+#[test]
+fn an_entry_is_found_by_its_path() {
+    let fixture = town();
+    let repository = fixture.open();
+    let main = fixture.id("main");
+    let found = |path: &str| {
+        let entry = repository.entry(main, path).expect("looked up");
+        entry.map(|entry| (entry.name, entry.path, entry.kind, entry.mode))
+    };
+    let entry = |name: &str, path: &str, kind, mode| Some((name.to_owned(), path.to_owned(), kind, mode));
+    assert_eq!(found("a/deep/er/x"), entry("x", "a/deep/er/x", EntryKind::Blob, 0o100_644));
+    assert_eq!(found("/a/y"), entry("y", "a/y", EntryKind::Blob, 0o100_644));
+    assert_eq!(found("--flag"), entry("--flag", "--flag", EntryKind::Blob, 0o100_644));
+    assert_eq!(found("a"), entry("a", "a", EntryKind::Tree, 0o040_000));
+    assert_eq!(found("link"), entry("link", "link", EntryKind::Blob, 0o120_000));
+    assert_eq!(found("a/module"), entry("module", "a/module", EntryKind::Submodule, 0o160_000));
+    for none in ["", "/", "none", "README/", "README/x", "a//y", "../x", "link/y", "a\0", "\u{fffd}"] {
+        assert_eq!(found(none), None, "{none}");
+    }
+}
+
+#[test]
+fn a_few_trees_that_hold_one_another_do_not_take_us_down() {
+    let fixture = Fixture::new();
+    let mut tree = fixture.git_with(&["hash-object", "-w", "--stdin"], b"x");
+    let mut mode = "100644 blob";
+    for _ in 0..12 {
+        let id = String::from_utf8(tree).expect("UTF-8");
+        let entries = (0..10).fold(String::new(), |text, name| text + &format!("{mode} {}\t{name}\n", id.trim()));
+        tree = fixture.git_with(&["mktree"], entries.as_bytes());
+        mode = "040000 tree";
+    }
+    let id = String::from_utf8(tree).expect("UTF-8");
+    fixture.git(&["update-ref", "refs/heads/main", &fixture.git(&["commit-tree", "-m", "bomb", id.trim()])]);
+    let repository = fixture.open();
+    let main = fixture.id("main");
+    let error = repository.tree(main, "", true, Page::new(None, None)).expect_err("too many");
+    assert!(error.to_string().contains("more than"), "{error}");
+    assert_eq!(repository.tree(main, "", false, Page::new(None, None)).expect("a tree").total, 10);
+    assert_eq!(repository.commit_diff(main).expect("a diff"), [], "no file was reached in time");
+}
+
+#[test]
+fn a_commit_without_files_has_an_empty_tree() {
+    let mut story = Story::default();
+    story.next(&[]);
+    let fixture = Fixture::with(story);
+    assert_eq!(listed(&fixture, "", false, Page::whole()), (Vec::new(), 0));
+    assert_eq!(listed(&fixture, "", true, Page::whole()), (Vec::new(), 0));
+}
+
+#[test]
+fn folders_that_lie_too_deep_are_refused() {
+    let deep: &'static str = format!("{}x", "d/".repeat(3000)).leak();
+    let mut story = Story::default();
+    story.next(&[file(deep, "1\n")]);
+    let fixture = Fixture::with(story);
+    let repository = fixture.open();
+    let main = fixture.id("main");
+    let error = repository.tree(main, "", true, Page::new(None, None)).expect_err("too deep");
+    assert!(error.to_string().contains("deeper than"), "{error}");
+    let folder = "d/".repeat(2999);
+    assert_eq!(repository.tree(main, &folder, false, Page::whole()).expect("a tree").items[0].name, "d");
+    assert_eq!(repository.commit_diff(main).expect("a diff").len(), 1);
+}

@@ -1,0 +1,107 @@
+//! Visits everything below a folder, a folder before what is in it.
+
+use gix::{
+    ObjectId,
+    objs::{TreeRefIter, tree::EntryMode},
+};
+
+use crate::{Error, Repository, Result};
+
+/// How deep folders may lie, as git has it.
+const DEEPEST: usize = 2048;
+/// How many entries are visited at most. A few trees that hold one another several times over make up for more entries
+/// than there is time to look at.
+const MOST_ENTRIES: usize = 2_000_000;
+
+/// An entry that is being visited.
+#[derive(Clone, Copy)]
+pub(crate) struct Visited {
+    pub(crate) mode: EntryMode,
+    pub(crate) id: ObjectId,
+}
+
+/// A walk over everything below a folder. Trees are entered when [`TreeWalk::enter`] says so.
+pub(crate) struct TreeWalk<'a> {
+    repository: &'a Repository,
+    folders: Vec<Folder>,
+    path: Vec<u8>,
+    visited: usize,
+}
+
+struct Folder {
+    data: Vec<u8>,
+    /// Where the next entry begins.
+    at: usize,
+    /// How much of the path is the folder's own.
+    prefix: usize,
+}
+
+impl<'a> TreeWalk<'a> {
+    /// A walk below a tree; the prefix is what paths begin with.
+    pub(crate) fn new(repository: &'a Repository, tree: ObjectId, prefix: Vec<u8>) -> Result<Self> {
+        let mut walk = Self { repository, folders: Vec::new(), path: prefix, visited: 0 };
+        walk.open(tree)?;
+        Ok(walk)
+    }
+
+    /// The next entry.
+    pub(crate) fn next(&mut self) -> Result<Option<Visited>> {
+        while let Some(folder) = self.folders.last_mut() {
+            self.path.truncate(folder.prefix);
+            let rest = &folder.data[folder.at..];
+            let mut entries = TreeRefIter::from_bytes(rest, gix::hash::Kind::Sha1);
+            let Some(entry) = entries.next() else {
+                self.folders.pop();
+                continue;
+            };
+            let entry = entry.map_err(Error::broken)?;
+            let visited = Visited { mode: entry.mode, id: entry.oid.to_owned() };
+            self.path.extend_from_slice(entry.filename);
+            folder.at += entries.offset_to_next_entry(rest);
+            self.visited += 1;
+            if self.visited > MOST_ENTRIES {
+                return Err(Error::Broken(format!("there are more than {MOST_ENTRIES} files and folders")));
+            }
+            return Ok(Some(visited));
+        }
+        Ok(None)
+    }
+
+    /// Goes on with what is in the folder that was visited last.
+    pub(crate) fn enter(&mut self, tree: ObjectId) -> Result<()> {
+        if self.folders.len() >= DEEPEST {
+            return Err(Error::Broken(format!("folders lie deeper than {DEEPEST}")));
+        }
+        self.path.push(b'/');
+        self.open(tree)
+    }
+
+    /// The path of the entry that was visited last.
+    pub(crate) fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// The last part of that path.
+    pub(crate) fn name(&self) -> &[u8] {
+        let start = self.folders.last().map_or(0, |folder| folder.prefix);
+        &self.path[start..]
+    }
+
+    /// How deep the entry lies that was visited last: 1 for those of the first folder.
+    pub(crate) fn depth(&self) -> usize {
+        self.folders.len()
+    }
+
+    /// The bytes of the folder that the walk is in.
+    pub(crate) fn folder(&self) -> TreeRefIter<'_> {
+        let data = self.folders.last().map_or(&[][..], |folder| &folder.data);
+        TreeRefIter::from_bytes(data, gix::hash::Kind::Sha1)
+    }
+
+    fn open(&mut self, tree: ObjectId) -> Result<()> {
+        let mut buffer = Vec::new();
+        let data = self.repository.tree_bytes(&tree, &mut buffer)?.to_vec();
+        self.folders.push(Folder { data, at: 0, prefix: self.path.len() });
+        Ok(())
+    }
+}

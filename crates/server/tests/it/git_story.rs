@@ -1,0 +1,357 @@
+//! Stock git and stock ssh against the real binary: what people do all day, over both transports.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::repository::quiet_git;
+
+use crate::binary::{Client, Home, ROOT_PASSWORD, Server};
+
+/// A server with both transports, and a folder in which people work.
+pub(crate) struct Story {
+    _home: Home,
+    pub(crate) server: Server,
+    work: TempDir,
+}
+
+/// By which way git talks to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Http,
+    Ssh,
+}
+
+/// Somebody with an account, a token and a key.
+pub(crate) struct Person {
+    pub(crate) name: String,
+    pub(crate) client: Client,
+    token: String,
+    key: PathBuf,
+}
+
+impl Story {
+    pub(crate) fn begin() -> Self {
+        let home = Home::new();
+        let server = Self::serve(&home);
+        Self { _home: home, server, work: tempfile::tempdir().expect("a folder") }
+    }
+
+    fn serve(home: &Home) -> Server {
+        home.gable(&["serve", "--listen", "127.0.0.1:0", "--ssh-listen", "127.0.0.1:0"]).with_known_root().start()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.work.path().join(name)
+    }
+
+    /// A new user.
+    pub(crate) fn person(&self, name: &str) -> Person {
+        let (email, password) = (format!("{name}@example.com"), ROOT_PASSWORD);
+        let new = json!({ "username": name, "name": name, "email": email, "password": password, "confirm": false });
+        self.server.root().post("/api/v3/users", &new);
+        let session = json!({ "login": name, "password": password });
+        let token = self.server.anonymous().post("/api/v3/session", &session).json()["private_token"].clone();
+        self.with_key(name, token.as_str().expect("a token"))
+    }
+
+    fn with_key(&self, name: &str, token: &str) -> Person {
+        let key = self.path(&format!("{name}.key"));
+        let made = Command::new("ssh-keygen")
+            .args(["-q", "-t", "ed25519", "-N", "", "-C", "", "-f"])
+            .arg(&key)
+            .status()
+            .expect("ssh-keygen runs");
+        assert!(made.success());
+        let public = fs::read_to_string(key.with_extension("key.pub")).expect("a public key");
+        let client = self.server.client(token);
+        client.post("/api/v3/user/keys", &json!({ "title": "story", "key": public.trim() }));
+        Person { name: name.into(), client, token: token.into(), key }
+    }
+
+    /// The URL of a repository for somebody.
+    pub(crate) fn url(&self, person: Option<&Person>, transport: Transport, path: &str) -> String {
+        match (transport, person) {
+            (Transport::Http, None) => format!("{}/{path}.git", self.server.url),
+            (Transport::Http, Some(person)) => {
+                format!("http://{}:{}@{}/{path}.git", person.name, person.token, self.server.address())
+            }
+            (Transport::Ssh, _) => format!("{}/{path}.git", self.server.ssh_url.as_deref().expect("SSH is served")),
+        }
+    }
+
+    /// Runs git in a folder of the story, as somebody.
+    pub(crate) fn git(&self, person: Option<&Person>, folder: &str, arguments: &[&str]) -> Output {
+        let folder = self.path(folder);
+        fs::create_dir_all(&folder).expect("a folder");
+        let mut command = quiet_git(&folder);
+        if let Some(person) = person {
+            command.env("GIT_SSH_COMMAND", ssh_command(&person.key));
+        }
+        command.args(arguments).output().expect("git runs")
+    }
+
+    pub(crate) fn git_ok(&self, person: Option<&Person>, folder: &str, arguments: &[&str]) -> String {
+        let output = self.git(person, folder, arguments);
+        assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// Runs git and expects that it fails; answers what it says.
+    pub(crate) fn git_refused(&self, person: Option<&Person>, folder: &str, arguments: &[&str]) -> String {
+        let output = self.git(person, folder, arguments);
+        assert!(!output.status.success(), "git {arguments:?} succeeded");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// Commits a file in a work tree.
+    pub(crate) fn commit(&self, folder: &str, file: &str, content: &str) -> String {
+        let path = self.path(folder).join(file);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(path, content).expect("written");
+        self.git_ok(None, folder, &["add", "--", file]);
+        self.git_ok(None, folder, &["commit", "-q", "-m", &format!("Change {file}")]);
+        self.git_ok(None, folder, &["rev-parse", "HEAD"])
+    }
+}
+
+pub(crate) fn ssh_command(key: &Path) -> String {
+    format!(
+        "ssh -F /dev/null -i {} -o IdentitiesOnly=yes -o IdentityAgent=none -o StrictHostKeyChecking=no \
+         -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o BatchMode=yes",
+        key.display()
+    )
+}
+
+pub(crate) fn make_project(person: &Person, name: &str, visibility: i64) -> i64 {
+    let new = json!({ "name": name, "path": name, "visibility_level": visibility });
+    person.client.post("/api/v3/projects", &new).json()["id"].as_i64().expect("a number")
+}
+
+#[test]
+fn a_day_with_git_over_http() {
+    a_day(Transport::Http);
+}
+
+#[test]
+fn a_day_with_git_over_ssh() {
+    a_day(Transport::Ssh);
+}
+
+fn a_day(transport: Transport) {
+    let story = Story::begin();
+    let (ann, bob) = (story.person("ann"), story.person("bob"));
+    let id = make_project(&ann, "rocket", 0);
+    let api = format!("/api/v3/projects/{id}");
+    let url = story.url(Some(&ann), transport, "ann/rocket");
+
+    // An empty repository can be cloned, and filled.
+    story.git_ok(Some(&ann), ".", &["clone", "-q", &url, "ann"]);
+    story.git_ok(None, "ann", &["checkout", "-q", "-b", "main"]);
+    let first = story.commit("ann", "README.md", "hello\n");
+    story.git_ok(Some(&ann), "ann", &["push", "-q", "origin", "main"]);
+    assert_eq!(ann.client.get(&api).json()["default_branch"], "main");
+
+    // Somebody else gets the same, unless it is none of their business.
+    let his = story.url(Some(&bob), transport, "ann/rocket");
+    let refused = story.git_refused(Some(&bob), ".", &["clone", "-q", &his, "bob"]);
+    assert!(refused.contains("not found") || refused.contains("could not be found"), "{refused}");
+    ann.client.post(
+        &format!("{api}/members"),
+        &json!({ "user_id": bob.client.get("/api/v3/user").json()["id"], "access_level": 30 }),
+    );
+    story.git_ok(Some(&bob), ".", &["clone", "-q", &his, "bob"]);
+    assert_eq!(story.git_ok(None, "bob", &["rev-parse", "HEAD"]), first);
+
+    // The default branch is protected: a developer may not push to it, nor anybody rewrite or delete it.
+    story.commit("bob", "bob.txt", "bob\n");
+    let refused = story.git_refused(Some(&bob), "bob", &["push", "origin", "main"]);
+    assert!(refused.contains("You are not allowed to push code to protected branches on this project."), "{refused}");
+    story.git_ok(None, "ann", &["commit", "-q", "--amend", "-m", "Rewritten"]);
+    let refused = story.git_refused(Some(&ann), "ann", &["push", "-f", "origin", "main"]);
+    assert!(
+        refused.contains("You are not allowed to force push code to a protected branch on this project."),
+        "{refused}"
+    );
+    let refused = story.git_refused(Some(&ann), "ann", &["push", "origin", ":main"]);
+    assert!(refused.contains("You are not allowed to delete protected branches from this project."), "{refused}");
+    story.git_ok(None, "ann", &["reset", "-q", "--hard", &first]);
+
+    // A branch of his own is his to push, rewrite and delete.
+    let topic = story.commit("bob", "topic.txt", "topic\n");
+    story.git_ok(Some(&bob), "bob", &["push", "-q", "origin", "HEAD:topic/one"]);
+    let branch = ann.client.get(&format!("{api}/repository/branches/topic/one")).json();
+    assert_eq!((&branch["name"], &branch["commit"]["id"]), (&json!("topic/one"), &json!(topic)));
+    story.git_ok(None, "bob", &["commit", "-q", "--amend", "-m", "Better"]);
+    let refused = story.git_refused(Some(&bob), "bob", &["push", "origin", "HEAD:topic/one"]);
+    assert!(refused.contains("non-fast-forward"), "{refused}");
+    story.git_ok(Some(&bob), "bob", &["push", "-q", "-f", "origin", "HEAD:topic/one"]);
+
+    // A push that was made without knowing of another one loses nothing.
+    story.git_ok(Some(&ann), "ann", &["fetch", "-q"]);
+    let merged = story.commit("ann", "second.txt", "second\n");
+    story.git_ok(Some(&ann), "ann", &["push", "-q", "origin", "main"]);
+    story.git_ok(Some(&bob), "bob", &["fetch", "-q"]);
+    assert_eq!(story.git_ok(None, "bob", &["rev-parse", "origin/main"]), merged);
+
+    // Tags: a developer makes them, only a master moves them.
+    story.git_ok(None, "bob", &["tag", "-a", "v1", "-m", "One", "origin/main"]);
+    story.git_ok(Some(&bob), "bob", &["push", "-q", "origin", "v1"]);
+    story.git_ok(None, "bob", &["tag", "-f", "v1", &first]);
+    let refused = story.git_refused(Some(&bob), "bob", &["push", "-f", "origin", "v1"]);
+    assert!(refused.contains("You are not allowed to change existing tags on this project."), "{refused}");
+    story.git_ok(Some(&ann), "ann", &["push", "-q", "origin", ":v1"]);
+
+    story.git_ok(Some(&bob), "bob", &["push", "-q", "origin", ":topic/one"]);
+    assert_eq!(ann.client.get(&format!("{api}/repository/branches/topic/one")).status, 404);
+
+    // Shallow, single-branch and partial clones.
+    story.git_ok(Some(&bob), ".", &["clone", "-q", "--depth", "1", &his, "shallow"]);
+    assert_eq!(story.git_ok(None, "shallow", &["rev-list", "--count", "HEAD"]), "1");
+    story.git_ok(Some(&bob), "shallow", &["fetch", "-q", "--unshallow"]);
+    assert_eq!(story.git_ok(None, "shallow", &["rev-list", "--count", "HEAD"]), "2");
+    story.git_ok(Some(&bob), ".", &["clone", "-q", "--filter=blob:none", "--no-checkout", &his, "partial"]);
+    let missing = story.git_ok(None, "partial", &["rev-list", "--objects", "--missing=print", "HEAD"]);
+    assert!(missing.lines().any(|line| line.starts_with('?')), "{missing}");
+    assert_eq!(story.git_ok(Some(&bob), "partial", &["show", "HEAD:README.md"]), "hello");
+    story.git_ok(Some(&bob), ".", &["clone", "-q", "--single-branch", "--branch", "main", &his, "single"]);
+    assert_eq!(story.git_ok(None, "single", &["branch", "-r"]), "origin/HEAD -> origin/main\n  origin/main");
+
+    // What was done is told, newest first.
+    let events = ann.client.get(&format!("{api}/events?per_page=100")).json();
+    let told: Vec<(String, String)> = events
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|event| event["data"] != Value::Null)
+        .map(|event| (text(&event["action_name"]), text(&event["data"]["ref"])))
+        .collect();
+    let expected = [
+        ("deleted", "refs/heads/topic/one"),
+        ("deleted", "refs/tags/v1"),
+        ("pushed new", "refs/tags/v1"),
+        ("pushed to", "refs/heads/main"),
+        ("pushed to", "refs/heads/topic/one"),
+        ("pushed new", "refs/heads/topic/one"),
+        ("pushed new", "refs/heads/main"),
+    ];
+    let expected: Vec<(String, String)> = expected.map(|(action, name)| (action.into(), name.into())).into();
+    assert_eq!(told, expected);
+    story.server.stop().succeeded();
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn ssh_without_a_command_greets_and_says_that_there_is_no_shell() {
+    let story = Story::begin();
+    let ann = story.person("ann");
+    let address = story.server.ssh_url.clone().expect("SSH is served");
+    let port = address.rsplit_once(':').expect("a port").1.to_owned();
+    let ssh = |arguments: &[&str]| {
+        let command = ssh_command(&ann.key);
+        let mut words = command.split_ascii_whitespace();
+        Command::new(words.next().expect("ssh"))
+            .args(words)
+            .args(["-T", "-p", &port, "git@127.0.0.1"])
+            .args(arguments)
+            .stdin(std::process::Stdio::null())
+            .output()
+            .expect("ssh runs")
+    };
+    let greeted = ssh(&[]);
+    let said = format!("{}{}", String::from_utf8_lossy(&greeted.stdout), String::from_utf8_lossy(&greeted.stderr));
+    assert!(greeted.status.success(), "{said}");
+    assert!(said.contains("Welcome to Gable, ann!") && said.contains("no shell"), "{said}");
+    for command in ["id", "git-upload-pack", "git-upload-pack 'x'; id", "sh -c id", "git-upload-pack --exec=id x"] {
+        let refused = ssh(&[command]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.starts_with("Gable: "), "{command}: {said}");
+        assert!(!said.contains("uid="), "{command}: {said}");
+    }
+}
+
+#[test]
+fn anybody_clones_what_is_public_and_nobody_learns_of_the_rest() {
+    let story = Story::begin();
+    let ann = story.person("ann");
+    make_project(&ann, "open", 20);
+    make_project(&ann, "closed", 0);
+    for project in ["open", "closed"] {
+        let url = story.url(Some(&ann), Transport::Http, &format!("ann/{project}"));
+        story.git_ok(None, project, &["init", "-q", "-b", "main"]);
+        story.commit(project, "a", "a\n");
+        story.git_ok(Some(&ann), project, &["push", "-q", &url, "main"]);
+    }
+    let open = story.url(None, Transport::Http, "ann/open");
+    story.git_ok(None, ".", &["clone", "-q", &open, "copy"]);
+    story.git_ok(None, ".", &["clone", "-q", open.trim_end_matches(".git"), "copy2"]);
+    story.git_ok(None, ".", &["-c", "protocol.version=0", "clone", "-q", &open, "copy0"]);
+    // The same answer for what is hidden and what is not there.
+    let hidden = story.git_refused(None, ".", &["clone", &story.url(None, Transport::Http, "ann/closed"), "x"]);
+    let missing = story.git_refused(None, ".", &["clone", &story.url(None, Transport::Http, "ann/nothing"), "x"]);
+    assert_eq!(hidden.replace("closed", "nothing"), missing);
+    assert!(hidden.contains("could not read Username"), "{hidden}");
+    let refused = story.git_refused(None, "copy", &["push", "origin", "HEAD:x"]);
+    assert!(refused.contains("could not read Username"), "{refused}");
+    // A wrong password is told as such, and says nothing else.
+    let wrong = format!("http://ann:wrong@{}/ann/closed.git", story.server.address());
+    let refused = story.git_refused(None, ".", &["clone", &wrong, "x"]);
+    assert!(refused.contains("Authentication failed"), "{refused}");
+    // With the password instead of a token it works as well.
+    let password = ROOT_PASSWORD.replace(' ', "%20");
+    let right = format!("http://ann:{password}@{}/ann/closed.git", story.server.address());
+    story.git_ok(None, ".", &["clone", "-q", &right, "mine"]);
+    assert!(!story.server.stderr().contains(ROOT_PASSWORD));
+}
+
+#[test]
+fn a_repository_comes_from_elsewhere_with_credentials_that_nobody_sees() {
+    let story = Story::begin();
+    let ann = story.person("ann");
+    make_project(&ann, "source", 0);
+    let url = story.url(Some(&ann), Transport::Http, "ann/source");
+    story.git_ok(None, "source", &["init", "-q", "-b", "trunk"]);
+    let tip = story.commit("source", "a", "a\n");
+    story.git_ok(None, "source", &["tag", "-a", "v1", "-m", "One"]);
+    story.git_ok(Some(&ann), "source", &["push", "-q", &url, "trunk", "v1"]);
+    // Another server takes it over; that one may talk to its own network.
+    let home = Home::new();
+    let server = home.serve().args(&["--allow-local-network"]).with_known_root().start();
+    let root = server.root();
+    let made = root.post("/api/v3/projects", &json!({ "name": "copy", "import_url": url }));
+    assert_eq!(made.status, 201, "{}", made.text);
+    assert_eq!(made.json()["import_status"], "scheduled");
+    let wrong = url.replace(&ann.token, "wrong-password-here");
+    let failing = root.post("/api/v3/projects", &json!({ "name": "failing", "import_url": wrong })).json();
+    let copy = wait_for_import(&root, &made.json());
+    assert_eq!((&copy["import_status"], &copy["default_branch"]), (&json!("finished"), &json!("trunk")));
+    let branch = root.get(&format!("/api/v3/projects/{}/repository/branches/trunk", copy["id"])).json();
+    assert_eq!(branch["commit"]["id"], json!(tip));
+    let failed = wait_for_import(&root, &failing);
+    assert_eq!(failed["import_status"], "failed");
+    let told = text(&failed["import_error"]);
+    assert!(told.starts_with("The repository could not be fetched: "), "{told}");
+    let said = format!("{told}{}{}", server.stdout(), server.stderr());
+    assert!(!said.contains(&ann.token) && !said.contains("wrong-password-here"), "{said}");
+    let stored = home.count("SELECT count(*) FROM project_imports WHERE url LIKE '%@%' OR credentials IS NOT NULL");
+    assert_eq!(stored, 0, "credentials are kept");
+}
+
+fn wait_for_import(root: &Client, project: &Value) -> Value {
+    let start = std::time::Instant::now();
+    loop {
+        let shown = root.get(&format!("/api/v3/projects/{}", project["id"])).json();
+        if ["finished", "failed"].contains(&&*text(&shown["import_status"])) {
+            return shown;
+        }
+        assert!(start.elapsed() < crate::binary::PATIENCE, "{shown}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,321 @@
+//! The one gate for refs: who may move what, and what follows from it.
+
+use forge::{
+    Caller,
+    pushes::{self, Push, Via},
+};
+use model::{
+    Change, Oid, RefChange, RefName,
+    events::{Action, PushData},
+};
+use serde_json::json;
+use store::{events::NewEvent, intents::NewIntent};
+use testkit::{Client, TestForge, repository::SMALL};
+
+/// A forge with an owner and a private project of theirs.
+async fn project() -> (TestForge, Client, i64) {
+    let forge = TestForge::start().await;
+    let owner = forge.user("owner").await;
+    let project = owner.make("/projects", json!({"name": "Rocket", "path": "rocket"})).await;
+    (forge, owner, project)
+}
+
+#[tokio::test]
+async fn the_first_push_makes_the_default_branch_and_protects_it() {
+    let (forge, owner, project) = project().await;
+    assert_eq!(owner.get(&format!("/projects/{project}")).await.json()["default_branch"], json!(null));
+    forge.fill(&owner, project, SMALL).await;
+    assert_eq!(owner.get(&format!("/projects/{project}")).await.json()["default_branch"], "master");
+    let names: Vec<String> = forge.refs_of(project).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["refs/heads/master", "refs/tags/light", "refs/tags/v1.0"]);
+    // Rewriting it is refused to everybody, its owner included.
+    let rewritten = SMALL.replace("Second commit", "Another story");
+    let outcomes = forge.try_fill(&owner, project, &rewritten).await;
+    let refused: Vec<(String, Option<String>)> =
+        outcomes.into_iter().map(|one| (one.name.to_string(), one.refusal)).collect();
+    let others = "Refused, because another ref of this push was refused.";
+    let rewriting = "You are not allowed to force push code to a protected branch on this project.";
+    assert_eq!(
+        refused,
+        [("refs/heads/master".into(), Some(rewriting.into())), ("refs/tags/light".into(), Some(others.into()))]
+    );
+}
+
+#[tokio::test]
+async fn what_is_written_is_sound_and_needs_nothing_else() {
+    let (forge, owner, project) = project().await;
+    forge.fill(&owner, project, SMALL).await;
+    let folder = forge.repository_folder(project).expect("a repository");
+    testkit::repository::git(&folder, &["fsck", "--strict", "--full"], b"");
+}
+
+/// Pushes changes that bring no objects of their own; answers why each was refused.
+async fn push(
+    forge: &TestForge,
+    client: &Client,
+    project: i64,
+    changes: Vec<RefChange>,
+    atomic: bool,
+) -> Vec<Option<String>> {
+    let caller = Caller::with_tokens(client.token.as_deref());
+    let push = Push { changes, incoming: None, atomic, options: Vec::new() };
+    let outcomes = pushes::push(&forge.forge, caller, project, push, Via::Push).await.expect("a push");
+    outcomes.into_iter().map(|one| one.refusal).collect()
+}
+
+fn change(name: &str, old: Option<Oid>, new: Option<Oid>) -> RefChange {
+    RefChange { name: RefName::new(name).expect("a name"), old, new }
+}
+
+fn tip(forge: &TestForge, project: i64, name: &str) -> Option<Oid> {
+    let refs = forge.refs_of(project);
+    refs.iter().find(|(found, _)| found == name).map(|(_, id)| id.parse().expect("an id"))
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_in_one_sentence() {
+    let (forge, owner, project) = project().await;
+    forge.fill(&owner, project, SMALL).await;
+    let master = tip(&forge, project, "refs/heads/master");
+    let tag = tip(&forge, project, "refs/tags/v1.0");
+    let missing: Option<Oid> = "1".repeat(40).parse().ok();
+    push(&forge, &owner, project, vec![change("refs/heads/a/b", None, master)], false).await;
+    let cases = [
+        (change("refs/heads/x", None, missing), "What it shall point to is missing."),
+        (change("refs/heads/x", None, tag), "A branch can only point to a commit."),
+        (change("refs/heads/x", master, None), "It does not exist."),
+        (change("refs/heads/x", None, None), "It does not exist."),
+        (change("refs/heads/a/b", None, master), "It has changed meanwhile; fetch first."),
+        (change("refs/heads/a/b", missing, None), "It has changed meanwhile; fetch first."),
+        (change("refs/heads/a/b", master, master), "It is what it shall be already."),
+        (change("refs/heads/a", None, master), "Its name clashes with refs/heads/a/b."),
+        (change("refs/heads/a/b/c", None, master), "Its name clashes with refs/heads/a/b."),
+        (change("refs/gable/x", None, master), "It belongs to the service itself."),
+    ];
+    for (change, expected) in cases {
+        let refused = push(&forge, &owner, project, vec![change.clone()], false).await;
+        assert_eq!(refused, [Some(expected.to_owned())], "{change:?}");
+    }
+    // Two that clash with each other, and one that is named twice.
+    let pair = vec![change("refs/heads/n", None, master), change("refs/heads/n/m", None, master)];
+    assert!(push(&forge, &owner, project, pair, false).await.iter().all(Option::is_some));
+    let twice = vec![change("refs/heads/t", None, master), change("refs/heads/t", None, master)];
+    let refused = push(&forge, &owner, project, twice, false).await;
+    assert_eq!(refused, [None, Some("It is named twice in one push.".into())]);
+}
+
+#[tokio::test]
+async fn an_atomic_push_happens_as_a_whole_or_not_at_all() {
+    let (forge, owner, project) = project().await;
+    forge.fill(&owner, project, SMALL).await;
+    let master = tip(&forge, project, "refs/heads/master");
+    let both = || vec![change("refs/heads/good", None, master), change("refs/heads/gone", master, None)];
+    let refused = push(&forge, &owner, project, both(), true).await;
+    assert_eq!(refused[0].as_deref(), Some("Refused, because another ref of this push was refused."));
+    assert_eq!(tip(&forge, project, "refs/heads/good"), None);
+    let refused = push(&forge, &owner, project, both(), false).await;
+    assert_eq!(refused, [None, Some("It does not exist.".into())]);
+    assert_eq!(tip(&forge, project, "refs/heads/good"), master);
+}
+
+#[tokio::test]
+async fn nobody_pushes_to_an_archived_project_and_strangers_to_none() {
+    let (forge, owner, project) = project().await;
+    forge.fill(&owner, project, SMALL).await;
+    let master = tip(&forge, project, "refs/heads/master");
+    let attempt = |client: &Client| {
+        let caller = Caller::with_tokens(client.token.as_deref());
+        let changes = vec![change("refs/heads/x", None, master)];
+        let push = Push { changes, incoming: None, atomic: false, options: Vec::new() };
+        let forge = forge.forge.clone();
+        async move {
+            pushes::push(&forge, caller, project, push, Via::Push).await.map(drop).map_err(|error| error.to_string())
+        }
+    };
+    let stranger = forge.user("stranger").await;
+    assert_eq!(attempt(&stranger).await, Err("Project not found".into()));
+    let reporter = forge.user("reporter").await;
+    let member = json!({"user_id": reporter.id, "access_level": 20});
+    assert_eq!(owner.post(&format!("/projects/{project}/members"), member).await.status.as_u16(), 201);
+    let refused = Err("You are not allowed to push code to this project.".to_owned());
+    assert_eq!(attempt(&reporter).await, refused);
+    owner.post(&format!("/projects/{project}/archive"), json!({})).await;
+    assert_eq!(attempt(&owner).await, refused);
+    owner.post(&format!("/projects/{project}/unarchive"), json!({})).await;
+    assert_eq!(attempt(&owner).await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_developer_does_not_make_the_first_branch() {
+    let (forge, owner, project) = project().await;
+    let developer = forge.user("developer").await;
+    let member = json!({"user_id": developer.id, "access_level": 30});
+    owner.post(&format!("/projects/{project}/members"), member).await;
+    let outcomes = forge.try_fill(&developer, project, SMALL).await;
+    let refused = outcomes.into_iter().find(|one| one.name.as_branch().is_some()).and_then(|one| one.refusal);
+    let expected = "You are not allowed to push code to protected branches on this project.";
+    assert_eq!(refused.as_deref(), Some(expected));
+    assert_eq!(forge.refs_of(project), []);
+    assert!(forge.repository_folder(project).is_none(), "nothing was written");
+}
+
+#[tokio::test]
+async fn the_default_branch_can_be_chosen_and_then_the_old_one_removed() {
+    let (forge, owner, project) = project().await;
+    forge.fill(&owner, project, SMALL).await;
+    let master = tip(&forge, project, "refs/heads/master");
+    push(&forge, &owner, project, vec![change("refs/heads/main", None, master)], false).await;
+    let path = format!("/projects/{project}");
+    let refused = owner.put(&path, json!({"name": "Rocket", "default_branch": "nothing"})).await;
+    assert_eq!(
+        (refused.status.as_u16(), refused.json()),
+        (400, json!({"message": {"default_branch": ["does not exist"]}}))
+    );
+    let changed = owner.put(&path, json!({"name": "Rocket", "default_branch": "main"})).await;
+    assert_eq!((changed.status.as_u16(), &changed.json()["default_branch"]), (200, &json!("main")));
+    let folder = forge.repository_folder(project).expect("a repository");
+    assert_eq!(std::fs::read_to_string(folder.join("HEAD")).expect("a file"), "ref: refs/heads/main\n");
+    let refused = push(&forge, &owner, project, vec![change("refs/heads/main", master, None)], false).await;
+    let expected = "The default branch of a project cannot be deleted; choose another one first.";
+    assert_eq!(refused, [Some(expected.into())]);
+}
+
+#[tokio::test]
+async fn of_two_pushes_that_race_for_a_ref_one_wins_and_the_other_is_told() {
+    let (forge, owner, project) = project().await;
+    forge.fill(&owner, project, SMALL).await;
+    let master = tip(&forge, project, "refs/heads/master");
+    let attempts = (0..16).map(|_| push(&forge, &owner, project, vec![change("refs/heads/x", None, master)], false));
+    let outcomes = futures_util::future::join_all(attempts).await;
+    assert_eq!(outcomes.iter().filter(|outcome| outcome[0].is_none()).count(), 1);
+    assert!(outcomes.iter().flatten().flatten().all(|text| text == "It has changed meanwhile; fetch first."));
+    let events = owner.get(&format!("/projects/{project}/events?per_page=100")).await.json();
+    let told = events.as_array().expect("a list").iter().filter(|event| event["data"]["ref"] == "refs/heads/x").count();
+    assert_eq!(told, 1);
+}
+
+#[tokio::test]
+async fn a_push_that_was_interrupted_is_completed_if_a_ref_has_moved_and_forgotten_if_none_has() {
+    let (forge, owner, project) = project().await;
+    forge.fill(&owner, project, SMALL).await;
+    let master = tip(&forge, project, "refs/heads/master").expect("a tip");
+    let (now, author) = (forge.forge.now(), owner.id);
+    let intend = |name: &str| {
+        let also = format!("{name}-2");
+        let changes = [change(name, None, Some(master)), change(&also, None, Some(master))];
+        let data = PushData {
+            ref_name: name.to_owned(),
+            before: None,
+            after: Some(master),
+            commits: Vec::new(),
+            total_commits: 77,
+        };
+        forge.in_one_go(|db| {
+            let intent = NewIntent {
+                project,
+                user: Some(author),
+                changes: &changes,
+                default_branch: Change::Keep,
+                protection: None,
+                now,
+            };
+            let intent = store::intents::insert(db, &intent).expect("written");
+            let event = NewEvent {
+                project,
+                author,
+                action: Action::Pushed,
+                target_type: None,
+                target_id: None,
+                push: Some(&data),
+                intent: Some(intent),
+                now,
+            };
+            store::events::insert(db, &event).expect("written");
+        });
+    };
+    let shown = async || {
+        let events = owner.get(&format!("/projects/{project}/events?per_page=100")).await.json();
+        events.as_array().expect("a list").iter().filter(|event| event["data"]["total_commits_count"] == 77).count()
+    };
+    let before = shown().await;
+    // Nothing has moved: it never was.
+    intend("refs/heads/never");
+    assert_eq!(shown().await, before, "not seen while it is only intended");
+    pushes::settle_all(&forge.forge).await.expect("settled");
+    assert_eq!((shown().await, tip(&forge, project, "refs/heads/never")), (before, None));
+    // One of two has moved: the other one follows, and it is told.
+    intend("refs/heads/half");
+    let folder = forge.repository_folder(project).expect("a repository");
+    std::fs::write(folder.join("refs/heads/half"), format!("{master}\n")).expect("written");
+    pushes::settle_all(&forge.forge).await.expect("settled");
+    assert_eq!((shown().await, tip(&forge, project, "refs/heads/half-2")), (before + 1, Some(master)));
+    pushes::settle_all(&forge.forge).await.expect("settled again");
+    assert_eq!(shown().await, before + 1);
+}
+
+#[tokio::test]
+async fn a_fork_is_a_copy_that_goes_its_own_way() {
+    let (forge, owner, project) = project().await;
+    forge.fill(&owner, project, SMALL).await;
+    owner.put(&format!("/projects/{project}"), json!({"name": "Rocket", "visibility_level": 20})).await;
+    let other = forge.user("other").await;
+    let missing = other.post(&format!("/projects/fork/{project}"), json!({})).await;
+    assert_eq!((missing.status.as_u16(), missing.json()), (400, json!({"error": "namespace is missing"})));
+    let forked = other.post(&format!("/projects/fork/{project}"), json!({"namespace": "other"})).await;
+    let fork = forked.json();
+    assert_eq!(forked.status.as_u16(), 201);
+    assert_eq!((&fork["path_with_namespace"], &fork["default_branch"]), (&json!("other/rocket"), &json!("master")));
+    let fork = fork["id"].as_i64().expect("a number");
+    assert_eq!(forge.refs_of(fork), forge.refs_of(project));
+    assert_eq!(owner.get(&format!("/projects/{project}")).await.json()["forks_count"], 1);
+    let again =
+        other.post(&format!("/projects/fork/{project}"), json!({"namespace": other_namespace(&other).await})).await;
+    let taken = json!({"message": {
+        "name": ["has already been taken"], "path": ["has already been taken"],
+        "base": ["Unable to save project. Error: Name has already been taken, Path has already been taken"],
+    }});
+    assert_eq!((again.status.as_u16(), again.json()), (409, taken));
+    for (namespace, id) in [("nothing", project), ("owner", project)] {
+        let refused = other.post(&format!("/projects/fork/{id}"), json!({"namespace": namespace})).await;
+        let text = json!({"message": "404 Target Namespace Not Found"});
+        assert_eq!((refused.status.as_u16(), refused.json()), (404, text), "{namespace}");
+    }
+    // With the source gone the fork still has everything.
+    owner.delete(&format!("/projects/{project}")).await;
+    forge.do_all_jobs().await;
+    assert!(forge.repository_folder(project).is_none());
+    testkit::repository::git(&forge.repository_folder(fork).expect("there"), &["fsck", "--full"], b"");
+}
+
+async fn other_namespace(client: &Client) -> i64 {
+    client.get("/namespaces").await.json()[0]["id"].as_i64().expect("a number")
+}
+
+#[tokio::test]
+async fn lesson_10_a_repository_does_not_come_from_inside() {
+    let (forge, owner, project) = project().await;
+    for url in ["http://127.0.0.1:1/x.git", "http://localhost/x", "http://169.254.169.254/x", "http://[::1]/x.git"] {
+        let refused = owner.post("/projects", json!({"name": "Import", "import_url": url})).await;
+        let text = "leads to an address that this server does not talk to";
+        assert_eq!(
+            (refused.status.as_u16(), refused.json()),
+            (400, json!({"message": {"import_url": [text]}})),
+            "{url}"
+        );
+    }
+    for url in ["file:///etc", "ssh://git@example.com/x", "git://example.com/x"] {
+        let refused = owner.post("/projects", json!({"name": "Import", "import_url": url})).await;
+        let text = "must be a valid URL that begins with http:// or https://";
+        assert_eq!(
+            (refused.status.as_u16(), refused.json()),
+            (400, json!({"message": {"import_url": [text]}})),
+            "{url}"
+        );
+    }
+    forge.fill(&owner, project, SMALL).await;
+    let full = owner
+        .put(&format!("/projects/{project}"), json!({"name": "Rocket", "import_url": "https://example.com/x"}))
+        .await;
+    let text = "can only be given while the repository is empty";
+    assert_eq!((full.status.as_u16(), full.json()), (400, json!({"message": {"import_url": [text]}})));
+}

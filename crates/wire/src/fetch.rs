@@ -1,0 +1,268 @@
+//! Answers one request of a fetch over HTTP: from memory, from the cache, or through upload-pack.
+
+use std::{
+    collections::HashSet,
+    io::{self, Write as _},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use files::spool::{Follower, Producer, Seat};
+use forge::transport::Hosted;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    process::ChildStdin,
+    sync::mpsc,
+    task::spawn_blocking,
+    time::timeout,
+};
+use tracing::{debug, warn};
+
+use crate::{
+    advertise,
+    body::{self, Pieces},
+    child::{PIECE, Pipes, Running, collect},
+    pkt,
+    request::{self, Asked, CloneRequest},
+    transfers::{Busy, Transfers, Turn},
+    version::Version,
+};
+
+/// How much of a request is looked at; a longer one is upload-pack's business alone.
+const LOOKED_AT: usize = 1 << 20;
+
+/// Why a request was not answered.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// So much is going on that no turn came.
+    Busy,
+    /// The request could not be read.
+    Request(io::Error),
+    /// Nothing came of it; the log tells more.
+    Failed,
+}
+
+impl From<Busy> for Unanswered {
+    fn from(_: Busy) -> Self {
+        Self::Busy
+    }
+}
+
+/// Answers a request.
+pub(crate) async fn answer(
+    transfers: &Transfers,
+    hosted: &Arc<Hosted>,
+    version: Version,
+    request: Pieces,
+) -> Result<Pieces, Unanswered> {
+    let request = body::at_most(request, transfers.limits().fetch_request);
+    let reading = timeout(transfers.limits().quiet, body::beginning(request, LOOKED_AT));
+    let read = reading.await.map_err(|_| Unanswered::Request(io::ErrorKind::TimedOut.into()))?;
+    let (start, rest) = read.map_err(Unanswered::Request)?;
+    if pkt::packets(&start).next().is_some_and(|first| first.is_err()) {
+        return Err(Unanswered::Request(io::ErrorKind::InvalidData.into()));
+    }
+    let asked = if rest.is_none() { request::parse(version, &start) } else { Asked::Other };
+    let pieces = match asked {
+        Asked::Refs(query) => {
+            return Ok(stream::iter([Ok(advertise::list(hosted.refs(), &query).into())]).boxed());
+        }
+        Asked::Clone(request) if wants_what_is_there(hosted, &request) => {
+            return clone(transfers, hosted, version, &request).await;
+        }
+        Asked::Clone(_) | Asked::Other => {
+            let turn = transfers.fetch_turn().await?;
+            let request = stream::iter([Ok(Bytes::from(start))]).chain(rest.unwrap_or_else(|| stream::empty().boxed()));
+            relay(transfers, hosted, version, request.boxed(), turn)?
+        }
+    };
+    begun(pieces).await
+}
+
+/// Whether all that is wanted is what visible refs point to: anything else is not for everybody to share.
+fn wants_what_is_there(hosted: &Hosted, request: &CloneRequest) -> bool {
+    let there: HashSet<_> =
+        hosted.refs().iter().flat_map(|found| [Some(found.target), found.peeled]).flatten().collect();
+    request.wants().all(|want| there.contains(want))
+}
+
+/// Waits for the first piece, so that a failure before it can still be told by a status.
+async fn begun(mut pieces: Pieces) -> Result<Pieces, Unanswered> {
+    match pieces.next().await {
+        Some(Ok(first)) => Ok(stream::iter([Ok(first)]).chain(pieces).boxed()),
+        Some(Err(error)) if is_of_the_request(&error) => Err(Unanswered::Request(error)),
+        Some(Err(_)) => Err(Unanswered::Failed),
+        None => Ok(stream::empty().boxed()),
+    }
+}
+
+/// Whether the client is to blame: what it sends is too much, or cannot be unpacked.
+fn is_of_the_request(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
+}
+
+fn start(transfers: &Transfers, hosted: &Hosted, version: Version) -> Result<(Running, Pipes), Unanswered> {
+    Running::start(hosted.upload_pack(version.for_git(), true), transfers.limits()).map_err(|error| {
+        warn!("cannot start upload-pack: {error}");
+        Unanswered::Failed
+    })
+}
+
+/// Answers from the cache. Whoever has followed somebody else's failure in vain tries again, and may then be the first.
+async fn clone(
+    transfers: &Transfers,
+    hosted: &Arc<Hosted>,
+    version: Version,
+    request: &CloneRequest,
+) -> Result<Pieces, Unanswered> {
+    let (follower, first) = follow(transfers, hosted, version, request).await?;
+    match begun(follower.boxed()).await {
+        Err(Unanswered::Failed) if !first => {
+            let (follower, _) = follow(transfers, hosted, version, request).await?;
+            begun(follower.boxed()).await
+        }
+        begun => begun,
+    }
+}
+
+/// Follows an answer in the cache; whoever asks first fills it. Tells also whether that was so.
+async fn follow(
+    transfers: &Transfers,
+    hosted: &Arc<Hosted>,
+    version: Version,
+    request: &CloneRequest,
+) -> Result<(Follower, bool), Unanswered> {
+    let key = request.key(hosted.project_id(), hosted.refs().fingerprint());
+    let seat = transfers.spools().join(Some(key)).map_err(|error| {
+        warn!("cannot cache a clone: {error}");
+        Unanswered::Failed
+    })?;
+    match seat {
+        Seat::Another(follower) => {
+            metrics::counter!("gable_git_clone_cache_hits_total").increment(1);
+            Ok((follower, false))
+        }
+        Seat::First(producer, follower) => {
+            metrics::counter!("gable_git_clone_cache_misses_total").increment(1);
+            let turn = transfers.fetch_turn().await?;
+            let (running, pipes) = start(transfers, hosted, version)?;
+            let (request, time) = (request.write(), transfers.limits().time);
+            tokio::spawn(async move {
+                let deserted = producer.deserted();
+                tokio::select! {
+                    () = deserted => debug!("nobody waits for a clone any more"),
+                    made = timeout(time, fill(running, pipes, request, producer)) => match made {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => tell(&error),
+                        Err(_) => warn!("a clone took too long"),
+                    }
+                }
+                drop(turn);
+            });
+            Ok((follower, true))
+        }
+    }
+}
+
+/// Writes what upload-pack answers to the cache.
+async fn fill(mut running: Running, pipes: Pipes, request: Vec<u8>, mut producer: Producer) -> io::Result<()> {
+    let Pipes { mut input, mut output, log } = pipes;
+    let log = collect(log);
+    let feeding = async move {
+        // Who does not read all of it will say why in its answer.
+        let _ = input.write_all(&request).await;
+    };
+    let moving = async {
+        let mut piece = vec![0; PIECE];
+        loop {
+            let count = output.read(&mut piece).await?;
+            if count == 0 {
+                return io::Result::Ok(producer);
+            }
+            let written = spawn_blocking(move || {
+                producer.write_all(&piece[..count])?;
+                io::Result::Ok((producer, piece))
+            });
+            (producer, piece) = written.await.map_err(io::Error::other)??;
+        }
+    };
+    let ((), producer) = tokio::join!(feeding, moving);
+    let (producer, status) = (producer?, running.wait().await?);
+    if !status.success() {
+        return Err(io::Error::other(format!("upload-pack ended with {status}: {}", log.await.unwrap_or_default())));
+    }
+    producer.finish()
+}
+
+/// Lets upload-pack talk to the client, piece by piece, until one of them ends.
+fn relay(
+    transfers: &Transfers,
+    hosted: &Hosted,
+    version: Version,
+    request: Pieces,
+    turn: Turn,
+) -> Result<Pieces, Unanswered> {
+    let (mut running, pipes) = start(transfers, hosted, version)?;
+    let limits = transfers.limits().clone();
+    let (pieces, mut taken) = mpsc::channel::<io::Result<Bytes>>(1);
+    tokio::spawn(async move {
+        let Pipes { input, mut output, log } = pipes;
+        let log = collect(log);
+        let talking = async {
+            let mut silent = true;
+            let moving = async {
+                let mut piece = vec![0; PIECE];
+                loop {
+                    let count = output.read(&mut piece).await?;
+                    if count == 0 {
+                        return io::Result::Ok(());
+                    }
+                    silent = false;
+                    let sending = pieces.send_timeout(Ok(Bytes::copy_from_slice(&piece[..count])), limits.stall);
+                    sending.await.map_err(|_| io::ErrorKind::TimedOut)?;
+                }
+            };
+            let quiet = limits.quiet;
+            let (fed, moved) = tokio::join!(feed(request, input, quiet), moving);
+            moved.and(fed)?;
+            let status = running.wait().await?;
+            // A refusal is told in the answer itself; only who said nothing at all has failed.
+            if status.success() || (!silent && status.code().is_some()) {
+                return Ok(());
+            }
+            Err(io::Error::other(format!("upload-pack ended with {status}: {}", log.await.unwrap_or_default())))
+        };
+        let ended = tokio::select! {
+            () = pieces.closed() => Ok(()),
+            ended = timeout(limits.time, talking) => ended.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
+        };
+        drop((running, turn));
+        if let Err(error) = ended {
+            tell(&error);
+            // An answer that just stopped would look whole.
+            let _ = pieces.send_timeout(Err(error), limits.stall).await;
+        }
+    });
+    Ok(stream::poll_fn(move |context| taken.poll_recv(context)).boxed())
+}
+
+/// Writes down why a fetch failed: loudly only if it was not the client's doing.
+fn tell(error: &io::Error) {
+    if error.kind() == io::ErrorKind::Other {
+        warn!("a fetch failed: {error}");
+    } else {
+        debug!("a fetch failed: {error}");
+    }
+}
+
+/// Hands upload-pack what the client sends.
+async fn feed(mut from: Pieces, mut to: ChildStdin, quiet: Duration) -> io::Result<()> {
+    while let Some(piece) = timeout(quiet, from.try_next()).await.map_err(|_| io::ErrorKind::TimedOut)?? {
+        if to.write_all(&piece).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}

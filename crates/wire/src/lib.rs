@@ -1,0 +1,21 @@
+//! Git over smart HTTP and over SSH.
+
+mod address;
+mod advertise;
+mod body;
+mod child;
+mod commands;
+mod fetch;
+pub mod http;
+mod neighbourhood;
+mod pkt;
+mod receive;
+mod request;
+pub mod ssh;
+#[cfg(test)]
+mod stories;
+mod transfers;
+mod version;
+mod words;
+
+pub use transfers::{Limits, Transfers};

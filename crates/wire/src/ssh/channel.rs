@@ -1,0 +1,264 @@
+//! One channel: what is asked for on it, and the program or the push that serves it.
+
+use std::{io, pin::pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use forge::{
+    Caller, ProjectRef,
+    transport::{self, Hosted},
+};
+use futures_util::stream;
+use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, server::Msg};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    sync::mpsc,
+    time::timeout,
+};
+use tokio_util::{io::StreamReader, sync::CancellationToken};
+use tracing::{debug, error};
+
+use super::command::{self, Order, Service};
+use crate::{
+    advertise,
+    child::{PIECE, Running},
+    receive::Receiver,
+    transfers::{Transfers, Turn},
+    version::Version,
+    words,
+};
+
+/// How long somebody may take to say what they want.
+const OPENING: Duration = Duration::from_secs(30);
+/// The stream of a channel on which errors are told.
+const STDERR: u32 = 1;
+
+/// Somebody who has proved who they are.
+pub(super) struct Visitor {
+    pub(super) transfers: Transfers,
+    pub(super) caller: Caller,
+    pub(super) name: Arc<str>,
+    /// Cuts the connection.
+    pub(super) leash: CancellationToken,
+}
+
+/// What somebody wants on a channel.
+enum Wanted {
+    Command(Vec<u8>),
+    Shell,
+}
+
+/// Why somebody was not served.
+enum Failure {
+    /// For a reason that a person can be told.
+    Told(String),
+    /// The client has gone, or takes nothing any more.
+    Gone(io::Error),
+}
+
+/// What an environment variable says about the protocol; `None` if it is one that we do not take.
+pub(super) fn version_of(name: &str, value: &str) -> Option<Version> {
+    if name == "GIT_PROTOCOL" { Version::of_key(value) } else { None }
+}
+
+impl Visitor {
+    /// Attends to a channel until one of us closes it.
+    pub(super) async fn attend(self, channel: Channel<Msg>) {
+        let (mut requests, channel) = channel.split();
+        let Ok(Some((wanted, version))) = timeout(OPENING, wanted(&mut requests)).await else {
+            let _ = channel.close().await;
+            return;
+        };
+        let (pieces, input) = mpsc::channel(1);
+        let served = {
+            let serving = async {
+                match wanted {
+                    Wanted::Shell => Ok(self.greet(&channel).await),
+                    Wanted::Command(command) => self.serve(&command, version, input, &channel).await,
+                }
+            };
+            tokio::select! {
+                served = serving => served,
+                // Whatever was started goes with the client.
+                () = pump(&mut requests, pieces) => return,
+            }
+        };
+        let status = match served {
+            Ok(status) => status,
+            Err(Failure::Told(text)) => {
+                let told = channel.extended_data_bytes(STDERR, format!("Gable: {text}\n"));
+                let _ = timeout(self.transfers.limits().stall, told).await;
+                1
+            }
+            Err(Failure::Gone(error)) => {
+                debug!("an SSH client was given up: {error}");
+                return self.leash.cancel();
+            }
+        };
+        let _ = channel.eof().await;
+        let _ = channel.exit_status(status).await;
+        let _ = channel.close().await;
+    }
+
+    async fn greet(&self, channel: &ChannelWriteHalf<Msg>) -> u32 {
+        let greeting = format!("Welcome to Gable, {}! There is no shell here.\r\n", words::one_line(&self.name));
+        let _ = timeout(self.transfers.limits().stall, channel.data_bytes(greeting)).await;
+        0
+    }
+
+    async fn serve(
+        &self,
+        command: &[u8],
+        version: Version,
+        input: mpsc::Receiver<Bytes>,
+        channel: &ChannelWriteHalf<Msg>,
+    ) -> Result<u32, Failure> {
+        let Order { service, project } = command::parse(command).ok_or("Disallowed command")?;
+        let project = ProjectRef::Path(project.ok_or(words::MISSING)?);
+        let purpose = match service {
+            Service::ReceivePack => transport::Service::Push,
+            Service::UploadPack | Service::UploadArchive => transport::Service::Fetch,
+        };
+        let hosted = transport::open(self.transfers.forge(), self.caller.clone(), project, purpose).await?;
+        let input = reader(input);
+        match service {
+            Service::ReceivePack => self.receive(hosted, input, channel).await,
+            Service::UploadPack => {
+                let turn = self.transfers.fetch_turn().await.map_err(|_| words::BUSY)?;
+                self.run(hosted.upload_pack(version.for_git(), false), turn, input, channel).await
+            }
+            Service::UploadArchive => {
+                let turn = self.transfers.fetch_turn().await.map_err(|_| words::BUSY)?;
+                self.run(hosted.upload_archive(), turn, input, channel).await
+            }
+        }
+    }
+
+    async fn receive(
+        &self,
+        hosted: Hosted,
+        input: impl AsyncRead + Send + Unpin,
+        channel: &ChannelWriteHalf<Msg>,
+    ) -> Result<u32, Failure> {
+        let turn = self.transfers.push_turn().await.map_err(|_| words::BUSY)?;
+        let mut output = pin!(channel.make_writer());
+        copy(&mut &advertise::for_push(hosted.refs())[..], &mut output, self.transfers.limits().stall).await?;
+        let (transfers, caller) = (self.transfers.clone(), self.caller.clone());
+        let receiver = Receiver { transfers, caller, hosted: Arc::new(hosted), input, output };
+        let understood = receiver.run(turn).await?;
+        Ok(u32::from(!understood))
+    }
+
+    /// Lets a program of git talk to the client.
+    async fn run(
+        &self,
+        command: std::process::Command,
+        turn: Turn,
+        mut input: impl AsyncRead + Send + Unpin,
+        channel: &ChannelWriteHalf<Msg>,
+    ) -> Result<u32, Failure> {
+        let limits = self.transfers.limits();
+        let (mut running, mut pipes) = Running::start(command, limits).map_err(|error| {
+            error!("cannot start git: {error}");
+            words::FAILED
+        })?;
+        let (mut output, mut errors) = (pin!(channel.make_writer()), pin!(channel.make_writer_ext(Some(STDERR))));
+        let talking = async {
+            let feeding = async {
+                // When the program has heard enough it ends, and that is seen below.
+                let _ = copy(&mut input, &mut pipes.input, limits.time).await;
+                drop(pipes.input);
+                std::future::pending::<()>().await;
+            };
+            let answering = async {
+                tokio::try_join!(
+                    copy(&mut pipes.output, &mut output, limits.stall),
+                    copy(&mut pipes.log, &mut errors, limits.stall),
+                )?;
+                running.wait().await
+            };
+            tokio::select! {
+                () = feeding => unreachable!("it waits for ever"),
+                status = answering => status,
+            }
+        };
+        let status = timeout(limits.time, talking).await.map_err(|_| "This took too long.")??;
+        drop(turn);
+        // A program that was killed has no status of its own.
+        Ok(status.code().and_then(|code| u32::try_from(code).ok()).unwrap_or(128))
+    }
+}
+
+/// Waits for what somebody wants, and in which version.
+async fn wanted(requests: &mut ChannelReadHalf) -> Option<(Wanted, Version)> {
+    let mut version = Version::default();
+    loop {
+        match requests.wait().await? {
+            ChannelMsg::SetEnv { variable_name, variable_value, .. } => {
+                version = version_of(&variable_name, &variable_value).unwrap_or(version);
+            }
+            ChannelMsg::Exec { command, .. } => return Some((Wanted::Command(command), version)),
+            ChannelMsg::RequestShell { .. } => return Some((Wanted::Shell, version)),
+            ChannelMsg::Close => return None,
+            _ => {}
+        }
+    }
+}
+
+/// Hands on what the client sends; ends when it has closed the channel or gone away.
+async fn pump(requests: &mut ChannelReadHalf, pieces: mpsc::Sender<Bytes>) {
+    let mut pieces = Some(pieces);
+    while let Some(message) = requests.wait().await {
+        match message {
+            ChannelMsg::Data { data } => {
+                if let Some(open) = &pieces
+                    && open.send(data).await.is_err()
+                {
+                    pieces = None;
+                }
+            }
+            ChannelMsg::Eof => pieces = None,
+            ChannelMsg::Close => break,
+            _ => {}
+        }
+    }
+    debug!("a channel was closed by its client");
+}
+
+/// What the client sends, to be read.
+fn reader(mut pieces: mpsc::Receiver<Bytes>) -> impl AsyncRead + Send + Unpin {
+    StreamReader::new(stream::poll_fn(move |context| pieces.poll_recv(context).map(|piece| piece.map(io::Result::Ok))))
+}
+
+/// Moves bytes until there are no more; each piece has to be taken within some time.
+async fn copy(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    stall: Duration,
+) -> io::Result<()> {
+    let mut piece = vec![0; PIECE];
+    loop {
+        let count = from.read(&mut piece).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        timeout(stall, to.write_all(&piece[..count])).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(text: &str) -> Self {
+        Self::Told(text.to_owned())
+    }
+}
+
+impl From<forge::Error> for Failure {
+    fn from(error: forge::Error) -> Self {
+        Self::Told(words::sentence(&error))
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Gone(error)
+    }
+}

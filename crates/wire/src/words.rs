@@ -1,0 +1,61 @@
+//! What a person reads when something was refused.
+
+use forge::Error;
+use tracing::error;
+
+pub(crate) const BUSY: &str = "The server is busy; try again in a moment.";
+pub(crate) const FAILED: &str = "Something went wrong on the server; its operator finds more in the log.";
+pub(crate) const MISSING: &str = "The project you were looking for could not be found.";
+
+/// One sentence on why a use case did not happen; what is nobody's business goes to the log instead.
+pub(crate) fn sentence(refusal: &Error) -> String {
+    match refusal {
+        Error::Unauthenticated | Error::NotFound(_) | Error::NoSuchRow => MISSING.to_owned(),
+        Error::Forbidden(Some(text)) | Error::Refused(text) | Error::Taken(text) | Error::LimitReached(text) => {
+            one_line(text)
+        }
+        Error::Forbidden(None) => "You are not allowed to do this.".to_owned(),
+        Error::Busy => BUSY.to_owned(),
+        Error::Unchanged | Error::Malformed(_) | Error::Invalid(_) | Error::Unprocessable(_) => {
+            one_line(&refusal.to_string())
+        }
+        _ => {
+            error!("git: {refusal}");
+            FAILED.to_owned()
+        }
+    }
+}
+
+/// A text as one short line that no terminal takes for a command.
+pub(crate) fn one_line(text: &str) -> String {
+    const LONGEST: usize = 300;
+    let plain = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
+    plain.take(LONGEST).collect()
+}
+
+/// What a program of git complained about last, if it can be told: paths of the server cannot.
+pub(crate) fn complaint(log: &str) -> Option<String> {
+    let line = log.lines().rev().find_map(|line| line.strip_prefix("fatal: ").or(line.strip_prefix("error: ")))?;
+    (!line.contains('/')).then(|| one_line(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_one_plain_line() {
+        assert_eq!(sentence(&Error::not_found("Project")), MISSING);
+        assert_eq!(sentence(&Error::forbidden("No.\n\x1b[31mred\r")), "No.  [31mred");
+        assert_eq!(sentence(&Error::Internal("secret".to_owned())), FAILED);
+        assert_eq!(one_line(&"x".repeat(1000)).len(), 300);
+    }
+
+    #[test]
+    fn lesson_24_a_complaint_names_no_folder_of_the_server() {
+        assert_eq!(complaint("warning: x\nfatal: early EOF\n").as_deref(), Some("early EOF"));
+        assert_eq!(complaint("fatal: cannot open '/srv/gable/x'\n"), None);
+        assert_eq!(complaint("progress 1\rprogress 2\n"), None);
+        assert_eq!(complaint(""), None);
+    }
+}
