@@ -6,12 +6,16 @@ mod cases;
 mod disk;
 mod engine;
 mod floor;
+mod landscape;
 mod lists;
 mod load;
+mod peer;
 mod report;
+mod repository;
 mod run;
 mod server;
 mod town;
+mod transport;
 
 use std::{collections::HashSet, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -23,7 +27,8 @@ type Outcome<T = ()> = Result<T, String>;
 
 /// Where PostgreSQL is, for whoever measures on it; a variable, as the URL may hold a password.
 const DATABASE: &str = "GABLE_BENCH_DATABASE";
-const FLAGS: &str = "--basics, --project, --lists, --growth, --sqlite, --postgres, --all-rows, --seconds N and --json";
+const FLAGS: &str =
+    "--basics, --project, --lists, --growth, --repository, --sqlite, --postgres, --all-rows, --seconds N and --json";
 
 /// What to measure and for how long.
 struct Settings {
@@ -33,6 +38,7 @@ struct Settings {
     json: bool,
     all_rows: bool,
     basics: bool,
+    repository: bool,
     parts: lists::Parts,
     engines: Vec<Engine>,
 }
@@ -66,7 +72,8 @@ fn read(arguments: &[String]) -> Outcome<Settings> {
                 let text = value()?;
                 seconds = text.parse().map_err(|_| format!("--seconds takes a number, not {text}"))?;
             }
-            "--json" | "--all-rows" | "--basics" | "--project" | "--lists" | "--growth" | "--sqlite" | "--postgres" => {
+            "--json" | "--all-rows" | "--basics" | "--project" | "--lists" | "--growth" | "--repository"
+            | "--sqlite" | "--postgres" => {
                 named.insert(flag.as_str());
             }
             other => return Err(format!("bench knows {FLAGS}, not {other}")),
@@ -77,7 +84,7 @@ fn read(arguments: &[String]) -> Outcome<Settings> {
     }
     // What is named, and everything if nothing is.
     let wanted = |flag: &str, all: &[&str]| named.contains(flag) || !all.iter().any(|flag| named.contains(flag));
-    let part = |flag: &str| wanted(flag, &["--basics", "--project", "--lists", "--growth"]);
+    let part = |flag: &str| wanted(flag, &["--basics", "--project", "--lists", "--growth", "--repository"]);
     let engine = |flag: &str| wanted(flag, &["--sqlite", "--postgres"]);
     let parts = lists::Parts { project: part("--project"), lists: part("--lists"), growth: part("--growth") };
     let mut engines = Vec::new();
@@ -87,12 +94,13 @@ fn read(arguments: &[String]) -> Outcome<Settings> {
     if engine("--postgres") && parts.any() {
         engines.push(Engine::Postgres(std::env::var(DATABASE).map_err(|_| format!("{DATABASE} is not set"))?));
     }
-    let (json, all_rows, basics) = (named.contains("--json"), named.contains("--all-rows"), part("--basics"));
-    Ok(Settings { gable, folder, seconds, json, all_rows, basics, parts, engines })
+    let (json, all_rows) = (named.contains("--json"), named.contains("--all-rows"));
+    let (basics, repository) = (part("--basics"), part("--repository"));
+    Ok(Settings { gable, folder, seconds, json, all_rows, basics, repository, parts, engines })
 }
 
 fn measure(settings: Settings) -> Outcome {
-    let Settings { gable, folder, seconds, json, all_rows, basics, parts, engines } = settings;
+    let Settings { gable, folder, seconds, json, all_rows, basics, repository, parts, engines } = settings;
     let time = Duration::from_secs(seconds.into());
     let mut report = Report::default();
     if basics {
@@ -100,6 +108,11 @@ fn measure(settings: Settings) -> Outcome {
     }
     for engine in engines.iter().filter(|_| parts.any()) {
         report.lists.push(lists::measure(&gable, &folder, engine, parts, time)?);
+    }
+    if repository {
+        let mut results = repository::measure(&folder, time)?;
+        results.rows.extend(transport::measure(&gable, &folder)?);
+        report.repository = Some(results);
     }
     let file = report.write(&folder)?;
     if json {

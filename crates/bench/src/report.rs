@@ -13,6 +13,7 @@ use crate::{
     Outcome,
     engine::Kind,
     lists::{self, Growth, LONGEST_PAGE, PROJECTS},
+    repository,
     run::{Comparison, READERS, Results, USERS, WRITERS},
 };
 
@@ -22,6 +23,7 @@ pub(crate) struct Report {
     pub(crate) basics: Option<Results>,
     /// By engine.
     pub(crate) lists: Vec<lists::Results>,
+    pub(crate) repository: Option<repository::Results>,
 }
 
 /// What a value has to reach.
@@ -52,8 +54,11 @@ impl Row {
 impl Report {
     /// Tables, with the goals beside the values; of the lists either each case or the worst of each route.
     pub(crate) fn tables(&self, every_case: bool) -> String {
-        let mut tables = format!("{:<58} {:>12} {:<8} {:>8}  verdict\n", "", "value", "unit", "goal");
-        for row in self.rows() {
+        let mut tables = String::new();
+        for (number, row) in self.rows().into_iter().enumerate() {
+            if number == 0 {
+                let _ = writeln!(tables, "{:<58} {:>12} {:<8} {:>8}  verdict", "", "value", "unit", "goal");
+            }
             let goal = match row.goal {
                 Goal::AtLeast(goal) => format!("≥ {goal}"),
                 Goal::AtMost(goal) => format!("≤ {goal}"),
@@ -68,7 +73,7 @@ impl Report {
             tables += &pages(results, every_case);
             tables += &growths(results, every_case);
         }
-        tables
+        tables + &self.repository.as_ref().map(reads).unwrap_or_default()
     }
 
     /// Everything as one object.
@@ -92,12 +97,16 @@ impl Report {
                 json!({ "engine": results.kind.to_string(), "asker": asker, "target": target, "p50": growth.halves })
             })
         });
+        let reads = self.repository.iter().flat_map(|results| &results.rows).map(|row| {
+            json!({ "name": row.name, "measured": row.measured, "floor": row.floor, "goal": row.goal, "met": is_met(row) })
+        });
         let ratios = self.basics.as_ref().map(|basics| &basics.user.ratios);
         json!({
             "ratios": ratios,
             "values": values.collect::<Vec<_>>(),
             "pages": pages.collect::<Vec<_>>(),
             "growth": growths.collect::<Vec<_>>(),
+            "repository": reads.collect::<Vec<_>>(),
         })
     }
 
@@ -122,6 +131,25 @@ fn verdict(met: Option<bool>) -> &'static str {
         Some(false) => "MISSED",
         None => "",
     }
+}
+
+/// What is read from a large repository, beside what git takes for it.
+fn reads(results: &repository::Results) -> String {
+    let mut table = format!(
+        "\n{:<48} {:>10} {:>10} {:>8} {:>8}  verdict\n",
+        "a large repository, p50 in ms", "measured", "git", "ratio", "goal"
+    );
+    for row in &results.rows {
+        let goal = row.goal.map(|goal| format!("≤ {goal}")).unwrap_or_default();
+        let (name, ratio, verdict) = (row.name, row.ratio(), verdict(is_met(row)));
+        let line = format!("{name:<48} {:>10.3} {:>10.3} {ratio:>8.3} {goal:>8}  {verdict}", row.measured, row.floor);
+        let _ = writeln!(table, "{}", line.trim_end());
+    }
+    table
+}
+
+fn is_met(row: &repository::Compared) -> Option<bool> {
+    row.goal.map(|goal| row.ratio() <= goal)
 }
 
 /// Pages of lists: each, or the slowest of each route.

@@ -96,12 +96,17 @@ impl Server {
 
     /// The processor time it has used so far.
     pub(crate) fn cpu_time(&self) -> Outcome<Duration> {
-        let text = self.read("stat")?;
-        // The name in parentheses may hold anything; what follows it is numbers. Ticks are a hundredth of a second.
-        let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |place: usize| fields.get(place).and_then(|field| field.parse::<u64>().ok());
-        let used = ticks(11).zip(ticks(12)).ok_or("cannot read the processor time of a server")?;
-        Ok(Duration::from_millis(10 * (used.0 + used.1)))
+        ticks(&self.read("stat")?, &[11, 12]).ok_or_else(|| "cannot read the processor time of a server".into())
+    }
+
+    /// The processor time that it and all its children that have ended have used so far.
+    pub(crate) fn family_time(&self) -> Outcome<Duration> {
+        ticks(&self.read("stat")?, &[11, 12, 13, 14]).ok_or_else(|| "cannot read the processor time of a server".into())
+    }
+
+    /// Its number among processes.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
     }
 
     fn status(&self, name: &str) -> Outcome<f64> {
@@ -115,6 +120,28 @@ impl Server {
         let path = format!("/proc/{}/{file}", self.process.id());
         fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}"))
     }
+}
+
+/// The sum of some fields of a process's state that count ticks, as a time.
+pub(crate) fn ticks(stat: &str, places: &[usize]) -> Option<Duration> {
+    // The name in parentheses may hold anything; what follows it is numbers. Ticks are a hundredth of a second.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let sum = places.iter().map(|place| fields.get(*place)?.parse::<u64>().ok()).sum::<Option<u64>>()?;
+    Some(Duration::from_millis(10 * sum))
+}
+
+/// The memory of a process and of all below it, in megabytes, as far as it can be seen.
+pub(crate) fn family_memory(id: u32) -> f64 {
+    let read = |file: &str| fs::read_to_string(format!("/proc/{id}/{file}")).unwrap_or_default();
+    let status = read("status");
+    let own =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+    let threads = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    let children = threads.flat_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        text.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<u32>>()
+    });
+    own.unwrap_or(0.0) * 1024.0 / 1e6 + children.map(family_memory).sum::<f64>()
 }
 
 impl Drop for Server {

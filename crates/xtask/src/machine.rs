@@ -22,6 +22,12 @@ pub(crate) const OPENSSL: Need =
     Need { what: "openssl", is_there: || find("openssl").is_some(), packages: &["openssl"] };
 /// Talks to the server as people do at a command line.
 pub(crate) const CURL: Need = Need { what: "curl", is_there: || find("curl").is_some(), packages: &["curl"] };
+/// Talks to the server as git does over SSH.
+pub(crate) const SSH: Need = Need {
+    what: "OpenSSH's client",
+    is_there: || find("ssh").is_some() && find("ssh-keygen").is_some(),
+    packages: &["openssh-client"],
+};
 /// Runs the clients.
 pub(crate) const PYTHON: Need =
     Need { what: "Python with venv", is_there: has_python, packages: &["python3", "python3-venv"] };

@@ -1,10 +1,11 @@
-//! Chores of this repository: `cargo xtask test`, `cargo xtask check`, `cargo xtask bench`.
+//! Chores of this repository: `cargo xtask test`, `cargo xtask check`, `cargo xtask bench`, `cargo xtask crash`.
 
 #![expect(clippy::print_stdout, reason = "a tool talks to the person at the terminal")]
 
 mod bench;
 mod check;
 mod clients;
+mod crash;
 mod gable;
 mod leash;
 mod machine;
@@ -22,8 +23,10 @@ type Outcome<T = ()> = Result<T, String>;
 const USAGE: &str = "\
 cargo xtask test [--sqlite] [--postgres] [--clients]   all tests, or only the named parts
 cargo xtask check                                      formatting, lints, documents, licences, then all tests
-cargo xtask bench [--basics] [--project] [--lists] [--growth] [--sqlite] [--postgres]
-                  [--all-rows] [--seconds N] [--json]  the goals of the design, measured: all parts, or the named ones";
+cargo xtask bench [--basics] [--project] [--lists] [--growth] [--repository] [--sqlite] [--postgres]
+                  [--all-rows] [--seconds N] [--json]  the goals of the design, measured: all parts, or the named ones
+cargo xtask crash [--runs N] [--seed N] [--sqlite] [--postgres]
+                                                       kills the server in a storm of pushes, 300 times unless told otherwise";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         Some((chore, rest)) if chore == "test" => test::Parts::read(rest).and_then(test::run),
         Some((chore, [])) if chore == "check" => check::run(),
         Some((chore, rest)) if chore == "bench" => bench::run(rest),
+        Some((chore, rest)) if chore == "crash" => crash::Campaign::read(rest).and_then(crash::run),
         _ => Err(format!("the chores are\n{USAGE}")),
     };
     match outcome {
