@@ -124,6 +124,7 @@ fn clones(server: &Server, folder: &Path, work: &Path) -> Outcome<Compared> {
     let (_, path) = landscape::provide(folder)?;
     let url = project(server, "large")?;
     git(&path, &["push", "-q", &url, "refs/heads/*:refs/heads/*", "refs/tags/*:refs/tags/*"], b"")?;
+    wait_for_housekeeping(&work.join("data/repositories"))?;
     let before = server.family_time()?;
     let cloned: Vec<_> = (0..CLONES)
         .map(|number| {
@@ -145,6 +146,33 @@ fn clones(server: &Server, folder: &Path, work: &Path) -> Outcome<Compared> {
         floor: once.as_secs_f64() * 1000.0 * f64::from(CLONES),
         goal: Some(0.2),
     })
+}
+
+/// Waits until the server has packed what was pushed, as it does half a minute later: the other side is packed as well.
+fn wait_for_housekeeping(repositories: &Path) -> Outcome {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(120) {
+        let mut folders = vec![repositories.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                let graph = entry.file_name() == "commit-graphs";
+                let large = || fs::read_dir(entry.path()).is_ok_and(|files| files.flatten().any(is_large));
+                if graph && large() {
+                    return Ok(());
+                }
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    folders.push(entry.path());
+                }
+            }
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
+    Err("the server has not kept house within two minutes".into())
+}
+
+/// Whether a file is the graph of many commits.
+fn is_large(file: fs::DirEntry) -> bool {
+    file.metadata().is_ok_and(|data| data.len() > 500_000)
 }
 
 /// The processor time of one `git upload-pack` that sends everything.

@@ -24,7 +24,7 @@ use lru::LruCache;
 use tokio::{sync::watch, task::spawn_blocking};
 
 /// How much a follower reads at a time.
-const PIECE: u64 = 64 * 1024;
+const PIECE: u64 = 256 * 1024;
 
 /// The spools of one folder; cheap to clone.
 #[derive(Clone)]
@@ -87,7 +87,7 @@ pub struct Producer {
     finished: bool,
 }
 
-/// Reads a spool from its first byte to its last, as a stream of pieces of up to 64 KiB.
+/// Reads a spool from its first byte to its last, as a stream of pieces of up to 256 KiB.
 ///
 /// An error after the last piece tells that the file was not finished.
 pub struct Follower {

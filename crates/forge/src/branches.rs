@@ -10,11 +10,14 @@ use tracing::info;
 use crate::{
     Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, Writer,
     jobs::{self, Job},
-    pushes::{self, Push, Via},
+    pushes::{self, MOST_CHANGES, Push, Via},
 };
 
 /// With so many branches or fewer, those that are merged are removed at once; with more, a job does it.
 const REMOVED_AT_ONCE: usize = 200;
+
+/// How often a change is tried while others are faster.
+const ATTEMPTS: u32 = 5;
 
 /// A branch with its newest commit and what holds for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,18 +75,50 @@ pub fn get(it: &mut Reader<'_>, project: &ProjectRef, name: &str) -> Result<Bran
 
 /// Makes a branch that begins where another one, a tag or a commit is.
 pub async fn create(forge: &Forge, caller: Caller, project: ProjectRef, new: Given<NewBranch>) -> Result<Branch> {
-    let judged = forge.read(caller.clone(), move |it| judge_new(it, &project, &new)).await?;
-    let (project, name, tip) = judged;
-    let change = RefChange { name: name.clone(), old: None, new: Some(tip) };
-    // The original puts its own name before what the rules say here, and clients show the text as it is.
-    push(forge, caller.clone(), project, change).await.map_err(|error| match error {
-        Error::Refused(text) => Error::Refused(format!("GitLab: {text}")),
-        other => other,
+    let judge = move |it: &mut Reader<'_>| judge_new(it, &project, &new);
+    let (project, name) = looking_again(forge, &caller, judge).await.map_err(|error| match error {
+        // The original puts its own name before what the rules say here, and clients show the text as it is.
+        Late::Gate(Error::Refused(text)) => Error::Refused(format!("GitLab: {text}")),
+        Late::Gate(error) | Late::Judge(error) => error,
     })?;
     forge.read(caller, move |it| get(it, &ProjectRef::Id(project), name.short())).await
 }
 
-fn judge_new(it: &mut Reader<'_>, project: &ProjectRef, new: &Given<NewBranch>) -> Result<(i64, RefName, Oid)> {
+/// Who refused a change.
+pub(crate) enum Late {
+    /// The use case itself.
+    Judge(Error),
+    /// The gate.
+    Gate(Error),
+}
+
+impl From<Late> for Error {
+    fn from(late: Late) -> Self {
+        let (Late::Judge(error) | Late::Gate(error)) = late;
+        error
+    }
+}
+
+/// Judges a change and makes it. Should somebody else be faster in between, it is judged again as things are then, so that
+/// whoever loses is told the same as whoever comes later.
+pub(crate) async fn looking_again(
+    forge: &Forge,
+    caller: &Caller,
+    judge: impl Fn(&mut Reader<'_>) -> Result<(i64, RefChange)> + Clone + Send + 'static,
+) -> std::result::Result<(i64, RefName), Late> {
+    let mut attempts = 0;
+    loop {
+        let (project, change) = forge.read(caller.clone(), judge.clone()).await.map_err(Late::Judge)?;
+        let name = change.name.clone();
+        attempts += 1;
+        match push(forge, caller.clone(), project, change).await {
+            result if attempts < ATTEMPTS && pushes::came_too_late(&result) => {}
+            result => return result.map(|()| (project, name)).map_err(Late::Gate),
+        }
+    }
+}
+
+fn judge_new(it: &mut Reader<'_>, project: &ProjectRef, new: &Given<NewBranch>) -> Result<(i64, RefChange)> {
     let project = it.open(project, ProjectAbility::PushCode)?;
     let new = new.get()?;
     let refused = |text: &str| Err(Error::Refused(text.to_owned()));
@@ -97,15 +132,15 @@ fn judge_new(it: &mut Reader<'_>, project: &ProjectRef, new: &Given<NewBranch>) 
         return refused("Branch name is invalid");
     }
     match repository.resolve(&new.from)? {
-        Some(tip) => Ok((project.id, name, tip)),
+        Some(tip) => Ok((project.id, RefChange { name, old: None, new: Some(tip) })),
         None => refused("Invalid reference name"),
     }
 }
 
 /// Removes a branch that is neither the default one nor protected.
 pub async fn delete(forge: &Forge, caller: Caller, project: ProjectRef, name: String) -> Result<()> {
-    let (project, change) = forge.read(caller.clone(), move |it| judge_removal(it, &project, &name)).await?;
-    push(forge, caller, project, change).await
+    looking_again(forge, &caller, move |it| judge_removal(it, &project, &name)).await?;
+    Ok(())
 }
 
 fn judge_removal(it: &mut Reader<'_>, project: &ProjectRef, name: &str) -> Result<(i64, RefChange)> {
@@ -219,12 +254,12 @@ pub(crate) async fn delete_merged_now(forge: &Forge, caller: Caller, project: i6
             merged(&repository, &project, &rules)
         })
         .await?;
-    if changes.is_empty() {
-        return Ok(());
+    let mut removed = 0;
+    for changes in changes.chunks(MOST_CHANGES) {
+        let push = Push { changes: changes.to_vec(), incoming: None, atomic: false, options: Vec::new() };
+        let outcomes = pushes::push(forge, caller.clone(), project, push, Via::Api).await?;
+        removed += outcomes.iter().filter(|outcome| outcome.refusal.is_none()).count();
     }
-    let push = Push { changes, incoming: None, atomic: false, options: Vec::new() };
-    let outcomes = pushes::push(forge, caller, project, push, Via::Api).await?;
-    let removed = outcomes.iter().filter(|outcome| outcome.refusal.is_none()).count();
     info!(project.id = project, removed, "removed branches that were merged");
     Ok(())
 }

@@ -21,7 +21,7 @@ use files::{Files, spool::Spools};
 use git::{Repositories, Repository};
 use model::{Project, Time};
 use store::{Conn, Database, OpenError};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tracing::{error, warn};
 
 use crate::{
@@ -41,6 +41,9 @@ const GROUP: usize = 256;
 const GROUP_TIME: Duration = Duration::from_millis(20);
 /// How often a write that lost a race is run again.
 const ATTEMPTS: u32 = 8;
+
+/// How many repositories are fetched from elsewhere at the same time.
+const IMPORTS: usize = 2;
 
 /// What a forge is made of.
 pub struct Options {
@@ -99,6 +102,7 @@ pub(crate) struct Shared {
     pub(crate) repositories: Repositories,
     pub(crate) spools: Spools,
     pub(crate) turns: Turns,
+    pub(crate) imports: Semaphore,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) secrets: Arc<dyn Secrets>,
     pub(crate) password_cost: PasswordCost,
@@ -237,6 +241,7 @@ impl Forge {
             repositories,
             spools,
             turns: Turns::default(),
+            imports: Semaphore::new(IMPORTS),
             clock,
             secrets,
             password_cost,

@@ -199,9 +199,11 @@ fn plan(text: ActionText) -> std::result::Result<FileEdit, String> {
     let ActionText { action, path, previous_path, content } = text;
     let content = content.map(Content::into_bytes);
     let Some(path) = path.filter(|path| !path.is_empty()) else { return Err("You must specify a file_path.".into()) };
+    // Empty is a content; none at all is most likely forgotten, and would empty the file.
+    let needed = |content: Option<Vec<u8>>| content.ok_or_else(|| format!("You must supply the content of `{path}`."));
     match (action.as_str(), previous_path.filter(|path| !path.is_empty())) {
-        ("create", _) => Ok(FileEdit::Create { path, content: content.unwrap_or_default() }),
-        ("update", _) => Ok(FileEdit::Update { path, content: content.unwrap_or_default() }),
+        ("create", _) => Ok(FileEdit::Create { content: needed(content)?, path }),
+        ("update", _) => Ok(FileEdit::Update { content: needed(content)?, path }),
         ("delete", _) => Ok(FileEdit::Delete { path }),
         ("move", Some(from)) => Ok(FileEdit::Move { from, path, content }),
         ("move", None) => Err(format!("You must supply the original file path when moving file `{path}`.")),

@@ -107,12 +107,17 @@ fn find_namespace(it: &mut Reader<'_>, name: &str) -> Result<Option<Namespace>> 
 /// Copies the repository of a fork from its source, unless that was done; and forgets the job that would do it.
 pub(crate) async fn copy_repository(forge: &Forge, fork: i64) -> Result<()> {
     let _turn = forge.shared().turns.take(fork, Turn::Write).await;
-    let link = forge.read(Caller::system(), move |it| Ok(store::forks::find(it.db(), fork)?)).await?;
+    let find = move |it: &mut Reader<'_>| {
+        // Of one that was removed meanwhile nothing is copied: it would stay for ever.
+        let gone = store::projects::is_buried(it.db(), fork)?;
+        Ok(if gone { None } else { store::forks::find(it.db(), fork)? })
+    };
+    let link = forge.read(Caller::system(), find).await?;
     let mut default_branch = None;
     if let Some(link) = link {
-        // Nobody adds to the source or packs it anew while its files are being linked.
-        let _written = forge.shared().turns.take(link.source, Turn::Write).await;
+        // Nobody packs the source anew or adds to it while its files are being linked; the longer wait comes first.
         let _kept = forge.shared().turns.take(link.source, Turn::KeepHouse).await;
+        let _written = forge.shared().turns.take(link.source, Turn::Write).await;
         let repositories = forge.shared().repositories.clone();
         default_branch = blocking(move || {
             repositories.copy(link.source, fork)?;

@@ -4,7 +4,7 @@ use model::{
     Project, RefName, Violations,
     imports::{ImportState, Sealed},
 };
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::{
     Caller, Error, Forge, Result, Writer,
@@ -48,15 +48,17 @@ pub(crate) fn may_begin(it: &Writer<'_>, project: &Project) -> Result<bool> {
     Ok(!under_way && it.repository(project)?.is_none())
 }
 
-/// Fetches what was asked for, and tells how it went. A failure is told on the project, not tried again: whoever asked
+/// Fetches what was asked for, and tells how it went; `false` if it has to wait for others. A failure is told on the project, not tried again: whoever asked
 /// for it knows better whether that makes sense.
-pub(crate) async fn run(forge: &Forge, project: i64) -> Result<()> {
+pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
+    // They take long, and others want to get something done, too.
+    let Ok(_place) = forge.shared().imports.try_acquire() else { return Ok(false) };
     let found = forge.write(Caller::system(), move |it| begin(it, project)).await?;
     let Some((destination, credentials)) = found else {
-        return forge.write(Caller::system(), move |it| jobs::forget(it, &Job::Import(project))).await;
+        forge.write(Caller::system(), move |it| jobs::forget(it, &Job::Import(project))).await?;
+        return Ok(true);
     };
     let allow_local = forge.shared().allow_local_network;
-    let _turn = forge.shared().turns.take(project, Turn::Write).await;
     let repositories = forge.shared().repositories.clone();
     let fetched = blocking(move || {
         let pinned = match destination.pin(allow_local) {
@@ -69,13 +71,22 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<()> {
             address: pinned.address,
             authorization: credentials.as_deref().map(basic),
         };
-        match repositories.import(project, &source) {
-            Ok(()) => {}
-            Err(git::Error::Child(said)) => return Ok(Err(format!("The repository could not be fetched: {said}"))),
-            Err(git::Error::Moved(_)) => return Ok(Err("The repository is not empty any more.".into())),
-            Err(other) => return Err(other.into()),
-        }
-        Ok(Ok(choose_default(&repositories, project)?))
+        Ok(repositories.fetch(&source).map_err(|error| in_words(&error)))
+    })
+    .await?;
+    let _turn = forge.shared().turns.take(project, Turn::Write).await;
+    if forge.read(Caller::system(), move |it| Ok(store::projects::is_buried(it.db(), project)?)).await? {
+        // Removed meanwhile: whatever is put there now would stay for ever.
+        return Ok(true);
+    }
+    let repositories = forge.shared().repositories.clone();
+    let fetched = blocking(move || match fetched {
+        Err(problem) => Ok(Err(problem)),
+        Ok(fetched) => match repositories.adopt(fetched, project) {
+            Ok(()) => Ok(Ok(choose_default(&repositories, project)?)),
+            Err(git::Error::Moved(_)) => Ok(Err("The repository is not empty any more.".into())),
+            Err(other) => Ok(Err(in_words(&other))),
+        },
     })
     .await?;
     forge
@@ -95,7 +106,30 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<()> {
             jobs::enqueue(it, &Job::KeepHouse(project), later)?;
             jobs::forget(it, &Job::Import(project))
         })
-        .await
+        .await?;
+    Ok(true)
+}
+
+/// Why a repository did not come, for whoever asked for it. What git says about it is for the log: it may repeat more of
+/// the URL than others should see.
+fn in_words(error: &git::Error) -> String {
+    warn!(%error, "a repository could not be taken over");
+    let git::Error::Child(said) = error else { return "The repository could not be stored.".into() };
+    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    let why = if says(&["Authentication failed", "could not read Username", "could not read Password", " 403"]) {
+        "the other side asks for other credentials"
+    } else if says(&["not found", " 404"]) {
+        "there is none at the other side"
+    } else if says(&["timed out", "Failed to connect", "Could not connect", "Connection refused", "too slow"]) {
+        "the other side does not answer"
+    } else if says(&["redirect", "Redirect"]) {
+        "the other side sends us elsewhere, and we do not follow"
+    } else if says(&["fsck error", "index-pack", "object", "pack"]) {
+        "what the other side sends is not sound"
+    } else {
+        "the other side does not answer as a repository does"
+    };
+    format!("The repository could not be fetched: {why}.")
 }
 
 /// The branch that people get who ask for none: what the other side says, else `master` or `main`, else the first by

@@ -48,6 +48,8 @@ const RENEW_EVERY: Duration = Duration::from_secs(180);
 pub(crate) const HOUSEKEEPING_PAUSE: SignedDuration = SignedDuration::from_secs(30);
 /// How long the request that makes a fork has for its repository before a worker takes over.
 pub(crate) const COPY_PATIENCE: SignedDuration = SignedDuration::from_mins(2);
+/// How long an import waits while others are under way.
+const IMPORT_PAUSE: SignedDuration = SignedDuration::from_secs(15);
 const SETTLE_EVERY: SignedDuration = SignedDuration::from_mins(10);
 /// How often a job is tried before it is given up.
 const ATTEMPTS: i32 = 10;
@@ -255,7 +257,12 @@ async fn run(forge: &Forge, record: JobRecord) -> Result<()> {
         Job::RemoveProject(project) => remove_project(forge, project, id).await,
         Job::KeepHouse(project) => keep_house(forge, project, id).await,
         Job::CopyRepository(project) => forks::copy_repository(forge, project).await,
-        Job::Import(project) => imports::run(forge, project).await,
+        Job::Import(project) => {
+            if imports::run(forge, project).await? {
+                return Ok(());
+            }
+            forge.write(Caller::system(), move |it| come_back(it, id, IMPORT_PAUSE)).await
+        }
         Job::DeleteMergedBranches { project, user } => delete_merged_branches(forge, project, user, id).await,
         Job::SettlePushes => {
             pushes::settle_all(forge).await?;
@@ -286,8 +293,8 @@ async fn delete_merged_branches(forge: &Forge, project: i64, user: i64, job: i64
 
 /// Takes the repository of a project that is gone off the disk.
 async fn remove_repository(forge: &Forge, project: i64) -> Result<()> {
-    let _written = forge.shared().turns.take(project, Turn::Write).await;
     let _kept = forge.shared().turns.take(project, Turn::KeepHouse).await;
+    let _written = forge.shared().turns.take(project, Turn::Write).await;
     let repositories = forge.shared().repositories.clone();
     blocking(move || {
         repositories.remove(project)?;

@@ -41,7 +41,9 @@ impl Destination {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(Refused("must be a valid URL that begins with http:// or https://".into()));
         }
-        if url.host_str().is_none_or(str::is_empty) {
+        // A query may hold a secret, and no repository is told from another by one.
+        let plain = |host: &str| !host.is_empty() && !host.starts_with(['-', '+', '.']);
+        if !url.host_str().is_some_and(plain) || url.query().is_some() {
             return Err(invalid());
         }
         let decode = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
@@ -144,6 +146,7 @@ mod tests {
             "http://a b/",
             "ext::sh -c id",
             "--upload-pack=id",
+            "http://example.com/x?token=secret",
             "http://example.com/\nx",
             "javascript:1",
             "ftp://example.com/",

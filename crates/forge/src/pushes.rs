@@ -33,10 +33,14 @@ const NO_DELETE: &str = "You are not allowed to delete protected branches from t
 pub(crate) const NO_PROTECTED_PUSH: &str = "You are not allowed to push code to protected branches on this project.";
 const NO_DEFAULT_DELETE: &str = "The default branch of a project cannot be deleted; choose another one first.";
 pub(crate) const STALE: &str = "It has changed meanwhile; fetch first.";
+const GONE: &str = "It does not exist.";
 const OTHERS: &str = "Refused, because another ref of this push was refused.";
 
-/// How much of the message of a commit is told, in bytes; a push may bring twenty of any length.
+/// How much of the messages of commits is told, in bytes: of one, and of all that one push brings.
 const LONGEST_MESSAGE: usize = 64 << 10;
+const ALL_MESSAGES: usize = 1 << 20;
+/// Of how many refs of one push it is told which commits came; of the others only that they changed.
+const TOLD_REFS: usize = 100;
 
 /// How many refs one push may change.
 pub const MOST_CHANGES: usize = 10_000;
@@ -69,6 +73,11 @@ pub enum Via {
     Push,
     /// An endpoint, which has its own rules on top.
     Api,
+}
+
+/// Whether a change was refused because somebody else was faster: whoever looks again sees what they did.
+pub(crate) fn came_too_late<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(Error::Refused(text)) if text == STALE || text == GONE)
 }
 
 /// A quarantine for a project that was opened to be written to.
@@ -128,7 +137,10 @@ async fn carry_out(forge: &Forge, intent: Intent, incoming: Option<Quarantine>) 
         }
         Err(problem) => {
             warn!(error = %problem, project = intent.project, "refs could not be moved");
-            settle(forge, intent.project).await?;
+            // Some may have moved before the disk failed; then all have by now.
+            if settle(forge, intent.project).await?.contains(&intent.id) {
+                return Ok(());
+            }
             match problem {
                 git::Error::Moved(_) => Err(Error::Refused(STALE.into())),
                 other => Err(other.into()),
@@ -178,8 +190,9 @@ fn weigh(repositories: &Repositories, project: i64, push: &Push) -> Result<Weigh
     let default = refs.head.clone().filter(|head| refs.find(head).is_some());
     let mut seen = HashSet::new();
     let mut changes = Vec::with_capacity(push.changes.len());
+    let mut words = Words { refs: TOLD_REFS, bytes: ALL_MESSAGES };
     for change in &push.changes {
-        let mut one = weigh_one(&refs, objects.as_ref(), default.as_ref(), change)?;
+        let mut one = weigh_one(&refs, objects.as_ref(), default.as_ref(), change, &mut words)?;
         if !seen.insert(&change.name) {
             one.refusal = Some("It is named twice in one push.".into());
         }
@@ -196,16 +209,17 @@ fn weigh_one(
     objects: Option<&Repository>,
     default: Option<&RefName>,
     change: &RefChange,
+    words: &mut Words,
 ) -> Result<WeighedChange> {
     let RefChange { name, old, new } = change;
     let data =
         PushData { ref_name: name.to_string(), before: *old, after: *new, commits: Vec::new(), total_commits: 0 };
     let mut one = WeighedChange { change: change.clone(), refusal: None, forced: false, data };
     let current = refs.find(name).map(|found| found.target);
-    let reason = if name.is_hidden() {
+    let reason = if name.is_hidden() || name.as_str().starts_with("refs/replace/") {
         Some("It belongs to the service itself.")
     } else if old.is_none() && new.is_none() || current.is_none() && new.is_none() {
-        Some("It does not exist.")
+        Some(GONE)
     } else if current != *old {
         Some(STALE)
     } else if old == new {
@@ -231,42 +245,50 @@ fn weigh_one(
                     Some(old) => !objects.is_ancestor(old, tip)?,
                     None => false,
                 };
-                tell_commits(&mut one.data, objects, kind, tip, refs, default, name)?;
+                if words.refs > 0 {
+                    words.refs -= 1;
+                    let known = default.filter(|default| *default != name).and_then(|default| refs.find(default));
+                    tell_commits(&mut one.data, objects, kind, tip, known.map(|known| known.target), words)?;
+                }
             }
         }
     }
     Ok(one)
 }
 
-/// The commits that a change brings, as far as they are told.
+/// How much may still be told of one push. It takes a few bytes to make a thousand branches of one long history, and
+/// telling of each of them would take far more than the push itself.
+struct Words {
+    refs: usize,
+    bytes: usize,
+}
+
+/// The commits that a change brings, as far as they are told. What is known already is what the default branch has.
 fn tell_commits(
     data: &mut PushData,
     objects: &Repository,
     kind: RefKind,
     tip: Oid,
-    refs: &Refs,
-    default: Option<&RefName>,
-    name: &RefName,
+    known: Option<Oid>,
+    words: &mut Words,
 ) -> Result<()> {
-    let default_tip = || default.filter(|default| *default != name).and_then(|default| refs.find(default));
     let (commits, total) = match (kind, data.before) {
         (RefKind::Tag, _) => (objects.commit(tip)?.into_iter().collect(), 1),
         (RefKind::Other, _) => (Vec::new(), 0),
         (RefKind::Branch, Some(before)) => objects.commits_beyond(tip, &[before], COMMITS_KEPT)?,
-        (RefKind::Branch, None) => {
-            let without: Vec<Oid> = default_tip().map(|found| found.target).into_iter().collect();
-            objects.commits_beyond(tip, &without, COMMITS_KEPT)?
-        }
+        (RefKind::Branch, None) => objects.commits_beyond(tip, known.as_slice(), COMMITS_KEPT)?,
     };
-    let told = |commit: Commit| {
+    let mut told = |commit: Commit| {
         // Who wrote it, and when it came here.
         let Signature { seconds, offset, .. } = commit.committer;
         let mut message = commit.message;
-        let end = (0..=LONGEST_MESSAGE.min(message.len())).rev().find(|at| message.is_char_boundary(*at));
+        let most = LONGEST_MESSAGE.min(words.bytes).min(message.len());
+        let end = (0..=most).rev().find(|at| message.is_char_boundary(*at));
         message.truncate(end.unwrap_or_default());
+        words.bytes -= message.len();
         PushCommit { id: commit.id, message, author: Signature { seconds, offset, ..commit.author } }
     };
-    data.commits = commits.into_iter().rev().map(told).collect();
+    data.commits = commits.into_iter().rev().map(&mut told).collect();
     data.total_commits = i64::try_from(total).unwrap_or(i64::MAX);
     Ok(())
 }
@@ -386,6 +408,8 @@ fn verdict(
                 None
             }
         }
+        // Nobody below a master writes anything to a repository before it has its default branch.
+        RefKind::Tag if weighed.was_empty && !is_master => Some(NO_PROTECTED_PUSH),
         RefKind::Tag => (old.is_some() && !is_master && via == Via::Push).then_some(NO_TAG_CHANGE),
         RefKind::Other => None,
     }
@@ -447,7 +471,7 @@ pub(crate) fn intend_default(it: &mut Writer<'_>, project: i64, branch: &RefName
 /// Does what was written down for a repository.
 pub(crate) async fn catch_up(forge: &Forge, project: i64) -> Result<()> {
     let _turn = forge.shared().turns.take(project, Turn::Write).await;
-    settle(forge, project).await
+    settle(forge, project).await.map(drop)
 }
 
 /// The branch that HEAD shall name afterwards, if that changes.
@@ -463,22 +487,34 @@ fn finish(it: &mut Writer<'_>, intent: &Intent) -> Result<()> {
     jobs::enqueue(it, &jobs::Job::KeepHouse(intent.project), now + jobs::HOUSEKEEPING_PAUSE)
 }
 
-/// Completes or forgets what was interrupted in a repository. Whoever calls this has the turn to write to it.
-pub(crate) async fn settle(forge: &Forge, project: i64) -> Result<()> {
+/// Completes or forgets what was interrupted in a repository; tells what was completed. Whoever calls this has the turn
+/// to write to it.
+pub(crate) async fn settle(forge: &Forge, project: i64) -> Result<Vec<i64>> {
     let pending =
         forge.peek(Caller::system(), move |it: &mut Reader<'_>| Ok(store::intents::pending_of(it.db(), project)?));
+    let mut completed = Vec::new();
     for intent in pending.await? {
-        settle_one(forge, intent).await?;
+        let id = intent.id;
+        if settle_one(forge, intent).await? {
+            completed.push(id);
+        }
     }
-    Ok(())
+    Ok(completed)
 }
 
-async fn settle_one(forge: &Forge, intent: Intent) -> Result<()> {
+async fn settle_one(forge: &Forge, intent: Intent) -> Result<bool> {
     let repositories = forge.shared().repositories.clone();
     let (happened, intent) = blocking(move || {
         let happened = repositories.which_happened(intent.project, &intent.changes)?;
-        // One without refs is only about the default branch, and that can be done again and again.
-        if !happened.contains(&true) && !happened.is_empty() {
+        // One without refs is only about the default branch, which has to be there still.
+        let happens = if happened.is_empty() {
+            let repository = repositories.find(intent.project)?;
+            let refs = repository.map(|repository| repository.refs()).transpose()?;
+            head_of(&intent).is_some_and(|head| refs.is_some_and(|refs| refs.find(&head).is_some()))
+        } else {
+            happened.contains(&true)
+        };
+        if !happens {
             return Ok((false, intent));
         }
         // The objects are in, since they come first; the refs that are missing follow.
@@ -498,7 +534,8 @@ async fn settle_one(forge: &Forge, intent: Intent) -> Result<()> {
         .write(Caller::system(), move |it| {
             if happened { finish(it, &intent) } else { Ok(store::intents::drop(it.db(), intent.id)?) }
         })
-        .await
+        .await?;
+    Ok(happened)
 }
 
 /// Settles all pushes that were interrupted, and removes what is left of others; at the start, and now and then.

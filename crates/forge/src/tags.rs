@@ -9,7 +9,7 @@ use model::{
 
 use crate::{
     Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, Writer,
-    branches::{count, is_in_the_way, passed, push},
+    branches::{count, is_in_the_way, looking_again, passed, push},
     pushes::{self, Push, Via},
 };
 
@@ -76,12 +76,34 @@ struct Judged {
 
 /// Makes a tag, annotated if there is something to say, and its release if there is something to tell.
 pub async fn create(forge: &Forge, caller: Caller, project: ProjectRef, new: Given<NewTag>) -> Result<ReleasedTag> {
-    let Judged { project, name, target, annotation, release } =
-        forge.read(caller.clone(), move |it| judge_new(it, &project, &new)).await?;
+    let judge = move |it: &mut Reader<'_>| judge_new(it, &project, &new);
+    let Judged { project, name, target, annotation, release } = forge.read(caller.clone(), judge.clone()).await?;
+    let made = write(forge, &caller, project, &name, target, annotation).await;
+    if pushes::came_too_late(&made) {
+        // Whoever loses a race is told the same as whoever comes later.
+        forge.read(caller.clone(), judge).await?;
+    }
+    made?;
+    if let Some(text) = release {
+        let tag = name.clone();
+        forge.write(caller.clone(), move |it| put_release(it, project, tag.short(), &text)).await?;
+    }
+    forge.read(caller, move |it| get(it, &ProjectRef::Id(project), name.short())).await
+}
+
+/// Puts a tag where it belongs, with a text of its own if there is one.
+async fn write(
+    forge: &Forge,
+    caller: &Caller,
+    project: i64,
+    name: &RefName,
+    target: Oid,
+    annotation: Option<(String, Signature)>,
+) -> Result<()> {
     match annotation {
         None => {
             let change = RefChange { name: name.clone(), old: None, new: Some(target) };
-            push(forge, caller.clone(), project, change).await?;
+            push(forge, caller.clone(), project, change).await
         }
         Some((message, tagger)) => {
             let (inside, tag) = (forge.clone(), name.clone());
@@ -93,14 +115,9 @@ pub async fn create(forge: &Forge, caller: Caller, project: ProjectRef, new: Giv
             .await?;
             let changes = vec![RefChange { name: name.clone(), old: None, new: Some(id) }];
             let push = Push { changes, incoming: Some(incoming), atomic: true, options: Vec::new() };
-            passed(pushes::push(forge, caller.clone(), project, push, Via::Api).await?)?;
+            passed(pushes::push(forge, caller.clone(), project, push, Via::Api).await?)
         }
     }
-    if let Some(text) = release {
-        let tag = name.clone();
-        forge.write(caller.clone(), move |it| put_release(it, project, tag.short(), &text)).await?;
-    }
-    forge.read(caller, move |it| get(it, &ProjectRef::Id(project), name.short())).await
 }
 
 fn judge_new(it: &mut Reader<'_>, project: &ProjectRef, new: &Given<NewTag>) -> Result<Judged> {
@@ -149,8 +166,8 @@ pub async fn delete(forge: &Forge, caller: Caller, project: ProjectRef, name: St
         let tag = RefName::tag(&name).and_then(|name| refs.find(&name)).ok_or_else(missing)?;
         Ok((project.id, RefChange { name: tag.name.clone(), old: Some(tag.target), new: None }))
     };
-    let (project, change) = forge.read(caller.clone(), judge).await?;
-    push(forge, caller, project, change).await
+    looking_again(forge, &caller, judge).await?;
+    Ok(())
 }
 
 /// Tells of a tag for the first time.

@@ -15,7 +15,10 @@ use std::{
 
 use model::{Oid, RefChange, RefName};
 
-use crate::{Error, Quarantine, Repositories, Repository, Result, disk};
+use crate::{
+    Error, Quarantine, Repositories, Repository, Result, disk,
+    housekeeping::{nobody_keeps_house, wait_for_house},
+};
 
 /// How long somebody else may hold a lock before we give up; git's own programs hold one for moments.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -43,13 +46,18 @@ impl Repositories {
 
     /// Which of these changes have happened; for whoever finds them written down after a crash.
     pub fn which_happened(&self, project: i64, changes: &[RefChange]) -> Result<Vec<bool>> {
-        // A lock that was left behind is what a crash leaves.
         let path = self.path_of(project);
-        for change in changes {
-            disk::remove_if_there(&lock_of(&path.join(change.name.as_str())))?;
+        let refs = changes.iter().map(|change| path.join(change.name.as_str()));
+        let locks: Vec<PathBuf> =
+            refs.chain([path.join("HEAD"), path.join("packed-refs")]).map(|file| lock_of(&file)).collect();
+        if locks.iter().any(|lock| lock.exists()) {
+            // A lock that was left behind is what a crash leaves. It may also be that of a program that packs refs and
+            // has outlived its server; that one is waited for.
+            let _kept = wait_for_house(&path)?;
+            for lock in &locks {
+                disk::remove_if_there(lock)?;
+            }
         }
-        disk::remove_if_there(&path.join("HEAD.lock"))?;
-        disk::remove_if_there(&path.join("packed-refs.lock"))?;
         let Some(repository) = self.find(project)? else { return Ok(vec![false; changes.len()]) };
         repository.forget_refs();
         let packed = Packed::read(repository.path())?;
@@ -109,7 +117,7 @@ fn lock_of(file: &Path) -> PathBuf {
 
 impl Lock {
     /// Locks a file and writes what it shall hold, durably.
-    fn take(file: &Path, content: &[u8]) -> Result<Self> {
+    fn take(repository: &Path, file: &Path, content: &[u8]) -> Result<Self> {
         let path = lock_of(file);
         let start = Instant::now();
         loop {
@@ -121,7 +129,7 @@ impl Lock {
                     return Ok(lock);
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    if is_abandoned(&path) {
+                    if is_abandoned(repository, &path) {
                         disk::remove_if_there(&path)?;
                     } else if start.elapsed() > PATIENCE {
                         return Err(Error::Moved(format!("{} is locked, it", file.display())));
@@ -141,9 +149,10 @@ impl Lock {
     }
 }
 
-fn is_abandoned(lock: &Path) -> bool {
+/// Whether a lock is old and nobody is there who could have it: beside us only housekeeping takes locks.
+fn is_abandoned(repository: &Path, lock: &Path) -> bool {
     let age = fs::metadata(lock).and_then(|data| data.modified()).map(|time| SystemTime::now().duration_since(time));
-    age.is_ok_and(|age| age.is_ok_and(|age| age > ABANDONED))
+    age.is_ok_and(|age| age.is_ok_and(|age| age > ABANDONED)) && nobody_keeps_house(repository)
 }
 
 fn move_refs(repository: &Repository, changes: &[RefChange], head: Option<&RefName>) -> Result<()> {
@@ -157,7 +166,7 @@ fn move_refs(repository: &Repository, changes: &[RefChange], head: Option<&RefNa
             folders.insert(folder.to_owned());
         }
         let content = change.new.map(|new| format!("{new}\n")).unwrap_or_default();
-        let lock = Lock::take(&file, content.as_bytes())?;
+        let lock = Lock::take(root, &file, content.as_bytes())?;
         locks.push((change, file, lock));
     }
     // Read once all are locked: from now on nobody packs one of them away.
@@ -167,11 +176,13 @@ fn move_refs(repository: &Repository, changes: &[RefChange], head: Option<&RefNa
             return Err(Error::Moved(change.name.to_string()));
         }
     }
-    let head = head.map(|head| Lock::take(&root.join("HEAD"), format!("ref: {head}\n").as_bytes())).transpose()?;
+    let head =
+        head.map(|head| Lock::take(root, &root.join("HEAD"), format!("ref: {head}\n").as_bytes())).transpose()?;
     // From here on nothing but the disk can fail, and whoever comes after a crash can tell how far it went.
     let removed: BTreeSet<&str> =
         changes.iter().filter(|change| change.new.is_none()).map(|change| change.name.as_str()).collect();
-    forget_packed(root, &removed)?;
+    // Held until the loose files are gone, too: whoever packs refs meanwhile would bring back what it has read.
+    let _packed = forget_packed(root, &removed)?;
     for (change, file, lock) in locks {
         if change.new.is_some() {
             make_room(&file)?;
@@ -212,19 +223,21 @@ fn make_room(file: &Path) -> io::Result<()> {
     fs::remove_dir(file)
 }
 
-/// Takes refs out of the packed ones.
-fn forget_packed(root: &Path, removed: &BTreeSet<&str>) -> Result<()> {
-    let name_of = |line: &str| line.split_once(' ').map(|(_, name)| name.to_owned());
-    let concerns = |text: &str| text.lines().any(|line| name_of(line).is_some_and(|name| removed.contains(&*name)));
-    if removed.is_empty() || !concerns(&packed(root)?) {
-        return Ok(());
+/// Takes refs out of the packed ones. Nobody packs refs for as long as the answer is kept.
+fn forget_packed(root: &Path, removed: &BTreeSet<&str>) -> Result<Option<Lock>> {
+    if removed.is_empty() {
+        return Ok(None);
     }
+    let name_of = |line: &str| line.split_once(' ').map(|(_, name)| name.to_owned());
     let file = root.join("packed-refs");
-    // Read again under the lock: somebody may have packed refs meanwhile.
-    let lock = Lock::take(&file, b"")?;
+    let lock = Lock::take(root, &file, b"")?;
+    let all = packed(root)?;
+    if !all.lines().any(|line| name_of(line).is_some_and(|name| removed.contains(&*name))) {
+        return Ok(Some(lock));
+    }
     let mut kept = String::new();
     let mut dropping = false;
-    for line in packed(root)?.lines() {
+    for line in all.lines() {
         // A line with what a tag leads to belongs to the line before it.
         if !line.starts_with('^') {
             dropping = !line.starts_with('#') && name_of(line).is_some_and(|name| removed.contains(&*name));
@@ -234,11 +247,14 @@ fn forget_packed(root: &Path, removed: &BTreeSet<&str>) -> Result<()> {
             kept.push('\n');
         }
     }
-    let mut written = fs::OpenOptions::new().write(true).open(&lock.path)?;
+    // Beside the lock, as git does it, so that the lock lasts.
+    let fresh = root.join("packed-refs.new");
+    let mut written = fs::File::create(&fresh)?;
     written.write_all(kept.as_bytes())?;
     written.sync_all()?;
-    lock.replace(&file)?;
-    Ok(disk::sync_folder(root)?)
+    fs::rename(&fresh, &file)?;
+    disk::sync_folder(root)?;
+    Ok(Some(lock))
 }
 
 /// Removes folders that hold no refs any more, up to the first two levels.

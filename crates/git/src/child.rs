@@ -2,8 +2,11 @@
 
 use std::{
     io::{self, Read as _},
+    os::unix::process::CommandExt as _,
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use crate::{Error, Result};
@@ -56,6 +59,8 @@ fn bare() -> Command {
     let mut command = Command::new("git");
     command.env_clear().env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null").env("LC_ALL", "C");
     command.env("HOME", "/nonexistent").env("GIT_TERMINAL_PROMPT", "0").env("GIT_ATTR_NOSYSTEM", "1");
+    // What was pushed as a replacement must not change what others get.
+    command.env("GIT_NO_REPLACE_OBJECTS", "1");
     if let Some(path) = std::env::var_os("PATH") {
         command.env("PATH", path);
     }
@@ -111,8 +116,60 @@ pub(crate) fn run(mut command: Command) -> Result<()> {
     if status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&said);
-    Err(Error::Child(format!("git ended with {status}: {}", said.trim())))
+    Err(ended(status, &said))
+}
+
+/// As [`run`], but no longer than this.
+pub(crate) fn run_within(mut command: Command, most: Duration) -> Result<()> {
+    // What it starts itself ends with it.
+    let mut child = command.stdout(Stdio::null()).process_group(0).spawn().map_err(cannot_start)?;
+    let said = child.stderr.take().map(|mut log| {
+        thread::spawn(move || {
+            let mut said = Vec::new();
+            let _ = log.by_ref().take(LONGEST_COMPLAINT).read_to_end(&mut said);
+            let _ = io::copy(&mut log, &mut io::sink());
+            said
+        })
+    });
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if start.elapsed() > most {
+            end_group(&child);
+            child.wait()?;
+            return Err(Error::Child(format!("timed out after {} seconds", most.as_secs())));
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    let said = said.and_then(|said| said.join().ok()).unwrap_or_default();
+    if status.success() { Ok(()) } else { Err(ended(status, &said)) }
+}
+
+/// Ends a program and everything that it has started.
+fn end_group(child: &Child) {
+    let group = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(group) = group {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+}
+
+fn ended(status: ExitStatus, said: &[u8]) -> Error {
+    Error::Child(format!("git ended with {status}: {}", String::from_utf8_lossy(said).trim()))
+}
+
+/// Lets one program read what another one writes, and runs both to their ends.
+pub(crate) fn pipe(mut from: Command, mut to: Command) -> Result<()> {
+    let mut source = from.stderr(Stdio::null()).spawn().map_err(cannot_start)?;
+    let written = source.stdout.take().map_or_else(Stdio::null, Stdio::from);
+    let taken = run({
+        to.stdin(written);
+        to
+    });
+    let status = source.wait()?;
+    taken?;
+    if status.success() { Ok(()) } else { Err(ended(status, b"")) }
 }
 
 fn cannot_start(error: io::Error) -> Error {

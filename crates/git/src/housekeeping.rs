@@ -38,6 +38,9 @@ impl Repositories {
         }
         if count_packs(&path) >= PACKS || count_loose_folders(&path) >= LOOSE_FOLDERS {
             run(&path, &lock, &["repack", "-d", "-q", "--geometric=2", "--write-midx", "--write-bitmap-index"])?;
+        } else if count_packs(&path) > 0 && is_behind(&path.join("objects/pack")) {
+            // With bitmaps a clone need not look at every object, also if it all came in one pack.
+            run(&path, &lock, &["multi-pack-index", "write", "--bitmap", "--no-progress"])?;
         }
         run(&path, &lock, &["commit-graph", "write", "--reachable", "--changed-paths", "--split", "--no-progress"])?;
         // Packs and graphs that a warm handle knows may be gone.
@@ -51,6 +54,11 @@ pub(crate) fn wait_for_house(repository: &Path) -> io::Result<File> {
     let lock = lock_file(repository)?;
     lock.lock()?;
     Ok(lock)
+}
+
+/// Whether nobody packs a repository anew at this moment.
+pub(crate) fn nobody_keeps_house(repository: &Path) -> bool {
+    lock_file(repository).is_ok_and(|lock| lock.try_lock().is_ok())
 }
 
 fn lock_file(repository: &Path) -> io::Result<File> {
@@ -76,6 +84,15 @@ fn count_files(folder: &Path, most: usize) -> usize {
         count += if is_folder { count_files(&entry.path(), most) } else { 1 };
     }
     count
+}
+
+/// Whether there is a pack that the index over all packs does not know.
+fn is_behind(packs: &Path) -> bool {
+    let time = |file: &Path| fs::metadata(file).and_then(|data| data.modified()).ok();
+    let index = time(&packs.join("multi-pack-index"));
+    let entries = fs::read_dir(packs).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut packs = entries.filter(|file| file.extension().is_some_and(|extension| extension == "pack"));
+    packs.any(|pack| time(&pack) > index)
 }
 
 fn count_packs(repository: &Path) -> usize {

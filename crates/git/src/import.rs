@@ -1,11 +1,16 @@
 //! Taking over a repository from somewhere else.
 
 use std::{
+    io::Read as _,
     net::IpAddr,
+    path::Path,
     process::{Command, Stdio},
+    time::Duration,
 };
 
-use crate::{Error, Repositories, Result, child};
+use tempfile::TempDir;
+
+use crate::{Error, Repositories, Repository, Result, child, repositories::write_refs, repository::Handle};
 
 /// How slow the other side may be: less than this many bytes a second, for so many seconds, and it is given up.
 const SLOWEST: (&str, &str) = ("1000", "60");
@@ -22,27 +27,43 @@ pub struct Source {
     pub authorization: Option<String>,
 }
 
+/// How long an import may take in all.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+
+/// A repository that was fetched and found good, on its way into its place; gone with this value unless it is adopted.
+pub struct Fetched(TempDir);
+
 impl Repositories {
-    /// Fetches all branches and tags of another repository and makes them the repository of a project. It appears whole
-    /// or not at all, and never in the place of one that is there.
-    pub fn import(&self, project: i64, source: &Source) -> Result<()> {
+    /// Fetches all branches and tags of another repository. Whatever way they came, every object is looked at as one that
+    /// is pushed, and that everything they lead to is there.
+    pub fn fetch(&self, source: &Source) -> Result<Fetched> {
+        let raw = self.blank()?;
+        child::run_within(fetch(raw.path(), source), LONGEST)?;
+        let head = remote_head(raw.path(), source)?;
+        let fetched = Repository::new(Handle::open(raw.path())?.into());
+        let refs = fetched.refs()?;
         let build = self.blank()?;
-        child::run(fetch(build.path(), source))?;
-        let head = remote_head(build.path(), source)?;
-        if let Some(head) = head.filter(|head| build.path().join(head.as_str()).exists()) {
-            std::fs::write(build.path().join("HEAD"), format!("ref: {head}\n"))?;
+        if refs.iter().next().is_some() {
+            let mut pack = child::git(raw.path());
+            pack.args(["pack-objects", "--all", "--stdout", "-q"]);
+            child::pipe(pack, child::index_pack(build.path(), None))?;
         }
-        // What git noted about the fetch names the other side.
-        crate::disk::remove_if_there(&build.path().join("FETCH_HEAD"))?;
+        write_refs(build.path(), &refs, head.as_ref().filter(|head| refs.find(head).is_some()))?;
+        Ok(Fetched(build))
+    }
+
+    /// Makes what was fetched the repository of a project. It appears whole or not at all, and never in the place of one
+    /// that is there. Whoever calls this is the only one who writes to the project.
+    pub fn adopt(&self, fetched: Fetched, project: i64) -> Result<()> {
         if self.path_of(project).exists() {
             return Err(Error::Moved("the repository is not empty any more, it".into()));
         }
-        self.adopt(build, project)
+        self.put_in_place(fetched.0, &self.path_of(project))
     }
 }
 
 /// A program of git that talks to the other side and to nobody else.
-fn guarded(repository: &std::path::Path, source: &Source) -> Command {
+fn guarded(repository: &Path, source: &Source) -> Command {
     let mut command = child::git(repository);
     let (host, port) = &source.host;
     let address = match source.address {
@@ -58,7 +79,6 @@ fn guarded(repository: &std::path::Path, source: &Source) -> Command {
         ("http.lowSpeedLimit".into(), SLOWEST.0.into()),
         ("http.lowSpeedTime".into(), SLOWEST.1.into()),
         ("credential.helper".into(), String::new()),
-        ("fetch.fsckObjects".into(), "true".into()),
         ("fetch.unpackLimit".into(), "1".into()),
     ];
     if let Some(authorization) = &source.authorization {
@@ -72,7 +92,7 @@ fn guarded(repository: &std::path::Path, source: &Source) -> Command {
     command
 }
 
-fn fetch(repository: &std::path::Path, source: &Source) -> Command {
+fn fetch(repository: &Path, source: &Source) -> Command {
     let mut command = guarded(repository, source);
     command.args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance"]);
     command.arg("--end-of-options").arg(&source.url).args(["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"]);
@@ -80,11 +100,18 @@ fn fetch(repository: &std::path::Path, source: &Source) -> Command {
 }
 
 /// The branch that the other side names as its own.
-fn remote_head(repository: &std::path::Path, source: &Source) -> Result<Option<model::RefName>> {
+fn remote_head(repository: &Path, source: &Source) -> Result<Option<model::RefName>> {
     let mut command = guarded(repository, source);
     command.args(["ls-remote", "--symref", "--end-of-options"]).arg(&source.url).arg("HEAD").stderr(Stdio::null());
-    let output = command.output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    let mut child = command.spawn()?;
+    let mut said = Vec::new();
+    if let Some(out) = child.stdout.take() {
+        out.take(64 << 10).read_to_end(&mut said)?;
+    }
+    // Whoever says more than that is not heard to the end.
+    let _ = child.kill();
+    child.wait()?;
+    let text = String::from_utf8_lossy(&said);
     let line = text.lines().find_map(|line| line.strip_prefix("ref: ")?.strip_suffix("\tHEAD"));
     Ok(line.and_then(model::RefName::new))
 }

@@ -46,7 +46,7 @@ pub use child::check_version;
 pub use commits::LogQuery;
 pub use edits::{EditRefusal, FileEdit};
 pub use error::{Error, Result};
-pub use import::Source;
+pub use import::{Fetched, Source};
 pub use peel::Peeled;
 pub use quarantine::Quarantine;
 pub use refs::{Ref, Refs};

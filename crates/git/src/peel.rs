@@ -11,6 +11,9 @@ use crate::{
 /// How many tags may point to each other; nobody does that but to annoy.
 const DEEPEST: usize = 16;
 
+/// No commit and no tag of an honest history is larger, in bytes.
+const LARGEST: u64 = 16 << 20;
+
 /// Where an object leads once tags are looked through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peeled {
@@ -31,12 +34,14 @@ impl Repository {
     pub fn peel(&self, id: Oid) -> Result<Option<Peeled>> {
         let mut id = gix_id(id);
         for _ in 0..DEEPEST {
-            let Some(object) = self.gix.try_find_object(id).map_err(Error::broken)? else { return Ok(None) };
-            match object.kind {
-                Kind::Commit => return Ok(Some(Peeled::Commit(oid(&id)))),
-                Kind::Tree | Kind::Blob => return Ok(Some(Peeled::Other)),
-                Kind::Tag => {
-                    let tag = object.into_tag();
+            // Asked for what it is before it is read: a blob may be larger than memory.
+            match self.header(&id)? {
+                None => return Ok(None),
+                Some((Kind::Commit | Kind::Tag, size)) if size > LARGEST => return Ok(Some(Peeled::Other)),
+                Some((Kind::Commit, _)) => return Ok(Some(Peeled::Commit(oid(&id)))),
+                Some((Kind::Tree | Kind::Blob, _)) => return Ok(Some(Peeled::Other)),
+                Some((Kind::Tag, _)) => {
+                    let tag = self.gix.find_tag(id).map_err(Error::broken)?;
                     id = tag.target_id().map_err(Error::broken)?.detach();
                 }
             }

@@ -125,14 +125,11 @@ fn move_packs(from: &Path, to: &Path) -> io::Result<()> {
         _ => 1,
     };
     files.sort_by_key(|file| rank(file));
+    // The same pack again: the bytes are the same, and whoever reads the old files goes on doing so.
     for file in files {
         let Some(name) = file.file_name() else { continue };
-        let target = to.join(name);
         disk::sync_file(&file)?;
-        // The same pack again: what is there stays, others may be reading it.
-        if !target.exists() {
-            fs::rename(&file, &target)?;
-        }
+        fs::rename(&file, to.join(name))?;
     }
     disk::sync_folder(to)
 }

@@ -17,10 +17,11 @@ use std::{
 };
 
 use lru::LruCache;
+use model::RefName;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use crate::{Quarantine, Repository, Result, child, disk, housekeeping::wait_for_house, repository::Handle};
+use crate::{Quarantine, Refs, Repository, Result, child, disk, housekeeping::wait_for_house, repository::Handle};
 
 /// How many repositories stay open.
 const HANDLES: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
@@ -139,25 +140,8 @@ impl Repositories {
         let _kept = wait_for_house(source.path())?;
         let refs = source.refs()?;
         link_objects(&source.path().join("objects"), &target.join("objects"))?;
-        let mut packed = String::from("# pack-refs with: peeled fully-peeled sorted \n");
-        for one in refs.iter() {
-            packed += &format!("{} {}\n", one.target, one.name);
-            if let Some(peeled) = one.peeled {
-                packed += &format!("^{peeled}\n");
-            }
-        }
-        fs::write(target.join("packed-refs"), packed)?;
-        if let Some(head) = &refs.head {
-            fs::write(target.join("HEAD"), format!("ref: {head}\n"))?;
-        }
-        disk::sync_tree(target)?;
+        write_refs(target, &refs, refs.head.as_ref())?;
         self.put_in_place(build, &self.path_of(to))
-    }
-
-    /// Puts a repository that was built beside into the place of a project; nothing happens if it has one already.
-    pub(crate) fn adopt(&self, build: TempDir, project: i64) -> Result<()> {
-        disk::sync_tree(build.path())?;
-        self.put_in_place(build, &self.path_of(project))
     }
 
     /// Takes the repository of a project away: it is gone at once, and its files go with [`Self::empty_trash`].
@@ -219,7 +203,7 @@ impl Repositories {
         Ok(build)
     }
 
-    fn put_in_place(&self, build: TempDir, place: &Path) -> Result<()> {
+    pub(crate) fn put_in_place(&self, build: TempDir, place: &Path) -> Result<()> {
         disk::sync_tree(build.path())?;
         let parent = place.parent().unwrap_or(&self.0.root);
         disk::make_folder(parent)?;
@@ -253,6 +237,22 @@ impl Repositories {
         disk::make_folder(&trash)?;
         Ok(trash)
     }
+}
+
+/// Gives a repository that is being built its refs.
+pub(crate) fn write_refs(build: &Path, refs: &Refs, head: Option<&RefName>) -> io::Result<()> {
+    let mut packed = String::from("# pack-refs with: peeled fully-peeled sorted \n");
+    for one in refs.iter() {
+        packed += &format!("{} {}\n", one.target, one.name);
+        if let Some(peeled) = one.peeled {
+            packed += &format!("^{peeled}\n");
+        }
+    }
+    fs::write(build.join("packed-refs"), packed)?;
+    if let Some(head) = head {
+        fs::write(build.join("HEAD"), format!("ref: {head}\n"))?;
+    }
+    Ok(())
 }
 
 fn hex_digit(value: u8) -> char {

@@ -381,3 +381,46 @@ fn whoever_reads_while_the_house_is_kept_finds_everything() {
         );
     }
 }
+
+#[test]
+fn what_was_removed_is_not_brought_back_by_whoever_packs_refs() {
+    let place = place();
+    let first = place.begin();
+    for round in 0..20 {
+        let names: Vec<String> = (0..200).map(|number| format!("refs/heads/r{round}-{number}")).collect();
+        let made: Vec<RefChange> = names.iter().map(|name| change(name, None, Some(first))).collect();
+        place.repositories.apply(PROJECT, None, &made, None).expect("applied");
+        let folder = place.path();
+        let packing = std::thread::spawn(move || run(&folder, &["pack-refs", "--all"], b""));
+        for name in names.iter().take(5) {
+            let removed = [change(name, Some(first), None)];
+            place.repositories.apply(PROJECT, None, &removed, None).expect("removed");
+        }
+        packing.join().expect("packed");
+        let left = place.refs();
+        assert!(names.iter().take(5).all(|name| !left.contains(name)), "round {round}");
+        let rest: Vec<RefChange> = names.iter().skip(5).map(|name| change(name, Some(first), None)).collect();
+        place.repositories.apply(PROJECT, None, &rest, None).expect("removed");
+    }
+    assert_eq!(place.refs(), ["refs/heads/main"]);
+}
+
+#[test]
+fn a_lock_of_somebody_who_is_at_work_is_not_taken_away() {
+    let place = place();
+    let first = place.begin();
+    let lock = place.path().join("packed-refs.lock");
+    fs::write(&lock, "").expect("written");
+    let house = fs::File::options().write(true).create(true).truncate(false).open(place.path().join("house.lock"));
+    let house = house.expect("a lock");
+    house.lock().expect("locked");
+    let repositories = place.repositories.clone();
+    let asked = std::thread::spawn(move || {
+        repositories.which_happened(PROJECT, &[change("refs/heads/main", None, Some(first))]).expect("told")
+    });
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert!(lock.exists(), "whoever keeps the house still needs it");
+    drop(house);
+    assert_eq!(asked.join().expect("answered"), [true]);
+    assert!(!lock.exists(), "nobody is there who could");
+}

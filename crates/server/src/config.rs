@@ -46,7 +46,7 @@ pub(crate) struct Settings {
     /// The largest file that may be uploaded, in bytes [default: 10485760]
     #[arg(long, env = "GABLE_MAX_UPLOAD_SIZE", value_name = "BYTES")]
     max_upload_size: Option<u64>,
-    /// The largest pack that a push may bring, in bytes; 0 is without limit [default: 0]
+    /// The largest pack that a push may bring, in bytes; 0 is without limit [default: 10737418240]
     #[arg(long, env = "GABLE_MAX_PUSH_SIZE", value_name = "BYTES")]
     max_push_size: Option<u64>,
     /// How much room the cache of clones and archives may take, in bytes [default: 2147483648]
@@ -133,7 +133,7 @@ pub(crate) fn load(settings: Settings) -> Result<Config, String> {
         allow_local_network: settings.allow_local_network.unwrap_or(false),
         max_body_size: settings.max_body_size.unwrap_or(1 << 20),
         max_upload_size: settings.max_upload_size.unwrap_or(10 << 20),
-        max_push_size: settings.max_push_size.filter(|size| *size > 0),
+        max_push_size: Some(settings.max_push_size.unwrap_or(10 << 30)).filter(|size| *size > 0),
         cache_size: settings.cache_size.unwrap_or(2 << 30),
         sign_ins_per_minute: NonZeroU32::new(settings.sign_ins_per_minute.unwrap_or(10)),
         default_projects_limit: check_limit(settings.default_projects_limit.unwrap_or(10))?,

@@ -18,7 +18,10 @@ const ENQUEUE_EVERY: Duration = Duration::from_secs(3600);
 const NOTE_EVERY: Duration = Duration::from_secs(60);
 
 /// How many jobs are done at the same time, so that a long one does not keep the others waiting.
-const AT_ONCE: u32 = 4;
+const AT_ONCE: u32 = 6;
+
+/// How long jobs under way may take when the server stops.
+const GRACE: Duration = Duration::from_secs(20);
 
 /// Works until told to stop; jobs under way are finished first.
 pub(crate) fn start(forge: Forge, mut stop: watch::Receiver<bool>) -> JoinHandle<()> {
@@ -38,7 +41,11 @@ pub(crate) fn start(forge: Forge, mut stop: watch::Receiver<bool>) -> JoinHandle
                 noted = Instant::now();
                 note_uses(&forge).await;
             }
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
+            let place = tokio::select! {
+                place = Arc::clone(&places).acquire_owned() => place,
+                _ = stop.changed() => break,
+            };
+            let Ok(place) = place else { break };
             match jobs::claim(&forge).await {
                 Ok(Some(job)) => {
                     let forge = forge.clone();
@@ -56,8 +63,8 @@ pub(crate) fn start(forge: Forge, mut stop: watch::Receiver<bool>) -> JoinHandle
             drop(place);
             let _ = timeout(PAUSE, stop.changed()).await;
         }
-        // Whoever has all places has waited for all who had one.
-        let _ = places.acquire_many(AT_ONCE).await;
+        // Whoever has all places has waited for all who had one. What takes longer is done anew after the next start.
+        let _ = timeout(GRACE, places.acquire_many(AT_ONCE)).await;
         note_uses(&forge).await;
     })
 }

@@ -13,6 +13,8 @@ const MOST_COMMANDS: usize = 10_000;
 const MOST_SHALLOW: usize = 100_000;
 /// How many options may come with a push, and how long each may be.
 const MOST_OPTIONS: usize = 1_000;
+/// How long a change may be: two ids and a name.
+const LONGEST_COMMAND: usize = 1024;
 const LONGEST_OPTION: usize = 4 * 1024;
 
 /// All that a client wants.
@@ -86,6 +88,9 @@ pub(crate) async fn read(input: &mut (impl AsyncRead + Unpin)) -> Result<Option<
             && wishes.commands.is_empty()
         {
             wishes.abilities = Abilities::parse(&String::from_utf8_lossy(abilities))?;
+        }
+        if text.len() > LONGEST_COMMAND {
+            return Err(NotUnderstood::Wrong("the name of a ref is too long"));
         }
         let (mut command, new) = parse(text)?;
         if !names.insert(command.name.clone()) {

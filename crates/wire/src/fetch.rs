@@ -73,7 +73,7 @@ pub(crate) async fn answer(
             return clone(transfers, hosted, version, &request).await;
         }
         Asked::Clone(_) | Asked::Other => {
-            let turn = transfers.fetch_turn().await?;
+            let turn = transfers.fetch_turn(hosted.project_id()).await?;
             let request = stream::iter([Ok(Bytes::from(start))]).chain(rest.unwrap_or_else(|| stream::empty().boxed()));
             relay(transfers, hosted, version, request.boxed(), turn)?
         }
@@ -146,7 +146,7 @@ async fn follow(
         }
         Seat::First(producer, follower) => {
             metrics::counter!("gable_git_clone_cache_misses_total").increment(1);
-            let turn = transfers.fetch_turn().await?;
+            let turn = transfers.fetch_turn(hosted.project_id()).await?;
             let (running, pipes) = start(transfers, hosted, version)?;
             let (request, time) = (request.write(), transfers.limits().time);
             tokio::spawn(async move {

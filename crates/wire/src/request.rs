@@ -22,6 +22,9 @@ pub(crate) enum Asked {
     Other,
 }
 
+/// With more prefixes than this, all refs are shown.
+const MOST_PREFIXES: usize = 64;
+
 /// Which refs, and what of them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct RefQuery {
@@ -45,7 +48,9 @@ pub(crate) struct CloneRequest {
 impl RefQuery {
     /// Whether a ref of this name was asked for.
     pub(crate) fn matches(&self, name: &str) -> bool {
-        self.prefixes.is_empty() || self.prefixes.iter().any(|prefix| name.starts_with(prefix))
+        // More prefixes than any client sends are not worth the comparing; the protocol leaves it to us to show more.
+        let ignored = self.prefixes.is_empty() || self.prefixes.len() > MOST_PREFIXES;
+        ignored || self.prefixes.iter().any(|prefix| name.starts_with(prefix))
     }
 }
 

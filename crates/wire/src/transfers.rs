@@ -1,6 +1,10 @@
 //! What both ways of talking share: the forge, the cache, and how much may go on at once.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
 
 use files::spool::Spools;
 use forge::Forge;
@@ -58,10 +62,17 @@ struct Inner {
     limits: Limits,
     fetches: Arc<Semaphore>,
     pushes: Arc<Semaphore>,
+    /// The places of those projects of which somebody wants something.
+    of_projects: Mutex<HashMap<Key, Weak<Semaphore>>>,
 }
 
 /// Leave to start a program; given back when it is dropped.
-pub(crate) struct Turn(#[expect(dead_code, reason = "held, not looked at")] OwnedSemaphorePermit);
+pub(crate) struct Turn(
+    #[expect(dead_code, reason = "held, not looked at")] (OwnedSemaphorePermit, OwnedSemaphorePermit),
+);
+
+/// What somebody wants of which project.
+type Key = (&'static str, i64);
 
 /// So much is going on that no turn came.
 #[derive(Debug)]
@@ -71,7 +82,20 @@ impl Transfers {
     /// The transfers of a forge.
     pub fn new(forge: Forge, spools: Spools, limits: Limits) -> Self {
         let (fetches, pushes) = (Arc::new(Semaphore::new(limits.fetches)), Arc::new(Semaphore::new(limits.pushes)));
-        Self(Arc::new(Inner { forge, spools, limits, fetches, pushes }))
+        Self(Arc::new(Inner { forge, spools, limits, fetches, pushes, of_projects: Mutex::default() }))
+    }
+
+    fn own_places(&self, key: Key, most: usize) -> Arc<Semaphore> {
+        let mut all = self.0.of_projects.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() > 1024 {
+            all.retain(|_, places| places.strong_count() > 0);
+        }
+        let place = all.entry(key).or_default();
+        place.upgrade().unwrap_or_else(|| {
+            let places = Arc::new(Semaphore::new(most));
+            *place = Arc::downgrade(&places);
+            places
+        })
     }
 
     pub(crate) fn forge(&self) -> &Forge {
@@ -86,20 +110,26 @@ impl Transfers {
         &self.0.limits
     }
 
-    /// Waits for a turn to send something.
-    pub(crate) async fn fetch_turn(&self) -> Result<Turn, Busy> {
-        self.turn(&self.0.fetches, "fetch").await
+    /// Waits for a turn to send something of a project.
+    pub(crate) async fn fetch_turn(&self, project: i64) -> Result<Turn, Busy> {
+        let most = self.0.limits.fetches;
+        self.turn(&self.0.fetches, most, ("fetch", project)).await
     }
 
-    /// Waits for a turn to take something in.
-    pub(crate) async fn push_turn(&self) -> Result<Turn, Busy> {
-        self.turn(&self.0.pushes, "push").await
+    /// Waits for a turn to take something in for a project.
+    pub(crate) async fn push_turn(&self, project: i64) -> Result<Turn, Busy> {
+        let most = self.0.limits.pushes;
+        self.turn(&self.0.pushes, most, ("push", project)).await
     }
 
-    async fn turn(&self, places: &Arc<Semaphore>, service: &'static str) -> Result<Turn, Busy> {
-        let waiting = timeout(self.0.limits.wait, Arc::clone(places).acquire_owned());
-        if let Ok(Ok(permit)) = waiting.await {
-            return Ok(Turn(permit));
+    /// Waits for a place; one project has at most half of them, so that others get their turn.
+    async fn turn(&self, places: &Arc<Semaphore>, most: usize, (service, project): Key) -> Result<Turn, Busy> {
+        let own = self.own_places((service, project), most.div_ceil(2));
+        let both = async {
+            Ok::<_, tokio::sync::AcquireError>((own.acquire_owned().await?, Arc::clone(places).acquire_owned().await?))
+        };
+        if let Ok(Ok(permits)) = timeout(self.0.limits.wait, both).await {
+            return Ok(Turn(permits));
         }
         metrics::counter!("gable_git_turned_away_total", "service" => service).increment(1);
         Err(Busy)

@@ -162,20 +162,20 @@ async fn all_changes_are_made_or_none() {
     let created = json!({ "action": "create", "file_path": "ok", "content": "" });
     let cases = [
         (json!({ "action": "create", "content": "" }), "You must specify a file_path."),
-        (json!({ "action": "create", "file_path": "" }), "You must specify a file_path."),
+        (json!({ "action": "create", "file_path": "", "content": "x" }), "You must specify a file_path."),
         (
-            json!({ "action": "create", "file_path": "README.md" }),
+            json!({ "action": "create", "file_path": "README.md", "content": "x" }),
             "Your changes could not be committed because a file with the name `README.md` already exists.",
         ),
         (
-            json!({ "action": "create", "file_path": "README.md/below" }),
+            json!({ "action": "create", "file_path": "README.md/below", "content": "x" }),
             "Your changes could not be committed because a file with the name `README.md/below` already exists.",
         ),
         (
-            json!({ "action": "create", "file_path": "src" }),
+            json!({ "action": "create", "file_path": "src", "content": "x" }),
             "Your changes could not be committed because a file with the name `src` already exists.",
         ),
-        (json!({ "action": "update", "file_path": "x" }), "File to be updated `x` does not exist."),
+        (json!({ "action": "update", "file_path": "x", "content": "x" }), "File to be updated `x` does not exist."),
         (json!({ "action": "delete", "file_path": "src" }), "File to be deleted `src` does not exist."),
         (json!({ "action": "move", "file_path": "x", "previous_path": "y" }), "File to be moved `y` does not exist."),
         (
@@ -204,7 +204,7 @@ async fn all_changes_are_made_or_none() {
             "actions[0][content] is invalid",
         ),
         (
-            new_commit(json!([{ "action": "create", "file_path": "x", "encoding": "rot13" }])),
+            new_commit(json!([{ "action": "create", "file_path": "x", "content": "x", "encoding": "rot13" }])),
             "actions[0][encoding] does not have a valid value",
         ),
     ];
@@ -270,7 +270,8 @@ async fn lesson_01_a_path_cannot_lead_out_of_a_repository() {
         }
     }
     assert_eq!(ann.get(COMMITS).await.json()[0]["id"], head, "nothing happened");
-    let told = ann.post(COMMITS, new_commit(json!([{ "action": "create", "file_path": "a/../x" }]))).await;
+    let told =
+        ann.post(COMMITS, new_commit(json!([{ "action": "create", "file_path": "a/../x", "content": "x" }]))).await;
     let text = "Your changes could not be committed, because the file name cannot include directory traversal.";
     assert_eq!(told.json(), json!({ "message": text }));
     // A link is changed itself, never what it points to.
@@ -303,16 +304,17 @@ async fn the_first_commit_makes_the_branch_and_the_default() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     ann.make("/projects", json!({ "name": "x" })).await;
-    let update = ann.post(COMMITS, new_commit(json!([{ "action": "update", "file_path": "a" }]))).await;
+    let update = ann.post(COMMITS, new_commit(json!([{ "action": "update", "file_path": "a", "content": "x" }]))).await;
     assert_eq!((update.code(), update.json()), (400, json!({ "message": "No files to update." })));
-    let mut bad = new_commit(json!([{ "action": "create", "file_path": "a" }]));
+    let mut bad = new_commit(json!([{ "action": "create", "file_path": "a", "content": "x" }]));
     bad["branch_name"] = json!("-x");
     assert_eq!(ann.post(COMMITS, bad).await.json(), json!({ "message": "Branch name is invalid" }));
-    let first = ann.post(COMMITS, new_commit(json!([{ "action": "create", "file_path": "a" }]))).await;
+    let first = ann.post(COMMITS, new_commit(json!([{ "action": "create", "file_path": "a", "content": "x" }]))).await;
     assert_eq!((first.code(), &first.json()["parent_ids"]), (201, &json!([])));
     assert_eq!(ann.get("/projects/1").await.json()["default_branch"], "master");
     assert_eq!(ann.get("/projects/1/repository/branches/master").await.json()["protected"], true);
     ann.post("/projects/1/archive", json!({})).await;
-    let archived = ann.post(COMMITS, new_commit(json!([{ "action": "create", "file_path": "b" }]))).await;
+    let archived =
+        ann.post(COMMITS, new_commit(json!([{ "action": "create", "file_path": "b", "content": "x" }]))).await;
     assert_eq!(archived.to_string(), "403 Forbidden\n{\"message\":\"403 Forbidden\"}");
 }

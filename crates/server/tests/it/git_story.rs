@@ -337,7 +337,7 @@ fn a_repository_comes_from_elsewhere_with_credentials_that_nobody_sees() {
     let failed = wait_for_import(&root, &failing);
     assert_eq!(failed["import_status"], "failed");
     let told = text(&failed["import_error"]);
-    assert!(told.starts_with("The repository could not be fetched: "), "{told}");
+    assert_eq!(told, "The repository could not be fetched: the other side asks for other credentials.");
     let said = format!("{told}{}{}", server.stdout(), server.stderr());
     assert!(!said.contains(&ann.token) && !said.contains("wrong-password-here"), "{said}");
     let stored = home.count("SELECT count(*) FROM project_imports WHERE url LIKE '%@%' OR credentials IS NOT NULL");

@@ -1,5 +1,7 @@
 //! The one gate for refs: who may move what, and what follows from it.
 
+use std::io::Write as _;
+
 use forge::{
     Caller,
     pushes::{self, Push, Via},
@@ -91,6 +93,7 @@ async fn what_cannot_be_is_refused_in_one_sentence() {
         (change("refs/heads/a", None, master), "Its name clashes with refs/heads/a/b."),
         (change("refs/heads/a/b/c", None, master), "Its name clashes with refs/heads/a/b."),
         (change("refs/gable/x", None, master), "It belongs to the service itself."),
+        (change(&format!("refs/replace/{}", "1".repeat(40)), None, master), "It belongs to the service itself."),
     ];
     for (change, expected) in cases {
         let refused = push(&forge, &owner, project, vec![change.clone()], false).await;
@@ -155,6 +158,9 @@ async fn a_developer_does_not_make_the_first_branch() {
     let refused = outcomes.into_iter().find(|one| one.name.as_branch().is_some()).and_then(|one| one.refusal);
     let expected = "You are not allowed to push code to protected branches on this project.";
     assert_eq!(refused.as_deref(), Some(expected));
+    let tag = SMALL.replace("refs/heads/master", "refs/tags/t");
+    let tag = tag.split("tag v1.0").next().expect("a beginning");
+    assert!(forge.try_fill(&developer, project, tag).await.iter().all(|one| one.refusal.as_deref() == Some(expected)));
     assert_eq!(forge.refs_of(project), []);
     assert!(forge.repository_folder(project).is_none(), "nothing was written");
 }
@@ -318,4 +324,86 @@ async fn lesson_10_a_repository_does_not_come_from_inside() {
         .await;
     let text = "can only be given while the repository is empty";
     assert_eq!((full.status.as_u16(), full.json()), (400, json!({"message": {"import_url": [text]}})));
+}
+
+#[tokio::test]
+async fn whoever_loses_a_race_is_told_the_same_as_whoever_comes_later() {
+    let (forge, owner, project) = project().await;
+    forge.fill(&owner, project, SMALL).await;
+    let base = format!("/projects/{project}/repository");
+    let (branches, branch, tags) = (format!("{base}/branches"), format!("{base}/branches/x"), format!("{base}/tags"));
+    let new = || owner.post(&branches, json!({"branch_name": "x", "ref": "master"}));
+    let made = futures_util::future::join_all((0..8).map(|_| new())).await;
+    assert_eq!(made.iter().filter(|answer| answer.code() == 200).count(), 1);
+    for answer in made.iter().filter(|answer| answer.code() != 200) {
+        assert_eq!((answer.code(), answer.json()), (400, json!({"message": "Branch already exists"})));
+    }
+    let gone = || owner.delete(&branch);
+    let removed = futures_util::future::join_all((0..8).map(|_| gone())).await;
+    assert_eq!(removed.iter().filter(|answer| answer.code() == 200).count(), 1);
+    for answer in removed.iter().filter(|answer| answer.code() != 200) {
+        assert_eq!((answer.code(), answer.json()), (404, json!({"message": "No such branch"})));
+    }
+    let tag = || owner.post(&tags, json!({"tag_name": "t", "ref": "master", "message": "m"}));
+    let tagged = futures_util::future::join_all((0..8).map(|_| tag())).await;
+    assert_eq!(tagged.iter().filter(|answer| answer.code() == 201).count(), 1);
+    for answer in tagged.iter().filter(|answer| answer.code() != 201) {
+        assert_eq!((answer.code(), answer.json()), (405, json!({"message": "Tag t already exists"})));
+    }
+}
+
+#[tokio::test]
+async fn lesson_26_a_push_of_many_branches_is_told_in_few_words() {
+    let (forge, owner, project) = project().await;
+    let mut script = String::new();
+    for number in 0..20 {
+        let message = "m".repeat(66_000);
+        script +=
+            &format!("commit refs/heads/master\ncommitter x <x> {number} +0000\ndata {}\n{message}\n", message.len());
+    }
+    for number in 0..300 {
+        script += &format!("reset refs/heads/b{number}\nfrom refs/heads/master\n\n");
+    }
+    forge.fill(&owner, project, &script).await;
+    assert_eq!(forge.refs_of(project).len(), 301);
+    let stored = forge.dump().matches("mmmmmmmm").count() * 8;
+    assert!(stored <= 1 << 20, "{stored} bytes of messages");
+    let events = owner.get(&format!("/projects/{project}/events?per_page=100")).await;
+    assert_eq!(events.header("x-total"), "301");
+}
+
+#[tokio::test]
+async fn a_tag_may_point_to_a_large_file_that_nobody_reads() {
+    let (forge, owner, project) = project().await;
+    forge.fill(&owner, project, SMALL).await;
+    let incoming = pushes::incoming(&forge.forge, project).expect("a quarantine");
+    let folder = tempfile::tempdir().expect("a folder");
+    testkit::repository::git(folder.path(), &["init", "-q", "--bare", "."], b"");
+    let written = testkit::repository::git(folder.path(), &["hash-object", "-w", "--stdin"], &vec![0; 20 << 20]);
+    let id = String::from_utf8(written.stdout).expect("text").trim().to_owned();
+    let pack =
+        testkit::repository::git(folder.path(), &["pack-objects", "--stdout", "-q"], format!("{id}\n").as_bytes());
+    let mut child = incoming.index_pack(None).spawn().expect("git starts");
+    child.stdin.take().expect("a pipe").write_all(&pack.stdout).expect("taken");
+    assert!(child.wait().expect("git ends").success());
+    let changes =
+        vec![change("refs/tags/blob", None, id.parse().ok()), change("refs/heads/blob", None, id.parse().ok())];
+    let push = Push { changes, incoming: Some(incoming), atomic: false, options: Vec::new() };
+    let caller = Caller::with_tokens(owner.token.as_deref());
+    let outcomes = pushes::push(&forge.forge, caller, project, push, Via::Push).await.expect("a push");
+    let refusals: Vec<Option<&str>> = outcomes.iter().map(|one| one.refusal.as_deref()).collect();
+    assert_eq!(refusals, [None, Some("A branch can only point to a commit.")]);
+    let shown = owner.get(&format!("/projects/{project}/repository/tags/blob")).await.json();
+    assert_eq!((&shown["name"], &shown["commit"]), (&json!("blob"), &json!(null)));
+}
+
+#[tokio::test]
+async fn an_action_without_content_does_not_empty_a_file() {
+    let (forge, owner, project) = project().await;
+    forge.fill(&owner, project, SMALL).await;
+    let action = json!({"action": "update", "file_path": "README.md"});
+    let new = json!({"branch_name": "master", "commit_message": "m", "actions": [action]});
+    let refused = owner.post(&format!("/projects/{project}/repository/commits"), new).await;
+    let text = json!({"message": "You must supply the content of `README.md`."});
+    assert_eq!((refused.code(), refused.json()), (400, text));
 }

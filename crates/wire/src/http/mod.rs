@@ -117,7 +117,7 @@ impl GitHttp {
     }
 
     async fn receive(&self, caller: Caller, hosted: Arc<Hosted>, request: Pieces) -> Result<Response, Refusal> {
-        let turn = self.transfers.push_turn().await.map_err(|_| Refusal::Busy)?;
+        let turn = self.transfers.push_turn(hosted.project_id()).await.map_err(|_| Refusal::Busy)?;
         let input = StreamReader::new(request);
         let (output, answer) = tokio::io::duplex(BUFFER);
         let receiver = Receiver { transfers: self.transfers.clone(), caller, hosted, input, output };

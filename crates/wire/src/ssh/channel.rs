@@ -123,11 +123,11 @@ impl Visitor {
         match service {
             Service::ReceivePack => self.receive(hosted, input, channel).await,
             Service::UploadPack => {
-                let turn = self.transfers.fetch_turn().await.map_err(|_| words::BUSY)?;
+                let turn = self.transfers.fetch_turn(hosted.project_id()).await.map_err(|_| words::BUSY)?;
                 self.run(hosted.upload_pack(version.for_git(), false), turn, input, channel).await
             }
             Service::UploadArchive => {
-                let turn = self.transfers.fetch_turn().await.map_err(|_| words::BUSY)?;
+                let turn = self.transfers.fetch_turn(hosted.project_id()).await.map_err(|_| words::BUSY)?;
                 self.run(hosted.upload_archive(), turn, input, channel).await
             }
         }
@@ -139,7 +139,7 @@ impl Visitor {
         input: impl AsyncRead + Send + Unpin,
         channel: &ChannelWriteHalf<Msg>,
     ) -> Result<u32, Failure> {
-        let turn = self.transfers.push_turn().await.map_err(|_| words::BUSY)?;
+        let turn = self.transfers.push_turn(hosted.project_id()).await.map_err(|_| words::BUSY)?;
         let mut output = pin!(channel.make_writer());
         copy(&mut &advertise::for_push(hosted.refs())[..], &mut output, self.transfers.limits().stall).await?;
         let (transfers, caller) = (self.transfers.clone(), self.caller.clone());
