@@ -11,7 +11,10 @@ use std::{
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll},
 };
 
@@ -23,6 +26,8 @@ use futures_util::{
 use lru::LruCache;
 use tokio::{sync::watch, task::spawn_blocking};
 
+/// However small the cache, so much may be under way at once, in bytes; beyond four times the cache nothing grows.
+const GROWING_AT_LEAST: u64 = 8 << 30;
 /// How much a follower reads at a time.
 const PIECE: u64 = 256 * 1024;
 
@@ -33,6 +38,8 @@ pub struct Spools(Arc<Inner>);
 struct Inner {
     folder: PathBuf,
     most_bytes: u64,
+    /// How much all files hold together that are still being written.
+    growing_bytes: AtomicU64,
     index: Mutex<Index>,
 }
 
@@ -111,7 +118,12 @@ impl Spools {
     /// Spools in a folder that another process has for itself: nothing is made or removed until somebody joins.
     pub fn beside(folder: &Path, most_bytes: u64) -> Self {
         let index = Index { growing: HashMap::new(), kept: LruCache::unbounded(), kept_bytes: 0, next: 0 };
-        Self(Arc::new(Inner { folder: folder.to_owned(), most_bytes, index: Mutex::new(index) }))
+        Self(Arc::new(Inner {
+            folder: folder.to_owned(),
+            most_bytes,
+            growing_bytes: AtomicU64::new(0),
+            index: Mutex::new(index),
+        }))
     }
 
     /// Joins whoever is at this key, or is the first; without a key the file is shared with nobody and never kept.
@@ -235,8 +247,13 @@ impl Write for Producer {
         if self.spool.progress.receiver_count() == 0 && self.spools.desert(&self.spool) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
+        let inner = &self.spools.0;
+        if inner.growing_bytes.load(Ordering::Relaxed) > inner.most_bytes.saturating_mul(4).max(GROWING_AT_LEAST) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let written = self.spool.file.write_at(bytes, self.written)?;
         self.written += written as u64;
+        inner.growing_bytes.fetch_add(written as u64, Ordering::Relaxed);
         self.spool.progress.send_replace(Progress::Growing(self.written));
         Ok(written)
     }
@@ -248,6 +265,7 @@ impl Write for Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
+        self.spools.0.growing_bytes.fetch_sub(self.written, Ordering::Relaxed);
         if !self.finished {
             self.spools.index().forget(&self.spool);
             self.spool.progress.send_replace(Progress::Failed(self.written));

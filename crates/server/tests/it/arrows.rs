@@ -88,3 +88,30 @@ fn sources_keep_to_their_floor() {
         }
     }
 }
+
+/// What is shipped starts one program, by its name, and never a shell.
+#[test]
+fn lesson_04_no_program_is_started_but_git() {
+    for name in ["model", "store", "files", "git", "forge", "api", "wire", "server"] {
+        let mut folders = vec![crates().join(name).join("src")];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).expect("a folder") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    // Tests inside a crate are not shipped.
+                    if !path.ends_with("tests") {
+                        folders.push(path);
+                    }
+                    continue;
+                }
+                let source = fs::read_to_string(&path).expect("a source");
+                let shipped = source.split("#[cfg(test)]").next().unwrap_or_default();
+                for call in shipped.split("Command::new(").skip(1) {
+                    let started = call.split(')').next().unwrap_or_default();
+                    assert_eq!(started, "\"git\"", "{} starts something else", path.display());
+                }
+                assert!(!shipped.contains("/bin/sh"), "{} knows a shell", path.display());
+            }
+        }
+    }
+}

@@ -2,6 +2,8 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpListener,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -354,4 +356,79 @@ fn wait_for_import(root: &Client, project: &Value) -> Value {
         assert!(start.elapsed() < crate::binary::PATIENCE, "{shown}");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
+}
+
+/// A server that answers every request as it likes; answers where it is.
+fn hostile_server(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut line = String::new();
+            let mut reader = BufReader::new(stream.try_clone().expect("a clone"));
+            let _ = reader.read_line(&mut line);
+            let mut rest = String::new();
+            while reader.read_line(&mut rest).is_ok_and(|read| read > 2) {
+                rest.clear();
+            }
+            let path = line.split(' ').nth(1).unwrap_or_default().split('?').next().unwrap_or_default();
+            let _ = stream.write_all(&answer(path));
+        }
+    });
+    format!("http://{address}/x.git")
+}
+
+fn http(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+#[test]
+fn lesson_09_a_hostile_server_gets_nothing_in_and_nothing_out() {
+    let home = Home::new();
+    let server = home.serve().args(&["--allow-local-network"]).with_known_root().start();
+    let root = server.root();
+    let import = |name: &str, url: &str| {
+        let made = root.post("/api/v3/projects", &json!({ "name": name, "import_url": url }));
+        assert_eq!(made.status, 201, "{}", made.text);
+        wait_for_import(&root, &made.json())
+    };
+    // One that sends us elsewhere, perhaps to a file or to somebody inside.
+    for (name, target) in [("file", "file:///etc/passwd"), ("inside", "http://169.254.169.254/latest")] {
+        let url = hostile_server(move |_| http("302 Found", &format!("Location: {target}\r\n"), b""));
+        let shown = import(name, &url);
+        assert_eq!(shown["import_status"], "failed", "{shown}");
+        assert_eq!(shown["default_branch"], Value::Null);
+    }
+    // One that serves plain files, among them a tree that would be written over a repository.
+    let work = tempfile::tempdir().expect("a folder");
+    let bare = work.path().join("x.git");
+    fs::create_dir(&bare).expect("a folder");
+    let git = |arguments: &[&str], input: &[u8]| {
+        let output = testkit::repository::git(&bare, arguments, input);
+        String::from_utf8(output.stdout).expect("text").trim().to_owned()
+    };
+    git(&["init", "-q", "--bare", "-b", "main", "."], b"");
+    let blob = git(&["hash-object", "-w", "--stdin"], b"[core]\n\tfsmonitor = id\n");
+    let inner = git(&["mktree"], format!("100644 blob {blob}\tconfig\n").as_bytes());
+    let tree = git(&["mktree"], format!("040000 tree {inner}\t.git\n").as_bytes());
+    let commit = git(&["commit-tree", "-m", "hostile", &tree], b"");
+    git(&["update-ref", "refs/heads/main", &commit], b"");
+    git(&["update-server-info"], b"");
+    let folder = work.path().to_owned();
+    let url = hostile_server(move |path| match fs::read(folder.join(path.trim_start_matches('/'))) {
+        Ok(content) => http("200 OK", "Content-Type: text/plain\r\n", &content),
+        Err(_) => http("404 Not Found", "", b""),
+    });
+    let shown = import("dumb", &url);
+    assert_eq!(shown["import_status"], "failed", "{shown}");
+    let text = text(&shown["import_error"]);
+    assert_eq!(text, "The repository could not be fetched: what the other side sends is not sound.");
+    // One that talks nonsense.
+    let url = hostile_server(|_| {
+        http("200 OK", "Content-Type: application/x-git-upload-pack-advertisement\r\n", b"001e# nonsense")
+    });
+    assert_eq!(import("nonsense", &url)["import_status"], "failed");
+    assert_eq!(home.count("SELECT count(*) FROM projects WHERE default_branch IS NOT NULL"), 0);
+    server.stop().succeeded();
 }
