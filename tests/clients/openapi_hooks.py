@@ -87,7 +87,7 @@ def existing_place(method, path):
         found["user_id"] = user()
     elif "/repository/" in path:
         return existing_in_repository(method, path)
-    elif path.startswith("/projects/{id}"):
+    elif path.startswith(("/projects/{id}", "/projects/fork/")):
         found["id"] = project()
     elif path.startswith("/groups/{id}"):
         found["id"] = group()
@@ -203,6 +203,8 @@ def believable(method, path):
         return {**named(), "namespace_id": None, "import_url": None, "description": "made up"}
     if path == "/projects/{id}":
         return {**named(), "description": "made up"}
+    if path == "/projects/fork/{id}":
+        return {"namespace": str(group())}
     if path.endswith("/members"):
         return {"user_id": newcomer(), "access_level": 30, "expires_at": None}
     if path.endswith("/members/{user_id}"):
