@@ -232,7 +232,8 @@ fn large_push(server: &Server, work: &Path) -> Outcome<Vec<Compared>> {
             most
         })
     };
-    let pushed = git(&source, &["-c", "core.compression=0", "push", "-q", &url, "main"], b"");
+    let pushed =
+        git(&source, &["-c", "core.compression=0", "-c", "core.bigFileThreshold=1m", "push", "-q", &url, "main"], b"");
     done.store(true, Ordering::Relaxed);
     let family = family.join().map_err(|_| "the watcher panicked")?;
     pushed?;
