@@ -22,6 +22,8 @@ use crate::{
 
 /// How long somebody else may hold a lock before we give up; git's own programs hold one for moments.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How often the folder of a ref is made anew before we give up.
+const FOLDER_ATTEMPTS: u32 = 100;
 /// A lock that nobody gave back for so long belongs to a program that is no more.
 const ABANDONED: Duration = Duration::from_secs(60);
 
@@ -116,14 +118,19 @@ fn lock_of(file: &Path) -> PathBuf {
 }
 
 impl Lock {
-    /// Locks a file and writes what it shall hold, durably.
+    /// Locks a file and writes what it shall hold, durably; in a folder that is made if it is not there.
     fn take(repository: &Path, file: &Path, content: &[u8]) -> Result<Self> {
         let path = lock_of(file);
         let start = Instant::now();
+        let mut folders_made = 0;
         loop {
             match fs::OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(mut opened) => {
                     let lock = Self { path, held: true };
+                    if folders_made > 0 {
+                        // From now on the folders are not empty, so they stay.
+                        sync_above(repository, file)?;
+                    }
                     opened.write_all(content)?;
                     opened.sync_all()?;
                     return Ok(lock);
@@ -135,6 +142,16 @@ impl Lock {
                         return Err(Error::Moved(format!("{} is locked, it", file.display())));
                     }
                     thread::sleep(Duration::from_millis(5));
+                }
+                // Whoever packs refs removes the folders that they leave empty, also one that was just made for us.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && folders_made < FOLDER_ATTEMPTS => {
+                    let folder = file.parent().filter(|folder| *folder != repository).ok_or(error)?;
+                    make_ref_folder(folder)?;
+                    folders_made += 1;
+                }
+                // A file is in the way: a ref of that name.
+                Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                    return Err(Error::Moved(file.display().to_string()));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -161,10 +178,7 @@ fn move_refs(repository: &Repository, changes: &[RefChange], head: Option<&RefNa
     let mut folders = BTreeSet::new();
     for change in changes {
         let file = root.join(change.name.as_str());
-        if let Some(folder) = file.parent() {
-            make_ref_folder(folder)?;
-            folders.insert(folder.to_owned());
-        }
+        folders.extend(file.parent().map(Path::to_owned));
         let content = change.new.map(|new| format!("{new}\n")).unwrap_or_default();
         let lock = Lock::take(root, &file, content.as_bytes())?;
         locks.push((change, file, lock));
@@ -196,7 +210,7 @@ fn move_refs(repository: &Repository, changes: &[RefChange], head: Option<&RefNa
         folders.insert(root.to_owned());
     }
     for folder in &folders {
-        disk::sync_folder(folder)?;
+        sync_what_is_left(root, folder)?;
     }
     for change in changes.iter().filter(|change| change.new.is_none()) {
         remove_empty_folders(root, &change.name);
@@ -204,12 +218,35 @@ fn move_refs(repository: &Repository, changes: &[RefChange], head: Option<&RefNa
     Ok(())
 }
 
-/// Makes the folder of a ref; a file in the way is a ref of that name.
+/// Makes the folder of a ref; a file in the way is a ref of that name. That somebody removes it meanwhile is no error.
 fn make_ref_folder(folder: &Path) -> Result<()> {
-    disk::make_folder(folder).map_err(|error| match error.kind() {
-        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => Error::Moved(folder.display().to_string()),
-        _ => Error::Io(error),
-    })
+    use io::ErrorKind::{AlreadyExists, NotADirectory, NotFound};
+    match fs::create_dir_all(folder) {
+        Ok(()) => Ok(()),
+        Err(error) => match error.kind() {
+            NotADirectory => Err(Error::Moved(folder.display().to_string())),
+            AlreadyExists if folder.is_file() => Err(Error::Moved(folder.display().to_string())),
+            AlreadyExists | NotFound => Ok(()),
+            _ => Err(error.into()),
+        },
+    }
+}
+
+/// Makes the folders last in which a file of a repository is.
+fn sync_above(repository: &Path, file: &Path) -> io::Result<()> {
+    let mut folders = file.ancestors().skip(2).take_while(|folder| folder.starts_with(repository));
+    folders.try_for_each(disk::sync_folder)
+}
+
+/// Makes the entries of a folder last. If it was removed because nothing was left in it, that it is gone shall last.
+fn sync_what_is_left(root: &Path, folder: &Path) -> io::Result<()> {
+    match disk::sync_folder(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && folder != root => match folder.parent() {
+            Some(above) => sync_what_is_left(root, above),
+            None => Err(error),
+        },
+        synced => synced,
+    }
 }
 
 /// Removes folders without refs that stand where a ref shall be.
@@ -217,10 +254,16 @@ fn make_room(file: &Path) -> io::Result<()> {
     if !file.is_dir() {
         return Ok(());
     }
-    for entry in fs::read_dir(file)? {
+    // Whoever packs refs may have removed it meanwhile.
+    let gone = |error: io::Error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) };
+    let entries = match fs::read_dir(file) {
+        Ok(entries) => entries,
+        Err(error) => return gone(error),
+    };
+    for entry in entries {
         make_room(&entry?.path())?;
     }
-    fs::remove_dir(file)
+    fs::remove_dir(file).or_else(gone)
 }
 
 /// Takes refs out of the packed ones. Nobody packs refs for as long as the answer is kept.
@@ -265,5 +308,59 @@ fn remove_empty_folders(root: &Path, name: &RefName) {
             return;
         }
         path = above;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_lock_makes_the_folder_anew_that_somebody_has_removed() {
+        let root = tempfile::tempdir().expect("a folder");
+        let file = root.path().join("refs/heads/a/b/c");
+        let lock = Lock::take(root.path(), &file, b"x").expect("a lock");
+        assert_eq!(fs::read(lock_of(&file)).expect("a file"), b"x");
+        drop(lock);
+        // A repository that is gone is not made anew.
+        let gone = root.path().join("gone");
+        assert!(Lock::take(&gone, &gone.join("HEAD"), b"x").is_err());
+        assert!(!gone.exists());
+    }
+
+    #[test]
+    fn of_a_folder_that_is_gone_the_nearest_one_above_is_synced() {
+        let root = tempfile::tempdir().expect("a folder");
+        sync_what_is_left(root.path(), &root.path().join("refs/heads/a")).expect("synced");
+        let gone = root.path().join("gone");
+        assert_eq!(sync_what_is_left(&gone, &gone).expect_err("nothing there").kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn refs_move_while_somebody_removes_empty_folders() {
+        let root = tempfile::tempdir().expect("a folder");
+        let repositories = Repositories::in_folder(root.path()).expect("a place");
+        let path = repositories.find_or_make(1).expect("made").path().to_owned();
+        let done = AtomicBool::new(false);
+        let tip: Oid = "1".repeat(40).parse().expect("an id");
+        let name = RefName::new("refs/heads/a/b/c").expect("a name");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    for folder in ["refs/heads/a/b", "refs/heads/a"] {
+                        let _ = fs::remove_dir(path.join(folder));
+                    }
+                }
+            });
+            let moved: Result<()> = (0..200).try_for_each(|round| {
+                let (old, new) = if round % 2 == 0 { (None, Some(tip)) } else { (Some(tip), None) };
+                repositories.apply(1, None, &[RefChange { name: name.clone(), old, new }], None)
+            });
+            done.store(true, Ordering::Relaxed);
+            moved.expect("every change");
+        });
+        assert!(!path.join("refs/heads/a/b/c").exists());
     }
 }

@@ -5,6 +5,7 @@ use std::{
     os::unix::process::CommandExt as _,
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
@@ -147,6 +148,27 @@ pub(crate) fn run_within(mut command: Command, most: Duration) -> Result<()> {
     if status.success() { Ok(()) } else { Err(ended(status, &said)) }
 }
 
+/// What a program says on standard output; whoever says more than that, or nothing for so long, is not heard to the
+/// end.
+pub(crate) fn said_within(mut command: Command, longest: u64, most: Duration) -> Result<Vec<u8>> {
+    let mut child = command.stderr(Stdio::null()).process_group(0).spawn().map_err(cannot_start)?;
+    let (tell, told) = mpsc::channel();
+    let out = child.stdout.take();
+    thread::spawn(move || {
+        let mut said = Vec::new();
+        let read = out.map_or(Ok(0), |out| out.take(longest).read_to_end(&mut said));
+        // Nobody listens any more if it took too long.
+        let _ = tell.send(read.map(|_| said));
+    });
+    let said = told.recv_timeout(most);
+    end_group(&child);
+    child.wait()?;
+    match said {
+        Ok(said) => Ok(said?),
+        Err(_) => Err(Error::Child(format!("timed out after {} seconds", most.as_secs()))),
+    }
+}
+
 /// Ends a program and everything that it has started.
 fn end_group(child: &Child) {
     let group = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
@@ -212,6 +234,24 @@ mod tests {
             assert_eq!(parse_version(text), expected, "{text}");
         }
         assert!((2, 38) < OLDEST && OLDEST <= (2, 40) && OLDEST < (3, 0));
+    }
+
+    #[test]
+    fn what_takes_too_long_or_says_too_much_is_not_heard_to_the_end() {
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
+            command
+        };
+        let moment = Duration::from_millis(200);
+        let long = Duration::from_secs(60);
+        let start = Instant::now();
+        assert_eq!(said_within(shell("echo x"), 10, long).expect("said"), b"x\n");
+        assert_eq!(said_within(shell("yes"), 4, long).expect("said"), b"y\ny\n");
+        // What it has started itself holds the other end of the pipe, and ends, too.
+        let slow = said_within(shell("echo x; sleep 100 & wait"), 10, moment).expect_err("too slow");
+        assert!(slow.to_string().contains("timed out"), "{slow}");
+        assert!(start.elapsed() < Duration::from_secs(30));
     }
 
     #[test]

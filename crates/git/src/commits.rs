@@ -86,6 +86,15 @@ impl Repository {
         Ok((commits, found.len()))
     }
 
+    /// Hands out the newest commits that one commit has and the others lack, newest first and one at a time: all of
+    /// their messages at once may be far more than was sent.
+    pub fn each_beyond(&self, tip: Oid, without: &[Oid], newest: usize, mut show: impl FnMut(Commit)) -> Result<()> {
+        for id in self.history().beyond(tip, without)?.iter().take(newest) {
+            self.decode_commits([id])?.into_iter().for_each(&mut show);
+        }
+        Ok(())
+    }
+
     /// A part of the history of a commit, newest first.
     ///
     /// With a path, a commit is shown if it differs there from everything it builds upon; where it is the same as one

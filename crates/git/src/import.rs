@@ -1,12 +1,6 @@
 //! Taking over a repository from somewhere else.
 
-use std::{
-    io::Read as _,
-    net::IpAddr,
-    path::Path,
-    process::{Command, Stdio},
-    time::Duration,
-};
+use std::{net::IpAddr, path::Path, process::Command, time::Duration};
 
 use tempfile::TempDir;
 
@@ -29,13 +23,16 @@ pub struct Source {
 
 /// How long an import may take in all.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
+/// How long the other side may take to name its default branch, and how much it may say about that, in bytes.
+const PATIENCE: Duration = Duration::from_secs(2 * 60);
+const LONGEST_ANSWER: u64 = 64 << 10;
 
 /// A repository that was fetched and found good, on its way into its place; gone with this value unless it is adopted.
 pub struct Fetched(TempDir);
 
 impl Repositories {
-    /// Fetches all branches and tags of another repository. Whatever way they came, every object is looked at as one that
-    /// is pushed, and that everything they lead to is there.
+    /// Fetches all branches and tags of another repository. Whatever way they came, every object is looked at as one
+    /// that is pushed, and that everything they lead to is there.
     pub fn fetch(&self, source: &Source) -> Result<Fetched> {
         let raw = self.blank()?;
         child::run_within(fetch(raw.path(), source), LONGEST)?;
@@ -52,8 +49,8 @@ impl Repositories {
         Ok(Fetched(build))
     }
 
-    /// Makes what was fetched the repository of a project. It appears whole or not at all, and never in the place of one
-    /// that is there. Whoever calls this is the only one who writes to the project.
+    /// Makes what was fetched the repository of a project. It appears whole or not at all, and never in the place of
+    /// one that is there. Whoever calls this is the only one who writes to the project.
     pub fn adopt(&self, fetched: Fetched, project: i64) -> Result<()> {
         if self.path_of(project).exists() {
             return Err(Error::Moved("the repository is not empty any more, it".into()));
@@ -102,15 +99,8 @@ fn fetch(repository: &Path, source: &Source) -> Command {
 /// The branch that the other side names as its own.
 fn remote_head(repository: &Path, source: &Source) -> Result<Option<model::RefName>> {
     let mut command = guarded(repository, source);
-    command.args(["ls-remote", "--symref", "--end-of-options"]).arg(&source.url).arg("HEAD").stderr(Stdio::null());
-    let mut child = command.spawn()?;
-    let mut said = Vec::new();
-    if let Some(out) = child.stdout.take() {
-        out.take(64 << 10).read_to_end(&mut said)?;
-    }
-    // Whoever says more than that is not heard to the end.
-    let _ = child.kill();
-    child.wait()?;
+    command.args(["ls-remote", "--symref", "--end-of-options"]).arg(&source.url).arg("HEAD");
+    let said = child::said_within(command, LONGEST_ANSWER, PATIENCE)?;
     let text = String::from_utf8_lossy(&said);
     let line = text.lines().find_map(|line| line.strip_prefix("ref: ")?.strip_suffix("\tHEAD"));
     Ok(line.and_then(model::RefName::new))
