@@ -36,10 +36,19 @@ def before_call(context, case, kwargs):
         case.path_parameters.update(existing(case.method, path))
         if (case.method, path) == ("DELETE", "/projects/{id}/star"):
             session.post(f"{API}/projects/{case.path_parameters['id']}/star").raise_for_status()
+        if (case.method, path) == ("POST", "/projects/{id}/issues/{issue_id}/subscription"):
+            # Whoever wrote it follows it already.
+            issue = f"{API}/projects/{case.path_parameters['id']}/issues/{case.path_parameters['issue_id']}"
+            session.delete(f"{issue}/subscription").raise_for_status()
         if isinstance(case.body, dict):
             case.body.update(believable(case.method, path))
+            if path.endswith("/lists"):
+                labels = f"/projects/{case.path_parameters['id']}/labels"
+                case.body["label_id"] = create(labels, {**LABEL, "name": "without a list"})
         if "/repository/" in path and case.method in ("GET", "DELETE"):
             case.query = {**(case.query or {}), **wanted(case.method, path)}
+        if (case.method, path) == ("DELETE", "/projects/{id}/labels"):
+            case.query = {**(case.query or {}), "name": LABEL["name"]}
     elif changes_users and str(case.path_parameters.get("id")) == str(OWN_ID):
         # Whoever removes, blocks or demotes the user that asks, learns nothing from then on.
         case.path_parameters.update(existing(case.method, path))
@@ -102,10 +111,38 @@ def existing_place(method, path):
     if path.endswith(("/statuses/{sha}", "/{sha}/statuses")):
         commit_to(found["id"])
         found["sha"] = "master"
+    if "/labels" in path or "/boards" in path:
+        found.update(existing_labels(method, path, found["id"]))
+    if "{issue_id}" in path:
+        found["issue_id"] = create(f"/projects/{found['id']}/issues", {"title": "made up"})
+    if "{note_id}" in path:
+        notes = f"/projects/{found['id']}/issues/{found['issue_id']}/notes"
+        found["note_id"] = create(notes, {"body": "made up"})
+    if "{milestone_id}" in path:
+        found["milestone_id"] = create(f"/projects/{found['id']}/milestones", {"title": "made up"})
     if "{group_id}" in path:
         found["group_id"] = group()
         create(f"/projects/{found['id']}/share", {"group_id": found["group_id"], "group_access": 30})
     return found
+
+
+def existing_labels(method, path, project):
+    """A label, and where the path wants a list, two on the board."""
+    label = create(f"/projects/{project}/labels", LABEL)
+    found = {"label_id": label} if "{label_id}" in path else {}
+    if (method, "{label_id}" in path) == ("DELETE", True):
+        session.post(f"{API}/projects/{project}/labels/{label}/subscription").raise_for_status()
+    if "{board_id}" in path:
+        found["board_id"] = session.get(f"{API}/projects/{project}/boards").json()[0]["id"]
+    if "{list_id}" in path:
+        other = create(f"/projects/{project}/labels", {**LABEL, "name": "other"})
+        lists = f"/projects/{project}/boards/{found['board_id']}/lists"
+        found["list_id"] = create(lists, {"label_id": label})
+        create(lists, {"label_id": other})
+    return found
+
+
+LABEL = {"name": "made up", "color": "#fff"}
 
 
 def existing_in_repository(method, path):
@@ -223,12 +260,35 @@ def believable(method, path):
         return {**change, "content": "made up", "encoding": "text"}
     if path.endswith("/repository/commits"):
         return {"branch_name": "topic", "commit_message": "made up", "actions": [action("made-up")]}
+    if path.endswith(("/issues", "/issues/{issue_id}")):
+        return {
+            "title": "made up",
+            "description": "made up",
+            "assignee_id": None,
+            "milestone_id": None,
+            "labels": "made up,also",
+            "due_date": None,
+            "created_at": None,
+            "updated_at": None,
+        }
+    if path.endswith("/issues/{issue_id}/move"):
+        return {"to_project_id": project()}
     if path == "/session":
         return {"login": "root", "email": "root", "password": os.environ["GABLE_ROOT_PASSWORD"]}
     if path.endswith(("/keys", "/deploy_keys")):
         return key()
+    if path.endswith("/labels"):
+        label = {"new_name": "other"} if method == "PUT" else {"name": "another"}
+        return {**LABEL, **label, "description": "made up", "priority": next(numbers)}
+    if path.endswith("/lists/{list_id}"):
+        return {"position": 1}
     if path.endswith("/statuses/{sha}"):
         return {"state": "success", "ref": None, "name": None, "context": None, "target_url": None, "description": None}
+    if path.endswith(("/notes", "/notes/{note_id}")):
+        return {"body": "made up", "created_at": None} if method == "POST" else {"body": "other"}
+    if path.endswith(("/milestones", "/milestones/{milestone_id}")):
+        state = {"state_event": "close"} if method == "PUT" else {}
+        return {"title": "another", "description": "made up", "due_date": None, "start_date": None, **state}
     if path.endswith("/emails"):
         return email()
     if path in ("/users", "/users/{id}") and method in ("POST", "PUT"):

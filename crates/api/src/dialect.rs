@@ -12,6 +12,10 @@
 //! | lists of branches, tags, tree entries and contributors | paged, 20 by default | whole list unless `page` or `per_page` is sent |
 //! | `POST /projects/fork/:id` without `namespace` | 400 | the caller's namespace |
 //! | lists of keys and addresses | paged, 20 by default | whole list unless `page` or `per_page` is sent |
+//! | `POST` of a label or of a list of a board | 200 | 201 |
+//! | `PUT /projects/:id/labels` needs one of | `new_name`, `color` | those, `description`, `priority` |
+//! | `DELETE` of a list of a board | owners | reporters and above |
+//! | lists of labels, boards and their lists | paged, 20 by default | whole list unless `page` or `per_page` is sent |
 
 use std::{fmt, str::FromStr};
 
@@ -78,6 +82,38 @@ impl Dialect {
 
     /// Whether a fork has to be told where it goes.
     pub fn names_namespace_of_forks(self) -> bool {
+        match self {
+            Self::Spec => true,
+            Self::Gitlab => false,
+        }
+    }
+
+    /// The status of a label that was made.
+    pub fn label_made(self) -> StatusCode {
+        match self {
+            Self::Spec => StatusCode::OK,
+            Self::Gitlab => StatusCode::CREATED,
+        }
+    }
+
+    /// The parameters of which an edit of a label has to bring at least one.
+    pub fn needed_in_label_edits(self) -> &'static [&'static str] {
+        match self {
+            Self::Spec => &["new_name", "color"],
+            Self::Gitlab => &["new_name", "color", "description", "priority"],
+        }
+    }
+
+    /// The status of a list that was added to a board.
+    pub fn board_list_made(self) -> StatusCode {
+        match self {
+            Self::Spec => StatusCode::OK,
+            Self::Gitlab => StatusCode::CREATED,
+        }
+    }
+
+    /// Whether only owners take lists off a board, and not everybody who may arrange it.
+    pub fn leaves_board_lists_to_owners(self) -> bool {
         match self {
             Self::Spec => true,
             Self::Gitlab => false,

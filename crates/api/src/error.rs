@@ -19,6 +19,8 @@ pub(crate) enum ApiError {
     Under(StatusCode, Error),
     /// What is wrong with a record, in one text that begins with this.
     Spelled(&'static str, Violations),
+    /// Why it was refused, as an `error` inside the message: boards of the original tell it so.
+    Wrapped(String),
     /// The request does not fit the route.
     NoRoute,
     /// The body is not what its type says.
@@ -57,6 +59,7 @@ impl IntoResponse for ApiError {
             Self::Spelled(beginning, violations) => {
                 helper(StatusCode::BAD_REQUEST, json!(format!("{beginning} {}", spelled(&violations))))
             }
+            Self::Wrapped(text) => helper(StatusCode::BAD_REQUEST, json!({ "error": text })),
             Self::NoRoute => plain_error(StatusCode::NOT_FOUND),
             Self::BadBody => framework(StatusCode::BAD_REQUEST, "message body does not match declared format"),
             Self::TooMany => framework(StatusCode::BAD_REQUEST, "too many parameters"),

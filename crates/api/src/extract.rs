@@ -5,6 +5,7 @@ use axum::{
     http::{HeaderMap, Method, header, request::Parts},
 };
 use forge::{Caller, Error, Given, GroupRef, ProjectRef};
+use model::labels::LabelRef;
 use serde_json::json;
 
 use crate::{
@@ -154,56 +155,54 @@ impl ArgDoc for InGroup {
 /// The user that the rest of a path means. Anything but digits is malformed.
 pub(crate) struct UserNumber(pub(crate) Given<i64>);
 
-impl<S: Send + Sync> FromRequestParts<S> for UserNumber {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        let segment = segment(parts, state, "user_id").await?;
-        Ok(Self(given_number("user_id", &segment)))
-    }
-}
-
-impl ArgDoc for UserNumber {
-    fn describe(operation: &mut OperationDoc) {
-        operation.looks_up = true;
-    }
-}
-
 /// The group that the rest of a path means. Anything but digits is malformed.
 pub(crate) struct GroupNumber(pub(crate) Given<i64>);
-
-impl<S: Send + Sync> FromRequestParts<S> for GroupNumber {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        let segment = segment(parts, state, "group_id").await?;
-        Ok(Self(given_number("group_id", &segment)))
-    }
-}
-
-impl ArgDoc for GroupNumber {
-    fn describe(operation: &mut OperationDoc) {
-        operation.looks_up = true;
-    }
-}
 
 /// The key that the rest of a path means. Anything but digits is malformed.
 pub(crate) struct KeyNumber(pub(crate) Given<i64>);
 
-impl<S: Send + Sync> FromRequestParts<S> for KeyNumber {
-    type Rejection = ApiError;
+/// The issue that a path means, by its number on the instance. Anything but digits is malformed.
+pub(crate) struct IssueNumber(pub(crate) Given<i64>);
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        let segment = segment(parts, state, "key_id").await?;
-        Ok(Self(given_number("key_id", &segment)))
-    }
-}
+/// The note that a path means. Anything but digits is malformed.
+pub(crate) struct NoteNumber(pub(crate) Given<i64>);
 
-impl ArgDoc for KeyNumber {
-    fn describe(operation: &mut OperationDoc) {
-        operation.looks_up = true;
-    }
+/// The milestone that a path means. Anything but digits is malformed.
+pub(crate) struct MilestoneNumber(pub(crate) Given<i64>);
+
+/// The board that a path means. Anything but digits is malformed.
+pub(crate) struct BoardNumber(pub(crate) Given<i64>);
+
+/// The list of a board that a path means. Anything but digits is malformed.
+pub(crate) struct ListNumber(pub(crate) Given<i64>);
+
+/// An extractor of one part of the path, as a number.
+macro_rules! number_in_path {
+    ($extractor:ident, $name:literal) => {
+        impl<S: Send + Sync> FromRequestParts<S> for $extractor {
+            type Rejection = ApiError;
+
+            async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+                let segment = segment(parts, state, $name).await?;
+                Ok(Self(given_number($name, &segment)))
+            }
+        }
+
+        impl ArgDoc for $extractor {
+            fn describe(operation: &mut OperationDoc) {
+                operation.looks_up = true;
+            }
+        }
+    };
 }
+number_in_path!(UserNumber, "user_id");
+number_in_path!(GroupNumber, "group_id");
+number_in_path!(KeyNumber, "key_id");
+number_in_path!(IssueNumber, "issue_id");
+number_in_path!(NoteNumber, "note_id");
+number_in_path!(MilestoneNumber, "milestone_id");
+number_in_path!(BoardNumber, "board_id");
+number_in_path!(ListNumber, "list_id");
 
 /// The words that somebody looks for in a path.
 pub(crate) struct Query(pub(crate) String);
@@ -257,6 +256,30 @@ part_of_path!(BranchName, "branch");
 part_of_path!(TagName, "tag_name");
 part_of_path!(Revision, "sha");
 part_of_path!(FormatName, "format");
+
+/// The label that a path means, by number or by its title.
+pub(crate) struct LabelName(pub(crate) LabelRef);
+
+impl<S: Send + Sync> FromRequestParts<S> for LabelName {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let segment = segment(parts, state, "label_id").await?;
+        // No title has NUL, and PostgreSQL does not even look for it.
+        let title = if segment.contains('\0') { String::new() } else { segment };
+        Ok(Self(match number_in(&title) {
+            Some(number) => LabelRef::Number(number, title),
+            None => LabelRef::Title(title),
+        }))
+    }
+}
+
+impl ArgDoc for LabelName {
+    fn describe(operation: &mut OperationDoc) {
+        operation.looks_up = true;
+        operation.path_schemas.push(("label_id", json!({ "type": ["integer", "string"] })));
+    }
+}
 
 /// A named part of the path, decoded.
 async fn segment<S: Send + Sync>(parts: &mut Parts, state: &S, name: &str) -> Result<String, ApiError> {

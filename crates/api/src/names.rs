@@ -2,10 +2,13 @@
 
 use axum::http::Method;
 
-/// The path of a request in which the name of a branch or a tag is one segment, however it was written: `feature/x` and
-/// `feature%2Fx` are the same. `None` if there is no name in it that could be mistaken.
+/// The path of a request in which the name of a branch, a tag or a label is one segment, however it was written:
+/// `feature/x` and `feature%2Fx` are the same. `None` if there is no name in it that could be mistaken.
 pub(crate) fn in_one_piece(method: &Method, path: &str) -> Option<String> {
     let (project, below) = path.strip_prefix("/api/v3/projects/")?.split_once('/')?;
+    if let Some(name) = below.strip_prefix("labels/") {
+        return label_in_one_piece(project, name);
+    }
     let (kind, name) = below.strip_prefix("repository/")?.split_once('/')?;
     // What a name is followed by, with the methods that it goes with: nothing else follows a name. Who asks what can be
     // done at all means what follows, too.
@@ -30,6 +33,14 @@ pub(crate) fn in_one_piece(method: &Method, path: &str) -> Option<String> {
         whole.push_str(ending);
     }
     Some(whole)
+}
+
+/// The same for a label, which is named only where somebody follows it.
+fn label_in_one_piece(project: &str, name: &str) -> Option<String> {
+    let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty()).collect();
+    let (last, name) = parts.split_last()?;
+    let follows = last.strip_suffix(".json").unwrap_or(last) == "subscription" && !name.is_empty();
+    follows.then(|| format!("/api/v3/projects/{project}/labels/{}/subscription", name.join("%2F")))
 }
 
 #[cfg(test)]
@@ -69,6 +80,17 @@ mod tests {
         check("GET 1/repository/branches/a/protect", Some("1/repository/branches/a%2Fprotect"));
         check("PUT 1/repository/branches/a%2Fprotect", Some("1/repository/branches/a%2Fprotect"));
         check("DELETE 1/repository/tags/v1/release", Some("1/repository/tags/v1%2Frelease"));
+    }
+
+    #[test]
+    fn a_label_with_slashes_is_one_segment() {
+        check("POST 1/labels/bug/subscription", Some("1/labels/bug/subscription"));
+        check("POST 1/labels/a/b.json/subscription", Some("1/labels/a%2Fb.json/subscription"));
+        check("DELETE 1/labels/a%2Fb/subscription.json", Some("1/labels/a%2Fb/subscription"));
+        check("DELETE 1/labels/subscription/subscription/", Some("1/labels/subscription/subscription"));
+        check("POST 1/labels/subscription", None);
+        check("POST 1/labels/a/b", None);
+        check("GET 1/labels", None);
     }
 
     #[test]

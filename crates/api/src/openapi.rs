@@ -222,7 +222,12 @@ fn error_schema() -> Value {
                             { "type": "string" },
                             {
                                 "type": "object",
-                                "additionalProperties": { "type": "array", "items": { "type": "string" } },
+                                "additionalProperties": {
+                                    "anyOf": [
+                                        { "type": "array", "items": { "type": "string" } },
+                                        { "type": "string" },
+                                    ],
+                                },
                             },
                         ],
                     },

@@ -7,8 +7,11 @@ use std::{borrow::Cow, convert::Infallible, ops::RangeInclusive, sync::Arc};
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 use forge::Given;
-use jiff::civil::Date;
-use model::Change;
+use jiff::{
+    civil::{Date, DateTime},
+    tz::Offset,
+};
+use model::{Change, Time};
 use serde_json::{Value, json};
 
 use crate::routes::{ArgDoc, OperationDoc};
@@ -52,10 +55,21 @@ impl Item {
         let Self::Text(text) = self else { return None };
         let (day, rest) = text.trim().split_at_checked("2016-11-22".len())?;
         let day = day.parse().ok()?;
-        (rest.is_empty()
-            || text.trim().parse::<jiff::civil::DateTime>().is_ok()
-            || text.trim().parse::<jiff::Timestamp>().is_ok())
-        .then_some(day)
+        (rest.is_empty() || text.trim().parse::<DateTime>().is_ok() || text.trim().parse::<Time>().is_ok())
+            .then_some(day)
+    }
+
+    /// A moment: with a zone, or in UTC, or the beginning of a day. The calendars of clients begin with the year 0.
+    fn moment(&self) -> Option<Time> {
+        let Self::Text(text) = self else { return None };
+        let text = text.trim();
+        let in_utc = |moment: DateTime| Offset::UTC.to_timestamp(moment).ok();
+        let moment = text
+            .parse::<Time>()
+            .ok()
+            .or_else(|| text.parse::<DateTime>().ok().and_then(in_utc))
+            .or_else(|| text.parse::<Date>().ok().and_then(|day| in_utc(day.at(0, 0, 0, 0))))?;
+        (Offset::UTC.to_datetime(moment).year() >= 0).then_some(moment)
     }
 
     fn integer(&self) -> Option<i64> {
@@ -307,6 +321,16 @@ impl ParamReader<'_> {
         self.read(name, Item::integer)
     }
 
+    /// A whole number that may be there, or be taken away by null or the empty text.
+    pub(crate) fn integer_change(&mut self, name: &'static str, description: &'static str) -> Change<i64> {
+        self.declare(name, json!({ "type": ["integer", "null"] }), false, description);
+        match self.read(name, Item::integer) {
+            Some(number) => Change::Set(number),
+            None if self.bag.is_some_and(|bag| bag.mentions(name)) => Change::Clear,
+            None => Change::Keep,
+        }
+    }
+
     /// A whole number within limits that may be there; empty counts as absent.
     pub(crate) fn integer_within(
         &mut self,
@@ -410,12 +434,49 @@ impl ParamReader<'_> {
         }
     }
 
+    /// A moment that may be there; empty counts as absent.
+    pub(crate) fn moment(&mut self, name: &'static str, description: &'static str) -> Option<Time> {
+        self.declare(name, json!({ "type": "string", "format": "date-time" }), false, description);
+        self.read(name, Item::moment)
+    }
+
+    /// Words that may be there: in one text with commas between them, or as a list.
+    pub(crate) fn words(&mut self, name: &'static str, description: &'static str) -> Option<Vec<String>> {
+        self.declare(name, json!({ "type": "string" }), false, description);
+        let item = self.bag?.get(name)?;
+        let items = match item {
+            Item::List(items) => items.as_slice(),
+            item => std::slice::from_ref(item),
+        };
+        let mut words = Vec::new();
+        for item in items {
+            match item {
+                Item::Text(text) | Item::Number(text) if !text.contains('\0') => {
+                    words.extend(text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(ToOwned::to_owned));
+                }
+                _ => {
+                    self.fault(name);
+                    return None;
+                }
+            }
+        }
+        Some(words)
+    }
+
     /// Notes a fault unless at least one of the parameters was sent.
     pub(crate) fn at_least_one(&mut self, names: &[&'static str]) {
         let Some(bag) = self.bag else { return };
         if !names.iter().any(|name| bag.get(name).is_some()) {
             let text = "are missing, at least one parameter must be provided";
             self.faults.push(format!("{} {text}", names.join(", ")));
+        }
+    }
+
+    /// The same where to take something away by null is something, too.
+    pub(crate) fn at_least_one_mentioned(&mut self, names: &[&'static str]) {
+        let Some(bag) = self.bag else { return };
+        if !names.iter().any(|name| bag.mentions(name)) {
+            self.at_least_one(names);
         }
     }
 
@@ -573,6 +634,22 @@ mod tests {
         check(&[("name", text("a\0b"))], Err("name is invalid"));
         check(&[("name", Item::Garbled)], Err("name is invalid"));
         check(&[("name", text("x")), ("limit", text("99999999999999999999"))], Err("limit is invalid"));
+    }
+
+    #[test]
+    fn a_moment_is_read_with_and_without_a_zone() {
+        let check = |value: &str, expected: Option<&str>| {
+            let read = text(value).moment().map(|moment| moment.to_string());
+            assert_eq!(read.as_deref(), expected, "{value}");
+        };
+        check("2016-03-11T03:45:40Z", Some("2016-03-11T03:45:40Z"));
+        check(" 2016-03-11T03:45:40.5+01:00 ", Some("2016-03-11T02:45:40.5Z"));
+        check("2016-03-11 03:45:40", Some("2016-03-11T03:45:40Z"));
+        check("2016-03-11", Some("2016-03-11T00:00:00Z"));
+        for refused in ["yesterday", "2016-13-11", "2016-02-30T00:00:00Z", "-000001-01-01T00:00:00Z", "1457667940"] {
+            check(refused, None);
+        }
+        assert_eq!(Item::Number("5".into()).moment(), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use model::{Event, Page, Project, Slice};
 
-use crate::{Ability, Error, Given, ProjectAbility, ProjectRef, Reader, Result, users};
+use crate::{Ability, Given, ProjectAbility, ProjectRef, Reader, Result, users};
 
 /// A page of what happened, with the projects where it did.
 pub struct Activity {
@@ -14,17 +14,15 @@ pub struct Activity {
     pub projects: HashMap<i64, Project>,
 }
 
-/// What happened in a project, newest first: what was pushed, only to those who read the code.
+/// What happened in a project, newest first: what was pushed, only to those who read the code; what is about an issue,
+/// only to those who see it.
 pub fn of_project(it: &mut Reader<'_>, project: &ProjectRef, page: &Given<Page>) -> Result<Activity> {
     it.may(Ability::Browse)?;
     let page = *page.get()?;
     let project = it.open(project, ProjectAbility::ReadProject)?;
-    let pushes = match it.may_to(&project, ProjectAbility::DownloadCode) {
-        Ok(()) => true,
-        Err(Error::Forbidden(_)) => false,
-        Err(error) => return Err(error),
-    };
-    let events = store::events::of_project(it.db(), project.id, pushes, page)?;
+    let pushes = it.can(&project, ProjectAbility::DownloadCode);
+    let sight = it.can(&project, ProjectAbility::ReadIssues).then(|| it.sight_in(&project));
+    let events = store::events::of_project(it.db(), project.id, pushes, sight.as_ref(), page)?;
     Ok(Activity { events, projects: HashMap::from([(project.id, project)]) })
 }
 

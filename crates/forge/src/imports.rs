@@ -10,7 +10,7 @@ use crate::{
     Caller, Error, Forge, Result, Writer,
     jobs::{self, Job},
     outgoing::{Destination, Refused, basic},
-    pushes::blocking,
+    pushes::{self, blocking},
     turns::Turn,
 };
 
@@ -48,8 +48,8 @@ pub(crate) fn may_begin(it: &Writer<'_>, project: &Project) -> Result<bool> {
     Ok(!under_way && it.repository(project)?.is_none())
 }
 
-/// Fetches what was asked for, and tells how it went; `false` if it has to wait for others. A failure is told on the project, not tried again: whoever asked
-/// for it knows better whether that makes sense.
+/// Fetches what was asked for, and tells how it went; `false` if it has to wait for others. A failure is told on the
+/// project, not tried again: whoever asked for it knows better whether that makes sense.
 pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
     // They take long, and others want to get something done, too.
     let Ok(_place) = forge.shared().imports.try_acquire() else { return Ok(false) };
@@ -110,8 +110,8 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
     Ok(true)
 }
 
-/// Why a repository did not come, for whoever asked for it. What git says about it is for the log: it may repeat more of
-/// the URL than others should see.
+/// Why a repository did not come, for whoever asked for it. What git says about it is for the log: it may repeat more
+/// of the URL than others should see.
 fn in_words(error: &git::Error) -> String {
     warn!(%error, "a repository could not be taken over");
     let git::Error::Child(said) = error else { return "The repository could not be stored.".into() };
@@ -132,14 +132,11 @@ fn in_words(error: &git::Error) -> String {
     format!("The repository could not be fetched: {why}.")
 }
 
-/// The branch that people get who ask for none: what the other side says, else `master` or `main`, else the first by
-/// name.
+/// Makes one of the branches that came the one that people get who ask for none.
 fn choose_default(repositories: &git::Repositories, project: i64) -> Result<Option<RefName>> {
     let Some(repository) = repositories.find(project)? else { return Ok(None) };
     let refs = repository.refs()?;
-    let usual = [refs.head.clone(), RefName::branch("master"), RefName::branch("main")];
-    let found = usual.into_iter().flatten().find(|name| refs.find(name).is_some());
-    let chosen = found.or_else(|| refs.branches.first().map(|branch| branch.name.clone()));
+    let chosen = pushes::choose_default(refs.head.as_ref(), refs.branches.iter().map(|branch| &branch.name));
     if chosen != refs.head {
         repositories.apply(project, None, &[], chosen.as_ref())?;
     }

@@ -58,6 +58,8 @@ const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(24);
 const UPLOAD_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 /// How many rows of a kind are removed in one transaction.
 const REMOVED_AT_ONCE: i64 = 1000;
+/// How many memberships are ended in one transaction, each with an event.
+const ENDED_AT_ONCE: i64 = 100;
 /// How long a dead token stays visible to its owner.
 const TOKENS_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
 
@@ -249,7 +251,7 @@ async fn run(forge: &Forge, record: JobRecord) -> Result<()> {
     let id = record.id;
     match job {
         Job::SweepTokens => forge.write(Caller::system(), move |it| sweep_tokens(it, id)).await,
-        Job::SweepMemberships => forge.write(Caller::system(), move |it| sweep_memberships(it, id)).await,
+        Job::SweepMemberships => sweep_memberships(forge, id).await,
         Job::SweepUploads => {
             uploads::sweep(forge).await?;
             forge.write(Caller::system(), move |it| come_back(it, id, uploads::SWEEP_EVERY)).await
@@ -325,14 +327,23 @@ async fn remove_project(forge: &Forge, project: i64, job: i64) -> Result<()> {
         .await
 }
 
-/// Forgets what has expired and lets the job wait for tomorrow.
-fn sweep_memberships(it: &mut Writer<'_>, job: i64) -> Result<()> {
-    let now = it.now();
-    let forgotten = store::members::delete_expired(it.db(), now)?;
+/// Forgets what has expired, in small steps because others want to write, too, and lets the job wait for tomorrow.
+async fn sweep_memberships(forge: &Forge, job: i64) -> Result<()> {
+    let some = |it: &mut Writer<'_>| {
+        let now = it.now();
+        Ok(store::members::delete_expired(it.db(), now, ENDED_AT_ONCE)?)
+    };
+    let mut forgotten = 0;
+    loop {
+        match forge.write(Caller::system(), some).await? {
+            0 => break,
+            more => forgotten += more,
+        }
+    }
     if forgotten > 0 {
         info!(forgotten, "forgot memberships and shares that had expired");
     }
-    come_back(it, job, SWEEP_EVERY)
+    forge.write(Caller::system(), move |it| come_back(it, job, SWEEP_EVERY)).await
 }
 
 /// Forgets dead tokens and lets the job wait for tomorrow.

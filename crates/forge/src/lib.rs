@@ -1,5 +1,6 @@
 //! What one can do here: rights, use cases, events and jobs. Synchronous below the [`bridge`].
 
+pub mod boards;
 pub mod branches;
 pub mod bridge;
 pub mod caller;
@@ -17,11 +18,16 @@ pub mod given;
 pub mod groups;
 mod imports;
 pub mod instance_key;
+pub mod issues;
 pub mod jobs;
 pub mod keys;
+pub mod labels;
 pub mod members;
 mod memo;
+mod mentions;
+pub mod milestones;
 pub mod namespaces;
+pub mod notes;
 pub mod outgoing;
 pub mod passwords;
 pub mod policy;

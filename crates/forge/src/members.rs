@@ -1,8 +1,11 @@
 //! Members of projects and groups.
 
 use jiff::civil::Date;
-use model::{Change, Member, NamespaceKind, Page, Role, Slice, Violations, members::NewMember};
-use store::members::{Place, Search};
+use model::{Change, Member, NamespaceKind, Page, Role, Slice, Violations, events::Action, members::NewMember};
+use store::{
+    events::NewEvent,
+    members::{Place, Search},
+};
 
 use crate::{
     Ability, Error, Given, GroupAbility, GroupRef, ProjectAbility, ProjectRef, Reader, Result, Writer, projects,
@@ -77,8 +80,11 @@ pub fn create(it: &mut Writer<'_>, place: &PlaceRef, new: &Given<NewMember>) -> 
     let role = role_for(place, new.access_level)?;
     let now = it.now();
     // A membership that has ended may still lie there; whoever comes back is new.
-    store::members::delete(it.db(), place, user.id)?;
+    if store::members::delete(it.db(), place, user.id)? {
+        tell(it, place, user.id, Action::Expired)?;
+    }
     store::members::put(it.db(), place, user.id, role, new.expires_on, now)?;
+    tell(it, place, user.id, Action::Joined)?;
     Ok(Member { user: user.into(), role, expires_on: new.expires_on })
 }
 
@@ -129,6 +135,7 @@ pub fn delete(it: &mut Writer<'_>, place_ref: &PlaceRef, user: &Given<i64>) -> R
             }
             keep_an_owner(it, place, &member)?;
             store::members::delete(it.db(), place, user)?;
+            tell(it, place, user, Action::Left)?;
             Ok(Ended::Member(member))
         }
     }
@@ -178,15 +185,32 @@ fn keep_an_owner(it: &mut Writer<'_>, place: Place, leaving: &Member) -> Result<
         Place::Group(group) => {
             leaving.role < Role::Owner || store::groups::has_other_owner(it.db(), group, leaving.user.id)?
         }
-        Place::Project(project) => {
-            let viewer = it.viewer();
-            let project = store::projects::find(it.db(), &viewer, store::projects::Key::Id(project))?;
-            !project.is_some_and(|project| {
-                project.namespace.kind == NamespaceKind::User && project.namespace.owner_id == Some(leaving.user.id)
-            })
-        }
+        Place::Project(project) => !belongs_to(it, project, leaving.user.id)?,
     };
     if kept { Ok(()) } else { Err(Error::Forbidden(None)) }
+}
+
+/// Whether a project is a personal one of this user.
+fn belongs_to(it: &mut Reader<'_>, project: i64, user: i64) -> Result<bool> {
+    let viewer = it.viewer();
+    let project = store::projects::find(it.db(), &viewer, store::projects::Key::Id(project))?;
+    let is_theirs = |project: model::Project| {
+        project.namespace.kind == NamespaceKind::User && project.namespace.owner_id == Some(user)
+    };
+    Ok(project.is_some_and(is_theirs))
+}
+
+/// Tells that somebody came to a project or left it, whoever brought that about. Of groups it is not told, nor of those
+/// to whom the project belongs anyway.
+fn tell(it: &mut Writer<'_>, place: Place, author: i64, action: Action) -> Result<()> {
+    let Place::Project(project) = place else { return Ok(()) };
+    if belongs_to(it, project, author)? {
+        return Ok(());
+    }
+    let now = it.now();
+    let event = NewEvent { project, author, action, target: None, push: None, intent: None, now };
+    store::events::insert(it.db(), &event)?;
+    Ok(())
 }
 
 /// Refuses to let a user go without whom a group would have no owner.

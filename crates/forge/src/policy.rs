@@ -1,7 +1,7 @@
 //! Who may do what, as tables. Lists apply the same rules in SQL (`store::Viewer`).
 
-use model::{Namespace, NamespaceKind, Project, Role, Scope, User, Visibility};
-use store::{Viewer, projects::Key};
+use model::{Namespace, NamespaceKind, Project, Role, Scope, User, UserState, Visibility};
+use store::{Sight, Viewer, projects::Key};
 
 use crate::{Actor, Error, Reader, Result};
 
@@ -100,6 +100,26 @@ pub enum ProjectAbility {
     SetStatus,
     /// Say which keys open it to machines.
     AdministerDeployKeys,
+    /// See its issues, apart from those that only some see.
+    ReadIssues,
+    /// See the issues that only some see.
+    ReadConfidentialIssues,
+    /// Write issues and notes.
+    WriteIssues,
+    /// Change issues of others, and say who works on them and until when.
+    AdministerIssues,
+    /// Remove issues.
+    RemoveIssues,
+    /// Change and remove notes of others.
+    AdministerNotes,
+    /// Make, change and remove labels.
+    AdministerLabels,
+    /// Arrange its board.
+    AdministerBoards,
+    /// Remove lists from its board.
+    RemoveBoardLists,
+    /// Make and change milestones.
+    AdministerMilestones,
     /// Star it.
     StarProject,
     /// Upload a file to it.
@@ -152,7 +172,7 @@ pub enum Least {
 
 impl ProjectAbility {
     /// All abilities, for whoever prints the table.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 28] = [
         Self::DownloadUpload,
         Self::ReadProject,
         Self::DownloadCode,
@@ -161,6 +181,16 @@ impl ProjectAbility {
         Self::ReadStatuses,
         Self::SetStatus,
         Self::AdministerDeployKeys,
+        Self::ReadIssues,
+        Self::ReadConfidentialIssues,
+        Self::WriteIssues,
+        Self::AdministerIssues,
+        Self::RemoveIssues,
+        Self::AdministerNotes,
+        Self::AdministerLabels,
+        Self::AdministerBoards,
+        Self::RemoveBoardLists,
+        Self::AdministerMilestones,
         Self::StarProject,
         Self::UploadFile,
         Self::ChangeProject,
@@ -179,17 +209,40 @@ impl ProjectAbility {
             Self::DownloadUpload => Least::Sight,
             Self::DownloadCode | Self::ReadStatuses => Least::OpenOrRole(Role::Reporter),
             Self::PushCode | Self::SetStatus => Least::Role(Role::Developer),
-            Self::ReadProject | Self::StarProject | Self::UploadFile => Least::SignedIn,
+            Self::ReadProject | Self::StarProject | Self::UploadFile | Self::ReadIssues | Self::WriteIssues => {
+                Least::SignedIn
+            }
+            Self::ReadConfidentialIssues | Self::AdministerIssues | Self::AdministerLabels | Self::AdministerBoards => {
+                Least::Role(Role::Reporter)
+            }
             Self::ProtectBranches
+            | Self::AdministerNotes
+            | Self::AdministerMilestones
             | Self::AdministerDeployKeys
             | Self::ChangeProject
             | Self::ReadRunnersToken
             | Self::AdministerMembers
             | Self::ShareProject => Least::Role(Role::Master),
-            Self::PresentProject | Self::ArchiveProject | Self::UnlinkFork | Self::RemoveProject => {
-                Least::Role(Role::Owner)
-            }
+            Self::PresentProject
+            | Self::ArchiveProject
+            | Self::UnlinkFork
+            | Self::RemoveProject
+            | Self::RemoveIssues
+            | Self::RemoveBoardLists => Least::Role(Role::Owner),
         }
+    }
+
+    /// Whether nobody can do this to a project whose issues are switched off.
+    fn needs_issues(self) -> bool {
+        matches!(
+            self,
+            Self::ReadIssues
+                | Self::ReadConfidentialIssues
+                | Self::WriteIssues
+                | Self::AdministerIssues
+                | Self::RemoveIssues
+                | Self::AdministerNotes
+        )
     }
 
     /// Whether nobody can do this to a project that is put away.
@@ -364,8 +417,34 @@ impl Reader<'_> {
             return Err(Error::forbidden("Deploy keys are not allowed to push code."));
         }
         let open = project.visibility >= actor.open_from();
-        let may = least.is_met_by(self.role_to(project), open) && !(ability.rests_in_archive() && project.archived);
+        let off = ability.rests_in_archive() && project.archived
+            || ability.needs_issues() && !project.switches.issues_enabled;
+        let may = least.is_met_by(self.role_to(project), open) && !off;
         if may { Ok(()) } else { Err(Error::Forbidden(None)) }
+    }
+
+    /// Whether an open project may also be used for something else, as an answer.
+    pub(crate) fn can(&self, project: &Project, ability: ProjectAbility) -> bool {
+        self.may_to(project, ability).is_ok()
+    }
+
+    /// Which issues of a project the actor sees.
+    pub(crate) fn sight_in(&self, project: &Project) -> Sight {
+        let user = self.actor().user().map_or(0, |user| user.id);
+        Sight { user, confidential: self.role_to(project) >= Some(Role::Reporter) }
+    }
+
+    /// Whether another user who may come in sees a project.
+    pub(crate) fn is_seen_by(&mut self, project: &Project, user: i64) -> Result<bool> {
+        let found = store::users::by_id(self.db(), user)?.filter(|user| user.state == UserState::Active);
+        let Some(found) = found else { return Ok(false) };
+        let other = Actor::User { user: Box::new(found), scopes: vec![Scope::Api] };
+        if project.visibility >= other.open_from() || other.is_admin() {
+            return Ok(true);
+        }
+        let viewer = Viewer { user, open_from: other.open_from(), admin: false, now: self.now() };
+        let seen = store::projects::find(self.db(), &viewer, Key::Id(project.id))?;
+        Ok(seen.is_some_and(|seen| seen.access.role().is_some()))
     }
 
     /// What the actor is to a project.
@@ -491,6 +570,16 @@ ProtectBranches               -        -         -         -         -       yes
 ReadStatuses                yes      yes         -       yes       yes       yes       yes
 SetStatus                     -        -         -         -       yes       yes       yes
 AdministerDeployKeys          -        -         -         -         -       yes       yes
+ReadIssues                    -      yes       yes       yes       yes       yes       yes
+ReadConfidentialIssues        -        -         -       yes       yes       yes       yes
+WriteIssues                   -      yes       yes       yes       yes       yes       yes
+AdministerIssues              -        -         -       yes       yes       yes       yes
+RemoveIssues                  -        -         -         -         -         -       yes
+AdministerNotes               -        -         -         -         -       yes       yes
+AdministerLabels              -        -         -       yes       yes       yes       yes
+AdministerBoards              -        -         -       yes       yes       yes       yes
+RemoveBoardLists              -        -         -         -         -         -       yes
+AdministerMilestones          -        -         -         -         -       yes       yes
 StarProject                   -      yes       yes       yes       yes       yes       yes
 UploadFile                    -      yes       yes       yes       yes       yes       yes
 ChangeProject                 -        -         -         -         -       yes       yes

@@ -3,10 +3,12 @@
 use jiff::civil::Date;
 use model::{
     Namespace, NamespaceKind, Page, Project, RefName, Role, Share, Slice, User, Violations, Visibility,
+    events::Action,
     projects::{NewProject, ProjectChanges, ProjectFilter, Seed},
     tokens::Secret,
 };
 use store::{
+    events::NewEvent,
     members::Place,
     project_lists::Scope,
     projects::{Buried, Key},
@@ -148,7 +150,7 @@ fn make(it: &mut Writer<'_>, creator: i64, new: &NewProject) -> Result<ProjectDe
     in_full(it, project)
 }
 
-/// Adds a project whose place is held and whose name is free.
+/// Adds a project whose place is held and whose name is free, and tells so.
 pub(crate) fn insert(
     it: &mut Writer<'_>,
     new: &NewProject,
@@ -163,6 +165,9 @@ pub(crate) fn insert(
     if namespace.kind == NamespaceKind::User {
         store::members::put(it.db(), Place::Project(id), creator, Role::Master, None, now)?;
     }
+    let event =
+        NewEvent { project: id, author: creator, action: Action::Created, target: None, push: None, intent: None, now };
+    store::events::insert(it.db(), &event)?;
     Ok(id)
 }
 

@@ -10,7 +10,10 @@
 //! Whatever is interrupted between two steps is settled before the next push, and at the start: if its refs have moved
 //! it is completed, else forgotten. So what follows from a push happens exactly once.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use git::{Quarantine, Refs, Repositories, Repository};
 use model::{
@@ -24,7 +27,11 @@ use store::{
 };
 use tracing::{error, info, warn};
 
-use crate::{Caller, Error, Forge, ProjectAbility, ProjectRef, Reader, Result, Writer, jobs, turns::Turn};
+use crate::{
+    Caller, Error, Forge, ProjectAbility, ProjectRef, Reader, Result, Writer, jobs,
+    mentions::{self, Said},
+    turns::Turn,
+};
 
 const NO_PUSH: &str = "You are not allowed to push code to this project.";
 const NO_TAG_CHANGE: &str = "You are not allowed to change existing tags on this project.";
@@ -164,6 +171,15 @@ struct Weighed {
     default: Option<RefName>,
     /// The branch that shall be the default from now on, if that changes.
     head: Option<RefName>,
+    /// What the commits say about issues that come onto the default branch.
+    said: Vec<Said>,
+}
+
+impl Weighed {
+    /// The branch that is the default afterwards.
+    fn main(&self) -> Option<&RefName> {
+        self.head.as_ref().or(self.default.as_ref())
+    }
 }
 
 struct WeighedChange {
@@ -201,7 +217,20 @@ fn weigh(repositories: &Repositories, project: i64, push: &Push) -> Result<Weigh
     refuse_clashes(&refs, &mut changes);
     let was_empty = refs.branches.is_empty();
     let head = if was_empty { first_default(&refs, &changes) } else { None };
-    Ok(Weighed { changes, was_empty, default, head })
+    let mut weighed = Weighed { changes, was_empty, default, head, said: Vec::new() };
+    weighed.said = hear(objects.as_ref(), &weighed)?;
+    Ok(weighed)
+}
+
+/// What the commits say about issues that a push brings onto the default branch. What they say elsewhere counts once
+/// they get there.
+fn hear(objects: Option<&Repository>, weighed: &Weighed) -> Result<Vec<Said>> {
+    let is_heard = |one: &&WeighedChange| one.refusal.is_none() && Some(&one.change.name) == weighed.main();
+    let change = weighed.changes.iter().find(is_heard).map(|one| &one.change);
+    match (objects, change) {
+        (Some(objects), Some(RefChange { old, new: Some(new), .. })) => mentions::listen(objects, *new, *old),
+        _ => Ok(Vec::new()),
+    }
 }
 
 fn weigh_one(
@@ -316,19 +345,22 @@ fn refuse_clashes(refs: &Refs, changes: &mut [WeighedChange]) {
     }
 }
 
-/// Which of the first branches becomes the default: the one that HEAD names, else `master` or `main`, else the first by
-/// name.
+/// Which of the first branches becomes the default.
 fn first_default(refs: &Refs, changes: &[WeighedChange]) -> Option<RefName> {
-    let mut branches: Vec<&RefName> = changes
-        .iter()
-        .filter(|one| one.refusal.is_none() && one.change.new.is_some())
-        .map(|one| &one.change.name)
-        .filter(|name| name.kind() == RefKind::Branch)
-        .collect();
-    branches.sort_unstable();
-    let named = |wanted: &RefName| branches.contains(&wanted);
-    let usual = [refs.head.clone(), RefName::branch("master"), RefName::branch("main")];
-    let preferred = usual.into_iter().flatten().find(|name| named(name));
+    let made = changes.iter().filter(|one| one.refusal.is_none() && one.change.new.is_some());
+    let branches = made.map(|one| &one.change.name).filter(|name| name.kind() == RefKind::Branch);
+    choose_default(refs.head.as_ref(), branches)
+}
+
+/// Which of some branches becomes the default: the one that HEAD names, else `master` or `main`, else the first by
+/// name.
+pub(crate) fn choose_default<'a>(
+    head: Option<&RefName>,
+    branches: impl Iterator<Item = &'a RefName>,
+) -> Option<RefName> {
+    let branches: BTreeSet<&RefName> = branches.collect();
+    let usual = [head.cloned(), RefName::branch("master"), RefName::branch("main")];
+    let preferred = usual.into_iter().flatten().find(|name| branches.contains(name));
     preferred.or_else(|| branches.first().map(|name| (*name).clone()))
 }
 
@@ -448,13 +480,15 @@ fn write_down(
                 project: project.id,
                 author,
                 action: Action::Pushed,
-                target_type: None,
-                target_id: None,
+                target: None,
                 push: Some(&one.data),
                 intent: Some(id),
                 now,
             };
             store::events::insert(it.db(), &event)?;
+        }
+        if accepted.iter().any(|one| Some(&one.change.name) == weighed.main()) {
+            mentions::write_down(it, project, id, &weighed.said)?;
         }
     }
     Ok(Intent { id, project: project.id, user, changes, default_branch, protection, created_at: now })
@@ -481,6 +515,11 @@ fn head_of(intent: &Intent) -> Option<RefName> {
 
 /// Step 5: what was intended has happened.
 fn finish(it: &mut Writer<'_>, intent: &Intent) -> Result<()> {
+    if !store::intents::hold(it.db(), intent.id)? {
+        // Somebody else was faster, and it happens once.
+        return Ok(());
+    }
+    mentions::act(it, intent.id)?;
     let now = it.now();
     let moved: Vec<RefName> = intent.changes.iter().map(|change| change.name.clone()).collect();
     store::intents::finish(it.db(), intent, &moved, now)?;

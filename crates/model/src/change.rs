@@ -25,6 +25,15 @@ impl<T> Change<T> {
             Self::Keep | Self::Clear => None,
         }
     }
+
+    /// What becomes of a field that held this.
+    pub fn over(self, old: Option<T>) -> Option<T> {
+        match self {
+            Self::Keep => old,
+            Self::Clear => None,
+            Self::Set(value) => Some(value),
+        }
+    }
 }
 
 impl Change<String> {
@@ -53,5 +62,12 @@ mod tests {
         assert_eq!(Change::from_required_text(Some(String::new())), Change::Keep);
         assert_eq!(Change::from_text(None), Change::Keep);
         assert_eq!(Change::from_text(Some("x".into())), Change::Set("x".into()));
+    }
+
+    #[test]
+    fn a_change_says_what_a_field_holds_then() {
+        assert_eq!(Change::Keep.over(Some(1)), Some(1));
+        assert_eq!(Change::Clear.over(Some(1)), None);
+        assert_eq!(Change::Set(2).over(Some(1)), Some(2));
     }
 }

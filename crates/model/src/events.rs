@@ -1,6 +1,6 @@
 //! What happened: the activity of users and projects.
 
-use crate::{Oid, Time, repository::Signature, users::UserSummary};
+use crate::{Note, Oid, Time, repository::Signature, users::UserSummary};
 
 /// Something that happened in a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,20 +13,56 @@ pub struct Event {
     pub author: UserSummary,
     /// What was done.
     pub action: Action,
-    /// What kind of thing it was done to, if it was done to one.
-    pub target_type: Option<String>,
-    /// The number of that thing, as long as it is there.
-    pub target_id: Option<i64>,
+    /// What it was done to, if it was done to something.
+    pub target: Option<Target>,
+    /// The title of that, or of the issue that the note is about.
+    pub title: Option<String>,
+    /// The note that was written, if one was.
+    pub note: Option<Note>,
     /// What was pushed, if something was.
     pub push: Option<PushData>,
     /// When it happened.
     pub created_at: Time,
 }
 
+/// What something was done to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// An issue.
+    Issue(i64),
+    /// A note.
+    Note {
+        /// Which one.
+        note: i64,
+        /// The issue that it is about.
+        issue: i64,
+    },
+    /// A milestone.
+    Milestone(i64),
+}
+
+impl Target {
+    /// The word for its kind.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Issue(_) => "Issue",
+            Self::Note { .. } => "Note",
+            Self::Milestone(_) => "Milestone",
+        }
+    }
+
+    /// Its number.
+    pub fn id(self) -> i64 {
+        match self {
+            Self::Issue(id) | Self::Note { note: id, .. } | Self::Milestone(id) => id,
+        }
+    }
+}
+
 /// What somebody did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Made a project.
+    /// Made a project, or opened something in it.
     Created,
     /// Changed something.
     Updated,

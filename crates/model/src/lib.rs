@@ -1,19 +1,25 @@
 //! The nouns of the forge and their own rules: plain values, no I/O, no serialisation.
 
 pub mod addresses;
+pub mod boards;
 pub mod change;
 pub mod deploy_keys;
 pub mod emails;
 pub mod events;
 pub mod groups;
 pub mod imports;
+pub mod issues;
 pub mod jobs;
 pub mod keys;
+pub mod labels;
 pub mod members;
+pub mod milestones;
 pub mod namespaces;
+pub mod notes;
 pub mod page;
 pub mod projects;
 pub mod protections;
+pub mod references;
 pub mod refs;
 pub mod releases;
 pub mod repository;
@@ -26,13 +32,18 @@ pub mod users;
 pub mod violations;
 pub mod visibility;
 
+pub use boards::{Board, BoardList};
 pub use change::Change;
 pub use deploy_keys::DeployKey;
 pub use emails::Email;
 pub use events::Event;
+pub use issues::{Issue, IssueState};
 pub use keys::Key;
+pub use labels::Label;
 pub use members::{Member, Share};
+pub use milestones::Milestone;
 pub use namespaces::{Namespace, NamespaceKind};
+pub use notes::Note;
 pub use page::{Page, Slice};
 pub use projects::Project;
 pub use protections::{Protection, PushLevel};

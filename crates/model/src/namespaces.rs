@@ -121,7 +121,7 @@ pub fn check_path(field: &str, path: &str, violations: &mut Violations) {
     violations.unless(!reserved, field, format!("{path} is a reserved name"));
 }
 
-fn is_well_formed(path: &str) -> bool {
+pub(crate) fn is_well_formed(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();
     path.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
         && !path.starts_with('-')

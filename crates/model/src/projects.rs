@@ -102,6 +102,8 @@ pub struct Project {
     pub forked_from: Option<ForkSource>,
     /// How far the import of its repository has come, if that comes from elsewhere.
     pub import: Option<ImportStatus>,
+    /// How many of its issues are open, of those that the caller sees without being named in them.
+    pub open_issues: i64,
     /// What the caller is to it by membership.
     pub access: Access,
 }
@@ -336,7 +338,7 @@ fn check_description(description: Option<&str>, violations: &mut Violations) {
     violations.longest("description", description.unwrap_or_default(), LONGEST_DESCRIPTION);
 }
 
-fn is_path(path: &str) -> bool {
+pub(crate) fn is_path(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();
     !path.is_empty()
         && path.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))

@@ -1,7 +1,10 @@
 //! What happened in projects.
 //!
-//! A page costs at most four statements, however long the list is: which on this page and how many, those in full, and
-//! the commits that came with them.
+//! A page costs at most five statements, however long the list is: how many there are, how many of them are hidden,
+//! which are on this page, those in full, and the commits that came with them.
+//!
+//! What is about an issue is for those who see the issue. Few issues are confidential, so all events are counted by
+//! their index and what is about hidden issues is taken off, instead of asking for the issue of each event.
 
 use std::collections::HashMap;
 
@@ -11,17 +14,18 @@ use diesel::{
 };
 use jiff::SignedDuration;
 use model::{
-    Event, Oid, Page, Slice, Time,
-    events::{Action, PushCommit, PushData},
+    Event, Note, Oid, Page, Role, Slice, Time,
+    events::{Action, PushCommit, PushData, Target},
     repository::Signature,
+    users::UserSummary,
 };
 
 use crate::{
-    Conn, Result,
+    Conn, Result, Sight,
     access::Viewer,
     conn::on,
     fragment::Fragment,
-    schema::{events, projects, push_commits, push_events, users},
+    schema::{events, issues, milestones, notes, projects, push_commits, push_events, users},
     times::{from_micros, to_micros},
     users::SummaryRow,
 };
@@ -38,10 +42,8 @@ pub struct NewEvent<'a> {
     pub author: i64,
     /// What was done.
     pub action: Action,
-    /// What kind of thing it was done to, if it was done to one.
-    pub target_type: Option<&'a str>,
-    /// The number of that thing.
-    pub target_id: Option<i64>,
+    /// What it was done to, if it was done to something.
+    pub target: Option<Target>,
     /// What was pushed, if something was.
     pub push: Option<&'a PushData>,
     /// The push that has to happen before anybody sees it.
@@ -56,9 +58,21 @@ struct Row {
     id: i64,
     project_id: i64,
     action: i32,
-    target_type: Option<String>,
-    target_id: Option<i64>,
+    issue_id: Option<i64>,
+    note_id: Option<i64>,
+    milestone_id: Option<i64>,
     created_at: i64,
+}
+
+impl Row {
+    fn target(&self) -> Option<Target> {
+        match (self.issue_id, self.note_id, self.milestone_id) {
+            (Some(issue), Some(note), _) => Some(Target::Note { note, issue }),
+            (Some(issue), None, _) => Some(Target::Issue(issue)),
+            (None, _, Some(milestone)) => Some(Target::Milestone(milestone)),
+            (None, _, None) => None,
+        }
+    }
 }
 
 #[derive(Queryable, Selectable, Insertable)]
@@ -106,6 +120,26 @@ impl CommitRow {
     }
 }
 
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = notes)]
+struct NoteRow {
+    id: i64,
+    issue_id: i64,
+    body: String,
+    system: bool,
+    created_at: i64,
+    updated_at: i64,
+}
+
+impl NoteRow {
+    /// The note; whoever wrote it is whoever the event is about, and both go together.
+    fn into_note(self, author: &UserSummary) -> Note {
+        let Self { id, issue_id, body, system, created_at, updated_at } = self;
+        let (created_at, updated_at) = (from_micros(created_at), from_micros(updated_at));
+        Note { id, issue: issue_id, body, author: Some(author.clone()), system, created_at, updated_at }
+    }
+}
+
 /// Commits may hold any byte; PostgreSQL's texts hold all but this one.
 fn without_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
@@ -113,13 +147,22 @@ fn without_nul(text: &str) -> String {
 
 /// Tells that something happened; says its number.
 pub fn insert(db: &mut Conn, new: &NewEvent<'_>) -> Result<i64> {
+    let (issue, note, milestone) = match new.target {
+        None => (None, None, None),
+        Some(Target::Issue(issue)) => (Some(issue), None, None),
+        Some(Target::Note { note, issue }) => (Some(issue), Some(note), None),
+        Some(Target::Milestone(milestone)) => (None, None, Some(milestone)),
+    };
     let id = on!(db, conn => diesel::insert_into(events::table)
         .values((
             events::project_id.eq(new.project),
             events::author_id.eq(new.author),
             events::action.eq(new.action.code()),
-            events::target_type.eq(new.target_type),
-            events::target_id.eq(new.target_id),
+            events::target_type.eq(new.target.map(Target::kind)),
+            events::target_id.eq(new.target.map(Target::id)),
+            events::issue_id.eq(issue),
+            events::note_id.eq(note),
+            events::milestone_id.eq(milestone),
             events::intent_id.eq(new.intent),
             events::created_at.eq(to_micros(new.now)),
         ))
@@ -161,14 +204,33 @@ pub(crate) fn note_activity(db: &mut Conn, project: i64, now: Time) -> Result<()
     Ok(())
 }
 
-/// What happened in a project, newest first; with or without what was pushed.
-pub fn of_project(db: &mut Conn, project: i64, pushes: bool, page: Page) -> Result<Slice<Event>> {
-    let visible = || {
+/// What happened in a project, newest first; with or without what was pushed, and what is about the issues that
+/// somebody sees, if they see any.
+pub fn of_project(
+    db: &mut Conn,
+    project: i64,
+    pushes: bool,
+    sight: Option<&Sight>,
+    page: Page,
+) -> Result<Slice<Event>> {
+    let there = || {
         let kinds = if pushes { Fragment::<Bool>::new("TRUE") } else { not_pushed() };
         events::table.filter(events::project_id.eq(project)).filter(events::intent_id.is_null()).filter(kinds)
     };
-    let total = on!(db, conn => visible().count().get_result(conn))?;
-    let ids: Vec<i64> = on!(db, conn => visible()
+    let mut total: i64 = on!(db, conn => there().count().get_result(conn))?;
+    let mut is_seen = Fragment::<Bool>::new("TRUE");
+    if let Some(hidden) = hidden_in(project, sight) {
+        let count = || Fragment::<BigInt>::new("SELECT count(*) FROM (").then(hidden.clone()).sql(") h");
+        let hidden_ones: i64 = on!(db, conn => count().get_result(conn))?;
+        total -= hidden_ones;
+        is_seen = match (hidden_ones, sight) {
+            (0, _) => is_seen,
+            (_, None) => Fragment::new("events.issue_id IS NULL"),
+            (_, Some(_)) => Fragment::new("events.id NOT IN (").then(hidden).sql(")"),
+        };
+    }
+    let ids: Vec<i64> = on!(db, conn => there()
+        .filter(is_seen.clone())
         .order(events::id.desc())
         .limit(page.size)
         .offset(page.offset())
@@ -177,11 +239,38 @@ pub fn of_project(db: &mut Conn, project: i64, pushes: bool, page: Page) -> Resu
     Ok(Slice { items: load(db, &ids)?, total, page })
 }
 
+/// The numbers of the events of a project that are about issues somebody does not see; `None` if they see all issues.
+/// Such events never wait for a push.
+fn hidden_in(project: i64, sight: Option<&Sight>) -> Option<Fragment<BigInt>> {
+    let about = |issues: Fragment<Bool>| {
+        Fragment::new("SELECT e.id FROM issues i")
+            .then(issues)
+            .sql(" CROSS JOIN events e WHERE e.issue_id = i.id AND i.project_id = ")
+            .number(project)
+    };
+    match sight {
+        None => Some(about(Fragment::new(""))),
+        Some(sight) if sight.confidential => None,
+        Some(sight) => Some(about(by_confidential()).sql(" AND ").then(is_hidden(sight))),
+    }
+}
+
+/// How the issue `i` is found if it is confidential. Left to itself, SQLite looks at all issues of a project instead.
+fn by_confidential() -> Fragment<Bool> {
+    Fragment::new("").either(" INDEXED BY issues_confidential_idx", "")
+}
+
+/// Whether the issue `i` is a secret to somebody who does not see all of them.
+fn is_hidden(sight: &Sight) -> Fragment<Bool> {
+    Fragment::new("i.confidential AND NOT coalesce(").then(sight.sees("i")).sql(", FALSE)")
+}
+
 fn not_pushed() -> Fragment<Bool> {
     Fragment::new(format!("events.action <> {}", Action::Pushed.code()))
 }
 
-/// What a user did, newest first, as far as the viewer sees it: pushes only where the viewer reads the code.
+/// What a user did, newest first, as far as the viewer sees it: pushes only where the viewer reads the code, and what
+/// is about issues only where those are switched on and the viewer sees the issue.
 pub fn of_user(db: &mut Conn, viewer: &Viewer, user: i64, page: Page) -> Result<Slice<Event>> {
     // Of all projects there are, only those matter where the user did something; and what was done there is counted by
     // the way.
@@ -190,7 +279,8 @@ pub fn of_user(db: &mut Conn, viewer: &Viewer, user: i64, page: Page) -> Result<
     )
     .number(user)
     .sql(
-        " GROUP BY project_id, action), seen AS MATERIALIZED (SELECT d.project_id, d.action, d.amount \
+        " GROUP BY project_id, action), \
+         seen AS MATERIALIZED (SELECT d.project_id, d.action, d.amount, p.issues_enabled AS issues \
          FROM done d CROSS JOIN projects p WHERE p.id = d.project_id AND p.deleted_at IS NULL AND CASE WHEN d.action = ",
     )
     .number(Action::Pushed.code().into())
@@ -198,13 +288,26 @@ pub fn of_user(db: &mut Conn, viewer: &Viewer, user: i64, page: Page) -> Result<
     .then(viewer.reads_code())
     .sql(" ELSE ")
     .then(viewer.knows())
-    .sql(" END) SELECT ");
-    let total = "CAST(coalesce((SELECT sum(amount) FROM seen), 0) AS BIGINT)";
+    .sql(" END), hidden AS MATERIALIZED (")
+    .then(hidden_of(viewer, user))
+    .sql(") SELECT ");
+    let total = || {
+        Fragment::<BigInt>::new("CAST(coalesce((SELECT sum(amount) FROM seen), 0) AS BIGINT)")
+            .sql(" - (SELECT count(*) FROM hidden) - (SELECT count(*) FROM (")
+            .then(about_issues(user, Fragment::new("NOT issues"), Fragment::new("")))
+            .sql(") o)")
+    };
     let on_page = || {
         seen.clone()
-            .sql(format!("e.id, {total} FROM events e WHERE e.intent_id IS NULL AND e.author_id = "))
+            .sql("e.id, ")
+            .then(total())
+            .sql(" FROM events e WHERE e.intent_id IS NULL AND e.author_id = ")
             .number(user)
-            .sql(" AND (e.project_id, e.action) IN (SELECT project_id, action FROM seen) ORDER BY e.id DESC LIMIT ")
+            .sql(
+                " AND (e.project_id, e.action) IN (SELECT project_id, action FROM seen) \
+                 AND (e.project_id IN (SELECT project_id FROM seen WHERE issues) OR e.issue_id IS NULL) \
+                 AND e.id NOT IN (SELECT id FROM hidden) ORDER BY e.id DESC LIMIT ",
+            )
             .number(page.size)
             .sql(" OFFSET ")
             .number(page.offset())
@@ -215,7 +318,7 @@ pub fn of_user(db: &mut Conn, viewer: &Viewer, user: i64, page: Page) -> Result<
         None if page.offset() == 0 => 0,
         // Beyond the end of the list no row is there to tell.
         None => {
-            let count = || seen.clone().sql(format!("CAST(0 AS BIGINT), {total}"));
+            let count = || seen.clone().sql("CAST(0 AS BIGINT), ").then(total());
             let (_, total): (i64, i64) = on!(db, conn => count().get_result(conn))?;
             total
         }
@@ -224,17 +327,53 @@ pub fn of_user(db: &mut Conn, viewer: &Viewer, user: i64, page: Page) -> Result<
     Ok(Slice { items: load(db, &ids)?, total, page })
 }
 
+/// The numbers of the events of a user that are about issues in some of the projects that are `seen`; `way` is how those
+/// issues are found.
+fn about_issues(user: i64, places: Fragment<Bool>, way: Fragment<Bool>) -> Fragment<BigInt> {
+    Fragment::new("SELECT e.id FROM (SELECT DISTINCT project_id FROM seen WHERE ")
+        .then(places)
+        .sql(") s CROSS JOIN issues i")
+        .then(way)
+        .sql(" CROSS JOIN events e WHERE i.project_id = s.project_id AND e.issue_id = i.id AND e.author_id = ")
+        .number(user)
+}
+
+/// Those of them that are about issues the viewer does not see, where issues are switched on.
+fn hidden_of(viewer: &Viewer, user: i64) -> Fragment<BigInt> {
+    if viewer.admin {
+        return Fragment::new("SELECT e.id FROM events e WHERE FALSE");
+    }
+    let places = Fragment::new("issues AND project_id NOT IN (");
+    let sight = Sight { user: viewer.user, confidential: false };
+    let places = places.then(viewer.my_projects_as(Role::Reporter, "")).sql(")");
+    about_issues(user, places, by_confidential()).sql(" AND ").then(is_hidden(&sight))
+}
+
+/// What an event is loaded with: who did it, what was pushed, the titles of the issue and of the milestone, and the
+/// note.
+type FullRow = (Row, SummaryRow, Option<PushRow>, Option<String>, Option<String>, Option<NoteRow>);
+
 /// The events with these numbers, newest first.
 fn load(db: &mut Conn, ids: &[i64]) -> Result<Vec<Event>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let rows: Vec<(Row, SummaryRow, Option<PushRow>)> = on!(db, conn => events::table
+    let rows: Vec<FullRow> = on!(db, conn => events::table
         .inner_join(users::table)
         .left_join(push_events::table)
+        .left_join(issues::table.on(events::issue_id.eq(issues::id.nullable())))
+        .left_join(milestones::table.on(events::milestone_id.eq(milestones::id.nullable())))
+        .left_join(notes::table.on(events::note_id.eq(notes::id.nullable())))
         .filter(Fragment::<Bool>::new("events.id").among(ids))
         .order(events::id.desc())
-        .select((Row::as_select(), SummaryRow::as_select(), Option::<PushRow>::as_select()))
+        .select((
+            Row::as_select(),
+            SummaryRow::as_select(),
+            Option::<PushRow>::as_select(),
+            issues::title.nullable(),
+            milestones::title.nullable(),
+            Option::<NoteRow>::as_select(),
+        ))
         .load(conn))?;
     let came: Vec<CommitRow> = on!(db, conn => push_commits::table
         .filter(Fragment::<Bool>::new("push_commits.event_id").among(ids))
@@ -246,14 +385,17 @@ fn load(db: &mut Conn, ids: &[i64]) -> Result<Vec<Event>> {
         let event = row.event_id;
         commits.entry(event).or_default().extend(row.into_commit());
     }
-    let whole = |(row, author, push): (Row, SummaryRow, Option<PushRow>)| {
-        let Row { id, project_id, action, target_type, target_id, created_at } = row;
+    let whole = |(row, author, push, issue, milestone, note): FullRow| {
+        let target = row.target();
+        let Row { id, project_id, action, created_at, .. } = row;
         let commits = commits.remove(&id).unwrap_or_default();
         // A number that is unknown can only come from a newer version; there is no word for it here.
         let action = Action::from_code(action).unwrap_or(Action::Updated);
         let push = push.map(|push| to_push(push, commits));
-        let (author, created_at) = (author.into(), from_micros(created_at));
-        Event { id, project: project_id, author, action, target_type, target_id, push, created_at }
+        let (author, created_at) = (UserSummary::from(author), from_micros(created_at));
+        let note = note.map(|note| note.into_note(&author));
+        let title = issue.or(milestone);
+        Event { id, project: project_id, author, action, target, title, note, push, created_at }
     };
     Ok(rows.into_iter().map(whole).collect())
 }

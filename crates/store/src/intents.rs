@@ -190,7 +190,7 @@ fn with_changes(db: &mut Conn, rows: Vec<Row>) -> Result<Vec<Intent>> {
 /// A default branch or a rule is not for a branch that should have moved and did not; and the default branch does not
 /// go unless all moved. Once the intent is gone, nothing happens any more.
 pub fn finish(db: &mut Conn, intent: &Intent, moved: &[RefName], now: Time) -> Result<()> {
-    if !is_there(db, intent.id)? {
+    if !hold(db, intent.id)? {
         return Ok(());
     }
     let moved: HashSet<&RefName> = moved.iter().collect();
@@ -234,7 +234,7 @@ pub fn drop(db: &mut Conn, id: i64) -> Result<()> {
 }
 
 /// Whether the intent is still there; on PostgreSQL nobody else finishes it meanwhile.
-fn is_there(db: &mut Conn, id: i64) -> Result<bool> {
+pub fn hold(db: &mut Conn, id: i64) -> Result<bool> {
     let row = || ref_intents::table.find(id).select(ref_intents::id);
     let found: Option<i64> = match db {
         Conn::Sqlite(conn) => row().first(conn).optional()?,

@@ -2,18 +2,23 @@
 
 use std::collections::HashMap;
 
-use diesel::{prelude::*, sql_types::BigInt};
+use diesel::{
+    prelude::*,
+    sql_types::{BigInt, Bool},
+};
 use jiff::civil::Date;
 use model::{
     Member, Page, Role, Share, Slice, Time,
+    events::Action,
     members::{SharedGroup, day_from, start_of},
 };
 
 use crate::{
     Conn, Result,
     conn::on,
+    events::{self, NewEvent},
     fragment::Fragment,
-    schema::{group_members, namespaces, project_members, project_shares, users},
+    schema::{group_members, namespaces, project_members, project_shares, projects, users},
     search::Term,
     times::to_micros,
     users::SummaryRow,
@@ -138,30 +143,54 @@ pub fn put(db: &mut Conn, place: Place, user: i64, role: Role, expires_on: Optio
     })
 }
 
-/// Ends a membership.
-pub fn delete(db: &mut Conn, place: Place, user: i64) -> Result<()> {
+/// Ends a membership; says whether there was one, be it one that counted no more.
+pub fn delete(db: &mut Conn, place: Place, user: i64) -> Result<bool> {
     in_place!(place, members, place_id, id => {
-        on!(db, conn => diesel::delete(members::table)
+        let removed = on!(db, conn => diesel::delete(members::table)
             .filter(place_id.eq(id))
             .filter(members::user_id.eq(user))
             .execute(conn))?;
-        Ok(())
+        Ok(removed > 0)
     })
 }
 
-/// Forgets memberships and shares that count no more; says how many.
-pub fn delete_expired(db: &mut Conn, now: Time) -> Result<usize> {
-    let now = to_micros(now);
-    let groups = on!(db, conn => diesel::delete(group_members::table)
-        .filter(group_members::expires_at.le(now))
-        .execute(conn))?;
-    let projects = on!(db, conn => diesel::delete(project_members::table)
-        .filter(project_members::expires_at.le(now))
-        .execute(conn))?;
-    let shares = on!(db, conn => diesel::delete(project_shares::table)
-        .filter(project_shares::expires_at.le(now))
-        .execute(conn))?;
-    Ok(groups + projects + shares)
+/// Forgets some of the memberships and shares that count no more, of each kind this many at most; says how many. Of
+/// each project that is still there it is told whose membership has ended, unless it is theirs anyway.
+pub fn delete_expired(db: &mut Conn, now: Time, most: i64) -> Result<usize> {
+    let groups = on!(db, conn => expired::<BigInt>("group_members", now, most).execute(conn))?;
+    let shares = on!(db, conn => expired::<BigInt>("project_shares", now, most).execute(conn))?;
+    let ending = || expired::<(BigInt, BigInt)>("project_members", now, most).sql(" RETURNING project_id, user_id");
+    let mut ended: Vec<(i64, i64)> = on!(db, conn => ending().load(conn))?;
+    ended.sort_unstable();
+    let places: Vec<i64> = ended.iter().map(|(project, _)| *project).collect();
+    // One that was buried lives nowhere.
+    let owners: Vec<(i64, Option<i64>)> = on!(db, conn => projects::table
+        .inner_join(namespaces::table)
+        .filter(Fragment::<Bool>::new("projects.id").among(&places))
+        .select((projects::id, namespaces::owner_id))
+        .load(conn))?;
+    let owners: HashMap<i64, Option<i64>> = owners.into_iter().collect();
+    for (project, author) in &ended {
+        if owners.get(project).is_none_or(|owner| *owner == Some(*author)) {
+            continue;
+        }
+        let (project, author) = (*project, *author);
+        let event = NewEvent { project, author, action: Action::Expired, target: None, push: None, intent: None, now };
+        events::insert(db, &event)?;
+    }
+    Ok(groups + shares + ended.len())
+}
+
+/// Removes some of the rows of a table that have expired. Asked twice, because on PostgreSQL somebody may have renewed
+/// one since it was chosen.
+fn expired<ST>(table: &str, now: Time, most: i64) -> Fragment<ST> {
+    Fragment::new(format!("DELETE FROM {table} WHERE expires_at <= "))
+        .number(to_micros(now))
+        .sql(format!(" AND id IN (SELECT id FROM {table} WHERE expires_at <= "))
+        .number(to_micros(now))
+        .sql(" LIMIT ")
+        .number(most)
+        .sql(")")
 }
 
 /// The share of a project with a group, if it counts.
@@ -218,7 +247,7 @@ pub fn delete_share(db: &mut Conn, project: i64, group: i64) -> Result<()> {
 pub(crate) fn shares_of(db: &mut Conn, projects: &[i64], now: Time) -> Result<HashMap<i64, Vec<SharedGroup>>> {
     let rows: Vec<(i64, i64, String, i32)> = on!(db, conn => project_shares::table
         .inner_join(namespaces::table)
-        .filter(Fragment::<diesel::sql_types::Bool>::new("project_shares.project_id").among(projects))
+        .filter(Fragment::<Bool>::new("project_shares.project_id").among(projects))
         .filter(project_shares::expires_at.is_null().or(project_shares::expires_at.gt(to_micros(now))))
         .order(project_shares::id)
         .select((

@@ -144,7 +144,7 @@ fn from_set(
 
 /// What is found, how many it is all together, and the numbers on the page: one statement, so that what is found is found
 /// once. Only beyond the end of a list does it take a second one, because no row is there to tell the total.
-fn counted_page(
+pub(crate) fn counted_page(
     db: &mut Conn,
     page: Page,
     found: Fragment<BigInt>,
@@ -258,6 +258,6 @@ fn from_shelves(
 }
 
 /// A yes or no as both engines read it.
-fn keyword(flag: bool) -> &'static str {
+pub(crate) fn keyword(flag: bool) -> &'static str {
     if flag { "TRUE" } else { "FALSE" }
 }

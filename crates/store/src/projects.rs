@@ -21,7 +21,7 @@ use crate::{
     imports::StatusRow,
     members,
     namespaces::{Row as NamespaceRow, to_visibility},
-    schema::{fork_links, lower, namespaces, project_imports, project_stars, projects, users},
+    schema::{fork_links, issue_books, lower, namespaces, project_imports, project_stars, projects, users},
     search::{END, SEPARATOR},
     times::{from_micros, to_micros},
     users::SummaryRow,
@@ -58,13 +58,20 @@ struct Row {
     last_activity_at: i64,
 }
 
-/// A project with its namespace, the owner of that, the number of its source, its import, and the levels of the viewer: in
-/// the project, its group, and by shares.
-type FullRow =
-    (Row, NamespaceRow, Option<SummaryRow>, Option<i64>, Option<StatusRow>, (Option<i32>, Option<i32>, Option<i32>));
+/// A project with its namespace, the owner of that, the number of its source, its import, its open issues and how many
+/// of those are confidential, and the levels of the viewer: in the project, its group, and by shares.
+type FullRow = (
+    Row,
+    NamespaceRow,
+    Option<SummaryRow>,
+    Option<i64>,
+    Option<StatusRow>,
+    (i64, i64),
+    (Option<i32>, Option<i32>, Option<i32>),
+);
 
 fn to_project(row: FullRow, viewer: &Viewer) -> Project {
-    let (row, namespace, owner, fork_of, import, (direct, group, share)) = row;
+    let (row, namespace, owner, fork_of, import, (open_issues, open_confidential), (direct, group, share)) = row;
     let Row {
         id,
         creator_id,
@@ -96,9 +103,12 @@ fn to_project(row: FullRow, viewer: &Viewer) -> Project {
     let namespace = Namespace::from(namespace);
     let role = |level: Option<i32>| level.and_then(|level| Role::from_level(level.into()));
     let owns = viewer.user != 0 && namespace.owner_id == Some(viewer.user);
+    let access = Access { project: role(direct), group: role(group), share: role(share), owns };
+    let sees_all_issues = viewer.admin || access.role() >= Some(Role::Reporter);
     Project {
         id,
-        access: Access { project: role(direct), group: role(group), share: role(share), owns },
+        open_issues: if sees_all_issues { open_issues } else { open_issues - open_confidential },
+        access,
         namespace,
         owner: owner.map(Into::into),
         creator_id,
@@ -142,20 +152,22 @@ macro_rules! full_rows {
             .inner_join(namespaces::table.left_join(users::table))
             .left_join(fork_links::table)
             .left_join(project_imports::table)
+            .inner_join(issue_books::table)
             .select((
                 Row::as_select(),
                 NamespaceRow::as_select(),
                 Option::<SummaryRow>::as_select(),
                 fork_links::source_id.nullable(),
                 Option::<StatusRow>::as_select(),
+                (issue_books::open_issues, issue_books::open_confidential),
                 ($viewer.direct_level(), $viewer.group_level(), $share),
             ))
     };
 }
 
-/// No level, for lists that do not ask for it.
-fn no_level() -> Fragment<Nullable<Integer>> {
-    Fragment::new("NULL")
+/// The level by shares for lists, which ask for it only where it matters: where not everybody sees all open issues.
+fn share_level_if_needed(viewer: &Viewer) -> Fragment<Nullable<Integer>> {
+    Fragment::new("CASE WHEN issue_books.open_confidential > 0 THEN ").then(viewer.share_level()).sql(" END")
 }
 
 /// Which project is meant.
@@ -183,12 +195,13 @@ pub fn find(db: &mut Conn, viewer: &Viewer, key: Key<'_>) -> Result<Option<Proje
     Ok(row.map(|row| to_project(row, viewer)))
 }
 
-/// The projects with these numbers, in whatever order, as [`find`] finds them but without the levels by shares.
+/// The projects with these numbers, in whatever order, as [`find`] finds them but perhaps without the levels by
+/// shares.
 pub fn among(db: &mut Conn, viewer: &Viewer, ids: &[i64]) -> Result<Vec<Project>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let rows: Vec<FullRow> = on!(db, conn => full_rows!(viewer, no_level())
+    let rows: Vec<FullRow> = on!(db, conn => full_rows!(viewer, share_level_if_needed(viewer))
         .filter(Fragment::<Bool>::new("projects.id").among(ids))
         .load(conn))?;
     Ok(rows.into_iter().map(|row| to_project(row, viewer)).collect())
@@ -450,8 +463,9 @@ pub fn is_buried(db: &mut Conn, id: i64) -> Result<bool> {
     Ok(found.is_some())
 }
 
-/// What a project may have many rows of: the table, the column that leads to the project, and one that tells its rows apart.
-const MANY: [(&str, &str, &str); 9] = [
+/// What a project may have many rows of: the table, the column that leads to the project, and one that tells its rows
+/// apart.
+const MANY: [(&str, &str, &str); 13] = [
     ("project_members", "project_id", "id"),
     ("project_shares", "project_id", "id"),
     ("project_stars", "project_id", "user_id"),
@@ -461,6 +475,10 @@ const MANY: [(&str, &str, &str); 9] = [
     ("releases", "project_id", "id"),
     ("fork_links", "source_id", "id"),
     ("deploy_key_projects", "project_id", "key_id"),
+    ("notes", "project_id", "id"),
+    ("issues", "project_id", "id"),
+    ("labels", "project_id", "id"),
+    ("milestones", "project_id", "id"),
 ];
 
 /// Removes some of the rows that belong to a project that was buried; says how many. Those who share a writer with this

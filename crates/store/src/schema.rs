@@ -254,6 +254,9 @@ diesel::table! {
         target_id -> Nullable<BigInt>,
         intent_id -> Nullable<BigInt>,
         created_at -> BigInt,
+        issue_id -> Nullable<BigInt>,
+        note_id -> Nullable<BigInt>,
+        milestone_id -> Nullable<BigInt>,
     }
 }
 
@@ -338,6 +341,144 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    labels (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        title -> Text,
+        title_key -> Text,
+        color -> Text,
+        description -> Nullable<Text>,
+        priority -> Nullable<BigInt>,
+        open_issues -> BigInt,
+        closed_issues -> BigInt,
+        open_confidential -> BigInt,
+        closed_confidential -> BigInt,
+        created_at -> BigInt,
+        updated_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    label_subscriptions (label_id, user_id) {
+        label_id -> BigInt,
+        user_id -> BigInt,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    milestones (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        iid -> BigInt,
+        title -> Text,
+        description -> Nullable<Text>,
+        closed -> Bool,
+        start_on -> Nullable<BigInt>,
+        due_on -> Nullable<BigInt>,
+        created_at -> BigInt,
+        updated_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    issues (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        iid -> BigInt,
+        title -> Text,
+        description -> Nullable<Text>,
+        search_text -> Text,
+        closed -> Bool,
+        reopened -> Bool,
+        confidential -> Bool,
+        author_id -> Nullable<BigInt>,
+        assignee_id -> Nullable<BigInt>,
+        milestone_id -> Nullable<BigInt>,
+        updated_by_id -> Nullable<BigInt>,
+        moved_to_id -> Nullable<BigInt>,
+        due_on -> Nullable<BigInt>,
+        user_notes -> BigInt,
+        created_at -> BigInt,
+        updated_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    issue_labels (issue_id, label_id) {
+        issue_id -> BigInt,
+        label_id -> BigInt,
+        closed -> Bool,
+        confidential -> Bool,
+        milestone_id -> Nullable<BigInt>,
+        created_at -> BigInt,
+        updated_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    issue_subscriptions (issue_id, user_id) {
+        issue_id -> BigInt,
+        user_id -> BigInt,
+        subscribed -> Bool,
+    }
+}
+
+diesel::table! {
+    notes (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        issue_id -> BigInt,
+        author_id -> Nullable<BigInt>,
+        updated_by_id -> Nullable<BigInt>,
+        body -> Text,
+        system -> Bool,
+        created_at -> BigInt,
+        updated_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    issue_books (project_id) {
+        project_id -> BigInt,
+        last_issue -> BigInt,
+        last_milestone -> BigInt,
+        open_issues -> BigInt,
+        closed_issues -> BigInt,
+        open_confidential -> BigInt,
+        closed_confidential -> BigInt,
+    }
+}
+
+diesel::table! {
+    boards (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    board_lists (id) {
+        id -> BigInt,
+        board_id -> BigInt,
+        label_id -> BigInt,
+        position -> BigInt,
+        created_at -> BigInt,
+        deleted_at -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
+    intent_mentions (intent_id, issue_id, sha) {
+        intent_id -> BigInt,
+        issue_id -> BigInt,
+        sha -> Text,
+        closes -> Bool,
+    }
+}
+
 diesel::joinable!(tokens -> users (user_id));
 diesel::joinable!(keys -> users (user_id));
 diesel::joinable!(namespaces -> users (owner_id));
@@ -352,6 +493,18 @@ diesel::joinable!(project_imports -> projects (project_id));
 diesel::joinable!(deploy_key_projects -> deploy_keys (key_id));
 diesel::joinable!(deploy_key_projects -> projects (project_id));
 diesel::joinable!(commit_statuses -> users (author_id));
+diesel::joinable!(label_subscriptions -> labels (label_id));
+diesel::joinable!(issues -> projects (project_id));
+diesel::joinable!(issues -> milestones (milestone_id));
+diesel::joinable!(issue_labels -> labels (label_id));
+diesel::joinable!(issue_labels -> issues (issue_id));
+diesel::joinable!(notes -> users (author_id));
+diesel::joinable!(notes -> issues (issue_id));
+diesel::joinable!(issue_books -> projects (project_id));
+diesel::joinable!(boards -> projects (project_id));
+diesel::joinable!(board_lists -> boards (board_id));
+diesel::joinable!(board_lists -> labels (label_id));
+diesel::joinable!(intent_mentions -> issues (issue_id));
 diesel::allow_tables_to_appear_in_same_query!(
     users,
     tokens,
@@ -369,6 +522,17 @@ diesel::allow_tables_to_appear_in_same_query!(
     deploy_key_projects,
     commit_statuses,
     project_imports,
+    labels,
+    label_subscriptions,
+    milestones,
+    issues,
+    issue_labels,
+    issue_subscriptions,
+    notes,
+    issue_books,
+    boards,
+    board_lists,
+    intent_mentions,
 );
 
 #[diesel::declare_sql_function]

@@ -82,6 +82,31 @@ impl Term {
         }
     }
 
+    /// Whether nothing can hold the term.
+    pub(crate) fn is_in_nothing(&self) -> bool {
+        self.0.contains(SEPARATOR)
+    }
+
+    /// Whether the issue `c` matches.
+    pub(crate) fn in_issue(&self, postgres: bool) -> Fragment<Bool> {
+        if postgres && self.has_trigram() {
+            return Fragment::new("c.search_text LIKE ").words(self.pattern());
+        }
+        self.within("c.search_text")
+    }
+
+    /// The numbers of all issues that match, found by SQLite's index.
+    pub(crate) fn issues(&self) -> Fragment<BigInt> {
+        if self.has_trigram() {
+            return Fragment::new("SELECT rowid AS id FROM issue_search WHERE issue_search MATCH ")
+                .words(self.phrase());
+        }
+        Fragment::new("SELECT DISTINCT doc AS id FROM issue_trigrams WHERE term >= ")
+            .words(self.0.clone())
+            .sql(" AND term < ")
+            .words(format!("{}{}", self.0, char::MAX))
+    }
+
     /// Whether the row of `users` matches by a part of name or username, or by the address, of which only some may know
     /// a part.
     pub(crate) fn in_user(&self, parts_of_addresses: bool) -> Fragment<Bool> {

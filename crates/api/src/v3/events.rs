@@ -8,14 +8,14 @@ use forge::{
 use jiff::tz::Offset;
 use model::{
     Event, Oid, Project, Time,
-    events::{Action, PushCommit, PushData},
+    events::{Action, PushCommit, PushData, Target},
     repository::Signature,
     users::UserSummary,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::users::UserSummaryJson;
+use super::{notes::NoteJson, users::UserSummaryJson};
 use crate::{
     extract::{InProject, Numbers, Showing},
     paging::{Paged, Paging},
@@ -71,7 +71,7 @@ struct EventJson {
     project_id: i64,
     action_name: &'static str,
     target_id: Option<i64>,
-    target_type: Option<String>,
+    target_type: Option<&'static str>,
     target_title: Option<String>,
     author_id: i64,
     author: UserSummaryJson,
@@ -82,44 +82,35 @@ struct EventJson {
     note: Option<NoteJson>,
 }
 
-/// The comment of a comment event.
-#[derive(Serialize, JsonSchema)]
-struct NoteJson {
-    id: i64,
-    body: String,
-    attachment: Option<String>,
-    author: UserSummaryJson,
-    created_at: Stamp,
-    system: bool,
-    upvote: bool,
-    downvote: bool,
-    noteable_id: i64,
-    noteable_type: String,
-}
-
 impl EventJson {
     fn new(event: Event, project: Option<&Project>, site: &Site) -> Self {
-        let Event { id: _, project: project_id, author, action, target_type, target_id, push, created_at } = event;
+        let Event { id: _, project: project_id, author, action, target, title, note, push, created_at } = event;
         let imported = project.is_some_and(|project| project.import.is_some());
         Self {
             title: None,
             project_id,
-            action_name: action_name(action, push.as_ref(), imported),
-            target_id,
-            target_type,
-            target_title: None,
+            action_name: action_name(action, target, push.as_ref(), imported),
+            target_id: target.map(Target::id),
+            target_type: target_type(action, target),
+            target_title: title,
             author_id: author.id,
             author_username: author.username.clone(),
             data: push.zip(project).map(|(push, project)| PushJson::new(push, &author, project, site)),
             author: UserSummaryJson::new(author, site),
             created_at: Stamp(created_at),
-            note: None,
+            note: note.map(|note| NoteJson::new(note, site)),
         }
     }
 }
 
-fn action_name(action: Action, push: Option<&PushData>, imported: bool) -> &'static str {
+/// What a milestone was is told when it is gone, too: nothing else is ever destroyed.
+fn target_type(action: Action, target: Option<Target>) -> Option<&'static str> {
+    target.map(Target::kind).or((action == Action::Destroyed).then_some("Milestone"))
+}
+
+fn action_name(action: Action, target: Option<Target>, push: Option<&PushData>, imported: bool) -> &'static str {
     match action {
+        Action::Created if target.is_some() => "opened",
         Action::Created if imported => "imported",
         Action::Created => "created",
         Action::Updated => "updated",
@@ -290,7 +281,8 @@ impl PushCommitJson {
     }
 }
 
-/// A moment to the second with the offset of whoever made the commit. What no calendar has becomes the beginning of 1970.
+/// A moment to the second with the offset of whoever made the commit. What no calendar has becomes the beginning of
+/// 1970.
 fn timestamp(signature: &Signature) -> String {
     let moment = Time::from_second(signature.seconds).unwrap_or(Time::UNIX_EPOCH);
     let offset = Offset::from_seconds(signature.offset).unwrap_or(Offset::UTC);

@@ -1,5 +1,6 @@
 //! Version 3 of the interface.
 
+mod boards;
 mod branches;
 mod commits;
 mod deploy_keys;
@@ -8,9 +9,13 @@ mod events;
 mod fork_links;
 mod groups;
 mod instance;
+mod issues;
 mod keys;
+mod labels;
 mod members;
+mod milestones;
 mod namespaces;
+mod notes;
 mod project_params;
 mod projects;
 mod repository;
@@ -44,4 +49,9 @@ pub(crate) fn routes() -> Routes {
         .and(commits::routes())
         .and(deploy_keys::routes())
         .and(statuses::routes())
+        .and(labels::routes())
+        .and(boards::routes())
+        .and(issues::routes())
+        .and(notes::routes())
+        .and(milestones::routes())
 }

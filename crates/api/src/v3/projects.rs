@@ -395,7 +395,7 @@ impl ProjectJson {
             avatar_url: None,
             star_count: project.star_count,
             forks_count: project.forks_count,
-            open_issues_count: switches.issues_enabled.then_some(0),
+            open_issues_count: switches.issues_enabled.then_some(project.open_issues),
             runners_token: None,
             public_builds: switches.public_builds,
             shared_with_groups: project.shared_with.into_iter().map(SharedGroupJson::from).collect(),

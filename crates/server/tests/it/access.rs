@@ -8,9 +8,14 @@ use insta::assert_snapshot;
 use jiff::SignedDuration;
 use model::{Scope, UserState};
 use serde_json::{Value, json};
-use testkit::{Answer, Client, TestForge, rows};
+use testkit::{
+    Answer, Client, TestForge,
+    rows::{self, Desk},
+};
 
-use crate::access_to_projects::{repository_body, repository_path, repository_script};
+use crate::access_to_projects::{
+    desk_body, desk_path, is_about_the_desk, repository_body, repository_path, repository_script,
+};
 
 const CALLERS: [&str; 12] = [
     "anonymous",
@@ -83,7 +88,12 @@ async fn add_projects(forge: &TestForge, owner: &Client) {
         assert_eq!(made(&format!("/groups/{group}/members"), member(50)).await, Some(3));
     }
     made("/projects/1/share", json!({ "group_id": 5, "group_access": 30 })).await;
+    let now = forge.forge.now();
+    assert_eq!(forge.in_one_go(|db| rows::desk(db, 1, owner.id, now)).free_label, DESK.free_label);
 }
+
+/// What lies on the desk of project 1.
+const DESK: Desk = Desk { issue: 1, note: 1, milestone: 1, label: 1, free_label: 3, board: 1, list: 1 };
 
 /// Puts something into the repository of project 1, unless there is something.
 async fn fill(forge: &TestForge) {
@@ -102,6 +112,7 @@ async fn fill(forge: &TestForge) {
 fn body(method: &Method, path: &str) -> Value {
     match (method.as_str(), path) {
         (_, path) if is_about_code(path) => repository_body(method, path),
+        (_, path) if is_about_the_desk(path) => desk_body(method, path, &DESK, 2),
         ("POST", "/users") => json!({ "email": "n@x", "password": "12345678", "username": "fresh", "name": "N" }),
         ("PUT", "/users/{id}") => json!({ "name": "Other" }),
         ("POST", path) if path.ends_with("/keys") || path.ends_with("/deploy_keys") => {
@@ -142,7 +153,7 @@ fn concrete(path: &str) -> String {
 }
 
 async fn ask(client: &Client, method: &Method, path: &str, sudo: Option<&str>) -> Answer {
-    let to = repository_path(method, &concrete(path));
+    let to = desk_path(&repository_path(method, &concrete(path)), &DESK);
     if path.ends_with("/uploads") {
         let to = sudo.map_or_else(|| to.clone(), |name| format!("{to}?sudo={name}"));
         return crate::access_to_projects::send_file(client, &to).await;

@@ -3,7 +3,7 @@
 //! Each cell has a project or a group of its own, so that no answer meets what another one changed.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     fmt::Write as _,
     sync::atomic::{AtomicUsize, Ordering},
 };
@@ -18,7 +18,11 @@ use model::{
 };
 use serde_json::{Value, json};
 use store::{Conn, members::Place};
-use testkit::{Answer, Client, TestForge, repository::SMALL, rows};
+use testkit::{
+    Answer, Client, TestForge,
+    repository::SMALL,
+    rows::{self, Desk},
+};
 
 /// Sends a small file.
 pub(crate) async fn send_file(client: &Client, path: &str) -> Answer {
@@ -44,6 +48,8 @@ struct Target {
     elsewhere: i64,
     /// The deploy key of the project.
     key: i64,
+    /// What lies on its desk, if something does.
+    desk: Desk,
 }
 
 impl Target {
@@ -69,6 +75,8 @@ enum Ask {
     Field(&'static str),
     /// For or to what is in its repository; the status is shown.
     Repository,
+    /// For or to what lies on its desk; the status is shown.
+    Desk,
     /// With a file.
     Upload,
     /// For a file that was sent before.
@@ -118,6 +126,7 @@ fn project_rows() -> Vec<Row> {
     .into_iter()
     .chain(deploy_key_rows())
     .chain(repository_rows())
+    .chain(desk_rows())
     .collect()
 }
 
@@ -219,12 +228,82 @@ fn repository_rows() -> Vec<Row> {
     routes.into_iter().map(|(method, route)| Row { method, route, note: "", ask: Ask::Repository }).collect()
 }
 
+/// A body with which a route of issues and what belongs to them would succeed.
+pub(crate) fn desk_body(method: &Method, route: &str, desk: &Desk, elsewhere: i64) -> Value {
+    let below = route.strip_prefix("/projects/{id}/").unwrap_or_default();
+    match (method.as_str(), below) {
+        ("POST", "labels") => json!({ "name": "fresh", "color": "#abcdef" }),
+        ("PUT", "labels") => json!({ "name": "bug", "color": "#abcdef" }),
+        ("DELETE", "labels") => json!({ "name": "bug" }),
+        ("POST", "boards/{board_id}/lists") => json!({ "label_id": desk.free_label }),
+        ("PUT", "boards/{board_id}/lists/{list_id}") => json!({ "position": 1 }),
+        ("POST" | "PUT", "issues" | "issues/{issue_id}" | "milestones" | "milestones/{milestone_id}") => {
+            json!({ "title": "fresh" })
+        }
+        ("POST", "issues/{issue_id}/move") => json!({ "to_project_id": elsewhere }),
+        ("POST" | "PUT", "issues/{issue_id}/notes" | "issues/{issue_id}/notes/{note_id}") => json!({ "body": "fresh" }),
+        _ => json!({}),
+    }
+}
+
+/// The path of a route of issues and what belongs to them, with numbers in it that are there.
+pub(crate) fn desk_path(route: &str, desk: &Desk) -> String {
+    let Desk { issue, note, milestone, label, free_label: _, board, list } = desk;
+    let path = route.replace("{issue_id}", &issue.to_string()).replace("{note_id}", &note.to_string());
+    let path = path.replace("{milestone_id}", &milestone.to_string()).replace("{label_id}", &label.to_string());
+    path.replace("{board_id}", &board.to_string()).replace("{list_id}", &list.to_string())
+}
+
+/// Whether a route asks for something on the desk of a project.
+pub(crate) fn is_about_the_desk(route: &str) -> bool {
+    let below = route.strip_prefix("/projects/{id}/").unwrap_or_default();
+    ["labels", "boards", "issues", "milestones"].iter().any(|name| below.starts_with(name))
+}
+
+fn desk_rows() -> Vec<Row> {
+    use Method as M;
+    let routes = [
+        (M::GET, "/projects/{id}/labels"),
+        (M::POST, "/projects/{id}/labels"),
+        (M::PUT, "/projects/{id}/labels"),
+        (M::DELETE, "/projects/{id}/labels"),
+        (M::POST, "/projects/{id}/labels/{label_id}/subscription"),
+        (M::DELETE, "/projects/{id}/labels/{label_id}/subscription"),
+        (M::GET, "/projects/{id}/boards"),
+        (M::GET, "/projects/{id}/boards/{board_id}/lists"),
+        (M::GET, "/projects/{id}/boards/{board_id}/lists/{list_id}"),
+        (M::POST, "/projects/{id}/boards/{board_id}/lists"),
+        (M::PUT, "/projects/{id}/boards/{board_id}/lists/{list_id}"),
+        (M::DELETE, "/projects/{id}/boards/{board_id}/lists/{list_id}"),
+        (M::GET, "/projects/{id}/issues"),
+        (M::GET, "/projects/{id}/issues/{issue_id}"),
+        (M::POST, "/projects/{id}/issues"),
+        (M::PUT, "/projects/{id}/issues/{issue_id}"),
+        (M::DELETE, "/projects/{id}/issues/{issue_id}"),
+        (M::POST, "/projects/{id}/issues/{issue_id}/move"),
+        (M::POST, "/projects/{id}/issues/{issue_id}/subscription"),
+        (M::DELETE, "/projects/{id}/issues/{issue_id}/subscription"),
+        (M::GET, "/projects/{id}/issues/{issue_id}/notes"),
+        (M::GET, "/projects/{id}/issues/{issue_id}/notes/{note_id}"),
+        (M::POST, "/projects/{id}/issues/{issue_id}/notes"),
+        (M::PUT, "/projects/{id}/issues/{issue_id}/notes/{note_id}"),
+        (M::DELETE, "/projects/{id}/issues/{issue_id}/notes/{note_id}"),
+        (M::GET, "/projects/{id}/milestones"),
+        (M::GET, "/projects/{id}/milestones/{milestone_id}"),
+        (M::POST, "/projects/{id}/milestones"),
+        (M::PUT, "/projects/{id}/milestones/{milestone_id}"),
+        (M::GET, "/projects/{id}/milestones/{milestone_id}/issues"),
+    ];
+    routes.into_iter().map(|(method, route)| Row { method, route, note: "", ask: Ask::Desk }).collect()
+}
+
 fn group_rows() -> Vec<Row> {
     use Method as M;
     const MEMBER: &str = "/groups/{id}/members/{user_id}";
     vec![
         row(M::GET, "/groups/{id}", "", nothing),
         row(M::GET, "/groups/{id}/projects", "", nothing),
+        row(M::GET, "/groups/{id}/issues", "", nothing),
         row(M::GET, "/groups/{id}/members", "", nothing),
         row(M::GET, MEMBER, "", nothing),
         row(M::POST, "/projects", "in it", |it| json!({ "name": "fresh", "namespace_id": it.id })),
@@ -313,8 +392,8 @@ impl Scene {
 
     /// What each of the lines is aimed at in each of the columns, line by line.
     fn make(&self, rows: &[Row], columns: &[Column<'_>]) -> Vec<Target> {
-        // Reading a repository changes nothing, so those lines share one.
-        let reads = |row: &Row| matches!(row.ask, Ask::Repository) && row.method == Method::GET;
+        // Reading changes nothing, so those lines share what they read.
+        let reads = |row: &Row| matches!(row.ask, Ask::Repository | Ask::Desk) && row.method == Method::GET;
         let first = rows.iter().position(reads);
         let made: Vec<Made> = self.forge.in_one_go(|db| {
             let mut made: Vec<Made> = Vec::new();
@@ -332,9 +411,13 @@ impl Scene {
             made
         });
         self.fill(rows, columns.len(), &made);
+        let desks = self.furnish(rows, columns.len(), &made);
         let clients = columns.iter().map(|column| column.client.id).cycle();
-        let targets: Vec<Target> =
-            made.into_iter().zip(clients).map(|((id, path), me)| self.target(id, path, me)).collect();
+        let target = |((id, path), me): (Made, i64)| Target {
+            desk: desks.get(&id).copied().unwrap_or_default(),
+            ..self.target(id, path, me)
+        };
+        let targets: Vec<Target> = made.into_iter().zip(clients).map(target).collect();
         self.forge.behind_the_back(|db| targets.into_iter().map(|target| with_key(db, target)).collect())
     }
 
@@ -351,9 +434,19 @@ impl Scene {
         });
     }
 
+    /// Puts something onto the desk of what is asked for it.
+    fn furnish(&self, rows: &[Row], columns: usize, made: &[Made]) -> HashMap<i64, Desk> {
+        let asked = made.iter().enumerate().filter(|(at, _)| matches!(rows[at / columns].ask, Ask::Desk));
+        let asked: BTreeSet<i64> = asked.map(|(_, made)| made.0).collect();
+        let now = self.forge.forge.now();
+        self.forge.in_one_go(|db| {
+            asked.into_iter().map(|project| (project, rows::desk(db, project, self.root.id, now))).collect()
+        })
+    }
+
     fn target(&self, id: i64, path: String, me: i64) -> Target {
         let (guest, newcomer, groups) = (self.guest.id, self.newcomer.id, self.groups);
-        Target { id, path, me, guest, newcomer, groups, elsewhere: self.elsewhere, key: 0 }
+        Target { id, path, me, guest, newcomer, groups, elsewhere: self.elsewhere, key: 0, desk: Desk::default() }
     }
 
     async fn table(&self, rows: &[Row], columns: &[Column<'_>]) -> String {
@@ -402,6 +495,10 @@ async fn cell(row: &Row, client: &Client, target: &Target, page: &str) -> String
         Ask::Repository => {
             let path = repository_path(&row.method, &path);
             client.json(row.method.clone(), &path, repository_body(&row.method, row.route)).await
+        }
+        Ask::Desk => {
+            let body = desk_body(&row.method, row.route, &target.desk, target.elsewhere);
+            client.json(row.method.clone(), &desk_path(&path, &target.desk), body).await
         }
         Ask::Upload => send_file(client, &path).await,
         Ask::Download => client.page(page).await,

@@ -1,7 +1,8 @@
-//! The contract, line by line: its sections on groups, projects and repositories, and their states.
+//! The contract, line by line: its sections on groups, projects, repositories, labels and boards, and their states.
 //!
-//! The tables are in `contract.txt` and `repository_contract.txt`. A row is a request and what its line of the contract says about the answer:
-//! `who METHOD path {body} => status; check; check`. The checks are those of [`fault_in`].
+//! The tables are in `contract.txt`, `repository_contract.txt` and `labels_contract.txt`. A row is a request and what its
+//! line of the contract says about the answer: `who METHOD path {body} => status; check; check`. The checks are those of
+//! [`fault_in`]. A row that begins with `!` is a statement that changes the database in a way that no request can.
 
 use std::fmt::Write as _;
 
@@ -108,6 +109,38 @@ const REPOSITORY_LINES: &[&str] = &[
     "Repository content: | GET | /projects/:id/repository/archive |",
     "Repository content: | GET | /projects/:id/repository/compare |",
     "Repository content: | GET | /projects/:id/repository/contributors |",
+];
+
+/// The same for labels and boards.
+const LABEL_LINES: &[&str] = &[
+    "Label: `id` integer, `name` string, `color` string",
+    "Board: `id` integer, `lists` array of Board list.",
+    "Board list: `id` integer, `label`",
+    "States: | Label not subscribed | POST .../labels/:label_id/subscription |",
+    "States: | Label subscribed | POST .../labels/:label_id/subscription |",
+    "States: | Label subscribed | DELETE .../labels/:label_id/subscription |",
+    "States: | Label not subscribed | DELETE .../labels/:label_id/subscription |",
+    "Labels: | GET | /projects/:id/labels |",
+    "Labels: | POST | /projects/:id/labels |",
+    "Labels: | PUT | /projects/:id/labels |",
+    "Labels: | DELETE | /projects/:id/labels |",
+    "Labels: | POST | /projects/:id/labels/:label_id/subscription |",
+    "Labels: | DELETE | /projects/:id/labels/:label_id/subscription |",
+    "Labels: Error responses of the label operations carry an additional error message.",
+    "Issue boards: Every board call requires authentication.",
+    "Issue boards: | GET | /projects/:id/boards |",
+    "Issue boards: | GET | /projects/:id/boards/:board_id/lists |",
+    "Issue boards: | GET | /projects/:id/boards/:board_id/lists/:list_id |",
+    "Issue boards: | POST | /projects/:id/boards/:board_id/lists |",
+    "Issue boards: | PUT | /projects/:id/boards/:board_id/lists/:list_id |",
+    "Issue boards: | DELETE | /projects/:id/boards/:board_id/lists/:list_id |",
+    "Authentication: 2. Every board call must be authenticated.",
+    "Authentication: 4. Group creation is limited to users who can create groups",
+    "Errors: | 304 | no change needed",
+    "Errors: | 400 | invalid parameters",
+    "Errors: | 404 | resource missing or hidden from the caller",
+    "Errors: | 409 | label already exists",
+    "Limits: | Page size default for list results",
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -280,6 +313,18 @@ const REPOSITORY: &[(&str, Kind)] = &[("name", Text), ("url", Text), ("descripti
 const PUSHED_COMMIT: &[(&str, Kind)] =
     &[("id", Text), ("message", Text), ("timestamp", Text), ("url", Text), ("author", Object)];
 
+const LABEL: &[(&str, Kind)] = &[
+    ("id", Integer),
+    ("name", Text),
+    ("color", Text),
+    ("description", NullOrText),
+    ("open_issues_count", Integer),
+    ("closed_issues_count", Integer),
+    ("open_merge_requests_count", Integer),
+    ("subscribed", Boolean),
+    ("priority", NullOrInteger),
+];
+
 /// The forms of things by the names that rows use.
 const FORMS: &[(&str, &[(&str, Kind)])] = &[
     ("group", GROUP_SUMMARY),
@@ -306,6 +351,10 @@ const FORMS: &[(&str, &[(&str, Kind)])] = &[
     ("compared-commit", COMPARED_COMMIT),
     ("diff", DIFF),
     ("contributor", CONTRIBUTOR),
+    ("label", LABEL),
+    ("board", &[("id", Integer), ("lists", List)]),
+    ("board-list", &[("id", Integer), ("label", Object), ("position", Integer)]),
+    ("list-label", &[("id", Integer), ("name", Text), ("color", Text), ("description", NullOrText)]),
 ];
 
 /// The lists of projects with their lines.
@@ -348,9 +397,13 @@ impl Walk {
         let mut line = "";
         for row in rows.lines().map(str::trim).filter(|row| !row.is_empty()) {
             if let Some(heading) = row.strip_prefix("# ") {
-                let known = LINES.iter().chain(REPOSITORY_LINES).find(|line| **line == heading);
+                let known = LINES.iter().chain(REPOSITORY_LINES).chain(LABEL_LINES).find(|line| **line == heading);
                 line = known.unwrap_or_else(|| panic!("no such line: {heading}"));
                 self.walked.push(line);
+                continue;
+            }
+            if let Some(statement) = row.strip_prefix("! ") {
+                self.behind_the_back(statement);
                 continue;
             }
             // A row may be about one dialect only.
@@ -533,6 +586,41 @@ async fn the_contract_of_repositories_holds_line_by_line() {
     }
     eprintln!("{table}");
     for line in REPOSITORY_LINES.iter().filter(|line| !walked.contains(line)) {
+        let _ = writeln!(wrong, "no row for: {line}");
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+/// A table of everything the contract says about labels and boards, in both dialects.
+#[tokio::test]
+async fn the_contract_of_labels_and_boards_holds_line_by_line() {
+    let (mut table, mut wrong, mut walked) = (String::new(), String::new(), Vec::new());
+    for dialect in [Dialect::Spec, Dialect::Gitlab] {
+        let mut walk = Walk::begin(dialect).await;
+        let (_, ann) = walk.clients[1].clone();
+        for (id, name) in [(1, "x"), (2, "y")] {
+            assert_eq!(ann.make("/projects", json!({ "name": name })).await, id);
+        }
+        for part in include_str!("labels_contract.txt").split("== ").skip(1) {
+            let (title, rows) = part.split_once(" ==\n").expect("a title and its rows");
+            if title.starts_with("lists") {
+                for number in 0..25 {
+                    let (label, title) = (number + 100, format!("n{number:02}"));
+                    walk.behind_the_back(&format!(
+                        "INSERT INTO labels (id, project_id, title, title_key, color, created_at, updated_at) \
+                         VALUES ({label}, 2, '{title}', '{title}', '#fff', 0, 0)"
+                    ));
+                    ann.post("/projects/2/boards/2/lists", json!({ "label_id": label })).await;
+                }
+            }
+            walk.rows(rows).await;
+        }
+        table += &walk.table;
+        wrong += &walk.wrong;
+        walked.extend(walk.walked);
+    }
+    eprintln!("{table}");
+    for line in LABEL_LINES.iter().filter(|line| !walked.contains(line)) {
         let _ = writeln!(wrong, "no row for: {line}");
     }
     assert!(wrong.is_empty(), "\n{wrong}");

@@ -69,8 +69,7 @@ fn intend(db: &mut Conn, new: &NewIntent<'_>) -> Intent {
             project: new.project,
             author,
             action: Action::Pushed,
-            target_type: None,
-            target_id: None,
+            target: None,
             push: Some(&push),
             intent: Some(id),
             now: new.now,
@@ -84,7 +83,7 @@ fn intend(db: &mut Conn, new: &NewIntent<'_>) -> Intent {
 fn tell(db: &mut Conn, project: i64, author: i64, action: Action, now: Time) -> i64 {
     let push = push_of(&branch("main"), None, Some(oid(1)));
     let push = (action == Action::Pushed).then_some(&push);
-    let event = NewEvent { project, author, action, target_type: None, target_id: None, push, intent: None, now };
+    let event = NewEvent { project, author, action, target: None, push, intent: None, now };
     store::events::insert(db, &event).expect("an event")
 }
 
@@ -122,7 +121,7 @@ async fn a_push_is_seen_once_its_refs_have_moved() {
         assert_eq!((&intent.default_branch, &intent.protection), (&new.default_branch, &new.protection));
         assert_eq!(store::intents::pending(db, 0, 10).expect("asked"), std::slice::from_ref(&intent));
         assert_eq!(store::intents::pending(db, intent.id, 10).expect("asked"), []);
-        let seen = |db: &mut Conn| store::events::of_project(db, project, true, all()).expect("events");
+        let seen = |db: &mut Conn| store::events::of_project(db, project, true, None, all()).expect("events");
         assert_eq!(seen(db).total, 0);
 
         store::intents::finish(db, &intent, &[main.clone(), gone.clone()], now).expect("finished");
@@ -191,7 +190,7 @@ async fn what_did_not_move_leaves_head_and_rules_alone() {
         assert_eq!(head(db).as_deref(), Some("side"));
         push(db, &[go(&side)], Change::Clear, None, std::slice::from_ref(&side));
         assert_eq!(head(db), None);
-        let events = store::events::of_project(db, project, true, all()).expect("events");
+        let events = store::events::of_project(db, project, true, None, all()).expect("events");
         let expected = ["refs/heads/side", "refs/heads/main", "refs/heads/main", "refs/heads/side"];
         assert_eq!(refs_of(&events.items), expected);
     });
@@ -218,7 +217,7 @@ async fn a_push_that_is_dropped_was_never_there_and_outlives_its_user() {
         let left = store::intents::pending_of(db, project).expect("asked");
         assert_eq!(left, [Intent { user: None, ..intent.clone() }]);
         store::intents::finish(db, &left[0], &[branch("b0")], now).expect("finished");
-        assert_eq!(store::events::of_project(db, project, true, all()).expect("events").total, 0);
+        assert_eq!(store::events::of_project(db, project, true, None, all()).expect("events").total, 0);
     });
     let dump = forge.dump();
     for table in ["push_commits:", "push_events:", "ref_intent_changes:", "ref_intents:"] {
@@ -266,7 +265,7 @@ async fn a_user_is_followed_only_to_where_one_may_go() {
         check(viewer(guest, now), Page::new(Some(2), Some(2)), &[0], 3);
         check(viewer(guest, now), Page::new(Some(9), Some(2)), &[], 3);
         let inside =
-            |db: &mut Conn, pushes| store::events::of_project(db, private, pushes, all()).expect("events").total;
+            |db: &mut Conn, pushes| store::events::of_project(db, private, pushes, None, all()).expect("events").total;
         assert_eq!((inside(db, true), inside(db, false)), (2, 1));
         store::projects::bury(db, Buried::One(public), "remove_project", now).expect("buried");
         let left = store::events::of_user(db, &viewer(stranger, now), ann, all()).expect("events");

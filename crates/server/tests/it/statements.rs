@@ -9,16 +9,20 @@ use std::{
 use diesel::connection::{Instrumentation, InstrumentationEvent, set_default_instrumentation};
 use model::{
     Oid, Role, Visibility,
-    events::{Action, PushData},
+    events::{Action, PushData, Target},
     keys::NewKey,
+    labels::NewLabel,
+    milestones::NewMilestone,
 };
 use serde_json::Value;
-use store::{events::NewEvent, members::Place};
+use store::{events::NewEvent, issues::NewIssue, members::Place, notes::NewNote};
 use testkit::{Client, TestForge, rows};
 
 /// Set where the test has a process to itself.
 const ALONE: &str = "GABLE_TEST_COUNTS_STATEMENTS";
 const MANY: i64 = 50;
+/// The number of the administrator, who is the first user.
+const ROOT: i64 = 1;
 
 static STATEMENTS: AtomicUsize = AtomicUsize::new(0);
 
@@ -49,8 +53,8 @@ fn a_list_costs_the_same_however_many_rows_it_shows() {
     assert!(alone.status.success() && told.contains("1 passed"), "{told}");
 }
 
-/// Who asks for what: `root` is the administrator.
-const LISTS: [(&str, &str); 35] = [
+/// Who asks for what: `root` is the administrator, `guest` a guest of project 1.
+const LISTS: [(&str, &str); 51] = [
     ("ann", "/projects"),
     ("ann", "/projects/visible"),
     ("ann", "/projects/owned"),
@@ -79,7 +83,23 @@ const LISTS: [(&str, &str); 35] = [
     ("ann", "/projects/1/members"),
     ("ann", "/projects/1/members?query=name"),
     ("ann", "/projects/1/events"),
+    ("ann", "/projects/3/events"),
     ("ann", "/projects/1/deploy_keys"),
+    ("ann", "/users/1/events"),
+    ("ann", "/projects/1/labels"),
+    ("guest", "/projects/1/labels"),
+    ("ann", "/projects/1/boards"),
+    ("guest", "/projects/1/boards"),
+    ("ann", "/projects/1/boards/1/lists"),
+    ("ann", "/projects/1/issues"),
+    ("guest", "/projects/1/issues?state=opened&order_by=updated_at"),
+    ("guest", "/projects/1/issues?search=leak"),
+    ("ann", "/groups/home/issues"),
+    ("root", "/issues"),
+    ("ann", "/projects/1/issues/1/notes"),
+    ("ann", "/projects/1/milestones"),
+    ("ann", "/projects/1/milestones?state=active"),
+    ("ann", "/projects/1/milestones/1/issues"),
     ("ann", "/users/2/events"),
     ("root", "/users/2/events"),
     ("ann", "/namespaces"),
@@ -92,21 +112,27 @@ async fn count() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
+    let guest = forge.user("guest").await;
     let home = forge.in_one_go(|db| {
         let home = rows::group(db, "home", None, Visibility::Public, model::Time::UNIX_EPOCH);
         store::members::put(db, Place::Group(home), ann.id, Role::Owner, None, model::Time::UNIX_EPOCH).expect("put");
         home
     });
     add(&forge, &ann, home, 0).await;
+    let place = Place::Project(1);
+    forge.in_one_go(|db| {
+        store::members::put(db, place, guest.id, Role::Guest, None, model::Time::UNIX_EPOCH).expect("put");
+    });
+    let clients = [("root", &root), ("ann", &ann), ("guest", &guest)];
     // The second time, everything that a connection does once is done.
     for _ in 0..4 {
-        ask(&root, &ann).await;
+        ask(&clients).await;
     }
-    let few = ask(&root, &ann).await;
+    let few = ask(&clients).await;
     for number in 1..MANY {
         add(&forge, &ann, home, number).await;
     }
-    let many = ask(&root, &ann).await;
+    let many = ask(&clients).await;
     for (((who, path), (statements, rows)), (statements_of_many, rows_of_many)) in LISTS.iter().zip(&few).zip(&many) {
         let path = format!("{path} for {who}");
         assert!(*statements > 0 && *rows > 0, "{path}: {statements} statements for {rows} rows");
@@ -116,7 +142,8 @@ async fn count() {
 }
 
 /// Another of everything that lists show: a project of the group with a star and shares, a fork of it that is shared
-/// with the group, a group, a member, a push and a deploy key.
+/// with the group, a group, a member, a push, a deploy key, a label with its list on the board, a milestone, an issue and a
+/// note, and a note on an issue of the administrator's project 3, beside one that Ann does not see.
 async fn add(forge: &TestForge, ann: &Client, home: i64, number: i64) {
     let now = forge.forge.now();
     let user = forge.user(&format!("name-{number}")).await;
@@ -144,8 +171,7 @@ async fn add(forge: &TestForge, ann: &Client, home: i64, number: i64) {
             project: 1,
             author: ann.id,
             action: Action::Pushed,
-            target_type: None,
-            target_id: None,
+            target: None,
             push: Some(&push),
             intent: None,
             now,
@@ -153,16 +179,80 @@ async fn add(forge: &TestForge, ann: &Client, home: i64, number: i64) {
         store::events::insert(db, &event).expect("an event");
         let key = NewKey { title: "k".into(), key: "k".into(), fingerprint: number.to_string() };
         store::deploy_keys::insert(db, 1, &key, now).expect("a key");
+        let title = format!("l{number}");
+        let label = NewLabel { title, color: "#fff".into(), description: None, priority: None };
+        let label = store::labels::insert(db, 1, &label, now).expect("a label");
+        store::boards::insert(db, 1, label.id, number, now).expect("a list");
+        say_something(db, user.id, number, now);
         put(db, Place::Group(home), user.id, Role::Guest);
         put(db, Place::Project(1), user.id, Role::Guest);
+        if number == 0 {
+            let personal = rows::personal_namespace(db, ROOT);
+            assert_eq!(rows::project(db, "elsewhere", personal, ROOT, Visibility::Public, now), 3);
+        }
+        for confidential in [false, true] {
+            comment(db, confidential, now);
+        }
     });
 }
 
+/// The administrator says something about another issue of their own.
+fn comment(db: &mut store::Conn, confidential: bool, now: model::Time) {
+    let iid = store::issues::next_number(db, 3).expect("a number");
+    let new = NewIssue {
+        project: 3,
+        iid,
+        author: Some(ROOT),
+        title: "t",
+        description: None,
+        assignee: None,
+        milestone: None,
+        due_on: None,
+        confidential,
+        now,
+    };
+    let issue = store::issues::insert(db, &new).expect("an issue");
+    let note = NewNote { project: 3, issue, author: ROOT, body: "b", system: false, now };
+    let note = store::notes::insert(db, &note).expect("a note");
+    let event = NewEvent {
+        project: 3,
+        author: ROOT,
+        action: Action::Commented,
+        target: Some(Target::Note { note, issue }),
+        push: None,
+        intent: None,
+        now,
+    };
+    store::events::insert(db, &event).expect("an event");
+}
+
+/// A milestone of the first project, an issue of its first milestone and a note on its first issue.
+fn say_something(db: &mut store::Conn, author: i64, number: i64, now: model::Time) {
+    let (project, first) = (1, 1);
+    let new = NewMilestone { title: number.to_string(), description: None, start_on: None, due_on: None };
+    store::milestones::insert(db, project, &new, now).expect("a milestone");
+    let new = NewIssue {
+        project,
+        iid: store::issues::next_number(db, project).expect("a number"),
+        author: Some(author),
+        title: "It leaks",
+        description: None,
+        assignee: None,
+        milestone: Some(first),
+        due_on: None,
+        confidential: false,
+        now,
+    };
+    store::issues::insert(db, &new).expect("an issue");
+    let note = NewNote { project, issue: first, author, body: "It does", system: false, now };
+    store::notes::insert(db, &note).expect("a note");
+}
+
 /// How many statements each list takes, and how many rows it shows.
-async fn ask(root: &Client, ann: &Client) -> Vec<(usize, usize)> {
+async fn ask(clients: &[(&str, &Client)]) -> Vec<(usize, usize)> {
     let mut counts = Vec::new();
     for (who, path) in LISTS {
-        let client = if who == "root" { root } else { ann };
+        let (_, client) = clients.iter().find(|(name, _)| *name == who).expect("somebody");
         let mark = if path.contains('?') { '&' } else { '?' };
         let before = STATEMENTS.load(Ordering::SeqCst);
         let answer = client.get(&format!("{path}{mark}per_page=100")).await;
@@ -173,8 +263,11 @@ async fn ask(root: &Client, ann: &Client) -> Vec<(usize, usize)> {
     counts
 }
 
-/// A group shows two lists at once; both grow.
+/// A group shows two lists at once; both grow. Of boards there is one; its lists grow.
 fn rows_in(answer: &Value) -> usize {
     let length = |list: &Value| list.as_array().map_or(0, Vec::len);
+    if answer[0]["lists"].is_array() {
+        return length(&answer[0]["lists"]);
+    }
     if answer.is_array() { length(answer) } else { length(&answer["projects"]).min(length(&answer["shared_projects"])) }
 }

@@ -1,0 +1,170 @@
+//! Labels of projects.
+
+use model::{
+    Label, Page, Project, Slice, Violations,
+    labels::{self, LabelChanges, LabelRef, NewLabel},
+};
+
+use crate::{Ability, Error, Given, ProjectAbility, ProjectRef, Reader, Result, Writer, boards};
+
+/// How many labels one issue may ask for. Each may have to be made, and a request can name a hundred thousand.
+const MOST_AT_ONCE: usize = 1000;
+
+/// Which label shall be changed, and how.
+#[derive(Clone, Debug)]
+pub struct LabelEdit {
+    /// What it is called so far.
+    pub title: String,
+    /// What shall be other.
+    pub changes: LabelChanges,
+}
+
+/// The labels of a project, by title.
+pub fn list(it: &mut Reader<'_>, project: &ProjectRef, page: &Given<Page>) -> Result<Slice<Label>> {
+    it.may(Ability::Browse)?;
+    let project = it.open(project, ProjectAbility::ReadProject)?;
+    let page = *page.get()?;
+    if !has_labels(&project) {
+        return Ok(Slice::empty(page));
+    }
+    let sight = it.sight_in(&project);
+    let found = store::labels::list(it.db(), &sight, project.id, page)?;
+    Ok(found.map(|label| shown(&project, label)))
+}
+
+/// Adds a label; its title must be free in the project.
+pub fn create(it: &mut Writer<'_>, project: &ProjectRef, new: &Given<NewLabel>) -> Result<Label> {
+    let project = open_to_change(it, project)?;
+    let mut new = new.get()?.clone();
+    new.title = labels::clean_title(&new.title);
+    if find(it, &project, LabelRef::Title(new.title.clone()))?.is_some() {
+        return Err(Error::Taken("Label already exists".to_owned()));
+    }
+    labels::check(&new.title, &new.color, new.description.as_deref(), new.priority)?;
+    let now = it.now();
+    Ok(store::labels::insert(it.db(), project.id, &new, now)?)
+}
+
+/// Changes a label; a new title must be free in the project.
+pub fn edit(it: &mut Writer<'_>, project: &ProjectRef, edit: &Given<LabelEdit>) -> Result<Label> {
+    let project = open_to_change(it, project)?;
+    let LabelEdit { title, changes } = edit.get()?.clone();
+    store::issues::hold(it.db(), project.id)?;
+    let label = find(it, &project, LabelRef::Title(title))?;
+    // The original says it twice, and clients compare the text.
+    let label = label.ok_or(Error::not_found("Label not found"))?;
+    let new = NewLabel {
+        title: changes.title.map_or_else(|| label.title.clone(), |title| labels::clean_title(&title)),
+        color: changes.color.unwrap_or_else(|| label.color.clone()),
+        description: changes.description.over(label.description.clone()),
+        priority: changes.priority.over(label.priority),
+    };
+    labels::check(&new.title, &new.color, new.description.as_deref(), new.priority)?;
+    if new.title != label.title && find(it, &project, LabelRef::Title(new.title.clone()))?.is_some() {
+        return Err(Violations::one("title", "has already been taken").into());
+    }
+    let now = it.now();
+    store::labels::update(it.db(), label.id, &new, now)?;
+    let NewLabel { title, color, description, priority } = new;
+    Ok(Label { title, color, description, priority, ..label })
+}
+
+/// Removes a label, also from issues and from the board. Answers what it was.
+pub fn delete(it: &mut Writer<'_>, project: &ProjectRef, title: &Given<String>) -> Result<Label> {
+    let project = open_to_change(it, project)?;
+    let title = title.get()?.clone();
+    store::issues::hold(it.db(), project.id)?;
+    let label = find(it, &project, LabelRef::Title(title))?.ok_or(Error::not_found("Label"))?;
+    boards::forget_label(it, &project, label.id)?;
+    store::labels::delete(it.db(), label.id)?;
+    Ok(label)
+}
+
+/// Lets the caller follow a label.
+pub fn subscribe(it: &mut Writer<'_>, project: &ProjectRef, label: &LabelRef) -> Result<Label> {
+    let (me, label) = open_to_follow(it, project, label)?;
+    let now = it.now();
+    if !store::labels::subscribe(it.db(), label.id, me, now)? {
+        return Err(Error::Unchanged);
+    }
+    Ok(Label { subscribed: true, ..label })
+}
+
+/// Lets the caller follow a label no more.
+pub fn unsubscribe(it: &mut Writer<'_>, project: &ProjectRef, label: &LabelRef) -> Result<Label> {
+    let (me, label) = open_to_follow(it, project, label)?;
+    if !store::labels::unsubscribe(it.db(), label.id, me)? {
+        return Err(Error::Unchanged);
+    }
+    Ok(Label { subscribed: false, ..label })
+}
+
+/// The numbers and titles of labels by their titles, for an issue that shall carry them. Those that are missing are made
+/// if the actor may make labels, and left out if not.
+pub(crate) fn find_or_make(it: &mut Writer<'_>, project: &Project, titles: &[String]) -> Result<Vec<(i64, String)>> {
+    if titles.len() > MOST_AT_ONCE {
+        return Err(Violations::one("labels", format!("are too many (maximum is {MOST_AT_ONCE} labels)")).into());
+    }
+    let mut found = store::labels::among_titles(it.db(), project.id, titles)?;
+    // What is called so to the letter comes first: a title may look like one that has yet to be cleaned.
+    let mut missing: Vec<String> = Vec::new();
+    for title in titles.iter().filter(|title| found.iter().all(|(_, known)| known != *title)) {
+        let title = labels::clean_title(title);
+        if !title.is_empty() && !title.contains(',') && !missing.contains(&title) {
+            missing.push(title);
+        }
+    }
+    let cleaned = store::labels::among_titles(it.db(), project.id, &missing)?;
+    missing.retain(|title| cleaned.iter().all(|(_, known)| known != title));
+    found.extend(cleaned);
+    found.sort_unstable();
+    found.dedup();
+    if !it.can(project, ProjectAbility::AdministerLabels) {
+        return Ok(found);
+    }
+    // Told as a fault of the labels: the title is that of the issue.
+    let mut violations = Violations::new();
+    if let Some(longest) = missing.iter().max_by_key(|title| title.chars().count()) {
+        violations.longest("labels", longest, labels::LONGEST);
+    }
+    violations.into_result()?;
+    let now = it.now();
+    for title in missing {
+        let new = NewLabel { title, color: labels::DEFAULT_COLOR.to_owned(), description: None, priority: None };
+        let made = store::labels::insert(it.db(), project.id, &new, now)?;
+        found.push((made.id, made.title));
+    }
+    Ok(found)
+}
+
+/// Whether a project has anything that could carry labels; otherwise nobody sees them.
+fn has_labels(project: &Project) -> bool {
+    project.switches.issues_enabled || project.switches.merge_requests_enabled
+}
+
+/// Opens a project whose labels the actor may change.
+fn open_to_change(it: &mut Reader<'_>, project: &ProjectRef) -> Result<Project> {
+    it.may(Ability::Browse)?;
+    let project = it.open(project, ProjectAbility::AdministerLabels)?;
+    if has_labels(&project) { Ok(project) } else { Err(Error::Forbidden(None)) }
+}
+
+/// Finds a label that the actor may follow, and who that is.
+fn open_to_follow(it: &mut Reader<'_>, project: &ProjectRef, label: &LabelRef) -> Result<(i64, Label)> {
+    let me = it.my_id(Ability::Browse)?;
+    let project = it.open(project, ProjectAbility::ReadProject)?;
+    let found = if has_labels(&project) { find(it, &project, label.clone())? } else { None };
+    Ok((me, found.ok_or(Error::not_found("Label"))?))
+}
+
+/// One label as the actor sees it.
+fn find(it: &mut Reader<'_>, project: &Project, label: LabelRef) -> Result<Option<Label>> {
+    let sight = it.sight_in(project);
+    let found = store::labels::find(it.db(), &sight, project.id, &label)?;
+    Ok(found.map(|label| shown(project, label)))
+}
+
+/// A label as it is shown: of issues that are switched off, nobody sees how many there are.
+fn shown(project: &Project, label: Label) -> Label {
+    if project.switches.issues_enabled { label } else { Label { open_issues: 0, closed_issues: 0, ..label } }
+}

@@ -1,0 +1,154 @@
+//! What commits say about issues, once they are on the default branch: they name them, and they close them.
+//!
+//! What is said is judged and written down with the push, with the rights that the pusher has then, and happens when
+//! the push has happened.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use git::Repository;
+use model::{
+    Issue, IssueState, Oid, Project,
+    references::{self, Reference},
+};
+use store::{Sight, mentions::Mention};
+
+use crate::{Error, ProjectAbility, ProjectRef, Result, Writer, issues, notes};
+
+/// How many of the commits that come are listened to; the newest ones.
+const MOST_COMMITS: usize = 1000;
+/// How much of one message is listened to, in bytes.
+const LONGEST_MESSAGE: usize = 64 << 10;
+/// How many references of one push are kept until it is judged.
+const MOST_REFERENCES: usize = 10_000;
+/// How many issues one push may touch, in how many other projects, and with how many notes.
+const MOST_ISSUES: usize = 100;
+const MOST_PLACES: usize = 20;
+const MOST_NOTES: usize = 1000;
+
+/// With these words a note of the service begins that tells of a commit.
+const MENTIONED: &str = "mentioned in commit ";
+
+/// What a commit says about one issue.
+pub(crate) struct Said {
+    commit: Oid,
+    reference: Reference,
+}
+
+/// What the commits say that a branch has gained, oldest first.
+pub(crate) fn listen(objects: &Repository, tip: Oid, before: Option<Oid>) -> Result<Vec<Said>> {
+    let mut said = Vec::new();
+    objects.each_beyond(tip, before.as_slice(), MOST_COMMITS, |commit| {
+        let end = (0..=LONGEST_MESSAGE.min(commit.message.len())).rev().find(|at| commit.message.is_char_boundary(*at));
+        let heard = references::in_text(&commit.message[..end.unwrap_or_default()]);
+        let room = MOST_REFERENCES - said.len();
+        said.extend(heard.into_iter().take(room).map(|reference| Said { commit: commit.id, reference }));
+    })?;
+    said.reverse();
+    Ok(said)
+}
+
+/// Writes down, with a push, what its commits say about issues that the pusher may do this to. In the project itself an
+/// issue is named by whoever sees it; elsewhere only by whoever may close it.
+pub(crate) fn write_down(it: &mut Writer<'_>, project: &Project, intent: i64, said: &[Said]) -> Result<()> {
+    let mut by_place: BTreeMap<Option<&str>, Vec<&Said>> = BTreeMap::new();
+    for one in said {
+        by_place.entry(one.reference.project.as_deref()).or_default().push(one);
+    }
+    let mut touched = HashSet::new();
+    let mut mentions = Vec::new();
+    for (path, said) in by_place.into_iter().take(1 + MOST_PLACES) {
+        match path {
+            None => resolve(it, project, true, &said, &mut touched, &mut mentions)?,
+            Some(path) => match it.open(&ProjectRef::Path(path.to_owned()), ProjectAbility::ReadIssues) {
+                Ok(place) => {
+                    let home = place.id == project.id;
+                    resolve(it, &place, home, &said, &mut touched, &mut mentions)?;
+                }
+                Err(Error::NotFound(_) | Error::Forbidden(_) | Error::Unauthenticated) => {}
+                Err(error) => return Err(error),
+            },
+        }
+    }
+    // What closes an issue matters more than what only names one.
+    mentions.sort_by_key(|mention: &Mention| !mention.closes);
+    mentions.truncate(MOST_NOTES);
+    Ok(store::mentions::insert(it.db(), intent, &mentions)?)
+}
+
+/// Finds the issues of one project that are meant, and adds what shall happen to them. An issue that was found before,
+/// under another name of the project, is left alone.
+fn resolve(
+    it: &mut Writer<'_>,
+    place: &Project,
+    home: bool,
+    said: &[&Said],
+    touched: &mut HashSet<i64>,
+    mentions: &mut Vec<Mention>,
+) -> Result<()> {
+    if !it.can(place, ProjectAbility::WriteIssues) {
+        return Ok(());
+    }
+    let (sight, may_close_all) = (it.sight_in(place), it.can(place, ProjectAbility::AdministerIssues));
+    let mut by_number: HashMap<i64, Vec<&Said>> = HashMap::new();
+    for one in said {
+        by_number.entry(one.reference.iid).or_default().push(one);
+    }
+    let numbers: Vec<i64> = by_number.keys().copied().collect();
+    for issue in store::mentions::named(it.db(), &sight, place.id, &numbers)? {
+        let may_close = may_close_all || issue.involved;
+        if touched.len() >= MOST_ISSUES || !(may_close || home) || !touched.insert(issue.id) {
+            continue;
+        }
+        let said = by_number.remove(&issue.iid).unwrap_or_default();
+        mentions.extend(in_one_voice(&said, may_close).into_iter().map(|(commit, closes)| Mention {
+            project: place.id,
+            issue: issue.id,
+            sha: commit.to_string(),
+            closes,
+        }));
+    }
+    Ok(())
+}
+
+/// What commits say about one issue, each once: the oldest of those that close it does so, the others only name it.
+fn in_one_voice(said: &[&Said], may_close: bool) -> Vec<(Oid, bool)> {
+    let closer = said.iter().find(|one| may_close && one.reference.closes).map(|one| one.commit);
+    let mut seen: HashSet<Oid> = closer.into_iter().collect();
+    let others = said.iter().map(|one| one.commit).filter(|commit| seen.insert(*commit));
+    let others: Vec<(Oid, bool)> = others.map(|commit| (commit, false)).collect();
+    closer.map(|commit| (commit, true)).into_iter().chain(others).collect()
+}
+
+/// Does what a push that has happened says about issues. Whoever calls this holds the intent.
+pub(crate) fn act(it: &mut Writer<'_>, intent: i64) -> Result<()> {
+    let Some((pusher, mentions)) = store::mentions::of_intent(it.db(), intent)? else { return Ok(()) };
+    // They come by project: all who hold several do so in this order.
+    for of_place in mentions.chunk_by(|one, next| one.project == next.project) {
+        store::issues::hold(it.db(), of_place[0].project)?;
+    }
+    // What the pusher may do was judged before the push happened.
+    let sight = Sight { user: pusher, confidential: true };
+    for of_issue in mentions.chunk_by(|one, next| one.issue == next.issue) {
+        let Mention { project, issue, .. } = of_issue[0];
+        if let Some(issue) = store::issues::find(it.db(), &sight, project, issue)? {
+            act_on(it, &issue, pusher, of_issue)?;
+        }
+    }
+    Ok(())
+}
+
+fn act_on(it: &mut Writer<'_>, issue: &Issue, pusher: i64, mentions: &[Mention]) -> Result<()> {
+    let told = store::mentions::told(it.db(), issue.id, MENTIONED)?;
+    for Mention { sha, closes, .. } in mentions {
+        // At most one of them closes it.
+        if *closes && issue.state != IssueState::Closed {
+            issues::turn(it, issue, true, pusher, Some(&format!("commit {sha}")))?;
+            continue;
+        }
+        let body = format!("{MENTIONED}{sha}");
+        if !told.contains(&body) {
+            notes::tell(it, issue, pusher, &body)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! Milestones of projects.
+
+use diesel::{prelude::*, sql_types::Bool};
+use model::{
+    Milestone, Page, Slice, Time,
+    members::{day_from, start_of},
+    milestones::{MilestoneFilter, NewMilestone},
+};
+
+use crate::{
+    Conn, Result,
+    conn::on,
+    fragment::Fragment,
+    schema::{issue_books, milestones},
+    times::{from_micros, to_micros},
+};
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = milestones)]
+pub(crate) struct Row {
+    id: i64,
+    iid: i64,
+    project_id: i64,
+    title: String,
+    description: Option<String>,
+    closed: bool,
+    start_on: Option<i64>,
+    due_on: Option<i64>,
+    created_at: i64,
+    updated_at: i64,
+}
+
+impl From<Row> for Milestone {
+    fn from(row: Row) -> Self {
+        let Row { id, iid, project_id, title, description, closed, start_on, due_on, created_at, updated_at } = row;
+        Self {
+            id,
+            iid,
+            project: project_id,
+            title,
+            description,
+            closed,
+            start_on: start_on.map(day_from),
+            due_on: due_on.map(day_from),
+            created_at: from_micros(created_at),
+            updated_at: from_micros(updated_at),
+        }
+    }
+}
+
+/// The milestones of a project, oldest first.
+pub fn list(db: &mut Conn, project: i64, filter: &MilestoneFilter, page: Page) -> Result<Slice<Milestone>> {
+    macro_rules! matching {
+        () => {{
+            let mut query = milestones::table.filter(milestones::project_id.eq(project)).into_boxed();
+            if let Some(closed) = filter.closed {
+                query = query.filter(milestones::closed.eq(closed));
+            }
+            if !filter.iids.is_empty() {
+                query = query.filter(Fragment::<Bool>::new("milestones.iid").among(&filter.iids));
+            }
+            query
+        }};
+    }
+    let total = on!(db, conn => matching!().count().get_result(conn))?;
+    let rows: Vec<Row> = on!(db, conn => matching!()
+        .order(milestones::id)
+        .limit(page.size)
+        .offset(page.offset())
+        .select(Row::as_select())
+        .load(conn))?;
+    Ok(Slice { items: rows.into_iter().map(Milestone::from).collect(), total, page })
+}
+
+/// A milestone of a project.
+pub fn find(db: &mut Conn, project: i64, id: i64) -> Result<Option<Milestone>> {
+    let row: Option<Row> = on!(db, conn => milestones::table
+        .filter(milestones::project_id.eq(project))
+        .filter(milestones::id.eq(id))
+        .select(Row::as_select())
+        .first(conn)
+        .optional())?;
+    Ok(row.map(Milestone::from))
+}
+
+/// The milestone of a project that has a title.
+pub fn by_title(db: &mut Conn, project: i64, title: &str) -> Result<Option<Milestone>> {
+    let row: Option<Row> = on!(db, conn => milestones::table
+        .filter(milestones::project_id.eq(project))
+        .filter(milestones::title.eq(title))
+        .select(Row::as_select())
+        .first(conn)
+        .optional())?;
+    Ok(row.map(Milestone::from))
+}
+
+/// Adds a milestone with the next number of the project; that its title is free was asked of [`by_title`].
+pub fn insert(db: &mut Conn, project: i64, new: &NewMilestone, now: Time) -> Result<Milestone> {
+    let iid: i64 = on!(db, conn => diesel::update(issue_books::table.find(project))
+        .set(issue_books::last_milestone.eq(issue_books::last_milestone + 1))
+        .returning(issue_books::last_milestone)
+        .get_result(conn))?;
+    let row: Row = on!(db, conn => diesel::insert_into(milestones::table)
+        .values((
+            milestones::project_id.eq(project),
+            milestones::iid.eq(iid),
+            milestones::title.eq(&new.title),
+            milestones::description.eq(&new.description),
+            milestones::start_on.eq(new.start_on.map(start_of)),
+            milestones::due_on.eq(new.due_on.map(start_of)),
+            milestones::created_at.eq(to_micros(now)),
+            milestones::updated_at.eq(to_micros(now)),
+        ))
+        .returning(Row::as_returning())
+        .get_result(conn))?;
+    Ok(row.into())
+}
+
+/// Writes down what became of a milestone: everything but its numbers, its project and when it was made.
+pub fn update(db: &mut Conn, milestone: &Milestone) -> Result<()> {
+    on!(db, conn => diesel::update(milestones::table.find(milestone.id))
+        .set((
+            milestones::title.eq(&milestone.title),
+            milestones::description.eq(&milestone.description),
+            milestones::closed.eq(milestone.closed),
+            milestones::start_on.eq(milestone.start_on.map(start_of)),
+            milestones::due_on.eq(milestone.due_on.map(start_of)),
+            milestones::updated_at.eq(to_micros(milestone.updated_at)),
+        ))
+        .execute(conn))?;
+    Ok(())
+}
