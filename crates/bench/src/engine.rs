@@ -43,8 +43,8 @@ impl Engine {
         }
     }
 
-    /// Makes a database with so many projects and starts a server on it.
-    pub(crate) fn fill(&self, program: &Path, folder: &Path, projects: u64) -> Outcome<Filled> {
+    /// Makes a database with so many projects, and what further statements write, and starts a server on it.
+    pub(crate) fn fill(&self, program: &Path, folder: &Path, projects: u64, further: &[String]) -> Outcome<Filled> {
         let data = folder.join(format!("{}-{projects}", self.kind()).to_lowercase());
         let database = match self {
             Self::Sqlite => None,
@@ -53,7 +53,8 @@ impl Engine {
         let start = || Server::gable_on(program, &data, database.as_ref().map(|database| database.url.as_str()));
         // Once to make the tables and the administrator; the rest comes while nobody looks.
         drop(start()?);
-        let (statements, before) = (town::statements(self.kind(), projects), Instant::now());
+        let (mut statements, before) = (town::statements(self.kind(), projects), Instant::now());
+        statements.extend_from_slice(further);
         match &database {
             None => fill_sqlite(&data.join("gable.sqlite3"), &statements)?,
             Some(database) => fill_postgres(&database.url, &statements)?,

@@ -6,6 +6,7 @@ mod cases;
 mod disk;
 mod engine;
 mod floor;
+mod issues;
 mod landscape;
 mod lists;
 mod load;
@@ -27,8 +28,7 @@ type Outcome<T = ()> = Result<T, String>;
 
 /// Where PostgreSQL is, for whoever measures on it; a variable, as the URL may hold a password.
 const DATABASE: &str = "GABLE_BENCH_DATABASE";
-const FLAGS: &str =
-    "--basics, --project, --lists, --growth, --repository, --sqlite, --postgres, --all-rows, --seconds N and --json";
+const FLAGS: &str = "--basics, --project, --lists, --growth, --repository, --issues, --sqlite, --postgres, --all-rows, --seconds N and --json";
 
 /// What to measure and for how long.
 struct Settings {
@@ -39,6 +39,7 @@ struct Settings {
     all_rows: bool,
     basics: bool,
     repository: bool,
+    issues: bool,
     parts: lists::Parts,
     engines: Vec<Engine>,
 }
@@ -73,7 +74,7 @@ fn read(arguments: &[String]) -> Outcome<Settings> {
                 seconds = text.parse().map_err(|_| format!("--seconds takes a number, not {text}"))?;
             }
             "--json" | "--all-rows" | "--basics" | "--project" | "--lists" | "--growth" | "--repository"
-            | "--sqlite" | "--postgres" => {
+            | "--issues" | "--sqlite" | "--postgres" => {
                 named.insert(flag.as_str());
             }
             other => return Err(format!("bench knows {FLAGS}, not {other}")),
@@ -84,23 +85,23 @@ fn read(arguments: &[String]) -> Outcome<Settings> {
     }
     // What is named, and everything if nothing is.
     let wanted = |flag: &str, all: &[&str]| named.contains(flag) || !all.iter().any(|flag| named.contains(flag));
-    let part = |flag: &str| wanted(flag, &["--basics", "--project", "--lists", "--growth", "--repository"]);
+    let part = |flag: &str| wanted(flag, &["--basics", "--project", "--lists", "--growth", "--repository", "--issues"]);
     let engine = |flag: &str| wanted(flag, &["--sqlite", "--postgres"]);
     let parts = lists::Parts { project: part("--project"), lists: part("--lists"), growth: part("--growth") };
     let mut engines = Vec::new();
     if engine("--sqlite") {
         engines.push(Engine::Sqlite);
     }
-    if engine("--postgres") && parts.any() {
+    if engine("--postgres") && (parts.any() || part("--issues")) {
         engines.push(Engine::Postgres(std::env::var(DATABASE).map_err(|_| format!("{DATABASE} is not set"))?));
     }
     let (json, all_rows) = (named.contains("--json"), named.contains("--all-rows"));
-    let (basics, repository) = (part("--basics"), part("--repository"));
-    Ok(Settings { gable, folder, seconds, json, all_rows, basics, repository, parts, engines })
+    let (basics, repository, issues) = (part("--basics"), part("--repository"), part("--issues"));
+    Ok(Settings { gable, folder, seconds, json, all_rows, basics, repository, issues, parts, engines })
 }
 
 fn measure(settings: Settings) -> Outcome {
-    let Settings { gable, folder, seconds, json, all_rows, basics, repository, parts, engines } = settings;
+    let Settings { gable, folder, seconds, json, all_rows, basics, repository, issues, parts, engines } = settings;
     let time = Duration::from_secs(seconds.into());
     let mut report = Report::default();
     if basics {
@@ -108,6 +109,9 @@ fn measure(settings: Settings) -> Outcome {
     }
     for engine in engines.iter().filter(|_| parts.any()) {
         report.lists.push(lists::measure(&gable, &folder, engine, parts, time)?);
+    }
+    for engine in engines.iter().filter(|_| issues) {
+        report.issues.push(issues::measure(&gable, &folder, engine)?);
     }
     if repository {
         let mut results = repository::measure(&folder, time)?;

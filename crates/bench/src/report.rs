@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use crate::{
     Outcome,
     engine::Kind,
-    lists::{self, Growth, LONGEST_PAGE, PROJECTS},
+    issues::{self, ISSUES},
+    lists::{self, Growth, PROJECTS, Paged},
     repository,
     run::{Comparison, READERS, Results, USERS, WRITERS},
 };
@@ -23,6 +24,8 @@ pub(crate) struct Report {
     pub(crate) basics: Option<Results>,
     /// By engine.
     pub(crate) lists: Vec<lists::Results>,
+    /// By engine.
+    pub(crate) issues: Vec<issues::Results>,
     pub(crate) repository: Option<repository::Results>,
 }
 
@@ -70,8 +73,11 @@ impl Report {
             let _ = writeln!(tables, "{}", line.trim_end());
         }
         for results in &self.lists {
-            tables += &pages(results, every_case);
+            tables += &pages(&format!("{}, {PROJECTS} projects", results.kind), &results.pages, every_case);
             tables += &growths(results, every_case);
+        }
+        for results in &self.issues {
+            tables += &pages(&format!("{}, {ISSUES} issues", results.kind), &results.pages, every_case);
         }
         tables + &self.repository.as_ref().map(reads).unwrap_or_default()
     }
@@ -85,10 +91,12 @@ impl Report {
             };
             json!({ "name": row.name, "value": row.value, "unit": row.unit, "goal": goal, "met": row.is_met() })
         });
-        let pages = self.lists.iter().flat_map(|results| {
-            results.pages.iter().map(|page| {
+        let of_lists = self.lists.iter().map(|results| (results.kind, &results.pages));
+        let of_issues = self.issues.iter().map(|results| (results.kind, &results.pages));
+        let pages = of_lists.chain(of_issues).flat_map(|(kind, pages)| {
+            pages.iter().map(move |page| {
                 let (asker, target) = (page.case.route.asker.to_string(), page.case.target());
-                json!({ "engine": results.kind.to_string(), "asker": asker, "target": target, "p50": page.half, "p99": page.most })
+                json!({ "engine": kind.to_string(), "asker": asker, "target": target, "p50": page.half, "p99": page.most })
             })
         });
         let growths = self.lists.iter().flat_map(|results| {
@@ -153,30 +161,30 @@ fn is_met(row: &repository::Compared) -> Option<bool> {
 }
 
 /// Pages of lists: each, or the slowest of each route.
-fn pages(results: &lists::Results, every_case: bool) -> String {
+fn pages(what: &str, pages: &[Paged], every_case: bool) -> String {
     let mut table = String::new();
-    let pages = &results.pages;
-    let missed = pages.iter().filter(|page| page.most > LONGEST_PAGE).count();
+    let is_met = |page: &Paged| page.most <= page.goal;
+    let missed = pages.iter().filter(|page| !is_met(page)).count();
     for (number, page) in pages.iter().enumerate() {
         if number == 0 {
-            let kind = results.kind;
             let _ = write!(
                 table,
-                "\n{kind}, {PROJECTS} projects, 1 client, ms; {missed} of {} pages missed ≤ {LONGEST_PAGE}\n\
-                 {:<48} {:>8} {:>8}  {:<7} slowest\n",
+                "\n{what}, 1 client, ms; {missed} of {} pages missed\n{:<64} {:>8} {:>8} {:>6}  {:<7} slowest\n",
                 pages.len(),
                 "",
                 "p50",
                 "p99",
+                "goal",
                 "verdict",
             );
         }
-        let same = |other: &&lists::Paged| other.case.route == page.case.route;
+        let same = |other: &&Paged| other.case.route == page.case.route;
         let is_worst = pages.iter().filter(same).all(|other| other.most <= page.most);
         if every_case || is_worst {
-            let (route, verdict) = (&page.case.route, verdict(Some(page.most <= LONGEST_PAGE)));
+            let (route, verdict, goal) = (&page.case.route, verdict(Some(is_met(page))), format!("≤ {}", page.goal));
             let name = format!("{} ({})", route.name, route.asker);
-            let line = format!("{name:<48} {:>8.2} {:>8.2}  {verdict:<7} {}", page.half, page.most, page.case.query);
+            let (half, most, query) = (page.half, page.most, &page.case.query);
+            let line = format!("{name:<64} {half:>8.2} {most:>8.2} {goal:>6}  {verdict:<7} {query}");
             let _ = writeln!(table, "{}", line.trim_end());
         }
     }

@@ -30,7 +30,7 @@ const SHARES: u64 = 2000;
 const STARS: usize = 10_000;
 
 /// The number 1 is the administrator's, who is there already, and a personal namespace has the number of its owner.
-const MEMBER: u64 = 2;
+pub(crate) const MEMBER: u64 = 2;
 const GUEST: u64 = 3;
 const FIRST_OTHER: u64 = 4;
 const LAST_USER: u64 = USERS + 1;
@@ -56,7 +56,7 @@ const WORDS: [&str; 48] = [
 
 /// The statements that fill a fresh database with a number of projects and everything around them.
 pub(crate) fn statements(kind: Kind, projects: u64) -> Vec<String> {
-    Town { kind, projects, dice: Dice(projects), statements: Vec::new() }.build()
+    Town { kind, projects, dice: Dice::new(projects), statements: Vec::new() }.build()
 }
 
 /// The number of a project in the member's first group.
@@ -91,9 +91,7 @@ impl Town {
     }
 
     fn insert(&mut self, table: &str, columns: &str, rows: &[String]) {
-        for rows in rows.chunks(ROWS_OF_A_STATEMENT) {
-            self.statements.push(format!("INSERT INTO {table} ({columns}) VALUES {}", rows.join(",")));
-        }
+        insert(&mut self.statements, table, columns, rows);
     }
 
     fn bytes(&self, bytes: &[u8]) -> String {
@@ -304,6 +302,13 @@ impl Town {
     }
 }
 
+/// Adds statements that write rows into a table.
+pub(crate) fn insert(statements: &mut Vec<String>, table: &str, columns: &str, rows: &[String]) {
+    for rows in rows.chunks(ROWS_OF_A_STATEMENT) {
+        statements.push(format!("INSERT INTO {table} ({columns}) VALUES {}", rows.join(",")));
+    }
+}
+
 /// Memberships, each of them once.
 #[derive(Default)]
 struct Members {
@@ -327,9 +332,13 @@ fn place_of(id: u64, projects: u64) -> u64 {
 }
 
 /// Numbers that look random and are the same each time.
-struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     /// SplitMix64.
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -338,15 +347,15 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    fn within(&mut self, first: u64, last: u64) -> u64 {
+    pub(crate) fn within(&mut self, first: u64, last: u64) -> u64 {
         first + self.below(last - first + 1)
     }
 
-    fn word(&mut self) -> &'static str {
+    pub(crate) fn word(&mut self) -> &'static str {
         word(self.next())
     }
 

@@ -23,7 +23,7 @@ type Outcome<T = ()> = Result<T, String>;
 const USAGE: &str = "\
 cargo xtask test [--sqlite] [--postgres] [--clients]   all tests, or only the named parts
 cargo xtask check                                      formatting, lints, documents, licences, then all tests
-cargo xtask bench [--basics] [--project] [--lists] [--growth] [--repository] [--sqlite] [--postgres]
+cargo xtask bench [--basics] [--project] [--lists] [--growth] [--repository] [--issues] [--sqlite] [--postgres]
                   [--all-rows] [--seconds N] [--json]  the goals of the design, measured: all parts, or the named ones
 cargo xtask crash [--runs N] [--seed N] [--sqlite] [--postgres]
                                                        kills the server in a storm of pushes, 300 times unless told otherwise";
