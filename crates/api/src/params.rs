@@ -324,6 +324,10 @@ impl ParamReader<'_> {
     /// A whole number that may be there, or be taken away by null or the empty text.
     pub(crate) fn integer_change(&mut self, name: &'static str, description: &'static str) -> Change<i64> {
         self.declare(name, json!({ "type": ["integer", "null"] }), false, description);
+        // A form has no other way to say null.
+        if self.bag.is_some_and(|bag| bag.text(name) == Some("null")) {
+            return Change::Clear;
+        }
         match self.read(name, Item::integer) {
             Some(number) => Change::Set(number),
             None if self.bag.is_some_and(|bag| bag.mentions(name)) => Change::Clear,

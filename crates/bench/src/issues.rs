@@ -114,7 +114,7 @@ fn statements(kind: Kind) -> Vec<String> {
         .map(|number| format!("{},{},{START},{START})", named(number, "milestone"), number + 1))
         .collect();
     town::insert(&mut statements, "milestones", "id,project_id,title,iid,created_at,updated_at", &milestones);
-    let (mut issues, mut labeled) = (Vec::new(), Vec::new());
+    let (mut issues, mut texts, mut labeled) = (Vec::new(), Vec::new(), Vec::new());
     for id in 1..=ISSUES {
         let author = if id.is_multiple_of(ISSUES / WRITTEN) { MEMBER } else { dice.within(MEMBER + 2, MEMBER + 900) };
         let assignee =
@@ -132,7 +132,8 @@ fn statements(kind: Kind) -> Vec<String> {
         let description = format!("It was seen {} times. {}", id % 7, "Nobody knows why it happens. ".repeat(10));
         let search = format!("{title}\u{1}{description}\u{1}\u{1}").to_lowercase();
         let copied = format!("{closed},{confidential},{milestone},{created},{updated}");
-        issues.push(format!("({id},{PROJECT},{id},{author},{assignee},{copied},'{title}','{description}','{search}')"));
+        issues.push(format!("({id},{PROJECT},{id},{author},{assignee},{copied},'{title}','{description}')"));
+        texts.push(format!("({id},'{search}')"));
         let mut own = vec![1 + dice.within(1, LABELS / 2 - 1), 1 + dice.within(LABELS / 2, LABELS - 1)];
         // A label that half of them carry.
         if dice.below(2) == 0 {
@@ -141,8 +142,9 @@ fn statements(kind: Kind) -> Vec<String> {
         labeled.extend(own.iter().map(|label| format!("({id},{label},{copied})")));
     }
     let copied = "closed,confidential,milestone_id,created_at,updated_at";
-    let columns = format!("id,project_id,iid,author_id,assignee_id,{copied},title,description,search_text");
+    let columns = format!("id,project_id,iid,author_id,assignee_id,{copied},title,description");
     town::insert(&mut statements, "issues", &columns, &issues);
+    town::insert(&mut statements, "issue_texts", "issue_id,search_text", &texts);
     town::insert(&mut statements, "issue_labels", &format!("issue_id,label_id,{copied}"), &labeled);
     if kind == Kind::Postgres {
         let counters = "open_issues = n.a, closed_issues = n.b, open_confidential = n.c, closed_confidential = n.d";

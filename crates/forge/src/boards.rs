@@ -2,14 +2,14 @@
 
 use model::{Board, BoardList, Page, Project, Slice, Violations};
 
-use crate::{Ability, Error, Given, ProjectAbility, ProjectRef, Reader, Result, Writer};
+use crate::{Ability, Error, Given, ProjectAbility, ProjectRef, Reader, Result, Writer, labels};
 
 /// The board of a project with its lists; as a list, because others know projects with more than one.
 pub fn list(it: &mut Reader<'_>, project: &ProjectRef, page: &Given<Page>) -> Result<Slice<Board>> {
     let project = open(it, project)?;
     let page = *page.get()?;
     let mut boards = Vec::new();
-    if let Some(id) = store::boards::id_of(it.db(), project.id)? {
+    if let Some(id) = id_of(it, &project)? {
         boards.push(Board { id, lists: store::boards::lists(it.db(), id, Page::whole())?.items });
     }
     let total = i64::try_from(boards.len()).unwrap_or(i64::MAX);
@@ -114,8 +114,13 @@ fn open(it: &mut Reader<'_>, project: &ProjectRef) -> Result<Project> {
     it.open(project, ProjectAbility::ReadProject)
 }
 
+/// The board of a project; where nothing can carry a label, nobody sees one.
+fn id_of(it: &mut Reader<'_>, project: &Project) -> Result<Option<i64>> {
+    if labels::has_labels(project) { Ok(store::boards::id_of(it.db(), project.id)?) } else { Ok(None) }
+}
+
 /// Whether a project has this board.
 fn check_board(it: &mut Reader<'_>, project: &Project, board: i64) -> Result<()> {
-    let own = store::boards::id_of(it.db(), project.id)?;
+    let own = id_of(it, project)?;
     if own == Some(board) { Ok(()) } else { Err(Error::not_found("Board")) }
 }

@@ -18,8 +18,8 @@ pub struct Activity {
 /// only to those who see it.
 pub fn of_project(it: &mut Reader<'_>, project: &ProjectRef, page: &Given<Page>) -> Result<Activity> {
     it.may(Ability::Browse)?;
-    let page = *page.get()?;
     let project = it.open(project, ProjectAbility::ReadProject)?;
+    let page = *page.get()?;
     let pushes = it.can(&project, ProjectAbility::DownloadCode);
     let sight = it.can(&project, ProjectAbility::ReadIssues).then(|| it.sight_in(&project));
     let events = store::events::of_project(it.db(), project.id, pushes, sight.as_ref(), page)?;

@@ -4,10 +4,11 @@
 //! counters of one project are never waited for in two orders.
 
 use model::{
-    Change, Issue, IssueState, Page, Project, Slice, Violations,
+    Change, Issue, IssueState, Page, Project, Slice, Violations, Visibility,
     events::{Action, Target},
     issues::{IssueChanges, IssueFilter, IssueOrder, LONGEST_TITLE, NewIssue},
     notes::LONGEST,
+    text::has_control,
 };
 use store::{events::NewEvent, issue_lists::Scope, issues::Update};
 
@@ -15,6 +16,9 @@ use crate::{
     Ability, Error, Given, GroupAbility, GroupRef, ProjectAbility, ProjectRef, Reader, Result, Writer, labels, notes,
     projects,
 };
+
+/// With this word a note of the service begins that tells of a move.
+const MOVED: &str = "Moved";
 
 /// Which issues are wanted, and in which order.
 #[derive(Clone, Debug, Default)]
@@ -65,6 +69,7 @@ pub fn of_group(
 }
 
 fn look_up(it: &mut Reader<'_>, scope: &Scope, wanted: &IssueList, page: Page) -> Result<Slice<Issue>> {
+    labels::refuse_too_many(&wanted.filter.labels)?;
     if projects::is_beyond(wanted.filter.search.as_deref()) {
         return Ok(Slice::empty(page));
     }
@@ -89,7 +94,8 @@ pub fn create(it: &mut Writer<'_>, project: &ProjectRef, new: &Given<NewIssue>) 
     let milestone = new.milestone.filter(|_| manages);
     check_relations(it, &project, assignee, milestone)?;
     let labels = if manages { labels::find_or_make(it, &project, &new.labels)? } else { Vec::new() };
-    let now = new.created_at.filter(|_| it.can(&project, ProjectAbility::RemoveIssues)).unwrap_or(it.now());
+    let now = it.now();
+    let created_at = new.created_at.filter(|_| it.can(&project, ProjectAbility::RemoveIssues)).unwrap_or(now);
     let iid = store::issues::next_number(it.db(), project.id)?;
     let row = store::issues::NewIssue {
         project: project.id,
@@ -101,6 +107,7 @@ pub fn create(it: &mut Writer<'_>, project: &ProjectRef, new: &Given<NewIssue>) 
         milestone,
         due_on: new.due_on.filter(|_| manages),
         confidential: new.confidential,
+        created_at,
         now,
     };
     let id = store::issues::insert(it.db(), &row)?;
@@ -130,10 +137,15 @@ pub fn update(
         changes.milestone = Change::Keep;
         changes.labels = None;
         changes.due_on = Change::Keep;
+        // What others wrote in confidence is not theirs to publish.
+        changes.confidential = changes.confidential.filter(|confidential| *confidential);
     }
     if !it.can(&project, ProjectAbility::RemoveIssues) {
         changes.updated_at = None;
     }
+    // What stays as it is need not be right any more.
+    changes.assignee = differs(&changes.assignee, issue.assignee.as_ref().map(|user| user.id).as_ref());
+    changes.milestone = differs(&changes.milestone, issue.milestone.as_ref().map(|milestone| milestone.id).as_ref());
     check_relations(it, &project, changes.assignee.set().copied(), changes.milestone.set().copied())?;
     if let Some(closed) = changes.closed.filter(|closed| *closed != (issue.state == IssueState::Closed)) {
         turn(it, &issue, closed, me, None)?;
@@ -155,8 +167,8 @@ fn rewrite(it: &mut Writer<'_>, project: &Project, issue: &Issue, changes: &Issu
         description: differs(&changes.description, issue.description.as_ref()),
         closed: None,
         confidential: changes.confidential.filter(|confidential| *confidential != issue.confidential),
-        assignee: differs(&changes.assignee, issue.assignee.as_ref().map(|user| user.id).as_ref()),
-        milestone: differs(&changes.milestone, issue.milestone.as_ref().map(|milestone| milestone.id).as_ref()),
+        assignee: changes.assignee.clone(),
+        milestone: changes.milestone.clone(),
         due_on: differs(&changes.due_on, issue.due_on.as_ref()),
         moved_to: None,
     };
@@ -183,7 +195,7 @@ fn differs<T: Clone + PartialEq>(change: &Change<T>, present: Option<&T>) -> Cha
 /// What is told of a change besides labels, in the words of the original.
 fn differences(it: &mut Writer<'_>, project: &Project, issue: &Issue, changes: &IssueChanges) -> Result<Vec<String>> {
     let mut told = Vec::new();
-    match differs(&changes.milestone, issue.milestone.as_ref().map(|milestone| milestone.id).as_ref()) {
+    match changes.milestone {
         Change::Keep => {}
         Change::Clear => told.push("Milestone removed".to_owned()),
         Change::Set(id) => {
@@ -191,7 +203,7 @@ fn differences(it: &mut Writer<'_>, project: &Project, issue: &Issue, changes: &
             told.extend(milestone.map(|milestone| format!("Milestone changed to %{}", milestone.iid)));
         }
     }
-    match differs(&changes.assignee, issue.assignee.as_ref().map(|user| user.id).as_ref()) {
+    match changes.assignee {
         Change::Keep => {}
         Change::Clear => told.push("Assignee removed".to_owned()),
         Change::Set(id) => {
@@ -275,9 +287,9 @@ pub fn move_to(it: &mut Writer<'_>, project: &ProjectRef, issue: &Given<i64>, ta
         return Err(Error::Refused(NO_RIGHT.into()));
     }
     let copy = copy_to(it, &issue, &target)?;
-    let (from, to) = (place_of(&project, &issue, &target), place_of(&target, &copy, &project));
-    notes::tell(it, &copy, me, &format!("Moved from {from}"))?;
-    notes::tell(it, &issue, me, &format!("Moved to {to}"))?;
+    let (from, to) = (place_of(&project, &issue), place_of(&target, &copy));
+    notes::tell(it, &copy, me, &format!("{MOVED} from {from}"))?;
+    notes::tell(it, &issue, me, &format!("{MOVED} to {to}"))?;
     tell(it, &copy, me, Action::Created)?;
     let was_open = issue.state != IssueState::Closed;
     let update = Update { closed: was_open.then_some(true), moved_to: Some(copy.id), ..Update::default() };
@@ -300,7 +312,7 @@ fn copy_to(it: &mut Writer<'_>, issue: &Issue, target: &Project) -> Result<Issue
         None => None,
     };
     let labels = store::labels::among_titles(it.db(), target.id, &issue.labels)?;
-    let iid = store::issues::next_number(it.db(), target.id)?;
+    let (iid, now) = (store::issues::next_number(it.db(), target.id)?, it.now());
     let row = store::issues::NewIssue {
         project: target.id,
         iid,
@@ -311,18 +323,20 @@ fn copy_to(it: &mut Writer<'_>, issue: &Issue, target: &Project) -> Result<Issue
         milestone: milestone.map(|milestone| milestone.id),
         due_on: issue.due_on,
         confidential: issue.confidential,
-        now: issue.created_at,
+        created_at: issue.created_at,
+        now,
     };
     let copy = store::issues::insert(it.db(), &row)?;
     let labels: Vec<i64> = labels.into_iter().map(|(label, _)| label).collect();
     store::issues::add_labels(it.db(), copy, &labels)?;
-    store::issues::copy_notes(it.db(), issue.id, copy, target.id)?;
+    // From where it came before concerns nobody here.
+    store::issues::copy_notes(it.db(), issue.id, copy, target.id, MOVED)?;
     find(it, target, copy)
 }
 
-/// An issue by its place, for readers of another project: what they might not know of has no name there.
-fn place_of(project: &Project, issue: &Issue, readers: &Project) -> String {
-    if project.visibility >= readers.visibility {
+/// An issue by its place, for whoever reads of it in another project: what not everybody knows of has no name there.
+fn place_of(project: &Project, issue: &Issue) -> String {
+    if project.visibility == Visibility::Public {
         format!("{}#{}", issue.project_path, issue.iid)
     } else {
         "another project".to_owned()
@@ -344,7 +358,8 @@ pub(crate) fn open(
 }
 
 /// The same for a change, while nobody else changes issues of the project.
-fn open_to_write(it: &mut Writer<'_>, project: &ProjectRef, issue: &Given<i64>) -> Result<(Project, Issue)> {
+pub(crate) fn open_to_write(it: &mut Writer<'_>, project: &ProjectRef, issue: &Given<i64>) -> Result<(Project, Issue)> {
+    it.may(Ability::Browse)?;
     let project = it.open(project, ProjectAbility::ReadProject)?;
     store::issues::hold(it.db(), project.id)?;
     let issue = find(it, &project, *issue.get()?)?;
@@ -372,6 +387,7 @@ fn check(title: Option<&str>, description: Option<&str>) -> Result<()> {
     let mut violations = Violations::new();
     if let Some(title) = title {
         violations.unless(!title.trim().is_empty(), "title", "can't be blank");
+        violations.unless(!has_control(title.trim()), "title", "is invalid");
         violations.longest("title", title.trim(), LONGEST_TITLE);
     }
     violations.longest("description", description.unwrap_or_default(), LONGEST);

@@ -7,7 +7,7 @@ use model::{
 
 use crate::{Ability, Error, Given, ProjectAbility, ProjectRef, Reader, Result, Writer, boards};
 
-/// How many labels one issue may ask for. Each may have to be made, and a request can name a hundred thousand.
+/// How many labels one request may name. Each may have to be looked for or made, and there is room for many.
 const MOST_AT_ONCE: usize = 1000;
 
 /// Which label shall be changed, and how.
@@ -36,10 +36,11 @@ pub fn list(it: &mut Reader<'_>, project: &ProjectRef, page: &Given<Page>) -> Re
 pub fn create(it: &mut Writer<'_>, project: &ProjectRef, new: &Given<NewLabel>) -> Result<Label> {
     let project = open_to_change(it, project)?;
     let mut new = new.get()?.clone();
-    new.title = labels::clean_title(&new.title);
-    if find(it, &project, LabelRef::Title(new.title.clone()))?.is_some() {
+    if find_titled(it, &project, &new.title)?.is_some() {
         return Err(Error::Taken("Label already exists".to_owned()));
     }
+    new.title = labels::clean_title(&new.title);
+    new.color = labels::clean_color(&new.color);
     labels::check(&new.title, &new.color, new.description.as_deref(), new.priority)?;
     let now = it.now();
     Ok(store::labels::insert(it.db(), project.id, &new, now)?)
@@ -50,12 +51,14 @@ pub fn edit(it: &mut Writer<'_>, project: &ProjectRef, edit: &Given<LabelEdit>) 
     let project = open_to_change(it, project)?;
     let LabelEdit { title, changes } = edit.get()?.clone();
     store::issues::hold(it.db(), project.id)?;
-    let label = find(it, &project, LabelRef::Title(title))?;
+    let label = find_titled(it, &project, &title)?;
     // The original says it twice, and clients compare the text.
     let label = label.ok_or(Error::not_found("Label not found"))?;
+    // The title that it has is one, whatever it looks like.
+    let title = changes.title.filter(|title| *title != label.title);
     let new = NewLabel {
-        title: changes.title.map_or_else(|| label.title.clone(), |title| labels::clean_title(&title)),
-        color: changes.color.unwrap_or_else(|| label.color.clone()),
+        title: title.map_or_else(|| label.title.clone(), |title| labels::clean_title(&title)),
+        color: changes.color.map_or_else(|| label.color.clone(), |color| labels::clean_color(&color)),
         description: changes.description.over(label.description.clone()),
         priority: changes.priority.over(label.priority),
     };
@@ -74,7 +77,7 @@ pub fn delete(it: &mut Writer<'_>, project: &ProjectRef, title: &Given<String>) 
     let project = open_to_change(it, project)?;
     let title = title.get()?.clone();
     store::issues::hold(it.db(), project.id)?;
-    let label = find(it, &project, LabelRef::Title(title))?.ok_or(Error::not_found("Label"))?;
+    let label = find_titled(it, &project, &title)?.ok_or(Error::not_found("Label"))?;
     boards::forget_label(it, &project, label.id)?;
     store::labels::delete(it.db(), label.id)?;
     Ok(label)
@@ -102,9 +105,7 @@ pub fn unsubscribe(it: &mut Writer<'_>, project: &ProjectRef, label: &LabelRef) 
 /// The numbers and titles of labels by their titles, for an issue that shall carry them. Those that are missing are made
 /// if the actor may make labels, and left out if not.
 pub(crate) fn find_or_make(it: &mut Writer<'_>, project: &Project, titles: &[String]) -> Result<Vec<(i64, String)>> {
-    if titles.len() > MOST_AT_ONCE {
-        return Err(Violations::one("labels", format!("are too many (maximum is {MOST_AT_ONCE} labels)")).into());
-    }
+    refuse_too_many(titles)?;
     let mut found = store::labels::among_titles(it.db(), project.id, titles)?;
     // What is called so to the letter comes first: a title may look like one that has yet to be cleaned.
     let mut missing: Vec<String> = Vec::new();
@@ -137,8 +138,14 @@ pub(crate) fn find_or_make(it: &mut Writer<'_>, project: &Project, titles: &[Str
     Ok(found)
 }
 
+/// Refuses more labels at once than anybody means.
+pub(crate) fn refuse_too_many(titles: &[String]) -> Result<()> {
+    let text = || format!("are too many (maximum is {MOST_AT_ONCE} labels)");
+    if titles.len() > MOST_AT_ONCE { Err(Violations::one("labels", text()).into()) } else { Ok(()) }
+}
+
 /// Whether a project has anything that could carry labels; otherwise nobody sees them.
-fn has_labels(project: &Project) -> bool {
+pub(crate) fn has_labels(project: &Project) -> bool {
     project.switches.issues_enabled || project.switches.merge_requests_enabled
 }
 
@@ -153,8 +160,20 @@ fn open_to_change(it: &mut Reader<'_>, project: &ProjectRef) -> Result<Project> 
 fn open_to_follow(it: &mut Reader<'_>, project: &ProjectRef, label: &LabelRef) -> Result<(i64, Label)> {
     let me = it.my_id(Ability::Browse)?;
     let project = it.open(project, ProjectAbility::ReadProject)?;
-    let found = if has_labels(&project) { find(it, &project, label.clone())? } else { None };
+    let found = match label {
+        _ if !has_labels(&project) => None,
+        LabelRef::Number(..) => find(it, &project, label.clone())?,
+        LabelRef::Title(title) => find_titled(it, &project, title)?,
+    };
     Ok((me, found.ok_or(Error::not_found("Label"))?))
+}
+
+/// The label that somebody names by its title: as it is kept, or in a way that would be cleaned to that.
+fn find_titled(it: &mut Reader<'_>, project: &Project, title: &str) -> Result<Option<Label>> {
+    match find(it, project, LabelRef::Title(title.to_owned()))? {
+        Some(label) => Ok(Some(label)),
+        None => find(it, project, LabelRef::Title(labels::clean_title(title))),
+    }
 }
 
 /// One label as the actor sees it.

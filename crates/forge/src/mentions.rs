@@ -18,7 +18,8 @@ use crate::{Error, ProjectAbility, ProjectRef, Result, Writer, issues, notes};
 const MOST_COMMITS: usize = 1000;
 /// How much of one message is listened to, in bytes.
 const LONGEST_MESSAGE: usize = 64 << 10;
-/// How many references of one push are kept until it is judged.
+/// How many references are kept until the push is judged: of one commit, and of all.
+const MOST_OF_A_COMMIT: usize = 200;
 const MOST_REFERENCES: usize = 10_000;
 /// How many issues one push may touch, in how many other projects, and with how many notes.
 const MOST_ISSUES: usize = 100;
@@ -35,12 +36,12 @@ pub(crate) struct Said {
 }
 
 /// What the commits say that a branch has gained, oldest first.
-pub(crate) fn listen(objects: &Repository, tip: Oid, before: Option<Oid>) -> Result<Vec<Said>> {
+pub(crate) fn listen(objects: &Repository, tip: Oid, before: Oid) -> Result<Vec<Said>> {
     let mut said = Vec::new();
-    objects.each_beyond(tip, before.as_slice(), MOST_COMMITS, |commit| {
+    objects.each_beyond(tip, &[before], MOST_COMMITS, |commit| {
         let end = (0..=LONGEST_MESSAGE.min(commit.message.len())).rev().find(|at| commit.message.is_char_boundary(*at));
         let heard = references::in_text(&commit.message[..end.unwrap_or_default()]);
-        let room = MOST_REFERENCES - said.len();
+        let room = MOST_OF_A_COMMIT.min(MOST_REFERENCES - said.len());
         said.extend(heard.into_iter().take(room).map(|reference| Said { commit: commit.id, reference }));
     })?;
     said.reverse();
@@ -50,24 +51,10 @@ pub(crate) fn listen(objects: &Repository, tip: Oid, before: Option<Oid>) -> Res
 /// Writes down, with a push, what its commits say about issues that the pusher may do this to. In the project itself an
 /// issue is named by whoever sees it; elsewhere only by whoever may close it.
 pub(crate) fn write_down(it: &mut Writer<'_>, project: &Project, intent: i64, said: &[Said]) -> Result<()> {
-    let mut by_place: BTreeMap<Option<&str>, Vec<&Said>> = BTreeMap::new();
-    for one in said {
-        by_place.entry(one.reference.project.as_deref()).or_default().push(one);
-    }
-    let mut touched = HashSet::new();
+    let mut touched = 0;
     let mut mentions = Vec::new();
-    for (path, said) in by_place.into_iter().take(1 + MOST_PLACES) {
-        match path {
-            None => resolve(it, project, true, &said, &mut touched, &mut mentions)?,
-            Some(path) => match it.open(&ProjectRef::Path(path.to_owned()), ProjectAbility::ReadIssues) {
-                Ok(place) => {
-                    let home = place.id == project.id;
-                    resolve(it, &place, home, &said, &mut touched, &mut mentions)?;
-                }
-                Err(Error::NotFound(_) | Error::Forbidden(_) | Error::Unauthenticated) => {}
-                Err(error) => return Err(error),
-            },
-        }
+    for (place, said) in by_place(it, project, said)? {
+        resolve(it, &place, place.id == project.id, &said, &mut touched, &mut mentions)?;
     }
     // What closes an issue matters more than what only names one.
     mentions.sort_by_key(|mention: &Mention| !mention.closes);
@@ -75,14 +62,50 @@ pub(crate) fn write_down(it: &mut Writer<'_>, project: &Project, intent: i64, sa
     Ok(store::mentions::insert(it.db(), intent, &mentions)?)
 }
 
-/// Finds the issues of one project that are meant, and adds what shall happen to them. An issue that was found before,
-/// under another name of the project, is left alone.
+/// What is said about issues of each project that the pusher sees, by whatever names of it, in the order of the projects.
+fn by_place<'a>(it: &mut Writer<'_>, project: &Project, said: &'a [Said]) -> Result<Vec<(Project, Vec<&'a Said>)>> {
+    let mut known: HashMap<&str, Option<i64>> = HashMap::new();
+    let mut places: BTreeMap<i64, (Project, Vec<&Said>)> = BTreeMap::new();
+    for one in said {
+        let place = match one.reference.project.as_deref() {
+            None => Some(project.id),
+            Some(path) => match known.get(path) {
+                Some(place) => *place,
+                None if known.len() >= MOST_PLACES => None,
+                None => {
+                    let found = see(it, path)?;
+                    let place = found.as_ref().map(|found| found.id);
+                    known.insert(path, place);
+                    if let Some(found) = found {
+                        places.entry(found.id).or_insert_with(|| (found, Vec::new()));
+                    }
+                    place
+                }
+            },
+        };
+        if let Some(place) = place {
+            places.entry(place).or_insert_with(|| (project.clone(), Vec::new())).1.push(one);
+        }
+    }
+    Ok(places.into_values().collect())
+}
+
+/// A project of which the pusher sees issues.
+fn see(it: &mut Writer<'_>, path: &str) -> Result<Option<Project>> {
+    match it.open(&ProjectRef::Path(path.to_owned()), ProjectAbility::ReadIssues) {
+        Ok(place) => Ok(Some(place)),
+        Err(Error::NotFound(_) | Error::Forbidden(_) | Error::Unauthenticated) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Finds the issues of one project that are meant, and adds what shall happen to them.
 fn resolve(
     it: &mut Writer<'_>,
     place: &Project,
     home: bool,
     said: &[&Said],
-    touched: &mut HashSet<i64>,
+    touched: &mut usize,
     mentions: &mut Vec<Mention>,
 ) -> Result<()> {
     if !it.can(place, ProjectAbility::WriteIssues) {
@@ -96,9 +119,10 @@ fn resolve(
     let numbers: Vec<i64> = by_number.keys().copied().collect();
     for issue in store::mentions::named(it.db(), &sight, place.id, &numbers)? {
         let may_close = may_close_all || issue.involved;
-        if touched.len() >= MOST_ISSUES || !(may_close || home) || !touched.insert(issue.id) {
+        if *touched >= MOST_ISSUES || !(may_close || home) {
             continue;
         }
+        *touched += 1;
         let said = by_number.remove(&issue.iid).unwrap_or_default();
         mentions.extend(in_one_voice(&said, may_close).into_iter().map(|(commit, closes)| Mention {
             project: place.id,

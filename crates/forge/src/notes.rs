@@ -36,12 +36,12 @@ fn find(it: &mut Reader<'_>, issue: &Issue, id: i64) -> Result<Note> {
 
 /// Says something about an issue.
 pub fn create(it: &mut Writer<'_>, project: &ProjectRef, issue: &Given<i64>, text: &Given<NoteText>) -> Result<Note> {
-    let (project, issue) = issues::open(it, project, issue, ProjectAbility::WriteIssues)?;
+    let (project, issue) = issues::open_to_write(it, project, issue)?;
+    it.may_to(&project, ProjectAbility::WriteIssues)?;
     let (me, now) = (it.my_id(Ability::Browse)?, it.now());
     let NoteText { body, created_at } = text.get()?;
     check_body(body)?;
     let written = created_at.filter(|_| it.role_to(&project) >= Some(Role::Owner)).unwrap_or(now);
-    store::issues::hold(it.db(), project.id)?;
     let new = NewNote { project: project.id, issue: issue.id, author: me, body, system: false, now: written };
     let id = store::notes::insert(it.db(), &new)?;
     touch(it, &issue, me)?;
@@ -92,11 +92,10 @@ fn open_to_change(
     issue: &Given<i64>,
     id: &Given<i64>,
 ) -> Result<(i64, Issue, Note)> {
-    let (project, issue) = issues::open(it, project, issue, ProjectAbility::WriteIssues)?;
+    let (project, issue) = issues::open_to_write(it, project, issue)?;
+    it.may_to(&project, ProjectAbility::WriteIssues)?;
     let me = it.my_id(Ability::Browse)?;
-    let id = *id.get()?;
-    store::issues::hold(it.db(), project.id)?;
-    let note = find(it, &issue, id)?;
+    let note = find(it, &issue, *id.get()?)?;
     let mine = !note.system && note.author.as_ref().is_some_and(|author| author.id == me);
     if !mine {
         it.may_to(&project, ProjectAbility::AdministerNotes)?;

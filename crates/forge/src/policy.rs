@@ -431,7 +431,7 @@ impl Reader<'_> {
     /// Which issues of a project the actor sees.
     pub(crate) fn sight_in(&self, project: &Project) -> Sight {
         let user = self.actor().user().map_or(0, |user| user.id);
-        Sight { user, confidential: self.role_to(project) >= Some(Role::Reporter) }
+        Sight { user, confidential: self.can(project, ProjectAbility::ReadConfidentialIssues) }
     }
 
     /// Whether another user who may come in sees a project.

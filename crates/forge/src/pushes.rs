@@ -175,13 +175,6 @@ struct Weighed {
     said: Vec<Said>,
 }
 
-impl Weighed {
-    /// The branch that is the default afterwards.
-    fn main(&self) -> Option<&RefName> {
-        self.head.as_ref().or(self.default.as_ref())
-    }
-}
-
 struct WeighedChange {
     change: RefChange,
     /// Why it cannot happen, whoever wants it.
@@ -222,13 +215,15 @@ fn weigh(repositories: &Repositories, project: i64, push: &Push) -> Result<Weigh
     Ok(weighed)
 }
 
-/// What the commits say about issues that a push brings onto the default branch. What they say elsewhere counts once
-/// they get there.
+/// What the commits say about issues that a push brings onto the default branch. What they say elsewhere counts once they
+/// get there. The first push says nothing: it brings a history that was told elsewhere.
 fn hear(objects: Option<&Repository>, weighed: &Weighed) -> Result<Vec<Said>> {
-    let is_heard = |one: &&WeighedChange| one.refusal.is_none() && Some(&one.change.name) == weighed.main();
+    let is_heard = |one: &&WeighedChange| one.refusal.is_none() && Some(&one.change.name) == weighed.default.as_ref();
     let change = weighed.changes.iter().find(is_heard).map(|one| &one.change);
     match (objects, change) {
-        (Some(objects), Some(RefChange { old, new: Some(new), .. })) => mentions::listen(objects, *new, *old),
+        (Some(objects), Some(RefChange { old: Some(old), new: Some(new), .. })) => {
+            mentions::listen(objects, *new, *old)
+        }
         _ => Ok(Vec::new()),
     }
 }
@@ -487,7 +482,7 @@ fn write_down(
             };
             store::events::insert(it.db(), &event)?;
         }
-        if accepted.iter().any(|one| Some(&one.change.name) == weighed.main()) {
+        if accepted.iter().any(|one| Some(&one.change.name) == weighed.default.as_ref()) {
             mentions::write_down(it, project, id, &weighed.said)?;
         }
     }

@@ -20,10 +20,9 @@ use crate::{
     housekeeping::{nobody_keeps_house, wait_for_house},
 };
 
-/// How long somebody else may hold a lock before we give up; git's own programs hold one for moments.
+/// How long somebody else may hold a lock, or remove the folder of a ref, before we give up; git's own programs do so for
+/// moments.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often the folder of a ref is made anew before we give up.
-const FOLDER_ATTEMPTS: u32 = 100;
 /// A lock that nobody gave back for so long belongs to a program that is no more.
 const ABANDONED: Duration = Duration::from_secs(60);
 
@@ -122,12 +121,12 @@ impl Lock {
     fn take(repository: &Path, file: &Path, content: &[u8]) -> Result<Self> {
         let path = lock_of(file);
         let start = Instant::now();
-        let mut folders_made = 0;
+        let mut made_folders = false;
         loop {
             match fs::OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(mut opened) => {
                     let lock = Self { path, held: true };
-                    if folders_made > 0 {
+                    if made_folders {
                         // From now on the folders are not empty, so they stay.
                         sync_above(repository, file)?;
                     }
@@ -144,10 +143,10 @@ impl Lock {
                     thread::sleep(Duration::from_millis(5));
                 }
                 // Whoever packs refs removes the folders that they leave empty, also one that was just made for us.
-                Err(error) if error.kind() == io::ErrorKind::NotFound && folders_made < FOLDER_ATTEMPTS => {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && start.elapsed() < PATIENCE => {
                     let folder = file.parent().filter(|folder| *folder != repository).ok_or(error)?;
                     make_ref_folder(folder)?;
-                    folders_made += 1;
+                    made_folders = true;
                 }
                 // A file is in the way: a ref of that name.
                 Err(error) if error.kind() == io::ErrorKind::NotADirectory => {

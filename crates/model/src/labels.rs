@@ -1,6 +1,9 @@
 //! Labels: what issues are about, in a word and a color.
 
-use crate::{Change, Violations, text::strip_tags};
+use crate::{
+    Change, Violations,
+    text::{has_control, strip_tags},
+};
 
 /// The color of a label that nobody gave one.
 pub const DEFAULT_COLOR: &str = "#428BCA";
@@ -18,7 +21,7 @@ pub struct Label {
     pub project: i64,
     /// What it is called; unique in the project.
     pub title: String,
-    /// `#` and hexadecimal digits.
+    /// `#` and six hexadecimal digits.
     pub color: String,
     /// What it stands for.
     pub description: Option<String>,
@@ -67,31 +70,28 @@ pub enum LabelRef {
     Title(String),
 }
 
-/// A title as it is kept: without tags, with the few entities that every page escapes read back, and without blanks around
-/// it. What somebody escaped to be safe is the same label as what nobody escaped.
+/// A title as it is kept: without tags, with entities read back, and without blanks around it. What somebody escaped to be
+/// safe is the same label as what nobody escaped.
 pub fn clean_title(text: &str) -> String {
-    let text = strip_tags(text);
-    let mut plain = String::with_capacity(text.len());
-    let mut rest = text.as_str();
-    while let Some(at) = rest.find('&') {
-        plain.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let (entity, letter) = ENTITIES.into_iter().find(|(entity, _)| rest.starts_with(entity)).unwrap_or(("&", '&'));
-        plain.push(letter);
-        rest = &rest[entity.len()..];
-    }
-    plain.push_str(rest);
-    plain.trim().to_owned()
+    html_escape::decode_html_entities(&strip_tags(text)).trim().to_owned()
 }
 
-const ENTITIES: [(&str, char); 5] = [("&amp;", '&'), ("&lt;", '<'), ("&gt;", '>'), ("&quot;", '"'), ("&#39;", '\'')];
+/// A color as it is kept: in the long form, since that is what clients are promised.
+pub fn clean_color(color: &str) -> String {
+    match color.strip_prefix('#') {
+        Some(digits) if digits.len() == 3 && digits.is_ascii() => {
+            ['#'].into_iter().chain(digits.chars().flat_map(|digit| [digit, digit])).collect()
+        }
+        _ => color.to_owned(),
+    }
+}
 
-/// What is wrong with the parts of a label, of which the title was cleaned.
+/// What is wrong with the parts of a label, of which title and color were cleaned.
 pub fn check(title: &str, color: &str, description: Option<&str>, priority: Option<i64>) -> Result<(), Violations> {
     let mut violations = Violations::new();
     violations.unless(!title.is_empty(), "title", "can't be blank");
     // Issues name their labels in one text, with commas in between.
-    violations.unless(!title.is_empty() && !title.contains(','), "title", "is invalid");
+    violations.unless(!title.is_empty() && !title.contains(',') && !has_control(title), "title", "is invalid");
     violations.longest("title", title, LONGEST);
     violations.unless(is_color(color), "color", "must be a valid color code");
     violations.longest("description", description.unwrap_or_default(), LONGEST);
@@ -99,10 +99,10 @@ pub fn check(title: &str, color: &str, description: Option<&str>, priority: Opti
     violations.into_result()
 }
 
-/// Whether this is `#` with three or six hexadecimal digits.
+/// Whether this is `#` with six hexadecimal digits.
 fn is_color(color: &str) -> bool {
     let digits = color.strip_prefix('#').unwrap_or_default();
-    matches!(digits.len(), 3 | 6) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    digits.len() == 6 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -120,7 +120,8 @@ mod tests {
         check("&lt;b&gt; &quot;x&quot; &#39;y&#39;", "<b> \"x\" 'y'");
         // Read once, not until nothing is left to read.
         check("&amp;lt;", "&lt;");
-        check("&copy; &", "&copy; &");
+        check("&copy; & &#60;&#x3e; &nothing;", "© & <> &nothing;");
+        check("size<10", "size<10");
         check("a < b?", "a < b?");
         check("é&amp;ü", "é&ü");
         check("<b></b>", "");
@@ -130,7 +131,7 @@ mod tests {
     #[test]
     fn every_part_of_a_label_has_its_rule() {
         let told = |title: &str, color: &str, description: Option<&str>, priority| {
-            check(title, color, description, priority).err().map(|violations| violations.to_string())
+            check(title, &clean_color(color), description, priority).err().map(|violations| violations.to_string())
         };
         let title = |title: &str| told(title, "#fff", None, None);
         let long = "é".repeat(255);
@@ -138,6 +139,8 @@ mod tests {
         assert_eq!(title(&long), None);
         assert_eq!(title(&format!("{long}x")).as_deref(), Some("title is too long (maximum is 255 characters)"));
         assert_eq!(title("a,b").as_deref(), Some("title is invalid"));
+        assert_eq!(title("a\nb").as_deref(), Some("title is invalid"));
+        assert_eq!((clean_color("#aBc"), clean_color("#d9534f")), ("#aaBBcc".into(), "#d9534f".into()));
         assert_eq!(title("").as_deref(), Some("title can't be blank, is invalid"));
         let color = |color: &str| told("bug", color, None, None);
         for good in ["#fff", "#FFAABB", "#d9534f", DEFAULT_COLOR] {

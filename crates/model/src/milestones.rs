@@ -2,7 +2,7 @@
 
 use jiff::civil::Date;
 
-use crate::{Change, Time, Violations, issues::LONGEST_TITLE, notes::LONGEST};
+use crate::{Change, Time, Violations, issues::LONGEST_TITLE, notes::LONGEST, text::has_control};
 
 /// A milestone of a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +63,7 @@ fn apply<T: Clone>(change: &Change<T>, field: &mut Option<T>) {
 fn check(title: &str, description: Option<&str>, start: Option<Date>, due: Option<Date>) -> Result<(), Violations> {
     let mut violations = Violations::new();
     violations.unless(!title.is_empty(), "title", "can't be blank");
+    violations.unless(!has_control(title), "title", "is invalid");
     violations.longest("title", title, LONGEST_TITLE);
     violations.longest("description", description.unwrap_or_default(), LONGEST);
     let in_order = start.zip(due).is_none_or(|(start, due)| start <= due);
@@ -168,7 +169,7 @@ mod tests {
         check(Milestone { title: "ä".repeat(255), ..milestone() }, "");
         check(Milestone { title: "ä".repeat(256), ..milestone() }, "title is too long (maximum is 255 characters)");
         let long = Some("x".repeat(LONGEST + 1));
-        let text = "description is too long (maximum is 1048576 characters)";
+        let text = "description is too long (maximum is 100000 characters)";
         check(Milestone { description: long, ..milestone() }, text);
         check(Milestone { due_on: Some(date(2026, 1, 1)), ..milestone() }, "");
         check(Milestone { due_on: Some(date(2025, 1, 1)), ..milestone() }, "start_date must not be after due date");

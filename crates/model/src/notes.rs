@@ -2,8 +2,8 @@
 
 use crate::{Time, Violations, users::UserSummary};
 
-/// How long a note or a description may be.
-pub const LONGEST: usize = 1_048_576;
+/// How long a note or a description may be: a page shows a hundred of them.
+pub const LONGEST: usize = 100_000;
 
 /// A note on an issue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +45,6 @@ mod tests {
         check("x", "");
         check(&"ä".repeat(LONGEST), "");
         check(" \n\t", "note can't be blank");
-        check(&"x".repeat(LONGEST + 1), "note is too long (maximum is 1048576 characters)");
+        check(&"x".repeat(LONGEST + 1), "note is too long (maximum is 100000 characters)");
     }
 }

@@ -5,7 +5,7 @@ use unicode_normalization::{UnicodeNormalization as _, char::is_combining_mark};
 /// Removes everything that looks like an HTML tag, in one pass over the text.
 ///
 /// A tag goes on to its `>`, or to the end of the text. A `<` that opens no tag stays only if what is left could not make
-/// it one: `a < b` is arithmetic, `<<b>script>` is not.
+/// it one: `a < b` and `1<2` are arithmetic, `<<b>script>` is not.
 pub fn strip_tags(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut inside = false;
@@ -14,7 +14,9 @@ pub fn strip_tags(text: &str) -> String {
         match c {
             '>' if inside => inside = false,
             _ if inside => {}
-            '<' if characters.peek().is_some_and(|next| !next.is_whitespace()) => inside = true,
+            '<' if characters.peek().is_some_and(|next| next.is_alphabetic() || "/!?<".contains(*next)) => {
+                inside = true;
+            }
             _ => kept.push(c),
         }
     }
@@ -99,7 +101,9 @@ mod tests {
         check("<!-- x -->y", "y");
         check("open <b", "open ");
         check("<<b>script>alert(1)<<b>/script>", "script>alert(1)/script>");
-        check("1 <2 and 3 > 2", "1  2");
+        check("1 <2 and 3 > 2", "1 <2 and 3 > 2");
+        check("I <3 U, a<-b, size<10", "I <3 U, a<-b, size<10");
+        check("1 <2<b>3", "1 <23");
         check("plain", "plain");
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     search::Term,
 };
 
-/// In a project with fewer issues, reading all of them is less work than looking a term up among those of all projects.
+/// Where there are fewer issues, reading all of them is less work than looking a term up among those of all projects.
 const WORTH_AN_INDEX: i64 = 1_000;
 /// A milestone has rarely as many issues; a label that has more is not looked through for those of a milestone.
 const MANY: i64 = 4_000;
@@ -72,7 +72,12 @@ pub fn list(db: &mut Conn, scope: &Scope, filter: &IssueFilter, order: IssueOrde
             collect(db, found, &wish, page)?
         }
     };
-    Ok(Slice { items: singles::load(db, scope.user(), &ids)?, total, page })
+    let mut items = singles::load(db, scope.user(), &ids)?;
+    if let Scope::Project(_, sight) | Scope::Milestone(_, sight) = scope {
+        // On PostgreSQL one may have become confidential since it was found.
+        items.retain(|issue| sight.shows(issue));
+    }
+    Ok(Slice { items, total, page })
 }
 
 /// What is asked of issues, the same for every scope.
@@ -397,7 +402,7 @@ fn is_open_to(viewer: &Viewer) -> Fragment<Bool> {
 
 /// A page of what the viewer wrote. Nothing of that is secret to them as long as they see the project.
 fn written(db: &mut Conn, viewer: &Viewer, wish: &Wish<'_>, page: Page) -> Result<(i64, Vec<i64>)> {
-    let mine = || Fragment::new("c.author_id = ").number(viewer.user);
+    let mine = || Fragment::<Bool>::new("c.author_id = ").number(viewer.user);
     let projects = || {
         Fragment::<BigInt>::new("SELECT DISTINCT w.project_id AS id FROM issues w WHERE w.author_id = ")
             .number(viewer.user)
@@ -408,7 +413,12 @@ fn written(db: &mut Conn, viewer: &Viewer, wish: &Wish<'_>, page: Page) -> Resul
             .sql(") w CROSS JOIN projects p WHERE p.id = w.id AND ")
             .then(is_open_to(viewer))
             .sql(")");
-        let found = wish.select("issues c").and(mine()).and(seen).and(wish.anywhere(projects(), false));
+        let many = wish.term.is_some() && {
+            let count = || Fragment::<BigInt>::new("SELECT count(*) FROM issues c WHERE ").then(mine());
+            let amount: i64 = on!(db, conn => count().get_result(conn))?;
+            amount >= WORTH_AN_INDEX
+        };
+        let found = wish.select("issues c").and(mine()).and(seen).and(wish.anywhere(projects(), many));
         return collect(db, found, wish, page);
     }
     let seen = Fragment::new("EXISTS (SELECT 1 FROM projects p WHERE p.id = c.project_id AND ")

@@ -19,8 +19,11 @@ use crate::{
     conn::on,
     fragment::Fragment,
     milestones::Row as MilestoneRow,
-    schema::{issue_books, issue_labels, issue_subscriptions, issues, labels, milestones, namespaces, projects, users},
-    search::{END, SEPARATOR},
+    schema::{
+        issue_books, issue_labels, issue_subscriptions, issue_texts, issues, labels, milestones, namespaces, projects,
+        users,
+    },
+    search::{END, SEPARATOR, escape_like},
     times::{from_micros, to_micros},
     users::SummaryRow,
 };
@@ -46,7 +49,9 @@ pub struct NewIssue<'a> {
     pub due_on: Option<Date>,
     /// Whether only some may see it.
     pub confidential: bool,
-    /// When it is written.
+    /// When it was written.
+    pub created_at: Time,
+    /// When it comes here.
     pub now: Time,
 }
 
@@ -232,24 +237,27 @@ pub fn next_number(db: &mut Conn, project: i64) -> Result<i64> {
 
 /// Adds an issue; says its number.
 pub fn insert(db: &mut Conn, new: &NewIssue<'_>) -> Result<i64> {
-    let now = to_micros(new.now);
-    Ok(on!(db, conn => diesel::insert_into(issues::table)
+    let id = on!(db, conn => diesel::insert_into(issues::table)
         .values((
             issues::project_id.eq(new.project),
             issues::iid.eq(new.iid),
             issues::title.eq(new.title),
             issues::description.eq(new.description),
-            issues::search_text.eq(search_text(new.title, new.description)),
             issues::confidential.eq(new.confidential),
             issues::author_id.eq(new.author),
             issues::assignee_id.eq(new.assignee),
             issues::milestone_id.eq(new.milestone),
             issues::due_on.eq(new.due_on.map(start_of)),
-            issues::created_at.eq(now),
-            issues::updated_at.eq(now),
+            issues::created_at.eq(to_micros(new.created_at)),
+            issues::updated_at.eq(to_micros(new.now)),
         ))
         .returning(issues::id)
-        .get_result(conn))?)
+        .get_result(conn))?;
+    let text = search_text(new.title, new.description);
+    on!(db, conn => diesel::insert_into(issue_texts::table)
+        .values((issue_texts::issue_id.eq(id), issue_texts::search_text.eq(&text)))
+        .execute(conn))?;
+    Ok(id)
 }
 
 /// An issue of a project, as somebody sees it.
@@ -273,7 +281,6 @@ fn one(db: &mut Conn, sight: &Sight, project: i64, is: &Fragment<Bool>) -> Resul
 struct Columns<'a> {
     title: Option<&'a str>,
     description: Option<Option<&'a str>>,
-    search_text: Option<String>,
     closed: Option<bool>,
     reopened: Option<bool>,
     confidential: Option<bool>,
@@ -288,14 +295,15 @@ struct Columns<'a> {
 /// Changes an issue. Even if nothing is changed, it is from now on one that was changed now by this user.
 pub fn update(db: &mut Conn, id: i64, update: &Update<'_>, by: Option<i64>, now: Time) -> Result<()> {
     let description = nullable(&update.description).map(|text| text.map(String::as_str));
-    let search_text = match (update.title, description) {
-        (None, None) => None,
-        (title, description) => {
-            let (old_title, old_description): (String, Option<String>) =
-                on!(db, conn => issues::table.find(id).select((issues::title, issues::description)).first(conn))?;
-            Some(search_text(title.unwrap_or(&old_title), description.unwrap_or(old_description.as_deref())))
-        }
-    };
+    if update.title.is_some() || description.is_some() {
+        let (old_title, old_description): (String, Option<String>) =
+            on!(db, conn => issues::table.find(id).select((issues::title, issues::description)).first(conn))?;
+        let (title, text) = (update.title.unwrap_or(&old_title), description.unwrap_or(old_description.as_deref()));
+        let text = search_text(title, text);
+        on!(db, conn => diesel::update(issue_texts::table.find(id))
+            .set(issue_texts::search_text.eq(&text))
+            .execute(conn))?;
+    }
     let reopened = match update.closed {
         Some(false) => {
             let was: (bool, bool) =
@@ -307,7 +315,6 @@ pub fn update(db: &mut Conn, id: i64, update: &Update<'_>, by: Option<i64>, now:
     let columns = Columns {
         title: update.title,
         description,
-        search_text,
         closed: update.closed,
         reopened,
         confidential: update.confidential,
@@ -389,8 +396,8 @@ pub fn set_subscribed(db: &mut Conn, issue: i64, user: i64, subscribed: bool) ->
     Ok(())
 }
 
-/// Copies what was said about an issue to another one, the service's own notes included.
-pub fn copy_notes(db: &mut Conn, from: i64, to: i64, project: i64) -> Result<()> {
+/// Copies what was said about an issue to another one, the service's own notes included, save those that begin with a word.
+pub fn copy_notes(db: &mut Conn, from: i64, to: i64, project: i64, except: &str) -> Result<()> {
     let copy = || {
         Fragment::<BigInt>::new(
             "INSERT INTO notes \
@@ -401,7 +408,9 @@ pub fn copy_notes(db: &mut Conn, from: i64, to: i64, project: i64) -> Result<()>
         .number(to)
         .sql(", author_id, updated_by_id, body, system, created_at, updated_at FROM notes WHERE issue_id = ")
         .number(from)
-        .sql(" ORDER BY id")
+        .sql(" AND NOT (system AND body LIKE ")
+        .words(format!("{} %", escape_like(except)))
+        .sql(" ESCAPE '\\') ORDER BY id")
     };
     on!(db, conn => copy().execute(conn))?;
     Ok(())

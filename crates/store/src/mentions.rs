@@ -45,6 +45,7 @@ pub struct Mention {
 #[diesel(table_name = intent_mentions)]
 struct NewRow<'a> {
     intent_id: i64,
+    position: i64,
     issue_id: i64,
     sha: &'a str,
     closes: bool,
@@ -71,10 +72,11 @@ pub fn named(db: &mut Conn, sight: &Sight, project: i64, numbers: &[i64]) -> Res
 
 /// Writes down what a push says, until it has happened.
 pub fn insert(db: &mut Conn, intent: i64, mentions: &[Mention]) -> Result<()> {
-    let rows: Vec<NewRow<'_>> = mentions
-        .iter()
-        .map(|Mention { project: _, issue, sha, closes }| NewRow {
+    let rows: Vec<NewRow<'_>> = (0..)
+        .zip(mentions)
+        .map(|(position, Mention { project: _, issue, sha, closes })| NewRow {
             intent_id: intent,
+            position,
             issue_id: *issue,
             sha,
             closes: *closes,
@@ -98,7 +100,7 @@ pub fn of_intent(db: &mut Conn, intent: i64) -> Result<Option<(i64, Vec<Mention>
             issues::project_id,
             intent_mentions::issue_id,
             intent_mentions::closes.desc(),
-            intent_mentions::sha,
+            intent_mentions::position,
         ))
         .select((issues::project_id, intent_mentions::issue_id, intent_mentions::sha, intent_mentions::closes))
         .load(conn))?;

@@ -389,7 +389,6 @@ diesel::table! {
         iid -> BigInt,
         title -> Text,
         description -> Nullable<Text>,
-        search_text -> Text,
         closed -> Bool,
         reopened -> Bool,
         confidential -> Bool,
@@ -402,6 +401,13 @@ diesel::table! {
         user_notes -> BigInt,
         created_at -> BigInt,
         updated_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    issue_texts (issue_id) {
+        issue_id -> BigInt,
+        search_text -> Text,
     }
 }
 
@@ -471,8 +477,9 @@ diesel::table! {
 }
 
 diesel::table! {
-    intent_mentions (intent_id, issue_id, sha) {
+    intent_mentions (intent_id, position) {
         intent_id -> BigInt,
+        position -> BigInt,
         issue_id -> BigInt,
         sha -> Text,
         closes -> Bool,

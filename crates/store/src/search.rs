@@ -90,9 +90,13 @@ impl Term {
     /// Whether the issue `c` matches.
     pub(crate) fn in_issue(&self, postgres: bool) -> Fragment<Bool> {
         if postgres && self.has_trigram() {
-            return Fragment::new("c.search_text LIKE ").words(self.pattern());
+            return Fragment::new("c.id IN (SELECT t.issue_id FROM issue_texts t WHERE t.search_text LIKE ")
+                .words(self.pattern())
+                .sql(")");
         }
-        self.within("c.search_text")
+        Fragment::new("EXISTS (SELECT 1 FROM issue_texts t WHERE t.issue_id = c.id AND ")
+            .then(self.within("t.search_text"))
+            .sql(")")
     }
 
     /// The numbers of all issues that match, found by SQLite's index.

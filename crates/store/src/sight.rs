@@ -1,6 +1,7 @@
 //! Which issues of a project somebody sees, in SQL.
 
 use diesel::sql_types::Bool;
+use model::{Issue, users::UserSummary};
 
 use crate::fragment::Fragment;
 
@@ -14,6 +15,12 @@ pub struct Sight {
 }
 
 impl Sight {
+    /// Whether an issue is no secret to this user.
+    pub(crate) fn shows(&self, issue: &Issue) -> bool {
+        let is_me = |user: &Option<UserSummary>| user.as_ref().is_some_and(|user| user.id == self.user);
+        self.confidential || !issue.confidential || is_me(&issue.author) || is_me(&issue.assignee)
+    }
+
     /// Whether the issue in `table` is no secret to this user.
     pub(crate) fn sees(&self, table: &str) -> Fragment<Bool> {
         if self.confidential {

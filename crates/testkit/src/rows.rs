@@ -78,6 +78,7 @@ pub fn desk(db: &mut Conn, project: i64, author: i64, now: Time) -> Desk {
         milestone: None,
         due_on: None,
         confidential: false,
+        created_at: now,
         now,
     };
     let issue = store::issues::insert(db, &new).expect("an issue");

@@ -62,6 +62,7 @@ fn open_issue(forge: &TestForge, project: i64, author: i64, assignee: Option<i64
             milestone: None,
             due_on: None,
             confidential,
+            created_at: now,
             now,
         };
         store::issues::insert(db, &new).expect("an issue")

@@ -93,6 +93,7 @@ fn plain(project: i64, title: &str) -> NewIssue<'_> {
         milestone: None,
         due_on: None,
         confidential: false,
+        created_at: Time::UNIX_EPOCH,
         now: Time::UNIX_EPOCH,
     }
 }
@@ -150,6 +151,7 @@ async fn an_issue_is_read_as_it_was_written() {
             milestone: Some(plan),
             due_on: Some(day),
             confidential: true,
+            created_at: now,
             now,
             ..plain(project, "Short")
         };
@@ -317,7 +319,7 @@ async fn notes_are_copied_in_their_order_and_counted() {
         for (body, system) in [("one", false), ("two", true), ("three", false)] {
             note(db, from, ann, body, system);
         }
-        store::issues::copy_notes(db, from, to, project).expect("copied");
+        store::issues::copy_notes(db, from, to, project, "Moved").expect("copied");
         let notes = |db: &mut Conn, id| find(db, everything(0), project, id).expect("there").user_notes;
         assert_eq!((notes(db, from), notes(db, to)), (2, 2));
         for (place, body) in ["one", "two", "three"].into_iter().enumerate() {
@@ -379,11 +381,14 @@ fn ids_of(slice: &Slice<Issue>) -> Vec<i64> {
 /// Issues without anything, written by SQL because there are many.
 fn fill(db: &mut Conn, project: i64, amount: i64) {
     let statement = format!(
-        "INSERT INTO issues (project_id, iid, title, search_text, created_at, updated_at) \
+        "INSERT INTO issues (project_id, iid, title, created_at, updated_at) \
          WITH RECURSIVE n (n) AS (SELECT 1000 UNION ALL SELECT n + 1 FROM n WHERE n < {amount} + 999) \
-         SELECT {project}, n, 'filler', 'filler' || '\u{1}\u{1}\u{1}', n, n FROM n"
+         SELECT {project}, n, 'filler', n, n FROM n"
     );
     sql(db, &statement);
+    let texts = "INSERT INTO issue_texts (issue_id, search_text) SELECT i.id, 'filler' || '\u{1}\u{1}\u{1}' FROM issues i \
+                 WHERE NOT EXISTS (SELECT 1 FROM issue_texts t WHERE t.issue_id = i.id)";
+    sql(db, texts);
 }
 
 #[tokio::test]
@@ -547,6 +552,7 @@ impl World {
                 description: Some(&known.text.1),
                 milestone: milestone.map(|number| milestones[place][number]),
                 confidential: known.confidential,
+                created_at: at(known.created),
                 now: at(known.created),
                 ..plain(projects[place], &known.text.0)
             };

@@ -143,6 +143,7 @@ async fn what_cannot_be_an_issue_is_refused() {
         .await;
     check(json!({ "title": "x", "milestone_id": 99 }), 400, r#"{"message":{"milestone":["is invalid"]}}"#).await;
     check(json!({ "title": "x\u{0}y" }), 400, r#"{"error":"title is invalid"}"#).await;
+    check(json!({ "title": "x\ny" }), 400, r#"{"message":{"title":["is invalid"]}}"#).await;
     check(json!({ "title": ["x"] }), 400, r#"{"error":"title is invalid"}"#).await;
     check(json!({ "title": "x", "confidential": "perhaps" }), 400, r#"{"error":"confidential is invalid"}"#).await;
     check(json!({ "title": "x", "created_at": "then" }), 400, r#"{"error":"created_at is invalid"}"#).await;
@@ -251,6 +252,9 @@ async fn lists_show_what_is_asked_for() {
     check("?search=e100", "").await;
     let page = scene.gus.get(&format!("{}?per_page=3&page=2", scene.issues)).await;
     assert_eq!((page.each("iid"), page.header("x-total")), ("1".into(), "4"));
+    let many = (0..1001).map(|number| number.to_string()).collect::<Vec<_>>().join(",");
+    let refused = scene.gus.json(axum::http::Method::GET, &scene.issues, json!({ "labels": many })).await;
+    assert_eq!(refused.text, r#"{"message":{"labels":["are too many (maximum is 1000 labels)"]}}"#);
     for (query, expected) in [
         ("?state=odd", "state does not have a valid value"),
         ("?order_by=title", "order_by does not have a valid value"),
@@ -366,7 +370,9 @@ async fn a_confidential_issue_is_a_secret_of_a_few() {
     scene.rita.put(&scene.one(mine), json!({ "assignee_id": 0 })).await;
     assert_eq!(hugo.get(&scene.one(mine)).await.code(), 404);
     // It comes out, and with it what was told before.
-    scene.gus.put(&scene.one(mine), json!({ "confidential": false })).await;
+    let secret = scene.gus.put(&scene.one(mine), json!({ "confidential": false, "title": "a hole" })).await;
+    assert_eq!(secret.json()["confidential"], true, "what others wrote in confidence is not theirs to publish");
+    scene.rita.put(&scene.one(mine), json!({ "confidential": false })).await;
     assert_eq!(hugo.get(&scene.issues).await.each("title"), "a scratch a hole");
     assert!(scene.feed(&hugo).await.contains(&"gus opened Issue a hole".to_owned()));
     scene.rita.put(&scene.one(mine), json!({ "confidential": true })).await;
@@ -411,8 +417,11 @@ async fn an_issue_moves_to_another_project_with_what_was_said() {
     scene.rita.make(&scene.issues, new).await;
     scene.gus.post(&format!("{}/notes", scene.one(1)), json!({ "body": "I see it" })).await;
     let to = json!({ "to_project_id": other });
+    scene.forge.clock.advance(jiff::SignedDuration::from_secs(60));
     let moved = scene.rita.post(&format!("{}/move", scene.one(1)), to.clone()).await;
     let json = moved.json();
+    let times = [&json["created_at"], &json["updated_at"]];
+    assert_eq!(times, ["2026-01-02T03:04:05.678Z", "2026-01-02T03:05:05.678Z"]);
     assert_eq!(
         json!([
             moved.code(),
@@ -429,10 +438,10 @@ async fn an_issue_moves_to_another_project_with_what_was_said() {
     assert_eq!((&json["milestone"]["id"], &json["author"]["username"]), (&json!(2), &json!("rita")));
     assert_eq!((&json["confidential"], &json["user_notes_count"]), (&json!(true), &json!(1)));
     let notes = scene.rita.get(&format!("/projects/{other}/issues/2/notes")).await.json();
-    assert_eq!((&notes[0]["body"], &notes[1]["body"]), (&json!("I see it"), &json!("Moved from ann/rocket#1")));
+    assert_eq!((&notes[0]["body"], &notes[1]["body"]), (&json!("I see it"), &json!("Moved from another project")));
     assert_eq!(notes[0]["author"]["username"], "gus");
     let old = scene.rita.get(&scene.one(1)).await.json();
-    assert_eq!((&old["state"], scene.told(1).await), (&json!("closed"), vec!["Moved to ann/other#1".to_owned()]));
+    assert_eq!((&old["state"], scene.told(1).await), (&json!("closed"), vec!["Moved to another project".to_owned()]));
     // Once is enough.
     assert_snapshot!(scene.rita.post(&format!("{}/move", scene.one(1)), to).await, @r#"
     400 Bad Request
@@ -474,6 +483,12 @@ async fn a_move_out_of_sight_names_no_secret_place() {
     assert_eq!(scene.told(issue).await, ["Moved to another project"]);
     let there = scene.ann.get(&format!("/projects/{hidden}/issues/2/notes")).await.json();
     assert_eq!(there[0]["body"], "Moved from ann/rocket#1");
+    // Nor does another move tell from where it came before.
+    let open = scene.ann.make("/projects", json!({ "name": "open", "visibility_level": 20 })).await;
+    let path = format!("/projects/{hidden}/issues/2/move");
+    assert_eq!(scene.ann.post(&path, json!({ "to_project_id": open })).await.code(), 201);
+    let there = scene.ann.get(&format!("/projects/{open}/issues/3/notes")).await;
+    assert_eq!(there.each("body"), "Moved from another project");
 }
 
 #[tokio::test]
@@ -591,4 +606,17 @@ async fn labels_of_an_issue_are_made_where_they_are_missing() {
     {"message":{"labels":["are too many (maximum is 1000 labels)"]}}
     "#);
     assert_eq!(scene.rita.get(&labels).await.each("name"), "known new other R&D", "nothing is half done");
+}
+
+#[tokio::test]
+async fn an_issue_whose_assignee_left_can_still_be_changed() {
+    let scene = scene().await;
+    let issue = scene.rita.make(&scene.issues, json!({ "title": "x", "assignee_id": scene.gus.id })).await;
+    scene.ann.delete(&format!("/projects/{}/members/{}", scene.project, scene.gus.id)).await;
+    // As clients do that send the whole issue back.
+    let whole = json!({ "title": "y", "assignee_id": scene.gus.id });
+    let changed = scene.rita.put(&scene.one(issue), whole).await;
+    assert_eq!((changed.code(), &changed.json()["title"]), (200, &json!("y")), "{changed}");
+    let other = json!({ "assignee_id": scene.zoe.id });
+    assert_eq!(scene.rita.put(&scene.one(issue), other).await.text, r#"{"message":{"assignee":["is invalid"]}}"#);
 }

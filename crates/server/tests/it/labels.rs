@@ -29,8 +29,8 @@ fn issue(forge: &TestForge, id: i64, project: i64, author: i64, confidential: bo
     change(
         forge,
         &format!(
-            "INSERT INTO issues (id, project_id, iid, title, search_text, author_id, confidential, created_at, \
-             updated_at) VALUES ({id}, {project}, {id}, 'a', 'a', {author}, {confidential}, 0, 0)"
+            "INSERT INTO issues (id, project_id, iid, title, author_id, confidential, created_at, updated_at) \
+             VALUES ({id}, {project}, {id}, 'a', {author}, {confidential}, 0, 0)"
         ),
     );
     for label in labels {
@@ -73,13 +73,37 @@ async fn a_label_is_told_in_whatever_way_a_client_sends() {
     let form = "application/x-www-form-urlencoded";
     assert_snapshot!(ann.body(Method::POST, &path, form, "name=a%26b+%3F&color=%23FFF&priority=4").await, @r##"
     200 OK
-    {"id":1,"name":"a&b ?","color":"#FFF","description":null,"open_issues_count":0,"closed_issues_count":0,"open_merge_requests_count":0,"subscribed":false,"priority":4}
+    {"id":1,"name":"a&b ?","color":"#FFFFFF","description":null,"open_issues_count":0,"closed_issues_count":0,"open_merge_requests_count":0,"subscribed":false,"priority":4}
     "##);
     assert_snapshot!(ann.body(Method::PUT, &path, form, "name=a%26b+%3F&color=%23000&priority=").await, @r##"
     200 OK
-    {"id":1,"name":"a&b ?","color":"#000","description":null,"open_issues_count":0,"closed_issues_count":0,"open_merge_requests_count":0,"subscribed":false,"priority":null}
+    {"id":1,"name":"a&b ?","color":"#000000","description":null,"open_issues_count":0,"closed_issues_count":0,"open_merge_requests_count":0,"subscribed":false,"priority":null}
     "##);
+    assert_eq!(
+        ann.body(Method::PUT, &path, form, "name=a%26b+%3F&color=%23000&priority=7").await.json()["priority"],
+        7
+    );
+    let none = ann.body(Method::PUT, &path, form, "name=a%26b+%3F&color=%23000&priority=null").await;
+    assert_eq!(none.json()["priority"], Value::Null, "{none}");
     assert_eq!(ann.delete(&format!("{path}?name=a%26b%20%3F")).await.json()["id"], 1);
+}
+
+#[tokio::test]
+async fn a_label_is_found_by_the_name_with_which_it_was_made() {
+    let (_forge, ann, _, [own, _]) = scene().await;
+    let path = format!("/projects/{own}/labels");
+    for (name, kept) in [(" R&amp;D ", "R&D"), ("<i>old</i>", "old"), ("&lt;b&gt;", "<b>"), ("size<10", "size<10")] {
+        let new = json!({ "name": name, "color": "#abcdef" });
+        let made = ann.post(&path, new.clone()).await.json();
+        assert_eq!(made["name"], kept);
+        for again in [name, kept] {
+            let again = ann.post(&path, json!({ "name": again, "color": "#abcdef" })).await;
+            assert_eq!(again.text, r#"{"message":"Label already exists"}"#, "{name}");
+        }
+        let changed = json!({ "name": name, "new_name": kept, "color": "#fedcba" });
+        assert_eq!(ann.put(&path, changed).await.json()["color"], "#fedcba", "{name}");
+        assert_eq!(ann.json(Method::DELETE, &path, json!({ "name": name })).await.json()["id"], made["id"], "{name}");
+    }
 }
 
 #[tokio::test]

@@ -33,6 +33,7 @@ fn issue(forge: &TestForge, project: i64, author: i64, confidential: bool) -> i6
             milestone: None,
             due_on: None,
             confidential,
+            created_at: now,
             now,
         };
         store::issues::insert(db, &new).expect("an issue")
@@ -67,6 +68,9 @@ fn fresh_name(forge: &TestForge) -> String {
     forge.forge.now().as_second().to_string()
 }
 
+/// A history of one commit, as `git fast-import` reads it: whatever follows it is pushed onto it.
+const FIRST: &str = "commit refs/heads/master\ncommitter x <x> 0 +0000\ndata 1\nx\n";
+
 async fn open_issues(client: &Client, project: i64) -> serde_json::Value {
     client.get(&format!("/projects/{project}")).await.json()["open_issues_count"].clone()
 }
@@ -76,7 +80,9 @@ async fn commits_close_issues_once_they_are_on_the_default_branch() {
     let (forge, ann, project) = scene().await;
     let issues = [1, 2, 3].map(|_| issue(&forge, project, ann.id, false));
     assert_eq!(open_issues(&ann, project).await, 3);
-    // The push that makes the default branch counts as well.
+    // The push that makes the default branch may bring a history that was told elsewhere.
+    commit(&forge, &ann, project, "master", "Closes #3").await;
+    assert_eq!(told(&forge, issues[2], &[]), Vec::<String>::new());
     let first = commit(&forge, &ann, project, "master", "First steps, see #3 and a#1").await;
     assert_eq!(told(&forge, issues[2], &[(&first, "FIRST")]), ["mentioned in commit FIRST"]);
     // What is said elsewhere waits until it gets there.
@@ -109,7 +115,7 @@ async fn commits_close_issues_once_they_are_on_the_default_branch() {
     let events = ann.get(&format!("/projects/{project}/events")).await;
     assert_eq!(
         events.each("action_name"),
-        "closed closed pushed to closed pushed to pushed to pushed new pushed new created"
+        "closed closed pushed to closed pushed to pushed to pushed new pushed to pushed new created"
     );
     let closed = &events.json()[0];
     assert_eq!(
@@ -139,6 +145,7 @@ async fn a_commit_does_in_other_projects_what_its_pusher_may() {
     let own = issue(&forge, own, bob.id, false);
     let switch = json!({ "name": "quiet", "issues_enabled": false });
     assert_eq!(ann.put(&format!("/projects/{quiet}"), switch).await.code(), 200);
+    commit(&forge, &ann, project, "master", "x").await;
     let text = "Closes ann/rocket#1, ann/secret#1, ann/open#1, Ann/Open#2, ann/quiet#1, bob/own#1, no/where#1\n\n\
                 See ann/open#1.";
     let sha = commit(&forge, &bob, project, "master", text).await;
@@ -202,7 +209,8 @@ async fn what_commits_say_of_an_interrupted_push_happens_once_or_never() {
 async fn of_a_huge_push_only_the_newest_words_are_heard() {
     let (forge, ann, project) = scene().await;
     let issues: Vec<i64> = (0..120).map(|_| issue(&forge, project, ann.id, false)).collect();
-    let mut script = String::new();
+    let mut script = FIRST.to_owned();
+    forge.fill(&ann, project, &script).await;
     let mut say = |number: usize, text: &str| {
         script += &format!("commit refs/heads/master\ncommitter x <x> {number} +0000\ndata {}\n{text}\n", text.len());
     };
@@ -224,6 +232,9 @@ async fn pushes_that_close_the_same_issues_at_once_close_them_once() {
     let (forge, ann, first) = scene().await;
     let second = ann.make("/projects", json!({ "name": "Station", "path": "station" })).await;
     let issues = [issue(&forge, first, ann.id, false), issue(&forge, second, ann.id, false)];
+    for project in [first, second] {
+        commit(&forge, &ann, project, "master", "x").await;
+    }
     let push = |project: i64, text: &'static str| {
         let new = json!({ "file_path": "x", "branch_name": "master", "content": "x", "commit_message": text });
         let (ann, path) = (&ann, format!("/projects/{project}/repository/files"));
@@ -238,4 +249,37 @@ async fn pushes_that_close_the_same_issues_at_once_close_them_once() {
         let said = told(&forge, issue, &names);
         assert_eq!(said, ["Status changed to closed by commit SHA", "mentioned in commit SHA"]);
     }
+}
+
+#[tokio::test]
+async fn an_issue_is_closed_by_whatever_name_it_is_given() {
+    let (forge, ann, project) = scene().await;
+    let issues = [1, 2].map(|_| issue(&forge, project, ann.id, false));
+    commit(&forge, &ann, project, "master", "x").await;
+    let one = commit(&forge, &ann, project, "master", "See #1 here, and ann/rocket#2\n\nCloses Ann/Rocket#1").await;
+    let other = commit(&forge, &ann, project, "master", "Fixes ann/rocket#2, see #2").await;
+    let names = [(&*one, "ONE"), (&*other, "OTHER")];
+    assert_eq!(
+        issues.map(|issue| told(&forge, issue, &names).join(", ")),
+        ["Status changed to closed by commit ONE", "mentioned in commit ONE, Status changed to closed by commit OTHER"]
+    );
+}
+
+#[tokio::test]
+async fn what_commits_say_is_told_in_their_order() {
+    let (forge, ann, project) = scene().await;
+    let issue = issue(&forge, project, ann.id, false);
+    let mut script = FIRST.to_owned();
+    forge.fill(&ann, project, &script).await;
+    for number in 1..=5 {
+        let text = format!("Step {number} of #1");
+        script += &format!("commit refs/heads/master\ncommitter x <x> {number} +0000\ndata {}\n{text}\n", text.len());
+    }
+    forge.fill(&ann, project, &script).await;
+    let commits = ann.get(&format!("/projects/{project}/repository/commits")).await;
+    let mut ids: Vec<String> = commits.each("id").split(' ').map(ToOwned::to_owned).collect();
+    ids.pop();
+    ids.reverse();
+    let expected: Vec<String> = ids.iter().map(|sha| format!("mentioned in commit {sha}")).collect();
+    assert_eq!(told(&forge, issue, &[]), expected);
 }

@@ -209,6 +209,7 @@ fn comment(db: &mut store::Conn, confidential: bool, now: model::Time) {
         milestone: None,
         due_on: None,
         confidential,
+        created_at: now,
         now,
     };
     let issue = store::issues::insert(db, &new).expect("an issue");
@@ -241,6 +242,7 @@ fn say_something(db: &mut store::Conn, author: i64, number: i64, now: model::Tim
         milestone: Some(first),
         due_on: None,
         confidential: false,
+        created_at: now,
         now,
     };
     store::issues::insert(db, &new).expect("an issue");

@@ -66,9 +66,7 @@ CREATE TABLE issues (
     updated_at BIGINT NOT NULL,
     -- The long ones come last, so that whoever looks at the others need not read over them.
     title TEXT COLLATE "C" NOT NULL,
-    description TEXT,
-    -- Title and description in lower case, for searches.
-    search_text TEXT COLLATE "C" NOT NULL
+    description TEXT
 );
 CREATE UNIQUE INDEX issues_iid_key ON issues (project_id, iid);
 -- Everything that a list filters by is in the indexes, so that the issues themselves are read for one page only.
@@ -91,7 +89,12 @@ CREATE INDEX issues_moved_idx ON issues (moved_to_id) WHERE moved_to_id IS NOT N
 -- The few that not everybody sees.
 CREATE INDEX issues_confidential_idx ON issues (project_id, author_id, assignee_id, closed, id) WHERE confidential;
 
-CREATE INDEX issues_search_idx ON issues USING gin (search_text gin_trgm_ops);
+-- Title and description in lower case, for searches. Apart, so that an issue may change without its text being indexed anew.
+CREATE TABLE issue_texts (
+    issue_id BIGINT PRIMARY KEY REFERENCES issues (id) ON DELETE CASCADE,
+    search_text TEXT COLLATE "C" NOT NULL
+);
+CREATE INDEX issue_texts_search_idx ON issue_texts USING gin (search_text gin_trgm_ops);
 
 CREATE TABLE issue_labels (
     issue_id BIGINT NOT NULL REFERENCES issues (id) ON DELETE CASCADE,
@@ -239,7 +242,9 @@ BEGIN
     IF TG_OP = 'INSERT' THEN
         UPDATE issues SET user_notes = user_notes + 1 WHERE id = new.issue_id AND NOT new.system;
     ELSE
-        UPDATE issues SET user_notes = user_notes - 1 WHERE id = old.issue_id AND NOT old.system;
+        -- Where all is being removed, nobody counts any more.
+        UPDATE issues SET user_notes = user_notes - 1 WHERE id = old.issue_id AND NOT old.system
+        AND EXISTS (SELECT 1 FROM projects p WHERE p.id = old.project_id AND p.deleted_at IS NULL);
     END IF;
     RETURN NULL;
 END $$;
@@ -286,10 +291,12 @@ CREATE INDEX events_milestone_idx ON events (milestone_id) WHERE milestone_id IS
 -- What commits say about issues, until the push that brings them has happened.
 CREATE TABLE intent_mentions (
     intent_id BIGINT NOT NULL REFERENCES ref_intents (id) ON DELETE CASCADE,
+    -- The order in which they are told.
+    position BIGINT NOT NULL,
     issue_id BIGINT NOT NULL REFERENCES issues (id) ON DELETE CASCADE,
     sha TEXT NOT NULL,
     -- Whether it closes the issue, or only names it.
     closes BOOLEAN NOT NULL,
-    PRIMARY KEY (intent_id, issue_id, sha)
+    PRIMARY KEY (intent_id, position)
 );
 CREATE INDEX intent_mentions_issue_idx ON intent_mentions (issue_id);

@@ -66,9 +66,7 @@ CREATE TABLE issues (
     updated_at INTEGER NOT NULL,
     -- The long ones come last, so that whoever looks at the others need not read over them.
     title TEXT NOT NULL,
-    description TEXT,
-    -- Title and description in lower case, for searches.
-    search_text TEXT NOT NULL
+    description TEXT
 ) STRICT;
 CREATE UNIQUE INDEX issues_iid_key ON issues (project_id, iid);
 -- Everything that a list filters by is in the indexes, so that the issues themselves are read for one page only.
@@ -91,19 +89,24 @@ CREATE INDEX issues_moved_idx ON issues (moved_to_id) WHERE moved_to_id IS NOT N
 -- The few that not everybody sees.
 CREATE INDEX issues_confidential_idx ON issues (project_id, author_id, assignee_id, closed, id) WHERE confidential;
 
+-- Title and description in lower case, for searches. Apart, so that an issue may change without its text being indexed anew.
+CREATE TABLE issue_texts (
+    issue_id INTEGER PRIMARY KEY REFERENCES issues (id) ON DELETE CASCADE,
+    search_text TEXT NOT NULL
+) STRICT;
 CREATE VIRTUAL TABLE issue_search USING fts5 (
     text, content = '', contentless_delete = 1, tokenize = 'trigram case_sensitive 1'
 );
 -- The trigrams themselves, for searches with fewer letters.
 CREATE VIRTUAL TABLE issue_trigrams USING fts5vocab (issue_search, instance);
-CREATE TRIGGER issues_indexed AFTER INSERT ON issues BEGIN
-    INSERT INTO issue_search (rowid, text) VALUES (new.id, new.search_text);
+CREATE TRIGGER issues_indexed AFTER INSERT ON issue_texts BEGIN
+    INSERT INTO issue_search (rowid, text) VALUES (new.issue_id, new.search_text);
 END;
-CREATE TRIGGER issues_reindexed AFTER UPDATE OF search_text ON issues WHEN old.search_text <> new.search_text BEGIN
-    UPDATE issue_search SET text = new.search_text WHERE rowid = new.id;
+CREATE TRIGGER issues_reindexed AFTER UPDATE ON issue_texts BEGIN
+    UPDATE issue_search SET text = new.search_text WHERE rowid = new.issue_id;
 END;
-CREATE TRIGGER issues_unindexed AFTER DELETE ON issues BEGIN
-    DELETE FROM issue_search WHERE rowid = old.id;
+CREATE TRIGGER issues_unindexed AFTER DELETE ON issue_texts BEGIN
+    DELETE FROM issue_search WHERE rowid = old.issue_id;
 END;
 
 CREATE TABLE issue_labels (
@@ -239,8 +242,10 @@ END;
 CREATE TRIGGER notes_counted AFTER INSERT ON notes WHEN NOT new.system BEGIN
     UPDATE issues SET user_notes = user_notes + 1 WHERE id = new.issue_id;
 END;
+-- Where all is being removed, nobody counts any more.
 CREATE TRIGGER notes_uncounted AFTER DELETE ON notes WHEN NOT old.system BEGIN
-    UPDATE issues SET user_notes = user_notes - 1 WHERE id = old.issue_id;
+    UPDATE issues SET user_notes = user_notes - 1
+    WHERE id = old.issue_id AND EXISTS (SELECT 1 FROM projects p WHERE p.id = old.project_id AND p.deleted_at IS NULL);
 END;
 
 -- Every project has one.
@@ -281,10 +286,12 @@ CREATE INDEX events_milestone_idx ON events (milestone_id) WHERE milestone_id IS
 -- What commits say about issues, until the push that brings them has happened.
 CREATE TABLE intent_mentions (
     intent_id INTEGER NOT NULL REFERENCES ref_intents (id) ON DELETE CASCADE,
+    -- The order in which they are told.
+    position INTEGER NOT NULL,
     issue_id INTEGER NOT NULL REFERENCES issues (id) ON DELETE CASCADE,
     sha TEXT NOT NULL,
     -- Whether it closes the issue, or only names it.
     closes INTEGER NOT NULL,
-    PRIMARY KEY (intent_id, issue_id, sha)
+    PRIMARY KEY (intent_id, position)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX intent_mentions_issue_idx ON intent_mentions (issue_id);
