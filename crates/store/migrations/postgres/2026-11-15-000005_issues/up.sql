@@ -230,7 +230,8 @@ CREATE FUNCTION labels_recounted() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
         PERFORM labels_count(new.label_id, closed, confidential, 1) FROM issues WHERE id = new.issue_id;
-    ELSE
+    ELSIF EXISTS (SELECT 1 FROM labels WHERE id = old.label_id) THEN
+        -- Of a label that goes, nobody counts any more.
         PERFORM labels_count(old.label_id, closed, confidential, -1) FROM issues WHERE id = old.issue_id;
     END IF;
     RETURN NULL;
