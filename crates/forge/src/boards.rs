@@ -2,7 +2,7 @@
 
 use model::{Board, BoardList, Page, Project, Slice, Violations};
 
-use crate::{Ability, Error, Given, ProjectAbility, ProjectRef, Reader, Result, Writer, labels};
+use crate::{Ability, Error, Given, ProjectAbility, ProjectRef, Reader, Result, Writer};
 
 /// The board of a project with its lists; as a list, because others know projects with more than one.
 pub fn list(it: &mut Reader<'_>, project: &ProjectRef, page: &Given<Page>) -> Result<Slice<Board>> {
@@ -116,7 +116,7 @@ fn open(it: &mut Reader<'_>, project: &ProjectRef) -> Result<Project> {
 
 /// The board of a project; where nothing can carry a label, nobody sees one.
 fn id_of(it: &mut Reader<'_>, project: &Project) -> Result<Option<i64>> {
-    if labels::has_labels(project) { Ok(store::boards::id_of(it.db(), project.id)?) } else { Ok(None) }
+    if project.tracks_work() { Ok(store::boards::id_of(it.db(), project.id)?) } else { Ok(None) }
 }
 
 /// Whether a project has this board.

@@ -24,7 +24,7 @@ pub fn list(it: &mut Reader<'_>, project: &ProjectRef, page: &Given<Page>) -> Re
     it.may(Ability::Browse)?;
     let project = it.open(project, ProjectAbility::ReadProject)?;
     let page = *page.get()?;
-    if !has_labels(&project) {
+    if !project.tracks_work() {
         return Ok(Slice::empty(page));
     }
     let sight = it.sight_in(&project);
@@ -144,16 +144,11 @@ pub(crate) fn refuse_too_many(titles: &[String]) -> Result<()> {
     if titles.len() > MOST_AT_ONCE { Err(Violations::one("labels", text()).into()) } else { Ok(()) }
 }
 
-/// Whether a project has anything that could carry labels; otherwise nobody sees them.
-pub(crate) fn has_labels(project: &Project) -> bool {
-    project.switches.issues_enabled || project.switches.merge_requests_enabled
-}
-
 /// Opens a project whose labels the actor may change.
 fn open_to_change(it: &mut Reader<'_>, project: &ProjectRef) -> Result<Project> {
     it.may(Ability::Browse)?;
     let project = it.open(project, ProjectAbility::AdministerLabels)?;
-    if has_labels(&project) { Ok(project) } else { Err(Error::Forbidden(None)) }
+    if project.tracks_work() { Ok(project) } else { Err(Error::Forbidden(None)) }
 }
 
 /// Finds a label that the actor may follow, and who that is.
@@ -161,7 +156,7 @@ fn open_to_follow(it: &mut Reader<'_>, project: &ProjectRef, label: &LabelRef) -
     let me = it.my_id(Ability::Browse)?;
     let project = it.open(project, ProjectAbility::ReadProject)?;
     let found = match label {
-        _ if !has_labels(&project) => None,
+        _ if !project.tracks_work() => None,
         LabelRef::Number(..) => find(it, &project, label.clone())?,
         LabelRef::Title(title) => find_titled(it, &project, title)?,
     };

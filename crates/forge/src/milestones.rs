@@ -19,7 +19,7 @@ pub fn list(
 ) -> Result<Slice<Milestone>> {
     let project = open(it, project, ProjectAbility::ReadProject)?;
     let (filter, page) = (filter.get()?, *page.get()?);
-    if !has_milestones(&project) {
+    if !project.tracks_work() {
         return Ok(Slice::empty(page));
     }
     Ok(store::milestones::list(it.db(), project.id, filter, page)?)
@@ -92,16 +92,11 @@ fn open(it: &mut Reader<'_>, project: &ProjectRef, ability: ProjectAbility) -> R
 
 fn open_to_change(it: &mut Reader<'_>, project: &ProjectRef) -> Result<Project> {
     let project = open(it, project, ProjectAbility::AdministerMilestones)?;
-    if has_milestones(&project) { Ok(project) } else { Err(Error::Forbidden(None)) }
-}
-
-/// Milestones are there for issues and for merge requests: a project that has neither shows none.
-fn has_milestones(project: &Project) -> bool {
-    project.switches.issues_enabled || project.switches.merge_requests_enabled
+    if project.tracks_work() { Ok(project) } else { Err(Error::Forbidden(None)) }
 }
 
 fn find(it: &mut Reader<'_>, project: &Project, id: i64) -> Result<Milestone> {
-    if !has_milestones(project) {
+    if !project.tracks_work() {
         return Err(Error::NoSuchRow);
     }
     store::milestones::find(it.db(), project.id, id)?.ok_or(Error::NoSuchRow)

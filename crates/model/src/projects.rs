@@ -184,6 +184,11 @@ impl Project {
         format!("{}/{}", self.namespace.full_path, self.path)
     }
 
+    /// Whether there is anything that could carry labels or belong to milestones: without, nobody sees those either.
+    pub fn tracks_work(&self) -> bool {
+        self.switches.issues_enabled || self.switches.merge_requests_enabled
+    }
+
     /// Whether large files are kept apart, all things considered.
     pub fn keeps_large_files(&self) -> bool {
         self.lfs_enabled.or(self.namespace.lfs_enabled).unwrap_or(true)
