@@ -71,6 +71,8 @@ def existing(method, path):
         return existing_place(method, path)
     if path.startswith("/users/{id}"):
         return {"id": user()}
+    if path.startswith("/hooks"):
+        return existing_hook(path, "/hooks", "id")
     if path == "/keys/{id}":
         return {"id": create("/user/keys", key())}
     if path.startswith("/users/{uid}"):
@@ -113,6 +115,8 @@ def existing_place(method, path):
         found["sha"] = "master"
     if "/labels" in path or "/boards" in path:
         found.update(existing_labels(method, path, found["id"]))
+    if "{hook_id}" in path:
+        found.update(existing_hook(path, f"/projects/{found['id']}/hooks", "hook_id"))
     if "{issue_id}" in path:
         found["issue_id"] = create(f"/projects/{found['id']}/issues", {"title": "made up"})
     if "{note_id}" in path:
@@ -141,6 +145,27 @@ def existing_labels(method, path, project):
         create(lists, {"label_id": other})
     return found
 
+
+def existing_hook(path, hooks, name):
+    """A hook that was sent something, as far as the path wants it."""
+    if "{" + name + "}" not in path:
+        return {}
+    found = {name: create(hooks, HOOK)}
+    # Of samples these are always there.
+    trigger = "project_create" if name == "id" else "issues_events"
+    if "{trigger}" in path or "{delivery_id}" in path:
+        found["trigger"] = trigger
+        if name != "id":
+            create(f"{hooks.removesuffix('/hooks')}/issues", {"title": "made up"})
+    if "{delivery_id}" in path:
+        hook = f"{API}{hooks}/{found[name]}"
+        session.post(f"{hook}/test/{found.pop('trigger')}").raise_for_status()
+        found["delivery_id"] = session.get(f"{hook}/deliveries").json()[0]["id"]
+    return found
+
+
+# Nobody answers there, and soon.
+HOOK = {"url": "http://hooks.invalid/"}
 
 LABEL = {"name": "made up", "color": "#fff"}
 
@@ -273,6 +298,8 @@ def believable(method, path):
         }
     if path.endswith("/issues/{issue_id}/move"):
         return {"to_project_id": project()}
+    if path in ("/hooks", "/projects/{id}/hooks", "/projects/{id}/hooks/{hook_id}"):
+        return {**HOOK, "token": "made up"}
     if path == "/session":
         return {"login": "root", "email": "root", "password": os.environ["GABLE_ROOT_PASSWORD"]}
     if path.endswith(("/keys", "/deploy_keys")):
@@ -284,6 +311,8 @@ def believable(method, path):
         return {"position": 1}
     if path.endswith("/statuses/{sha}"):
         return {"state": "success", "ref": None, "name": None, "context": None, "target_url": None, "description": None}
+    if path.endswith("/comments"):
+        return {"note": "made up"}
     if path.endswith(("/notes", "/notes/{note_id}")):
         return {"body": "made up", "created_at": None} if method == "POST" else {"body": "other"}
     if path.endswith(("/milestones", "/milestones/{milestone_id}")):

@@ -706,3 +706,57 @@ def test_a_milestone_is_made_filled_and_ended(owner):
     assert [kept.title for kept in project.milestones.list(iid=1)] == ["1.0"]
     with refused(gitlab.GitlabCreateError, 400, {"title": ["has already been taken"]}):
         project.milestones.create({"title": "2.0"})
+
+
+# Hooks
+
+
+def test_a_hook_of_a_project_is_made_changed_and_removed(owner):
+    project = new_project(owner, "hooked")
+    url = "https://example.org/hook?key=1"
+    hook = project.hooks.create({"url": url, "token": "s3cret", "issues_events": True})
+    assert (hook.url, hook.project_id, hook.push_events, hook.issues_events) == (url, project.id, True, True)
+    assert (hook.enable_ssl_verification, hook.wiki_page_events) == (True, False)
+    hook.push_events, hook.note_events = False, True
+    hook.save()
+    hook = project.hooks.get(hook.id)
+    assert (hook.url, hook.push_events, hook.issues_events, hook.note_events) == (url, False, True, True)
+    assert not hasattr(hook, "token")
+    assert ids(project.hooks.list()) == [hook.id]
+    with refused(gitlab.GitlabCreateError, 422):
+        project.hooks.create({"url": "ftp://example.org"})
+    with refused(gitlab.GitlabGetError, 404, "404 Not found"):
+        project.hooks.get(999_999)
+    hook.delete()
+    assert project.hooks.list() == []
+    if DIALECT == "spec":
+        hook.delete()
+    else:
+        with refused(gitlab.GitlabDeleteError, 404, f"404 Error deleting hook {hook.id} Not Found"):
+            hook.delete()
+
+
+def test_credentials_of_a_hook_survive_a_change_by_somebody_who_does_not_see_them(owner):
+    project = new_project(owner, "hooked")
+    hook = project.hooks.create({"url": "https://user:hunter2@example.org/hook"})
+    assert hook.url == "https://*****:*****@example.org/hook"
+    hook.tag_push_events = True
+    hook.save()
+    assert (hook.url, hook.tag_push_events) == ("https://*****:*****@example.org/hook", True)
+
+
+def test_a_hook_of_the_instance_is_made_tried_out_and_removed(root, owner):
+    hook = root.hooks.create({"url": "http://127.0.0.1:9/hook"})
+    assert (hook.url, hasattr(hook, "token")) == ("http://127.0.0.1:9/hook", False)
+    assert hook.id in ids(root.hooks.list())
+    # Nobody is there, and nothing is told of that.
+    sample = root.hooks.get(hook.id)
+    assert (sample.event_name, sample.name, sample.path) == ("project_create", "Ruby", "ruby")
+    with refused(gitlab.GitlabCreateError, 400, {"url": ["must be a valid URL"]}):
+        root.hooks.create({"url": "http://169.254.169.254/"})
+    with refused(gitlab.GitlabListError, 403, "403 Forbidden"):
+        owner.hooks.list()
+    hook.delete()
+    assert hook.id not in ids(root.hooks.list())
+    with refused(gitlab.GitlabDeleteError, 404, "404 System hook Not Found"):
+        hook.delete()

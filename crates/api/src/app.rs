@@ -9,8 +9,12 @@ use axum::{
     middleware::from_fn,
     response::{IntoResponse, Response},
 };
-use forge::Forge;
+use forge::{
+    Forge,
+    deliveries::{Address, Letter},
+};
 use futures_util::{FutureExt as _, future::BoxFuture};
+use model::hooks::Attempt;
 use tower::ServiceExt as _;
 
 use crate::{
@@ -38,11 +42,15 @@ struct Inner {
     openapi: bytes::Bytes,
     ssh_port: Option<u16>,
     git: Option<GitDoor>,
+    courier: Option<CourierDoor>,
     access_log: AccessLog,
 }
 
 /// Takes the requests of git itself, and gives back what is none of its own.
 pub type GitDoor = Arc<dyn Fn(Request) -> Result<BoxFuture<'static, Response>, Box<Request>> + Send + Sync>;
+
+/// Brings a message to a hook at once, and tells how that went.
+pub type CourierDoor = Arc<dyn Fn(Address, Letter) -> BoxFuture<'static, Attempt> + Send + Sync>;
 
 /// What an application is made of.
 pub struct AppOptions {
@@ -62,6 +70,8 @@ pub struct AppOptions {
     pub ssh_port: Option<u16>,
     /// Who speaks the protocol of git.
     pub git: Option<GitDoor>,
+    /// Who brings messages to hooks that are tried out.
+    pub courier: Option<CourierDoor>,
     /// Writes a line for each answered request.
     pub access_log: AccessLog,
 }
@@ -78,6 +88,7 @@ impl App {
             sign_ins_per_minute,
             ssh_port,
             git,
+            courier,
             access_log,
         } = options;
         Self(Arc::new(Inner {
@@ -90,6 +101,7 @@ impl App {
             openapi: openapi::document(&v3::routes()),
             ssh_port,
             git,
+            courier,
             access_log,
         }))
     }
@@ -112,6 +124,10 @@ impl App {
 
     pub(crate) fn upload_limit(&self) -> u64 {
         self.0.upload_limit
+    }
+
+    pub(crate) fn courier(&self) -> Option<&CourierDoor> {
+        self.0.courier.as_ref()
     }
 
     pub(crate) fn throttle(&self) -> &SignInThrottle {

@@ -15,6 +15,7 @@
 //! | `POST` of a label or of a list of a board | 200 | 201 |
 //! | `PUT /projects/:id/labels` needs one of | `new_name`, `color` | those, `description`, `priority` |
 //! | `DELETE` of a list of a board | owners | reporters and above |
+//! | `DELETE` of a missing hook of a project | 200, `null` | 404 |
 //! | lists of labels, boards and their lists | paged, 20 by default | whole list unless `page` or `per_page` is sent |
 
 use std::{fmt, str::FromStr};
@@ -114,6 +115,14 @@ impl Dialect {
 
     /// Whether only owners take lists off a board, and not everybody who may arrange it.
     pub fn leaves_board_lists_to_owners(self) -> bool {
+        match self {
+            Self::Spec => true,
+            Self::Gitlab => false,
+        }
+    }
+
+    /// Whether deleting a hook of a project that is not there succeeds.
+    pub fn deletes_missing_hooks(self) -> bool {
         match self {
             Self::Spec => true,
             Self::Gitlab => false,

@@ -176,6 +176,15 @@ pub(crate) struct BoardNumber(pub(crate) Given<i64>);
 /// The list of a board that a path means. Anything but digits is malformed.
 pub(crate) struct ListNumber(pub(crate) Given<i64>);
 
+/// The hook of a project that a path means. Anything but digits is malformed.
+pub(crate) struct HookNumber(pub(crate) Given<i64>);
+
+/// The hook of the instance that a path means. Anything but digits is malformed.
+pub(crate) struct SystemHookNumber(pub(crate) Given<i64>);
+
+/// The line of a log that a path means. Anything but digits is malformed.
+pub(crate) struct DeliveryNumber(pub(crate) Given<i64>);
+
 /// An extractor of one part of the path, as a number.
 macro_rules! number_in_path {
     ($extractor:ident, $name:literal) => {
@@ -203,6 +212,9 @@ number_in_path!(NoteNumber, "note_id");
 number_in_path!(MilestoneNumber, "milestone_id");
 number_in_path!(BoardNumber, "board_id");
 number_in_path!(ListNumber, "list_id");
+number_in_path!(HookNumber, "hook_id");
+number_in_path!(SystemHookNumber, "id");
+number_in_path!(DeliveryNumber, "delivery_id");
 
 /// The words that somebody looks for in a path.
 pub(crate) struct Query(pub(crate) String);
@@ -233,6 +245,9 @@ pub(crate) struct Revision(pub(crate) String);
 /// The ending of a path that says in which form something is wanted.
 pub(crate) struct FormatName(pub(crate) String);
 
+/// What a hook is tried out with.
+pub(crate) struct TriggerName(pub(crate) String);
+
 /// An extractor of one part of the path, as text.
 macro_rules! part_of_path {
     ($extractor:ident, $name:literal) => {
@@ -256,6 +271,7 @@ part_of_path!(BranchName, "branch");
 part_of_path!(TagName, "tag_name");
 part_of_path!(Revision, "sha");
 part_of_path!(FormatName, "format");
+part_of_path!(TriggerName, "trigger");
 
 /// The label that a path means, by number or by its title.
 pub(crate) struct LabelName(pub(crate) LabelRef);

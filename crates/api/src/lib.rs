@@ -24,7 +24,7 @@ mod site;
 mod v3;
 
 pub use access_log::{AccessLog, Answered};
-pub use app::{App, AppOptions, Door, GitDoor};
+pub use app::{App, AppOptions, CourierDoor, Door, GitDoor};
 pub use dialect::Dialect;
 pub use error::plain_error;
 pub use extract::shown_by;

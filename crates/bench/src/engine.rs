@@ -64,6 +64,45 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// An empty database for servers that are started one after the other.
+    pub(crate) fn house(&self, folder: &Path, name: &str) -> Outcome<House> {
+        let data = folder.join(format!("{}-{name}", self.kind()).to_lowercase());
+        let database = match self {
+            Self::Sqlite => None,
+            Self::Postgres(server) => Some(Copy::create(server, &format!("gable_bench_{name}"))?),
+        };
+        Ok(House { data, database })
+    }
+}
+
+/// A database and a folder; both go when this is dropped.
+pub(crate) struct House {
+    data: PathBuf,
+    database: Option<Copy>,
+}
+
+impl House {
+    /// Starts a server that talks to this machine.
+    pub(crate) fn start(&self, program: &Path) -> Outcome<Server> {
+        Server::gable_with_neighbours(program, &self.data, self.database.as_ref().map(|database| database.url.as_str()))
+    }
+
+    /// Runs statements while no server does.
+    pub(crate) fn execute(&self, statements: &[String]) -> Outcome {
+        match &self.database {
+            None => fill_sqlite(&self.data.join("gable.sqlite3"), statements),
+            Some(database) => fill_postgres(&database.url, statements),
+        }
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.data);
+    }
+}
+
 /// A server on a database with projects; both go when this is dropped.
 pub(crate) struct Filled {
     pub(crate) server: Server,

@@ -6,6 +6,7 @@ mod cases;
 mod disk;
 mod engine;
 mod floor;
+mod hooks;
 mod issues;
 mod landscape;
 mod lists;
@@ -28,7 +29,7 @@ type Outcome<T = ()> = Result<T, String>;
 
 /// Where PostgreSQL is, for whoever measures on it; a variable, as the URL may hold a password.
 const DATABASE: &str = "GABLE_BENCH_DATABASE";
-const FLAGS: &str = "--basics, --project, --lists, --growth, --repository, --issues, --sqlite, --postgres, --all-rows, --seconds N and --json";
+const FLAGS: &str = "--basics, --project, --lists, --growth, --repository, --issues, --hooks, --sqlite, --postgres, --all-rows, --seconds N and --json";
 
 /// What to measure and for how long.
 struct Settings {
@@ -40,6 +41,7 @@ struct Settings {
     basics: bool,
     repository: bool,
     issues: bool,
+    hooks: bool,
     parts: lists::Parts,
     engines: Vec<Engine>,
 }
@@ -74,7 +76,7 @@ fn read(arguments: &[String]) -> Outcome<Settings> {
                 seconds = text.parse().map_err(|_| format!("--seconds takes a number, not {text}"))?;
             }
             "--json" | "--all-rows" | "--basics" | "--project" | "--lists" | "--growth" | "--repository"
-            | "--issues" | "--sqlite" | "--postgres" => {
+            | "--issues" | "--hooks" | "--sqlite" | "--postgres" => {
                 named.insert(flag.as_str());
             }
             other => return Err(format!("bench knows {FLAGS}, not {other}")),
@@ -85,23 +87,27 @@ fn read(arguments: &[String]) -> Outcome<Settings> {
     }
     // What is named, and everything if nothing is.
     let wanted = |flag: &str, all: &[&str]| named.contains(flag) || !all.iter().any(|flag| named.contains(flag));
-    let part = |flag: &str| wanted(flag, &["--basics", "--project", "--lists", "--growth", "--repository", "--issues"]);
+    let part = |flag: &str| {
+        wanted(flag, &["--basics", "--project", "--lists", "--growth", "--repository", "--issues", "--hooks"])
+    };
     let engine = |flag: &str| wanted(flag, &["--sqlite", "--postgres"]);
     let parts = lists::Parts { project: part("--project"), lists: part("--lists"), growth: part("--growth") };
     let mut engines = Vec::new();
     if engine("--sqlite") {
         engines.push(Engine::Sqlite);
     }
-    if engine("--postgres") && (parts.any() || part("--issues")) {
+    if engine("--postgres") && (parts.any() || part("--issues") || part("--hooks")) {
         engines.push(Engine::Postgres(std::env::var(DATABASE).map_err(|_| format!("{DATABASE} is not set"))?));
     }
     let (json, all_rows) = (named.contains("--json"), named.contains("--all-rows"));
-    let (basics, repository, issues) = (part("--basics"), part("--repository"), part("--issues"));
-    Ok(Settings { gable, folder, seconds, json, all_rows, basics, repository, issues, parts, engines })
+    let (basics, repository, issues, hooks) =
+        (part("--basics"), part("--repository"), part("--issues"), part("--hooks"));
+    Ok(Settings { gable, folder, seconds, json, all_rows, basics, repository, issues, hooks, parts, engines })
 }
 
 fn measure(settings: Settings) -> Outcome {
-    let Settings { gable, folder, seconds, json, all_rows, basics, repository, issues, parts, engines } = settings;
+    let Settings { gable, folder, seconds, json, all_rows, basics, repository, issues, hooks, parts, engines } =
+        settings;
     let time = Duration::from_secs(seconds.into());
     let mut report = Report::default();
     if basics {
@@ -112,6 +118,9 @@ fn measure(settings: Settings) -> Outcome {
     }
     for engine in engines.iter().filter(|_| issues) {
         report.issues.push(issues::measure(&gable, &folder, engine)?);
+    }
+    for engine in engines.iter().filter(|_| hooks) {
+        report.hooks.push(hooks::measure(&gable, &folder, engine)?);
     }
     if repository {
         let mut results = repository::measure(&folder, time)?;

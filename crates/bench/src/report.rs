@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     Outcome,
     engine::Kind,
+    hooks::{self, HOOKS, WAITING},
     issues::{self, ISSUES},
     lists::{self, Growth, PROJECTS, Paged},
     repository,
@@ -26,6 +27,8 @@ pub(crate) struct Report {
     pub(crate) lists: Vec<lists::Results>,
     /// By engine.
     pub(crate) issues: Vec<issues::Results>,
+    /// By engine.
+    pub(crate) hooks: Vec<hooks::Results>,
     pub(crate) repository: Option<repository::Results>,
 }
 
@@ -129,7 +132,8 @@ impl Report {
 
     fn rows(&self) -> Vec<Row> {
         let basics = self.basics.iter().flat_map(rows);
-        basics.chain(self.lists.iter().flat_map(rows_of_project)).collect()
+        let lists = self.lists.iter().flat_map(rows_of_project);
+        basics.chain(lists).chain(self.hooks.iter().flat_map(rows_of_hooks)).collect()
     }
 }
 
@@ -234,6 +238,31 @@ fn rows_of_project(results: &lists::Results) -> Vec<Row> {
         [row(50, Goal::Open), row(99, Goal::AtMost(50.0))]
     });
     compared.chain(groups).collect()
+}
+
+/// What telling costs.
+fn rows_of_hooks(results: &hooks::Results) -> Vec<Row> {
+    let kind = results.kind;
+    let mut rows = vec![];
+    let mut row = |name: String, value, unit, goal| rows.push(Row { name, value, unit, goal });
+    let beyond = results.crowded_push.percentile(50) - results.quiet_push.percentile(50);
+    row(
+        format!("a push that {HOOKS} hooks are told of, {kind}, beyond one without, p50"),
+        beyond,
+        "ms",
+        Goal::AtMost(50.0),
+    );
+    row("  a push without hooks, p50".into(), results.quiet_push.percentile(50), "ms", Goal::Open);
+    row("  from its answer until all were told, p50".into(), results.all_told.percentile(50), "ms", Goal::Open);
+    row(format!("messages to hooks, {kind}"), results.rate, "/s", Goal::AtLeast(1000.0));
+    row(format!("  beside a dead receiver with {WAITING} waiting"), results.rate_beside_dead, "/s", Goal::Open);
+    let share = results.rate_beside_dead / results.rate;
+    row("  share of the rate alone".into(), share, "", Goal::AtLeast(0.9));
+    row(format!("from a push to its hook, {kind}, p50"), results.told.percentile(50), "ms", Goal::Open);
+    row("  p99".into(), results.told.percentile(99), "ms", Goal::Open);
+    row("  beside a dead receiver, p50".into(), results.told_beside_dead.percentile(50), "ms", Goal::Open);
+    row("  beside a dead receiver, p99".into(), results.told_beside_dead.percentile(99), "ms", Goal::Open);
+    rows
 }
 
 fn rows_of_comparison(name: &str, comparison: &Comparison, goal: Goal) -> Vec<Row> {

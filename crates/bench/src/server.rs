@@ -50,6 +50,13 @@ impl Server {
         Self::gable_with(command, data, None)
     }
 
+    /// The same, and it may talk to this machine.
+    pub(crate) fn gable_with_neighbours(program: &Path, data: &Path, database: Option<&str>) -> Outcome<Self> {
+        let mut command = Command::new(program);
+        command.args(["serve", "--allow-local-network"]);
+        Self::gable_with(command, data, database)
+    }
+
     fn gable_with(mut command: Command, data: &Path, database: Option<&str>) -> Outcome<Self> {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GABLE_")) {
             command.env_remove(name);
@@ -57,7 +64,10 @@ impl Server {
         let log = data.with_extension("log");
         let log = File::options().create(true).append(true).open(log);
         let log = log.map_err(|error| format!("cannot write the log: {error}"))?;
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).env("GABLE_ROOT_TOKEN", TOKEN);
+        if command.get_args().len() == 0 {
+            command.arg("serve");
+        }
+        command.args(["--listen", "127.0.0.1:0", "--data"]).arg(data).env("GABLE_ROOT_TOKEN", TOKEN);
         if let Some(url) = database {
             command.env("GABLE_DATABASE", url);
         }

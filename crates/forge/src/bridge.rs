@@ -21,11 +21,12 @@ use files::{Files, spool::Spools};
 use git::{Repositories, Repository};
 use model::{Project, Time};
 use store::{Conn, Database, OpenError};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tracing::{error, warn};
 
 use crate::{
     Actor, Caller, Error, InstanceKey, Result,
+    announcements::Scribe,
     caller::{self, Proved},
     clock::{Clock, Secrets},
     memo::{Memo, Question, Remembered},
@@ -71,6 +72,8 @@ pub struct Options {
     pub instance_key: InstanceKey,
     /// Whether the service may talk to addresses of its own network on somebody's behalf.
     pub allow_local_network: bool,
+    /// Puts into words what hooks are told.
+    pub scribe: Arc<dyn Scribe>,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -110,6 +113,9 @@ pub(crate) struct Shared {
     pub(crate) instance_key: InstanceKey,
     pub(crate) allow_local_network: bool,
     pub(crate) uses: Uses,
+    pub(crate) scribe: Arc<dyn Scribe>,
+    /// Rings when there is something new to tell.
+    pub(crate) post: Arc<Notify>,
 }
 
 type ReadTask = Box<dyn FnOnce(&mut Seat) + Send>;
@@ -143,7 +149,11 @@ pub struct Reader<'a> {
 }
 
 /// Reads and changes the forge; all of it happens, or nothing.
-pub struct Writer<'a>(Reader<'a>);
+pub struct Writer<'a> {
+    reader: Reader<'a>,
+    /// Whether hooks are told something.
+    has_post: bool,
+}
 
 /// Works for long; opens the database only for moments.
 pub struct Heavy<'a> {
@@ -195,13 +205,20 @@ impl<'a> Deref for Writer<'a> {
     type Target = Reader<'a>;
 
     fn deref(&self) -> &Self::Target {
-        &self.0
+        &self.reader
     }
 }
 
 impl DerefMut for Writer<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.0
+        &mut self.reader
+    }
+}
+
+impl Writer<'_> {
+    /// Lets whoever brings the post know, once this is durable.
+    pub(crate) fn ring(&mut self) {
+        self.has_post = true;
     }
 }
 
@@ -233,6 +250,7 @@ impl Forge {
             default_projects_limit,
             instance_key,
             allow_local_network,
+            scribe,
         } = options;
         let single_writer = database.is_embedded();
         let shared = Arc::new(Shared {
@@ -248,7 +266,9 @@ impl Forge {
             default_projects_limit,
             instance_key,
             allow_local_network,
+            scribe,
             uses: Uses::default(),
+            post: Arc::default(),
         });
         // A connection that cannot be made is told at the start, not at the first request.
         // On a thread of its own: a PostgreSQL connection brings a runtime, and the caller may be inside one.
@@ -347,7 +367,7 @@ impl Forge {
         F: FnMut(&mut Writer<'_>) -> Result<T> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let task = Pending { f, caller, result: None, reply };
+        let task = Pending { f, caller, result: None, reply, post: None };
         send(&self.0.writers, Box::new(task) as WriteTask)?;
         answer.await.unwrap_or_else(|_| Err(Error::Internal("the write could not be made durable".into())))
     }
@@ -549,6 +569,8 @@ struct Pending<F, T> {
     caller: Caller,
     result: Option<Result<T>>,
     reply: oneshot::Sender<Result<T>>,
+    /// What to ring when it is durable, if hooks are told something.
+    post: Option<Arc<Notify>>,
 }
 
 impl<F, T> Write for Pending<F, T>
@@ -557,11 +579,19 @@ where
     T: Send,
 {
     fn run(&mut self, shared: &Shared, db: &mut Conn) -> std::result::Result<(), Undo> {
-        let Self { f, caller, result, reply } = self;
+        let Self { f, caller, result, reply, post } = self;
+        *post = None;
         if reply.is_closed() {
             return Err(Undo::Answer);
         }
-        let outcome = shielded(|| enter(shared, db, caller, |reader| f(&mut Writer(reader))));
+        let outcome = shielded(|| {
+            enter(shared, db, caller, |reader| {
+                let mut writer = Writer { reader, has_post: false };
+                let answer = f(&mut writer)?;
+                *post = writer.has_post.then(|| Arc::clone(&shared.post));
+                Ok(answer)
+            })
+        });
         let undo = match &outcome {
             Ok(_) => Ok(()),
             Err(Error::Store(error)) if error.is_retry() => Err(Undo::Retry),
@@ -575,6 +605,9 @@ where
     fn answer(self: Box<Self>, stands: bool) {
         let lost = || Err(Error::Internal("the write could not be made durable".into()));
         let result = self.result.filter(|_| stands).unwrap_or_else(lost);
+        if let Some(post) = self.post.filter(|_| stands) {
+            post.notify_one();
+        }
         let _ = self.reply.send(result);
     }
 }

@@ -3,7 +3,7 @@
 use model::{DeployKey, Page, Project, Slice, Violations, keys::NewKey};
 use store::deploy_keys::Which;
 
-use crate::{Error, Given, ProjectAbility, ProjectRef, Reader, Result, Writer, keys::KeyText};
+use crate::{Error, Given, ProjectAbility, ProjectRef, Reader, Result, Writer, keys::KeyText, news};
 
 const WHAT: &str = "Deploy Key";
 
@@ -31,7 +31,9 @@ pub fn create(it: &mut Writer<'_>, project: &ProjectRef, key: &Given<KeyText>) -
     let new = NewKey::parse(&text.title, &text.key)?;
     let (now, viewer) = (it.now(), it.viewer());
     if !store::keys::is_taken(it.db(), &new.fingerprint)? {
-        return Ok(store::deploy_keys::insert(it.db(), project.id, &new, now)?);
+        let key = store::deploy_keys::insert(it.db(), project.id, &new, now)?;
+        news::deploy_key_created(it, &key)?;
+        return Ok(key);
     }
     if let Some(key) = store::deploy_keys::within_reach(it.db(), &viewer, Which::Fingerprint(&new.fingerprint))? {
         store::deploy_keys::enable(it.db(), project.id, key.id, now)?;
@@ -56,5 +58,6 @@ pub fn disable(it: &mut Writer<'_>, project: &ProjectRef, id: &Given<i64>) -> Re
     let project = open(it, project)?;
     let key = store::deploy_keys::find(it.db(), project.id, *id.get()?)?.ok_or(Error::not_found(WHAT))?;
     store::deploy_keys::disable(it.db(), project.id, key.id)?;
+    news::deploy_key_disabled(it, &key)?;
     Ok(key)
 }

@@ -14,15 +14,15 @@ pub struct Activity {
     pub projects: HashMap<i64, Project>,
 }
 
-/// What happened in a project, newest first: what was pushed, only to those who read the code; what is about an issue,
-/// only to those who see it.
+/// What happened in a project, newest first: pushes and comments on commits only to those who read the code; what is about
+/// an issue only to those who see it.
 pub fn of_project(it: &mut Reader<'_>, project: &ProjectRef, page: &Given<Page>) -> Result<Activity> {
     it.may(Ability::Browse)?;
     let project = it.open(project, ProjectAbility::ReadProject)?;
     let page = *page.get()?;
-    let pushes = it.can(&project, ProjectAbility::DownloadCode);
+    let code = it.can(&project, ProjectAbility::DownloadCode);
     let sight = it.can(&project, ProjectAbility::ReadIssues).then(|| it.sight_in(&project));
-    let events = store::events::of_project(it.db(), project.id, pushes, sight.as_ref(), page)?;
+    let events = store::events::of_project(it.db(), project.id, code, sight.as_ref(), page)?;
     Ok(Activity { events, projects: HashMap::from([(project.id, project)]) })
 }
 

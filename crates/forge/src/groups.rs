@@ -8,7 +8,7 @@ use model::{
 };
 use store::{members, project_lists::Scope, projects::Buried};
 
-use crate::{Ability, Error, Given, GroupAbility, GroupRef, Reader, Result, Writer, projects};
+use crate::{Ability, Error, Given, GroupAbility, GroupRef, Reader, Result, Writer, news, projects};
 
 /// A group with the projects that the caller sees in it.
 pub struct GroupDetail {
@@ -76,7 +76,9 @@ pub fn create(it: &mut Writer<'_>, new: &Given<NewGroup>) -> Result<Namespace> {
     let now = it.now();
     let id = store::groups::insert(it.db(), new, None, now)?;
     members::put(it.db(), members::Place::Group(id), me, Role::Owner, None, now)?;
-    find(it, id)
+    let group = find(it, id)?;
+    news::group_created(it, &group)?;
+    Ok(group)
 }
 
 /// Changes a group.
@@ -110,6 +112,7 @@ pub fn delete(it: &mut Writer<'_>, group: &GroupRef) -> Result<Namespace> {
     let group = store::namespaces::by_id_to_change(it.db(), group.id)?.ok_or(Error::not_found("Group"))?;
     let groups = store::groups::with_all_below(it.db(), group.id)?;
     projects::bury(it, Buried::In(&groups))?;
+    news::groups_leave(it, &groups)?;
     store::groups::delete(it.db(), &groups)?;
     Ok(group)
 }

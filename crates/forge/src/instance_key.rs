@@ -48,7 +48,7 @@ impl InstanceKey {
 /// does not open them.
 impl InstanceKey {
     /// Seals something that belongs to a project.
-    pub(crate) fn seal(&self, project: i64, plain: &[u8], secrets: &dyn Secrets) -> Vec<u8> {
+    pub fn seal(&self, project: i64, plain: &[u8], secrets: &dyn Secrets) -> Vec<u8> {
         let mut nonce = [0; NONCE_LEN];
         secrets.fill(&mut nonce);
         let mut sealed = plain.to_vec();

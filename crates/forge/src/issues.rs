@@ -4,17 +4,19 @@
 //! counters of one project are never waited for in two orders.
 
 use model::{
-    Change, Issue, IssueState, Page, Project, Slice, Violations, Visibility,
+    Change, Happening, Issue, IssueState, Occasion, Page, Project, Slice, Violations, Visibility,
     events::{Action, Target},
+    happenings::{IssueAction, IssueHappening},
     issues::{IssueChanges, IssueFilter, IssueOrder, LONGEST_TITLE, NewIssue},
     notes::LONGEST,
     text::has_control,
+    users::UserSummary,
 };
-use store::{events::NewEvent, issue_lists::Scope, issues::Update};
+use store::{events::NewEvent, issue_lists::Scope, issues::Update, projects::Key};
 
 use crate::{
-    Ability, Error, Given, GroupAbility, GroupRef, ProjectAbility, ProjectRef, Reader, Result, Writer, labels, notes,
-    projects,
+    Ability, Error, Given, GroupAbility, GroupRef, ProjectAbility, ProjectRef, Reader, Result, Writer, announcements,
+    labels, notes, projects,
 };
 
 /// With this word a note of the service begins that tells of a move.
@@ -115,6 +117,7 @@ pub fn create(it: &mut Writer<'_>, project: &ProjectRef, new: &Given<NewIssue>) 
     store::issues::add_labels(it.db(), id, &labels)?;
     let issue = find(it, &project, id)?;
     tell(it, &issue, me, Action::Created)?;
+    announce(it, &issue, me, IssueAction::Open)?;
     Ok(issue)
 }
 
@@ -143,15 +146,25 @@ pub fn update(
     if !it.can(&project, ProjectAbility::RemoveIssues) {
         changes.updated_at = None;
     }
+    let is_edit = changes.is_edit();
     // What stays as it is need not be right any more.
     changes.assignee = differs(&changes.assignee, issue.assignee.as_ref().map(|user| user.id).as_ref());
     changes.milestone = differs(&changes.milestone, issue.milestone.as_ref().map(|milestone| milestone.id).as_ref());
     check_relations(it, &project, changes.assignee.set().copied(), changes.milestone.set().copied())?;
-    if let Some(closed) = changes.closed.filter(|closed| *closed != (issue.state == IssueState::Closed)) {
+    let turned = changes.closed.filter(|closed| *closed != (issue.state == IssueState::Closed));
+    if let Some(closed) = turned {
         turn(it, &issue, closed, me, None)?;
     }
     rewrite(it, &project, &issue, &changes, me)?;
-    find(it, &project, issue.id)
+    // Hooks hear of it as it is in the end: what becomes a secret now is one already.
+    let issue = find(it, &project, issue.id)?;
+    if let Some(closed) = turned {
+        announce(it, &issue, me, if closed { IssueAction::Close } else { IssueAction::Reopen })?;
+    }
+    if is_edit {
+        announce(it, &issue, me, IssueAction::Update)?;
+    }
+    Ok(issue)
 }
 
 /// Changes what an issue says, and tells what others would want to know.
@@ -295,10 +308,14 @@ pub fn move_to(it: &mut Writer<'_>, project: &ProjectRef, issue: &Given<i64>, ta
     let update = Update { closed: was_open.then_some(true), moved_to: Some(copy.id), ..Update::default() };
     let now = it.now();
     store::issues::update(it.db(), issue.id, &update, Some(me), now)?;
+    let copy = find(it, &target, copy.id)?;
+    announce(it, &copy, me, IssueAction::Open)?;
     if was_open {
         tell(it, &issue, me, Action::Closed)?;
+        let closed = find(it, &project, issue.id)?;
+        announce(it, &closed, me, IssueAction::Close)?;
     }
-    find(it, &target, copy.id)
+    Ok(copy)
 }
 
 /// Writes an issue once more in another project, with what was said about it and what the other project knows too.
@@ -379,7 +396,7 @@ fn find(it: &mut Reader<'_>, project: &Project, issue: i64) -> Result<Issue> {
 
 /// Whether somebody may change an issue that they see.
 pub(crate) fn may_change(it: &Reader<'_>, project: &Project, issue: &Issue, user: i64) -> bool {
-    let is = |person: &Option<model::users::UserSummary>| person.as_ref().is_some_and(|person| person.id == user);
+    let is = |person: &Option<UserSummary>| person.as_ref().is_some_and(|person| person.id == user);
     it.can(project, ProjectAbility::AdministerIssues) || is(&issue.author) || is(&issue.assignee)
 }
 
@@ -412,7 +429,7 @@ fn check_relations(
     Ok(violations.into_result()?)
 }
 
-/// Closes an issue or opens it again, and tells so. Whoever calls this holds the issues of the project.
+/// Closes an issue or opens it again, and tells so. Whoever calls this holds the issues of the project, and announces it.
 pub(crate) fn turn(it: &mut Writer<'_>, issue: &Issue, closed: bool, by: i64, via: Option<&str>) -> Result<()> {
     let now = it.now();
     let update = Update { closed: Some(closed), ..Update::default() };
@@ -423,7 +440,34 @@ pub(crate) fn turn(it: &mut Writer<'_>, issue: &Issue, closed: bool, by: i64, vi
     tell(it, issue, by, action)
 }
 
-/// Tells everybody what somebody did to an issue. Hooks join here.
+/// Tells hooks what somebody did to an issue, which is given as it is now. Of one that only some see, only those hear
+/// that want to know of such.
+pub(crate) fn announce(it: &mut Writer<'_>, issue: &Issue, by: i64, action: IssueAction) -> Result<()> {
+    let occasion = if issue.confidential { Occasion::ConfidentialIssue } else { Occasion::Issue };
+    if !announcements::is_wanted(it, occasion, Some(issue.project))? {
+        return Ok(());
+    }
+    let Some(Scene { project, user, updated_by }) = scene(it, issue, by)? else { return Ok(()) };
+    let happening = IssueHappening { project: &project, user: &user, issue, updated_by, action };
+    announcements::write_down(it, occasion, Some(issue.project), Happening::Issue(&happening), None)
+}
+
+/// What hooks are told beside an issue: where it is, who does something, and who changed it last.
+pub(crate) struct Scene {
+    pub(crate) project: Project,
+    pub(crate) user: UserSummary,
+    pub(crate) updated_by: Option<i64>,
+}
+
+pub(crate) fn scene(it: &mut Writer<'_>, issue: &Issue, by: i64) -> Result<Option<Scene>> {
+    let viewer = it.viewer();
+    let project = store::projects::find(it.db(), &viewer, Key::Id(issue.project))?;
+    let user = store::users::by_id(it.db(), by)?;
+    let updated_by = store::issues::updated_by(it.db(), issue.id)?;
+    Ok(project.zip(user).map(|(project, user)| Scene { project, user: user.into(), updated_by }))
+}
+
+/// Tells everybody what somebody did to an issue.
 fn tell(it: &mut Writer<'_>, issue: &Issue, author: i64, action: Action) -> Result<()> {
     let now = it.now();
     let target = Some(Target::Issue(issue.id));

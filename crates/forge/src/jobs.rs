@@ -7,7 +7,7 @@ use model::{Time, jobs::JobRecord};
 use tracing::{error, info, warn};
 
 use crate::{
-    Ability, Caller, Error, Forge, Reader, Result, Writer, branches, forks, imports,
+    Ability, Caller, Error, Forge, Reader, Result, Writer, branches, deliveries, forks, imports, news,
     pushes::{self, blocking},
     turns::Turn,
     uploads,
@@ -39,6 +39,8 @@ pub enum Job {
     },
     /// Completes or forgets pushes that were interrupted.
     SettlePushes,
+    /// Gives up messages to hooks that have waited for too long, and forgets how old ones went.
+    SweepDeliveries,
 }
 
 /// How long a worker may hold a job before another takes it over, and how often one that works on renews that.
@@ -54,11 +56,12 @@ const SETTLE_EVERY: SignedDuration = SignedDuration::from_mins(10);
 /// How often a job is tried before it is given up.
 const ATTEMPTS: i32 = 10;
 const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(24);
+const SWEEP_DELIVERIES_EVERY: SignedDuration = SignedDuration::from_hours(1);
 /// How long the removal of a project waits for an upload that is under way.
 const UPLOAD_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 /// How many rows of a kind are removed in one transaction.
 const REMOVED_AT_ONCE: i64 = 1000;
-/// How many memberships are ended in one transaction, each with an event.
+/// How many memberships are ended in one transaction, and how many keys removed, each with an event.
 const ENDED_AT_ONCE: i64 = 100;
 /// How long a dead token stays visible to its owner.
 const TOKENS_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
@@ -78,12 +81,17 @@ impl Job {
             Self::Import(_) => "import",
             Self::DeleteMergedBranches { .. } => "delete_merged_branches",
             Self::SettlePushes => "settle_pushes",
+            Self::SweepDeliveries => "sweep_deliveries",
         }
     }
 
     fn payload(&self) -> String {
         match self {
-            Self::SweepTokens | Self::SweepMemberships | Self::SweepUploads | Self::SettlePushes => String::new(),
+            Self::SweepTokens
+            | Self::SweepMemberships
+            | Self::SweepUploads
+            | Self::SettlePushes
+            | Self::SweepDeliveries => String::new(),
             Self::RemoveProject(id) | Self::KeepHouse(id) | Self::CopyRepository(id) | Self::Import(id) => {
                 id.to_string()
             }
@@ -94,9 +102,11 @@ impl Job {
     /// The name that only one waiting job has, if a second one makes no sense while the first one waits.
     fn singleton(&self) -> Option<String> {
         match self {
-            Self::SweepTokens | Self::SweepMemberships | Self::SweepUploads | Self::SettlePushes => {
-                Some(self.kind().to_owned())
-            }
+            Self::SweepTokens
+            | Self::SweepMemberships
+            | Self::SweepUploads
+            | Self::SettlePushes
+            | Self::SweepDeliveries => Some(self.kind().to_owned()),
             Self::KeepHouse(id) | Self::CopyRepository(id) | Self::Import(id) => Some(format!("{} {id}", self.kind())),
             Self::DeleteMergedBranches { .. } => Some(format!("{} {}", self.kind(), self.payload())),
             Self::RemoveProject(_) => None,
@@ -118,6 +128,7 @@ impl Job {
                 Some(Self::DeleteMergedBranches { project: project.parse().ok()?, user: user.parse().ok()? })
             }
             "settle_pushes" => Some(Self::SettlePushes),
+            "sweep_deliveries" => Some(Self::SweepDeliveries),
             _ => None,
         }
     }
@@ -155,6 +166,7 @@ pub async fn enqueue_recurring(forge: &Forge) -> Result<()> {
             enqueue(it, &Job::SweepTokens, now)?;
             enqueue(it, &Job::SweepMemberships, now)?;
             enqueue(it, &Job::SweepUploads, now)?;
+            enqueue(it, &Job::SweepDeliveries, now)?;
             enqueue(it, &Job::SettlePushes, now + SETTLE_EVERY)
         })
         .await
@@ -270,6 +282,10 @@ async fn run(forge: &Forge, record: JobRecord) -> Result<()> {
             pushes::settle_all(forge).await?;
             forge.write(Caller::system(), move |it| come_back(it, id, SETTLE_EVERY)).await
         }
+        Job::SweepDeliveries => {
+            deliveries::sweep(forge).await?;
+            forge.write(Caller::system(), move |it| come_back(it, id, SWEEP_DELIVERIES_EVERY)).await
+        }
     }
 }
 
@@ -317,7 +333,10 @@ async fn remove_project(forge: &Forge, project: i64, job: i64) -> Result<()> {
         return forge.write(Caller::system(), move |it| come_back(it, job, UPLOAD_PAUSE)).await;
     }
     remove_repository(forge, project).await?;
-    let shrink = move |it: &mut Writer<'_>| Ok(store::projects::shrink_buried(it.db(), project, REMOVED_AT_ONCE)?);
+    let shrink = move |it: &mut Writer<'_>| match news::forget_deploy_keys(it, project, ENDED_AT_ONCE)? {
+        0 => Ok(store::projects::shrink_buried(it.db(), project, REMOVED_AT_ONCE)?),
+        keys => Ok(keys),
+    };
     while forge.write(Caller::system(), shrink).await? > 0 {}
     forge
         .write(Caller::system(), move |it| {
@@ -331,7 +350,9 @@ async fn remove_project(forge: &Forge, project: i64, job: i64) -> Result<()> {
 async fn sweep_memberships(forge: &Forge, job: i64) -> Result<()> {
     let some = |it: &mut Writer<'_>| {
         let now = it.now();
-        Ok(store::members::delete_expired(it.db(), now, ENDED_AT_ONCE)?)
+        let ended = store::members::delete_expired(it.db(), now, ENDED_AT_ONCE)?;
+        news::members_expired(it, &ended)?;
+        Ok(ended.count())
     };
     let mut forgotten = 0;
     loop {

@@ -2,7 +2,7 @@
 
 use model::{Key, Page, Slice, User, Violations, keys::NewKey};
 
-use crate::{Ability, Error, Given, Reader, Result, Writer, users};
+use crate::{Ability, Error, Given, Reader, Result, Writer, news, users};
 
 const WHAT: &str = "Key";
 
@@ -62,6 +62,7 @@ pub fn delete_own(it: &mut Writer<'_>, id: i64) -> Result<Option<Key>> {
     let me = it.my_id(Ability::ChangeOwnAccount)?;
     let key = store::keys::of_user(it.db(), me, id)?;
     if let Some(key) = &key {
+        news::key_leaves(it, key)?;
         store::keys::delete(it.db(), key.id)?;
     }
     Ok(key)
@@ -72,6 +73,7 @@ pub fn delete(it: &mut Writer<'_>, user: i64, id: i64) -> Result<Key> {
     it.may(Ability::AdministerUsers)?;
     let user = users::find(it, user)?;
     let key = store::keys::of_user(it.db(), user.id, id)?.ok_or(Error::not_found(WHAT))?;
+    news::key_leaves(it, &key)?;
     store::keys::delete(it.db(), key.id)?;
     Ok(key)
 }
@@ -84,5 +86,7 @@ fn insert(it: &mut Writer<'_>, user: i64, text: &KeyText) -> Result<Key> {
         return Err(violations.into());
     }
     let now = it.now();
-    Ok(store::keys::insert(it.db(), user, &new, now)?)
+    let key = store::keys::insert(it.db(), user, &new, now)?;
+    news::key_created(it, &key)?;
+    Ok(key)
 }

@@ -1,12 +1,15 @@
 //! What one can do here: rights, use cases, events and jobs. Synchronous below the [`bridge`].
 
+pub mod announcements;
 pub mod boards;
 pub mod branches;
 pub mod bridge;
 pub mod caller;
 pub mod clock;
+pub mod commit_notes;
 pub mod commits;
 pub mod contents;
+pub mod deliveries;
 pub mod deploy_keys;
 pub mod emails;
 pub mod error;
@@ -16,6 +19,8 @@ pub mod fork_links;
 pub mod forks;
 pub mod given;
 pub mod groups;
+mod hook_samples;
+pub mod hooks;
 mod imports;
 pub mod instance_key;
 pub mod issues;
@@ -27,6 +32,7 @@ mod memo;
 mod mentions;
 pub mod milestones;
 pub mod namespaces;
+mod news;
 pub mod notes;
 pub mod outgoing;
 pub mod passwords;

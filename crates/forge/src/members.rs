@@ -8,7 +8,7 @@ use store::{
 };
 
 use crate::{
-    Ability, Error, Given, GroupAbility, GroupRef, ProjectAbility, ProjectRef, Reader, Result, Writer, projects,
+    Ability, Error, Given, GroupAbility, GroupRef, ProjectAbility, ProjectRef, Reader, Result, Writer, news, projects,
 };
 
 /// To what somebody belongs.
@@ -80,11 +80,13 @@ pub fn create(it: &mut Writer<'_>, place: &PlaceRef, new: &Given<NewMember>) -> 
     let role = role_for(place, new.access_level)?;
     let now = it.now();
     // A membership that has ended may still lie there; whoever comes back is new.
+    news::member_leaves(it, place, user.id)?;
     if store::members::delete(it.db(), place, user.id)? {
         tell(it, place, user.id, Action::Expired)?;
     }
     store::members::put(it.db(), place, user.id, role, new.expires_on, now)?;
     tell(it, place, user.id, Action::Joined)?;
+    news::member_joined(it, place, user.id)?;
     Ok(Member { user: user.into(), role, expires_on: new.expires_on })
 }
 
@@ -134,6 +136,7 @@ pub fn delete(it: &mut Writer<'_>, place_ref: &PlaceRef, user: &Given<i64>) -> R
                 open_to_administer(it, place_ref)?;
             }
             keep_an_owner(it, place, &member)?;
+            news::member_leaves(it, place, user)?;
             store::members::delete(it.db(), place, user)?;
             tell(it, place, user, Action::Left)?;
             Ok(Ended::Member(member))

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use git::Repository;
 use model::{
     Issue, IssueState, Oid, Project,
+    happenings::IssueAction,
     references::{self, Reference},
 };
 use store::{Sight, mentions::Mention};
@@ -154,19 +155,25 @@ pub(crate) fn act(it: &mut Writer<'_>, intent: i64) -> Result<()> {
     let sight = Sight { user: pusher, confidential: true };
     for of_issue in mentions.chunk_by(|one, next| one.issue == next.issue) {
         let Mention { project, issue, .. } = of_issue[0];
-        if let Some(issue) = store::issues::find(it.db(), &sight, project, issue)? {
-            act_on(it, &issue, pusher, of_issue)?;
+        let Some(issue) = store::issues::find(it.db(), &sight, project, issue)? else { continue };
+        if act_on(it, &issue, pusher, of_issue)?
+            && let Some(closed) = store::issues::find(it.db(), &sight, project, issue.id)?
+        {
+            issues::announce(it, &closed, pusher, IssueAction::Close)?;
         }
     }
     Ok(())
 }
 
-fn act_on(it: &mut Writer<'_>, issue: &Issue, pusher: i64, mentions: &[Mention]) -> Result<()> {
+/// Does what commits say about one issue; says whether that closed it.
+fn act_on(it: &mut Writer<'_>, issue: &Issue, pusher: i64, mentions: &[Mention]) -> Result<bool> {
+    let mut closed = false;
     let told = store::mentions::told(it.db(), issue.id, MENTIONED)?;
     for Mention { sha, closes, .. } in mentions {
         // At most one of them closes it.
         if *closes && issue.state != IssueState::Closed {
             issues::turn(it, issue, true, pusher, Some(&format!("commit {sha}")))?;
+            closed = true;
             continue;
         }
         let body = format!("{MENTIONED}{sha}");
@@ -174,5 +181,5 @@ fn act_on(it: &mut Writer<'_>, issue: &Issue, pusher: i64, mentions: &[Mention])
             notes::tell(it, issue, pusher, &body)?;
         }
     }
-    Ok(())
+    Ok(closed)
 }

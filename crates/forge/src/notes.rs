@@ -1,13 +1,17 @@
 //! Notes on issues.
 
 use model::{
-    Issue, Note, Page, Role, Slice, Time,
+    Happening, Issue, Note, Occasion, Page, Role, Slice, Time,
     events::{Action, Target},
+    happenings::{Commented, NoteHappening},
     notes::check_body,
 };
 use store::{events::NewEvent, issues::Update, notes::NewNote};
 
-use crate::{Ability, Error, Given, ProjectAbility, ProjectRef, Reader, Result, Writer, issues};
+use crate::{
+    Ability, Error, Given, ProjectAbility, ProjectRef, Reader, Result, Writer, announcements,
+    issues::{self, Scene},
+};
 
 /// A note as somebody writes it.
 #[derive(Clone, Debug)]
@@ -45,12 +49,27 @@ pub fn create(it: &mut Writer<'_>, project: &ProjectRef, issue: &Given<i64>, tex
     let new = NewNote { project: project.id, issue: issue.id, author: me, body, system: false, now: written };
     let id = store::notes::insert(it.db(), &new)?;
     touch(it, &issue, me)?;
-    // Hooks join here.
     let target = Some(Target::Note { note: id, issue: issue.id });
     let action = Action::Commented;
     let event = NewEvent { project: project.id, author: me, action, target, push: None, intent: None, now };
     store::events::insert(it.db(), &event)?;
-    find(it, &issue, id)
+    let note = find(it, &issue, id)?;
+    announce(it, &issue, me, &note)?;
+    Ok(note)
+}
+
+/// Tells hooks of a note. If only some see the issue, only those hear that want to know of such.
+fn announce(it: &mut Writer<'_>, issue: &Issue, by: i64, note: &Note) -> Result<()> {
+    let occasion = if issue.confidential { Occasion::ConfidentialNote } else { Occasion::Note };
+    if !announcements::is_wanted(it, occasion, Some(issue.project))? {
+        return Ok(());
+    }
+    let Some(Scene { project, user, updated_by }) = issues::scene(it, issue, by)? else { return Ok(()) };
+    // The note has changed it.
+    let issue = Issue { updated_at: it.now(), user_notes: issue.user_notes + 1, ..issue.clone() };
+    let on = Commented::Issue { note, issue: &issue, updated_by };
+    let happening = NoteHappening { project: &project, user: &user, on };
+    announcements::write_down(it, occasion, Some(project.id), Happening::Note(&happening), None)
 }
 
 /// Gives a note another text. What the service wrote stays as it is, whoever asks.

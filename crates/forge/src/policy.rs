@@ -26,6 +26,8 @@ pub enum Ability {
     Create,
     /// See every project, create them for others, move them between namespaces.
     AdministerProjects,
+    /// Say who is told what happens in the instance.
+    AdministerHooks,
 }
 
 /// How close somebody stands to the instance.
@@ -41,7 +43,7 @@ pub enum Standing {
 
 impl Ability {
     /// All abilities, for whoever prints the table.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::ReadOwnAccount,
         Self::ChangeOwnAccount,
         Self::ReadUsers,
@@ -51,6 +53,7 @@ impl Ability {
         Self::Browse,
         Self::Create,
         Self::AdministerProjects,
+        Self::AdministerHooks,
     ];
 }
 
@@ -63,7 +66,9 @@ pub fn least_standing(ability: Ability) -> Standing {
         | Ability::ReadVersion
         | Ability::Browse
         | Ability::Create => Standing::User,
-        Ability::AdministerUsers | Ability::Operate | Ability::AdministerProjects => Standing::Administrator,
+        Ability::AdministerUsers | Ability::Operate | Ability::AdministerProjects | Ability::AdministerHooks => {
+            Standing::Administrator
+        }
     }
 }
 
@@ -77,7 +82,8 @@ pub fn least_scope(ability: Ability) -> Scope {
         | Ability::Operate
         | Ability::Browse
         | Ability::Create
-        | Ability::AdministerProjects => Scope::Api,
+        | Ability::AdministerProjects
+        | Ability::AdministerHooks => Scope::Api,
     }
 }
 
@@ -98,6 +104,10 @@ pub enum ProjectAbility {
     ReadStatuses,
     /// Say what one found out about its commits.
     SetStatus,
+    /// Comment on its commits.
+    CommentOnCommits,
+    /// Say who is told what happens in it.
+    AdministerHooks,
     /// Say which keys open it to machines.
     AdministerDeployKeys,
     /// See its issues, apart from those that only some see.
@@ -172,7 +182,7 @@ pub enum Least {
 
 impl ProjectAbility {
     /// All abilities, for whoever prints the table.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::DownloadUpload,
         Self::ReadProject,
         Self::DownloadCode,
@@ -180,6 +190,8 @@ impl ProjectAbility {
         Self::ProtectBranches,
         Self::ReadStatuses,
         Self::SetStatus,
+        Self::CommentOnCommits,
+        Self::AdministerHooks,
         Self::AdministerDeployKeys,
         Self::ReadIssues,
         Self::ReadConfidentialIssues,
@@ -207,7 +219,7 @@ impl ProjectAbility {
     pub fn least(self) -> Least {
         match self {
             Self::DownloadUpload => Least::Sight,
-            Self::DownloadCode | Self::ReadStatuses => Least::OpenOrRole(Role::Reporter),
+            Self::DownloadCode | Self::ReadStatuses | Self::CommentOnCommits => Least::OpenOrRole(Role::Reporter),
             Self::PushCode | Self::SetStatus => Least::Role(Role::Developer),
             Self::ReadProject | Self::StarProject | Self::UploadFile | Self::ReadIssues | Self::WriteIssues => {
                 Least::SignedIn
@@ -219,6 +231,7 @@ impl ProjectAbility {
             | Self::AdministerNotes
             | Self::AdministerMilestones
             | Self::AdministerDeployKeys
+            | Self::AdministerHooks
             | Self::ChangeProject
             | Self::ReadRunnersToken
             | Self::AdministerMembers
@@ -534,6 +547,7 @@ mod tests {
                 "Browse              User           api",
                 "Create              User           api",
                 "AdministerProjects  Administrator  api",
+                "AdministerHooks     Administrator  api",
             ]
         );
     }
@@ -569,6 +583,8 @@ PushCode                      -        -         -         -       yes       yes
 ProtectBranches               -        -         -         -         -       yes       yes
 ReadStatuses                yes      yes         -       yes       yes       yes       yes
 SetStatus                     -        -         -         -       yes       yes       yes
+CommentOnCommits            yes      yes         -       yes       yes       yes       yes
+AdministerHooks               -        -         -         -         -       yes       yes
 AdministerDeployKeys          -        -         -         -         -       yes       yes
 ReadIssues                    -      yes       yes       yes       yes       yes       yes
 ReadConfidentialIssues        -        -         -       yes       yes       yes       yes

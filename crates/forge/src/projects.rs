@@ -20,6 +20,7 @@ use crate::{
     groups::{self, GroupDetail},
     imports,
     jobs::Job,
+    news,
     outgoing::Destination,
     pushes, users,
 };
@@ -168,6 +169,7 @@ pub(crate) fn insert(
     let event =
         NewEvent { project: id, author: creator, action: Action::Created, target: None, push: None, intent: None, now };
     store::events::insert(it.db(), &event)?;
+    news::project_created(it, id)?;
     Ok(id)
 }
 
@@ -300,6 +302,9 @@ fn update(it: &mut Writer<'_>, project: &ProjectRef, edit: &Given<Edit>) -> Resu
     let now = it.now();
     store::projects::update(it.db(), &project, changes, now)?;
     fork_links::lower(it, &project, changes.visibility.unwrap_or(project.visibility))?;
+    if path.is_some_and(|path| path != project.path) {
+        news::project_renamed(it, project.id, &project.full_path())?;
+    }
     if let Some(import) = import.flatten() {
         imports::schedule(it, project.id, &import)?;
     }
@@ -441,6 +446,7 @@ pub fn transfer(it: &mut Writer<'_>, group: &GroupRef, project: &ProjectRef) -> 
     store::projects::transfer(it.db(), project.id, group.id, project.visibility.min(group.visibility), now)?;
     // Open to the group it now lives in, it would be open twice.
     store::members::delete_share(it.db(), project.id, group.id)?;
+    news::project_transferred(it, project.id, &project.full_path())?;
     groups::detail(it, group, role)
 }
 
@@ -452,6 +458,7 @@ pub fn delete(it: &mut Writer<'_>, project: &ProjectRef) -> Result<()> {
 
 /// Takes projects out of their places and leaves the rest to jobs.
 pub(crate) fn bury(it: &mut Writer<'_>, projects: Buried<'_>) -> Result<()> {
+    news::projects_leave(it, projects)?;
     let now = it.now();
     Ok(store::projects::bury(it.db(), projects, Job::REMOVE_PROJECT, now)?)
 }

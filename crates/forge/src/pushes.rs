@@ -15,10 +15,11 @@ use std::{
     sync::Arc,
 };
 
-use git::{Quarantine, Refs, Repositories, Repository};
+use git::{Listing, Quarantine, Refs, Repositories, Repository};
 use model::{
-    Change, Commit, Oid, Project, Protection, PushLevel, RefChange, RefKind, RefName, Role,
+    Change, Commit, Happening, Occasion, Oid, Project, Protection, PushLevel, RefChange, RefKind, RefName, Role,
     events::{Action, COMMITS_KEPT, PushCommit, PushData},
+    happenings::{FileLists, Pushed},
     repository::Signature,
 };
 use store::{
@@ -28,7 +29,7 @@ use store::{
 use tracing::{error, info, warn};
 
 use crate::{
-    Caller, Error, Forge, ProjectAbility, ProjectRef, Reader, Result, Writer, jobs,
+    Caller, Error, Forge, ProjectAbility, ProjectRef, Reader, Result, Writer, announcements, jobs,
     mentions::{self, Said},
     turns::Turn,
 };
@@ -48,6 +49,9 @@ const LONGEST_MESSAGE: usize = 64 << 10;
 const ALL_MESSAGES: usize = 1 << 20;
 /// Of how many refs of one push it is told which commits came; of the others only that they changed.
 const TOLD_REFS: usize = 100;
+
+/// How many bytes of paths hooks are told of one push.
+const ALL_PATHS: usize = 512 << 10;
 
 /// How many refs one push may change.
 pub const MOST_CHANGES: usize = 10_000;
@@ -106,8 +110,9 @@ pub async fn push(forge: &Forge, caller: Caller, project: i64, push: Push, via: 
 async fn pass(forge: &Forge, caller: Caller, project: i64, push: Push, via: Via) -> Result<Vec<RefOutcome>> {
     let _turn = forge.shared().turns.take(project, Turn::Write).await;
     settle(forge, project).await?;
+    let listened = forge.peek(Caller::system(), move |it: &mut Reader<'_>| is_listened_to(it, project)).await?;
     let repositories = forge.shared().repositories.clone();
-    let (weighed, push) = blocking(move || Ok((weigh(&repositories, project, &push)?, push))).await?;
+    let (weighed, push) = blocking(move || Ok((weigh(&repositories, project, &push, listened)?, push))).await?;
     let weighed = Arc::new(weighed);
     let judged = {
         let weighed = Arc::clone(&weighed);
@@ -123,6 +128,12 @@ async fn pass(forge: &Forge, caller: Caller, project: i64, push: Push, via: Via)
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether hooks of a project are told what commits do to files; else nobody need look.
+fn is_listened_to(it: &mut Reader<'_>, project: i64) -> Result<bool> {
+    Ok(announcements::is_wanted(it, Occasion::Push, Some(project))?
+        || announcements::is_wanted(it, Occasion::TagPush, Some(project))?)
 }
 
 /// Steps 4 and 5: does what was written down.
@@ -182,10 +193,14 @@ struct WeighedChange {
     /// Whether the old tip is left behind.
     forced: bool,
     data: PushData,
+    /// What the annotation of a new tag says.
+    annotation: Option<String>,
+    /// What the commits did to files, if somebody is told.
+    files: Vec<FileLists>,
 }
 
 /// Step 2: looks at the changes and the repository, while nobody else writes to it.
-fn weigh(repositories: &Repositories, project: i64, push: &Push) -> Result<Weighed> {
+fn weigh(repositories: &Repositories, project: i64, push: &Push, listened: bool) -> Result<Weighed> {
     if push.changes.len() > MOST_CHANGES {
         return Err(Error::Refused(format!("A push may change {MOST_CHANGES} refs at most.")));
     }
@@ -199,7 +214,8 @@ fn weigh(repositories: &Repositories, project: i64, push: &Push) -> Result<Weigh
     let default = refs.head.clone().filter(|head| refs.find(head).is_some());
     let mut seen = HashSet::new();
     let mut changes = Vec::with_capacity(push.changes.len());
-    let mut words = Words { refs: TOLD_REFS, bytes: ALL_MESSAGES };
+    let listing = listened.then(|| Listing::new(ALL_PATHS));
+    let mut words = Words { refs: TOLD_REFS, bytes: ALL_MESSAGES, listing };
     for change in &push.changes {
         let mut one = weigh_one(&refs, objects.as_ref(), default.as_ref(), change, &mut words)?;
         if !seen.insert(&change.name) {
@@ -238,7 +254,8 @@ fn weigh_one(
     let RefChange { name, old, new } = change;
     let data =
         PushData { ref_name: name.to_string(), before: *old, after: *new, commits: Vec::new(), total_commits: 0 };
-    let mut one = WeighedChange { change: change.clone(), refusal: None, forced: false, data };
+    let (annotation, files) = (None, Vec::new());
+    let mut one = WeighedChange { change: change.clone(), refusal: None, forced: false, data, annotation, files };
     let current = refs.find(name).map(|found| found.target);
     let reason = if name.is_hidden() || name.as_str().starts_with("refs/replace/") {
         Some("It belongs to the service itself.")
@@ -273,6 +290,7 @@ fn weigh_one(
                     words.refs -= 1;
                     let known = default.filter(|default| *default != name).and_then(|default| refs.find(default));
                     tell_commits(&mut one.data, objects, kind, tip, known.map(|known| known.target), words)?;
+                    tell_files(&mut one, objects, new, words)?;
                 }
             }
         }
@@ -285,6 +303,8 @@ fn weigh_one(
 struct Words {
     refs: usize,
     bytes: usize,
+    /// What is told of files, if somebody is told.
+    listing: Option<Listing>,
 }
 
 /// The commits that a change brings, as far as they are told. What is known already is what the default branch has.
@@ -306,15 +326,35 @@ fn tell_commits(
         // Who wrote it, and when it came here.
         let Signature { seconds, offset, .. } = commit.committer;
         let mut message = commit.message;
-        let most = LONGEST_MESSAGE.min(words.bytes).min(message.len());
-        let end = (0..=most).rev().find(|at| message.is_char_boundary(*at));
-        message.truncate(end.unwrap_or_default());
-        words.bytes -= message.len();
+        words.bytes -= cut(&mut message, words.bytes);
         PushCommit { id: commit.id, message, author: Signature { seconds, offset, ..commit.author } }
     };
     data.commits = commits.into_iter().rev().map(&mut told).collect();
     data.total_commits = i64::try_from(total).unwrap_or(i64::MAX);
     Ok(())
+}
+
+/// What the commits did to files, and what the tag says: hooks are told more than events are.
+fn tell_files(one: &mut WeighedChange, objects: &Repository, new: Oid, words: &mut Words) -> Result<()> {
+    let Some(listing) = &mut words.listing else { return Ok(()) };
+    for commit in &one.data.commits {
+        one.files.push(objects.file_lists(commit.id, listing)?);
+    }
+    if one.change.name.kind() == RefKind::Tag {
+        one.annotation = objects.annotation(new)?.map(|mut text| {
+            words.bytes -= cut(&mut text, words.bytes);
+            text
+        });
+    }
+    Ok(())
+}
+
+/// Cuts a message where it is too long, or where all messages are; answers how long it is now.
+fn cut(message: &mut String, room: usize) -> usize {
+    let most = LONGEST_MESSAGE.min(room).min(message.len());
+    let end = (0..=most).rev().find(|at| message.is_char_boundary(*at));
+    message.truncate(end.unwrap_or_default());
+    message.len()
 }
 
 /// Refuses names of which one is the folder of another.
@@ -442,7 +482,7 @@ fn verdict(
     }
 }
 
-/// Writes down what will happen, with all that follows from it. Hooks and pipelines join here.
+/// Writes down what will happen, with all that follows from it. Pipelines join here.
 fn write_down(
     it: &mut Writer<'_>,
     project: &Project,
@@ -482,11 +522,52 @@ fn write_down(
             };
             store::events::insert(it.db(), &event)?;
         }
+        let project = Project {
+            default_branch: head
+                .as_ref()
+                .map(|head| head.short().to_owned())
+                .or_else(|| project.default_branch.clone()),
+            ..project.clone()
+        };
+        announce(it, &project, id, accepted)?;
         if accepted.iter().any(|one| Some(&one.change.name) == weighed.default.as_ref()) {
-            mentions::write_down(it, project, id, &weighed.said)?;
+            mentions::write_down(it, &project, id, &weighed.said)?;
         }
     }
     Ok(Intent { id, project: project.id, user, changes, default_branch, protection, created_at: now })
+}
+
+/// Writes down what hooks are told of a push, once it has happened.
+fn announce(it: &mut Writer<'_>, project: &Project, intent: i64, accepted: &[&WeighedChange]) -> Result<()> {
+    let Some(user) = it.actor().user().cloned() else { return Ok(()) };
+    let mut wanted = Vec::new();
+    for (kind, occasion, place) in [
+        (RefKind::Branch, Occasion::Push, Some(project.id)),
+        (RefKind::Branch, Occasion::SystemPush, None),
+        (RefKind::Tag, Occasion::TagPush, Some(project.id)),
+        (RefKind::Tag, Occasion::SystemTagPush, None),
+    ] {
+        let changes = accepted.iter().any(|one| one.change.name.kind() == kind);
+        if changes && announcements::is_wanted(it, occasion, place)? {
+            wanted.push((kind, occasion, place));
+        }
+    }
+    for one in accepted {
+        let name = &one.change.name;
+        for (_, occasion, place) in wanted.iter().filter(|(kind, ..)| *kind == name.kind()) {
+            let pushed = Pushed {
+                project,
+                user: &user,
+                data: &one.data,
+                message: one.annotation.as_deref(),
+                files: &one.files,
+                to_system: place.is_none(),
+            };
+            let happening = Happening::Push(&pushed);
+            announcements::write_down(it, *occasion, *place, happening, Some((intent, name.as_str())))?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes down that another branch shall be the default.
@@ -518,6 +599,7 @@ fn finish(it: &mut Writer<'_>, intent: &Intent) -> Result<()> {
     let now = it.now();
     let moved: Vec<RefName> = intent.changes.iter().map(|change| change.name.clone()).collect();
     store::intents::finish(it.db(), intent, &moved, now)?;
+    it.ring();
     jobs::enqueue(it, &jobs::Job::KeepHouse(intent.project), now + jobs::HOUSEKEEPING_PAUSE)
 }
 

@@ -5,7 +5,7 @@ use model::{
     users::{Claims, NewUser, UserChanges, UserFilter, check_password},
 };
 
-use crate::{Ability, Error, Given, Heavy, Reader, Result, Writer, members, projects};
+use crate::{Ability, Error, Given, Heavy, Reader, Result, Writer, members, news, projects};
 
 const WHAT: &str = "User";
 
@@ -96,6 +96,7 @@ pub fn create(it: &mut Writer<'_>, ready: &ReadyRegistration) -> Result<User> {
     if let Some(identity) = &user.identity {
         store::identities::put(it.db(), id, identity)?;
     }
+    news::user_created(it, id)?;
     find(it, id)
 }
 
@@ -153,6 +154,7 @@ pub fn delete(it: &mut Writer<'_>, id: i64) -> Result<Option<User>> {
     if let Some(namespace) = store::namespaces::personal(it.db(), id)? {
         projects::bury(it, store::projects::Buried::In(&[namespace.id]))?;
     }
+    news::user_leaves(it, id)?;
     store::users::delete(it.db(), id)?;
     Ok(Some(user))
 }

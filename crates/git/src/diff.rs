@@ -1,8 +1,11 @@
 //! Differences between trees, as they are shown.
 
+use std::time::Duration;
+
 use gix::ObjectId;
 use model::{
     Oid,
+    happenings::FileLists,
     repository::{CommitStats, FileDiff},
 };
 
@@ -55,7 +58,53 @@ struct Text {
     stats: CommitStats,
 }
 
+/// How long all lists of one push may take to make; whoever pushes waits for them.
+const LISTING_TIME: Duration = Duration::from_secs(2);
+
+/// How much there is still to be listed of what some commits did to files.
+pub struct Listing {
+    patience: Patience,
+    bytes: usize,
+}
+
+impl Listing {
+    /// Room for so many bytes of paths, and a little time.
+    pub fn new(bytes: usize) -> Self {
+        Self { patience: Patience::of(LISTING_TIME), bytes }
+    }
+
+    /// Takes room for a path; `false` if there is none left.
+    fn take(&mut self, path: &str) -> bool {
+        let left = self.bytes.checked_sub(path.len());
+        self.bytes = left.unwrap_or_default();
+        left.is_some()
+    }
+}
+
 impl Repository {
+    /// Which files a commit added, changed and removed against its first parent, as far as there is room and time. A file
+    /// that was moved counts as added.
+    pub fn file_lists(&self, id: Oid, listing: &mut Listing) -> Result<FileLists> {
+        let mut lists = FileLists::default();
+        if listing.patience.is_lost() || listing.bytes == 0 {
+            return Ok(lists);
+        }
+        let (old, new) = self.trees_around(id)?;
+        for change in self.changes(old, new, &listing.patience)?.list {
+            let (list, side) = match change {
+                Change::Removed(side) => (&mut lists.removed, side),
+                Change::Changed(old, new) if old.path == new.path => (&mut lists.modified, new),
+                Change::Added(side) | Change::Changed(_, side) => (&mut lists.added, side),
+            };
+            let path = text(&side.path);
+            if !listing.take(&path) {
+                break;
+            }
+            list.push(path);
+        }
+        Ok(lists)
+    }
+
     /// How a commit differs from its first parent, or from nothing. Stops after as many files and lines as a page shows.
     pub fn commit_diff(&self, id: Oid) -> Result<Vec<FileDiff>> {
         let (old, new) = self.trees_around(id)?;

@@ -44,6 +44,7 @@ mod tests;
 
 pub use child::check_version;
 pub use commits::LogQuery;
+pub use diff::Listing;
 pub use edits::{EditRefusal, FileEdit};
 pub use error::{Error, Result};
 pub use import::{Fetched, Source};

@@ -12,7 +12,11 @@ pub(crate) struct Patience {
 
 impl Patience {
     pub(crate) fn new() -> Self {
-        Self { until: Some(Instant::now() + LONGEST_WORK) }
+        Self::of(LONGEST_WORK)
+    }
+
+    pub(crate) fn of(time: Duration) -> Self {
+        Self { until: Some(Instant::now() + time) }
     }
 
     /// Has no more from now on.

@@ -78,14 +78,19 @@ impl Refs {
 impl Repository {
     /// A tag with its annotation and the commit it leads to.
     pub fn tag(&self, tag: &Ref) -> Result<Tag> {
-        let mut buffer = Vec::new();
-        let annotation = match tag.peeled {
-            Some(_) => self.object(&gix_id(tag.target), &mut buffer)?,
+        let message = match tag.peeled {
+            Some(_) => self.annotation(tag.target)?,
             None => None,
         };
-        let message = annotation.map(|object| decode::annotation(object.data));
         let commit = self.commit(tag.leads_to())?;
         Ok(Tag { name: tag.name.short().to_owned(), target: tag.target, message, commit })
+    }
+
+    /// What the annotation of a tag says; `None` if this is no tag but something else.
+    pub fn annotation(&self, id: Oid) -> Result<Option<String>> {
+        let mut buffer = Vec::new();
+        let object = self.object(&gix_id(id), &mut buffer)?.filter(|object| object.kind == gix::object::Kind::Tag);
+        Ok(object.map(|object| decode::annotation(object.data)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What happened: the activity of users and projects.
 
-use crate::{Note, Oid, Time, repository::Signature, users::UserSummary};
+use crate::{CommitNote, Note, Oid, Time, repository::Signature, users::UserSummary};
 
 /// Something that happened in a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Event {
     pub title: Option<String>,
     /// The note that was written, if one was.
     pub note: Option<Note>,
+    /// The comment on a commit that was written, if one was.
+    pub commit_note: Option<CommitNote>,
     /// What was pushed, if something was.
     pub push: Option<PushData>,
     /// When it happened.
@@ -37,6 +39,8 @@ pub enum Target {
         /// The issue that it is about.
         issue: i64,
     },
+    /// A comment on a commit.
+    CommitNote(i64),
     /// A milestone.
     Milestone(i64),
 }
@@ -46,7 +50,7 @@ impl Target {
     pub fn kind(self) -> &'static str {
         match self {
             Self::Issue(_) => "Issue",
-            Self::Note { .. } => "Note",
+            Self::Note { .. } | Self::CommitNote(_) => "Note",
             Self::Milestone(_) => "Milestone",
         }
     }
@@ -54,7 +58,7 @@ impl Target {
     /// Its number.
     pub fn id(self) -> i64 {
         match self {
-            Self::Issue(id) | Self::Note { note: id, .. } | Self::Milestone(id) => id,
+            Self::Issue(id) | Self::Note { note: id, .. } | Self::CommitNote(id) | Self::Milestone(id) => id,
         }
     }
 }

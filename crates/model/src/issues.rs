@@ -114,6 +114,22 @@ pub struct IssueChanges {
     pub updated_at: Option<Time>,
 }
 
+impl IssueChanges {
+    /// Whether it says anything but that the issue shall be closed or opened again, be it what holds already.
+    pub fn is_edit(&self) -> bool {
+        let Self { title, description, assignee, milestone, labels, due_on, confidential, closed: _, updated_at } =
+            self;
+        title.is_some()
+            || *description != Change::Keep
+            || *assignee != Change::Keep
+            || *milestone != Change::Keep
+            || labels.is_some()
+            || *due_on != Change::Keep
+            || confidential.is_some()
+            || updated_at.is_some()
+    }
+}
+
 /// Which issues are wanted.
 #[derive(Clone, Debug, Default)]
 pub struct IssueFilter {

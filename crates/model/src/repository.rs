@@ -2,6 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
+use jiff::tz::Offset;
+
+use crate::Time;
+
 /// The name of an object: its SHA-1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Oid(pub [u8; 20]);
@@ -56,6 +60,15 @@ pub struct Signature {
     pub seconds: i64,
     /// How far the clock was ahead of UTC, in seconds.
     pub offset: i32,
+}
+
+impl Signature {
+    /// The moment to the second, with the offset. What no calendar has becomes the beginning of 1970.
+    pub fn timestamp(&self) -> String {
+        let moment = Time::from_second(self.seconds).unwrap_or(Time::UNIX_EPOCH);
+        let offset = Offset::from_seconds(self.offset).unwrap_or(Offset::UTC);
+        moment.display_with_offset(offset).to_string()
+    }
 }
 
 /// A commit.
@@ -233,6 +246,18 @@ mod tests {
         for bad in ["", "01", &text[1..], &format!("{text}0"), &text.replace('0', "g"), &text.replace('0', "+")] {
             assert_eq!(bad.parse::<Oid>(), Err(NotAnOid), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_signature_keeps_its_own_offset() {
+        let check = |seconds, offset, expected: &str| {
+            let signature = Signature { name: String::new(), email: String::new(), seconds, offset };
+            assert_eq!(signature.timestamp(), expected, "{seconds} {offset}");
+        };
+        check(1_479_809_730, 7200, "2016-11-22T12:15:30+02:00");
+        check(1_479_809_730, -12600, "2016-11-22T06:45:30-03:30");
+        check(0, 0, "1970-01-01T00:00:00+00:00");
+        check(i64::MAX, i32::MAX, "1970-01-01T00:00:00+00:00");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::{
 
 use api::Dialect;
 use clap::{Args, ValueEnum};
+use courier::TimeFormat;
 use serde::Deserialize;
 
 /// Everything that can be set, as far as it is.
@@ -40,6 +41,9 @@ pub(crate) struct Settings {
     #[arg(long, env = "GABLE_ALLOW_LOCAL_NETWORK", value_name = "BOOL",
           num_args = 0..=1, default_missing_value = "true")]
     allow_local_network: Option<bool>,
+    /// How hooks tell moments [default: original]
+    #[arg(long, env = "GABLE_HOOK_TIME_FORMAT", value_name = "FORMAT")]
+    hook_time_format: Option<HookTimeFormat>,
     /// The largest request body that is not an upload, in bytes [default: 1048576]
     #[arg(long, env = "GABLE_MAX_BODY_SIZE", value_name = "BYTES")]
     max_body_size: Option<usize>,
@@ -98,6 +102,26 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// How hooks tell moments.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum HookTimeFormat {
+    /// 2016-11-22 10:15:30 UTC
+    #[default]
+    Original,
+    /// 2016-11-22T10:15:30Z
+    Iso8601,
+}
+
+impl From<HookTimeFormat> for TimeFormat {
+    fn from(format: HookTimeFormat) -> Self {
+        match format {
+            HookTimeFormat::Original => Self::Original,
+            HookTimeFormat::Iso8601 => Self::Iso8601,
+        }
+    }
+}
+
 /// The configuration with nothing left open.
 pub(crate) struct Config {
     pub(crate) data: PathBuf,
@@ -107,6 +131,7 @@ pub(crate) struct Config {
     pub(crate) dialect: Dialect,
     pub(crate) external_url: Option<String>,
     pub(crate) allow_local_network: bool,
+    pub(crate) hook_times: TimeFormat,
     pub(crate) max_body_size: usize,
     pub(crate) max_upload_size: u64,
     pub(crate) max_push_size: Option<u64>,
@@ -131,6 +156,7 @@ pub(crate) fn load(settings: Settings) -> Result<Config, String> {
         dialect,
         external_url: settings.external_url.map(check_url).transpose()?,
         allow_local_network: settings.allow_local_network.unwrap_or(false),
+        hook_times: settings.hook_time_format.unwrap_or_default().into(),
         max_body_size: settings.max_body_size.unwrap_or(1 << 20),
         max_upload_size: settings.max_upload_size.unwrap_or(10 << 20),
         max_push_size: Some(settings.max_push_size.unwrap_or(10 << 30)).filter(|size| *size > 0),
@@ -166,6 +192,7 @@ impl Settings {
             dialect: self.dialect.or(other.dialect),
             external_url: self.external_url.or(other.external_url),
             allow_local_network: self.allow_local_network.or(other.allow_local_network),
+            hook_time_format: self.hook_time_format.or(other.hook_time_format),
             max_body_size: self.max_body_size.or(other.max_body_size),
             max_upload_size: self.max_upload_size.or(other.max_upload_size),
             max_push_size: self.max_push_size.or(other.max_push_size),

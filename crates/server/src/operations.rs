@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::get,
 };
-use forge::{Caller, Forge, jobs};
+use forge::{Caller, Forge, deliveries, jobs};
 use metrics_exporter_prometheus::PrometheusHandle;
 
 /// The routes under `/-/`.
@@ -37,18 +37,23 @@ async fn ready(State((forge, _)): Shared) -> Response {
 /// Numbers for Prometheus: for this machine, and for administrators from anywhere.
 async fn show_metrics(State((forge, metrics)): Shared, request: Request) -> Response {
     let caller = if is_local(&request) { Caller::system() } else { api::shown_by(request.headers()) };
-    let counts = match forge.read(caller, jobs::count).await {
-        Ok(counts) => counts,
+    let look = |it: &mut forge::Reader<'_>| Ok((jobs::count(it)?, deliveries::standing(it)?));
+    let (counts, post) = match forge.read(caller, look).await {
+        Ok(seen) => seen,
         Err(forge::Error::Unauthenticated | forge::Error::Forbidden(_)) => {
             return api::plain_error(StatusCode::NOT_FOUND);
         }
         Err(error) => {
-            tracing::warn!(%error, "cannot count jobs");
+            tracing::warn!(%error, "cannot count jobs and messages");
             return (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n").into_response();
         }
     };
     metrics::gauge!("gable_jobs", "state" => "waiting").set(to_float(counts.0));
     metrics::gauge!("gable_jobs", "state" => "dead").set(to_float(counts.1));
+    let oldest = post.oldest.map_or(0.0, |since| forge.now().duration_since(since).as_secs_f64().max(0.0));
+    metrics::gauge!("gable_hook_deliveries_waiting").set(to_float(post.waiting));
+    metrics::gauge!("gable_hook_oldest_waiting_seconds").set(oldest);
+    metrics::gauge!("gable_hooks_paused").set(to_float(post.paused));
     for (queue, length) in forge.queue_lengths() {
         metrics::gauge!("gable_queue_length", "queue" => queue)
             .set(to_float(i64::try_from(length).unwrap_or(i64::MAX)));

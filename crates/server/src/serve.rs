@@ -2,7 +2,8 @@
 
 use std::{io::Write as _, net::SocketAddr, sync::Arc, thread::available_parallelism};
 
-use api::{AccessLog, App, AppOptions, Door, GitDoor};
+use api::{AccessLog, App, AppOptions, CourierDoor, Door, GitDoor};
+use courier::{Clerk, Client, TimeFormat, rounds};
 use forge::{
     Forge, Options,
     clock::{SystemClock, SystemSecrets},
@@ -11,7 +12,7 @@ use forge::{
     pushes, uploads,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use model::tokens::Secret;
+use model::{Site, tokens::Secret};
 use store::Database;
 use tokio::{
     net::TcpListener,
@@ -96,6 +97,7 @@ pub(crate) fn forge_options(
         secrets: Arc::new(SystemSecrets),
         password_cost: PasswordCost::real(),
         default_projects_limit,
+        scribe: Arc::new(Clerk::new(Site::new("http://localhost", None), TimeFormat::Original)),
     })
 }
 
@@ -114,6 +116,9 @@ async fn serve(
         Some(address) => Some(listen_for_ssh(address, folder).await?),
         None => None,
     };
+    let ssh_port = ssh.as_ref().map(|ssh| ssh.address.port());
+    let root = config.external_url.clone().unwrap_or_else(|| format!("http://{}", reachable(address)));
+    let options = Options { scribe: Arc::new(Clerk::new(Site::new(root, ssh_port), config.hook_times)), ..options };
     let spools = options.spools.clone();
     let forge = Forge::start(options).map_err(|error| error.to_string())?;
     let limits = Limits { pack: config.max_push_size, ..Limits::default() };
@@ -121,6 +126,7 @@ async fn serve(
     greet_first_admin(&forge, folder, wishes).await?;
     uploads::sweep_at_start(&forge).await.map_err(|error| format!("cannot remove unfinished uploads: {error}"))?;
     pushes::settle_all(&forge).await.map_err(|error| format!("cannot settle unfinished pushes: {error}"))?;
+    let client = Client::new().map_err(|error| format!("cannot prepare to tell hooks: {error}"))?;
     let app = App::new(AppOptions {
         forge: forge.clone(),
         dialect: config.dialect,
@@ -128,13 +134,16 @@ async fn serve(
         body_limit: config.max_body_size,
         upload_limit: config.max_upload_size,
         sign_ins_per_minute: config.sign_ins_per_minute,
-        ssh_port: ssh.as_ref().map(|ssh| ssh.address.port()),
+        ssh_port,
         git: Some(git_door(GitHttp::new(transfers.clone(), config.sign_ins_per_minute))),
+        courier: Some(courier_door(client.clone())),
         access_log,
     });
     let door = Door::new(&app, operations::routes(forge.clone(), metrics));
     forge::jobs::take_up(&forge).await.map_err(|error| format!("cannot take up unfinished jobs: {error}"))?;
+    forge::deliveries::take_up(&forge).await.map_err(|error| format!("cannot take up unfinished messages: {error}"))?;
     let (stop_worker, stopped) = watch::channel(false);
+    let courier = tokio::spawn(rounds::run(forge.clone(), client, rounds::Limits::default(), stopped.clone()));
     let worker = worker::start(forge, stopped.clone());
     // Before anybody is told that it is ready: a signal from then on lets requests finish.
     let stop = stop_signal()?;
@@ -159,7 +168,7 @@ async fn serve(
     if let Some(ssh) = ssh {
         let _ = ssh.await;
     }
-    let _ = worker.await;
+    let _ = tokio::join!(worker, courier);
     info!("stopped");
     Ok(())
 }
@@ -180,6 +189,14 @@ async fn listen_for_ssh(address: SocketAddr, folder: &DataFolder) -> Result<Ssh,
         .map_err(|error| format!("cannot use the SSH host key {}: {error}", path.display()))?;
     info!(fingerprint = host_key.fingerprint(), "the SSH host key");
     Ok(Ssh { listener, address, host_key })
+}
+
+/// Who brings what is to be told at once.
+fn courier_door(client: Client) -> CourierDoor {
+    Arc::new(move |address, letter| {
+        let client = client.clone();
+        Box::pin(async move { client.send(&address, &letter).await })
+    })
 }
 
 /// Who answers the requests of git.

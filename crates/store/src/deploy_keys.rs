@@ -88,6 +88,45 @@ pub fn disable(db: &mut Conn, project: i64, id: i64) -> Result<bool> {
     Ok(removed > 0)
 }
 
+/// Closes a project that was buried to some of the keys that open nothing else; says which keys are gone by that.
+pub fn forget_some(db: &mut Conn, project: i64, most: i64) -> Result<Vec<DeployKey>> {
+    let opens_nothing_else = || {
+        Fragment::<Bool>::new(
+            "NOT EXISTS (SELECT 1 FROM deploy_key_projects other WHERE other.key_id = deploy_keys.id \
+             AND other.project_id <> ",
+        )
+        .number(project)
+        .sql(")")
+    };
+    let rows: Vec<Row> = on!(db, conn => deploy_key_projects::table
+        .inner_join(deploy_keys::table)
+        .filter(deploy_key_projects::project_id.eq(project))
+        .filter(opens_nothing_else())
+        .order(deploy_keys::id)
+        .limit(most)
+        .select(Row::as_select())
+        .load(conn))?;
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
+    on!(db, conn => diesel::delete(deploy_key_projects::table)
+        .filter(deploy_key_projects::project_id.eq(project))
+        .filter(Fragment::<Bool>::new("deploy_key_projects.key_id").among(&ids))
+        .execute(conn))?;
+    // Somebody may have let one of them open another project since it was chosen.
+    let left = left_among(db, &ids)?;
+    Ok(rows.into_iter().filter(|row| !left.contains(&row.id)).map(DeployKey::from).collect())
+}
+
+/// Which of these keys are there.
+pub fn left_among(db: &mut Conn, ids: &[i64]) -> Result<Vec<i64>> {
+    Ok(on!(db, conn => deploy_keys::table
+        .filter(Fragment::<Bool>::new("deploy_keys.id").among(ids))
+        .select(deploy_keys::id)
+        .load(conn))?)
+}
+
 /// One key with the numbers of the projects that it opens, those aside that are being removed.
 pub fn by_fingerprint(db: &mut Conn, fingerprint: &str) -> Result<Option<(DeployKey, Vec<i64>)>> {
     let row: Option<Row> = on!(db, conn => deploy_keys::table

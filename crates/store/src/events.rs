@@ -14,7 +14,7 @@ use diesel::{
 };
 use jiff::SignedDuration;
 use model::{
-    Event, Note, Oid, Page, Role, Slice, Time,
+    CommitNote, Event, Note, Oid, Page, Role, Slice, Time,
     events::{Action, PushCommit, PushData, Target},
     repository::Signature,
     users::UserSummary,
@@ -23,9 +23,10 @@ use model::{
 use crate::{
     Conn, Result, Sight,
     access::Viewer,
+    commit_notes::{self as comments, Row as CommitNoteRow},
     conn::on,
     fragment::Fragment,
-    schema::{events, issues, milestones, notes, projects, push_commits, push_events, users},
+    schema::{commit_notes, events, issues, milestones, notes, projects, push_commits, push_events, users},
     times::{from_micros, to_micros},
     users::SummaryRow,
 };
@@ -61,16 +62,19 @@ struct Row {
     issue_id: Option<i64>,
     note_id: Option<i64>,
     milestone_id: Option<i64>,
+    commit_note_id: Option<i64>,
     created_at: i64,
 }
 
 impl Row {
     fn target(&self) -> Option<Target> {
-        match (self.issue_id, self.note_id, self.milestone_id) {
-            (Some(issue), Some(note), _) => Some(Target::Note { note, issue }),
-            (Some(issue), None, _) => Some(Target::Issue(issue)),
-            (None, _, Some(milestone)) => Some(Target::Milestone(milestone)),
-            (None, _, None) => None,
+        match (self.issue_id, self.note_id) {
+            (Some(issue), Some(note)) => Some(Target::Note { note, issue }),
+            (Some(issue), None) => Some(Target::Issue(issue)),
+            (None, _) => {
+                let milestone = self.milestone_id.map(Target::Milestone);
+                milestone.or_else(|| self.commit_note_id.map(Target::CommitNote))
+            }
         }
     }
 }
@@ -147,11 +151,12 @@ fn without_nul(text: &str) -> String {
 
 /// Tells that something happened; says its number.
 pub fn insert(db: &mut Conn, new: &NewEvent<'_>) -> Result<i64> {
-    let (issue, note, milestone) = match new.target {
-        None => (None, None, None),
-        Some(Target::Issue(issue)) => (Some(issue), None, None),
-        Some(Target::Note { note, issue }) => (Some(issue), Some(note), None),
-        Some(Target::Milestone(milestone)) => (None, None, Some(milestone)),
+    let (issue, note, milestone, commit_note) = match new.target {
+        None => (None, None, None, None),
+        Some(Target::Issue(issue)) => (Some(issue), None, None, None),
+        Some(Target::Note { note, issue }) => (Some(issue), Some(note), None, None),
+        Some(Target::Milestone(milestone)) => (None, None, Some(milestone), None),
+        Some(Target::CommitNote(note)) => (None, None, None, Some(note)),
     };
     let id = on!(db, conn => diesel::insert_into(events::table)
         .values((
@@ -163,6 +168,7 @@ pub fn insert(db: &mut Conn, new: &NewEvent<'_>) -> Result<i64> {
             events::issue_id.eq(issue),
             events::note_id.eq(note),
             events::milestone_id.eq(milestone),
+            events::commit_note_id.eq(commit_note),
             events::intent_id.eq(new.intent),
             events::created_at.eq(to_micros(new.now)),
         ))
@@ -204,29 +210,24 @@ pub(crate) fn note_activity(db: &mut Conn, project: i64, now: Time) -> Result<()
     Ok(())
 }
 
-/// What happened in a project, newest first; with or without what was pushed, and what is about the issues that
+/// What happened in a project, newest first; with or without what is about its code, and what is about the issues that
 /// somebody sees, if they see any.
-pub fn of_project(
-    db: &mut Conn,
-    project: i64,
-    pushes: bool,
-    sight: Option<&Sight>,
-    page: Page,
-) -> Result<Slice<Event>> {
+pub fn of_project(db: &mut Conn, project: i64, code: bool, sight: Option<&Sight>, page: Page) -> Result<Slice<Event>> {
     let there = || {
-        let kinds = if pushes { Fragment::<Bool>::new("TRUE") } else { not_pushed() };
+        let kinds = if code { Fragment::<Bool>::new("TRUE") } else { not_pushed() };
         events::table.filter(events::project_id.eq(project)).filter(events::intent_id.is_null()).filter(kinds)
     };
     let mut total: i64 = on!(db, conn => there().count().get_result(conn))?;
     let mut is_seen = Fragment::<Bool>::new("TRUE");
-    if let Some(hidden) = hidden_in(project, sight) {
+    if let Some(hidden) = hidden_in(project, code, sight) {
         let count = || Fragment::<BigInt>::new("SELECT count(*) FROM (").then(hidden.clone()).sql(") h");
         let hidden_ones: i64 = on!(db, conn => count().get_result(conn))?;
         total -= hidden_ones;
-        is_seen = match (hidden_ones, sight) {
-            (0, _) => is_seen,
-            (_, None) => Fragment::new("events.issue_id IS NULL"),
-            (_, Some(_)) => Fragment::new("events.id NOT IN (").then(hidden).sql(")"),
+        is_seen = match (hidden_ones, sight, code) {
+            (0, ..) => is_seen,
+            (_, None, true) => Fragment::new("events.issue_id IS NULL"),
+            (_, None, false) => Fragment::new("events.issue_id IS NULL AND events.commit_note_id IS NULL"),
+            (_, Some(_), _) => Fragment::new("events.id NOT IN (").then(hidden).sql(")"),
         };
     }
     let ids: Vec<i64> = on!(db, conn => there()
@@ -239,19 +240,29 @@ pub fn of_project(
     Ok(Slice { items: load(db, &ids)?, total, page })
 }
 
-/// The numbers of the events of a project that are about issues somebody does not see; `None` if they see all issues.
-/// Such events never wait for a push.
-fn hidden_in(project: i64, sight: Option<&Sight>) -> Option<Fragment<BigInt>> {
+/// The numbers of the events of a project that are about issues somebody does not see, and about commits if they do not
+/// read the code; `None` if they see all of that. Such events never wait for a push.
+fn hidden_in(project: i64, code: bool, sight: Option<&Sight>) -> Option<Fragment<BigInt>> {
     let about = |issues: Fragment<Bool>| {
         Fragment::new("SELECT e.id FROM issues i")
             .then(issues)
             .sql(" CROSS JOIN events e WHERE e.issue_id = i.id AND i.project_id = ")
             .number(project)
     };
-    match sight {
+    let issues = match sight {
         None => Some(about(Fragment::new(""))),
         Some(sight) if sight.confidential => None,
         Some(sight) => Some(about(by_confidential()).sql(" AND ").then(is_hidden(sight))),
+    };
+    let commits = (!code).then(|| {
+        Fragment::new(
+            "SELECT e.id FROM commit_notes c CROSS JOIN events e WHERE e.commit_note_id = c.id AND c.project_id = ",
+        )
+        .number(project)
+    });
+    match (issues, commits) {
+        (Some(issues), Some(commits)) => Some(issues.sql(" UNION ALL ").then(commits)),
+        (issues, commits) => issues.or(commits),
     }
 }
 
@@ -269,8 +280,8 @@ fn not_pushed() -> Fragment<Bool> {
     Fragment::new(format!("events.action <> {}", Action::Pushed.code()))
 }
 
-/// What a user did, newest first, as far as the viewer sees it: pushes only where the viewer reads the code, and what
-/// is about issues only where those are switched on and the viewer sees the issue.
+/// What a user did, newest first, as far as the viewer sees it: pushes and comments on commits only where the viewer reads
+/// the code, and what is about issues only where those are switched on and the viewer sees the issue.
 pub fn of_user(db: &mut Conn, viewer: &Viewer, user: i64, page: Page) -> Result<Slice<Event>> {
     // Of all projects there are, only those matter where the user did something; and what was done there is counted by
     // the way.
@@ -338,7 +349,8 @@ fn about_issues(user: i64, places: Fragment<Bool>, way: Fragment<Bool>) -> Fragm
         .number(user)
 }
 
-/// Those of them that are about issues the viewer does not see, where issues are switched on.
+/// Those of them that are about issues the viewer does not see, where issues are switched on, and comments on commits
+/// where the viewer does not read the code.
 fn hidden_of(viewer: &Viewer, user: i64) -> Fragment<BigInt> {
     if viewer.admin {
         return Fragment::new("SELECT e.id FROM events e WHERE FALSE");
@@ -346,12 +358,24 @@ fn hidden_of(viewer: &Viewer, user: i64) -> Fragment<BigInt> {
     let places = Fragment::new("issues AND project_id NOT IN (");
     let sight = Sight { user: viewer.user, confidential: false };
     let places = places.then(viewer.my_projects_as(Role::Reporter, "")).sql(")");
-    about_issues(user, places, by_confidential()).sql(" AND ").then(is_hidden(&sight))
+    about_issues(user, places, by_confidential())
+        .sql(" AND ")
+        .then(is_hidden(&sight))
+        .sql(" UNION ALL SELECT e.id FROM (SELECT d.project_id FROM seen d CROSS JOIN projects p WHERE d.action = ")
+        .number(Action::Commented.code().into())
+        .sql(" AND p.id = d.project_id AND NOT ")
+        .then(viewer.reads_code())
+        .sql(
+            ") s CROSS JOIN commit_notes c CROSS JOIN events e \
+             WHERE c.project_id = s.project_id AND e.commit_note_id = c.id AND c.author_id = ",
+        )
+        .number(user)
 }
 
 /// What an event is loaded with: who did it, what was pushed, the titles of the issue and of the milestone, and the
-/// note.
-type FullRow = (Row, SummaryRow, Option<PushRow>, Option<String>, Option<String>, Option<NoteRow>);
+/// note, be it on an issue or on a commit.
+type FullRow =
+    (Row, SummaryRow, Option<PushRow>, Option<String>, Option<String>, Option<NoteRow>, Option<CommitNoteRow>);
 
 /// The events with these numbers, newest first.
 fn load(db: &mut Conn, ids: &[i64]) -> Result<Vec<Event>> {
@@ -364,6 +388,7 @@ fn load(db: &mut Conn, ids: &[i64]) -> Result<Vec<Event>> {
         .left_join(issues::table.on(events::issue_id.eq(issues::id.nullable())))
         .left_join(milestones::table.on(events::milestone_id.eq(milestones::id.nullable())))
         .left_join(notes::table.on(events::note_id.eq(notes::id.nullable())))
+        .left_join(commit_notes::table.on(events::commit_note_id.eq(commit_notes::id.nullable())))
         .filter(Fragment::<Bool>::new("events.id").among(ids))
         .order(events::id.desc())
         .select((
@@ -373,6 +398,7 @@ fn load(db: &mut Conn, ids: &[i64]) -> Result<Vec<Event>> {
             issues::title.nullable(),
             milestones::title.nullable(),
             Option::<NoteRow>::as_select(),
+            Option::<CommitNoteRow>::as_select(),
         ))
         .load(conn))?;
     let came: Vec<CommitRow> = on!(db, conn => push_commits::table
@@ -385,7 +411,7 @@ fn load(db: &mut Conn, ids: &[i64]) -> Result<Vec<Event>> {
         let event = row.event_id;
         commits.entry(event).or_default().extend(row.into_commit());
     }
-    let whole = |(row, author, push, issue, milestone, note): FullRow| {
+    let whole = |(row, author, push, issue, milestone, note, commit_note): FullRow| {
         let target = row.target();
         let Row { id, project_id, action, created_at, .. } = row;
         let commits = commits.remove(&id).unwrap_or_default();
@@ -394,8 +420,11 @@ fn load(db: &mut Conn, ids: &[i64]) -> Result<Vec<Event>> {
         let push = push.map(|push| to_push(push, commits));
         let (author, created_at) = (UserSummary::from(author), from_micros(created_at));
         let note = note.map(|note| note.into_note(&author));
+        // Whoever wrote it is whoever the event is about, as with notes.
+        let by = |note: CommitNote| CommitNote { author: Some(author.clone()), ..note };
+        let commit_note = commit_note.map(|row| by(comments::to_note((row, None))));
         let title = issue.or(milestone);
-        Event { id, project: project_id, author, action, target, title, note, push, created_at }
+        Event { id, project: project_id, author, action, target, title, note, commit_note, push, created_at }
     };
     Ok(rows.into_iter().map(whole).collect())
 }

@@ -13,6 +13,7 @@ use crate::{
     conn::on,
     events::note_activity,
     fragment::Fragment,
+    hook_events,
     projects::set_default_branch,
     protections::{self, to_level},
     releases,
@@ -221,6 +222,7 @@ pub fn finish(db: &mut Conn, intent: &Intent, moved: &[RefName], now: Time) -> R
         forget_stuck(db, intent.id, &moved)?;
     }
     show_events(db, intent.id)?;
+    hook_events::release(db, intent.id)?;
     if !moved.is_empty() {
         note_activity(db, intent.project, now)?;
     }
@@ -255,7 +257,7 @@ fn forget_stuck(db: &mut Conn, intent: i64, moved: &HashSet<&RefName>) -> Result
     on!(db, conn => diesel::delete(events::table)
         .filter(Fragment::<Bool>::new("events.id").among(&stuck))
         .execute(conn))?;
-    Ok(())
+    hook_events::forget_stuck(db, intent, has_moved)
 }
 
 fn show_events(db: &mut Conn, intent: i64) -> Result<()> {

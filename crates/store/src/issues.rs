@@ -275,6 +275,13 @@ fn one(db: &mut Conn, sight: &Sight, project: i64, is: &Fragment<Bool>) -> Resul
     Ok(load_where(db, sight.user, &holds)?.pop())
 }
 
+/// Who changed an issue last, if anybody has and is still there.
+pub fn updated_by(db: &mut Conn, id: i64) -> Result<Option<i64>> {
+    let found: Option<Option<i64>> =
+        on!(db, conn => issues::table.find(id).select(issues::updated_by_id).first(conn).optional())?;
+    Ok(found.flatten())
+}
+
 /// The columns that an update touches; `None` leaves a column alone, `Some(None)` empties it.
 #[derive(AsChangeset)]
 #[diesel(table_name = issues)]

@@ -42,6 +42,16 @@ pub fn list(db: &mut Conn, user: i64, page: Page) -> Result<Slice<Key>> {
     Ok(Slice { items: rows.into_iter().map(Key::from).collect(), total, page })
 }
 
+/// All keys of a user, oldest first.
+pub fn all_of(db: &mut Conn, user: i64) -> Result<Vec<Key>> {
+    let rows: Vec<Row> = on!(db, conn => keys::table
+        .filter(keys::user_id.eq(user))
+        .order(keys::id)
+        .select(Row::as_select())
+        .load(conn))?;
+    Ok(rows.into_iter().map(Key::from).collect())
+}
+
 /// One key, whosever it is.
 pub fn by_id(db: &mut Conn, id: i64) -> Result<Option<Key>> {
     let row: Option<Row> = on!(db, conn => keys::table.find(id).select(Row::as_select()).first(conn).optional())?;

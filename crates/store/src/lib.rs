@@ -13,11 +13,16 @@ mod sqlite;
 mod times;
 
 pub mod boards;
+pub mod commit_notes;
+pub mod deliveries;
+pub mod delivery_log;
 pub mod deploy_keys;
 pub mod emails;
 pub mod events;
 pub mod forks;
 pub mod groups;
+pub mod hook_events;
+pub mod hooks;
 pub mod identities;
 pub mod imports;
 pub mod intents;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use diesel::{
     prelude::*,
-    sql_types::{BigInt, Bool},
+    sql_types::{BigInt, Bool, Integer},
 };
 use jiff::civil::Date;
 use model::{
@@ -20,7 +20,7 @@ use crate::{
     fragment::Fragment,
     schema::{group_members, namespaces, project_members, project_shares, projects, users},
     search::Term,
-    times::to_micros,
+    times::{from_micros, to_micros},
     users::SummaryRow,
 };
 
@@ -31,6 +31,48 @@ pub enum Place {
     Project(i64),
     /// A group.
     Group(i64),
+}
+
+/// That somebody belongs to something, or did until a moment ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Membership {
+    /// The number of what they belong to.
+    pub place: i64,
+    /// The number of who it is.
+    pub user: i64,
+    /// As what.
+    pub role: Role,
+    /// Since when.
+    pub since: Time,
+}
+
+/// Which memberships are meant.
+#[derive(Clone, Copy, Debug)]
+pub enum Which<'a> {
+    /// All of these places.
+    Of(&'a [i64]),
+    /// All of a user.
+    User(i64),
+    /// That of a user in a place.
+    One(i64, i64),
+}
+
+/// What ended because its day had come.
+#[derive(Debug, Default)]
+pub struct Ended {
+    /// Memberships of projects.
+    pub in_projects: Vec<Membership>,
+    /// Memberships of groups.
+    pub in_groups: Vec<Membership>,
+    /// How many shares.
+    pub shares: usize,
+}
+
+impl Ended {
+    /// How much it is in all.
+    pub fn count(&self) -> usize {
+        self.in_projects.len() + self.in_groups.len() + self.shares
+    }
 }
 
 /// Whom somebody looks for among the members.
@@ -51,6 +93,10 @@ fn to_member((user, level, expires_at): Row) -> Member {
 /// What is stored as a number; an unknown one can only come from a newer version, and then it gives least.
 fn to_role(level: i32) -> Role {
     Role::from_level(level.into()).unwrap_or(Role::Guest)
+}
+
+fn to_membership((place, user, level, since): (i64, i64, i32, i64)) -> Membership {
+    Membership { place, user, role: to_role(level), since: from_micros(since) }
 }
 
 fn to_expiry(day: Option<Date>) -> Option<i64> {
@@ -154,15 +200,40 @@ pub fn delete(db: &mut Conn, place: Place, user: i64) -> Result<bool> {
     })
 }
 
-/// Forgets some of the memberships and shares that count no more, of each kind this many at most; says how many. Of
+/// Memberships of projects, be they ones that count no more, oldest first. On PostgreSQL nobody else ends or changes
+/// them while the transaction lasts.
+pub fn in_projects(db: &mut Conn, which: Which<'_>) -> Result<Vec<Membership>> {
+    held(db, "project_members", "project_id", which)
+}
+
+/// The same of groups.
+pub fn in_groups(db: &mut Conn, which: Which<'_>) -> Result<Vec<Membership>> {
+    held(db, "group_members", "group_id", which)
+}
+
+fn held(db: &mut Conn, table: &str, place: &str, which: Which<'_>) -> Result<Vec<Membership>> {
+    let query = || {
+        let all = Fragment::<(BigInt, BigInt, Integer, BigInt)>::new(format!(
+            "SELECT {place}, user_id, access_level, created_at FROM {table} WHERE "
+        ));
+        let meant = match which {
+            Which::Of(places) => all.sql(place.to_owned()).among(places),
+            Which::User(user) => all.sql("user_id = ").number(user),
+            Which::One(id, user) => all.sql(format!("{place} = ")).number(id).sql(" AND user_id = ").number(user),
+        };
+        meant.sql(" ORDER BY id").either("", " FOR UPDATE")
+    };
+    let rows: Vec<(i64, i64, i32, i64)> = on!(db, conn => query().load(conn))?;
+    Ok(rows.into_iter().map(to_membership).collect())
+}
+
+/// Forgets some of the memberships and shares that count no more, of each kind this many at most; says which. Of
 /// each project that is still there it is told whose membership has ended, unless it is theirs anyway.
-pub fn delete_expired(db: &mut Conn, now: Time, most: i64) -> Result<usize> {
-    let groups = on!(db, conn => expired::<BigInt>("group_members", now, most).execute(conn))?;
+pub fn delete_expired(db: &mut Conn, now: Time, most: i64) -> Result<Ended> {
+    let in_groups = end_memberships(db, "group_members", "group_id", now, most)?;
     let shares = on!(db, conn => expired::<BigInt>("project_shares", now, most).execute(conn))?;
-    let ending = || expired::<(BigInt, BigInt)>("project_members", now, most).sql(" RETURNING project_id, user_id");
-    let mut ended: Vec<(i64, i64)> = on!(db, conn => ending().load(conn))?;
-    ended.sort_unstable();
-    let places: Vec<i64> = ended.iter().map(|(project, _)| *project).collect();
+    let in_projects = end_memberships(db, "project_members", "project_id", now, most)?;
+    let places: Vec<i64> = in_projects.iter().map(|ended| ended.place).collect();
     // One that was buried lives nowhere.
     let owners: Vec<(i64, Option<i64>)> = on!(db, conn => projects::table
         .inner_join(namespaces::table)
@@ -170,7 +241,7 @@ pub fn delete_expired(db: &mut Conn, now: Time, most: i64) -> Result<usize> {
         .select((projects::id, namespaces::owner_id))
         .load(conn))?;
     let owners: HashMap<i64, Option<i64>> = owners.into_iter().collect();
-    for (project, author) in &ended {
+    for Membership { place: project, user: author, .. } in &in_projects {
         if owners.get(project).is_none_or(|owner| *owner == Some(*author)) {
             continue;
         }
@@ -178,7 +249,19 @@ pub fn delete_expired(db: &mut Conn, now: Time, most: i64) -> Result<usize> {
         let event = NewEvent { project, author, action: Action::Expired, target: None, push: None, intent: None, now };
         events::insert(db, &event)?;
     }
-    Ok(groups + shares + ended.len())
+    Ok(Ended { in_projects, in_groups, shares })
+}
+
+/// Ends some of the memberships that have expired; says which, in the order of the places.
+fn end_memberships(db: &mut Conn, table: &str, place: &str, now: Time, most: i64) -> Result<Vec<Membership>> {
+    let ending = || {
+        expired::<(BigInt, BigInt, Integer, BigInt)>(table, now, most)
+            .sql(format!(" RETURNING {place}, user_id, access_level, created_at"))
+    };
+    let rows: Vec<(i64, i64, i32, i64)> = on!(db, conn => ending().load(conn))?;
+    let mut ended: Vec<Membership> = rows.into_iter().map(to_membership).collect();
+    ended.sort_unstable();
+    Ok(ended)
 }
 
 /// Removes some of the rows of a table that have expired. Asked twice, because on PostgreSQL somebody may have renewed

@@ -77,6 +77,16 @@ pub(crate) fn to_visibility(level: i32) -> Visibility {
     Visibility::from_level(level.into()).unwrap_or(Visibility::Private)
 }
 
+/// Those of these namespaces that are there, in the order of their numbers.
+pub fn among(db: &mut Conn, ids: &[i64]) -> Result<Vec<Namespace>> {
+    let rows: Vec<Row> = on!(db, conn => namespaces::table
+        .filter(Fragment::<Bool>::new("namespaces.id").among(ids))
+        .order(namespaces::id)
+        .select(Row::as_select())
+        .load(conn))?;
+    Ok(rows.into_iter().map(Namespace::from).collect())
+}
+
 /// One namespace.
 pub fn by_id(db: &mut Conn, id: i64) -> Result<Option<Namespace>> {
     let row: Option<Row> = on!(db, conn => namespaces::table.find(id).select(Row::as_select()).first(conn).optional())?;

@@ -416,15 +416,21 @@ fn touch_if(db: &mut Conn, changed: bool, id: i64, now: Time) -> Result<bool> {
     Ok(changed)
 }
 
+/// The projects that shall be taken out of their places; on PostgreSQL nobody else changes, moves or removes them while
+/// the transaction lasts.
+pub fn hold(db: &mut Conn, which: Buried<'_>) -> Result<Vec<i64>> {
+    let chosen = || projects::table.filter(which.chosen()).order(projects::id).select(projects::id);
+    Ok(match db {
+        Conn::Sqlite(conn) => chosen().load(conn)?,
+        Conn::Pg(conn) => chosen().for_update().load(conn)?,
+    })
+}
+
 /// Takes projects out of their places: nobody finds them any more, and their paths are free. A job for each removes the
 /// rest.
 pub fn bury(db: &mut Conn, which: Buried<'_>, job_kind: &str, now: Time) -> Result<()> {
-    let chosen = || match which {
-        Buried::One(id) => Fragment::<Bool>::new("projects.deleted_at IS NULL AND projects.id = ").number(id),
-        Buried::In(namespaces) => Fragment::<Bool>::new("projects.namespace_id").among(namespaces),
-    };
     // First what is taken out, then a job for exactly that: a project that is moved away meanwhile must not get one.
-    let ids: Vec<i64> = on!(db, conn => diesel::update(projects::table.filter(chosen()))
+    let ids: Vec<i64> = on!(db, conn => diesel::update(projects::table.filter(which.chosen()))
         .set((projects::namespace_id.eq(None::<i64>), projects::deleted_at.eq(to_micros(now))))
         .returning(projects::id)
         .get_results(conn))?;
@@ -452,6 +458,15 @@ pub enum Buried<'a> {
     In(&'a [i64]),
 }
 
+impl Buried<'_> {
+    fn chosen(self) -> Fragment<Bool> {
+        match self {
+            Self::One(id) => Fragment::new("projects.deleted_at IS NULL AND projects.id = ").number(id),
+            Self::In(namespaces) => Fragment::new("projects.namespace_id").among(namespaces),
+        }
+    }
+}
+
 /// Whether a project was taken out of its place.
 pub fn is_buried(db: &mut Conn, id: i64) -> Result<bool> {
     let found: Option<i64> = on!(db, conn => projects::table
@@ -465,12 +480,14 @@ pub fn is_buried(db: &mut Conn, id: i64) -> Result<bool> {
 
 /// What a project may have many rows of: the table, the column that leads to the project, and one that tells its rows
 /// apart.
-const MANY: [(&str, &str, &str); 13] = [
+const MANY: [(&str, &str, &str); 15] = [
     ("project_members", "project_id", "id"),
     ("project_shares", "project_id", "id"),
     ("project_stars", "project_id", "user_id"),
     ("ref_intents", "project_id", "id"),
     ("events", "project_id", "id"),
+    ("commit_notes", "project_id", "id"),
+    ("hooks", "project_id", "id"),
     ("commit_statuses", "project_id", "id"),
     ("releases", "project_id", "id"),
     ("fork_links", "source_id", "id"),
@@ -485,6 +502,10 @@ const MANY: [(&str, &str, &str); 13] = [
 /// should not have to wait for a project with many members, stars and events. One table after the other: a row takes along
 /// what hangs on it, and that is little once the tables before are empty.
 pub fn shrink_buried(db: &mut Conn, id: i64, most: i64) -> Result<usize> {
+    let told = shrink_deliveries(db, id, most)?;
+    if told > 0 {
+        return Ok(told);
+    }
     for (table, project, row) in MANY {
         let some = || {
             Fragment::<BigInt>::new(format!("DELETE FROM {table} WHERE {project} = "))
@@ -501,6 +522,21 @@ pub fn shrink_buried(db: &mut Conn, id: i64, most: i64) -> Result<usize> {
         }
     }
     Ok(0)
+}
+
+/// Removes some of what hooks of a project were told; there may be far more of that than hooks.
+fn shrink_deliveries(db: &mut Conn, project: i64, most: i64) -> Result<usize> {
+    let some = || {
+        Fragment::<BigInt>::new(
+            "DELETE FROM hook_deliveries WHERE id IN (SELECT d.id FROM hook_deliveries d \
+             JOIN hooks h ON h.id = d.hook_id WHERE h.project_id = ",
+        )
+        .number(project)
+        .sql(" LIMIT ")
+        .number(most)
+        .sql(")")
+    };
+    Ok(on!(db, conn => some().execute(conn))?)
 }
 
 /// Removes what is left of a project that was buried, with everything that belongs to it.

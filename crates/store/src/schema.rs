@@ -257,6 +257,7 @@ diesel::table! {
         issue_id -> Nullable<BigInt>,
         note_id -> Nullable<BigInt>,
         milestone_id -> Nullable<BigInt>,
+        commit_note_id -> Nullable<BigInt>,
     }
 }
 
@@ -486,6 +487,83 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    hooks (id) {
+        id -> BigInt,
+        project_id -> Nullable<BigInt>,
+        url -> Binary,
+        token -> Nullable<Binary>,
+        receiver -> Text,
+        enable_ssl_verification -> Bool,
+        push_events -> Bool,
+        tag_push_events -> Bool,
+        issues_events -> Bool,
+        confidential_issues_events -> Bool,
+        merge_requests_events -> Bool,
+        note_events -> Bool,
+        build_events -> Bool,
+        pipeline_events -> Bool,
+        wiki_page_events -> Bool,
+        created_at -> BigInt,
+        updated_at -> BigInt,
+        due_at -> Nullable<BigInt>,
+        leased_until -> Nullable<BigInt>,
+        failures -> Integer,
+        paused_at -> Nullable<BigInt>,
+        pause_reason -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    hook_events (id) {
+        id -> BigInt,
+        occasion -> Integer,
+        project_id -> Nullable<BigInt>,
+        seed -> Text,
+        intent_id -> Nullable<BigInt>,
+        ref_name -> Nullable<Text>,
+        waiting -> Bool,
+        created_at -> BigInt,
+        size -> BigInt,
+        payload -> Text,
+    }
+}
+
+diesel::table! {
+    hook_deliveries (id) {
+        id -> BigInt,
+        hook_id -> BigInt,
+        event_id -> BigInt,
+        state -> Integer,
+        attempts -> Integer,
+        due_at -> BigInt,
+        created_at -> BigInt,
+        first_tried_at -> Nullable<BigInt>,
+        finished_at -> Nullable<BigInt>,
+        tried_at -> Nullable<BigInt>,
+        duration -> Nullable<BigInt>,
+        status -> Nullable<Integer>,
+        error -> Nullable<Text>,
+        sent_to -> Nullable<Binary>,
+        response_headers -> Nullable<Text>,
+        response_body -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    commit_notes (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        sha -> Text,
+        author_id -> Nullable<BigInt>,
+        body -> Text,
+        path -> Nullable<Text>,
+        line -> Nullable<BigInt>,
+        line_type -> Nullable<Text>,
+        created_at -> BigInt,
+    }
+}
+
 diesel::joinable!(tokens -> users (user_id));
 diesel::joinable!(keys -> users (user_id));
 diesel::joinable!(namespaces -> users (owner_id));
@@ -512,6 +590,9 @@ diesel::joinable!(boards -> projects (project_id));
 diesel::joinable!(board_lists -> boards (board_id));
 diesel::joinable!(board_lists -> labels (label_id));
 diesel::joinable!(intent_mentions -> issues (issue_id));
+diesel::joinable!(hook_deliveries -> hooks (hook_id));
+diesel::joinable!(hook_deliveries -> hook_events (event_id));
+diesel::joinable!(commit_notes -> users (author_id));
 diesel::allow_tables_to_appear_in_same_query!(
     users,
     tokens,
@@ -540,6 +621,10 @@ diesel::allow_tables_to_appear_in_same_query!(
     boards,
     board_lists,
     intent_mentions,
+    hooks,
+    hook_events,
+    hook_deliveries,
+    commit_notes,
 );
 
 #[diesel::declare_sql_function]

@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 
-use diesel::prelude::*;
+use diesel::{prelude::*, sql_types::Bool};
 use model::{
     Change, Page, Slice, Time, User, UserState,
+    happenings::Person,
     users::{Identity, NewUser, Profile, UserChanges, UserFilter, UserSummary},
 };
 
 use crate::{
     Conn, Result,
     conn::on,
+    fragment::Fragment,
     identities,
     schema::{lower, users},
     search::escape_like,
@@ -107,6 +109,45 @@ impl From<SummaryRow> for UserSummary {
         let state = UserState::from_word(&state).unwrap_or(UserState::Blocked);
         Self { id, username, name, state, created_at: from_micros(created_at) }
     }
+}
+
+/// A user as hooks of the instance are told of them, with their address.
+#[derive(Clone, Queryable, Selectable)]
+#[diesel(table_name = users)]
+pub struct Contact {
+    id: i64,
+    username: String,
+    name: String,
+    email: String,
+    created_at: i64,
+    updated_at: i64,
+}
+
+impl Contact {
+    /// What is told of them.
+    pub fn person(&self) -> Person<'_> {
+        let Self { id, username, name, email, created_at, updated_at } = self;
+        Person {
+            id: *id,
+            username,
+            name,
+            email,
+            created_at: from_micros(*created_at),
+            updated_at: from_micros(*updated_at),
+        }
+    }
+}
+
+/// Those of these users who are there, by their numbers.
+pub fn contacts(db: &mut Conn, ids: &[i64]) -> Result<HashMap<i64, Contact>> {
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let rows: Vec<Contact> = on!(db, conn => users::table
+        .filter(Fragment::<Bool>::new("users.id").among(ids))
+        .select(Contact::as_select())
+        .load(conn))?;
+    Ok(rows.into_iter().map(|row| (row.id, row)).collect())
 }
 
 /// One user.

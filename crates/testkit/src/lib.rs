@@ -6,18 +6,22 @@ mod answer;
 mod clock;
 mod database;
 mod dump;
+pub mod fields;
 mod local;
+mod post;
+pub mod receiver;
 pub mod repository;
 pub mod rows;
 
 use std::{fs, num::NonZeroU32, path::Path, sync::Arc};
 
-use api::{App, AppOptions, Dialect, Door};
+use api::{App, AppOptions, CourierDoor, Dialect, Door};
 use axum::{
     Router,
     body::Body,
     http::{HeaderName, HeaderValue, Method, Request, header},
 };
+use courier::{Clerk, TimeFormat};
 use files::{Files, spool::Spools};
 use forge::{
     Caller, Forge, Given, InstanceKey, Options, jobs,
@@ -26,7 +30,7 @@ use forge::{
     users::{self, Registration},
 };
 use git::Repositories;
-use model::{Scope, Time, Visibility, groups::NewGroup, users::NewUser};
+use model::{Scope, Site, Time, Visibility, groups::NewGroup, users::NewUser};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -35,6 +39,7 @@ pub use clock::TestClock;
 use clock::TestSecrets;
 use database::TestDatabase;
 pub use local::LocalRepository;
+pub use post::RunningRounds;
 
 /// The password of every user that a test makes.
 pub const PASSWORD: &str = "correct horse battery";
@@ -46,6 +51,7 @@ pub struct TestForge {
     /// The hour, for the test to choose.
     pub clock: Arc<TestClock>,
     door: Door,
+    instance_key: InstanceKey,
     database: TestDatabase,
     files: TempDir,
     git: TempDir,
@@ -59,6 +65,7 @@ pub struct Setup {
     upload_limit: u64,
     sign_ins_per_minute: Option<NonZeroU32>,
     allow_local_network: bool,
+    courier: Option<CourierDoor>,
     beside: Router,
 }
 
@@ -81,6 +88,7 @@ impl Default for Setup {
             upload_limit: 10 << 20,
             sign_ins_per_minute: None,
             allow_local_network: false,
+            courier: None,
             beside: Router::new(),
         }
     }
@@ -123,6 +131,12 @@ impl Setup {
         self
     }
 
+    /// Lets somebody bring messages to hooks that are tried out.
+    pub fn courier(mut self, door: CourierDoor) -> Self {
+        self.courier = Some(door);
+        self
+    }
+
     /// Serves further routes beside the interface.
     pub fn beside(mut self, router: Router) -> Self {
         self.beside = router;
@@ -134,19 +148,24 @@ impl Setup {
         let database = TestDatabase::create().await;
         let (files, git) = (tempfile::tempdir().expect("a folder"), quick_folder());
         let clock = Arc::new(TestClock::default());
+        let instance_key = InstanceKey::generate(&TestSecrets::default());
         let options = Options {
             database: database.database.clone(),
             files: Files::in_folder(files.path()).expect("a place for files"),
             repositories: Repositories::in_folder(&git.path().join("repositories")).expect("a place for them"),
             spools: Spools::in_folder(&git.path().join("cache"), 64 << 20).expect("a place for a cache"),
             allow_local_network: self.allow_local_network,
+            scribe: Arc::new(Clerk::new(
+                Site::new(self.external_url.as_deref().unwrap_or("http://gable.test"), None),
+                TimeFormat::Original,
+            )),
             readers: 2,
             heavy: 1,
             clock: Arc::clone(&clock) as _,
             secrets: Arc::new(TestSecrets::default()),
             password_cost: PasswordCost::cheap(),
             default_projects_limit: 10,
-            instance_key: InstanceKey::generate(&TestSecrets::default()),
+            instance_key: instance_key.clone(),
         };
         let forge = on_own_thread(|| Forge::start(options).expect("a forge starts"));
         let app = App::new(AppOptions {
@@ -158,9 +177,10 @@ impl Setup {
             sign_ins_per_minute: self.sign_ins_per_minute,
             ssh_port: None,
             git: None,
+            courier: self.courier,
             access_log: Arc::new(|_| {}),
         });
-        TestForge { door: Door::new(&app, self.beside), forge, clock, database, files, git }
+        TestForge { door: Door::new(&app, self.beside), forge, clock, instance_key, database, files, git }
     }
 }
 

@@ -1,17 +1,23 @@
 //! Groups and projects straight into the database, for tests that need many.
 
+use diesel::{
+    QueryableByName, RunQueryDsl, sql_query,
+    sql_types::{BigInt, Integer, Nullable, Text},
+};
 use model::{
-    Time, Visibility,
+    Occasion, Time, Visibility,
     groups::NewGroup,
+    hooks::Switches,
     labels::NewLabel,
     milestones::NewMilestone,
     projects::{NewProject, Seed},
 };
+use serde_json::Value;
 use ssh_key::{
     PublicKey,
     public::{Ed25519PublicKey, KeyData},
 };
-use store::{Conn, issues::NewIssue, notes::NewNote};
+use store::{Conn, hook_events::NewHookEvent, issues::NewIssue, notes::NewNote};
 
 /// Adds a group without members, called as its path; says its number.
 pub fn group(db: &mut Conn, path: &str, parent: Option<i64>, visibility: Visibility, now: Time) -> i64 {
@@ -94,4 +100,84 @@ pub fn desk(db: &mut Conn, project: i64, author: i64, now: Time) -> Desk {
     let list = store::boards::insert(db, board, label, 0, now).expect("a list");
     store::boards::insert(db, board, other, 1, now).expect("a list");
     Desk { issue, note, milestone, label, free_label, board, list }
+}
+
+/// Adds a hook of a project, or of the instance, that leads nowhere: for tests of what there is to tell.
+pub fn hook(db: &mut Conn, project: Option<i64>, wants: Switches) {
+    let Switches { push, tag_push, issues, confidential_issues, merge_requests, note, build, pipeline, wiki_page } =
+        wants;
+    let project = project.map_or_else(|| "NULL".to_owned(), |project| project.to_string());
+    let bytes = match db {
+        Conn::Sqlite(_) => "x'00'",
+        Conn::Pg(_) => "'\\x00'::bytea",
+    };
+    let insert = format!(
+        "INSERT INTO hooks (project_id, url, receiver, enable_ssl_verification, push_events, tag_push_events, \
+         issues_events, confidential_issues_events, merge_requests_events, note_events, build_events, pipeline_events, \
+         wiki_page_events, created_at, updated_at) VALUES ({project}, {bytes}, 'nowhere.test:80', TRUE, {push}, \
+         {tag_push}, {issues}, {confidential_issues}, {merge_requests}, {note}, {build}, {pipeline}, {wiki_page}, 0, 0)"
+    );
+    execute(db, &insert);
+}
+
+/// Something that hooks are to be told.
+pub struct Announcement {
+    /// On which occasion.
+    pub occasion: Occasion,
+    /// In which project; `None` for what hooks of the instance are told.
+    pub project: Option<i64>,
+    /// What is told.
+    pub payload: Value,
+}
+
+#[derive(QueryableByName)]
+struct AnnouncementRow {
+    #[diesel(sql_type = Integer)]
+    occasion: i32,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    project_id: Option<i64>,
+    #[diesel(sql_type = Text)]
+    payload: String,
+}
+
+/// Takes away what there is to tell hooks, oldest first.
+pub fn take_announcements(db: &mut Conn) -> Vec<Announcement> {
+    let query = "SELECT occasion, project_id, payload FROM hook_events ORDER BY id";
+    let rows: Vec<AnnouncementRow> = match db {
+        Conn::Sqlite(conn) => sql_query(query).load(conn),
+        Conn::Pg(conn) => sql_query(query).load(conn),
+    }
+    .expect("what there is to tell");
+    execute(db, "DELETE FROM hook_events");
+    let read = |row: AnnouncementRow| Announcement {
+        occasion: Occasion::from_code(row.occasion).expect("a known occasion"),
+        project: row.project_id,
+        payload: serde_json::from_str(&row.payload).expect("JSON"),
+    };
+    rows.into_iter().map(read).collect()
+}
+
+fn execute(db: &mut Conn, statement: &str) {
+    let done = match db {
+        Conn::Sqlite(conn) => sql_query(statement).execute(conn),
+        Conn::Pg(conn) => sql_query(statement).execute(conn),
+    };
+    done.unwrap_or_else(|error| panic!("{statement}: {error}"));
+}
+
+/// Writes down that a hook is to be told something; says the number in its log.
+pub fn delivery(db: &mut Conn, hook: i64, payload: &str, now: Time) -> i64 {
+    let seed = format!("seed of {hook}");
+    let event = NewHookEvent {
+        occasion: Occasion::Push,
+        project: None,
+        seed: &seed,
+        intent: None,
+        ref_name: None,
+        payload,
+        waiting: false,
+        now,
+    };
+    let event = store::hook_events::insert(db, &event).expect("an event");
+    store::delivery_log::insert(db, hook, event, now).expect("a delivery")
 }

@@ -47,7 +47,19 @@ pub(crate) fn run(campaign: Campaign) -> Outcome {
     let Campaign { runs, seed, sqlite, postgres } = campaign;
     machine::provide(&[SSH])?;
     let tests = || {
-        let mut tests = cargo(&["test", "-p", "server", "--test", "it", "crash_pushes", "--", "--nocapture"]);
+        let mut tests = cargo(&[
+            "test",
+            "-p",
+            "server",
+            "--test",
+            "it",
+            "--",
+            "crash_pushes",
+            "crash_hooks",
+            "--nocapture",
+            "--test-threads",
+            "1",
+        ]);
         tests.env("GABLE_CRASH_RUNS", runs.to_string()).env_remove("GABLE_TEST_DATABASE");
         if let Some(seed) = seed {
             tests.env("GABLE_CRASH_SEED", seed.to_string());

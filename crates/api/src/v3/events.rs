@@ -5,11 +5,9 @@ use forge::{
     Forge,
     events::{self, Activity},
 };
-use jiff::tz::Offset;
 use model::{
-    Event, Oid, Project, Time,
+    Event, Oid, Project,
     events::{Action, PushCommit, PushData, Target},
-    repository::Signature,
     users::UserSummary,
 };
 use schemars::JsonSchema;
@@ -84,7 +82,9 @@ struct EventJson {
 
 impl EventJson {
     fn new(event: Event, project: Option<&Project>, site: &Site) -> Self {
-        let Event { id: _, project: project_id, author, action, target, title, note, push, created_at } = event;
+        let Event { id: _, project: project_id, author, action, target, title, note, commit_note, push, created_at } =
+            event;
+        let note = note.map(|note| NoteJson::new(note, site));
         let imported = project.is_some_and(|project| project.import.is_some());
         Self {
             title: None,
@@ -98,7 +98,7 @@ impl EventJson {
             data: push.zip(project).map(|(push, project)| PushJson::new(push, &author, project, site)),
             author: UserSummaryJson::new(author, site),
             created_at: Stamp(created_at),
-            note: note.map(|note| NoteJson::new(note, site)),
+            note: note.or_else(|| commit_note.map(|note| NoteJson::on_commit(note, site))),
         }
     }
 }
@@ -274,34 +274,9 @@ impl PushCommitJson {
         Self {
             id: id.to_string(),
             message,
-            timestamp: timestamp(&author),
+            timestamp: author.timestamp(),
             url: format!("{project_url}/commit/{id}"),
             author: AuthorJson { name: author.name, email: author.email },
         }
-    }
-}
-
-/// A moment to the second with the offset of whoever made the commit. What no calendar has becomes the beginning of
-/// 1970.
-fn timestamp(signature: &Signature) -> String {
-    let moment = Time::from_second(signature.seconds).unwrap_or(Time::UNIX_EPOCH);
-    let offset = Offset::from_seconds(signature.offset).unwrap_or(Offset::UTC);
-    moment.display_with_offset(offset).to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_commit_keeps_its_own_offset() {
-        let check = |seconds, offset, expected: &str| {
-            let signature = Signature { name: String::new(), email: String::new(), seconds, offset };
-            assert_eq!(timestamp(&signature), expected, "{seconds} {offset}");
-        };
-        check(1_479_809_730, 7200, "2016-11-22T12:15:30+02:00");
-        check(1_479_809_730, -12600, "2016-11-22T06:45:30-03:30");
-        check(0, 0, "1970-01-01T00:00:00+00:00");
-        check(i64::MAX, i32::MAX, "1970-01-01T00:00:00+00:00");
     }
 }

@@ -2,12 +2,15 @@
 
 mod boards;
 mod branches;
+mod commit_notes;
 mod commits;
+mod deliveries;
 mod deploy_keys;
 mod emails;
 mod events;
 mod fork_links;
 mod groups;
+mod hooks;
 mod instance;
 mod issues;
 mod keys;
@@ -22,6 +25,7 @@ mod repository;
 mod repository_files;
 mod sessions;
 mod statuses;
+mod system_hooks;
 mod tags;
 mod uploads;
 mod users;
@@ -47,8 +51,11 @@ pub(crate) fn routes() -> Routes {
         .and(repository::routes())
         .and(repository_files::routes())
         .and(commits::routes())
+        .and(commit_notes::routes())
         .and(deploy_keys::routes())
         .and(statuses::routes())
+        .and(hooks::routes())
+        .and(system_hooks::routes())
         .and(labels::routes())
         .and(boards::routes())
         .and(issues::routes())

@@ -5,7 +5,7 @@ use forge::{
     Forge,
     notes::{self, NoteText},
 };
-use model::Note;
+use model::{CommitNote, Note};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -120,7 +120,7 @@ pub(super) struct NoteJson {
     created_at: Stamp,
     updated_at: Stamp,
     system: bool,
-    noteable_id: i64,
+    noteable_id: Option<i64>,
     noteable_type: &'static str,
     upvote: bool,
     downvote: bool,
@@ -140,8 +140,27 @@ impl NoteJson {
             created_at: Stamp(note.created_at),
             updated_at: Stamp(note.updated_at),
             system: note.system,
-            noteable_id: note.issue,
+            noteable_id: Some(note.issue),
             noteable_type: "Issue",
+            upvote: false,
+            downvote: false,
+            is_upvote: false,
+            is_downvote: false,
+        }
+    }
+
+    /// A comment on a commit; commits have no numbers.
+    pub(super) fn on_commit(note: CommitNote, site: &Site) -> Self {
+        Self {
+            id: note.id,
+            body: note.body,
+            attachment: None,
+            author: note.author.map(|author| UserSummaryJson::new(author, site)),
+            created_at: Stamp(note.created_at),
+            updated_at: Stamp(note.created_at),
+            system: false,
+            noteable_id: None,
+            noteable_type: "Commit",
             upvote: false,
             downvote: false,
             is_upvote: false,

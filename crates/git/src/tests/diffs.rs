@@ -1,9 +1,9 @@
 //! Differences, compared with those of git.
 
-use model::repository::FileDiff;
+use model::{happenings::FileLists, repository::FileDiff};
 
 use super::{Edit, Fixture, Plan, Story, file};
-use crate::patch;
+use crate::{Listing, patch};
 
 /// What one file's part of a patch says.
 #[derive(Debug, PartialEq, Eq)]
@@ -403,4 +403,28 @@ fn comparisons_are_made_from_where_the_two_parted() {
         }
         fixture.write_commit_graph();
     }
+}
+
+#[test]
+fn a_commit_lists_what_it_did_to_files() {
+    let before = [file("changed", "1\n"), file("gone", "x\n"), file("d/moved", &lines(0..50)), file("same", "same\n")];
+    let after = [
+        file("changed", "2\n"),
+        Edit::Remove("gone"),
+        Edit::Remove("d/moved"),
+        file("e/moved", &lines(0..50)),
+        file("new", ""),
+    ];
+    let fixture = two(&before, &after);
+    let repository = fixture.open();
+    let list = |name: &str, listing: &mut Listing| repository.file_lists(fixture.id(name), listing).expect("lists");
+    let texts = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
+    let found = list("main", &mut Listing::new(1000));
+    let (added, modified, removed) = (texts(&["e/moved", "new"]), texts(&["changed"]), texts(&["gone"]));
+    assert_eq!(found, FileLists { added, modified, removed });
+    // The first one made everything; and of what has no room the rest is left out.
+    let mut listing = Listing::new("changed".len() + "d/moved".len());
+    let found = list("main~1", &mut listing);
+    assert_eq!(found, FileLists { added: texts(&["changed", "d/moved"]), ..FileLists::default() });
+    assert_eq!(list("main", &mut listing), FileLists::default());
 }

@@ -14,7 +14,7 @@ use testkit::{
 };
 
 use crate::access_to_projects::{
-    desk_body, desk_path, is_about_the_desk, repository_body, repository_path, repository_script,
+    HOOK, TRIGGER, desk_body, desk_path, is_about_the_desk, repository_body, repository_path, repository_script,
 };
 
 const CALLERS: [&str; 12] = [
@@ -33,13 +33,15 @@ const CALLERS: [&str; 12] = [
 ];
 
 /// A forge with one of each, and things to reach for: user 2 has address 3, key 1, the private projects 1 and 2 and the
-/// private group 4; user 3 is a member of both; the project is shared with the group 5.
+/// private group 4; user 3 is a member of both; the project is shared with the group 5. The project has the hook 1 and the
+/// instance the hook 2, of which each was sent something.
 async fn caller(forge: &TestForge, name: &str) -> Client {
     let root = forge.admin().await;
     let owner = forge.user("owner").await;
     owner.post("/user/emails", json!({ "email": "more@example.org" })).await;
     owner.post("/user/keys", json!({ "title": "k", "key": crate::keys::ED25519 })).await;
     add_projects(forge, &owner).await;
+    add_hooks(forge, &root, &owner).await;
     let now = forge.forge.now();
     match name {
         "anonymous" => forge.anonymous(),
@@ -92,6 +94,15 @@ async fn add_projects(forge: &TestForge, owner: &Client) {
     assert_eq!(forge.in_one_go(|db| rows::desk(db, 1, owner.id, now)).free_label, DESK.free_label);
 }
 
+async fn add_hooks(forge: &TestForge, root: &Client, owner: &Client) {
+    let hook = json!({ "url": HOOK });
+    let hooks = [owner.make("/projects/1/hooks", hook.clone()).await, root.make("/hooks", hook).await];
+    assert_eq!(hooks, [1, 2]);
+    let now = forge.forge.now();
+    let deliveries = forge.in_one_go(|db| hooks.map(|hook| rows::delivery(db, hook, "{}", now)));
+    assert_eq!(deliveries, [1, 2]);
+}
+
 /// What lies on the desk of project 1.
 const DESK: Desk = Desk { issue: 1, note: 1, milestone: 1, label: 1, free_label: 3, board: 1, list: 1 };
 
@@ -119,6 +130,9 @@ fn body(method: &Method, path: &str) -> Value {
             json!({ "title": "k", "key": crate::keys::OTHER })
         }
         ("POST", path) if path.ends_with("/emails") => json!({ "email": "fresh@example.org" }),
+        ("POST" | "PUT", "/hooks" | "/projects/{id}/hooks" | "/projects/{id}/hooks/{hook_id}") => {
+            json!({ "url": HOOK })
+        }
         ("POST", "/session") => json!({ "login": "owner", "password": testkit::PASSWORD }),
         ("POST", "/projects" | "/projects/user/{user_id}") => json!({ "name": "fresh" }),
         ("POST", "/projects/{id}/share") => json!({ "group_id": 4, "group_access": 20 }),
@@ -149,6 +163,8 @@ fn concrete(path: &str) -> String {
     let path = path.replace("{uid}", "2").replace("{id}", id).replace("{user_id}", user);
     let other = if path.contains("/fork/") { "2" } else { "1" };
     let path = path.replace("{group_id}", "5").replace("{project_id}", other).replace("{query}", "x");
+    let (delivery, trigger) = if path.starts_with("/hooks") { ("2", "project_create") } else { ("1", TRIGGER) };
+    let path = path.replace("{hook_id}", "1").replace("{delivery_id}", delivery).replace("{trigger}", trigger);
     path.replace("{key_id}", "1")
 }
 

@@ -3,7 +3,7 @@
 //! Each cell has a project or a group of its own, so that no answer meets what another one changed.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, hash_map::Entry},
     fmt::Write as _,
     sync::atomic::{AtomicUsize, Ordering},
 };
@@ -50,6 +50,8 @@ struct Target {
     key: i64,
     /// What lies on its desk, if something does.
     desk: Desk,
+    /// Its hook and something that this was sent, if it has one.
+    hook: [i64; 2],
 }
 
 impl Target {
@@ -77,6 +79,8 @@ enum Ask {
     Repository,
     /// For or to what lies on its desk; the status is shown.
     Desk,
+    /// For or to its hook; the status is shown.
+    Hook,
     /// With a file.
     Upload,
     /// For a file that was sent before.
@@ -127,6 +131,7 @@ fn project_rows() -> Vec<Row> {
     .chain(deploy_key_rows())
     .chain(repository_rows())
     .chain(desk_rows())
+    .chain(hook_rows())
     .collect()
 }
 
@@ -174,6 +179,7 @@ pub(crate) fn repository_body(method: &Method, route: &str) -> Value {
             let actions = json!([{ "action": "create", "file_path": "fresh", "content": "c" }]);
             json!({ "branch_name": "topic", "commit_message": "m", "actions": actions })
         }
+        "commits/{sha}/comments" if changes => json!({ "note": "n" }),
         _ => json!({}),
     }
 }
@@ -222,6 +228,8 @@ fn repository_rows() -> Vec<Row> {
         (M::POST, "/projects/{id}/repository/commits"),
         (M::GET, "/projects/{id}/repository/commits/{sha}"),
         (M::GET, "/projects/{id}/repository/commits/{sha}/diff"),
+        (M::GET, "/projects/{id}/repository/commits/{sha}/comments"),
+        (M::POST, "/projects/{id}/repository/commits/{sha}/comments"),
         (M::GET, "/projects/{id}/repository/commits/{sha}/statuses"),
         (M::POST, "/projects/{id}/statuses/{sha}"),
     ];
@@ -295,6 +303,26 @@ fn desk_rows() -> Vec<Row> {
         (M::GET, "/projects/{id}/milestones/{milestone_id}/issues"),
     ];
     routes.into_iter().map(|(method, route)| Row { method, route, note: "", ask: Ask::Desk }).collect()
+}
+
+/// Where hooks lead, and what they are tried out with.
+pub(crate) const HOOK: &str = "https://hooks.example.com/x";
+pub(crate) const TRIGGER: &str = "issues_events";
+
+fn hook_rows() -> Vec<Row> {
+    use Method as M;
+    let routes = [
+        (M::GET, "/projects/{id}/hooks"),
+        (M::POST, "/projects/{id}/hooks"),
+        (M::GET, "/projects/{id}/hooks/{hook_id}"),
+        (M::PUT, "/projects/{id}/hooks/{hook_id}"),
+        (M::DELETE, "/projects/{id}/hooks/{hook_id}"),
+        (M::POST, "/projects/{id}/hooks/{hook_id}/test/{trigger}"),
+        (M::GET, "/projects/{id}/hooks/{hook_id}/deliveries"),
+        (M::GET, "/projects/{id}/hooks/{hook_id}/deliveries/{delivery_id}"),
+        (M::POST, "/projects/{id}/hooks/{hook_id}/deliveries/{delivery_id}/resend"),
+    ];
+    routes.into_iter().map(|(method, route)| Row { method, route, note: "", ask: Ask::Hook }).collect()
 }
 
 fn group_rows() -> Vec<Row> {
@@ -393,7 +421,8 @@ impl Scene {
     /// What each of the lines is aimed at in each of the columns, line by line.
     fn make(&self, rows: &[Row], columns: &[Column<'_>]) -> Vec<Target> {
         // Reading changes nothing, so those lines share what they read.
-        let reads = |row: &Row| matches!(row.ask, Ask::Repository | Ask::Desk) && row.method == Method::GET;
+        let shares = |row: &Row| matches!(row.ask, Ask::Repository | Ask::Desk | Ask::Hook);
+        let reads = |row: &Row| shares(row) && row.method == Method::GET;
         let first = rows.iter().position(reads);
         let made: Vec<Made> = self.forge.in_one_go(|db| {
             let mut made: Vec<Made> = Vec::new();
@@ -436,7 +465,8 @@ impl Scene {
 
     /// Puts something onto the desk of what is asked for it.
     fn furnish(&self, rows: &[Row], columns: usize, made: &[Made]) -> HashMap<i64, Desk> {
-        let asked = made.iter().enumerate().filter(|(at, _)| matches!(rows[at / columns].ask, Ask::Desk));
+        let asks = |at: usize| matches!(rows[at / columns].ask, Ask::Desk | Ask::Hook);
+        let asked = made.iter().enumerate().filter(|(at, _)| asks(*at));
         let asked: BTreeSet<i64> = asked.map(|(_, made)| made.0).collect();
         let now = self.forge.forge.now();
         self.forge.in_one_go(|db| {
@@ -446,11 +476,13 @@ impl Scene {
 
     fn target(&self, id: i64, path: String, me: i64) -> Target {
         let (guest, newcomer, groups) = (self.guest.id, self.newcomer.id, self.groups);
-        Target { id, path, me, guest, newcomer, groups, elsewhere: self.elsewhere, key: 0, desk: Desk::default() }
+        let (elsewhere, desk) = (self.elsewhere, Desk::default());
+        Target { id, path, me, guest, newcomer, groups, elsewhere, key: 0, desk, hook: [0; 2] }
     }
 
     async fn table(&self, rows: &[Row], columns: &[Column<'_>]) -> String {
-        let targets = self.make(rows, columns);
+        let mut targets = self.make(rows, columns);
+        self.hang_up(rows, &mut targets, columns.len()).await;
         let downloads = self.send_ahead(rows, &targets, columns.len()).await;
         let mut cells = Vec::new();
         for (index, target) in targets.iter().enumerate() {
@@ -459,6 +491,23 @@ impl Scene {
         }
         let headings: Vec<(&str, &str)> = columns.iter().map(|it| (it.block, it.heading.as_str())).collect();
         print(rows, &headings, &cells)
+    }
+
+    /// Gives a hook that was sent something to what is asked for one.
+    async fn hang_up(&self, rows: &[Row], targets: &mut [Target], columns: usize) {
+        let mut known: HashMap<i64, [i64; 2]> = HashMap::new();
+        for (index, target) in targets.iter_mut().enumerate() {
+            if !matches!(rows[index / columns].ask, Ask::Hook) {
+                continue;
+            }
+            if let Entry::Vacant(place) = known.entry(target.id) {
+                let hook = self.root.make(&format!("/projects/{}/hooks", target.id), json!({ "url": HOOK })).await;
+                let now = self.forge.forge.now();
+                let delivery = self.forge.in_one_go(|db| rows::delivery(db, hook, "{}", now));
+                place.insert([hook, delivery]);
+            }
+            target.hook = known[&target.id];
+        }
     }
 
     /// Sends the files that will be asked for, and says where they are.
@@ -499,6 +548,11 @@ async fn cell(row: &Row, client: &Client, target: &Target, page: &str) -> String
         Ask::Desk => {
             let body = desk_body(&row.method, row.route, &target.desk, target.elsewhere);
             client.json(row.method.clone(), &desk_path(&path, &target.desk), body).await
+        }
+        Ask::Hook => {
+            let [hook, delivery] = target.hook.map(|id| id.to_string());
+            let path = path.replace("{hook_id}", &hook).replace("{delivery_id}", &delivery);
+            client.json(row.method.clone(), &path.replace("{trigger}", TRIGGER), json!({ "url": HOOK })).await
         }
         Ask::Upload => send_file(client, &path).await,
         Ask::Download => client.page(page).await,
@@ -789,7 +843,8 @@ async fn after(way: Way, event: Event) -> Vec<String> {
     });
     let columns = [Column { block: "", heading: String::new(), client: &scene.ann, make }];
     let rows = project_rows();
-    let targets = scene.make(&rows, &columns);
+    let mut targets = scene.make(&rows, &columns);
+    scene.hang_up(&rows, &mut targets, 1).await;
     let downloads = scene.send_ahead(&rows, &targets, 1).await;
     scene.let_happen(event, &targets, home.0, crew).await;
     let mut cells = Vec::new();

@@ -1,6 +1,6 @@
-//! The contract, line by line: its sections on groups, projects, repositories, labels and boards, and their states.
+//! The contract, line by line: its sections on groups, projects, repositories, labels, boards and hooks, and their states.
 //!
-//! The tables are in `contract.txt`, `repository_contract.txt` and `labels_contract.txt`. A row is a request and what its
+//! The tables are in `contract.txt`, `repository_contract.txt`, `labels_contract.txt` and `hooks_contract.txt`. A row is a request and what its
 //! line of the contract says about the answer: `who METHOD path {body} => status; check; check`. The checks are those of
 //! [`fault_in`]. A row that begins with `!` is a statement that changes the database in a way that no request can.
 
@@ -68,7 +68,6 @@ const LINES: &[&str] = &[
     "Projects: | lfs_enabled | boolean |",
     "Projects: | request_access_enabled | boolean |",
     "Projects: POST /projects creates a project owned by the caller",
-    "Project hooks: | GET | /projects/:id/hooks |",
     "Authentication: 1. Requests are authenticated by the request header",
     "Authentication: 3. Administrator authorization is required for",
     "Authentication: 4. Group creation is limited to users who can create groups",
@@ -141,6 +140,28 @@ const LABEL_LINES: &[&str] = &[
     "Errors: | 404 | resource missing or hidden from the caller",
     "Errors: | 409 | label already exists",
     "Limits: | Page size default for list results",
+];
+
+/// The same for hooks.
+const HOOK_LINES: &[&str] = &[
+    "Project hook: `id` integer, `url` string, `project_id` integer",
+    "System hook: List and create responses",
+    "Project hooks: | GET | /projects/:id/hooks |",
+    "Project hooks: | GET | /projects/:id/hooks/:hook_id |",
+    "Project hooks: | POST | /projects/:id/hooks |",
+    "Project hooks: | PUT | /projects/:id/hooks/:hook_id |",
+    "Project hooks: | DELETE | /projects/:id/hooks/:hook_id |",
+    "System hooks: All system hook methods require administrator authorization.",
+    "System hooks: | GET | /hooks |",
+    "System hooks: | POST | /hooks |",
+    "System hooks: | GET | /hooks/:id |",
+    "System hooks: | DELETE | /hooks/:id |",
+    "Hook event switches: Project hooks select the kinds of event that trigger them",
+    "Authentication: 3. Administrator authorization is required for",
+    "Errors: | 400 | invalid parameters",
+    "Errors: | 404 | resource missing or hidden from the caller",
+    "Limits: | Page size default for list results",
+    "Limits: | Page size maximum |",
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -325,6 +346,47 @@ const LABEL: &[(&str, Kind)] = &[
     ("priority", NullOrInteger),
 ];
 
+const PROJECT_HOOK: &[(&str, Kind)] = &[
+    ("id", Integer),
+    ("url", Text),
+    ("project_id", Integer),
+    ("push_events", Boolean),
+    ("issues_events", Boolean),
+    ("merge_requests_events", Boolean),
+    ("tag_push_events", Boolean),
+    ("note_events", Boolean),
+    ("build_events", Boolean),
+    ("pipeline_events", Boolean),
+    ("wiki_page_events", Boolean),
+    ("enable_ssl_verification", Boolean),
+    ("created_at", Moment),
+];
+const SYSTEM_HOOK: &[(&str, Kind)] = &[
+    ("id", Integer),
+    ("url", Text),
+    ("created_at", Moment),
+    ("push_events", Boolean),
+    ("tag_push_events", Boolean),
+    ("enable_ssl_verification", Boolean),
+];
+/// What the contract shows of a hook of the instance that is gone, beside the rest.
+const GONE_SYSTEM_HOOK: &[(&str, Kind)] = &[
+    ("note_events", Boolean),
+    ("project_id", NullOrInteger),
+    ("updated_at", Moment),
+    ("issues_events", Boolean),
+    ("merge_requests_events", Boolean),
+    ("service_id", NullOrInteger),
+];
+const TEST_PAYLOAD: &[(&str, Kind)] = &[
+    ("project_id", Integer),
+    ("owner_email", Text),
+    ("owner_name", Text),
+    ("name", Text),
+    ("path", Text),
+    ("event_name", Text),
+];
+
 /// The forms of things by the names that rows use.
 const FORMS: &[(&str, &[(&str, Kind)])] = &[
     ("group", GROUP_SUMMARY),
@@ -354,6 +416,10 @@ const FORMS: &[(&str, &[(&str, Kind)])] = &[
     ("label", LABEL),
     ("board", &[("id", Integer), ("lists", List)]),
     ("board-list", &[("id", Integer), ("label", Object), ("position", Integer)]),
+    ("project-hook", PROJECT_HOOK),
+    ("system-hook", SYSTEM_HOOK),
+    ("gone-system-hook", GONE_SYSTEM_HOOK),
+    ("test-payload", TEST_PAYLOAD),
     ("list-label", &[("id", Integer), ("name", Text), ("color", Text), ("description", NullOrText)]),
 ];
 
@@ -397,7 +463,12 @@ impl Walk {
         let mut line = "";
         for row in rows.lines().map(str::trim).filter(|row| !row.is_empty()) {
             if let Some(heading) = row.strip_prefix("# ") {
-                let known = LINES.iter().chain(REPOSITORY_LINES).chain(LABEL_LINES).find(|line| **line == heading);
+                let known = LINES
+                    .iter()
+                    .chain(REPOSITORY_LINES)
+                    .chain(LABEL_LINES)
+                    .chain(HOOK_LINES)
+                    .find(|line| **line == heading);
                 line = known.unwrap_or_else(|| panic!("no such line: {heading}"));
                 self.walked.push(line);
                 continue;
@@ -621,6 +692,39 @@ async fn the_contract_of_labels_and_boards_holds_line_by_line() {
     }
     eprintln!("{table}");
     for line in LABEL_LINES.iter().filter(|line| !walked.contains(line)) {
+        let _ = writeln!(wrong, "no row for: {line}");
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+/// A table of everything the contract says about hooks, in both dialects.
+#[tokio::test]
+async fn the_contract_of_hooks_holds_line_by_line() {
+    let (mut table, mut wrong, mut walked) = (String::new(), String::new(), Vec::new());
+    for dialect in [Dialect::Spec, Dialect::Gitlab] {
+        let mut walk = Walk::begin(dialect).await;
+        let (_, ann) = walk.clients[1].clone();
+        for (id, name) in [(1, "x"), (2, "y")] {
+            assert_eq!(ann.make("/projects", json!({ "name": name })).await, id);
+        }
+        for part in include_str!("hooks_contract.txt").split("== ").skip(1) {
+            let (title, rows) = part.split_once(" ==\n").expect("a title and its rows");
+            if title.starts_with("lists") {
+                let (_, root) = walk.clients[0].clone();
+                for number in 0..25 {
+                    let hook = json!({ "url": format!("https://example.org/{number}") });
+                    ann.make("/projects/2/hooks", hook.clone()).await;
+                    root.make("/hooks", hook).await;
+                }
+            }
+            walk.rows(rows).await;
+        }
+        table += &walk.table;
+        wrong += &walk.wrong;
+        walked.extend(walk.walked);
+    }
+    eprintln!("{table}");
+    for line in HOOK_LINES.iter().filter(|line| !walked.contains(line)) {
         let _ = writeln!(wrong, "no row for: {line}");
     }
     assert!(wrong.is_empty(), "\n{wrong}");

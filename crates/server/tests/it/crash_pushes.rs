@@ -169,10 +169,10 @@ fn part(diary: &Diary, prefix: &str) -> Diary {
 }
 
 /// Numbers that look like chance and can be had again.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn roll(&mut self) -> u64 {
+    pub(crate) fn roll(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

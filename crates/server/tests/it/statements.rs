@@ -14,7 +14,7 @@ use model::{
     labels::NewLabel,
     milestones::NewMilestone,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use store::{events::NewEvent, issues::NewIssue, members::Place, notes::NewNote};
 use testkit::{Client, TestForge, rows};
 
@@ -54,7 +54,7 @@ fn a_list_costs_the_same_however_many_rows_it_shows() {
 }
 
 /// Who asks for what: `root` is the administrator, `guest` a guest of project 1.
-const LISTS: [(&str, &str); 51] = [
+const LISTS: [(&str, &str); 55] = [
     ("ann", "/projects"),
     ("ann", "/projects/visible"),
     ("ann", "/projects/owned"),
@@ -85,6 +85,10 @@ const LISTS: [(&str, &str); 51] = [
     ("ann", "/projects/1/events"),
     ("ann", "/projects/3/events"),
     ("ann", "/projects/1/deploy_keys"),
+    ("ann", "/projects/1/hooks"),
+    ("ann", "/projects/1/hooks/1/deliveries"),
+    ("root", "/hooks"),
+    ("root", "/hooks/2/deliveries"),
     ("ann", "/users/1/events"),
     ("ann", "/projects/1/labels"),
     ("guest", "/projects/1/labels"),
@@ -118,7 +122,7 @@ async fn count() {
         store::members::put(db, Place::Group(home), ann.id, Role::Owner, None, model::Time::UNIX_EPOCH).expect("put");
         home
     });
-    add(&forge, &ann, home, 0).await;
+    add(&forge, [&root, &ann], home, 0).await;
     let place = Place::Project(1);
     forge.in_one_go(|db| {
         store::members::put(db, place, guest.id, Role::Guest, None, model::Time::UNIX_EPOCH).expect("put");
@@ -130,7 +134,7 @@ async fn count() {
     }
     let few = ask(&clients).await;
     for number in 1..MANY {
-        add(&forge, &ann, home, number).await;
+        add(&forge, [&root, &ann], home, number).await;
     }
     let many = ask(&clients).await;
     for (((who, path), (statements, rows)), (statements_of_many, rows_of_many)) in LISTS.iter().zip(&few).zip(&many) {
@@ -143,8 +147,8 @@ async fn count() {
 
 /// Another of everything that lists show: a project of the group with a star and shares, a fork of it that is shared
 /// with the group, a group, a member, a push, a deploy key, a label with its list on the board, a milestone, an issue and a
-/// note, and a note on an issue of the administrator's project 3, beside one that Ann does not see.
-async fn add(forge: &TestForge, ann: &Client, home: i64, number: i64) {
+/// note, a hook of each kind with something more for the first ones, and a note on an issue of the administrator's project 3, beside one that Ann does not see.
+async fn add(forge: &TestForge, [root, ann]: [&Client; 2], home: i64, number: i64) {
     let now = forge.forge.now();
     let user = forge.user(&format!("name-{number}")).await;
     forge.in_one_go(|db| {
@@ -194,6 +198,10 @@ async fn add(forge: &TestForge, ann: &Client, home: i64, number: i64) {
             comment(db, confidential, now);
         }
     });
+    let hook = json!({ "url": "https://hooks.example.com/x" });
+    ann.make("/projects/1/hooks", hook.clone()).await;
+    root.make("/hooks", hook).await;
+    forge.in_one_go(|db| [1, 2].map(|hook| rows::delivery(db, hook, "{}", now)));
 }
 
 /// The administrator says something about another issue of their own.

@@ -1,0 +1,63 @@
+//! How it reads: the shapes of payloads.
+//!
+//! What cannot happen yet has its shape already: merge requests, builds, pipelines and pages of the wiki.
+
+pub mod build;
+mod issue;
+pub mod merge_request;
+pub mod note;
+pub mod pipeline;
+mod push;
+mod shared;
+pub mod system;
+#[cfg(test)]
+mod tests;
+pub mod wiki_page;
+
+use forge::announcements::Scribe;
+use model::{Happening, Site, Time};
+
+use self::note::NotePayload;
+
+/// How moments are written in payloads about issues, comments and the like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TimeFormat {
+    /// As the original: `2016-11-22 10:15:30 UTC`.
+    #[default]
+    Original,
+    /// `2016-11-22T10:15:30Z`.
+    Iso8601,
+}
+
+/// Puts into words what hooks are told.
+pub struct Clerk {
+    site: Site,
+    times: TimeFormat,
+}
+
+impl Clerk {
+    /// A clerk who writes links to this site.
+    pub fn new(site: Site, times: TimeFormat) -> Self {
+        Self { site, times }
+    }
+
+    /// A moment, as payloads of projects have it.
+    fn moment(&self, time: Time) -> String {
+        match self.times {
+            TimeFormat::Original => time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
+            TimeFormat::Iso8601 => shared::iso8601(time),
+        }
+    }
+}
+
+impl Scribe for Clerk {
+    fn write(&self, happening: Happening<'_>) -> String {
+        match happening {
+            Happening::Push(pushed) => push::to_json(pushed, self),
+            Happening::Issue(happening) => issue::to_json(happening, self),
+            Happening::Note(happening) => NotePayload::from(happening).to_json(self),
+            Happening::System(happening) => system::to_json(happening),
+            Happening::SystemTest => system::test_to_json(),
+        }
+    }
+}
