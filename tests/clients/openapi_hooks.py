@@ -348,4 +348,5 @@ def key():
 def create(path, body):
     answer = session.post(API + path, json=body)
     answer.raise_for_status()
-    return answer.json()["id"]
+    made = answer.json()
+    return (made[0] if isinstance(made, list) else made)["id"]

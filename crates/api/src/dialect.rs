@@ -16,7 +16,8 @@
 //! | `PUT /projects/:id/labels` needs one of | `new_name`, `color` | those, `description`, `priority` |
 //! | `DELETE` of a list of a board | owners | reporters and above |
 //! | `DELETE` of a missing hook of a project | 200, `null` | 404 |
-//! | lists of labels, boards and their lists | paged, 20 by default | whole list unless `page` or `per_page` is sent |
+//! | `POST /hooks` | an array that holds the hook | the hook |
+//! | lists of labels, boards and their lists, and of hooks of the instance | paged, 20 by default | whole list unless `page` or `per_page` is sent |
 
 use std::{fmt, str::FromStr};
 
@@ -123,6 +124,14 @@ impl Dialect {
 
     /// Whether deleting a hook of a project that is not there succeeds.
     pub fn deletes_missing_hooks(self) -> bool {
+        match self {
+            Self::Spec => true,
+            Self::Gitlab => false,
+        }
+    }
+
+    /// Whether a hook that was added to the instance is shown in a list of its own.
+    pub fn lists_new_system_hooks(self) -> bool {
         match self {
             Self::Spec => true,
             Self::Gitlab => false,

@@ -4,7 +4,7 @@ use axum::{
     extract::{FromRequestParts, RawPathParams, State},
     http::{HeaderMap, Method, header, request::Parts},
 };
-use forge::{Caller, Error, Given, GroupRef, ProjectRef};
+use forge::{Caller, Error, Given, GroupRef, ProjectRef, outgoing::DEPTH};
 use model::labels::LabelRef;
 use serde_json::json;
 
@@ -32,9 +32,21 @@ impl<S: Send + Sync> FromRequestParts<S> for Showing {
         let private = if bag.mentions("private_token") { bag.text("private_token") } else { private };
         let carriers = [private, bag.text("access_token"), bearer, bag.text("bearer_token")];
         let tokens = carriers.into_iter().flatten().filter(|token| !token.is_empty());
-        let caller = Caller::with_tokens(tokens).acting_as(sudo(&bag, parts)?);
+        let caller = Caller::with_tokens(tokens).acting_as(sudo(&bag, parts)?).led_by_hooks(depth(parts)?);
         Ok(Self(caller.noted_in(Footprint::of(&parts.extensions).who())))
     }
+}
+
+/// How many hooks have led to a request, one by the other. Past a few it is refused to change anything: a hook that leads
+/// back to what it tells of would go on for ever.
+fn depth(parts: &Parts) -> Result<i32, ApiError> {
+    const DEEPEST: i32 = 3;
+    let depth = text(&parts.headers, DEPTH).and_then(|depth| depth.parse().ok()).unwrap_or(0);
+    if depth > DEEPEST && !parts.method.is_safe() {
+        let told = "Hooks have led to this request one by the other; what they tell of must not lead back to them.";
+        return Err(ApiError::Forge(Error::Refused(told.into())));
+    }
+    Ok(depth)
 }
 
 /// Who is asking, as far as the headers show it.

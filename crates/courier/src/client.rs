@@ -187,7 +187,7 @@ impl Client {
             Err(Refused(why)) => (String::new(), Outcome::Refused(format!("the URL {why}"))),
         };
         let duration = i64::try_from(start.elapsed().as_micros()).unwrap_or(i64::MAX);
-        Attempt { at, duration, url, outcome }
+        Attempt { at, duration, url, signed: token(address).is_some(), outcome }
     }
 
     async fn bring(&self, destination: &Destination, address: &Address, letter: &Letter, now: Time) -> Outcome {
@@ -229,7 +229,8 @@ fn request(destination: &Destination, address: &Address, letter: &Letter) -> Res
         .header(USER_AGENT, concat!("Gable/", env!("CARGO_PKG_VERSION")))
         .header("x-gitlab-event", letter.occasion.header())
         .header("x-gitlab-event-uuid", &letter.uuid)
-        .header("idempotency-key", &letter.uuid);
+        .header("idempotency-key", &letter.uuid)
+        .header(outgoing::DEPTH, letter.depth.saturating_add(1));
     if let Some(token) = token(address) {
         let value = HeaderValue::from_bytes(token.as_bytes());
         let value = value.map_err(|_| "the token holds characters that cannot be sent; give the hook another one")?;

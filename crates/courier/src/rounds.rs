@@ -58,6 +58,8 @@ pub struct Limits {
     pub lanes: usize,
     /// How many of them lead to one receiver.
     pub per_receiver: usize,
+    /// How many of them belong to one project.
+    pub per_project: usize,
     /// How many of them are lanes whose last attempt failed.
     pub failing: usize,
     /// How many bytes of messages are held.
@@ -66,7 +68,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { lanes: 256, per_receiver: 16, failing: 64, bytes: 32 << 20 }
+        Self { lanes: 256, per_receiver: 16, per_project: 32, failing: 64, bytes: 32 << 20 }
     }
 }
 
@@ -146,6 +148,7 @@ impl Desk {
 
 /// A lane that is under way.
 struct UnderWay {
+    project: Option<i64>,
     receiver: String,
     failing: bool,
     bytes: usize,
@@ -164,10 +167,13 @@ struct Rounds<S> {
 impl<S: Sender> Rounds<S> {
     /// What there is still room for.
     fn room(&self) -> Room {
-        let mut busy = HashMap::new();
+        let (mut busy, mut busy_projects) = (HashMap::new(), HashMap::new());
         let (mut failing, mut bytes) = (0, 0_usize);
         for lane in self.under_way.values() {
             *busy.entry(lane.receiver.clone()).or_default() += 1;
+            if let Some(project) = lane.project {
+                *busy_projects.entry(project).or_default() += 1;
+            }
             failing += usize::from(lane.failing);
             bytes = bytes.saturating_add(lane.bytes);
         }
@@ -177,14 +183,16 @@ impl<S: Sender> Rounds<S> {
             bytes: self.limits.bytes.saturating_sub(bytes),
             busy,
             per_receiver: self.limits.per_receiver,
+            busy_projects,
+            per_project: self.limits.per_project,
         }
     }
 
     /// Lets somebody walk a lane.
     fn set_out(&mut self, lane: Lane) {
         let bytes = lane.letters.iter().map(|letter| letter.body.len()).sum();
-        let receiver = lane.receiver.clone();
-        self.under_way.insert(lane.hook, UnderWay { receiver, failing: lane.failing, bytes });
+        let (project, receiver) = (lane.project, lane.receiver.clone());
+        self.under_way.insert(lane.hook, UnderWay { project, receiver, failing: lane.failing, bytes });
         let (forge, sender, stop) = (self.forge.clone(), self.sender.clone(), self.stop.clone());
         let walk = Walk { news: self.news.clone(), ended: Ended { hook: lane.hook, lease: lane.lease } };
         self.tasks.spawn(async move { walk.along(&forge, &sender, lane, &stop).await });
@@ -220,7 +228,7 @@ impl<S: Sender> Rounds<S> {
         self.hear(&mut heard, &mut desk);
         let mut tries = 0;
         while desk.has_more() && tries < LAST_TRIES {
-            let room = Room { lanes: 0, failing: 0, bytes: 0, busy: HashMap::new(), per_receiver: 0 };
+            let room = Room::none();
             if let Err(error) = desk.turn(&self.forge, room).await {
                 tries += 1;
                 error!(%error, "cannot note what hooks were told; what arrived may be sent again");
@@ -267,7 +275,7 @@ async fn attempt(forge: &Forge, sender: &impl Sender, address: &Address, letter:
     let Ok(attempt) = timeout(LONGEST_SEND, sender.send(address, letter)).await else {
         let duration = i64::try_from(start.elapsed().as_micros()).unwrap_or(i64::MAX);
         let outcome = Outcome::Unreachable("it took too long".to_owned());
-        return Attempt { at, duration, url: String::new(), outcome };
+        return Attempt { at, duration, url: String::new(), signed: address.token.is_some(), outcome };
     };
     Attempt { at, ..attempt }
 }

@@ -37,11 +37,11 @@ pub(crate) fn write_down(
     happening: Happening<'_>,
     push: Option<(i64, &str)>,
 ) -> Result<()> {
-    let (seed, now) = (seed(it), it.now());
+    let (seed, depth, now) = (seed(it), it.depth(), it.now());
     let payload = it.shared().scribe.write(happening);
     let (intent, ref_name) = push.unzip();
     let event =
-        NewHookEvent { occasion, project, seed: &seed, intent, ref_name, payload: &payload, waiting: true, now };
+        NewHookEvent { occasion, project, depth, seed: &seed, intent, ref_name, payload: &payload, waiting: true, now };
     store::hook_events::insert(it.db(), &event)?;
     if intent.is_none() {
         it.ring();

@@ -146,6 +146,7 @@ pub struct Reader<'a> {
     shared: &'a Shared,
     actor: Actor,
     now: Time,
+    depth: i32,
 }
 
 /// Reads and changes the forge; all of it happens, or nothing.
@@ -176,6 +177,11 @@ impl Reader<'_> {
     /// The moment of the request.
     pub fn now(&self) -> Time {
         self.now
+    }
+
+    /// How many hooks have led to this request, one by the other.
+    pub(crate) fn depth(&self) -> i32 {
+        self.depth
     }
 
     /// The repository of a project that was opened; `None` if nothing was ever written to it.
@@ -518,7 +524,7 @@ impl Seat {
                 shared.uses.note(token, now);
             }
             shown = token;
-            f(&mut Reader { db, shared, actor, now })
+            f(&mut Reader { db, shared, actor, now, depth: caller.depth() })
         });
         let answer = self.leave(result)?;
         let (user, acting_as) = caller.noted();
@@ -560,7 +566,7 @@ fn enter<T>(shared: &Shared, db: &mut Conn, caller: &Caller, f: impl FnOnce(Read
     if let Some(token) = token {
         shared.uses.note(&token, now);
     }
-    f(Reader { db, shared, actor, now })
+    f(Reader { db, shared, actor, now, depth: caller.depth() })
 }
 
 /// A write on its way.

@@ -16,6 +16,7 @@ pub struct Caller {
     proof: Proof,
     sudo: Option<String>,
     noted_in: Option<Arc<Noted>>,
+    depth: i32,
 }
 
 /// Who a caller turned out to be, for the log.
@@ -113,6 +114,17 @@ impl Caller {
     pub fn acting_as(mut self, sudo: Option<String>) -> Self {
         self.sudo = sudo;
         self
+    }
+
+    /// The same caller, led here by so many hooks, one by the other.
+    pub fn led_by_hooks(mut self, depth: i32) -> Self {
+        self.depth = depth;
+        self
+    }
+
+    /// How many hooks have led here, one by the other.
+    pub(crate) fn depth(&self) -> i32 {
+        self.depth
     }
 
     /// What this caller shows, as something to compare; `None` if it is no token.

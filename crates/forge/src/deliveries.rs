@@ -50,6 +50,8 @@ pub struct Letter {
     pub uuid: String,
     /// On which occasion.
     pub occasion: Occasion,
+    /// How many hooks have led to it, one by the other.
+    pub depth: i32,
     /// What it says.
     pub body: Arc<str>,
 }
@@ -58,6 +60,8 @@ pub struct Letter {
 pub struct Lane {
     /// The hook.
     pub hook: i64,
+    /// The project whose hook it is; `None` for one of the instance.
+    pub project: Option<i64>,
     /// Host and port of the receiver.
     pub receiver: String,
     /// Whether the last attempt failed.
@@ -117,6 +121,25 @@ pub struct Room {
     pub busy: HashMap<String, usize>,
     /// How many lanes may lead to one receiver at a time.
     pub per_receiver: usize,
+    /// How many lanes are under way already for a project.
+    pub busy_projects: HashMap<i64, usize>,
+    /// How many lanes may be under way for one project at a time.
+    pub per_project: usize,
+}
+
+impl Room {
+    /// None at all: for whoever only has something to tell.
+    pub fn none() -> Self {
+        Self {
+            lanes: 0,
+            failing: 0,
+            bytes: 0,
+            busy: HashMap::new(),
+            per_receiver: 0,
+            busy_projects: HashMap::new(),
+            per_project: 0,
+        }
+    }
 }
 
 /// What is to be done next.

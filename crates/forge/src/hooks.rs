@@ -26,6 +26,8 @@ const LONGEST_TOKEN: usize = 2000;
 /// What stands for credentials wherever a URL is shown.
 const MASK: &str = "*****:*****";
 
+/// How many hooks a project may have; each is told of everything that it wants to hear.
+const MOST_HOOKS: i64 = 1000;
 /// What is said of a hook whose secrets were sealed with another key.
 const UNREADABLE: &str = "The hook was sealed with another instance key; set its URL and token anew.";
 
@@ -94,8 +96,8 @@ impl SwitchWishes {
 pub struct LogEntry {
     /// The line.
     pub delivery: Delivery,
-    /// Whether the hook has a token.
-    pub has_token: bool,
+    /// Whether the token and a signature go along, or did when it was sent.
+    pub signed: bool,
 }
 
 /// The gate: those who keep a project, or the instance. Answers the project, if it is one.
@@ -129,6 +131,13 @@ pub fn get(it: &mut Reader<'_>, place: &Place, id: &Given<i64>) -> Result<Hook> 
 pub fn create(it: &mut Writer<'_>, place: &Place, text: &Given<HookText>) -> Result<Hook> {
     let project = open_id(it, place)?;
     let HookText { url, token, verify, switches } = text.get()?;
+    if let Some(project) = project
+        && store::hooks::count(it.db(), project)? >= MOST_HOOKS
+    {
+        let mut violations = Violations::new();
+        violations.add("base", format!("Maximum number of hooks ({MOST_HOOKS}) reached"));
+        return Err(violations.into());
+    }
     let (url, receiver) = checked_url(it, project, url, None)?;
     let token = token.as_deref().and_then(given_token);
     check_token(token)?;
@@ -153,10 +162,12 @@ pub fn update(it: &mut Writer<'_>, place: &Place, id: &Given<i64>, text: &Given<
     let hook = find_to_change(it, project, id)?;
     let present = unseal(it, project, &hook.url);
     let (url, receiver) = checked_url(it, project, url, present.as_deref())?;
+    let scheme = |url: &str| url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    let same_receiver = hook.receiver == receiver && present.as_deref().and_then(scheme) == scheme(&url);
     let url = seal(it, project, &url);
     let token = match token.as_deref() {
         // A secret that was meant for one receiver is not sent to another one.
-        None => hook.token.filter(|token| hook.receiver == receiver && unseal(it, project, token).is_some()),
+        None => hook.token.filter(|token| same_receiver && unseal(it, project, token).is_some()),
         Some(token) => {
             let token = given_token(token);
             check_token(token)?;
@@ -218,6 +229,7 @@ fn send(it: &mut Writer<'_>, place: &Place, id: &Given<i64>, draft: &Draft) -> R
     let event = NewHookEvent {
         occasion: draft.occasion,
         project: draft.project,
+        depth: it.depth(),
         seed: &seed,
         intent: None,
         ref_name: None,
@@ -241,7 +253,7 @@ pub fn system_test(it: &mut Reader<'_>, id: &Given<i64>) -> Result<(Address, Let
     let address = Address { url, token: token.map(Secret::new), verify, may_be_local: may_be_local(it, None) };
     let uuid = delivery_uuid(&announcements::seed(it), id);
     let body = Arc::from(it.shared().scribe.write(Happening::SystemTest));
-    Ok((address, Letter { delivery: 0, uuid, occasion: Occasion::System, body }))
+    Ok((address, Letter { delivery: 0, uuid, occasion: Occasion::System, depth: 0, body }))
 }
 
 /// What a hook was told, newest first; without what was said, which may be long.
@@ -298,12 +310,14 @@ fn wake(it: &mut Writer<'_>, id: i64) -> Result<()> {
 /// shown of the present one means that.
 fn checked_url(it: &Reader<'_>, project: Option<i64>, text: &str, present: Option<&str>) -> Result<(String, String)> {
     let text = text.trim();
-    let text = present.filter(|present| shown_url(present) == text).unwrap_or(text);
+    let same = present.filter(|present| *present == text || shown_url(present) == text);
+    let text = same.unwrap_or(text);
     let mut violations = Violations::new();
     violations.unless(!text.is_empty(), "url", "can't be blank");
     let destination = Destination::for_hook(text).ok().filter(|destination| {
         let is_masked = destination.credentials() == Some(MASK);
-        !is_masked && !destination.is_plainly_closed(may_be_local(it, project))
+        // What stays as it is may have been closed since; then nothing is sent.
+        same.is_some() || !is_masked && !destination.is_plainly_closed(may_be_local(it, project))
     });
     let Some(destination) = destination else {
         violations.add("url", "must be a valid URL");
@@ -319,7 +333,8 @@ fn may_be_local(it: &Reader<'_>, project: Option<i64>) -> bool {
 
 /// A token, unless it says nothing.
 fn given_token(token: &str) -> Option<&str> {
-    Some(token).filter(|token| !token.trim().is_empty())
+    // Blanks around a header's value do not arrive.
+    Some(token.trim()).filter(|token| !token.is_empty())
 }
 
 fn check_token(token: Option<&str>) -> Result<()> {
@@ -358,9 +373,13 @@ fn shown_url(url: &str) -> String {
     Destination::for_hook(url).map_or_else(|_| MASK.to_owned(), |destination| destination.masked().to_owned())
 }
 
-fn entry(it: &Reader<'_>, hook: &SealedHook, SealedDelivery { delivery, sent_to }: SealedDelivery) -> LogEntry {
+fn entry(it: &Reader<'_>, hook: &SealedHook, sealed: SealedDelivery) -> LogEntry {
+    let SealedDelivery { delivery, sent_to, signed } = sealed;
     let url = unsealed_url(it, hook.project, sent_to.as_deref().unwrap_or(&hook.url));
     // The hook may rest for longer than the message.
     let due_at = delivery.due_at.max(hook.due_at.filter(|_| delivery.due_at.is_some()));
-    LogEntry { delivery: Delivery { url: Some(url), due_at, ..delivery }, has_token: hook.token.is_some() }
+    LogEntry {
+        delivery: Delivery { url: Some(url), due_at, ..delivery },
+        signed: signed.unwrap_or(hook.token.is_some()),
+    }
 }

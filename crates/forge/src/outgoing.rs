@@ -14,6 +14,9 @@ pub const CLOSED: &str = "leads to an address that this server does not talk to"
 /// What is wrong with a URL whose host is nowhere.
 pub const UNKNOWN: &str = "names a host that cannot be found";
 
+/// The header that says how many hooks have led to a request, one by the other.
+pub const DEPTH: &str = "x-gable-hook-depth";
+
 /// Why somewhere cannot be talked to, in words for whoever named it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused(pub String);

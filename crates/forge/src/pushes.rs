@@ -184,6 +184,8 @@ struct Weighed {
     head: Option<RefName>,
     /// What the commits say about issues that come onto the default branch.
     said: Vec<Said>,
+    /// Whether hooks of the project were there to be told when it was weighed.
+    listened: bool,
 }
 
 struct WeighedChange {
@@ -212,12 +214,13 @@ fn weigh(repositories: &Repositories, project: i64, push: &Push, listened: bool)
         None => repository,
     };
     let default = refs.head.clone().filter(|head| refs.find(head).is_some());
+    let known = known_afterwards(&refs, objects.as_ref(), default.as_ref(), &push.changes)?;
     let mut seen = HashSet::new();
     let mut changes = Vec::with_capacity(push.changes.len());
     let listing = listened.then(|| Listing::new(ALL_PATHS));
     let mut words = Words { refs: TOLD_REFS, bytes: ALL_MESSAGES, listing };
     for change in &push.changes {
-        let mut one = weigh_one(&refs, objects.as_ref(), default.as_ref(), change, &mut words)?;
+        let mut one = weigh_one(&refs, objects.as_ref(), known.as_ref(), change, &mut words)?;
         if !seen.insert(&change.name) {
             one.refusal = Some("It is named twice in one push.".into());
         }
@@ -226,9 +229,34 @@ fn weigh(repositories: &Repositories, project: i64, push: &Push, listened: bool)
     refuse_clashes(&refs, &mut changes);
     let was_empty = refs.branches.is_empty();
     let head = if was_empty { first_default(&refs, &changes) } else { None };
-    let mut weighed = Weighed { changes, was_empty, default, head, said: Vec::new() };
+    let mut weighed = Weighed { changes, was_empty, default, head, said: Vec::new(), listened };
     weighed.said = hear(objects.as_ref(), &weighed)?;
     Ok(weighed)
+}
+
+/// The default branch and where it stands once a push has happened: what is new on other branches is what it lacks then.
+fn known_afterwards(
+    refs: &Refs,
+    objects: Option<&Repository>,
+    default: Option<&RefName>,
+    changes: &[RefChange],
+) -> Result<Option<(RefName, Oid)>> {
+    let branches = || changes.iter().filter(|change| change.new.is_some()).map(|change| &change.name);
+    let name = match default {
+        Some(default) => Some(default.clone()),
+        None => choose_default(refs.head.as_ref(), branches().filter(|name| name.kind() == RefKind::Branch)),
+    };
+    let Some(name) = name else { return Ok(None) };
+    let pushed = changes.iter().find(|change| change.name == name).and_then(|change| change.new);
+    let is_commit = |tip: Oid| match objects {
+        Some(objects) => Ok::<_, Error>(objects.peel(tip)? == Some(git::Peeled::Commit(tip))),
+        None => Ok(false),
+    };
+    let tip = match pushed {
+        Some(tip) if is_commit(tip)? => Some(tip),
+        Some(_) | None => refs.find(&name).map(|found| found.target),
+    };
+    Ok(tip.map(|tip| (name, tip)))
 }
 
 /// What the commits say about issues that a push brings onto the default branch. What they say elsewhere counts once they
@@ -247,7 +275,7 @@ fn hear(objects: Option<&Repository>, weighed: &Weighed) -> Result<Vec<Said>> {
 fn weigh_one(
     refs: &Refs,
     objects: Option<&Repository>,
-    default: Option<&RefName>,
+    known: Option<&(RefName, Oid)>,
     change: &RefChange,
     words: &mut Words,
 ) -> Result<WeighedChange> {
@@ -286,10 +314,11 @@ fn weigh_one(
                     Some(old) => !objects.is_ancestor(old, tip)?,
                     None => false,
                 };
-                if words.refs > 0 {
-                    words.refs -= 1;
-                    let known = default.filter(|default| *default != name).and_then(|default| refs.find(default));
-                    tell_commits(&mut one.data, objects, kind, tip, known.map(|known| known.target), words)?;
+                // To tell of a tag takes one commit.
+                if words.refs > 0 || kind == RefKind::Tag {
+                    words.refs = words.refs.saturating_sub(1);
+                    let known = known.filter(|(default, _)| default != name).map(|(_, tip)| *tip);
+                    tell_commits(&mut one.data, objects, kind, tip, known, words)?;
                     tell_files(&mut one, objects, new, words)?;
                 }
             }
@@ -529,7 +558,7 @@ fn write_down(
                 .or_else(|| project.default_branch.clone()),
             ..project.clone()
         };
-        announce(it, &project, id, accepted)?;
+        announce(it, &project, id, weighed.listened, accepted)?;
         if accepted.iter().any(|one| Some(&one.change.name) == weighed.default.as_ref()) {
             mentions::write_down(it, &project, id, &weighed.said)?;
         }
@@ -538,7 +567,13 @@ fn write_down(
 }
 
 /// Writes down what hooks are told of a push, once it has happened.
-fn announce(it: &mut Writer<'_>, project: &Project, intent: i64, accepted: &[&WeighedChange]) -> Result<()> {
+fn announce(
+    it: &mut Writer<'_>,
+    project: &Project,
+    intent: i64,
+    listened: bool,
+    accepted: &[&WeighedChange],
+) -> Result<()> {
     let Some(user) = it.actor().user().cloned() else { return Ok(()) };
     let mut wanted = Vec::new();
     for (kind, occasion, place) in [
@@ -548,7 +583,8 @@ fn announce(it: &mut Writer<'_>, project: &Project, intent: i64, accepted: &[&We
         (RefKind::Tag, Occasion::SystemTagPush, None),
     ] {
         let changes = accepted.iter().any(|one| one.change.name.kind() == kind);
-        if changes && announcements::is_wanted(it, occasion, place)? {
+        // A hook that came while the push was weighed would be told half of it.
+        if changes && (listened || place.is_none()) && announcements::is_wanted(it, occasion, place)? {
             wanted.push((kind, occasion, place));
         }
     }

@@ -255,6 +255,8 @@ pub struct Attempt {
     pub duration: i64,
     /// Where it was sent, without credentials.
     pub url: String,
+    /// Whether the token and a signature went along.
+    pub signed: bool,
     /// What came of it.
     pub outcome: Outcome,
 }

@@ -1,6 +1,6 @@
 //! `gable serve`: puts everything together and runs it.
 
-use std::{io::Write as _, net::SocketAddr, sync::Arc, thread::available_parallelism};
+use std::{io::Write as _, net::SocketAddr, sync::Arc, thread::available_parallelism, time::Duration};
 
 use api::{AccessLog, App, AppOptions, CourierDoor, Door, GitDoor};
 use courier::{Clerk, Client, TimeFormat, rounds};
@@ -19,7 +19,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 use tracing_subscriber::{EnvFilter, fmt};
 use wire::{
     Limits, Transfers,
@@ -143,7 +143,7 @@ async fn serve(
     forge::jobs::take_up(&forge).await.map_err(|error| format!("cannot take up unfinished jobs: {error}"))?;
     forge::deliveries::take_up(&forge).await.map_err(|error| format!("cannot take up unfinished messages: {error}"))?;
     let (stop_worker, stopped) = watch::channel(false);
-    let courier = tokio::spawn(rounds::run(forge.clone(), client, rounds::Limits::default(), stopped.clone()));
+    let courier = tokio::spawn(keep_telling(forge.clone(), client, stopped.clone()));
     let worker = worker::start(forge, stopped.clone());
     // Before anybody is told that it is ready: a signal from then on lets requests finish.
     let stop = stop_signal()?;
@@ -189,6 +189,21 @@ async fn listen_for_ssh(address: SocketAddr, folder: &DataFolder) -> Result<Ssh,
         .map_err(|error| format!("cannot use the SSH host key {}: {error}", path.display()))?;
     info!(fingerprint = host_key.fingerprint(), "the SSH host key");
     Ok(Ssh { listener, address, host_key })
+}
+
+/// Brings messages to hooks until told to stop, whatever happens to whoever does.
+async fn keep_telling(forge: Forge, client: Client, stopped: watch::Receiver<bool>) {
+    loop {
+        let rounds = rounds::run(forge.clone(), client.clone(), rounds::Limits::default(), stopped.clone());
+        match tokio::spawn(rounds).await {
+            Ok(()) => return,
+            Err(error) => error!(%error, "whoever tells hooks has died; another one goes on"),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if let Err(error) = forge::deliveries::take_up(&forge).await {
+            error!(%error, "cannot take up unfinished messages; they wait for a minute");
+        }
+    }
 }
 
 /// Who brings what is to be told at once.

@@ -1,6 +1,6 @@
 //! What people say about commits.
 
-use diesel::prelude::*;
+use diesel::{prelude::*, sql_types::BigInt};
 use model::{
     CommitNote, Oid, Page, Slice, Time,
     commit_notes::{CommitLine, NewCommitNote},
@@ -9,6 +9,7 @@ use model::{
 use crate::{
     Conn, Result,
     conn::on,
+    fragment::Fragment,
     schema::{commit_notes, users},
     times::{from_micros, to_micros},
     users::SummaryRow,
@@ -62,11 +63,30 @@ pub fn list(db: &mut Conn, project: i64, commit: Oid, page: Page) -> Result<Slic
     Ok(Slice { items: rows.into_iter().map(to_note).collect(), total, page })
 }
 
+/// Comments on commits and notes on issues are numbered together: whoever is told of both tells them apart by number.
+fn next_number(db: &mut Conn) -> Result<i64> {
+    let next = Fragment::<BigInt>::new;
+    Ok(match db {
+        Conn::Sqlite(conn) => {
+            // There is no number before the first note.
+            next(
+                "INSERT INTO sqlite_sequence (name, seq) SELECT 'notes', 0 \
+                  WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'notes')",
+            )
+            .execute(conn)?;
+            next("UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'notes'").execute(conn)?;
+            diesel::select(next("(SELECT seq FROM sqlite_sequence WHERE name = 'notes')")).get_result(conn)?
+        }
+        Conn::Pg(conn) => diesel::select(next("nextval(pg_get_serial_sequence('notes', 'id'))")).get_result(conn)?,
+    })
+}
+
 /// Adds a comment.
 pub fn insert(db: &mut Conn, project: i64, author: i64, new: &NewCommitNote, now: Time) -> Result<CommitNote> {
-    let line = new.line.as_ref();
-    let id: i64 = on!(db, conn => diesel::insert_into(commit_notes::table)
+    let (line, id) = (new.line.as_ref(), next_number(db)?);
+    on!(db, conn => diesel::insert_into(commit_notes::table)
         .values((
+            commit_notes::id.eq(id),
             commit_notes::project_id.eq(project),
             commit_notes::sha.eq(new.commit.to_string()),
             commit_notes::author_id.eq(author),
@@ -76,8 +96,7 @@ pub fn insert(db: &mut Conn, project: i64, author: i64, new: &NewCommitNote, now
             commit_notes::line_type.eq(line.map(|line| if line.old { OLD } else { NEW })),
             commit_notes::created_at.eq(to_micros(now)),
         ))
-        .returning(commit_notes::id)
-        .get_result(conn))?;
+        .execute(conn))?;
     let row = on!(db, conn => commit_notes::table
         .left_join(users::table)
         .filter(commit_notes::id.eq(id))

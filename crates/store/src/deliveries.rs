@@ -263,6 +263,8 @@ pub struct Tried<'a> {
     pub error: Option<&'a str>,
     /// Where it was sent: sealed, without credentials.
     pub sent_to: Option<&'a [u8]>,
+    /// Whether the token and a signature went along.
+    pub signed: bool,
     /// The headers of the answer.
     pub response_headers: Option<&'a str>,
     /// The beginning of the answer.
@@ -287,6 +289,7 @@ pub fn note(db: &mut Conn, tried: &Tried<'_>) -> Result<()> {
             hook_deliveries::status.eq(tried.status),
             hook_deliveries::error.eq(tried.error),
             hook_deliveries::sent_to.eq(tried.sent_to),
+            hook_deliveries::signed.eq(tried.signed),
             hook_deliveries::response_headers.eq(tried.response_headers),
             hook_deliveries::response_body.eq(tried.response_body),
         ))
@@ -365,16 +368,25 @@ pub struct Wanted<'a> {
     pub full: &'a [&'a str],
     /// How many to one receiver at most.
     pub per_receiver: i64,
+    /// Projects that are not to be asked for more.
+    pub full_projects: &'a [i64],
+    /// How many of one project at most.
+    pub per_project: i64,
     /// How many in all at most.
     pub most: i64,
 }
 
-/// Lanes that are due and that nobody has, with their receivers, longest due first.
-pub fn due_lanes(db: &mut Conn, wanted: Wanted<'_>, now: Time) -> Result<Vec<(i64, String)>> {
+/// A lane that is due, with its receiver and its project.
+type DueLane = (i64, String, Option<i64>);
+
+/// Lanes that are due and that nobody has, longest due first.
+pub fn due_lanes(db: &mut Conn, wanted: Wanted<'_>, now: Time) -> Result<Vec<DueLane>> {
     let query = || {
-        let mut query = Fragment::<(BigInt, Text)>::new(
-            "SELECT ranked.id, ranked.receiver FROM (SELECT hooks.id, hooks.receiver, hooks.due_at, \
-             row_number() OVER (PARTITION BY hooks.receiver ORDER BY hooks.due_at, hooks.id) AS place \
+        let mut query = Fragment::<(BigInt, Text, Nullable<BigInt>)>::new(
+            "SELECT ranked.id, ranked.receiver, ranked.project_id FROM (SELECT hooks.id, hooks.receiver, \
+             hooks.project_id, hooks.due_at, \
+             row_number() OVER (PARTITION BY hooks.receiver ORDER BY hooks.due_at, hooks.id) AS place, \
+             row_number() OVER (PARTITION BY hooks.project_id ORDER BY hooks.due_at, hooks.id) AS own_place \
              FROM hooks WHERE ",
         )
         .then(is_due(now))
@@ -382,10 +394,15 @@ pub fn due_lanes(db: &mut Conn, wanted: Wanted<'_>, now: Time) -> Result<Vec<(i6
         for receiver in wanted.full {
             query = query.sql(" AND hooks.receiver <> ").words(*receiver);
         }
+        for project in wanted.full_projects {
+            query = query.sql(" AND (hooks.project_id IS NULL OR hooks.project_id <> ").number(*project).sql(")");
+        }
         query
             .sql(") AS ranked WHERE ranked.place <= ")
             .number(wanted.per_receiver)
-            .sql(" ORDER BY ranked.due_at, ranked.id LIMIT ")
+            .sql(" AND (ranked.project_id IS NULL OR ranked.own_place <= ")
+            .number(wanted.per_project)
+            .sql(") ORDER BY ranked.due_at, ranked.id LIMIT ")
             .number(wanted.most)
     };
     Ok(on!(db, conn => query().load(conn))?)
@@ -472,6 +489,8 @@ pub struct Envelope {
     pub event: i64,
     /// On which occasion; `None` for one that only a newer version knows.
     pub occasion: Option<Occasion>,
+    /// How many hooks have led to it, one by the other.
+    pub depth: i32,
     /// What makes the number by which the receiver knows it.
     pub seed: String,
     /// How many bytes it has.
@@ -480,7 +499,7 @@ pub struct Envelope {
 
 /// The next messages of a lane.
 pub fn envelopes(db: &mut Conn, hook: i64, order: Order, most: i64, now: Time) -> Result<Vec<Envelope>> {
-    type Row = (i64, i64, i32, String, i64, i64);
+    type Row = (i64, i64, i32, i32, String, i64, i64);
     let now = to_micros(now);
     // Chosen from the index over what waits alone; SQLite would else go through everything that the hook was ever told.
     let chosen = || {
@@ -503,6 +522,7 @@ pub fn envelopes(db: &mut Conn, hook: i64, order: Order, most: i64, now: Time) -
             hook_deliveries::id,
             hook_events::id,
             hook_events::occasion,
+            hook_events::depth,
             hook_events::seed,
             hook_events::size,
             hook_deliveries::due_at,
@@ -513,10 +533,15 @@ pub fn envelopes(db: &mut Conn, hook: i64, order: Order, most: i64, now: Time) -
         }
     })?;
     // One that may not be overtaken keeps those behind it waiting until it is due.
-    let envelopes =
-        rows.into_iter().take_while(|(.., due_at)| *due_at <= now).map(|(delivery, event, occasion, seed, size, _)| {
-            Envelope { delivery, event, occasion: Occasion::from_code(occasion), seed, size }
-        });
+    let due = rows.into_iter().take_while(|(.., due_at)| *due_at <= now);
+    let envelopes = due.map(|(delivery, event, occasion, depth, seed, size, _)| Envelope {
+        delivery,
+        event,
+        occasion: Occasion::from_code(occasion),
+        depth,
+        seed,
+        size,
+    });
     Ok(envelopes.collect())
 }
 

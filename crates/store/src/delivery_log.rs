@@ -19,6 +19,8 @@ pub struct SealedDelivery {
     pub delivery: Delivery,
     /// Where it was sent, without credentials.
     pub sent_to: Option<Vec<u8>>,
+    /// Whether the token and a signature went along; `None` if nothing was sent yet.
+    pub signed: Option<bool>,
 }
 
 #[derive(Queryable, Selectable)]
@@ -36,6 +38,7 @@ struct Row {
     status: Option<i32>,
     error: Option<String>,
     sent_to: Option<Vec<u8>>,
+    signed: Option<bool>,
     response_headers: Option<String>,
 }
 
@@ -75,6 +78,7 @@ fn to_delivery((row, event): (Row, EventRow)) -> SealedDelivery {
         status,
         error,
         sent_to,
+        signed,
         response_headers,
     } = row;
     // An unknown number can only come from a newer version.
@@ -98,7 +102,7 @@ fn to_delivery((row, event): (Row, EventRow)) -> SealedDelivery {
         response_body: None,
         error,
     };
-    SealedDelivery { delivery, sent_to }
+    SealedDelivery { delivery, sent_to, signed }
 }
 
 /// What a hook was told, newest first; without what was said, which may be long on both sides.
@@ -125,8 +129,8 @@ pub fn find(db: &mut Conn, hook: i64, id: i64) -> Result<Option<SealedDelivery>>
         .first(conn)
         .optional())?;
     Ok(found.map(|(row, event, AnswerRow { response_body }, PayloadRow { payload })| {
-        let SealedDelivery { delivery, sent_to } = to_delivery((row, event));
-        SealedDelivery { delivery: Delivery { response_body, payload, ..delivery }, sent_to }
+        let sealed = to_delivery((row, event));
+        SealedDelivery { delivery: Delivery { response_body, payload, ..sealed.delivery }, ..sealed }
     }))
 }
 

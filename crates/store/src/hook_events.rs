@@ -17,6 +17,8 @@ pub struct NewHookEvent<'a> {
     pub occasion: Occasion,
     /// Where it happened; `None` for what hooks of the instance are told.
     pub project: Option<i64>,
+    /// How many hooks have led to it, one by the other.
+    pub depth: i32,
     /// What makes the numbers of its deliveries.
     pub seed: &'a str,
     /// The push that it is part of; it waits until that has happened.
@@ -70,6 +72,7 @@ pub fn insert(db: &mut Conn, new: &NewHookEvent<'_>) -> Result<i64> {
         .values((
             hook_events::occasion.eq(new.occasion.code()),
             hook_events::project_id.eq(new.project),
+            hook_events::depth.eq(new.depth),
             hook_events::seed.eq(new.seed),
             hook_events::intent_id.eq(new.intent),
             hook_events::ref_name.eq(new.ref_name),

@@ -2,7 +2,7 @@
 
 use diesel::{
     prelude::*,
-    sql_types::{BigInt, Bool, Nullable},
+    sql_types::{BigInt, Bool, Integer, Nullable},
 };
 use model::{
     Page, Slice, Time,
@@ -265,7 +265,8 @@ pub fn wake(db: &mut Conn, id: i64, now: Time) -> Result<()> {
             .sql(" END");
     on!(db, conn => diesel::update(hooks::table.find(id))
         .set((
-            hooks::failures.eq(0),
+            // It counts as well again once a message has arrived.
+            hooks::failures.eq(Fragment::<Integer>::new("CASE WHEN failures > 0 THEN 1 ELSE 0 END")),
             hooks::paused_at.eq(None::<i64>),
             hooks::pause_reason.eq(None::<String>),
             hooks::due_at.eq(due_at),
@@ -277,6 +278,11 @@ pub fn wake(db: &mut Conn, id: i64, now: Time) -> Result<()> {
 /// As a literal, for the index of those that wait.
 fn is_waiting() -> Fragment<Bool> {
     Fragment::new("hook_deliveries.state = 0")
+}
+
+/// How many hooks a project has.
+pub fn count(db: &mut Conn, project: i64) -> Result<i64> {
+    Ok(on!(db, conn => hooks::table.filter(hooks::project_id.eq(project)).count().get_result(conn))?)
 }
 
 /// Removes a hook with all that waits for it, and its log.

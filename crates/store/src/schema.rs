@@ -519,6 +519,7 @@ diesel::table! {
         id -> BigInt,
         occasion -> Integer,
         project_id -> Nullable<BigInt>,
+        depth -> Integer,
         seed -> Text,
         intent_id -> Nullable<BigInt>,
         ref_name -> Nullable<Text>,
@@ -545,6 +546,7 @@ diesel::table! {
         status -> Nullable<Integer>,
         error -> Nullable<Text>,
         sent_to -> Nullable<Binary>,
+        signed -> Nullable<Bool>,
         response_headers -> Nullable<Text>,
         response_body -> Nullable<Text>,
     }

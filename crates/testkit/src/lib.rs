@@ -361,7 +361,9 @@ impl Client {
     pub async fn make(&self, path: &str, body: Value) -> i64 {
         let made = self.post(path, body).await;
         assert_eq!(made.code(), 201, "{made}");
-        made.json()["id"].as_i64().unwrap_or_else(|| panic!("no number: {made}"))
+        let body = made.json();
+        let id = &body.get(0).unwrap_or(&body)["id"];
+        id.as_i64().unwrap_or_else(|| panic!("no number: {made}"))
     }
 
     /// `PUT` with JSON below `/api/v3`.

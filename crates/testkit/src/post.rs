@@ -1,6 +1,6 @@
 //! Hooks straight into the database, and whoever brings them messages.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use courier::{
     Client as Courier,
@@ -86,6 +86,7 @@ impl TestForge {
         let new = NewHookEvent {
             occasion,
             project,
+            depth: 0,
             seed: payload,
             intent: None,
             ref_name: None,
@@ -106,7 +107,14 @@ impl TestForge {
         let mut notes = Notes::default();
         let mut attempts = Vec::new();
         loop {
-            let room = Room { lanes: 1000, failing: 1000, bytes: usize::MAX, busy: HashMap::new(), per_receiver: 1000 };
+            let room = Room {
+                lanes: 1000,
+                failing: 1000,
+                bytes: usize::MAX,
+                per_receiver: 1000,
+                per_project: 1000,
+                ..Room::none()
+            };
             let work = deliveries::turn(&self.forge, Arc::new(notes), room).await.expect("a turn");
             if work.lanes.is_empty() && work.next.is_none_or(|next| next > self.forge.now()) {
                 return attempts;

@@ -171,6 +171,7 @@ pub fn delivery(db: &mut Conn, hook: i64, payload: &str, now: Time) -> i64 {
     let event = NewHookEvent {
         occasion: Occasion::Push,
         project: None,
+        depth: 0,
         seed: &seed,
         intent: None,
         ref_name: None,

@@ -85,8 +85,8 @@ impl DeliveryJson {
         Self::new(entry, Some(body))
     }
 
-    fn new(LogEntry { delivery, has_token }: LogEntry, body: Option<Value>) -> Self {
-        let headers = sent_headers(&delivery, has_token);
+    fn new(LogEntry { delivery, signed }: LogEntry, body: Option<Value>) -> Self {
+        let headers = sent_headers(&delivery, signed);
         let Delivery {
             id,
             hook: _,
@@ -131,7 +131,7 @@ impl DeliveryJson {
 }
 
 /// The headers that a receiver gets.
-fn sent_headers(delivery: &Delivery, has_token: bool) -> Map<String, Value> {
+fn sent_headers(delivery: &Delivery, signed: bool) -> Map<String, Value> {
     let mut headers = Map::new();
     let mut put = |name: &str, value: &str| headers.insert(name.to_owned(), value.into());
     put("Content-Type", "application/json");
@@ -139,7 +139,10 @@ fn sent_headers(delivery: &Delivery, has_token: bool) -> Map<String, Value> {
     put("X-Gitlab-Event", delivery.occasion.header());
     put("X-Gitlab-Event-UUID", &delivery.uuid);
     put("Idempotency-Key", &delivery.uuid);
-    if has_token {
+    if delivery.url.as_deref().is_some_and(|url| url.contains("://*****:*****@")) {
+        put("Authorization", MASK);
+    }
+    if signed {
         put("X-Gitlab-Token", MASK);
         put("X-Hub-Signature-256", MASK);
     }

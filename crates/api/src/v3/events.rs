@@ -206,8 +206,8 @@ impl PushJson {
         let digits = |oid: Option<Oid>| oid.map_or_else(|| Oid::ZERO.to_owned(), |oid| oid.to_string());
         let is_tag = ref_name.starts_with("refs/tags/");
         let kind = if is_tag { "tag_push" } else { "push" };
-        // A tag may point to an object of its own; the commit that it leads to is the one that came with it.
-        let commit = commits.last().map(|commit| commit.id).filter(|_| is_tag).or(after);
+        // A tag may point to an object of its own; the commit that it leads to, if to one at all, is the one that came with it.
+        let commit = if is_tag { commits.last().map(|commit| commit.id) } else { after };
         let project_json = PushedProjectJson::new(project, site);
         let commit_json = |commit| PushCommitJson::new(commit, &project_json.web_url);
         Self {

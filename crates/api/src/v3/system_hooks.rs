@@ -2,10 +2,10 @@
 
 use axum::{extract::State, http::Method};
 use forge::{
-    Error, Forge, Given,
+    Error, Forge,
     hooks::{self, HookText, Place, SwitchWishes},
 };
-use model::{Hook, Page};
+use model::Hook;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -52,21 +52,26 @@ pub(super) fn routes() -> Routes {
         )
 }
 
-/// The whole list: clients of the original do not ask for a second page.
-async fn list(State(forge): State<Forge>, Showing(caller): Showing) -> Reply<Done<Vec<SystemHookJson>>> {
-    let page = Given::good(Page::whole());
+async fn list(State(forge): State<Forge>, Showing(caller): Showing, paging: Paging) -> Reply<Paged<SystemHookJson>> {
+    let page = paging.of_short_list();
     let hooks = forge.read(caller, move |it| hooks::list(it, &Place::Instance, &page)).await?;
-    Ok(Done(hooks.items.into_iter().map(SystemHookJson::from).collect()))
+    Ok(paging.answer(hooks.map(SystemHookJson::from)))
 }
 
 async fn create(
+    State(app): State<App>,
     State(forge): State<Forge>,
     Showing(caller): Showing,
     Params(given): Params<CreateSystemHook>,
-) -> Reply<Created<SystemHookJson>> {
+) -> Reply<Created<NewSystemHookJson>> {
     let text = given.map(|given| given.0);
     let hook = forge.write(caller, move |it| hooks::create(it, &Place::Instance, &text)).await?;
-    Ok(Created(hook.into()))
+    let hook = SystemHookJson::from(hook);
+    Ok(Created(if app.dialect().lists_new_system_hooks() {
+        NewSystemHookJson::Listed([hook])
+    } else {
+        NewSystemHookJson::Alone(hook)
+    }))
 }
 
 /// A `GET` that does something, as in the original. Whether it arrives is not told; who only asks for the headers sends
@@ -148,6 +153,14 @@ impl FromParams for CreateSystemHook {
         let switches = SwitchWishes { push, tag_push, ..SwitchWishes::default() };
         Self(HookText { url, token, verify, switches })
     }
+}
+
+/// A hook that was added to the instance, alone or in a list of its own.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+enum NewSystemHookJson {
+    Listed([SystemHookJson; 1]),
+    Alone(SystemHookJson),
 }
 
 /// A hook of the instance.

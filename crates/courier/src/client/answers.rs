@@ -29,16 +29,43 @@ impl Redaction {
         if let Some(credentials) = credentials {
             let basic = outgoing::basic(credentials);
             let encoded = basic.split(' ').next_back().unwrap_or_default();
-            let password = credentials.split_once(':').map_or("", |(_, password)| password);
+            let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
+            // Where there is no password, the name is one.
+            let password = if password.is_empty() { user } else { password };
             secrets.extend([credentials, encoded, password].map(ToOwned::to_owned));
         }
         secrets.retain(|secret| secret.len() >= SHORTEST_SECRET);
+        let spelled: Vec<String> = secrets.iter().flat_map(|secret| spellings(secret)).collect();
+        secrets.extend(spelled);
+        // The longer ones first: one may be a part of another.
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.dedup();
         Self(secrets)
+    }
+
+    /// How much longer than what is kept a text has to be, so that no secret is cut before it is found.
+    fn margin(&self) -> usize {
+        self.0.first().map_or(0, String::len)
     }
 
     fn apply(&self, text: String) -> String {
         self.0.iter().fold(text, |text, secret| if text.contains(secret) { text.replace(secret, MASK) } else { text })
     }
+}
+
+/// How a secret reads in JSON, with and without slashes escaped, and in a URL.
+fn spellings(secret: &str) -> [String; 3] {
+    let quoted = serde_json::Value::from(secret).to_string();
+    let json = quoted[1..quoted.len() - 1].to_owned();
+    let slashed = json.replace('/', "\\/");
+    let encoded = secret.bytes().fold(String::new(), |text, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            text + &char::from(byte).to_string()
+        } else {
+            format!("{text}%{byte:02X}")
+        }
+    });
+    [json, slashed, encoded]
 }
 
 /// Reads an answer whose status is known: nothing that happens from now on makes it another one.
@@ -50,7 +77,7 @@ pub(super) async fn read(
     now: Time,
 ) -> Answer {
     let (head, body) = response.into_parts();
-    let body = read_body(body, limit, deadline).await;
+    let body = read_body(body, limit.saturating_add(redaction.margin()), deadline).await;
     Answer {
         status: head.status.as_u16(),
         headers: cut(redaction.apply(lines(&head.headers)), HEADERS_KEPT),
@@ -126,6 +153,12 @@ mod tests {
         let redaction = Redaction::new(Some("open sesame"), Some("user:password"));
         let said = "open sesame, Basic dXNlcjpwYXNzd29yZA==, user:password, password, user, sesame";
         assert_eq!(redaction.apply(said.into()), "*****, Basic *****, *****, *****, user, sesame");
+        let redaction = Redaction::new(Some("to/k\"en"), Some("API-KEY:"));
+        let said = r#"{"token":"to/k\"en","escaped":"to\/k\"en","query":"to%2Fk%22en","user":"API-KEY"}"#;
+        assert_eq!(
+            redaction.apply(said.into()),
+            r#"{"token":"*****","escaped":"*****","query":"*****","user":"*****"}"#
+        );
         // Nothing can be read if every letter may be a secret.
         assert_eq!(Redaction::new(Some("a"), Some("b:c")).apply("abc".into()), "abc");
     }

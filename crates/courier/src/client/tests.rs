@@ -19,7 +19,11 @@ fn with_token(url: &str, token: &str) -> Address {
 
 fn letter() -> Letter {
     Letter {
-        delivery: 1, uuid: "one-and-only".into(), occasion: Occasion::TagPush, body: r#"{"said":"grüß"}"#.into()
+        delivery: 1,
+        uuid: "one-and-only".into(),
+        occasion: Occasion::TagPush,
+        depth: 1,
+        body: r#"{"said":"grüß"}"#.into(),
     }
 }
 
@@ -77,8 +81,15 @@ async fn without_a_token_nothing_is_said_about_one() {
         assert_eq!(answer(client().send(&address, &letter()).await).status, 200);
     }
     for told in receiver.received(3).await {
-        let expected =
-            ["Content-Type", "User-Agent", "X-Gitlab-Event", "X-Gitlab-Event-Uuid", "Idempotency-Key", "Host"];
+        let expected = [
+            "Content-Type",
+            "User-Agent",
+            "X-Gitlab-Event",
+            "X-Gitlab-Event-Uuid",
+            "Idempotency-Key",
+            "Host",
+            "X-Gable-Hook-Depth",
+        ];
         let mut found = names(&told);
         found.retain(|name| *name != "Content-Length");
         found.sort_unstable();

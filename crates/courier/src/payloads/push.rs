@@ -39,8 +39,8 @@ pub(super) fn to_json(pushed: &Pushed<'_>, clerk: &Clerk) -> String {
     let is_tag = data.ref_name.starts_with("refs/tags/");
     let kind = if is_tag { "tag_push" } else { "push" };
     let digits = |oid: Option<Oid>| oid.map_or_else(|| Oid::ZERO.to_owned(), |oid| oid.to_string());
-    // A tag may point to an object of its own; the commit that it leads to is the one that came with it.
-    let commit = data.commits.last().map(|commit| commit.id).filter(|_| is_tag).or(data.after);
+    // A tag may point to an object of its own; the commit that it leads to, if to one at all, is the one that came with it.
+    let commit = if is_tag { data.commits.last().map(|commit| commit.id) } else { data.after };
     let untold = FileLists::default();
     let files = files.iter().chain(std::iter::repeat(&untold));
     let commits = if to_system { &[] } else { data.commits.as_slice() };

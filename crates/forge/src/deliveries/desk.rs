@@ -24,8 +24,12 @@ use crate::{Result, Writer, bridge::Shared};
 const BATCH: i64 = 32;
 /// How many events are spread in one turn.
 const NEWS_AT_ONCE: usize = 256;
+/// How many messages these make at most, if it is more than one event: others want to write, too.
+const MESSAGES_AT_ONCE: usize = 5000;
 /// How much of an answer is kept.
 const BODY_KEPT: usize = 64 << 10;
+/// How much, if it is content.
+const GLAD_BODY_KEPT: usize = 4 << 10;
 const HEADERS_KEPT: usize = 16 << 10;
 /// How many letters of an error are kept.
 const ERROR_KEPT: usize = 1000;
@@ -73,8 +77,13 @@ impl Record {
 pub(super) fn take_turn(it: &mut Writer<'_>, notes: &Notes, room: &Room) -> Result<(Work, Record)> {
     let now = it.now();
     let most = i64::try_from(NEWS_AT_ONCE).unwrap_or(i64::MAX);
-    let news = store::deliveries::news(it.db(), most)?;
-    let audiences = audiences(it, &news)?;
+    let mut news = store::deliveries::news(it.db(), most)?;
+    let mut audiences = audiences(it, &news)?;
+    let whole = news.len() < NEWS_AT_ONCE;
+    let fitting = fitting(&audiences);
+    news.truncate(fitting);
+    let whole = whole && fitting == audiences.len();
+    audiences.truncate(fitting);
     // All lanes that are changed are held from the start and in one order. Whoever ends one sees what was spread before,
     // and whoever spreads sees that it has ended: no message is left without somebody to bring it.
     let told = notes.reports.iter().map(|report| report.hook);
@@ -87,9 +96,19 @@ pub(super) fn take_turn(it: &mut Writer<'_>, notes: &Notes, room: &Room) -> Resu
     let lanes = note(it, notes, lanes, &mut record)?;
     spread(it, &news, &audiences, lanes)?;
     let lanes = take(it, room, &mut record)?;
-    let more = news.len() == NEWS_AT_ONCE || !record.unreadable.is_empty();
+    let more = !whole || !record.unreadable.is_empty();
     let next = if more { Some(now) } else { store::deliveries::next_after(it.db(), now)? };
     Ok((Work { lanes, next }, record))
+}
+
+/// How many events are spread in this turn, at least one.
+fn fitting(audiences: &[Vec<i64>]) -> usize {
+    let mut messages = 0;
+    let beyond = |told: &Vec<i64>| {
+        messages += told.len();
+        messages > MESSAGES_AT_ONCE
+    };
+    audiences.iter().position(beyond).map_or(audiences.len(), |at| at.max(1))
 }
 
 /// The hooks that are told each of the news.
@@ -153,7 +172,7 @@ fn note(
     mut lanes: BTreeMap<i64, LaneState>,
     record: &mut Record,
 ) -> Result<BTreeMap<i64, LaneState>> {
-    let before = lanes.clone();
+    let (before, now) = (lanes.clone(), it.now());
     let ids: Vec<i64> = notes.reports.iter().map(|report| report.delivery).collect();
     let courses = if ids.is_empty() { Vec::new() } else { store::deliveries::courses(it.db(), &ids)? };
     let mut courses: HashMap<i64, _> = courses.into_iter().map(|course| (course.id, course)).collect();
@@ -169,7 +188,7 @@ fn note(
             continue;
         };
         let first = store::deliveries::next_of(it.db(), lane.hook, rules::order(lane.failures))?;
-        lane.due_at = rules::lane_due(first, lane.failures, lane.due_at);
+        lane.due_at = rules::lane_due(first, lane.failures, lane.due_at, now);
         lane.leased_until = None;
     }
     for (hook, lane) in &lanes {
@@ -195,7 +214,9 @@ fn note_one(
         Outcome::Unreachable(_) | Outcome::Refused(_) => None,
     };
     let headers = answer.map(|answer| cut(&answer.headers, HEADERS_KEPT));
-    let body = answer.map(|answer| cut(&answer.body, BODY_KEPT));
+    // Of those who are content little is worth knowing.
+    let most = if after.state == DeliveryState::Delivered { GLAD_BODY_KEPT } else { BODY_KEPT };
+    let body = answer.map(|answer| cut(&answer.body, most));
     let sealed = {
         let shared = it.shared();
         shared.instance_key.seal(lane.project.unwrap_or(0), attempt.url.as_bytes(), &*shared.secrets)
@@ -211,6 +232,7 @@ fn note_one(
         status: answer.map(|answer| i32::from(answer.status)),
         error: after.error.as_deref(),
         sent_to: (!attempt.url.is_empty()).then_some(&*sealed),
+        signed: attempt.signed,
         response_headers: headers.as_deref(),
         response_body: body.as_deref(),
         now,
@@ -284,7 +306,7 @@ fn take(it: &mut Writer<'_>, room: &Room, record: &mut Record) -> Result<Vec<Lan
 /// so that neither kind keeps the other waiting.
 fn choose(it: &mut Writer<'_>, room: &Room) -> Result<Vec<i64>> {
     let now = it.now();
-    let mut busy = room.busy.clone();
+    let (mut busy, mut busy_projects) = (room.busy.clone(), room.busy_projects.clone());
     let mut chosen = Vec::new();
     for failing in [true, false] {
         let places = room.lanes - chosen.len();
@@ -296,6 +318,8 @@ fn choose(it: &mut Writer<'_>, room: &Room) -> Result<Vec<i64>> {
         let full: Vec<String> =
             busy.iter().filter(|(_, count)| is_full(**count)).map(|(name, _)| name.clone()).collect();
         let full: Vec<&str> = full.iter().map(String::as_str).collect();
+        let full_projects: Vec<i64> =
+            busy_projects.iter().filter(|(_, count)| **count >= room.per_project).map(|(id, _)| *id).collect();
         // Of each receiver as many are found as could be taken if nobody were there yet; so many more are asked for.
         let there: usize = busy.values().filter(|count| !is_full(**count)).sum();
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
@@ -303,13 +327,20 @@ fn choose(it: &mut Writer<'_>, room: &Room) -> Result<Vec<i64>> {
             failing,
             full: &full,
             per_receiver: number(room.per_receiver),
+            full_projects: &full_projects,
+            per_project: number(room.per_project),
             most: number(places.saturating_add(there)),
         };
         let mut left = places;
-        for (hook, receiver) in store::deliveries::due_lanes(it.db(), wanted, now)? {
+        for (hook, receiver, project) in store::deliveries::due_lanes(it.db(), wanted, now)? {
             let count = busy.entry(receiver).or_default();
-            if left > 0 && *count < room.per_receiver {
+            // Hooks of the instance belong to those who run it.
+            let of_project = project.map_or(0, |project| busy_projects.get(&project).copied().unwrap_or(0));
+            if left > 0 && *count < room.per_receiver && of_project < room.per_project {
                 *count += 1;
+                if let Some(project) = project {
+                    busy_projects.insert(project, of_project + 1);
+                }
                 left -= 1;
                 chosen.push(hook);
             }
@@ -347,11 +378,20 @@ fn fill(it: &mut Writer<'_>, taken: Vec<(TakenLane, Address, Vec<Envelope>)>, le
                 delivery: envelope.delivery,
                 uuid: delivery_uuid(&envelope.seed, lane.hook),
                 occasion: envelope.occasion.unwrap_or(Occasion::System),
+                depth: envelope.depth,
                 body: payloads.get(&envelope.event)?.clone(),
             })
         });
         let letters = letters.collect();
-        Lane { hook: lane.hook, receiver: lane.receiver, failing: lane.failures > 0, address, letters, lease }
+        Lane {
+            hook: lane.hook,
+            project: lane.project,
+            receiver: lane.receiver,
+            failing: lane.failures > 0,
+            address,
+            letters,
+            lease,
+        }
     });
     Ok(lanes.collect())
 }

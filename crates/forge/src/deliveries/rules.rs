@@ -164,9 +164,10 @@ pub(crate) fn order(failures: i32) -> Order {
     if failures >= DOUBTED_FROM { Order::LeastTried } else { Order::Kept(HELD_FOR + 1) }
 }
 
-/// When a lane that has been given back is next looked at, from what waits in it.
-pub(crate) fn lane_due(first: Option<Time>, failures: i32, waits_until: Option<Time>) -> Option<Time> {
-    let first = first?;
+/// When a lane that has been given back is next looked at, from what waits in it. It goes to the end of the line, however
+/// long its messages have waited: who has many does not come before those who have few.
+pub(crate) fn lane_due(first: Option<Time>, failures: i32, waits_until: Option<Time>, now: Time) -> Option<Time> {
+    let first = first?.max(now);
     Some(if failures > 0 { waits_until.map_or(first, |until| until.max(first)) } else { first })
 }
 
@@ -315,10 +316,12 @@ mod tests {
     #[test]
     fn a_lane_is_due_when_it_may_go_on_and_something_is_due_in_it() {
         let [early, late] = [1, 2].map(|hours| start() + SignedDuration::from_hours(hours));
-        assert_eq!(lane_due(None, 3, Some(late)), None);
-        assert_eq!(lane_due(Some(early), 3, Some(late)), Some(late));
-        assert_eq!(lane_due(Some(late), 3, Some(early)), Some(late));
-        assert_eq!(lane_due(Some(early), 0, Some(late)), Some(early));
+        assert_eq!(lane_due(None, 3, Some(late), early), None);
+        assert_eq!(lane_due(Some(early), 3, Some(late), early), Some(late));
+        assert_eq!(lane_due(Some(late), 3, Some(early), early), Some(late));
+        assert_eq!(lane_due(Some(early), 0, Some(late), early), Some(early));
+        // However long something has waited: who comes back goes to the end of the line.
+        assert_eq!(lane_due(Some(early), 0, None, late), Some(late));
     }
     #[test]
     fn what_is_new_waits_for_the_lane_but_not_for_messages_that_may_be_overtaken() {

@@ -16,7 +16,7 @@ use diesel::{
 };
 use forge::{
     Caller, Error,
-    deliveries::{self, Address, Letter, Notes, Room},
+    deliveries::{self, Address, Ended, Letter, Notes, Report, Room},
     jobs,
 };
 use jiff::SignedDuration;
@@ -71,7 +71,7 @@ impl Sender for Post {
 }
 
 fn tried(url: &str, outcome: Outcome) -> Attempt {
-    Attempt { at: model::Time::UNIX_EPOCH, duration: 1500, url: url.to_owned(), outcome }
+    Attempt { at: model::Time::UNIX_EPOCH, duration: 1500, url: url.to_owned(), signed: false, outcome }
 }
 
 fn answer(status: u16) -> Outcome {
@@ -205,7 +205,7 @@ async fn until(mut is_so: impl FnMut() -> bool) {
 }
 
 fn room() -> Room {
-    Room { lanes: 10, failing: 10, bytes: 1 << 20, busy: HashMap::new(), per_receiver: 10 }
+    Room { lanes: 10, failing: 10, bytes: 1 << 20, per_receiver: 10, per_project: 10, ..Room::none() }
 }
 
 #[tokio::test]
@@ -467,11 +467,12 @@ async fn the_log_keeps_the_beginning_of_an_answer_and_no_secret() {
     let (forge, project) = start().await;
     let url = "https://me:pa55word@one.test/key";
     let hook = forge.plant_hook(Some(project), url, Some("s3cret"));
-    tell(&forge, project, &["1", "2"]);
+    tell(&forge, project, &["1", "2", "3"]);
     let post = Post::new(|_, body| match body {
-        "1" => {
+        "1" | "2" => {
+            let status = if body == "1" { 400 } else { 200 };
             let body = format!("a\0b{}", "ä".repeat(64 << 10));
-            Outcome::Answered(Answer { status: 200, headers: "h".repeat(1 << 20), body, retry_after: None })
+            Outcome::Answered(Answer { status, headers: "h".repeat(1 << 20), body, retry_after: None })
         }
         _ => Outcome::Unreachable(format!("a\0b{}", "ä".repeat(5000))),
     });
@@ -479,7 +480,10 @@ async fn the_log_keeps_the_beginning_of_an_answer_and_no_secret() {
     let lines = log(&forge, hook);
     let body = lines[0].response_body.as_deref().expect("a body");
     assert!(body.starts_with("a bää") && (65_530..=65_536).contains(&body.len()), "{}", body.len());
-    let error = lines[1].error.as_deref().expect("an error");
+    // Of one that is content less is worth knowing.
+    let glad = lines[1].response_body.as_deref().map(str::len);
+    assert!(glad.is_some_and(|length| (4090..=4096).contains(&length)), "{glad:?}");
+    let error = lines[2].error.as_deref().expect("an error");
     assert!(error.starts_with("a\u{fffd}bää") && error.chars().count() == 1000, "{}", error.len());
     let dump = forge.dump();
     for secret in ["pa55word", "s3cret", "one.test/key"] {
@@ -514,12 +518,12 @@ async fn a_hook_that_is_removed_meanwhile_is_no_longer_told() {
     let work = deliveries::turn(&forge.forge, Arc::default(), room()).await.expect("a turn");
     let lane = &work.lanes[0];
     execute(&forge, &format!("DELETE FROM hooks WHERE id = {hook}"));
-    let report = |status| deliveries::Report {
+    let report = |status| Report {
         hook,
         delivery: lane.letters[0].delivery,
         attempt: tried("http://one.test/", answer(status)),
     };
-    let ended = vec![deliveries::Ended { hook, lease: lane.lease }];
+    let ended = vec![Ended { hook, lease: lane.lease }];
     let notes = Notes { reports: vec![report(200), report(500)], ended };
     let work = deliveries::turn(&forge.forge, Arc::new(notes), room()).await.expect("it bears that");
     assert!(work.lanes.is_empty() && work.next.is_none());
@@ -536,12 +540,12 @@ async fn a_lane_that_somebody_took_over_stays_theirs() {
     forge.clock.advance(deliveries::LEASE + SignedDuration::from_secs(1));
     let second = turn(Notes::default()).await.lanes.remove(0);
     assert_eq!(first.letters[0].uuid, second.letters[0].uuid);
-    let report = |status| deliveries::Report {
+    let report = |status| Report {
         hook,
         delivery: first.letters[0].delivery,
         attempt: tried("http://one.test/", answer(status)),
     };
-    let ended = |lease| vec![deliveries::Ended { hook, lease }];
+    let ended = |lease| vec![Ended { hook, lease }];
     // The first one comes back late: what it did counts, but the lane is not its own any more.
     let late = Notes { reports: vec![report(200)], ended: ended(first.lease) };
     assert!(turn(late).await.lanes.is_empty());
@@ -682,7 +686,8 @@ async fn never_more_lanes_are_under_way_than_the_limits_say() {
     tell(&forge, project, &["1", "2", "3"]);
     let receivers = ["0.test", "1.test", "2.test", "3.test", "4.test", "5.test"];
     let slow = Slow::new(&receivers);
-    let rounds = forge.start_rounds(slow.clone(), Limits { lanes: 12, per_receiver: 3, failing: 3, bytes: 1 << 20 });
+    let rounds = forge
+        .start_rounds(slow.clone(), Limits { lanes: 12, per_receiver: 3, per_project: 12, failing: 3, bytes: 1 << 20 });
     until(|| slow.all.load(Ordering::SeqCst) == 12).await;
     for receiver in receivers {
         slow.open(receiver);
@@ -692,6 +697,52 @@ async fn never_more_lanes_are_under_way_than_the_limits_say() {
     assert_eq!(slow.most_of_all.load(Ordering::SeqCst), 12);
     let most = slow.most.lock().expect("nobody panics");
     assert!(most.values().all(|count| *count <= 3), "{most:?}");
+}
+
+/// One user with slow receivers must not keep everybody else waiting.
+#[tokio::test]
+async fn who_has_much_to_tell_takes_turns_with_those_who_have_little() {
+    let (forge, project) = start().await;
+    let busy = forge.plant_hook(Some(project), "http://busy.test/", None);
+    let many: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+    tell(&forge, project, &many.iter().map(String::as_str).collect::<Vec<_>>());
+    let one_lane = || Room { lanes: 1, ..room() };
+    let work = deliveries::turn(&forge.forge, Arc::default(), one_lane()).await.expect("a turn");
+    let lane = work.lanes.into_iter().next().expect("a lane");
+    assert_eq!((lane.hook, lane.letters.len()), (busy, 32));
+    forge.clock.advance(SignedDuration::from_secs(1));
+    let calm = forge.plant_hook(None, "http://calm.test/", None);
+    forge.plant_event(Occasion::System, None, "made");
+    assert!(deliveries::turn(&forge.forge, Arc::default(), Room::none()).await.expect("a turn").lanes.is_empty());
+    forge.clock.advance(SignedDuration::from_secs(1));
+    let reports = lane.letters.iter().map(|letter| {
+        let answer = Answer { status: 200, headers: String::new(), body: String::new(), retry_after: None };
+        let attempt = tried("http://busy.test/", Outcome::Answered(answer));
+        Report { hook: busy, delivery: letter.delivery, attempt }
+    });
+    let ended = vec![Ended { hook: busy, lease: lane.lease }];
+    let notes = Notes { reports: reports.collect(), ended };
+    let work = deliveries::turn(&forge.forge, Arc::new(notes), one_lane()).await.expect("a turn");
+    assert_eq!(work.lanes.iter().map(|lane| lane.hook).collect::<Vec<_>>(), [calm]);
+}
+
+#[tokio::test]
+async fn a_project_with_many_hooks_leaves_room_for_others() {
+    let (forge, project) = start().await;
+    for number in 0..20 {
+        forge.plant_hook(Some(project), &format!("http://{number}.test/"), None);
+    }
+    let other = forge.plant_hook(None, "http://instance.test/", None);
+    tell(&forge, project, &["1"]);
+    forge.plant_event(Occasion::System, None, "made");
+    let few = || Room { per_project: 3, ..room() };
+    let work = deliveries::turn(&forge.forge, Arc::default(), few()).await.expect("a turn");
+    let of_project = work.lanes.iter().filter(|lane| lane.project == Some(project)).count();
+    assert_eq!((of_project, work.lanes.len()), (3, 4));
+    assert!(work.lanes.iter().any(|lane| lane.hook == other));
+    let full = Room { busy_projects: HashMap::from([(project, 3)]), ..few() };
+    let work = deliveries::turn(&forge.forge, Arc::default(), full).await.expect("a turn");
+    assert_eq!(work.lanes.len(), 0);
 }
 
 #[tokio::test]

@@ -146,8 +146,60 @@ async fn a_receiver_of_a_project_is_told_in_words_that_it_knows() {
         let digits = digest.iter().fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"));
         assert_eq!(message.header("x-hub-signature-256"), Some(format!("sha256={digits}").as_str()));
     }
+    let numbers: BTreeSet<i64> = told
+        .iter()
+        .filter_map(|message| {
+            let payload = message.json();
+            payload["object_attributes"]["id"].as_i64().filter(|_| payload["object_kind"] == "note")
+        })
+        .collect();
+    assert_eq!(numbers.len(), 4, "comments on issues and commits are numbered together");
     let uuids: BTreeSet<_> = told.iter().filter_map(|message| message.header("x-gitlab-event-uuid")).collect();
     assert_eq!(uuids.len(), told.len());
+}
+
+#[tokio::test]
+async fn what_is_new_on_a_branch_is_what_the_default_branch_lacks_afterwards() {
+    let scene = Scene::new().await;
+    let Scene { forge, ann, project, .. } = &scene;
+    let local = LocalRepository::new();
+    local.commit_file("a", "1");
+    local.git(&["branch", "old"]);
+    local.commit_file("b", "2");
+    forge.push_all(ann, *project, &local).await;
+    let count = |message: &Received| {
+        let payload = message.json();
+        (payload["ref"].as_str().unwrap_or_default().to_owned(), payload["total_commits_count"].clone())
+    };
+    let told: Vec<_> = scene.told().await.iter().map(count).collect();
+    assert_eq!(told, [("refs/heads/master".into(), json!(2)), ("refs/heads/old".into(), json!(0))]);
+}
+
+#[tokio::test]
+async fn every_tag_of_many_is_told_with_the_commit_that_it_leads_to() {
+    let scene = Scene::new().await;
+    let Scene { forge, ann, project, .. } = &scene;
+    let local = LocalRepository::new();
+    let commit = local.commit_file("a", "1");
+    for number in 0..110 {
+        local.git(&["tag", "-a", "-m", &format!("Number {number}"), &format!("t{number:03}")]);
+    }
+    let blob = local.git(&["rev-parse", "HEAD:a"]);
+    local.git(&["tag", "file", blob.trim()]);
+    forge.push_all(ann, *project, &local).await;
+    let told = scene.told().await;
+    let tags: Vec<Value> = told.iter().map(Received::json).filter(|tag| tag["object_kind"] == "tag_push").collect();
+    assert_eq!(tags.len(), 111);
+    for tag in &tags {
+        let name = tag["ref"].as_str().unwrap_or_default();
+        if name == "refs/tags/file" {
+            assert_eq!((&tag["checkout_sha"], &tag["commits"]), (&Value::Null, &json!([])));
+            continue;
+        }
+        assert_eq!((&tag["checkout_sha"], &tag["total_commits_count"]), (&json!(commit), &json!(1)), "{name}");
+        let number = name.trim_start_matches("refs/tags/t").parse::<i32>().expect("a number");
+        assert_eq!(tag["message"], format!("Number {number}"));
+    }
 }
 
 #[tokio::test]

@@ -117,7 +117,7 @@ fn address(url: &str, may_be_local: bool) -> Address {
 }
 
 fn letter() -> Letter {
-    Letter { delivery: 1, uuid: "one-and-only".into(), occasion: Occasion::Push, body: "{}".into() }
+    Letter { delivery: 1, uuid: "one-and-only".into(), occasion: Occasion::Push, depth: 0, body: "{}".into() }
 }
 
 fn looking(lookup: impl Fn(String) -> Vec<IpAddr> + Send + Sync + 'static) -> Client {

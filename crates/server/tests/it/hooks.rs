@@ -1,5 +1,6 @@
 //! Hooks of projects: who is told what happens in them, and the log of how that went.
 
+use axum::{body::Body, http::Method};
 use diesel::RunQueryDsl as _;
 use insta::assert_snapshot;
 use jiff::SignedDuration;
@@ -213,6 +214,32 @@ async fn a_hook_that_was_sealed_with_another_key_can_still_be_seen_and_set_right
     assert_eq!(ann.get("/projects/1/hooks").await.each("id"), "1");
 }
 
+#[tokio::test]
+async fn a_project_has_not_more_hooks_than_it_can_tell() {
+    let (forge, ann) = scene().await;
+    forge.in_one_go(|db| (0..1000).for_each(|_| rows::hook(db, Some(1), model::hooks::Switches::default())));
+    assert_snapshot!(ann.post("/projects/1/hooks", json!({ "url": URL })).await, @r#"
+    400 Bad Request
+    {"message":{"base":["Maximum number of hooks (1000) reached"]}}
+    "#);
+}
+
+#[tokio::test]
+async fn a_hook_that_leads_back_to_what_it_tells_of_comes_to_an_end() {
+    let (forge, ann) = scene().await;
+    ann.make("/projects/1/hooks", json!({ "url": URL, "issues_events": true })).await;
+    let write = |depth: &'static str| {
+        let request = ann.request(Method::POST, "/projects/1/issues").header("content-type", "application/json");
+        ann.send(request.header("x-gable-hook-depth", depth), Body::from(r#"{"title":"again"}"#))
+    };
+    assert_eq!(write("3").await.code(), 201);
+    assert!(forge.dump().lines().any(|line| line.starts_with("hook_events:") && line.contains("depth=3")));
+    let refused = write("4").await;
+    assert_eq!(refused.code(), 400);
+    assert!(refused.text.contains("must not lead back to them"), "{refused}");
+    assert_eq!(ann.get_with("/projects/1/issues", &[("x-gable-hook-depth", "9")]).await.json()[0]["iid"], 1);
+}
+
 /// A hook whose URL nobody can read.
 fn rows_of_another_key(forge: &TestForge) {
     forge.in_one_go(|db| rows::hook(db, Some(1), model::hooks::Switches::default()));
@@ -320,7 +347,7 @@ async fn a_paused_hook_says_so_until_somebody_changes_it() {
     let due = format!(" due_at={} ", now.as_microsecond());
     let dump = forge.dump();
     let line = dump.lines().find(|line| line.starts_with("hooks:")).expect("a hook");
-    assert!(line.contains(&due) && line.contains(" failures=0 "), "{line}");
+    assert!(line.contains(&due) && line.contains(" failures=1 "), "{line}");
     // Where nothing waits nothing is due.
     behind_the_back(&forge, "DELETE FROM hook_deliveries");
     assert_eq!(ann.put("/projects/1/hooks/1", json!({ "url": URL })).await.json(), plain);

@@ -34,7 +34,7 @@ fn courier() -> (CourierDoor, Brought) {
             let url = address.url.reveal().to_owned();
             kept.lock().expect("nobody panicked").push((url, token, address.may_be_local, letter.body.to_string()));
             let outcome = Outcome::Unreachable("nobody is there".into());
-            Attempt { at: model::Time::UNIX_EPOCH, duration: 1, url: String::new(), outcome }
+            Attempt { at: model::Time::UNIX_EPOCH, duration: 1, url: String::new(), signed: false, outcome }
         })
     });
     (door, brought)
@@ -46,15 +46,13 @@ async fn a_hook_of_the_instance_is_made_listed_and_removed() {
     let new = json!({ "url": format!(" {URL}?key=1"), "token": "s3cret", "tag_push_events": true });
     assert_snapshot!(root.post("/hooks", new).await, @r#"
     201 Created
-    {"id":1,"url":"https://hooks.example.com/x?key=1","created_at":"2026-01-02T03:04:05.678Z","push_events":true,"tag_push_events":true,"enable_ssl_verification":true}
+    [{"id":1,"url":"https://hooks.example.com/x?key=1","created_at":"2026-01-02T03:04:05.678Z","push_events":true,"tag_push_events":true,"enable_ssl_verification":true}]
     "#);
     for _ in 0..30 {
         root.make("/hooks", json!({ "url": URL })).await;
     }
-    // The whole list, whoever asks for less.
     let list = root.get("/hooks?per_page=2&page=9").await;
-    let ids: Vec<String> = (1..=31).rev().map(|id| id.to_string()).collect();
-    assert_eq!((list.each("id"), list.header("x-total")), (ids.join(" "), ""));
+    assert_eq!((list.each("id"), list.header("x-total")), ("15 14".into(), "31"));
     assert!(!forge.dump().contains("s3cret"));
     assert_snapshot!(root.delete("/hooks/1").await, @r#"
     200 OK
@@ -83,7 +81,7 @@ async fn administrators_reach_the_own_network_but_not_everything() {
     for url in LOCAL {
         let made = root.post("/hooks", json!({ "url": url })).await;
         let shown = url.replace("user:password@", "*****:*****@");
-        assert_eq!((made.code(), &made.json()["url"]), (201, &json!(shown)), "{url}");
+        assert_eq!((made.code(), &made.json()[0]["url"]), (201, &json!(shown)), "{url}");
     }
 }
 

@@ -40,6 +40,8 @@ CREATE TABLE hook_events (
     occasion INTEGER NOT NULL,
     -- Not a reference: that a project is gone is told, too.
     project_id INTEGER,
+    -- How many hooks have led to it, one by the other.
+    depth INTEGER NOT NULL DEFAULT 0,
     -- What makes the numbers of its deliveries.
     seed TEXT NOT NULL,
     -- The push that it is part of, until that has happened, and the ref.
@@ -73,6 +75,8 @@ CREATE TABLE hook_deliveries (
     error TEXT,
     -- Sealed, without credentials.
     sent_to BLOB,
+    -- Whether the token and a signature went along.
+    signed INTEGER,
     response_headers TEXT,
     response_body TEXT
 ) STRICT;
@@ -81,8 +85,9 @@ CREATE INDEX hook_deliveries_waiting_idx ON hook_deliveries (hook_id, id, due_at
 CREATE INDEX hook_deliveries_event_idx ON hook_deliveries (event_id);
 CREATE INDEX hook_deliveries_finished_idx ON hook_deliveries (finished_at) WHERE finished_at IS NOT NULL;
 
+-- Numbered together with notes.
 CREATE TABLE commit_notes (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id INTEGER PRIMARY KEY,
     project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
     sha TEXT NOT NULL,
     author_id INTEGER REFERENCES users (id) ON DELETE SET NULL,
