@@ -25,6 +25,7 @@ session.put(f"{API}/users/{OWN_ID}", json={"projects_limit": 1_000_000}).raise_f
 numbers = itertools.count(1)
 calls = itertools.count()
 somebody = None
+fleeting = []
 seen = collections.defaultdict(collections.Counter)
 
 
@@ -57,6 +58,11 @@ def before_call(context, case, kwargs):
 @schemathesis.hook
 def after_call(context, case, response):
     seen[f"{case.method} {case.operation.path}"][str(response.status_code)] += 1
+    # Hooks of the instance are told of everything, and nobody shall be told what happens here.
+    if (case.method, case.operation.path, response.status_code) == ("POST", "/hooks", 201):
+        fleeting.append(number_of(response.json()))
+    while fleeting:
+        session.delete(f"{API}/hooks/{fleeting.pop()}")
 
 
 @atexit.register
@@ -151,6 +157,8 @@ def existing_hook(path, hooks, name):
     if "{" + name + "}" not in path:
         return {}
     found = {name: create(hooks, HOOK)}
+    if hooks == "/hooks":
+        fleeting.append(found[name])
     # Of samples these are always there.
     trigger = "project_create" if name == "id" else "issues_events"
     if "{trigger}" in path or "{delivery_id}" in path:
@@ -348,5 +356,8 @@ def key():
 def create(path, body):
     answer = session.post(API + path, json=body)
     answer.raise_for_status()
-    made = answer.json()
+    return number_of(answer.json())
+
+
+def number_of(made):
     return (made[0] if isinstance(made, list) else made)["id"]
