@@ -2,8 +2,8 @@
 //! branches, tags, files and commits.
 //!
 //! 1. The objects are in quarantine, checked and complete.
-//! 2. The change is weighed against the repository, while nobody else writes to it ([`weigh`]).
-//! 3. One transaction judges it and writes it down as intended, with all that follows from it ([`judge`]).
+//! 2. The change is weighed against the repository, while nobody else writes to it (`weigh`).
+//! 3. One transaction judges it and writes it down as intended, with all that follows from it (`judge`).
 //! 4. Objects move in and refs move on, all of it on disk ([`git::Repositories::apply`]).
 //! 5. The intent is done, and what it carries becomes visible.
 //!

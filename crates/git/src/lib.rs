@@ -1,6 +1,6 @@
 //! Repositories on disk: refs, trees, differences, packs.
 //!
-//! Reading happens in process, through warm handles. Writing goes through a [`Quarantine`] and [`Repository::apply`];
+//! Reading happens in process, through warm handles. Writing goes through a [`Quarantine`] and [`Repositories::apply`];
 //! the programs of git are called for what they do best: taking packs in, sending packs, and housekeeping.
 
 mod error;
