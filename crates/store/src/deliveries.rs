@@ -609,7 +609,7 @@ pub fn delete_finished(db: &mut Conn, before: Time, most: i64) -> Result<usize> 
     Ok(on!(db, conn => diesel::delete(hook_deliveries::table.filter(old())).execute(conn))?)
 }
 
-/// Goes on through the oldest rows of a table, up to those that are younger than a moment: the numbers of some, after
+/// Goes on through the rows of a table, up to where all are younger than a moment: the numbers of some older ones, after
 /// the given one.
 fn old_rows(db: &mut Conn, table: &'static str, after: i64, before: Time, most: i64) -> Result<Vec<i64>> {
     let query = || {
@@ -619,8 +619,9 @@ fn old_rows(db: &mut Conn, table: &'static str, after: i64, before: Time, most: 
             .number(most)
     };
     let rows: Vec<(i64, i64)> = on!(db, conn => query().load(conn))?;
-    // Numbers grow with time; so the walk ends where the young ones begin, and costs nothing that grows with those.
-    Ok(rows.into_iter().take_while(|(_, created_at)| *created_at < to_micros(before)).map(|(id, _)| id).collect())
+    // Numbers grow with time; so the walk ends where the young ones begin, and costs nothing that grows with those. One
+    // from an hour at which the clock was ahead does not end it.
+    Ok(rows.into_iter().filter(|(_, created_at)| *created_at < to_micros(before)).map(|(id, _)| id).collect())
 }
 
 /// Gives up some deliveries that have waited since before a moment; says after which number to go on, if there may be

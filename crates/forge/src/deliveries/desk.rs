@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
     sync::Arc,
 };
 
@@ -121,12 +121,11 @@ fn audiences(it: &mut Writer<'_>, news: &[News]) -> Result<Vec<Vec<i64>>> {
             continue;
         };
         let key = (occasion.code(), event.project);
-        let told = match known.get(&key) {
-            Some(told) => told.clone(),
-            None => store::deliveries::told(it.db(), occasion, event.project)?,
+        let told = match known.entry(key) {
+            Entry::Occupied(told) => told.into_mut(),
+            Entry::Vacant(place) => place.insert(store::deliveries::told(it.db(), occasion, event.project)?),
         };
-        known.insert(key, told.clone());
-        audiences.push(told);
+        audiences.push(told.clone());
     }
     Ok(audiences)
 }

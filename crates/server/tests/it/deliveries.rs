@@ -873,6 +873,21 @@ async fn a_project_goes_with_its_hooks_and_all_they_were_told() {
 }
 
 #[tokio::test]
+async fn a_clock_that_was_ahead_does_not_keep_what_is_old() {
+    let (forge, project) = start().await;
+    let hook = forge.plant_hook(Some(project), "http://ill.test/", None);
+    jobs::enqueue_recurring(&forge.forge).await.expect("written down");
+    tell(&forge, project, &["from the future", "old"]);
+    deliveries::turn(&forge.forge, Arc::default(), Room::none()).await.expect("a turn");
+    // Somebody keeps the lane, and the first message has come at an hour that is far ahead.
+    execute(&forge, &format!("UPDATE hooks SET leased_until = 9000000000000000 WHERE id = {hook}"));
+    execute(&forge, "UPDATE hook_deliveries SET created_at = 9000000000000000 WHERE id = 1");
+    forge.clock.advance(SignedDuration::from_hours(8 * 24));
+    forge.do_all_jobs().await;
+    assert_eq!(standings(&forge, hook), [(WAITING, 0), (FAILED, 0)]);
+}
+
+#[tokio::test]
 async fn what_is_old_is_given_up_and_forgotten() {
     let (forge, project) = start().await;
     let well = forge.plant_hook(Some(project), "http://well.test/", None);
