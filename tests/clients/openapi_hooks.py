@@ -16,6 +16,7 @@ import requests
 import schemathesis
 
 API = os.environ["GABLE_URL"] + "/api/v3"
+V4 = os.environ["GABLE_URL"] + "/api/v4"
 OWN_ID = 1
 
 session = requests.Session()
@@ -46,6 +47,9 @@ def before_call(context, case, kwargs):
             if path.endswith("/lists"):
                 labels = f"/projects/{case.path_parameters['id']}/labels"
                 case.body["label_id"] = create(labels, {**LABEL, "name": "without a list"})
+            case.body.update(about_builds(case.method, path, case.path_parameters))
+        if path.endswith("/download"):
+            case.query = {**(case.query or {}), "job": "done"}
         if "/repository/" in path and case.method in ("GET", "DELETE"):
             case.query = {**(case.query or {}), **wanted(case.method, path)}
         if (case.method, path) == ("DELETE", "/projects/{id}/labels"):
@@ -79,6 +83,8 @@ def existing(method, path):
         return {"id": user()}
     if path.startswith("/hooks"):
         return existing_hook(path, "/hooks", "id")
+    if path.startswith("/runners/{id}"):
+        return {"id": runner(project())["id"]}
     if path == "/keys/{id}":
         return {"id": create("/user/keys", key())}
     if path.startswith("/users/{uid}"):
@@ -123,6 +129,8 @@ def existing_place(method, path):
         found.update(existing_labels(method, path, found["id"]))
     if "{hook_id}" in path:
         found.update(existing_hook(path, f"/projects/{found['id']}/hooks", "hook_id"))
+    if any(word in path for word in ("/pipeline", "/builds", "/variables", "/trigger", "/runners")):
+        found.update(existing_build(path, found["id"]))
     if "{issue_id}" in path:
         found["issue_id"] = create(f"/projects/{found['id']}/issues", {"title": "made up"})
     if "{note_id}" in path:
@@ -150,6 +158,78 @@ def existing_labels(method, path, project):
         found["list_id"] = create(lists, {"label_id": label})
         create(lists, {"label_id": other})
     return found
+
+
+def existing_build(path, project):
+    """A pipeline, one of its builds, or with what it builds, as far as the path wants it."""
+    found = {}
+    if "{key}" in path:
+        session.post(f"{API}/projects/{project}/variables", json={"key": "KEY", "value": "x"}).raise_for_status()
+        found["key"] = "KEY"
+    if "{token}" in path:
+        found["token"] = trigger(project)
+    if "{ref}" in path or "{ref_name}" in path:
+        found["ref" if "{ref}" in path else "ref_name"] = "master"
+    if "{runner_id}" in path:
+        # Who builds one project only cannot be taken from it.
+        found["runner_id"] = runner(new_project())["id"]
+        session.post(f"{API}/projects/{project}/runners", json={"runner_id": found["runner_id"]}).raise_for_status()
+    if "/pipeline" not in path and "/builds" not in path:
+        return found
+    ci = {"file_path": ".gitlab-ci.yml", "branch_name": "master", "content": CI_FILE, "commit_message": "made up"}
+    session.post(f"{API}/projects/{project}/repository/files", json=ci).raise_for_status()
+    if "{pipeline_id}" in path:
+        found["pipeline_id"] = session.get(f"{API}/projects/{project}/pipelines").json()[0]["id"]
+    if "{build_id}" in path or "{ref_name}" in path:
+        perform(project)
+        builds = {build["name"]: build["id"] for build in session.get(f"{API}/projects/{project}/builds").json()}
+        which = {"cancel": "waiting", "play": "manual"}.get(path.rsplit("/", 1)[1], "done")
+        if "{build_id}" in path:
+            found["build_id"] = builds[which]
+    return found
+
+
+CI_FILE = "done: {script: x}\nmanual: {script: x, when: manual}\nwaiting: {script: x, tags: [rare]}\n"
+
+
+def new_project():
+    return project()
+
+
+def trigger(project):
+    answer = session.post(f"{API}/projects/{project}/triggers")
+    answer.raise_for_status()
+    return answer.json()["token"]
+
+
+def runner(project):
+    """A runner of a project."""
+    token = session.get(f"{API}/projects/{project}").json()["runners_token"]
+    answer = requests.post(f"{V4}/runners", json={"token": token, "description": "made up"})
+    answer.raise_for_status()
+    return answer.json()
+
+
+def perform(project):
+    """Does the job that can be done, as a runner would."""
+    answer = requests.post(f"{V4}/jobs/request", json={"token": runner(project)["token"]})
+    answer.raise_for_status()
+    job = answer.json()
+    path, shown = f"{V4}/jobs/{job['id']}", {"JOB-TOKEN": job["token"]}
+    said = {**shown, "Content-Range": "0-6", "Content-Type": "text/plain"}
+    requests.patch(f"{path}/trace", data="made up", headers=said).raise_for_status()
+    requests.post(f"{path}/artifacts", files={"file": ("a.zip", b"made up")}, headers=shown).raise_for_status()
+    requests.put(path, json={"token": job["token"], "state": "success"}).raise_for_status()
+
+
+def about_builds(method, path, found):
+    """What a body says that is about something in the very project."""
+    if path.endswith("/trigger/builds"):
+        token = trigger(found["id"])
+        return {"token": token, "ref": "master", "variables": {"A": "1"}}
+    if (method, path) == ("POST", "/projects/{id}/runners"):
+        return {"runner_id": runner(new_project())["id"]}
+    return {}
 
 
 def existing_hook(path, hooks, name):
@@ -308,6 +388,14 @@ def believable(method, path):
         return {"to_project_id": project()}
     if path in ("/hooks", "/projects/{id}/hooks", "/projects/{id}/hooks/{hook_id}"):
         return {**HOOK, "token": "made up"}
+    if path.endswith("/pipeline"):
+        return {"ref": "master"}
+    if path.endswith(("/variables", "/variables/{key}")):
+        return {"key": f"KEY{next(numbers)}", "value": "made up"}
+    if path == "/runners/{id}":
+        return {"description": "made up", "tag_list": "made,up", "active": True, "run_untagged": True}
+    if path == "/ci/lint":
+        return {"content": CI_FILE}
     if path == "/session":
         return {"login": "root", "email": "root", "password": os.environ["GABLE_ROOT_PASSWORD"]}
     if path.endswith(("/keys", "/deploy_keys")):

@@ -24,6 +24,7 @@ use crate::{
     error::plain_error,
     identicon, names, openapi, pages,
     routes::Routes,
+    runner,
     sign_in::SignInThrottle,
     v3,
 };
@@ -38,6 +39,7 @@ struct Inner {
     external_url: Option<String>,
     body_limit: usize,
     upload_limit: u64,
+    artifact_limit: u64,
     throttle: SignInThrottle,
     openapi: bytes::Bytes,
     ssh_port: Option<u16>,
@@ -64,6 +66,8 @@ pub struct AppOptions {
     pub body_limit: usize,
     /// The largest file that is taken.
     pub upload_limit: u64,
+    /// The largest file that a job may leave behind.
+    pub artifact_limit: u64,
     /// How often a minute one address may try to sign in; `None` is without limit.
     pub sign_ins_per_minute: Option<NonZeroU32>,
     /// The port on which SSH listens, for links in answers.
@@ -85,6 +89,7 @@ impl App {
             external_url,
             body_limit,
             upload_limit,
+            artifact_limit,
             sign_ins_per_minute,
             ssh_port,
             git,
@@ -97,6 +102,7 @@ impl App {
             external_url: external_url.map(|url| url.trim_end_matches('/').to_owned()),
             body_limit,
             upload_limit,
+            artifact_limit,
             throttle: SignInThrottle::new(sign_ins_per_minute),
             openapi: openapi::document(&v3::routes()),
             ssh_port,
@@ -124,6 +130,10 @@ impl App {
 
     pub(crate) fn upload_limit(&self) -> u64 {
         self.0.upload_limit
+    }
+
+    pub(crate) fn artifact_limit(&self) -> u64 {
+        self.0.artifact_limit
     }
 
     pub(crate) fn courier(&self) -> Option<&CourierDoor> {
@@ -159,6 +169,8 @@ impl Door {
             .route("/-/identicon/{seed}", axum::routing::get(identicon::show))
             .layer(from_fn(access_log::remember_route));
         let api = Routes::into_router(v3::routes(), "/api/v3")
+            .merge(Routes::into_router(runner::v4(), runner::V4))
+            .merge(Routes::into_router(runner::ci_v1(), runner::CI_V1))
             .with_state(app.clone())
             .merge(beside)
             .method_not_allowed_fallback(wrong_method);
@@ -222,7 +234,8 @@ fn without_suffix<'a>(method: &Method, path: &'a str) -> Option<&'a str> {
         last.contains('%') || last == "openapi.json" || may_be_group
     };
     let short = path.strip_suffix(".json").filter(|_| !named(path))?;
-    (short.starts_with("/api/") && !short.ends_with('/')).then_some(short)
+    let of_interface = short.starts_with("/api/") || short.starts_with(runner::CI_V1);
+    (of_interface && !short.ends_with('/')).then_some(short)
 }
 
 /// A path that fits no route may be a repository or a page below a project, whose path has any number of segments.

@@ -17,6 +17,7 @@
 //! | `DELETE` of a list of a board | owners | reporters and above |
 //! | `DELETE` of a missing hook of a project | 200, `null` | 404 |
 //! | `POST /hooks` | an array that holds the hook | the hook |
+//! | status in the answer of a retry that tries a pipeline again | `pending` | what its jobs say, `running` as a rule |
 //! | lists of labels, boards and their lists, and of hooks of the instance | paged, 20 by default | whole list unless `page` or `per_page` is sent |
 
 use std::{fmt, str::FromStr};
@@ -132,6 +133,14 @@ impl Dialect {
 
     /// Whether a hook that was added to the instance is shown in a list of its own.
     pub fn lists_new_system_hooks(self) -> bool {
+        match self {
+            Self::Spec => true,
+            Self::Gitlab => false,
+        }
+    }
+
+    /// Whether a pipeline that is tried again is called pending in the answer, whatever it is.
+    pub fn calls_retried_pipelines_pending(self) -> bool {
         match self {
             Self::Spec => true,
             Self::Gitlab => false,

@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderMap, Method, header, request::Parts},
 };
 use forge::{Caller, Error, Given, GroupRef, ProjectRef, outgoing::DEPTH};
-use model::labels::LabelRef;
+use model::{labels::LabelRef, tokens::Secret};
 use serde_json::json;
 
 use crate::{
@@ -197,6 +197,18 @@ pub(crate) struct SystemHookNumber(pub(crate) Given<i64>);
 /// The line of a log that a path means. Anything but digits is malformed.
 pub(crate) struct DeliveryNumber(pub(crate) Given<i64>);
 
+/// The pipeline that a path means. Anything but digits is malformed.
+pub(crate) struct PipelineNumber(pub(crate) Given<i64>);
+
+/// The build that a path means. Anything but digits is malformed.
+pub(crate) struct BuildNumber(pub(crate) Given<i64>);
+
+/// The runner that a path means. Anything but digits is malformed.
+pub(crate) struct RunnerNumber(pub(crate) Given<i64>);
+
+/// The runner of a project that a path means. Anything but digits is malformed.
+pub(crate) struct ProjectRunnerNumber(pub(crate) Given<i64>);
+
 /// An extractor of one part of the path, as a number.
 macro_rules! number_in_path {
     ($extractor:ident, $name:literal) => {
@@ -227,6 +239,10 @@ number_in_path!(ListNumber, "list_id");
 number_in_path!(HookNumber, "hook_id");
 number_in_path!(SystemHookNumber, "id");
 number_in_path!(DeliveryNumber, "delivery_id");
+number_in_path!(PipelineNumber, "pipeline_id");
+number_in_path!(BuildNumber, "build_id");
+number_in_path!(RunnerNumber, "id");
+number_in_path!(ProjectRunnerNumber, "runner_id");
 
 /// The words that somebody looks for in a path.
 pub(crate) struct Query(pub(crate) String);
@@ -260,6 +276,18 @@ pub(crate) struct FormatName(pub(crate) String);
 /// What a hook is tried out with.
 pub(crate) struct TriggerName(pub(crate) String);
 
+/// The branch or the tag that a path means.
+pub(crate) struct RefInPath(pub(crate) String);
+
+/// The variable that a path means.
+pub(crate) struct VariableKey(pub(crate) String);
+
+/// The token of the trigger that a path means.
+pub(crate) struct TriggerToken(pub(crate) Secret);
+
+/// The branch or the tag whose files a path means.
+pub(crate) struct RefSegment(pub(crate) String);
+
 /// An extractor of one part of the path, as text.
 macro_rules! part_of_path {
     ($extractor:ident, $name:literal) => {
@@ -284,6 +312,24 @@ part_of_path!(TagName, "tag_name");
 part_of_path!(Revision, "sha");
 part_of_path!(FormatName, "format");
 part_of_path!(TriggerName, "trigger");
+part_of_path!(RefInPath, "ref");
+part_of_path!(RefSegment, "ref_name");
+part_of_path!(VariableKey, "key");
+
+impl<S: Send + Sync> FromRequestParts<S> for TriggerToken {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self(Secret::new(segment(parts, state, "token").await?)))
+    }
+}
+
+impl ArgDoc for TriggerToken {
+    fn describe(operation: &mut OperationDoc) {
+        operation.looks_up = true;
+        operation.path_schemas.push(("token", json!({ "type": "string" })));
+    }
+}
 
 /// The label that a path means, by number or by its title.
 pub(crate) struct LabelName(pub(crate) LabelRef);

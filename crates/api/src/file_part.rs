@@ -52,15 +52,19 @@ const WHOLE: Duration = Duration::from_secs(50 * 60);
 /// For how long the rest of a refused body is read and thrown away: many clients listen only after they have sent all.
 const LINGER: Duration = Duration::from_secs(30);
 
-/// A handler whose request carries a file.
+/// A handler whose request carries a file, with how large that may be.
 #[derive(Clone)]
-pub(crate) struct WithFile<H>(pub(crate) H);
+pub(crate) struct WithFile<H>(pub(crate) FileLimit, pub(crate) H);
+
+/// How large a file may be.
+pub(crate) type FileLimit = fn(&App) -> u64;
 
 impl<H: Handler<T, App>, T: 'static> Handler<T, App> for WithFile<H> {
     type Future = Pin<Box<dyn Future<Output = Response> + Send>>;
 
     fn call(self, request: Request, app: App) -> Self::Future {
-        Box::pin(open(self.0, request, app))
+        let most = self.0(&app);
+        Box::pin(open(self.1, request, app, most))
     }
 }
 
@@ -99,10 +103,10 @@ impl ArgDoc for FilePart {
     }
 }
 
-async fn open<H: Handler<T, App>, T: 'static>(handler: H, request: Request, app: App) -> Response {
+async fn open<H: Handler<T, App>, T: 'static>(handler: H, request: Request, app: App, most: u64) -> Response {
     Footprint::leave_route(request.extensions());
     let (mut parts, body) = request.into_parts();
-    let (bag, file) = match read(&app, &parts, body).await {
+    let (bag, file) = match read(&app, most, &parts, body).await {
         Ok(opened) => opened,
         Err(error) => return error.into_response(),
     };
@@ -112,19 +116,19 @@ async fn open<H: Handler<T, App>, T: 'static>(handler: H, request: Request, app:
 }
 
 /// Reads as far as the file begins.
-async fn read(app: &App, parts: &Parts, body: Body) -> Result<(Bag, FilePart), ApiError> {
+async fn read(app: &App, most: u64, parts: &Parts, body: Body) -> Result<(Bag, FilePart), ApiError> {
     let (query, headers) = (parts.uri.query(), &parts.headers);
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let in_parts = kind.trim_start().to_ascii_lowercase().starts_with("multipart/form-data");
     if !in_parts || body.is_end_stream() {
-        let bag = inbox::read(app, query, headers, body).await?;
+        let bag = inbox::read(app.body_limit(), query, headers, body).await?;
         let fault = if bag.get(FIELD).is_some() { "is invalid" } else { "is missing" };
         return Ok((bag, FilePart::absent(fault)));
     }
     let boundary = multer::parse_boundary(kind).map_err(|_| ApiError::BadBody)?;
     // What comes beside the file counts as an ordinary body.
     let allowance = Allowance::new(app.body_limit() as u64 + UNDER_WAY);
-    let too_large = body.size_hint().lower() > app.upload_limit().saturating_add(allowance.beside);
+    let too_large = body.size_hint().lower() > most.saturating_add(allowance.beside);
     if too_large && headers.contains_key(header::EXPECT) {
         // The client asked first, so it will send nothing.
         return Err(ApiError::TooLarge);

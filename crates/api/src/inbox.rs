@@ -35,15 +35,29 @@ impl<H: Handler<T, App>, T: 'static> Handler<T, App> for Opened<H> {
     type Future = Pin<Box<dyn Future<Output = Response> + Send>>;
 
     fn call(self, request: Request, app: App) -> Self::Future {
-        Box::pin(open(self.0, request, app))
+        let limit = app.body_limit();
+        Box::pin(open(self.0, request, app, limit))
+    }
+}
+
+/// The same for a request that may be larger than others.
+#[derive(Clone)]
+pub(crate) struct OpenedUpTo<H>(pub(crate) usize, pub(crate) H);
+
+impl<H: Handler<T, App>, T: 'static> Handler<T, App> for OpenedUpTo<H> {
+    type Future = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+    fn call(self, request: Request, app: App) -> Self::Future {
+        let limit = self.0.max(app.body_limit());
+        Box::pin(open(self.1, request, app, limit))
     }
 }
 
 /// Reads the parameters, runs the handler, and answers 304 where the client has the answer already.
-async fn open<H: Handler<T, App>, T: 'static>(handler: H, request: Request, app: App) -> Response {
+async fn open<H: Handler<T, App>, T: 'static>(handler: H, request: Request, app: App, limit: usize) -> Response {
     Footprint::leave_route(request.extensions());
     let (mut parts, body) = request.into_parts();
-    let bag = match read(&app, parts.uri.query(), &parts.headers, body).await {
+    let bag = match read(limit, parts.uri.query(), &parts.headers, body).await {
         Ok(bag) => bag,
         Err(error) => return error.into_response(),
     };
@@ -66,11 +80,11 @@ fn unchanged(response: Response) -> Response {
 }
 
 /// Reads all parameters of a request.
-pub(crate) async fn read(app: &App, query: Option<&str>, headers: &HeaderMap, body: Body) -> Result<Bag, ApiError> {
+pub(crate) async fn read(limit: usize, query: Option<&str>, headers: &HeaderMap, body: Body) -> Result<Bag, ApiError> {
     let mut bag = read_query(query)?;
     if !body.is_end_stream() {
         // Boxed, so that requests without a body do not carry the room that reading one takes.
-        bag.overlay(Box::pin(read_body(app, headers, body)).await?);
+        bag.overlay(Box::pin(read_body(limit, headers, body)).await?);
     }
     Ok(bag)
 }
@@ -80,14 +94,14 @@ pub(crate) fn read_query(query: Option<&str>) -> Result<Bag, ApiError> {
     Ok(Bag::collect(pairs(query.unwrap_or_default().as_bytes()))?)
 }
 
-async fn read_body(app: &App, headers: &HeaderMap, body: Body) -> Result<Bag, ApiError> {
+async fn read_body(limit: usize, headers: &HeaderMap, body: Body) -> Result<Bag, ApiError> {
     let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or("?")).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     // Told ahead, so that a client that asks first does not send it at all.
-    if body.size_hint().lower() > app.body_limit() as u64 {
+    if body.size_hint().lower() > limit as u64 {
         return Err(ApiError::TooLarge);
     }
-    let bytes = collect(app.body_limit(), body).await?;
+    let bytes = collect(limit, body).await?;
     if bytes.is_empty() {
         return Ok(Bag::default());
     }
@@ -100,7 +114,8 @@ async fn read_body(app: &App, headers: &HeaderMap, body: Body) -> Result<Bag, Ap
     }
 }
 
-async fn collect(limit: usize, body: Body) -> Result<Bytes, ApiError> {
+/// Reads a body that may have so many bytes.
+pub(crate) async fn collect(limit: usize, body: Body) -> Result<Bytes, ApiError> {
     let collected = tokio::time::timeout(PATIENCE, Limited::new(body, limit).collect()).await;
     match collected {
         Err(_) => Err(ApiError::TooSlow),

@@ -9,6 +9,12 @@ pub(crate) fn in_one_piece(method: &Method, path: &str) -> Option<String> {
     if let Some(name) = below.strip_prefix("labels/") {
         return label_in_one_piece(project, name);
     }
+    if let Some(name) = below.strip_prefix("builds/artifacts/") {
+        return left_in_one_piece(project, name);
+    }
+    if let Some(name) = below.strip_prefix("ref/") {
+        return ref_in_one_piece(project, name);
+    }
     let (kind, name) = below.strip_prefix("repository/")?.split_once('/')?;
     // What a name is followed by, with the methods that it goes with: nothing else follows a name. Who asks what can be
     // done at all means what follows, too.
@@ -41,6 +47,23 @@ fn label_in_one_piece(project: &str, name: &str) -> Option<String> {
     let (last, name) = parts.split_last()?;
     let follows = last.strip_suffix(".json").unwrap_or(last) == "subscription" && !name.is_empty();
     follows.then(|| format!("/api/v3/projects/{project}/labels/{}/subscription", name.join("%2F")))
+}
+
+/// The same for a branch or a tag on which somebody triggers a pipeline.
+fn ref_in_one_piece(project: &str, name: &str) -> Option<String> {
+    let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty()).collect();
+    let (name, [trigger, builds]) = parts.split_last_chunk()?;
+    let triggers = *trigger == "trigger" && builds.strip_suffix(".json").unwrap_or(builds) == "builds";
+    (triggers && !name.is_empty())
+        .then(|| format!("/api/v3/projects/{project}/ref/{}/trigger/builds", name.join("%2F")))
+}
+
+/// The same for a branch or a tag whose builds left something behind.
+fn left_in_one_piece(project: &str, name: &str) -> Option<String> {
+    let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty()).collect();
+    let (last, name) = parts.split_last()?;
+    let fetched = last.strip_suffix(".json").unwrap_or(last) == "download" && !name.is_empty();
+    fetched.then(|| format!("/api/v3/projects/{project}/builds/artifacts/{}/download", name.join("%2F")))
 }
 
 #[cfg(test)]
@@ -91,6 +114,22 @@ mod tests {
         check("POST 1/labels/subscription", None);
         check("POST 1/labels/a/b", None);
         check("GET 1/labels", None);
+    }
+
+    #[test]
+    fn a_ref_with_slashes_is_one_segment() {
+        check("POST 1/ref/master/trigger/builds", Some("1/ref/master/trigger/builds"));
+        check("POST a%2Fb/ref/feature/x/trigger/builds", Some("a%2Fb/ref/feature%2Fx/trigger/builds"));
+        check("POST 1/ref/feature%2Fx/trigger/builds.json", Some("1/ref/feature%2Fx/trigger/builds"));
+        check("POST 1/ref/trigger/builds/trigger/builds/", Some("1/ref/trigger%2Fbuilds/trigger/builds"));
+        check("POST 1/ref/trigger/builds", None);
+        check("POST 1/ref/master/trigger", None);
+        check("POST 1/ref", None);
+        check("GET 1/builds/artifacts/master/download", Some("1/builds/artifacts/master/download"));
+        check("GET 1/builds/artifacts/a/b.json/download", Some("1/builds/artifacts/a%2Fb.json/download"));
+        check("GET 1/builds/artifacts/download/download.json", Some("1/builds/artifacts/download/download"));
+        check("GET 1/builds/artifacts/download", None);
+        check("GET 1/builds/7/artifacts", None);
     }
 
     #[test]

@@ -162,6 +162,14 @@ impl Bag {
         self.0.iter().find(|(known, _)| known == name).map(|(_, item)| item).filter(|item| **item != Item::Null)
     }
 
+    /// What forms and queries write as `name[key]`, by key.
+    fn within<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, &'a Item)> {
+        self.0.iter().filter_map(move |(known, item)| {
+            let key = known.strip_prefix(name)?.strip_prefix('[')?.strip_suffix(']')?;
+            Some((key, item))
+        })
+    }
+
     /// Whether a parameter was sent at all, be it empty or null.
     pub(crate) fn mentions(&self, name: &str) -> bool {
         self.0.iter().any(|(known, _)| known == name)
@@ -296,6 +304,18 @@ impl ParamReader<'_> {
         read
     }
 
+    /// An object that may be there, read like a set of parameters; what is wrong with it counts for nothing.
+    pub(crate) fn lenient_object<T: FromParams>(&mut self, name: &'static str, description: &'static str) -> Option<T> {
+        if self.bag.is_none() {
+            let item = crate::openapi::object(&declared_by::<T>());
+            self.declare(name, item, false, description);
+        }
+        let Some(Item::Object(fields)) = self.bag?.get(name) else { return None };
+        let bag = Bag(fields.clone());
+        let mut reader = ParamReader { bag: Some(&bag), faults: Vec::new(), declared: Vec::new() };
+        Some(T::read(&mut reader))
+    }
+
     /// Notes that a parameter cannot be understood.
     pub(crate) fn fault(&mut self, name: &str) {
         self.faults.push(format!("{name} {INVALID}"));
@@ -374,6 +394,73 @@ impl ParamReader<'_> {
             self.faults.push(format!("{name} {UNKNOWN}"));
         }
         chosen.map(|(_, value)| *value)
+    }
+
+    /// Some of a few words: one alone, or several as a list, whose places forms may number. None of them counts as absent.
+    pub(crate) fn choices<T: Copy + PartialEq>(
+        &mut self,
+        name: &'static str,
+        choices: &[(&'static str, T)],
+        description: &'static str,
+    ) -> Vec<T> {
+        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+        self.declare(name, json!({ "type": "string", "enum": words }), false, description);
+        let Some(bag) = self.bag else { return Vec::new() };
+        let mut items: Vec<&Item> = match bag.get(name) {
+            Some(Item::List(items)) => items.iter().collect(),
+            Some(item) => vec![item],
+            None => Vec::new(),
+        };
+        let is_place = |key: &str| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_digit());
+        items.extend(bag.within(name).filter(|(key, _)| is_place(key)).map(|(_, item)| item));
+        let mut chosen = Vec::new();
+        for item in items {
+            let Item::Text(word) = item else {
+                self.fault(name);
+                break;
+            };
+            if word.is_empty() {
+                continue;
+            }
+            match choices.iter().find(|(known, _)| known == word) {
+                Some((_, value)) if chosen.contains(value) => {}
+                Some((_, value)) => chosen.push(*value),
+                None => {
+                    self.faults.push(format!("{name} {UNKNOWN}"));
+                    break;
+                }
+            }
+        }
+        chosen
+    }
+
+    /// Named texts that may be there: an object, or `name[key]` in a form or a query. `None` if it is something else, of
+    /// which each route tells in its own words.
+    pub(crate) fn texts_by_name(
+        &mut self,
+        name: &'static str,
+        description: &'static str,
+    ) -> Option<Vec<(String, String)>> {
+        let schema = json!({ "type": "object", "additionalProperties": { "type": "string" } });
+        self.declare(name, schema, false, description);
+        let Some(bag) = self.bag else { return Some(Vec::new()) };
+        let mut found: Vec<(&str, &Item)> = match bag.get(name) {
+            Some(Item::Object(fields)) => fields.iter().map(|(key, item)| (key.as_str(), item)).collect(),
+            // A form has no other way to say that there are none.
+            Some(Item::Text(text)) if text.is_empty() => Vec::new(),
+            Some(_) => return None,
+            None => Vec::new(),
+        };
+        found.extend(bag.within(name));
+        let mut texts: Vec<(String, String)> = Vec::with_capacity(found.len());
+        for (key, item) in found {
+            match item {
+                // No variable of a process can hold NUL.
+                Item::Text(text) if !text.contains('\0') => texts.push((key.to_owned(), text.clone())),
+                _ => return None,
+            }
+        }
+        Some(texts)
     }
 
     /// One of a few words that has to be there; the first of them stands in for one that is missing.
@@ -670,6 +757,64 @@ mod tests {
         check(&[("name", text("a")), ("name[]", text("b"))], Err("name is invalid"));
         check(&[("name", Item::List(vec![text("a")]))], Err("name is invalid"));
         check(&[("name", text("a")), ("name", text("a"))], Ok(("a", None, None)));
+    }
+
+    struct Several(Vec<i64>, Option<Vec<(String, String)>>);
+
+    impl FromParams for Several {
+        fn read(from: &mut ParamReader<'_>) -> Self {
+            let choices = [("one", 1), ("two", 2), ("three", 3)];
+            Self(from.choices("scope", &choices, ""), from.texts_by_name("variables", ""))
+        }
+    }
+
+    fn several(items: &[(&str, Item)]) -> Given<Several> {
+        let pairs = items.iter().map(|(name, item)| ((*name).to_owned(), item.clone()));
+        read_from(&Bag::collect(pairs).expect("a few"))
+    }
+
+    #[test]
+    fn several_words_come_in_several_ways() {
+        let check = |items: &[(&str, Item)], expected: Result<&[i64], &str>| {
+            let read = several(items);
+            let read = read.get().map(|read| read.0.as_slice()).map_err(|error| error.to_string());
+            assert_eq!(read, expected.map_err(ToOwned::to_owned));
+        };
+        check(&[], Ok(&[]));
+        check(&[("scope", text(""))], Ok(&[]));
+        check(&[("scope", text("two"))], Ok(&[2]));
+        check(&[("scope[]", text("two")), ("scope[]", text("one")), ("scope[]", text("two"))], Ok(&[2, 1]));
+        check(&[("scope[0]", text("three")), ("scope[1]", text("one"))], Ok(&[3, 1]));
+        check(&[("scope", Item::from(json!(["one", "three"])))], Ok(&[1, 3]));
+        check(&[("scope[x]", text("one"))], Ok(&[]));
+        check(&[("scope", text("four"))], Err("scope does not have a valid value"));
+        check(&[("scope[]", text("one")), ("scope[]", text("four"))], Err("scope does not have a valid value"));
+        check(&[("scope[7]", text("ONE"))], Err("scope does not have a valid value"));
+        check(&[("scope", Item::from(json!([1])))], Err("scope is invalid"));
+        check(&[("scope", Item::from(json!({ "a": "one" })))], Err("scope is invalid"));
+        check(&[("scope", text("one")), ("scope", text("two"))], Err("scope is invalid"));
+    }
+
+    #[test]
+    fn texts_by_name_are_the_same_in_a_form_and_in_json() {
+        let check = |items: &[(&str, Item)], expected: Option<&[(&str, &str)]>| {
+            let read = several(items);
+            let read = read.get().ok().and_then(|read| read.1.clone());
+            let expected: Option<Vec<_>> =
+                expected.map(|pairs| pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect());
+            assert_eq!(read, expected);
+        };
+        check(&[], Some(&[]));
+        check(&[("variables", text(""))], Some(&[]));
+        check(&[("variables[A]", text("1")), ("variables[B]", text("x]y"))], Some(&[("A", "1"), ("B", "x]y")]));
+        check(&[("variables", Item::from(json!({ "A": "1", "B": "" })))], Some(&[("A", "1"), ("B", "")]));
+        check(&[("variables[]", text("1"))], None);
+        check(&[("variables", text("1"))], None);
+        check(&[("variables", Item::from(json!(["1"])))], None);
+        for value in [json!(1), json!(null), json!(true), json!(["x"]), json!({ "x": "y" }), json!("a\u{0}b")] {
+            check(&[("variables", Item::from(json!({ "A": value })))], None);
+        }
+        check(&[("variables[A]", text("1")), ("variables[A]", text("2"))], None);
     }
 
     #[derive(Debug, PartialEq)]

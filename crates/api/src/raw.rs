@@ -98,7 +98,7 @@ impl IntoResponse for Download {
 }
 
 /// What keeps a file from being more than a file: nothing in it runs, and it stays out of caches that others use.
-fn guarded() -> HeaderMap {
+pub(crate) fn guarded() -> HeaderMap {
     let fixed = HeaderValue::from_static;
     HeaderMap::from_iter([
         (header::X_CONTENT_TYPE_OPTIONS, fixed("nosniff")),

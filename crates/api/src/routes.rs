@@ -11,12 +11,14 @@ use serde_json::Value;
 
 use crate::{
     App,
-    file_part::WithFile,
-    inbox::Opened,
+    file_part::{FileLimit, WithFile},
+    inbox::{Opened, OpenedUpTo},
     paging::Paged,
     params::ParamDoc,
     raw::{Download, RawText},
+    raw_body::WithRawBody,
     reply::{Created, CreatedSecret, Done, Made, NoContent, Recalled, Reply},
+    runner,
 };
 
 /// All routes of a version of the interface.
@@ -188,13 +190,56 @@ impl Routes {
     }
 
     /// `POST` of a file, which is not read before the handler asks for it.
-    pub(crate) fn post_file<H, T, D>(mut self, path: &'static str, summary: &'static str, handler: H) -> Self
+    pub(crate) fn post_file<H, T, D>(self, path: &'static str, summary: &'static str, handler: H) -> Self
     where
         H: Handler<T, App> + Documented<D>,
         T: 'static,
     {
-        self.handlers.push((path, on(MethodFilter::POST, WithFile(handler))));
+        self.post_file_up_to(App::upload_limit, path, summary, handler)
+    }
+
+    /// The same for files that may be larger or smaller than others.
+    pub(crate) fn post_file_up_to<H, T, D>(
+        mut self,
+        most: FileLimit,
+        path: &'static str,
+        summary: &'static str,
+        handler: H,
+    ) -> Self
+    where
+        H: Handler<T, App> + Documented<D>,
+        T: 'static,
+    {
+        self.handlers.push((path, on(MethodFilter::POST, WithFile(most, handler))));
         self.table.push(RouteDoc { method: Method::POST, path, summary, operation: H::describe(), also: Vec::new() });
+        self
+    }
+
+    /// `PATCH` whose body is bytes and no parameters.
+    pub(crate) fn patch_raw<H, T, D>(mut self, path: &'static str, summary: &'static str, handler: H) -> Self
+    where
+        H: Handler<T, App> + Documented<D>,
+        T: 'static,
+    {
+        self.handlers.push((path, on(MethodFilter::PATCH, WithRawBody(handler))));
+        self.table.push(RouteDoc { method: Method::PATCH, path, summary, operation: H::describe(), also: Vec::new() });
+        self
+    }
+
+    /// `PUT` whose body may be larger than others.
+    pub(crate) fn put_up_to<H, T, D>(
+        mut self,
+        most: usize,
+        path: &'static str,
+        summary: &'static str,
+        handler: H,
+    ) -> Self
+    where
+        H: Handler<T, App> + Documented<D>,
+        T: 'static,
+    {
+        self.handlers.push((path, on(MethodFilter::PUT, OpenedUpTo(most, handler))));
+        self.table.push(RouteDoc { method: Method::PUT, path, summary, operation: H::describe(), also: Vec::new() });
         self
     }
 
@@ -266,4 +311,10 @@ impl Routes {
 /// All routes of version 3, for tests and documents.
 pub fn v3() -> Vec<RouteDoc> {
     crate::v3::routes().table().to_vec()
+}
+
+/// All routes of the protocols of runners, each with the prefix below which it is served.
+pub fn runner_protocols() -> Vec<(&'static str, RouteDoc)> {
+    let below = |prefix: &'static str, routes: Routes| routes.table.into_iter().map(move |route| (prefix, route));
+    below(runner::V4, runner::v4()).chain(below(runner::CI_V1, runner::ci_v1())).collect()
 }

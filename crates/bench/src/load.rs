@@ -162,7 +162,7 @@ async fn ask(mut connection: Connection, load: Load, until: Until) -> Outcome<Ve
 }
 
 /// One kept connection and its last answer.
-struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
     /// Where the head of the last answer ends, and where its body does.
@@ -170,18 +170,18 @@ struct Connection {
 }
 
 impl Connection {
-    async fn open(address: SocketAddr) -> io::Result<Self> {
+    pub(crate) async fn open(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, buffer: vec![0; 1 << 16], ends: (0, 0) })
     }
 
-    fn body(&self) -> &[u8] {
+    pub(crate) fn body(&self) -> &[u8] {
         &self.buffer[self.ends.0..self.ends.1]
     }
 
     /// Sends a request and reads its answer to the end; gives the status.
-    async fn exchange(&mut self, request: &[u8]) -> io::Result<u16> {
+    pub(crate) async fn exchange(&mut self, request: &[u8]) -> io::Result<u16> {
         self.send(request).await?;
         let mut filled = 0;
         let head = loop {
@@ -192,7 +192,9 @@ impl Connection {
         };
         let broken = || io::Error::from(ErrorKind::InvalidData);
         let status = parse(self.buffer.get(9..12).unwrap_or_default()).ok_or_else(broken)?;
-        let end = head + content_length(&self.buffer[..head]).ok_or_else(broken)?;
+        // An answer without content has no length either.
+        let length = if status == 204 { Some(0) } else { content_length(&self.buffer[..head]) };
+        let end = head + length.ok_or_else(broken)?;
         if end > self.buffer.len() {
             self.buffer.resize(end, 0);
         }

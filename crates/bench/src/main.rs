@@ -12,6 +12,7 @@ mod landscape;
 mod lists;
 mod load;
 mod peer;
+mod pipelines;
 mod report;
 mod repository;
 mod run;
@@ -29,7 +30,7 @@ type Outcome<T = ()> = Result<T, String>;
 
 /// Where PostgreSQL is, for whoever measures on it; a variable, as the URL may hold a password.
 const DATABASE: &str = "GABLE_BENCH_DATABASE";
-const FLAGS: &str = "--basics, --project, --lists, --growth, --repository, --issues, --hooks, --sqlite, --postgres, --all-rows, --seconds N and --json";
+const FLAGS: &str = "--basics, --project, --lists, --growth, --repository, --issues, --hooks, --pipelines, --sqlite, --postgres, --all-rows, --seconds N and --json";
 
 /// What to measure and for how long.
 struct Settings {
@@ -42,6 +43,7 @@ struct Settings {
     repository: bool,
     issues: bool,
     hooks: bool,
+    pipelines: bool,
     parts: lists::Parts,
     engines: Vec<Engine>,
 }
@@ -76,7 +78,7 @@ fn read(arguments: &[String]) -> Outcome<Settings> {
                 seconds = text.parse().map_err(|_| format!("--seconds takes a number, not {text}"))?;
             }
             "--json" | "--all-rows" | "--basics" | "--project" | "--lists" | "--growth" | "--repository"
-            | "--issues" | "--hooks" | "--sqlite" | "--postgres" => {
+            | "--issues" | "--hooks" | "--pipelines" | "--sqlite" | "--postgres" => {
                 named.insert(flag.as_str());
             }
             other => return Err(format!("bench knows {FLAGS}, not {other}")),
@@ -88,7 +90,9 @@ fn read(arguments: &[String]) -> Outcome<Settings> {
     // What is named, and everything if nothing is.
     let wanted = |flag: &str, all: &[&str]| named.contains(flag) || !all.iter().any(|flag| named.contains(flag));
     let part = |flag: &str| {
-        wanted(flag, &["--basics", "--project", "--lists", "--growth", "--repository", "--issues", "--hooks"])
+        let all =
+            ["--basics", "--project", "--lists", "--growth", "--repository", "--issues", "--hooks", "--pipelines"];
+        wanted(flag, &all)
     };
     let engine = |flag: &str| wanted(flag, &["--sqlite", "--postgres"]);
     let parts = lists::Parts { project: part("--project"), lists: part("--lists"), growth: part("--growth") };
@@ -96,18 +100,43 @@ fn read(arguments: &[String]) -> Outcome<Settings> {
     if engine("--sqlite") {
         engines.push(Engine::Sqlite);
     }
-    if engine("--postgres") && (parts.any() || part("--issues") || part("--hooks")) {
+    if engine("--postgres") && (parts.any() || part("--issues") || part("--hooks") || part("--pipelines")) {
         engines.push(Engine::Postgres(std::env::var(DATABASE).map_err(|_| format!("{DATABASE} is not set"))?));
     }
     let (json, all_rows) = (named.contains("--json"), named.contains("--all-rows"));
-    let (basics, repository, issues, hooks) =
-        (part("--basics"), part("--repository"), part("--issues"), part("--hooks"));
-    Ok(Settings { gable, folder, seconds, json, all_rows, basics, repository, issues, hooks, parts, engines })
+    let (basics, repository) = (part("--basics"), part("--repository"));
+    let (issues, hooks, pipelines) = (part("--issues"), part("--hooks"), part("--pipelines"));
+    Ok(Settings {
+        gable,
+        folder,
+        seconds,
+        json,
+        all_rows,
+        basics,
+        repository,
+        issues,
+        hooks,
+        pipelines,
+        parts,
+        engines,
+    })
 }
 
 fn measure(settings: Settings) -> Outcome {
-    let Settings { gable, folder, seconds, json, all_rows, basics, repository, issues, hooks, parts, engines } =
-        settings;
+    let Settings {
+        gable,
+        folder,
+        seconds,
+        json,
+        all_rows,
+        basics,
+        repository,
+        issues,
+        hooks,
+        pipelines,
+        parts,
+        engines,
+    } = settings;
     let time = Duration::from_secs(seconds.into());
     let mut report = Report::default();
     if basics {
@@ -121,6 +150,9 @@ fn measure(settings: Settings) -> Outcome {
     }
     for engine in engines.iter().filter(|_| hooks) {
         report.hooks.push(hooks::measure(&gable, &folder, engine)?);
+    }
+    for engine in engines.iter().filter(|_| pipelines) {
+        report.pipelines.push(pipelines::measure(&gable, &folder, engine)?);
     }
     if repository {
         let mut results = repository::measure(&folder, time)?;

@@ -15,6 +15,7 @@ use crate::{
     hooks::{self, HOOKS, WAITING},
     issues::{self, ISSUES},
     lists::{self, Growth, PROJECTS, Paged},
+    pipelines::{self, JOBS, RUNNERS, TALK, TALKERS},
     repository,
     run::{Comparison, READERS, Results, USERS, WRITERS},
 };
@@ -29,6 +30,7 @@ pub(crate) struct Report {
     pub(crate) issues: Vec<issues::Results>,
     /// By engine.
     pub(crate) hooks: Vec<hooks::Results>,
+    pub(crate) pipelines: Vec<pipelines::Results>,
     pub(crate) repository: Option<repository::Results>,
 }
 
@@ -133,7 +135,8 @@ impl Report {
     fn rows(&self) -> Vec<Row> {
         let basics = self.basics.iter().flat_map(rows);
         let lists = self.lists.iter().flat_map(rows_of_project);
-        basics.chain(lists).chain(self.hooks.iter().flat_map(rows_of_hooks)).collect()
+        let hooks = self.hooks.iter().flat_map(rows_of_hooks);
+        basics.chain(lists).chain(hooks).chain(self.pipelines.iter().flat_map(rows_of_pipelines)).collect()
     }
 }
 
@@ -262,6 +265,31 @@ fn rows_of_hooks(results: &hooks::Results) -> Vec<Row> {
     row("  p99".into(), results.told.percentile(99), "ms", Goal::Open);
     row("  beside a dead receiver, p50".into(), results.told_beside_dead.percentile(50), "ms", Goal::Open);
     row("  beside a dead receiver, p99".into(), results.told_beside_dead.percentile(99), "ms", Goal::Open);
+    rows
+}
+
+/// What building costs.
+fn rows_of_pipelines(results: &pipelines::Results) -> Vec<Row> {
+    let kind = results.kind;
+    let mut rows = vec![];
+    let mut row = |name: String, value, unit, goal| rows.push(Row { name, value, unit, goal });
+    row(format!("planning a file of {JOBS} jobs, p50"), results.planning.percentile(50), "ms", Goal::AtMost(50.0));
+    row("  p99".into(), results.planning.percentile(99), "ms", Goal::AtMost(50.0));
+    row(format!("POST pipeline of {JOBS} jobs, {kind}"), results.creation.percentile(50), "ms", Goal::Open);
+    row(
+        format!("a job for one of {RUNNERS} runners that ask at once, {kind}, p99"),
+        results.assignment.percentile(99),
+        "ms",
+        Goal::AtMost(20.0),
+    );
+    row("  p50".into(), results.assignment.percentile(50), "ms", Goal::Open);
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    let wanted = (TALKERS * TALK) as f64 / f64::from(1 << 20);
+    // The first and the last second are not whole.
+    row(format!("traces of {TALKERS} jobs, {kind}"), results.said, "MB/s", Goal::AtLeast(wanted * 0.95));
+    row("  one piece, p50".into(), results.patches.percentile(50), "ms", Goal::Open);
+    row("  one piece, p99".into(), results.patches.percentile(99), "ms", Goal::Open);
+    row("  processors taken by the server".into(), results.cores, "", Goal::Open);
     rows
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::caches::Outcome;
 use crate::durations::{Lifetime, read_lifetime};
 use crate::entries::{ARRAY_OF_STRINGS, BOOLEAN, STRING, attribute, known_keys, mapping, owned_text, text_or_texts};
@@ -9,7 +11,7 @@ use crate::invalid::{Invalid, Place};
 use crate::value::Value;
 
 /// Files that a job hands over to the server.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artifacts {
     /// The name of the archive.
     pub name: Option<String>,
@@ -32,7 +34,7 @@ pub struct Artifacts {
 }
 
 /// Who may fetch artifacts, besides the jobs that get them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ArtifactAccess {
     /// Everybody who sees the pipeline.
     All,

@@ -1,5 +1,7 @@
 //! What a runner keeps between jobs.
 
+use serde::{Deserialize, Serialize};
+
 use crate::entries::{ARRAY_OF_STRINGS, BOOLEAN, attribute, entry, known_keys, mapping, owned_text};
 use crate::invalid::{Invalid, Place};
 use crate::value::Value;
@@ -8,7 +10,7 @@ use crate::value::Value;
 const MAX_CACHES: usize = 4;
 
 /// One cache of a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
     /// Under which name it is kept.
     pub key: Option<CacheKey>,
@@ -25,7 +27,7 @@ pub struct Cache {
 }
 
 /// The name of a cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CacheKey {
     /// A text, variables not yet expanded.
     Text(String),
@@ -39,7 +41,7 @@ pub enum CacheKey {
 }
 
 /// What happens to a cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CachePolicy {
     /// Fetched before and stored after the job.
     #[default]
@@ -62,7 +64,7 @@ impl CachePolicy {
 }
 
 /// The outcome of a job after which something is uploaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// It succeeded.
     #[default]

@@ -1,7 +1,9 @@
 //! Spans of time as people write them: `7d`, `1 week`, `3 mins 4 sec`, `2h20min`, plain seconds, `never`.
 
+use serde::{Deserialize, Serialize};
+
 /// How long something is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lifetime {
     /// It goes after so many seconds.
     Seconds(u64),

@@ -1,12 +1,14 @@
 //! Where a job deploys to.
 
+use serde::{Deserialize, Serialize};
+
 use crate::durations::{Lifetime, read_lifetime};
 use crate::entries::{STRING, attribute, known_keys, owned_text};
 use crate::invalid::{Invalid, Place};
 use crate::value::Value;
 
 /// The environment of a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
     /// Its name, variables not yet expanded.
     pub name: String,
@@ -23,7 +25,7 @@ pub struct Environment {
 }
 
 /// What a job does to its environment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
     /// Deploys to it.
     #[default]

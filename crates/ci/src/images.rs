@@ -1,12 +1,14 @@
 //! Images and services: a name, or a mapping with more to say.
 
+use serde::{Deserialize, Serialize};
+
 use crate::entries::{ARRAY_OF_STRINGS, STRING, attribute, known_keys, owned_text, text_or_texts};
 use crate::invalid::{Invalid, Place};
 use crate::value::Value;
 use crate::variables::{self, Variables};
 
 /// The image that a job runs in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
     /// Its name, variables not yet expanded.
     pub name: String,
@@ -17,7 +19,7 @@ pub struct Image {
 }
 
 /// A service that runs beside a job.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
     /// The name of its image.
     pub name: String,

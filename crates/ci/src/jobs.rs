@@ -1,5 +1,7 @@
 //! A job as the file describes it.
 
+use serde::{Deserialize, Serialize};
+
 use crate::artifacts::{self, Artifacts};
 use crate::budget::{Budget, MAX_NAME};
 use crate::caches::{self, Cache};
@@ -68,7 +70,7 @@ pub struct Job {
 }
 
 /// Whether the failure of a job matters to the pipeline.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AllowFailure {
     /// It does.
     #[default]
@@ -158,6 +160,9 @@ pub(crate) fn read(key: &Key, value: &Value, desk: &mut Desk<'_>) -> Result<Job,
     }
     if !key.is_text {
         return Err(place.invalid("name should be a symbol"));
+    }
+    if key.text.contains(char::is_control) {
+        return Err(place.invalid("name should not contain line breaks or other control characters"));
     }
     let own = Own::read(map, place)?;
     let defaults = desk.defaults;

@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use crate::artifacts::Artifacts;
 use crate::budget::{MAX_JOBS, MAX_PLAN_TEXT};
 use crate::caches::Cache;
@@ -18,7 +20,7 @@ use crate::rules::{Verdict, When};
 use crate::variables::Variables;
 
 /// The jobs of a pipeline, before any of them exists.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// All stages of the file in their order; jobs point into it.
     pub stages: Vec<String>,
@@ -27,7 +29,7 @@ pub struct Plan {
 }
 
 /// One job of a plan, with everything that a runner and the database need.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedJob {
     /// Its name, with a number or values if it was split.
     pub name: String,
@@ -72,7 +74,7 @@ pub struct PlannedJob {
 }
 
 /// A job of the plan that another one waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedNeed {
     /// Its position in the plan.
     pub job: usize,

@@ -1,5 +1,7 @@
 //! How often a failed job is tried again by itself.
 
+use serde::{Deserialize, Serialize};
+
 use crate::entries::{attribute, known_keys, text_or_texts};
 use crate::invalid::{Invalid, Place};
 use crate::value::Value;
@@ -8,7 +10,7 @@ use crate::value::Value;
 const MAX_RETRIES: i64 = 2;
 
 /// When a failed job is tried again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
     /// How many more attempts there are.
     pub max: u8,

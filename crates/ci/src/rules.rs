@@ -1,5 +1,7 @@
 //! `rules`: the first one that fits decides whether and how a job is made.
 
+use serde::{Deserialize, Serialize};
+
 use crate::entries::{BOOLEAN, attribute, known_keys, mapping, text_or_texts};
 use crate::expression::Expression;
 use crate::invalid::{Invalid, Place};
@@ -8,7 +10,7 @@ use crate::value::{Map, Value, flatten};
 use crate::variables::{self, Variables};
 
 /// When a job starts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum When {
     /// When everything before it went well.
     #[default]

@@ -1,69 +1,6 @@
 //! What jobs and pipelines are called, and what may happen to them.
 
-/// The state of a job or a pipeline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Status {
-    /// It is there, and its turn has not come.
-    Created,
-    /// It waits for a runner.
-    Pending,
-    /// A runner has it.
-    Running,
-    /// It went well.
-    Success,
-    /// It went wrong.
-    Failed,
-    /// Somebody stopped it.
-    Canceled,
-    /// Its turn came, and there was nothing to do.
-    Skipped,
-    /// It waits for somebody. Nothing here brings a job into this state, because clients of v3 do not know it: manual
-    /// jobs are skipped and stay playable. It can be read, computed and left.
-    Manual,
-}
-
-impl Status {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Created,
-        Self::Pending,
-        Self::Running,
-        Self::Success,
-        Self::Failed,
-        Self::Canceled,
-        Self::Skipped,
-        Self::Manual,
-    ];
-
-    /// The word of interfaces and tables.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Created => "created",
-            Self::Pending => "pending",
-            Self::Running => "running",
-            Self::Success => "success",
-            Self::Failed => "failed",
-            Self::Canceled => "canceled",
-            Self::Skipped => "skipped",
-            Self::Manual => "manual",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.word() == word)
-    }
-
-    /// Tells whether a job has ended, for now.
-    pub fn is_done(self) -> bool {
-        matches!(self, Self::Success | Self::Failed | Self::Canceled | Self::Skipped)
-    }
-
-    /// Tells whether a job can still be canceled.
-    pub fn is_cancelable(self) -> bool {
-        matches!(self, Self::Created | Self::Pending | Self::Running | Self::Manual)
-    }
-}
+pub use model::Status;
 
 /// What happens to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,14 +137,6 @@ pub fn duration(intervals: &[(i64, i64)]) -> i64 {
 mod tests {
     use super::*;
     use Status::{Canceled, Created, Failed, Manual, Pending, Running, Skipped, Success};
-
-    #[test]
-    fn words_are_read_back() {
-        for status in Status::ALL {
-            assert_eq!(Status::parse(status.word()), Some(status));
-        }
-        assert_eq!(Status::parse("waiting"), None);
-    }
 
     /// The table of the reference, event by event.
     #[test]

@@ -3,6 +3,7 @@
 //! What is written is on disk before it is acknowledged, and what was not written to its end leaves nothing behind, a
 //! crash aside: removing the key then removes the rest too.
 
+pub mod logs;
 pub mod spool;
 
 use std::{

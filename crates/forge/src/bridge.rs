@@ -17,7 +17,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use files::{Files, spool::Spools};
+use files::{Files, logs::Logs, spool::Spools};
 use git::{Repositories, Repository};
 use model::{Project, Time};
 use store::{Conn, Database, OpenError};
@@ -27,11 +27,13 @@ use tracing::{error, warn};
 use crate::{
     Actor, Caller, Error, InstanceKey, Result,
     announcements::Scribe,
+    board::Board,
     caller::{self, Proved},
     clock::{Clock, Secrets},
     memo::{Memo, Question, Remembered},
     passwords::PasswordCost,
     tokens::Uses,
+    traces::Lives,
     turns::Turns,
 };
 
@@ -52,6 +54,8 @@ pub struct Options {
     pub database: Database,
     /// Where files are.
     pub files: Files,
+    /// Where traces are.
+    pub logs: Logs,
     /// Where git repositories are.
     pub repositories: Repositories,
     /// Where large answers are kept while they are made and for a while after.
@@ -102,6 +106,7 @@ struct Doors {
 pub(crate) struct Shared {
     pub(crate) database: Database,
     pub(crate) files: Files,
+    pub(crate) logs: Logs,
     pub(crate) repositories: Repositories,
     pub(crate) spools: Spools,
     pub(crate) turns: Turns,
@@ -116,6 +121,10 @@ pub(crate) struct Shared {
     pub(crate) scribe: Arc<dyn Scribe>,
     /// Rings when there is something new to tell.
     pub(crate) post: Arc<Notify>,
+    /// Where runners wait for work.
+    pub(crate) board: Arc<Board>,
+    /// What is known of jobs that run.
+    pub(crate) traces: Lives,
 }
 
 type ReadTask = Box<dyn FnOnce(&mut Seat) + Send>;
@@ -144,7 +153,7 @@ enum Undo {
 pub struct Reader<'a> {
     db: &'a mut Conn,
     shared: &'a Shared,
-    actor: Actor,
+    pub(crate) actor: Actor,
     now: Time,
     depth: i32,
 }
@@ -154,6 +163,8 @@ pub struct Writer<'a> {
     reader: Reader<'a>,
     /// Whether hooks are told something.
     has_post: bool,
+    /// Whether runners may find something that they did not find before.
+    has_work: bool,
 }
 
 /// Works for long; opens the database only for moments.
@@ -226,6 +237,11 @@ impl Writer<'_> {
     pub(crate) fn ring(&mut self) {
         self.has_post = true;
     }
+
+    /// Lets runners that wait for work look again, once this is durable.
+    pub(crate) fn call_runners(&mut self) {
+        self.has_work = true;
+    }
 }
 
 impl Heavy<'_> {
@@ -246,6 +262,7 @@ impl Forge {
         let Options {
             database,
             files,
+            logs,
             repositories,
             spools,
             readers,
@@ -259,9 +276,11 @@ impl Forge {
             scribe,
         } = options;
         let single_writer = database.is_embedded();
+        let board = Arc::new(Board::new(clock.now()));
         let shared = Arc::new(Shared {
             database,
             files,
+            logs,
             repositories,
             spools,
             turns: Turns::default(),
@@ -275,6 +294,8 @@ impl Forge {
             scribe,
             uses: Uses::default(),
             post: Arc::default(),
+            board,
+            traces: Lives::default(),
         });
         // A connection that cannot be made is told at the start, not at the first request.
         // On a thread of its own: a PostgreSQL connection brings a runtime, and the caller may be inside one.
@@ -373,7 +394,7 @@ impl Forge {
         F: FnMut(&mut Writer<'_>) -> Result<T> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let task = Pending { f, caller, result: None, reply, post: None };
+        let task = Pending { f, caller, result: None, reply, post: None, board: None };
         send(&self.0.writers, Box::new(task) as WriteTask)?;
         answer.await.unwrap_or_else(|_| Err(Error::Internal("the write could not be made durable".into())))
     }
@@ -577,6 +598,7 @@ struct Pending<F, T> {
     reply: oneshot::Sender<Result<T>>,
     /// What to ring when it is durable, if hooks are told something.
     post: Option<Arc<Notify>>,
+    board: Option<Arc<Board>>,
 }
 
 impl<F, T> Write for Pending<F, T>
@@ -585,16 +607,17 @@ where
     T: Send,
 {
     fn run(&mut self, shared: &Shared, db: &mut Conn) -> std::result::Result<(), Undo> {
-        let Self { f, caller, result, reply, post } = self;
-        *post = None;
+        let Self { f, caller, result, reply, post, board } = self;
+        (*post, *board) = (None, None);
         if reply.is_closed() {
             return Err(Undo::Answer);
         }
         let outcome = shielded(|| {
             enter(shared, db, caller, |reader| {
-                let mut writer = Writer { reader, has_post: false };
+                let mut writer = Writer { reader, has_post: false, has_work: false };
                 let answer = f(&mut writer)?;
                 *post = writer.has_post.then(|| Arc::clone(&shared.post));
+                *board = writer.has_work.then(|| Arc::clone(&shared.board));
                 Ok(answer)
             })
         });
@@ -613,6 +636,9 @@ where
         let result = self.result.filter(|_| stands).unwrap_or_else(lost);
         if let Some(post) = self.post.filter(|_| stands) {
             post.notify_one();
+        }
+        if let Some(board) = self.board.filter(|_| stands) {
+            board.call();
         }
         let _ = self.reply.send(result);
     }

@@ -55,6 +55,8 @@ enum Proof {
     Password(i64),
     /// An SSH key, by its fingerprint, with which somebody has signed a moment ago.
     SshKey(String),
+    /// The token of a job.
+    JobToken(Digest),
     /// The service itself, or its operator at the command line.
     System,
 }
@@ -77,6 +79,13 @@ pub enum Actor {
         title: String,
         /// The projects that it opens.
         projects: Vec<i64>,
+    },
+    /// A job that runs at this moment, by its token.
+    Job {
+        /// Who started it; what is open to them, it may read.
+        user: Option<Box<User>>,
+        /// The project that it belongs to.
+        project: i64,
     },
     /// The service itself, or its operator at the command line.
     System,
@@ -110,6 +119,11 @@ impl Caller {
         Self { proof: Proof::SshKey(fingerprint), ..Self::default() }
     }
 
+    /// A job that shows its token; it opens something only while the job runs.
+    pub fn with_job_token(token: &str) -> Self {
+        Self { proof: Proof::JobToken(Digest::of(token)), ..Self::default() }
+    }
+
     /// The same caller, acting as another user by number or name.
     pub fn acting_as(mut self, sudo: Option<String>) -> Self {
         self.sudo = sudo;
@@ -131,7 +145,7 @@ impl Caller {
     pub(crate) fn identity(&self) -> Option<Identity> {
         match &self.proof {
             Proof::Tokens(digests) => Some(Identity { digests: digests.clone(), sudo: self.sudo.clone() }),
-            Proof::Nothing | Proof::Password(_) | Proof::SshKey(_) | Proof::System => None,
+            Proof::Nothing | Proof::Password(_) | Proof::SshKey(_) | Proof::JobToken(_) | Proof::System => None,
         }
     }
 
@@ -162,7 +176,7 @@ impl Actor {
     pub fn user(&self) -> Option<&User> {
         match self {
             Self::User { user, .. } => Some(user),
-            Self::Anonymous | Self::DeployKey { .. } | Self::System => None,
+            Self::Anonymous | Self::DeployKey { .. } | Self::Job { .. } | Self::System => None,
         }
     }
 
@@ -171,7 +185,7 @@ impl Actor {
         match self {
             Self::User { user, .. } => Some(user.name.clone()),
             Self::DeployKey { title, .. } => Some(title.clone()),
-            Self::Anonymous | Self::System => None,
+            Self::Anonymous | Self::Job { .. } | Self::System => None,
         }
     }
 
@@ -185,7 +199,7 @@ impl Actor {
         match self {
             Self::User { user, .. } => user.admin,
             Self::System => true,
-            Self::Anonymous | Self::DeployKey { .. } => false,
+            Self::Anonymous | Self::DeployKey { .. } | Self::Job { .. } => false,
         }
     }
 }
@@ -209,6 +223,7 @@ pub(crate) fn prove(db: &mut Conn, caller: &Caller, now: model::Time) -> Result<
         }
         Proof::SshKey(fingerprint) => Proved { actor: prove_by_key(db, fingerprint)?, token: None },
         Proof::Tokens(digests) => prove_by_tokens(db, digests, now)?,
+        Proof::JobToken(digest) => Proved { actor: prove_by_job_token(db, digest)?, token: None },
     };
     let note = |of: fn(&Noted) -> &OnceLock<i64>, user: Option<&User>| {
         if let (Some(noted), Some(user)) = (&caller.noted_in, user) {
@@ -217,7 +232,7 @@ pub(crate) fn prove(db: &mut Conn, caller: &Caller, now: model::Time) -> Result<
     };
     note(|noted| &noted.user, proved.actor.user());
     match (&caller.sudo, &proved.actor) {
-        (None, _) | (_, Actor::Anonymous | Actor::DeployKey { .. } | Actor::System) => Ok(proved),
+        (None, _) | (_, Actor::Anonymous | Actor::DeployKey { .. } | Actor::Job { .. } | Actor::System) => Ok(proved),
         (Some(target), Actor::User { user, scopes }) => {
             if !user.admin || !scopes.contains(&Scope::Api) {
                 return Err(Error::forbidden("Must be admin to use sudo"));
@@ -237,6 +252,19 @@ fn prove_by_key(db: &mut Conn, fingerprint: &str) -> Result<Actor> {
     }
     let found = store::deploy_keys::by_fingerprint(db, fingerprint)?;
     Ok(found.map_or(Actor::Anonymous, |(key, projects)| Actor::DeployKey { title: key.title, projects }))
+}
+
+fn prove_by_job_token(db: &mut Conn, digest: &Digest) -> Result<Actor> {
+    let Some(job) = store::build_runs::running(db, digest)? else { return Ok(Actor::Anonymous) };
+    let user = match job.user {
+        None => None,
+        Some(id) => match store::users::by_id(db, id)?.filter(|user| user.state == UserState::Active) {
+            Some(user) => Some(Box::new(user)),
+            // Whoever is kept out is so with everything that runs on their behalf.
+            None => return Ok(Actor::Anonymous),
+        },
+    };
+    Ok(Actor::Job { user, project: job.project })
 }
 
 fn prove_by_tokens(db: &mut Conn, digests: &[Digest], now: model::Time) -> Result<Proved> {

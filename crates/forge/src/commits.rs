@@ -9,7 +9,7 @@ use jiff::{
     tz::Offset,
 };
 use model::{
-    Commit, Oid, RefChange, RefName,
+    Commit, Oid, RefChange, RefName, Status,
     repository::{CommitStats, FileDiff, Signature},
 };
 
@@ -41,13 +41,15 @@ pub struct History {
     pub limit: usize,
 }
 
-/// A commit with what it changed, in numbers.
+/// A commit with what it changed, in numbers, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitDetail {
     /// The commit.
     pub commit: Commit,
     /// Lines added and removed.
     pub stats: CommitStats,
+    /// How its newest pipeline stands.
+    pub status: Option<Status>,
 }
 
 /// The newest commits first. A name that leads nowhere has none.
@@ -101,8 +103,7 @@ fn moment(name: &str, text: Option<&str>) -> Result<Option<i64>> {
 
 /// One commit, by its name or that of a branch or a tag.
 pub fn get(it: &mut Heavy<'_>, project: &ProjectRef, name: &str) -> Result<CommitDetail> {
-    let (repository, id) = find(it, project, name)?;
-    detail(&repository, id)
+    detail(it, project, name)
 }
 
 /// How a commit differs from the one before it.
@@ -122,9 +123,14 @@ fn find(it: &mut Heavy<'_>, project: &ProjectRef, name: &str) -> Result<(Reposit
     Ok((repository, id))
 }
 
-fn detail(repository: &Repository, id: Oid) -> Result<CommitDetail> {
+fn detail(it: &mut Heavy<'_>, project: &ProjectRef, name: &str) -> Result<CommitDetail> {
+    let (repository, id) = find(it, project, name)?;
     let commit = repository.commit(id)?.ok_or_else(|| Error::not_found("Commit"))?;
-    Ok(CommitDetail { commit, stats: repository.commit_stats(id)? })
+    let status = it.read(|it| {
+        let project = branches::open(it, project)?;
+        Ok(store::pipelines::status_of_commit(it.db(), project.id, id)?)
+    })?;
+    Ok(CommitDetail { commit, stats: repository.commit_stats(id)?, status })
 }
 
 /// The content of a file as it was sent.
@@ -187,11 +193,7 @@ pub async fn create(forge: &Forge, caller: Caller, project: ProjectRef, new: Giv
         Wish { branch, message, author, edits: actions.into_iter().map(plan).collect() }
     });
     let (project, id) = commit(forge, caller.clone(), project, wish, refusal_of_many).await?;
-    let show = move |it: &mut Heavy<'_>| {
-        let (repository, id) = find(it, &ProjectRef::Id(project), &id.to_string())?;
-        detail(&repository, id)
-    };
-    forge.heavy(caller, show).await
+    forge.heavy(caller, move |it| detail(it, &ProjectRef::Id(project), &id.to_string())).await
 }
 
 /// The edit that a text means, or why it means none.

@@ -36,9 +36,33 @@ impl InstanceKey {
     /// The token with which runners join a project: always the same for the same seed, and nobody makes it without the
     /// key.
     pub fn runners_token(&self, project: i64, seed: &Seed) -> Secret {
+        self.token(b"runners token", project, seed)
+    }
+
+    /// The token with which runners join the instance.
+    pub(crate) fn registration_token(&self, seed: &Seed) -> Secret {
+        self.token(b"registration token", 0, seed)
+    }
+
+    /// The token of a runner. What is made before it has a number goes by its seed alone.
+    pub(crate) fn runner_token(&self, seed: &Seed) -> Secret {
+        self.token(b"runner", 0, seed)
+    }
+
+    /// The token of a job.
+    pub(crate) fn job_token(&self, seed: &Seed) -> Secret {
+        self.token(b"job", 0, seed)
+    }
+
+    /// The token with which others start pipelines.
+    pub(crate) fn trigger_token(&self, seed: &Seed) -> Secret {
+        self.token(b"trigger", 0, seed)
+    }
+
+    fn token(&self, what_for: &[u8], owner: i64, seed: &Seed) -> Secret {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key of any length will do");
-        mac.update(b"runners token");
-        mac.update(&project.to_be_bytes());
+        mac.update(what_for);
+        mac.update(&owner.to_be_bytes());
         mac.update(&seed.0);
         Secret::new(URL_SAFE_NO_PAD.encode(&mac.finalize().into_bytes()[..15]))
     }

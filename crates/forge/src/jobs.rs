@@ -7,8 +7,9 @@ use model::{Time, jobs::JobRecord};
 use tracing::{error, info, warn};
 
 use crate::{
-    Ability, Caller, Error, Forge, Reader, Result, Writer, branches, deliveries, forks, imports, news,
+    Ability, Caller, Error, Forge, Reader, Result, Writer, artifacts, branches, deliveries, forks, imports, news,
     pushes::{self, blocking},
+    stuck, traces,
     turns::Turn,
     uploads,
 };
@@ -22,6 +23,8 @@ pub enum Job {
     SweepMemberships,
     /// Removes what is left of uploads that were given up.
     SweepUploads,
+    /// Removes what jobs left behind, once it has expired or was given up.
+    SweepArtifacts,
     /// Removes what a project has left behind.
     RemoveProject(i64),
     /// Packs the repository of a project, and what else keeps it quick.
@@ -39,6 +42,8 @@ pub enum Job {
     },
     /// Completes or forgets pushes that were interrupted.
     SettlePushes,
+    /// Takes back or lets fail jobs of pipelines that are stuck.
+    SweepBuilds,
     /// Gives up messages to hooks that have waited for too long, and forgets how old ones went.
     SweepDeliveries,
 }
@@ -74,6 +79,7 @@ impl Job {
         match self {
             Self::SweepTokens => "sweep_tokens",
             Self::SweepUploads => "sweep_uploads",
+            Self::SweepArtifacts => "sweep_artifacts",
             Self::SweepMemberships => "sweep_memberships",
             Self::RemoveProject(_) => Self::REMOVE_PROJECT,
             Self::KeepHouse(_) => "keep_house",
@@ -82,6 +88,7 @@ impl Job {
             Self::DeleteMergedBranches { .. } => "delete_merged_branches",
             Self::SettlePushes => "settle_pushes",
             Self::SweepDeliveries => "sweep_deliveries",
+            Self::SweepBuilds => "sweep_builds",
         }
     }
 
@@ -90,8 +97,10 @@ impl Job {
             Self::SweepTokens
             | Self::SweepMemberships
             | Self::SweepUploads
+            | Self::SweepArtifacts
             | Self::SettlePushes
-            | Self::SweepDeliveries => String::new(),
+            | Self::SweepDeliveries
+            | Self::SweepBuilds => String::new(),
             Self::RemoveProject(id) | Self::KeepHouse(id) | Self::CopyRepository(id) | Self::Import(id) => {
                 id.to_string()
             }
@@ -105,8 +114,10 @@ impl Job {
             Self::SweepTokens
             | Self::SweepMemberships
             | Self::SweepUploads
+            | Self::SweepArtifacts
             | Self::SettlePushes
-            | Self::SweepDeliveries => Some(self.kind().to_owned()),
+            | Self::SweepDeliveries
+            | Self::SweepBuilds => Some(self.kind().to_owned()),
             Self::KeepHouse(id) | Self::CopyRepository(id) | Self::Import(id) => Some(format!("{} {id}", self.kind())),
             Self::DeleteMergedBranches { .. } => Some(format!("{} {}", self.kind(), self.payload())),
             Self::RemoveProject(_) => None,
@@ -118,6 +129,7 @@ impl Job {
         match record.kind.as_str() {
             "sweep_tokens" => Some(Self::SweepTokens),
             "sweep_uploads" => Some(Self::SweepUploads),
+            "sweep_artifacts" => Some(Self::SweepArtifacts),
             "sweep_memberships" => Some(Self::SweepMemberships),
             Self::REMOVE_PROJECT => id.ok().map(Self::RemoveProject),
             "keep_house" => id.ok().map(Self::KeepHouse),
@@ -129,6 +141,7 @@ impl Job {
             }
             "settle_pushes" => Some(Self::SettlePushes),
             "sweep_deliveries" => Some(Self::SweepDeliveries),
+            "sweep_builds" => Some(Self::SweepBuilds),
             _ => None,
         }
     }
@@ -166,7 +179,9 @@ pub async fn enqueue_recurring(forge: &Forge) -> Result<()> {
             enqueue(it, &Job::SweepTokens, now)?;
             enqueue(it, &Job::SweepMemberships, now)?;
             enqueue(it, &Job::SweepUploads, now)?;
+            enqueue(it, &Job::SweepArtifacts, now)?;
             enqueue(it, &Job::SweepDeliveries, now)?;
+            enqueue(it, &Job::SweepBuilds, now)?;
             enqueue(it, &Job::SettlePushes, now + SETTLE_EVERY)
         })
         .await
@@ -268,6 +283,10 @@ async fn run(forge: &Forge, record: JobRecord) -> Result<()> {
             uploads::sweep(forge).await?;
             forge.write(Caller::system(), move |it| come_back(it, id, uploads::SWEEP_EVERY)).await
         }
+        Job::SweepArtifacts => {
+            artifacts::sweep(forge).await?;
+            forge.write(Caller::system(), move |it| come_back(it, id, artifacts::SWEEP_EVERY)).await
+        }
         Job::RemoveProject(project) => remove_project(forge, project, id).await,
         Job::KeepHouse(project) => keep_house(forge, project, id).await,
         Job::CopyRepository(project) => forks::copy_repository(forge, project).await,
@@ -285,6 +304,11 @@ async fn run(forge: &Forge, record: JobRecord) -> Result<()> {
         Job::SweepDeliveries => {
             deliveries::sweep(forge).await?;
             forge.write(Caller::system(), move |it| come_back(it, id, SWEEP_DELIVERIES_EVERY)).await
+        }
+        Job::SweepBuilds => {
+            stuck::sweep(forge).await?;
+            let pause = stuck::pause(forge);
+            forge.write(Caller::system(), move |it| come_back(it, id, pause)).await
         }
     }
 }
@@ -328,7 +352,9 @@ async fn remove_project(forge: &Forge, project: i64, job: i64) -> Result<()> {
         // Gone already; and of a project that lives nothing is ever removed here.
         return forge.write(Caller::system(), move |it| Ok(store::jobs::delete(it.db(), job)?)).await;
     }
-    if !uploads::remove_all_of_project(forge, project).await? {
+    traces::remove_all_of_project(forge, project).await?;
+    let no_uploads = uploads::remove_all_of_project(forge, project).await?;
+    if !artifacts::remove_all_of_project(forge, project).await? || !no_uploads {
         // Somebody began before it was removed; that is no failure, however long it takes.
         return forge.write(Caller::system(), move |it| come_back(it, job, UPLOAD_PAUSE)).await;
     }

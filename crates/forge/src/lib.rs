@@ -1,9 +1,13 @@
 //! What one can do here: rights, use cases, events and jobs. Synchronous below the [`bridge`].
 
 pub mod announcements;
+pub mod artifacts;
+pub mod assignments;
+mod board;
 pub mod boards;
 pub mod branches;
 pub mod bridge;
+pub mod builds;
 pub mod caller;
 pub mod clock;
 pub mod commit_notes;
@@ -27,6 +31,7 @@ pub mod issues;
 pub mod jobs;
 pub mod keys;
 pub mod labels;
+pub mod lint;
 pub mod members;
 mod memo;
 mod mentions;
@@ -36,18 +41,24 @@ mod news;
 pub mod notes;
 pub mod outgoing;
 pub mod passwords;
+pub mod pipelines;
 pub mod policy;
 pub mod projects;
 pub mod pushes;
 pub mod repository_files;
+pub mod runners;
 pub mod sessions;
 pub mod statuses;
+pub mod stuck;
 pub mod tags;
 pub mod tokens;
+pub mod traces;
 pub mod transport;
+pub mod triggers;
 mod turns;
 pub mod uploads;
 pub mod users;
+pub mod variables;
 
 pub use bridge::{Forge, Heavy, Options, Reader, Writer, panic_text};
 pub use caller::{Actor, Caller};

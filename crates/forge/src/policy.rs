@@ -100,6 +100,14 @@ pub enum ProjectAbility {
     PushCode,
     /// Say which branches not everybody may change.
     ProtectBranches,
+    /// See its pipelines.
+    ReadPipelines,
+    /// See its builds with what they say and leave behind.
+    ReadBuilds,
+    /// Start, retry, cancel and erase pipelines and builds.
+    RunPipelines,
+    /// Say with which runners, variables and triggers it builds.
+    AdministerBuilds,
     /// See what others found out about its commits.
     ReadStatuses,
     /// Say what one found out about its commits.
@@ -182,12 +190,16 @@ pub enum Least {
 
 impl ProjectAbility {
     /// All abilities, for whoever prints the table.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 34] = [
         Self::DownloadUpload,
         Self::ReadProject,
         Self::DownloadCode,
         Self::PushCode,
         Self::ProtectBranches,
+        Self::ReadPipelines,
+        Self::ReadBuilds,
+        Self::RunPipelines,
+        Self::AdministerBuilds,
         Self::ReadStatuses,
         Self::SetStatus,
         Self::CommentOnCommits,
@@ -219,8 +231,12 @@ impl ProjectAbility {
     pub fn least(self) -> Least {
         match self {
             Self::DownloadUpload => Least::Sight,
-            Self::DownloadCode | Self::ReadStatuses | Self::CommentOnCommits => Least::OpenOrRole(Role::Reporter),
-            Self::PushCode | Self::SetStatus => Least::Role(Role::Developer),
+            Self::DownloadCode
+            | Self::ReadPipelines
+            | Self::ReadBuilds
+            | Self::ReadStatuses
+            | Self::CommentOnCommits => Least::OpenOrRole(Role::Reporter),
+            Self::PushCode | Self::RunPipelines | Self::SetStatus => Least::Role(Role::Developer),
             Self::ReadProject | Self::StarProject | Self::UploadFile | Self::ReadIssues | Self::WriteIssues => {
                 Least::SignedIn
             }
@@ -228,6 +244,7 @@ impl ProjectAbility {
                 Least::Role(Role::Reporter)
             }
             Self::ProtectBranches
+            | Self::AdministerBuilds
             | Self::AdministerNotes
             | Self::AdministerMilestones
             | Self::AdministerDeployKeys
@@ -258,9 +275,14 @@ impl ProjectAbility {
         )
     }
 
+    /// Whether nobody can do this to a project that builds nothing.
+    fn needs_builds(self) -> bool {
+        matches!(self, Self::ReadPipelines | Self::ReadBuilds | Self::RunPipelines | Self::AdministerBuilds)
+    }
+
     /// Whether nobody can do this to a project that is put away.
     fn rests_in_archive(self) -> bool {
-        self == Self::PushCode
+        matches!(self, Self::PushCode | Self::RunPipelines)
     }
 }
 
@@ -312,8 +334,8 @@ impl Actor {
     /// How close this actor stands to the instance.
     pub fn standing(&self) -> Standing {
         match self {
-            // A key opens projects and nothing of the instance.
-            Self::Anonymous | Self::DeployKey { .. } => Standing::Anonymous,
+            // A key or a job opens projects and nothing of the instance.
+            Self::Anonymous | Self::DeployKey { .. } | Self::Job { .. } => Standing::Anonymous,
             Self::User { user, .. } if user.admin => Standing::Administrator,
             Self::User { .. } => Standing::User,
             Self::System => Standing::Administrator,
@@ -345,10 +367,11 @@ impl Actor {
     /// Whether this actor can try at all: whoever has to be signed in, is.
     fn check_entry(&self, least: Least) -> Result<()> {
         match (self, least) {
-            (_, Least::Sight | Least::OpenOrRole(_)) | (Self::DeployKey { .. }, Least::Role(_)) => Ok(()),
-            (Self::Anonymous, Least::SignedIn | Least::Role(_)) | (Self::DeployKey { .. }, Least::SignedIn) => {
-                Err(Error::Unauthenticated)
+            (_, Least::Sight | Least::OpenOrRole(_)) | (Self::DeployKey { .. } | Self::Job { .. }, Least::Role(_)) => {
+                Ok(())
             }
+            (Self::Anonymous, Least::SignedIn | Least::Role(_))
+            | (Self::DeployKey { .. } | Self::Job { .. }, Least::SignedIn) => Err(Error::Unauthenticated),
             (_, Least::SignedIn | Least::Role(_)) => self.check_scope(Scope::Api),
         }
     }
@@ -356,9 +379,9 @@ impl Actor {
     /// What is at least this visible, the actor sees without belonging to it.
     fn open_from(&self) -> Visibility {
         match self {
-            Self::Anonymous | Self::DeployKey { .. } => Visibility::Public,
-            Self::User { user, .. } if user.external => Visibility::Public,
-            Self::User { .. } | Self::System => Visibility::Internal,
+            Self::Anonymous | Self::DeployKey { .. } | Self::Job { user: None, .. } => Visibility::Public,
+            Self::User { user, .. } | Self::Job { user: Some(user), .. } if user.external => Visibility::Public,
+            Self::User { .. } | Self::Job { .. } | Self::System => Visibility::Internal,
         }
     }
 }
@@ -380,13 +403,20 @@ impl Reader<'_> {
         self.may(ability)?;
         match self.take_actor() {
             Actor::User { user, .. } => Ok(*user),
-            Actor::Anonymous | Actor::DeployKey { .. } | Actor::System => Err(Error::Unauthenticated),
+            Actor::Anonymous | Actor::DeployKey { .. } | Actor::Job { .. } | Actor::System => {
+                Err(Error::Unauthenticated)
+            }
         }
     }
 
     /// Through whose eyes lists are seen.
     pub(crate) fn viewer(&self) -> Viewer {
-        let user = self.actor().user().map_or(0, |user| user.id);
+        let user = match self.actor() {
+            // A job reads what the one reads who started it.
+            Actor::Job { user, .. } => user.as_deref(),
+            actor => actor.user(),
+        };
+        let user = user.map_or(0, |user| user.id);
         Viewer { user, open_from: self.actor().open_from(), admin: self.actor().is_admin(), now: self.now() }
     }
 
@@ -420,6 +450,15 @@ impl Reader<'_> {
         Ok(project)
     }
 
+    /// The gate for what the service does on behalf of somebody who has shown the token of a runner or a job, and who has
+    /// no rights of their own: the project is there, and what is to be done is not switched off.
+    pub(crate) fn open_as_service(&mut self, project: &ProjectRef, ability: ProjectAbility) -> Result<Project> {
+        let asking = std::mem::replace(&mut self.actor, Actor::System);
+        let opened = self.open(project, ability);
+        self.actor = asking;
+        opened
+    }
+
     /// Whether an open project may also be used for something else.
     pub fn may_to(&self, project: &Project, ability: ProjectAbility) -> Result<()> {
         let (actor, least) = (self.actor(), ability.least());
@@ -429,9 +468,19 @@ impl Reader<'_> {
         if matches!(actor, Actor::DeployKey { .. }) && ability == ProjectAbility::PushCode {
             return Err(Error::forbidden("Deploy keys are not allowed to push code."));
         }
-        let open = project.visibility >= actor.open_from();
+        if let Actor::Job { project: own, .. } = actor {
+            // Its token is known to every script that runs in it, so it opens next to nothing.
+            match ability {
+                ProjectAbility::DownloadCode if project.id == *own => return Ok(()),
+                ProjectAbility::DownloadCode => {}
+                _ => return Err(Error::forbidden("The token of a job only reads code.")),
+            }
+        }
+        let open = project.visibility >= actor.open_from()
+            && (ability != ProjectAbility::ReadBuilds || project.switches.public_builds);
         let off = ability.rests_in_archive() && project.archived
-            || ability.needs_issues() && !project.switches.issues_enabled;
+            || ability.needs_issues() && !project.switches.issues_enabled
+            || ability.needs_builds() && !project.switches.builds_enabled;
         let may = least.is_met_by(self.role_to(project), open) && !off;
         if may { Ok(()) } else { Err(Error::Forbidden(None)) }
     }
@@ -468,7 +517,8 @@ impl Reader<'_> {
     /// Whether the actor sees a project.
     fn sees(&self, project: &Project) -> bool {
         let actor = self.actor();
-        let belongs = actor.is_admin() || project.access.role().is_some() || actor.has_key_to(project.id);
+        let own = matches!(actor, Actor::Job { project: own, .. } if *own == project.id);
+        let belongs = actor.is_admin() || project.access.role().is_some() || actor.has_key_to(project.id) || own;
         belongs || project.visibility >= actor.open_from()
     }
 
@@ -581,6 +631,10 @@ ReadProject                   -      yes       yes       yes       yes       yes
 DownloadCode                yes      yes         -       yes       yes       yes       yes
 PushCode                      -        -         -         -       yes       yes       yes
 ProtectBranches               -        -         -         -         -       yes       yes
+ReadPipelines               yes      yes         -       yes       yes       yes       yes
+ReadBuilds                  yes      yes         -       yes       yes       yes       yes
+RunPipelines                  -        -         -         -       yes       yes       yes
+AdministerBuilds              -        -         -         -         -       yes       yes
 ReadStatuses                yes      yes         -       yes       yes       yes       yes
 SetStatus                     -        -         -         -       yes       yes       yes
 CommentOnCommits            yes      yes         -       yes       yes       yes       yes

@@ -301,6 +301,10 @@ fn update(it: &mut Writer<'_>, project: &ProjectRef, edit: &Given<Edit>) -> Resu
     refuse_taken(it, namespace.id, name, path, Some(project.id), violations)?;
     let now = it.now();
     store::projects::update(it.db(), &project, changes, now)?;
+    if changes.switches.builds_enabled.is_some() || changes.switches.shared_runners_enabled.is_some() {
+        // Jobs may find runners now that they did not find before.
+        it.call_runners();
+    }
     fork_links::lower(it, &project, changes.visibility.unwrap_or(project.visibility))?;
     if path.is_some_and(|path| path != project.path) {
         news::project_renamed(it, project.id, &project.full_path())?;
@@ -363,6 +367,7 @@ pub fn set_archived(it: &mut Writer<'_>, project: &ProjectRef, archived: bool) -
     if project.archived != archived {
         let now = it.now();
         store::projects::set_archived(it.db(), project.id, archived, now)?;
+        it.call_runners();
     }
     reload_with_relations(it, project.id)
 }

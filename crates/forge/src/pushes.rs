@@ -15,22 +15,30 @@ use std::{
     sync::Arc,
 };
 
+use ci::Plan;
 use git::{Listing, Quarantine, Refs, Repositories, Repository};
 use model::{
     Change, Commit, Happening, Occasion, Oid, Project, Protection, PushLevel, RefChange, RefKind, RefName, Role,
+    Status,
     events::{Action, COMMITS_KEPT, PushCommit, PushData},
     happenings::{FileLists, Pushed},
+    pipelines::Source,
     repository::Signature,
 };
 use store::{
     events::NewEvent,
     intents::{Intent, NewIntent},
+    pipelines::NewPipeline,
 };
 use tracing::{error, info, warn};
 
 use crate::{
     Caller, Error, Forge, ProjectAbility, ProjectRef, Reader, Result, Writer, announcements, jobs,
     mentions::{self, Said},
+    pipelines::{
+        drafts::{self, Draft, Drafted, Moved},
+        machine, tidings,
+    },
     turns::Turn,
 };
 
@@ -113,7 +121,9 @@ async fn pass(forge: &Forge, caller: Caller, project: i64, push: Push, via: Via)
     let listened = forge.peek(Caller::system(), move |it: &mut Reader<'_>| is_listened_to(it, project)).await?;
     let repositories = forge.shared().repositories.clone();
     let (weighed, push) = blocking(move || Ok((weigh(&repositories, project, &push, listened)?, push))).await?;
+    let (weighed, push) = draft(forge, project, weighed, push).await?;
     let weighed = Arc::new(weighed);
+    let depth = caller.depth();
     let judged = {
         let weighed = Arc::clone(&weighed);
         let atomic = push.atomic;
@@ -121,13 +131,64 @@ async fn pass(forge: &Forge, caller: Caller, project: i64, push: Push, via: Via)
     };
     let Judged { outcomes, intent } = judged;
     let Some(intent) = intent else { return Ok(outcomes) };
-    match carry_out(forge, intent, push.incoming).await {
+    match carry_out(forge, intent, push.incoming, depth).await {
         Ok(()) => Ok(outcomes),
         Err(Error::Refused(text)) => {
             Ok(outcomes.into_iter().map(|one| RefOutcome { refusal: Some(text.clone()), ..one }).collect())
         }
         Err(error) => Err(error),
     }
+}
+
+/// What is built once the push has happened. It is planned beside the push, after everything that may refuse it, and takes
+/// nothing where there is no file that says what to build.
+async fn draft(forge: &Forge, project: i64, mut weighed: Weighed, push: Push) -> Result<(Weighed, Push)> {
+    let moved = weighed.files_to_build();
+    if moved.is_empty() {
+        return Ok((weighed, push));
+    }
+    let survey = move |it: &mut Reader<'_>| {
+        let opened = it.open(&ProjectRef::Id(project), ProjectAbility::ReadPipelines);
+        match opened {
+            Ok(project) => drafts::survey(it, project).map(Some),
+            // Nothing is built here, or not any more.
+            Err(Error::Forbidden(_) | Error::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    };
+    let Some(mut ground) = forge.read(Caller::system(), survey).await? else { return Ok((weighed, push)) };
+    if let Some(head) = &weighed.head {
+        // As it will be by then.
+        ground.project.default_branch = Some(head.short().to_owned());
+        ground.protections.push(first_protection(head));
+    }
+    let repositories = forge.shared().repositories.clone();
+    blocking(move || {
+        let drafted = objects_of(&repositories, project, &push).and_then(|objects| match objects {
+            Some(objects) => drafts::of_push(&objects, &ground, &moved),
+            None => Ok(Vec::new()),
+        });
+        // Not to know what to build is no reason to refuse a push.
+        weighed.drafts = drafted.unwrap_or_else(|error| {
+            error!(%error, project, "the pipelines of a push cannot be planned");
+            Vec::new()
+        });
+        Ok((weighed, push))
+    })
+    .await
+}
+
+/// What is in quarantine and what is there, at once; of a project without a repository only the former.
+fn objects_of(repositories: &Repositories, project: i64, push: &Push) -> Result<Option<Repository>> {
+    Ok(match &push.incoming {
+        Some(incoming) => Some(incoming.repository()?),
+        None => repositories.find(project)?,
+    })
+}
+
+/// The rule for the first default branch, which is protected from the beginning.
+fn first_protection(head: &RefName) -> Protection {
+    Protection { name: head.short().to_owned(), push: PushLevel::Masters, merge: PushLevel::Masters }
 }
 
 /// Whether hooks of a project are told what commits do to files; else nobody need look.
@@ -137,7 +198,7 @@ fn is_listened_to(it: &mut Reader<'_>, project: i64) -> Result<bool> {
 }
 
 /// Steps 4 and 5: does what was written down.
-async fn carry_out(forge: &Forge, intent: Intent, incoming: Option<Quarantine>) -> Result<()> {
+async fn carry_out(forge: &Forge, intent: Intent, incoming: Option<Quarantine>, depth: i32) -> Result<()> {
     let repositories = forge.shared().repositories.clone();
     let (applied, intent) = blocking(move || {
         let applied = repositories.apply(intent.project, incoming.as_ref(), &intent.changes, head_of(&intent).as_ref());
@@ -147,7 +208,8 @@ async fn carry_out(forge: &Forge, intent: Intent, incoming: Option<Quarantine>) 
     match applied {
         Ok(()) => {
             let (id, project) = (intent.id, intent.project);
-            if let Err(error) = forge.write(Caller::system(), move |it| finish(it, &intent)).await {
+            let myself = Caller::system().led_by_hooks(depth);
+            if let Err(error) = forge.write(myself, move |it| finish(it, &intent)).await {
                 // The refs stand, and it is written down what follows: that is made up for.
                 error!(%error, intent = id, project, "a push is on disk, but what follows from it has to wait");
             }
@@ -186,6 +248,19 @@ struct Weighed {
     said: Vec<Said>,
     /// Whether hooks of the project were there to be told when it was weighed.
     listened: bool,
+    /// What will be built.
+    drafts: Vec<Draft>,
+}
+
+impl Weighed {
+    /// The refs that lead to a CI file.
+    fn files_to_build(&self) -> Vec<Moved> {
+        let moved = |one: &WeighedChange| {
+            let (tip, file) = one.builds.filter(|_| one.refusal.is_none())?;
+            Some(Moved { name: one.change.name.clone(), old: one.change.old, tip, file })
+        };
+        self.changes.iter().filter_map(moved).collect()
+    }
 }
 
 struct WeighedChange {
@@ -199,6 +274,8 @@ struct WeighedChange {
     annotation: Option<String>,
     /// What the commits did to files, if somebody is told.
     files: Vec<FileLists>,
+    /// The commit and the CI file that a branch or a tag leads to from then on.
+    builds: Option<(Oid, Oid)>,
 }
 
 /// Step 2: looks at the changes and the repository, while nobody else writes to it.
@@ -208,17 +285,13 @@ fn weigh(repositories: &Repositories, project: i64, push: &Push, listened: bool)
     }
     let repository = repositories.find(project)?;
     let refs = repository.as_ref().map_or_else(|| Ok(Arc::default()), Repository::refs)?;
-    // What is in quarantine and what is there, at once; of a project without a repository only the former.
-    let objects = match &push.incoming {
-        Some(incoming) => Some(incoming.repository()?),
-        None => repository,
-    };
+    let objects = objects_of(repositories, project, push)?;
     let default = refs.head.clone().filter(|head| refs.find(head).is_some());
     let known = known_afterwards(&refs, objects.as_ref(), default.as_ref(), &push.changes)?;
     let mut seen = HashSet::new();
     let mut changes = Vec::with_capacity(push.changes.len());
     let listing = listened.then(|| Listing::new(ALL_PATHS));
-    let mut words = Words { refs: TOLD_REFS, bytes: ALL_MESSAGES, listing };
+    let mut words = Words { refs: TOLD_REFS, bytes: ALL_MESSAGES, listing, built: drafts::MOST_REFS };
     for change in &push.changes {
         let mut one = weigh_one(&refs, objects.as_ref(), known.as_ref(), change, &mut words)?;
         if !seen.insert(&change.name) {
@@ -229,7 +302,7 @@ fn weigh(repositories: &Repositories, project: i64, push: &Push, listened: bool)
     refuse_clashes(&refs, &mut changes);
     let was_empty = refs.branches.is_empty();
     let head = if was_empty { first_default(&refs, &changes) } else { None };
-    let mut weighed = Weighed { changes, was_empty, default, head, said: Vec::new(), listened };
+    let mut weighed = Weighed { changes, was_empty, default, head, said: Vec::new(), listened, drafts: Vec::new() };
     weighed.said = hear(objects.as_ref(), &weighed)?;
     Ok(weighed)
 }
@@ -282,8 +355,15 @@ fn weigh_one(
     let RefChange { name, old, new } = change;
     let data =
         PushData { ref_name: name.to_string(), before: *old, after: *new, commits: Vec::new(), total_commits: 0 };
-    let (annotation, files) = (None, Vec::new());
-    let mut one = WeighedChange { change: change.clone(), refusal: None, forced: false, data, annotation, files };
+    let mut one = WeighedChange {
+        change: change.clone(),
+        refusal: None,
+        forced: false,
+        data,
+        annotation: None,
+        files: Vec::new(),
+        builds: None,
+    };
     let current = refs.find(name).map(|found| found.target);
     let reason = if name.is_hidden() || name.as_str().starts_with("refs/replace/") {
         Some("It belongs to the service itself.")
@@ -321,6 +401,10 @@ fn weigh_one(
                     tell_commits(&mut one.data, objects, kind, tip, known, words)?;
                     tell_files(&mut one, objects, new, words)?;
                 }
+                if words.built > 0 && kind != RefKind::Other {
+                    words.built -= 1;
+                    one.builds = drafts::file_of(objects, tip)?.map(|file| (tip, file));
+                }
             }
         }
     }
@@ -334,6 +418,8 @@ struct Words {
     bytes: usize,
     /// What is told of files, if somebody is told.
     listing: Option<Listing>,
+    /// Of how many refs it is looked up whether there is something to build.
+    built: usize,
 }
 
 /// The commits that a change brings, as far as they are told. What is known already is what the default branch has.
@@ -511,7 +597,7 @@ fn verdict(
     }
 }
 
-/// Writes down what will happen, with all that follows from it. Pipelines join here.
+/// Writes down what will happen, with all that follows from it.
 fn write_down(
     it: &mut Writer<'_>,
     project: &Project,
@@ -521,13 +607,8 @@ fn write_down(
     let now = it.now();
     let user = it.actor().user().map(|user| user.id);
     let changes: Vec<RefChange> = accepted.iter().map(|one| one.change.clone()).collect();
-    // The first default branch is protected from the beginning.
     let head = weighed.head.clone().filter(|head| changes.iter().any(|change| change.name == *head));
-    let protection = head.as_ref().map(|head| Protection {
-        name: head.short().to_owned(),
-        push: PushLevel::Masters,
-        merge: PushLevel::Masters,
-    });
+    let protection = head.as_ref().map(first_protection);
     let default_branch = head.as_ref().map_or(Change::Keep, |head| Change::Set(head.short().to_owned()));
     let new = NewIntent {
         project: project.id,
@@ -562,8 +643,85 @@ fn write_down(
         if accepted.iter().any(|one| Some(&one.change.name) == weighed.default.as_ref()) {
             mentions::write_down(it, &project, id, &weighed.said)?;
         }
+        plan_pipelines(it, &project, id, author, &weighed.drafts, accepted)?;
     }
     Ok(Intent { id, project: project.id, user, changes, default_branch, protection, created_at: now })
+}
+
+/// Writes down which pipelines there will be; nobody sees them until the push has happened.
+fn plan_pipelines(
+    it: &mut Writer<'_>,
+    project: &Project,
+    intent: i64,
+    user: i64,
+    drafts: &[Draft],
+    accepted: &[&WeighedChange],
+) -> Result<()> {
+    if drafts.is_empty() || !it.can(project, ProjectAbility::RunPipelines) {
+        return Ok(());
+    }
+    let now = it.now();
+    for draft in drafts.iter().filter(|draft| accepted.iter().any(|one| one.change.name == draft.name)) {
+        let (status, yaml_errors, stages, plan) = match &draft.what {
+            Drafted::Planned { stages, plan } => (Status::Created, None, stages.as_slice(), Some(plan.as_str())),
+            Drafted::Skipped => (Status::Skipped, None, &[][..], None),
+            Drafted::Invalid(text) => (Status::Failed, Some(text.as_str()), &[][..], None),
+        };
+        let new = NewPipeline {
+            project: project.id,
+            ref_name: draft.name.short(),
+            tag: draft.name.as_tag().is_some(),
+            sha: draft.sha,
+            // Clients of the original are told the commit itself.
+            before_sha: Some(draft.sha),
+            source: Source::Push,
+            status,
+            yaml_errors,
+            stages,
+            user: Some(user),
+            trigger: None,
+            variables: None,
+            intent: Some(intent),
+            plan,
+            now,
+        };
+        store::pipelines::insert(it.db(), &new)?;
+    }
+    Ok(())
+}
+
+/// Starts the pipelines of a push that has happened, and shows them. Those of refs that did not move go with the intent.
+fn start_pipelines(it: &mut Writer<'_>, intent: &Intent, moved: &[RefName]) -> Result<()> {
+    let waiting = store::pipelines::of_intent(it.db(), intent.id)?;
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    let project = match it.open(&ProjectRef::Id(intent.project), ProjectAbility::ReadPipelines) {
+        Ok(project) => project,
+        // Builds were switched off meanwhile, or the project is being removed.
+        Err(Error::Forbidden(_) | Error::NotFound(_)) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for one in waiting {
+        let name = if one.tag { RefName::tag(&one.ref_name) } else { RefName::branch(&one.ref_name) };
+        if !name.is_some_and(|name| moved.contains(&name)) {
+            continue;
+        }
+        match one.plan.as_deref().map(Plan::from_text) {
+            Some(Some(plan)) => {
+                machine::begin(it, &project, one.id, &plan)?;
+                store::pipelines::show(it.db(), one.id)?;
+            }
+            Some(None) => error!(pipeline = one.id, "the plan of a pipeline cannot be read"),
+            None => {
+                store::pipelines::show(it.db(), one.id)?;
+                if let Some(pipeline) = store::pipelines::by_id(it.db(), one.id)? {
+                    tidings::tell_pipeline(it, &project, &pipeline)?;
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Writes down what hooks are told of a push, once it has happened.
@@ -634,6 +792,7 @@ fn finish(it: &mut Writer<'_>, intent: &Intent) -> Result<()> {
     mentions::act(it, intent.id)?;
     let now = it.now();
     let moved: Vec<RefName> = intent.changes.iter().map(|change| change.name.clone()).collect();
+    start_pipelines(it, intent, &moved)?;
     store::intents::finish(it.db(), intent, &moved, now)?;
     it.ring();
     jobs::enqueue(it, &jobs::Job::KeepHouse(intent.project), now + jobs::HOUSEKEEPING_PAUSE)

@@ -1,13 +1,17 @@
-//! What others found out about commits.
+//! What is known of commits: their jobs, and what others found out.
 
 use git::Repository;
 use model::{
-    CommitStatus, Oid, Page, Project, Slice, Violations,
+    CommitStatus, Oid, Page, Project, RefName, Slice, Status, Violations,
+    pipelines::{EXTERNAL_STAGE, Source},
     statuses::{NewStatus, StatusFilter, StatusState},
 };
+use store::pipelines::NewPipeline;
 use url::Url;
 
-use crate::{Ability, Caller, Error, Forge, Given, Heavy, ProjectAbility, ProjectRef, Reader, Result, Writer};
+use crate::{
+    Ability, Caller, Error, Forge, Given, Heavy, ProjectAbility, ProjectRef, Reader, Result, Writer, pipelines::machine,
+};
 
 /// How long each of the texts may be.
 const LONGEST: usize = 255;
@@ -75,7 +79,8 @@ fn weigh(
         Some(name) => name,
         None => branch_with(&repository, sha)?.ok_or(Error::not_found("References for commit"))?,
     };
-    let new = NewStatus { sha, ref_name, name, state, target_url, description };
+    let tag = is_only_a_tag(&repository, &ref_name)?;
+    let new = NewStatus { sha, ref_name, tag, name, state, target_url, description };
     check(&new)?;
     Ok((project.id, new))
 }
@@ -98,6 +103,13 @@ fn branch_with(repository: &Repository, commit: Oid) -> Result<Option<String>> {
     Ok(None)
 }
 
+/// Whether a name is that of a tag, and not of a branch too.
+fn is_only_a_tag(repository: &Repository, name: &str) -> Result<bool> {
+    let refs = repository.refs()?;
+    let is_there = |name: Option<RefName>| name.is_some_and(|name| refs.find(&name).is_some());
+    Ok(is_there(RefName::tag(name)) && !is_there(RefName::branch(name)))
+}
+
 fn check(new: &NewStatus) -> Result<()> {
     let mut violations = Violations::new();
     violations.unless(!new.name.trim().is_empty(), "name", "can't be blank");
@@ -113,31 +125,70 @@ fn check(new: &NewStatus) -> Result<()> {
     Ok(violations.into_result()?)
 }
 
-/// Takes a status that is on its way further, or begins a new one.
+/// Takes a status that is on its way further, or begins a new one; the pipeline that it belongs to follows.
 fn tell(it: &mut Writer<'_>, project: i64, new: &NewStatus) -> Result<CommitStatus> {
     let project = it.open(&ProjectRef::Id(project), ProjectAbility::SetStatus)?;
     let (me, now) = (it.my_id(Ability::Browse)?, it.now());
+    let pipeline = pipeline_for(it, &project, new, me)?;
     // Of two who tell the same at once, the second finds what the first has told.
-    store::projects::lock(it.db(), project.id)?;
-    let latest = store::statuses::latest(it.db(), project.id, new.sha, &new.ref_name, &new.name)?;
+    store::pipelines::hold(it.db(), pipeline)?;
+    let latest = store::statuses::latest(it.db(), pipeline, &new.name)?;
     let mine = |status: &CommitStatus| status.author.as_ref().is_some_and(|author| author.id == me);
-    match latest.filter(|status| !status.state.is_finished() && mine(status)) {
-        None => Ok(store::statuses::insert(it.db(), project.id, me, new, now)?),
+    let told = match latest.filter(|status| !status.state.is_done() && mine(status)) {
+        None => store::statuses::insert(it.db(), project.id, pipeline, me, new, now)?,
         Some(status) => {
             check_step(status.state, new.state)?;
-            Ok(store::statuses::update(it.db(), status.id, me, new, now)?)
+            store::statuses::update(it.db(), status.id, me, new, now)?
         }
+    };
+    let held = machine::hold(it, pipeline)?;
+    machine::follow(it, &project, held)?;
+    Ok(told)
+}
+
+/// The newest pipeline of a commit and a ref; one is made if there is none.
+fn pipeline_for(it: &mut Writer<'_>, project: &Project, new: &NewStatus, user: i64) -> Result<i64> {
+    let now = it.now();
+    let newest =
+        |it: &mut Writer<'_>| store::pipelines::newest_at(it.db(), project.id, new.sha, &new.ref_name, new.tag);
+    if let Some(found) = newest(it)? {
+        return Ok(found);
     }
+    // Of two who come first, only one makes it. The project is not held otherwise: others hold a pipeline before they
+    // need the project, and nobody should wait in a circle.
+    store::projects::lock(it.db(), project.id)?;
+    if let Some(found) = newest(it)? {
+        return Ok(found);
+    }
+    let stages = [EXTERNAL_STAGE.0.to_owned()];
+    let pipeline = NewPipeline {
+        project: project.id,
+        ref_name: &new.ref_name,
+        tag: new.tag,
+        sha: new.sha,
+        before_sha: None,
+        source: Source::External,
+        status: Status::Created,
+        yaml_errors: None,
+        stages: &stages,
+        user: Some(user),
+        trigger: None,
+        variables: None,
+        intent: None,
+        plan: None,
+        now,
+    };
+    Ok(store::pipelines::insert(it.db(), &pipeline)?)
 }
 
 /// Whether a status may go from one state to the other; clients of the original read the sentence.
-fn check_step(from: StatusState, to: StatusState) -> Result<()> {
+fn check_step(from: Status, to: StatusState) -> Result<()> {
     let event = match (from, to) {
         (_, StatusState::Pending) => "enqueue",
-        (StatusState::Running, StatusState::Running) => "run",
+        (Status::Running, StatusState::Running) => "run",
         _ => return Ok(()),
     };
-    let from = from.as_str();
+    let from = from.word();
     Err(Error::Refused(format!(
         "Cannot transition status via :{event} from :{from} (Reason(s): Status cannot transition via \"{event}\")"
     )))

@@ -7,7 +7,7 @@ use model::{Project, RefName};
 
 pub use crate::pushes::{Push, RefOutcome};
 use crate::{
-    Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, pushes,
+    Actor, Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, pushes,
     sessions::{self, Credentials},
 };
 
@@ -106,8 +106,17 @@ pub async fn push(forge: &Forge, caller: Caller, project: i64, push: Push) -> Re
     pushes::push(forge, caller, project, push, pushes::Via::Push).await
 }
 
-/// Who somebody is who shows a name and a password: an access token counts as a password, with whatever name.
+/// The name under which jobs show their token.
+const JOB: &str = "gitlab-ci-token";
+
+/// Who somebody is who shows a name and a password: an access token counts as a password, with whatever name, and so does
+/// the token of a job under the name of all jobs.
 pub async fn sign_in(forge: &Forge, user: &str, password: &str) -> Result<Caller> {
+    if user == JOB {
+        let job = Caller::with_job_token(password);
+        let runs = |it: &mut Reader<'_>| Ok(matches!(it.actor(), Actor::Job { .. }));
+        return if forge.peek(job.clone(), runs).await? { Ok(job) } else { Err(Error::Unauthenticated) };
+    }
     let by_token = Caller::with_tokens([password]);
     if forge.peek(by_token.clone(), |it| Ok(it.actor().user().is_some())).await? {
         return Ok(by_token);

@@ -12,7 +12,9 @@ use gix::{
     objs::tree::EntryMode,
 };
 
-use crate::{Error, Repository, Result, patience::Patience, renames, trees::kind_and_mode};
+use model::Oid;
+
+use crate::{Error, Repository, Result, decode::text, patience::Patience, renames, trees::kind_and_mode};
 
 /// How many entries that differ are looked at. Beyond that the list is cut: a few trees that hold one another several
 /// times over make up for more files than there is time to look at.
@@ -52,6 +54,28 @@ pub(crate) struct Changes {
 }
 
 impl Repository {
+    /// The paths of all files that differ between two commits, those of files that are gone too; `None` if there are more
+    /// than anybody looks at.
+    pub fn changed_paths(&self, from: Oid, to: Oid) -> Result<Option<Vec<String>>> {
+        let (Some(old), Some(new)) = (self.tree_of(from)?, self.tree_of(to)?) else { return Ok(None) };
+        let (mut old_buffer, mut new_buffer) = (Vec::new(), Vec::new());
+        let old = self.read_tree(&old, &mut old_buffer)?;
+        let new = self.read_tree(&new, &mut new_buffer)?;
+        let mut collector = Collector::default();
+        match gix::diff::tree(old, new, tree::State::default(), &self.gix.objects, &mut collector) {
+            Ok(()) => {}
+            Err(tree::Error::Cancelled) => return Ok(None),
+            Err(error) => return Err(Error::broken(error)),
+        }
+        let Collector { removed, added, changed, .. } = collector;
+        let changed = changed.iter().map(Change::path);
+        let mut paths: Vec<String> =
+            removed.iter().chain(&added).map(|side| &side.path).chain(changed).map(|path| text(path)).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        Ok(Some(paths))
+    }
+
     /// How files differ between two trees, with those that were moved found.
     pub(crate) fn changes(&self, old: ObjectId, new: ObjectId, patience: &Patience) -> Result<Changes> {
         let (mut old_buffer, mut new_buffer) = (Vec::new(), Vec::new());

@@ -42,6 +42,26 @@ impl Repository {
         Ok(found.map(|Found { mode, kind, id }| TreeEntry { id: oid(&id), name, path: path.to_owned(), kind, mode }))
     }
 
+    /// The paths of all files of a commit; `None` if there are more files and folders than `most`.
+    pub fn file_paths(&self, commit: Oid, most: usize) -> Result<Option<Vec<String>>> {
+        let Some(root) = self.tree_of(commit)? else { return Ok(Some(Vec::new())) };
+        let mut walk = TreeWalk::new(self, root, Vec::new())?;
+        let mut paths = Vec::new();
+        let mut seen = 0;
+        while let Some(entry) = walk.next()? {
+            seen += 1;
+            if seen > most {
+                return Ok(None);
+            }
+            match kind_and_mode(entry.mode).0 {
+                EntryKind::Tree => walk.enter(entry.id)?,
+                EntryKind::Blob => paths.push(text(walk.path())),
+                EntryKind::Submodule => {}
+            }
+        }
+        Ok(Some(paths))
+    }
+
     /// What lies at a path below a tree.
     pub(crate) fn lookup(&self, tree: ObjectId, path: &str) -> Result<Option<Found>> {
         let mut buffer = Vec::new();

@@ -1,7 +1,8 @@
 //! What hooks are told: everything that goes into a payload, as it was when it happened.
 
 use crate::{
-    Commit, CommitNote, Issue, Namespace, Note, Project, Role, Time, User, events::PushData, users::UserSummary,
+    Build, Commit, CommitNote, Issue, Namespace, Note, Pipeline, Project, Role, Time, User, events::PushData,
+    users::UserSummary,
 };
 
 /// Something that hooks are told.
@@ -13,6 +14,10 @@ pub enum Happening<'a> {
     Issue(&'a IssueHappening<'a>),
     /// Somebody commented on something.
     Note(&'a NoteHappening<'a>),
+    /// A build was made, began or ended.
+    Build(&'a BuildHappening<'a>),
+    /// The status of a pipeline changed.
+    Pipeline(&'a PipelineHappening<'a>),
     /// Something happened to the instance.
     System(&'a SystemHappening<'a>),
     /// Somebody wants to know whether the hook of the instance works.
@@ -96,6 +101,34 @@ pub struct NoteHappening<'a> {
     pub user: &'a UserSummary,
     /// What it is about.
     pub on: Commented<'a>,
+}
+
+/// A build that was made, began or ended.
+#[derive(Clone, Copy)]
+pub struct BuildHappening<'a> {
+    /// Where.
+    pub project: &'a Project,
+    /// The pipeline that it belongs to, as it is now.
+    pub pipeline: &'a Pipeline,
+    /// The build as it is now.
+    pub build: &'a Build,
+    /// The address of whoever caused it.
+    pub email: Option<&'a str>,
+    /// The commit that is built; `None` if it is gone.
+    pub commit: Option<&'a Commit>,
+}
+
+/// A pipeline whose status has changed.
+#[derive(Clone, Copy)]
+pub struct PipelineHappening<'a> {
+    /// Where.
+    pub project: &'a Project,
+    /// The pipeline as it is now.
+    pub pipeline: &'a Pipeline,
+    /// All its builds, also those that were tried again.
+    pub builds: &'a [Build],
+    /// The commit that is built; `None` if it is gone.
+    pub commit: Option<&'a Commit>,
 }
 
 /// What was commented on.

@@ -1,8 +1,8 @@
 //! Commit statuses: what others found out about a commit.
 
-use crate::{Oid, Time, users::UserSummary};
+use crate::{Oid, Status, Time, users::UserSummary};
 
-/// How far something has come.
+/// How far something has come, as others tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusState {
     /// Waits.
@@ -18,35 +18,19 @@ pub enum StatusState {
 }
 
 impl StatusState {
-    /// Every state there is.
-    pub const ALL: [Self; 5] = [Self::Pending, Self::Running, Self::Success, Self::Failed, Self::Canceled];
-
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
+    /// The state that a build has then.
+    pub fn status(self) -> Status {
         match self {
-            Self::Pending => "pending",
-            Self::Running => "running",
-            Self::Success => "success",
-            Self::Failed => "failed",
-            Self::Canceled => "canceled",
-        }
-    }
-
-    /// What a word stands for.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == word)
-    }
-
-    /// Whether nothing follows.
-    pub fn is_finished(self) -> bool {
-        match self {
-            Self::Pending | Self::Running => false,
-            Self::Success | Self::Failed | Self::Canceled => true,
+            Self::Pending => Status::Pending,
+            Self::Running => Status::Running,
+            Self::Success => Status::Success,
+            Self::Failed => Status::Failed,
+            Self::Canceled => Status::Canceled,
         }
     }
 }
 
-/// What somebody found out about a commit.
+/// What is known of a commit: a job, or what somebody found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitStatus {
     /// Number of the status.
@@ -58,7 +42,7 @@ pub struct CommitStatus {
     /// What was looked at.
     pub name: String,
     /// How far it has come.
-    pub state: StatusState,
+    pub state: Status,
     /// Where more is told.
     pub target_url: Option<String>,
     /// What there is to say in short.
@@ -82,6 +66,8 @@ pub struct NewStatus {
     pub sha: Oid,
     /// The branch or tag that it is told for, as people say it.
     pub ref_name: String,
+    /// Whether that is a tag.
+    pub tag: bool,
     /// What was looked at.
     pub name: String,
     /// How far it has come.
@@ -91,9 +77,6 @@ pub struct NewStatus {
     /// What there is to say in short.
     pub description: Option<String>,
 }
-
-/// The stage to which all statuses belong that come from outside.
-pub const EXTERNAL: &str = "external";
 
 /// Which statuses of a commit are wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,17 +89,4 @@ pub struct StatusFilter {
     pub name: Option<String>,
     /// Not only the latest of each name, but all.
     pub all: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn states_are_known_by_their_words() {
-        for state in StatusState::ALL {
-            assert_eq!(StatusState::from_word(state.as_str()), Some(state));
-        }
-        assert_eq!(StatusState::from_word("skipped"), None);
-    }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use forge::{
-    Caller, Forge, Given, jobs, tokens,
+    Caller, Forge, Given, jobs, runners, tokens,
     users::{self, Edit, Registration},
 };
 use jiff::SignedDuration;
@@ -18,7 +18,7 @@ use model::{
 
 use crate::{
     Outcome,
-    commands::{Admin, JobCommand, TokenCommand, Topic, UserCommand},
+    commands::{Admin, JobCommand, RunnersCommand, TokenCommand, Topic, UserCommand},
     config::{self, Config},
     data_folder::DataFolder,
     serve::{Use, forge_options},
@@ -37,6 +37,7 @@ pub(crate) fn run(command: Admin) -> Outcome {
             Topic::User(command) => user(&forge, command).await,
             Topic::Token(command) => token(&forge, command).await,
             Topic::Job(command) => job(&forge, command).await,
+            Topic::Runner(command) => runner(&forge, command).await,
         }
     })
 }
@@ -199,6 +200,43 @@ async fn job(forge: &Forge, command: JobCommand) -> Outcome {
             say(&format!("job {id} will be tried again"))
         }
     }
+}
+
+async fn runner(forge: &Forge, command: RunnersCommand) -> Outcome {
+    match command {
+        RunnersCommand::Token { reset } => {
+            let token = move |it: &mut forge::Writer<'_>| {
+                if reset { runners::reset_registration_token(it) } else { runners::registration_token(it) }
+            };
+            say(forge.write(Caller::system(), token).await.map_err(tell)?.reveal())
+        }
+        RunnersCommand::List => list_runners(forge).await,
+    }
+}
+
+async fn list_runners(forge: &Forge) -> Outcome {
+    say(&format!(
+        "{:>6}  {:<8} {:<6} {:<20} {:<24} {}",
+        "id", "kind", "active", "last heard of", "tags", "description"
+    ))?;
+    for number in 1.. {
+        let page = Given::good(Page::new(Some(number), Some(model::page::MAX_SIZE)));
+        let found = forge
+            .read(Caller::system(), move |it| runners::list_all(it, &Given::good(None), &page))
+            .await
+            .map_err(tell)?;
+        for runner in &found.items {
+            let kind = if runner.is_shared { "shared" } else { "specific" };
+            let active = if runner.active { "yes" } else { "no" };
+            let heard = runner.contacted_at.map_or("never".into(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+            let (id, tags, description) = (runner.id, runner.tags.join(","), &runner.description);
+            say(&format!("{id:>6}  {kind:<8} {active:<6} {heard:<20} {tags:<24} {description}"))?;
+        }
+        if found.items.is_empty() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The password from standard input, or a random one; and whether it was made here.

@@ -1,8 +1,8 @@
 //! The command line.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Args, Parser, Subcommand, error::ErrorKind};
+use clap::{Args, Parser, Subcommand, ValueEnum, error::ErrorKind};
 
 use crate::config::{Place, Settings};
 
@@ -20,6 +20,9 @@ pub(crate) enum Command {
     Serve(Settings),
     /// Works on a data folder, whether or not the service runs.
     Admin(Admin),
+    /// Takes jobs from a server and runs them on this machine.
+    #[command(subcommand)]
+    Runner(RunnerCommand),
 }
 
 /// Shows help where it was asked for, and says in one sentence what is wrong with the command line where not.
@@ -56,6 +59,9 @@ pub(crate) enum Topic {
     /// Background work.
     #[command(subcommand)]
     Job(JobCommand),
+    /// Runners.
+    #[command(subcommand)]
+    Runner(RunnersCommand),
 }
 
 #[derive(Subcommand)]
@@ -139,4 +145,115 @@ pub(crate) enum JobCommand {
         /// Its number, as the list shows it.
         id: i64,
     },
+}
+
+#[derive(Subcommand)]
+pub(crate) enum RunnerCommand {
+    /// Runs jobs until a signal ends it; registers itself first if it is not registered yet.
+    Run(RunRunner),
+    /// Makes a runner known to a server, and writes its token to a file; the registration token is taken from
+    /// GABLE_REGISTRATION_TOKEN, or from a file.
+    Register(RegisterRunner),
+    /// Asks the server whether it knows the runner.
+    Verify(RunnerPlace),
+    /// Takes the runner away from the server.
+    Unregister(RunnerPlace),
+}
+
+/// Which runner, and of which server.
+#[derive(Args)]
+pub(crate) struct RunnerPlace {
+    /// The address of the server, such as https://git.example.com
+    #[arg(long, env = "GABLE_RUNNER_URL", value_name = "URL")]
+    pub(crate) url: String,
+    /// The folder of the runner: jobs, caches, and its token
+    #[arg(long, env = "GABLE_RUNNER_FOLDER", value_name = "DIR", default_value = "./gable-runner")]
+    pub(crate) folder: PathBuf,
+    /// The file with the runner's token, which GABLE_RUNNER_TOKEN may hold instead [default: token in the folder]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+/// What a runner is to be.
+#[derive(Args)]
+pub(crate) struct RunnerWishes {
+    /// What people read in lists of runners
+    #[arg(long, value_name = "TEXT", default_value = "gable runner")]
+    pub(crate) description: String,
+    /// Which jobs it takes, such as linux,large
+    #[arg(long, value_name = "TAGS", value_delimiter = ',')]
+    pub(crate) tags: Vec<String>,
+    /// Whether it also takes jobs without tags [default: true without tags, else false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) run_untagged: Option<bool>,
+    /// Keeps it with the project that it is registered for
+    #[arg(long)]
+    pub(crate) locked: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct RegisterRunner {
+    /// The address of the server, such as https://git.example.com
+    #[arg(long, env = "GABLE_RUNNER_URL", value_name = "URL")]
+    pub(crate) url: String,
+    /// The folder of the runner, into which its token is written
+    #[arg(long, env = "GABLE_RUNNER_FOLDER", value_name = "DIR", default_value = "./gable-runner")]
+    pub(crate) folder: PathBuf,
+    /// The file with the registration token, unless GABLE_REGISTRATION_TOKEN holds it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) wishes: RunnerWishes,
+}
+
+#[derive(Args)]
+pub(crate) struct RunRunner {
+    #[command(flatten)]
+    pub(crate) place: RunnerPlace,
+    #[command(flatten)]
+    pub(crate) wishes: RunnerWishes,
+    /// How many jobs are run at once
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) concurrency: u16,
+    /// What keeps jobs from the rest of the machine
+    #[arg(long, value_name = "KIND", default_value = "auto")]
+    pub(crate) isolation: IsolationKind,
+    /// Who runs jobs, if root starts the runner [default: gable-runner, if there is such a user]
+    #[arg(long, value_name = "USER")]
+    pub(crate) run_as: Option<String>,
+    /// How much of the output of a job is kept
+    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
+    pub(crate) output_limit: u64,
+    /// How long jobs under way may take when the runner is told to stop
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub(crate) grace: u64,
+    /// What is logged: error, warn, info, debug, or a filter
+    #[arg(long, env = "GABLE_LOG", value_name = "FILTER", default_value = "info")]
+    pub(crate) log: String,
+}
+
+/// What keeps jobs from the rest of the machine.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum IsolationKind {
+    /// The best that works here
+    Auto,
+    /// Bubblewrap, or nothing runs
+    Bubblewrap,
+    /// Another user, or nothing runs
+    User,
+    /// None
+    None,
+}
+
+/// What the operator does about runners.
+#[derive(Subcommand)]
+pub(crate) enum RunnersCommand {
+    /// Prints the token with which shared runners join.
+    Token {
+        /// Makes another one; the one before opens nothing any more, and runners that have joined stay.
+        #[arg(long)]
+        reset: bool,
+    },
+    /// Lists all runners, never their tokens.
+    List,
 }

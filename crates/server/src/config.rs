@@ -4,6 +4,7 @@ use std::{
     net::{SocketAddr, ToSocketAddrs as _},
     num::NonZeroU32,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use api::Dialect;
@@ -50,6 +51,9 @@ pub(crate) struct Settings {
     /// The largest file that may be uploaded, in bytes [default: 10485760]
     #[arg(long, env = "GABLE_MAX_UPLOAD_SIZE", value_name = "BYTES")]
     max_upload_size: Option<u64>,
+    /// The largest file that a job may leave behind, in bytes [default: 104857600]
+    #[arg(long, env = "GABLE_MAX_ARTIFACT_SIZE", value_name = "BYTES")]
+    max_artifact_size: Option<u64>,
     /// The largest pack that a push may bring, in bytes; 0 is without limit [default: 10737418240]
     #[arg(long, env = "GABLE_MAX_PUSH_SIZE", value_name = "BYTES")]
     max_push_size: Option<u64>,
@@ -63,6 +67,12 @@ pub(crate) struct Settings {
     #[arg(long, env = "GABLE_DEFAULT_PROJECTS_LIMIT", value_name = "COUNT",
           value_parser = clap::value_parser!(i32).range(0..))]
     default_projects_limit: Option<i32>,
+    /// How many jobs of CI the server runs itself, at once, on this machine; 0 is none [default: 0]
+    #[arg(long, env = "GABLE_RUNNER", value_name = "COUNT")]
+    runner: Option<u16>,
+    /// How long a runner that has taken a job may say nothing about it before others may take it [default: 120]
+    #[arg(long, env = "GABLE_UNHEARD_JOB_SECONDS", value_name = "SECONDS")]
+    unheard_job_seconds: Option<NonZeroU32>,
     /// How log lines look [default: human]
     #[arg(long, env = "GABLE_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<LogFormat>,
@@ -134,10 +144,13 @@ pub(crate) struct Config {
     pub(crate) hook_times: TimeFormat,
     pub(crate) max_body_size: usize,
     pub(crate) max_upload_size: u64,
+    pub(crate) max_artifact_size: u64,
     pub(crate) max_push_size: Option<u64>,
     pub(crate) cache_size: u64,
     pub(crate) sign_ins_per_minute: Option<NonZeroU32>,
     pub(crate) default_projects_limit: i32,
+    pub(crate) runner: u16,
+    pub(crate) unheard_job: Duration,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
 }
@@ -159,10 +172,13 @@ pub(crate) fn load(settings: Settings) -> Result<Config, String> {
         hook_times: settings.hook_time_format.unwrap_or_default().into(),
         max_body_size: settings.max_body_size.unwrap_or(1 << 20),
         max_upload_size: settings.max_upload_size.unwrap_or(10 << 20),
+        max_artifact_size: settings.max_artifact_size.unwrap_or(100 << 20),
         max_push_size: Some(settings.max_push_size.unwrap_or(10 << 30)).filter(|size| *size > 0),
         cache_size: settings.cache_size.unwrap_or(2 << 30),
         sign_ins_per_minute: NonZeroU32::new(settings.sign_ins_per_minute.unwrap_or(10)),
         default_projects_limit: check_limit(settings.default_projects_limit.unwrap_or(10))?,
+        runner: settings.runner.unwrap_or(0),
+        unheard_job: Duration::from_secs(settings.unheard_job_seconds.map_or(120, |seconds| seconds.get().into())),
         log_format: settings.log_format.unwrap_or_default(),
         log: settings.log.unwrap_or_else(|| "info".into()),
     })
@@ -195,10 +211,13 @@ impl Settings {
             hook_time_format: self.hook_time_format.or(other.hook_time_format),
             max_body_size: self.max_body_size.or(other.max_body_size),
             max_upload_size: self.max_upload_size.or(other.max_upload_size),
+            max_artifact_size: self.max_artifact_size.or(other.max_artifact_size),
             max_push_size: self.max_push_size.or(other.max_push_size),
             cache_size: self.cache_size.or(other.cache_size),
             sign_ins_per_minute: self.sign_ins_per_minute.or(other.sign_ins_per_minute),
             default_projects_limit: self.default_projects_limit.or(other.default_projects_limit),
+            runner: self.runner.or(other.runner),
+            unheard_job_seconds: self.unheard_job_seconds.or(other.unheard_job_seconds),
             log_format: self.log_format.or(other.log_format),
             log: self.log.or(other.log),
         }

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use files::{Files, spool::Spools};
+use files::{Files, logs::Logs, spool::Spools};
 use forge::{InstanceKey, clock::SystemSecrets};
 use git::Repositories;
 use store::Database;
@@ -87,6 +87,11 @@ impl DataFolder {
     /// The files of the folder, beside the database.
     pub(crate) fn files(&self) -> Result<Files, String> {
         Files::in_folder(&self.path.join("files")).map_err(|error| error.to_string())
+    }
+
+    /// The traces of the folder.
+    pub(crate) fn logs(&self) -> Result<Logs, String> {
+        Logs::in_folder(&self.path.join("traces")).map_err(|error| error.to_string())
     }
 
     /// The repositories of the folder. Only the server throws away what was left unfinished.

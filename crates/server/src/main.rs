@@ -9,6 +9,7 @@ mod listener;
 mod log_writer;
 mod memory;
 mod operations;
+mod runner;
 mod serve;
 mod worker;
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     let outcome = match command {
         Command::Serve(settings) => config::load(settings).and_then(serve::run),
         Command::Admin(command) => admin::run(command),
+        Command::Runner(command) => runner::run(command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,11 +5,11 @@ use std::{io::Write as _, net::SocketAddr, sync::Arc, thread::available_parallel
 use api::{AccessLog, App, AppOptions, CourierDoor, Door, GitDoor};
 use courier::{Clerk, Client, TimeFormat, rounds};
 use forge::{
-    Forge, Options,
+    Forge, Options, artifacts,
     clock::{SystemClock, SystemSecrets},
     first_start::{self, FirstAdmin, Wishes},
     passwords::PasswordCost,
-    pushes, uploads,
+    pushes, traces, uploads,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use model::{Site, tokens::Secret};
@@ -34,12 +34,14 @@ use crate::{
     data_folder::DataFolder,
     listener,
     log_writer::LogWriter,
-    operations, worker,
+    operations,
+    runner::{self, Inside},
+    worker,
 };
 
 /// Runs the service until a signal ends it.
 pub(crate) fn run(config: Config) -> Outcome {
-    let log = start_logging(&config)?;
+    let log = start_logging(&config.log, config.log_format)?;
     let outcome = prepare_and_serve(config, &log);
     log.flush();
     outcome
@@ -87,6 +89,7 @@ pub(crate) fn forge_options(
     Ok(Options {
         database,
         files: folder.files()?,
+        logs: folder.logs()?,
         repositories: folder.repositories(serving)?,
         spools: folder.spools(serving, cache_size)?,
         allow_local_network,
@@ -125,7 +128,9 @@ async fn serve(
     let transfers = Transfers::new(forge.clone(), spools, limits);
     greet_first_admin(&forge, folder, wishes).await?;
     uploads::sweep_at_start(&forge).await.map_err(|error| format!("cannot remove unfinished uploads: {error}"))?;
+    artifacts::sweep_at_start(&forge).await.map_err(|error| format!("cannot remove unfinished artifacts: {error}"))?;
     pushes::settle_all(&forge).await.map_err(|error| format!("cannot settle unfinished pushes: {error}"))?;
+    forge::stuck::set_first_word(&forge, config.unheard_job);
     let client = Client::new().map_err(|error| format!("cannot prepare to tell hooks: {error}"))?;
     let app = App::new(AppOptions {
         forge: forge.clone(),
@@ -133,6 +138,7 @@ async fn serve(
         external_url: config.external_url,
         body_limit: config.max_body_size,
         upload_limit: config.max_upload_size,
+        artifact_limit: config.max_artifact_size,
         sign_ins_per_minute: config.sign_ins_per_minute,
         ssh_port,
         git: Some(git_door(GitHttp::new(transfers.clone(), config.sign_ins_per_minute))),
@@ -144,7 +150,7 @@ async fn serve(
     forge::deliveries::take_up(&forge).await.map_err(|error| format!("cannot take up unfinished messages: {error}"))?;
     let (stop_worker, stopped) = watch::channel(false);
     let courier = tokio::spawn(keep_telling(forge.clone(), client, stopped.clone()));
-    let worker = worker::start(forge, stopped.clone());
+    let worker = worker::start(forge.clone(), stopped.clone());
     // Before anybody is told that it is ready: a signal from then on lets requests finish.
     let stop = stop_signal()?;
     info!(
@@ -160,8 +166,26 @@ async fn serve(
         let stop = async move { drop(stopped.wait_for(|stop| *stop).await) };
         tokio::spawn(wire::ssh::serve(listener, host_key, transfers, wire::ssh::Options::default(), stop))
     });
+    let (stop_runner, runner_stopped) = watch::channel(false);
+    let built_in = (config.runner > 0).then(|| {
+        let place = Inside { address: reachable(address), data: folder.path().to_owned(), jobs: config.runner };
+        let (own, name) = (forge.clone(), own_name(folder));
+        let own_token = async move {
+            let token = forge::runners::own_token(&own, name).await;
+            token.map(|token| token.reveal().to_owned()).map_err(|error| error.to_string())
+        };
+        tokio::spawn(runner::run_inside(place, own_token, runner_stopped))
+    });
     let stop = async {
         stop.await;
+        // Jobs of its own still have to tell the server how they end, so it goes on for as long as they may take.
+        let _ = stop_runner.send(true);
+        if let Some(built_in) = built_in {
+            let _ = built_in.await;
+        }
+        // Whoever follows a trace or waits for a job would keep a connection for long.
+        traces::close(&forge);
+        forge::assignments::stop_waiting(&forge);
         let _ = stop_worker.send(true);
     };
     listener::serve(listener, door, stop).await;
@@ -171,6 +195,12 @@ async fn serve(
     let _ = tokio::join!(worker, courier);
     info!("stopped");
     Ok(())
+}
+
+/// What tells this server from others on the same database, for as long as it lives here.
+fn own_name(folder: &DataFolder) -> String {
+    let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
+    format!("of {} at {}", folder.path().display(), host.trim())
 }
 
 /// The second listener, ready to take connections.
@@ -296,7 +326,7 @@ fn read_wishes() -> Result<Wishes, String> {
 }
 
 /// Ends on SIGTERM or Ctrl-C; a second signal does not wait.
-fn stop_signal() -> Result<impl Future<Output = ()>, String> {
+pub(crate) fn stop_signal() -> Result<impl Future<Output = ()>, String> {
     let listen = |kind| signal(kind).map_err(|error| format!("cannot listen for signals: {error}"));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     Ok(async move {
@@ -308,12 +338,13 @@ fn stop_signal() -> Result<impl Future<Output = ()>, String> {
     })
 }
 
-fn start_logging(config: &Config) -> Result<LogWriter, String> {
-    let filter = EnvFilter::try_new(&config.log)
-        .map_err(|error| format!("the log filter {} cannot be understood: {error}", config.log))?;
+/// Lets log lines through that pass the filter.
+pub(crate) fn start_logging(filter: &str, format: LogFormat) -> Result<LogWriter, String> {
+    let filter =
+        EnvFilter::try_new(filter).map_err(|error| format!("the log filter {filter} cannot be understood: {error}"))?;
     let writer = LogWriter::start();
     let builder = fmt().with_env_filter(filter).with_writer(writer.clone());
-    match config.log_format {
+    match format {
         LogFormat::Human => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
         LogFormat::Json => builder.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
     }
@@ -330,6 +361,6 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 /// Says something to the operator; a closed standard output is no reason to stop.
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}").and_then(|()| std::io::stdout().flush());
 }

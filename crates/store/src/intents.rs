@@ -185,7 +185,8 @@ fn with_changes(db: &mut Conn, rows: Vec<Row>) -> Result<Vec<Intent>> {
     Ok(rows.into_iter().map(whole).collect())
 }
 
-/// Makes visible what a push carries, for the refs that moved, and removes the intent. Whoever knows more of the
+/// Makes visible what a push carries, for the refs that moved, and removes the intent; pipelines that were not shown before
+/// go with it. Whoever knows more of the
 /// repository by now may have changed `default_branch` and `protection` of the intent.
 ///
 /// A default branch or a rule is not for a branch that should have moved and did not; and the default branch does not
@@ -229,7 +230,7 @@ pub fn finish(db: &mut Conn, intent: &Intent, moved: &[RefName], now: Time) -> R
     drop(db, intent.id)
 }
 
-/// Removes an intent with the events that nobody has seen.
+/// Removes an intent with the events and pipelines that nobody has seen.
 pub fn drop(db: &mut Conn, id: i64) -> Result<()> {
     on!(db, conn => diesel::delete(ref_intents::table.find(id)).execute(conn))?;
     Ok(())

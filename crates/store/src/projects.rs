@@ -480,7 +480,7 @@ pub fn is_buried(db: &mut Conn, id: i64) -> Result<bool> {
 
 /// What a project may have many rows of: the table, the column that leads to the project, and one that tells its rows
 /// apart.
-const MANY: [(&str, &str, &str); 15] = [
+const MANY: [(&str, &str, &str); 20] = [
     ("project_members", "project_id", "id"),
     ("project_shares", "project_id", "id"),
     ("project_stars", "project_id", "user_id"),
@@ -488,7 +488,12 @@ const MANY: [(&str, &str, &str); 15] = [
     ("events", "project_id", "id"),
     ("commit_notes", "project_id", "id"),
     ("hooks", "project_id", "id"),
-    ("commit_statuses", "project_id", "id"),
+    ("builds", "project_id", "id"),
+    ("pipelines", "project_id", "id"),
+    ("build_specs", "project_id", "id"),
+    ("ci_triggers", "project_id", "id"),
+    ("ci_variables", "project_id", "id"),
+    ("runner_projects", "project_id", "runner_id"),
     ("releases", "project_id", "id"),
     ("fork_links", "source_id", "id"),
     ("deploy_key_projects", "project_id", "key_id"),

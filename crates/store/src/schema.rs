@@ -105,6 +105,7 @@ diesel::table! {
         last_activity_at -> BigInt,
         deleted_at -> Nullable<BigInt>,
         default_branch -> Nullable<Text>,
+        runners_digest -> Nullable<Binary>,
     }
 }
 
@@ -309,24 +310,6 @@ diesel::table! {
         key_id -> BigInt,
         project_id -> BigInt,
         created_at -> BigInt,
-    }
-}
-
-diesel::table! {
-    commit_statuses (id) {
-        id -> BigInt,
-        project_id -> BigInt,
-        sha -> Text,
-        ref_name -> Text,
-        name -> Text,
-        status -> Text,
-        target_url -> Nullable<Text>,
-        description -> Nullable<Text>,
-        allow_failure -> Bool,
-        author_id -> Nullable<BigInt>,
-        created_at -> BigInt,
-        started_at -> Nullable<BigInt>,
-        finished_at -> Nullable<BigInt>,
     }
 }
 
@@ -566,6 +549,155 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    instance_seeds (name) {
+        name -> Text,
+        seed -> Binary,
+    }
+}
+
+diesel::table! {
+    runners (id) {
+        id -> BigInt,
+        seed -> Binary,
+        digest -> Binary,
+        description -> Text,
+        active -> Bool,
+        is_shared -> Bool,
+        run_untagged -> Bool,
+        locked -> Bool,
+        tags -> Text,
+        maximum_timeout -> Nullable<BigInt>,
+        name -> Nullable<Text>,
+        version -> Nullable<Text>,
+        revision -> Nullable<Text>,
+        platform -> Nullable<Text>,
+        architecture -> Nullable<Text>,
+        contacted_at -> Nullable<BigInt>,
+        created_at -> BigInt,
+        updated_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    runner_projects (runner_id, project_id) {
+        runner_id -> BigInt,
+        project_id -> BigInt,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    ci_variables (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        key -> Text,
+        value -> Binary,
+    }
+}
+
+diesel::table! {
+    ci_triggers (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        seed -> Binary,
+        digest -> Binary,
+        created_at -> BigInt,
+        updated_at -> BigInt,
+        last_used -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
+    pipelines (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        ref_name -> Text,
+        tag -> Bool,
+        sha -> Text,
+        before_sha -> Nullable<Text>,
+        source -> Text,
+        status -> Text,
+        yaml_errors -> Nullable<Text>,
+        stages -> Text,
+        user_id -> Nullable<BigInt>,
+        trigger_id -> Nullable<BigInt>,
+        variables -> Nullable<Binary>,
+        intent_id -> Nullable<BigInt>,
+        plan -> Nullable<Text>,
+        created_at -> BigInt,
+        updated_at -> BigInt,
+        started_at -> Nullable<BigInt>,
+        finished_at -> Nullable<BigInt>,
+        duration -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
+    build_specs (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        spec -> Text,
+    }
+}
+
+diesel::table! {
+    builds (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        pipeline_id -> BigInt,
+        kind -> Integer,
+        name -> Text,
+        stage -> Text,
+        stage_index -> Integer,
+        status -> Text,
+        start_when -> Text,
+        allow_failure -> Bool,
+        retried -> Bool,
+        attempt -> Integer,
+        user_id -> Nullable<BigInt>,
+        runner_id -> Nullable<BigInt>,
+        spec_id -> Nullable<BigInt>,
+        needs -> Nullable<Text>,
+        tags -> Text,
+        timeout -> Nullable<BigInt>,
+        coverage -> Nullable<Double>,
+        failure_reason -> Nullable<Text>,
+        target_url -> Nullable<Text>,
+        description -> Nullable<Text>,
+        created_at -> BigInt,
+        queued_at -> Nullable<BigInt>,
+        started_at -> Nullable<BigInt>,
+        finished_at -> Nullable<BigInt>,
+        erased_at -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
+    build_runs (build_id) {
+        build_id -> BigInt,
+        seed -> Binary,
+        digest -> Binary,
+        taken_at -> BigInt,
+        heard_at -> Nullable<BigInt>,
+        trace_size -> BigInt,
+        trace_held -> BigInt,
+    }
+}
+
+diesel::table! {
+    build_artifacts (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        build_id -> BigInt,
+        kind -> Text,
+        name -> Text,
+        size -> Nullable<BigInt>,
+        created_at -> BigInt,
+        expires_at -> Nullable<BigInt>,
+    }
+}
+
 diesel::joinable!(tokens -> users (user_id));
 diesel::joinable!(keys -> users (user_id));
 diesel::joinable!(namespaces -> users (owner_id));
@@ -579,7 +711,6 @@ diesel::joinable!(fork_links -> projects (project_id));
 diesel::joinable!(project_imports -> projects (project_id));
 diesel::joinable!(deploy_key_projects -> deploy_keys (key_id));
 diesel::joinable!(deploy_key_projects -> projects (project_id));
-diesel::joinable!(commit_statuses -> users (author_id));
 diesel::joinable!(label_subscriptions -> labels (label_id));
 diesel::joinable!(issues -> projects (project_id));
 diesel::joinable!(issues -> milestones (milestone_id));
@@ -595,6 +726,14 @@ diesel::joinable!(intent_mentions -> issues (issue_id));
 diesel::joinable!(hook_deliveries -> hooks (hook_id));
 diesel::joinable!(hook_deliveries -> hook_events (event_id));
 diesel::joinable!(commit_notes -> users (author_id));
+diesel::joinable!(runner_projects -> runners (runner_id));
+diesel::joinable!(runner_projects -> projects (project_id));
+diesel::joinable!(pipelines -> users (user_id));
+diesel::joinable!(builds -> pipelines (pipeline_id));
+diesel::joinable!(builds -> users (user_id));
+diesel::joinable!(builds -> runners (runner_id));
+diesel::joinable!(builds -> build_specs (spec_id));
+diesel::joinable!(build_runs -> builds (build_id));
 diesel::allow_tables_to_appear_in_same_query!(
     users,
     tokens,
@@ -610,7 +749,6 @@ diesel::allow_tables_to_appear_in_same_query!(
     fork_links,
     deploy_keys,
     deploy_key_projects,
-    commit_statuses,
     project_imports,
     labels,
     label_subscriptions,
@@ -627,6 +765,15 @@ diesel::allow_tables_to_appear_in_same_query!(
     hook_events,
     hook_deliveries,
     commit_notes,
+    runners,
+    runner_projects,
+    ci_variables,
+    ci_triggers,
+    pipelines,
+    build_specs,
+    builds,
+    build_runs,
+    build_artifacts,
 );
 
 #[diesel::declare_sql_function]

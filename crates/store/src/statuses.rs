@@ -1,26 +1,27 @@
-//! What others found out about commits.
+//! What is known of commits: jobs, and what others found out, which are builds of the other kind.
 
 use diesel::{prelude::*, sql_types::Bool};
 use model::{
-    CommitStatus, Oid, Page, Slice, Time,
-    statuses::{EXTERNAL, NewStatus, StatusFilter, StatusState},
+    CommitStatus, Oid, Page, Slice, Status, Time,
+    pipelines::{BuildKind, EXTERNAL_STAGE},
+    statuses::{NewStatus, StatusFilter},
 };
 
 use crate::{
     Conn, Result,
+    builds::kind_code,
     conn::on,
     fragment::Fragment,
-    schema::{commit_statuses, users},
+    pipelines::{to_oid, to_status},
+    schema::{builds, pipelines, users},
     times::{from_micros, from_micros_opt, to_micros},
     users::SummaryRow,
 };
 
 #[derive(Queryable, Selectable)]
-#[diesel(table_name = commit_statuses)]
+#[diesel(table_name = builds)]
 struct Row {
     id: i64,
-    sha: String,
-    ref_name: String,
     name: String,
     status: String,
     target_url: Option<String>,
@@ -31,27 +32,23 @@ struct Row {
     finished_at: Option<i64>,
 }
 
-fn to_status((row, author): (Row, Option<SummaryRow>)) -> CommitStatus {
-    let Row {
-        id,
-        sha,
-        ref_name,
-        name,
-        status,
-        target_url,
-        description,
-        allow_failure,
-        created_at,
-        started_at,
-        finished_at,
-    } = row;
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = pipelines)]
+struct PipelineRow {
+    sha: String,
+    ref_name: String,
+}
+
+type WholeRow = (Row, PipelineRow, Option<SummaryRow>);
+
+fn to_commit_status((row, pipeline, author): WholeRow) -> CommitStatus {
+    let Row { id, name, status, target_url, description, allow_failure, created_at, started_at, finished_at } = row;
     CommitStatus {
         id,
-        sha: sha.parse().unwrap_or(Oid([0; 20])),
-        ref_name,
+        sha: to_oid(&pipeline.sha),
+        ref_name: pipeline.ref_name,
         name,
-        // An unknown word can only come from a newer version, and then nothing went well.
-        state: StatusState::from_word(&status).unwrap_or(StatusState::Failed),
+        state: to_status(&status),
         target_url,
         description,
         allow_failure,
@@ -62,92 +59,118 @@ fn to_status((row, author): (Row, Option<SummaryRow>)) -> CommitStatus {
     }
 }
 
-/// No later one of the same commit, ref and name is there.
-fn is_latest() -> Fragment<Bool> {
+/// The latest of each name for each branch and each tag.
+fn is_latest(project: i64, sha: Oid) -> Fragment<Bool> {
     Fragment::new(
-        "NOT EXISTS (SELECT 1 FROM commit_statuses later WHERE later.project_id = commit_statuses.project_id \
-         AND later.sha = commit_statuses.sha AND later.ref_name = commit_statuses.ref_name \
-         AND later.name = commit_statuses.name AND later.id > commit_statuses.id)",
+        "builds.id IN (SELECT MAX(b.id) FROM pipelines p JOIN builds b ON b.pipeline_id = p.id WHERE p.project_id = ",
     )
+    .number(project)
+    .sql(" AND p.sha = ")
+    .words(sha.to_string())
+    .sql(" AND p.intent_id IS NULL GROUP BY p.ref_name, p.tag, b.kind, b.name)")
 }
 
 /// The statuses of a commit, oldest first; of each ref and name only the latest, unless all are wanted.
 pub fn list(db: &mut Conn, project: i64, sha: Oid, filter: &StatusFilter, page: Page) -> Result<Slice<CommitStatus>> {
-    if filter.stage.as_deref().is_some_and(|stage| stage != EXTERNAL) {
-        return Ok(Slice::empty(page));
-    }
     macro_rules! matching {
         () => {{
-            let mut query = commit_statuses::table
-                .left_join(users::table)
-                .filter(commit_statuses::project_id.eq(project))
-                .filter(commit_statuses::sha.eq(sha.to_string()))
+            let mut query = builds::table
+                .inner_join(pipelines::table)
+                .left_join(users::table.on(builds::user_id.eq(users::id.nullable())))
+                .filter(pipelines::project_id.eq(project))
+                .filter(pipelines::sha.eq(sha.to_string()))
+                .filter(pipelines::intent_id.is_null())
                 .into_boxed();
             if let Some(ref_name) = &filter.ref_name {
-                query = query.filter(commit_statuses::ref_name.eq(ref_name));
+                query = query.filter(pipelines::ref_name.eq(ref_name));
+            }
+            if let Some(stage) = &filter.stage {
+                query = query.filter(builds::stage.eq(stage));
             }
             if let Some(name) = &filter.name {
-                query = query.filter(commit_statuses::name.eq(name));
+                query = query.filter(builds::name.eq(name));
             }
             if !filter.all {
-                query = query.filter(is_latest());
+                query = query.filter(is_latest(project, sha));
             }
             query
         }};
     }
     let total = on!(db, conn => matching!().count().get_result(conn))?;
-    let rows: Vec<(Row, Option<SummaryRow>)> = on!(db, conn => matching!()
-        .order(commit_statuses::id)
+    let rows: Vec<WholeRow> = on!(db, conn => matching!()
+        .order(builds::id)
         .limit(page.size)
         .offset(page.offset())
-        .select((Row::as_select(), Option::<SummaryRow>::as_select()))
+        .select((Row::as_select(), PipelineRow::as_select(), Option::<SummaryRow>::as_select()))
         .load(conn))?;
-    Ok(Slice { items: rows.into_iter().map(to_status).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(to_commit_status).collect(), total, page })
 }
 
-/// The latest status of a commit for a ref and of a name.
-pub fn latest(db: &mut Conn, project: i64, sha: Oid, ref_name: &str, name: &str) -> Result<Option<CommitStatus>> {
-    let row: Option<(Row, Option<SummaryRow>)> = on!(db, conn => commit_statuses::table
-        .left_join(users::table)
-        .filter(commit_statuses::project_id.eq(project))
-        .filter(commit_statuses::sha.eq(sha.to_string()))
-        .filter(commit_statuses::ref_name.eq(ref_name))
-        .filter(commit_statuses::name.eq(name))
-        .order(commit_statuses::id.desc())
-        .select((Row::as_select(), Option::<SummaryRow>::as_select()))
+/// What was last found out about the commit of a pipeline under a name.
+pub fn latest(db: &mut Conn, pipeline: i64, name: &str) -> Result<Option<CommitStatus>> {
+    let row: Option<WholeRow> = on!(db, conn => builds::table
+        .inner_join(pipelines::table)
+        .left_join(users::table.on(builds::user_id.eq(users::id.nullable())))
+        .filter(builds::pipeline_id.eq(pipeline))
+        .filter(builds::kind.eq(kind_code(BuildKind::External)))
+        .filter(builds::name.eq(name))
+        .filter(builds::retried.eq(false))
+        .order(builds::id.desc())
+        .select((Row::as_select(), PipelineRow::as_select(), Option::<SummaryRow>::as_select()))
         .first(conn)
         .optional())?;
-    Ok(row.map(to_status))
+    Ok(row.map(to_commit_status))
 }
 
 /// One status, whosever it is.
 fn by_id(db: &mut Conn, id: i64) -> Result<CommitStatus> {
-    let row = on!(db, conn => commit_statuses::table
-        .left_join(users::table)
-        .filter(commit_statuses::id.eq(id))
-        .select((Row::as_select(), Option::<SummaryRow>::as_select()))
+    let row: WholeRow = on!(db, conn => builds::table
+        .inner_join(pipelines::table)
+        .left_join(users::table.on(builds::user_id.eq(users::id.nullable())))
+        .filter(builds::id.eq(id))
+        .select((Row::as_select(), PipelineRow::as_select(), Option::<SummaryRow>::as_select()))
         .first(conn))?;
-    Ok(to_status(row))
+    Ok(to_commit_status(row))
 }
 
-/// Adds a status.
-pub fn insert(db: &mut Conn, project: i64, author: i64, new: &NewStatus, now: Time) -> Result<CommitStatus> {
-    let now = to_micros(now);
-    let id: i64 = on!(db, conn => diesel::insert_into(commit_statuses::table)
+/// Adds a status to a pipeline; what was told before under its name no longer counts.
+pub fn insert(
+    db: &mut Conn,
+    project: i64,
+    pipeline: i64,
+    author: i64,
+    new: &NewStatus,
+    now: Time,
+) -> Result<CommitStatus> {
+    let moment = to_micros(now);
+    on!(db, conn => diesel::update(builds::table)
+        .filter(builds::pipeline_id.eq(pipeline))
+        .filter(builds::kind.eq(kind_code(BuildKind::External)))
+        .filter(builds::name.eq(&new.name))
+        .filter(builds::retried.eq(false))
+        .set(builds::retried.eq(true))
+        .execute(conn))?;
+    let (stage, stage_index) = EXTERNAL_STAGE;
+    let status = new.state.status();
+    let id: i64 = on!(db, conn => diesel::insert_into(builds::table)
         .values((
-            commit_statuses::project_id.eq(project),
-            commit_statuses::sha.eq(new.sha.to_string()),
-            commit_statuses::ref_name.eq(&new.ref_name),
-            commit_statuses::name.eq(&new.name),
-            commit_statuses::status.eq(new.state.as_str()),
-            commit_statuses::target_url.eq(&new.target_url),
-            commit_statuses::description.eq(&new.description),
-            commit_statuses::author_id.eq(author),
-            commit_statuses::created_at.eq(now),
-            commit_statuses::started_at.eq((new.state == StatusState::Running).then_some(now)),
-            commit_statuses::finished_at.eq(new.state.is_finished().then_some(now)),
+            builds::project_id.eq(project),
+            builds::pipeline_id.eq(pipeline),
+            builds::kind.eq(kind_code(BuildKind::External)),
+            builds::name.eq(&new.name),
+            builds::stage.eq(stage),
+            builds::stage_index.eq(stage_index),
+            builds::status.eq(status.word()),
+            builds::start_when.eq("on_success"),
+            builds::allow_failure.eq(false),
+            builds::user_id.eq(author),
+            builds::target_url.eq(&new.target_url),
+            builds::description.eq(&new.description),
+            builds::created_at.eq(moment),
+            builds::started_at.eq((status == Status::Running).then_some(moment)),
+            builds::finished_at.eq(status.is_done().then_some(moment)),
         ))
-        .returning(commit_statuses::id)
+        .returning(builds::id)
         .get_result(conn))?;
     by_id(db, id)
 }
@@ -155,24 +178,24 @@ pub fn insert(db: &mut Conn, project: i64, author: i64, new: &NewStatus, now: Ti
 /// Takes a status further; what is not told anew stays as it was.
 pub fn update(db: &mut Conn, id: i64, author: i64, new: &NewStatus, now: Time) -> Result<CommitStatus> {
     #[derive(AsChangeset)]
-    #[diesel(table_name = commit_statuses)]
+    #[diesel(table_name = builds)]
     struct Update<'a> {
         status: &'static str,
-        author_id: i64,
+        user_id: i64,
         target_url: Option<&'a str>,
         description: Option<&'a str>,
         started_at: Option<i64>,
         finished_at: Option<i64>,
     }
-    let now = to_micros(now);
+    let (moment, status) = (to_micros(now), new.state.status());
     let update = Update {
-        status: new.state.as_str(),
-        author_id: author,
+        status: status.word(),
+        user_id: author,
         target_url: new.target_url.as_deref(),
         description: new.description.as_deref(),
-        started_at: (new.state == StatusState::Running).then_some(now),
-        finished_at: new.state.is_finished().then_some(now),
+        started_at: (status == Status::Running).then_some(moment),
+        finished_at: status.is_done().then_some(moment),
     };
-    on!(db, conn => diesel::update(commit_statuses::table.find(id)).set(&update).execute(conn))?;
+    on!(db, conn => diesel::update(builds::table.find(id)).set(&update).execute(conn))?;
     by_id(db, id)
 }

@@ -8,6 +8,7 @@ mod database;
 mod dump;
 pub mod fields;
 mod local;
+mod pipelines;
 mod post;
 pub mod receiver;
 pub mod repository;
@@ -22,7 +23,7 @@ use axum::{
     http::{HeaderName, HeaderValue, Method, Request, header},
 };
 use courier::{Clerk, TimeFormat};
-use files::{Files, spool::Spools};
+use files::{Files, logs::Logs, spool::Spools};
 use forge::{
     Caller, Forge, Given, InstanceKey, Options, jobs,
     passwords::PasswordCost,
@@ -63,6 +64,7 @@ pub struct Setup {
     external_url: Option<String>,
     body_limit: usize,
     upload_limit: u64,
+    artifact_limit: u64,
     sign_ins_per_minute: Option<NonZeroU32>,
     allow_local_network: bool,
     courier: Option<CourierDoor>,
@@ -86,6 +88,7 @@ impl Default for Setup {
             external_url: None,
             body_limit: 1 << 20,
             upload_limit: 10 << 20,
+            artifact_limit: 10 << 20,
             sign_ins_per_minute: None,
             allow_local_network: false,
             courier: None,
@@ -116,6 +119,12 @@ impl Setup {
     /// Takes larger or smaller files.
     pub fn upload_limit(mut self, bytes: u64) -> Self {
         self.upload_limit = bytes;
+        self
+    }
+
+    /// Takes larger or smaller files from jobs.
+    pub fn artifact_limit(mut self, bytes: u64) -> Self {
+        self.artifact_limit = bytes;
         self
     }
 
@@ -152,6 +161,7 @@ impl Setup {
         let options = Options {
             database: database.database.clone(),
             files: Files::in_folder(files.path()).expect("a place for files"),
+            logs: Logs::in_folder(&git.path().join("traces")).expect("a place for traces"),
             repositories: Repositories::in_folder(&git.path().join("repositories")).expect("a place for them"),
             spools: Spools::in_folder(&git.path().join("cache"), 64 << 20).expect("a place for a cache"),
             allow_local_network: self.allow_local_network,
@@ -174,6 +184,7 @@ impl Setup {
             external_url: self.external_url,
             body_limit: self.body_limit,
             upload_limit: self.upload_limit,
+            artifact_limit: self.artifact_limit,
             sign_ins_per_minute: self.sign_ins_per_minute,
             ssh_port: None,
             git: None,
@@ -299,6 +310,11 @@ impl TestForge {
         found
     }
 
+    /// The folder with all traces.
+    pub fn traces_folder(&self) -> std::path::PathBuf {
+        self.git.path().join("traces")
+    }
+
     async fn username(&self, id: i64) -> String {
         let user = self.forge.read(Caller::system(), move |it| users::get(it, id)).await;
         user.expect("a known user").username
@@ -412,9 +428,9 @@ impl Client {
         self.send(request, Body::empty()).await
     }
 
-    /// The beginning of a request with this client's token; a path with `/-/` or `/api/` stands as it is.
+    /// The beginning of a request with this client's token; a path with `/-/`, `/api/` or `/ci/` stands as it is.
     pub fn request(&self, method: Method, path: &str) -> axum::http::request::Builder {
-        let absolute = path.starts_with("/-/") || path.starts_with("/api/");
+        let absolute = ["/-/", "/api/", "/ci/api/"].iter().any(|prefix| path.starts_with(prefix));
         if absolute { self.request_to(method, path) } else { self.request_to(method, &format!("/api/v3{path}")) }
     }
 

@@ -1,5 +1,7 @@
 //! Groups and projects straight into the database, for tests that need many.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use diesel::{
     QueryableByName, RunQueryDsl, sql_query,
     sql_types::{BigInt, Integer, Nullable, Text},
@@ -11,13 +13,15 @@ use model::{
     labels::NewLabel,
     milestones::NewMilestone,
     projects::{NewProject, Seed},
+    runners::RunnerInfo,
+    tokens::Digest,
 };
 use serde_json::Value;
 use ssh_key::{
     PublicKey,
     public::{Ed25519PublicKey, KeyData},
 };
-use store::{Conn, hook_events::NewHookEvent, issues::NewIssue, notes::NewNote};
+use store::{Conn, hook_events::NewHookEvent, issues::NewIssue, notes::NewNote, runners::NewRunner};
 
 /// Adds a group without members, called as its path; says its number.
 pub fn group(db: &mut Conn, path: &str, parent: Option<i64>, visibility: Visibility, now: Time) -> i64 {
@@ -100,6 +104,30 @@ pub fn desk(db: &mut Conn, project: i64, author: i64, now: Time) -> Desk {
     let list = store::boards::insert(db, board, label, 0, now).expect("a list");
     store::boards::insert(db, board, other, 1, now).expect("a list");
     Desk { issue, note, milestone, label, free_label, board, list }
+}
+
+/// A runner of these projects, whose token nobody knows; answers its number.
+pub fn runner(db: &mut Conn, projects: &[i64], now: Time) -> i64 {
+    static NUMBER: AtomicI64 = AtomicI64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::SeqCst);
+    let seed = Seed(number.to_be_bytes().to_vec());
+    let new = NewRunner {
+        digest: Digest::of(&format!("runner {number}")),
+        seed: &seed,
+        description: "runner",
+        active: true,
+        is_shared: false,
+        run_untagged: true,
+        locked: false,
+        tags: &[],
+        maximum_timeout: None,
+        info: &RunnerInfo::default(),
+    };
+    let id = store::runners::insert(db, &new, now).expect("a runner");
+    for project in projects {
+        store::runners::join(db, id, *project, now).expect("joined");
+    }
+    id
 }
 
 /// Adds a hook of a project, or of the instance, that leads nowhere: for tests of what there is to tell.

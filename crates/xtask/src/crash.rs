@@ -56,6 +56,7 @@ pub(crate) fn run(campaign: Campaign) -> Outcome {
             "--",
             "crash_pushes",
             "crash_hooks",
+            "crash_jobs",
             "--nocapture",
             "--test-threads",
             "1",

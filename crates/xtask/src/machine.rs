@@ -28,6 +28,9 @@ pub(crate) const SSH: Need = Need {
     is_there: || find("ssh").is_some() && find("ssh-keygen").is_some(),
     packages: &["openssh-client"],
 };
+/// Keeps the jobs of a runner apart.
+pub(crate) const BUBBLEWRAP: Need =
+    Need { what: "bubblewrap", is_there: || find("bwrap").is_some(), packages: &["bubblewrap"] };
 /// Runs the clients.
 pub(crate) const PYTHON: Need =
     Need { what: "Python with venv", is_there: has_python, packages: &["python3", "python3-venv"] };

@@ -2,7 +2,7 @@
 
 use crate::{
     Outcome, clients,
-    machine::{self, CURL, OPENSSL, POSTGRES, SSH},
+    machine::{self, BUBBLEWRAP, CURL, OPENSSL, POSTGRES, SSH},
     postgres::Postgres,
     steps::{self, Report},
     workspace::cargo,
@@ -51,13 +51,13 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
     }
     if parts.sqlite {
         report.step("tests on SQLite", || {
-            machine::provide(&[CURL, SSH])?;
+            machine::provide(&[CURL, SSH, BUBBLEWRAP])?;
             steps::run_tests(&mut tests())
         });
     }
     if parts.postgres {
         report.step("tests on PostgreSQL", || {
-            machine::provide(&[POSTGRES, OPENSSL, CURL, SSH])?;
+            machine::provide(&[POSTGRES, OPENSSL, CURL, SSH, BUBBLEWRAP])?;
             let postgres = Postgres::start()?;
             let database = [("GABLE_TEST_DATABASE", postgres.url())];
             let authority = [("GABLE_TEST_DATABASE_CA", postgres.authority())];

@@ -144,14 +144,14 @@ fn wants_part(asked: &HeaderMap, told: &HeaderMap) -> bool {
 
 /// How much of a file is asked for.
 #[derive(Debug, PartialEq, Eq)]
-enum Wanted {
+pub(crate) enum Wanted {
     Whole,
     Part(Range<u64>),
     Nothing,
 }
 
 /// Reads the one range that is asked for. What cannot be understood, and several at once, get the whole.
-fn wanted(header: Option<&str>, size: u64) -> Wanted {
+pub(crate) fn wanted(header: Option<&str>, size: u64) -> Wanted {
     let number =
         |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
     let Some((first, last)) = header.and_then(|header| header.strip_prefix("bytes=")?.split_once('-')) else {

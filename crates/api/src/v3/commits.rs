@@ -5,7 +5,7 @@ use forge::{
     Forge,
     commits::{self, ActionText, CommitDetail, History, NewCommit},
 };
-use model::{Commit, Oid, page, repository::FileDiff};
+use model::{Commit, Oid, Status, page, repository::FileDiff};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -177,20 +177,20 @@ struct CommitDetailJson {
     committed_date: LocalStamp,
     authored_date: LocalStamp,
     stats: StatsJson,
-    /// The state of its pipelines; there are none yet.
-    status: Option<String>,
+    /// How its newest pipeline stands.
+    status: Option<&'static str>,
 }
 
 impl From<CommitDetail> for CommitDetailJson {
     fn from(detail: CommitDetail) -> Self {
-        let CommitDetail { commit, stats } = detail;
+        let CommitDetail { commit, stats, status } = detail;
         let (additions, deletions) = (stats.additions, stats.deletions);
         Self {
             parent_ids: ids(&commit.parents),
             committed_date: LocalStamp::from(&commit.committer),
             authored_date: LocalStamp::from(&commit.author),
             stats: StatsJson { additions, deletions, total: additions + deletions },
-            status: None,
+            status: status.map(Status::word),
             commit: CommitJson::from(&commit),
         }
     }

@@ -2,6 +2,7 @@
 
 mod boards;
 mod branches;
+mod builds;
 mod commit_notes;
 mod commits;
 mod deliveries;
@@ -15,20 +16,26 @@ mod instance;
 mod issues;
 mod keys;
 mod labels;
+mod lint;
 mod members;
 mod milestones;
 mod namespaces;
 mod notes;
+mod pipelines;
 mod project_params;
 mod projects;
 mod repository;
 mod repository_files;
+mod runners;
 mod sessions;
 mod statuses;
 mod system_hooks;
 mod tags;
+mod traces;
+mod triggers;
 mod uploads;
 mod users;
+mod variables;
 
 use crate::routes::Routes;
 
@@ -61,4 +68,11 @@ pub(crate) fn routes() -> Routes {
         .and(issues::routes())
         .and(notes::routes())
         .and(milestones::routes())
+        .and(pipelines::routes())
+        .and(builds::routes())
+        .and(traces::routes())
+        .and(triggers::routes())
+        .and(variables::routes())
+        .and(runners::routes())
+        .and(lint::routes())
 }

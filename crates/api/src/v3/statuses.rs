@@ -1,4 +1,4 @@
-//! What others found out about commits.
+//! What is known of commits: their jobs, and what others found out.
 
 use axum::extract::State;
 use forge::{
@@ -98,7 +98,7 @@ impl FromParams for SetStatus {
     }
 }
 
-/// What somebody found out about a commit.
+/// What is known of a commit: a job, or what somebody found out.
 #[derive(Serialize, JsonSchema)]
 struct StatusJson {
     id: i64,
@@ -122,11 +122,13 @@ struct StatusJson {
 #[schemars(rename_all = "snake_case")]
 #[expect(dead_code, reason = "describes the words for the document")]
 enum StateJson {
+    Created,
     Pending,
     Running,
     Success,
     Failed,
     Canceled,
+    Skipped,
 }
 
 impl StatusJson {
@@ -135,7 +137,7 @@ impl StatusJson {
             id: status.id,
             sha: status.sha.to_string(),
             ref_name: status.ref_name,
-            status: status.state.as_str(),
+            status: status.state.word(),
             name: status.name,
             target_url: status.target_url,
             description: status.description,

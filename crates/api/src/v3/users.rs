@@ -280,7 +280,7 @@ impl UserSummaryJson {
 
 /// A user as other users see them.
 #[derive(Serialize, JsonSchema)]
-struct UserJson {
+pub(super) struct UserJson {
     #[serde(flatten)]
     summary: UserSummaryJson,
     created_at: Stamp,
@@ -295,7 +295,7 @@ struct UserJson {
 }
 
 impl UserJson {
-    fn new(mut user: User, site: &Site) -> Self {
+    pub(super) fn new(mut user: User, site: &Site) -> Self {
         let profile = std::mem::take(&mut user.profile);
         Self {
             created_at: Stamp(user.created_at),

@@ -1,6 +1,6 @@
 //! How builds go on.
 
-use model::{Oid, Project, Time};
+use model::{Oid, Project, Time, happenings::BuildHappening};
 use serde::Serialize;
 
 use super::{
@@ -118,6 +118,43 @@ struct BuildCommitJson<'a> {
     duration: Option<i64>,
     started_at: Option<String>,
     finished_at: Option<String>,
+}
+
+impl<'a> From<&BuildHappening<'a>> for BuildPayload<'a> {
+    fn from(happening: &BuildHappening<'a>) -> Self {
+        let BuildHappening { project, pipeline, build, email, commit } = *happening;
+        let seconds = |(from, to): (Time, Time)| (to - from).total(jiff::Unit::Second).unwrap_or_default();
+        Self {
+            project,
+            ref_name: &pipeline.ref_name,
+            tag: pipeline.tag,
+            before_sha: pipeline.before_sha,
+            sha: pipeline.sha,
+            id: build.id,
+            name: &build.name,
+            stage: &build.stage,
+            status: build.status.word(),
+            started_at: build.started_at,
+            finished_at: build.finished_at,
+            duration: build.started_at.zip(build.finished_at).map(seconds),
+            allow_failure: build.allow_failure,
+            user: build.user.as_ref().map(|user| BuildUser {
+                id: user.id,
+                name: &user.name,
+                email: email.unwrap_or_default(),
+            }),
+            pipeline: BuildPipeline {
+                id: pipeline.id,
+                message: commit.map(|commit| commit.message.as_str()),
+                author_name: commit.map(|commit| commit.author.name.as_str()),
+                author_email: commit.map(|commit| commit.author.email.as_str()),
+                status: pipeline.status.word(),
+                duration: pipeline.duration,
+                started_at: pipeline.started_at,
+                finished_at: pipeline.finished_at,
+            },
+        }
+    }
 }
 
 impl BuildPayload<'_> {

@@ -1,6 +1,6 @@
 //! How it reads: the shapes of payloads.
 //!
-//! What cannot happen yet has its shape already: merge requests, builds, pipelines and pages of the wiki.
+//! What cannot happen yet has its shape already: merge requests and pages of the wiki.
 
 pub mod build;
 mod issue;
@@ -17,7 +17,7 @@ pub mod wiki_page;
 use forge::announcements::Scribe;
 use model::{Happening, Site, Time};
 
-use self::note::NotePayload;
+use self::{build::BuildPayload, note::NotePayload};
 
 /// How moments are written in payloads about issues, comments and the like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +56,8 @@ impl Scribe for Clerk {
             Happening::Push(pushed) => push::to_json(pushed, self),
             Happening::Issue(happening) => issue::to_json(happening, self),
             Happening::Note(happening) => NotePayload::from(happening).to_json(self),
+            Happening::Build(happening) => BuildPayload::from(happening).to_json(self),
+            Happening::Pipeline(happening) => pipeline::to_json(happening, self),
             Happening::System(happening) => system::to_json(happening),
             Happening::SystemTest => system::test_to_json(),
         }

@@ -1,6 +1,6 @@
 //! How pipelines go on.
 
-use model::{Commit, Oid, Project, Time, users::UserSummary};
+use model::{Commit, Oid, Project, Time, happenings::PipelineHappening, users::UserSummary};
 use serde::Serialize;
 
 use super::{
@@ -160,6 +160,52 @@ impl<'a> BuildJson<'a> {
             artifacts_file: ArtifactsJson { filename, size },
         }
     }
+}
+
+/// The text of the payload of something that has happened.
+pub(super) fn to_json(happening: &PipelineHappening<'_>, clerk: &Clerk) -> String {
+    let PipelineHappening { project, pipeline, builds, commit } = *happening;
+    let builds: Vec<PipelineBuild<'_>> = builds
+        .iter()
+        .map(|build| PipelineBuild {
+            id: build.id,
+            stage: &build.stage,
+            name: &build.name,
+            status: build.status.word(),
+            created_at: build.created_at,
+            started_at: build.started_at,
+            finished_at: build.finished_at,
+            when: &build.when,
+            user: build.user.as_ref(),
+            runner: build.runner.as_ref().map(|runner| PipelineRunner {
+                id: runner.id,
+                description: &runner.description,
+                active: runner.active,
+                is_shared: runner.is_shared,
+            }),
+            artifacts_file: build.artifacts.as_ref().map(|file| (file.name.as_str(), file.size)),
+        })
+        .collect();
+    // Only stages in which something is built.
+    let used = |stage: &&String| builds.iter().any(|build| build.stage == **stage);
+    let stages: Vec<&str> = pipeline.stages.iter().filter(used).map(String::as_str).collect();
+    PipelinePayload {
+        project,
+        id: pipeline.id,
+        ref_name: &pipeline.ref_name,
+        tag: pipeline.tag,
+        sha: pipeline.sha,
+        before_sha: pipeline.before_sha,
+        status: pipeline.status.word(),
+        stages: &stages,
+        created_at: pipeline.created_at,
+        finished_at: pipeline.finished_at,
+        duration: pipeline.duration,
+        user: pipeline.user.as_ref(),
+        commit,
+        builds: &builds,
+    }
+    .to_json(clerk)
 }
 
 impl PipelinePayload<'_> {

@@ -428,3 +428,24 @@ fn a_commit_lists_what_it_did_to_files() {
     assert_eq!(found, FileLists { added: texts(&["changed", "d/moved"]), ..FileLists::default() });
     assert_eq!(list("main", &mut listing), FileLists::default());
 }
+
+#[test]
+fn the_paths_that_differ_are_told_also_those_that_are_gone() {
+    let mut story = Story::default();
+    story.next(&[file("a", "1\n"), file("b/c", "2\n"), file("b/d", "3\n"), file("same/e", "4\n")]);
+    story.next(&[file("a", "5\n"), Edit::Remove("b/c"), file("f/g/h", "2\n"), file("ä", "6\n")]);
+    let fixture = Fixture::with(story);
+    let (old, new) = (fixture.id("main~1"), fixture.id("main"));
+    let repository = fixture.open();
+    let check = |from, to| {
+        let said =
+            fixture.git_with(&["diff", "--no-renames", "--name-only", "-z", &format!("{from}"), &format!("{to}")], b"");
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let mut expected: Vec<&str> = said.split_terminator('\0').collect();
+        expected.sort_unstable();
+        assert_eq!(repository.changed_paths(from, to).expect("paths").expect("few of them"), expected);
+    };
+    check(old, new);
+    check(new, old);
+    check(new, new);
+}

@@ -185,3 +185,23 @@ fn folders_that_lie_too_deep_are_refused() {
     assert_eq!(repository.tree(main, &folder, false, Page::whole()).expect("a tree").items[0].name, "d");
     assert_eq!(repository.commit_diff(main).expect("a diff").len(), 1);
 }
+
+#[test]
+fn the_paths_of_all_files_are_told_unless_there_are_too_many() {
+    let fixture = town();
+    let (repository, commit) = (fixture.open(), fixture.id("main"));
+    let expected: Vec<String> = as_git_lists(&fixture, "main", "", true)
+        .into_iter()
+        .filter(|line| line.contains(" blob "))
+        .filter_map(|line| line.split_once('\t').map(|(_, path)| path.to_owned()))
+        .collect();
+    let sorted = |mut paths: Vec<String>| {
+        paths.sort();
+        paths
+    };
+    let paths = repository.file_paths(commit, 100).expect("paths").expect("few of them");
+    assert_eq!(sorted(paths), sorted(expected));
+    let entries = as_git_lists(&fixture, "main", "", true).len();
+    assert!(repository.file_paths(commit, entries).expect("paths").is_some());
+    assert_eq!(repository.file_paths(commit, entries - 1).expect("paths"), None);
+}

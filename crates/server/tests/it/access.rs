@@ -6,7 +6,7 @@ use api::routes::RouteDoc;
 use axum::http::Method;
 use insta::assert_snapshot;
 use jiff::SignedDuration;
-use model::{Scope, UserState};
+use model::{Scope, UserState, tokens::Digest};
 use serde_json::{Value, json};
 use testkit::{
     Answer, Client, TestForge,
@@ -14,7 +14,8 @@ use testkit::{
 };
 
 use crate::access_to_projects::{
-    HOOK, TRIGGER, desk_body, desk_path, is_about_the_desk, repository_body, repository_path, repository_script,
+    BUILT, Builds, HOOK, TRIGGER, builds_body, builds_path, desk_body, desk_path, is_about_builds, is_about_the_desk,
+    plant_builds, repository_body, repository_path, repository_script, trigger_token,
 };
 
 const CALLERS: [&str; 12] = [
@@ -34,7 +35,7 @@ const CALLERS: [&str; 12] = [
 
 /// A forge with one of each, and things to reach for: user 2 has address 3, key 1, the private projects 1 and 2 and the
 /// private group 4; user 3 is a member of both; the project is shared with the group 5. The project has the hook 1 and the
-/// instance the hook 2, of which each was sent something.
+/// instance the hook 2, of which each was sent something. Runner 1 builds both projects, 2 the first and 3 the second one.
 async fn caller(forge: &TestForge, name: &str) -> Client {
     let root = forge.admin().await;
     let owner = forge.user("owner").await;
@@ -43,6 +44,8 @@ async fn caller(forge: &TestForge, name: &str) -> Client {
     add_projects(forge, &owner).await;
     add_hooks(forge, &root, &owner).await;
     let now = forge.forge.now();
+    let runners = forge.in_one_go(|db| [vec![1, 2], vec![1], vec![2]].map(|projects| rows::runner(db, &projects, now)));
+    assert_eq!(runners, [1, 2, 3]);
     match name {
         "anonymous" => forge.anonymous(),
         "wrong" => forge.anonymous().showing("abcdefghijklmnopqrst"),
@@ -114,15 +117,29 @@ async fn fill(forge: &TestForge) {
     let mut owner = forge.anonymous();
     owner.id = 2;
     let owner = forge.with_token(&owner, &[Scope::Api], None).await;
-    forge.fill(&owner, 1, &repository_script()).await;
+    forge.fill(&owner, 1, &format!("{}{BUILT}", repository_script())).await;
     let now = forge.forge.now();
     forge.behind_the_back(|db| store::releases::insert(db, 1, "light", "d", now).expect("a release"));
+}
+
+/// The builds of project 1, once it has some.
+const BUILDS: Builds = Builds { waiting: 1, failed: 2, manual: 3 };
+
+/// Gives project 1 builds, unless it has some.
+async fn plant(forge: &TestForge) {
+    let token = Digest::of(&trigger_token(1));
+    let planted = forge.behind_the_back(|db| store::triggers::by_token(db, &token).expect("asked"));
+    if planted.is_none() {
+        assert_eq!(plant_builds(forge, 1).await.manual, BUILDS.manual);
+    }
 }
 
 /// A body with which the route would succeed, if it lets the caller in.
 fn body(method: &Method, path: &str) -> Value {
     match (method.as_str(), path) {
         (_, path) if is_about_code(path) => repository_body(method, path),
+        (_, path) if is_about_builds(path) => builds_body(method, path, 1),
+        ("POST", "/ci/lint") => json!({ "content": "" }),
         (_, path) if is_about_the_desk(path) => desk_body(method, path, &DESK, 2),
         ("POST", "/users") => json!({ "email": "n@x", "password": "12345678", "username": "fresh", "name": "N" }),
         ("PUT", "/users/{id}") => json!({ "name": "Other" }),
@@ -133,6 +150,9 @@ fn body(method: &Method, path: &str) -> Value {
         ("POST" | "PUT", "/hooks" | "/projects/{id}/hooks" | "/projects/{id}/hooks/{hook_id}") => {
             json!({ "url": HOOK })
         }
+        (_, path) if path.ends_with("/download") => json!({ "job": "one" }),
+        ("PUT", "/runners/{id}") => json!({ "description": "other" }),
+        ("POST", "/projects/{id}/runners") => json!({ "runner_id": 3 }),
         ("POST", "/session") => json!({ "login": "owner", "password": testkit::PASSWORD }),
         ("POST", "/projects" | "/projects/user/{user_id}") => json!({ "name": "fresh" }),
         ("POST", "/projects/{id}/share") => json!({ "group_id": 4, "group_access": 20 }),
@@ -146,7 +166,7 @@ fn body(method: &Method, path: &str) -> Value {
 
 /// Whether a route asks for something in a repository.
 fn is_about_code(path: &str) -> bool {
-    path.contains("/repository/") || path.contains("/statuses/")
+    path.contains("/repository/") || path.contains("/statuses/") || path.contains("/pipeline")
 }
 
 fn concrete(path: &str) -> String {
@@ -165,11 +185,12 @@ fn concrete(path: &str) -> String {
     let path = path.replace("{group_id}", "5").replace("{project_id}", other).replace("{query}", "x");
     let (delivery, trigger) = if path.starts_with("/hooks") { ("2", "project_create") } else { ("1", TRIGGER) };
     let path = path.replace("{hook_id}", "1").replace("{delivery_id}", delivery).replace("{trigger}", trigger);
-    path.replace("{key_id}", "1")
+    path.replace("{key_id}", "1").replace("{pipeline_id}", "1").replace("{runner_id}", "1")
 }
 
 async fn ask(client: &Client, method: &Method, path: &str, sudo: Option<&str>) -> Answer {
     let to = desk_path(&repository_path(method, &concrete(path)), &DESK);
+    let to = builds_path(&to, 1, &BUILDS);
     if path.ends_with("/uploads") {
         let to = sudo.map_or_else(|| to.clone(), |name| format!("{to}?sudo={name}"));
         return crate::access_to_projects::send_file(client, &to).await;
@@ -194,7 +215,12 @@ async fn column(name: &str, routes: &[RouteDoc]) -> Vec<u16> {
             (forge, client)
         };
         if is_about_code(route.path) {
+            // First, because what is pushed has builds, too.
+            plant(&forge).await;
             fill(&forge).await;
+        }
+        if is_about_builds(route.path) {
+            plant(&forge).await;
         }
         let answer = ask(&client, &route.method, route.path, (name == "sudo").then_some("owner")).await;
         column.push(answer.code());

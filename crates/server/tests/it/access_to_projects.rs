@@ -12,12 +12,14 @@ use axum::http::Method;
 use insta::assert_snapshot;
 use jiff::civil::Date;
 use model::{
-    Role,
+    Role, Status,
     Visibility::{self, Internal, Private, Public},
     keys::NewKey,
+    projects::Seed,
+    tokens::Digest,
 };
 use serde_json::{Value, json};
-use store::{Conn, members::Place};
+use store::{Conn, builds::NewBuildState, members::Place};
 use testkit::{
     Answer, Client, TestForge,
     repository::SMALL,
@@ -52,6 +54,12 @@ struct Target {
     desk: Desk,
     /// Its hook and something that this was sent, if it has one.
     hook: [i64; 2],
+    /// Its pipeline, if it has one.
+    pipeline: i64,
+    /// Its builds, if it has some.
+    builds: Builds,
+    /// The runner that builds it and another project, if it has one.
+    runner: i64,
 }
 
 impl Target {
@@ -81,6 +89,10 @@ enum Ask {
     Desk,
     /// For or to its hook; the status is shown.
     Hook,
+    /// For or to its pipeline; the status is shown.
+    Pipeline,
+    /// For or to its builds, variables and triggers; the status is shown.
+    Builds,
     /// With a file.
     Upload,
     /// For a file that was sent before.
@@ -129,9 +141,13 @@ fn project_rows() -> Vec<Row> {
     ]
     .into_iter()
     .chain(deploy_key_rows())
+    .chain(runner_rows())
     .chain(repository_rows())
     .chain(desk_rows())
     .chain(hook_rows())
+    .chain(pipeline_rows())
+    .chain(build_rows())
+    .chain(left_rows())
     .collect()
 }
 
@@ -155,17 +171,33 @@ fn deploy_key_rows() -> Vec<Row> {
     routes.into_iter().map(|(method, route)| row(method, route, "", key)).collect()
 }
 
+fn runner_rows() -> Vec<Row> {
+    use Method as M;
+    vec![
+        row(M::GET, "/projects/{id}/runners", "", nothing),
+        // It builds the project already, which only those hear who may let it.
+        row(M::POST, "/projects/{id}/runners", "", |it| json!({ "runner_id": it.runner })),
+        row(M::DELETE, "/projects/{id}/runners/{runner_id}", "", nothing),
+    ]
+}
+
 /// What is in the repository that such a project has: branches `master` and `topic`, the tag `v1.0`, and the tag `light`
 /// with a release.
 pub(crate) fn repository_script() -> String {
     format!("{SMALL}reset refs/heads/topic\nfrom :4\n\n")
 }
 
+/// A branch `built` beside all others, of which there is something to build.
+pub(crate) const BUILT: &str = "commit refs/heads/built\ncommitter A <a@example.com> 1 +0000\ndata 5\nBuild\n\
+                                M 100644 inline .gitlab-ci.yml\ndata 20\njob: {script: make}\n\n";
+
 /// A body with which a route of a repository would succeed.
 pub(crate) fn repository_body(method: &Method, route: &str) -> Value {
     let changes = *method != Method::GET;
-    if route == "/projects/{id}/statuses/{sha}" {
-        return json!({ "state": "success" });
+    match route {
+        "/projects/{id}/statuses/{sha}" => return json!({ "state": "success" }),
+        "/projects/{id}/pipeline" => return json!({ "ref": "built" }),
+        _ => {}
     }
     match route.strip_prefix("/projects/{id}/repository/").unwrap_or_default() {
         "branches" if changes => json!({ "branch_name": "fresh", "ref": "master" }),
@@ -231,6 +263,7 @@ fn repository_rows() -> Vec<Row> {
         (M::GET, "/projects/{id}/repository/commits/{sha}/comments"),
         (M::POST, "/projects/{id}/repository/commits/{sha}/comments"),
         (M::GET, "/projects/{id}/repository/commits/{sha}/statuses"),
+        (M::GET, "/projects/{id}/repository/commits/{sha}/builds"),
         (M::POST, "/projects/{id}/statuses/{sha}"),
     ];
     routes.into_iter().map(|(method, route)| Row { method, route, note: "", ask: Ask::Repository }).collect()
@@ -325,6 +358,123 @@ fn hook_rows() -> Vec<Row> {
     routes.into_iter().map(|(method, route)| Row { method, route, note: "", ask: Ask::Hook }).collect()
 }
 
+fn pipeline_rows() -> Vec<Row> {
+    use Method as M;
+    let routes = [
+        (M::GET, "/projects/{id}/pipelines"),
+        (M::GET, "/projects/{id}/pipelines/{pipeline_id}"),
+        (M::POST, "/projects/{id}/pipeline"),
+        (M::POST, "/projects/{id}/pipelines/{pipeline_id}/retry"),
+        (M::POST, "/projects/{id}/pipelines/{pipeline_id}/cancel"),
+    ];
+    routes.into_iter().map(|(method, route)| Row { method, route, note: "", ask: Ask::Pipeline }).collect()
+}
+
+/// The builds of a project, by numbers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Builds {
+    /// One that waits for a runner.
+    pub(crate) waiting: i64,
+    /// One that failed.
+    pub(crate) failed: i64,
+    /// One that waits for somebody to start it.
+    pub(crate) manual: i64,
+}
+
+/// Gives a project builds, the variable `KEY` and a trigger, behind the forge's back.
+pub(crate) async fn plant_builds(forge: &TestForge, project: i64) -> Builds {
+    let file = "waiting: {script: x}\nfailed: {script: x}\nmanual: {script: x, when: manual}";
+    let pipeline = forge.plant_pipeline(project, None, file).await;
+    let now = forge.forge.now();
+    forge.in_one_go(|db| {
+        store::variables::insert(db, project, "KEY", b"sealed elsewhere").expect("a variable");
+        let token = Digest::of(&trigger_token(project));
+        store::triggers::insert(db, project, &Seed(vec![1]), &token, now).expect("a trigger");
+        let builds = store::builds::latest_of(db, pipeline.id).expect("builds");
+        let number = |name: &str| builds.iter().find(|build| build.name == name).expect("a build").id;
+        let failed = number("failed");
+        store::builds::set_status(db, &[failed], Status::Failed, &NewBuildState::default(), now).expect("failed");
+        Builds { waiting: number("waiting"), failed, manual: number("manual") }
+    })
+}
+
+/// A token that is good enough for a trigger.
+pub(crate) fn trigger_token(project: i64) -> String {
+    format!("trigger-of-{project}")
+}
+
+/// Whether a route asks for builds, variables or triggers of a project.
+pub(crate) fn is_about_builds(route: &str) -> bool {
+    let below = route.strip_prefix("/projects/{id}/").unwrap_or_default();
+    ["builds", "variables", "trigger", "ref/"].iter().any(|name| below.starts_with(name))
+}
+
+/// A body with which a route of builds, variables and triggers would succeed.
+pub(crate) fn builds_body(method: &Method, route: &str, project: i64) -> Value {
+    match (method.as_str(), route.strip_prefix("/projects/{id}/").unwrap_or_default()) {
+        ("POST", "variables") => json!({ "key": "FRESH", "value": "v" }),
+        ("PUT", "variables/{key}") => json!({ "value": "v" }),
+        ("GET", path) if path.ends_with("/download") => json!({ "job": "failed" }),
+        // Whoever shows the token is let in and hears that there is no such branch.
+        ("POST", path) if path.ends_with("trigger/builds") => {
+            json!({ "token": trigger_token(project), "ref": "nowhere" })
+        }
+        _ => json!({}),
+    }
+}
+
+/// The path of a route of builds, variables and triggers, with what is there.
+pub(crate) fn builds_path(route: &str, project: i64, builds: &Builds) -> String {
+    let build = match route.rsplit('/').next() {
+        Some("retry" | "erase") => builds.failed,
+        Some("play") => builds.manual,
+        _ => builds.waiting,
+    };
+    let path = route.replace("{build_id}", &build.to_string()).replace("{key}", "KEY").replace("{ref}", "nowhere");
+    let path = path.replace("{ref_name}", "nowhere");
+    path.replace("{token}", &trigger_token(project))
+}
+
+fn build_rows() -> Vec<Row> {
+    use Method as M;
+    let routes = [
+        (M::GET, "/projects/{id}/builds"),
+        (M::GET, "/projects/{id}/builds/{build_id}"),
+        (M::POST, "/projects/{id}/builds/{build_id}/cancel"),
+        (M::POST, "/projects/{id}/builds/{build_id}/retry"),
+        (M::POST, "/projects/{id}/builds/{build_id}/play"),
+        (M::GET, "/projects/{id}/variables"),
+        (M::POST, "/projects/{id}/variables"),
+        (M::GET, "/projects/{id}/variables/{key}"),
+        (M::PUT, "/projects/{id}/variables/{key}"),
+        (M::DELETE, "/projects/{id}/variables/{key}"),
+        (M::GET, "/projects/{id}/triggers"),
+        (M::POST, "/projects/{id}/triggers"),
+        (M::GET, "/projects/{id}/triggers/{token}"),
+        (M::DELETE, "/projects/{id}/triggers/{token}"),
+        (M::POST, "/projects/{id}/trigger/builds"),
+        (M::POST, "/projects/{id}/ref/{ref}/trigger/builds"),
+    ];
+    let note = |route: &str| if route.ends_with("trigger/builds") { "no such ref" } else { "" };
+    let row = |(method, route)| Row { method, route, note: note(route), ask: Ask::Builds };
+    routes.into_iter().map(row).collect()
+}
+
+/// What builds say and leave behind. Of the latter there is none, so whoever may ask hears just that.
+fn left_rows() -> Vec<Row> {
+    use Method as M;
+    let routes = [
+        (M::GET, "/projects/{id}/builds/{build_id}/trace"),
+        (M::POST, "/projects/{id}/builds/{build_id}/erase"),
+        (M::GET, "/projects/{id}/builds/{build_id}/artifacts"),
+        (M::POST, "/projects/{id}/builds/{build_id}/artifacts/keep"),
+        (M::GET, "/projects/{id}/builds/artifacts/{ref_name}/download"),
+    ];
+    let note = |route: &str| if route.contains("/artifacts") { "none there" } else { "" };
+    let row = |(method, route)| Row { method, route, note: note(route), ask: Ask::Builds };
+    routes.into_iter().map(row).collect()
+}
+
 fn group_rows() -> Vec<Row> {
     use Method as M;
     const MEMBER: &str = "/groups/{id}/members/{user_id}";
@@ -384,7 +534,7 @@ impl Scene {
             let groups = ["partners", "strangers"].map(|path| rows::group(db, path, None, Public, now));
             (groups, rows::project(db, "spare", groups[0], root.id, Private, now))
         });
-        forge.fill(&root, elsewhere, &repository_script()).await;
+        forge.fill(&root, elsewhere, &format!("{}{BUILT}", repository_script())).await;
         let serial = AtomicUsize::new(0);
         Self { anonymous: forge.anonymous(), forge, root, ann, guest, newcomer, groups, elsewhere, serial }
     }
@@ -421,7 +571,8 @@ impl Scene {
     /// What each of the lines is aimed at in each of the columns, line by line.
     fn make(&self, rows: &[Row], columns: &[Column<'_>]) -> Vec<Target> {
         // Reading changes nothing, so those lines share what they read.
-        let shares = |row: &Row| matches!(row.ask, Ask::Repository | Ask::Desk | Ask::Hook);
+        let shares =
+            |row: &Row| matches!(row.ask, Ask::Repository | Ask::Desk | Ask::Hook | Ask::Pipeline | Ask::Builds);
         let reads = |row: &Row| shares(row) && row.method == Method::GET;
         let first = rows.iter().position(reads);
         let made: Vec<Made> = self.forge.in_one_go(|db| {
@@ -447,12 +598,24 @@ impl Scene {
             ..self.target(id, path, me)
         };
         let targets: Vec<Target> = made.into_iter().zip(clients).map(target).collect();
-        self.forge.behind_the_back(|db| targets.into_iter().map(|target| with_key(db, target)).collect())
+        let now = self.forge.forge.now();
+        self.forge.in_one_go(|db| {
+            let targets = targets.into_iter().enumerate();
+            let target = |(at, target): (usize, Target)| {
+                let target = with_key(db, target);
+                if !rows[at / columns.len()].route.contains("/runners") {
+                    return target;
+                }
+                Target { runner: rows::runner(db, &[target.id, target.elsewhere], now), ..target }
+            };
+            targets.map(target).collect()
+        })
     }
 
     /// Gives a repository to what is asked for one.
     fn fill(&self, rows: &[Row], columns: usize, made: &[Made]) {
-        let asked = made.iter().enumerate().filter(|(at, _)| matches!(rows[at / columns].ask, Ask::Repository));
+        let asks = |at: usize| matches!(rows[at / columns].ask, Ask::Repository | Ask::Pipeline);
+        let asked = made.iter().enumerate().filter(|(at, _)| asks(*at));
         let asked: BTreeSet<i64> = asked.map(|(_, made)| made.0).collect();
         self.forge.copy_repository(self.elsewhere, asked.iter().copied());
         let now = self.forge.forge.now();
@@ -477,12 +640,28 @@ impl Scene {
     fn target(&self, id: i64, path: String, me: i64) -> Target {
         let (guest, newcomer, groups) = (self.guest.id, self.newcomer.id, self.groups);
         let (elsewhere, desk) = (self.elsewhere, Desk::default());
-        Target { id, path, me, guest, newcomer, groups, elsewhere, key: 0, desk, hook: [0; 2] }
+        Target {
+            id,
+            path,
+            me,
+            guest,
+            newcomer,
+            groups,
+            elsewhere,
+            key: 0,
+            desk,
+            hook: [0; 2],
+            pipeline: 0,
+            builds: Builds::default(),
+            runner: 0,
+        }
     }
 
     async fn table(&self, rows: &[Row], columns: &[Column<'_>]) -> String {
         let mut targets = self.make(rows, columns);
         self.hang_up(rows, &mut targets, columns.len()).await;
+        self.build(rows, &mut targets, columns.len()).await;
+        self.plant(rows, &mut targets, columns.len()).await;
         let downloads = self.send_ahead(rows, &targets, columns.len()).await;
         let mut cells = Vec::new();
         for (index, target) in targets.iter().enumerate() {
@@ -507,6 +686,34 @@ impl Scene {
                 place.insert([hook, delivery]);
             }
             target.hook = known[&target.id];
+        }
+    }
+
+    /// Gives a pipeline to what is asked for one.
+    async fn build(&self, rows: &[Row], targets: &mut [Target], columns: usize) {
+        let mut known: HashMap<i64, i64> = HashMap::new();
+        for (index, target) in targets.iter_mut().enumerate() {
+            if !matches!(rows[index / columns].ask, Ask::Pipeline) {
+                continue;
+            }
+            if let Entry::Vacant(place) = known.entry(target.id) {
+                place.insert(self.forge.plant_pipeline(target.id, None, "job: {script: make}").await.id);
+            }
+            target.pipeline = known[&target.id];
+        }
+    }
+
+    /// Gives builds to what is asked for them.
+    async fn plant(&self, rows: &[Row], targets: &mut [Target], columns: usize) {
+        let mut known: HashMap<i64, Builds> = HashMap::new();
+        for (index, target) in targets.iter_mut().enumerate() {
+            if !matches!(rows[index / columns].ask, Ask::Builds) {
+                continue;
+            }
+            if let Entry::Vacant(place) = known.entry(target.id) {
+                place.insert(plant_builds(&self.forge, target.id).await);
+            }
+            target.builds = known[&target.id];
         }
     }
 
@@ -538,6 +745,7 @@ async fn cell(row: &Row, client: &Client, target: &Target, page: &str) -> String
     let path = path.replace("{group_id}", &target.groups[0].to_string());
     let path = path.replace("{project_id}", &target.elsewhere.to_string());
     let path = path.replace("{key_id}", &target.key.to_string());
+    let path = path.replace("{runner_id}", &target.runner.to_string());
     let answer = match row.ask {
         Ask::Body(body) => client.json(row.method.clone(), &path, body(target)).await,
         Ask::Field(_) => client.get(&path).await,
@@ -553,6 +761,14 @@ async fn cell(row: &Row, client: &Client, target: &Target, page: &str) -> String
             let [hook, delivery] = target.hook.map(|id| id.to_string());
             let path = path.replace("{hook_id}", &hook).replace("{delivery_id}", &delivery);
             client.json(row.method.clone(), &path.replace("{trigger}", TRIGGER), json!({ "url": HOOK })).await
+        }
+        Ask::Pipeline => {
+            let path = path.replace("{pipeline_id}", &target.pipeline.to_string());
+            client.json(row.method.clone(), &path, repository_body(&row.method, row.route)).await
+        }
+        Ask::Builds => {
+            let body = builds_body(&row.method, row.route, target.id);
+            client.json(row.method.clone(), &builds_path(&path, target.id, &target.builds), body).await
         }
         Ask::Upload => send_file(client, &path).await,
         Ask::Download => client.page(page).await,
@@ -845,6 +1061,8 @@ async fn after(way: Way, event: Event) -> Vec<String> {
     let rows = project_rows();
     let mut targets = scene.make(&rows, &columns);
     scene.hang_up(&rows, &mut targets, 1).await;
+    scene.build(&rows, &mut targets, 1).await;
+    scene.plant(&rows, &mut targets, 1).await;
     let downloads = scene.send_ahead(&rows, &targets, 1).await;
     scene.let_happen(event, &targets, home.0, crew).await;
     let mut cells = Vec::new();

@@ -244,7 +244,7 @@ fn a_job_that_was_given_up_is_retried_though_its_successor_waits() {
     home.execute("UPDATE jobs SET dead_at = 1, attempts = 10, last_error = 'it broke'");
     // The next start writes the recurring jobs down anew, beginning with this one.
     let server = home.start();
-    wait_for_job(&server, "6");
+    wait_for_job(&server, "8");
     let jobs = home.admin(&["job", "list"]);
     let dead = row(&jobs, "sweep_tokens");
     home.admin(&["job", "retry", &dead[0]]);

@@ -7,13 +7,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("store", &["model"]),
     ("files", &[]),
-    ("ci", &[]),
+    ("ci", &["model"]),
     ("git", &["model"]),
-    ("forge", &["files", "git", "model", "store"]),
-    ("api", &["forge", "model"]),
+    ("forge", &["ci", "files", "git", "model", "store"]),
+    ("api", &["ci", "forge", "model"]),
     ("wire", &["files", "forge", "model"]),
     ("courier", &["forge", "model"]),
-    ("server", &["api", "courier", "files", "forge", "git", "model", "store", "wire"]),
+    ("runner", &[]),
+    ("server", &["api", "courier", "files", "forge", "git", "model", "runner", "store", "wire"]),
 ];
 
 /// What must not be found below a crate, however indirectly.
@@ -21,9 +22,10 @@ const ABSENCES: &[(&str, &[&str])] = &[
     ("model", &["serde", "serde_json", "diesel", "axum", "tokio"]),
     ("store", &["axum", "serde_json", "hyper"]),
     ("files", &["axum", "diesel", "hyper", "serde_json"]),
-    ("ci", &["axum", "diesel", "hyper", "serde", "serde_json", "tokio"]),
+    ("ci", &["axum", "diesel", "hyper", "tokio"]),
     ("git", &["axum", "diesel", "hyper", "serde_json", "tokio"]),
-    ("forge", &["axum", "serde_json", "hyper", "tower-http"]),
+    ("forge", &["axum", "hyper", "tower-http"]),
+    ("runner", &["axum", "diesel"]),
 ];
 
 fn crates() -> std::path::PathBuf {
@@ -77,6 +79,8 @@ fn what_a_crate_must_not_know_is_nowhere_below_it() {
 fn sources_keep_to_their_floor() {
     let forbidden = [
         ("forge", "diesel::"),
+        // How a job is written down is the planner's own matter.
+        ("forge", "serde"),
         ("api", "store::"),
         ("api", "std::thread"),
         ("model", "serde"),
@@ -100,10 +104,13 @@ fn sources_keep_to_their_floor() {
     }
 }
 
-/// What is shipped starts one program, by its name, and never a shell.
+/// What is shipped starts one program, by its name, and never a shell. The runner is there to start shells, and may
+/// put them into bubblewrap.
 #[test]
 fn lesson_04_no_program_is_started_but_git() {
-    for name in ["model", "store", "files", "ci", "git", "forge", "api", "wire", "courier", "server"] {
+    for name in ["model", "store", "files", "ci", "git", "forge", "api", "wire", "courier", "runner", "server"] {
+        let startable: &[&str] =
+            if name == "runner" { &["\"git\"", "\"bash\"", "\"sh\"", "\"bwrap\""] } else { &["\"git\""] };
         let mut folders = vec![crates().join(name).join("src")];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).expect("a folder") {
@@ -119,7 +126,7 @@ fn lesson_04_no_program_is_started_but_git() {
                 let shipped = source.split("#[cfg(test)]").next().unwrap_or_default();
                 for call in shipped.split("Command::new(").skip(1) {
                     let started = call.split(')').next().unwrap_or_default();
-                    assert_eq!(started, "\"git\"", "{} starts something else", path.display());
+                    assert!(startable.contains(&started), "{} starts {started}", path.display());
                 }
                 assert!(!shipped.contains("/bin/sh"), "{} knows a shell", path.display());
             }

@@ -432,6 +432,15 @@ impl Client {
         request.send_json(body).map(Reply::read)
     }
 
+    /// `PATCH` of text to a server that may not live to answer it.
+    pub(crate) fn try_patch(&self, path: &str, headers: &[(&str, &str)], text: &str) -> Result<Reply, ureq::Error> {
+        let mut request = self.agent.patch(format!("{}{path}", self.url));
+        for (name, value) in headers.iter().copied().chain(self.token_header()) {
+            request = request.header(name, value);
+        }
+        request.send(text).map(Reply::read)
+    }
+
     /// Uploads a file to a server that may not live to answer it.
     pub(crate) fn try_upload(&self, path: &str, name: &str, content: &str) -> Result<Reply, ureq::Error> {
         let part = format!("content-disposition: form-data; name=\"file\"; filename=\"{name}\"");

@@ -1,8 +1,10 @@
-//! The contract, line by line: its sections on groups, projects, repositories, labels, boards and hooks, and their states.
+//! The contract, line by line: its sections on groups, projects, repositories, labels, boards, hooks and pipelines, and
+//! their states.
 //!
-//! The tables are in `contract.txt`, `repository_contract.txt`, `labels_contract.txt` and `hooks_contract.txt`. A row is a request and what its
-//! line of the contract says about the answer: `who METHOD path {body} => status; check; check`. The checks are those of
-//! [`fault_in`]. A row that begins with `!` is a statement that changes the database in a way that no request can.
+//! The tables are in `contract.txt`, `repository_contract.txt`, `labels_contract.txt`, `hooks_contract.txt` and
+//! `pipelines_contract.txt`. A row is a request and what its line of the contract says about the answer:
+//! `who METHOD path {body} => status; check; check`. The checks are those of [`fault_in`]. A row that begins with `!` is a
+//! statement that changes the database in a way that no request can.
 
 use std::fmt::Write as _;
 
@@ -164,6 +166,23 @@ const HOOK_LINES: &[&str] = &[
     "Limits: | Page size maximum |",
 ];
 
+/// The same for pipelines.
+const PIPELINE_LINES: &[&str] = &[
+    "Pipeline: `id` integer, `status` string",
+    "States: | Pipeline (any failed builds) | POST /projects/:id/pipelines/:pipeline_id/retry |",
+    "States: | Pipeline (running builds) | POST /projects/:id/pipelines/:pipeline_id/cancel |",
+    "States: | Pipeline | POST /projects/:id/pipeline | ref given |",
+    "Pipelines: | GET | /projects/:id/pipelines |",
+    "Pipelines: | GET | /projects/:id/pipelines/:pipeline_id |",
+    "Pipelines: | POST | /projects/:id/pipeline |",
+    "Pipelines: | POST | /projects/:id/pipelines/:pipeline_id/retry |",
+    "Pipelines: | POST | /projects/:id/pipelines/:pipeline_id/cancel |",
+    "Errors: | 400 | invalid parameters",
+    "Errors: | 404 | resource missing or hidden from the caller",
+    "Limits: | Page size default for list results",
+    "Limits: | Page size maximum |",
+];
+
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Integer,
@@ -175,10 +194,13 @@ enum Kind {
     NullOrObject,
     Object,
     Moment,
+    NullOrMoment,
     LocalMoment,
 }
 
-use Kind::{Boolean, Integer, List, LocalMoment, Moment, NullOrInteger, NullOrObject, NullOrText, Object, Text};
+use Kind::{
+    Boolean, Integer, List, LocalMoment, Moment, NullOrInteger, NullOrMoment, NullOrObject, NullOrText, Object, Text,
+};
 
 const GROUP_SUMMARY: &[(&str, Kind)] = &[("id", Integer), ("name", Text), ("path", Text), ("description", Text)];
 const GROUP_DETAIL: &[(&str, Kind)] = &[
@@ -387,6 +409,23 @@ const TEST_PAYLOAD: &[(&str, Kind)] = &[
     ("event_name", Text),
 ];
 
+const PIPELINE: &[(&str, Kind)] = &[
+    ("id", Integer),
+    ("status", Text),
+    ("ref", Text),
+    ("sha", Text),
+    ("before_sha", Text),
+    ("tag", Boolean),
+    ("yaml_errors", NullOrText),
+    ("user", Object),
+    ("created_at", Moment),
+    ("updated_at", Moment),
+    ("started_at", NullOrMoment),
+    ("finished_at", NullOrMoment),
+    ("committed_at", NullOrMoment),
+    ("duration", NullOrInteger),
+];
+
 /// The forms of things by the names that rows use.
 const FORMS: &[(&str, &[(&str, Kind)])] = &[
     ("group", GROUP_SUMMARY),
@@ -418,6 +457,7 @@ const FORMS: &[(&str, &[(&str, Kind)])] = &[
     ("board-list", &[("id", Integer), ("label", Object), ("position", Integer)]),
     ("project-hook", PROJECT_HOOK),
     ("system-hook", SYSTEM_HOOK),
+    ("pipeline", PIPELINE),
     ("gone-system-hook", GONE_SYSTEM_HOOK),
     ("test-payload", TEST_PAYLOAD),
     ("list-label", &[("id", Integer), ("name", Text), ("color", Text), ("description", NullOrText)]),
@@ -468,6 +508,7 @@ impl Walk {
                     .chain(REPOSITORY_LINES)
                     .chain(LABEL_LINES)
                     .chain(HOOK_LINES)
+                    .chain(PIPELINE_LINES)
                     .find(|line| **line == heading);
                 line = known.unwrap_or_else(|| panic!("no such line: {heading}"));
                 self.walked.push(line);
@@ -595,6 +636,7 @@ fn is_a(value: &Value, kind: Kind) -> bool {
         LocalMoment => value.as_str().is_some_and(|text| text.len() == 29 && text.parse::<jiff::Timestamp>().is_ok()),
         // 2026-01-02T03:04:05.678Z
         Moment => value.as_str().is_some_and(|text| text.len() == 24 && text.parse::<jiff::Timestamp>().is_ok()),
+        NullOrMoment => value.is_null() || is_a(value, Moment),
     }
 }
 
@@ -725,6 +767,44 @@ async fn the_contract_of_hooks_holds_line_by_line() {
     }
     eprintln!("{table}");
     for line in HOOK_LINES.iter().filter(|line| !walked.contains(line)) {
+        let _ = writeln!(wrong, "no row for: {line}");
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+/// A table of everything the contract says about pipelines, in both dialects.
+#[tokio::test]
+async fn the_contract_of_pipelines_holds_line_by_line() {
+    use crate::pipelines::{built, commit};
+    let (mut table, mut wrong, mut walked) = (String::new(), String::new(), Vec::new());
+    for dialect in [Dialect::Spec, Dialect::Gitlab] {
+        let mut walk = Walk::begin(dialect).await;
+        let (_, ann) = walk.clients[1].clone();
+        for (id, name) in [(1, "x"), (2, "y")] {
+            assert_eq!(ann.make("/projects", json!({ "name": name })).await, id);
+        }
+        let stages = "stages: [a, b]\none: {stage: a, script: make}\ntwo: {stage: b, script: make}\n";
+        let script = commit("refs/heads/master", "First", &[("a", "b")])
+            + &built("refs/heads/good", stages)
+            + &built("refs/heads/wrong", "job: {}")
+            + &built("refs/heads/tagged", "job: {script: make, only: [tags]}")
+            + "blob\nmark :9\ndata 1\nx\ntag blob\nfrom :9\ntagger A <a@example.com> 1 +0000\ndata 1\nx\n";
+        walk.forge.fill(&ann, 1, &script).await;
+        for part in include_str!("pipelines_contract.txt").split("== ").skip(1) {
+            let (title, rows) = part.split_once(" ==\n").expect("a title and its rows");
+            if title.starts_with("lists") {
+                for _ in 0..110 {
+                    walk.forge.plant_pipeline(2, Some(ann.id), "job: {script: make}").await;
+                }
+            }
+            walk.rows(rows).await;
+        }
+        table += &walk.table;
+        wrong += &walk.wrong;
+        walked.extend(walk.walked);
+    }
+    eprintln!("{table}");
+    for line in PIPELINE_LINES.iter().filter(|line| !walked.contains(line)) {
         let _ = writeln!(wrong, "no row for: {line}");
     }
     assert!(wrong.is_empty(), "\n{wrong}");

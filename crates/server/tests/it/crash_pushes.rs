@@ -1,5 +1,5 @@
-//! What a kill in the middle leaves of pushes: every one that was acknowledged, each ref change with exactly one event,
-//! and repositories in which nothing is missing.
+//! What a kill in the middle leaves of pushes: every one that was acknowledged, each ref change with exactly one event and,
+//! where there is something to build, exactly one pipeline, and repositories in which nothing is missing.
 //!
 //! `cargo xtask crash --runs N` runs this for longer; `GABLE_CRASH_SEED` repeats the moments of a run.
 
@@ -24,7 +24,7 @@ const KILLS: usize = 8;
 const LATEST: u64 = 400;
 
 /// What must be 0 once a server is ready.
-const FAULTS: [(&str, &str); 3] = [
+const FAULTS: [(&str, &str); 6] = [
     ("pushes that were not settled", "SELECT count(*) FROM ref_intents"),
     ("events that nobody will ever see", "SELECT count(*) FROM events WHERE intent_id IS NOT NULL"),
     (
@@ -33,6 +33,22 @@ const FAULTS: [(&str, &str); 3] = [
          (PARTITION BY e.project_id, p.ref_name ORDER BY e.id) AS previous FROM events e \
          JOIN push_events p ON p.event_id = e.id) x \
          WHERE x.before <> coalesce(x.previous, '0000000000000000000000000000000000000000')",
+    ),
+    (
+        "pipelines that nobody will ever see",
+        "SELECT count(*) FROM pipelines WHERE intent_id IS NOT NULL OR plan IS NOT NULL",
+    ),
+    (
+        "pipelines without exactly one job",
+        "SELECT count(*) FROM pipelines p WHERE (SELECT count(*) FROM builds b WHERE b.pipeline_id = p.id) <> 1",
+    ),
+    (
+        "pushes of something to build without exactly one pipeline",
+        "SELECT count(*) FROM (SELECT ref_name, after, count(*) AS times FROM push_events \
+         WHERE (ref_name LIKE 'refs/heads/one-%' OR ref_name LIKE 'refs/heads/two-%') \
+         AND after <> '0000000000000000000000000000000000000000' GROUP BY ref_name, after) e \
+         WHERE times <> (SELECT count(*) FROM pipelines p \
+         WHERE 'refs/heads/' || p.ref_name = e.ref_name AND p.sha = e.after)",
     ),
 ];
 
@@ -93,6 +109,7 @@ fn no_push_is_lost_and_none_is_told_twice_after_kills_in_a_storm() {
     let events = home.count("SELECT count(*) FROM events");
     let several = i64::try_from(kills).expect("a number") * 3;
     assert!(events > several, "no storm at all: {events} events");
+    assert!(home.count("SELECT count(*) FROM pipelines") > 0, "nothing was built");
     server.stop();
 }
 
@@ -244,11 +261,14 @@ fn url(server: &Server) -> String {
     format!("http://root:{ROOT_TOKEN}@{}/root/storm.git", server.address())
 }
 
-/// A commit that nobody has made before.
+/// A commit that nobody has made before, with something to build.
 fn commit(folder: &Path, number: u64) -> String {
-    let blob = git(folder, &["hash-object", "-w", "--stdin"], number.to_string().as_bytes()).stdout;
-    let entry = format!("100644 blob {}\tfile\n", String::from_utf8_lossy(&blob).trim());
-    let tree = git(folder, &["mktree"], entry.as_bytes()).stdout;
+    let entry = |name: &str, content: &str| {
+        let blob = git(folder, &["hash-object", "-w", "--stdin"], content.as_bytes()).stdout;
+        format!("100644 blob {}\t{name}\n", String::from_utf8_lossy(&blob).trim())
+    };
+    let entries = entry(".gitlab-ci.yml", "job: {script: make}\n") + &entry("file", &number.to_string());
+    let tree = git(folder, &["mktree"], entries.as_bytes()).stdout;
     let tree = String::from_utf8_lossy(&tree).trim().to_owned();
     let made = git(folder, &["commit-tree", "-p", "master", "-m", &number.to_string(), &tree], b"").stdout;
     String::from_utf8_lossy(&made).trim().to_owned()

@@ -38,13 +38,19 @@ pub(crate) struct Person {
 
 impl Story {
     pub(crate) fn begin() -> Self {
+        Self::begin_with(&[])
+    }
+
+    /// The same on a server that was told more.
+    pub(crate) fn begin_with(more: &[&str]) -> Self {
         let home = Home::new();
-        let server = Self::serve(&home);
+        let server = Self::serve(&home, more);
         Self { _home: home, server, work: tempfile::tempdir().expect("a folder") }
     }
 
-    fn serve(home: &Home) -> Server {
-        home.gable(&["serve", "--listen", "127.0.0.1:0", "--ssh-listen", "127.0.0.1:0"]).with_known_root().start()
+    fn serve(home: &Home, more: &[&str]) -> Server {
+        let gable = home.gable(&["serve", "--listen", "127.0.0.1:0", "--ssh-listen", "127.0.0.1:0"]);
+        gable.args(more).with_known_root().start()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

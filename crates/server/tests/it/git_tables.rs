@@ -3,10 +3,11 @@
 use forge::Caller;
 use jiff::SignedDuration;
 use model::{
-    Change, Event, Oid, Page, Protection, PushLevel, RefChange, RefName, Role, Time, Visibility,
+    Change, Event, Oid, Page, Protection, PushLevel, RefChange, RefName, Role, Status, Time, Visibility,
     events::{Action, PushCommit, PushData},
     imports::{ImportState, Sealed},
     keys::NewKey,
+    pipelines::Source,
     repository::Signature,
     statuses::{NewStatus, StatusFilter, StatusState},
 };
@@ -15,6 +16,7 @@ use store::{
     events::NewEvent,
     intents::{Intent, NewIntent},
     members::Place,
+    pipelines::NewPipeline,
     projects::{Buried, Key},
 };
 use testkit::{TestForge, rows};
@@ -35,6 +37,28 @@ fn branch(name: &str) -> RefName {
 
 fn viewer(user: i64, now: Time) -> Viewer {
     Viewer { user, open_from: Visibility::Internal, admin: false, now }
+}
+
+/// Adds a pipeline without jobs for the first commit and a branch; says its number.
+fn pipeline(db: &mut Conn, project: i64, ref_name: &str, now: Time) -> i64 {
+    let new = NewPipeline {
+        project,
+        ref_name,
+        tag: false,
+        sha: oid(1),
+        before_sha: None,
+        source: Source::External,
+        status: Status::Created,
+        yaml_errors: None,
+        stages: &[],
+        user: None,
+        trigger: None,
+        variables: None,
+        intent: None,
+        plan: None,
+        now,
+    };
+    store::pipelines::insert(db, &new).expect("a pipeline")
 }
 
 /// A user with a private project; their numbers.
@@ -369,27 +393,29 @@ async fn the_latest_status_of_each_name_counts() {
         let new = |ref_name: &str, name: &str, state| NewStatus {
             sha: oid(1),
             ref_name: ref_name.into(),
+            tag: false,
             name: name.into(),
             state,
             target_url: Some("https://ci.example.org/1".into()),
             description: None,
         };
-        let first = store::statuses::insert(db, project, ann, &new("main", "build", StatusState::Failed), now);
+        let [main, aside] = ["main", "side"].map(|name| pipeline(db, project, name, now));
+        let first = store::statuses::insert(db, project, main, ann, &new("main", "build", StatusState::Failed), now);
         let first = first.expect("a status");
-        assert_eq!((first.state, first.started_at, first.finished_at), (StatusState::Failed, None, Some(now)));
+        assert_eq!((first.state, first.started_at, first.finished_at), (Status::Failed, None, Some(now)));
         assert_eq!(first.author.as_ref().map(|author| author.username.as_str()), Some("ann"));
-        let second = store::statuses::insert(db, project, ann, &new("main", "build", StatusState::Pending), now);
+        let second = store::statuses::insert(db, project, main, ann, &new("main", "build", StatusState::Pending), now);
         let second = second.expect("a status");
-        let side = store::statuses::insert(db, project, ann, &new("side", "build", StatusState::Running), now);
+        let side = store::statuses::insert(db, project, aside, ann, &new("side", "build", StatusState::Running), now);
         let side = side.expect("a status");
         let later = now + SignedDuration::from_secs(5);
         let change = NewStatus { target_url: None, ..new("main", "build", StatusState::Running) };
         let running = store::statuses::update(db, second.id, ann, &change, later).expect("updated");
         assert_eq!((running.started_at, running.finished_at), (Some(later), None));
         assert_eq!(running.target_url, first.target_url);
-        let latest = store::statuses::latest(db, project, oid(1), "main", "build").expect("asked");
+        let latest = store::statuses::latest(db, main, "build").expect("asked");
         assert_eq!(latest.as_ref(), Some(&running));
-        assert_eq!(store::statuses::latest(db, project, oid(2), "main", "build").expect("asked"), None);
+        assert_eq!(store::statuses::latest(db, main, "other").expect("asked"), None);
         let mut check = |filter: StatusFilter, expected: &[i64]| {
             let listed = store::statuses::list(db, project, oid(1), &filter, all()).expect("a list");
             let ids: Vec<i64> = listed.items.iter().map(|status| status.id).collect();
@@ -401,8 +427,8 @@ async fn the_latest_status_of_each_name_counts() {
         check(StatusFilter { name: Some("test".into()), ..StatusFilter::default() }, &[]);
         store::statuses::update(db, side.id, ben, &new("side", "build", StatusState::Success), later).expect("updated");
         store::users::delete(db, ben).expect("gone");
-        let side = store::statuses::latest(db, project, oid(1), "side", "build").expect("asked").expect("a status");
-        assert_eq!((side.state, side.author), (StatusState::Success, None));
+        let side = store::statuses::latest(db, aside, "build").expect("asked").expect("a status");
+        assert_eq!((side.state, side.author), (Status::Success, None));
     });
 }
 
@@ -478,12 +504,14 @@ async fn a_removed_project_leaves_nothing_of_its_repository_behind() {
         let status = NewStatus {
             sha: oid(1),
             ref_name: "main".into(),
+            tag: false,
             name: "build".into(),
             state: StatusState::Success,
             target_url: None,
             description: None,
         };
-        store::statuses::insert(db, project, ann, &status, now).expect("a status");
+        let main = pipeline(db, project, "main", now);
+        store::statuses::insert(db, project, main, ann, &status, now).expect("a status");
         store::releases::insert(db, project, "v1", "notes", now).expect("a release");
         let rule = Protection { name: "main".into(), push: PushLevel::Masters, merge: PushLevel::Masters };
         store::protections::put(db, project, &rule, now).expect("a rule");
@@ -504,7 +532,8 @@ async fn a_removed_project_leaves_nothing_of_its_repository_behind() {
         "push_commits:",
         "ref_intents:",
         "ref_intent_changes:",
-        "commit_statuses:",
+        "pipelines:",
+        "builds:",
         "releases:",
         "protected_branches:",
         "deploy_keys:",

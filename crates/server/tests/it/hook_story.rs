@@ -303,3 +303,52 @@ async fn what_became_of_a_message_is_in_the_log_and_can_be_told_again() {
     assert_eq!(told[0].body, told[1].body);
     assert_eq!(ann.get(&format!("{base}/deliveries")).await.each("state"), "delivered failed");
 }
+
+#[tokio::test]
+async fn a_receiver_is_told_how_pipelines_and_builds_go_on() {
+    let scene = Scene::new().await;
+    let Scene { forge, ann, project, .. } = &scene;
+    let url = scene.receiver.url_with("127.0.0.1", "/builds");
+    let hook = json!({ "url": url, "build_events": true, "pipeline_events": true, "push_events": false });
+    ann.make(&format!("/projects/{project}/hooks"), hook).await;
+    let local = LocalRepository::new();
+    local.write("kiln.txt", "cold\n");
+    let sha = local.commit("Build the kiln");
+    forge.push_all(ann, *project, &local).await;
+    scene.told().await;
+
+    let file = "fire:\n  stage: build\n  script: burn\nlook:\n  script: see\n";
+    let sha: model::Oid = sha.parse().expect("a commit");
+    let pipeline = forge.plant_pipeline_at(*project, Some(ann.id), "master", sha, file).await;
+    let told = scene.told().await;
+    let in_short = |told: &[Received]| -> Vec<String> {
+        told.iter()
+            .map(|message| {
+                let payload = message.json();
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                match payload["object_kind"].as_str() {
+                    Some("build") => format!("{} {}", text(&payload["build_name"]), text(&payload["build_status"])),
+                    _ => format!("pipeline {}", text(&payload["object_attributes"]["status"])),
+                }
+            })
+            .collect()
+    };
+    assert_eq!(in_short(&told), ["fire created", "look created", "pipeline pending"]);
+    let whole = told[2].json();
+    assert_eq!(whole["object_attributes"]["id"], pipeline.id);
+    assert_eq!(whole["object_attributes"]["stages"], json!(["build", "test"]));
+    assert_eq!(whole["commit"]["message"], "Build the kiln\n");
+    assert_eq!(whole["user"]["username"], "ann");
+    let names: Vec<&Value> = whole["builds"].as_array().expect("builds").iter().map(|build| &build["name"]).collect();
+    assert_eq!(names, ["fire", "look"]);
+
+    let runner = forge.plant_runner("the oven");
+    let burning = whole["builds"][0]["id"].as_i64().expect("a number");
+    forge.take_build(burning, runner).await;
+    let told = scene.told().await;
+    assert_eq!(in_short(&told), ["fire running", "pipeline running"]);
+    let begun = told[0].json();
+    assert_eq!((&begun["build_id"], &begun["commit"]["id"]), (&json!(burning), &json!(pipeline.id)));
+    assert_eq!((&begun["user"]["email"], &begun["sha"]), (&json!("ann@example.org"), &json!(sha.to_string())));
+    assert_eq!(told[1].json()["builds"][0]["runner"]["description"], "the oven");
+}

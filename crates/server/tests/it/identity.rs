@@ -80,8 +80,10 @@ async fn lesson_16_a_token_for_reading_users_opens_nothing_else() {
         let request = bearer.request(route.method.clone(), &path).header(header::AUTHORIZATION, &authorization);
         let again = bearer.send(request, Body::empty()).await;
         assert_eq!(answer.code(), again.code(), "{} {}", route.method, route.path);
-        if answer.code() != 401 && route.path != "/session" && route.path != "/openapi.json" {
-            assert_eq!(route.method, Method::GET);
+        // These ask nobody who they are; triggers have a token of their own.
+        let asks_nobody = ["/session", "/openapi.json", "/ci/lint"].contains(&route.path);
+        if answer.code() != 401 && !asks_nobody && !route.path.ends_with("/trigger/builds") {
+            assert_eq!(route.method, Method::GET, "{}", route.path);
             // What is open to everybody is so to those whose token opens nothing here, and not an inch further.
             let nobody = bearer.get(&path).await;
             if nobody.code() == 401 {

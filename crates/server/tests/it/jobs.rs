@@ -33,7 +33,16 @@ async fn dead_tokens_are_forgotten_after_a_month_day_by_day() {
     jobs::enqueue_recurring(&forge.forge).await.expect("written down");
     jobs::enqueue_recurring(&forge.forge).await.expect("written down once");
     let kinds: Vec<String> = records(&forge).await.into_iter().map(|job| job.kind).collect();
-    assert_eq!(kinds, ["sweep_tokens", "sweep_memberships", "sweep_uploads", "sweep_deliveries", "settle_pushes"]);
+    let expected = [
+        "sweep_tokens",
+        "sweep_memberships",
+        "sweep_uploads",
+        "sweep_artifacts",
+        "sweep_deliveries",
+        "sweep_builds",
+        "settle_pushes",
+    ];
+    assert_eq!(kinds, expected);
     work(&forge).await;
     assert_eq!(count().await, 2);
     for _ in 0..32 {

@@ -42,7 +42,7 @@ async fn every_operation_tells_its_parameters_statuses_and_shape() {
             let in_path = path.matches('{').count();
             let parameters = operation["parameters"].as_array().expect("parameters");
             assert_eq!(parameters.iter().filter(|parameter| parameter["in"] == "path").count(), in_path, "{name}");
-            let open = ["/session", "/openapi.json"].contains(&path.as_str());
+            let open = ["/session", "/openapi.json", "/ci/lint"].contains(&path.as_str());
             assert_eq!(operation["security"].is_null(), open, "{name}");
         }
     }

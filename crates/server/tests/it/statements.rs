@@ -13,6 +13,8 @@ use model::{
     keys::NewKey,
     labels::NewLabel,
     milestones::NewMilestone,
+    projects::Seed,
+    tokens::Digest,
 };
 use serde_json::{Value, json};
 use store::{events::NewEvent, issues::NewIssue, members::Place, notes::NewNote};
@@ -54,7 +56,7 @@ fn a_list_costs_the_same_however_many_rows_it_shows() {
 }
 
 /// Who asks for what: `root` is the administrator, `guest` a guest of project 1.
-const LISTS: [(&str, &str); 55] = [
+const LISTS: [(&str, &str); 61] = [
     ("ann", "/projects"),
     ("ann", "/projects/visible"),
     ("ann", "/projects/owned"),
@@ -89,6 +91,12 @@ const LISTS: [(&str, &str); 55] = [
     ("ann", "/projects/1/hooks/1/deliveries"),
     ("root", "/hooks"),
     ("root", "/hooks/2/deliveries"),
+    ("ann", "/projects/1/pipelines"),
+    ("ann", "/projects/1/pipelines?scope=running"),
+    ("ann", "/projects/1/builds"),
+    ("ann", "/projects/1/builds?scope[]=pending&scope[]=running"),
+    ("ann", "/projects/1/variables"),
+    ("ann", "/projects/1/triggers"),
     ("ann", "/users/1/events"),
     ("ann", "/projects/1/labels"),
     ("guest", "/projects/1/labels"),
@@ -147,7 +155,8 @@ async fn count() {
 
 /// Another of everything that lists show: a project of the group with a star and shares, a fork of it that is shared
 /// with the group, a group, a member, a push, a deploy key, a label with its list on the board, a milestone, an issue and a
-/// note, a hook of each kind with something more for the first ones, and a note on an issue of the administrator's project 3, beside one that Ann does not see.
+/// note, a hook of each kind with something more for the first ones, a pipeline, builds, a variable, a trigger, and a note on an issue of the
+/// administrator's project 3, beside one that Ann does not see.
 async fn add(forge: &TestForge, [root, ann]: [&Client; 2], home: i64, number: i64) {
     let now = forge.forge.now();
     let user = forge.user(&format!("name-{number}")).await;
@@ -197,11 +206,16 @@ async fn add(forge: &TestForge, [root, ann]: [&Client; 2], home: i64, number: i6
         for confidential in [false, true] {
             comment(db, confidential, now);
         }
+        store::variables::insert(db, 1, &format!("K{number}"), b"x").expect("a variable");
+        let token = Digest::of(&number.to_string());
+        store::triggers::insert(db, 1, &Seed(vec![1]), &token, now).expect("a trigger");
     });
+    forge.plant_pipeline(1, Some(user.id), "build: {script: make}").await;
     let hook = json!({ "url": "https://hooks.example.com/x" });
     ann.make("/projects/1/hooks", hook.clone()).await;
     root.make("/hooks", hook).await;
     forge.in_one_go(|db| [1, 2].map(|hook| rows::delivery(db, hook, "{}", now)));
+    forge.plant_pipeline(1, Some(user.id), "one: {script: make}\ntwo: {script: make}").await;
 }
 
 /// The administrator says something about another issue of their own.

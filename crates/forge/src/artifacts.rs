@@ -1,0 +1,290 @@
+//! What jobs leave behind: files that other jobs get and people download.
+//!
+//! The row comes before the file and goes after it. What is to go expires first, so that whatever happens it is swept away.
+
+use std::{ops::Range, result::Result as StdResult};
+
+use bytes::Bytes;
+use ci::ArtifactAccess;
+use files::{Content, WriteError};
+use futures_util::Stream;
+use jiff::SignedDuration;
+use model::{Build, Role, Status, Time, tokens::Digest, uploads::clean_name};
+pub use store::artifacts::Artifact;
+use tracing::{info, warn};
+
+use crate::{
+    Ability, Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, Writer,
+    traces::{self, JobProof},
+    uploads::Refusal,
+};
+
+/// How old a file under way must be to count as given up; whoever sends one has less time than that.
+const GIVEN_UP_AFTER: SignedDuration = SignedDuration::from_hours(1);
+/// How often those that were given up or have expired are removed.
+pub(crate) const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(1);
+/// How many are removed at once.
+const BATCH: i64 = 200;
+
+/// What a runner says about a file that it sends.
+#[derive(Clone, Debug)]
+pub struct NewArtifact {
+    /// What it calls it.
+    pub name: String,
+    /// What it is: `archive`, or what else a runner sends.
+    pub kind: String,
+    /// How long it is kept, in words; what the job says if absent.
+    pub expire_in: Option<String>,
+}
+
+/// Takes a file of at most so many bytes from a job that runs; it takes the place of the one of the same kind before.
+pub async fn receive<E: Send + 'static>(
+    forge: &Forge,
+    build: i64,
+    proof: JobProof,
+    new: Given<NewArtifact>,
+    content: impl Stream<Item = StdResult<Bytes, E>> + Send + 'static,
+    most: u64,
+) -> StdResult<Artifact, Refusal<E>> {
+    let forge = forge.clone();
+    // On its own: whoever waits for it may go away, and what was begun has to be ended or undone.
+    let task = tokio::spawn(async move {
+        let (shown, given) = (proof.clone(), new.clone());
+        let begun = forge.write(Caller::system(), move |it| begin(it, build, &shown, &given)).await?;
+        let ended = match forge.shared().files.write(&key(&begun), most, content).await {
+            Ok(size) => {
+                let begun = begun.clone();
+                let complete = move |it: &mut Writer<'_>| complete(it, &begun, &proof, &new, size);
+                forge.write(Caller::system(), complete).await.map_err(Refusal::Forge)
+            }
+            Err(WriteError::TooLarge) => Err(Refusal::TooLarge),
+            Err(WriteError::Source(error)) => Err(Refusal::Source(error)),
+            Err(WriteError::Failed(error)) => Err(internal(&error).into()),
+        };
+        if ended.is_err()
+            && let Err(error) = remove(&forge, &[begun]).await
+        {
+            warn!(%error, "an artifact could not be undone, it will be swept away later");
+        }
+        ended
+    });
+    task.await.unwrap_or_else(|error| Err(Error::Internal(format!("an artifact: {error}")).into()))
+}
+
+fn begin(it: &mut Writer<'_>, build: i64, proof: &JobProof, new: &Given<NewArtifact>) -> Result<Artifact> {
+    let run = running(it, build, proof)?;
+    let (new, now) = (new.get()?, it.now());
+    Ok(store::artifacts::insert(it.db(), run.project, build, &new.kind, &clean_name(&new.name), now)?)
+}
+
+/// The job is looked at once more: it may have ended while the file came in.
+fn complete(
+    it: &mut Writer<'_>,
+    begun: &Artifact,
+    proof: &JobProof,
+    new: &Given<NewArtifact>,
+    size: u64,
+) -> Result<Artifact> {
+    running(it, begun.build, proof)?;
+    let now = it.now();
+    let spec = store::build_runs::spec_of(it.db(), begun.build)?.and_then(|spec| ci::Spec::from_text(&spec));
+    let words = spec.and_then(|spec| spec.artifacts).and_then(|artifacts| artifacts.expire_in);
+    let words = new.get()?.expire_in.clone().or(words);
+    let expires_at = words.and_then(|words| read_end(&words, now));
+    store::artifacts::complete(it.db(), begun, size, expires_at, now)?.ok_or_else(|| Error::not_found("Artifact"))
+}
+
+/// Until when something is kept that is kept for so long from now on; what is no span of time is kept for good.
+fn read_end(words: &str, now: Time) -> Option<Time> {
+    match ci::durations::read_lifetime(words)? {
+        ci::durations::Lifetime::Never => None,
+        ci::durations::Lifetime::Seconds(seconds) => {
+            now.checked_add(SignedDuration::from_secs(i64::try_from(seconds).ok()?)).ok()
+        }
+    }
+}
+
+fn running(it: &mut Reader<'_>, build: i64, proof: &JobProof) -> Result<store::build_runs::Run> {
+    let run = traces::find(it, build, proof)?;
+    if run.status == Status::Running { Ok(run) } else { Err(Error::forbidden("Job is not running")) }
+}
+
+/// What a build left behind, for a job of the same pipeline that runs, or for somebody with the token of the project where
+/// that counts.
+pub fn open_for_job(it: &mut Reader<'_>, build: i64, proof: &JobProof) -> Result<Artifact> {
+    opened_by(it, build, proof)?;
+    archive_of(it, build)
+}
+
+/// Removes what a build left behind, for the same.
+pub async fn delete_for_job(forge: &Forge, build: i64, proof: JobProof) -> Result<Build> {
+    let expire = move |it: &mut Writer<'_>| {
+        opened_by(it, build, &proof)?;
+        let now = it.now();
+        let left = store::artifacts::expire_all_of(it.db(), build, now)?;
+        Ok((traces::shown(it, build)?, left))
+    };
+    let (shown, left) = forge.write(Caller::system(), expire).await?;
+    remove_expired(forge, &left).await;
+    Ok(shown)
+}
+
+fn opened_by(it: &mut Reader<'_>, build: i64, proof: &JobProof) -> Result<()> {
+    let absent = || Error::Absent("404 Not Found".into());
+    let run = store::build_runs::find(it.db(), build)?.ok_or_else(absent)?;
+    let project = it.open_as_service(&ProjectRef::Id(run.project), ProjectAbility::ReadProject)?;
+    let (tokens, of_project) = match proof {
+        JobProof::Job(tokens) | JobProof::Runner(tokens) => (tokens, None),
+        JobProof::JobOrProject(tokens) => {
+            (tokens, Some(it.shared().instance_key.runners_token(project.id, &project.runners_seed).digest()))
+        }
+    };
+    let by_job = |token: &Digest| -> Result<bool> {
+        let job = store::build_runs::running(it.db(), token)?;
+        Ok(job.is_some_and(|job| job.pipeline == run.pipeline))
+    };
+    let mut shown = tokens.iter().map(by_job);
+    let by_job = shown.try_fold(false, |any, one| one.map(|one| any || one))?;
+    let by_project = of_project.is_some_and(|token| tokens.contains(&token));
+    if by_job || by_project { Ok(()) } else { Err(Error::Forbidden(None)) }
+}
+
+/// What a build left behind, for whoever may see it.
+pub fn open(it: &mut Reader<'_>, project: &ProjectRef, build: &Given<i64>) -> Result<Artifact> {
+    it.may(Ability::Browse)?;
+    let project = it.open(project, ProjectAbility::ReadBuilds)?;
+    let run = traces::run_in(it, project.id, *build.get()?)?;
+    open_of_build(it, &project, run.build)
+}
+
+/// What a job of the newest pipeline of a branch, or else of a tag, left behind that went well and has the job.
+pub fn open_by_ref(it: &mut Reader<'_>, project: &ProjectRef, ref_name: &str, job: &Given<String>) -> Result<Artifact> {
+    it.may(Ability::Browse)?;
+    let project = it.open(project, ProjectAbility::ReadBuilds)?;
+    let job = job.get()?;
+    for tag in [false, true] {
+        if let Some(build) = store::artifacts::build_by_ref(it.db(), project.id, ref_name, tag, job)? {
+            return open_of_build(it, &project, build);
+        }
+    }
+    Err(Error::Absent("404 Not Found".into()))
+}
+
+fn open_of_build(it: &mut Reader<'_>, project: &model::Project, build: i64) -> Result<Artifact> {
+    let spec = store::build_runs::spec_of(it.db(), build)?.and_then(|spec| ci::Spec::from_text(&spec));
+    let access = spec.and_then(|spec| spec.artifacts).and_then(|artifacts| artifacts.access);
+    let role = it.role_to(project);
+    let may = match access {
+        None | Some(ArtifactAccess::All) => true,
+        Some(ArtifactAccess::Developer) => role >= Some(Role::Developer),
+        Some(ArtifactAccess::Maintainer) => role >= Some(Role::Master),
+        Some(ArtifactAccess::Nobody) => false,
+    };
+    if may { archive_of(it, build) } else { Err(Error::Forbidden(None)) }
+}
+
+fn archive_of(it: &mut Reader<'_>, build: i64) -> Result<Artifact> {
+    let now = it.now();
+    store::artifacts::archive_of(it.db(), build, now)?.ok_or_else(|| Error::Absent("404 Not Found".into()))
+}
+
+/// Keeps what a build left behind for good.
+pub fn keep(it: &mut Writer<'_>, project: &ProjectRef, build: &Given<i64>) -> Result<Build> {
+    let project = it.open(project, ProjectAbility::RunPipelines)?;
+    let run = traces::run_in(it, project.id, *build.get()?)?;
+    let artifact = archive_of(it, run.build)?;
+    store::artifacts::keep(it.db(), artifact.id)?;
+    traces::shown(it, run.build)
+}
+
+/// The bytes of a file, or a range of them.
+pub async fn read(forge: &Forge, artifact: &Artifact, range: Option<Range<u64>>) -> Result<Content> {
+    let content = forge.shared().files.read(&key(artifact), range).await.map_err(|error| internal(&error))?;
+    // Removed a moment ago.
+    let content = content.ok_or_else(|| Error::Absent("404 Not Found".into()))?;
+    if Some(content.size) != artifact.size {
+        return Err(Error::Internal(format!("the file of artifact {} has {} bytes", artifact.id, content.size)));
+    }
+    Ok(content)
+}
+
+/// Removes all files that jobs of a project left behind, which is being removed; `false` while somebody still sends one.
+pub(crate) async fn remove_all_of_project(forge: &Forge, project: i64) -> Result<bool> {
+    let moment = forge.now() - GIVEN_UP_AFTER;
+    loop {
+        let some = forge
+            .read(Caller::system(), move |it| Ok(store::artifacts::of_project(it.db(), project, moment, BATCH)?))
+            .await?;
+        if some.is_empty() {
+            break;
+        }
+        remove(forge, &some).await?;
+    }
+    if forge.read(Caller::system(), move |it| Ok(store::artifacts::exist_in(it.db(), project)?)).await? {
+        return Ok(false);
+    }
+    if let Err(error) = forge.shared().files.remove_folder(&folder(project)).await {
+        warn!(project.id = project, %error, "the folder of a removed project stays");
+    }
+    Ok(true)
+}
+
+/// Removes what is left of files that were never ended, at the start of a server that has its data to itself: nobody can
+/// still be sending them.
+pub async fn sweep_at_start(forge: &Forge) -> Result<()> {
+    if forge.shared().database.is_embedded() { sweep_begun_before(forge, Time::MAX).await } else { Ok(()) }
+}
+
+/// Removes what is left of files that were given up, and those that have expired.
+pub(crate) async fn sweep(forge: &Forge) -> Result<()> {
+    let now = forge.now();
+    sweep_begun_before(forge, now - GIVEN_UP_AFTER).await?;
+    loop {
+        let some = forge.read(Caller::system(), move |it| Ok(store::artifacts::expired(it.db(), now, BATCH)?)).await?;
+        if some.is_empty() {
+            return Ok(());
+        }
+        remove(forge, &some).await?;
+        info!(removed = some.len(), "removed artifacts that had expired");
+    }
+}
+
+async fn sweep_begun_before(forge: &Forge, moment: Time) -> Result<()> {
+    loop {
+        let some =
+            forge.read(Caller::system(), move |it| Ok(store::artifacts::begun_before(it.db(), moment, BATCH)?)).await?;
+        if some.is_empty() {
+            return Ok(());
+        }
+        remove(forge, &some).await?;
+        info!(removed = some.len(), "removed what was left of artifacts that were given up");
+    }
+}
+
+/// Removes files that nobody sees any more, at once if that works.
+pub(crate) async fn remove_expired(forge: &Forge, artifacts: &[Artifact]) {
+    if let Err(error) = remove(forge, artifacts).await {
+        warn!(%error, "artifacts could not be removed, they will be swept away later");
+    }
+}
+
+/// Removes files, whole or not: first the files, then the rows.
+async fn remove(forge: &Forge, artifacts: &[Artifact]) -> Result<()> {
+    let keys: Vec<String> = artifacts.iter().map(key).collect();
+    forge.shared().files.remove(&keys).await.map_err(|error| internal(&error))?;
+    let ids: Vec<i64> = artifacts.iter().map(|artifact| artifact.id).collect();
+    forge.write(Caller::system(), move |it| Ok(store::artifacts::delete(it.db(), &ids)?)).await
+}
+
+/// Where the bytes are: numbers only, so that no name that somebody chose ever reaches a file system.
+fn key(artifact: &Artifact) -> String {
+    format!("{}/{}", folder(artifact.project), artifact.id)
+}
+
+fn folder(project: i64) -> String {
+    format!("artifacts/{project}")
+}
+
+fn internal(error: &files::Error) -> Error {
+    Error::Internal(format!("files: {error}"))
+}

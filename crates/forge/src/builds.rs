@@ -1,0 +1,183 @@
+//! Jobs, as people see and steer them.
+
+use std::collections::{HashMap, HashSet};
+
+use ci::{Event, progress};
+use model::{Build, Commit, Oid, Page, Project, Slice, Status, User};
+use store::builds::NewBuildState;
+
+use crate::{
+    Ability, Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, Writer,
+    pipelines::machine::{self, Held},
+};
+
+/// A job with everything that is shown of it.
+#[derive(Clone, Debug)]
+pub struct BuildDetail {
+    /// The job.
+    pub build: Build,
+    /// The commit that it builds, as long as that is there.
+    pub commit: Option<Commit>,
+    /// Who caused it, as long as they are there.
+    pub user: Option<User>,
+    /// For how many seconds it ran, or has been running.
+    pub duration: Option<f64>,
+}
+
+/// The gate for those who look.
+fn open(it: &mut Reader<'_>, project: &ProjectRef) -> Result<Project> {
+    it.may(Ability::Browse)?;
+    it.open(project, ProjectAbility::ReadBuilds)
+}
+
+/// The jobs of a project in one of some states, or in any if none is named; newest first.
+pub fn list(
+    it: &mut Reader<'_>,
+    project: &ProjectRef,
+    scope: &Given<Vec<Status>>,
+    page: &Given<Page>,
+) -> Result<Slice<BuildDetail>> {
+    let project = open(it, project)?;
+    let (scope, page, now) = (scope.get()?, *page.get()?, it.now());
+    let Slice { items, total, page } = store::build_lists::list(it.db(), project.id, scope, page, now)?;
+    Ok(Slice { items: in_detail(it, &project, items)?, total, page })
+}
+
+/// The jobs of a commit, as [`list`] does it.
+pub fn of_commit(
+    it: &mut Reader<'_>,
+    project: &ProjectRef,
+    revision: &str,
+    scope: &Given<Vec<Status>>,
+    page: &Given<Page>,
+) -> Result<Slice<BuildDetail>> {
+    let project = open(it, project)?;
+    let (scope, page, now) = (scope.get()?, *page.get()?, it.now());
+    let missing = || Error::not_found("Commit");
+    let repository = it.repository(&project)?.ok_or_else(missing)?;
+    let sha = repository.resolve(revision)?.ok_or_else(missing)?;
+    let Slice { items, total, page } = store::build_lists::of_commit(it.db(), project.id, sha, scope, page, now)?;
+    Ok(Slice { items: in_detail(it, &project, items)?, total, page })
+}
+
+/// One job.
+pub fn get(it: &mut Reader<'_>, project: &ProjectRef, id: &Given<i64>) -> Result<BuildDetail> {
+    let project = open(it, project)?;
+    let build = find(it, &project, *id.get()?)?;
+    one_in_detail(it, &project, build)
+}
+
+/// Stops a job; one that has ended stays as it is.
+pub async fn cancel(forge: &Forge, caller: Caller, project: ProjectRef, id: Given<i64>) -> Result<BuildDetail> {
+    steer(forge, caller, project, id, |it, project, mut held, at, _| {
+        if let Some(at) = at {
+            machine::happen(it, &mut held, &[at], Event::Cancel, &NewBuildState::default())?;
+            machine::follow(it, project, held)?;
+        }
+        Ok(None)
+    })
+    .await
+}
+
+/// Tries a job again that has ended: a new one of the same name takes its place, and is answered.
+pub async fn retry(forge: &Forge, caller: Caller, project: ProjectRef, id: Given<i64>) -> Result<BuildDetail> {
+    steer(forge, caller, project, id, |it, project, mut held, at, me| {
+        let again = at.and_then(|at| Some((at, progress::retry_one(&held.states(), at)?)));
+        let (at, again) = again.ok_or_else(|| Error::forbidden("Build is not retryable"))?;
+        machine::renew(it, &mut held, project, &again.anew, Some(me), false)?;
+        machine::happen(it, &mut held, &again.reopened, Event::Process, &NewBuildState::default())?;
+        machine::happen(it, &mut held, &again.at_once, Event::Enqueue, &NewBuildState::default())?;
+        let made = held.builds[at].id;
+        machine::follow(it, project, held)?;
+        Ok(Some(made))
+    })
+    .await
+}
+
+/// Starts a job that waits for somebody to do so.
+pub async fn play(forge: &Forge, caller: Caller, project: ProjectRef, id: Given<i64>) -> Result<BuildDetail> {
+    steer(forge, caller, project, id, |it, project, mut held, at, me| {
+        let played = at.and_then(|at| Some((at, progress::play(&held.states(), at)?)));
+        // The words of the original, in which the reason stands where a parameter would.
+        let unplayable = || Error::Refused("400 (Bad request) \"Unplayable Build\" not given".into());
+        let (at, reopened) = played.ok_or_else(unplayable)?;
+        let also = NewBuildState { user: Some(me), ..NewBuildState::default() };
+        machine::happen(it, &mut held, &[at], Event::Enqueue, &also)?;
+        machine::happen(it, &mut held, &reopened, Event::Process, &NewBuildState::default())?;
+        machine::follow(it, project, held)?;
+        Ok(None)
+    })
+    .await
+}
+
+/// Something that is done to a job while its pipeline is held. Told are the position of the job among the latest ones, if
+/// it is one of them, and who wants it; answers the number of another job that takes its place.
+type Doing = fn(&mut Writer<'_>, &Project, Held, Option<usize>, i64) -> Result<Option<i64>>;
+
+/// Does something to a job; answers how it stands then.
+async fn steer(
+    forge: &Forge,
+    caller: Caller,
+    project: ProjectRef,
+    id: Given<i64>,
+    doing: Doing,
+) -> Result<BuildDetail> {
+    let done = forge.write(caller.clone(), move |it| {
+        let project = it.open(&project, ProjectAbility::RunPipelines)?;
+        let me = it.my_id(Ability::Browse)?;
+        let build = find(it, &project, *id.get()?)?;
+        let held = machine::hold(it, build.pipeline.id)?;
+        let at = held.position(build.id);
+        let replaced = doing(it, &project, held, at, me)?;
+        find(it, &project, replaced.unwrap_or(build.id))
+    });
+    let build = done.await?;
+    // The commit is looked up apart, so that nobody who writes has to wait for the repository.
+    let show = move |it: &mut Reader<'_>| {
+        let project = it.open(&ProjectRef::Id(build.project_id), ProjectAbility::ReadBuilds)?;
+        one_in_detail(it, &project, build.clone())
+    };
+    forge.read(caller, show).await
+}
+
+fn find(it: &mut Reader<'_>, project: &Project, id: i64) -> Result<Build> {
+    let now = it.now();
+    let found = store::build_lists::find(it.db(), project.id, id, now)?;
+    found.ok_or_else(|| Error::Absent("404 Not Found".into()))
+}
+
+fn one_in_detail(it: &mut Reader<'_>, project: &Project, build: Build) -> Result<BuildDetail> {
+    let mut all = in_detail(it, project, vec![build])?;
+    all.pop().ok_or_else(|| Error::Internal("a build was lost on its way".into()))
+}
+
+/// Jobs with what is shown around them: one look at the users, and one at each commit.
+fn in_detail(it: &mut Reader<'_>, project: &Project, builds: Vec<Build>) -> Result<Vec<BuildDetail>> {
+    let commits = commits_of(it, project, &builds)?;
+    let users: HashSet<i64> = builds.iter().filter_map(|build| Some(build.user.as_ref()?.id)).collect();
+    let users = store::build_lists::users_of(it.db(), &users.into_iter().collect::<Vec<_>>())?;
+    let now = it.now();
+    let detail = |build: Build| BuildDetail {
+        commit: commits.get(&build.pipeline.sha).cloned(),
+        user: build.user.as_ref().and_then(|user| users.get(&user.id).cloned()),
+        duration: build.started_at.map(|start| build.finished_at.unwrap_or(now).duration_since(start).as_secs_f64()),
+        build,
+    };
+    Ok(builds.into_iter().map(detail).collect())
+}
+
+/// The commits of jobs; those that are gone are left out.
+fn commits_of(it: &Reader<'_>, project: &Project, builds: &[Build]) -> Result<HashMap<Oid, Commit>> {
+    let mut found = HashMap::new();
+    if builds.is_empty() {
+        return Ok(found);
+    }
+    let Some(repository) = it.repository(project)? else { return Ok(found) };
+    let wanted: HashSet<Oid> = builds.iter().map(|build| build.pipeline.sha).collect();
+    for sha in wanted {
+        if let Some(commit) = repository.commit(sha)? {
+            found.insert(sha, commit);
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,236 @@
+//! Brings the files of a commit into the folder of a job.
+//!
+//! The job's token reaches git through its environment: arguments can be read by everybody on the machine, and the
+//! configuration of the repository stays behind for the script.
+
+use std::{process::Command, time::Duration};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use url::Url;
+
+use crate::{
+    isolation::{Build, Cage, Program},
+    processes::{self, Broken, Interrupt, Leash, Streams},
+    protocol::GitInfo,
+    trace::Trace,
+    variables::Variables,
+};
+
+/// What git is told, whatever else it finds.
+const SETTINGS: &[(&str, &str)] = &[
+    ("core.hooksPath", "/dev/null"),
+    ("core.fsmonitor", "false"),
+    ("credential.helper", ""),
+    ("http.followRedirects", "false"),
+    ("fetch.recurseSubmodules", "false"),
+    ("submodule.recurse", "false"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("advice.detachedHead", "false"),
+    ("init.defaultBranch", "main"),
+    ("safe.directory", "*"),
+];
+
+/// How many bytes the names of untracked files may take.
+const LONGEST_LIST: usize = 64 << 20;
+
+/// Why there are no files.
+pub(crate) enum Problem {
+    Interrupted(Interrupt),
+    /// Told in the trace already, or to be told.
+    Failed(String),
+}
+
+impl From<Broken> for Problem {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Interrupted(why) => Self::Interrupted(why),
+            Broken::Failed(error) => Self::Failed(format!("cannot run git: {error}")),
+        }
+    }
+}
+
+/// Everything a checkout needs.
+pub(crate) struct Checkout<'a> {
+    pub(crate) cage: &'a Cage,
+    pub(crate) build: &'a Build,
+    pub(crate) info: &'a GitInfo,
+    pub(crate) variables: &'a Variables,
+    pub(crate) trace: &'a Trace,
+    pub(crate) leash: &'a Leash,
+    /// Where repositories are fetched from, if not from where the server says.
+    pub(crate) clone_url: Option<&'a str>,
+    /// How long to wait before another attempt.
+    pub(crate) pauses: [Duration; 3],
+}
+
+impl Checkout<'_> {
+    /// Fetches and checks out what the job is about, as its variables want it.
+    pub(crate) async fn run(&self) -> Result<(), Problem> {
+        let strategy = self.variables.get("GIT_STRATEGY");
+        if matches!(strategy, "none" | "empty") {
+            self.trace.say("Skipping Git repository setup");
+            return Ok(());
+        }
+        if !matches!(strategy, "" | "clone" | "fetch") {
+            return Err(Problem::Failed(format!("GIT_STRATEGY is clone, fetch or none, not {strategy}")));
+        }
+        let sha = &self.info.sha;
+        if !matches!(sha.len(), 40 | 64) || !sha.bytes().all(|letter| letter.is_ascii_hexdigit()) {
+            return Err(Problem::Failed("the server names no commit to check out".to_owned()));
+        }
+        let (url, secret) = self.source()?;
+        self.trace.say("\x1b[32;1mFetching changes...");
+        self.must(&secret, &["init", "--quiet", "--template=", "."]).await?;
+        self.must(&secret, &["remote", "add", "origin", url.as_str()]).await?;
+        self.fetch(&secret).await?;
+        if self.variables.get("GIT_CHECKOUT") == "false" {
+            self.trace.say("Skipping Git checkout");
+            return Ok(());
+        }
+        let short = &sha[..8];
+        self.trace.say(&format!("\x1b[32;1mChecking out {short} as detached HEAD (ref is {})...", self.info.ref_name));
+        self.must(&secret, &["checkout", "--quiet", "--force", "--detach", sha]).await?;
+        self.submodules(&secret).await
+    }
+
+    async fn fetch(&self, secret: &Secret) -> Result<(), Problem> {
+        let sha = self.info.sha.as_str();
+        let given = self.variables.get("GIT_DEPTH");
+        let depth = given.parse().unwrap_or(self.info.depth);
+        let depth = (depth > 0).then(|| format!("--depth={depth}"));
+        let refspecs: Vec<&str> = self.info.refspecs.iter().map(String::as_str).collect();
+        if refspecs.iter().any(|it| !it.trim_start_matches('+').starts_with("refs/")) {
+            return Err(Problem::Failed("the server names refs that are none".to_owned()));
+        }
+        let mut words = vec!["fetch", "--quiet", "--force", "--no-tags", "--no-recurse-submodules"];
+        words.extend(depth.as_deref());
+        words.push("origin");
+        let whole =
+            [words.as_slice(), if refspecs.is_empty() { std::slice::from_ref(&sha) } else { &refspecs }].concat();
+        let mut pauses = self.pauses.into_iter();
+        while self.git(secret, &whole).await? != 0 {
+            // The server may be away for a moment.
+            let Some(pause) = pauses.next() else {
+                return Err(Problem::Failed("cannot fetch the repository; what git said stands above".to_owned()));
+            };
+            self.trace.say("Trying again...");
+            self.leash.hold(tokio::time::sleep(pause)).await.map_err(Problem::Interrupted)?;
+        }
+        // The branch may have moved on since.
+        let commit = format!("{sha}^{{commit}}");
+        if self.quietly(secret, &["cat-file", "-e", &commit]).await? != 0 {
+            words.push(sha);
+            self.must(secret, &words).await?;
+        }
+        Ok(())
+    }
+
+    async fn submodules(&self, secret: &Secret) -> Result<(), Problem> {
+        let recursive = match self.variables.get("GIT_SUBMODULE_STRATEGY") {
+            "" | "none" => return Ok(()),
+            "normal" => false,
+            "recursive" => true,
+            other => {
+                let words = format!("GIT_SUBMODULE_STRATEGY is none, normal or recursive, not {other}");
+                return Err(Problem::Failed(words));
+            }
+        };
+        self.trace.say("\x1b[32;1mUpdating submodules...");
+        let mut words = vec!["submodule", "--quiet", "update", "--init"];
+        if recursive {
+            words.push("--recursive");
+        }
+        self.must(secret, &words).await
+    }
+
+    /// Files that git does not know, also those that it was told to ignore.
+    pub(crate) async fn untracked(&self) -> Result<Vec<String>, Problem> {
+        let mut listed = Vec::new();
+        let command = self.command(None, &["ls-files", "--others", "-z"]);
+        let code = processes::run(command, Streams::OutputOnly, &self.build.root, self.leash, |piece| {
+            if listed.len() <= LONGEST_LIST {
+                listed.extend_from_slice(piece);
+            }
+        })
+        .await?;
+        if listed.len() > LONGEST_LIST {
+            return Err(Problem::Failed("there are too many untracked files".to_owned()));
+        }
+        if code != 0 {
+            return Err(Problem::Failed("cannot list untracked files".to_owned()));
+        }
+        let names = listed.split(|byte| *byte == 0).filter_map(|name| std::str::from_utf8(name).ok());
+        Ok(names.filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect())
+    }
+
+    async fn must(&self, secret: &Secret, words: &[&str]) -> Result<(), Problem> {
+        match self.git(secret, words).await? {
+            0 => Ok(()),
+            code => Err(Problem::Failed(format!("git {} ended with {code}; what it said stands above", words[0]))),
+        }
+    }
+
+    async fn git(&self, secret: &Secret, words: &[&str]) -> Result<i32, Problem> {
+        let command = self.command(Some(secret), words);
+        Ok(processes::run(command, Streams::Both, &self.build.root, self.leash, |piece| self.trace.write(piece))
+            .await?)
+    }
+
+    async fn quietly(&self, secret: &Secret, words: &[&str]) -> Result<i32, Problem> {
+        let command = self.command(Some(secret), words);
+        Ok(processes::run(command, Streams::OutputOnly, &self.build.root, self.leash, |_| {}).await?)
+    }
+
+    fn command(&self, secret: Option<&Secret>, words: &[&str]) -> Command {
+        let mut command = self.cage.start(Program::Git, self.build);
+        command.args(words);
+        command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_TERMINAL_PROMPT", "0");
+        // Neither programs nor other folders of this machine are where a repository is fetched from.
+        command.env("GIT_ALLOW_PROTOCOL", "http:https").env("GIT_ATTR_NOSYSTEM", "1").env("LC_ALL", "C");
+        let secret = secret.and_then(|secret| secret.0.as_ref());
+        let own = secret.map(|(key, value)| (key.as_str(), value.as_str()));
+        let mut count = 0;
+        for (key, value) in SETTINGS.iter().copied().chain(own) {
+            command.env(format!("GIT_CONFIG_KEY_{count}"), key).env(format!("GIT_CONFIG_VALUE_{count}"), value);
+            count += 1;
+        }
+        command.env("GIT_CONFIG_COUNT", count.to_string());
+        command
+    }
+
+    /// Where the repository is, and what opens it.
+    fn source(&self) -> Result<(String, Secret), Problem> {
+        let wrong = || Problem::Failed("the server names no address of the repository".to_owned());
+        let mut url = Url::parse(&self.info.repo_url).map_err(|_| wrong())?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(wrong());
+        }
+        let decode = |text: &str| url_decode(text);
+        let credentials = format!("{}:{}", decode(url.username()), decode(url.password().unwrap_or_default()));
+        if let Some(root) = self.clone_url {
+            let path = match self.variables.get("CI_PROJECT_PATH") {
+                "" => url.path().trim_start_matches('/').to_owned(),
+                path => format!("{path}.git"),
+            };
+            url = Url::parse(&format!("{}/{path}", root.trim_end_matches('/'))).map_err(|_| wrong())?;
+        }
+        let cleared = url.set_username("").and_then(|()| url.set_password(None));
+        cleared.map_err(|()| wrong())?;
+        let secret = (credentials != ":").then(|| {
+            // For all of the server, as submodules lie beside the project.
+            let key = format!("http.{}/.extraHeader", url.origin().ascii_serialization());
+            (key, format!("Authorization: Basic {}", BASE64_STANDARD.encode(credentials)))
+        });
+        Ok((url.into(), Secret(secret)))
+    }
+}
+
+/// The setting that opens a repository.
+struct Secret(Option<(String, String)>);
+
+fn url_decode(text: &str) -> String {
+    // A form would read a plus as a space.
+    let text = format!("x={}", text.replace('+', "%2B"));
+    url::form_urlencoded::parse(text.as_bytes()).next().map(|(_, value)| value.into_owned()).unwrap_or_default()
+}

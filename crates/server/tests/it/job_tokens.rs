@@ -1,0 +1,106 @@
+//! The token of a job, and how little it opens.
+
+use std::path::Path;
+
+use axum::{Router, extract::Request};
+use files::spool::Spools;
+use serde_json::json;
+use tempfile::TempDir;
+use testkit::{
+    LocalRepository,
+    repository::{SMALL, quiet_git},
+};
+use tokio::net::TcpListener;
+use wire::{Limits, Transfers, http::GitHttp};
+
+use crate::traces::{ONE, Yard};
+
+/// A place where stock git finds the repositories of a forge.
+struct Host {
+    address: String,
+    work: TempDir,
+}
+
+impl Host {
+    async fn of(yard: &Yard) -> Self {
+        let work = tempfile::tempdir().expect("a folder");
+        let spools = Spools::in_folder(&work.path().join("cache"), 1 << 20).expect("spools");
+        let transfers = Transfers::new(yard.forge.forge.clone(), spools, Limits::default());
+        let git = std::sync::Arc::new(GitHttp::new(transfers, None));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let router = Router::new().fallback(move |request: Request| {
+            let git = std::sync::Arc::clone(&git);
+            async move { git.answer(request).await }
+        });
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { address, work }
+    }
+
+    /// Runs git with a token; whether it succeeds, and what it says.
+    async fn git(&self, token: &str, arguments: &[&str]) -> (bool, String) {
+        let url = format!("http://gitlab-ci-token:{token}@{}", self.address);
+        let arguments: Vec<String> = arguments.iter().map(|argument| argument.replace("URL", &url)).collect();
+        let mut command = quiet_git(self.path());
+        command.args(arguments);
+        let ran = tokio::task::spawn_blocking(move || command.output().expect("git runs")).await.expect("no panic");
+        (ran.status.success(), String::from_utf8_lossy(&ran.stderr).into_owned())
+    }
+
+    fn path(&self) -> &Path {
+        self.work.path()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_clones_its_repository_while_it_runs_and_does_nothing_else() {
+    let yard = Yard::with(ONE).await;
+    yard.forge.fill(&yard.ann, 1, SMALL).await;
+    let bob = yard.forge.user("bob").await;
+    assert_eq!(bob.make("/projects", json!({ "name": "y" })).await, 2);
+    yard.forge.fill(&bob, 2, SMALL).await;
+    let host = Host::of(&yard).await;
+    let clone = async |token: &str, path: &str, folder: &str| {
+        host.git(token, &["clone", "-q", &format!("URL/{path}.git"), folder]).await
+    };
+    // Not before there is one.
+    assert!(!clone("abcdefghijklmnopqrst", "ann/x", "before").await.0);
+    let token = yard.take(1).await;
+    let (cloned, said) = clone(&token, "ann/x", "while").await;
+    assert!(cloned, "{said}");
+    assert!(host.path().join("while/README.md").exists());
+    // Neither elsewhere, nor to write.
+    assert!(!clone(&token, "bob/y", "elsewhere").await.0);
+    let before = yard.forge.refs_of(1);
+    let pushed = host.git(&token, &["-C", "while", "push", "-q", "URL/ann/x.git", "HEAD:refs/heads/fresh"]).await;
+    assert!(!pushed.0, "{}", pushed.1);
+    assert_eq!(yard.forge.refs_of(1), before);
+    // Under another name it is no token of a job.
+    let other = host.git(&token, &["ls-remote", &format!("http://ann:{token}@{}/ann/x.git", host.address)]).await;
+    assert!(!other.0);
+    // Nor is it one of a user.
+    for path in ["/user", "/projects/1", "/projects/1/repository/branches"] {
+        let answer = yard.anyone.showing(&token).get(path).await;
+        assert_eq!((answer.code(), answer.text.as_str()), (401, r#"{"message":"401 Unauthorized"}"#), "{path}");
+    }
+    // Not once it has ended.
+    yard.tell(1, &token, json!({ "state": "success" })).await;
+    assert!(!clone(&token, "ann/x", "after").await.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_token_of_a_job_ends_with_whoever_started_it() {
+    let yard = Yard::with(ONE).await;
+    let local = LocalRepository::new();
+    local.commit_file("a", "a");
+    yard.forge.push_all(&yard.ann, 1, &local).await;
+    let host = Host::of(&yard).await;
+    let token = yard.take(1).await;
+    let ask = async || host.git(&token, &["ls-remote", "URL/ann/x.git"]).await.0;
+    assert!(ask().await);
+    let root = yard.forge.admin().await;
+    root.put(&format!("/users/{}/block", yard.ann.id), json!({})).await;
+    assert!(!ask().await);
+    // How the job ends can still be told.
+    assert_eq!(yard.tell(1, &token, json!({ "state": "failed" })).await.code(), 200);
+}
