@@ -4,9 +4,10 @@
 //! of somebody who died before anybody heard of them.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     ops::Range,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -104,6 +105,12 @@ impl Logs {
         .await
     }
 
+    /// Forgets what is kept beside a log.
+    pub async fn clear_aside(&self, key: Key) -> Result<(), Error> {
+        let paths = self.aside(key);
+        blocking(move || paths.iter().try_for_each(|path| found(fs::remove_file(path)).map(drop))).await
+    }
+
     /// What was kept beside a log under a mark.
     pub async fn kept_aside(&self, key: Key, mark: u64) -> Result<Option<Vec<u8>>, Error> {
         let paths = self.aside(key);
@@ -169,8 +176,9 @@ fn open_or_make(path: &Path) -> io::Result<File> {
         return Ok(file);
     }
     let folder = path.parent().unwrap_or(path);
-    fs::create_dir_all(folder)?;
-    let file = options.create(true).truncate(false).open(path)?;
+    // Nobody else on the machine has to read what jobs say.
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let file = options.create(true).truncate(false).mode(0o600).open(path)?;
     sync_folder(folder)?;
     folder.parent().map_or(Ok(()), sync_folder)?;
     Ok(file)

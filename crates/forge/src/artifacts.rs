@@ -116,10 +116,10 @@ pub fn open_for_job(it: &mut Reader<'_>, build: i64, proof: &JobProof) -> Result
     archive_of(it, build)
 }
 
-/// Removes what a build left behind, for the same.
+/// Removes what a build left behind, for itself while it runs, or for somebody with the token of the project.
 pub async fn delete_for_job(forge: &Forge, build: i64, proof: JobProof) -> Result<Build> {
     let expire = move |it: &mut Writer<'_>| {
-        opened_by(it, build, &proof)?;
+        traces::find(it, build, &proof)?;
         let now = it.now();
         let left = store::artifacts::expire_all_of(it.db(), build, now)?;
         Ok((traces::shown(it, build)?, left))

@@ -21,7 +21,8 @@ use tokio::time::{Instant, timeout};
 pub use contents::{Assignment, JobVariable};
 
 use crate::{
-    Caller, Error, Forge, ProjectAbility, ProjectRef, Reader, Result, Writer, board::Board, pipelines::tidings, runners,
+    Caller, Error, Forge, ProjectAbility, ProjectRef, Reader, Result, Writer, board::Board, pipelines::tidings,
+    runners, traces,
 };
 
 /// How often a runner that waits looks where others may give out jobs, too, of whom this process does not hear.
@@ -219,12 +220,14 @@ pub fn take(it: &mut Writer<'_>, build: i64, runner: i64) -> Result<Option<Secre
     }
     let told_before = store::assignments::was_given(it.db(), build)?;
     let (seed, token) = fresh_token(it);
-    store::build_runs::begin(it.db(), build, &seed, &token.digest(), now)?;
+    let secrets = traces::seal_secrets(it, project.id, place.pipeline)?;
+    store::build_runs::begin(it.db(), build, (&seed, &token.digest()), secrets.as_deref(), now)?;
     // To begin one job changes nothing for the others, so there is no need to look at them.
     let Some(mut pipeline) = store::pipelines::by_id(it.db(), place.pipeline)? else { return Ok(None) };
     let after = status::follow(pipeline.status, Status::Running);
     let changes = after != pipeline.status;
-    if changes {
+    // One that was canceled before it ran and tried again runs already by name.
+    if changes || pipeline.started_at.is_none() {
         let started_at = pipeline.started_at.is_none().then_some(now);
         let state = NewState { status: after, started_at, finished_at: None, duration: None, now };
         store::pipelines::set_state(it.db(), pipeline.id, &state)?;

@@ -146,7 +146,9 @@ pub struct Retried {
 pub fn retry(it: &mut Writer<'_>, project: &ProjectRef, id: &Given<i64>) -> Result<Retried> {
     let (project, mut held) = take_in_hand(it, project, id)?;
     let user = it.actor().user().map(|user| user.id);
-    let wanted = progress::retry(&held.states());
+    let mut wanted = progress::retry(&held.states());
+    // What waits for somebody goes on by itself only if somebody had started it.
+    wanted.at_once.retain(|at| held.builds[*at].ran.0.is_some());
     let again = machine::renew(it, &mut held, &project, &wanted.anew, user, false)?;
     if !again {
         return Ok(Retried { pipeline: held.pipeline, again });

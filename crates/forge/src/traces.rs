@@ -157,6 +157,9 @@ pub async fn append(forge: &Forge, build: i64, proof: JobProof, start: Given<u64
     let forge = forge.clone();
     // On its own: whoever waits for it may go away, and nobody else may write while this one still does.
     let task = tokio::spawn(async move {
+        // First, so that nothing is kept of those who show no good token, and nobody waits for them.
+        let shown = proof.clone();
+        forge.peek(Caller::system(), move |it| find(it, build, &shown)).await?;
         let live = forge.shared().traces.of(build);
         let mut turn = live.turn.lock().await;
         let run = forge.peek(Caller::system(), move |it| find(it, build, &proof)).await?;
@@ -219,6 +222,9 @@ async fn grow(forge: &Forge, live: &Live, turn: &mut Option<Known>, run: &Run, b
     };
     match forge.write(Caller::system(), note).await? {
         None => {
+            if held == 0 && run.trace_held > 0 {
+                logs.clear_aside(key).await.map_err(|error| internal(&error))?;
+            }
             live.news.send_modify(|news| *news += 1);
             Ok(Heard::Stored(Status::Running, size))
         }
@@ -253,7 +259,8 @@ async fn masks(forge: &Forge, turn: &mut Option<Known>, run: &Run) -> Result<Arc
     }
     let run = run.clone();
     let values = forge.read(Caller::system(), move |it| secrets_of(it, &run)).await?;
-    let masks = Arc::new(Masks::new(values));
+    let made = tokio::task::spawn_blocking(move || Masks::new(values)).await.map_err(|error| internal(&error))?;
+    let masks = Arc::new(made);
     *turn = Some(Known { digest, masks: Arc::clone(&masks) });
     Ok(masks)
 }
@@ -273,7 +280,18 @@ fn secrets_of(it: &mut Reader<'_>, run: &Run) -> Result<Vec<String>> {
     ];
     let mut values: Vec<String> = tokens.into_iter().flatten().map(|token| token.reveal().to_owned()).collect();
     values.extend(secret_variables(it, project.id, run.pipeline)?);
+    // What has changed since is still what the job was given.
+    if let Some(sealed) = store::build_runs::secrets_of(it.db(), run.build)? {
+        values.extend(variables::open_all(it, project.id, &sealed).into_values());
+    }
     Ok(values)
+}
+
+/// What a job that is about to be given away must not say, sealed, so that it is still known when somebody changes it.
+pub(crate) fn seal_secrets(it: &mut Reader<'_>, project: i64, pipeline: i64) -> Result<Option<Vec<u8>>> {
+    let values = secret_variables(it, project, pipeline)?;
+    let numbered = values.into_iter().enumerate().map(|(at, value)| (at.to_string(), value)).collect();
+    Ok(variables::seal_all(it, project, &numbered))
 }
 
 /// The values of the secret variables of a project, and of what a trigger gave along.
@@ -308,6 +326,13 @@ pub(crate) async fn conclude(forge: &Forge, build: i64) -> Result<Option<f64>> {
     let bytes = logs.part(key, end).await.map_err(|error| internal(&error))?;
     let search = move || ci::find_coverage(&pattern, &String::from_utf8_lossy(&bytes));
     tokio::task::spawn_blocking(search).await.map_err(|error| internal(&error))
+}
+
+/// Removes what was kept of the end of a trace that is seen by now.
+pub(crate) async fn tidy(forge: &Forge, run: &Run) {
+    if let Err(error) = forge.shared().logs.clear_aside(key(run)).await {
+        warn!(build.id = run.build, %error, "what was kept beside a trace stays");
+    }
 }
 
 /// Tells those who follow a trace that its job has ended, and forgets its secrets.

@@ -36,11 +36,11 @@ impl Repositories {
         if count_files(&path.join("refs"), LOOSE_REFS) >= LOOSE_REFS {
             run(&path, &lock, &["pack-refs", "--all"])?;
         }
-        if count_packs(&path) >= PACKS || count_loose_folders(&path) >= LOOSE_FOLDERS {
+        // With bitmaps a clone need not look at every object, also if it all came in one pack. They are about everything that
+        // can be reached, so loose objects are packed with the rest.
+        let is_new = || count_packs(&path) > 0 && is_behind(&path.join("objects/pack"));
+        if count_packs(&path) >= PACKS || count_loose_folders(&path) >= LOOSE_FOLDERS || is_new() {
             run(&path, &lock, &["repack", "-d", "-q", "--geometric=2", "--write-midx", "--write-bitmap-index"])?;
-        } else if count_packs(&path) > 0 && is_behind(&path.join("objects/pack")) {
-            // With bitmaps a clone need not look at every object, also if it all came in one pack.
-            run(&path, &lock, &["multi-pack-index", "write", "--bitmap", "--no-progress"])?;
         }
         run(&path, &lock, &["commit-graph", "write", "--reachable", "--changed-paths", "--split", "--no-progress"])?;
         // Packs and graphs that a warm handle knows may be gone.

@@ -109,7 +109,12 @@ impl Checkout<'_> {
         let whole =
             [words.as_slice(), if refspecs.is_empty() { std::slice::from_ref(&sha) } else { &refspecs }].concat();
         let mut pauses = self.pauses.into_iter();
+        let by_name = [words.as_slice(), &[sha]].concat();
         while self.git(secret, &whole).await? != 0 {
+            // The branch may be gone, and the commit is still there.
+            if !refspecs.is_empty() && self.git(secret, &by_name).await? == 0 {
+                return Ok(());
+            }
             // The server may be away for a moment.
             let Some(pause) = pauses.next() else {
                 return Err(Problem::Failed("cannot fetch the repository; what git said stands above".to_owned()));
@@ -120,8 +125,7 @@ impl Checkout<'_> {
         // The branch may have moved on since.
         let commit = format!("{sha}^{{commit}}");
         if self.quietly(secret, &["cat-file", "-e", &commit]).await? != 0 {
-            words.push(sha);
-            self.must(secret, &words).await?;
+            self.must(secret, &by_name).await?;
         }
         Ok(())
     }

@@ -230,7 +230,9 @@ impl Cage {
     async fn probe(&self, builds: &Path) -> Result<(), String> {
         let build = Build::make(builds.join(".probe"), "project", self.user()).map_err(|error| error.to_string())?;
         let mut command = self.start(Program::Sh, &build);
-        command.args(["-c", "echo works > here && git --version"]).stdout(Stdio::null()).stderr(Stdio::piped());
+        // What can change how the kernel works is no cage.
+        let trial = "echo works > here && git --version && ! (exec 3>>/proc/sys/kernel/core_pattern) 2>/dev/null";
+        command.args(["-c", trial]).stdout(Stdio::null()).stderr(Stdio::piped());
         let child = tokio::process::Command::from(command).kill_on_drop(true).output();
         let outcome = match timeout(PROBE, child).await {
             Ok(Ok(output)) if output.status.success() && build.project.join("here").is_file() => Ok(()),
@@ -274,6 +276,10 @@ fn walls(user: Option<&User>, hidden: &[PathBuf], build: &Build) -> Vec<PathBuf>
         add(&[Path::new("--cap-drop"), Path::new("ALL")]);
     }
     add(&[Path::new("--proc"), Path::new("/proc")]);
+    // Whoever is root without any of its powers still owns these, and they steer the whole machine.
+    for path in [Path::new("/proc/sys"), Path::new("/proc/sysrq-trigger")].into_iter().filter(|path| path.exists()) {
+        add(&[Path::new("--ro-bind"), path, path]);
+    }
     add(&[Path::new("--dev"), Path::new("/dev")]);
     for empty in ["/tmp", "/var/tmp", "/run", "/home", "/root"] {
         add(&[Path::new("--tmpfs"), Path::new(empty)]);

@@ -45,6 +45,9 @@ pub struct Options {
     pub hidden: Vec<PathBuf>,
     /// Where repositories are fetched from, if not from where the server says.
     pub clone_url: Option<String>,
+    /// Whether somebody gives jobs out again that were interrupted when the runner was stopped; then nobody is told that
+    /// they failed.
+    pub resumes: bool,
     /// How long jobs under way may take once the runner is told to stop.
     pub grace: Duration,
     /// How much a job may say and leave behind.
@@ -66,6 +69,7 @@ impl Options {
             run_as: None,
             hidden: Vec::new(),
             clone_url: None,
+            resumes: false,
             grace: Duration::from_secs(30),
             limits: Limits::default(),
             pace: Pace::default(),

@@ -65,6 +65,7 @@ pub async fn run(options: Options, stop: watch::Receiver<bool>) -> Result<(), Er
         limits: options.limits,
         pace: options.pace,
         clone_url: options.clone_url.clone(),
+        resumes: options.resumes,
         name: options.name.clone(),
     });
     let mut rounds = Rounds {

@@ -49,6 +49,7 @@ pub(crate) struct Workshop {
     pub(crate) limits: Limits,
     pub(crate) pace: Pace,
     pub(crate) clone_url: Option<String>,
+    pub(crate) resumes: bool,
     pub(crate) name: String,
 }
 
@@ -126,6 +127,8 @@ pub(crate) async fn run(
             trace.complain(&format!("Job failed: execution took longer than {timeout} seconds"));
             Some(Ending::TimedOut)
         }
+        // Whoever starts the runner again has the job given out again.
+        Err(Trouble::Interrupted(Interrupt::Stopped)) if shop.resumes => None,
         Err(Trouble::Interrupted(Interrupt::Stopped)) => {
             trace.complain("Job failed (system failure): the runner was stopped");
             Some(Ending::System)

@@ -152,6 +152,8 @@ pub(crate) async fn run_inside(
     // Others may reach the server under a name that leads nowhere from here.
     options.clone_url = Some(url);
     options.hidden = vec![data];
+    // What is interrupted by an upgrade begins anew afterwards, as after a crash.
+    options.resumes = true;
     options.grace = GRACE;
     if let Err(error) = runner::run(options, stop).await {
         error!(%error, "the built-in runner does not run");

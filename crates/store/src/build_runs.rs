@@ -71,8 +71,15 @@ impl Run {
     }
 }
 
-/// Notes that a runner has a job: its token is made of the seed. If it was given away before, that is forgotten.
-pub fn begin(db: &mut Conn, build: i64, seed: &Seed, token: &Digest, now: Time) -> Result<()> {
+/// Notes that a runner has a job: its token is made of the seed, and what it must not say is sealed. If it was given away
+/// before, that is forgotten.
+pub fn begin(
+    db: &mut Conn,
+    build: i64,
+    (seed, token): (&Seed, &Digest),
+    secrets: Option<&[u8]>,
+    now: Time,
+) -> Result<()> {
     on!(db, conn => diesel::delete(build_runs::table.find(build)).execute(conn))?;
     on!(db, conn => diesel::insert_into(build_runs::table)
         .values((
@@ -80,9 +87,17 @@ pub fn begin(db: &mut Conn, build: i64, seed: &Seed, token: &Digest, now: Time) 
             build_runs::seed.eq(&seed.0),
             build_runs::digest.eq(token.as_bytes()),
             build_runs::taken_at.eq(to_micros(now)),
+            build_runs::secrets.eq(secrets),
         ))
         .execute(conn))?;
     Ok(())
+}
+
+/// What a job must not say, sealed when it was given away.
+pub fn secrets_of(db: &mut Conn, build: i64) -> Result<Option<Vec<u8>>> {
+    let found: Option<Option<Vec<u8>>> =
+        on!(db, conn => build_runs::table.find(build).select(build_runs::secrets).first(conn).optional())?;
+    Ok(found.flatten())
 }
 
 /// The job whose token this is, while it runs.

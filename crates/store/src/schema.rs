@@ -682,6 +682,7 @@ diesel::table! {
         heard_at -> Nullable<BigInt>,
         trace_size -> BigInt,
         trace_held -> BigInt,
+        secrets -> Nullable<Binary>,
     }
 }
 

@@ -75,7 +75,7 @@ impl TestForge {
                     .get_result::<Id>($conn)
             };
         }
-        let inserted = self.behind_the_back(|db| match db {
+        let inserted = self.in_one_go(|db| match db {
             Conn::Sqlite(conn) => insert!(conn, "1", "0"),
             Conn::Pg(conn) => insert!(conn, "TRUE", "FALSE"),
         });
@@ -92,7 +92,7 @@ impl TestForge {
     pub fn let_runner_show(&self, runner: i64, token: &str) {
         let digest = Secret::new(token.to_owned()).digest().as_bytes().to_vec();
         let text = "UPDATE runners SET digest = $1 WHERE id = $2";
-        let changed = self.behind_the_back(|db| match db {
+        let changed = self.in_one_go(|db| match db {
             Conn::Sqlite(conn) => sql_query(text).bind::<Binary, _>(digest).bind::<BigInt, _>(runner).execute(conn),
             Conn::Pg(conn) => sql_query(text).bind::<Binary, _>(digest).bind::<BigInt, _>(runner).execute(conn),
         });

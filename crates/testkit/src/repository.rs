@@ -114,6 +114,12 @@ impl TestForge {
         refs.iter().map(|found| (found.name.to_string(), found.target.to_string())).collect()
     }
 
+    /// Packs the repository of a project, as is done after pushes.
+    pub fn keep_house(&self, project: i64) {
+        let repositories = git::Repositories::beside(&self.git.path().join("repositories"));
+        assert!(repositories.keep_house(project).expect("kept"), "nobody else is at it");
+    }
+
     /// The folder of the repository of a project, if it has one.
     pub fn repository_folder(&self, project: i64) -> Option<std::path::PathBuf> {
         let repositories = git::Repositories::beside(&self.git.path().join("repositories"));

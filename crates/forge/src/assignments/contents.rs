@@ -8,7 +8,11 @@ use model::{
     tokens::{Digest, Secret},
 };
 
-use crate::{Error, ProjectAbility, ProjectRef, Reader, Result, pipelines::machine::USUAL_TIMEOUT, variables};
+use crate::{
+    Error, ProjectAbility, ProjectRef, Reader, Result,
+    pipelines::{drafts, machine::USUAL_TIMEOUT},
+    variables,
+};
 
 /// As whom jobs fetch code.
 const USER: &str = "gitlab-ci-token";
@@ -90,6 +94,7 @@ pub(super) fn read(
     let repository_url = repository_url(site, &project, token);
     let facts = Facts { build: &found, pipeline: &pipeline, project: &project, runner, user: user.as_ref(), site };
     let mut variables = facts.variables(token, &repository_url);
+    variables.extend(of_commit(it, &project, &pipeline)?);
     variables.extend(spec.variables.iter().map(|(key, value)| public(key, value)));
     variables.extend(facts.of_user());
     variables.extend(variables::of_project(it, project.id)?.into_iter().map(secret));
@@ -241,6 +246,19 @@ impl Facts<'_> {
     }
 }
 
+/// What is known of the commit, as far as it is still there.
+fn of_commit(it: &mut Reader<'_>, project: &Project, pipeline: &Pipeline) -> Result<Vec<JobVariable>> {
+    let commit = it.repository(project)?.map(|repository| repository.commit(pipeline.sha)).transpose()?.flatten();
+    let message = commit.map(|commit| drafts::cut(commit.message)).unwrap_or_default();
+    let rules = store::protections::of_project(it.db(), project.id)?;
+    let is_protected = !pipeline.tag && rules.iter().any(|rule| rule.matches(&pipeline.ref_name));
+    Ok(vec![
+        public("CI_COMMIT_TITLE", message.lines().next().unwrap_or_default()),
+        public("CI_COMMIT_MESSAGE", message),
+        public("CI_COMMIT_REF_PROTECTED", is_protected.to_string()),
+    ])
+}
+
 /// What counts of a variable that may be there several times.
 fn value_of<'a>(variables: &'a [JobVariable], key: &str) -> Option<&'a JobVariable> {
     variables.iter().rev().find(|variable| variable.key == key)
@@ -252,7 +270,8 @@ fn of_environment(spec: &Spec, variables: &[JobVariable]) -> Vec<JobVariable> {
     let lookup = |key: &str| value_of(variables, key).filter(|found| found.public).map(|found| found.value.reveal());
     let Some(name) = ci::expand(&environment.name, lookup) else { return Vec::new() };
     let mut all = vec![public("CI_ENVIRONMENT_SLUG", ci::slug(&name)), public("CI_ENVIRONMENT_NAME", name)];
-    if let Some(url) = environment.url.as_ref().and_then(|url| ci::expand(url, lookup)) {
+    let own = |key: &str| value_of(&all, key).map(|found| found.value.reveal()).or_else(|| lookup(key));
+    if let Some(url) = environment.url.as_ref().and_then(|url| ci::expand(url, own)) {
         all.push(public("CI_ENVIRONMENT_URL", url));
     }
     all

@@ -469,7 +469,7 @@ impl Include for Files<'_> {
 }
 
 /// Cuts a text where it is too long.
-fn cut(mut text: String) -> String {
+pub(crate) fn cut(mut text: String) -> String {
     let end = (0..=LONGEST_TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text.truncate(end.unwrap_or_default());
     text

@@ -74,6 +74,7 @@ pub async fn update(forge: &Forge, build: i64, proof: JobProof, update: Given<Up
     let coverage = traces::conclude(forge, build).await?;
     let end = move |it: &mut Writer<'_>| end(it, build, &proof, &state, coverage);
     let updated = forge.write(Caller::system(), end).await?;
+    traces::tidy(forge, &run).await;
     traces::tell_end(forge, build);
     Ok(updated)
 }

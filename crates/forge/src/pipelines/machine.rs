@@ -193,10 +193,11 @@ pub(crate) fn follow(it: &mut Writer<'_>, project: &Project, mut held: Held) -> 
     if after != before {
         let now = it.now();
         let runs = after == Status::Running;
+        let waited = matches!(before, Status::Created | Status::Pending);
         let ends = matches!(after, Status::Success | Status::Failed | Status::Canceled);
         let state = NewState {
             status: after,
-            started_at: (runs && held.pipeline.started_at.is_none()).then_some(now),
+            started_at: (runs && waited && held.pipeline.started_at.is_none()).then_some(now),
             finished_at: ends.then_some(now),
             duration: if ends { duration(&held.builds) } else { None },
             now,

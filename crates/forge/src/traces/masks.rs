@@ -7,10 +7,17 @@ const MASK: u8 = b'x';
 /// Shorter values are no secrets: hiding them would make a trace unreadable and tell where they are.
 const SHORTEST: usize = 8;
 
+/// How many bytes all secrets of a job may have, and how many of them are looked for in one piece. A job beyond that says
+/// nothing that anybody sees: to look for it all would cost more than the job.
+const MOST_BYTES: usize = 1 << 20;
+const MOST_FOUND: usize = 1 << 20;
+
 /// The secrets of a job. They do not print.
 pub(crate) struct Masks {
     finder: Option<AhoCorasick>,
     secrets: Vec<Secret>,
+    /// Whether nothing is shown at all.
+    hides_all: bool,
 }
 
 /// A secret with, for each of its beginnings, how much of that is a beginning again.
@@ -42,52 +49,60 @@ impl Masks {
     }
 
     fn of(lines: Vec<Vec<u8>>) -> Self {
-        let finder = AhoCorasick::builder().match_kind(MatchKind::Standard).build(&lines);
-        // Secrets too many or too long for the finder cannot be: they came in one request each.
-        let finder = finder.ok().filter(|_| !lines.is_empty());
-        Self { finder, secrets: lines.into_iter().map(Secret::new).collect() }
+        let blind = Self { finder: None, secrets: Vec::new(), hides_all: true };
+        if lines.iter().map(Vec::len).sum::<usize>() > MOST_BYTES {
+            return blind;
+        }
+        let Ok(finder) = AhoCorasick::builder().match_kind(MatchKind::Standard).build(&lines) else { return blind };
+        let finder = Some(finder).filter(|_| !lines.is_empty());
+        Self { finder, secrets: lines.into_iter().map(Secret::new).collect(), hides_all: false }
     }
 
     /// Hides secrets in what comes next, put after what was left of the text before.
     pub(crate) fn apply(&self, text: &[u8]) -> Masked {
         let unsure = text.len() - self.secrets.iter().map(|secret| secret.begun_in(text)).max().unwrap_or(0);
-        let mut rest = unsure;
-        if unsure < text.len() {
-            // What hides a part of the end has to be found again, so it is looked at again as a whole.
-            let across = self.matches(text).filter(|(start, end)| *start < unsure && unsure < *end);
-            rest = across.map(|(start, _)| start).min().unwrap_or(unsure);
-        }
-        let mut shown = self.settle(text);
+        let Some(found) = self.matches(text) else {
+            return Masked { shown: vec![MASK; text.len()], rest: text[unsure..].to_vec() };
+        };
+        // What hides a part of the end has to be found again, so it is looked at again as a whole.
+        let across = found.iter().filter(|(start, end)| *start < unsure && unsure < *end && unsure < text.len());
+        let rest = across.map(|(start, _)| *start).min().unwrap_or(unsure);
+        let mut shown = hide(text, &found);
         shown[rest..].fill(MASK);
         Masked { shown, rest: text[rest..].to_vec() }
     }
 
     /// Hides secrets in a text after which nothing comes.
     pub(crate) fn settle(&self, text: &[u8]) -> Vec<u8> {
-        let mut shown = text.to_vec();
-        for (start, end) in self.spans(text) {
-            shown[start..end].fill(MASK);
-        }
-        shown
+        self.matches(text).map_or_else(|| vec![MASK; text.len()], |found| hide(text, &found))
     }
 
-    /// Where all secrets are, also those that share bytes with others, in the order of their ends.
-    fn matches<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = (usize, usize)> + 'a {
-        let found = self.finder.iter().flat_map(move |finder| finder.find_overlapping_iter(text));
-        found.map(|found| (found.start(), found.end()))
-    }
-
-    /// The parts of a text that nobody may see, apart from each other.
-    fn spans(&self, text: &[u8]) -> Vec<(usize, usize)> {
-        let mut spans: Vec<(usize, usize)> = Vec::new();
-        for (mut start, end) in self.matches(text) {
-            while let Some((before, _)) = spans.pop_if(|last| last.1 >= start) {
-                start = start.min(before);
-            }
-            spans.push((start, end));
+    /// Where all secrets are, also those that share bytes with others, in the order of their ends; nothing if there are too
+    /// many to tell.
+    fn matches(&self, text: &[u8]) -> Option<Vec<(usize, usize)>> {
+        if self.hides_all {
+            return None;
         }
-        spans
+        let found = self.finder.iter().flat_map(|finder| finder.find_overlapping_iter(text));
+        let found: Vec<(usize, usize)> = found.map(|found| (found.start(), found.end())).take(MOST_FOUND + 1).collect();
+        (found.len() <= MOST_FOUND).then_some(found)
     }
+}
+
+/// Hides these parts of a text, which are given in the order of their ends.
+fn hide(text: &[u8], found: &[(usize, usize)]) -> Vec<u8> {
+    let mut spans: Vec<(usize, usize)> = Vec::new();
+    for &(mut start, end) in found {
+        while let Some((before, _)) = spans.pop_if(|last| last.1 >= start) {
+            start = start.min(before);
+        }
+        spans.push((start, end));
+    }
+    let mut shown = text.to_vec();
+    for (start, end) in spans {
+        shown[start..end].fill(MASK);
+    }
+    shown
 }
 
 impl Secret {
@@ -135,6 +150,18 @@ mod tests {
             }
         }
         shown
+    }
+
+    #[test]
+    fn more_than_can_be_looked_for_hides_everything() {
+        let too_large = Masks::new([format!("{}\n{}", "a".repeat(MOST_BYTES), "b".repeat(9))]);
+        let masked = too_large.apply(b"hello");
+        assert_eq!((masked.shown.as_slice(), masked.rest.as_slice()), (&b"xxxxx"[..], &b""[..]));
+        // Each of these is found at nearly every place.
+        let nested = Masks::new((8..100).map(|length| "a".repeat(length)));
+        let text = vec![b'a'; 20_000];
+        assert_eq!(nested.apply(&text).shown, vec![MASK; 20_000]);
+        assert_eq!(nested.settle(b"aaaaaaa-"), b"aaaaaaa-");
     }
 
     proptest! {

@@ -94,7 +94,7 @@ async fn a_file_is_taken_from_a_job_that_runs_only() {
         r#"403 {"message":"403 Forbidden  - Job is not running"}"#
     );
     assert!(yard.forge.files().is_empty());
-    assert!(!yard.forge.behind_the_back(|db| store::artifacts::exist_in(db, 1).expect("asked")));
+    assert!(!yard.forge.in_one_go(|db| store::artifacts::exist_in(db, 1).expect("asked")));
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn a_job_that_ends_while_it_sends_leaves_nothing() {
     let (sent, ()) = tokio::join!(sending, ending);
     assert_eq!(sent.code(), 403, "{sent}");
     assert!(yard.forge.files().is_empty());
-    assert!(!yard.forge.behind_the_back(|db| store::artifacts::exist_in(db, 1).expect("asked")));
+    assert!(!yard.forge.in_one_go(|db| store::artifacts::exist_in(db, 1).expect("asked")));
 }
 
 #[tokio::test]
@@ -179,6 +179,11 @@ async fn older_runners_do_the_same_and_remove_too() {
     assert_eq!(yard.call(Method::GET, path, &headers[..1], "").await.text, "old");
     assert_eq!(yard.call(Method::GET, path, &by_project, "").await.text, "old");
     assert_eq!(yard.call(Method::DELETE, path, &[("build-token", "wrong")], "").await.code(), 403);
+    // Whoever may fetch it may not remove it.
+    let pipeline = yard.forge.plant_pipeline(1, None, ONE).await;
+    let another = yard.forge.in_one_go(|db| store::builds::latest_of(db, pipeline.id).expect("builds"))[0].id;
+    let other = yard.take(another).await;
+    assert_eq!(yard.call(Method::DELETE, path, &[("build-token", &other)], "").await.code(), 403);
     assert_eq!(yard.call(Method::DELETE, path, &by_project, "").await.code(), 200);
     assert_eq!(yard.call(Method::GET, path, &by_project, "").await.code(), 404);
     assert!(yard.forge.files().is_empty());
@@ -210,7 +215,7 @@ async fn a_file_expires_unless_somebody_keeps_it() {
     forge::jobs::enqueue_recurring(&yard.forge.forge).await.expect("written down");
     yard.forge.do_all_jobs().await;
     assert!(yard.forge.files().is_empty());
-    assert!(!yard.forge.behind_the_back(|db| store::artifacts::exist_in(db, 1).expect("asked")));
+    assert!(!yard.forge.in_one_go(|db| store::artifacts::exist_in(db, 1).expect("asked")));
 }
 
 #[tokio::test]
@@ -281,7 +286,7 @@ async fn files_go_with_an_erased_build_and_with_their_project() {
     yard.ann.delete("/projects/1").await;
     yard.forge.do_all_jobs().await;
     assert!(yard.forge.files().is_empty());
-    assert!(!yard.forge.behind_the_back(|db| store::artifacts::exist_in(db, 1).expect("asked")));
+    assert!(!yard.forge.in_one_go(|db| store::artifacts::exist_in(db, 1).expect("asked")));
 }
 
 /// A server that was killed in the middle of a file leaves its row, and perhaps a part of it.
@@ -289,7 +294,7 @@ async fn files_go_with_an_erased_build_and_with_their_project() {
 async fn what_was_never_ended_is_swept_away() {
     let yard = Yard::with(ONE).await;
     let now = yard.forge.forge.now();
-    yard.forge.behind_the_back(|db| store::artifacts::insert(db, 1, 1, "archive", "a.zip", now).expect("a row"));
+    yard.forge.in_one_go(|db| store::artifacts::insert(db, 1, 1, "archive", "a.zip", now).expect("a row"));
     std::fs::create_dir_all(yard.forge.files_folder().join("artifacts/1")).expect("a folder");
     std::fs::write(yard.forge.files_folder().join("artifacts/1/1#1"), "half").expect("planted");
     assert_eq!(yard.read(1).await.code(), 404);
@@ -297,5 +302,5 @@ async fn what_was_never_ended_is_swept_away() {
     forge::jobs::enqueue_recurring(&yard.forge.forge).await.expect("written down");
     yard.forge.do_all_jobs().await;
     assert!(yard.forge.files().is_empty());
-    assert!(!yard.forge.behind_the_back(|db| store::artifacts::exist_in(db, 1).expect("asked")));
+    assert!(!yard.forge.in_one_go(|db| store::artifacts::exist_in(db, 1).expect("asked")));
 }

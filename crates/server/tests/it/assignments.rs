@@ -33,16 +33,16 @@ async fn job_for(forge: &TestForge, token: &str) -> i64 {
 
 pub(crate) fn builds_of(forge: &TestForge, pipeline: i64) -> Vec<Build> {
     let now = forge.forge.now();
-    forge.behind_the_back(|db| store::builds::of_pipeline(db, pipeline, now).expect("asked"))
+    forge.in_one_go(|db| store::builds::of_pipeline(db, pipeline, now).expect("asked"))
 }
 
 pub(crate) fn build(forge: &TestForge, id: i64) -> Build {
     let now = forge.forge.now();
-    forge.behind_the_back(|db| store::builds::by_ids(db, &[id], now).expect("asked")).pop().expect("a build")
+    forge.in_one_go(|db| store::builds::by_ids(db, &[id], now).expect("asked")).pop().expect("a build")
 }
 
 pub(crate) fn execute(forge: &TestForge, sql: &str) {
-    forge.behind_the_back(|db| match db {
+    forge.in_one_go(|db| match db {
         Conn::Sqlite(conn) => sql_query(sql).execute(conn).expect("done"),
         Conn::Pg(conn) => sql_query(sql).execute(conn).expect("done"),
     });
@@ -76,7 +76,7 @@ check:
   variables: {COLOR: blue}
   tags: [linux]
   timeout: 30 minutes
-  environment: {name: review/$CI_COMMIT_REF_NAME, url: 'http://$CI_COMMIT_REF_SLUG.test'}
+  environment: {name: review/$CI_COMMIT_REF_NAME, url: 'http://$CI_ENVIRONMENT_SLUG.$CI_COMMIT_REF_SLUG.test'}
   cache: {key: deps, paths: [target]}
   artifacts: {name: out, paths: [out], expire_in: 1 week, reports: {junit: a.xml}}
 lone:
@@ -177,7 +177,7 @@ async fn a_runner_gets_everything_that_it_has_to_know() {
         ("COLOR", "blue", true),
         ("GITLAB_USER_EMAIL", "ann@example.org", true),
         ("CI_ENVIRONMENT_NAME", "review/topic", true),
-        ("CI_ENVIRONMENT_URL", "http://topic.test", true),
+        ("CI_ENVIRONMENT_URL", "http://review-topic.topic.test", true),
     ] {
         assert_eq!(variable(&job, key), json!([value, public]), "{key}");
     }

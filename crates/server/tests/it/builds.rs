@@ -42,7 +42,7 @@ async fn numbers(client: &Client, project: i64, names: &[&str]) -> Vec<i64> {
 /// Takes a job to an end behind the forge's back.
 fn end(forge: &TestForge, build: i64, status: Status) {
     let now = forge.forge.now();
-    forge.behind_the_back(|db| {
+    forge.in_one_go(|db| {
         store::builds::set_status(db, &[build], status, &NewBuildState::default(), now).expect("set");
     });
 }
@@ -81,7 +81,7 @@ async fn a_build_is_shown_with_what_it_was_made_of() {
     "#);
     // What was found out stays when those are gone who were there.
     end(&forge, make, Status::Failed);
-    forge.behind_the_back(|db| {
+    forge.in_one_go(|db| {
         let set = "UPDATE builds SET coverage = 12.5, failure_reason = 'script_failure', user_id = NULL, \
                    runner_id = NULL WHERE name = 'make'";
         let leave = "INSERT INTO build_artifacts (project_id, build_id, kind, name, size, created_at, expires_at) \
@@ -251,7 +251,7 @@ async fn lesson_15_a_build_of_another_project_is_not_there() {
     let elsewhere = ann.make("/projects", json!({ "name": "elsewhere" })).await;
     let [make, hand, check] = numbers(&ann, project, &["make", "hand", "check"]).await[..] else { panic!("three") };
     // What others found out about a commit shares the numbers and is no build.
-    forge.behind_the_back(|db| execute(db, "UPDATE builds SET kind = 1 WHERE name = 'check'"));
+    forge.in_one_go(|db| execute(db, "UPDATE builds SET kind = 1 WHERE name = 'check'"));
     let hidden = forge.in_one_go(|db| hide(db, project, forge.forge.now()));
     let before = forge.dump();
     for (place, build) in [(elsewhere, make), (elsewhere, hand), (project, check), (project, hidden), (project, 999)] {

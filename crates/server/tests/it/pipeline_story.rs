@@ -268,7 +268,7 @@ async fn the_coverage_is_that_of_the_latest_builds() {
     let it = Story::begin("a: {script: x}\nb: {script: x}").await;
     assert_eq!(it.pipeline().await["coverage"], json!(null));
     let set = |statement: &'static str| {
-        it.forge.behind_the_back(|db| {
+        it.forge.in_one_go(|db| {
             use diesel::RunQueryDsl as _;
             match db {
                 store::Conn::Sqlite(conn) => diesel::sql_query(statement).execute(conn),
@@ -322,7 +322,7 @@ async fn whatever_happens_the_pipeline_follows_its_builds() {
         let it = Story::begin(TANGLE).await;
         let mut dice = Dice(seed * 7919);
         let look = || {
-            it.forge.behind_the_back(|db| {
+            it.forge.in_one_go(|db| {
                 let pipeline = store::pipelines::by_id(db, 1).expect("asked").expect("a pipeline");
                 (pipeline, store::builds::latest_of(db, 1).expect("asked"))
             })

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use ci::Event;
 use forge::{
     Caller,
     pushes::{self, Push, Via},
@@ -144,11 +145,11 @@ g: {script: x, only: [triggers]}
         + "reset refs/heads/topic\nfrom refs/heads/master\n\nreset refs/tags/topic\nfrom refs/heads/master\n\n";
     forge.fill(&ann, project, &script).await;
     let jobs = async |at: &str, tag: bool| {
-        let id = forge.behind_the_back(|db| {
+        let id = forge.in_one_go(|db| {
             let sha = tip(&forge, project, "refs/heads/master").parse().expect("an id");
             store::pipelines::newest_at(db, project, sha, at, tag).expect("asked").expect("a pipeline")
         });
-        let builds = forge.behind_the_back(|db| store::builds::latest_of(db, id).expect("asked"));
+        let builds = forge.in_one_go(|db| store::builds::latest_of(db, id).expect("asked"));
         builds.into_iter().map(|build| build.name).collect::<String>()
     };
     assert_eq!(jobs("master", false).await, "ae");
@@ -313,7 +314,7 @@ main: {script: x, rules: [{if: $CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH}]}
     ];
     forge.fill(&ann, project, &commit("refs/heads/master", "First", &files)).await;
     let names = |pipeline: i64| {
-        let builds = forge.behind_the_back(|db| store::builds::latest_of(db, pipeline).expect("asked"));
+        let builds = forge.in_one_go(|db| store::builds::latest_of(db, pipeline).expect("asked"));
         builds.into_iter().map(|build| build.name).collect::<Vec<_>>().join(" ")
     };
     // What is new counts as changed.
@@ -447,9 +448,49 @@ async fn a_push_that_was_interrupted_makes_its_pipelines_once_or_never() {
     assert_eq!(shown(&ann, project).await, "4 other failed, 3 half pending");
     pushes::settle_all(&forge.forge).await.expect("settled again");
     assert_eq!(shown(&ann, project).await, "4 other failed, 3 half pending");
-    let builds = forge.behind_the_back(|db| store::builds::latest_of(db, 3).expect("asked"));
+    let builds = forge.in_one_go(|db| store::builds::latest_of(db, 3).expect("asked"));
     assert_eq!(
         builds.iter().map(|build| (build.name.as_str(), build.status)).collect::<Vec<_>>(),
         [("job", Status::Pending)]
     );
+}
+
+#[tokio::test]
+async fn a_job_that_nobody_has_started_is_not_started_by_a_retry() {
+    let (forge, ann, project) = scene().await;
+    let file = "stages: [a, b]\nbuild: {stage: a, script: x}\ndeploy: {stage: b, script: x, when: manual}";
+    let pipeline = forge.plant_pipeline(project, Some(ann.id), file).await;
+    let path = format!("/projects/{project}/pipelines/{}", pipeline.id);
+    assert_eq!(ann.post(&format!("{path}/cancel"), json!({})).await.json()["status"], "canceled");
+    let retried = ann.post(&format!("{path}/retry"), json!({})).await.json();
+    // Nothing has run yet.
+    assert_eq!(retried["started_at"], Value::Null, "{retried}");
+    let standing = || {
+        let builds = forge.in_one_go(|db| store::builds::latest_of(db, pipeline.id).expect("builds"));
+        builds.iter().map(|build| format!("{} {}", build.name, build.status.word())).collect::<Vec<_>>()
+    };
+    assert_eq!(standing(), ["build pending", "deploy created"]);
+    let build = forge.in_one_go(|db| store::builds::latest_of(db, pipeline.id).expect("builds"))[0].id;
+    forge.take_build(build, forge.plant_runner("one")).await;
+    assert!(ann.get(&path).await.json()["started_at"].is_string());
+    forge.let_happen(build, Event::Succeed).await;
+    assert_eq!(standing(), ["build success", "deploy skipped"]);
+    assert_eq!(ann.post(&format!("{path}/retry"), json!({})).await.json()["status"], "success");
+    assert_eq!(standing(), ["build success", "deploy skipped"]);
+}
+
+/// What an endpoint writes lies about until it is packed, and what is pushed comes in packs.
+#[tokio::test]
+async fn a_repository_that_was_written_to_in_both_ways_is_kept() {
+    let (forge, ann, project) = scene().await;
+    let file = json!({ "file_path": "a", "branch_name": "master", "content": "x", "commit_message": "By an endpoint" });
+    assert_eq!(ann.post(&format!("/projects/{project}/repository/files"), file).await.code(), 201);
+    let first = tip(&forge, project, "refs/heads/master");
+    let local = testkit::LocalRepository::new();
+    local.write("b", "y");
+    local.commit("By a push");
+    local.git(&["branch", "-m", "topic"]);
+    forge.push_all(&ann, project, &local).await;
+    forge.keep_house(project);
+    assert_eq!(tip(&forge, project, "refs/heads/master"), first);
 }

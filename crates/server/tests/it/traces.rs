@@ -75,7 +75,7 @@ impl Yard {
     /// How the builds of the first pipeline stand.
     pub(crate) fn builds(&self) -> Vec<model::Build> {
         let now = self.forge.forge.now();
-        self.forge.behind_the_back(|db| store::builds::of_pipeline(db, 1, now).expect("builds"))
+        self.forge.in_one_go(|db| store::builds::of_pipeline(db, 1, now).expect("builds"))
     }
 
     pub(crate) fn standing(&self) -> String {
@@ -87,14 +87,13 @@ impl Yard {
     }
 
     pub(crate) fn pipeline(&self) -> Status {
-        self.forge.behind_the_back(|db| store::pipelines::by_id(db, 1).expect("asked").expect("there")).status
+        self.forge.in_one_go(|db| store::pipelines::by_id(db, 1).expect("asked").expect("there")).status
     }
 
     /// Stops a job, as somebody does who cancels it.
     pub(crate) fn cancel(&self, build: i64) {
         let (now, also) = (self.forge.forge.now(), store::builds::NewBuildState::default());
-        self.forge
-            .behind_the_back(|db| store::builds::set_status(db, &[build], Status::Canceled, &also, now).expect("set"));
+        self.forge.in_one_go(|db| store::builds::set_status(db, &[build], Status::Canceled, &also, now).expect("set"));
     }
 }
 
@@ -240,6 +239,29 @@ async fn lesson_24_no_byte_of_a_secret_is_ever_seen() {
 }
 
 #[tokio::test]
+async fn variables_stay_hidden_as_they_were_when_the_job_was_given_away() {
+    let yard = Yard::with(ONE).await;
+    for (key, value) in [("ROTATED", "open-sesame-1"), ("REMOVED", "swordfish-22")] {
+        let added = yard.ann.post("/projects/1/variables", json!({ "key": key, "value": value })).await;
+        assert_eq!(added.code(), 201);
+    }
+    let token = yard.take(1).await;
+    yard.ann.put("/projects/1/variables/ROTATED", json!({ "value": "open-sesame-2" })).await;
+    yard.ann.delete("/projects/1/variables/REMOVED").await;
+    let text = "open-sesame-1 open-sesame-2 swordfish-22 sesame\n";
+    assert_eq!(yard.say(1, &token, 0, text).await.code(), 202);
+    assert_eq!(yard.trace(1).await, "xxxxxxxxxxxxx xxxxxxxxxxxxx xxxxxxxxxxxx sesame\n");
+    // Nothing of a secret that came in two pieces is left on the disk.
+    yard.say(1, &token, text.len(), "swordfish-2").await;
+    yard.say(1, &token, text.len() + 11, "2\n").await;
+    let folder = yard.forge.traces_folder().join("1");
+    let files = || fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    assert_eq!(files().count(), 1);
+    let all: Vec<u8> = files().flat_map(|path| fs::read(path).expect("read")).collect();
+    assert!(!String::from_utf8_lossy(&all).contains("swordfish"));
+}
+
+#[tokio::test]
 async fn a_secret_that_was_cut_off_by_a_cancel_stays_hidden() {
     let yard = Yard::with(ONE).await;
     let token = yard.take(1).await;
@@ -279,7 +301,7 @@ async fn whoever_gets_a_job_after_somebody_else_begins_anew() {
     let first = yard.take(1).await;
     yard.say(1, &first, 0, &format!("from the first: {}", &first[..9])).await;
     let (now, also) = (yard.forge.forge.now(), store::builds::NewBuildState::default());
-    yard.forge.behind_the_back(|db| store::builds::set_status(db, &[1], Status::Pending, &also, now).expect("set"));
+    yard.forge.in_one_go(|db| store::builds::set_status(db, &[1], Status::Pending, &also, now).expect("set"));
     let second = yard.take(1).await;
     assert_eq!(yard.trace(1).await, "");
     assert_eq!(yard.say(1, &first, 25, "more").await.code(), 403);

@@ -148,7 +148,7 @@ async fn lesson_25_a_copy_of_the_database_does_not_tell_values_or_tokens() {
     for secret in ["moonshot", "sunshine", token] {
         assert!(!dump.contains(secret) && !dump.contains(&hex(secret)), "{secret}");
     }
-    let found = forge.behind_the_back(|db| store::triggers::by_token(db, &Digest::of(token)).expect("asked"));
+    let found = forge.in_one_go(|db| store::triggers::by_token(db, &Digest::of(token)).expect("asked"));
     assert!(found.is_some());
 }
 

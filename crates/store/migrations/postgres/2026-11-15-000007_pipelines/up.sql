@@ -170,7 +170,9 @@ CREATE TABLE build_runs (
     -- How many bytes of the trace are on disk, and how many of them at the end nobody sees yet, because they may be
     -- the beginning of a secret.
     trace_size BIGINT NOT NULL DEFAULT 0,
-    trace_held BIGINT NOT NULL DEFAULT 0
+    trace_held BIGINT NOT NULL DEFAULT 0,
+    -- What the job must not say, as it was when it was given away; sealed.
+    secrets BYTEA
 );
 
 -- Files that jobs leave behind. A row comes before its file and goes after it.
