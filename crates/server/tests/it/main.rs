@@ -59,6 +59,7 @@ mod pushes;
 mod races;
 mod recalled;
 mod repository_files;
+mod runner_access;
 mod runner_command;
 mod runner_crate;
 mod runner_story;

@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    binary::Client,
+    binary::{Client, Home},
     git_story::{Story, Transport, make_project},
 };
 
@@ -132,6 +132,33 @@ fn a_job_can_be_stopped_and_leaves_nothing_running() {
     let canceled = ann.client.post(&format!("{base}/pipelines/{pipeline}/cancel"), &json!({}));
     assert_eq!((canceled.status, &canceled.json()["status"]), (200, &json!("canceled")), "{canceled}");
     wait(|| sleeping() == 0, "nothing of it is left");
+}
+
+#[test]
+fn a_job_that_a_kill_interrupts_begins_anew() {
+    let home = Home::new();
+    let start = || home.serve().args(&["--runner", "1"]).with_known_root().start();
+    let server = start();
+    let root = server.root();
+    let id = root.post("/api/v3/projects", &json!({ "name": "phoenix" })).json()["id"].as_i64().expect("a number");
+    let base = format!("/api/v3/projects/{id}");
+    let file = "rise:\n  script:\n    - echo begun\n    - sleep 3\n    - echo ended\n";
+    let file = json!({
+        "file_path": ".gitlab-ci.yml", "branch_name": "master", "content": file, "commit_message": "Rise",
+    });
+    root.post(&format!("{base}/repository/files"), &file);
+    let said = |client: &Client| traces(client, &base).matches("\nbegun").count();
+    wait(|| said(&root) == 1, "the job begins");
+    server.kill();
+    let server = start();
+    let root = server.root();
+    let pipeline = root.get(&format!("{base}/pipelines")).json()[0]["id"].clone();
+    let shown = wait_for_end(&root, &format!("{base}/pipelines/{pipeline}"));
+    let builds = root.get(&format!("{base}/builds")).json();
+    assert_eq!((&shown["status"], builds.as_array().map(Vec::len)), (&json!("success"), Some(1)), "{builds}");
+    let all = traces(&root, &base);
+    assert_eq!((all.matches("\nbegun").count(), all.matches("\nended").count()), (1, 1), "{all}");
+    server.stop();
 }
 
 fn wait(condition: impl Fn() -> bool, what: &str) {
