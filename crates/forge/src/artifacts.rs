@@ -37,6 +37,9 @@ pub struct NewArtifact {
     pub expire_in: Option<String>,
 }
 
+/// How many files a job may send, also of those that others have replaced and nobody has removed yet.
+const MOST_FILES: i64 = 20;
+
 /// Takes a file of at most so many bytes from a job that runs; it takes the place of the one of the same kind before.
 pub async fn receive<E: Send + 'static>(
     forge: &Forge,
@@ -74,6 +77,12 @@ pub async fn receive<E: Send + 'static>(
 fn begin(it: &mut Writer<'_>, build: i64, proof: &JobProof, new: &Given<NewArtifact>) -> Result<Artifact> {
     let run = running(it, build, proof)?;
     let (new, now) = (new.get()?, it.now());
+    // Every script of the job knows its token, and each of these may be large.
+    if store::artifacts::count_of(it.db(), build)? >= MOST_FILES {
+        return Err(Error::Refused(format!(
+            "A job may leave {MOST_FILES} files at most, those that were replaced included"
+        )));
+    }
     Ok(store::artifacts::insert(it.db(), run.project, build, &new.kind, &clean_name(&new.name), now)?)
 }
 

@@ -58,6 +58,14 @@ impl From<Row> for Artifact {
     }
 }
 
+/// How many files a build has sent that are still there, whole or not.
+pub fn count_of(db: &mut Conn, build: i64) -> Result<i64> {
+    Ok(on!(db, conn => build_artifacts::table
+        .filter(build_artifacts::build_id.eq(build))
+        .count()
+        .get_result(conn))?)
+}
+
 /// Adds a file that is under way.
 pub fn insert(db: &mut Conn, project: i64, build: i64, kind: &str, name: &str, now: Time) -> Result<Artifact> {
     let row: Row = on!(db, conn => diesel::insert_into(build_artifacts::table)

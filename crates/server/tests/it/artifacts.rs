@@ -304,3 +304,17 @@ async fn what_was_never_ended_is_swept_away() {
     assert!(yard.forge.files().is_empty());
     assert!(!yard.forge.in_one_go(|db| store::artifacts::exist_in(db, 1).expect("asked")));
 }
+
+#[tokio::test]
+async fn a_job_may_leave_so_many_files_and_no_more() {
+    let yard = Yard::with(ONE).await;
+    let token = yard.take(1).await;
+    for number in 0..20 {
+        let sent = yard.send(1, &token, "", "a.zip", format!("file {number}").as_bytes()).await;
+        assert_eq!(sent.code(), 201, "{sent}");
+    }
+    let refused = yard.send(1, &token, "", "a.zip", b"one more").await;
+    let said = r#"{"message":"A job may leave 20 files at most, those that were replaced included"}"#;
+    assert_eq!((refused.code(), refused.text.as_str()), (400, said));
+    assert_eq!(yard.ann.get("/projects/1/builds/1/artifacts").await.text, "file 19");
+}
