@@ -223,7 +223,7 @@ pub fn take(it: &mut Writer<'_>, build: i64, runner: i64) -> Result<Option<Secre
     let secrets = traces::seal_secrets(it, project.id, place.pipeline)?;
     store::build_runs::begin(it.db(), build, (&seed, &token.digest()), secrets.as_deref(), now)?;
     // To begin one job changes nothing for the others, so there is no need to look at them.
-    let Some(mut pipeline) = store::pipelines::by_id(it.db(), place.pipeline)? else { return Ok(None) };
+    let Some(mut pipeline) = store::pipelines::in_short(it.db(), place.pipeline)? else { return Ok(None) };
     let after = status::follow(pipeline.status, Status::Running);
     let changes = after != pipeline.status;
     // One that was canceled before it ran and tried again runs already by name.

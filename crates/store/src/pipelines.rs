@@ -241,6 +241,17 @@ pub fn newest_at(db: &mut Conn, project: i64, sha: Oid, ref_name: &str, tag: boo
         .optional())?)
 }
 
+/// The same without its coverage, for which all its builds are looked at.
+pub fn in_short(db: &mut Conn, id: i64) -> Result<Option<Pipeline>> {
+    let row: Option<(Row, Option<SummaryRow>)> = on!(db, conn => pipelines::table
+        .left_join(users::table)
+        .filter(pipelines::id.eq(id))
+        .select((Row::as_select(), Option::<SummaryRow>::as_select()))
+        .first(conn)
+        .optional())?;
+    Ok(row.map(|(row, user)| to_pipeline((row, user, None))))
+}
+
 /// What a trigger gave along, sealed.
 pub fn variables_of(db: &mut Conn, id: i64) -> Result<Option<Vec<u8>>> {
     let found: Option<Option<Vec<u8>>> =

@@ -76,7 +76,7 @@ pub(super) fn read(
     let work = store::assignments::work_of(it.db(), build)?.ok_or_else(gone)?;
     let spec = Spec::from_text(&work.spec)
         .ok_or_else(|| Error::Internal(format!("nobody understands what job {build} does")))?;
-    let pipeline = store::pipelines::by_id(it.db(), found.pipeline.id)?.ok_or_else(gone)?;
+    let pipeline = store::pipelines::in_short(it.db(), found.pipeline.id)?.ok_or_else(gone)?;
     let project = it.open_as_service(&ProjectRef::Id(found.project_id), ProjectAbility::ReadPipelines)?;
     let user = match &found.user {
         Some(user) => store::users::by_id(it.db(), user.id)?,
