@@ -34,6 +34,9 @@ seen = collections.defaultdict(collections.Counter)
 def before_call(context, case, kwargs):
     path = case.operation.path
     changes_users = case.method in ("PUT", "DELETE") and path.startswith("/users/{id}")
+    if path.endswith("/trace") and case.query:
+        # Whoever follows a job hears from the server until the job ends, and this one never does.
+        case.query = {name: value for name, value in case.query.items() if name != "follow"}
     if next(calls) % 2:
         case.path_parameters.update(existing(case.method, path))
         if (case.method, path) == ("DELETE", "/projects/{id}/star"):

@@ -145,8 +145,8 @@ pub(crate) fn find(it: &mut Reader<'_>, build: i64, proof: &JobProof) -> Result<
 /// The runner whose token is among these.
 fn runner_of(it: &mut Reader<'_>, tokens: &[Digest]) -> Result<Option<i64>> {
     for token in tokens {
-        if let Some(runner) = store::build_runs::runner_of_token(it.db(), token)? {
-            return Ok(Some(runner));
+        if let Some(runner) = store::runners::by_token(it.db(), token)? {
+            return Ok(Some(runner.id));
         }
     }
     Ok(None)
@@ -269,7 +269,7 @@ async fn masks(forge: &Forge, turn: &mut Option<Known>, run: &Run) -> Result<Arc
 fn secrets_of(it: &mut Reader<'_>, run: &Run) -> Result<Vec<String>> {
     let project = it.open_as_service(&ProjectRef::Id(run.project), ProjectAbility::ReadProject)?;
     let runner = match run.runner {
-        Some(runner) => store::build_runs::seed_of_runner(it.db(), runner)?,
+        Some(runner) => store::runners::by_id(it.db(), runner)?.map(|runner| runner.seed),
         None => None,
     };
     let key = &it.shared().instance_key;

@@ -8,13 +8,12 @@ use model::{Build, Time, projects::Seed, runners::RunnerSummary, tokens::Digest}
 
 use crate::{
     Conn, Result,
-    builds::{PipelineRow, Row, RunnerRow, WholeRow, with_artifacts},
+    builds::{WholeRow, whole_builds, with_artifacts},
     conn::on,
     fragment::Fragment,
     pipelines::to_lines,
-    schema::{build_runs, build_specs, builds, pipelines, runners, users},
+    schema::{build_runs, build_specs, builds, pipelines},
     times::to_micros,
-    users::SummaryRow,
 };
 
 /// Jobs of a project that wait and want the same of a runner.
@@ -97,42 +96,24 @@ pub fn work_of(db: &mut Conn, build: i64) -> Result<Option<Work>> {
 
 /// The latest jobs of each name of a pipeline that belong to stages before this one, in the order of their numbers.
 pub fn earlier_than(db: &mut Conn, pipeline: i64, stage_index: i32, now: Time) -> Result<Vec<Build>> {
-    let rows: Vec<WholeRow> = on!(db, conn => builds::table
-        .inner_join(pipelines::table)
-        .left_join(users::table.on(builds::user_id.eq(users::id.nullable())))
-        .left_join(runners::table)
+    let rows: Vec<WholeRow> = on!(db, conn => whole_builds!()
         .filter(builds::pipeline_id.eq(pipeline))
         .filter(builds::kind.eq(0))
         .filter(builds::retried.eq(false))
         .filter(builds::stage_index.lt(stage_index))
         .order(builds::id)
-        .select((
-            Row::as_select(),
-            PipelineRow::as_select(),
-            Option::<SummaryRow>::as_select(),
-            Option::<RunnerRow>::as_select(),
-        ))
         .load(conn))?;
     with_artifacts(db, rows, now)
 }
 
 /// The latest jobs of a pipeline that have one of these names, in the order of their numbers.
 pub fn named(db: &mut Conn, pipeline: i64, names: &[String], now: Time) -> Result<Vec<Build>> {
-    let rows: Vec<WholeRow> = on!(db, conn => builds::table
-        .inner_join(pipelines::table)
-        .left_join(users::table.on(builds::user_id.eq(users::id.nullable())))
-        .left_join(runners::table)
+    let rows: Vec<WholeRow> = on!(db, conn => whole_builds!()
         .filter(builds::pipeline_id.eq(pipeline))
         .filter(builds::kind.eq(0))
         .filter(builds::retried.eq(false))
         .filter(builds::name.eq_any(names))
         .order(builds::id)
-        .select((
-            Row::as_select(),
-            PipelineRow::as_select(),
-            Option::<SummaryRow>::as_select(),
-            Option::<RunnerRow>::as_select(),
-        ))
         .load(conn))?;
     with_artifacts(db, rows, now)
 }

@@ -7,12 +7,12 @@ use model::{Build, Oid, Page, Slice, Status, Time, User};
 
 use crate::{
     Conn, Result,
-    builds::{PipelineRow, Row, RunnerRow, WholeRow, with_artifacts},
+    builds::{WholeRow, whole_builds, with_artifacts},
     conn::on,
     fragment::Fragment,
     identities,
-    schema::{builds, pipelines, runners, users},
-    users::{Row as UserRow, SummaryRow},
+    schema::{builds, pipelines, users},
+    users::Row as UserRow,
 };
 
 /// The jobs of a project in one of these states, or in any if none is named; newest first.
@@ -30,21 +30,12 @@ pub fn list(db: &mut Conn, project: i64, scope: &[Status], page: Page, now: Time
             .sql(")")
     };
     let hidden: i64 = on!(db, conn => builds::table.filter(of_hidden()).count().get_result(conn))?;
-    let rows: Vec<WholeRow> = on!(db, conn => builds::table
-        .inner_join(pipelines::table)
-        .left_join(users::table.on(builds::user_id.eq(users::id.nullable())))
-        .left_join(runners::table)
+    let rows: Vec<WholeRow> = on!(db, conn => whole_builds!()
         .filter(of_project())
         .filter(pipelines::intent_id.is_null())
         .order(builds::id.desc())
         .limit(page.size)
         .offset(page.offset())
-        .select((
-            Row::as_select(),
-            PipelineRow::as_select(),
-            Option::<SummaryRow>::as_select(),
-            Option::<RunnerRow>::as_select(),
-        ))
         .load(conn))?;
     Ok(Slice { items: with_artifacts(db, rows, now)?, total: all - hidden, page })
 }
@@ -67,10 +58,7 @@ pub fn of_commit(
         .filter(wanted(scope))
         .count()
         .get_result(conn))?;
-    let rows: Vec<WholeRow> = on!(db, conn => builds::table
-        .inner_join(pipelines::table)
-        .left_join(users::table.on(builds::user_id.eq(users::id.nullable())))
-        .left_join(runners::table)
+    let rows: Vec<WholeRow> = on!(db, conn => whole_builds!()
         .filter(pipelines::project_id.eq(project))
         .filter(pipelines::sha.eq(&sha))
         .filter(pipelines::intent_id.is_null())
@@ -78,32 +66,17 @@ pub fn of_commit(
         .order(builds::id.desc())
         .limit(page.size)
         .offset(page.offset())
-        .select((
-            Row::as_select(),
-            PipelineRow::as_select(),
-            Option::<SummaryRow>::as_select(),
-            Option::<RunnerRow>::as_select(),
-        ))
         .load(conn))?;
     Ok(Slice { items: with_artifacts(db, rows, now)?, total, page })
 }
 
 /// One job of a project.
 pub fn find(db: &mut Conn, project: i64, id: i64, now: Time) -> Result<Option<Build>> {
-    let row: Option<WholeRow> = on!(db, conn => builds::table
-        .inner_join(pipelines::table)
-        .left_join(users::table.on(builds::user_id.eq(users::id.nullable())))
-        .left_join(runners::table)
+    let row: Option<WholeRow> = on!(db, conn => whole_builds!()
         .filter(builds::id.eq(id))
         .filter(builds::project_id.eq(project))
         .filter(pipelines::intent_id.is_null())
         .filter(wanted(&[]))
-        .select((
-            Row::as_select(),
-            PipelineRow::as_select(),
-            Option::<SummaryRow>::as_select(),
-            Option::<RunnerRow>::as_select(),
-        ))
         .first(conn)
         .optional())?;
     Ok(with_artifacts(db, row.into_iter().collect(), now)?.pop())

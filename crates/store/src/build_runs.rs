@@ -8,7 +8,7 @@ use crate::{
     builds::kind_code,
     conn::on,
     pipelines::to_status,
-    schema::{build_runs, build_specs, builds, projects, runners},
+    schema::{build_runs, build_specs, builds, projects},
     times::to_micros,
 };
 
@@ -214,20 +214,4 @@ pub fn spec_of(db: &mut Conn, build: i64) -> Result<Option<String>> {
 pub fn set_coverage(db: &mut Conn, build: i64, coverage: f64) -> Result<()> {
     on!(db, conn => diesel::update(builds::table.find(build)).set(builds::coverage.eq(coverage)).execute(conn))?;
     Ok(())
-}
-
-/// From what the token of a runner is made.
-pub fn seed_of_runner(db: &mut Conn, runner: i64) -> Result<Option<Seed>> {
-    let seed: Option<Vec<u8>> =
-        on!(db, conn => runners::table.find(runner).select(runners::seed).first(conn).optional())?;
-    Ok(seed.map(Seed))
-}
-
-/// The runner whose token this is.
-pub fn runner_of_token(db: &mut Conn, token: &Digest) -> Result<Option<i64>> {
-    Ok(on!(db, conn => runners::table
-        .filter(runners::digest.eq(token.as_bytes()))
-        .select(runners::id)
-        .first(conn)
-        .optional())?)
 }

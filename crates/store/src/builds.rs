@@ -14,7 +14,7 @@ use crate::{
     conn::on,
     fragment::Fragment,
     pipelines::{to_lines, to_oid, to_status},
-    schema::{build_artifacts, build_specs, builds, pipelines, runners, users},
+    schema::{build_artifacts, build_specs, builds, pipelines, runners},
     times::{from_micros, from_micros_opt, to_micros},
     users::SummaryRow,
 };
@@ -77,6 +77,25 @@ pub(crate) struct RunnerRow {
     is_shared: bool,
     name: Option<String>,
 }
+
+/// Builds with everything that they show but what they left behind, as [`WholeRow`]s: to be filtered and ordered.
+macro_rules! whole_builds {
+    () => {
+        crate::schema::builds::table
+            .inner_join(crate::schema::pipelines::table)
+            .left_join(
+                crate::schema::users::table.on(crate::schema::builds::user_id.eq(crate::schema::users::id.nullable())),
+            )
+            .left_join(crate::schema::runners::table)
+            .select((
+                crate::builds::Row::as_select(),
+                crate::builds::PipelineRow::as_select(),
+                Option::<crate::users::SummaryRow>::as_select(),
+                Option::<crate::builds::RunnerRow>::as_select(),
+            ))
+    };
+}
+pub(crate) use whole_builds;
 
 /// A build with everything that it shows but what it left behind.
 pub(crate) type WholeRow = (Row, PipelineRow, Option<SummaryRow>, Option<RunnerRow>);
@@ -149,36 +168,18 @@ pub(crate) fn with_artifacts(db: &mut Conn, rows: Vec<WholeRow>, now: Time) -> R
 
 /// Some builds by number, wherever they are, in the order of their numbers.
 pub fn by_ids(db: &mut Conn, ids: &[i64], now: Time) -> Result<Vec<Build>> {
-    let rows: Vec<WholeRow> = on!(db, conn => builds::table
-        .inner_join(pipelines::table)
-        .left_join(users::table.on(builds::user_id.eq(users::id.nullable())))
-        .left_join(runners::table)
+    let rows: Vec<WholeRow> = on!(db, conn => whole_builds!()
         .filter(Fragment::<Bool>::new("builds.id").among(ids))
         .order(builds::id)
-        .select((
-            Row::as_select(),
-            PipelineRow::as_select(),
-            Option::<SummaryRow>::as_select(),
-            Option::<RunnerRow>::as_select(),
-        ))
         .load(conn))?;
     with_artifacts(db, rows, now)
 }
 
 /// All builds of a pipeline, also those that were tried again, in the order of their numbers.
 pub fn of_pipeline(db: &mut Conn, pipeline: i64, now: Time) -> Result<Vec<Build>> {
-    let rows: Vec<WholeRow> = on!(db, conn => builds::table
-        .inner_join(pipelines::table)
-        .left_join(users::table.on(builds::user_id.eq(users::id.nullable())))
-        .left_join(runners::table)
+    let rows: Vec<WholeRow> = on!(db, conn => whole_builds!()
         .filter(builds::pipeline_id.eq(pipeline))
         .order(builds::id)
-        .select((
-            Row::as_select(),
-            PipelineRow::as_select(),
-            Option::<SummaryRow>::as_select(),
-            Option::<RunnerRow>::as_select(),
-        ))
         .load(conn))?;
     with_artifacts(db, rows, now)
 }
@@ -355,6 +356,10 @@ pub fn set_status(db: &mut Conn, ids: &[i64], status: Status, also: &NewBuildSta
 /// Makes builds anew that are tried again, in state `created` and with the same work; answers the numbers of the new ones
 /// in the order of the old ones. The old ones no longer count.
 pub fn renew(db: &mut Conn, ids: &[i64], user: Option<i64>, automatic: bool, now: Time) -> Result<Vec<i64>> {
+    let whose = || match user {
+        Some(user) => Fragment::<diesel::sql_types::BigInt>::new("").number(user),
+        None => Fragment::new("user_id"),
+    };
     let mut made = Vec::with_capacity(ids.len());
     for id in ids {
         let copy = || {
@@ -366,7 +371,7 @@ pub fn renew(db: &mut Conn, ids: &[i64], user: Option<i64>, automatic: bool, now
             )
             .flag(false)
             .sql(if automatic { ", attempt + 1, " } else { ", 0, " })
-            .sql(user.map_or("user_id".to_owned(), |user| user.to_string()))
+            .then(whose())
             .sql(", spec_id, needs, tags, timeout, ")
             .number(to_micros(now))
             .sql(" FROM builds WHERE id = ")
@@ -380,6 +385,15 @@ pub fn renew(db: &mut Conn, ids: &[i64], user: Option<i64>, automatic: bool, now
         .set(builds::retried.eq(true))
         .execute(conn))?;
     Ok(made)
+}
+
+/// Notes of builds that it is not known yet whether their failure matters: that depends on how they fail.
+pub fn judge_later(db: &mut Conn, ids: &[i64]) -> Result<()> {
+    on!(db, conn => diesel::update(builds::table)
+        .filter(Fragment::<Bool>::new("builds.id").among(ids))
+        .set(builds::allow_failure.eq(false))
+        .execute(conn))?;
+    Ok(())
 }
 
 /// Where a build belongs.

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use ci::{
-    Event, Plan, When,
+    AllowFailure, Event, Plan, Spec, When,
     progress::{self, JobState},
     status,
 };
@@ -84,7 +84,7 @@ pub(crate) fn begin(it: &mut Writer<'_>, project: &Project, pipeline: i64, plan:
                 stage_index: i32::try_from(job.stage_index).unwrap_or(i32::MAX),
                 when: job.when.word(),
                 // Those that are allowed to fail in some ways only are judged when they do.
-                allow_failure: job.allow_failure == ci::AllowFailure::Yes,
+                allow_failure: job.allow_failure == AllowFailure::Yes,
                 needs: plan.needs(at).map(|names| names.into_iter().map(ToOwned::to_owned).collect()),
                 tags: job.tags.clone(),
                 timeout: job.timeout.map(|seconds| i64::try_from(seconds).unwrap_or(i64::MAX)),
@@ -160,12 +160,25 @@ pub(crate) fn renew(
     }
     let old: Vec<i64> = places.iter().map(|at| held.builds[*at].id).collect();
     let made = store::builds::renew(it.db(), &old, user, automatic, now)?;
+    let mut open = Vec::new();
     for (at, id) in places.iter().zip(&made) {
         let build = &mut held.builds[*at];
+        // That one failure was allowed says nothing about the next.
+        if build.allow_failure && is_judged_late(it, build.id)? {
+            build.allow_failure = false;
+            open.push(*id);
+        }
         (build.id, build.status, build.ran) = (*id, Status::Created, (None, None));
     }
+    store::builds::judge_later(it.db(), &open)?;
     tidings::tell_builds(it, project, &held.pipeline, &made)?;
     Ok(true)
+}
+
+/// Whether it depends on how a job fails if its failure matters.
+fn is_judged_late(it: &mut Writer<'_>, build: i64) -> Result<bool> {
+    let spec = store::build_runs::spec_of(it.db(), build)?.and_then(|spec| Spec::from_text(&spec));
+    Ok(spec.is_some_and(|spec| matches!(spec.allow_failure, AllowFailure::ExitCodes(_))))
 }
 
 /// Lets follow what follows: builds whose turn has come start or are skipped, the pipeline gets its status, and hooks are

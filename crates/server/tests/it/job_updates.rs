@@ -183,3 +183,17 @@ async fn a_job_of_a_removed_project_is_not_there() {
     yard.ann.delete("/projects/1").await;
     assert_eq!(yard.tell(1, &token, json!({ "state": "success" })).await.code(), 404);
 }
+
+#[tokio::test]
+async fn that_one_failure_was_allowed_says_nothing_about_the_next_attempt() {
+    let yard = Yard::with("one: {script: x, allow_failure: {exit_codes: [3]}}").await;
+    let token = yard.take(1).await;
+    yard.tell(1, &token, json!({ "state": "failed", "failure_reason": "script_failure", "exit_code": 3 })).await;
+    assert_eq!(yard.ann.get("/projects/1/builds/1").await.json()["allow_failure"], true);
+    assert_eq!(yard.pipeline(), Status::Success);
+    let again = yard.ann.post("/projects/1/builds/1/retry", json!({})).await.json();
+    assert_eq!((&again["status"], &again["allow_failure"]), (&json!("pending"), &json!(false)), "{again}");
+    assert_eq!(again["user"]["username"], "ann");
+    yard.ann.post(&format!("/projects/1/builds/{}/cancel", again["id"]), json!({})).await;
+    assert_eq!(yard.pipeline(), Status::Canceled);
+}
