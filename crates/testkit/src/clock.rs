@@ -29,6 +29,12 @@ impl TestClock {
     }
 }
 
+impl Clone for TestClock {
+    fn clone(&self) -> Self {
+        Self(AtomicI64::new(self.0.load(Ordering::SeqCst)))
+    }
+}
+
 impl Clock for TestClock {
     fn now(&self) -> Time {
         Time::from_microsecond(self.0.load(Ordering::SeqCst)).expect("in range")
@@ -38,6 +44,12 @@ impl Clock for TestClock {
 /// Secrets that are the same in every run.
 #[derive(Default)]
 pub(crate) struct TestSecrets(AtomicU64);
+
+impl Clone for TestSecrets {
+    fn clone(&self) -> Self {
+        Self(AtomicU64::new(self.0.load(Ordering::SeqCst)))
+    }
+}
 
 impl Secrets for TestSecrets {
     fn fill(&self, bytes: &mut [u8]) {

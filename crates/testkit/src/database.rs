@@ -1,10 +1,14 @@
 //! A database for one test: a file in a folder of its own, or a copy of a template on PostgreSQL.
 
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    fs,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
+use diesel::connection::SimpleConnection as _;
 use store::Database;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
@@ -15,8 +19,8 @@ use crate::on_own_thread;
 /// Gone when the test ends.
 pub(crate) struct TestDatabase {
     pub(crate) database: Database,
-    _folder: Option<TempDir>,
-    _copy: Option<Copy>,
+    folder: Option<TempDir>,
+    copy: Option<Copy>,
 }
 
 /// A database on the PostgreSQL server of the tests.
@@ -41,7 +45,7 @@ impl TestDatabase {
         let folder = tempfile::tempdir().expect("a folder");
         let database = Database::sqlite(folder.path().join("gable.sqlite3"));
         database.migrate().expect("a fresh database takes all migrations");
-        Self { database, _folder: Some(folder), _copy: None }
+        Self { database, folder: Some(folder), copy: None }
     }
 
     async fn create_copy(server: &str) -> Self {
@@ -53,12 +57,36 @@ impl TestDatabase {
             on_own_thread(|| database.migrate().expect("a fresh database takes all migrations"));
             *template = Some(name);
         }
+        Self::copy_of(server, template.as_deref().unwrap_or_default()).await
+    }
+
+    async fn copy_of(server: &str, template: &str) -> Self {
         let name = format!("gable_test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::SeqCst));
-        let copy = format!("CREATE DATABASE {name} TEMPLATE {}", template.as_deref().unwrap_or_default());
+        let copy = format!("CREATE DATABASE {name} TEMPLATE {template}");
         execute(server, &[format!("DROP DATABASE IF EXISTS {name}"), copy]).await;
-        drop(template);
         let database = Database::postgres(&with_name(server, &name)).expect("a good URL");
-        Self { database, _folder: None, _copy: Some(Copy { server: server.to_owned(), name }) }
+        Self { database, folder: None, copy: Some(Copy { server: server.to_owned(), name }) }
+    }
+
+    /// Brings everything into the one file that is copied; nobody else uses the database any more.
+    pub(crate) fn settle(&self) {
+        if self.folder.is_some() {
+            let mut conn = self.database.connect_writer().expect("a connection");
+            if let store::Conn::Sqlite(conn) = &mut conn {
+                conn.batch_execute("PRAGMA wal_checkpoint(TRUNCATE)").expect("a checkpoint");
+            }
+        }
+    }
+
+    /// Another database with the same rows; this one is settled.
+    pub(crate) async fn copy(&self) -> Self {
+        if let Some(Copy { server, name }) = &self.copy {
+            return Self::copy_of(server, name).await;
+        }
+        let (old, folder) = (self.folder.as_ref().expect("a file"), tempfile::tempdir().expect("a folder"));
+        let path = folder.path().join("gable.sqlite3");
+        fs::copy(old.path().join("gable.sqlite3"), &path).expect("a copy");
+        Self { database: Database::sqlite(path), folder: Some(folder), copy: None }
     }
 }
 

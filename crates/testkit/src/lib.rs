@@ -7,6 +7,7 @@ mod clock;
 mod database;
 mod dump;
 pub mod fields;
+mod ground;
 mod local;
 mod pipelines;
 mod post;
@@ -25,7 +26,7 @@ use axum::{
 use courier::{Clerk, TimeFormat};
 use files::{Files, logs::Logs, spool::Spools};
 use forge::{
-    Caller, Forge, Given, InstanceKey, Options, jobs,
+    Caller, Forge, Given, Options, jobs,
     passwords::PasswordCost,
     tokens,
     users::{self, Registration},
@@ -33,12 +34,11 @@ use forge::{
 use git::Repositories;
 use model::{Scope, Site, Time, Visibility, groups::NewGroup, users::NewUser};
 use serde_json::Value;
-use tempfile::TempDir;
 
 pub use answer::Answer;
 pub use clock::TestClock;
-use clock::TestSecrets;
-use database::TestDatabase;
+use ground::Ground;
+pub use ground::Kept;
 pub use local::LocalRepository;
 pub use post::RunningRounds;
 
@@ -52,10 +52,7 @@ pub struct TestForge {
     /// The hour, for the test to choose.
     pub clock: Arc<TestClock>,
     door: Door,
-    instance_key: InstanceKey,
-    database: TestDatabase,
-    files: TempDir,
-    git: TempDir,
+    ground: Ground,
 }
 
 /// How a test's forge differs from the usual one.
@@ -154,10 +151,11 @@ impl Setup {
 
     /// Starts it.
     pub async fn start(self) -> TestForge {
-        let database = TestDatabase::create().await;
-        let (files, git) = (tempfile::tempdir().expect("a folder"), quick_folder());
-        let clock = Arc::new(TestClock::default());
-        let instance_key = InstanceKey::generate(&TestSecrets::default());
+        self.start_on(Ground::fresh().await)
+    }
+
+    fn start_on(self, ground: Ground) -> TestForge {
+        let Ground { database, files, git, .. } = &ground;
         let options = Options {
             database: database.database.clone(),
             files: Files::in_folder(files.path()).expect("a place for files"),
@@ -171,11 +169,11 @@ impl Setup {
             )),
             readers: 2,
             heavy: 1,
-            clock: Arc::clone(&clock) as _,
-            secrets: Arc::new(TestSecrets::default()),
+            clock: Arc::clone(&ground.clock) as _,
+            secrets: Arc::clone(&ground.secrets) as _,
             password_cost: PasswordCost::cheap(),
             default_projects_limit: 10,
-            instance_key: instance_key.clone(),
+            instance_key: ground.instance_key.clone(),
         };
         let forge = on_own_thread(|| Forge::start(options).expect("a forge starts"));
         let app = App::new(AppOptions {
@@ -191,7 +189,7 @@ impl Setup {
             courier: self.courier,
             access_log: Arc::new(|_| {}),
         });
-        TestForge { door: Door::new(&app, self.beside), forge, clock, instance_key, database, files, git }
+        TestForge { door: Door::new(&app, self.beside), forge, clock: Arc::clone(&ground.clock), ground }
     }
 }
 
@@ -240,7 +238,7 @@ impl TestForge {
 
     /// Does something to the database behind the forge's back.
     pub fn behind_the_back<T: Send>(&self, f: impl FnOnce(&mut store::Conn) -> T + Send) -> T {
-        let database = &self.database.database;
+        let database = &self.ground.database.database;
         on_own_thread(move || f(&mut database.connect_writer().expect("a connection")))
     }
 
@@ -256,7 +254,7 @@ impl TestForge {
 
     /// Tries something on a connection that only reads.
     pub fn on_a_reading_connection<T: Send>(&self, f: impl FnOnce(&mut store::Conn) -> T + Send) -> T {
-        let database = &self.database.database;
+        let database = &self.ground.database.database;
         on_own_thread(move || f(&mut database.connect_reader().expect("a connection")))
     }
 
@@ -289,20 +287,20 @@ impl TestForge {
 
     /// The folder with all files.
     pub fn files_folder(&self) -> &Path {
-        self.files.path()
+        self.ground.files.path()
     }
 
     /// All files that there are, finished or not, by their paths.
     pub fn files(&self) -> Vec<String> {
         let mut found = Vec::new();
-        let mut folders = vec![self.files.path().to_owned()];
+        let mut folders = vec![self.ground.files.path().to_owned()];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).expect("a folder") {
                 let path = entry.expect("an entry").path();
                 if path.is_dir() {
                     folders.push(path);
                 } else {
-                    found.push(path.strip_prefix(self.files.path()).expect("inside").display().to_string());
+                    found.push(path.strip_prefix(self.ground.files.path()).expect("inside").display().to_string());
                 }
             }
         }
@@ -312,7 +310,7 @@ impl TestForge {
 
     /// The folder with all traces.
     pub fn traces_folder(&self) -> std::path::PathBuf {
-        self.git.path().join("traces")
+        self.ground.git.path().join("traces")
     }
 
     async fn username(&self, id: i64) -> String {
@@ -336,11 +334,6 @@ impl TestForge {
         let (id, secret) = created.expect("a user");
         Client { door: self.door.clone(), id, token: Some(secret.reveal().to_owned()) }
     }
-}
-
-/// A folder in memory, where there is one: repositories are synced to disk all the time, and here nobody needs that.
-fn quick_folder() -> TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder")
 }
 
 fn plain(username: &str) -> NewUser {

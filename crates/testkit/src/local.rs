@@ -112,7 +112,7 @@ impl TestForge {
 
     /// Gives projects the repository that another one has, behind the forge's back.
     pub fn copy_repository(&self, from: i64, to: impl IntoIterator<Item = i64>) {
-        let repositories = git::Repositories::beside(&self.git.path().join("repositories"));
+        let repositories = git::Repositories::beside(&self.ground.git.path().join("repositories"));
         for to in to {
             repositories.copy(from, to).expect("a copy");
         }

@@ -47,7 +47,7 @@ impl TestForge {
     /// Adds a hook that wants to hear of everything, behind the forge's back; says its number.
     pub fn plant_hook(&self, project: Option<i64>, url: &str, token: Option<&str>) -> i64 {
         let secrets = TestSecrets::default();
-        let seal = |text: &str| self.instance_key.seal(project.unwrap_or(0), text.as_bytes(), &secrets);
+        let seal = |text: &str| self.ground.instance_key.seal(project.unwrap_or(0), text.as_bytes(), &secrets);
         let (url_sealed, token, now) = (seal(url), token.map(seal), self.forge.now().as_microsecond());
         let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
         let authority = rest.split('/').next().unwrap_or(rest);

@@ -108,7 +108,7 @@ impl TestForge {
 
     /// The names and targets of all refs of a project.
     pub fn refs_of(&self, project: i64) -> Vec<(String, String)> {
-        let repositories = git::Repositories::beside(&self.git.path().join("repositories"));
+        let repositories = git::Repositories::beside(&self.ground.git.path().join("repositories"));
         let Some(repository) = repositories.find(project).expect("a repository") else { return Vec::new() };
         let refs = repository.refs().expect("refs");
         refs.iter().map(|found| (found.name.to_string(), found.target.to_string())).collect()
@@ -116,13 +116,13 @@ impl TestForge {
 
     /// Packs the repository of a project, as is done after pushes.
     pub fn keep_house(&self, project: i64) {
-        let repositories = git::Repositories::beside(&self.git.path().join("repositories"));
+        let repositories = git::Repositories::beside(&self.ground.git.path().join("repositories"));
         assert!(repositories.keep_house(project).expect("kept"), "nobody else is at it");
     }
 
     /// The folder of the repository of a project, if it has one.
     pub fn repository_folder(&self, project: i64) -> Option<std::path::PathBuf> {
-        let repositories = git::Repositories::beside(&self.git.path().join("repositories"));
+        let repositories = git::Repositories::beside(&self.ground.git.path().join("repositories"));
         let repository = repositories.find(project).expect("a repository");
         repository.map(|repository| repository.path().to_owned())
     }

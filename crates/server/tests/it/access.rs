@@ -204,24 +204,19 @@ async fn ask(client: &Client, method: &Method, path: &str, sudo: Option<&str>) -
 
 /// What every route answers to one kind of caller.
 async fn column(name: &str, routes: &[RouteDoc]) -> Vec<u16> {
+    let forge = TestForge::start().await;
+    let client = caller(&forge, name).await;
+    // First, because what is pushed has builds, too.
+    plant(&forge).await;
+    fill(&forge).await;
+    let kept = forge.keep(client);
     let mut column = Vec::new();
     let mut fresh = None;
     for route in routes {
-        let (forge, client) = if let Some(fresh) = fresh.take() {
-            fresh
-        } else {
-            let forge = TestForge::start().await;
-            let client = caller(&forge, name).await;
-            (forge, client)
+        let (forge, client) = match fresh.take() {
+            Some(fresh) => fresh,
+            None => kept.copy().await,
         };
-        if is_about_code(route.path) {
-            // First, because what is pushed has builds, too.
-            plant(&forge).await;
-            fill(&forge).await;
-        }
-        if is_about_builds(route.path) {
-            plant(&forge).await;
-        }
         let answer = ask(&client, &route.method, route.path, (name == "sudo").then_some("owner")).await;
         column.push(answer.code());
         // What was changed does not meet the next route.
