@@ -290,7 +290,8 @@ fn key(artifact: &Artifact) -> String {
     format!("{}/{}", folder(artifact.project), artifact.id)
 }
 
-fn folder(project: i64) -> String {
+/// Where the files of a project lie, among all that are kept.
+pub fn folder(project: i64) -> String {
     format!("artifacts/{project}")
 }
 

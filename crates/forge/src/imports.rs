@@ -79,6 +79,7 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
         // Removed meanwhile: whatever is put there now would stay for ever.
         return Ok(true);
     }
+    let _moving = pushes::begin_moving(forge).await?;
     let repositories = forge.shared().repositories.clone();
     let fetched = blocking(move || match fetched {
         Err(problem) => Ok(Err(problem)),

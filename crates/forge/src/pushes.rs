@@ -124,6 +124,7 @@ async fn pass(forge: &Forge, caller: Caller, project: i64, push: Push, via: Via)
     let (weighed, push) = draft(forge, project, weighed, push).await?;
     let weighed = Arc::new(weighed);
     let depth = caller.depth();
+    let _moving = begin_moving(forge).await?;
     let judged = {
         let weighed = Arc::clone(&weighed);
         let atomic = push.atomic;
@@ -218,7 +219,7 @@ async fn carry_out(forge: &Forge, intent: Intent, incoming: Option<Quarantine>, 
         Err(problem) => {
             warn!(error = %problem, project = intent.project, "refs could not be moved");
             // Some may have moved before the disk failed; then all have by now.
-            if settle(forge, intent.project).await?.contains(&intent.id) {
+            if settle_moving(forge, intent.project).await?.contains(&intent.id) {
                 return Ok(());
             }
             match problem {
@@ -227,6 +228,12 @@ async fn carry_out(forge: &Forge, intent: Intent, incoming: Option<Quarantine>, 
             }
         }
     }
+}
+
+/// From here on refs move: whoever takes a copy of everything waits until it is written down that they have.
+pub(crate) async fn begin_moving(forge: &Forge) -> Result<git::Moving> {
+    let repositories = forge.shared().repositories.clone();
+    blocking(move || Ok(repositories.begin_moving()?)).await
 }
 
 /// Does something to the disk that may take a moment, away from those who must not wait.
@@ -775,7 +782,7 @@ pub(crate) fn intend_default(it: &mut Writer<'_>, project: i64, branch: &RefName
 /// Does what was written down for a repository.
 pub(crate) async fn catch_up(forge: &Forge, project: i64) -> Result<()> {
     let _turn = forge.shared().turns.take(project, Turn::Write).await;
-    settle(forge, project).await.map(drop)
+    settle(forge, project).await
 }
 
 /// The branch that HEAD shall name afterwards, if that changes.
@@ -798,13 +805,24 @@ fn finish(it: &mut Writer<'_>, intent: &Intent) -> Result<()> {
     jobs::enqueue(it, &jobs::Job::KeepHouse(intent.project), now + jobs::HOUSEKEEPING_PAUSE)
 }
 
-/// Completes or forgets what was interrupted in a repository; tells what was completed. Whoever calls this has the turn
-/// to write to it.
-pub(crate) async fn settle(forge: &Forge, project: i64) -> Result<Vec<i64>> {
-    let pending =
-        forge.peek(Caller::system(), move |it: &mut Reader<'_>| Ok(store::intents::pending_of(it.db(), project)?));
+/// Completes or forgets what was interrupted in a repository. Whoever calls this has the turn to write to it.
+async fn settle(forge: &Forge, project: i64) -> Result<()> {
+    if pending_of(forge, project).await?.is_empty() {
+        return Ok(());
+    }
+    let _moving = begin_moving(forge).await?;
+    settle_moving(forge, project).await.map(drop)
+}
+
+async fn pending_of(forge: &Forge, project: i64) -> Result<Vec<Intent>> {
+    let find = move |it: &mut Reader<'_>| Ok(store::intents::pending_of(it.db(), project)?);
+    forge.peek(Caller::system(), find).await
+}
+
+/// As [`settle`], while refs move already; tells what was completed.
+async fn settle_moving(forge: &Forge, project: i64) -> Result<Vec<i64>> {
     let mut completed = Vec::new();
-    for intent in pending.await? {
+    for intent in pending_of(forge, project).await? {
         let id = intent.id;
         if settle_one(forge, intent).await? {
             completed.push(id);

@@ -165,7 +165,8 @@ fn key(upload: &Upload) -> String {
     format!("{}/{}", folder(upload.project_id), upload.id)
 }
 
-fn folder(project: i64) -> String {
+/// Where the files of a project lie, among all that are kept.
+pub fn folder(project: i64) -> String {
     format!("uploads/{project}")
 }
 

@@ -49,16 +49,16 @@ impl Repositories {
     }
 }
 
-/// Waits until nobody packs a repository anew; nobody does for as long as the answer is kept.
+/// Waits until nobody packs a repository anew; nobody does for as long as the answer is kept. Several may keep one.
 pub(crate) fn wait_for_house(repository: &Path) -> io::Result<File> {
     let lock = lock_file(repository)?;
-    lock.lock()?;
+    lock.lock_shared()?;
     Ok(lock)
 }
 
 /// Whether nobody packs a repository anew at this moment.
 pub(crate) fn nobody_keeps_house(repository: &Path) -> bool {
-    lock_file(repository).is_ok_and(|lock| lock.try_lock().is_ok())
+    lock_file(repository).is_ok_and(|lock| lock.try_lock_shared().is_ok())
 }
 
 fn lock_file(repository: &Path) -> io::Result<File> {

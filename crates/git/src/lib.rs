@@ -9,12 +9,14 @@ mod repository;
 
 mod apply;
 mod child;
+pub mod copies;
 mod disk;
 mod edits;
 mod housekeeping;
 mod import;
 mod peel;
 mod quarantine;
+mod standstill;
 
 mod archive;
 mod blobs;
@@ -53,3 +55,4 @@ pub use quarantine::Quarantine;
 pub use refs::{Ref, Refs};
 pub use repositories::Repositories;
 pub use repository::Repository;
+pub use standstill::{Moving, Standstill};

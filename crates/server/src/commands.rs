@@ -18,6 +18,12 @@ pub(crate) struct Gable {
 pub(crate) enum Command {
     /// Runs the service.
     Serve(Settings),
+    /// Backs everything up, whether or not the service runs.
+    Backup(BackupCommand),
+    /// Puts a backup back into an empty data folder, and into an empty database if that is elsewhere.
+    Restore(RestoreCommand),
+    /// Copies the database into another one: from the embedded one to PostgreSQL, or back.
+    MigrateDatabase(MigrateDatabase),
     /// Works on a data folder, whether or not the service runs.
     Admin(Admin),
     /// Takes jobs from a server and runs them on this machine.
@@ -38,6 +44,64 @@ pub(crate) fn tell(told: &clap::Error) -> ExitCode {
         lines.fold(first.trim_start_matches("error: ").to_owned(), |sentence, line| format!("{sentence} {line}"));
     eprintln!("gable: {sentence}; see gable --help");
     ExitCode::from(2)
+}
+
+/// A backup, made or looked at.
+#[derive(Args)]
+pub(crate) struct BackupCommand {
+    /// The file to write, or - for standard output
+    #[arg(value_name = "FILE", conflicts_with = "folder")]
+    pub(crate) target: Option<PathBuf>,
+    /// A folder of backups, which share what has not changed
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Removes older backups from the folder afterwards, so that this many are left
+    #[arg(long, value_name = "COUNT", requires = "folder", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keep: Option<u32>,
+    /// Lists the backups in the folder
+    #[arg(long, requires = "folder")]
+    pub(crate) list: bool,
+    /// Reads a backup instead of making one, and says whether it is whole
+    #[arg(long, conflicts_with_all = ["list", "keep", "force"])]
+    pub(crate) verify: bool,
+    /// Which backup in the folder to verify, by the beginning of its name [default: the newest]
+    #[arg(long, value_name = "TIME", requires = "verify")]
+    pub(crate) snapshot: Option<String>,
+    /// Writes over a file that is there
+    #[arg(long, conflicts_with = "folder")]
+    pub(crate) force: bool,
+    /// Says nothing while it works
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+#[derive(Args)]
+pub(crate) struct RestoreCommand {
+    /// The backup: a file, - for standard input, or a folder of backups
+    #[arg(value_name = "FILE|DIR")]
+    pub(crate) from: PathBuf,
+    /// Which backup in the folder, by the beginning of its name [default: the newest]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) snapshot: Option<String>,
+    /// Says nothing while it works
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+#[derive(Args)]
+pub(crate) struct MigrateDatabase {
+    /// The database to fill, which must be empty: postgres://… or sqlite; with a password in it, use the variable
+    #[arg(long, env = "GABLE_TO_DATABASE", value_name = "URL", hide_env_values = true)]
+    pub(crate) to: String,
+    /// Says nothing while it works
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) place: Place,
 }
 
 #[derive(Args)]

@@ -73,6 +73,15 @@ pub(crate) struct Settings {
     /// How long a runner that has taken a job may say nothing about it before others may take it [default: 120]
     #[arg(long, env = "GABLE_UNHEARD_JOB_SECONDS", value_name = "SECONDS")]
     unheard_job_seconds: Option<NonZeroU32>,
+    /// A folder into which the server backs itself up; without it, it does not
+    #[arg(long, env = "GABLE_BACKUP_FOLDER", value_name = "DIR")]
+    backup_folder: Option<PathBuf>,
+    /// How many hours pass from one backup to the next [default: 24]
+    #[arg(long, env = "GABLE_BACKUP_EVERY_HOURS", value_name = "HOURS")]
+    backup_every_hours: Option<NonZeroU32>,
+    /// How many backups stay in the folder [default: 7]
+    #[arg(long, env = "GABLE_BACKUP_KEEP", value_name = "COUNT")]
+    backup_keep: Option<NonZeroU32>,
     /// How log lines look [default: human]
     #[arg(long, env = "GABLE_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<LogFormat>,
@@ -151,8 +160,17 @@ pub(crate) struct Config {
     pub(crate) default_projects_limit: i32,
     pub(crate) runner: u16,
     pub(crate) unheard_job: Duration,
+    pub(crate) backups: Option<Backups>,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
+}
+
+/// Where the server backs itself up, and how often.
+#[derive(Clone)]
+pub(crate) struct Backups {
+    pub(crate) folder: PathBuf,
+    pub(crate) every: Duration,
+    pub(crate) keep: usize,
 }
 
 /// Lays flags and variables over the file and fills in the defaults.
@@ -179,6 +197,11 @@ pub(crate) fn load(settings: Settings) -> Result<Config, String> {
         default_projects_limit: check_limit(settings.default_projects_limit.unwrap_or(10))?,
         runner: settings.runner.unwrap_or(0),
         unheard_job: Duration::from_secs(settings.unheard_job_seconds.map_or(120, |seconds| seconds.get().into())),
+        backups: settings.backup_folder.map(|folder| Backups {
+            folder,
+            every: Duration::from_secs(3600 * settings.backup_every_hours.map_or(24, |hours| u64::from(hours.get()))),
+            keep: settings.backup_keep.map_or(7, |keep| usize::try_from(keep.get()).unwrap_or(usize::MAX)),
+        }),
         log_format: settings.log_format.unwrap_or_default(),
         log: settings.log.unwrap_or_else(|| "info".into()),
     })
@@ -187,7 +210,7 @@ pub(crate) fn load(settings: Settings) -> Result<Config, String> {
 impl Settings {
     /// An empty text counts as not set, as a variable that a service manager left empty.
     fn without_empty(mut self) -> Self {
-        for path in [&mut self.config, &mut self.data] {
+        for path in [&mut self.config, &mut self.data, &mut self.backup_folder] {
             path.take_if(|path| path.as_os_str().is_empty());
         }
         let addresses = [&mut self.database, &mut self.listen, &mut self.ssh_listen, &mut self.external_url];
@@ -218,6 +241,9 @@ impl Settings {
             default_projects_limit: self.default_projects_limit.or(other.default_projects_limit),
             runner: self.runner.or(other.runner),
             unheard_job_seconds: self.unheard_job_seconds.or(other.unheard_job_seconds),
+            backup_folder: self.backup_folder.or(other.backup_folder),
+            backup_every_hours: self.backup_every_hours.or(other.backup_every_hours),
+            backup_keep: self.backup_keep.or(other.backup_keep),
             log_format: self.log_format.or(other.log_format),
             log: self.log.or(other.log),
         }

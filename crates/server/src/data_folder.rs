@@ -11,6 +11,9 @@ use forge::{InstanceKey, clock::SystemSecrets};
 use git::Repositories;
 use store::Database;
 
+/// A folder that is there while a backup is being put back; whatever else is there then is not whole.
+pub(crate) const UNFINISHED: &str = ".restoring";
+
 /// The folder, known to be there and writable.
 pub(crate) struct DataFolder {
     path: PathBuf,
@@ -66,6 +69,12 @@ impl DataFolder {
 
     /// The database of the folder, or the one at the URL.
     pub(crate) fn database(&self, url: Option<&str>) -> Result<Database, String> {
+        if self.path.join(UNFINISHED).exists() {
+            return Err(format!(
+                "a restore into the data folder {} was interrupted; run it again",
+                self.path.display()
+            ));
+        }
         match url {
             None => {
                 let path = self.path.join("gable.sqlite3");
@@ -75,12 +84,7 @@ impl DataFolder {
                     .map_err(|error| format!("cannot open the database {}: {error}", path.display()))?;
                 Ok(Database::sqlite(path))
             }
-            Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
-                Database::postgres(url).map_err(|error| error.to_string())
-            }
-            Some(_) => {
-                Err("the database URL does not begin with postgres://; leave it out for the embedded one".into())
-            }
+            Some(url) => postgres(url),
         }
     }
 
@@ -155,6 +159,14 @@ impl DataFolder {
     fn lock_file(&self) -> io::Result<File> {
         OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.path.join("gable.lock"))
     }
+}
+
+/// The database at a URL.
+pub(crate) fn postgres(url: &str) -> Result<Database, String> {
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        return Database::postgres(url).map_err(|error| error.to_string());
+    }
+    Err("the database URL does not begin with postgres://; leave it out for the embedded one".into())
 }
 
 /// A file that is made readable by its owner only.

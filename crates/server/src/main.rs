@@ -2,6 +2,7 @@
 
 mod access_lines;
 mod admin;
+mod backup;
 mod commands;
 mod config;
 mod data_folder;
@@ -30,6 +31,9 @@ fn main() -> ExitCode {
     };
     let outcome = match command {
         Command::Serve(settings) => config::load(settings).and_then(serve::run),
+        Command::Backup(command) => backup::run(command),
+        Command::Restore(command) => backup::restore::run(command),
+        Command::MigrateDatabase(command) => backup::migrate::run(command),
         Command::Admin(command) => admin::run(command),
         Command::Runner(command) => runner::run(command),
     };

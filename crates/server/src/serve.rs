@@ -30,6 +30,7 @@ use wire::{
 use crate::{
     Outcome,
     access_lines::access_log,
+    backup,
     config::{Config, LogFormat},
     data_folder::DataFolder,
     listener,
@@ -123,6 +124,7 @@ async fn serve(
     let root = config.external_url.clone().unwrap_or_else(|| format!("http://{}", reachable(address)));
     let options = Options { scribe: Arc::new(Clerk::new(Site::new(root, ssh_port), config.hook_times)), ..options };
     let spools = options.spools.clone();
+    let ground = backup::ground(folder.path().to_owned(), options.database.clone(), options.repositories.clone());
     let forge = Forge::start(options).map_err(|error| error.to_string())?;
     let limits = Limits { pack: config.max_push_size, ..Limits::default() };
     let transfers = Transfers::new(forge.clone(), spools, limits);
@@ -151,6 +153,7 @@ async fn serve(
     let (stop_worker, stopped) = watch::channel(false);
     let courier = tokio::spawn(keep_telling(forge.clone(), client, stopped.clone()));
     let worker = worker::start(forge.clone(), stopped.clone());
+    let backups = config.backups.clone().map(|backups| backup::schedule::start(backups, ground, stopped.clone()));
     // Before anybody is told that it is ready: a signal from then on lets requests finish.
     let stop = stop_signal()?;
     info!(
@@ -193,6 +196,9 @@ async fn serve(
         let _ = ssh.await;
     }
     let _ = tokio::join!(worker, courier);
+    if let Some(backups) = backups {
+        let _ = backups.await;
+    }
     info!("stopped");
     Ok(())
 }

@@ -11,7 +11,7 @@ const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 const POSTGRES: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
 /// A key for PostgreSQL's advisory lock: of several nodes that start at once, one migrates.
-const MIGRATION_LOCK: i64 = 0x6761_626c_6500;
+pub(crate) const MIGRATION_LOCK: i64 = 0x6761_626c_6500;
 
 /// A database that connections can be made to.
 #[derive(Clone)]
@@ -107,6 +107,42 @@ impl Database {
         }
         Ok(())
     }
+}
+
+/// All migrations that this version knows; they are the same for both engines.
+pub(crate) fn known_versions() -> BTreeSet<String> {
+    let known = diesel::migration::MigrationSource::<diesel::sqlite::Sqlite>::migrations(&SQLITE).unwrap_or_default();
+    known.iter().map(|migration| migration.name().version().to_string()).collect()
+}
+
+/// Runs the named migrations, or all that are missing, in the transaction that is open.
+pub(crate) fn make_tables(db: &mut Conn, versions: Option<&[String]>) -> Result<(), OpenError> {
+    match db {
+        Conn::Sqlite(conn) => run_some(conn, SQLITE, versions),
+        Conn::Pg(conn) => run_some(conn, POSTGRES, versions),
+    }
+}
+
+fn run_some<C, B>(conn: &mut C, migrations: EmbeddedMigrations, versions: Option<&[String]>) -> Result<(), OpenError>
+where
+    C: MigrationHarness<B>,
+    B: diesel::backend::Backend,
+    EmbeddedMigrations: diesel::migration::MigrationSource<B>,
+{
+    let failed = |error: &dyn fmt::Display| OpenError::new(format!("cannot make the tables: {error}"));
+    let known = known_versions();
+    if let Some(version) = versions.unwrap_or_default().iter().find(|version| !known.contains(*version)) {
+        return Err(OpenError::new(format!(
+            "it was made by a newer gable (it has migration {version}); use that one, or a newer one"
+        )));
+    }
+    for migration in conn.pending_migrations(migrations).map_err(|error| failed(&error))? {
+        let version = migration.name().version().to_string();
+        if versions.is_none_or(|versions| versions.contains(&version)) {
+            conn.run_migration(&migration).map_err(|error| failed(&error))?;
+        }
+    }
+    Ok(())
 }
 
 impl Conn {

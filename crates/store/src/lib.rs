@@ -19,6 +19,7 @@ pub mod build_lists;
 pub mod build_runs;
 pub mod builds;
 pub mod commit_notes;
+pub mod copies;
 pub mod deliveries;
 pub mod delivery_log;
 pub mod deploy_keys;

@@ -6,6 +6,8 @@ mod admin;
 mod arrows;
 mod artifacts;
 mod assignments;
+mod backup;
+mod backup_forms;
 mod binary;
 mod boards;
 mod branches;
