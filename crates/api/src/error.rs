@@ -4,7 +4,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use forge::Error;
+use forge::{Error, error::NO_ROOM};
 use model::Violations;
 use serde_json::{Map, Value, json};
 
@@ -124,6 +124,10 @@ fn forge_error(error: Error, status: Option<StatusCode>) -> Response {
             let mut response = helper(StatusCode::SERVICE_UNAVAILABLE, json!("503 Service Unavailable"));
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             response
+        }
+        Error::NoRoom(_) => {
+            tracing::warn!(request = request_id(), %error, "there was no room for what a request brought");
+            helper(StatusCode::INSUFFICIENT_STORAGE, json!(format!("507 Insufficient Storage - {NO_ROOM}")))
         }
         Error::Store(_) | Error::Internal(_) => {
             tracing::error!(request = request_id(), %error, "a request failed by our fault");

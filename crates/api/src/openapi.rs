@@ -11,13 +11,14 @@ use crate::{
 };
 
 /// Statuses that any route can answer, with what they mean.
-const ALWAYS: [(u16, &str); 6] = [
+const ALWAYS: [(u16, &str); 7] = [
     (400, "The request is not well formed, or the record would break its rules"),
     (408, "The body took too long to arrive"),
     (413, "The body is too large"),
     (415, "The body is of a type that is not read here"),
     (500, "A fault of the server"),
     (503, "Too many requests are waiting"),
+    (507, "The disk of the server is full"),
 ];
 
 const PAGE_HEADERS: [(&str, &str); 7] = [

@@ -71,7 +71,11 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
             address: pinned.address,
             authorization: credentials.as_deref().map(basic),
         };
-        Ok(repositories.fetch(&source).map_err(|error| in_words(&error)))
+        match repositories.fetch(&source) {
+            // It is fetched once there is room.
+            Err(error) if error.is_full() => Err(error.into()),
+            fetched => Ok(fetched.map_err(|error| in_words(&error))),
+        }
     })
     .await?;
     let _turn = forge.shared().turns.take(project, Turn::Write).await;
@@ -85,6 +89,7 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
         Ok(fetched) => match repositories.adopt(fetched, project) {
             Ok(()) => Ok(Ok(choose_default(&repositories, project)?)),
             Err(git::Error::Moved(_)) => Ok(Err("The repository is not empty any more.".into())),
+            Err(error) if error.is_full() => Err(error.into()),
             Err(other) => Ok(Err(in_words(&other))),
         },
     })

@@ -101,7 +101,8 @@ pub(crate) fn came_too_late<T>(result: &Result<T>) -> bool {
 
 /// A quarantine for a project that was opened to be written to.
 pub fn incoming(forge: &Forge, project: i64) -> Result<Quarantine> {
-    Ok(forge.shared().repositories.quarantine(project)?)
+    forge.require_room()?;
+    forge.heed(forge.shared().repositories.quarantine(project).map_err(Error::from))
 }
 
 /// Changes refs, in one piece and for good, as far as the caller may.
@@ -111,7 +112,7 @@ pub fn incoming(forge: &Forge, project: i64) -> Result<Quarantine> {
 pub async fn push(forge: &Forge, caller: Caller, project: i64, push: Push, via: Via) -> Result<Vec<RefOutcome>> {
     let forge = forge.clone();
     // On its own: the client may go away, and what was begun has to be ended.
-    let task = tokio::spawn(async move { pass(&forge, caller, project, push, via).await });
+    let task = tokio::spawn(async move { forge.heed(pass(&forge, caller, project, push, via).await) });
     task.await.unwrap_or_else(|error| Err(Error::Internal(format!("a push: {error}"))))
 }
 

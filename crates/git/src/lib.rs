@@ -8,6 +8,7 @@ mod repositories;
 mod repository;
 
 mod apply;
+mod checks;
 mod child;
 mod disk;
 mod edits;
@@ -42,6 +43,7 @@ mod tree_walk;
 #[cfg(test)]
 mod tests;
 
+pub use checks::Strays;
 pub use child::check_version;
 pub use commits::LogQuery;
 pub use diff::Listing;

@@ -224,6 +224,10 @@ impl Repositories {
         self.0.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn root(&self) -> &Path {
+        &self.0.root
+    }
+
     fn tmp(&self) -> PathBuf {
         self.0.root.join("tmp")
     }

@@ -20,6 +20,10 @@ pub(crate) enum Command {
     Serve(Settings),
     /// Works on a data folder, whether or not the service runs.
     Admin(Admin),
+    /// Looks whether everything is in order, and says what would help.
+    Doctor(Doctor),
+    /// Brings the database up to date, or tries whether that would go well.
+    Migrate(Migrate),
     /// Takes jobs from a server and runs them on this machine.
     #[command(subcommand)]
     Runner(RunnerCommand),
@@ -46,6 +50,30 @@ pub(crate) struct Admin {
     pub(crate) place: Place,
     #[command(subcommand)]
     pub(crate) topic: Topic,
+}
+
+#[derive(Args)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Does what helps; what belongs to nobody is moved to lost+found in the data folder, never deleted
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// Prints one JSON document instead of lines
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Leaves out what takes long: everything in repositories beyond the objects that refs lead to
+    #[arg(long)]
+    pub(crate) quick: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Migrate {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Changes nothing: shows what is pending, and tries it on a copy or in a transaction that is undone
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Subcommand)]

@@ -60,6 +60,10 @@ pub(crate) struct Settings {
     /// How much room the cache of clones and archives may take, in bytes [default: 2147483648]
     #[arg(long, env = "GABLE_CACHE_SIZE", value_name = "BYTES")]
     cache_size: Option<u64>,
+    /// How much of the disk stays free: below it pushes and files are refused, so that the database goes on; 0 is off, in
+    /// bytes [default: 104857600]
+    #[arg(long, env = "GABLE_MIN_FREE_DISK", value_name = "BYTES")]
+    min_free_disk: Option<u64>,
     /// How often a minute one address may try to sign in; 0 is without limit [default: 10]
     #[arg(long, env = "GABLE_SIGN_INS_PER_MINUTE", value_name = "COUNT")]
     sign_ins_per_minute: Option<u32>,
@@ -147,6 +151,7 @@ pub(crate) struct Config {
     pub(crate) max_artifact_size: u64,
     pub(crate) max_push_size: Option<u64>,
     pub(crate) cache_size: u64,
+    pub(crate) min_free_disk: u64,
     pub(crate) sign_ins_per_minute: Option<NonZeroU32>,
     pub(crate) default_projects_limit: i32,
     pub(crate) runner: u16,
@@ -175,6 +180,7 @@ pub(crate) fn load(settings: Settings) -> Result<Config, String> {
         max_artifact_size: settings.max_artifact_size.unwrap_or(100 << 20),
         max_push_size: Some(settings.max_push_size.unwrap_or(10 << 30)).filter(|size| *size > 0),
         cache_size: settings.cache_size.unwrap_or(2 << 30),
+        min_free_disk: settings.min_free_disk.unwrap_or(100 << 20),
         sign_ins_per_minute: NonZeroU32::new(settings.sign_ins_per_minute.unwrap_or(10)),
         default_projects_limit: check_limit(settings.default_projects_limit.unwrap_or(10))?,
         runner: settings.runner.unwrap_or(0),
@@ -214,6 +220,7 @@ impl Settings {
             max_artifact_size: self.max_artifact_size.or(other.max_artifact_size),
             max_push_size: self.max_push_size.or(other.max_push_size),
             cache_size: self.cache_size.or(other.cache_size),
+            min_free_disk: self.min_free_disk.or(other.min_free_disk),
             sign_ins_per_minute: self.sign_ins_per_minute.or(other.sign_ins_per_minute),
             default_projects_limit: self.default_projects_limit.or(other.default_projects_limit),
             runner: self.runner.or(other.runner),

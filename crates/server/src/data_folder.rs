@@ -11,6 +11,9 @@ use forge::{InstanceKey, clock::SystemSecrets};
 use git::Repositories;
 use store::Database;
 
+/// The file of the embedded database.
+pub(crate) const DATABASE: &str = "gable.sqlite3";
+
 /// The folder, known to be there and writable.
 pub(crate) struct DataFolder {
     path: PathBuf,
@@ -68,7 +71,7 @@ impl DataFolder {
     pub(crate) fn database(&self, url: Option<&str>) -> Result<Database, String> {
         match url {
             None => {
-                let path = self.path.join("gable.sqlite3");
+                let path = self.path.join(DATABASE);
                 // Made here, so that only its owner can read it; what SQLite puts beside it takes over the mode.
                 owner_only(OpenOptions::new().append(true).create(true))
                     .open(&path)
@@ -132,6 +135,11 @@ impl DataFolder {
         }
     }
 
+    /// The key of the instance if there is a good one; nothing is made.
+    pub(crate) fn existing_instance_key(&self) -> Result<Option<InstanceKey>, String> {
+        if self.path.join("instance-key").exists() { self.instance_key().map(Some) } else { Ok(None) }
+    }
+
     /// Writes a file that only its owner can read, durably.
     pub(crate) fn write_secret(&self, name: &str, content: &str) -> Result<PathBuf, String> {
         let path = self.path.join(name);
@@ -158,7 +166,7 @@ impl DataFolder {
 }
 
 /// A file that is made readable by its owner only.
-fn owner_only(options: &mut OpenOptions) -> &OpenOptions {
+pub(crate) fn owner_only(options: &mut OpenOptions) -> &OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
     options

@@ -5,9 +5,11 @@ mod admin;
 mod commands;
 mod config;
 mod data_folder;
+mod doctor;
 mod listener;
 mod log_writer;
 mod memory;
+mod migrate;
 mod operations;
 mod runner;
 mod serve;
@@ -31,6 +33,8 @@ fn main() -> ExitCode {
     let outcome = match command {
         Command::Serve(settings) => config::load(settings).and_then(serve::run),
         Command::Admin(command) => admin::run(command),
+        Command::Doctor(command) => return doctor::run(command),
+        Command::Migrate(command) => migrate::run(command),
         Command::Runner(command) => runner::run(command),
     };
     match outcome {

@@ -9,7 +9,9 @@ use forge::{
     clock::{SystemClock, SystemSecrets},
     first_start::{self, FirstAdmin, Wishes},
     passwords::PasswordCost,
-    pushes, traces, uploads,
+    pushes,
+    room::Room,
+    traces, uploads,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use model::{Site, tokens::Secret};
@@ -34,7 +36,7 @@ use crate::{
     data_folder::DataFolder,
     listener,
     log_writer::LogWriter,
-    operations,
+    migrate, operations,
     runner::{self, Inside},
     worker,
 };
@@ -55,9 +57,13 @@ fn prepare_and_serve(config: Config, log: &LogWriter) -> Outcome {
         return Err(format!("another gable serves the data folder {}; stop it first", folder.path().display()));
     };
     let database = folder.database(config.database.as_deref())?;
-    database.migrate().map_err(|error| error.to_string())?;
+    migrate::bring_up_to_date(&folder, &database)?;
     git::check_version()?;
-    let use_of = Use::Serve { cache_size: config.cache_size, allow_local_network: config.allow_local_network };
+    let use_of = Use::Serve {
+        cache_size: config.cache_size,
+        min_free_disk: config.min_free_disk,
+        allow_local_network: config.allow_local_network,
+    };
     let options = forge_options(&folder, database, config.default_projects_limit, use_of)?;
     drop(turn);
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start: {error}"))?;
@@ -69,7 +75,7 @@ fn prepare_and_serve(config: Config, log: &LogWriter) -> Outcome {
 #[derive(Clone, Copy)]
 pub(crate) enum Use {
     /// To serve; the folder belongs to this process alone.
-    Serve { cache_size: u64, allow_local_network: bool },
+    Serve { cache_size: u64, min_free_disk: u64, allow_local_network: bool },
     /// To do one thing, perhaps beside a server.
     Administer,
 }
@@ -82,16 +88,20 @@ pub(crate) fn forge_options(
     what_for: Use,
 ) -> Result<Options, String> {
     let cores = available_parallelism().map_or(2, usize::from);
-    let (serving, cache_size, allow_local_network) = match what_for {
-        Use::Serve { cache_size, allow_local_network } => (true, cache_size, allow_local_network),
-        Use::Administer => (false, 0, false),
+    let (serving, cache_size, min_free_disk, allow_local_network) = match what_for {
+        Use::Serve { cache_size, min_free_disk, allow_local_network } => {
+            (true, cache_size, min_free_disk, allow_local_network)
+        }
+        Use::Administer => (false, 0, 0, false),
     };
+    let room = Room::around(folder.path(), min_free_disk);
     Ok(Options {
         database,
         files: folder.files()?,
         logs: folder.logs()?,
         repositories: folder.repositories(serving)?,
-        spools: folder.spools(serving, cache_size)?,
+        spools: folder.spools(serving, cache_size)?.mindful_of(room.clone()),
+        room,
         allow_local_network,
         instance_key: folder.instance_key()?,
         readers: 2 * cores,

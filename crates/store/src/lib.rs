@@ -18,6 +18,7 @@ pub mod boards;
 pub mod build_lists;
 pub mod build_runs;
 pub mod builds;
+pub mod checks;
 pub mod commit_notes;
 pub mod deliveries;
 pub mod delivery_log;
@@ -56,7 +57,7 @@ pub mod variables;
 
 pub use access::Viewer;
 pub use conn::Conn;
-pub use database::{Database, OpenError};
+pub use database::{Database, OpenError, Schema};
 pub use error::{Error, Result};
 pub use search::Term;
 pub use sight::Sight;

@@ -23,7 +23,7 @@ use axum::{
     http::{HeaderName, HeaderValue, Method, Request, header},
 };
 use courier::{Clerk, TimeFormat};
-use files::{Files, logs::Logs, spool::Spools};
+use files::{Files, logs::Logs, room::Room, spool::Spools};
 use forge::{
     Caller, Forge, Given, InstanceKey, Options, jobs,
     passwords::PasswordCost,
@@ -164,6 +164,7 @@ impl Setup {
             logs: Logs::in_folder(&git.path().join("traces")).expect("a place for traces"),
             repositories: Repositories::in_folder(&git.path().join("repositories")).expect("a place for them"),
             spools: Spools::in_folder(&git.path().join("cache"), 64 << 20).expect("a place for a cache"),
+            room: Room::around(git.path(), 0),
             allow_local_network: self.allow_local_network,
             scribe: Arc::new(Clerk::new(
                 Site::new(self.external_url.as_deref().unwrap_or("http://gable.test"), None),

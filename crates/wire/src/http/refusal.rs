@@ -32,6 +32,7 @@ pub(super) enum Refusal {
     Type,
     TooLarge,
     Unreadable,
+    NoRoom,
     Failed,
 }
 
@@ -46,6 +47,7 @@ impl Refusal {
             Error::NotFound(_) | Error::NoSuchRow => Self::NotFound,
             Error::Forbidden(_) | Error::Refused(_) => Self::Forbidden(words::sentence(error)),
             Error::Busy => Self::Busy,
+            Error::NoRoom(_) => Self::NoRoom,
             other => {
                 error!("git over HTTP: {other}");
                 Self::Failed
@@ -83,6 +85,7 @@ impl IntoResponse for Refusal {
             Self::Type => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not of the kind that git sends."),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The request is larger than allowed."),
             Self::Unreadable => (StatusCode::BAD_REQUEST, "The request could not be read."),
+            Self::NoRoom => (StatusCode::INSUFFICIENT_STORAGE, words::NO_ROOM),
             Self::Failed => (StatusCode::INTERNAL_SERVER_ERROR, words::FAILED),
         };
         let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::CACHE_CONTROL, "no-cache")];
