@@ -17,7 +17,7 @@ pub(crate) struct Gable {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Runs the service.
-    Serve(Settings),
+    Serve(Box<Settings>),
     /// Works on a data folder, whether or not the service runs.
     Admin(Admin),
     /// Takes jobs from a server and runs them on this machine.

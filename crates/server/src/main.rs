@@ -9,8 +9,10 @@ mod listener;
 mod log_writer;
 mod memory;
 mod operations;
+mod pace;
 mod runner;
 mod serve;
+mod tls;
 mod worker;
 
 use std::process::ExitCode;
@@ -29,7 +31,7 @@ fn main() -> ExitCode {
         Err(told) => return commands::tell(&told),
     };
     let outcome = match command {
-        Command::Serve(settings) => config::load(settings).and_then(serve::run),
+        Command::Serve(settings) => config::load(*settings).and_then(serve::run),
         Command::Admin(command) => admin::run(command),
         Command::Runner(command) => runner::run(command),
     };

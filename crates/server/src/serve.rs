@@ -1,8 +1,15 @@
 //! `gable serve`: puts everything together and runs it.
 
-use std::{io::Write as _, net::SocketAddr, sync::Arc, thread::available_parallelism, time::Duration};
+use std::{
+    io::Write as _,
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroU32,
+    sync::Arc,
+    thread::available_parallelism,
+    time::Duration,
+};
 
-use api::{AccessLog, App, AppOptions, CourierDoor, Door, GitDoor};
+use api::{AccessLog, App, AppOptions, CourierDoor, Door, GitDoor, Guards};
 use courier::{Clerk, Client, TimeFormat, rounds};
 use forge::{
     Forge, Options, artifacts,
@@ -18,6 +25,7 @@ use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
     sync::watch,
+    task::JoinHandle,
 };
 use tracing::{error, info, warn};
 use tracing_subscriber::{EnvFilter, fmt};
@@ -36,6 +44,7 @@ use crate::{
     log_writer::LogWriter,
     operations,
     runner::{self, Inside},
+    tls::{Certificate, Redirect},
     worker,
 };
 
@@ -120,7 +129,8 @@ async fn serve(
         None => None,
     };
     let ssh_port = ssh.as_ref().map(|ssh| ssh.address.port());
-    let root = config.external_url.clone().unwrap_or_else(|| format!("http://{}", reachable(address)));
+    let secure = Secure::prepare(&config, address).await?;
+    let root = config.external_url.clone().unwrap_or_else(|| secure.url());
     let options = Options { scribe: Arc::new(Clerk::new(Site::new(root, ssh_port), config.hook_times)), ..options };
     let spools = options.spools.clone();
     let forge = Forge::start(options).map_err(|error| error.to_string())?;
@@ -135,11 +145,12 @@ async fn serve(
     let app = App::new(AppOptions {
         forge: forge.clone(),
         dialect: config.dialect,
-        external_url: config.external_url,
+        external_url: config.external_url.clone(),
         body_limit: config.max_body_size,
         upload_limit: config.max_upload_size,
         artifact_limit: config.max_artifact_size,
         sign_ins_per_minute: config.sign_ins_per_minute,
+        guards: guards(&config),
         ssh_port,
         git: Some(git_door(GitHttp::new(transfers.clone(), config.sign_ins_per_minute))),
         courier: Some(courier_door(client.clone())),
@@ -160,15 +171,17 @@ async fn serve(
         "gable {} is ready", env!("CARGO_PKG_VERSION")
     );
     let also = ssh.as_ref().map(|ssh| format!(" and ssh://git@{}", reachable(ssh.address))).unwrap_or_default();
-    say(&format!("gable ready on http://{}{also}", reachable(address)));
+    say(&format!("gable ready on {}{also}", secure.url()));
+    let (inside, listening) = (secure.inside_address(), secure.options.clone());
+    let beside = secure.spawn(&door, &stopped);
     let ssh = ssh.map(|Ssh { listener, host_key, .. }| {
         let mut stopped = stopped;
         let stop = async move { drop(stopped.wait_for(|stop| *stop).await) };
-        tokio::spawn(wire::ssh::serve(listener, host_key, transfers, wire::ssh::Options::default(), stop))
+        tokio::spawn(wire::ssh::serve(listener, host_key, transfers, ssh_options(&config), stop))
     });
     let (stop_runner, runner_stopped) = watch::channel(false);
     let built_in = (config.runner > 0).then(|| {
-        let place = Inside { address: reachable(address), data: folder.path().to_owned(), jobs: config.runner };
+        let place = Inside { address: inside, data: folder.path().to_owned(), jobs: config.runner };
         let (own, name) = (forge.clone(), own_name(folder));
         let own_token = async move {
             let token = forge::runners::own_token(&own, name).await;
@@ -188,13 +201,107 @@ async fn serve(
         forge::assignments::stop_waiting(&forge);
         let _ = stop_worker.send(true);
     };
-    listener::serve(listener, door, stop).await;
+    listener::serve(listener, door, listening, stop).await;
+    for listener in beside {
+        let _ = listener.await;
+    }
     if let Some(ssh) = ssh {
         let _ = ssh.await;
     }
     let _ = tokio::join!(worker, courier);
     info!("stopped");
     Ok(())
+}
+
+/// How the interface is kept usable for everybody.
+fn guards(config: &Config) -> Guards {
+    Guards {
+        requests_per_minute: config.requests_per_minute,
+        anonymous_requests_per_minute: config.anonymous_requests_per_minute,
+        trusted_proxies: config.trusted_proxies.clone(),
+        hsts_seconds: config.hsts_seconds,
+        ..Guards::default()
+    }
+}
+
+/// How SSH is served.
+fn ssh_options(config: &Config) -> wire::ssh::Options {
+    wire::ssh::Options {
+        connections_per_minute: config.anonymous_requests_per_minute,
+        failures_per_minute: config.sign_ins_per_minute.map(|count| count.saturating_mul(SSH_PATIENCE)),
+        ..wire::ssh::Options::default()
+    }
+}
+
+/// How often as many SSH connections as passwords may fail: a client offers several keys before the right one.
+const SSH_PATIENCE: NonZeroU32 = NonZeroU32::new(3).expect("not zero");
+
+/// How connections are served, and who else listens beside the main door.
+struct Secure {
+    /// Where the main door is.
+    address: SocketAddr,
+    certificate: Option<Arc<Certificate>>,
+    options: listener::Options,
+    /// For those who come without TLS.
+    redirect: Option<(TcpListener, Redirect)>,
+    /// For the runner inside this very process, which has no use for a certificate that names others.
+    inside: Option<TcpListener>,
+}
+
+impl Secure {
+    async fn prepare(config: &Config, address: SocketAddr) -> Result<Self, String> {
+        let certificate = config.tls.clone().map(Certificate::load).transpose()?;
+        let options = listener::Options {
+            patience: config.client_timeout,
+            per_address: config.connections_per_address,
+            trusted_proxies: config.trusted_proxies.clone(),
+            tls: certificate.as_ref().map(Certificate::acceptor).transpose()?,
+        };
+        let listen = async |address: SocketAddr| {
+            TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))
+        };
+        let redirect = match config.redirect_listen {
+            None => None,
+            Some(from) => {
+                let external_url = config.external_url.as_deref().map(Into::into);
+                let listener = listen(from).await?;
+                if let Ok(from) = listener.local_addr() {
+                    info!(address = %from, "sends those who come without TLS to where it is spoken");
+                }
+                Some((listener, Redirect { external_url, secure: reachable(address) }))
+            }
+        };
+        let needed = options.tls.is_some() && config.runner > 0;
+        let inside = if needed { Some(listen((Ipv4Addr::LOCALHOST, 0).into()).await?) } else { None };
+        Ok(Self { address, certificate, options, redirect, inside })
+    }
+
+    /// Where clients reach the main door.
+    fn url(&self) -> String {
+        let scheme = if self.certificate.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", reachable(self.address))
+    }
+
+    /// Where the runner inside this process does.
+    fn inside_address(&self) -> SocketAddr {
+        let inside = self.inside.as_ref().and_then(|inside| inside.local_addr().ok());
+        inside.unwrap_or_else(|| reachable(self.address))
+    }
+
+    /// Listens beside the main door, and keeps the certificate fresh.
+    fn spawn(self, door: &Door, stopped: &watch::Receiver<bool>) -> Vec<JoinHandle<()>> {
+        let plain = listener::Options { tls: None, ..self.options };
+        let stop = || {
+            let mut stopped = stopped.clone();
+            async move { drop(stopped.wait_for(|stop| *stop).await) }
+        };
+        let fresh = self.certificate.map(|certificate| tokio::spawn(certificate.keep_fresh(stopped.clone())));
+        let redirect = self
+            .redirect
+            .map(|(listener, redirect)| tokio::spawn(listener::serve(listener, redirect, plain.clone(), stop())));
+        let inside = self.inside.map(|inside| tokio::spawn(listener::serve(inside, door.clone(), plain, stop())));
+        [fresh, redirect, inside].into_iter().flatten().collect()
+    }
 }
 
 /// What tells this server from others on the same database, for as long as it lives here.

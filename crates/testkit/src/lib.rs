@@ -16,7 +16,7 @@ pub mod rows;
 
 use std::{fs, num::NonZeroU32, path::Path, sync::Arc};
 
-use api::{App, AppOptions, CourierDoor, Dialect, Door};
+use api::{App, AppOptions, CourierDoor, Dialect, Door, Guards};
 use axum::{
     Router,
     body::Body,
@@ -66,6 +66,7 @@ pub struct Setup {
     upload_limit: u64,
     artifact_limit: u64,
     sign_ins_per_minute: Option<NonZeroU32>,
+    guards: Guards,
     allow_local_network: bool,
     courier: Option<CourierDoor>,
     beside: Router,
@@ -90,6 +91,7 @@ impl Default for Setup {
             upload_limit: 10 << 20,
             artifact_limit: 10 << 20,
             sign_ins_per_minute: None,
+            guards: Guards::default(),
             allow_local_network: false,
             courier: None,
             beside: Router::new(),
@@ -131,6 +133,12 @@ impl Setup {
     /// Throttles sign-ins.
     pub fn sign_ins_per_minute(mut self, count: u32) -> Self {
         self.sign_ins_per_minute = NonZeroU32::new(count);
+        self
+    }
+
+    /// Keeps itself usable in this way.
+    pub fn guards(mut self, guards: Guards) -> Self {
+        self.guards = guards;
         self
     }
 
@@ -186,6 +194,7 @@ impl Setup {
             upload_limit: self.upload_limit,
             artifact_limit: self.artifact_limit,
             sign_ins_per_minute: self.sign_ins_per_minute,
+            guards: self.guards,
             ssh_port: None,
             git: None,
             courier: self.courier,

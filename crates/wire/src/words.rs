@@ -3,9 +3,20 @@
 use forge::Error;
 use tracing::error;
 
+use crate::transfers::Busy;
+
 pub(crate) const BUSY: &str = "The server is busy; try again in a moment.";
+pub(crate) const SHARE: &str = "Too much is going on with your address already; try again in a moment.";
 pub(crate) const FAILED: &str = "Something went wrong on the server; its operator finds more in the log.";
 pub(crate) const MISSING: &str = "The project you were looking for could not be found.";
+
+/// Why no turn came.
+pub(crate) fn busy(busy: Busy) -> &'static str {
+    match busy {
+        Busy::Everywhere => BUSY,
+        Busy::Here => SHARE,
+    }
+}
 
 /// One sentence on why a use case did not happen; what is nobody's business goes to the log instead.
 pub(crate) fn sentence(refusal: &Error) -> String {

@@ -31,7 +31,8 @@ impl Gable {
             command.env_remove(name);
         }
         command
-            .args(["serve", "--listen", "127.0.0.1:0", "--sign-ins-per-minute", "0", "--dialect", dialect, "--data"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--sign-ins-per-minute", "0", "--dialect", dialect])
+            .args(["--requests-per-minute", "0", "--anonymous-requests-per-minute", "0", "--data"])
             .arg(folder.path().join("data"))
             .env("GABLE_ROOT_TOKEN", ROOT_TOKEN)
             .env("GABLE_ROOT_PASSWORD", ROOT_PASSWORD);

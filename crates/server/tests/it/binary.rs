@@ -27,6 +27,8 @@ pub(crate) const ROOT_TOKEN: &str = "a-token-of-the-story";
 
 /// How long anything may take; generous, because the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Stories call more often than people do.
+pub(crate) const UNLIMITED: &[&str] = &["--requests-per-minute", "0", "--anonymous-requests-per-minute", "0"];
 /// How many clients a storm has.
 const STORMERS: usize = 4;
 
@@ -88,6 +90,11 @@ impl Home {
 
     /// A server on a port of its own.
     pub(crate) fn serve(&self) -> Gable {
+        self.limited().args(UNLIMITED)
+    }
+
+    /// A server on a port of its own, with the limits that everybody has.
+    pub(crate) fn limited(&self) -> Gable {
         self.gable(&["serve", "--listen", "127.0.0.1:0"])
     }
 

@@ -9,7 +9,7 @@ use axum::{
 use forge::Error;
 use tracing::error;
 
-use crate::{fetch::Unanswered, words};
+use crate::{fetch::Unanswered, transfers::Busy, words};
 
 /// How long a client waits that came when too much was going on.
 const RETRY: Duration = Duration::from_secs(10);
@@ -24,6 +24,8 @@ pub(super) enum Refusal {
     /// Too many wrong passwords; how long to wait.
     Throttled(Duration),
     Busy,
+    /// The address has as many transfers as it may have at once.
+    Share,
     /// The protocol without a service.
     Dumb,
     /// Another method is needed, this one.
@@ -54,10 +56,19 @@ impl Refusal {
     }
 }
 
+impl From<Busy> for Refusal {
+    fn from(busy: Busy) -> Self {
+        match busy {
+            Busy::Everywhere => Self::Busy,
+            Busy::Here => Self::Share,
+        }
+    }
+}
+
 impl From<Unanswered> for Refusal {
     fn from(unanswered: Unanswered) -> Self {
         match unanswered {
-            Unanswered::Busy => Self::Busy,
+            Unanswered::Busy(busy) => busy.into(),
             Unanswered::Request(error) if error.kind() == io::ErrorKind::FileTooLarge => Self::TooLarge,
             Unanswered::Request(_) => Self::Unreadable,
             Unanswered::Failed => Self::Failed,
@@ -75,6 +86,7 @@ impl IntoResponse for Refusal {
                 (StatusCode::TOO_MANY_REQUESTS, "Too many wrong passwords came from your address; try again later.")
             }
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, words::BUSY),
+            Self::Share => (StatusCode::TOO_MANY_REQUESTS, words::SHARE),
             Self::Dumb => (
                 StatusCode::NOT_FOUND,
                 "Only the smart protocol of git is spoken here: ask for ?service=git-upload-pack or git-receive-pack.",
@@ -90,7 +102,7 @@ impl IntoResponse for Refusal {
         let extra = match self {
             Self::Challenge => Some((header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"Gable\""))),
             Self::Throttled(wait) => Some((header::RETRY_AFTER, seconds(wait))),
-            Self::Busy => Some((header::RETRY_AFTER, seconds(RETRY))),
+            Self::Busy | Self::Share => Some((header::RETRY_AFTER, seconds(RETRY))),
             Self::Method(method) => Some((header::ALLOW, HeaderValue::from_static(method))),
             _ => None,
         };
@@ -138,6 +150,7 @@ mod tests {
     #[tokio::test]
     async fn who_came_too_early_hears_when_to_come_back() {
         assert_eq!(told(Refusal::Busy).await, (503, Some("10".to_owned()), words::BUSY.to_owned()));
+        assert_eq!(told(Refusal::from(Busy::Here)).await, (429, Some("10".to_owned()), words::SHARE.to_owned()));
         let (status, retry, _) = told(Refusal::Throttled(Duration::from_millis(5_001))).await;
         assert_eq!((status, retry.as_deref()), (429, Some("6")));
         assert_eq!(told(Refusal::Method("POST")).await.1.as_deref(), Some("POST"));
