@@ -3,8 +3,9 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, error::ErrorKind};
+use clap_complete::Shell;
 
-use crate::config::{Place, Settings};
+use crate::config::{Address, Place, Settings};
 
 /// A git forge in one binary.
 #[derive(Parser)]
@@ -23,6 +24,11 @@ pub(crate) enum Command {
     /// Takes jobs from a server and runs them on this machine.
     #[command(subcommand)]
     Runner(RunnerCommand),
+    /// Asks a server whether it serves; ends with 0 if it does, for monitors and containers.
+    Health(Health),
+    /// Writes what packages bring along.
+    #[command(subcommand, hide = true)]
+    Generate(GenerateCommand),
 }
 
 /// Shows help where it was asked for, and says in one sentence what is wrong with the command line where not.
@@ -256,4 +262,32 @@ pub(crate) enum RunnersCommand {
     },
     /// Lists all runners, never their tokens.
     List,
+}
+
+/// Which server is asked.
+#[derive(Args)]
+pub(crate) struct Health {
+    /// The address of the server [default: the one on this machine that listens as configured]
+    #[arg(long, env = "GABLE_HEALTH_URL", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    #[command(flatten)]
+    pub(crate) address: Address,
+    /// How long the answer may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) within: u64,
+}
+
+/// What is made from this command line itself.
+#[derive(Subcommand)]
+pub(crate) enum GenerateCommand {
+    /// Prints what lets a shell complete commands and flags.
+    Completions {
+        /// Which shell.
+        shell: Shell,
+    },
+    /// Writes manual pages, one for each command.
+    Man {
+        /// The folder for them; it is made if it is not there.
+        folder: PathBuf,
+    },
 }

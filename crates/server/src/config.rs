@@ -101,6 +101,23 @@ impl From<Place> for Settings {
     }
 }
 
+/// Where a server on this machine listens, as `serve` has it.
+#[derive(Args)]
+pub(crate) struct Address {
+    /// A TOML file with the same names as the flags of `serve`
+    #[arg(long, env = "GABLE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where the server listens for HTTP [default: 127.0.0.1:8080]
+    #[arg(long, env = "GABLE_LISTEN", value_name = "HOST:PORT")]
+    listen: Option<String>,
+}
+
+impl From<Address> for Settings {
+    fn from(Address { config, listen }: Address) -> Self {
+        Self { config, listen, ..Self::default() }
+    }
+}
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "kebab-case")]

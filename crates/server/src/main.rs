@@ -5,6 +5,8 @@ mod admin;
 mod commands;
 mod config;
 mod data_folder;
+mod generate;
+mod health;
 mod listener;
 mod log_writer;
 mod memory;
@@ -32,6 +34,8 @@ fn main() -> ExitCode {
         Command::Serve(settings) => config::load(settings).and_then(serve::run),
         Command::Admin(command) => admin::run(command),
         Command::Runner(command) => runner::run(command),
+        Command::Health(health) => health::run(health),
+        Command::Generate(command) => generate::run(command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

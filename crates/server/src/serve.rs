@@ -13,6 +13,7 @@ use forge::{
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use model::{Site, tokens::Secret};
+use sd_notify::NotifyState;
 use store::Database;
 use tokio::{
     net::TcpListener,
@@ -161,6 +162,8 @@ async fn serve(
     );
     let also = ssh.as_ref().map(|ssh| format!(" and ssh://git@{}", reachable(ssh.address))).unwrap_or_default();
     say(&format!("gable ready on http://{}{also}", reachable(address)));
+    // Whoever is not started by systemd has nobody to tell, and that is no error.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
     let ssh = ssh.map(|Ssh { listener, host_key, .. }| {
         let mut stopped = stopped;
         let stop = async move { drop(stopped.wait_for(|stop| *stop).await) };
@@ -178,6 +181,7 @@ async fn serve(
     });
     let stop = async {
         stop.await;
+        let _ = sd_notify::notify(&[NotifyState::Stopping]);
         // Jobs of its own still have to tell the server how they end, so it goes on for as long as they may take.
         let _ = stop_runner.send(true);
         if let Some(built_in) = built_in {
@@ -352,7 +356,7 @@ pub(crate) fn start_logging(filter: &str, format: LogFormat) -> Result<LogWriter
 }
 
 /// An address that can be typed into a client: a wildcard stands for this machine.
-fn reachable(address: SocketAddr) -> SocketAddr {
+pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
     if !address.ip().is_unspecified() {
         return address;
     }

@@ -6,6 +6,7 @@ mod bench;
 mod check;
 mod clients;
 mod crash;
+mod dist;
 mod gable;
 mod leash;
 mod machine;
@@ -26,7 +27,8 @@ cargo xtask check                                      formatting, lints, docume
 cargo xtask bench [--basics] [--project] [--lists] [--growth] [--repository] [--issues] [--sqlite] [--postgres]
                   [--all-rows] [--seconds N] [--json]  the goals of the design, measured: all parts, or the named ones
 cargo xtask crash [--runs N] [--seed N] [--sqlite] [--postgres]
-                                                       kills the server in a storm of pushes, 300 times unless told otherwise";
+                                                       kills the server in a storm of pushes, 300 times unless told otherwise
+cargo xtask dist [--profile NAME]                      an archive and a Debian package, from a release build";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         Some((chore, [])) if chore == "check" => check::run(),
         Some((chore, rest)) if chore == "bench" => bench::run(rest),
         Some((chore, rest)) if chore == "crash" => crash::Campaign::read(rest).and_then(crash::run),
+        Some((chore, rest)) if chore == "dist" => dist::Distribution::read(rest).and_then(dist::run),
         _ => Err(format!("the chores are\n{USAGE}")),
     };
     match outcome {

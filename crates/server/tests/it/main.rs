@@ -48,6 +48,7 @@ mod milestones;
 mod notes;
 mod occasions;
 mod openapi;
+mod packaging;
 mod pipeline_story;
 mod pipelines;
 mod policy_rules;
