@@ -6,6 +6,7 @@ mod answer;
 mod clock;
 mod database;
 mod dump;
+pub mod faults;
 pub mod fields;
 mod local;
 mod pipelines;

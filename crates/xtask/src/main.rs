@@ -25,8 +25,9 @@ cargo xtask test [--sqlite] [--postgres] [--clients]   all tests, or only the na
 cargo xtask check                                      formatting, lints, documents, licences, then all tests
 cargo xtask bench [--basics] [--project] [--lists] [--growth] [--repository] [--issues] [--sqlite] [--postgres]
                   [--all-rows] [--seconds N] [--json]  the goals of the design, measured: all parts, or the named ones
-cargo xtask crash [--runs N] [--seed N] [--sqlite] [--postgres]
-                                                       kills the server in a storm of pushes, 300 times unless told otherwise";
+cargo xtask crash [--runs N] [--only NAME] [--seed N] [--model NAME] [--report FILE] [--sqlite] [--postgres]
+                                                       kills the server in storms of writes, cuts its power and fills its
+                                                       disk: 300 kills altogether unless told otherwise";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
         Some((chore, rest)) if chore == "test" => test::Parts::read(rest).and_then(test::run),
         Some((chore, [])) if chore == "check" => check::run(),
         Some((chore, rest)) if chore == "bench" => bench::run(rest),
-        Some((chore, rest)) if chore == "crash" => crash::Campaign::read(rest).and_then(crash::run),
+        Some((chore, rest)) if chore == "crash" => crash::Plan::read(rest).and_then(crash::run),
         _ => Err(format!("the chores are\n{USAGE}")),
     };
     match outcome {

@@ -225,7 +225,8 @@ impl Gable {
         running.wait()
     }
 
-    fn spawn(mut self) -> Server {
+    /// Starts it and waits for nothing.
+    pub(crate) fn spawn(mut self) -> Server {
         let mut child = self.0.spawn().expect("the program starts");
         let stdout = Ear::at(child.stdout.take().expect("standard output is piped"));
         let stderr = Ear::at(child.stderr.take().expect("standard error is piped"));
@@ -400,6 +401,15 @@ impl Client {
         request.call().map_or_else(|error| panic!("GET {path}: {error}"), Reply::read)
     }
 
+    /// `GET` of a path from a server that may not live to answer it.
+    pub(crate) fn try_get(&self, path: &str) -> Result<Reply, ureq::Error> {
+        let mut request = self.agent.get(format!("{}{path}", self.url));
+        if let Some((name, value)) = self.token_header() {
+            request = request.header(name, value);
+        }
+        request.call().map(Reply::read)
+    }
+
     /// `POST` of JSON.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Reply {
         self.try_post(path, body).unwrap_or_else(|error| panic!("POST {path}: {error}"))
@@ -503,6 +513,11 @@ impl Heard {
     /// One was.
     pub(crate) fn note(&self) {
         self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on it counts whether one is heard again.
+    pub(crate) fn forget(&self) {
+        self.0.store(false, Ordering::SeqCst);
     }
 
     /// Waits until one was.
