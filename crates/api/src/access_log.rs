@@ -54,6 +54,16 @@ impl Footprint {
         Arc::clone(&self.0.who)
     }
 
+    /// Whether it is known by now which user is asking.
+    pub(crate) fn knows_user(&self) -> bool {
+        self.0.who.user().is_some()
+    }
+
+    /// What is known of the route by now.
+    pub(crate) fn route(&self) -> &str {
+        self.0.route()
+    }
+
     /// Leaves the template of the matched route.
     pub(crate) fn leave_route(extensions: &Extensions) {
         if let (Some(footprint), Some(route)) = (extensions.get::<Self>(), extensions.get::<MatchedPath>()) {

@@ -22,7 +22,13 @@ use crate::{
     access_log::{self, AccessLog, Footprint},
     cors,
     error::plain_error,
-    identicon, names, openapi, pages,
+    headers::{self, StrictTransport},
+    identicon,
+    limits::{Guards, Limits},
+    names,
+    neighbourhood::address_in,
+    openapi, pages,
+    proxies::{Reached, TrustedProxies},
     routes::Routes,
     runner,
     sign_in::SignInThrottle,
@@ -41,6 +47,9 @@ struct Inner {
     upload_limit: u64,
     artifact_limit: u64,
     throttle: SignInThrottle,
+    limits: Limits,
+    trusted_proxies: TrustedProxies,
+    strict_transport: StrictTransport,
     openapi: bytes::Bytes,
     ssh_port: Option<u16>,
     git: Option<GitDoor>,
@@ -70,6 +79,8 @@ pub struct AppOptions {
     pub artifact_limit: u64,
     /// How often a minute one address may try to sign in; `None` is without limit.
     pub sign_ins_per_minute: Option<NonZeroU32>,
+    /// How the interface is kept usable for everybody.
+    pub guards: Guards,
     /// The port on which SSH listens, for links in answers.
     pub ssh_port: Option<u16>,
     /// Who speaks the protocol of git.
@@ -91,6 +102,7 @@ impl App {
             upload_limit,
             artifact_limit,
             sign_ins_per_minute,
+            guards,
             ssh_port,
             git,
             courier,
@@ -104,6 +116,9 @@ impl App {
             upload_limit,
             artifact_limit,
             throttle: SignInThrottle::new(sign_ins_per_minute),
+            limits: Limits::new(&guards),
+            strict_transport: StrictTransport::new(guards.hsts_seconds),
+            trusted_proxies: guards.trusted_proxies,
             openapi: openapi::document(&v3::routes()),
             ssh_port,
             git,
@@ -144,6 +159,10 @@ impl App {
         &self.0.throttle
     }
 
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
     pub(crate) fn openapi(&self) -> bytes::Bytes {
         self.0.openapi.clone()
     }
@@ -159,8 +178,11 @@ impl FromRef<App> for Forge {
 #[derive(Clone)]
 pub struct Door {
     router: Router,
-    access_log: AccessLog,
+    app: App,
 }
+
+/// The longest path with its query that is looked at.
+const LONGEST_URI: usize = 16 << 10;
 
 impl Door {
     /// Builds the way in. `beside` joins the interface and passes the same log.
@@ -176,24 +198,43 @@ impl Door {
             .method_not_allowed_fallback(wrong_method);
         let (tidied, app_of_pages) = (api.clone(), app.clone());
         let router = api.fallback(move |request| elsewhere(app_of_pages, tidied, request));
-        Self { router, access_log: Arc::clone(&app.0.access_log) }
+        Self { router, app: app.clone() }
     }
 
-    /// Answers a request. Around every route stand the access log, other origins, and the net under a panic; they are
-    /// plain calls here and not layers of the router, which would cost each request several allocations.
-    pub async fn answer(&self, request: Request) -> Response {
-        access_log::log(&self.access_log, request, |request| {
-            cors::allow(request, async |request| {
-                let request = with_plain_path(request);
-                let answer = AssertUnwindSafe(route(self.router.clone(), request)).catch_unwind().await;
-                answer.unwrap_or_else(|panic| {
-                    let request = access_log::request_id();
-                    tracing::error!(request, panic = forge::panic_text(&*panic), "a handler panicked");
-                    crate::error::internal()
-                })
-            })
-        })
-        .await
+    /// Answers a request. Around every route stand the access log, other origins, limits, and the net under a panic;
+    /// they are plain calls here and not layers of the router, which would cost each request several allocations.
+    pub async fn answer(&self, mut request: Request) -> Response {
+        let app = &self.app.0;
+        app.trusted_proxies.look_behind(&mut request);
+        let secure = request.extensions().get::<Reached>().is_some_and(|reached| reached.secure);
+        let for_pages = !request.uri().path().starts_with("/api/");
+        let answering = access_log::log(&app.access_log, request, |request| {
+            cors::allow(request, async |request| self.admit(with_plain_path(request)).await)
+        });
+        let mut response = answering.await;
+        headers::guard(&mut response, secure, &app.strict_transport, for_pages);
+        response
+    }
+
+    /// Answers a request that is within its limits.
+    async fn admit(&self, mut request: Request) -> Response {
+        if request.uri().path_and_query().is_some_and(|uri| uri.as_str().len() > LONGEST_URI) {
+            return plain_error(StatusCode::URI_TOO_LONG);
+        }
+        let limits = self.app.limits();
+        let ticket = match limits.admit(&mut request) {
+            Ok(ticket) => ticket,
+            Err(refusal) => return refusal.into_response(),
+        };
+        let (address, footprint) = (address_in(request.extensions()), Footprint::of(request.extensions()));
+        let answer = AssertUnwindSafe(route(self.router.clone(), request)).catch_unwind().await;
+        let answer = answer.unwrap_or_else(|panic| {
+            let request = access_log::request_id();
+            tracing::error!(request, panic = forge::panic_text(&*panic), "a handler panicked");
+            crate::error::internal()
+        });
+        limits.conclude(ticket, address, &footprint, answer.status());
+        answer
     }
 }
 

@@ -1,10 +1,12 @@
 //! Errors over HTTP: the only file that tells 404 from 409 and `message` from `error`.
 
+use std::time::Duration;
+
 use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use forge::Error;
+use forge::{Error, error::NO_ROOM};
 use model::Violations;
 use serde_json::{Map, Value, json};
 
@@ -37,6 +39,8 @@ pub(crate) enum ApiError {
     TwoTokens,
     /// Too many sign-ins.
     Throttled,
+    /// Too many requests; how long to wait.
+    Limited(Duration),
 }
 
 impl From<Error> for ApiError {
@@ -76,10 +80,8 @@ impl IntoResponse for ApiError {
                     "error_description": "Both Authorization header and payload includes access token.",
                 }),
             ),
-            Self::Throttled => {
-                let retry = [(header::RETRY_AFTER, "60"), (header::CONTENT_TYPE, "text/plain")];
-                (StatusCode::TOO_MANY_REQUESTS, retry, "Retry later\n").into_response()
-            }
+            Self::Throttled => retry_later(Duration::from_secs(60)),
+            Self::Limited(wait) => retry_later(wait),
         }
     }
 }
@@ -90,6 +92,14 @@ pub fn plain_error(status: StatusCode) -> Response {
         StatusCode::METHOD_NOT_ALLOWED => framework(status, "405 Not Allowed"),
         _ => framework(status, &format!("{} {}", status.as_u16(), status.canonical_reason().unwrap_or_default())),
     }
+}
+
+/// Too much at once, told as the original does.
+fn retry_later(wait: Duration) -> Response {
+    // Rounded up, so that nobody comes back too early.
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    let plain = [(header::CONTENT_TYPE, HeaderValue::from_static("text/plain")), (header::RETRY_AFTER, seconds.into())];
+    (StatusCode::TOO_MANY_REQUESTS, plain, "Retry later\n").into_response()
 }
 
 /// A fault of ours.
@@ -124,6 +134,10 @@ fn forge_error(error: Error, status: Option<StatusCode>) -> Response {
             let mut response = helper(StatusCode::SERVICE_UNAVAILABLE, json!("503 Service Unavailable"));
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             response
+        }
+        Error::NoRoom(_) => {
+            tracing::warn!(request = request_id(), %error, "there was no room for what a request brought");
+            helper(StatusCode::INSUFFICIENT_STORAGE, json!(format!("507 Insufficient Storage - {NO_ROOM}")))
         }
         Error::Store(_) | Error::Internal(_) => {
             tracing::error!(request = request_id(), %error, "a request failed by our fault");

@@ -106,13 +106,23 @@ impl ArgDoc for FilePart {
 async fn open<H: Handler<T, App>, T: 'static>(handler: H, request: Request, app: App, most: u64) -> Response {
     Footprint::leave_route(request.extensions());
     let (mut parts, body) = request.into_parts();
+    // Before anything is read, so that a client that asks first does not send it at all.
+    let place = match app.limits().upload_place(&parts.extensions).await {
+        Ok(place) => place,
+        Err(error) => return error.into_response(),
+    };
     let (bag, file) = match read(&app, most, &parts, body).await {
         Ok(opened) => opened,
         Err(error) => return error.into_response(),
     };
+    if let Err(error) = app.limits().settle(&parts.extensions, &bag) {
+        return error.into_response();
+    }
     parts.extensions.insert(Arc::new(bag));
     parts.extensions.insert(Waiting(Arc::new(Mutex::new(Some(file)))));
-    handler.call(Request::from_parts(parts, Body::empty()), app).await
+    let response = handler.call(Request::from_parts(parts, Body::empty()), app).await;
+    drop(place);
+    response
 }
 
 /// Reads as far as the file begins.

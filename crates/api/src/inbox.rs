@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::{
     App,
-    access_log::Footprint,
+    access_log::{Footprint, request_id},
     error::ApiError,
     params::{Bag, Item},
 };
@@ -63,8 +63,21 @@ async fn open<H: Handler<T, App>, T: 'static>(handler: H, request: Request, app:
     };
     let asks = matches!(parts.method, Method::GET | Method::HEAD);
     let known = parts.headers.get(header::IF_NONE_MATCH).filter(|_| asks).cloned();
+    if let Err(error) = app.limits().settle(&parts.extensions, &bag) {
+        return error.into_response();
+    }
+    let place = match app.limits().heavy_place(&parts.extensions).await {
+        Ok(place) => place,
+        Err(error) => return error.into_response(),
+    };
     parts.extensions.insert(Arc::new(bag));
-    let response = handler.call(Request::from_parts(parts, Body::empty()), app).await;
+    let longest = app.limits().request_time();
+    let answering = handler.call(Request::from_parts(parts, Body::empty()), app);
+    let Ok(response) = tokio::time::timeout(longest, answering).await else {
+        tracing::warn!(request = request_id(), "a request took too long and was given up");
+        return ApiError::Forge(forge::Error::Busy).into_response();
+    };
+    drop(place);
     match known {
         Some(known) if response.headers().get(header::ETAG) == Some(&known) => unchanged(response),
         _ => response,
@@ -121,8 +134,17 @@ pub(crate) async fn collect(limit: usize, body: Body) -> Result<Bytes, ApiError>
         Err(_) => Err(ApiError::TooSlow),
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(ApiError::TooLarge),
+        Ok(Err(error)) if is_too_slow(&*error) => Err(ApiError::TooSlow),
         Ok(Err(_)) => Err(ApiError::BadBody),
     }
+}
+
+/// Whether whoever reads the connection has lost patience.
+fn is_too_slow(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::TimedOut)
+    })
 }
 
 /// The pairs of a query or a form. Text that is not UTF-8 stays recognisable as garbled, never silently repaired.

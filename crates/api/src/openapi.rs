@@ -11,13 +11,15 @@ use crate::{
 };
 
 /// Statuses that any route can answer, with what they mean.
-const ALWAYS: [(u16, &str); 6] = [
+const ALWAYS: [(u16, &str); 8] = [
     (400, "The request is not well formed, or the record would break its rules"),
     (408, "The body took too long to arrive"),
     (413, "The body is too large"),
+    (414, "The path with its query is too long"),
     (415, "The body is of a type that is not read here"),
     (500, "A fault of the server"),
     (503, "Too many requests are waiting"),
+    (507, "The disk of the server is full"),
 ];
 
 const PAGE_HEADERS: [(&str, &str); 7] = [
@@ -196,16 +198,15 @@ fn responses(route: &RouteDoc, schemas: &mut SchemaGenerator) -> Value {
         let schema = json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } });
         responses.entry(status.to_string()).or_insert_with(|| json!({ "description": text, "content": schema }));
     }
-    if doc.throttled {
-        responses.insert(
-            "429".into(),
-            json!({
-                "description": "Too many sign-ins",
-                "headers": { "Retry-After": { "schema": { "type": "string" } } },
-                "content": { "text/plain": { "schema": { "type": "string" } } },
-            }),
-        );
-    }
+    let limited = if doc.throttled { "Too many sign-ins or other requests" } else { "Too many requests" };
+    responses.insert(
+        "429".into(),
+        json!({
+            "description": limited,
+            "headers": { "Retry-After": { "schema": { "type": "string" } } },
+            "content": { "text/plain": { "schema": { "type": "string" } } },
+        }),
+    );
     Value::Object(responses)
 }
 

@@ -1,20 +1,18 @@
 //! How often one address may try to sign in.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::IpAddr,
     num::NonZeroU32,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use axum::{
-    extract::{ConnectInfo, FromRequestParts},
-    http::request::Parts,
-};
+use axum::{extract::FromRequestParts, http::request::Parts};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 
 use crate::{
     App,
     error::ApiError,
+    neighbourhood::{address_in, neighbourhood},
     routes::{ArgDoc, OperationDoc},
 };
 
@@ -44,17 +42,6 @@ impl SignInThrottle {
     }
 }
 
-/// Whoever has one address of an IPv6 network has all of them.
-fn neighbourhood(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => {
-            let [a, b, c, d, ..] = v6.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-        v4 @ IpAddr::V4(_) => v4,
-    }
-}
-
 /// Leave to try a password, or 429.
 pub(crate) struct MayTry;
 
@@ -62,9 +49,12 @@ impl FromRequestParts<App> for MayTry {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
-        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
-        let address = peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.0.ip());
-        if app.throttle().admits(address) { Ok(Self) } else { Err(ApiError::Throttled) }
+        let address = address_in(&parts.extensions);
+        if app.throttle().admits(address) {
+            return Ok(Self);
+        }
+        app.limits().note_sign_in(address);
+        Err(ApiError::Throttled)
     }
 }
 

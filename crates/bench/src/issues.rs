@@ -13,18 +13,40 @@ use crate::{
 
 /// How many issues the project has.
 pub(crate) const ISSUES: u64 = 50_000;
-const LABELS: u64 = 200;
 const MILESTONES: u64 = 20;
 /// What the member of the town wrote.
 const WRITTEN: u64 = 5_000;
 /// Around the project there is a small town.
 const PROJECTS: u64 = 1_000;
-const PROJECT: u64 = 1;
+/// The project that has them all.
+pub(crate) const PROJECT: u64 = 1;
 /// What a list of all labels with their counters may take.
 const LONGEST_LABELS: f64 = 10.0;
 
 const START: u64 = 1_760_000_000_000_000;
 const MINUTE: u64 = 60_000_000;
+
+/// How many of them there are and who writes them.
+#[derive(Clone, Copy)]
+pub(crate) struct Stack {
+    pub(crate) issues: u64,
+    pub(crate) labels: u64,
+    pub(crate) milestones: u64,
+    /// Whoever wrote a known part of them, and how many that is.
+    pub(crate) writer: (u64, u64),
+    /// The first and the last of all others who write.
+    pub(crate) others: (u64, u64),
+    pub(crate) seed: u64,
+}
+
+const STACK: Stack = Stack {
+    issues: ISSUES,
+    labels: 200,
+    milestones: MILESTONES,
+    writer: (MEMBER, WRITTEN),
+    others: (MEMBER + 2, MEMBER + 900),
+    seed: ISSUES,
+};
 
 /// What was measured on one engine.
 pub(crate) struct Results {
@@ -35,7 +57,7 @@ pub(crate) struct Results {
 /// Measures all cases on one engine.
 pub(crate) fn measure(program: &Path, folder: &Path, engine: &Engine) -> Outcome<Results> {
     let scratch = Scratch::new(folder)?;
-    let filled = engine.fill(program, &scratch.0, PROJECTS, &statements(engine.kind()))?;
+    let filled = engine.fill(program, &scratch.0, PROJECTS, &statements(engine.kind(), &STACK))?;
     let pages = cases().into_iter().map(|(case, goal)| lists::measure_page(&filled, case, goal));
     Ok(Results { kind: engine.kind(), pages: pages.collect::<Outcome<_>>()? })
 }
@@ -95,8 +117,9 @@ fn paged(filter: &str, found: u64) -> Vec<String> {
 }
 
 /// The statements that write the issues of one project of the town.
-fn statements(kind: Kind) -> Vec<String> {
-    let mut dice = Dice::new(ISSUES);
+pub(crate) fn statements(kind: Kind, stack: &Stack) -> Vec<String> {
+    let Stack { issues: count, labels: label_count, milestones: milestone_count, writer, others, seed } = *stack;
+    let mut dice = Dice::new(seed);
     let mut statements = vec![format!("UPDATE projects SET visibility = 20, archived = FALSE WHERE id = {PROJECT}")];
     let quiet = |word: &str| {
         ["issues", "issue_labels"].map(|table| format!("ALTER TABLE {table} {word} TRIGGER USER")).join(";")
@@ -106,24 +129,23 @@ fn statements(kind: Kind) -> Vec<String> {
         statements.push(quiet("DISABLE"));
     }
     let named = |number: u64, what: &str| format!("({},{PROJECT},'{what}-{number}'", number + 1);
-    let labels: Vec<String> = (0..LABELS)
+    let labels: Vec<String> = (0..label_count)
         .map(|number| format!("{},'label-{number}','#428BCA',{START},{START})", named(number, "label")))
         .collect();
     town::insert(&mut statements, "labels", "id,project_id,title,title_key,color,created_at,updated_at", &labels);
-    let milestones: Vec<String> = (0..MILESTONES)
+    let milestones: Vec<String> = (0..milestone_count)
         .map(|number| format!("{},{},{START},{START})", named(number, "milestone"), number + 1))
         .collect();
     town::insert(&mut statements, "milestones", "id,project_id,title,iid,created_at,updated_at", &milestones);
     let (mut issues, mut texts, mut labeled) = (Vec::new(), Vec::new(), Vec::new());
-    for id in 1..=ISSUES {
-        let author = if id.is_multiple_of(ISSUES / WRITTEN) { MEMBER } else { dice.within(MEMBER + 2, MEMBER + 900) };
-        let assignee =
-            if dice.below(3) == 0 { dice.within(MEMBER + 2, MEMBER + 900).to_string() } else { "NULL".into() };
+    for id in 1..=count {
+        let author = if id.is_multiple_of(count / writer.1) { writer.0 } else { dice.within(others.0, others.1) };
+        let assignee = if dice.below(3) == 0 { dice.within(others.0, others.1).to_string() } else { "NULL".into() };
         let (closed, confidential) = (dice.below(10) < 6, dice.below(100) == 0);
-        let milestone = 1 + dice.below(MILESTONES);
-        let (created, updated) = (START + id * MINUTE, START + (ISSUES + dice.below(10 * ISSUES)) * MINUTE);
+        let milestone = 1 + dice.below(milestone_count);
+        let (created, updated) = (START + id * MINUTE, START + (count + dice.below(10 * count)) * MINUTE);
         let what = match dice.below(10) {
-            _ if id.is_multiple_of(ISSUES / 20) => RARE_WORD,
+            _ if id.is_multiple_of((count / 20).max(1)) => RARE_WORD,
             0..3 => COMMON_WORD,
             _ => "library",
         };
@@ -134,7 +156,7 @@ fn statements(kind: Kind) -> Vec<String> {
         let copied = format!("{closed},{confidential},{milestone},{created},{updated}");
         issues.push(format!("({id},{PROJECT},{id},{author},{assignee},{copied},'{title}','{description}')"));
         texts.push(format!("({id},'{search}')"));
-        let mut own = vec![1 + dice.within(1, LABELS / 2 - 1), 1 + dice.within(LABELS / 2, LABELS - 1)];
+        let mut own = vec![1 + dice.within(1, label_count / 2 - 1), 1 + dice.within(label_count / 2, label_count - 1)];
         // A label that half of them carry.
         if dice.below(2) == 0 {
             own.push(1);
@@ -161,6 +183,8 @@ fn statements(kind: Kind) -> Vec<String> {
         ));
         statements.push(quiet("ENABLE"));
     }
-    statements.push(format!("UPDATE issue_books SET last_issue = {ISSUES} WHERE project_id = {PROJECT}"));
+    statements.push(format!(
+        "UPDATE issue_books SET last_issue = {count}, last_milestone = {milestone_count} WHERE project_id = {PROJECT}"
+    ));
     statements
 }

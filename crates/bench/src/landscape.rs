@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{ChildStdin, Command, Stdio},
     time::Instant,
 };
 
@@ -20,10 +20,7 @@ pub(crate) const CROWD_SIZE: usize = 25_000;
 /// A folder as there are many.
 pub(crate) const STREET: &str = "src/street-07";
 pub(crate) const BRANCHES: usize = 2000;
-pub(crate) const TAGS: usize = 2000;
 
-const COMMITS: usize = 20_000;
-const STREETS: usize = 80;
 const HOUSES: usize = 100;
 const AUTHORS: usize = 60;
 /// The seconds of the first commit, and how many pass until the next.
@@ -33,6 +30,23 @@ const PACE: usize = 600;
 const MERGES: usize = 40;
 /// Is part of the name of the folder; to be changed with what is made.
 const EDITION: u32 = 2;
+
+/// How much there is of everything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    pub(crate) commits: usize,
+    /// Folders with a hundred files each.
+    pub(crate) streets: usize,
+    /// The files in the folder that has too many.
+    pub(crate) crowd: usize,
+    pub(crate) branches: usize,
+    pub(crate) tags: usize,
+    /// Who changes what and when follows from it, and so every id does.
+    pub(crate) seed: usize,
+}
+
+/// What single reads are measured on.
+const FULL: Scale = Scale { commits: 20_000, streets: 80, crowd: CROWD_SIZE, branches: BRANCHES, tags: 2000, seed: 0 };
 
 /// Whether git took what was written.
 type Written = io::Result<()>;
@@ -49,7 +63,7 @@ pub(crate) fn branch(number: usize) -> String {
 /// Makes the repository, unless it is there, and gives the folder of all repositories and that of this one.
 pub(crate) fn provide(folder: &Path) -> Outcome<(PathBuf, PathBuf)> {
     let root = folder.join(format!("repositories-{EDITION}"));
-    let path = place_of(&root);
+    let path = place_of(&root, PROJECT);
     if path.exists() {
         return Ok((root, path));
     }
@@ -58,17 +72,28 @@ pub(crate) fn provide(folder: &Path) -> Outcome<(PathBuf, PathBuf)> {
     // Made beside, so that a run that is broken off leaves nothing that looks whole.
     let unfinished = folder.join(format!("repositories-{EDITION}.new"));
     let _ = fs::remove_dir_all(&unfinished);
-    let new = place_of(&unfinished);
+    let new = place_of(&unfinished, PROJECT);
     fs::create_dir_all(&new).map_err(|error| format!("cannot make {}: {error}", new.display()))?;
     git(&new, &["init", "--quiet", "--bare", "-b", "main"])?;
-    import(&new)?;
-    // As housekeeping leaves it: what was imported is packed the other way round, with new objects built from old ones.
-    git(&new, &["repack", "-a", "-d", "-f", "-q"])?;
-    git(&new, &["pack-refs", "--all"])?;
-    git(&new, &["commit-graph", "write", "--reachable", "--no-progress"])?;
+    write(&new, FULL)?;
     fs::rename(&unfinished, &root).map_err(|error| format!("cannot rename {}: {error}", unfinished.display()))?;
     eprintln!("made in {:.0} s", before.elapsed().as_secs_f64());
     Ok((root, path))
+}
+
+/// Writes the history into an empty repository.
+pub(crate) fn write(path: &Path, scale: Scale) -> Outcome {
+    import(path, |out| write_history(out, scale))?;
+    tidy(path)
+}
+
+/// Leaves a repository as housekeeping does: what was imported is packed the other way round, with new objects built from
+/// old ones.
+pub(crate) fn tidy(path: &Path) -> Outcome {
+    // One thread, so that the pack does not depend on how many processors there are.
+    git(path, &["-c", "pack.threads=1", "repack", "-a", "-d", "-f", "-q"])?;
+    git(path, &["pack-refs", "--all"])?;
+    git(path, &["commit-graph", "write", "--reachable", "--no-progress"]).map(drop)
 }
 
 /// Runs git in the repository to its end.
@@ -87,19 +112,20 @@ fn command(path: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Where the service looks for the repository.
-fn place_of(root: &Path) -> PathBuf {
-    let digest = Sha256::digest(PROJECT.to_string());
+/// Where the service looks for the repository of a project.
+pub(crate) fn place_of(root: &Path, project: i64) -> PathBuf {
+    let digest = Sha256::digest(project.to_string());
     let name = digest.iter().fold(String::new(), |name, byte| name + &format!("{byte:02x}"));
     root.join(&name[..2]).join(&name[2..4]).join(format!("{name}.git"))
 }
 
-fn import(path: &Path) -> Outcome {
+/// Lets `git fast-import` read what is written.
+pub(crate) fn import(path: &Path, write: impl FnOnce(&mut BufWriter<ChildStdin>) -> Written) -> Outcome {
     let mut child = command(path, &["fast-import", "--quiet"])
         .stdin(Stdio::piped())
         .spawn()
         .map_err(|error| format!("cannot run git: {error}"))?;
-    let written = child.stdin.take().map(|stdin| write_history(&mut BufWriter::new(stdin)));
+    let written = child.stdin.take().map(|stdin| write(&mut BufWriter::new(stdin)));
     let status = child.wait().map_err(|error| format!("cannot wait for git: {error}"))?;
     match written {
         Some(Ok(())) if status.success() => Ok(()),
@@ -108,32 +134,33 @@ fn import(path: &Path) -> Outcome {
     }
 }
 
-fn write_history(out: &mut impl Write) -> Written {
-    commit_head(out, 1, &[])?;
-    for street in 0..STREETS {
+fn write_history(out: &mut impl Write, scale: Scale) -> Written {
+    let Scale { commits, streets, crowd, branches, tags, seed } = scale;
+    commit_head(out, 1, seed, &[])?;
+    for street in 0..streets {
         for number in 0..HOUSES {
             write_file(out, &house(street, number), &text(street * HOUSES + number, 0))?;
         }
     }
-    for number in 0..CROWD_SIZE {
+    for number in 0..crowd {
         write_file(out, &format!("{CROWD}/person-{number:05}.txt"), &format!("person {number}\n"))?;
     }
-    for number in 2..=COMMITS {
+    for number in 2..=commits {
         // Now and then somebody comes back from a side road that began some commits ago.
         let parents = [number - 1, number.saturating_sub(MERGES / 2).max(1)];
         let is_merge = number % MERGES == 0;
-        commit_head(out, number, if is_merge { &parents } else { &parents[..1] })?;
+        commit_head(out, number, seed, if is_merge { &parents } else { &parents[..1] })?;
         if !is_merge {
-            let file = scatter(number) % (STREETS * HOUSES);
-            write_file(out, &house(file / HOUSES, file % HOUSES), &text(file, number))?;
+            let file = scatter(number + seed) % (streets * HOUSES);
+            write_file(out, &house(file / HOUSES, file % HOUSES), &text(file, number + seed))?;
         }
     }
-    for number in 0..BRANCHES {
-        let tip = 1 + number * (COMMITS - 1) / (BRANCHES - 1);
+    for number in 0..branches {
+        let tip = 1 + number * (commits - 1) / (branches - 1);
         writeln!(out, "reset {}\nfrom :{tip}\n", branch(number))?;
     }
-    for number in 0..TAGS {
-        let tip = 1 + number * (COMMITS - 1) / (TAGS - 1);
+    for number in 0..tags {
+        let tip = 1 + number * (commits - 1) / (tags - 1);
         if number % 2 == 0 {
             writeln!(out, "reset refs/tags/v{number:04}\nfrom :{tip}\n")?;
         } else {
@@ -149,8 +176,8 @@ fn write_history(out: &mut impl Write) -> Written {
     out.flush()
 }
 
-fn commit_head(out: &mut impl Write, number: usize, parents: &[usize]) -> Written {
-    let author = scatter(number) % AUTHORS;
+fn commit_head(out: &mut impl Write, number: usize, seed: usize, parents: &[usize]) -> Written {
+    let author = scatter(number + seed) % AUTHORS;
     let seconds = START + number * PACE;
     let message = format!("Change number {number}\n\nIt was time to do it, and so it was done.\n");
     writeln!(out, "commit refs/heads/main\nmark :{number}")?;
@@ -164,7 +191,7 @@ fn commit_head(out: &mut impl Write, number: usize, parents: &[usize]) -> Writte
     Ok(())
 }
 
-fn write_file(out: &mut impl Write, path: &str, text: &str) -> Written {
+pub(crate) fn write_file(out: &mut impl Write, path: &str, text: &str) -> Written {
     writeln!(out, "M 100644 inline {path}\ndata {}\n{text}", text.len())
 }
 

@@ -1,9 +1,11 @@
-//! Measures the shipped binary against the goals of the design, on the machine at hand. Started by `cargo xtask bench`.
+//! Measures the shipped binary against the goals of the design, on the machine at hand. Started by `cargo xtask
+//! bench`, `cargo xtask seed` and `cargo xtask load`.
 
 #![expect(clippy::print_stdout, reason = "a tool talks to the person at the terminal")]
 
 mod cases;
 mod disk;
+mod drive;
 mod engine;
 mod floor;
 mod hooks;
@@ -16,6 +18,7 @@ mod pipelines;
 mod report;
 mod repository;
 mod run;
+mod seed;
 mod server;
 mod town;
 mod transport;
@@ -53,6 +56,8 @@ fn main() -> ExitCode {
     let outcome = match arguments.as_slice() {
         // The floor is a process of its own, so that it has a runtime and an allocator of its own.
         [word, answer, path] if word == floor::WORD => floor::run(answer, path),
+        [word, rest @ ..] if word == "seed" => seed::run(rest),
+        [word, rest @ ..] if word == "load" => drive::run(rest),
         _ => read(&arguments).and_then(measure),
     };
     match outcome {

@@ -57,6 +57,13 @@ impl Server {
         Self::gable_with(command, data, database)
     }
 
+    /// The same without any limit on how much one may ask.
+    pub(crate) fn gable_without_limits(program: &Path, data: &Path, database: Option<&str>) -> Outcome<Self> {
+        let mut command = Command::new(program);
+        command.arg("serve").args(unlimited(program));
+        Self::gable_with(command, data, database)
+    }
+
     fn gable_with(mut command: Command, data: &Path, database: Option<&str>) -> Outcome<Self> {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GABLE_")) {
             command.env_remove(name);
@@ -67,6 +74,8 @@ impl Server {
         if command.get_args().len() == 0 {
             command.arg("serve");
         }
+        // What is measured is how fast it can be, not how fast it lets one caller be.
+        command.args(["--requests-per-minute", "0", "--anonymous-requests-per-minute", "0"]);
         command.args(["--listen", "127.0.0.1:0", "--data"]).arg(data).env("GABLE_ROOT_TOKEN", TOKEN);
         if let Some(url) = database {
             command.env("GABLE_DATABASE", url);
@@ -104,6 +113,11 @@ impl Server {
         self.status("VmHWM:")
     }
 
+    /// Lets the system count the most memory anew, where it can.
+    pub(crate) fn forget_peak(&self) {
+        let _ = fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5");
+    }
+
     /// The processor time it has used so far.
     pub(crate) fn cpu_time(&self) -> Outcome<Duration> {
         ticks(&self.read("stat")?, &[11, 12]).ok_or_else(|| "cannot read the processor time of a server".into())
@@ -132,6 +146,25 @@ impl Server {
     }
 }
 
+/// Flags that lift limits, which measure whoever asks and not the service.
+const UNLIMITED: [[&str; 2]; 3] =
+    [["--sign-ins-per-minute", "0"], ["--requests-per-minute", "0"], ["--anonymous-requests-per-minute", "0"]];
+
+/// Those of the flags that the program knows.
+fn unlimited(program: &Path) -> Vec<&'static str> {
+    let help = Command::new(program).args(["serve", "--help"]).output();
+    let help = help.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    UNLIMITED.iter().filter(|[flag, _]| help.contains(flag)).flatten().copied().collect()
+}
+
+/// The memory of one process in megabytes, as far as it can be seen.
+pub(crate) fn memory_of(id: u32) -> f64 {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let own =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+    own.unwrap_or(0.0) * 1024.0 / 1e6
+}
+
 /// The sum of some fields of a process's state that count ticks, as a time.
 pub(crate) fn ticks(stat: &str, places: &[usize]) -> Option<Duration> {
     // The name in parentheses may hold anything; what follows it is numbers. Ticks are a hundredth of a second.
@@ -142,16 +175,12 @@ pub(crate) fn ticks(stat: &str, places: &[usize]) -> Option<Duration> {
 
 /// The memory of a process and of all below it, in megabytes, as far as it can be seen.
 pub(crate) fn family_memory(id: u32) -> f64 {
-    let read = |file: &str| fs::read_to_string(format!("/proc/{id}/{file}")).unwrap_or_default();
-    let status = read("status");
-    let own =
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
     let threads = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
     let children = threads.flat_map(|thread| {
         let text = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
         text.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<u32>>()
     });
-    own.unwrap_or(0.0) * 1024.0 / 1e6 + children.map(family_memory).sum::<f64>()
+    memory_of(id) + children.map(family_memory).sum::<f64>()
 }
 
 impl Drop for Server {

@@ -95,11 +95,7 @@ impl Town {
     }
 
     fn bytes(&self, bytes: &[u8]) -> String {
-        let digits = bytes.iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"));
-        match self.kind {
-            Kind::Sqlite => format!("x'{digits}'"),
-            Kind::Postgres => format!("'\\x{digits}'"),
-        }
+        literal(self.kind, bytes)
     }
 
     fn add_users(&mut self) {
@@ -302,6 +298,15 @@ impl Town {
     }
 }
 
+/// Bytes as either engine reads them.
+pub(crate) fn literal(kind: Kind, bytes: &[u8]) -> String {
+    let digits = bytes.iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"));
+    match kind {
+        Kind::Sqlite => format!("x'{digits}'"),
+        Kind::Postgres => format!("'\\x{digits}'"),
+    }
+}
+
 /// Adds statements that write rows into a table.
 pub(crate) fn insert(statements: &mut Vec<String>, table: &str, columns: &str, rows: &[String]) {
     for rows in rows.chunks(ROWS_OF_A_STATEMENT) {
@@ -360,11 +365,11 @@ impl Dice {
     }
 
     /// Guest to master.
-    fn level(&mut self) -> u64 {
+    pub(crate) fn level(&mut self) -> u64 {
         10 * self.within(1, 4)
     }
 
-    fn bytes(&mut self) -> [u8; 16] {
+    pub(crate) fn bytes(&mut self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.next().to_le_bytes());
         bytes[8..].copy_from_slice(&self.next().to_le_bytes());
@@ -376,12 +381,12 @@ fn word(number: u64) -> &'static str {
     usize::try_from(number % WORDS.len() as u64).ok().and_then(|at| WORDS.get(at)).copied().unwrap_or_default()
 }
 
-fn capital(word: &str) -> String {
+pub(crate) fn capital(word: &str) -> String {
     let mut letters = word.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-fn keyword(flag: bool) -> &'static str {
+pub(crate) fn keyword(flag: bool) -> &'static str {
     if flag { "TRUE" } else { "FALSE" }
 }
 

@@ -4,6 +4,7 @@
 //! crash aside: removing the key then removes the rest too.
 
 pub mod logs;
+pub mod room;
 pub mod spool;
 
 use std::{
@@ -50,7 +51,10 @@ pub struct Content {
 
 /// Why a place for files did not do what it was asked to.
 #[derive(Debug)]
-pub struct Error(String);
+pub struct Error {
+    text: String,
+    full: bool,
+}
 
 /// Why something was not written. Nothing of it is kept.
 #[derive(Debug)]
@@ -66,7 +70,8 @@ pub enum WriteError<E> {
 impl Files {
     /// Keeps files in a folder, which is made if it is not there.
     pub fn in_folder(path: &Path) -> Result<Self, Error> {
-        let unusable = |error: &dyn fmt::Display| Error(format!("cannot use the folder {}: {error}", path.display()));
+        let unusable =
+            |error: &dyn fmt::Display| Error::new(format!("cannot use the folder {}: {error}", path.display()));
         fs::create_dir_all(path).map_err(|error| unusable(&error))?;
         let folder = path.canonicalize().map_err(|error| unusable(&error))?;
         let parent = folder.parent().map_or(Ok(()), sync_folder);
@@ -140,11 +145,16 @@ impl Files {
         .await
     }
 
+    /// The folder in which they lie, for whoever looks after it.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     async fn begin(&self, key: &str) -> Result<Box<dyn MultipartUpload>, Error> {
         let (store, location) = (Arc::clone(&self.store), location(key)?);
         // A folder's store makes and syncs folders right here, which must not hold an async worker.
         let begun = spawn_blocking(move || Handle::current().block_on(store.put_multipart(&location))).await;
-        Ok(begun.map_err(|error| Error(error.to_string()))??)
+        Ok(begun.map_err(|error| Error::of(&error))??)
     }
 
     async fn finish(&self, upload: &mut dyn MultipartUpload, key: &str) -> Result<(), Error> {
@@ -158,7 +168,7 @@ impl Files {
 
 /// Where a key lies. Keys are ours, so one that needs escaping is a mistake.
 fn location(key: &str) -> Result<Location, Error> {
-    Location::parse(key).map_err(|error| Error(error.to_string()))
+    Location::parse(key).map_err(|error| Error::of(&error))
 }
 
 /// Writes part by part, so that memory does not grow with what comes.
@@ -247,19 +257,36 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
 }
 
 async fn blocking(f: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<(), Error> {
-    let done = spawn_blocking(f).await.map_err(|error| Error(error.to_string()))?;
-    done.map_err(|error| Error(error.to_string()))
+    let done = spawn_blocking(f).await.map_err(|error| Error::of(&error))?;
+    done.map_err(|error| Error::of(&error))
 }
 
 impl From<object_store::Error> for Error {
     fn from(error: object_store::Error) -> Self {
-        Self(error.to_string())
+        Self::of(&error)
+    }
+}
+
+impl Error {
+    fn new(text: String) -> Self {
+        Self { text, full: false }
+    }
+
+    fn of(error: &(dyn std::error::Error + 'static)) -> Self {
+        let mut causes = std::iter::successors(Some(error), |error| error.source());
+        let full = causes.any(|cause| cause.downcast_ref().is_some_and(room::is_full));
+        Self { text: error.to_string(), full }
+    }
+
+    /// Whether there was no room left.
+    pub fn is_full(&self) -> bool {
+        self.full
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

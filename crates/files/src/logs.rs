@@ -39,7 +39,7 @@ const ASIDE: [&str; 2] = ["aside-0", "aside-1"];
 impl Logs {
     /// Keeps logs in a folder, which is made if it is not there.
     pub fn in_folder(path: &Path) -> Result<Self, Error> {
-        let unusable = |error: io::Error| Error(format!("cannot use the folder {}: {error}", path.display()));
+        let unusable = |error: io::Error| Error::new(format!("cannot use the folder {}: {error}", path.display()));
         fs::create_dir_all(path).map_err(unusable)?;
         let folder = path.canonicalize().map_err(unusable)?;
         folder.parent().map_or(Ok(()), sync_folder).map_err(unusable)?;
@@ -150,6 +150,11 @@ impl Logs {
         .await
     }
 
+    /// The folder in which they lie, for whoever looks after it.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     fn path(&self, key: Key) -> PathBuf {
         self.folder.join(key.folder.to_string()).join(key.number.to_string())
     }
@@ -190,8 +195,8 @@ fn read_aside(path: &Path, mark: u64) -> io::Result<Option<Vec<u8>>> {
 }
 
 async fn blocking<T: Send + 'static>(f: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, Error> {
-    let done = spawn_blocking(f).await.map_err(|error| Error(error.to_string()))?;
-    done.map_err(|error| Error(error.to_string()))
+    let done = spawn_blocking(f).await.map_err(|error| Error::of(&error))?;
+    done.map_err(|error| Error::of(&error))
 }
 
 #[cfg(test)]

@@ -1,7 +1,12 @@
 //! Files that are read while they are still being written: made once, followed by everybody who asks meanwhile, and kept
 //! for those who ask later, as long as there is room.
 //!
-//! It is a cache: nothing survives a restart, nothing is synced, and what was not finished is never taken for whole.
+//! It is a cache: nothing survives a restart, nothing is synced, and what was not finished is never taken for whole. When
+//! the disk is full, what is kept makes room; if that is not enough, the rest of a file goes to its followers past the disk.
+
+mod tail;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::HashMap,
@@ -12,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
@@ -26,10 +31,15 @@ use futures_util::{
 use lru::LruCache;
 use tokio::{sync::watch, task::spawn_blocking};
 
+use self::tail::{Reader, Tail};
+use crate::room::{self, Room};
+
 /// However small the cache, so much may be under way at once, in bytes; beyond four times the cache nothing grows.
 const GROWING_AT_LEAST: u64 = 8 << 30;
 /// How much a follower reads at a time.
 const PIECE: u64 = 256 * 1024;
+/// How much is written between two looks at how much room there is, in bytes.
+const LOOK_EVERY: u64 = 4 << 20;
 
 /// The spools of one folder; cheap to clone.
 #[derive(Clone)]
@@ -41,6 +51,7 @@ struct Inner {
     /// How much all files hold together that are still being written.
     growing_bytes: AtomicU64,
     index: Mutex<Index>,
+    room: OnceLock<Room>,
 }
 
 /// What is there under which key. Whoever joins, gives up or finishes does so under its lock.
@@ -63,8 +74,16 @@ struct Kept {
 struct Spool {
     key: Option<String>,
     path: PathBuf,
-    file: Arc<File>,
+    source: Source,
     progress: watch::Sender<Progress>,
+}
+
+/// Where the bytes of a spool are.
+#[derive(Clone)]
+struct Source {
+    /// Nothing where not even an empty file could be made.
+    file: Option<Arc<File>>,
+    tail: Arc<Tail>,
 }
 
 /// How far a file has come.
@@ -91,6 +110,10 @@ pub struct Producer {
     spools: Spools,
     spool: Arc<Spool>,
     written: u64,
+    /// How much of that is on the disk.
+    on_disk: u64,
+    /// How much is to be written before it is looked again how much room there is.
+    next_look: u64,
     finished: bool,
 }
 
@@ -123,7 +146,15 @@ impl Spools {
             most_bytes,
             growing_bytes: AtomicU64::new(0),
             index: Mutex::new(index),
+            room: OnceLock::new(),
         }))
+    }
+
+    /// Leaves so much room on the disk as shall stay free.
+    #[must_use]
+    pub fn mindful_of(self, room: Room) -> Self {
+        let _ = self.0.room.set(room);
+        self
     }
 
     /// Joins whoever is at this key, or is the first; without a key the file is shared with nobody and never kept.
@@ -131,7 +162,7 @@ impl Spools {
         let mut index = self.index();
         if let Some(key) = &key {
             if let Some(spool) = index.growing.get(key) {
-                return Ok(Seat::Another(Follower::of(Arc::clone(&spool.file), spool.progress.subscribe())));
+                return Ok(Seat::Another(Follower::of(spool.source.clone(), spool.progress.subscribe())));
             }
             if let Some(follower) = index.follow_kept(key) {
                 return Ok(Seat::Another(follower));
@@ -140,19 +171,33 @@ impl Spools {
         // Another process may have spools in the same folder.
         let path = self.0.folder.join(format!("{}-{}", std::process::id(), index.next));
         index.next += 1;
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        if key.is_none() {
+        let made = || OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
+        let (key, file) = match made() {
+            Ok(file) => (key, Some(file)),
+            // Past the disk, and so for nobody else: a cache is no reason to refuse.
+            Err(error) if room::is_full(&error) => {
+                index.give_way();
+                made().map_or((None, None), |file| (key, Some(file)))
+            }
+            Err(error) => return Err(error),
+        };
+        if key.is_none() && file.is_some() {
             // Nobody else will ever open it, so it goes with its last reader, whatever happens.
             fs::remove_file(&path)?;
         }
         let (progress, watched) = watch::channel(Progress::Growing(0));
-        let spool = Arc::new(Spool { key, path, file: Arc::new(file), progress });
+        let source = Source { file: file.map(Arc::new), tail: Arc::default() };
+        if source.file.is_none() {
+            source.tail.begin(0);
+        }
+        let spool = Arc::new(Spool { key, path, source, progress });
         if let Some(key) = &spool.key {
             index.growing.insert(key.clone(), Arc::clone(&spool));
         }
         drop(index);
-        let follower = Follower::of(Arc::clone(&spool.file), watched);
-        Ok(Seat::First(Producer { spools: self.clone(), spool, written: 0, finished: false }, follower))
+        let follower = Follower::of(spool.source.clone(), watched);
+        let producer = Producer { spools: self.clone(), spool, written: 0, on_disk: 0, next_look: 0, finished: false };
+        Ok(Seat::First(producer, follower))
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -180,7 +225,7 @@ impl Index {
             return None;
         };
         let (_, progress) = watch::channel(Progress::Finished(kept.len));
-        Some(Follower::of(Arc::new(file), progress))
+        Some(Follower::of(Source { file: Some(Arc::new(file)), tail: Arc::default() }, progress))
     }
 
     /// Takes a spool off the index, if it is still there; who follows it goes on reading the open file.
@@ -214,6 +259,16 @@ impl Index {
     }
 }
 
+impl Index {
+    /// Removes everything that is kept; who reads it goes on reading the open file.
+    fn give_way(&mut self) {
+        while let Some((_, kept)) = self.kept.pop_lru() {
+            self.kept_bytes -= kept.len;
+            remove(&kept.path);
+        }
+    }
+}
+
 /// Removes a file of the cache. One that stays behind is removed at the next start.
 fn remove(path: &Path) {
     let _ = fs::remove_file(path);
@@ -242,18 +297,64 @@ impl Producer {
     }
 }
 
+impl Producer {
+    /// Writes to the disk, if there is room; `None` from the moment on at which there is none.
+    fn write_to_disk(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        let leaves_room = self.leaves_room();
+        let source = &self.spool.source;
+        let Some(file) = source.file.as_ref().filter(|_| source.tail.start().is_none()) else { return Ok(None) };
+        let inner = &self.spools.0;
+        let most = inner.most_bytes.saturating_mul(4).max(GROWING_AT_LEAST);
+        let fits = inner.growing_bytes.load(Ordering::Relaxed) <= most && leaves_room;
+        let write = || file.write_at(bytes, self.written);
+        let written = if fits { write() } else { Err(io::ErrorKind::StorageFull.into()) };
+        let written = match written {
+            Err(error) if fits && room::is_full(&error) => {
+                self.spools.index().give_way();
+                write()
+            }
+            written => written,
+        };
+        match written {
+            Ok(written) => {
+                self.on_disk += written as u64;
+                inner.growing_bytes.fetch_add(written as u64, Ordering::Relaxed);
+                Ok(Some(written))
+            }
+            Err(error) if room::is_full(&error) => {
+                // First nobody can join any more, since the beginning of what comes is not kept.
+                self.spools.index().forget(&self.spool);
+                source.tail.begin(self.written);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether there is as much room as shall stay free, looked at now and then; what is kept gives way first.
+    fn leaves_room(&mut self) -> bool {
+        let Some(room) = self.spools.0.room.get().filter(|_| self.written >= self.next_look) else { return true };
+        self.next_look = self.written + LOOK_EVERY;
+        let is_short = || room.shortage().is_some();
+        if is_short() {
+            self.spools.index().give_way();
+        }
+        !is_short()
+    }
+}
+
 impl Write for Producer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.spool.progress.receiver_count() == 0 && self.spools.desert(&self.spool) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let inner = &self.spools.0;
-        if inner.growing_bytes.load(Ordering::Relaxed) > inner.most_bytes.saturating_mul(4).max(GROWING_AT_LEAST) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        let written = self.spool.file.write_at(bytes, self.written)?;
+        let written = if let Some(written) = self.write_to_disk(bytes)? {
+            written
+        } else {
+            self.spool.source.tail.push(self.written, bytes)?;
+            bytes.len()
+        };
         self.written += written as u64;
-        inner.growing_bytes.fetch_add(written as u64, Ordering::Relaxed);
         self.spool.progress.send_replace(Progress::Growing(self.written));
         Ok(written)
     }
@@ -265,7 +366,7 @@ impl Write for Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        self.spools.0.growing_bytes.fetch_sub(self.written, Ordering::Relaxed);
+        self.spools.0.growing_bytes.fetch_sub(self.on_disk, Ordering::Relaxed);
         if !self.finished {
             self.spools.index().forget(&self.spool);
             self.spool.progress.send_replace(Progress::Failed(self.written));
@@ -289,10 +390,12 @@ impl Follower {
         }
     }
 
-    fn of(file: Arc<File>, progress: watch::Receiver<Progress>) -> Self {
-        let start = (file, progress.clone(), 0);
+    fn of(source: Source, progress: watch::Receiver<Progress>) -> Self {
+        let reader = source.tail.reader();
+        let start = (source, reader, progress.clone(), 0);
         let pieces = stream::unfold(Some(start), |state| async {
-            let (file, mut progress, at) = state?;
+            let (source, reader, mut progress, at): (Source, Reader, _, u64) = state?;
+            reader.moved_to(at);
             let known =
                 match progress.wait_for(|progress| !matches!(progress, Progress::Growing(len) if *len <= at)).await {
                     Ok(known) => *known,
@@ -301,10 +404,10 @@ impl Follower {
                 };
             let (Progress::Growing(len) | Progress::Finished(len) | Progress::Failed(len)) = known;
             if at < len {
-                return Some(match read(Arc::clone(&file), at, (len - at).min(PIECE)).await {
+                return Some(match read(&source, at, (len - at).min(PIECE)).await {
                     Ok(piece) => {
                         let next = at + piece.len() as u64;
-                        (Ok(piece), Some((file, progress, next)))
+                        (Ok(piece), Some((source, reader, progress, next)))
                     }
                     Err(error) => (Err(error), None),
                 });
@@ -332,195 +435,16 @@ impl fmt::Debug for Follower {
     }
 }
 
-async fn read(file: Arc<File>, at: u64, len: u64) -> io::Result<Bytes> {
+async fn read(source: &Source, at: u64, len: u64) -> io::Result<Bytes> {
+    let on_disk = source.tail.start().unwrap_or(u64::MAX);
+    let Some(file) = source.file.as_ref().filter(|_| at < on_disk) else {
+        return source.tail.read(at).ok_or_else(|| io::ErrorKind::UnexpectedEof.into());
+    };
+    let (file, len) = (Arc::clone(file), len.min(on_disk - at));
     let read = spawn_blocking(move || {
         let mut piece = vec![0; usize::try_from(len).map_err(io::Error::other)?];
         file.read_exact_at(&mut piece, at)?;
         Ok(piece.into())
     });
     read.await.map_err(io::Error::other)?
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use futures_util::{FutureExt as _, TryStreamExt as _};
-
-    use super::*;
-
-    const KEY: &str = "key";
-
-    fn spools(most_bytes: u64) -> (tempfile::TempDir, Spools) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let spools = Spools::in_folder(folder.path(), most_bytes).expect("spools");
-        (folder, spools)
-    }
-
-    fn first(spools: &Spools, key: Option<&str>) -> (Producer, Follower) {
-        match spools.join(key.map(str::to_owned)).expect("a seat") {
-            Seat::First(producer, follower) => (producer, follower),
-            Seat::Another(_) => panic!("somebody was here before"),
-        }
-    }
-
-    fn another(spools: &Spools, key: &str) -> Follower {
-        match spools.join(Some(key.to_owned())).expect("a seat") {
-            Seat::First(..) => panic!("nobody was here before"),
-            Seat::Another(follower) => follower,
-        }
-    }
-
-    async fn all(follower: Follower) -> io::Result<Vec<u8>> {
-        follower.map_ok(|piece| piece.to_vec()).try_concat().await
-    }
-
-    async fn made(spools: &Spools, key: &str, content: &[u8]) {
-        let (mut producer, follower) = first(spools, Some(key));
-        producer.write_all(content).expect("written");
-        producer.finish().expect("finished");
-        assert_eq!(all(follower).await.expect("whole"), content);
-    }
-
-    fn files(folder: &tempfile::TempDir) -> usize {
-        fs::read_dir(folder.path()).expect("a folder").count()
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn many_followers_who_join_at_any_time_all_read_the_same() {
-        let (_folder, spools) = spools(u64::MAX);
-        let content: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
-        let (mut producer, follower) = first(&spools, Some(KEY));
-        let mut followers = vec![tokio::spawn(all(follower))];
-        // Pieces of all lengths, so that followers stop at all places.
-        for (number, piece) in content.chunks(7_919).enumerate() {
-            producer.write_all(piece).expect("written");
-            if number % 10 == 0 {
-                followers.push(tokio::spawn(all(another(&spools, KEY))));
-                tokio::task::yield_now().await;
-            }
-        }
-        producer.finish().expect("finished");
-        let late = another(&spools, KEY);
-        assert_eq!(late.len(), Some(3_000_000));
-        followers.push(tokio::spawn(all(late)));
-        for follower in followers {
-            assert!(follower.await.expect("no panic").expect("whole") == content);
-        }
-    }
-
-    #[tokio::test]
-    async fn a_follower_gets_what_is_there_before_the_end_is_known() {
-        let (_folder, spools) = spools(100);
-        let (mut producer, mut follower) = first(&spools, Some(KEY));
-        producer.write_all(b"hello").expect("written");
-        assert_eq!(follower.len(), None);
-        assert_eq!(follower.next().await.expect("a piece").expect("read"), "hello");
-        assert!(follower.next().now_or_never().is_none());
-        producer.finish().expect("finished");
-        assert!(follower.next().await.is_none());
-        assert_eq!(follower.len(), Some(5));
-    }
-
-    #[tokio::test]
-    async fn a_producer_that_fails_fails_its_followers_and_frees_the_key() {
-        let (folder, spools) = spools(100);
-        let (mut producer, mut follower) = first(&spools, Some(KEY));
-        let mut waiting = another(&spools, KEY);
-        producer.write_all(b"half").expect("written");
-        drop(producer);
-        for follower in [&mut follower, &mut waiting] {
-            assert_eq!(follower.next().await.expect("a piece").expect("read"), "half");
-            let error = follower.next().await.expect("an answer").expect_err("not whole");
-            assert_eq!(error.to_string(), "what was being written has not come to its end");
-            assert!(follower.next().await.is_none());
-            assert_eq!(follower.len(), None);
-        }
-        assert_eq!(files(&folder), 0);
-        made(&spools, KEY, b"whole").await;
-    }
-
-    #[tokio::test]
-    async fn a_producer_learns_that_the_last_follower_has_gone() {
-        let (folder, spools) = spools(100);
-        let (mut producer, follower) = first(&spools, Some(KEY));
-        let other = another(&spools, KEY);
-        drop(follower);
-        producer.write_all(b"still heard").expect("written");
-        let mut deserted = Box::pin(producer.deserted());
-        assert!(deserted.as_mut().now_or_never().is_none());
-        drop(other);
-        tokio::time::timeout(Duration::from_secs(10), deserted).await.expect("told");
-        let error = producer.write_all(b"in vain").expect_err("nobody follows");
-        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
-        // The key is free before the producer has gone, and its going takes nothing from the next.
-        let (mut next, follower) = first(&spools, Some(KEY));
-        drop(producer);
-        let other = another(&spools, KEY);
-        next.write_all(b"anew").expect("written");
-        next.finish().expect("finished");
-        assert_eq!(
-            (all(follower).await.expect("whole"), all(other).await.expect("whole")),
-            (b"anew".into(), b"anew".into())
-        );
-        assert_eq!(files(&folder), 1);
-    }
-
-    #[tokio::test]
-    async fn what_was_used_least_lately_makes_room_even_while_it_is_read() {
-        let (folder, spools) = spools(10);
-        made(&spools, "a", b"aaaa").await;
-        made(&spools, "b", b"bbbb").await;
-        let reading = another(&spools, "b");
-        assert_eq!(all(another(&spools, "a")).await.expect("whole"), b"aaaa");
-        made(&spools, "c", b"cccc").await;
-        assert_eq!(files(&folder), 2);
-        assert_eq!(all(reading).await.expect("whole"), b"bbbb");
-        assert_eq!(all(another(&spools, "a")).await.expect("whole"), b"aaaa");
-        assert_eq!(all(another(&spools, "c")).await.expect("whole"), b"cccc");
-        made(&spools, "b", b"bb").await;
-    }
-
-    #[tokio::test]
-    async fn what_is_larger_than_all_the_room_is_served_but_not_kept() {
-        let (folder, spools) = spools(10);
-        made(&spools, "small", b"small").await;
-        made(&spools, "large", b"larger than ten").await;
-        assert_eq!(files(&folder), 1);
-        made(&spools, "large", b"larger than ten").await;
-        assert_eq!(all(another(&spools, "small")).await.expect("whole"), b"small");
-    }
-
-    #[tokio::test]
-    async fn without_a_key_nothing_is_shared_and_nothing_stays() {
-        let (folder, spools) = spools(100);
-        let (mut one, follower) = first(&spools, None);
-        let (_two, _) = first(&spools, None);
-        one.write_all(b"mine").expect("written");
-        one.finish().expect("finished");
-        assert_eq!(files(&folder), 0);
-        assert_eq!(all(follower).await.expect("whole"), b"mine");
-    }
-
-    #[tokio::test]
-    async fn nothing_survives_a_restart() {
-        let (folder, spools) = spools(100);
-        made(&spools, KEY, b"old").await;
-        let (_producer, _follower) = first(&spools, Some("half"));
-        assert_eq!(files(&folder), 2);
-        let spools = Spools::in_folder(folder.path(), 100).expect("spools");
-        assert_eq!(files(&folder), 0);
-        made(&spools, KEY, b"new").await;
-    }
-
-    #[tokio::test]
-    async fn a_file_that_somebody_removed_is_made_anew() {
-        let (folder, spools) = spools(6);
-        made(&spools, KEY, b"once").await;
-        for entry in fs::read_dir(folder.path()).expect("a folder") {
-            fs::remove_file(entry.expect("an entry").path()).expect("removed");
-        }
-        made(&spools, KEY, b"twice").await;
-        assert_eq!(all(another(&spools, KEY)).await.expect("whole"), b"twice");
-    }
 }

@@ -52,6 +52,7 @@ pub async fn receive<E: Send + 'static>(
     let forge = forge.clone();
     // On its own: whoever waits for it may go away, and what was begun has to be ended or undone.
     let task = tokio::spawn(async move {
+        forge.require_room()?;
         let (shown, given) = (proof.clone(), new.clone());
         let begun = forge.write(Caller::system(), move |it| begin(it, build, &shown, &given)).await?;
         let ended = match forge.shared().files.write(&key(&begun), most, content).await {
@@ -62,7 +63,7 @@ pub async fn receive<E: Send + 'static>(
             }
             Err(WriteError::TooLarge) => Err(Refusal::TooLarge),
             Err(WriteError::Source(error)) => Err(Refusal::Source(error)),
-            Err(WriteError::Failed(error)) => Err(internal(&error).into()),
+            Err(WriteError::Failed(error)) => Err(forge.noted(error).into()),
         };
         if ended.is_err()
             && let Err(error) = remove(&forge, &[begun]).await
@@ -208,7 +209,7 @@ pub fn keep(it: &mut Writer<'_>, project: &ProjectRef, build: &Given<i64>) -> Re
 
 /// The bytes of a file, or a range of them.
 pub async fn read(forge: &Forge, artifact: &Artifact, range: Option<Range<u64>>) -> Result<Content> {
-    let content = forge.shared().files.read(&key(artifact), range).await.map_err(|error| internal(&error))?;
+    let content = forge.shared().files.read(&key(artifact), range).await?;
     // Removed a moment ago.
     let content = content.ok_or_else(|| Error::Absent("404 Not Found".into()))?;
     if Some(content.size) != artifact.size {
@@ -280,7 +281,7 @@ pub(crate) async fn remove_expired(forge: &Forge, artifacts: &[Artifact]) {
 /// Removes files, whole or not: first the files, then the rows.
 async fn remove(forge: &Forge, artifacts: &[Artifact]) -> Result<()> {
     let keys: Vec<String> = artifacts.iter().map(key).collect();
-    forge.shared().files.remove(&keys).await.map_err(|error| internal(&error))?;
+    forge.shared().files.remove(&keys).await?;
     let ids: Vec<i64> = artifacts.iter().map(|artifact| artifact.id).collect();
     forge.write(Caller::system(), move |it| Ok(store::artifacts::delete(it.db(), &ids)?)).await
 }
@@ -290,10 +291,7 @@ fn key(artifact: &Artifact) -> String {
     format!("{}/{}", folder(artifact.project), artifact.id)
 }
 
-fn folder(project: i64) -> String {
+/// Where the files of a project lie, among all that are kept.
+pub fn folder(project: i64) -> String {
     format!("artifacts/{project}")
-}
-
-fn internal(error: &files::Error) -> Error {
-    Error::Internal(format!("files: {error}"))
 }

@@ -9,7 +9,7 @@ use std::{
     ops::{Deref, DerefMut},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     thread,
@@ -17,7 +17,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use files::{Files, logs::Logs, spool::Spools};
+use files::{Files, logs::Logs, room::Room, spool::Spools};
 use git::{Repositories, Repository};
 use model::{Project, Time};
 use store::{Conn, Database, OpenError};
@@ -30,8 +30,10 @@ use crate::{
     board::Board,
     caller::{self, Proved},
     clock::{Clock, Secrets},
+    fate::Fate,
     memo::{Memo, Question, Remembered},
     passwords::PasswordCost,
+    room,
     tokens::Uses,
     traces::Lives,
     turns::Turns,
@@ -60,6 +62,8 @@ pub struct Options {
     pub repositories: Repositories,
     /// Where large answers are kept while they are made and for a while after.
     pub spools: Spools,
+    /// How much room there is for all of them.
+    pub room: Room,
     /// How many threads read; writers of PostgreSQL are as many.
     pub readers: usize,
     /// How many threads do heavy work.
@@ -109,6 +113,9 @@ pub(crate) struct Shared {
     pub(crate) logs: Logs,
     pub(crate) repositories: Repositories,
     pub(crate) spools: Spools,
+    pub(crate) room: Room,
+    /// When the database last had no room, where it has a disk of its own.
+    pub(crate) database_full: Mutex<Option<Instant>>,
     pub(crate) turns: Turns,
     pub(crate) imports: Semaphore,
     pub(crate) clock: Arc<dyn Clock>,
@@ -136,7 +143,7 @@ trait Write: Send {
     /// Runs the write inside an open transaction or savepoint; an error asks to undo it.
     fn run(&mut self, shared: &Shared, db: &mut Conn) -> std::result::Result<(), Undo>;
     /// Tells the caller what came of it, if it stands: what was done is durable, and so is what was seen.
-    fn answer(self: Box<Self>, stands: bool);
+    fn answer(self: Box<Self>, fate: &Fate);
 }
 
 /// What is to be done with a write that must not be kept.
@@ -147,6 +154,8 @@ enum Undo {
     Retry,
     /// It needs a new connection.
     Reconnect,
+    /// The caller hears that there is no room; the transaction may be gone.
+    NoRoom,
 }
 
 /// Reads the forge as it is at one moment.
@@ -265,6 +274,7 @@ impl Forge {
             logs,
             repositories,
             spools,
+            room,
             readers,
             heavy,
             clock,
@@ -283,6 +293,8 @@ impl Forge {
             logs,
             repositories,
             spools,
+            room,
+            database_full: Mutex::new(None),
             turns: Turns::default(),
             imports: Semaphore::new(IMPORTS),
             clock,
@@ -498,7 +510,7 @@ impl Seat {
     /// After trouble with the database, the next read begins on a new connection: whatever state this one is in, it must
     /// not fail every read from now on.
     fn leave<T>(&mut self, result: Result<T>) -> Result<T> {
-        if matches!(result, Err(Error::Store(_))) {
+        if matches!(result, Err(Error::Store(_) | Error::NoRoom(_))) {
             self.conn = None;
         }
         result
@@ -621,18 +633,24 @@ where
                 Ok(answer)
             })
         });
+        let outcome = outcome.map_err(|error| shared.judge(error));
         let undo = match &outcome {
             Ok(_) => Ok(()),
             Err(Error::Store(error)) if error.is_retry() => Err(Undo::Retry),
             Err(Error::Store(error)) if error.is_disconnected() => Err(Undo::Reconnect),
+            Err(Error::NoRoom(_)) => Err(Undo::NoRoom),
             Err(_) => Err(Undo::Answer),
         };
         *result = Some(outcome);
         undo
     }
 
-    fn answer(self: Box<Self>, stands: bool) {
-        let lost = || Err(Error::Internal("the write could not be made durable".into()));
+    fn answer(self: Box<Self>, fate: &Fate) {
+        let stands = fate.stands();
+        let lost = || match fate {
+            Fate::NoRoom(text) => Err(Error::NoRoom(text.clone())),
+            Fate::Stands | Fate::Lost => Err(Error::Internal("the write could not be made durable".into())),
+        };
         let result = self.result.filter(|_| stands).unwrap_or_else(lost);
         if let Some(post) = self.post.filter(|_| stands) {
             post.notify_one();
@@ -651,7 +669,7 @@ fn write_loop(shared: &Shared, queue: &Receiver<WriteTask>, single_writer: bool)
             Ok(conn) => conn,
             Err(error) => {
                 error!(%error, "cannot connect for writing");
-                task.answer(false);
+                task.answer(&shared.fate_of_opening(&error));
                 thread::sleep(Duration::from_millis(100));
                 continue;
             }
@@ -665,49 +683,55 @@ fn write_loop(shared: &Shared, queue: &Receiver<WriteTask>, single_writer: bool)
 fn write_group(shared: &Shared, mut db: Conn, queue: &Receiver<WriteTask>, first: WriteTask) -> Option<Conn> {
     if let Err(error) = db.begin_writing() {
         error!(%error, "cannot begin to write");
-        first.answer(false);
+        first.answer(&shared.fate_of(&error));
         return None;
     }
     let start = Instant::now();
     let mut group = Vec::new();
     let mut next = Some(first);
-    let mut whole = true;
+    let mut fate = Fate::Stands;
     while let Some(mut task) = next.take() {
-        whole = run_in_savepoint(shared, &mut db, &mut *task);
+        fate = run_in_savepoint(shared, &mut db, &mut *task);
         group.push(task);
-        if whole && group.len() < GROUP && start.elapsed() < GROUP_TIME {
+        if fate.stands() && group.len() < GROUP && start.elapsed() < GROUP_TIME {
             next = queue.try_recv().ok();
         }
     }
-    let durable = whole && commit(&mut db);
+    if fate.stands() {
+        fate = commit(shared, &mut db);
+    }
     metrics::histogram!("gable_write_group_size").record(u32::try_from(group.len()).unwrap_or(u32::MAX));
     for task in group {
-        task.answer(durable);
+        task.answer(&fate);
     }
-    durable.then_some(db)
+    fate.stands().then_some(db)
 }
 
-/// Runs one write so that it can be undone alone; says whether the surrounding transaction is still whole.
-fn run_in_savepoint(shared: &Shared, db: &mut Conn, task: &mut dyn Write) -> bool {
+/// Runs one write so that it can be undone alone; says what becomes of the surrounding transaction.
+fn run_in_savepoint(shared: &Shared, db: &mut Conn, task: &mut dyn Write) -> Fate {
     if let Err(error) = db.savepoint() {
         error!(%error, "cannot open a savepoint");
-        return false;
+        return shared.fate_of(&error);
     }
-    let kept = match task.run(shared, db) {
-        Ok(()) => db.release(),
-        Err(_) => db.roll_back(),
+    let (kept, full) = match task.run(shared, db) {
+        Ok(()) => (db.release(), false),
+        Err(undo) => (db.roll_back(), matches!(undo, Undo::NoRoom)),
     };
-    // Some failures, such as a full disk, make SQLite undo the whole transaction at once; then nothing of it counts.
-    if let Err(error) = &kept {
-        error!(%error, "the transaction was lost");
+    match kept {
+        Ok(()) => Fate::Stands,
+        // A full disk makes SQLite undo the whole transaction at once; then nothing of it counts.
+        Err(_) if full => Fate::NoRoom("the database undid a transaction that others had a part in".into()),
+        Err(error) => {
+            error!(%error, "the transaction was lost");
+            shared.fate_of(&error)
+        }
     }
-    kept.is_ok()
 }
 
 /// Runs one write in a transaction of its own, again if it loses a race.
 fn write_one(shared: &Shared, db: Conn, mut task: WriteTask) -> Option<Conn> {
     let mut seat = Some(db);
-    let mut stands = false;
+    let mut fate = Fate::Lost;
     for attempt in 1..=ATTEMPTS {
         let mut db = match seat.take().map_or_else(|| shared.database.connect_writer(), Ok) {
             Ok(db) => db,
@@ -727,15 +751,15 @@ fn write_one(shared: &Shared, db: Conn, mut task: WriteTask) -> Option<Conn> {
         }
         match task.run(shared, &mut db) {
             Ok(()) => {
-                stands = commit(&mut db);
-                seat = stands.then_some(db);
+                fate = commit(shared, &mut db);
+                seat = fate.stands().then_some(db);
                 break;
             }
             Err(undo) => {
                 seat = db.roll_back().is_ok().then_some(db);
                 match undo {
-                    Undo::Answer => {
-                        stands = true;
+                    Undo::Answer | Undo::NoRoom => {
+                        fate = Fate::Stands;
                         break;
                     }
                     Undo::Reconnect => seat = None,
@@ -744,16 +768,21 @@ fn write_one(shared: &Shared, db: Conn, mut task: WriteTask) -> Option<Conn> {
             }
         }
     }
-    task.answer(stands);
+    task.answer(&fate);
     seat
 }
 
-fn commit(db: &mut Conn) -> bool {
+fn commit(shared: &Shared, db: &mut Conn) -> Fate {
     match db.commit() {
-        Ok(()) => true,
+        Ok(()) => {
+            if !shared.database.is_embedded() {
+                room::forget(&shared.database_full);
+            }
+            Fate::Stands
+        }
         Err(error) => {
             error!(%error, "cannot commit");
-            false
+            shared.fate_of(&error)
         }
     }
 }

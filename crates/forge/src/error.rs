@@ -40,11 +40,16 @@ pub enum Error {
     LimitReached(String),
     /// Too many requests are waiting.
     Busy,
+    /// There is no room left to write to; tells the log where.
+    NoRoom(String),
     /// The database did not play along.
     Store(store::Error),
     /// A fault of ours; told to the log, not to the caller.
     Internal(String),
 }
+
+/// What people are told when there is no room left.
+pub const NO_ROOM: &str = "The disk of the server is full; whoever operates it has to make room.";
 
 impl Error {
     /// There is no such thing.
@@ -60,13 +65,21 @@ impl Error {
 
 impl From<store::Error> for Error {
     fn from(error: store::Error) -> Self {
-        Self::Store(error)
+        if error.is_full() { Self::NoRoom(format!("database: {error}")) } else { Self::Store(error) }
     }
 }
 
 impl From<git::Error> for Error {
     fn from(error: git::Error) -> Self {
-        Self::Internal(format!("git: {error}"))
+        let text = format!("git: {error}");
+        if error.is_full() { Self::NoRoom(text) } else { Self::Internal(text) }
+    }
+}
+
+impl From<files::Error> for Error {
+    fn from(error: files::Error) -> Self {
+        let text = format!("files: {error}");
+        if error.is_full() { Self::NoRoom(text) } else { Self::Internal(text) }
     }
 }
 
@@ -89,6 +102,7 @@ impl fmt::Display for Error {
             Self::Invalid(violations) | Self::Conflicting(violations) => violations.fmt(f),
             Self::Busy => f.write_str("too many requests are waiting"),
             Self::Store(error) => write!(f, "database: {error}"),
+            Self::NoRoom(text) => write!(f, "no room left: {text}"),
             Self::Taken(text)
             | Self::Absent(text)
             | Self::Kept(text)

@@ -71,7 +71,11 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
             address: pinned.address,
             authorization: credentials.as_deref().map(basic),
         };
-        Ok(repositories.fetch(&source).map_err(|error| in_words(&error)))
+        match repositories.fetch(&source) {
+            // It is fetched once there is room.
+            Err(error) if error.is_full() => Err(error.into()),
+            fetched => Ok(fetched.map_err(|error| in_words(&error))),
+        }
     })
     .await?;
     let _turn = forge.shared().turns.take(project, Turn::Write).await;
@@ -79,12 +83,14 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
         // Removed meanwhile: whatever is put there now would stay for ever.
         return Ok(true);
     }
+    let _moving = pushes::begin_moving(forge).await?;
     let repositories = forge.shared().repositories.clone();
     let fetched = blocking(move || match fetched {
         Err(problem) => Ok(Err(problem)),
         Ok(fetched) => match repositories.adopt(fetched, project) {
             Ok(()) => Ok(Ok(choose_default(&repositories, project)?)),
             Err(git::Error::Moved(_)) => Ok(Err("The repository is not empty any more.".into())),
+            Err(error) if error.is_full() => Err(error.into()),
             Err(other) => Ok(Err(in_words(&other))),
         },
     })

@@ -218,7 +218,12 @@ pub async fn perform(forge: &Forge, record: JobRecord) -> Result<()> {
         }
         Err(failure) => {
             let text = failure.to_string();
-            let dead = attempts >= ATTEMPTS;
+            // Lack of room is not the job's fault: it waits until there is some.
+            let no_room = matches!(failure, Error::NoRoom(_));
+            if no_room {
+                forge.note_no_room();
+            }
+            let dead = attempts >= ATTEMPTS && !no_room;
             let outcome = if dead { "dead" } else { "failed" };
             if dead {
                 error!(job.id = id, job.kind = kind, error = text, "job given up; see `gable admin job list`");
@@ -231,6 +236,9 @@ pub async fn perform(forge: &Forge, record: JobRecord) -> Result<()> {
                     let now = it.now();
                     if dead {
                         return Ok(store::jobs::bury(it.db(), id, &text, now)?);
+                    }
+                    if no_room {
+                        store::jobs::uncount(it.db(), id)?;
                     }
                     Ok(store::jobs::fail(it.db(), id, &text, now + back_off(attempts))?)
                 })

@@ -101,7 +101,8 @@ pub(crate) fn came_too_late<T>(result: &Result<T>) -> bool {
 
 /// A quarantine for a project that was opened to be written to.
 pub fn incoming(forge: &Forge, project: i64) -> Result<Quarantine> {
-    Ok(forge.shared().repositories.quarantine(project)?)
+    forge.require_room()?;
+    forge.heed(forge.shared().repositories.quarantine(project).map_err(Error::from))
 }
 
 /// Changes refs, in one piece and for good, as far as the caller may.
@@ -111,7 +112,7 @@ pub fn incoming(forge: &Forge, project: i64) -> Result<Quarantine> {
 pub async fn push(forge: &Forge, caller: Caller, project: i64, push: Push, via: Via) -> Result<Vec<RefOutcome>> {
     let forge = forge.clone();
     // On its own: the client may go away, and what was begun has to be ended.
-    let task = tokio::spawn(async move { pass(&forge, caller, project, push, via).await });
+    let task = tokio::spawn(async move { forge.heed(pass(&forge, caller, project, push, via).await) });
     task.await.unwrap_or_else(|error| Err(Error::Internal(format!("a push: {error}"))))
 }
 
@@ -124,6 +125,7 @@ async fn pass(forge: &Forge, caller: Caller, project: i64, push: Push, via: Via)
     let (weighed, push) = draft(forge, project, weighed, push).await?;
     let weighed = Arc::new(weighed);
     let depth = caller.depth();
+    let _moving = begin_moving(forge).await?;
     let judged = {
         let weighed = Arc::clone(&weighed);
         let atomic = push.atomic;
@@ -218,7 +220,7 @@ async fn carry_out(forge: &Forge, intent: Intent, incoming: Option<Quarantine>, 
         Err(problem) => {
             warn!(error = %problem, project = intent.project, "refs could not be moved");
             // Some may have moved before the disk failed; then all have by now.
-            if settle(forge, intent.project).await?.contains(&intent.id) {
+            if settle_moving(forge, intent.project).await?.contains(&intent.id) {
                 return Ok(());
             }
             match problem {
@@ -227,6 +229,12 @@ async fn carry_out(forge: &Forge, intent: Intent, incoming: Option<Quarantine>, 
             }
         }
     }
+}
+
+/// From here on refs move: whoever takes a copy of everything waits until it is written down that they have.
+pub(crate) async fn begin_moving(forge: &Forge) -> Result<git::Moving> {
+    let repositories = forge.shared().repositories.clone();
+    blocking(move || Ok(repositories.begin_moving()?)).await
 }
 
 /// Does something to the disk that may take a moment, away from those who must not wait.
@@ -775,7 +783,7 @@ pub(crate) fn intend_default(it: &mut Writer<'_>, project: i64, branch: &RefName
 /// Does what was written down for a repository.
 pub(crate) async fn catch_up(forge: &Forge, project: i64) -> Result<()> {
     let _turn = forge.shared().turns.take(project, Turn::Write).await;
-    settle(forge, project).await.map(drop)
+    settle(forge, project).await
 }
 
 /// The branch that HEAD shall name afterwards, if that changes.
@@ -798,13 +806,24 @@ fn finish(it: &mut Writer<'_>, intent: &Intent) -> Result<()> {
     jobs::enqueue(it, &jobs::Job::KeepHouse(intent.project), now + jobs::HOUSEKEEPING_PAUSE)
 }
 
-/// Completes or forgets what was interrupted in a repository; tells what was completed. Whoever calls this has the turn
-/// to write to it.
-pub(crate) async fn settle(forge: &Forge, project: i64) -> Result<Vec<i64>> {
-    let pending =
-        forge.peek(Caller::system(), move |it: &mut Reader<'_>| Ok(store::intents::pending_of(it.db(), project)?));
+/// Completes or forgets what was interrupted in a repository. Whoever calls this has the turn to write to it.
+async fn settle(forge: &Forge, project: i64) -> Result<()> {
+    if pending_of(forge, project).await?.is_empty() {
+        return Ok(());
+    }
+    let _moving = begin_moving(forge).await?;
+    settle_moving(forge, project).await.map(drop)
+}
+
+async fn pending_of(forge: &Forge, project: i64) -> Result<Vec<Intent>> {
+    let find = move |it: &mut Reader<'_>| Ok(store::intents::pending_of(it.db(), project)?);
+    forge.peek(Caller::system(), find).await
+}
+
+/// As [`settle`], while refs move already; tells what was completed.
+async fn settle_moving(forge: &Forge, project: i64) -> Result<Vec<i64>> {
     let mut completed = Vec::new();
-    for intent in pending.await? {
+    for intent in pending_of(forge, project).await? {
         let id = intent.id;
         if settle_one(forge, intent).await? {
             completed.push(id);

@@ -170,7 +170,7 @@ pub async fn append(forge: &Forge, build: i64, proof: JobProof, start: Given<u64
         if start != run.trace_size {
             return Ok(Heard::Elsewhere(run.status, run.trace_size));
         }
-        grow(&forge, &live, &mut turn, &run, &bytes).await
+        forge.heed(grow(&forge, &live, &mut turn, &run, &bytes).await)
     });
     task.await.unwrap_or_else(|error| Err(Error::Internal(format!("a trace: {error}"))))
 }
@@ -185,7 +185,7 @@ pub(crate) async fn append_rest(forge: &Forge, build: i64, whole: String) -> Res
         let Some(run) = found.filter(|run| run.status == Status::Running) else { return Ok(()) };
         let known = usize::try_from(run.trace_size).unwrap_or(usize::MAX);
         let Some(rest) = whole.as_bytes().get(known..).filter(|rest| !rest.is_empty()) else { return Ok(()) };
-        grow(&forge, &live, &mut turn, &run, rest).await.map(drop)
+        forge.heed(grow(&forge, &live, &mut turn, &run, rest).await).map(drop)
     });
     task.await.unwrap_or_else(|error| Err(Error::Internal(format!("a trace: {error}"))))
 }
@@ -201,7 +201,7 @@ async fn grow(forge: &Forge, live: &Live, turn: &mut Option<Known>, run: &Run, b
     if !bytes.is_empty() {
         if run.trace_size == 0 {
             // The job may have been given to somebody before, who said something.
-            logs.remove(&[key]).await.map_err(|error| internal(&error))?;
+            logs.remove(&[key]).await?;
         }
         let masks = masks(forge, turn, run).await?;
         let mut text = held_back(forge, run).await?;
@@ -210,9 +210,9 @@ async fn grow(forge: &Forge, live: &Live, turn: &mut Option<Known>, run: &Run, b
         let masked = tokio::task::spawn_blocking(move || masks.apply(&text)).await.map_err(|error| internal(&error))?;
         held = masked.rest.len() as u64;
         if held > 0 {
-            logs.keep_aside(key, run.trace_size, size, masked.rest).await.map_err(|error| internal(&error))?;
+            logs.keep_aside(key, run.trace_size, size, masked.rest).await?;
         }
-        logs.append(key, at, masked.shown.into()).await.map_err(|error| internal(&error))?;
+        logs.append(key, at, masked.shown.into()).await?;
     }
     let (grown, build) = (run.clone(), run.build);
     let note = move |it: &mut Writer<'_>| {
@@ -223,7 +223,7 @@ async fn grow(forge: &Forge, live: &Live, turn: &mut Option<Known>, run: &Run, b
     match forge.write(Caller::system(), note).await? {
         None => {
             if held == 0 && run.trace_held > 0 {
-                logs.clear_aside(key).await.map_err(|error| internal(&error))?;
+                logs.clear_aside(key).await?;
             }
             live.news.send_modify(|news| *news += 1);
             Ok(Heard::Stored(Status::Running, size))
@@ -232,7 +232,7 @@ async fn grow(forge: &Forge, live: &Live, turn: &mut Option<Known>, run: &Run, b
         Some(Some(now)) => Ok(Heard::NotRunning(now.status, now.trace_size)),
         Some(None) => {
             // Its project was removed meanwhile, and nobody looks for this file any more.
-            logs.remove(&[key]).await.map_err(|error| internal(&error))?;
+            logs.remove(&[key]).await?;
             Err(Error::Absent("404 Not Found".into()))
         }
     }
@@ -243,7 +243,7 @@ async fn held_back(forge: &Forge, run: &Run) -> Result<Vec<u8>> {
     if run.trace_held == 0 {
         return Ok(Vec::new());
     }
-    let kept = forge.shared().logs.kept_aside(key(run), run.trace_size).await.map_err(|error| internal(&error))?;
+    let kept = forge.shared().logs.kept_aside(key(run), run.trace_size).await?;
     let kept = kept.filter(|kept| kept.len() as u64 == run.trace_held);
     Ok(kept.unwrap_or_else(|| {
         warn!(build.id = run.build, "the end of a trace is lost; it stays hidden");
@@ -318,12 +318,12 @@ pub(crate) async fn conclude(forge: &Forge, build: i64) -> Result<Option<f64>> {
     if run.trace_held > 0 {
         let masks = masks(forge, &mut turn, &run).await?;
         let shown = masks.settle(&held_back(forge, &run).await?);
-        logs.append(key, run.visible(), shown.into()).await.map_err(|error| internal(&error))?;
+        logs.append(key, run.visible(), shown.into()).await?;
     }
     let pattern = spec.and_then(|spec| ci::Spec::from_text(&spec)).and_then(|spec| spec.coverage);
     let Some(pattern) = pattern.filter(|_| run.trace_size > 0) else { return Ok(None) };
     let end = run.trace_size.saturating_sub(SEARCHED)..run.trace_size;
-    let bytes = logs.part(key, end).await.map_err(|error| internal(&error))?;
+    let bytes = logs.part(key, end).await?;
     let search = move || ci::find_coverage(&pattern, &String::from_utf8_lossy(&bytes));
     tokio::task::spawn_blocking(search).await.map_err(|error| internal(&error))
 }
@@ -363,7 +363,7 @@ pub async fn read(forge: &Forge, trace: &Trace, range: Range<u64>) -> Result<Box
     if range.is_empty() {
         return Ok(stream::empty().boxed());
     }
-    let found = forge.shared().logs.read(trace.key, range).await.map_err(|error| internal(&error))?;
+    let found = forge.shared().logs.read(trace.key, range).await?;
     // Removed a moment ago.
     Ok(found.unwrap_or_else(|| stream::empty().boxed()))
 }
@@ -437,7 +437,7 @@ pub async fn erase(forge: &Forge, caller: Caller, project: ProjectRef, build: Gi
     let run = forge.read(caller.clone(), move |it| erasable(it, &place, &number)).await?;
     let live = forge.shared().traces.of(run.build);
     let _turn = live.turn.lock().await;
-    forge.shared().logs.remove(&[key(&run)]).await.map_err(|error| internal(&error))?;
+    forge.shared().logs.remove(&[key(&run)]).await?;
     let erased = move |it: &mut Writer<'_>| {
         let (run, now) = (erasable(it, &project, &build)?, it.now());
         store::build_runs::erase(it.db(), run.build, now)?;
@@ -468,7 +468,7 @@ pub(crate) fn shown(it: &mut Reader<'_>, build: i64) -> Result<Build> {
 
 /// Removes the traces of a project that is being removed.
 pub(crate) async fn remove_all_of_project(forge: &Forge, project: i64) -> Result<()> {
-    forge.shared().logs.remove_folder(project).await.map_err(|error| internal(&error))
+    Ok(forge.shared().logs.remove_folder(project).await?)
 }
 
 fn key(run: &Run) -> Key {

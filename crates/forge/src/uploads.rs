@@ -50,6 +50,7 @@ pub async fn receive<E: Send + 'static>(
     let forge = forge.clone();
     // On its own: whoever waits for it may go away, and what was begun has to be ended or undone.
     let task = tokio::spawn(async move {
+        forge.require_room()?;
         let begun = forge.write(caller.clone(), move |it| begin(it, &project, &name)).await?;
         let ended = match forge.shared().files.write(&key(&begun), most, content).await {
             Ok(size) => {
@@ -58,7 +59,7 @@ pub async fn receive<E: Send + 'static>(
             }
             Err(WriteError::TooLarge) => Err(Refusal::TooLarge),
             Err(WriteError::Source(error)) => Err(Refusal::Source(error)),
-            Err(WriteError::Failed(error)) => Err(internal(&error).into()),
+            Err(WriteError::Failed(error)) => Err(forge.noted(error).into()),
         };
         if ended.is_err()
             && let Err(error) = remove(&forge, &[begun]).await
@@ -99,7 +100,7 @@ pub fn open(it: &mut Reader<'_>, project: &ProjectRef, secret: &str, name: &str)
 
 /// The bytes of a file, or a range of them.
 pub async fn read(forge: &Forge, upload: &Upload, range: Option<Range<u64>>) -> Result<Content> {
-    let content = forge.shared().files.read(&key(upload), range).await.map_err(|error| internal(&error))?;
+    let content = forge.shared().files.read(&key(upload), range).await?;
     // Removed a moment ago.
     let content = content.ok_or_else(|| Error::not_found("Upload"))?;
     if Some(content.size) != upload.size {
@@ -155,7 +156,7 @@ async fn sweep_begun_before(forge: &Forge, moment: Time) -> Result<()> {
 /// Removes uploads, whole or not: first the files, then the rows.
 async fn remove(forge: &Forge, uploads: &[Upload]) -> Result<()> {
     let keys: Vec<String> = uploads.iter().map(key).collect();
-    forge.shared().files.remove(&keys).await.map_err(|error| internal(&error))?;
+    forge.shared().files.remove(&keys).await?;
     let ids: Vec<i64> = uploads.iter().map(|upload| upload.id).collect();
     forge.write(Caller::system(), move |it| Ok(store::uploads::delete(it.db(), &ids)?)).await
 }
@@ -165,10 +166,7 @@ fn key(upload: &Upload) -> String {
     format!("{}/{}", folder(upload.project_id), upload.id)
 }
 
-fn folder(project: i64) -> String {
+/// Where the files of a project lie, among all that are kept.
+pub fn folder(project: i64) -> String {
     format!("uploads/{project}")
-}
-
-fn internal(error: &files::Error) -> Error {
-    Error::Internal(format!("files: {error}"))
 }

@@ -56,7 +56,10 @@ impl Repositories {
             // has outlived its server; that one is waited for.
             let _kept = wait_for_house(&path)?;
             for lock in &locks {
-                disk::remove_if_there(lock)?;
+                // Nobody looks for it once the change is settled, so it must not come back with the next loss of power.
+                if let (true, Some(folder)) = (disk::remove_if_there(lock)?, lock.parent()) {
+                    sync_what_is_left(&path, folder)?;
+                }
             }
         }
         let Some(repository) = self.find(project)? else { return Ok(vec![false; changes.len()]) };
@@ -195,7 +198,7 @@ fn move_refs(repository: &Repository, changes: &[RefChange], head: Option<&RefNa
     let removed: BTreeSet<&str> =
         changes.iter().filter(|change| change.new.is_none()).map(|change| change.name.as_str()).collect();
     // Held until the loose files are gone, too: whoever packs refs meanwhile would bring back what it has read.
-    let _packed = forget_packed(root, &removed)?;
+    let packed_lock = forget_packed(root, &removed)?;
     for (change, file, lock) in locks {
         if change.new.is_some() {
             make_room(&file)?;
@@ -206,6 +209,11 @@ fn move_refs(repository: &Repository, changes: &[RefChange], head: Option<&RefNa
     }
     if let Some(lock) = head {
         lock.replace(&root.join("HEAD"))?;
+        folders.insert(root.to_owned());
+    }
+    if packed_lock.is_some() {
+        // That the lock is gone lasts, too: left behind by a loss of power, it would be in the way of the next removal.
+        drop(packed_lock);
         folders.insert(root.to_owned());
     }
     for folder in &folders {

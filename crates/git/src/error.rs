@@ -19,10 +19,37 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether there is no room left to write to.
+    pub fn is_full(&self) -> bool {
+        // Programs of git talk in the C locale.
+        let says_so = |text: &str| text.contains("No space left on device") || text.contains("Disk quota exceeded");
+        match self {
+            Self::Io(error) => is_full(error),
+            Self::Child(text) | Self::Broken(text) => says_so(text),
+            Self::Moved(_) => false,
+        }
+    }
+
+    /// Something could not be written; if the disk did not play along, that is what counts.
+    pub(crate) fn of_write(error: &(dyn std::error::Error + 'static)) -> Self {
+        let mut cause = Some(error);
+        while let Some(one) = cause {
+            if let Some(io) = one.downcast_ref::<io::Error>() {
+                return Self::Io(io::Error::new(io.kind(), io.to_string()));
+            }
+            cause = one.source();
+        }
+        Self::broken(error)
+    }
+
     /// Something in the repository is not as it has to be.
     pub(crate) fn broken(error: impl fmt::Display) -> Self {
         Self::Broken(error.to_string())
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl From<io::Error> for Error {

@@ -8,7 +8,7 @@ use std::{
     process::Stdio,
 };
 
-use crate::{Repositories, Result, child};
+use crate::{Repositories, Result, child, disk};
 
 /// So many refs lie about as files before they are packed.
 const LOOSE_REFS: usize = 64;
@@ -35,30 +35,38 @@ impl Repositories {
         }
         if count_files(&path.join("refs"), LOOSE_REFS) >= LOOSE_REFS {
             run(&path, &lock, &["pack-refs", "--all"])?;
+            // Git removes what it has packed without making sure that the pack's name lasts.
+            disk::sync_folder(&path)?;
         }
         // With bitmaps a clone need not look at every object, also if it all came in one pack. They are about everything that
         // can be reached, so loose objects are packed with the rest.
         let is_new = || count_packs(&path) > 0 && is_behind(&path.join("objects/pack"));
         if count_packs(&path) >= PACKS || count_loose_folders(&path) >= LOOSE_FOLDERS || is_new() {
             run(&path, &lock, &["repack", "-d", "-q", "--geometric=2", "--write-midx", "--write-bitmap-index"])?;
+            disk::sync_folder(&path.join("objects/pack"))?;
         }
         run(&path, &lock, &["commit-graph", "write", "--reachable", "--changed-paths", "--split", "--no-progress"])?;
+        let graphs = path.join("objects/info/commit-graphs");
+        if graphs.is_dir() {
+            // Git syncs the graphs, but not the list of them.
+            disk::sync_tree(&graphs)?;
+        }
         // Packs and graphs that a warm handle knows may be gone.
         self.forget(project);
         Ok(true)
     }
 }
 
-/// Waits until nobody packs a repository anew; nobody does for as long as the answer is kept.
+/// Waits until nobody packs a repository anew; nobody does for as long as the answer is kept. Several may keep one.
 pub(crate) fn wait_for_house(repository: &Path) -> io::Result<File> {
     let lock = lock_file(repository)?;
-    lock.lock()?;
+    lock.lock_shared()?;
     Ok(lock)
 }
 
 /// Whether nobody packs a repository anew at this moment.
 pub(crate) fn nobody_keeps_house(repository: &Path) -> bool {
-    lock_file(repository).is_ok_and(|lock| lock.try_lock().is_ok())
+    lock_file(repository).is_ok_and(|lock| lock.try_lock_shared().is_ok())
 }
 
 fn lock_file(repository: &Path) -> io::Result<File> {

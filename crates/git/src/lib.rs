@@ -8,13 +8,16 @@ mod repositories;
 mod repository;
 
 mod apply;
+mod checks;
 mod child;
+pub mod copies;
 mod disk;
 mod edits;
 mod housekeeping;
 mod import;
 mod peel;
 mod quarantine;
+mod standstill;
 
 mod archive;
 mod blobs;
@@ -42,6 +45,7 @@ mod tree_walk;
 #[cfg(test)]
 mod tests;
 
+pub use checks::Strays;
 pub use child::check_version;
 pub use commits::LogQuery;
 pub use diff::Listing;
@@ -53,3 +57,4 @@ pub use quarantine::Quarantine;
 pub use refs::{Ref, Refs};
 pub use repositories::Repositories;
 pub use repository::Repository;
+pub use standstill::{Moving, Standstill};

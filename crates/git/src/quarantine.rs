@@ -70,13 +70,13 @@ impl Quarantine {
 
     /// Writes one object after everything that it leads to.
     pub(crate) fn write(&self, repository: &Repository, object: impl WriteTo) -> Result<Oid> {
-        let id = repository.gix.write_object(object).map_err(Error::broken)?.detach();
+        let id = repository.gix.write_object(object).map_err(|error| Error::of_write(&error))?.detach();
         Ok(self.note(&id))
     }
 
     /// As [`Self::write`], of the content of a file.
     pub(crate) fn write_blob(&self, repository: &Repository, content: &[u8]) -> Result<Oid> {
-        let id = repository.gix.write_blob(content).map_err(Error::broken)?.detach();
+        let id = repository.gix.write_blob(content).map_err(|error| Error::of_write(&error))?.detach();
         Ok(self.note(&id))
     }
 

@@ -6,6 +6,7 @@
 //!   empty.git         what a project is read from to which nothing was ever written
 //!   tmp/              what is being built or taken in; nothing in it survives a start
 //!   trash/            what is being removed
+//!   refs.…            locks, see `standstill.rs`
 //! ```
 
 use std::{
@@ -222,6 +223,10 @@ impl Repositories {
 
     fn handles(&self) -> MutexGuard<'_, LruCache<i64, Arc<Handle>>> {
         self.0.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.0.root
     }
 
     fn tmp(&self) -> PathBuf {

@@ -21,6 +21,7 @@ use crate::{
     commands::{Admin, JobCommand, RunnersCommand, TokenCommand, Topic, UserCommand},
     config::{self, Config},
     data_folder::DataFolder,
+    migrate,
     serve::{Use, forge_options},
 };
 
@@ -48,10 +49,9 @@ fn open(data: &Path, database: Option<&str>, default_projects_limit: i32) -> Res
     let database = folder.database(database)?;
     let turn = folder.take_turn()?;
     match folder.lock()? {
-        Some(_alone) => database.migrate(),
-        None => database.check_version(),
+        Some(_alone) => migrate::bring_up_to_date(&folder, &database)?,
+        None => database.check_version().map_err(|error| error.to_string())?,
     }
-    .map_err(|error| error.to_string())?;
     let options = forge_options(&folder, database, default_projects_limit, Use::Administer)?;
     drop(turn);
     let options = forge::Options { readers: 1, heavy: 1, ..options };

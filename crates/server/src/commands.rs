@@ -3,8 +3,9 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, error::ErrorKind};
+use clap_complete::Shell;
 
-use crate::config::{Place, Settings};
+use crate::config::{Address, Place, Settings};
 
 /// A git forge in one binary.
 #[derive(Parser)]
@@ -17,12 +18,27 @@ pub(crate) struct Gable {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Runs the service.
-    Serve(Settings),
+    Serve(Box<Settings>),
+    /// Backs everything up, whether or not the service runs.
+    Backup(BackupCommand),
+    /// Puts a backup back into an empty data folder, and into an empty database if that is elsewhere.
+    Restore(RestoreCommand),
+    /// Copies the database into another one: from the embedded one to PostgreSQL, or back.
+    MigrateDatabase(MigrateDatabase),
     /// Works on a data folder, whether or not the service runs.
     Admin(Admin),
+    /// Looks whether everything is in order, and says what would help.
+    Doctor(Doctor),
+    /// Brings the database up to date, or tries whether that would go well.
+    Migrate(Migrate),
     /// Takes jobs from a server and runs them on this machine.
     #[command(subcommand)]
     Runner(RunnerCommand),
+    /// Asks a server whether it serves; ends with 0 if it does, for monitors and containers.
+    Health(Health),
+    /// Writes what packages bring along.
+    #[command(subcommand, hide = true)]
+    Generate(GenerateCommand),
 }
 
 /// Shows help where it was asked for, and says in one sentence what is wrong with the command line where not.
@@ -40,12 +56,94 @@ pub(crate) fn tell(told: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
+/// A backup, made or looked at.
+#[derive(Args)]
+pub(crate) struct BackupCommand {
+    /// The file to write, or - for standard output
+    #[arg(value_name = "FILE", conflicts_with = "folder")]
+    pub(crate) target: Option<PathBuf>,
+    /// A folder of backups, which share what has not changed
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Removes older backups from the folder afterwards, so that this many are left
+    #[arg(long, value_name = "COUNT", requires = "folder", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keep: Option<u32>,
+    /// Lists the backups in the folder
+    #[arg(long, requires = "folder")]
+    pub(crate) list: bool,
+    /// Reads a backup instead of making one, and says whether it is whole
+    #[arg(long, conflicts_with_all = ["list", "keep", "force"])]
+    pub(crate) verify: bool,
+    /// Which backup in the folder to verify, by the beginning of its name [default: the newest]
+    #[arg(long, value_name = "TIME", requires = "verify")]
+    pub(crate) snapshot: Option<String>,
+    /// Writes over a file that is there
+    #[arg(long, conflicts_with = "folder")]
+    pub(crate) force: bool,
+    /// Says nothing while it works
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+#[derive(Args)]
+pub(crate) struct RestoreCommand {
+    /// The backup: a file, - for standard input, or a folder of backups
+    #[arg(value_name = "FILE|DIR")]
+    pub(crate) from: PathBuf,
+    /// Which backup in the folder, by the beginning of its name [default: the newest]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) snapshot: Option<String>,
+    /// Says nothing while it works
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+#[derive(Args)]
+pub(crate) struct MigrateDatabase {
+    /// The database to fill, which must be empty: postgres://… or sqlite; with a password in it, use the variable
+    #[arg(long, env = "GABLE_TO_DATABASE", value_name = "URL", hide_env_values = true)]
+    pub(crate) to: String,
+    /// Says nothing while it works
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
 #[derive(Args)]
 pub(crate) struct Admin {
     #[command(flatten)]
     pub(crate) place: Place,
     #[command(subcommand)]
     pub(crate) topic: Topic,
+}
+
+#[derive(Args)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Does what helps; what belongs to nobody is moved to lost+found in the data folder, never deleted
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// Prints one JSON document instead of lines
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Leaves out what takes long: everything in repositories beyond the objects that refs lead to
+    #[arg(long)]
+    pub(crate) quick: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Migrate {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Changes nothing: shows what is pending, and tries it on a copy or in a transaction that is undone
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Subcommand)]
@@ -256,4 +354,34 @@ pub(crate) enum RunnersCommand {
     },
     /// Lists all runners, never their tokens.
     List,
+}
+
+/// Which server is asked.
+#[derive(Args)]
+pub(crate) struct Health {
+    /// The address of the server [default: the one on this machine that listens as configured]
+    #[arg(long, env = "GABLE_HEALTH_URL", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    #[command(flatten)]
+    pub(crate) address: Address,
+    /// How long the answer may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) within: u64,
+}
+
+/// What is made from this command line itself.
+#[derive(Subcommand)]
+pub(crate) enum GenerateCommand {
+    /// Prints what lets a shell complete commands and flags.
+    Completions {
+        /// Which shell.
+        shell: Shell,
+    },
+    /// Prints the table of all settings.
+    Settings,
+    /// Writes manual pages, one for each command.
+    Man {
+        /// The folder for them; it is made if it is not there.
+        folder: PathBuf,
+    },
 }

@@ -7,10 +7,12 @@ use std::{
     time::Duration,
 };
 
-use api::Dialect;
+use api::{Dialect, TrustedProxies, parse_proxy};
 use clap::{Args, ValueEnum};
 use courier::TimeFormat;
 use serde::Deserialize;
+
+use crate::tls::CertificateFiles;
 
 /// Everything that can be set, as far as it is.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
@@ -35,10 +37,10 @@ pub(crate) struct Settings {
     /// Whose word counts where the contract and the original differ: spec or gitlab [default: spec]
     #[arg(long, env = "GABLE_DIALECT", value_name = "DIALECT")]
     dialect: Option<String>,
-    /// The URL under which clients reach this server, for links in answers
+    /// The URL under which clients reach this server, for links in answers and hooks; else what the request says
     #[arg(long, env = "GABLE_EXTERNAL_URL", value_name = "URL")]
     external_url: Option<String>,
-    /// Lets outgoing requests reach loopback and private addresses
+    /// Lets imports and hooks of projects reach loopback and private addresses [default: false]
     #[arg(long, env = "GABLE_ALLOW_LOCAL_NETWORK", value_name = "BOOL",
           num_args = 0..=1, default_missing_value = "true")]
     allow_local_network: Option<bool>,
@@ -60,19 +62,60 @@ pub(crate) struct Settings {
     /// How much room the cache of clones and archives may take, in bytes [default: 2147483648]
     #[arg(long, env = "GABLE_CACHE_SIZE", value_name = "BYTES")]
     cache_size: Option<u64>,
+    /// How much of the disk stays free: below it pushes and files are refused, so that the database goes on; 0 is off, in
+    /// bytes [default: 104857600]
+    #[arg(long, env = "GABLE_MIN_FREE_DISK", value_name = "BYTES")]
+    min_free_disk: Option<u64>,
     /// How often a minute one address may try to sign in; 0 is without limit [default: 10]
     #[arg(long, env = "GABLE_SIGN_INS_PER_MINUTE", value_name = "COUNT")]
     sign_ins_per_minute: Option<u32>,
+    /// How many requests a minute one token is good for; 0 is without limit [default: 6000]
+    #[arg(long, env = "GABLE_REQUESTS_PER_MINUTE", value_name = "COUNT")]
+    requests_per_minute: Option<u32>,
+    /// How many requests a minute may come from one address without a token; 0 is without limit [default: 1200]
+    #[arg(long, env = "GABLE_ANONYMOUS_REQUESTS_PER_MINUTE", value_name = "COUNT")]
+    anonymous_requests_per_minute: Option<u32>,
+    /// How many connections one address may have at once; 0 is without limit [default: 512]
+    #[arg(long, env = "GABLE_CONNECTIONS_PER_ADDRESS", value_name = "COUNT")]
+    connections_per_address: Option<usize>,
+    /// How long a client may keep the server waiting [default: 60]
+    #[arg(long, env = "GABLE_CLIENT_TIMEOUT_SECONDS", value_name = "SECONDS")]
+    client_timeout_seconds: Option<NonZeroU32>,
+    /// Addresses or networks of proxies whose word counts about where a request comes from
+    #[arg(long, env = "GABLE_TRUSTED_PROXIES", value_name = "NETWORK", value_delimiter = ',')]
+    trusted_proxies: Option<Vec<String>>,
+    /// The certificate for TLS and those that vouch for it, as PEM
+    #[arg(long, env = "GABLE_TLS_CERTIFICATE", value_name = "FILE")]
+    tls_certificate: Option<PathBuf>,
+    /// The key of the certificate, as PEM
+    #[arg(long, env = "GABLE_TLS_KEY", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Where to listen for those who come without TLS, to send them to where it is spoken
+    #[arg(long, env = "GABLE_REDIRECT_LISTEN", value_name = "HOST:PORT")]
+    redirect_listen: Option<String>,
+    /// For how long browsers come by TLS only, once they have; 0 is not at all [default: 0]
+    #[arg(long, env = "GABLE_HSTS_SECONDS", value_name = "SECONDS")]
+    hsts_seconds: Option<u32>,
     /// How many personal projects a user may have unless told otherwise [default: 10]
     #[arg(long, env = "GABLE_DEFAULT_PROJECTS_LIMIT", value_name = "COUNT",
           value_parser = clap::value_parser!(i32).range(0..))]
     default_projects_limit: Option<i32>,
-    /// How many jobs of CI the server runs itself, at once, on this machine; 0 is none [default: 0]
+    /// How many jobs of CI the server runs itself, at once, on this machine: whoever may push can then run programs here; 0 is
+    /// none [default: 0]
     #[arg(long, env = "GABLE_RUNNER", value_name = "COUNT")]
     runner: Option<u16>,
     /// How long a runner that has taken a job may say nothing about it before others may take it [default: 120]
     #[arg(long, env = "GABLE_UNHEARD_JOB_SECONDS", value_name = "SECONDS")]
     unheard_job_seconds: Option<NonZeroU32>,
+    /// A folder into which the server backs itself up; without it, it does not
+    #[arg(long, env = "GABLE_BACKUP_FOLDER", value_name = "DIR")]
+    backup_folder: Option<PathBuf>,
+    /// How many hours pass from one backup to the next [default: 24]
+    #[arg(long, env = "GABLE_BACKUP_EVERY_HOURS", value_name = "HOURS")]
+    backup_every_hours: Option<NonZeroU32>,
+    /// How many backups stay in the folder [default: 7]
+    #[arg(long, env = "GABLE_BACKUP_KEEP", value_name = "COUNT")]
+    backup_keep: Option<NonZeroU32>,
     /// How log lines look [default: human]
     #[arg(long, env = "GABLE_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<LogFormat>,
@@ -98,6 +141,23 @@ pub(crate) struct Place {
 impl From<Place> for Settings {
     fn from(Place { config, data, database }: Place) -> Self {
         Self { config, data, database, ..Self::default() }
+    }
+}
+
+/// Where a server on this machine listens, as `serve` has it.
+#[derive(Args)]
+pub(crate) struct Address {
+    /// A TOML file with the same names as the flags of `serve`
+    #[arg(long, env = "GABLE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where the server listens for HTTP [default: 127.0.0.1:8080]
+    #[arg(long, env = "GABLE_LISTEN", value_name = "HOST:PORT")]
+    listen: Option<String>,
+}
+
+impl From<Address> for Settings {
+    fn from(Address { config, listen }: Address) -> Self {
+        Self { config, listen, ..Self::default() }
     }
 }
 
@@ -147,12 +207,30 @@ pub(crate) struct Config {
     pub(crate) max_artifact_size: u64,
     pub(crate) max_push_size: Option<u64>,
     pub(crate) cache_size: u64,
+    pub(crate) min_free_disk: u64,
     pub(crate) sign_ins_per_minute: Option<NonZeroU32>,
+    pub(crate) requests_per_minute: Option<NonZeroU32>,
+    pub(crate) anonymous_requests_per_minute: Option<NonZeroU32>,
+    pub(crate) connections_per_address: Option<usize>,
+    pub(crate) client_timeout: Duration,
+    pub(crate) trusted_proxies: TrustedProxies,
+    pub(crate) tls: Option<CertificateFiles>,
+    pub(crate) redirect_listen: Option<SocketAddr>,
+    pub(crate) hsts_seconds: u32,
     pub(crate) default_projects_limit: i32,
     pub(crate) runner: u16,
     pub(crate) unheard_job: Duration,
+    pub(crate) backups: Option<Backups>,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
+}
+
+/// Where the server backs itself up, and how often.
+#[derive(Clone)]
+pub(crate) struct Backups {
+    pub(crate) folder: PathBuf,
+    pub(crate) every: Duration,
+    pub(crate) keep: usize,
 }
 
 /// Lays flags and variables over the file and fills in the defaults.
@@ -161,6 +239,11 @@ pub(crate) fn load(settings: Settings) -> Result<Config, String> {
     let file = settings.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
     let settings = settings.or(file.without_empty());
     let dialect = settings.dialect.as_deref().unwrap_or("spec").parse()?;
+    let tls = check_tls(settings.tls_certificate, settings.tls_key)?;
+    let redirect_listen = settings.redirect_listen.as_deref().map(parse_listen).transpose()?;
+    if redirect_listen.is_some() && tls.is_none() {
+        return Err("redirect-listen sends to TLS, which takes tls-certificate and tls-key".to_owned());
+    }
     Ok(Config {
         data: settings.data.unwrap_or_else(|| "./gable-data".into()),
         database: settings.database,
@@ -175,10 +258,24 @@ pub(crate) fn load(settings: Settings) -> Result<Config, String> {
         max_artifact_size: settings.max_artifact_size.unwrap_or(100 << 20),
         max_push_size: Some(settings.max_push_size.unwrap_or(10 << 30)).filter(|size| *size > 0),
         cache_size: settings.cache_size.unwrap_or(2 << 30),
+        min_free_disk: settings.min_free_disk.unwrap_or(100 << 20),
         sign_ins_per_minute: NonZeroU32::new(settings.sign_ins_per_minute.unwrap_or(10)),
+        requests_per_minute: NonZeroU32::new(settings.requests_per_minute.unwrap_or(6000)),
+        anonymous_requests_per_minute: NonZeroU32::new(settings.anonymous_requests_per_minute.unwrap_or(1200)),
+        connections_per_address: Some(settings.connections_per_address.unwrap_or(512)).filter(|count| *count > 0),
+        client_timeout: Duration::from_secs(settings.client_timeout_seconds.map_or(60, |seconds| seconds.get().into())),
+        trusted_proxies: parse_proxies(&settings.trusted_proxies.unwrap_or_default())?,
+        tls,
+        redirect_listen,
+        hsts_seconds: settings.hsts_seconds.unwrap_or(0),
         default_projects_limit: check_limit(settings.default_projects_limit.unwrap_or(10))?,
         runner: settings.runner.unwrap_or(0),
         unheard_job: Duration::from_secs(settings.unheard_job_seconds.map_or(120, |seconds| seconds.get().into())),
+        backups: settings.backup_folder.map(|folder| Backups {
+            folder,
+            every: Duration::from_secs(3600 * settings.backup_every_hours.map_or(24, |hours| u64::from(hours.get()))),
+            keep: settings.backup_keep.map_or(7, |keep| usize::try_from(keep.get()).unwrap_or(usize::MAX)),
+        }),
         log_format: settings.log_format.unwrap_or_default(),
         log: settings.log.unwrap_or_else(|| "info".into()),
     })
@@ -187,11 +284,18 @@ pub(crate) fn load(settings: Settings) -> Result<Config, String> {
 impl Settings {
     /// An empty text counts as not set, as a variable that a service manager left empty.
     fn without_empty(mut self) -> Self {
-        for path in [&mut self.config, &mut self.data] {
+        let paths = [
+            &mut self.config,
+            &mut self.data,
+            &mut self.backup_folder,
+            &mut self.tls_certificate,
+            &mut self.tls_key,
+        ];
+        for path in paths {
             path.take_if(|path| path.as_os_str().is_empty());
         }
         let addresses = [&mut self.database, &mut self.listen, &mut self.ssh_listen, &mut self.external_url];
-        for text in addresses.into_iter().chain([&mut self.dialect, &mut self.log]) {
+        for text in addresses.into_iter().chain([&mut self.dialect, &mut self.log, &mut self.redirect_listen]) {
             text.take_if(|text| text.is_empty());
         }
         self
@@ -214,10 +318,23 @@ impl Settings {
             max_artifact_size: self.max_artifact_size.or(other.max_artifact_size),
             max_push_size: self.max_push_size.or(other.max_push_size),
             cache_size: self.cache_size.or(other.cache_size),
+            min_free_disk: self.min_free_disk.or(other.min_free_disk),
             sign_ins_per_minute: self.sign_ins_per_minute.or(other.sign_ins_per_minute),
+            requests_per_minute: self.requests_per_minute.or(other.requests_per_minute),
+            anonymous_requests_per_minute: self.anonymous_requests_per_minute.or(other.anonymous_requests_per_minute),
+            connections_per_address: self.connections_per_address.or(other.connections_per_address),
+            client_timeout_seconds: self.client_timeout_seconds.or(other.client_timeout_seconds),
+            trusted_proxies: self.trusted_proxies.or(other.trusted_proxies),
+            tls_certificate: self.tls_certificate.or(other.tls_certificate),
+            tls_key: self.tls_key.or(other.tls_key),
+            redirect_listen: self.redirect_listen.or(other.redirect_listen),
+            hsts_seconds: self.hsts_seconds.or(other.hsts_seconds),
             default_projects_limit: self.default_projects_limit.or(other.default_projects_limit),
             runner: self.runner.or(other.runner),
             unheard_job_seconds: self.unheard_job_seconds.or(other.unheard_job_seconds),
+            backup_folder: self.backup_folder.or(other.backup_folder),
+            backup_every_hours: self.backup_every_hours.or(other.backup_every_hours),
+            backup_keep: self.backup_keep.or(other.backup_keep),
             log_format: self.log_format.or(other.log_format),
             log: self.log.or(other.log),
         }
@@ -240,6 +357,19 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
         .ok()
         .and_then(|mut addresses| addresses.next())
         .ok_or_else(|| format!("cannot listen on {text}: it is not of the form HOST:PORT, such as 127.0.0.1:8080"))
+}
+
+fn parse_proxies(texts: &[String]) -> Result<TrustedProxies, String> {
+    texts.iter().filter(|text| !text.trim().is_empty()).map(|text| parse_proxy(text)).collect()
+}
+
+fn check_tls(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<CertificateFiles>, String> {
+    match (certificate, key) {
+        (None, None) => Ok(None),
+        (Some(certificate), Some(key)) => Ok(Some(CertificateFiles { certificate, key })),
+        (Some(_), None) => Err("tls-certificate needs tls-key beside it".to_owned()),
+        (None, Some(_)) => Err("tls-key needs tls-certificate beside it".to_owned()),
+    }
 }
 
 fn check_limit(limit: i32) -> Result<i32, String> {
@@ -275,6 +405,16 @@ mod tests {
         assert_eq!(config.data, Path::new("/srv/gable"));
         assert_eq!(config.dialect, Dialect::Gitlab);
         assert_eq!(config.max_body_size, 1_048_576);
+    }
+
+    #[test]
+    fn proxies_are_a_list_in_the_file() {
+        let file = file("trusted-proxies = [\"10.0.0.0/8\", \"::1\"]\nrequests-per-minute = 0\n").expect("read");
+        let config = load(file).expect("loaded");
+        assert!(config.trusted_proxies.trusts("10.9.9.9".parse().expect("an address")));
+        assert!(!config.trusted_proxies.trusts("127.0.0.1".parse().expect("an address")));
+        assert_eq!(config.requests_per_minute, None);
+        assert_eq!(config.anonymous_requests_per_minute.map(NonZeroU32::get), Some(1200));
     }
 
     #[test]
@@ -321,6 +461,16 @@ mod tests {
         assert_eq!(
             with(|it| it.external_url = Some("ftp://x".into())),
             "the external URL ftp://x is not of the form https://host or https://host/prefix"
+        );
+        assert_eq!(
+            with(|it| it.trusted_proxies = Some(vec!["10.0.0.0/8".into(), "10.0.0.0/99".into()])),
+            "the trusted proxy 10.0.0.0/99 is neither an address nor a network such as 10.0.0.0/8 or fd00::/8"
+        );
+        assert_eq!(with(|it| it.tls_key = Some("key.pem".into())), "tls-key needs tls-certificate beside it");
+        assert_eq!(with(|it| it.tls_certificate = Some("c.pem".into())), "tls-certificate needs tls-key beside it");
+        assert_eq!(
+            with(|it| it.redirect_listen = Some("127.0.0.1:80".into())),
+            "redirect-listen sends to TLS, which takes tls-certificate and tls-key"
         );
     }
 }

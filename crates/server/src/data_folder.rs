@@ -11,6 +11,12 @@ use forge::{InstanceKey, clock::SystemSecrets};
 use git::Repositories;
 use store::Database;
 
+/// The file of the embedded database.
+pub(crate) const DATABASE: &str = "gable.sqlite3";
+
+/// A folder that is there while a backup is being put back; whatever else is there then is not whole.
+pub(crate) const UNFINISHED: &str = ".restoring";
+
 /// The folder, known to be there and writable.
 pub(crate) struct DataFolder {
     path: PathBuf,
@@ -66,21 +72,22 @@ impl DataFolder {
 
     /// The database of the folder, or the one at the URL.
     pub(crate) fn database(&self, url: Option<&str>) -> Result<Database, String> {
+        if self.path.join(UNFINISHED).exists() {
+            return Err(format!(
+                "a restore into the data folder {} was interrupted; run it again",
+                self.path.display()
+            ));
+        }
         match url {
             None => {
-                let path = self.path.join("gable.sqlite3");
+                let path = self.path.join(DATABASE);
                 // Made here, so that only its owner can read it; what SQLite puts beside it takes over the mode.
                 owner_only(OpenOptions::new().append(true).create(true))
                     .open(&path)
                     .map_err(|error| format!("cannot open the database {}: {error}", path.display()))?;
                 Ok(Database::sqlite(path))
             }
-            Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
-                Database::postgres(url).map_err(|error| error.to_string())
-            }
-            Some(_) => {
-                Err("the database URL does not begin with postgres://; leave it out for the embedded one".into())
-            }
+            Some(url) => postgres(url),
         }
     }
 
@@ -132,6 +139,11 @@ impl DataFolder {
         }
     }
 
+    /// The key of the instance if there is a good one; nothing is made.
+    pub(crate) fn existing_instance_key(&self) -> Result<Option<InstanceKey>, String> {
+        if self.path.join("instance-key").exists() { self.instance_key().map(Some) } else { Ok(None) }
+    }
+
     /// Writes a file that only its owner can read, durably.
     pub(crate) fn write_secret(&self, name: &str, content: &str) -> Result<PathBuf, String> {
         let path = self.path.join(name);
@@ -157,8 +169,16 @@ impl DataFolder {
     }
 }
 
+/// The database at a URL.
+pub(crate) fn postgres(url: &str) -> Result<Database, String> {
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        return Database::postgres(url).map_err(|error| error.to_string());
+    }
+    Err("the database URL does not begin with postgres://; leave it out for the embedded one".into())
+}
+
 /// A file that is made readable by its owner only.
-fn owner_only(options: &mut OpenOptions) -> &OpenOptions {
+pub(crate) fn owner_only(options: &mut OpenOptions) -> &OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
     options

@@ -2,15 +2,22 @@
 
 mod access_lines;
 mod admin;
+mod backup;
 mod commands;
 mod config;
 mod data_folder;
+mod generate;
+mod health;
+mod doctor;
 mod listener;
 mod log_writer;
 mod memory;
+mod migrate;
 mod operations;
+mod pace;
 mod runner;
 mod serve;
+mod tls;
 mod worker;
 
 use std::process::ExitCode;
@@ -29,9 +36,16 @@ fn main() -> ExitCode {
         Err(told) => return commands::tell(&told),
     };
     let outcome = match command {
-        Command::Serve(settings) => config::load(settings).and_then(serve::run),
+        Command::Serve(settings) => config::load(*settings).and_then(serve::run),
+        Command::Backup(command) => backup::run(command),
+        Command::Restore(command) => backup::restore::run(command),
+        Command::MigrateDatabase(command) => backup::migrate::run(command),
         Command::Admin(command) => admin::run(command),
+        Command::Doctor(command) => return doctor::run(command),
+        Command::Migrate(command) => migrate::run(command),
         Command::Runner(command) => runner::run(command),
+        Command::Health(health) => health::run(health),
+        Command::Generate(command) => generate::run(command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

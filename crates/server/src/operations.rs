@@ -9,13 +9,13 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::get,
 };
-use forge::{Caller, Forge, deliveries, jobs};
+use forge::{Caller, Forge, deliveries, jobs, room::Standing};
 use metrics_exporter_prometheus::PrometheusHandle;
 
 /// The routes under `/-/`.
 pub(crate) fn routes(forge: Forge, metrics: PrometheusHandle) -> Router {
     Router::new()
-        .route("/-/health", get(|| async { "ok\n" }))
+        .route("/-/health", get(health))
         .route("/-/ready", get(ready))
         .route("/-/metrics", get(show_metrics))
         .with_state((forge, metrics))
@@ -23,10 +23,35 @@ pub(crate) fn routes(forge: Forge, metrics: PrometheusHandle) -> Router {
 
 type Shared = State<(Forge, PrometheusHandle)>;
 
+/// Whether it is alive, and how well. Who is short of room still answers whoever reads, so that is no reason to end it.
+async fn health(State((forge, _)): Shared) -> String {
+    shortage(&forge).await.map_or_else(|| "ok\n".to_owned(), |trouble| format!("degraded: {trouble}\n"))
+}
+
+/// What is wrong with the room that there is, for the operator; `None` if nothing is.
+async fn shortage(forge: &Forge) -> Option<String> {
+    let asked = forge.clone();
+    // It may try to write something.
+    let standing = tokio::task::spawn_blocking(move || asked.standing()).await.ok()?;
+    Some(match standing {
+        Standing::Enough => return None,
+        Standing::Low { free, least } => format!(
+            "{} MiB are free on the disk of the data folder, and {} shall be; pushes and files are refused",
+            free >> 20,
+            least >> 20
+        ),
+        Standing::Full => "the disk of the data folder is full; nothing can be written".to_owned(),
+        Standing::DatabaseFull => "the disk of the database server is full; nothing can be written".to_owned(),
+    })
+}
+
 /// Whether requests can be served: the database answers.
 async fn ready(State((forge, _)): Shared) -> Response {
     match forge.read(Caller::anonymous(), |it| it.ping()).await {
-        Ok(()) => "ready\n".into_response(),
+        Ok(()) => shortage(&forge)
+            .await
+            .map_or_else(|| "ready\n".to_owned(), |trouble| format!("ready, but degraded: {trouble}\n"))
+            .into_response(),
         Err(error) => {
             tracing::warn!(%error, "not ready");
             (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n").into_response()
@@ -54,6 +79,10 @@ async fn show_metrics(State((forge, metrics)): Shared, request: Request) -> Resp
     metrics::gauge!("gable_hook_deliveries_waiting").set(to_float(post.waiting));
     metrics::gauge!("gable_hook_oldest_waiting_seconds").set(oldest);
     metrics::gauge!("gable_hooks_paused").set(to_float(post.paused));
+    metrics::gauge!("gable_degraded").set(if shortage(&forge).await.is_some() { 1.0 } else { 0.0 });
+    if let Some(space) = forge.space() {
+        metrics::gauge!("gable_disk_free_bytes").set(to_float(i64::try_from(space.free_bytes).unwrap_or(i64::MAX)));
+    }
     for (queue, length) in forge.queue_lengths() {
         metrics::gauge!("gable_queue_length", "queue" => queue)
             .set(to_float(i64::try_from(length).unwrap_or(i64::MAX)));

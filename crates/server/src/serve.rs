@@ -1,23 +1,34 @@
 //! `gable serve`: puts everything together and runs it.
 
-use std::{io::Write as _, net::SocketAddr, sync::Arc, thread::available_parallelism, time::Duration};
+use std::{
+    io::Write as _,
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroU32,
+    sync::Arc,
+    thread::available_parallelism,
+    time::Duration,
+};
 
-use api::{AccessLog, App, AppOptions, CourierDoor, Door, GitDoor};
+use api::{AccessLog, App, AppOptions, CourierDoor, Door, GitDoor, Guards};
 use courier::{Clerk, Client, TimeFormat, rounds};
 use forge::{
     Forge, Options, artifacts,
     clock::{SystemClock, SystemSecrets},
     first_start::{self, FirstAdmin, Wishes},
     passwords::PasswordCost,
-    pushes, traces, uploads,
+    pushes,
+    room::Room,
+    traces, uploads,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use model::{Site, tokens::Secret};
+use sd_notify::NotifyState;
 use store::Database;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
     sync::watch,
+    task::JoinHandle,
 };
 use tracing::{error, info, warn};
 use tracing_subscriber::{EnvFilter, fmt};
@@ -30,12 +41,14 @@ use wire::{
 use crate::{
     Outcome,
     access_lines::access_log,
+    backup,
     config::{Config, LogFormat},
     data_folder::DataFolder,
     listener,
     log_writer::LogWriter,
-    operations,
+    migrate, operations,
     runner::{self, Inside},
+    tls::{Certificate, Redirect},
     worker,
 };
 
@@ -55,9 +68,13 @@ fn prepare_and_serve(config: Config, log: &LogWriter) -> Outcome {
         return Err(format!("another gable serves the data folder {}; stop it first", folder.path().display()));
     };
     let database = folder.database(config.database.as_deref())?;
-    database.migrate().map_err(|error| error.to_string())?;
+    migrate::bring_up_to_date(&folder, &database)?;
     git::check_version()?;
-    let use_of = Use::Serve { cache_size: config.cache_size, allow_local_network: config.allow_local_network };
+    let use_of = Use::Serve {
+        cache_size: config.cache_size,
+        min_free_disk: config.min_free_disk,
+        allow_local_network: config.allow_local_network,
+    };
     let options = forge_options(&folder, database, config.default_projects_limit, use_of)?;
     drop(turn);
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start: {error}"))?;
@@ -69,7 +86,7 @@ fn prepare_and_serve(config: Config, log: &LogWriter) -> Outcome {
 #[derive(Clone, Copy)]
 pub(crate) enum Use {
     /// To serve; the folder belongs to this process alone.
-    Serve { cache_size: u64, allow_local_network: bool },
+    Serve { cache_size: u64, min_free_disk: u64, allow_local_network: bool },
     /// To do one thing, perhaps beside a server.
     Administer,
 }
@@ -82,16 +99,20 @@ pub(crate) fn forge_options(
     what_for: Use,
 ) -> Result<Options, String> {
     let cores = available_parallelism().map_or(2, usize::from);
-    let (serving, cache_size, allow_local_network) = match what_for {
-        Use::Serve { cache_size, allow_local_network } => (true, cache_size, allow_local_network),
-        Use::Administer => (false, 0, false),
+    let (serving, cache_size, min_free_disk, allow_local_network) = match what_for {
+        Use::Serve { cache_size, min_free_disk, allow_local_network } => {
+            (true, cache_size, min_free_disk, allow_local_network)
+        }
+        Use::Administer => (false, 0, 0, false),
     };
+    let room = Room::around(folder.path(), min_free_disk);
     Ok(Options {
         database,
         files: folder.files()?,
         logs: folder.logs()?,
         repositories: folder.repositories(serving)?,
-        spools: folder.spools(serving, cache_size)?,
+        spools: folder.spools(serving, cache_size)?.mindful_of(room.clone()),
+        room,
         allow_local_network,
         instance_key: folder.instance_key()?,
         readers: 2 * cores,
@@ -120,9 +141,11 @@ async fn serve(
         None => None,
     };
     let ssh_port = ssh.as_ref().map(|ssh| ssh.address.port());
-    let root = config.external_url.clone().unwrap_or_else(|| format!("http://{}", reachable(address)));
+    let secure = Secure::prepare(&config, address).await?;
+    let root = config.external_url.clone().unwrap_or_else(|| secure.url());
     let options = Options { scribe: Arc::new(Clerk::new(Site::new(root, ssh_port), config.hook_times)), ..options };
     let spools = options.spools.clone();
+    let ground = backup::ground(folder.path().to_owned(), options.database.clone(), options.repositories.clone());
     let forge = Forge::start(options).map_err(|error| error.to_string())?;
     let limits = Limits { pack: config.max_push_size, ..Limits::default() };
     let transfers = Transfers::new(forge.clone(), spools, limits);
@@ -135,11 +158,12 @@ async fn serve(
     let app = App::new(AppOptions {
         forge: forge.clone(),
         dialect: config.dialect,
-        external_url: config.external_url,
+        external_url: config.external_url.clone(),
         body_limit: config.max_body_size,
         upload_limit: config.max_upload_size,
         artifact_limit: config.max_artifact_size,
         sign_ins_per_minute: config.sign_ins_per_minute,
+        guards: guards(&config),
         ssh_port,
         git: Some(git_door(GitHttp::new(transfers.clone(), config.sign_ins_per_minute))),
         courier: Some(courier_door(client.clone())),
@@ -151,6 +175,7 @@ async fn serve(
     let (stop_worker, stopped) = watch::channel(false);
     let courier = tokio::spawn(keep_telling(forge.clone(), client, stopped.clone()));
     let worker = worker::start(forge.clone(), stopped.clone());
+    let backups = config.backups.clone().map(|backups| backup::schedule::start(backups, ground, stopped.clone()));
     // Before anybody is told that it is ready: a signal from then on lets requests finish.
     let stop = stop_signal()?;
     info!(
@@ -160,15 +185,19 @@ async fn serve(
         "gable {} is ready", env!("CARGO_PKG_VERSION")
     );
     let also = ssh.as_ref().map(|ssh| format!(" and ssh://git@{}", reachable(ssh.address))).unwrap_or_default();
-    say(&format!("gable ready on http://{}{also}", reachable(address)));
+    say(&format!("gable ready on {}{also}", secure.url()));
+    // Whoever is not started by systemd has nobody to tell, and that is no error.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    let (inside, listening) = (secure.inside_address(), secure.options.clone());
+    let beside = secure.spawn(&door, &stopped);
     let ssh = ssh.map(|Ssh { listener, host_key, .. }| {
         let mut stopped = stopped;
         let stop = async move { drop(stopped.wait_for(|stop| *stop).await) };
-        tokio::spawn(wire::ssh::serve(listener, host_key, transfers, wire::ssh::Options::default(), stop))
+        tokio::spawn(wire::ssh::serve(listener, host_key, transfers, ssh_options(&config), stop))
     });
     let (stop_runner, runner_stopped) = watch::channel(false);
     let built_in = (config.runner > 0).then(|| {
-        let place = Inside { address: reachable(address), data: folder.path().to_owned(), jobs: config.runner };
+        let place = Inside { address: inside, data: folder.path().to_owned(), jobs: config.runner };
         let (own, name) = (forge.clone(), own_name(folder));
         let own_token = async move {
             let token = forge::runners::own_token(&own, name).await;
@@ -178,6 +207,7 @@ async fn serve(
     });
     let stop = async {
         stop.await;
+        let _ = sd_notify::notify(&[NotifyState::Stopping]);
         // Jobs of its own still have to tell the server how they end, so it goes on for as long as they may take.
         let _ = stop_runner.send(true);
         if let Some(built_in) = built_in {
@@ -188,13 +218,110 @@ async fn serve(
         forge::assignments::stop_waiting(&forge);
         let _ = stop_worker.send(true);
     };
-    listener::serve(listener, door, stop).await;
+    listener::serve(listener, door, listening, stop).await;
+    for listener in beside {
+        let _ = listener.await;
+    }
     if let Some(ssh) = ssh {
         let _ = ssh.await;
     }
     let _ = tokio::join!(worker, courier);
+    if let Some(backups) = backups {
+        let _ = backups.await;
+    }
     info!("stopped");
     Ok(())
+}
+
+/// How the interface is kept usable for everybody.
+fn guards(config: &Config) -> Guards {
+    Guards {
+        requests_per_minute: config.requests_per_minute,
+        anonymous_requests_per_minute: config.anonymous_requests_per_minute,
+        trusted_proxies: config.trusted_proxies.clone(),
+        hsts_seconds: config.hsts_seconds,
+        ..Guards::default()
+    }
+}
+
+/// How SSH is served.
+fn ssh_options(config: &Config) -> wire::ssh::Options {
+    wire::ssh::Options {
+        connections_per_minute: config.anonymous_requests_per_minute,
+        failures_per_minute: config.sign_ins_per_minute.map(|count| count.saturating_mul(SSH_PATIENCE)),
+        ..wire::ssh::Options::default()
+    }
+}
+
+/// How often as many SSH connections as passwords may fail: a client offers several keys before the right one.
+const SSH_PATIENCE: NonZeroU32 = NonZeroU32::new(3).expect("not zero");
+
+/// How connections are served, and who else listens beside the main door.
+struct Secure {
+    /// Where the main door is.
+    address: SocketAddr,
+    certificate: Option<Arc<Certificate>>,
+    options: listener::Options,
+    /// For those who come without TLS.
+    redirect: Option<(TcpListener, Redirect)>,
+    /// For the runner inside this very process, which has no use for a certificate that names others.
+    inside: Option<TcpListener>,
+}
+
+impl Secure {
+    async fn prepare(config: &Config, address: SocketAddr) -> Result<Self, String> {
+        let certificate = config.tls.clone().map(Certificate::load).transpose()?;
+        let options = listener::Options {
+            patience: config.client_timeout,
+            per_address: config.connections_per_address,
+            trusted_proxies: config.trusted_proxies.clone(),
+            tls: certificate.as_ref().map(Certificate::acceptor).transpose()?,
+        };
+        let listen = async |address: SocketAddr| {
+            TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))
+        };
+        let redirect = match config.redirect_listen {
+            None => None,
+            Some(from) => {
+                let external_url = config.external_url.as_deref().map(Into::into);
+                let listener = listen(from).await?;
+                if let Ok(from) = listener.local_addr() {
+                    info!(address = %from, "sends those who come without TLS to where it is spoken");
+                }
+                Some((listener, Redirect { external_url, secure: reachable(address) }))
+            }
+        };
+        let needed = options.tls.is_some() && config.runner > 0;
+        let inside = if needed { Some(listen((Ipv4Addr::LOCALHOST, 0).into()).await?) } else { None };
+        Ok(Self { address, certificate, options, redirect, inside })
+    }
+
+    /// Where clients reach the main door.
+    fn url(&self) -> String {
+        let scheme = if self.certificate.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", reachable(self.address))
+    }
+
+    /// Where the runner inside this process does.
+    fn inside_address(&self) -> SocketAddr {
+        let inside = self.inside.as_ref().and_then(|inside| inside.local_addr().ok());
+        inside.unwrap_or_else(|| reachable(self.address))
+    }
+
+    /// Listens beside the main door, and keeps the certificate fresh.
+    fn spawn(self, door: &Door, stopped: &watch::Receiver<bool>) -> Vec<JoinHandle<()>> {
+        let plain = listener::Options { tls: None, ..self.options };
+        let stop = || {
+            let mut stopped = stopped.clone();
+            async move { drop(stopped.wait_for(|stop| *stop).await) }
+        };
+        let fresh = self.certificate.map(|certificate| tokio::spawn(certificate.keep_fresh(stopped.clone())));
+        let redirect = self
+            .redirect
+            .map(|(listener, redirect)| tokio::spawn(listener::serve(listener, redirect, plain.clone(), stop())));
+        let inside = self.inside.map(|inside| tokio::spawn(listener::serve(inside, door.clone(), plain, stop())));
+        [fresh, redirect, inside].into_iter().flatten().collect()
+    }
 }
 
 /// What tells this server from others on the same database, for as long as it lives here.
@@ -352,7 +479,7 @@ pub(crate) fn start_logging(filter: &str, format: LogFormat) -> Result<LogWriter
 }
 
 /// An address that can be typed into a client: a wildcard stands for this machine.
-fn reachable(address: SocketAddr) -> SocketAddr {
+pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
     if !address.ip().is_unspecified() {
         return address;
     }

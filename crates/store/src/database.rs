@@ -1,8 +1,16 @@
 //! Which database there is, how to reach it, and its migrations.
 
-use std::{collections::BTreeSet, fmt, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    path::{Path, PathBuf},
+};
 
-use diesel::{Connection, RunQueryDsl, connection::SimpleConnection, sql_types::BigInt};
+use diesel::{
+    Connection, RunQueryDsl,
+    connection::SimpleConnection,
+    sql_types::{BigInt, Text},
+};
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
 
 use crate::{Conn, conn::on, fragment::Fragment, postgres, sqlite};
@@ -11,7 +19,7 @@ const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 const POSTGRES: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
 /// A key for PostgreSQL's advisory lock: of several nodes that start at once, one migrates.
-const MIGRATION_LOCK: i64 = 0x6761_626c_6500;
+pub(crate) const MIGRATION_LOCK: i64 = 0x6761_626c_6500;
 
 /// A database that connections can be made to.
 #[derive(Clone)]
@@ -21,6 +29,17 @@ pub enum Database {
     /// A server.
     #[expect(private_interfaces, reason = "only this crate looks inside")]
     Postgres(Box<postgres::Target>),
+}
+
+/// Where the tables of a database stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schema {
+    /// The last migration that it has, as a number; `None` if it has no tables yet.
+    pub version: Option<String>,
+    /// The migrations that it lacks, by name.
+    pub pending: Vec<String>,
+    /// The last migration that this version knows, as a number.
+    pub known: String,
 }
 
 /// Why a database cannot be used, as a sentence for the operator.
@@ -83,12 +102,47 @@ impl Database {
                 conn.immediate_transaction(|conn| run(conn, SQLITE))
             }
             Conn::Pg(conn) => conn.transaction(|conn| {
-                diesel::sql_query(format!("SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
-                    .execute(conn)
-                    .map_err(failed)?;
+                wait_for_migrations(conn)?;
                 run(conn, POSTGRES)
             }),
         }
+    }
+
+    /// Where the tables stand; refuses a database that a newer version has touched.
+    pub fn schema(&self) -> Result<Schema, OpenError> {
+        match &mut self.connect_writer()? {
+            Conn::Sqlite(conn) => schema_of(conn, &SQLITE),
+            Conn::Pg(conn) => conn.transaction(|conn| {
+                wait_for_migrations(conn)?;
+                schema_of(conn, &POSTGRES)
+            }),
+        }
+    }
+
+    /// Runs the migrations that are pending and undoes them, where a transaction can hold them. What is embedded is tried on
+    /// a copy instead, which costs others no waiting.
+    pub fn try_migrations(&self) -> Result<(), OpenError> {
+        let Conn::Pg(mut conn) = self.connect_writer()? else { return self.migrate() };
+        let tried = conn.transaction(|conn| {
+            wait_for_migrations(conn)?;
+            run(conn, POSTGRES)?;
+            Err::<(), _>(Trial::Done)
+        });
+        match tried {
+            Ok(()) | Err(Trial::Done) => Ok(()),
+            Err(Trial::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Writes a copy of the embedded database to an empty file, as it is at one moment, also while others write to it.
+    pub fn copy_to(&self, file: &Path) -> Result<(), OpenError> {
+        let Conn::Sqlite(mut conn) = self.connect_writer()? else {
+            return Err(OpenError::new("only the embedded database can be copied to a file"));
+        };
+        let text = file.to_str().ok_or_else(|| OpenError::new("the path of the copy is not valid UTF-8"))?;
+        conn.batch_execute("PRAGMA busy_timeout=30000").map_err(failed)?;
+        let copied = diesel::sql_query("VACUUM INTO ?").bind::<Text, _>(text).execute(&mut conn);
+        copied.map(drop).map_err(|error| OpenError::new(format!("cannot copy the database to {text}: {error}")))
     }
 
     /// Refuses a database whose tables are not exactly those that this version knows.
@@ -109,6 +163,42 @@ impl Database {
     }
 }
 
+/// All migrations that this version knows; they are the same for both engines.
+pub(crate) fn known_versions() -> BTreeSet<String> {
+    let known = diesel::migration::MigrationSource::<diesel::sqlite::Sqlite>::migrations(&SQLITE).unwrap_or_default();
+    known.iter().map(|migration| migration.name().version().to_string()).collect()
+}
+
+/// Runs the named migrations, or all that are missing, in the transaction that is open.
+pub(crate) fn make_tables(db: &mut Conn, versions: Option<&[String]>) -> Result<(), OpenError> {
+    match db {
+        Conn::Sqlite(conn) => run_some(conn, SQLITE, versions),
+        Conn::Pg(conn) => run_some(conn, POSTGRES, versions),
+    }
+}
+
+fn run_some<C, B>(conn: &mut C, migrations: EmbeddedMigrations, versions: Option<&[String]>) -> Result<(), OpenError>
+where
+    C: MigrationHarness<B>,
+    B: diesel::backend::Backend,
+    EmbeddedMigrations: diesel::migration::MigrationSource<B>,
+{
+    let failed = |error: &dyn fmt::Display| OpenError::new(format!("cannot make the tables: {error}"));
+    let known = known_versions();
+    if let Some(version) = versions.unwrap_or_default().iter().find(|version| !known.contains(*version)) {
+        return Err(OpenError::new(format!(
+            "it was made by a newer gable (it has migration {version}); use that one, or a newer one"
+        )));
+    }
+    for migration in conn.pending_migrations(migrations).map_err(|error| failed(&error))? {
+        let version = migration.name().version().to_string();
+        if versions.is_none_or(|versions| versions.contains(&version)) {
+            conn.run_migration(&migration).map_err(|error| failed(&error))?;
+        }
+    }
+    Ok(())
+}
+
 impl Conn {
     /// A number that changes whenever another connection has changed the embedded database.
     pub fn version(&mut self) -> crate::Result<i64> {
@@ -123,6 +213,52 @@ impl Conn {
     pub fn ping(&mut self) -> crate::Result<()> {
         on!(self, conn => diesel::sql_query("SELECT 1").execute(conn)).map(drop).map_err(Into::into)
     }
+}
+
+/// Waits until nobody else looks after the tables, for as long as the transaction lasts.
+fn wait_for_migrations(conn: &mut postgres::PgConnection) -> Result<(), OpenError> {
+    diesel::sql_query(format!("SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")).execute(conn).map(drop).map_err(failed)
+}
+
+/// How a trial of migrations ends: always by an error, so that nothing of it stays.
+enum Trial {
+    Done,
+    Failed(OpenError),
+}
+
+impl From<diesel::result::Error> for Trial {
+    fn from(error: diesel::result::Error) -> Self {
+        Self::Failed(failed(error))
+    }
+}
+
+impl From<OpenError> for Trial {
+    fn from(error: OpenError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+fn schema_of<C, B>(conn: &mut C, migrations: &EmbeddedMigrations) -> Result<Schema, OpenError>
+where
+    C: MigrationHarness<B>,
+    B: diesel::backend::Backend,
+    EmbeddedMigrations: diesel::migration::MigrationSource<B>,
+{
+    refuse_newer(conn, migrations)?;
+    let trouble =
+        |error: &dyn fmt::Display| OpenError::new(format!("cannot read the version of the database: {error}"));
+    let applied: BTreeSet<String> =
+        conn.applied_migrations().map_err(|error| trouble(&error))?.iter().map(ToString::to_string).collect();
+    let known = diesel::migration::MigrationSource::<B>::migrations(migrations).map_err(|error| trouble(&error))?;
+    let version = |migration: &dyn diesel::migration::Migration<B>| migration.name().version().to_string();
+    let mut pending: Vec<String> = known
+        .iter()
+        .filter(|migration| !applied.contains(&version(&**migration)))
+        .map(|migration| migration.name().to_string())
+        .collect();
+    pending.sort();
+    let newest = known.iter().map(|migration| version(&**migration)).max().unwrap_or_default();
+    Ok(Schema { version: applied.last().cloned(), pending, known: newest })
 }
 
 impl From<diesel::result::Error> for OpenError {
@@ -174,7 +310,7 @@ mod tests {
     #[test]
     fn both_engines_have_the_same_migrations() {
         let names = |engine: &str| {
-            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(engine);
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(engine);
             let entries = std::fs::read_dir(folder).expect("the migrations are there");
             let mut names: Vec<_> = entries.map(|entry| entry.expect("readable").file_name()).collect();
             names.sort();

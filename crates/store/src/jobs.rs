@@ -141,6 +141,14 @@ pub fn renew(db: &mut Conn, id: i64, until: Time) -> Result<()> {
     Ok(())
 }
 
+/// Takes back that an attempt counts.
+pub fn uncount(db: &mut Conn, id: i64) -> Result<()> {
+    on!(db, conn => {
+        diesel::update(jobs::table.find(id)).set(jobs::attempts.eq(jobs::attempts - 1)).execute(conn)
+    })?;
+    Ok(())
+}
+
 /// Notes that a job failed and when it is tried again.
 pub fn fail(db: &mut Conn, id: i64, error: &str, run_at: Time) -> Result<()> {
     on!(db, conn => diesel::update(jobs::table.find(id))

@@ -18,7 +18,9 @@ pub mod boards;
 pub mod build_lists;
 pub mod build_runs;
 pub mod builds;
+pub mod checks;
 pub mod commit_notes;
+pub mod copies;
 pub mod deliveries;
 pub mod delivery_log;
 pub mod deploy_keys;
@@ -56,7 +58,7 @@ pub mod variables;
 
 pub use access::Viewer;
 pub use conn::Conn;
-pub use database::{Database, OpenError};
+pub use database::{Database, OpenError, Schema};
 pub use error::{Error, Result};
 pub use search::Term;
 pub use sight::Sight;

@@ -6,6 +6,7 @@ mod answer;
 mod clock;
 mod database;
 mod dump;
+pub mod faults;
 pub mod fields;
 mod ground;
 mod local;
@@ -17,14 +18,14 @@ pub mod rows;
 
 use std::{fs, num::NonZeroU32, path::Path, sync::Arc};
 
-use api::{App, AppOptions, CourierDoor, Dialect, Door};
+use api::{App, AppOptions, CourierDoor, Dialect, Door, Guards};
 use axum::{
     Router,
     body::Body,
     http::{HeaderName, HeaderValue, Method, Request, header},
 };
 use courier::{Clerk, TimeFormat};
-use files::{Files, logs::Logs, spool::Spools};
+use files::{Files, logs::Logs, room::Room, spool::Spools};
 use forge::{
     Caller, Forge, Given, Options, jobs,
     passwords::PasswordCost,
@@ -63,6 +64,7 @@ pub struct Setup {
     upload_limit: u64,
     artifact_limit: u64,
     sign_ins_per_minute: Option<NonZeroU32>,
+    guards: Guards,
     allow_local_network: bool,
     courier: Option<CourierDoor>,
     beside: Router,
@@ -87,6 +89,7 @@ impl Default for Setup {
             upload_limit: 10 << 20,
             artifact_limit: 10 << 20,
             sign_ins_per_minute: None,
+            guards: Guards::default(),
             allow_local_network: false,
             courier: None,
             beside: Router::new(),
@@ -131,6 +134,12 @@ impl Setup {
         self
     }
 
+    /// Keeps itself usable in this way.
+    pub fn guards(mut self, guards: Guards) -> Self {
+        self.guards = guards;
+        self
+    }
+
     /// Talks to addresses of its own network.
     pub fn allow_local_network(mut self) -> Self {
         self.allow_local_network = true;
@@ -162,6 +171,7 @@ impl Setup {
             logs: Logs::in_folder(&git.path().join("traces")).expect("a place for traces"),
             repositories: Repositories::in_folder(&git.path().join("repositories")).expect("a place for them"),
             spools: Spools::in_folder(&git.path().join("cache"), 64 << 20).expect("a place for a cache"),
+            room: Room::around(git.path(), 0),
             allow_local_network: self.allow_local_network,
             scribe: Arc::new(Clerk::new(
                 Site::new(self.external_url.as_deref().unwrap_or("http://gable.test"), None),
@@ -184,6 +194,7 @@ impl Setup {
             upload_limit: self.upload_limit,
             artifact_limit: self.artifact_limit,
             sign_ins_per_minute: self.sign_ins_per_minute,
+            guards: self.guards,
             ssh_port: None,
             git: None,
             courier: self.courier,

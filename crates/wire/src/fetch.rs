@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     io::{self, Write as _},
+    net::IpAddr,
     sync::Arc,
     time::Duration,
 };
@@ -36,8 +37,8 @@ const LOOKED_AT: usize = 1 << 20;
 /// Why a request was not answered.
 #[derive(Debug)]
 pub(crate) enum Unanswered {
-    /// So much is going on that no turn came.
-    Busy,
+    /// No turn came.
+    Busy(Busy),
     /// The request could not be read.
     Request(io::Error),
     /// Nothing came of it; the log tells more.
@@ -45,16 +46,17 @@ pub(crate) enum Unanswered {
 }
 
 impl From<Busy> for Unanswered {
-    fn from(_: Busy) -> Self {
-        Self::Busy
+    fn from(busy: Busy) -> Self {
+        Self::Busy(busy)
     }
 }
 
-/// Answers a request.
+/// Answers a request from an address.
 pub(crate) async fn answer(
     transfers: &Transfers,
     hosted: &Arc<Hosted>,
     version: Version,
+    address: IpAddr,
     request: Pieces,
 ) -> Result<Pieces, Unanswered> {
     let request = body::at_most(request, transfers.limits().fetch_request);
@@ -70,10 +72,10 @@ pub(crate) async fn answer(
             return Ok(stream::iter([Ok(advertise::list(hosted.refs(), &query).into())]).boxed());
         }
         Asked::Clone(request) if wants_what_is_there(hosted, &request) => {
-            return clone(transfers, hosted, version, &request).await;
+            return clone(transfers, hosted, version, address, &request).await;
         }
         Asked::Clone(_) | Asked::Other => {
-            let turn = transfers.fetch_turn(hosted.project_id()).await?;
+            let turn = transfers.fetch_turn(hosted.project_id(), address).await?;
             let request = stream::iter([Ok(Bytes::from(start))]).chain(rest.unwrap_or_else(|| stream::empty().boxed()));
             relay(transfers, hosted, version, request.boxed(), turn)?
         }
@@ -115,12 +117,13 @@ async fn clone(
     transfers: &Transfers,
     hosted: &Arc<Hosted>,
     version: Version,
+    address: IpAddr,
     request: &CloneRequest,
 ) -> Result<Pieces, Unanswered> {
-    let (follower, first) = follow(transfers, hosted, version, request).await?;
+    let (follower, first) = follow(transfers, hosted, version, address, request).await?;
     match begun(follower.boxed()).await {
         Err(Unanswered::Failed) if !first => {
-            let (follower, _) = follow(transfers, hosted, version, request).await?;
+            let (follower, _) = follow(transfers, hosted, version, address, request).await?;
             begun(follower.boxed()).await
         }
         begun => begun,
@@ -132,6 +135,7 @@ async fn follow(
     transfers: &Transfers,
     hosted: &Arc<Hosted>,
     version: Version,
+    address: IpAddr,
     request: &CloneRequest,
 ) -> Result<(Follower, bool), Unanswered> {
     let key = request.key(hosted.project_id(), hosted.refs().fingerprint());
@@ -146,7 +150,7 @@ async fn follow(
         }
         Seat::First(producer, follower) => {
             metrics::counter!("gable_git_clone_cache_misses_total").increment(1);
-            let turn = transfers.fetch_turn(hosted.project_id()).await?;
+            let turn = transfers.fetch_turn(hosted.project_id(), address).await?;
             let (running, pipes) = start(transfers, hosted, version)?;
             let (request, time) = (request.write(), transfers.limits().time);
             tokio::spawn(async move {

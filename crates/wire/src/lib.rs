@@ -14,6 +14,7 @@ mod request;
 pub mod ssh;
 #[cfg(test)]
 mod stories;
+mod throttle;
 mod transfers;
 mod version;
 mod words;

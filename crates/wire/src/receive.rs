@@ -194,6 +194,10 @@ impl<I: AsyncRead + Send + Unpin, O: AsyncWrite + Send + Unpin> Receiver<I, O> {
         }
         let (log, _) = (log.await.unwrap_or_default(), said.await);
         debug!(log, "a pack was not taken in: {status}");
+        if words::tells_of_no_room(&log) {
+            self.transfers.forge().note_no_room();
+            return Ok(Unpacked::Failed(words::NO_ROOM.to_owned()));
+        }
         Ok(Unpacked::Failed(words::complaint(&log).unwrap_or_else(|| "the pack could not be read".to_owned())))
     }
 

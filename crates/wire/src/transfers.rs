@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    net::IpAddr,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
@@ -10,8 +11,10 @@ use files::spool::Spools;
 use forge::Forge;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
+    time::{Instant, timeout_at},
 };
+
+use crate::neighbourhood::neighbourhood;
 
 /// How much may go on at once, and for how long.
 #[derive(Clone, Debug)]
@@ -62,31 +65,40 @@ struct Inner {
     limits: Limits,
     fetches: Arc<Semaphore>,
     pushes: Arc<Semaphore>,
-    /// The places of those projects of which somebody wants something.
-    of_projects: Mutex<HashMap<Key, Weak<Semaphore>>>,
+    /// The places of those projects and addresses that have or want some.
+    shares: Mutex<HashMap<Key, Weak<Semaphore>>>,
 }
 
 /// Leave to start a program; given back when it is dropped.
-pub(crate) struct Turn(
-    #[expect(dead_code, reason = "held, not looked at")] (OwnedSemaphorePermit, OwnedSemaphorePermit),
-);
+pub(crate) struct Turn(#[expect(dead_code, reason = "held, not looked at")] [OwnedSemaphorePermit; 3]);
 
-/// What somebody wants of which project.
-type Key = (&'static str, i64);
+/// For whom places are counted apart, and for what.
+type Key = (&'static str, Sharer);
 
-/// So much is going on that no turn came.
-#[derive(Debug)]
-pub(crate) struct Busy;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Sharer {
+    Project(i64),
+    Address(IpAddr),
+}
+
+/// Why no turn came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Busy {
+    /// So much is going on.
+    Everywhere,
+    /// The address has as many turns as it may have at once.
+    Here,
+}
 
 impl Transfers {
     /// The transfers of a forge.
     pub fn new(forge: Forge, spools: Spools, limits: Limits) -> Self {
         let (fetches, pushes) = (Arc::new(Semaphore::new(limits.fetches)), Arc::new(Semaphore::new(limits.pushes)));
-        Self(Arc::new(Inner { forge, spools, limits, fetches, pushes, of_projects: Mutex::default() }))
+        Self(Arc::new(Inner { forge, spools, limits, fetches, pushes, shares: Mutex::default() }))
     }
 
     fn own_places(&self, key: Key, most: usize) -> Arc<Semaphore> {
-        let mut all = self.0.of_projects.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.shares.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() > 1024 {
             all.retain(|_, places| places.strong_count() > 0);
         }
@@ -110,28 +122,43 @@ impl Transfers {
         &self.0.limits
     }
 
-    /// Waits for a turn to send something of a project.
-    pub(crate) async fn fetch_turn(&self, project: i64) -> Result<Turn, Busy> {
+    /// Waits for a turn to send something of a project to an address.
+    pub(crate) async fn fetch_turn(&self, project: i64, address: IpAddr) -> Result<Turn, Busy> {
         let most = self.0.limits.fetches;
-        self.turn(&self.0.fetches, most, ("fetch", project)).await
+        self.turn(&self.0.fetches, most, "fetch", project, address).await
     }
 
-    /// Waits for a turn to take something in for a project.
-    pub(crate) async fn push_turn(&self, project: i64) -> Result<Turn, Busy> {
+    /// Waits for a turn to take something in for a project from an address.
+    pub(crate) async fn push_turn(&self, project: i64, address: IpAddr) -> Result<Turn, Busy> {
         let most = self.0.limits.pushes;
-        self.turn(&self.0.pushes, most, ("push", project)).await
+        self.turn(&self.0.pushes, most, "push", project, address).await
     }
 
-    /// Waits for a place; one project has at most half of them, so that others get their turn.
-    async fn turn(&self, places: &Arc<Semaphore>, most: usize, (service, project): Key) -> Result<Turn, Busy> {
-        let own = self.own_places((service, project), most.div_ceil(2));
-        let both = async {
-            Ok::<_, tokio::sync::AcquireError>((own.acquire_owned().await?, Arc::clone(places).acquire_owned().await?))
+    /// Waits for a place. One project has at most half of them and one address three quarters, so that others get their
+    /// turn; many runners may share an address.
+    async fn turn(
+        &self,
+        places: &Arc<Semaphore>,
+        most: usize,
+        service: &'static str,
+        project: i64,
+        address: IpAddr,
+    ) -> Result<Turn, Busy> {
+        let of_address =
+            self.own_places((service, Sharer::Address(neighbourhood(address))), (most * 3).div_ceil(4).max(1));
+        let of_project = self.own_places((service, Sharer::Project(project)), most.div_ceil(2));
+        let end = Instant::now() + self.0.limits.wait;
+        let place = async |of: Arc<Semaphore>, busy: Busy| {
+            if let Ok(Ok(permit)) = timeout_at(end, of.acquire_owned()).await {
+                return Ok(permit);
+            }
+            metrics::counter!("gable_git_turned_away_total", "service" => service).increment(1);
+            Err(busy)
         };
-        if let Ok(Ok(permits)) = timeout(self.0.limits.wait, both).await {
-            return Ok(Turn(permits));
-        }
-        metrics::counter!("gable_git_turned_away_total", "service" => service).increment(1);
-        Err(Busy)
+        Ok(Turn([
+            place(of_address, Busy::Here).await?,
+            place(of_project, Busy::Everywhere).await?,
+            place(Arc::clone(places), Busy::Everywhere).await?,
+        ]))
     }
 }

@@ -1,11 +1,23 @@
 //! What a person reads when something was refused.
 
 use forge::Error;
-use tracing::error;
+pub(crate) use forge::error::NO_ROOM;
+use tracing::{error, warn};
+
+use crate::transfers::Busy;
 
 pub(crate) const BUSY: &str = "The server is busy; try again in a moment.";
+pub(crate) const SHARE: &str = "Too much is going on with your address already; try again in a moment.";
 pub(crate) const FAILED: &str = "Something went wrong on the server; its operator finds more in the log.";
 pub(crate) const MISSING: &str = "The project you were looking for could not be found.";
+
+/// Why no turn came.
+pub(crate) fn busy(busy: Busy) -> &'static str {
+    match busy {
+        Busy::Everywhere => BUSY,
+        Busy::Here => SHARE,
+    }
+}
 
 /// One sentence on why a use case did not happen; what is nobody's business goes to the log instead.
 pub(crate) fn sentence(refusal: &Error) -> String {
@@ -16,6 +28,10 @@ pub(crate) fn sentence(refusal: &Error) -> String {
         }
         Error::Forbidden(None) => "You are not allowed to do this.".to_owned(),
         Error::Busy => BUSY.to_owned(),
+        Error::NoRoom(_) => {
+            warn!("git: {refusal}");
+            NO_ROOM.to_owned()
+        }
         Error::Unchanged | Error::Malformed(_) | Error::Invalid(_) | Error::Unprocessable(_) => {
             one_line(&refusal.to_string())
         }
@@ -37,6 +53,11 @@ pub(crate) fn one_line(text: &str) -> String {
 pub(crate) fn complaint(log: &str) -> Option<String> {
     let line = log.lines().rev().find_map(|line| line.strip_prefix("fatal: ").or(line.strip_prefix("error: ")))?;
     (!line.contains('/')).then(|| one_line(line))
+}
+
+/// Whether a program of git complains that there is no room left. Its words are those of the C locale.
+pub(crate) fn tells_of_no_room(log: &str) -> bool {
+    ["No space left on device", "Disk quota exceeded"].iter().any(|words| log.contains(words))
 }
 
 #[cfg(test)]

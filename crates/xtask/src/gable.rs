@@ -16,14 +16,15 @@ pub(crate) const ROOT_PASSWORD: &str = "correct-horse";
 pub(crate) struct Gable {
     server: Child,
     url: String,
+    ssh_url: String,
     folder: Scratch,
     // Held open, because the server says something now and then.
     _output: BufReader<ChildStdout>,
 }
 
 impl Gable {
-    /// Starts a server that speaks the dialect.
-    pub(crate) fn start(dialect: &str) -> Outcome<Self> {
+    /// Starts a server that speaks the dialect, with further flags.
+    pub(crate) fn start(dialect: &str, settings: &[&str]) -> Outcome<Self> {
         let folder = Scratch::new(&format!("gable-{dialect}"))?;
         let log = File::create(folder.path().join("log")).map_err(|error| format!("cannot write the log: {error}"))?;
         let mut command = leashed("TERM", workspace::program("debug", "gable"));
@@ -31,21 +32,29 @@ impl Gable {
             command.env_remove(name);
         }
         command
-            .args(["serve", "--listen", "127.0.0.1:0", "--sign-ins-per-minute", "0", "--dialect", dialect, "--data"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--ssh-listen", "127.0.0.1:0", "--sign-ins-per-minute", "0"])
+            .args(["--requests-per-minute", "0", "--anonymous-requests-per-minute", "0"])
+            .args(settings)
+            .args(["--dialect", dialect, "--data"])
             .arg(folder.path().join("data"))
             .env("GABLE_ROOT_TOKEN", ROOT_TOKEN)
             .env("GABLE_ROOT_PASSWORD", ROOT_PASSWORD);
         let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();
         let mut server = spawned.map_err(|error| format!("cannot start gable: {error}"))?;
         let mut output = BufReader::new(server.stdout.take().ok_or("gable has no standard output")?);
-        let url = read_url(&mut output);
-        let url = url.ok_or_else(|| format!("gable did not become ready\n{}", log_of(&folder)))?;
-        Ok(Self { server, url, folder, _output: output })
+        let ready = read_addresses(&mut output);
+        let (url, ssh_url) = ready.ok_or_else(|| format!("gable did not become ready\n{}", log_of(&folder)))?;
+        Ok(Self { server, url, ssh_url, folder, _output: output })
     }
 
     /// Where it listens.
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Where it listens for SSH.
+    pub(crate) fn ssh_url(&self) -> &str {
+        &self.ssh_url
     }
 
     /// What it has logged.
@@ -61,8 +70,12 @@ impl Drop for Gable {
     }
 }
 
-fn read_url(output: &mut impl BufRead) -> Option<String> {
-    output.lines().map_while(Result::ok).find_map(|line| line.strip_prefix("gable ready on ").map(ToOwned::to_owned))
+/// The addresses in the line that says that it is ready.
+fn read_addresses(output: &mut impl BufRead) -> Option<(String, String)> {
+    output.lines().map_while(Result::ok).find_map(|line| {
+        let (url, ssh_url) = line.strip_prefix("gable ready on ")?.split_once(" and ")?;
+        Some((url.to_owned(), ssh_url.to_owned()))
+    })
 }
 
 fn log_of(folder: &Scratch) -> String {

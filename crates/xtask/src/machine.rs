@@ -35,6 +35,22 @@ pub(crate) const BUBBLEWRAP: Need =
 pub(crate) const PYTHON: Need =
     Need { what: "Python with venv", is_there: has_python, packages: &["python3", "python3-venv"] };
 
+/// Runs the clients that are written in JavaScript, and fetches them.
+pub(crate) const NODE: Need = Need {
+    what: "node with npm",
+    is_there: || find("node").is_some() && find("npm").is_some(),
+    packages: &["nodejs", "npm"],
+};
+/// The client library that Debian packages.
+pub(crate) const RUBY_GITLAB: Need =
+    Need { what: "Ruby with the gem gitlab", is_there: has_ruby_gitlab, packages: &["ruby-gitlab"] };
+/// Looks into programs and packages.
+pub(crate) const BINUTILS: Need = Need {
+    what: "binutils",
+    is_there: || find("readelf").is_some() && find("strip").is_some(),
+    packages: &["binutils"],
+};
+
 /// Installs what is missing; asks nobody and touches nothing if all is there.
 pub(crate) fn provide(needs: &[Need]) -> Outcome {
     let missing: Vec<&Need> = needs.iter().filter(|need| !(need.is_there)()).collect();
@@ -89,6 +105,12 @@ pub(crate) fn group_of(user: &str) -> String {
 fn id(arguments: &[&str]) -> Option<String> {
     let output = Command::new("id").args(arguments).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn has_ruby_gitlab() -> bool {
+    let mut ruby = Command::new("ruby");
+    ruby.args(["-e", "require 'gitlab'"]).stdout(Stdio::null()).stderr(Stdio::null());
+    ruby.status().is_ok_and(|status| status.success())
 }
 
 fn has_python() -> bool {

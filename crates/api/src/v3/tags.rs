@@ -110,6 +110,8 @@ impl FromParams for CreateTag {
         let target = from.required_text("ref", "The commit, tag or branch to which it points");
         let message = from.text("message", "What makes it an annotated tag");
         let release = from.text("release_description", "The notes of its release, in Markdown");
+        // The gem gitlab sends it empty where there is none; the original made a tag without a release of that.
+        let release = release.filter(|text| !text.is_empty());
         Self(NewTag { name, target, message, release })
     }
 }

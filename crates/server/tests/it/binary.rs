@@ -27,6 +27,8 @@ pub(crate) const ROOT_TOKEN: &str = "a-token-of-the-story";
 
 /// How long anything may take; generous, because the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Stories call more often than people do.
+pub(crate) const UNLIMITED: &[&str] = &["--requests-per-minute", "0", "--anonymous-requests-per-minute", "0"];
 /// How many clients a storm has.
 const STORMERS: usize = 4;
 
@@ -88,6 +90,11 @@ impl Home {
 
     /// A server on a port of its own.
     pub(crate) fn serve(&self) -> Gable {
+        self.limited().args(UNLIMITED)
+    }
+
+    /// A server on a port of its own, with the limits that everybody has.
+    pub(crate) fn limited(&self) -> Gable {
         self.gable(&["serve", "--listen", "127.0.0.1:0"])
     }
 
@@ -225,7 +232,8 @@ impl Gable {
         running.wait()
     }
 
-    fn spawn(mut self) -> Server {
+    /// Starts it and waits for nothing.
+    pub(crate) fn spawn(mut self) -> Server {
         let mut child = self.0.spawn().expect("the program starts");
         let stdout = Ear::at(child.stdout.take().expect("standard output is piped"));
         let stderr = Ear::at(child.stderr.take().expect("standard error is piped"));
@@ -400,6 +408,15 @@ impl Client {
         request.call().map_or_else(|error| panic!("GET {path}: {error}"), Reply::read)
     }
 
+    /// `GET` of a path from a server that may not live to answer it.
+    pub(crate) fn try_get(&self, path: &str) -> Result<Reply, ureq::Error> {
+        let mut request = self.agent.get(format!("{}{path}", self.url));
+        if let Some((name, value)) = self.token_header() {
+            request = request.header(name, value);
+        }
+        request.call().map(Reply::read)
+    }
+
     /// `POST` of JSON.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Reply {
         self.try_post(path, body).unwrap_or_else(|error| panic!("POST {path}: {error}"))
@@ -503,6 +520,11 @@ impl Heard {
     /// One was.
     pub(crate) fn note(&self) {
         self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on it counts whether one is heard again.
+    pub(crate) fn forget(&self) {
+        self.0.store(false, Ordering::SeqCst);
     }
 
     /// Waits until one was.

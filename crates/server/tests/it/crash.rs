@@ -2,19 +2,20 @@
 
 use std::{
     collections::BTreeSet,
-    hash::{BuildHasher as _, Hasher as _, RandomState},
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use serde_json::json;
 
-use crate::binary::{Client, Gable, Heard, Home, PATIENCE, Server, Storm, postgres_server};
+use crate::{
+    binary::{Client, Gable, Heard, Home, PATIENCE, Server, Storm, postgres_server},
+    crash_ways::{Campaign, Way, as_usual},
+};
 
-/// How often one data folder is hit.
-const KILLS: usize = 50;
-/// How long after the first acknowledged write, in milliseconds.
-const EARLIEST: u64 = 20;
+/// How often one data folder is hit, unless told otherwise.
+const KILLS: usize = 20;
+/// How long after the first acknowledgements of each kind the server lives at most, in milliseconds.
 const LATEST: u64 = 150;
 
 /// Users of whom only a part was changed, which a transaction that is torn apart would leave.
@@ -23,24 +24,27 @@ const HALF_CHANGED: &str = "SELECT count(*) FROM users WHERE \
     NOT EXISTS (SELECT 1 FROM emails WHERE user_id = users.id AND is_primary AND emails.email = users.email)";
 
 #[test]
-fn nothing_acknowledged_is_lost_to_fifty_kills_in_a_storm() {
+fn nothing_acknowledged_is_lost_to_kills_in_a_storm() {
+    hit(Campaign::begin("crash", KILLS, Way::Kill, as_usual));
+}
+
+/// Hits a server while addresses come and go and a user is renamed.
+pub(crate) fn hit(mut campaign: Campaign) {
     let home = Home::new();
     home.start().stop();
     home.admin(&["user", "create", "ann-0", "--email", "ann-0@example.org"]);
     let mut expected = Diary::default();
-    for kill in 0..KILLS {
-        let server = home.start();
+    for kill in 0..campaign.kills {
+        let server = campaign.start(&home);
         expected.compare(&home, &server);
         let storm = Storm::begin(&server, &format!("storm-{kill}"));
         let (one_removed, one_renamed) = (Heard::default(), Heard::default());
         let removals = keep_removing(&server, kill, one_removed.clone());
         let renames = keep_renaming(&server, expected.renamed, one_renamed.clone());
         // Each kind at least once, however slow the machine is: a kill before that would show little.
-        for heard in [storm.heard(), &one_removed, &one_renamed] {
-            heard.wait();
-        }
-        thread::sleep(random_moment());
-        server.kill();
+        let heard = [storm.heard().clone(), one_removed, one_renamed];
+        heard.iter().for_each(Heard::wait);
+        campaign.strike(&home, server, &heard, LATEST);
         expected.added.extend(storm.end());
         expected.removed.extend(removals.join().expect("nothing but success is heard"));
         expected.renamed = renames.join().expect("nothing but success is heard");
@@ -48,12 +52,13 @@ fn nothing_acknowledged_is_lost_to_fifty_kills_in_a_storm() {
     let server = home.start();
     expected.compare(&home, &server);
     let (added, removed, renamed) = (expected.added.len(), expected.removed.len(), expected.renamed);
-    assert!(added > KILLS && removed > 0 && renamed > 0, "no storm at all: {added}, {removed}, {renamed}");
+    assert!(added > campaign.kills && removed > 0 && renamed > 0, "no storm at all: {added}, {removed}, {renamed}");
     if home.database_url().is_none() {
         let faults = "SELECT (SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok') \
                       + (SELECT count(*) FROM pragma_foreign_key_check)";
         assert_eq!(home.count(faults), 0);
     }
+    campaign.finish(added + removed + usize::try_from(renamed).expect("a number"));
 }
 
 /// What was acknowledged.
@@ -152,11 +157,6 @@ fn addresses_of(root: &Client) -> BTreeSet<String> {
         }
         assert!(start.elapsed() < PATIENCE, "{} listed, but the total is {totals:?}", held.len());
     }
-}
-
-pub(crate) fn random_moment() -> Duration {
-    let random = RandomState::new().build_hasher().finish();
-    Duration::from_millis(EARLIEST + random % (LATEST - EARLIEST))
 }
 
 #[test]

@@ -6,15 +6,16 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     thread::{self, JoinHandle},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 use testkit::receiver::{Receiver, Reply as Answer};
 
 use crate::{
-    binary::{Client, Heard, Home, Reply, Server},
+    binary::{Client, Gable, Heard, Home, Reply, Server},
     crash_pushes::Dice,
+    crash_ways::{Campaign, End, Way, pause},
 };
 
 /// How often one data folder is hit, unless told otherwise.
@@ -34,11 +35,12 @@ type Happened = BTreeSet<String>;
 
 #[test]
 fn whatever_happened_is_told_after_kills_in_a_storm() {
-    let kills = std::env::var("GABLE_CRASH_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(KILLS);
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| u64::from(time.subsec_nanos()) | 1);
-    let seed = std::env::var("GABLE_CRASH_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(now);
-    eprintln!("GABLE_CRASH_SEED={seed} GABLE_CRASH_RUNS={kills}");
-    let mut dice = Dice(seed);
+    hit(Campaign::begin("crash_hooks", KILLS, Way::Kill, with_neighbours));
+}
+
+/// Hits a server while hooks are told of what happens.
+pub(crate) fn hit(mut campaign: Campaign) {
+    let (kills, way) = (campaign.kills, campaign.way);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let receiver = runtime.block_on(Receiver::start());
     receiver.answers_by(|request| {
@@ -53,29 +55,29 @@ fn whatever_happened_is_told_after_kills_in_a_storm() {
         }
     });
     let home = Home::new();
-    let server = start(&home);
+    let server = with_neighbours(&home).start();
     let project = prepare(&server, &receiver);
     server.stop();
     let mut acknowledged = Happened::new();
     for kill in 0..kills {
-        let server = start(&home);
+        let server = campaign.start(&home);
         let heard: [Heard; 4] = Default::default();
         let clients: Vec<JoinHandle<Happened>> = [push, write_issues, write_notes, make_groups]
             .into_iter()
             .zip(&heard)
             .map(|(rage, heard)| {
-                let (root, heard, mut dice) = (server.root(), heard.clone(), Dice(dice.roll() | 1));
-                thread::spawn(move || rage(&root, project, kill, &heard, &mut dice))
+                let (root, heard, mut dice) = (server.root(), heard.clone(), Dice(campaign.dice.roll() | 1));
+                let storm = Raging { project, round: kill, way };
+                thread::spawn(move || rage(&root, storm, &heard, &mut dice))
             })
             .collect();
         heard.iter().for_each(Heard::wait);
-        thread::sleep(Duration::from_millis(dice.roll() % LATEST));
-        server.kill();
+        campaign.strike(&home, server, &heard, LATEST);
         for client in clients {
             acknowledged.extend(client.join().expect("nothing but success is heard"));
         }
     }
-    let server = start(&home);
+    let server = with_neighbours(&home).start();
     let patience = PATIENCE + PATIENCE_FOR_EACH * u32::try_from(kills).unwrap_or(u32::MAX);
     let start = Instant::now();
     while home.count(UNTOLD) > 0 {
@@ -89,6 +91,7 @@ fn whatever_happened_is_told_after_kills_in_a_storm() {
     assert!(happened.len() > kills * 4, "no storm at all: {}", happened.len());
     assert_eq!(home.count("SELECT count(*) FROM hook_deliveries WHERE state <> 1"), 0, "given up");
     server.stop();
+    campaign.finish(acknowledged.len());
 }
 
 /// What waits for which hook, for whoever looks for the reason.
@@ -105,8 +108,17 @@ fn standing(home: &Home) -> String {
     format!("{events} events; {}now {}", lanes.collect::<String>(), model::Time::now().as_microsecond())
 }
 
-fn start(home: &Home) -> Server {
-    home.serve().args(&["--allow-local-network"]).with_known_root().start()
+/// A server that may talk to this machine.
+pub(crate) fn with_neighbours(home: &Home) -> Gable {
+    home.serve().args(&["--allow-local-network"]).with_known_root()
+}
+
+/// Where and in which round somebody rages.
+#[derive(Clone, Copy)]
+struct Raging {
+    project: i64,
+    round: usize,
+    way: Way,
 }
 
 /// A project with an issue and a branch, and three hooks.
@@ -132,27 +144,27 @@ fn prepare(server: &Server, receiver: &Receiver) -> i64 {
 }
 
 /// Commits to the default branch, again and again, until the server is gone.
-fn push(root: &Client, project: i64, round: usize, heard: &Heard, _: &mut Dice) -> Happened {
+fn push(root: &Client, Raging { project, round, way }: Raging, heard: &Heard, _: &mut Dice) -> Happened {
     repeat(heard, |step| {
         let action = json!({ "action": "create", "file_path": format!("f-{round}-{step}"), "content": "x" });
         let new = json!({ "branch_name": "master", "commit_message": "m", "actions": [action] });
         let made = root.try_post(&format!("/api/v3/projects/{project}/repository/commits"), &new);
-        accepted(made).map(|body| format!("push {}", body["id"].as_str().unwrap_or_default()))
+        way.heard(made).map(|body| format!("push {}", body["id"].as_str().unwrap_or_default()))
     })
 }
 
 /// Writes issues and closes some.
-fn write_issues(root: &Client, project: i64, round: usize, heard: &Heard, dice: &mut Dice) -> Happened {
+fn write_issues(root: &Client, Raging { project, round, way }: Raging, heard: &Heard, dice: &mut Dice) -> Happened {
     let mut last = 0;
     repeat(heard, |step| {
         let base = format!("/api/v3/projects/{project}/issues");
         if last > 0 && dice.roll().is_multiple_of(3) {
             let closed = root.try_put(&format!("{base}/{last}"), &json!({ "state_event": "close" }));
             last = 0;
-            return accepted(closed).map(|body| format!("issue close {}", body["title"].as_str().unwrap_or_default()));
+            return way.heard(closed).map(|body| format!("issue close {}", body["title"].as_str().unwrap_or_default()));
         }
         let made = root.try_post(&base, &json!({ "title": format!("issue {round}-{step}") }));
-        accepted(made).map(|body| {
+        way.heard(made).map(|body| {
             last = body["id"].as_i64().unwrap_or_default();
             format!("issue open {}", body["title"].as_str().unwrap_or_default())
         })
@@ -160,42 +172,36 @@ fn write_issues(root: &Client, project: i64, round: usize, heard: &Heard, dice: 
 }
 
 /// Says something about the first issue.
-fn write_notes(root: &Client, project: i64, round: usize, heard: &Heard, _: &mut Dice) -> Happened {
+fn write_notes(root: &Client, Raging { project, round, way }: Raging, heard: &Heard, _: &mut Dice) -> Happened {
     repeat(heard, |step| {
         let said = format!("note {round}-{step}");
         let made = root.try_post(&format!("/api/v3/projects/{project}/issues/1/notes"), &json!({ "body": said }));
-        accepted(made).map(|body| format!("note {}", body["body"].as_str().unwrap_or_default()))
+        way.heard(made).map(|body| format!("note {}", body["body"].as_str().unwrap_or_default()))
     })
 }
 
 /// Makes groups.
-fn make_groups(root: &Client, _: i64, round: usize, heard: &Heard, _: &mut Dice) -> Happened {
+fn make_groups(root: &Client, Raging { round, way, .. }: Raging, heard: &Heard, _: &mut Dice) -> Happened {
     repeat(heard, |step| {
         let path = format!("group-{round}-{step}");
         let made = root.try_post("/api/v3/groups", &json!({ "name": path, "path": path }));
-        accepted(made).map(|body| format!("group_create {}", body["path"].as_str().unwrap_or_default()))
+        way.heard(made).map(|body| format!("group_create {}", body["path"].as_str().unwrap_or_default()))
     })
 }
 
-fn repeat(heard: &Heard, mut act: impl FnMut(usize) -> Option<String>) -> Happened {
+fn repeat(heard: &Heard, mut act: impl FnMut(usize) -> Result<String, End>) -> Happened {
     let mut happened = Happened::new();
     for step in 0.. {
         match act(step) {
-            Some(what) => {
+            Ok(what) => {
                 happened.insert(what);
                 heard.note();
             }
-            None => break,
+            Err(End::Refused) => pause(),
+            Err(End::Gone) => break,
         }
     }
     happened
-}
-
-/// What was answered, unless the server went away before that.
-fn accepted(reply: Result<Reply, ureq::Error>) -> Option<Value> {
-    let (status, body) = reply.ok().and_then(|reply| reply.try_json().map(|body| (reply.status, body)))?;
-    assert!(status < 300, "{status} {body}");
-    Some(body)
 }
 
 /// Everything that has happened, whether somebody heard of it or not.

@@ -10,14 +10,15 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
 use crate::{
-    binary::{Client, Heard, Home, Reply, Server},
+    binary::{Client, Gable, Heard, Home, Reply, Server},
     crash_pushes::Dice,
+    crash_ways::{Campaign, End, Way, pause},
 };
 
 /// How often one data folder is hit, unless told otherwise.
@@ -37,41 +38,41 @@ const UNDONE: &str =
 
 #[test]
 fn no_job_is_lost_and_none_succeeds_twice_after_kills_in_a_storm() {
-    let kills = std::env::var("GABLE_CRASH_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(KILLS);
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| u64::from(time.subsec_nanos()) | 1);
-    let seed = std::env::var("GABLE_CRASH_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(now);
-    eprintln!("GABLE_CRASH_SEED={seed} GABLE_CRASH_RUNS={kills}");
-    let mut dice = Dice(seed);
+    hit(Campaign::begin("crash_jobs", KILLS, Way::Kill, with_quick_requeue));
+}
+
+/// Hits a server while runners do what was pushed.
+pub(crate) fn hit(mut campaign: Campaign) {
+    let (kills, way) = (campaign.kills, campaign.way);
     let home = Home::new();
-    let server = start(&home);
+    let server = with_quick_requeue(&home).start();
     let (project, tokens) = prepare(&server);
     server.stop();
     let yard = Arc::new(Yard::default());
     let runners: Vec<JoinHandle<Vec<Run>>> = tokens
         .into_iter()
         .map(|token| {
-            let (yard, dice) = (Arc::clone(&yard), Dice(dice.roll() | 1));
-            thread::spawn(move || work(&yard, &token, dice))
+            let (yard, dice) = (Arc::clone(&yard), Dice(campaign.dice.roll() | 1));
+            thread::spawn(move || work(&yard, &token, dice, way))
         })
         .collect();
     let mut pushed = BTreeSet::new();
     for kill in 0..kills {
-        let server = start(&home);
+        let server = campaign.start(&home);
         let (heard, before) = (Heard::default(), yard.ended.load(Ordering::SeqCst));
         yard.open(Some(server.anonymous()));
         let (root, pushing) = (server.root(), heard.clone());
-        let storm = thread::spawn(move || push(&root, project, kill, &pushing));
+        let storm = thread::spawn(move || push(&root, project, kill, &pushing, way));
         heard.wait();
         let start = Instant::now();
         while yard.ended.load(Ordering::SeqCst) < before + 2 && start.elapsed() < PATIENCE {
             thread::sleep(Duration::from_millis(1));
         }
-        thread::sleep(Duration::from_millis(dice.roll() % LATEST));
-        server.kill();
+        campaign.strike(&home, server, &[heard], LATEST);
         yard.open(None);
         pushed.extend(storm.join().expect("nothing but success is heard"));
     }
-    let server = start(&home);
+    let server = with_quick_requeue(&home).start();
     yard.open(Some(server.anonymous()));
     let start = Instant::now();
     while home.count(UNDONE) > 0 {
@@ -83,10 +84,12 @@ fn no_job_is_lost_and_none_succeeds_twice_after_kills_in_a_storm() {
     check(&server, project, &pushed, &runs);
     assert!(pushed.len() >= kills, "no storm at all: {}", pushed.len());
     server.stop();
+    campaign.finish(pushed.len() + runs.len());
 }
 
-fn start(home: &Home) -> Server {
-    home.serve().env("GABLE_UNHEARD_JOB_SECONDS", "3").with_known_root().start()
+/// A server that soon gives a job to somebody else.
+pub(crate) fn with_quick_requeue(home: &Home) -> Gable {
+    home.serve().env("GABLE_UNHEARD_JOB_SECONDS", "3").with_known_root()
 }
 
 /// How the jobs stand, for whoever looks for the reason.
@@ -117,16 +120,24 @@ fn prepare(server: &Server) -> (i64, Vec<String>) {
 }
 
 /// Commits again and again until the server is gone; answers the commits that were acknowledged.
-fn push(root: &Client, project: i64, round: usize, heard: &Heard) -> Vec<String> {
+fn push(root: &Client, project: i64, round: usize, heard: &Heard, way: Way) -> Vec<String> {
     let mut pushed = Vec::new();
-    for step in 0..8 {
+    // On a disk that fills up and is freed again, there is something to push to the end.
+    for step in 0..if way == Way::Full { usize::MAX } else { 8 } {
         let action = json!({ "action": "create", "file_path": format!("f-{round}-{step}"), "content": "x" });
         let new = json!({ "branch_name": "master", "commit_message": "m", "actions": [action] });
         let made = root.try_post(&format!("/api/v3/projects/{project}/repository/commits"), &new);
-        let Some((status, body)) = made.ok().and_then(|reply| Some((reply.status, reply.try_json()?))) else { break };
-        assert_eq!(status, 201, "{body}");
-        pushed.push(body["id"].as_str().unwrap_or_default().to_owned());
-        heard.note();
+        match way.heard(made) {
+            Ok(body) => {
+                pushed.push(body["id"].as_str().unwrap_or_default().to_owned());
+                heard.note();
+            }
+            Err(End::Refused) => {}
+            Err(End::Gone) => break,
+        }
+        if way == Way::Full {
+            pause();
+        }
     }
     pushed
 }
@@ -164,7 +175,7 @@ struct Run {
 }
 
 /// Takes jobs and does them, whatever happens to the server.
-fn work(yard: &Yard, token: &str, mut dice: Dice) -> Vec<Run> {
+fn work(yard: &Yard, token: &str, mut dice: Dice, way: Way) -> Vec<Run> {
     let mut runs = Vec::new();
     while let Some(server) = yard.server() {
         let Ok(reply) = server.try_post("/api/v4/jobs/request", &json!({ "token": token })) else { continue };
@@ -172,13 +183,14 @@ fn work(yard: &Yard, token: &str, mut dice: Dice) -> Vec<Run> {
             201 => {
                 // Half an answer is none: the server has died in the middle of it.
                 if let Some(job) = reply.try_json()
-                    && let Some(run) = perform(yard, &job, &mut dice)
+                    && let Some(run) = perform(yard, &job, &mut dice, way)
                 {
                     yard.ended.fetch_add(1, Ordering::SeqCst);
                     runs.push(run);
                 }
             }
             204 | 409 => thread::sleep(Duration::from_millis(10)),
+            _ if way.allows(&reply) => pause(),
             _ => panic!("{reply}"),
         }
     }
@@ -186,7 +198,7 @@ fn work(yard: &Yard, token: &str, mut dice: Dice) -> Vec<Run> {
 }
 
 /// Does a job: says something in pieces, and that it went well. Nothing if the server no longer wants it.
-fn perform(yard: &Yard, job: &Value, dice: &mut Dice) -> Option<Run> {
+fn perform(yard: &Yard, job: &Value, dice: &mut Dice, way: Way) -> Option<Run> {
     let (build, token) = (job["id"].as_i64()?, job["token"].as_str()?);
     let mark = dice.roll();
     let mut said = String::new();
@@ -199,6 +211,7 @@ fn perform(yard: &Yard, job: &Value, dice: &mut Dice) -> Option<Run> {
             match reply.status {
                 202 | 416 => heard = length(&reply)?,
                 403 | 404 => return None,
+                _ if way.allows(&reply) => pause(),
                 _ => panic!("{reply}"),
             }
         }
@@ -213,6 +226,10 @@ fn perform(yard: &Yard, job: &Value, dice: &mut Dice) -> Option<Run> {
             // The acknowledgement was lost, and it is told again how the job stands.
             403 if reply.header("job-status") == Some("success") => Some(Run { build, said }),
             403 | 404 => None,
+            _ if way.allows(&reply) => {
+                pause();
+                continue;
+            }
             _ => panic!("{reply}"),
         };
     }

@@ -12,11 +12,13 @@ use serde_json::{Value, json};
 
 use crate::{
     binary::{Client, Heard, Home, PATIENCE, Server},
-    crash::random_moment,
+    crash_ways::{Campaign, End, Way, as_usual, pause},
 };
 
-/// How often one data folder is hit.
-const KILLS: usize = 25;
+/// How often one data folder is hit, unless told otherwise.
+const KILLS: usize = 10;
+/// How long after the first acknowledgements of each kind the server lives at most, in milliseconds.
+const LATEST: u64 = 150;
 /// How many clients create, move and remove projects at once.
 const CLIENTS: usize = 4;
 
@@ -57,6 +59,11 @@ const FAULTS: [(&str, &str); 6] = [
 
 #[test]
 fn no_half_project_and_no_orphan_file_after_kills_in_a_storm() {
+    hit(Campaign::begin("crash_projects", KILLS, Way::Kill, as_usual));
+}
+
+/// Hits a server while projects are made, moved and removed, with a file each.
+pub(crate) fn hit(mut campaign: Campaign) {
     let home = Home::new();
     let server = home.start();
     let root = server.root();
@@ -64,15 +71,15 @@ fn no_half_project_and_no_orphan_file_after_kills_in_a_storm() {
     let target = root.post("/api/v3/groups", &json!({ "name": "Target", "path": "target" })).json()["id"].clone();
     server.stop();
     let mut diary = Diary::default();
-    for kill in 0..KILLS {
-        let server = home.start();
+    for kill in 0..campaign.kills {
+        let server = campaign.start(&home);
         diary.compare(&home, &server);
         let heard: [Heard; 3] = Default::default();
-        let clients: Vec<_> =
-            (0..CLIENTS).map(|number| rage(&server, format!("p-{kill}-{number}"), target.clone(), &heard)).collect();
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| rage(&server, format!("p-{kill}-{number}"), target.clone(), &heard, campaign.way))
+            .collect();
         heard.iter().for_each(Heard::wait);
-        thread::sleep(random_moment());
-        server.kill();
+        campaign.strike(&home, server, &heard, LATEST);
         for client in clients {
             diary.add(client.join().expect("nothing but success is heard"));
         }
@@ -91,7 +98,9 @@ fn no_half_project_and_no_orphan_file_after_kills_in_a_storm() {
     assert_eq!(i64::try_from(files_below(&home.data().join("files"))), Ok(known), "files that nobody knows");
     assert_eq!(home.count("SELECT count(*) FROM projects WHERE deleted_at IS NOT NULL"), 0);
     let (kept, moved, removed) = (diary.kept.len(), diary.moved.len(), diary.removed.len());
-    assert!(kept > KILLS && moved > KILLS && removed > KILLS, "no storm at all: {kept}, {moved}, {removed}");
+    let least = kept.min(moved).min(removed);
+    assert!(least >= campaign.kills, "no storm at all: {kept}, {moved}, {removed}");
+    campaign.finish(kept + moved + removed);
 }
 
 /// What was acknowledged, by the path of the project.
@@ -143,40 +152,46 @@ impl Diary {
 }
 
 /// Creates projects with a file each until the server dies: of four, two stay, one is moved and one removed.
-fn rage(server: &Server, name: String, target: Value, heard: &[Heard; 3]) -> JoinHandle<Diary> {
+fn rage(server: &Server, name: String, target: Value, heard: &[Heard; 3], way: Way) -> JoinHandle<Diary> {
     let (root, heard) = (server.root(), heard.clone());
     thread::spawn(move || {
         let mut diary = Diary::default();
         for number in 0.. {
             let path = format!("{name}-{number}");
             diary.open.insert(path.clone());
-            if work(&root, &path, number, &target, &mut diary, &heard).is_none() {
-                break;
+            match work(&root, &path, number, &target, &mut diary, &heard, way) {
+                Ok(()) => drop(diary.open.remove(&path)),
+                // It stays open how far it came.
+                Err(End::Refused) => pause(),
+                Err(End::Gone) => break,
             }
-            diary.open.remove(&path);
         }
         diary
     })
 }
 
-/// One project's life; `None` if the server died in it.
-fn work(root: &Client, path: &str, number: usize, target: &Value, diary: &mut Diary, heard: &[Heard; 3]) -> Option<()> {
-    let created = root.try_post("/api/v3/projects", &json!({ "name": path })).ok()?;
-    let id = created.try_json()?["id"].clone();
-    assert_eq!(created.status, 201, "{created}");
-    let uploaded = root.try_upload(&format!("/api/v3/projects/{id}/uploads"), "note.txt", path).ok()?;
-    let url = uploaded.try_json()?["url"].as_str()?.to_owned();
-    assert_eq!(uploaded.status, 201, "{uploaded}");
+/// One project's life, unless the server dies in it or refuses to go on.
+fn work(
+    root: &Client,
+    path: &str,
+    number: usize,
+    target: &Value,
+    diary: &mut Diary,
+    heard: &[Heard; 3],
+    way: Way,
+) -> Result<(), End> {
+    let created = way.heard(root.try_post("/api/v3/projects", &json!({ "name": path })))?;
+    let id = created["id"].clone();
+    let uploaded = way.heard(root.try_upload(&format!("/api/v3/projects/{id}/uploads"), "note.txt", path))?;
+    let url = uploaded["url"].as_str().ok_or(End::Gone)?.to_owned();
     match number % 4 {
         0 => {
-            let moved = root.try_post(&format!("/api/v3/groups/{target}/projects/{id}"), &json!({})).ok()?;
-            assert_eq!(moved.status, 201, "{moved}");
+            way.heard(root.try_post(&format!("/api/v3/groups/{target}/projects/{id}"), &json!({})))?;
             diary.moved.insert(path.to_owned());
             heard[0].note();
         }
         1 => {
-            let removed = root.try_delete(&format!("/api/v3/projects/{id}")).ok()?;
-            assert_eq!(removed.status, 200, "{removed}");
+            way.heard(root.try_delete(&format!("/api/v3/projects/{id}")))?;
             diary.removed.insert(path.to_owned());
             heard[1].note();
         }
@@ -185,7 +200,7 @@ fn work(root: &Client, path: &str, number: usize, target: &Value, diary: &mut Di
             heard[2].note();
         }
     }
-    Some(())
+    Ok(())
 }
 
 /// The full paths of all projects.

@@ -8,7 +8,6 @@ use std::{
     fs::File,
     path::{Path, PathBuf},
     thread::{self, JoinHandle},
-    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use model::Oid;
@@ -16,7 +15,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::repository::{git, quiet_git};
 
-use crate::binary::{Client, Heard, Home, ROOT_TOKEN, Server};
+use crate::{
+    binary::{Client, Heard, Home, ROOT_TOKEN, Server},
+    crash_ways::{Campaign, End, Way, as_usual, pause},
+};
 
 /// How often one data folder is hit, unless told otherwise.
 const KILLS: usize = 8;
@@ -73,11 +75,12 @@ type Diary = BTreeMap<String, Known>;
 
 #[test]
 fn no_push_is_lost_and_none_is_told_twice_after_kills_in_a_storm() {
-    let kills = std::env::var("GABLE_CRASH_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(KILLS);
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| u64::from(time.subsec_nanos()) | 1);
-    let seed = std::env::var("GABLE_CRASH_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(now);
-    eprintln!("GABLE_CRASH_SEED={seed} GABLE_CRASH_RUNS={kills}");
-    let mut dice = Dice(seed);
+    hit(Campaign::begin("crash_pushes", KILLS, Way::Kill, as_usual));
+}
+
+/// Hits a server while refs are pushed, and moved by endpoints.
+pub(crate) fn hit(mut campaign: Campaign) {
+    let (kills, way) = (campaign.kills, campaign.way);
     let home = Home::new();
     let work = tempfile::tempdir().expect("a folder");
     let server = home.start();
@@ -88,18 +91,18 @@ fn no_push_is_lost_and_none_is_told_twice_after_kills_in_a_storm() {
     server.stop();
     let mut diary = Diary::new();
     for kill in 0..kills {
-        let server = home.start();
+        let server = campaign.start(&home);
         compare(&home, &server, project, &mut diary);
         let heard: [Heard; 3] = Default::default();
         let mut clients: Vec<JoinHandle<Diary>> = Vec::new();
         for (clone, heard) in clones.iter().zip(&heard) {
-            clients.push(clone.rage(&server, heard.clone(), part(&diary, &clone.prefix), dice.roll()));
+            clients.push(clone.rage(&server, heard.clone(), part(&diary, &clone.prefix), campaign.dice.roll(), way));
         }
         let own = part(&diary, "refs/heads/api-");
-        clients.push(rage_by_api(&server, project, heard[2].clone(), own, dice.roll(), kill, master.clone()));
+        let desk = Desk { root: server.root(), project, round: kill, master: master.clone(), way };
+        clients.push(desk.rage(heard[2].clone(), own, campaign.dice.roll()));
         heard.iter().for_each(Heard::wait);
-        thread::sleep(Duration::from_millis(dice.roll() % LATEST));
-        server.kill();
+        campaign.strike(&home, server, &heard, LATEST);
         for client in clients {
             diary.extend(client.join().expect("nothing but success is heard"));
         }
@@ -111,6 +114,7 @@ fn no_push_is_lost_and_none_is_told_twice_after_kills_in_a_storm() {
     assert!(events > several, "no storm at all: {events} events");
     assert!(home.count("SELECT count(*) FROM pipelines") > 0, "nothing was built");
     server.stop();
+    campaign.finish(usize::try_from(events).expect("a number"));
 }
 
 /// Everything acknowledged is there, whole, and told once.
@@ -123,7 +127,8 @@ fn compare(home: &Home, server: &Server, project: i64, diary: &mut Diary) {
     let lock = File::options().write(true).create(true).truncate(false).open(folder.join("house.lock"));
     let lock = lock.expect("a lock");
     lock.lock().expect("nobody keeps the house");
-    git(&folder, &["fsck", "--strict", "--full", "--no-dangling"], b"");
+    // The graph of the commits is made from them and made anew if it is broken; git does not sync the list of its files.
+    git(&folder, &["-c", "core.commitGraph=false", "fsck", "--strict", "--full", "--no-dangling"], b"");
     let listed = git(&folder, &["for-each-ref", "--format=%(refname) %(objectname)"], b"");
     let listed = String::from_utf8(listed.stdout).expect("text");
     let there: BTreeMap<&str, &str> = listed.lines().filter_map(|line| line.split_once(' ')).collect();
@@ -218,7 +223,7 @@ impl Clone {
     }
 
     /// Pushes to branches of its own, again and again, until the server is gone.
-    fn rage(&self, server: &Server, heard: Heard, mut diary: Diary, seed: u64) -> JoinHandle<Diary> {
+    fn rage(&self, server: &Server, heard: Heard, mut diary: Diary, seed: u64, way: Way) -> JoinHandle<Diary> {
         let (folder, prefix, url) = (self.folder.clone(), self.prefix.clone(), url(server));
         thread::spawn(move || {
             let mut dice = Dice(seed | 1);
@@ -238,20 +243,29 @@ impl Clone {
                 };
                 let words: Vec<String> = specs.iter().map(word).collect();
                 let pushed = quiet_git(&folder).args(["push", "-q", &url]).args(&words).output().expect("git runs");
-                for (name, new) in specs {
-                    let known = diary.entry(name).or_default();
+                for (name, new) in &specs {
+                    let known = diary.entry(name.clone()).or_default();
                     if pushed.status.success() {
-                        known.acknowledged = new;
+                        known.acknowledged.clone_from(new);
                     } else {
-                        known.perhaps = Some(Perhaps::Is(new));
+                        known.perhaps = Some(Perhaps::Is(new.clone()));
                     }
                 }
-                if !pushed.status.success() {
-                    let said = String::from_utf8_lossy(&pushed.stderr).into_owned();
-                    assert!(!said.contains("remote rejected"), "{said}");
-                    return diary;
+                if pushed.status.success() {
+                    heard.note();
+                    continue;
                 }
-                heard.note();
+                let said = String::from_utf8_lossy(&pushed.stderr).into_owned();
+                assert!(way == Way::Full || !said.contains("remote rejected"), "{said}");
+                // What was refused has happened or not, and that can be seen at once.
+                let Some(there) = (way == Way::Full).then(|| refs_of(&folder, &url)).flatten() else { return diary };
+                for (name, new) in specs {
+                    let known = diary.entry(name.clone()).or_default();
+                    let found = there.get(&name).cloned();
+                    assert!(found == known.acknowledged || found == new, "{name} is {found:?}, {known:?}: {said}");
+                    *known = Known { acknowledged: found, perhaps: None };
+                }
+                pause();
             }
         })
     }
@@ -274,48 +288,89 @@ fn commit(folder: &Path, number: u64) -> String {
     String::from_utf8_lossy(&made).trim().to_owned()
 }
 
-/// Makes branches, commits to them and removes them by endpoints, until the server is gone.
-fn rage_by_api(
-    server: &Server,
+/// What the server says that there is; nothing if there is no server any more.
+fn refs_of(folder: &Path, url: &str) -> Option<BTreeMap<String, String>> {
+    for _ in 0..1_000 {
+        let asked = quiet_git(folder).args(["ls-remote", url]).output().expect("git runs");
+        if asked.status.success() {
+            let text = String::from_utf8_lossy(&asked.stdout).into_owned();
+            let pairs = text.lines().filter_map(|line| line.split_once('\t'));
+            return Some(pairs.map(|(id, name)| (name.to_owned(), id.to_owned())).collect());
+        }
+        let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+        if said.contains("onnect to ") {
+            return None;
+        }
+        pause();
+    }
+    panic!("refs cannot be read");
+}
+
+/// Somebody who moves refs by endpoints.
+struct Desk {
+    root: Client,
     project: i64,
-    heard: Heard,
-    mut diary: Diary,
-    seed: u64,
     round: usize,
     master: String,
-) -> JoinHandle<Diary> {
-    let root: Client = server.root();
-    thread::spawn(move || {
-        let mut dice = Dice(seed | 1);
-        let base = format!("/api/v3/projects/{project}/repository");
-        for step in 0.. {
-            let short = format!("api-{}", dice.roll() % 8);
-            let name = format!("refs/heads/{short}");
-            let known = diary.entry(name).or_default();
-            let (answer, perhaps) = if known.acknowledged.is_none() {
-                let new = json!({ "branch_name": short, "ref": "master" });
-                (root.try_post(&format!("{base}/branches"), &new), Perhaps::Is(Some(master.clone())))
-            } else if dice.roll().is_multiple_of(3) {
-                (root.try_delete(&format!("{base}/branches/{short}")), Perhaps::Is(None))
-            } else {
-                let action = json!({ "action": "create", "file_path": format!("f-{round}-{step}"), "content": "x" });
-                let new = json!({ "branch_name": short, "commit_message": "m", "actions": [action] });
-                (root.try_post(&format!("{base}/commits"), &new), Perhaps::OneMore)
-            };
-            let heard_of = answer.ok().and_then(|answer| answer.try_json().map(|body| (answer.status, body)));
-            let Some((status, body)) = heard_of else {
-                known.perhaps = Some(perhaps);
-                return diary;
-            };
-            assert!(status < 300, "{status} {body}");
-            let id = |value: &Value| value.as_str().map(ToOwned::to_owned);
-            known.acknowledged = match perhaps {
-                Perhaps::Is(None) => None,
-                Perhaps::Is(Some(_)) => id(&body["commit"]["id"]),
-                Perhaps::OneMore => id(&body["id"]),
-            };
-            heard.note();
+    way: Way,
+}
+
+impl Desk {
+    /// Makes branches, commits to them and removes them, until the server is gone.
+    fn rage(self, heard: Heard, mut diary: Diary, seed: u64) -> JoinHandle<Diary> {
+        thread::spawn(move || {
+            let mut dice = Dice(seed | 1);
+            for step in 0.. {
+                let short = format!("api-{}", dice.roll() % 8);
+                let known = diary.entry(format!("refs/heads/{short}")).or_default();
+                let (answer, perhaps) = self.act(&short, known, step, &mut dice);
+                match answer {
+                    Ok(body) => {
+                        let id = |value: &Value| value.as_str().map(ToOwned::to_owned);
+                        known.acknowledged = match perhaps {
+                            Perhaps::Is(None) => None,
+                            Perhaps::Is(Some(_)) => id(&body["commit"]["id"]),
+                            Perhaps::OneMore => id(&body["id"]),
+                        };
+                        heard.note();
+                    }
+                    Err(end) => {
+                        known.perhaps = Some(perhaps);
+                        let found = (end == End::Refused).then(|| self.look(&short)).flatten();
+                        let Some(found) = found else { return diary };
+                        *known = Known { acknowledged: found, perhaps: None };
+                        pause();
+                    }
+                }
+            }
+            diary
+        })
+    }
+
+    fn act(&self, short: &str, known: &Known, step: u64, dice: &mut Dice) -> (Result<Value, End>, Perhaps) {
+        let base = format!("/api/v3/projects/{}/repository", self.project);
+        if known.acknowledged.is_none() {
+            let new = json!({ "branch_name": short, "ref": "master" });
+            let made = self.root.try_post(&format!("{base}/branches"), &new);
+            (self.way.heard(made), Perhaps::Is(Some(self.master.clone())))
+        } else if dice.roll().is_multiple_of(3) {
+            (self.way.heard(self.root.try_delete(&format!("{base}/branches/{short}"))), Perhaps::Is(None))
+        } else {
+            let path = format!("f-{}-{step}", self.round);
+            let action = json!({ "action": "create", "file_path": path, "content": "x" });
+            let new = json!({ "branch_name": short, "commit_message": "m", "actions": [action] });
+            (self.way.heard(self.root.try_post(&format!("{base}/commits"), &new)), Perhaps::OneMore)
         }
-        diary
-    })
+    }
+
+    /// What a branch is, after a refusal; nothing if there is no server any more.
+    fn look(&self, short: &str) -> Option<Option<String>> {
+        let path = format!("/api/v3/projects/{}/repository/branches/{short}", self.project);
+        let reply = self.root.try_get(&path).ok()?;
+        match reply.status {
+            200 => Some(Some(reply.try_json()?["commit"]["id"].as_str()?.to_owned())),
+            404 => Some(None),
+            _ => panic!("{reply}"),
+        }
+    }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::repository::quiet_git;
 
-use crate::binary::{Client, Home, ROOT_PASSWORD, Server};
+use crate::binary::{Client, Home, ROOT_PASSWORD, Server, UNLIMITED};
 
 /// A server with both transports, and a folder in which people work.
 pub(crate) struct Story {
@@ -50,7 +50,7 @@ impl Story {
 
     fn serve(home: &Home, more: &[&str]) -> Server {
         let gable = home.gable(&["serve", "--listen", "127.0.0.1:0", "--ssh-listen", "127.0.0.1:0"]);
-        gable.args(more).with_known_root().start()
+        gable.args(UNLIMITED).args(more).with_known_root().start()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

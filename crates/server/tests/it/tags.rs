@@ -192,6 +192,17 @@ async fn a_tag_may_come_with_its_release() {
     assert_eq!(made.json()["release"], json!({ "tag_name": "v1", "description": "All *new*" }));
 }
 
+/// The gem gitlab sends the parameter with every tag.
+#[tokio::test]
+async fn a_tag_with_an_empty_text_for_its_release_has_none() {
+    let place = Place::start().await;
+    let Place { dan, .. } = &place;
+    let new = json!({ "tag_name": "v1", "ref": "master", "message": "", "release_description": "" });
+    let made = dan.post(TAGS, new).await;
+    assert_eq!((made.code(), made.json()["release"].clone()), (201, json!(null)));
+    assert_eq!(dan.post(&format!("{TAGS}/v1/release"), json!({ "description": "All *new*" })).await.code(), 201);
+}
+
 #[tokio::test]
 async fn a_developer_removes_any_tag_here_but_not_by_a_push() {
     let place = Place::start().await;

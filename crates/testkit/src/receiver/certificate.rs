@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ring::{
     rand::SystemRandom,
     signature::{Ed25519KeyPair, KeyPair as _},
@@ -73,9 +74,26 @@ impl Certificate {
         &self.der
     }
 
+    /// The certificate as a file holds it.
+    pub fn pem(&self) -> String {
+        pem("CERTIFICATE", &self.der)
+    }
+
+    /// Its key as a file holds it.
+    pub fn key_pem(&self) -> String {
+        pem("PRIVATE KEY", &self.key)
+    }
+
     pub(super) fn key(&self) -> &[u8] {
         &self.key
     }
+}
+
+fn pem(what: &str, content: &[u8]) -> String {
+    let text = STANDARD.encode(content);
+    let lines: Vec<String> =
+        text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
+    format!("-----BEGIN {what}-----\n{}\n-----END {what}-----\n", lines.join("\n"))
 }
 
 /// A part of a certificate: what it is, how long, and what is in it.

@@ -2,7 +2,6 @@
 
 mod credentials;
 mod refusal;
-mod throttle;
 
 use std::{
     io,
@@ -31,12 +30,12 @@ use crate::{
     body::{self, Pieces},
     fetch, pkt,
     receive::Receiver,
+    throttle::Throttle,
     transfers::Transfers,
     version::Version,
 };
 use credentials::Shown;
 use refusal::Refusal;
-use throttle::Throttle;
 
 /// How much of an answer may wait for the client.
 const BUFFER: usize = 64 * 1024;
@@ -86,8 +85,8 @@ impl GitHttp {
         let version = version.unwrap_or_default();
         match door {
             Door::Refs => Ok(reply(service, "advertisement", Body::from(greeting(&hosted, service, version)))),
-            Door::UploadPack => self.fetch(&hosted, version, pieces(&parts, body)?).await,
-            Door::ReceivePack => self.receive(caller, hosted, pieces(&parts, body)?).await,
+            Door::UploadPack => self.fetch(&hosted, version, address(&parts), pieces(&parts, body)?).await,
+            Door::ReceivePack => self.receive(caller, hosted, address(&parts), pieces(&parts, body)?).await,
         }
     }
 
@@ -98,9 +97,10 @@ impl GitHttp {
             Shown::Password { user, password } => (user, password),
             Shown::Something => return Err(Refusal::Challenge),
         };
-        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
-        let address = peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.0.ip());
-        let attempt = self.throttle.admit(address).map_err(Refusal::Throttled)?;
+        let attempt = self.throttle.admit(address(parts)).map_err(|wait| {
+            metrics::counter!("gable_limited_requests_total", "kind" => "sign_in").increment(1);
+            Refusal::Throttled(wait)
+        })?;
         match transport::sign_in(self.transfers.forge(), &user, &password).await {
             Ok(caller) => Ok((caller, true)),
             Err(forge::Error::Unauthenticated) => {
@@ -111,13 +111,25 @@ impl GitHttp {
         }
     }
 
-    async fn fetch(&self, hosted: &Arc<Hosted>, version: Version, request: Pieces) -> Result<Response, Refusal> {
-        let answer = fetch::answer(&self.transfers, hosted, version, request).await?;
+    async fn fetch(
+        &self,
+        hosted: &Arc<Hosted>,
+        version: Version,
+        address: IpAddr,
+        request: Pieces,
+    ) -> Result<Response, Refusal> {
+        let answer = fetch::answer(&self.transfers, hosted, version, address, request).await?;
         Ok(reply(Service::Fetch, "result", Body::from_stream(answer)))
     }
 
-    async fn receive(&self, caller: Caller, hosted: Arc<Hosted>, request: Pieces) -> Result<Response, Refusal> {
-        let turn = self.transfers.push_turn(hosted.project_id()).await.map_err(|_| Refusal::Busy)?;
+    async fn receive(
+        &self,
+        caller: Caller,
+        hosted: Arc<Hosted>,
+        address: IpAddr,
+        request: Pieces,
+    ) -> Result<Response, Refusal> {
+        let turn = self.transfers.push_turn(hosted.project_id(), address).await.map_err(Refusal::from)?;
         let input = StreamReader::new(request);
         let (output, answer) = tokio::io::duplex(BUFFER);
         let receiver = Receiver { transfers: self.transfers.clone(), caller, hosted, input, output };
@@ -128,6 +140,12 @@ impl GitHttp {
         });
         Ok(reply(Service::Push, "result", Body::from_stream(ReaderStream::with_capacity(answer, BUFFER))))
     }
+}
+
+/// From where a request comes.
+fn address(parts: &Parts) -> IpAddr {
+    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+    peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.0.ip())
 }
 
 /// What is said first.

@@ -9,7 +9,7 @@ use axum::{
 use forge::Error;
 use tracing::error;
 
-use crate::{fetch::Unanswered, words};
+use crate::{fetch::Unanswered, transfers::Busy, words};
 
 /// How long a client waits that came when too much was going on.
 const RETRY: Duration = Duration::from_secs(10);
@@ -24,6 +24,8 @@ pub(super) enum Refusal {
     /// Too many wrong passwords; how long to wait.
     Throttled(Duration),
     Busy,
+    /// The address has as many transfers as it may have at once.
+    Share,
     /// The protocol without a service.
     Dumb,
     /// Another method is needed, this one.
@@ -32,6 +34,7 @@ pub(super) enum Refusal {
     Type,
     TooLarge,
     Unreadable,
+    NoRoom,
     Failed,
 }
 
@@ -46,6 +49,7 @@ impl Refusal {
             Error::NotFound(_) | Error::NoSuchRow => Self::NotFound,
             Error::Forbidden(_) | Error::Refused(_) => Self::Forbidden(words::sentence(error)),
             Error::Busy => Self::Busy,
+            Error::NoRoom(_) => Self::NoRoom,
             other => {
                 error!("git over HTTP: {other}");
                 Self::Failed
@@ -54,10 +58,19 @@ impl Refusal {
     }
 }
 
+impl From<Busy> for Refusal {
+    fn from(busy: Busy) -> Self {
+        match busy {
+            Busy::Everywhere => Self::Busy,
+            Busy::Here => Self::Share,
+        }
+    }
+}
+
 impl From<Unanswered> for Refusal {
     fn from(unanswered: Unanswered) -> Self {
         match unanswered {
-            Unanswered::Busy => Self::Busy,
+            Unanswered::Busy(busy) => busy.into(),
             Unanswered::Request(error) if error.kind() == io::ErrorKind::FileTooLarge => Self::TooLarge,
             Unanswered::Request(_) => Self::Unreadable,
             Unanswered::Failed => Self::Failed,
@@ -75,6 +88,7 @@ impl IntoResponse for Refusal {
                 (StatusCode::TOO_MANY_REQUESTS, "Too many wrong passwords came from your address; try again later.")
             }
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, words::BUSY),
+            Self::Share => (StatusCode::TOO_MANY_REQUESTS, words::SHARE),
             Self::Dumb => (
                 StatusCode::NOT_FOUND,
                 "Only the smart protocol of git is spoken here: ask for ?service=git-upload-pack or git-receive-pack.",
@@ -83,6 +97,7 @@ impl IntoResponse for Refusal {
             Self::Type => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not of the kind that git sends."),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The request is larger than allowed."),
             Self::Unreadable => (StatusCode::BAD_REQUEST, "The request could not be read."),
+            Self::NoRoom => (StatusCode::INSUFFICIENT_STORAGE, words::NO_ROOM),
             Self::Failed => (StatusCode::INTERNAL_SERVER_ERROR, words::FAILED),
         };
         let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::CACHE_CONTROL, "no-cache")];
@@ -90,7 +105,7 @@ impl IntoResponse for Refusal {
         let extra = match self {
             Self::Challenge => Some((header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"Gable\""))),
             Self::Throttled(wait) => Some((header::RETRY_AFTER, seconds(wait))),
-            Self::Busy => Some((header::RETRY_AFTER, seconds(RETRY))),
+            Self::Busy | Self::Share => Some((header::RETRY_AFTER, seconds(RETRY))),
             Self::Method(method) => Some((header::ALLOW, HeaderValue::from_static(method))),
             _ => None,
         };
@@ -138,6 +153,7 @@ mod tests {
     #[tokio::test]
     async fn who_came_too_early_hears_when_to_come_back() {
         assert_eq!(told(Refusal::Busy).await, (503, Some("10".to_owned()), words::BUSY.to_owned()));
+        assert_eq!(told(Refusal::from(Busy::Here)).await, (429, Some("10".to_owned()), words::SHARE.to_owned()));
         let (status, retry, _) = told(Refusal::Throttled(Duration::from_millis(5_001))).await;
         assert_eq!((status, retry.as_deref()), (429, Some("6")));
         assert_eq!(told(Refusal::Method("POST")).await.1.as_deref(), Some("POST"));

@@ -1,6 +1,6 @@
 //! One channel: what is asked for on it, and the program or the push that serves it.
 
-use std::{io, pin::pin, sync::Arc, time::Duration};
+use std::{io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use forge::{
@@ -37,6 +37,7 @@ pub(super) struct Visitor {
     pub(super) transfers: Transfers,
     pub(super) caller: Caller,
     pub(super) name: Arc<str>,
+    pub(super) address: IpAddr,
     /// Cuts the connection.
     pub(super) leash: CancellationToken,
 }
@@ -123,11 +124,11 @@ impl Visitor {
         match service {
             Service::ReceivePack => self.receive(hosted, input, channel).await,
             Service::UploadPack => {
-                let turn = self.transfers.fetch_turn(hosted.project_id()).await.map_err(|_| words::BUSY)?;
+                let turn = self.transfers.fetch_turn(hosted.project_id(), self.address).await.map_err(words::busy)?;
                 self.run(hosted.upload_pack(version.for_git(), false), turn, input, channel).await
             }
             Service::UploadArchive => {
-                let turn = self.transfers.fetch_turn(hosted.project_id()).await.map_err(|_| words::BUSY)?;
+                let turn = self.transfers.fetch_turn(hosted.project_id(), self.address).await.map_err(words::busy)?;
                 self.run(hosted.upload_archive(), turn, input, channel).await
             }
         }
@@ -139,7 +140,7 @@ impl Visitor {
         input: impl AsyncRead + Send + Unpin,
         channel: &ChannelWriteHalf<Msg>,
     ) -> Result<u32, Failure> {
-        let turn = self.transfers.push_turn(hosted.project_id()).await.map_err(|_| words::BUSY)?;
+        let turn = self.transfers.push_turn(hosted.project_id(), self.address).await.map_err(words::busy)?;
         let mut output = pin!(channel.make_writer());
         copy(&mut &advertise::for_push(hosted.refs())[..], &mut output, self.transfers.limits().stall).await?;
         let (transfers, caller) = (self.transfers.clone(), self.caller.clone());

@@ -121,7 +121,8 @@ impl Handler for Connection {
         let open = OpenChannel(Arc::clone(&self.state));
         self.fresh.insert(channel.id());
         reply.accept().await;
-        let visitor = Visitor { transfers: self.shared.transfers.clone(), caller, name, leash: self.leash.clone() };
+        let (transfers, address) = (self.shared.transfers.clone(), self.peer.ip());
+        let visitor = Visitor { transfers, caller, name, address, leash: self.leash.clone() };
         tokio::spawn(async move {
             visitor.attend(channel).await;
             drop(open);

@@ -3,11 +3,12 @@
 mod channel;
 mod command;
 mod connection;
+mod gate;
 pub mod host_key;
 mod leash;
 mod places;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
 use russh::{MethodKind, MethodSet, SshId, compression, server};
 use tokio::{
@@ -21,6 +22,7 @@ use tracing::{debug, warn};
 
 use crate::transfers::Transfers;
 use connection::{Connection, State};
+use gate::Gate;
 pub use host_key::HostKey;
 use leash::Leashed;
 pub use places::Places;
@@ -36,6 +38,10 @@ pub struct Options {
     pub places: Places,
     /// How long somebody may take to prove who they are.
     pub handshake: Duration,
+    /// How many connections a minute one address may make; `None` is without limit.
+    pub connections_per_minute: Option<NonZeroU32>,
+    /// How many connections a minute of one address may end without a proof; `None` is without limit.
+    pub failures_per_minute: Option<NonZeroU32>,
     /// How many keys somebody may try.
     pub attempts: usize,
     /// How many channels one connection may have open at once.
@@ -51,6 +57,8 @@ impl Default for Options {
         Self {
             places: Places { connections: 1_000, strangers: 100, strangers_per_address: 20 },
             handshake: Duration::from_secs(30),
+            connections_per_minute: None,
+            failures_per_minute: None,
             attempts: 6,
             channels: 10,
             idle: Duration::from_secs(5 * 60),
@@ -65,6 +73,7 @@ struct Shared {
     options: Options,
     config: Arc<server::Config>,
     counter: Counter,
+    gate: Gate,
     /// Nothing new is begun.
     stopping: CancellationToken,
     /// Whatever goes on is cut.
@@ -82,6 +91,7 @@ pub async fn serve(
     let shared = Arc::new(Shared {
         config: Arc::new(config(host_key, &transfers, &options)),
         counter: Counter::new(options.places),
+        gate: Gate::new(&options),
         transfers,
         options,
         stopping: CancellationToken::new(),
@@ -94,9 +104,11 @@ pub async fn serve(
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    if let Some(place) = shared.counter.take(peer.ip()) {
+                    let place = if shared.gate.admits(peer.ip()) { shared.counter.take(peer.ip()) } else { None };
+                    if let Some(place) = place {
                         connections.spawn(attend(Arc::clone(&shared), stream, peer, place));
                     } else {
+                        metrics::counter!("gable_limited_requests_total", "kind" => "ssh").increment(1);
                         debug!(%peer, "no place for another SSH connection");
                     }
                 }
@@ -157,8 +169,14 @@ async fn attend(shared: Arc<Shared>, stream: TcpStream, peer: SocketAddr, mut pl
     };
     let mut session = match started {
         Ok(Ok(session)) => session,
-        Ok(Err(error)) => return debug!(%peer, "an SSH connection did not begin: {error}"),
-        Err(_) => return debug!(%peer, "an SSH connection did not begin in time"),
+        Ok(Err(error)) => {
+            shared.gate.failed(peer.ip());
+            return debug!(%peer, "an SSH connection did not begin: {error}");
+        }
+        Err(_) => {
+            shared.gate.failed(peer.ip());
+            return debug!(%peer, "an SSH connection did not begin in time");
+        }
     };
     let (mut strange, mut stopping) = (true, false);
     let mut quiet_since = Instant::now();
@@ -190,6 +208,9 @@ async fn attend(shared: Arc<Shared>, stream: TcpStream, peer: SocketAddr, mut pl
             let _ = timeout(Duration::from_secs(1), &mut session).await;
             break;
         }
+    }
+    if strange && !seen.borrow().proved && !shared.stopping.is_cancelled() {
+        shared.gate.failed(peer.ip());
     }
     // Channels end with their connection; what they have started is gone when this returns.
     leash.cancel();

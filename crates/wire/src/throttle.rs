@@ -26,7 +26,7 @@ const AT_ONCE: u32 = 32;
 const A_MOMENT: Duration = Duration::from_secs(1);
 
 /// Counts failures by address.
-pub(super) struct Throttle {
+pub(crate) struct Throttle {
     failures: Option<DefaultKeyedRateLimiter<IpAddr>>,
     known: Mutex<LruCache<IpAddr, Standing>>,
 }
@@ -39,19 +39,19 @@ struct Standing {
 }
 
 /// An attempt to sign in; over when it is dropped.
-pub(super) struct Attempt<'a> {
+pub(crate) struct Attempt<'a> {
     throttle: &'a Throttle,
     address: IpAddr,
 }
 
 impl Throttle {
-    pub(super) fn new(failures_per_minute: Option<NonZeroU32>) -> Self {
+    pub(crate) fn new(failures_per_minute: Option<NonZeroU32>) -> Self {
         let failures = failures_per_minute.map(|count| RateLimiter::keyed(Quota::per_minute(count)));
         Self { failures, known: Mutex::new(LruCache::new(REMEMBERED)) }
     }
 
     /// Lets an address try, or tells how long it has to wait.
-    pub(super) fn admit(&self, address: IpAddr) -> Result<Attempt<'_>, Duration> {
+    pub(crate) fn admit(&self, address: IpAddr) -> Result<Attempt<'_>, Duration> {
         let address = neighbourhood(address);
         if self.failures.is_some() {
             let mut known = self.known();
@@ -74,17 +74,30 @@ impl Throttle {
 
 impl Attempt<'_> {
     /// The password was wrong.
-    pub(super) fn failed(self) {
-        let Some(failures) = &self.throttle.failures else { return };
-        let mut known = self.throttle.known();
+    pub(crate) fn failed(self) {
+        self.throttle.fail(self.address);
+    }
+}
+
+impl Throttle {
+    /// Whether an address has failed so often that it is not even let in.
+    pub(crate) fn is_shut(&self, address: IpAddr) -> bool {
+        let standing = |until: Option<Instant>| until.is_some_and(|until| until > Instant::now());
+        self.known().peek(&neighbourhood(address)).is_some_and(|known| standing(known.shut_until))
+    }
+
+    /// Counts a failure of an address.
+    pub(crate) fn fail(&self, address: IpAddr) {
+        let Some(failures) = &self.failures else { return };
+        let address = neighbourhood(address);
+        let mut known = self.known();
         if failures.len() > REMEMBERED.get() * 2 {
             failures.retain_recent();
             failures.shrink_to_fit();
         }
         // The last failure that is allowed shuts the door already, so that nothing is gained by trying at the same time.
-        if let Err(not_until) = failures.check_key(&self.address)
-            && let Some(standing) = known.get_mut(&self.address)
-        {
+        if let Err(not_until) = failures.check_key(&address) {
+            let standing = known.get_or_insert_mut(address, Standing::default);
             standing.shut_until = Some(Instant::now() + not_until.wait_time_from(DefaultClock::default().now()));
         }
     }
@@ -122,6 +135,19 @@ mod tests {
         assert!(wait <= Duration::from_secs(20) && wait > Duration::from_secs(10), "{wait:?}");
         assert!(throttle.admit(address("::ffff:192.0.2.1")).is_err());
         assert!(throttle.admit(address("192.0.2.2")).is_ok());
+    }
+
+    #[test]
+    fn who_fails_too_often_is_not_even_let_in() {
+        let throttle = Throttle::new(NonZeroU32::new(2));
+        let here = address("192.0.2.1");
+        for _ in 0..2 {
+            throttle.fail(here);
+            assert!(!throttle.is_shut(here));
+        }
+        throttle.fail(here);
+        assert!(throttle.is_shut(here) && throttle.is_shut(address("::ffff:192.0.2.1")));
+        assert!(!throttle.is_shut(address("192.0.2.2")));
     }
 
     #[test]

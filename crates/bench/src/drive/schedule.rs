@@ -1,0 +1,64 @@
+//! When what is asked: arrivals that are fixed before the clock starts, so that a slow answer delays no other request.
+
+use std::time::Duration;
+
+use crate::town::Dice;
+
+/// How often each of several things is due in a time: in proportion to the weights, and each at least once.
+pub(crate) fn counts(weights: &[f64], rate: f64, time: Duration) -> Vec<usize> {
+    let sum: f64 = weights.iter().sum();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is positive and small")]
+    let count = |weight: &f64| (rate * time.as_secs_f64() * weight / sum).round().max(1.0) as usize;
+    weights.iter().map(count).collect()
+}
+
+/// So many instants within a time, drawn evenly: what a Poisson process with that many arrivals looks like.
+pub(crate) fn instants(count: usize, time: Duration, dice: &mut Dice) -> Vec<Duration> {
+    let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
+    let mut instants: Vec<Duration> = (0..count).map(|_| Duration::from_micros(dice.below(micros))).collect();
+    instants.sort_unstable();
+    instants
+}
+
+/// The value in milliseconds below or at which this many percent of all are, by the nearest rank.
+pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> f64 {
+    let place = (sorted.len() * percent).div_ceil(100).max(1) - 1;
+    sorted.get(place).map_or(f64::NAN, |value| value.as_secs_f64() * 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_is_in_proportion_and_nothing_is_left_out() {
+        let time = Duration::from_secs(60);
+        assert_eq!(counts(&[1.0, 2.0, 1.0], 200.0, time), [3000, 6000, 3000]);
+        assert_eq!(counts(&[1.0, 0.000_001], 10.0, time), [600, 1]);
+        let sum: usize = counts(&[1.0; 47], 200.0, time).iter().sum();
+        assert!(sum.abs_diff(12_000) <= 47, "{sum}");
+    }
+
+    #[test]
+    fn arrivals_are_the_same_each_time_and_fill_the_whole_time() {
+        let time = Duration::from_secs(10);
+        let draw = || instants(1000, time, &mut Dice::new(5));
+        assert_eq!(draw(), draw());
+        let drawn = draw();
+        assert!(drawn.is_sorted() && drawn.iter().all(|at| *at < time));
+        let early = drawn.iter().filter(|at| **at < time / 2).count();
+        assert!((400..600).contains(&early), "{early} of 1000 in the first half");
+    }
+
+    #[test]
+    fn percentiles_are_of_the_nearest_rank() {
+        let values: Vec<Duration> = (1..=200).map(Duration::from_millis).collect();
+        let check = |percent, expected: f64| assert!((percentile(&values, percent) - expected).abs() < 1e-9);
+        check(50, 100.0);
+        check(90, 180.0);
+        check(99, 198.0);
+        check(100, 200.0);
+        assert!((percentile(&values[..1], 90) - 1.0).abs() < 1e-9);
+        assert!(percentile(&[], 90).is_nan());
+    }
+}

@@ -1,0 +1,155 @@
+//! Backups: everything of an instance at one instant, in a file, a stream or a folder, and back.
+
+mod archive;
+mod capture;
+mod folder;
+mod manifest;
+pub(crate) mod migrate;
+mod progress;
+pub(crate) mod restore;
+mod rows;
+pub(crate) mod schedule;
+mod staging;
+
+use std::{
+    io::{self, BufWriter, IsTerminal as _},
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+};
+
+use git::Repositories;
+use indicatif::HumanBytes;
+use store::Database;
+
+use crate::{
+    Outcome,
+    backup::{
+        archive::{Archive, Target},
+        capture::Ground,
+        folder::{Addition, Folder},
+        manifest::Seal,
+        progress::Progress,
+    },
+    commands::BackupCommand,
+    config::{self, Config},
+    data_folder::DataFolder,
+    serve::say,
+};
+
+/// What went wrong, for the operator.
+type Sentence = String;
+
+/// Makes a backup, or looks at those that there are.
+pub(crate) fn run(command: BackupCommand) -> Outcome {
+    let BackupCommand { target, folder, keep, list, verify, snapshot, force, quiet, place } = command;
+    if list {
+        let folder = folder.ok_or("--list needs --folder DIR")?;
+        return show(&Folder::open(&folder)?);
+    }
+    let place_of = target.clone().or_else(|| folder.clone());
+    if verify {
+        let from = place_of.ok_or("name what to verify: a file, - or a folder")?;
+        return check(&from, snapshot.as_deref(), quiet);
+    }
+    let config = config::load(place.into())?;
+    match (target, folder) {
+        (None, Some(folder)) => into_folder(&config, &folder, keep, quiet),
+        (Some(target), None) if target == Path::new("-") => into_stream(&config, quiet),
+        (Some(target), None) => into_file(&config, &target, force, quiet),
+        _ => Err("name one place for the backup: a file, - for standard output, or --folder DIR".into()),
+    }
+}
+
+fn into_file(config: &Config, path: &Path, force: bool, quiet: bool) -> Outcome {
+    let (target, file) = Target::make(path, force)?;
+    let ground = ground_of(config)?;
+    let mut archive = Archive::new(BufWriter::with_capacity(1 << 20, &file));
+    let seal = make(&ground, &mut archive, quiet)?;
+    archive.into_inner()?.into_inner().map_err(|error| format!("the backup cannot be written: {error}"))?;
+    target.finish(&file)?;
+    say(&format!("backed up into {}: {}", path.display(), describe(&seal)));
+    Ok(())
+}
+
+fn into_stream(config: &Config, quiet: bool) -> Outcome {
+    if io::stdout().is_terminal() {
+        return Err("a backup is no text for a terminal; send standard output somewhere".into());
+    }
+    let ground = ground_of(config)?;
+    make(&ground, &mut Archive::new(BufWriter::with_capacity(1 << 20, io::stdout().lock())), quiet).map(drop)
+}
+
+fn into_folder(config: &Config, path: &Path, keep: Option<u32>, quiet: bool) -> Outcome {
+    let ground = ground_of(config)?;
+    let folder = Folder::make(path)?;
+    let mut addition = Addition::new(&folder)?;
+    let seal = make(&ground, &mut addition, quiet)?;
+    say(&format!(
+        "backed up into {}: {}, of which {} are new",
+        path.display(),
+        describe(&seal),
+        HumanBytes(addition.added)
+    ));
+    if let Some(keep) = keep {
+        let removed = folder.keep(usize::try_from(keep).unwrap_or(usize::MAX))?;
+        say(&format!("removed {removed} old backups"));
+    }
+    Ok(())
+}
+
+fn make(ground: &Ground, sink: &mut dyn capture::Sink, quiet: bool) -> Result<Seal, Sentence> {
+    capture::copy(ground, sink, &mut Progress::new(quiet), &AtomicBool::new(false))
+}
+
+fn describe(seal: &Seal) -> String {
+    let rows: u64 = seal.rows.values().sum();
+    format!("{rows} rows, {} repositories, {} files, {}", seal.repositories, seal.members, HumanBytes(seal.bytes))
+}
+
+/// Where everything is; nothing is made that is not there.
+fn ground_of(config: &Config) -> Result<Ground, Sentence> {
+    if !config.data.is_dir() {
+        return Err(format!("there is no data folder {}", config.data.display()));
+    }
+    if config.database.is_none() && !config.data.join("gable.sqlite3").is_file() {
+        return Err(format!("the data folder {} holds no database; is another one meant?", config.data.display()));
+    }
+    let folder = DataFolder::open(&config.data)?;
+    // Whoever brings the database up to date at this moment is waited for.
+    let _turn = folder.take_turn()?;
+    Ok(Ground {
+        data: folder.path().to_owned(),
+        database: folder.database(config.database.as_deref())?,
+        repositories: folder.repositories(false)?,
+    })
+}
+
+/// What a scheduled backup needs to know.
+pub(crate) fn ground(data: PathBuf, database: Database, repositories: Repositories) -> Ground {
+    Ground { data, database, repositories }
+}
+
+fn show(folder: &Folder) -> Outcome {
+    for name in folder.names()? {
+        match folder.look(&name) {
+            Ok(found) => say(&format!(
+                "{}  gable {}, {}: {}",
+                found.name,
+                found.head.gable,
+                found.head.engine,
+                describe(&found.seal)
+            )),
+            Err(problem) => say(&format!("{name}  cannot be used: {problem}")),
+        }
+    }
+    Ok(())
+}
+
+fn check(from: &Path, snapshot: Option<&str>, quiet: bool) -> Outcome {
+    let mut progress = Progress::new(quiet);
+    progress.stage("checked");
+    let (head, seal) = restore::read(from, snapshot, None, &mut progress)?;
+    drop(progress);
+    say(&format!("the backup of {} is whole: {}", head.taken_at, describe(&seal)));
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! Backups that the server makes by itself.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinHandle,
+    time::timeout,
+};
+use tracing::{error, info};
+
+use super::{
+    Sentence,
+    capture::{self, Ground},
+    folder::{Addition, Folder},
+    manifest::Seal,
+    progress::Progress,
+};
+use crate::config::Backups;
+
+/// How long it waits before it tries again what did not work.
+const PAUSE: SignedDuration = SignedDuration::from_mins(15);
+
+/// Makes backups until told to stop; one under way is ended then, and leaves nothing.
+pub(crate) fn start(backups: Backups, ground: Ground, mut stop: watch::Receiver<bool>) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut not_before = Timestamp::now();
+        while !*stop.borrow() {
+            let now = Timestamp::now();
+            let due = next_due(&backups, now).max(not_before);
+            let wait = due.duration_since(now).max(SignedDuration::ZERO).unsigned_abs();
+            // Looked at anew each hour: clocks jump, and others may write to the folder, too.
+            let _ = timeout(wait.min(Duration::from_secs(3600)), stop.changed()).await;
+            if *stop.borrow() || Timestamp::now() < due {
+                continue;
+            }
+            match on_own_thread(backups.clone(), ground.clone(), &mut stop).await {
+                Ok(true) => {}
+                // Somebody else is at it.
+                Ok(false) => not_before = Timestamp::now() + SignedDuration::from_mins(1),
+                Err(error) => {
+                    metrics::counter!("gable_backup_failures_total").increment(1);
+                    error!(%error, folder = %backups.folder.display(), "a backup has failed; it is tried again later");
+                    not_before = Timestamp::now() + PAUSE;
+                }
+            }
+        }
+    })
+}
+
+/// When the next backup is due: so long after the newest one that is there.
+fn next_due(backups: &Backups, now: Timestamp) -> Timestamp {
+    let newest =
+        Folder::open(&backups.folder).and_then(|folder| folder.choose(None)).ok().and_then(|name| time_of(&name));
+    newest.map_or(now, |newest| newest.min(now) + backups.every)
+}
+
+/// The time that the name of a backup tells.
+fn time_of(name: &str) -> Option<Timestamp> {
+    let (day, time) = name.split_once('T')?;
+    format!("{day}T{}", time.replace('-', ":")).parse().ok()
+}
+
+/// Makes one, unless somebody else does. It takes long and waits for disks, so it happens where nobody else is.
+async fn on_own_thread(backups: Backups, ground: Ground, stop: &mut watch::Receiver<bool>) -> Result<bool, Sentence> {
+    let ended = Arc::new(AtomicBool::new(false));
+    let (done, mut waiting) = oneshot::channel();
+    let flag = Arc::clone(&ended);
+    std::thread::Builder::new()
+        .name("backup".into())
+        .spawn(move || drop(done.send(make_one(&backups, &ground, &flag))))
+        .map_err(|error| format!("cannot start a thread: {error}"))?;
+    loop {
+        tokio::select! {
+            made = &mut waiting => return made.unwrap_or_else(|_| Err("whoever makes backups has died".into())),
+            _ = stop.wait_for(|stop| *stop), if !ended.load(Ordering::Relaxed) => ended.store(true, Ordering::Relaxed),
+        }
+    }
+}
+
+fn make_one(backups: &Backups, ground: &Ground, stop: &AtomicBool) -> Result<bool, Sentence> {
+    // Several nodes may share a database; one of them makes the backup, and the others find that it is not due any more.
+    let Some(_alone) = store::copies::Alone::try_take(&ground.database).map_err(|error| error.to_string())? else {
+        return Ok(false);
+    };
+    if next_due(backups, Timestamp::now()) > Timestamp::now() {
+        return Ok(false);
+    }
+    let start = Instant::now();
+    let folder = Folder::make(&backups.folder)?;
+    let mut addition = Addition::new(&folder)?;
+    let made = capture::copy(ground, &mut addition, &mut Progress::new(true), stop);
+    let Seal { rows, repositories, members, bytes, left_out, .. } = match made {
+        Err(_) if stop.load(Ordering::Relaxed) => return Ok(false),
+        made => made?,
+    };
+    let removed = folder.keep(backups.keep)?;
+    #[expect(clippy::cast_precision_loss, reason = "a time that somebody looks at")]
+    metrics::gauge!("gable_backup_last_success_seconds").set(Timestamp::now().as_second() as f64);
+    metrics::gauge!("gable_backup_duration_seconds").set(start.elapsed().as_secs_f64());
+    info!(
+        folder = %backups.folder.display(),
+        rows = rows.values().sum::<u64>(),
+        repositories,
+        files = members,
+        bytes,
+        bytes_added = addition.added,
+        left_out = left_out.len(),
+        removed,
+        seconds = start.elapsed().as_secs(),
+        "made a backup"
+    );
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_backup_tells_its_time() {
+        assert_eq!(time_of("2026-11-15T22-54-31.123Z"), "2026-11-15T22:54:31.123Z".parse().ok());
+        assert_eq!(time_of("nonsense"), None);
+    }
+}

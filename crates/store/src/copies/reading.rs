@@ -1,0 +1,189 @@
+//! Reading everything as it was at one instant.
+
+use diesel::connection::SimpleConnection as _;
+
+use super::{
+    Row, Value,
+    statement::{Kind, Statement, words},
+    tables::{self, Table, quoted},
+};
+use crate::{Conn, Database, OpenError, conn::on, database::known_versions};
+
+/// Everything that a database held at one instant, for as long as this lives.
+pub struct Snapshot {
+    db: Conn,
+    begun: bool,
+}
+
+/// What lies in files and not in the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Files that people have uploaded.
+    Uploads,
+    /// Files that jobs have left behind.
+    Artifacts,
+    /// What jobs have said.
+    Traces,
+}
+
+/// A file that the database knows of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptFile {
+    /// Its number.
+    pub id: i64,
+    /// The project that it belongs to.
+    pub project: i64,
+    /// How many bytes count.
+    pub size: u64,
+}
+
+impl Snapshot {
+    /// Gets ready; nothing is held yet.
+    pub fn prepare(database: &Database) -> Result<Self, OpenError> {
+        let mut db = database.connect_reader()?;
+        if let Conn::Pg(conn) = &mut db {
+            // A statement may have to wait for a disk; nobody waits for it.
+            conn.batch_execute("SET statement_timeout = 0").map_err(|error| OpenError::new(error.to_string()))?;
+        }
+        Ok(Self { db, begun: false })
+    }
+
+    /// Takes the instant: everything is read as it is now.
+    pub fn begin(&mut self) -> Result<(), OpenError> {
+        let begin = match &self.db {
+            Conn::Sqlite(_) => "BEGIN",
+            Conn::Pg(_) => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        };
+        on!(&mut self.db, conn => conn.batch_execute(begin)).map_err(|error| OpenError::new(error.to_string()))?;
+        self.begun = true;
+        // It is the first statement that looks, on either engine.
+        self.migrations().map(drop)
+    }
+
+    /// Which migrations had run. One that this version does not know is refused.
+    pub fn migrations(&mut self) -> Result<Vec<String>, OpenError> {
+        if !self.has("__diesel_schema_migrations")? {
+            return Err(OpenError::new("the database holds nothing yet; start the server once"));
+        }
+        let mut versions = words(&mut self.db, "SELECT version FROM __diesel_schema_migrations")?;
+        versions.sort_unstable();
+        let known = known_versions();
+        match versions.iter().find(|version| !known.contains(*version)) {
+            None => Ok(versions),
+            Some(version) => Err(OpenError::new(format!(
+                "the database is newer than this gable (it has migration {version}); use the gable that wrote it, or a newer one"
+            ))),
+        }
+    }
+
+    fn has(&mut self, table: &str) -> Result<bool, OpenError> {
+        let mut query = Statement::new(match &self.db {
+            Conn::Sqlite(_) => "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ",
+            Conn::Pg(_) => {
+                "SELECT 1 FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace \
+                 AND relname = "
+            }
+        });
+        let _ = query.bind(Kind::Text, Value::Text(table.to_owned()));
+        Ok(!query.load(&mut self.db)?.is_empty())
+    }
+
+    /// All tables with rows of ours, by name.
+    pub fn tables(&mut self) -> Result<Vec<Table>, OpenError> {
+        tables::all(&mut self.db)
+    }
+
+    /// Some rows of a table in the order of its key, beginning after one of them.
+    pub fn rows(&mut self, table: &Table, after: Option<&Row>, most: usize) -> Result<Vec<Row>, OpenError> {
+        let mut query = Statement::new(format!("SELECT {} FROM {}", table.column_list(), table.quoted()));
+        if let Some(after) = after {
+            query.sql(format!(" WHERE ({}) > (", table.key_list()));
+            for (place, index) in table.key.iter().enumerate() {
+                query.sql(if place == 0 { "" } else { ", " });
+                let value = after.get(*index).cloned().unwrap_or(Value::Null);
+                if !query.bind(table.kinds[*index], value) {
+                    return Err(OpenError::new(format!("a row of {} has an unreadable key", table.name)));
+                }
+            }
+            query.sql(")");
+        }
+        query.sql(format!(" ORDER BY {} LIMIT {most}", table.key_list()));
+        query.load(&mut self.db)
+    }
+
+    /// The highest number that each table has ever given, also if that row is gone.
+    pub fn sequences(&mut self) -> Result<Vec<(String, i64)>, OpenError> {
+        let rows = match &self.db {
+            Conn::Sqlite(_) => {
+                Statement::new("SELECT name, seq FROM sqlite_sequence ORDER BY name").load(&mut self.db)?
+            }
+            Conn::Pg(_) => {
+                let mut rows = Vec::new();
+                for (table, sequence) in identities(&mut self.db)? {
+                    let given = format!("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {sequence}");
+                    let last = super::statement::number(&mut self.db, &given)?;
+                    rows.push(vec![Value::Text(table), Value::Integer(last)]);
+                }
+                rows
+            }
+        };
+        let pair = |row: Row| match row.as_slice() {
+            [Value::Text(table), Value::Integer(last)] => Some((table.clone(), *last)),
+            _ => None,
+        };
+        Ok(rows.into_iter().filter_map(pair).filter(|(_, last)| *last > 0).collect())
+    }
+
+    /// Some of the files that count, by their number, beginning after one of them.
+    pub fn kept(&mut self, what: Kept, after: i64, most: usize) -> Result<Vec<KeptFile>, OpenError> {
+        let (table, id, query) = match what {
+            Kept::Uploads => ("uploads", "id", "SELECT id, project_id, size FROM uploads WHERE size IS NOT NULL"),
+            Kept::Artifacts => {
+                ("build_artifacts", "id", "SELECT id, project_id, size FROM build_artifacts WHERE size IS NOT NULL")
+            }
+            Kept::Traces => (
+                "build_runs",
+                "r.build_id",
+                "SELECT r.build_id, b.project_id, r.trace_size FROM build_runs r JOIN builds b ON b.id = r.build_id \
+                 WHERE r.trace_size > 0",
+            ),
+        };
+        // An older database has fewer tables.
+        if !self.has(table)? {
+            return Ok(Vec::new());
+        }
+        let mut query = Statement::new(format!("{query} AND {id} > "));
+        let _ = query.bind(Kind::Integer, Value::Integer(after));
+        query.sql(format!(" ORDER BY {id} LIMIT {most}"));
+        let file = |row: Row| match row.as_slice() {
+            [Value::Integer(id), Value::Integer(project), Value::Integer(size)] => {
+                Some(KeptFile { id: *id, project: *project, size: u64::try_from(*size).unwrap_or_default() })
+            }
+            _ => None,
+        };
+        Ok(query.load(&mut self.db)?.into_iter().filter_map(file).collect())
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        if self.begun {
+            let _ = on!(&mut self.db, conn => conn.batch_execute("ROLLBACK"));
+        }
+    }
+}
+
+/// The tables that number their rows themselves, each with its sequence; only PostgreSQL has them.
+pub(super) fn identities(db: &mut Conn) -> Result<Vec<(String, String)>, OpenError> {
+    let query = "SELECT c.relname::text, a.attname::text FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
+                 WHERE a.attidentity <> '' AND c.relnamespace = current_schema()::regnamespace \
+                 ORDER BY c.relname::text COLLATE \"C\"";
+    let mut found = Vec::new();
+    for row in Statement::new(query).load(db)? {
+        let [Value::Text(table), Value::Text(column)] = row.as_slice() else { continue };
+        let name = quoted(table).replace('\'', "''");
+        let sequence = format!("SELECT pg_get_serial_sequence('{name}', '{}')", column.replace('\'', "''"));
+        found.extend(words(db, &sequence)?.into_iter().map(|sequence| (table.clone(), sequence)));
+    }
+    Ok(found)
+}
