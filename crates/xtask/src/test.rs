@@ -52,7 +52,7 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
     if parts.sqlite {
         report.step("tests on SQLite", || {
             machine::provide(&[CURL, SSH, BUBBLEWRAP])?;
-            steps::run_tests(&mut tests())
+            steps::run_tests(&mut tests(&["--workspace"]))
         });
     }
     if parts.postgres {
@@ -61,7 +61,9 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
             let postgres = Postgres::start()?;
             let database = [("GABLE_TEST_DATABASE", postgres.url())];
             let authority = [("GABLE_TEST_DATABASE_CA", postgres.authority())];
-            steps::run_tests(tests().envs(database).envs(authority))
+            // The others never touch a database, and have had their turn.
+            let those = ["-p", "server", "-p", "wire", "-p", "courier"];
+            steps::run_tests(tests(&those).envs(database).envs(authority))
         });
     }
     if parts.clients {
@@ -69,6 +71,8 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
     }
 }
 
-fn tests() -> std::process::Command {
-    cargo(&["test", "--workspace", "--no-fail-fast"])
+fn tests(packages: &[&str]) -> std::process::Command {
+    let mut tests = cargo(&["test", "--no-fail-fast"]);
+    tests.args(packages);
+    tests
 }
