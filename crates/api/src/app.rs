@@ -4,8 +4,9 @@ use std::{num::NonZeroU32, panic::AssertUnwindSafe, sync::Arc};
 
 use axum::{
     Router,
+    body::HttpBody as _,
     extract::{FromRef, Request},
-    http::{Method, StatusCode, Uri},
+    http::{HeaderValue, Method, StatusCode, Uri, header},
     middleware::from_fn,
     response::{IntoResponse, Response},
 };
@@ -224,7 +225,7 @@ impl Door {
         let limits = self.app.limits();
         let ticket = match limits.admit(&mut request) {
             Ok(ticket) => ticket,
-            Err(refusal) => return refusal.into_response(),
+            Err(refusal) => return without_body(&request, refusal.into_response()),
         };
         let (address, footprint) = (address_in(request.extensions()), Footprint::of(request.extensions()));
         let answer = AssertUnwindSafe(route(self.router.clone(), request)).catch_unwind().await;
@@ -236,6 +237,15 @@ impl Door {
         limits.conclude(ticket, address, &footprint, answer.status());
         answer
     }
+}
+
+/// An answer to a request of whose body nothing was read: if there is one, the connection ends with it, and the client is
+/// told so, lest it sends the next request into nothing.
+fn without_body(request: &Request, mut answer: Response) -> Response {
+    if !request.body().is_end_stream() {
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    answer
 }
 
 async fn route(router: Router, request: Request) -> Response {

@@ -37,9 +37,7 @@ pub(crate) enum ApiError {
     UnsupportedType(String),
     /// A token twice, by two ways.
     TwoTokens,
-    /// Too many sign-ins.
-    Throttled,
-    /// Too many requests; how long to wait.
+    /// Too many requests or sign-ins; how long to wait.
     Limited(Duration),
 }
 
@@ -80,7 +78,6 @@ impl IntoResponse for ApiError {
                     "error_description": "Both Authorization header and payload includes access token.",
                 }),
             ),
-            Self::Throttled => retry_later(Duration::from_secs(60)),
             Self::Limited(wait) => retry_later(wait),
         }
     }

@@ -4,10 +4,14 @@ use std::{
     net::IpAddr,
     num::NonZeroU32,
     sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
 };
 
 use axum::{extract::FromRequestParts, http::request::Parts};
-use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use governor::{
+    DefaultKeyedRateLimiter, Quota, RateLimiter,
+    clock::{Clock as _, DefaultClock},
+};
 
 use crate::{
     App,
@@ -31,14 +35,16 @@ impl SignInThrottle {
         Self { limiter, attempts: AtomicUsize::new(0) }
     }
 
-    fn admits(&self, address: IpAddr) -> bool {
-        let Some(limiter) = &self.limiter else { return true };
+    /// Lets somebody try, or says for how long not.
+    fn admit(&self, address: IpAddr) -> Result<(), Duration> {
+        let Some(limiter) = &self.limiter else { return Ok(()) };
         // Not at every attempt: a flood of addresses must not make each of them cost a walk over all.
         if limiter.len() > REMEMBERED && self.attempts.fetch_add(1, Ordering::Relaxed).is_multiple_of(REMEMBERED) {
             limiter.retain_recent();
             limiter.shrink_to_fit();
         }
-        limiter.check_key(&neighbourhood(address)).is_ok()
+        let clock = DefaultClock::default();
+        limiter.check_key(&neighbourhood(address)).map_err(|not_until| not_until.wait_time_from(clock.now()))
     }
 }
 
@@ -50,11 +56,10 @@ impl FromRequestParts<App> for MayTry {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
         let address = address_in(&parts.extensions);
-        if app.throttle().admits(address) {
-            return Ok(Self);
-        }
-        app.limits().note_sign_in(address);
-        Err(ApiError::Throttled)
+        app.throttle().admit(address).map(|()| Self).map_err(|wait| {
+            app.limits().note_sign_in(address);
+            ApiError::Limited(wait)
+        })
     }
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     let world = seed::provide(&settings.seed)?;
     let scratch = Scratch::new(&settings.folder)?;
     let seed::Settings { data, database, .. } = &settings.seed;
-    let server = Server::gable_without_limits(&settings.gable, data, database.as_deref())?;
+    let server = Server::gable_on(&settings.gable, data, database.as_deref())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     let stages = runtime.block_on(drive(&settings, &world, &server, &scratch.0))?;

@@ -57,13 +57,6 @@ impl Server {
         Self::gable_with(command, data, database)
     }
 
-    /// The same without any limit on how much one may ask.
-    pub(crate) fn gable_without_limits(program: &Path, data: &Path, database: Option<&str>) -> Outcome<Self> {
-        let mut command = Command::new(program);
-        command.arg("serve").args(unlimited(program));
-        Self::gable_with(command, data, database)
-    }
-
     fn gable_with(mut command: Command, data: &Path, database: Option<&str>) -> Outcome<Self> {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GABLE_")) {
             command.env_remove(name);
@@ -75,7 +68,7 @@ impl Server {
             command.arg("serve");
         }
         // What is measured is how fast it can be, not how fast it lets one caller be.
-        command.args(["--requests-per-minute", "0", "--anonymous-requests-per-minute", "0"]);
+        command.args(unlimited(Path::new(command.get_program())));
         command.args(["--listen", "127.0.0.1:0", "--data"]).arg(data).env("GABLE_ROOT_TOKEN", TOKEN);
         if let Some(url) = database {
             command.env("GABLE_DATABASE", url);

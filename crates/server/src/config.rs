@@ -153,11 +153,17 @@ pub(crate) struct Address {
     /// Where the server listens for HTTP [default: 127.0.0.1:8080]
     #[arg(long, env = "GABLE_LISTEN", value_name = "HOST:PORT")]
     listen: Option<String>,
+    /// The certificate for TLS, if the server speaks it
+    #[arg(long, env = "GABLE_TLS_CERTIFICATE", value_name = "FILE", hide = true)]
+    tls_certificate: Option<PathBuf>,
+    /// The key of the certificate
+    #[arg(long, env = "GABLE_TLS_KEY", value_name = "FILE", hide = true)]
+    tls_key: Option<PathBuf>,
 }
 
 impl From<Address> for Settings {
-    fn from(Address { config, listen }: Address) -> Self {
-        Self { config, listen, ..Self::default() }
+    fn from(Address { config, listen, tls_certificate, tls_key }: Address) -> Self {
+        Self { config, listen, tls_certificate, tls_key, ..Self::default() }
     }
 }
 
@@ -284,13 +290,8 @@ pub(crate) fn load(settings: Settings) -> Result<Config, String> {
 impl Settings {
     /// An empty text counts as not set, as a variable that a service manager left empty.
     fn without_empty(mut self) -> Self {
-        let paths = [
-            &mut self.config,
-            &mut self.data,
-            &mut self.backup_folder,
-            &mut self.tls_certificate,
-            &mut self.tls_key,
-        ];
+        let paths =
+            [&mut self.config, &mut self.data, &mut self.backup_folder, &mut self.tls_certificate, &mut self.tls_key];
         for path in paths {
             path.take_if(|path| path.as_os_str().is_empty());
         }

@@ -38,7 +38,9 @@ fn settings() -> String {
     let mut table = "| Name | Default | What it is |\n|---|---|---|\n".to_owned();
     for setting in gable.find_subcommand("serve").into_iter().flat_map(clap::Command::get_arguments) {
         // The file cannot name itself, and help is no setting.
-        let Some(name) = setting.get_long().filter(|name| !["config", "help", "version"].contains(name)) else { continue };
+        let Some(name) = setting.get_long().filter(|name| !["config", "help", "version"].contains(name)) else {
+            continue;
+        };
         let help = setting.get_help().map(ToString::to_string).unwrap_or_default();
         let (what, default) = match help.split_once(" [default: ") {
             Some((what, default)) => (what, format!("`{}`", default.trim_end_matches(']'))),

@@ -22,7 +22,11 @@ const LARGEST_ANSWER: usize = 64 << 10;
 pub(crate) fn run(health: Health) -> Outcome {
     let url = match health.url {
         Some(url) if !url.is_empty() => url,
-        _ => format!("http://{}", serve::reachable(config::load(health.address.into())?.listen)),
+        _ => {
+            let config = config::load(health.address.into())?;
+            let scheme = if config.tls.is_some() { "https" } else { "http" };
+            format!("{scheme}://{}", serve::reachable(config.listen))
+        }
     };
     let within = Duration::from_secs(health.within);
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -28,6 +28,7 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::{GracefulShutdown, Watcher},
 };
+use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -47,8 +48,11 @@ const DRAIN_TIME: Duration = Duration::from_secs(30);
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// How much a client may say before its body; more is answered with 431.
 const LONGEST_HEAD: usize = 64 << 10;
+/// How much of an answer the system takes ahead of the client.
+const UNSENT: u32 = 128 << 10;
 /// What a client hears that has too many connections open.
 const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain\r\nRetry-After: 10\r\n\
+    X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n\
     Content-Length: 12\r\nConnection: close\r\n\r\nRetry later\n";
 
 /// How connections are served.
@@ -148,6 +152,9 @@ impl<D: Answers> Host<D> {
         let stall = self.options.patience + self.options.patience / 2;
         let millis = u32::try_from(stall.as_millis()).unwrap_or(u32::MAX);
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, millis);
+        // Without this the system takes megabytes ahead, and a client that reads slowly but steadily seems to take nothing
+        // for as long as these last.
+        let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT);
         let stream = PacedStream::new(stream, stall);
         match &self.options.tls {
             None => self.talk(stream, peer, false, watcher).await,

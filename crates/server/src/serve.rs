@@ -4,6 +4,7 @@ use std::{
     io::Write as _,
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroU32,
+    os::unix::fs::DirBuilderExt as _,
     sync::Arc,
     thread::available_parallelism,
     time::Duration,
@@ -48,7 +49,7 @@ use crate::{
     log_writer::LogWriter,
     migrate, operations,
     runner::{self, Inside},
-    tls::{Certificate, Redirect},
+    tls::{self, Certificate, Redirect},
     worker,
 };
 
@@ -175,6 +176,14 @@ async fn serve(
     let (stop_worker, stopped) = watch::channel(false);
     let courier = tokio::spawn(keep_telling(forge.clone(), client, stopped.clone()));
     let worker = worker::start(forge.clone(), stopped.clone());
+    if let Some(backups) = &config.backups {
+        // Whoever asked for backups shall not find out later that there are none.
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&backups.folder)
+            .map_err(|error| format!("cannot use the backup folder {}: {error}", backups.folder.display()))?;
+    }
     let backups = config.backups.clone().map(|backups| backup::schedule::start(backups, ground, stopped.clone()));
     // Before anybody is told that it is ready: a signal from then on lets requests finish.
     let stop = stop_signal()?;
@@ -315,12 +324,15 @@ impl Secure {
             let mut stopped = stopped.clone();
             async move { drop(stopped.wait_for(|stop| *stop).await) }
         };
-        let fresh = self.certificate.map(|certificate| tokio::spawn(certificate.keep_fresh(stopped.clone())));
+        let fresh = match self.certificate {
+            Some(certificate) => tokio::spawn(certificate.keep_fresh(stopped.clone())),
+            None => tokio::spawn(tls::bear_hangups(stopped.clone())),
+        };
         let redirect = self
             .redirect
             .map(|(listener, redirect)| tokio::spawn(listener::serve(listener, redirect, plain.clone(), stop())));
         let inside = self.inside.map(|inside| tokio::spawn(listener::serve(inside, door.clone(), plain, stop())));
-        [fresh, redirect, inside].into_iter().flatten().collect()
+        [Some(fresh), redirect, inside].into_iter().flatten().collect()
     }
 }
 

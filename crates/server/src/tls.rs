@@ -113,6 +113,22 @@ impl Certificate {
     }
 }
 
+/// Hears SIGHUP where there is nothing to read anew: whoever sends it does not mean that the server shall end.
+pub(crate) async fn bear_hangups(mut stopped: watch::Receiver<bool>) {
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    loop {
+        tokio::select! {
+            asked = hangup.recv() => {
+                if asked.is_none() {
+                    return;
+                }
+                info!("SIGHUP was heard; there is no certificate to read anew");
+            }
+            _ = stopped.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // It holds the key.
@@ -174,15 +190,24 @@ pub(crate) struct Redirect {
 impl Answers for Redirect {
     async fn answer(&self, request: Request) -> Response {
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+        if !path.starts_with('/') {
+            return api::plain_error(StatusCode::BAD_REQUEST);
+        }
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
         let host = host.and_then(|host| host.parse::<Uri>().ok()).and_then(|host| host.host().map(ToOwned::to_owned));
         let place = match (&self.external_url, host) {
             (Some(url), _) if url.starts_with("https://") => url.trim_end_matches('/').to_owned(),
             (_, Some(host)) if self.secure.port() == 443 => format!("https://{host}"),
             (_, Some(host)) => format!("https://{host}:{}", self.secure.port()),
+            (_, None) if self.secure.ip().is_unspecified() => return api::plain_error(StatusCode::BAD_REQUEST),
             (_, None) => format!("https://{}", self.secure),
         };
-        let plain = [(header::CONTENT_TYPE, "text/plain"), (header::CACHE_CONTROL, "no-store")];
+        let plain = [
+            (header::CONTENT_TYPE, "text/plain"),
+            (header::CACHE_CONTROL, "no-store"),
+            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (header::X_FRAME_OPTIONS, "DENY"),
+        ];
         let mut response = (StatusCode::PERMANENT_REDIRECT, plain, Body::from("Come by TLS.\n")).into_response();
         let Ok(place) = format!("{place}{path}").try_into() else { return StatusCode::BAD_REQUEST.into_response() };
         response.headers_mut().insert(header::LOCATION, place);

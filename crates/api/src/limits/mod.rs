@@ -87,18 +87,22 @@ struct Tables {
 }
 
 /// How a request was let in.
-pub(crate) enum Ticket {
-    /// Nothing more is to be done about it.
-    Settled,
-    /// By a token that has not proved to be right, or that was right the last time.
-    Shown { key: Key, proved: bool },
-    /// Nothing was shown yet; the body may tell more.
-    Owed(Owed),
+#[derive(Default)]
+pub(crate) struct Ticket {
+    /// The one thing that was shown, and whether it was right the last time. Of several nobody knows which one opens.
+    shown: Option<(Key, bool)>,
+    /// The body may tell more.
+    owed: Option<Owed>,
 }
 
-/// A request that is counted as soon as its body is known.
-#[derive(Clone, Default)]
-pub(crate) struct Owed(Arc<OnceLock<Option<(Key, bool)>>>);
+/// A request that is counted, or counted once more, as soon as its body is known.
+#[derive(Clone)]
+pub(crate) struct Owed {
+    /// What was shown before the body.
+    before: Arc<[Key]>,
+    /// What is known of the one thing that was shown, after the body.
+    after: Arc<OnceLock<Option<(Key, bool)>>>,
+}
 
 /// What a request is turned away for.
 struct Refused {
@@ -131,54 +135,60 @@ impl Limits {
 
     /// Lets a request in, or refuses it with 429.
     pub(crate) fn admit(&self, request: &mut Request) -> Result<Ticket, ApiError> {
-        let Some(tables) = &self.tables else { return Ok(Ticket::Settled) };
+        let Some(tables) = &self.tables else { return Ok(Ticket::default()) };
         let address = address_in(request.extensions());
         let path = request.uri().path();
         if is_free(path, address) {
-            return Ok(Ticket::Settled);
+            return Ok(Ticket::default());
         }
-        let may_tell_more = path.starts_with("/api/") || path.starts_with(runner::CI_V1);
-        let admitted = match Shown::by(request.headers(), request.uri().query()) {
-            Shown::One(secret) => tables.take_token(tables.tokens.key(secret), address, self.start.elapsed()),
-            Shown::Nothing if may_tell_more && !request.body().is_end_stream() => {
-                let owed = Owed::default();
-                request.extensions_mut().insert(owed.clone());
-                Ok(Ticket::Owed(owed))
-            }
-            Shown::Nothing | Shown::Several => {
-                tables.take_address(address, self.start.elapsed()).map(|()| Ticket::Settled)
-            }
+        let shown = if is_git(path) {
+            Shown::to_git(request.headers())
+        } else {
+            Shown::by(request.headers(), request.uri().query())
         };
-        admitted.map_err(|refused| self.refuse(address, &refused))
+        let keys: Arc<[Key]> = shown.each().map(|secret| tables.tokens.key(secret)).collect();
+        let may_tell_more = path.starts_with("/api/") || path.starts_with(runner::CI_V1);
+        let owed = (may_tell_more && !request.body().is_end_stream())
+            .then(|| Owed { before: Arc::clone(&keys), after: Arc::default() });
+        if let Some(owed) = &owed {
+            request.extensions_mut().insert(owed.clone());
+            if keys.is_empty() {
+                return Ok(Ticket { shown: None, owed: Some(owed.clone()) });
+            }
+        }
+        let shown =
+            tables.take(&keys, address, self.start.elapsed()).map_err(|refused| self.refuse(address, &refused))?;
+        Ok(Ticket { shown, owed })
     }
 
     /// Counts a request whose body is known by now.
     pub(crate) fn settle(&self, extensions: &Extensions, bag: &Bag) -> Result<(), ApiError> {
-        let (Some(tables), Some(Owed(owed))) = (&self.tables, extensions.get::<Owed>()) else { return Ok(()) };
+        let (Some(tables), Some(owed)) = (&self.tables, extensions.get::<Owed>()) else { return Ok(()) };
         let address = address_in(extensions);
-        let texts = PARAMETERS.iter().filter_map(|name| bag.text(name));
-        let shown = texts.fold(Shown::Nothing, |shown, text| shown.and(text.as_bytes().into()));
-        let now = self.start.elapsed();
-        let counted = match shown {
-            Shown::One(secret) => tables.take_token(tables.tokens.key(secret), address, now),
-            Shown::Nothing | Shown::Several => tables.take_address(address, now).map(|()| Ticket::Settled),
-        };
-        let key = match &counted {
-            Ok(Ticket::Shown { key, proved }) => Some((*key, *proved)),
-            _ => None,
-        };
-        let _ = owed.set(key);
+        let mut shown = Shown::default();
+        for text in PARAMETERS.iter().filter_map(|name| bag.text(name)) {
+            shown.add(text.as_bytes().into());
+        }
+        // What came before the body was counted then.
+        let keys: Vec<Key> =
+            shown.each().map(|secret| tables.tokens.key(secret)).filter(|key| !owed.before.contains(key)).collect();
+        if keys.is_empty() && !owed.before.is_empty() {
+            return Ok(());
+        }
+        let counted = tables.take(&keys, address, self.start.elapsed());
+        let one = counted.as_ref().ok().copied().flatten().filter(|_| owed.before.is_empty());
+        let _ = owed.after.set(one);
         counted.map(drop).map_err(|refused| self.refuse(address, &refused))
     }
 
     /// Draws conclusions from the answer: whether what was shown is right.
     pub(crate) fn conclude(&self, ticket: Ticket, address: IpAddr, footprint: &Footprint, status: StatusCode) {
         let Some(tables) = &self.tables else { return };
-        let shown = match ticket {
-            Ticket::Settled => None,
-            Ticket::Shown { key, proved } => Some((key, proved)),
-            Ticket::Owed(Owed(owed)) => match owed.get() {
+        let shown = match ticket.owed {
+            None => ticket.shown,
+            Some(owed) => match owed.after.get() {
                 Some(counted) => *counted,
+                None if !owed.before.is_empty() => ticket.shown,
                 // It came to nothing before its body was looked at, and counts all the same.
                 None => return drop(tables.take_address(address, self.start.elapsed())),
             },
@@ -231,15 +241,21 @@ impl Limits {
 }
 
 impl Tables {
-    fn take_token(&self, key: Key, address: IpAddr, now: Duration) -> Result<Ticket, Refused> {
+    /// Counts a request by each thing that it shows: whichever of them opens the door, it pays. Answers what is known of
+    /// the one thing, if it is only one.
+    fn take(&self, keys: &[Key], address: IpAddr, now: Duration) -> Result<Option<(Key, bool)>, Refused> {
         // The address comes first: tokens that are made up must not push those that are right out of memory.
-        if !self.tokens.is_proved(key) {
+        if keys.len() != 1 || !self.tokens.is_proved(keys[0]) {
             self.take_address(address, now)?;
         }
-        match self.tokens.take(key, now) {
-            Outcome::Taken { proved } => Ok(Ticket::Shown { key, proved }),
-            Outcome::Empty { wait } => Err(Refused { kind: "token", wait }),
+        let mut one = None;
+        for key in keys {
+            match self.tokens.take(*key, now) {
+                Outcome::Taken { proved } => one = Some((*key, proved)),
+                Outcome::Empty { wait } => return Err(Refused { kind: "token", wait }),
+            }
         }
+        Ok(one.filter(|_| keys.len() == 1))
     }
 
     fn take_address(&self, address: IpAddr, now: Duration) -> Result<(), Refused> {
@@ -262,6 +278,11 @@ fn is_free(path: &str, address: IpAddr) -> bool {
         "/-/metrics" => address.is_loopback(),
         _ => false,
     }
+}
+
+/// Whether git is asked, for a repository.
+fn is_git(path: &str) -> bool {
+    ["/info/refs", "/git-upload-pack", "/git-receive-pack"].iter().any(|end| path.ends_with(end))
 }
 
 /// Where nobody succeeds with a wrong token: git and runners, of whom the log knows no user.

@@ -12,45 +12,52 @@ const HEADERS: [&str; 4] = ["private-token", "job-token", "build-token", "runner
 pub(super) const PARAMETERS: [&str; 4] = ["private_token", "access_token", "bearer_token", "token"];
 
 /// What was shown.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Shown<'a> {
-    Nothing,
-    One(Cow<'a, [u8]>),
-    /// Several different things at once: one of them may be right whatever the others are.
-    Several,
-}
+#[derive(Debug, Default)]
+pub(super) struct Shown<'a>(Vec<Cow<'a, [u8]>>);
+
+/// How many different things somebody may show at once and be counted by each; what comes after them is refused anyway,
+/// because the interface looks at fewer.
+const MOST: usize = 8;
 
 impl<'a> Shown<'a> {
     /// What headers and query show.
     pub(super) fn by(headers: &'a HeaderMap, query: Option<&'a str>) -> Self {
-        let mut shown = Self::Nothing;
+        let mut shown = Self::to_git(headers);
         for name in HEADERS {
             for value in headers.get_all(name) {
-                shown = shown.and(value.as_bytes().trim_ascii().into());
+                shown.add(value.as_bytes().trim_ascii().into());
             }
-        }
-        for value in headers.get_all(header::AUTHORIZATION) {
-            shown = shown.and(secret_in(value.as_bytes()));
         }
         // Nearly no query has one, and this is asked for each.
         for pair in query.filter(|query| query.contains("token")).into_iter().flat_map(|query| query.split('&')) {
             if let Some((name, value)) = pair.split_once('=')
                 && PARAMETERS.contains(&percent_decode_str(name).decode_utf8_lossy().as_ref())
             {
-                shown = shown.and(percent_decode_str(value).into());
+                shown.add(percent_decode_str(value).into());
             }
         }
         shown
     }
 
-    /// The same, and something more.
-    pub(super) fn and(self, more: Cow<'a, [u8]>) -> Self {
-        match self {
-            unchanged if more.is_empty() => unchanged,
-            Self::Nothing => Self::One(more),
-            Self::One(shown) if shown == more => Self::One(shown),
-            _ => Self::Several,
+    /// What is shown to git, which looks at nothing else: whatever stands elsewhere proves nothing there.
+    pub(super) fn to_git(headers: &'a HeaderMap) -> Self {
+        let mut shown = Self::default();
+        for value in headers.get_all(header::AUTHORIZATION) {
+            shown.add(secret_in(value.as_bytes()));
         }
+        shown
+    }
+
+    /// Something more.
+    pub(super) fn add(&mut self, more: Cow<'a, [u8]>) {
+        if !more.is_empty() && !self.0.contains(&more) && self.0.len() < MOST {
+            self.0.push(more);
+        }
+    }
+
+    /// Each different thing.
+    pub(super) fn each(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().map(AsRef::as_ref)
     }
 }
 
@@ -86,11 +93,9 @@ mod tests {
                 (name, HeaderValue::from_str(value).expect("a value"))
             })
             .collect();
-        let shown = match Shown::by(&map, query) {
-            Shown::Nothing => None,
-            Shown::One(shown) => Some(String::from_utf8_lossy(&shown).into_owned()),
-            Shown::Several => Some("several".to_owned()),
-        };
+        let shown: Vec<_> =
+            Shown::by(&map, query).each().map(|shown| String::from_utf8_lossy(shown).into_owned()).collect();
+        let shown = (!shown.is_empty()).then(|| shown.join(" "));
         assert_eq!(shown.as_deref(), expected, "{headers:?} {query:?}");
     }
 
@@ -119,8 +124,8 @@ mod tests {
 
     #[test]
     fn several_tokens_at_once_are_told_apart() {
-        check(&[("private-token", "a"), ("job-token", "b")], None, Some("several"));
-        check(&[("private-token", "a")], Some("private_token=b"), Some("several"));
-        check(&[("authorization", "Bearer a")], Some("access_token=b&token=c"), Some("several"));
+        check(&[("private-token", "a"), ("job-token", "b")], None, Some("a b"));
+        check(&[("private-token", "a")], Some("private_token=b"), Some("a b"));
+        check(&[("authorization", "Bearer a")], Some("access_token=b&token=c"), Some("a b c"));
     }
 }

@@ -1,6 +1,6 @@
 //! How much one caller may ask for, and what answers tell browsers.
 
-use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
+use std::{net::SocketAddr, num::NonZeroU32, sync::mpsc, time::Duration};
 
 use api::Guards;
 use axum::{
@@ -8,6 +8,7 @@ use axum::{
     extract::ConnectInfo,
     http::{Method, header},
 };
+use forge::Caller;
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 use testkit::{Answer, Client, TestForge};
@@ -118,6 +119,60 @@ async fn made_up_tokens_count_for_the_address_and_shut_nobody_out_who_is_known()
 }
 
 #[tokio::test]
+async fn of_several_tokens_in_one_request_each_pays_and_none_is_proved() {
+    let forge = TestForge::setup().guards(per_minute(5, 0)).start().await;
+    let ann = forge.user("ann").await;
+    let token = ann.token.clone().expect("a token");
+    let ask = async |made_up: &str| {
+        let body = json!({ "private_token": token, "name": "x" }).to_string();
+        let request = forge.anonymous().request(Method::PUT, "/projects/999").header("job-token", made_up);
+        let request = request.header(header::CONTENT_TYPE, "application/json");
+        forge.anonymous().send(request, Body::from(body)).await.code()
+    };
+    let mut codes = Vec::new();
+    for made_up in ["one", "two", "three"] {
+        for _ in 0..2 {
+            codes.push(ask(made_up).await);
+        }
+    }
+    assert_eq!(codes, [404, 404, 404, 404, 404, 429]);
+    assert_eq!(get(&ann, HERE, "/user").await.code(), 429);
+    // In headers, too, and where addresses are not counted at all.
+    let bob = forge.user("bob").await;
+    let mut codes = Vec::new();
+    for number in 0..6 {
+        let several = bob.request(Method::GET, "/user").header("job-token", format!("made-up-{number}"));
+        codes.push(bob.send(several, Body::empty()).await.code());
+    }
+    assert_eq!(codes, [200, 200, 200, 200, 200, 429]);
+}
+
+#[tokio::test]
+async fn a_refusal_before_the_body_was_read_ends_the_connection() {
+    let forge = TestForge::setup().guards(per_minute(1, 100)).start().await;
+    let ann = forge.user("ann").await;
+    assert_eq!(get(&ann, HERE, "/user").await.code(), 200);
+    let refused = ask(&ann, HERE, Method::POST, "/projects", Some(json!({ "name": "x" }))).await;
+    assert_eq!((refused.code(), refused.header("connection")), (429, "close"));
+    let refused = get(&ann, HERE, "/user").await;
+    assert_eq!((refused.code(), refused.header("connection")), (429, ""));
+}
+
+#[test]
+fn what_git_does_not_look_at_proves_nothing_to_it() {
+    let home = Home::new();
+    let server = home.limited().args(&["--anonymous-requests-per-minute", "9"]).with_known_root().start();
+    let root = server.root();
+    root.post("/api/v3/projects", &json!({ "name": "open", "visibility_level": 20 }));
+    let refs = "/root/open.git/info/refs?service=git-upload-pack";
+    let count = |with: &dyn Fn(usize) -> String| {
+        (0..30).filter(|number| server.anonymous().get(&with(*number)).status == 200).count()
+    };
+    let served = count(&|number| format!("{refs}&private_token=made-up-{}", number % 3));
+    assert!((1..=12).contains(&served), "{served} where 9 a minute are allowed");
+}
+
+#[tokio::test]
 async fn runners_behind_one_address_are_counted_by_their_own_tokens() {
     let forge = TestForge::setup().guards(per_minute(50, 40)).start().await;
     let nobody = forge.anonymous();
@@ -168,11 +223,25 @@ async fn what_takes_long_has_places_in_all_and_for_each_address() {
 
 #[tokio::test]
 async fn a_request_that_takes_too_long_is_given_up() {
-    let hasty = Guards { request_time: Duration::ZERO, ..Guards::default() };
+    let hasty = Guards { request_time: Duration::from_millis(50), ..Guards::default() };
     let forge = TestForge::setup().guards(hasty).start().await;
-    let ann = forge.user("ann").await;
-    let refused = ann.get("/projects").await;
+    forge.user("ann").await;
+    // Nobody hashes passwords until this one is let go of.
+    let (let_go, waiting) = mpsc::channel::<()>();
+    let busy = forge.forge.clone();
+    let busy = tokio::spawn(async move {
+        busy.heavy(Caller::system(), move |_| {
+            let _ = waiting.recv();
+            Ok(())
+        })
+        .await
+    });
+    tokio::task::yield_now().await;
+    let sign_in = json!({ "login": "ann", "password": testkit::PASSWORD });
+    let refused = forge.anonymous().post("/session", sign_in).await;
     assert_eq!((refused.code(), refused.header("retry-after")), (503, "1"), "{refused}");
+    drop(let_go);
+    busy.await.expect("ended").expect("well");
 }
 
 #[tokio::test]

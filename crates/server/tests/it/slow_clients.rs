@@ -109,6 +109,29 @@ fn who_takes_nothing_of_an_answer_is_let_go_of() {
 }
 
 #[test]
+fn who_reads_slowly_but_steadily_gets_everything() {
+    let (_home, server) = hasty();
+    let root = server.root();
+    let project = root.post("/api/v3/projects", &json!({ "name": "x" })).json()["id"].clone();
+    let large = "x".repeat(8 << 20);
+    let path = format!("/api/v3/projects/{project}/uploads");
+    let url = root.try_upload(&path, "large.txt", &large).expect("uploaded").json()["url"].clone();
+    let url = format!("/root/x{}", url.as_str().expect("a path"));
+    let mut stream = connect(&server);
+    write!(stream, "GET {url} HTTP/1.1\r\nHost: x\r\nPRIVATE-TOKEN: {ROOT_TOKEN}\r\nConnection: close\r\n\r\n")
+        .expect("sent");
+    // For longer than the server waits for somebody who takes nothing; the system itself would take megabytes ahead.
+    let (mut heard, start) = (0, Instant::now());
+    while start.elapsed() < Duration::from_secs(10) {
+        heard += stream.read(&mut [0; 5_000]).expect("the server goes on");
+        thread::sleep(Duration::from_millis(50));
+    }
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).expect("the rest");
+    assert!(heard + rest.len() > large.len(), "{heard} and {} of {}", rest.len(), large.len());
+}
+
+#[test]
 fn heads_have_an_end() {
     let (_home, server) = hasty();
     let answer = |head: String| {

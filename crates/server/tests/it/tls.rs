@@ -214,3 +214,23 @@ fn files_that_are_of_no_use_are_told_at_the_start() {
     let refusal = refused(&secured.certificate, &wrong);
     assert!(refusal.contains("are of no use"), "{refusal}");
 }
+
+#[test]
+fn health_is_asked_by_tls_where_it_is_spoken() {
+    let secured = Secured::new(&ours());
+    let server = secured.serve().start();
+    let asked = secured.home.gable(&["health", "--listen", address(&server)]);
+    let asked = asked.env("GABLE_TLS_CERTIFICATE", &secured.certificate).env("GABLE_TLS_KEY", &secured.key);
+    assert_eq!(asked.finish().succeeded(), "ready\n");
+}
+
+#[test]
+fn a_hangup_does_not_end_a_server_without_tls() {
+    let home = Home::new();
+    let server = home.start();
+    server.signal("HUP");
+    assert_eq!(server.anonymous().get("/-/health").text, "ok\n");
+    let said = server.stop();
+    assert_eq!(said.status, Some(0));
+    assert!(said.words().contains("SIGHUP was heard"));
+}
