@@ -1,16 +1,16 @@
 //! Whether an instance is in order: what the database, the repositories and the files say about each other. Each check tells
 //! what it found and what would help; what helps is done only if that is asked for.
 
-use std::{
-    collections::HashSet,
-    fs, io,
-    path::{Path, PathBuf},
-};
+mod kept;
+mod lost;
+
+use std::path::PathBuf;
 
 use model::projects::Seed;
-use store::checks::{self, Kept, KeptRow};
+use store::checks::{self, Kept, ProjectRow};
 
-use crate::{Caller, Error, Forge, Result, jobs, pushes};
+use self::lost::{foreign, linked, lost};
+use crate::{Caller, Forge, Result, jobs, pushes};
 
 /// How many rows are looked at at a time.
 const BATCH: i64 = 1000;
@@ -52,6 +52,8 @@ pub struct Wishes {
     pub deep: bool,
     /// Whether to do what helps.
     pub fix: bool,
+    /// Whether that includes forgetting files that are missing.
+    pub forget_missing: bool,
     /// Whether a server works on the folder: then its files are left alone.
     pub beside_server: bool,
     /// Where to put what belongs to nobody.
@@ -83,18 +85,38 @@ impl Finding {
     }
 }
 
-/// Looks at everything that the database knows of.
-pub async fn examine(forge: &Forge, wishes: &Wishes) -> Result<Vec<Finding>> {
-    let mut findings = vec![integrity(forge).await?, clock(forge).await?];
-    findings.extend(counters(forge, wishes).await?);
-    findings.extend(repositories(forge, wishes).await?);
-    findings.push(unfinished_pushes(forge, wishes).await?);
-    for what in [Kept::Uploads, Kept::Artifacts, Kept::Traces] {
-        findings.extend(kept(forge, wishes, what).await?);
+/// Looks at everything that the database knows of. What cannot be looked at is told as well, and the rest is looked at.
+pub async fn examine(forge: &Forge, wishes: &Wishes) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    take(&mut findings, "database integrity", integrity(forge).await.map(Some));
+    take(&mut findings, "clock", clock(forge).await.map(Some));
+    take(&mut findings, "counters", counters(forge, wishes).await);
+    match projects(forge).await {
+        Ok(projects) => {
+            findings.extend(repositories(forge, wishes, &projects).await);
+            take(&mut findings, "orphaned repositories", stray_repositories(forge, wishes, &projects).await);
+        }
+        Err(error) => findings.push(unseen("repositories", &error)),
     }
-    findings.push(instance_key(forge).await?);
-    findings.push(given_up(forge).await?);
-    Ok(findings)
+    take(&mut findings, "unfinished pushes", unfinished_pushes(forge, wishes).await.map(Some));
+    for what in [Kept::Uploads, Kept::Artifacts, Kept::Traces] {
+        kept::examine(forge, wishes, what, &mut findings).await;
+    }
+    take(&mut findings, "instance key", instance_key(forge).await.map(Some));
+    take(&mut findings, "background jobs", given_up(forge).await.map(Some));
+    findings
+}
+
+fn take<F: IntoIterator<Item = Finding>>(findings: &mut Vec<Finding>, check: &'static str, found: Result<F>) {
+    match found {
+        Ok(found) => findings.extend(found),
+        Err(error) => findings.push(unseen(check, &error)),
+    }
+}
+
+/// It could not be looked at.
+fn unseen(check: &'static str, error: &crate::Error) -> Finding {
+    Finding::problem(check, format!("cannot be looked at: {error}"), "put that right, and run this again")
 }
 
 async fn integrity(forge: &Forge) -> Result<Finding> {
@@ -152,17 +174,20 @@ async fn counters(forge: &Forge, wishes: &Wishes) -> Result<Vec<Finding>> {
     Ok(wrong.into_iter().map(told).collect())
 }
 
-async fn repositories(forge: &Forge, wishes: &Wishes) -> Result<Vec<Finding>> {
-    const CHECK: &str = "repositories";
+async fn projects(forge: &Forge) -> Result<Vec<ProjectRow>> {
     let mut projects = Vec::new();
     loop {
-        let after = projects.last().map_or(0, |project: &checks::ProjectRow| project.id);
+        let after = projects.last().map_or(0, |project: &ProjectRow| project.id);
         let some = forge.read(Caller::system(), move |it| Ok(checks::projects(it.db(), after, BATCH)?)).await?;
         if some.is_empty() {
-            break;
+            return Ok(projects);
         }
         projects.extend(some);
     }
+}
+
+async fn repositories(forge: &Forge, wishes: &Wishes, projects: &[ProjectRow]) -> Vec<Finding> {
+    const CHECK: &str = "repositories";
     let mut findings = Vec::new();
     let (mut looked_at, total) = (0, projects.len());
     for (at, project) in projects.iter().enumerate().filter(|(_, project)| !project.is_buried()) {
@@ -173,7 +198,7 @@ async fn repositories(forge: &Forge, wishes: &Wishes) -> Result<Vec<Finding>> {
         let faults = faults.unwrap_or_else(|error| vec![error.to_string()]);
         looked_at += usize::from(exists);
         if !exists && project.default_branch.is_some() {
-            let remedy = "restore it from a backup";
+            let remedy = "see that the disk of repositories is mounted, or restore it from a backup";
             findings.push(Finding::problem(CHECK, format!("the repository of project {id} is not there"), remedy));
         } else if !faults.is_empty() {
             let text = format!("project {id}: {}", faults.join("; "));
@@ -185,10 +210,18 @@ async fn repositories(forge: &Forge, wishes: &Wishes) -> Result<Vec<Finding>> {
         let how = if wishes.deep { "are whole" } else { "have what their refs lead to (the rest was not looked at)" };
         findings.push(Finding::fine(CHECK, format!("{looked_at} of {total} projects have one; all of them {how}")));
     }
-    let (known, all) = (projects.iter().map(|project| project.id).collect::<Vec<_>>(), forge.shared());
-    let repositories = all.repositories.clone();
-    let strays = pushes::blocking(move || Ok(repositories.strays(known)?)).await?;
-    findings.extend(lost(wishes, "orphaned repositories", "repositories", strays.orphans)?);
+    findings
+}
+
+async fn stray_repositories(forge: &Forge, wishes: &Wishes, projects: &[ProjectRow]) -> Result<Vec<Finding>> {
+    const CHECK: &str = "orphaned repositories";
+    let highest = forge.read(Caller::system(), |it| Ok(checks::highest_project(it.db())?)).await?;
+    let known: Vec<i64> = projects.iter().map(|project| project.id).collect();
+    let repositories = forge.shared().repositories.clone();
+    let strays = pushes::blocking(move || Ok(repositories.strays(known, highest)?)).await?;
+    let mut findings: Vec<Finding> = linked(CHECK, &strays.links).into_iter().collect();
+    findings.extend(foreign(wishes, CHECK, &strays.foreign));
+    findings.extend(lost(wishes, CHECK, "repositories", forge.shared().repositories.root(), strays.orphans));
     findings.push(match strays.leftovers.len() {
         0 => Finding::fine("leftovers", "nothing was left unfinished"),
         count if wishes.beside_server => {
@@ -201,44 +234,6 @@ async fn repositories(forge: &Forge, wishes: &Wishes) -> Result<Vec<Finding>> {
         ),
     });
     Ok(findings)
-}
-
-/// What belongs to nobody, and is moved aside if that is asked for.
-fn lost(wishes: &Wishes, check: &'static str, folder: &str, paths: Vec<PathBuf>) -> Result<Vec<Finding>> {
-    if paths.is_empty() {
-        return Ok(vec![Finding::fine(check, "there are none")]);
-    }
-    if wishes.beside_server {
-        // What is just coming in or on its way out looks the same.
-        let text = format!("{} look like it: {}", paths.len(), named(&paths));
-        return Ok(vec![Finding::warning(check, text, "stop the server and look again; nothing is moved beside it")]);
-    }
-    let text = format!("{} belong to nobody: {}", paths.len(), named(&paths));
-    let place = wishes.lost_and_found.join(folder);
-    let finding = Finding::warning(check, text, format!("move them to {}", place.display()));
-    if !wishes.fix {
-        return Ok(vec![finding]);
-    }
-    for path in &paths {
-        move_aside(path, &place).map_err(|error| Error::Internal(format!("{}: {error}", path.display())))?;
-    }
-    Ok(vec![finding.fixed()])
-}
-
-fn named(paths: &[PathBuf]) -> String {
-    let names: Vec<String> = paths.iter().take(NAMED).map(|path| path.display().to_string()).collect();
-    let more = paths.len().saturating_sub(NAMED);
-    if more > 0 { format!("{} and {more} more", names.join(", ")) } else { names.join(", ") }
-}
-
-/// Moves a file or a folder, under a name that keeps the numbers of the folders above.
-fn move_aside(path: &Path, place: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(place)?;
-    let parts: Vec<_> = path.iter().rev().take(2).collect();
-    let name = parts.iter().rev().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("-");
-    fs::rename(path, place.join(name))?;
-    path.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
 }
 
 async fn unfinished_pushes(forge: &Forge, wishes: &Wishes) -> Result<Finding> {
@@ -263,105 +258,6 @@ async fn unfinished_pushes(forge: &Forge, wishes: &Wishes) -> Result<Finding> {
     } else {
         Finding::problem(CHECK, format!("{left} of {count} cannot be settled"), "the log tells why; see repositories")
     })
-}
-
-impl Forge {
-    fn place_of(&self, what: Kept) -> PathBuf {
-        let shared = self.shared();
-        match what {
-            Kept::Uploads => shared.files.folder().join("uploads"),
-            Kept::Artifacts => shared.files.folder().join("artifacts"),
-            Kept::Traces => shared.logs.folder().to_owned(),
-        }
-    }
-}
-
-fn words(what: Kept) -> (&'static str, &'static str) {
-    match what {
-        Kept::Uploads => ("uploads", "uploads without rows"),
-        Kept::Artifacts => ("artifacts", "artifacts without rows"),
-        Kept::Traces => ("traces", "traces without builds"),
-    }
-}
-
-/// Files and the rows that stand for them.
-async fn kept(forge: &Forge, wishes: &Wishes, what: Kept) -> Result<Vec<Finding>> {
-    let (rows, files) = words(what);
-    let missing = missing_files(forge, what).await?;
-    let mut findings = vec![if missing.is_empty() {
-        Finding::fine(rows, "every row has its file")
-    } else {
-        let ids: Vec<i64> = missing.iter().map(|row| row.id).collect();
-        let some: Vec<String> = ids.iter().take(NAMED).map(ToString::to_string).collect();
-        let text = format!("the files of {} are missing or cut short, such as {}", ids.len(), some.join(", "));
-        let finding = Finding::problem(rows, text, "restore them from a backup, or forget that there were any");
-        if wishes.fix && !wishes.beside_server {
-            let forget = move |it: &mut crate::Writer<'_>| Ok(checks::forget(it.db(), what, &ids)?);
-            forge.write(Caller::system(), forget).await?;
-            finding.fixed()
-        } else {
-            finding
-        }
-    }];
-    let strays = stray_files(forge, what).await?;
-    findings.extend(lost(wishes, files, rows, strays)?);
-    Ok(findings)
-}
-
-/// Rows whose file is not there or shorter than it was.
-async fn missing_files(forge: &Forge, what: Kept) -> Result<Vec<KeptRow>> {
-    let (mut missing, mut after) = (Vec::new(), 0);
-    let place = forge.place_of(what);
-    let lacks = |row: &KeptRow| {
-        let path = place.join(row.project.to_string()).join(row.id.to_string());
-        fs::metadata(path).map_or(0, |data| data.len() + 1) <= u64::try_from(row.size).unwrap_or(0)
-    };
-    loop {
-        let rows = forge.read(Caller::system(), move |it| Ok(checks::kept(it.db(), what, after, BATCH)?)).await?;
-        let Some(last) = rows.last() else { return Ok(missing) };
-        after = last.id;
-        let suspects: Vec<KeptRow> = rows.into_iter().filter(lacks).collect();
-        // Whatever was removed meanwhile is no loss: of a file the row goes last.
-        let ids: Vec<i64> = suspects.iter().map(|row| row.id).collect();
-        let still = forge.read(Caller::system(), move |it| Ok(checks::known(it.db(), what, &ids)?)).await?;
-        missing.extend(suspects.into_iter().filter(|row| still.contains(&row.id)));
-    }
-}
-
-/// Files that no row stands for.
-async fn stray_files(forge: &Forge, what: Kept) -> Result<Vec<PathBuf>> {
-    let place = forge.place_of(what);
-    let mut strays = Vec::new();
-    for folder in entries(&place)? {
-        if !folder.is_dir() {
-            strays.push(folder);
-            continue;
-        }
-        for some in entries(&folder)?.chunks(usize::try_from(BATCH).unwrap_or(1000)) {
-            let ids: Vec<i64> = some.iter().filter_map(|path| number_of(path)).collect();
-            let found = forge.read(Caller::system(), move |it| Ok(checks::known(it.db(), what, &ids)?)).await?;
-            let found: HashSet<i64> = found.into_iter().collect();
-            let is_known = |path: &PathBuf| number_of(path).is_some_and(|id| found.contains(&id));
-            strays.extend(some.iter().filter(|path| !is_known(path)).cloned());
-        }
-    }
-    Ok(strays)
-}
-
-/// The number in the name of a file: what a write that was never ended leaves, and what is kept beside a trace, have it too.
-fn number_of(path: &Path) -> Option<i64> {
-    path.file_name()?.to_str()?.split(['.', '#']).next()?.parse().ok()
-}
-
-fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let unreadable = |error: io::Error| Error::Internal(format!("cannot read {}: {error}", folder.display()));
-    let mut found: Vec<PathBuf> = match fs::read_dir(folder) {
-        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>().map_err(unreadable)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(unreadable(error)),
-    };
-    found.sort();
-    Ok(found)
 }
 
 /// Whether the key of the instance opens what was sealed, and makes the tokens that were made.

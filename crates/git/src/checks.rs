@@ -2,7 +2,8 @@
 
 use std::{
     collections::HashSet,
-    fs, io,
+    fs::{self, FileType},
+    io,
     path::{Path, PathBuf},
     process::Stdio,
 };
@@ -15,8 +16,12 @@ const TOLD: usize = 10;
 /// What lies about in the folder of repositories and belongs to none.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Strays {
-    /// Repositories of projects that are not there.
+    /// Repositories of projects that are no more, and links that are nobody's.
     pub orphans: Vec<PathBuf>,
+    /// Repositories of projects that never were.
+    pub foreign: Vec<PathBuf>,
+    /// Links in the place of folders in which repositories of projects lie.
+    pub links: Vec<PathBuf>,
     /// What was being built or taken in, or is on its way out; the next start removes it.
     pub leftovers: Vec<PathBuf>,
 }
@@ -50,21 +55,52 @@ impl Repositories {
         self.path_of(project).join("HEAD").exists()
     }
 
-    /// What belongs to none of these projects.
-    pub fn strays(&self, projects: impl IntoIterator<Item = i64>) -> Result<Strays> {
+    /// What belongs to none of these projects, if numbers up to the highest were ever given to projects. Nothing is looked
+    /// for behind links.
+    pub fn strays(&self, projects: impl IntoIterator<Item = i64>, highest: i64) -> Result<Strays> {
         let known: HashSet<PathBuf> = projects.into_iter().map(|project| self.path_of(project)).collect();
         let root = self.root();
-        let mut strays = Strays::default();
-        for outer in folders(root)?.iter().filter(|folder| is_shelf(folder)) {
-            for inner in folders(outer)?.iter().filter(|folder| is_shelf(folder)) {
-                strays.orphans.extend(folders(inner)?.into_iter().filter(|folder| !known.contains(folder)));
+        let (mut strays, mut links) = (Strays::default(), Vec::new());
+        for outer in shelves(root, &mut links)? {
+            for inner in shelves(&outer, &mut links)? {
+                let found = entries(&inner)?.into_iter().filter(|(_, kind)| kind.is_dir() || kind.is_symlink());
+                strays.orphans.extend(found.map(|(path, _)| path).filter(|path| !known.contains(path)));
             }
         }
+        (strays.foreign, strays.orphans) = self.tell_apart(strays.orphans, highest);
+        for link in links {
+            let in_use = known.iter().any(|path| path.starts_with(&link));
+            if in_use { &mut strays.links } else { &mut strays.orphans }.push(link);
+        }
         for place in ["tmp", "trash"] {
-            strays.leftovers.extend(entries(&root.join(place))?);
+            strays.leftovers.extend(entries(&root.join(place))?.into_iter().map(|(path, _)| path));
         }
         Ok(strays)
     }
+
+    /// Those that are named like repositories of numbers beyond the highest, and the others.
+    fn tell_apart(&self, orphans: Vec<PathBuf>, highest: i64) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        let mut unexplained: HashSet<PathBuf> = orphans.iter().filter(|path| is_ours(path)).cloned().collect();
+        // A name is a hash, so its number is found only by trying them all.
+        for number in 1..=highest {
+            if unexplained.is_empty() {
+                break;
+            }
+            unexplained.remove(&self.path_of(number));
+        }
+        orphans.into_iter().partition(|path| unexplained.contains(path))
+    }
+}
+
+/// Whether a path is named as repositories are, whatever their number.
+fn is_ours(path: &Path) -> bool {
+    let mut parts = path.iter().rev().map(|part| part.to_str().unwrap_or_default());
+    let (Some(name), Some(inner), Some(outer)) = (parts.next(), parts.next(), parts.next()) else { return false };
+    name.strip_suffix(".git").is_some_and(|hash| {
+        hash.len() == 64
+            && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+            && hash.starts_with(&[outer, inner].concat())
+    })
 }
 
 /// Whether a folder is one of those that repositories are spread over.
@@ -73,17 +109,24 @@ fn is_shelf(folder: &Path) -> bool {
     name.len() == 2 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn folders(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    Ok(entries(folder)?.into_iter().filter(|path| path.is_dir()).collect())
+/// The folders in a folder that repositories are spread over; what is a link instead is set apart.
+fn shelves(folder: &Path, links: &mut Vec<PathBuf>) -> io::Result<Vec<PathBuf>> {
+    let found = entries(folder)?.into_iter().filter(|(path, _)| is_shelf(path));
+    let (linked, others): (Vec<_>, Vec<_>) = found.partition(|(_, kind)| kind.is_symlink());
+    links.extend(linked.into_iter().map(|(path, _)| path));
+    Ok(others.into_iter().filter(|(_, kind)| kind.is_dir()).map(|(path, _)| path).collect())
 }
 
-fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found: Vec<PathBuf> = match fs::read_dir(folder) {
-        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?,
+/// What a folder holds, in order, and what it is; a link is a link, wherever it leads.
+fn entries(folder: &Path) -> io::Result<Vec<(PathBuf, FileType)>> {
+    let mut found: Vec<_> = match fs::read_dir(folder) {
+        Ok(entries) => entries
+            .map(|entry| entry.and_then(|entry| Ok((entry.path(), entry.file_type()?))))
+            .collect::<io::Result<_>>()?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(error),
     };
-    found.sort();
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
     Ok(found)
 }
 

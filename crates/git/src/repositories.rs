@@ -225,7 +225,8 @@ impl Repositories {
         self.0.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn root(&self) -> &Path {
+    /// The folder in which they lie, for whoever looks after it.
+    pub fn root(&self) -> &Path {
         &self.0.root
     }
 

@@ -46,8 +46,8 @@ pub(crate) fn run(command: Admin) -> Outcome {
 /// Opens the data beside a running server, or brings it up to date where none runs.
 fn open(data: &Path, database: Option<&str>, default_projects_limit: i32) -> Result<Forge, String> {
     let folder = DataFolder::open(data)?;
-    let database = folder.database(database)?;
     let turn = folder.take_turn()?;
+    let database = folder.database(database)?;
     match folder.lock()? {
         Some(_alone) => migrate::bring_up_to_date(&folder, &database)?,
         None => database.check_version().map_err(|error| error.to_string())?,

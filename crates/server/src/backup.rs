@@ -32,7 +32,7 @@ use crate::{
     },
     commands::BackupCommand,
     config::{self, Config},
-    data_folder::DataFolder,
+    data_folder::{self, DataFolder},
     serve::say,
 };
 
@@ -83,6 +83,8 @@ fn into_folder(config: &Config, path: &Path, keep: Option<u32>, quiet: bool) -> 
     let ground = ground_of(config)?;
     let folder = Folder::make(path)?;
     let mut addition = Addition::new(&folder)?;
+    let told = addition.warnings.len();
+    warn(&addition.warnings);
     let seal = make(&ground, &mut addition, quiet)?;
     say(&format!(
         "backed up into {}: {}, of which {} are new",
@@ -90,11 +92,19 @@ fn into_folder(config: &Config, path: &Path, keep: Option<u32>, quiet: bool) -> 
         describe(&seal),
         HumanBytes(addition.added)
     ));
-    if let Some(keep) = keep {
-        let removed = folder.keep(usize::try_from(keep).unwrap_or(usize::MAX))?;
+    let removed = keep.map(|keep| addition.keep(usize::try_from(keep).unwrap_or(usize::MAX))).transpose();
+    warn(&addition.warnings[told..]);
+    let removed = removed.map_err(|error| format!("the backup is made, but old ones could not be removed: {error}"))?;
+    if let Some(removed) = removed {
         say(&format!("removed {removed} old backups"));
     }
     Ok(())
+}
+
+fn warn(warnings: &[Sentence]) {
+    for warning in warnings {
+        eprintln!("warning: {warning}");
+    }
 }
 
 fn make(ground: &Ground, sink: &mut dyn capture::Sink, quiet: bool) -> Result<Seal, Sentence> {
@@ -110,6 +120,9 @@ fn describe(seal: &Seal) -> String {
 fn ground_of(config: &Config) -> Result<Ground, Sentence> {
     if !config.data.is_dir() {
         return Err(format!("there is no data folder {}", config.data.display()));
+    }
+    if config.database.is_none() {
+        data_folder::refuse_moved(&config.data)?;
     }
     if config.database.is_none() && !config.data.join("gable.sqlite3").is_file() {
         return Err(format!("the data folder {} holds no database; is another one meant?", config.data.display()));
@@ -130,14 +143,16 @@ pub(crate) fn ground(data: PathBuf, database: Database, repositories: Repositori
 }
 
 fn show(folder: &Folder) -> Outcome {
+    let ahead = folder.names_by_time()?.ahead;
     for name in folder.names()? {
         match folder.look(&name) {
             Ok(found) => say(&format!(
-                "{}  gable {}, {}: {}",
+                "{}  gable {}, {}: {}{}",
                 found.name,
                 found.head.gable,
                 found.head.engine,
-                describe(&found.seal)
+                describe(&found.seal),
+                if ahead.contains(&found.name) { "; of the future" } else { "" }
             )),
             Err(problem) => say(&format!("{name}  cannot be used: {problem}")),
         }

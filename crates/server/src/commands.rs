@@ -66,7 +66,8 @@ pub(crate) struct BackupCommand {
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// Removes older backups from the folder afterwards, so that this many are left
-    #[arg(long, value_name = "COUNT", requires = "folder", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["target", "list"], requires = "folder",
+        value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) keep: Option<u32>,
     /// Lists the backups in the folder
     #[arg(long, requires = "folder")]
@@ -129,12 +130,18 @@ pub(crate) struct Doctor {
     /// Does what helps; what belongs to nobody is moved to lost+found in the data folder, never deleted
     #[arg(long)]
     pub(crate) fix: bool,
+    /// With --fix, forgets uploads, artifacts and traces whose files are missing; lost+found keeps a list of them
+    #[arg(long, requires = "fix")]
+    pub(crate) forget_missing: bool,
     /// Prints one JSON document instead of lines
     #[arg(long)]
     pub(crate) json: bool,
     /// Leaves out what takes long: everything in repositories beyond the objects that refs lead to
     #[arg(long)]
     pub(crate) quick: bool,
+    /// How much of the disk is to stay free, as `serve` has it, in bytes [default: 104857600]
+    #[arg(long, env = "GABLE_MIN_FREE_DISK", value_name = "BYTES")]
+    pub(crate) min_free_disk: Option<u64>,
 }
 
 #[derive(Args)]

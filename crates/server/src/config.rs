@@ -144,6 +144,13 @@ impl From<Place> for Settings {
     }
 }
 
+impl Settings {
+    /// The same, and how much of the disk stays free if that is told.
+    pub(crate) fn with_min_free_disk(self, min_free_disk: Option<u64>) -> Self {
+        Self { min_free_disk, ..self }
+    }
+}
+
 /// Where a server on this machine listens, as `serve` has it.
 #[derive(Args)]
 pub(crate) struct Address {

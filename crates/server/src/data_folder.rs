@@ -14,6 +14,12 @@ use store::Database;
 /// The file of the embedded database.
 pub(crate) const DATABASE: &str = "gable.sqlite3";
 
+/// What its file is called once its rows have moved elsewhere, so that nobody takes it for the database.
+pub(crate) const MOVED: &str = "gable.sqlite3.moved";
+
+/// A note beside it, with where they have moved.
+const MOVED_TO: &str = "gable.sqlite3.moved-to";
+
 /// A folder that is there while a backup is being put back; whatever else is there then is not whole.
 pub(crate) const UNFINISHED: &str = ".restoring";
 
@@ -80,6 +86,7 @@ impl DataFolder {
         }
         match url {
             None => {
+                refuse_moved(&self.path)?;
                 let path = self.path.join(DATABASE);
                 // Made here, so that only its owner can read it; what SQLite puts beside it takes over the mode.
                 owner_only(OpenOptions::new().append(true).create(true))
@@ -89,6 +96,29 @@ impl DataFolder {
             }
             Some(url) => postgres(url),
         }
+    }
+
+    /// Gives the embedded database another name, because its rows are elsewhere from now on.
+    pub(crate) fn set_database_aside(&self, moved_to: &str) -> Result<(), String> {
+        let by_hand = |error: &dyn std::fmt::Display| {
+            format!(
+                "the rows are copied to {moved_to}, but {DATABASE} could not be renamed to {MOVED} ({error}); do that \
+                 by hand, because nobody writes to it any more"
+            )
+        };
+        let unusable = |error: io::Error| by_hand(&error);
+        self.write_secret(MOVED_TO, &format!("{moved_to}\n")).map_err(|error| by_hand(&error))?;
+        // What SQLite keeps beside it belongs to it by name; mostly there is nothing, because everybody has left.
+        for ending in ["", "-wal", "-shm"] {
+            let (from, to) = (format!("{DATABASE}{ending}"), format!("{MOVED}{ending}"));
+            match fs::rename(self.path.join(from), self.path.join(to)) {
+                Err(error) if ending.is_empty() || error.kind() != io::ErrorKind::NotFound => {
+                    return Err(unusable(error));
+                }
+                _ => {}
+            }
+        }
+        File::open(&self.path).and_then(|folder| folder.sync_all()).map_err(unusable)
     }
 
     /// The files of the folder, beside the database.
@@ -167,6 +197,22 @@ impl DataFolder {
     fn lock_file(&self) -> io::Result<File> {
         OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.path.join("gable.lock"))
     }
+}
+
+/// Refuses to work on the embedded database of a folder whose rows have moved elsewhere.
+pub(crate) fn refuse_moved(folder: &Path) -> Result<(), String> {
+    let is_there = fs::metadata(folder.join(DATABASE)).is_ok_and(|data| data.len() > 0);
+    // The note stays when somebody removes the old file, and so does what it says.
+    if is_there || ![MOVED, MOVED_TO].iter().any(|name| folder.join(name).exists()) {
+        return Ok(());
+    }
+    let note = fs::read_to_string(folder.join(MOVED_TO)).unwrap_or_default();
+    let place = note.lines().next().filter(|line| !line.is_empty()).unwrap_or("a database on PostgreSQL");
+    Err(format!(
+        "the rows of the data folder {} have moved to {place}; set `database` (GABLE_DATABASE) to its URL, or, to go \
+         back to how it was before, rename {MOVED} to {DATABASE}",
+        folder.display()
+    ))
 }
 
 /// The database at a URL.

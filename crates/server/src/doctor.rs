@@ -16,8 +16,8 @@ use store::Database;
 
 use crate::{
     commands::Doctor,
-    config::{self, Config},
-    data_folder::DataFolder,
+    config::{self, Config, Settings},
+    data_folder::{DATABASE, DataFolder, UNFINISHED},
     serve::{Use, forge_options, say},
 };
 
@@ -28,15 +28,23 @@ const CANNOT: u8 = 2;
 
 /// Runs the command; its exit code tells scripts what it found.
 pub(crate) fn run(command: Doctor) -> ExitCode {
-    let Doctor { place, fix, json, quick } = command;
-    let (findings, blocked) = match config::load(place.into()).and_then(|config| examine(&config, fix, quick)) {
-        Ok(examined) => examined,
-        Err(sentence) => {
+    let mut findings = Vec::new();
+    let settings = Settings::from(command.place).with_min_free_disk(command.min_free_disk);
+    let wishes = (command.fix, command.forget_missing, command.quick);
+    let looked = config::load(settings).and_then(|config| examine(&config, wishes, &mut findings));
+    let blocked = match looked {
+        Ok(blocked) => blocked,
+        Err(sentence) if findings.is_empty() => {
             eprintln!("gable: {sentence}");
             return ExitCode::from(CANNOT);
         }
+        Err(sentence) => {
+            let remedy = "put that right, and run this again";
+            findings.push(Finding::problem("doctor", format!("cannot look further: {sentence}"), remedy));
+            true
+        }
     };
-    if json {
+    if command.json {
         tell_json(&findings);
     } else {
         tell(&findings);
@@ -48,26 +56,38 @@ pub(crate) fn run(command: Doctor) -> ExitCode {
     if left { ExitCode::from(PROBLEMS) } else { ExitCode::SUCCESS }
 }
 
-/// What was found, and whether something kept us from looking further.
-fn examine(config: &Config, fix: bool, quick: bool) -> Result<(Vec<Finding>, bool), String> {
+/// Adds what is found, and answers whether something keeps us from looking further.
+fn examine(
+    config: &Config,
+    (fix, forget_missing, quick): (bool, bool, bool),
+    findings: &mut Vec<Finding>,
+) -> Result<bool, String> {
     let data = &config.data;
     if !data.is_dir() {
         return Err(format!("there is no data folder {}; name it by --data or GABLE_DATA", data.display()));
     }
-    let mut findings = folder::examine(data, config.min_free_disk, fix);
+    findings.extend(folder::examine(data, config.min_free_disk, fix));
     findings.push(match git::check_version() {
         Ok(version) => Finding::fine("git", format!("git {version} is there")),
         Err(sentence) => Finding::problem("git", sentence, "install it, and see that PATH leads to it"),
     });
+    if data.join(UNFINISHED).exists() {
+        let text = "a restore into this folder was interrupted, or is still at work: what is there is not whole";
+        findings.push(Finding::problem("restore", text, "unless it is still at work, run the restore again"));
+        return Ok(true);
+    }
     let folder = DataFolder::open(data)?;
+    if config.database.is_none() {
+        crate::data_folder::refuse_moved(data)?;
+    }
     // A fresh database would be made where there is none, and look as if all was well.
-    if config.database.is_none() && !data.join(crate::data_folder::DATABASE).exists() {
+    if config.database.is_none() && !data.join(DATABASE).exists() {
         let remedy = "restore it from a backup, or start the server to begin anew";
         findings.push(Finding::problem("database", "there is no database in the data folder", remedy));
-        return Ok((findings, true));
+        return Ok(true);
     }
-    let database = folder.database(config.database.as_deref())?;
     let turn = folder.take_turn()?;
+    let database = folder.database(config.database.as_deref())?;
     let lock = folder.lock()?;
     let beside_server = lock.is_none();
     let server = if beside_server { "a server works on this folder" } else { "no server works on this folder" };
@@ -77,7 +97,7 @@ fn examine(config: &Config, fix: bool, quick: bool) -> Result<(Vec<Finding>, boo
     findings.push(folder::leftovers(data, (fix && !beside_server).then_some(&lost_and_found)));
     if let Err(finding) = check_schema(&database) {
         findings.push(finding);
-        return Ok((findings, true));
+        return Ok(true);
     }
     findings.push(Finding::fine("database", "it answers, and its tables are those of this version"));
     match folder.existing_instance_key() {
@@ -85,11 +105,11 @@ fn examine(config: &Config, fix: bool, quick: bool) -> Result<(Vec<Finding>, boo
         Ok(None) => {
             let remedy = "restore it from a backup; without it nothing that was sealed can be opened";
             findings.push(Finding::problem("instance key", "there is no file instance-key", remedy));
-            return Ok((findings, true));
+            return Ok(true);
         }
         Err(sentence) => {
             findings.push(Finding::problem("instance key", sentence, "restore it from a backup"));
-            return Ok((findings, true));
+            return Ok(true);
         }
     }
     let options = forge_options(&folder, database, config.default_projects_limit, Use::Administer)?;
@@ -101,12 +121,11 @@ fn examine(config: &Config, fix: bool, quick: bool) -> Result<(Vec<Finding>, boo
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start: {error}"))?;
-    let wishes = Wishes { deep: !quick, fix, beside_server, lost_and_found, progress: progress() };
-    let examined = runtime.block_on(forge::doctor::examine(&forge, &wishes));
+    let wishes = Wishes { deep: !quick, fix, forget_missing, beside_server, lost_and_found, progress: progress() };
+    findings.extend(runtime.block_on(forge::doctor::examine(&forge, &wishes)));
     clear_progress();
-    findings.extend(examined.map_err(|error| format!("cannot look further: {error}"))?);
     drop(held);
-    Ok((findings, false))
+    Ok(false)
 }
 
 /// Whether the database answers and is of this version; else what is the matter.

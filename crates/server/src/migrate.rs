@@ -13,7 +13,7 @@ use crate::{
     Outcome,
     commands::Migrate,
     config::{self, Config},
-    data_folder::{DATABASE, DataFolder, owner_only},
+    data_folder::{self, DATABASE, DataFolder, UNFINISHED, owner_only},
     serve::say,
 };
 
@@ -21,6 +21,8 @@ use crate::{
 const KEPT: usize = 2;
 /// What a copy is called: the database, and before which migration it was made.
 const BEFORE: &str = "gable.sqlite3.before-";
+/// A database that is in memory only.
+const NOWHERE: &str = ":memory:";
 /// How much more than the database itself shall be free before it is copied.
 const MARGIN: u64 = 16 << 20;
 
@@ -30,14 +32,14 @@ pub(crate) fn run(command: Migrate) -> Outcome {
     if !data.exists() {
         return Err(format!("there is no data folder {}; `gable serve` makes one", data.display()));
     }
+    if command.dry_run {
+        return try_out(&data, database.as_deref());
+    }
     let folder = DataFolder::open(&data)?;
-    let database = folder.database(database.as_deref())?;
     let _turn = folder.take_turn()?;
+    let database = folder.database(database.as_deref())?;
     let schema = database.schema().map_err(|error| error.to_string())?;
     describe(&schema);
-    if command.dry_run {
-        return try_out(&folder, &database, &schema);
-    }
     if schema.pending.is_empty() {
         return Ok(());
     }
@@ -145,8 +147,20 @@ fn require_room(folder: &Path) -> Outcome {
     ))
 }
 
-/// Tries what is pending, and leaves nothing behind.
-fn try_out(folder: &DataFolder, database: &Database, schema: &Schema) -> Outcome {
+/// Tries what is pending, and leaves nothing behind: not even the locks of the folder are made.
+fn try_out(folder: &Path, url: Option<&str>) -> Outcome {
+    if folder.join(UNFINISHED).exists() {
+        return Err(format!("a restore into the data folder {} was interrupted; run it again", folder.display()));
+    }
+    let file = folder.join(DATABASE);
+    let is_there = fs::metadata(&file).is_ok_and(|data| data.len() > 0);
+    let database = match url {
+        Some(url) => data_folder::postgres(url)?,
+        None if is_there => Database::sqlite(&file),
+        None => Database::sqlite(NOWHERE),
+    };
+    let schema = database.schema().map_err(|error| error.to_string())?;
+    describe(&schema);
     if schema.pending.is_empty() {
         return Ok(());
     }
@@ -155,8 +169,14 @@ fn try_out(folder: &DataFolder, database: &Database, schema: &Schema) -> Outcome
         say("tried in a transaction that was undone: everything that is pending goes through");
         return Ok(());
     }
-    let file = folder.path().join(format!("{DATABASE}.trial.new"));
-    let tried = copy_to(folder.path(), database, &file)
+    if !is_there {
+        database.migrate().map_err(|error| error.to_string())?;
+        say("tried in memory: everything that is pending goes through");
+        return Ok(());
+    }
+    // Two that try at once are not in each other's way.
+    let file = folder.join(format!("{DATABASE}.trial-{}.new", std::process::id()));
+    let tried = copy_to(folder, &database, &file)
         .and_then(|()| Database::sqlite(&file).migrate().map_err(|error| error.to_string()));
     let gone = forget(&file).map_err(|error| format!("cannot remove {}: {error}", file.display()));
     tried.and(gone)?;

@@ -43,7 +43,7 @@ use crate::{
     Outcome,
     access_lines::access_log,
     backup,
-    config::{Config, LogFormat},
+    config::{Backups, Config, LogFormat},
     data_folder::DataFolder,
     listener,
     log_writer::LogWriter,
@@ -176,14 +176,7 @@ async fn serve(
     let (stop_worker, stopped) = watch::channel(false);
     let courier = tokio::spawn(keep_telling(forge.clone(), client, stopped.clone()));
     let worker = worker::start(forge.clone(), stopped.clone());
-    if let Some(backups) = &config.backups {
-        // Whoever asked for backups shall not find out later that there are none.
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&backups.folder)
-            .map_err(|error| format!("cannot use the backup folder {}: {error}", backups.folder.display()))?;
-    }
+    config.backups.as_ref().map_or(Ok(()), make_backup_folder)?;
     let backups = config.backups.clone().map(|backups| backup::schedule::start(backups, ground, stopped.clone()));
     // Before anybody is told that it is ready: a signal from then on lets requests finish.
     let stop = stop_signal()?;
@@ -334,6 +327,12 @@ impl Secure {
         let inside = self.inside.map(|inside| tokio::spawn(listener::serve(inside, door.clone(), plain, stop())));
         [Some(fresh), redirect, inside].into_iter().flatten().collect()
     }
+}
+
+/// Whoever asked for backups shall not find out later that there are none.
+fn make_backup_folder(backups: &Backups) -> Outcome {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&backups.folder);
+    made.map_err(|error| format!("cannot use the backup folder {}: {error}", backups.folder.display()))
 }
 
 /// What tells this server from others on the same database, for as long as it lives here.

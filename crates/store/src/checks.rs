@@ -336,20 +336,23 @@ pub struct KeptRow {
     /// How many bytes there are at least.
     #[diesel(sql_type = BigInt)]
     pub size: i64,
+    /// What people call it.
+    #[diesel(sql_type = Text)]
+    pub name: String,
 }
 
 /// Rows by number whose files are whole.
 pub fn kept(db: &mut Conn, what: Kept, after: i64, most: i64) -> Result<Vec<KeptRow>> {
     let sql = match what {
         Kept::Uploads => {
-            "SELECT id, project_id AS project, coalesce(size, 0) AS size FROM uploads WHERE complete AND id"
+            "SELECT id, project_id AS project, coalesce(size, 0) AS size, name FROM uploads WHERE complete AND id"
         }
         Kept::Artifacts => {
-            "SELECT id, project_id AS project, coalesce(size, 0) AS size FROM build_artifacts \
+            "SELECT id, project_id AS project, coalesce(size, 0) AS size, name FROM build_artifacts \
              WHERE size IS NOT NULL AND id"
         }
         Kept::Traces => {
-            "SELECT b.id, b.project_id AS project, r.trace_size - r.trace_held AS size FROM build_runs r \
+            "SELECT b.id, b.project_id AS project, r.trace_size - r.trace_held AS size, b.name FROM build_runs r \
              JOIN builds b ON b.id = r.build_id WHERE r.trace_size > r.trace_held AND b.id"
         }
     };
@@ -362,14 +365,36 @@ pub fn known(db: &mut Conn, what: Kept, ids: &[i64]) -> Result<Vec<i64>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let table = match what {
-        Kept::Uploads => "uploads",
-        Kept::Artifacts => "build_artifacts",
-        Kept::Traces => "builds",
-    };
+    let table = table_of(what);
     let sql = format!("SELECT id AS n FROM {table} WHERE id IN ({})", list(ids));
     let rows: Vec<Number> = on!(db, conn => diesel::sql_query(sql).load(conn))?;
     Ok(rows.into_iter().map(|row| row.n).collect())
+}
+
+fn table_of(what: Kept) -> &'static str {
+    match what {
+        Kept::Uploads => "uploads",
+        Kept::Artifacts => "build_artifacts",
+        Kept::Traces => "builds",
+    }
+}
+
+/// The highest number that a row which stands for a file was ever given.
+pub fn highest(db: &mut Conn, what: Kept) -> Result<i64> {
+    highest_of(db, table_of(what))
+}
+
+/// The highest number that a project was ever given.
+pub fn highest_project(db: &mut Conn) -> Result<i64> {
+    highest_of(db, "projects")
+}
+
+fn highest_of(db: &mut Conn, table: &str) -> Result<i64> {
+    let given = match db {
+        Conn::Sqlite(_) => format!("SELECT seq AS n FROM sqlite_sequence WHERE name = '{table}'"),
+        Conn::Pg(_) => format!("SELECT pg_sequence_last_value(pg_get_serial_sequence('{table}', 'id')::regclass) AS n"),
+    };
+    number(db, &format!("SELECT coalesce(max(n), 0) AS n FROM ({given} UNION ALL SELECT max(id) FROM {table}) x"))
 }
 
 /// Forgets that there were files of these numbers.
@@ -477,7 +502,9 @@ mod tests {
             assert!(kept(&mut db, what, 0, 10).expect("asked").is_empty());
             assert!(known(&mut db, what, &[1]).expect("asked").is_empty());
             forget(&mut db, what, &[1]).expect("done");
+            assert_eq!(highest(&mut db, what).expect("asked"), 0);
         }
+        assert_eq!(highest_project(&mut db).expect("asked"), 0);
         for kind in 0..sealed_kinds().count() {
             assert!(sealed(&mut db, kind, 0, 10).expect("asked").is_empty());
         }

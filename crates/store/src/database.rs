@@ -108,13 +108,23 @@ impl Database {
         }
     }
 
-    /// Where the tables stand; refuses a database that a newer version has touched.
+    /// Where the tables stand; refuses a database that a newer version has touched. Nothing is changed by looking.
     pub fn schema(&self) -> Result<Schema, OpenError> {
-        match &mut self.connect_writer()? {
-            Conn::Sqlite(conn) => schema_of(conn, &SQLITE),
-            Conn::Pg(conn) => conn.transaction(|conn| {
+        // Asked first, because whoever asks for migrations makes a table of them.
+        const OF_SQLITE: &str = "SELECT count(*) FROM sqlite_schema WHERE name = '__diesel_schema_migrations'";
+        const OF_POSTGRES: &str = "SELECT count(*) FROM pg_class WHERE relname = '__diesel_schema_migrations' \
+                                   AND relnamespace = current_schema()::regnamespace";
+        match self {
+            Self::Sqlite(path) => {
+                let mut conn = sqlite::connect_aside(path)?;
+                let any: i64 = Fragment::<BigInt>::new(OF_SQLITE).get_result(&mut conn).map_err(unreadable)?;
+                conn.batch_execute("PRAGMA query_only=ON").map_err(unreadable)?;
+                schema_of(&mut conn, &SQLITE, any > 0)
+            }
+            Self::Postgres(target) => target.connect_writer()?.transaction(|conn| {
                 wait_for_migrations(conn)?;
-                schema_of(conn, &POSTGRES)
+                let any: i64 = Fragment::<BigInt>::new(OF_POSTGRES).get_result(conn).map_err(unreadable)?;
+                schema_of(conn, &POSTGRES, any > 0)
             }),
         }
     }
@@ -136,11 +146,11 @@ impl Database {
 
     /// Writes a copy of the embedded database to an empty file, as it is at one moment, also while others write to it.
     pub fn copy_to(&self, file: &Path) -> Result<(), OpenError> {
-        let Conn::Sqlite(mut conn) = self.connect_writer()? else {
+        let Self::Sqlite(path) = self else {
             return Err(OpenError::new("only the embedded database can be copied to a file"));
         };
+        let mut conn = sqlite::connect_aside(path)?;
         let text = file.to_str().ok_or_else(|| OpenError::new("the path of the copy is not valid UTF-8"))?;
-        conn.batch_execute("PRAGMA busy_timeout=30000").map_err(failed)?;
         let copied = diesel::sql_query("VACUUM INTO ?").bind::<Text, _>(text).execute(&mut conn);
         copied.map(drop).map_err(|error| OpenError::new(format!("cannot copy the database to {text}: {error}")))
     }
@@ -238,18 +248,18 @@ impl From<OpenError> for Trial {
     }
 }
 
-fn schema_of<C, B>(conn: &mut C, migrations: &EmbeddedMigrations) -> Result<Schema, OpenError>
+fn schema_of<C, B>(conn: &mut C, migrations: &EmbeddedMigrations, any: bool) -> Result<Schema, OpenError>
 where
     C: MigrationHarness<B>,
     B: diesel::backend::Backend,
     EmbeddedMigrations: diesel::migration::MigrationSource<B>,
 {
-    refuse_newer(conn, migrations)?;
-    let trouble =
-        |error: &dyn fmt::Display| OpenError::new(format!("cannot read the version of the database: {error}"));
-    let applied: BTreeSet<String> =
-        conn.applied_migrations().map_err(|error| trouble(&error))?.iter().map(ToString::to_string).collect();
-    let known = diesel::migration::MigrationSource::<B>::migrations(migrations).map_err(|error| trouble(&error))?;
+    let mut applied = BTreeSet::new();
+    if any {
+        refuse_newer(conn, migrations)?;
+        applied.extend(conn.applied_migrations().map_err(unreadable)?.iter().map(ToString::to_string));
+    }
+    let known = diesel::migration::MigrationSource::<B>::migrations(migrations).map_err(unreadable)?;
     let version = |migration: &dyn diesel::migration::Migration<B>| migration.name().version().to_string();
     let mut pending: Vec<String> = known
         .iter()
@@ -271,6 +281,10 @@ fn failed(error: diesel::result::Error) -> OpenError {
     OpenError::new(format!("cannot bring the database up to date: {error}"))
 }
 
+fn unreadable(error: impl fmt::Display) -> OpenError {
+    OpenError::new(format!("cannot read the version of the database: {error}"))
+}
+
 fn run<C, B>(conn: &mut C, migrations: EmbeddedMigrations) -> Result<(), OpenError>
 where
     C: MigrationHarness<B>,
@@ -288,11 +302,9 @@ where
     B: diesel::backend::Backend,
     EmbeddedMigrations: diesel::migration::MigrationSource<B>,
 {
-    let trouble =
-        |error: &dyn fmt::Display| OpenError::new(format!("cannot read the version of the database: {error}"));
-    let known = diesel::migration::MigrationSource::<B>::migrations(migrations).map_err(|error| trouble(&error))?;
+    let known = diesel::migration::MigrationSource::<B>::migrations(migrations).map_err(unreadable)?;
     let known: BTreeSet<String> = known.iter().map(|migration| migration.name().version().to_string()).collect();
-    let applied = conn.applied_migrations().map_err(|error| trouble(&error))?;
+    let applied = conn.applied_migrations().map_err(unreadable)?;
     match applied.iter().map(ToString::to_string).find(|version| !known.contains(version)) {
         None => Ok(()),
         Some(version) => Err(OpenError::new(format!(
@@ -317,6 +329,26 @@ mod tests {
             names
         };
         assert_eq!(names("sqlite"), names("postgres"));
+    }
+
+    #[test]
+    fn looking_at_a_database_leaves_no_trace_in_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("test.sqlite3");
+        std::fs::write(&file, "").expect("written");
+        let database = Database::sqlite(&file);
+        let schema = database.schema().expect("looked at");
+        assert_eq!((schema.version.as_deref(), schema.pending.len()), (None, known_versions().len()));
+        assert_eq!(std::fs::metadata(&file).expect("there").len(), 0);
+        database.migrate().expect("migrated");
+        assert_eq!(database.schema().expect("looked at").pending, [] as [&str; 0]);
+        // A copy is not in the mode in which the server works, and stays so.
+        let copy = folder.path().join("copy.sqlite3");
+        database.copy_to(&copy).expect("copied");
+        let before = std::fs::read(&copy).expect("read");
+        assert_eq!(Database::sqlite(&copy).schema().expect("looked at").pending, [] as [&str; 0]);
+        Database::sqlite(&copy).copy_to(&folder.path().join("second.sqlite3")).expect("copied");
+        assert!(std::fs::read(&copy).expect("read") == before, "not a byte was changed");
     }
 
     /// A killed process does not show what a power cut would: the setting itself is held.

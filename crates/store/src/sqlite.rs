@@ -23,6 +23,15 @@ pub(crate) fn connect_reader(path: &Path) -> std::result::Result<SqliteConnectio
     connect(path, "PRAGMA query_only=ON; PRAGMA busy_timeout=30000;")
 }
 
+/// Opens the file as it is, to look at it or to copy it: nothing is set that would change it.
+pub(crate) fn connect_aside(path: &Path) -> std::result::Result<SqliteConnection, OpenError> {
+    let text = path.to_str().ok_or_else(|| OpenError::new("the path of the database is not valid UTF-8"))?;
+    let failed = |error: &dyn std::fmt::Display| OpenError::new(format!("cannot open the database {text}: {error}"));
+    let mut conn = SqliteConnection::establish(text).map_err(|error| failed(&error))?;
+    conn.batch_execute("PRAGMA busy_timeout=30000").map_err(|error| failed(&error))?;
+    Ok(conn)
+}
+
 fn connect(path: &Path, pragmas: &str) -> std::result::Result<SqliteConnection, OpenError> {
     let text = path.to_str().ok_or_else(|| OpenError::new("the path of the database is not valid UTF-8"))?;
     let failed = |error: &dyn std::fmt::Display| OpenError::new(format!("cannot open the database {text}: {error}"));

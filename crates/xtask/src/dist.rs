@@ -28,6 +28,7 @@ const ALONG: &[(&str, &str)] = &[
     ("packaging/gable.toml", "gable.toml"),
     ("packaging/gable.service", "systemd/gable.service"),
     ("packaging/with-runner.conf", "systemd/with-runner.conf"),
+    ("packaging/backups.conf", "systemd/backups.conf"),
     ("packaging/low-ports.conf", "systemd/low-ports.conf"),
     ("packaging/sysusers.conf", "systemd/sysusers.conf"),
 ];

@@ -15,10 +15,10 @@ use tar::{EntryType, Header};
 
 use super::{
     Sentence,
-    capture::{Sink, open},
+    capture::{FileId, Sink, open},
     manifest::{self, Hashing, Head, Line, Next, Seal, changed, cut, hex, not_one, unreadable},
     progress::Progress,
-    staging::Staging,
+    staging::{self, Staging},
 };
 
 /// The first member: what it is.
@@ -33,7 +33,7 @@ pub(super) struct Archive<W: Write> {
     tar: tar::Builder<Summed<W>>,
     manifest: Option<manifest::Writer<BufWriter<File>>>,
     /// Files with several names: under which one it was written, and how many are to come.
-    seen: HashMap<(u64, u64), (String, u64)>,
+    seen: HashMap<FileId, (String, u64)>,
 }
 
 /// Sums up what passes.
@@ -110,7 +110,7 @@ impl<W: Write> Sink for Archive<W> {
         let Some((content, size)) = open(file, size)? else { return Ok(false) };
         let data = content.get_ref().metadata().map_err(unwritable)?;
         if lasts && data.nlink() > 1 {
-            let key = (data.dev(), data.ino());
+            let key = FileId::of(&data);
             if let Some((target, left)) = self.seen.get_mut(&key) {
                 let target = target.clone();
                 *left -= 1;
@@ -194,6 +194,10 @@ pub(super) fn read(
             found = Some((compare(&mut entry, noted, &stream)?, size));
             break;
         }
+        // Also where nothing is written: what a restore would refuse is not whole.
+        if begun {
+            staging::check_path(&path)?;
+        }
         let line = match entry.header().entry_type() {
             EntryType::Regular => {
                 let mut content = Hashing::new(&mut entry);
@@ -214,6 +218,7 @@ pub(super) fn read(
             EntryType::Link => {
                 let target = entry.link_name().ok().flatten().ok_or_else(changed)?;
                 let target = target.to_str().ok_or_else(changed)?.to_owned();
+                staging::check_path(&target)?;
                 if let Some(staging) = staging {
                     staging.link(&target, &path)?;
                 }
@@ -226,6 +231,7 @@ pub(super) fn read(
     }
     let ((head, seal), size) = found.ok_or_else(cut)?;
     check_end(archive.into_inner(), size)?;
+    seal.left_out.iter().try_for_each(|path| staging::check_path(path))?;
     Ok((head, seal))
 }
 
@@ -309,6 +315,43 @@ impl Drop for Target {
     fn drop(&mut self) {
         if !self.whole {
             let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is read of an archive with one file under a path that the writer itself would not take.
+    fn verify(path: &str, seal: Seal) -> Result<(), Sentence> {
+        let head = Head {
+            format: manifest::FORMAT,
+            gable: "1".into(),
+            engine: "sqlite".into(),
+            migrations: Vec::new(),
+            taken_at: "now".into(),
+        };
+        let mut archive = Archive::new(Vec::new());
+        archive.begin(&head).expect("begun");
+        let mut header = header(EntryType::Regular, 1);
+        header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
+        header.set_cksum();
+        archive.tar.append(&header, &b"x"[..]).expect("added");
+        let sum = hex(&Sha256::digest(b"x"));
+        archive.note(&Line::File { sum, size: 1, path: path.to_owned() }).expect("noted");
+        archive.finish(seal).expect("finished");
+        let bytes = archive.into_inner().expect("written");
+        read(&bytes[..], None, &mut Progress::new(true)).map(drop)
+    }
+
+    #[test]
+    fn what_a_restore_would_refuse_is_not_whole() {
+        assert_eq!(verify("files/uploads/1/1", Seal::default()), Ok(()));
+        for path in ["../x", "/x", "files/../../x", "other", "gable.sqlite3"] {
+            assert_eq!(verify(path, Seal::default()), Err(changed()), "{path}");
+            let seal = Seal { left_out: vec![path.to_owned()], ..Seal::default() };
+            assert_eq!(verify("files/uploads/1/1", seal), Err(changed()), "left out: {path}");
         }
     }
 }

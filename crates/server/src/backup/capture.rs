@@ -5,8 +5,9 @@
 
 use std::{
     collections::BTreeMap,
-    fs::File,
+    fs::{File, Metadata},
     io::{self, BufRead as _, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -285,6 +286,18 @@ fn copy_kept(
     Ok(())
 }
 
+/// What tells a file with several names from all others. A number is given again once a file is gone, so the number of
+/// one that was removed meanwhile must not stand for another one.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct FileId([i64; 4], [u64; 3]);
+
+impl FileId {
+    pub(super) fn of(data: &Metadata) -> Self {
+        let times = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
+        Self(times, [data.dev(), data.ino(), data.len()])
+    }
+}
+
 /// Opens a file of which so many bytes count; `None` if it is gone or does not hold them any more.
 pub(super) fn open(path: &Path, size: Option<u64>) -> Result<Option<(io::Take<File>, u64)>, Sentence> {
     let unreadable = |error: io::Error| format!("cannot read {}: {error}", path.display());
@@ -306,4 +319,23 @@ fn go_on(stop: &AtomicBool) -> Result<(), Sentence> {
 
 pub(super) fn in_database(error: impl std::fmt::Display) -> Sentence {
     format!("the database cannot be copied: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_file_under_the_same_number_is_another_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+        std::fs::write(&one, "some").expect("written");
+        std::fs::hard_link(&one, &two).expect("linked");
+        let id = |path: &Path| FileId::of(&path.metadata().expect("a file"));
+        let before = id(&one);
+        assert!(before == id(&two));
+        // What keeps its number, as one does that takes the place of a file that is gone.
+        std::fs::write(&one, "other").expect("written");
+        assert!(before != id(&one));
+    }
 }

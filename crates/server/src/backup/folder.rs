@@ -4,28 +4,36 @@
 //! gable-backups            says what this folder is
 //! blobs/3f/3fa2…           content, named by its sum
 //! snapshots/TIME.manifest  what lay where at that time
+//! damaged/3fa2…            what was found not to be what was written
 //! unfinished, fresh        there while somebody writes
 //! ```
 
+mod addition;
+
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     fs::{self, File, OpenOptions},
-    io::{self, BufReader, BufWriter, Read, Write as _},
+    io::{self, BufReader, Write as _},
     path::{Path, PathBuf},
 };
 
+use jiff::{SignedDuration, Timestamp};
+
+pub(super) use self::addition::Addition;
 use super::{
     Sentence,
-    capture::{Sink, open},
     manifest::{self, Hashing, Head, Line, Next, Seal, changed, cut, unreadable},
     progress::Progress,
-    staging::{Staging, make_folders, make_owner_only},
+    staging::{self, Staging, make_folders, make_owner_only},
 };
 
 const MARK: &str = "gable-backups";
 const UNFINISHED: &str = "unfinished";
 const FRESH: &str = "fresh";
 const ENDING: &str = ".manifest";
+const PARTIAL: &str = ".partial";
+/// How far the clocks of several machines may be apart.
+const APART: SignedDuration = SignedDuration::from_mins(5);
 
 /// A folder of backups.
 #[derive(Clone)]
@@ -36,6 +44,24 @@ pub(super) struct Found {
     pub(super) name: String,
     pub(super) head: Head,
     pub(super) seal: Seal,
+}
+
+/// The names of backups, the oldest first.
+pub(super) struct Names {
+    /// Those that were made by now.
+    pub(super) past: Vec<String>,
+    /// Those that a wrong clock has dated ahead. Which of them is new, nobody knows.
+    pub(super) ahead: Vec<String>,
+    /// Those to which somebody has given a name of their own.
+    pub(super) named: Vec<String>,
+}
+
+/// How it stands with some content.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Content {
+    Good,
+    Bad,
+    Missing,
 }
 
 impl Folder {
@@ -74,13 +100,22 @@ impl Folder {
         Ok(names)
     }
 
-    /// The newest backup, or the one whose name begins like this.
+    /// The names of all backups, apart by whether their time has come.
+    pub(super) fn names_by_time(&self) -> Result<Names, Sentence> {
+        let latest = Timestamp::now() + APART;
+        let (timed, named): (Vec<_>, Vec<_>) = self.names()?.into_iter().partition(|name| time_of(name).is_some());
+        let (past, ahead) = timed.into_iter().partition(|name| time_of(name) <= Some(latest));
+        Ok(Names { past, ahead, named })
+    }
+
+    /// The newest backup, or the one whose name begins like this. One of the future is the newest only if there is no
+    /// other.
     pub(super) fn choose(&self, wanted: Option<&str>) -> Result<String, Sentence> {
-        let names = self.names()?;
         let Some(wanted) = wanted else {
-            return names.last().cloned().ok_or_else(|| format!("{} holds no backup yet", self.0.display()));
+            let newest = self.newest_first()?.into_iter().next();
+            return newest.ok_or_else(|| format!("{} holds no backup yet", self.0.display()));
         };
-        let mut fitting = names.into_iter().filter(|name| name.starts_with(wanted));
+        let mut fitting = self.names()?.into_iter().filter(|name| name.starts_with(wanted));
         match (fitting.next(), fitting.next()) {
             (Some(name), None) => Ok(name),
             (None, _) => Err(format!("there is no backup {wanted}; --list names those that there are")),
@@ -99,27 +134,22 @@ impl Folder {
         }
     }
 
-    /// Reads a backup and puts everything where it belongs, if there is such a place; everything is checked.
+    /// Reads a backup and puts everything where it belongs; everything is checked.
     pub(super) fn read(
         &self,
         name: &str,
-        staging: Option<&Staging>,
+        staging: &Staging,
         progress: &mut Progress,
     ) -> Result<(Head, Seal), Sentence> {
-        let mut manifest = self.manifest(name)?;
-        let head = manifest.head.clone();
         // Objects that several repositories have are one file, as they were.
         let mut shared: HashMap<String, String> = HashMap::new();
-        loop {
-            let (sum, size, path) = match manifest.next()? {
-                Next::End(seal) => return Ok((head, *seal)),
-                Next::Line(Line::File { sum, size, path }) => (sum, size, path),
-                Next::Line(Line::Link { .. }) => return Err(changed()),
-            };
-            let is_object = path.starts_with("repositories/") && path.contains(".git/objects/");
-            if let (Some(target), Some(staging)) = (shared.get(&sum), staging) {
-                staging.link(target, &path)?;
-                continue;
+        self.each_file(name, |sum, size, path| {
+            // Nothing else may be linked: what has two names must never be written to.
+            let lasts = path.starts_with("repositories/")
+                && path.contains(".git/objects/")
+                && git::copies::is_immutable(Path::new(&path));
+            if let Some(target) = shared.get(&sum).filter(|_| lasts) {
+                return staging.link(target, &path);
             }
             let blob = match File::open(self.blob(&sum)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -128,10 +158,7 @@ impl Folder {
                 opened => opened.map_err(unreadable)?,
             };
             let mut content = Hashing::new(blob);
-            match staging {
-                Some(staging) => staging.write(&path, &mut content)?,
-                None => drop(io::copy(&mut content, &mut io::sink()).map_err(unreadable)?),
-            }
+            staging.write(&path, &mut content)?;
             if content.count < size {
                 return Err(format!("{path}: {}", cut()));
             }
@@ -139,41 +166,96 @@ impl Folder {
                 return Err(format!("{path}: {}", changed()));
             }
             progress.add(size);
-            if is_object && git::copies::is_immutable(Path::new(&path)) {
+            if lasts {
                 shared.insert(sum, path);
             }
-        }
+            Ok(())
+        })
     }
 
-    /// Removes all but so many backups, the oldest first, and what only they used; answers how many.
-    pub(super) fn keep(&self, most: usize) -> Result<usize, Sentence> {
-        let names = self.names()?;
-        let surplus = names.len().saturating_sub(most.max(1));
-        if surplus == 0 {
-            return Ok(0);
+    /// Reads all content of a backup. What is not what was written is moved aside, so that the next backup does not
+    /// take it for good.
+    pub(super) fn verify(&self, name: &str, progress: &mut Progress) -> Result<(Head, Seal), Sentence> {
+        let mut lost: BTreeMap<String, (Content, u64, String)> = BTreeMap::new();
+        let (head, seal) = self.each_file(name, |sum, size, path| {
+            staging::check_path(&path)?;
+            match self.examine(&sum, size)? {
+                Content::Good => progress.add(size),
+                content => drop(lost.entry(sum).or_insert((content, size, path))),
+            }
+            Ok(())
+        })?;
+        seal.left_out.iter().try_for_each(|path| staging::check_path(path))?;
+        let Some((_, (_, _, first))) = lost.first_key_value() else { return Ok((head, seal)) };
+        let mut bad: Vec<(&str, u64)> = lost.iter().map(|(sum, (_, size, _))| (sum.as_str(), *size)).collect();
+        bad.retain(|(sum, _)| lost[*sum].0 == Content::Bad);
+        let aside = match self.set_aside(&bad) {
+            Ok(()) if bad.is_empty() => "the next backup stores anew what is still there".to_owned(),
+            Ok(()) => format!(
+                "what is bad was moved to {}, and the next backup stores anew what is still there",
+                self.damaged().display()
+            ),
+            Err(error) => {
+                format!("what is bad could not be moved aside ({error}); verify it again before the next one")
+            }
+        };
+        let count = lost.len();
+        Err(format!(
+            "the backup is damaged (files that are lost or not what was written: {count}, such as {first}); {aside}"
+        ))
+    }
+
+    /// Moves content out of the way, of which nobody may make use.
+    fn set_aside(&self, bad: &[(&str, u64)]) -> Result<(), Sentence> {
+        if bad.is_empty() {
+            return Ok(());
         }
-        for name in &names[..surplus] {
-            fs::remove_file(self.snapshots().join(format!("{name}{ENDING}"))).map_err(|error| self.unusable(error))?;
+        let _lock = self.lock()?;
+        let unusable = |error| self.unusable(error);
+        make_folders(&self.damaged()).map_err(unusable)?;
+        for (sum, size) in bad {
+            // Looked at again now that nobody else writes: a backup may have stored it anew meanwhile.
+            if self.examine(sum, *size)? == Content::Bad {
+                fs::rename(self.blob(sum), self.damaged().join(sum)).map_err(unusable)?;
+            }
         }
-        sync_folder(&self.snapshots()).map_err(|error| self.unusable(error))?;
-        self.sweep()?;
-        Ok(surplus)
+        Ok(())
+    }
+
+    /// Reads the list of a backup to its end, and answers what it is of.
+    fn each_file(
+        &self,
+        name: &str,
+        mut each: impl FnMut(String, u64, String) -> Result<(), Sentence>,
+    ) -> Result<(Head, Seal), Sentence> {
+        let mut manifest = self.manifest(name)?;
+        let head = manifest.head.clone();
+        loop {
+            match manifest.next()? {
+                Next::End(seal) => return Ok((head, *seal)),
+                Next::Line(Line::File { sum, size, path }) => each(sum, size, path)?,
+                Next::Line(Line::Link { .. }) => return Err(changed()),
+            }
+        }
     }
 
     /// Removes content that no backup names. Whoever calls this is the only one who writes here.
     fn sweep(&self) -> Result<(), Sentence> {
         let mut used = HashSet::new();
         for name in self.names()? {
-            let mut manifest = self.manifest(&name)?;
-            loop {
-                match manifest.next() {
-                    Ok(Next::Line(Line::File { sum, .. })) => drop(used.insert(sum)),
-                    Ok(Next::Line(Line::Link { .. })) => {}
-                    Ok(Next::End(_)) => break,
-                    // What cannot be read may name anything.
-                    Err(error) => return Err(format!("nothing old is removed, because of {name}: {error}")),
-                }
-            }
+            let note = |sum, _, _| {
+                used.insert(sum);
+                Ok(())
+            };
+            // What cannot be read may name anything.
+            self.each_file(&name, note).map_err(|_| {
+                let file = self.list_of(&name);
+                format!(
+                    "content that no other backup needs stays, because {} cannot be read (--list says why); move it \
+                     away if it cannot be mended",
+                    file.display()
+                )
+            })?;
         }
         let unusable = |error| self.unusable(error);
         for folder in fs::read_dir(self.0.join("blobs")).map_err(unusable)? {
@@ -188,8 +270,14 @@ impl Folder {
         Ok(())
     }
 
+    /// All names, those first that are likely to have most in common with what is now.
+    fn newest_first(&self) -> Result<Vec<String>, Sentence> {
+        let Names { past, ahead, named } = self.names_by_time()?;
+        Ok(past.into_iter().rev().chain(ahead.into_iter().rev()).chain(named.into_iter().rev()).collect())
+    }
+
     fn manifest(&self, name: &str) -> Result<manifest::Reader<BufReader<File>>, Sentence> {
-        let path = self.snapshots().join(format!("{name}{ENDING}"));
+        let path = self.list_of(name);
         let file = File::open(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         manifest::Reader::open(BufReader::new(file)).map_err(|error| format!("{name}: {error}"))
     }
@@ -202,8 +290,49 @@ impl Folder {
         self.0.join("blobs").join(&sum[..2]).join(sum)
     }
 
-    fn holds(&self, sum: &str, size: u64) -> bool {
+    fn damaged(&self) -> PathBuf {
+        self.0.join("damaged")
+    }
+
+    /// The file with the list of a backup.
+    fn list_of(&self, name: &str) -> PathBuf {
+        self.snapshots().join(format!("{name}{ENDING}"))
+    }
+
+    /// Whether there is content of that size under the sum; it is not read.
+    fn seems_to_hold(&self, sum: &str, size: u64) -> bool {
         fs::metadata(self.blob(sum)).is_ok_and(|data| data.len() == size)
+    }
+
+    /// Reads content and holds it against its sum.
+    fn examine(&self, sum: &str, size: u64) -> Result<Content, Sentence> {
+        let blob = match File::open(self.blob(sum)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Content::Missing),
+            opened => opened.map_err(unreadable)?,
+        };
+        let mut content = Hashing::new(blob);
+        // What a disk cannot give back is lost, too.
+        let read = io::copy(&mut content, &mut io::sink());
+        let is_good = read.is_ok() && content.count == size && content.sum() == sum;
+        Ok(if is_good { Content::Good } else { Content::Bad })
+    }
+
+    /// Keeps everybody else from writing here, for as long as it is held.
+    fn lock(&self) -> Result<File, Sentence> {
+        let mark = OpenOptions::new().append(true).open(self.0.join(MARK)).map_err(|error| self.unusable(error))?;
+        mark.try_lock().map_err(|_| format!("another backup writes to {}", self.0.display()))?;
+        Ok(mark)
+    }
+
+    /// Notes that content may be left that no backup names, until it was swept.
+    fn note_unfinished(&self) -> Result<(), Sentence> {
+        let noted = make_owner_only(&self.0.join(UNFINISHED)).and_then(|file| file.sync_all());
+        noted.and_then(|()| sync_folder(&self.0)).map_err(|error| self.unusable(error))
+    }
+
+    fn note_finished(&self) -> Result<(), Sentence> {
+        let removed = fs::remove_file(self.0.join(UNFINISHED)).and_then(|()| sync_folder(&self.0));
+        removed.map_err(|error| self.unusable(error))
     }
 
     fn unusable(&self, error: io::Error) -> Sentence {
@@ -211,200 +340,10 @@ impl Folder {
     }
 }
 
-/// A new backup in a folder. Until it is finished nobody sees it, and earlier ones stay as they are.
-pub(super) struct Addition {
-    folder: Folder,
-    _lock: File,
-    earlier: Option<Earlier>,
-    manifest: Option<(String, PathBuf, manifest::Writer<BufWriter<File>>)>,
-    /// What of this group an earlier backup has, by path.
-    known: HashMap<String, (u64, String)>,
-    /// Files with several names, by what makes them the same.
-    seen: HashMap<(u64, u64), (u64, String)>,
-    /// How many bytes were written that were not there.
-    pub(super) added: u64,
-}
-
-impl Addition {
-    pub(super) fn new(folder: &Folder) -> Result<Self, Sentence> {
-        let unusable = |error| folder.unusable(error);
-        let mark = OpenOptions::new().append(true).open(folder.0.join(MARK)).map_err(unusable)?;
-        mark.try_lock().map_err(|_| format!("another backup writes to {}", folder.0.display()))?;
-        if folder.0.join(UNFINISHED).exists() {
-            // What was interrupted may have left content that is not whole, and must not be taken for good.
-            folder.sweep()?;
-        }
-        let unfinished = make_owner_only(&folder.0.join(UNFINISHED)).map_err(unusable)?;
-        unfinished.sync_all().and_then(|()| sync_folder(&folder.0)).map_err(unusable)?;
-        let earlier = match folder.names()?.last() {
-            // One that is damaged is of no help, and no hindrance either.
-            Some(name) if folder.look(name).is_ok() => {
-                Some(Earlier { manifest: folder.manifest(name)?, next: None, ended: false })
-            }
-            _ => None,
-        };
-        let (known, seen) = (HashMap::new(), HashMap::new());
-        Ok(Self { folder: folder.clone(), _lock: mark, earlier, manifest: None, known, seen, added: 0 })
-    }
-
-    fn note(&mut self, sum: String, size: u64, path: &str) -> Result<(), Sentence> {
-        let (_, _, manifest) = self.manifest.as_mut().ok_or("a backup was not begun")?;
-        let line = Line::File { sum, size, path: path.to_owned() };
-        manifest.add(&line).map_err(|error| self.folder.unusable(error))
-    }
-
-    /// Keeps content under its sum, unless it is there; answers the sum.
-    fn keep(&mut self, content: impl Read, size: u64, path: &str) -> Result<String, Sentence> {
-        let folder = self.folder.clone();
-        let unusable = |error| folder.unusable(error);
-        let mut content = Hashing::new(content);
-        let fresh = folder.0.join(FRESH);
-        let mut file = make_owner_only(&fresh).map_err(unusable)?;
-        io::copy(&mut content, &mut file).map_err(|error| format!("{path} cannot be copied: {error}"))?;
-        if content.count != size {
-            return Err(format!("{path} became shorter while it was read; try again"));
-        }
-        let sum = content.sum();
-        let blob = folder.blob(&sum);
-        if folder.holds(&sum, size) {
-            return Ok(sum);
-        }
-        if let Some(above) = blob.parent() {
-            make_folders(above).map_err(unusable)?;
-        }
-        fs::rename(&fresh, &blob).map_err(unusable)?;
-        self.added += size;
-        Ok(sum)
-    }
-}
-
-impl Sink for Addition {
-    fn begin(&mut self, head: &Head) -> Result<(), Sentence> {
-        let name = head.taken_at.replace(':', "-");
-        let path = self.folder.snapshots().join(format!("{name}.partial"));
-        let file = make_owner_only(&path).map_err(|error| self.folder.unusable(error))?;
-        let writer =
-            manifest::Writer::begin(BufWriter::new(file), head).map_err(|error| self.folder.unusable(error))?;
-        self.manifest = Some((name, path, writer));
-        Ok(())
-    }
-
-    fn enter(&mut self, group: &str) -> Result<(), Sentence> {
-        self.known = match &mut self.earlier {
-            Some(earlier) => earlier.group(group)?,
-            None => HashMap::new(),
-        };
-        Ok(())
-    }
-
-    fn add_bytes(&mut self, path: &str, bytes: &[u8]) -> Result<(), Sentence> {
-        let size = bytes.len() as u64;
-        let sum = self.keep(bytes, size, path)?;
-        self.note(sum, size, path)
-    }
-
-    fn add_file(&mut self, path: &str, file: &Path, size: Option<u64>, lasts: bool) -> Result<bool, Sentence> {
-        use std::os::unix::fs::MetadataExt as _;
-        let Some((content, size)) = open(file, size)? else { return Ok(false) };
-        if !lasts {
-            let sum = self.keep(content, size, path)?;
-            return self.note(sum, size, path).map(|()| true);
-        }
-        // What an earlier backup has under this name and in this size need not be read again.
-        let known = self.known.get(path).filter(|(known, _)| *known == size);
-        if let Some((_, sum)) = known.filter(|(_, sum)| self.folder.holds(sum, size)) {
-            let sum = sum.clone();
-            return self.note(sum, size, path).map(|()| true);
-        }
-        let data = content.get_ref().metadata().map_err(|error| format!("{path} cannot be copied: {error}"))?;
-        let key = (data.dev(), data.ino());
-        let sum = if let Some((left, sum)) = self.seen.get_mut(&key) {
-            let sum = sum.clone();
-            *left -= 1;
-            if *left == 0 {
-                self.seen.remove(&key);
-            }
-            sum
-        } else {
-            let sum = self.keep(content, size, path)?;
-            if data.nlink() > 1 {
-                self.seen.insert(key, (data.nlink() - 1, sum.clone()));
-            }
-            sum
-        };
-        self.note(sum, size, path).map(|()| true)
-    }
-
-    fn finish(&mut self, seal: Seal) -> Result<Seal, Sentence> {
-        let folder = self.folder.clone();
-        let unusable = |error| folder.unusable(error);
-        let (name, path, manifest) = self.manifest.take().ok_or("a backup was not begun")?;
-        let (out, seal) = manifest.finish(seal).map_err(unusable)?;
-        let file = out.into_inner().map_err(|error| unusable(error.into_error()))?;
-        // All content is on disk before anything names it; one call for all of it, since there may be very much.
-        rustix::fs::syncfs(&file).map_err(|error| unusable(error.into()))?;
-        file.sync_all().map_err(unusable)?;
-        let place = self.folder.snapshots().join(format!("{name}{ENDING}"));
-        fs::rename(&path, &place).and_then(|()| sync_folder(&folder.snapshots())).map_err(unusable)?;
-        let _ = fs::remove_file(folder.0.join(FRESH));
-        fs::remove_file(folder.0.join(UNFINISHED)).and_then(|()| sync_folder(&folder.0)).map_err(unusable)?;
-        Ok(seal)
-    }
-}
-
-impl Drop for Addition {
-    fn drop(&mut self) {
-        if let Some((_, path, _)) = &self.manifest {
-            let _ = fs::remove_file(path);
-            let _ = fs::remove_file(self.folder.0.join(FRESH));
-        }
-    }
-}
-
-/// The newest earlier backup, read along with the new one: both name things in the same order.
-struct Earlier {
-    manifest: manifest::Reader<BufReader<File>>,
-    next: Option<(u64, String, String)>,
-    ended: bool,
-}
-
-impl Earlier {
-    /// What it has of a group.
-    fn group(&mut self, group: &str) -> Result<HashMap<String, (u64, String)>, Sentence> {
-        let mut found = HashMap::new();
-        let wanted = rank(group);
-        loop {
-            if self.next.is_none() && !self.ended {
-                match self.manifest.next()? {
-                    Next::Line(Line::File { sum, size, path }) => self.next = Some((size, sum, path)),
-                    Next::Line(Line::Link { .. }) => continue,
-                    Next::End(_) => self.ended = true,
-                }
-            }
-            match self.next.take() {
-                Some(next) if rank(&next.2) > wanted => {
-                    self.next = Some(next);
-                    return Ok(found);
-                }
-                Some((size, sum, path)) => {
-                    if path.starts_with(group) {
-                        found.insert(path, (size, sum));
-                    }
-                }
-                None => return Ok(found),
-            }
-        }
-    }
-}
-
-/// The order in which things are copied: repositories by where they lie, then files, each kind for itself.
-fn rank(path: &str) -> (usize, &str) {
-    let place = |rest: &str| rest.find(".git/").unwrap_or(rest.len());
-    if let Some(rest) = path.strip_prefix("repositories/") {
-        return (1, &rest[..place(rest)]);
-    }
-    let later = ["files/uploads/", "files/artifacts/", "traces/"];
-    (later.iter().position(|start| path.starts_with(start)).map_or(0, |at| at + 2), "")
+/// The time that the name of a backup tells.
+pub(super) fn time_of(name: &str) -> Option<Timestamp> {
+    let (day, time) = name.split_once('T')?;
+    format!("{day}T{}", time.replace('-', ":")).parse().ok()
 }
 
 /// What a file system itself puts into its topmost folder.
@@ -414,4 +353,62 @@ fn is_harmless(entry: &fs::DirEntry) -> bool {
 
 fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backup::capture::Sink as _;
+
+    #[test]
+    fn the_name_of_a_backup_tells_its_time() {
+        assert_eq!(time_of("2026-11-15T22-54-31.123Z"), "2026-11-15T22:54:31.123Z".parse().ok());
+        assert_eq!(time_of("nonsense"), None);
+    }
+
+    /// A folder with one backup of some files.
+    fn backed_up(place: &Path, files: &[(&str, &str)]) -> (Folder, String) {
+        let folder = Folder::make(place).expect("made");
+        let mut addition = Addition::new(&folder).expect("begun");
+        let head = Head {
+            format: manifest::FORMAT,
+            gable: "1".into(),
+            engine: "sqlite".into(),
+            migrations: Vec::new(),
+            taken_at: "2026-01-01T00:00:00.000Z".into(),
+        };
+        addition.begin(&head).expect("begun");
+        for (path, content) in files {
+            addition.add_bytes(path, content.as_bytes()).expect("added");
+        }
+        addition.finish(Seal::default()).expect("finished");
+        let name = folder.choose(None).expect("a backup");
+        (folder, name)
+    }
+
+    #[test]
+    fn only_what_never_changes_is_one_file_after_a_restore() {
+        let place = tempfile::tempdir().expect("a folder");
+        let object = |letter: &str| format!("repositories/a/{letter}.git/objects/12/{}", "3".repeat(38));
+        let (one, two) = (object("b"), object("c"));
+        let (trace, head) = ("traces/1/1", "repositories/a/c.git/HEAD");
+        let files = [(one.as_str(), "same"), (two.as_str(), "same"), (head, "same"), (trace, "same")];
+        let (folder, name) = backed_up(&place.path().join("backups"), &files);
+        let staging = Staging::make(place.path().join("in")).expect("made");
+        folder.read(&name, &staging, &mut Progress::new(true)).expect("read");
+        let names_of = |path: &str| {
+            let data = fs::metadata(staging.path().join(path)).expect("a file");
+            std::os::unix::fs::MetadataExt::nlink(&data)
+        };
+        assert_eq!([one.as_str(), &two, head, trace].map(names_of), [2, 2, 1, 1]);
+    }
+
+    #[test]
+    fn what_a_restore_would_refuse_is_not_whole() {
+        for path in ["../x", "/x", "files/../../x", "other"] {
+            let place = tempfile::tempdir().expect("a folder");
+            let (folder, name) = backed_up(place.path(), &[(path, "x")]);
+            assert_eq!(folder.verify(&name, &mut Progress::new(true)).err(), Some(changed()), "{path}");
+        }
+    }
 }

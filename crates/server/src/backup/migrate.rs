@@ -6,6 +6,7 @@ use store::{
     Database,
     copies::{Loading, Snapshot},
 };
+use url::Url;
 
 use super::{
     Sentence,
@@ -38,21 +39,47 @@ pub(crate) fn run(command: MigrateDatabase) -> Outcome {
         );
     }
     let source = folder.database(config.database.as_deref())?;
+    let leaves_embedded = config.database.is_none();
+    let aside = folder.path().join(data_folder::MOVED);
+    if leaves_embedded && aside.exists() {
+        return Err(format!("{} is there from an earlier move; move it away first", aside.display()));
+    }
     let mut progress = Progress::new(quiet);
-    let rows = if to == "sqlite" {
-        into_embedded(&source, &folder.path().join("gable.sqlite3"), &mut progress)?
-    } else {
-        copy(&source, &data_folder::postgres(&to)?, &mut progress)?
-    };
+    if to == "sqlite" {
+        let rows = into_embedded(&source, &folder.path().join(data_folder::DATABASE), &mut progress)?;
+        drop(progress);
+        say(&format!("copied {rows} rows; the database they came from is as it was"));
+        say("from now on leave the setting `database` (GABLE_DATABASE) out, and start the server");
+        return Ok(());
+    }
+    let target = data_folder::postgres(&to)?;
+    let rows = copy(&source, &target, &mut progress)?;
     drop(progress);
-    say(&format!("copied {rows} rows; the database they came from is as it was"));
-    say(if to == "sqlite" {
-        "from now on leave the setting `database` (GABLE_DATABASE) out, and start the server"
-    } else {
-        "from now on set `database` (GABLE_DATABASE) to that URL, and start the server; once it runs, keep \
-         gable.sqlite3 somewhere else or remove it, because nobody writes to it any more"
-    });
+    if !leaves_embedded {
+        say(&format!("copied {rows} rows; the database they came from is as it was"));
+        say("from now on set `database` (GABLE_DATABASE) to that URL, and start the server");
+        return Ok(());
+    }
+    // Whoever opens it to write and leaves as the last one brings everything into the one file.
+    drop(source.connect_writer());
+    let place = place_of(&to);
+    folder.set_database_aside(&place)?;
+    say(&format!("copied {rows} rows to {place}"));
+    say(
+        "from now on set `database` (GABLE_DATABASE) to that URL, and start the server; the old database is as it was, \
+         and called gable.sqlite3.moved, so that nobody works on it by mistake",
+    );
     Ok(())
+}
+
+/// Which database a URL leads to, without who knocks and with what.
+fn place_of(url: &str) -> String {
+    let Ok(url) = Url::parse(url) else { return "a PostgreSQL database".into() };
+    let named = |wanted: &str| url.query_pairs().find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned());
+    let host = url.host_str().filter(|host| !host.is_empty()).map(ToOwned::to_owned).or_else(|| named("host"));
+    let name = Some(url.path().trim_matches('/')).filter(|name| !name.is_empty()).map(ToOwned::to_owned);
+    let name = name.or_else(|| named("dbname")).unwrap_or_else(|| url.username().to_owned());
+    format!("the PostgreSQL database {name} on {}", host.as_deref().unwrap_or("this machine"))
 }
 
 fn into_embedded(source: &Database, place: &Path, progress: &mut Progress) -> Result<u64, Sentence> {
@@ -105,4 +132,20 @@ fn copy(source: &Database, target: &Database, progress: &mut Progress) -> Result
     let sequences = snapshot.sequences().map_err(in_database)?;
     loading.finish(&sequences).map_err(|error| error.to_string())?;
     Ok(counts.values().sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_is_named_without_its_password() {
+        for (url, place) in [
+            ("postgres://ann:s3cret@db:5433/gable?sslmode=require", "the PostgreSQL database gable on db"),
+            ("postgres://ann:s3cret@db", "the PostgreSQL database ann on db"),
+            ("postgres:///gable?host=/run/pg&password=s3cret", "the PostgreSQL database gable on /run/pg"),
+        ] {
+            assert_eq!(place_of(url), place);
+        }
+    }
 }

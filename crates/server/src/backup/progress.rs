@@ -74,6 +74,14 @@ impl Progress {
         }
     }
 
+    /// Says something that must not be missed.
+    pub(super) fn warn(&self, text: &str) {
+        match &self.how {
+            How::Bar(bar) => bar.suspend(|| eprintln!("warning: {text}")),
+            How::Lines(_) | How::Quiet => eprintln!("warning: {text}"),
+        }
+    }
+
     fn tell_stage(&self) {
         if !self.stage.is_empty() && !matches!(self.how, How::Quiet) {
             let count = format!("{}: {} pieces, {}", self.stage, HumanCount(self.files), HumanBytes(self.bytes));

@@ -87,7 +87,17 @@ pub(super) fn read(
 ) -> Result<(Head, Seal), Sentence> {
     if from.is_dir() {
         let folder = Folder::open(from)?;
-        return folder.read(&folder.choose(snapshot)?, staging, progress);
+        let name = folder.choose(snapshot)?;
+        if snapshot.is_none() && !folder.names_by_time()?.ahead.is_empty() {
+            progress.warn(&format!(
+                "some backups in {} are of the future, as --list shows; {name} is taken; --snapshot chooses another one",
+                from.display()
+            ));
+        }
+        return match staging {
+            Some(staging) => folder.read(&name, staging, progress),
+            None => folder.verify(&name, progress),
+        };
     }
     if snapshot.is_some() {
         return Err("--snapshot chooses among the backups in a folder, and this is none".into());

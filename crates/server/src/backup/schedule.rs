@@ -14,12 +14,12 @@ use tokio::{
     task::JoinHandle,
     time::timeout,
 };
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::{
     Sentence,
     capture::{self, Ground},
-    folder::{Addition, Folder},
+    folder::{Addition, Folder, time_of},
     manifest::Seal,
     progress::Progress,
 };
@@ -55,17 +55,12 @@ pub(crate) fn start(backups: Backups, ground: Ground, mut stop: watch::Receiver<
     })
 }
 
-/// When the next backup is due: so long after the newest one that is there.
+/// When the next backup is due: so long after the newest one that is there. What a wrong clock has dated ahead does not
+/// count, or there would be none until then.
 fn next_due(backups: &Backups, now: Timestamp) -> Timestamp {
-    let newest =
-        Folder::open(&backups.folder).and_then(|folder| folder.choose(None)).ok().and_then(|name| time_of(&name));
+    let names = Folder::open(&backups.folder).and_then(|folder| folder.names_by_time());
+    let newest = names.ok().and_then(|names| time_of(names.past.last()?));
     newest.map_or(now, |newest| newest.min(now) + backups.every)
-}
-
-/// The time that the name of a backup tells.
-fn time_of(name: &str) -> Option<Timestamp> {
-    let (day, time) = name.split_once('T')?;
-    format!("{day}T{}", time.replace('-', ":")).parse().ok()
 }
 
 /// Makes one, unless somebody else does. It takes long and waits for disks, so it happens where nobody else is.
@@ -101,7 +96,14 @@ fn make_one(backups: &Backups, ground: &Ground, stop: &AtomicBool) -> Result<boo
         Err(_) if stop.load(Ordering::Relaxed) => return Ok(false),
         made => made?,
     };
-    let removed = folder.keep(backups.keep)?;
+    // The backup is good whatever becomes of old ones.
+    let removed = addition.keep(backups.keep).unwrap_or_else(|error| {
+        error!(%error, folder = %backups.folder.display(), "the backup is made, but old ones could not be removed");
+        0
+    });
+    for warning in &addition.warnings {
+        warn!(folder = %backups.folder.display(), "{warning}");
+    }
     #[expect(clippy::cast_precision_loss, reason = "a time that somebody looks at")]
     metrics::gauge!("gable_backup_last_success_seconds").set(Timestamp::now().as_second() as f64);
     metrics::gauge!("gable_backup_duration_seconds").set(start.elapsed().as_secs_f64());
@@ -118,15 +120,4 @@ fn make_one(backups: &Backups, ground: &Ground, stop: &AtomicBool) -> Result<boo
         "made a backup"
     );
     Ok(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_name_of_a_backup_tells_its_time() {
-        assert_eq!(time_of("2026-11-15T22-54-31.123Z"), "2026-11-15T22:54:31.123Z".parse().ok());
-        assert_eq!(time_of("nonsense"), None);
-    }
 }

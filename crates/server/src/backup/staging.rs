@@ -79,13 +79,16 @@ impl Staging {
     }
 
     fn place(&self, path: &str) -> Result<PathBuf, Sentence> {
-        let mut parts = Path::new(path).components();
-        let is_ours = matches!(parts.next(), Some(Component::Normal(top)) if TOPS.iter().any(|ours| top == *ours));
-        if !is_ours || !parts.all(|part| matches!(part, Component::Normal(_))) {
-            return Err(changed());
-        }
+        check_path(path)?;
         Ok(self.0.join(path))
     }
+}
+
+/// Refuses a path that does not belong into a backup, or leads out of it.
+pub(super) fn check_path(path: &str) -> Result<(), Sentence> {
+    let mut parts = Path::new(path).components();
+    let is_ours = matches!(parts.next(), Some(Component::Normal(top)) if TOPS.iter().any(|ours| top == *ours));
+    if is_ours && parts.all(|part| matches!(part, Component::Normal(_))) { Ok(()) } else { Err(changed()) }
 }
 
 /// Makes a folder and those above it, which nobody else can look into.

@@ -69,7 +69,9 @@ fn permissions(folder: &Path, fix: bool) -> Vec<Finding> {
         }
         let text = format!("others may look into {} ({given:o})", path.display());
         let finding = Finding::problem(CHECK, text, format!("take that from them (chmod {mode:o})"));
-        let done = fix && fs::set_permissions(&path, Permissions::from_mode(mode)).is_ok();
+        // What a link leads to is the operator's, the folder itself aside.
+        let is_ours = path == folder || fs::symlink_metadata(&path).is_ok_and(|data| !data.is_symlink());
+        let done = fix && is_ours && fs::set_permissions(&path, Permissions::from_mode(mode)).is_ok();
         findings.push(if done { finding.fixed() } else { finding });
     }
     if findings.is_empty() {

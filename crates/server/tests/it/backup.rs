@@ -188,22 +188,57 @@ fn a_database_moves_to_postgres_and_back() {
     let said = home.gable(&["migrate-database", "--quiet"]).env("GABLE_TO_DATABASE", &url).finish().succeeded();
     assert!(said.contains("from now on set `database` (GABLE_DATABASE) to that URL"), "{said}");
     assert!(!said.contains("postgres://"), "a URL may hold a password: {said}");
-    assert_eq!(rows_of(&home), before, "the source is as it was");
+    let (place, aside) = (home.data().join("gable.sqlite3"), home.data().join("gable.sqlite3.moved"));
+    assert_eq!(rows_in(&Database::sqlite(&aside)), before, "the source is as it was");
     assert_eq!(rows_in(&Database::postgres(&url).expect("a good URL")), before);
+    let name = beside.database_url().expect("a database").path().trim_matches('/').to_owned();
+    let refused = home.serve().finish();
+    assert!(
+        refused.stderr.contains(&format!("have moved to the PostgreSQL database {name} on ")),
+        "{}",
+        refused.stderr
+    );
+    assert!(!place.exists(), "nothing is begun anew");
+    std::fs::rename(&aside, &place).expect("back again");
+    assert_eq!(rows_of(&home), before);
     let refused = home.gable(&["migrate-database", "--quiet"]).env("GABLE_TO_DATABASE", &url).finish().refused();
     assert_eq!(refused, "the database is not empty; make a new one and name that");
+    assert!(place.exists() && !aside.exists(), "what did not move is where it was");
     let server = home.serve().env("GABLE_DATABASE", &url).with_known_root().start();
     let issue = server.root().post("/api/v3/projects/1/issues", &json!({ "title": "After it" })).json();
     assert_eq!(issue["id"], 4, "{issue}");
     server.stop();
     let back = || home.gable(&["migrate-database", "--quiet", "--to", "sqlite"]).env("GABLE_DATABASE", &url).finish();
     assert!(back().refused().ends_with("is there already; move it away first"));
-    std::fs::rename(home.data().join("gable.sqlite3"), home.data().join("../old")).expect("moved away");
+    std::fs::rename(&place, &aside).expect("moved away");
     back().succeeded();
     assert_eq!(rows_of(&home), rows_in(&Database::postgres(&url).expect("a good URL")));
     let server = home.start();
     assert_eq!(server.root().get("/api/v3/projects/1/issues/4").json()["title"], "After it");
     server.stop();
+}
+
+#[test]
+fn a_database_that_has_moved_away_is_not_worked_on_by_mistake() {
+    let home = Home::embedded();
+    home.start().stop();
+    let (place, aside) = (home.data().join("gable.sqlite3"), home.data().join("gable.sqlite3.moved"));
+    std::fs::rename(&place, &aside).expect("moved");
+    std::fs::write(home.data().join("gable.sqlite3.moved-to"), "the PostgreSQL database gable on db\n").expect("noted");
+    for arguments in [&["serve"][..], &["admin", "user", "list"], &["migrate"], &["backup", "x.tar"], &["doctor"]] {
+        let refused = home.gable(arguments).finish();
+        assert_ne!(refused.status, Some(0), "{arguments:?}");
+        let said = refused.words();
+        for words in
+            ["have moved to the PostgreSQL database gable on db;", "rename gable.sqlite3.moved to gable.sqlite3"]
+        {
+            assert!(said.contains(words), "{arguments:?}: {said}");
+        }
+        assert!(!place.exists(), "{arguments:?} has begun anew");
+    }
+    std::fs::rename(&aside, &place).expect("back again");
+    home.admin(&["user", "list"]);
+    home.start().stop();
 }
 
 fn text(path: PathBuf) -> String {

@@ -288,3 +288,164 @@ fn a_scheduled_backup_that_fails_disturbs_nobody() {
     assert_eq!(server.stop().status, Some(0));
     assert_eq!(fs::read_dir(&foreign).expect("a folder").count(), 1, "left alone");
 }
+
+/// The names of the backups in a folder, the oldest first.
+fn names_in(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(format!("{folder}/snapshots")).expect("a folder");
+    let names = entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a readable name"));
+    let mut names: Vec<String> = names.map(|name| name.replace(".manifest", "")).collect();
+    names.sort_unstable();
+    names
+}
+
+fn rename_backup(folder: &str, from: &str, to: &str) {
+    let path = |name: &str| format!("{folder}/snapshots/{name}.manifest");
+    fs::rename(path(from), path(to)).expect("renamed");
+}
+
+/// Changes the last byte of a file.
+fn damage(path: &Path) {
+    let mut content = fs::read(path).expect("read");
+    if let Some(last) = content.last_mut() {
+        *last ^= 1;
+    }
+    fs::write(path, content).expect("written");
+}
+
+#[test]
+fn what_a_wrong_clock_has_dated_ahead_does_not_count() {
+    const AHEAD: &str = "2099-01-01T00-00-00.000Z";
+    let home = furnished();
+    let folder = beside(&home, "backups");
+    let backup = |more: &[&str]| home.gable(&["backup", "--quiet", "--folder", &folder]).args(more).finish();
+    backup(&[]).succeeded();
+    rename_backup(&folder, &names_in(&folder)[0], AHEAD);
+    let made = backup(&["--keep", "1"]);
+    assert!(made.stderr.contains(&format!("backups of the future ({AHEAD}) do not count")), "{}", made.stderr);
+    assert!(made.stdout.ends_with("removed 0 old backups\n"), "{}", made.words());
+    let names = names_in(&folder);
+    assert_eq!((names.len(), names[1].as_str()), (2, AHEAD), "the one just made is there: {names:?}");
+    backup(&["--keep", "1"]).succeeded();
+    let later = names_in(&folder);
+    assert_eq!((later.len(), later[1].as_str()), (2, AHEAD), "{later:?}");
+    assert!(later[0] > names[0], "the older one is gone: {later:?}");
+
+    let listed = home.gable(&["backup", "--folder", &folder, "--list"]).finish().succeeded();
+    let marked: Vec<bool> = listed.lines().map(|line| line.ends_with("; of the future")).collect();
+    assert_eq!(marked, [false, true], "{listed}");
+    let other = Home::new();
+    let restored = other.gable(&["restore", "--quiet", &folder]).finish();
+    assert!(restored.stderr.contains(&format!("{} is taken; --snapshot chooses another one", later[0])));
+    let said = restored.succeeded();
+    assert!(said.contains(&format!("the backup of {}", later[0].split_once('T').expect("a time").0)), "{said}");
+
+    // On a schedule it is no reason to wait, and a list that cannot be read no reason to fail.
+    rename_backup(&folder, &later[0], "2020-01-02T00-00-00.000Z");
+    fs::write(format!("{folder}/snapshots/2020-01-01T00-00-00.000Z.manifest"), "nothing\n").expect("written");
+    let settings = [("GABLE_BACKUP_FOLDER", folder.as_str()), ("GABLE_BACKUP_KEEP", "1")];
+    let gable = settings.iter().fold(home.serve(), |gable, (name, value)| gable.env(name, value));
+    let server = gable.with_known_root().start();
+    let start = Instant::now();
+    while !server.stderr().contains("made a backup") {
+        assert!(start.elapsed() < PATIENCE, "no backup: {}", server.stderr());
+        thread::sleep(Duration::from_millis(20));
+    }
+    let shown = server.anonymous().get("/-/metrics").text;
+    assert!(shown.contains("gable_backup_last_success_seconds 1"), "{shown}");
+    assert!(!shown.contains("gable_backup_failures_total 1"), "{shown}");
+    let said = server.stop().stderr;
+    assert!(said.contains("do not count and are not removed until then"), "{said}");
+    assert!(said.contains("2020-01-01T00-00-00.000Z cannot be read"), "{said}");
+    assert_eq!(said.matches("made a backup").count(), 1, "{said}");
+    let names = names_in(&folder);
+    assert_eq!((names.len(), names[0].as_str()), (3, "2020-01-01T00-00-00.000Z"), "{names:?}");
+    assert_eq!(names[2], AHEAD, "{names:?}");
+}
+
+#[test]
+fn damage_does_not_pass_from_one_backup_to_the_next() {
+    let home = furnished();
+    let folder = beside(&home, "backups");
+    let backup = || home.gable(&["backup", "--quiet", "--folder", &folder]).finish();
+    let verify =
+        |more: &[&str]| home.gable(&["backup", "--quiet", "--folder", &folder, "--verify"]).args(more).finish();
+    backup().succeeded();
+    let first = names_in(&folder).remove(0);
+    let whole = files_in(&Path::new(&folder).join("blobs"));
+    let blobs: Vec<PathBuf> = whole.keys().map(|path| Path::new(&folder).join("blobs").join(path)).collect();
+    blobs.iter().for_each(|blob| damage(blob));
+    // What was read anyway is compared, and stored anew.
+    let made = backup();
+    assert!(made.stderr.contains("damaged files of earlier backups are stored anew: "), "{}", made.words());
+    made.succeeded();
+    let left = files_in(&Path::new(&folder).join("blobs"));
+    let mended = whole.iter().filter(|(path, content)| left.get(*path) == Some(content)).count();
+    assert!(mended > 3 && mended < whole.len(), "{mended} of {}", whole.len());
+    // What was not read is found by whoever looks, and is out of the way then.
+    let refused = verify(&[]).refused();
+    assert!(refused.starts_with("the backup is damaged ("), "{refused}");
+    assert!(refused.contains("/damaged, and the next backup stores anew what is still there"), "{refused}");
+    assert!(!refused.contains("nothing was changed"), "{refused}");
+    assert!(fs::read_dir(format!("{folder}/damaged")).expect("a folder").count() > 0);
+    assert!(verify(&[]).refused().contains("; the next backup stores anew"), "they are missing by now");
+    backup().succeeded();
+    verify(&[]).succeeded();
+    verify(&["--snapshot", &first]).succeeded();
+    assert_eq!(whole.len(), blobs.iter().filter(|blob| blob.exists()).count());
+}
+
+#[test]
+fn a_list_that_cannot_be_read_stops_neither_the_next_backup_nor_the_tidying() {
+    let home = furnished();
+    let folder = beside(&home, "backups");
+    let backup = |more: &[&str]| home.gable(&["backup", "--quiet", "--folder", &folder]).args(more).finish();
+    let verify = || home.gable(&["backup", "--quiet", "--folder", &folder, "--verify"]).finish().succeeded();
+    backup(&[]).succeeded();
+    let bad = names_in(&folder).remove(0);
+    let list = PathBuf::from(format!("{folder}/snapshots/{bad}.manifest"));
+    damage(&list);
+    // As a power cut would leave it: content of the right size that is not what its name says, and half a list.
+    for path in files_in(&Path::new(&folder).join("blobs")).keys() {
+        damage(&Path::new(&folder).join("blobs").join(path));
+    }
+    let unfinished = Path::new(&folder).join("unfinished");
+    fs::write(&unfinished, "").expect("written");
+    fs::write(format!("{folder}/snapshots/2020-01-01T00-00-00.000Z.partial"), "half").expect("written");
+    let made = backup(&[]);
+    let reason = format!("because {} cannot be read", list.display());
+    assert!(made.stderr.contains(&reason), "{}", made.words());
+    made.succeeded();
+    verify();
+    assert_eq!(names_in(&folder).len(), 2, "half a list is no backup, and is gone");
+    backup(&[]).succeeded();
+
+    let stray = Path::new(&folder).join(format!("blobs/ab/ab{}", "0".repeat(62)));
+    fs::create_dir_all(stray.parent().expect("a folder")).expect("made");
+    fs::write(&stray, "half").expect("written");
+    let tidied = backup(&["--keep", "2"]);
+    assert!(tidied.stdout.ends_with("removed 1 old backups\n"), "{}", tidied.words());
+    assert!(tidied.stderr.contains(&format!("the backup {bad} cannot be read")), "{}", tidied.stderr);
+    assert_eq!(tidied.stderr.matches(&reason).count(), 1, "{}", tidied.stderr);
+    assert!(!tidied.words().contains("nothing was changed"), "{}", tidied.words());
+    let names = names_in(&folder);
+    assert_eq!((names.len(), &names[0]), (3, &bad), "what cannot be read stays and does not count: {names:?}");
+    assert!(stray.exists(), "nobody knows what is on the list");
+    verify();
+    // Once it is out of the way, so is what only it may have named.
+    fs::remove_file(&list).expect("removed");
+    let made = backup(&[]);
+    assert_eq!(made.stderr, "");
+    made.succeeded();
+    assert!(!stray.exists() && !unfinished.exists());
+    verify();
+}
+
+#[test]
+fn flags_that_belong_to_a_folder_are_refused_beside_a_file() {
+    let home = furnished();
+    let file = beside(&home, "backup.tar");
+    let refused = home.gable(&["backup", "--quiet", "--keep", "3", &file]).finish();
+    assert_eq!(refused.status, Some(2), "{}", refused.words());
+    assert!(refused.stderr.contains("cannot be used with"), "{}", refused.stderr);
+    assert!(!Path::new(&file).exists());
+}

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
     path::{Path, PathBuf},
 };
 
@@ -41,6 +41,23 @@ fn of<'a>(report: &'a Value, check: &str) -> Vec<(&'a str, &'a str)> {
 
 fn not_fine(report: &Value) -> Vec<&Value> {
     report["checks"].as_array().expect("a list").iter().filter(|one| one["status"] != "ok").collect()
+}
+
+/// Lets numbers of a table go on after this one, as if rows had been there and gone.
+fn give_numbers(home: &Home, table: &str, last: i64) {
+    home.execute(&match home.database_url() {
+        None => format!(
+            "DELETE FROM sqlite_sequence WHERE name = '{table}'; \
+             INSERT INTO sqlite_sequence (name, seq) VALUES ('{table}', {last})"
+        ),
+        Some(_) => format!("SELECT setval(pg_get_serial_sequence('{table}', 'id'), {last})"),
+    });
+}
+
+/// Where things were put that belong to nobody.
+fn lost_and_found(home: &Home) -> PathBuf {
+    let place = fs::read_dir(home.data().join("lost+found")).expect("a folder");
+    place.map(|entry| entry.expect("an entry").path()).max().expect("one")
 }
 
 fn repository(home: &Home) -> PathBuf {
@@ -86,6 +103,8 @@ fn what_can_be_put_right_is_found_told_and_put_right_without_losing_anything() {
     fs::create_dir_all(data.join("traces/1")).expect("a folder");
     fs::write(data.join("traces/1/99"), "nobody said this").expect("written");
     fs::remove_file(data.join("files/uploads/1/1")).expect("removed");
+    give_numbers(&home, "uploads", 77);
+    give_numbers(&home, "builds", 99);
     home.execute(
         "UPDATE projects SET star_count = 7; UPDATE project_counts SET amount = amount + 1 WHERE visibility = 0",
     );
@@ -114,7 +133,7 @@ fn what_can_be_put_right_is_found_told_and_put_right_without_losing_anything() {
     assert_eq!(of(&report, "background jobs"), [("warning", "1 were given up")]);
     assert!(orphan.exists(), "nothing is done unless asked for");
 
-    let (status, report) = examine(&home, &["--fix"]);
+    let (status, report) = examine(&home, &["--fix", "--forget-missing"]);
     assert_eq!(status, Some(0), "{:?}", not_fine(&report));
     let (status, report) = examine(&home, &[]);
     let left: Vec<_> = not_fine(&report).into_iter().map(|one| one["check"].clone()).collect();
@@ -125,10 +144,11 @@ fn what_can_be_put_right_is_found_told_and_put_right_without_losing_anything() {
     assert_eq!(home.count("SELECT star_count FROM projects"), 1);
     assert_eq!(home.count("SELECT count(*) FROM ref_intents"), 0);
     assert_eq!(home.count("SELECT count(*) FROM uploads"), 0);
-    let place = fs::read_dir(data.join("lost+found")).expect("a folder").next().expect("one").expect("an entry").path();
+    let place = lost_and_found(&home);
     let kept = |name: &str| fs::read_to_string(place.join(name)).expect(name);
     assert_eq!(kept("uploads/1-77"), "nobody's");
     assert_eq!(kept("traces/1-99"), "nobody said this");
+    assert_eq!(kept("forgotten-uploads.txt"), "number\tproject\tbytes\tname\n1\t1\t5\ta.txt\n");
     assert_eq!(kept("repositories/cd-abcd.git/HEAD"), "ref: refs/heads/master\n");
     assert_eq!(fs::metadata(&place).expect("there").permissions().mode() & 0o777, 0o700);
     assert_eq!(home.start().root().get("/api/v3/projects/1/repository/tree").status, 200);
@@ -186,4 +206,184 @@ fn where_nothing_can_be_looked_at_that_is_said() {
         (status, of(&report, "database")),
         (Some(2), vec![("problem", "there is no database in the data folder")])
     );
+}
+
+#[test]
+fn a_restore_that_was_interrupted_is_told_as_such() {
+    let home = Home::new();
+    fs::create_dir_all(home.data().join(".restoring")).expect("a folder");
+    let (status, report) = examine(&home, &["--fix"]);
+    let told = "a restore into this folder was interrupted, or is still at work: what is there is not whole";
+    assert_eq!((status, of(&report, "restore")), (Some(2), vec![("problem", told)]));
+    let remedies: Vec<_> = not_fine(&report).into_iter().filter(|one| one["check"] == "restore").collect();
+    assert_eq!(remedies[0]["remedy"], "unless it is still at work, run the restore again");
+    assert_eq!(of(&report, "database"), []);
+}
+
+#[test]
+fn links_are_moved_themselves_and_nothing_behind_them() {
+    let (home, server) = furnished();
+    server.stop();
+    let (data, outside) = (home.data(), tempfile::tempdir().expect("a folder"));
+    let precious = outside.path().join("cd/precious.git");
+    fs::create_dir_all(&precious).expect("a folder");
+    fs::write(outside.path().join("letter"), "dear").expect("written");
+    fs::create_dir_all(data.join("repositories/ef")).expect("a folder");
+    fs::create_dir_all(data.join("files/uploads/1")).expect("a folder");
+    let links =
+        ["repositories/fe", "repositories/ef/cd", "files/uploads/photos", "files/uploads/2", "files/uploads/1/old"];
+    for link in links.iter().chain(&["files/artifacts"]) {
+        symlink(outside.path(), data.join(link)).expect("a link");
+    }
+    // Whoever has a whole top folder elsewhere is served as before.
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    fs::remove_dir_all(data.join("traces")).expect("removed");
+    symlink(elsewhere.path(), data.join("traces")).expect("a link");
+    fs::write(elsewhere.path().join("stray"), "nobody's").expect("written");
+
+    let (status, report) = examine(&home, &["--fix"]);
+    assert_eq!(status, Some(0), "{:?}", not_fine(&report));
+    let [("fixed", text)] = of(&report, "orphaned repositories")[..] else { panic!("{report}") };
+    assert!(text.starts_with("2 belong to nobody: "), "{text}");
+    let [("fixed", text)] = of(&report, "uploads without rows")[..] else { panic!("{report}") };
+    assert!(text.starts_with("3 belong to nobody: "), "{text}");
+    assert!(precious.is_dir());
+    assert_eq!(fs::read_to_string(outside.path().join("letter")).expect("there"), "dear");
+    assert!(links.iter().all(|link| fs::symlink_metadata(data.join(link)).is_err()));
+    let place = lost_and_found(&home);
+    for link in ["repositories/repositories-fe", "repositories/ef-cd", "uploads/uploads-photos", "uploads/1-old"] {
+        assert_eq!(fs::read_link(place.join(link)).expect(link), outside.path());
+    }
+    assert_eq!(fs::read_link(place.join("artifacts/files-artifacts")).expect("a link"), outside.path());
+    let [("fixed", _)] = of(&report, "traces without builds")[..] else { panic!("{report}") };
+    assert!(!elsewhere.path().join("stray").exists());
+}
+
+#[test]
+fn a_link_that_a_project_needs_stays() {
+    let (home, server) = furnished();
+    server.stop();
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let (uploads, away) = (home.data().join("files/uploads/1"), elsewhere.path().join("1"));
+    fs::create_dir(&away).expect("a folder");
+    fs::rename(uploads.join("1"), away.join("1")).expect("moved");
+    fs::write(away.join("letter"), "dear").expect("written");
+    fs::remove_dir(&uploads).expect("removed");
+    symlink(&away, &uploads).expect("a link");
+    let shelf = repository(&home).parent().expect("a shelf").to_owned();
+    let outer = elsewhere.path().join("shelf");
+    // On one disk or two: what is copied there is the same repository.
+    assert!(std::process::Command::new("cp").arg("-a").args([&shelf, &outer]).status().expect("cp").success());
+    fs::remove_dir_all(&shelf).expect("removed");
+    symlink(&outer, &shelf).expect("a link");
+    let (status, report) = examine(&home, &["--fix", "--forget-missing"]);
+    assert_eq!(status, Some(0), "{:?}", not_fine(&report));
+    assert_eq!(of(&report, "uploads"), [("ok", "every row has its file")]);
+    assert_eq!(of(&report, "uploads without rows")[0].0, "warning");
+    assert_eq!(of(&report, "orphaned repositories")[0].0, "warning");
+    assert!(away.join("letter").exists() && uploads.join("1").exists() && shelf.is_symlink());
+}
+
+#[test]
+fn files_that_are_missing_are_forgotten_only_if_that_is_asked_for_and_sure() {
+    let (home, server) = furnished();
+    server.stop();
+    let uploads = home.data().join("files/uploads");
+    let aside = home.data().join("files/unmounted");
+    fs::rename(&uploads, &aside).expect("renamed");
+    for arguments in [&["--fix"][..], &["--fix", "--forget-missing"]] {
+        let (status, report) = examine(&home, arguments);
+        let [("problem", text)] = of(&report, "uploads")[..] else { panic!("{report}") };
+        assert_eq!(text.contains("is missing or empty, as if its disk were not mounted"), arguments.len() == 2);
+        assert_eq!((status, home.count("SELECT count(*) FROM uploads")), (Some(1), 1));
+        // A disk that was just formatted has a folder of its own.
+        fs::create_dir_all(uploads.join("lost+found")).expect("a folder");
+    }
+    fs::remove_dir_all(&uploads).expect("removed");
+    fs::rename(&aside, &uploads).expect("renamed");
+    fs::remove_file(uploads.join("1/1")).expect("removed");
+    assert_eq!(examine(&home, &["--fix"]).0, Some(1));
+    assert_eq!(home.count("SELECT count(*) FROM uploads"), 1);
+    let refused = home.gable(&["doctor", "--forget-missing"]).finish();
+    assert_eq!(refused.status, Some(2), "{}", refused.words());
+    let (status, report) = examine(&home, &["--fix", "--forget-missing"]);
+    assert_eq!((status, of(&report, "uploads")[0].0), (Some(0), "fixed"), "{report}");
+    assert_eq!(home.count("SELECT count(*) FROM uploads"), 0);
+    let list = lost_and_found(&home).join("forgotten-uploads.txt");
+    assert_eq!(fs::read_to_string(&list).expect("a list"), "number\tproject\tbytes\tname\n1\t1\t5\ta.txt\n");
+    assert_eq!(fs::metadata(&list).expect("there").permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn what_a_newer_database_knows_of_is_not_taken_for_ownerless() {
+    let (home, server) = furnished();
+    server.stop();
+    let data = home.data();
+    // The hash of 2, and a file that came after the database was copied.
+    let hash = "d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35";
+    let newer = data.join(format!("repositories/d4/73/{hash}.git"));
+    fs::create_dir_all(&newer).expect("a folder");
+    fs::write(newer.join("HEAD"), "ref: refs/heads/master\n").expect("written");
+    fs::write(data.join("files/uploads/1/2"), "newer").expect("written");
+    let (status, report) = examine(&home, &["--fix"]);
+    assert_eq!(status, Some(1));
+    for check in ["orphaned repositories", "uploads without rows"] {
+        let (status, text) = of(&report, check)[0];
+        assert!(status == "problem" && text.starts_with("1 have numbers that this database never gave"), "{report}");
+    }
+    assert!(newer.exists() && data.join("files/uploads/1/2").exists());
+    give_numbers(&home, "projects", 2);
+    give_numbers(&home, "uploads", 2);
+    let (status, report) = examine(&home, &["--fix"]);
+    assert_eq!(status, Some(0), "{:?}", not_fine(&report));
+    assert!(!newer.exists() && !data.join("files/uploads/1/2").exists());
+}
+
+#[test]
+fn what_cannot_be_moved_is_told_beside_everything_else() {
+    let (home, server) = furnished();
+    server.stop();
+    let stray = home.data().join("files/uploads/1/stray");
+    fs::write(&stray, "nobody's").expect("written");
+    fs::write(home.data().join("lost+found"), "in the way").expect("written");
+    let (status, report) = examine(&home, &["--fix"]);
+    let [("problem", text)] = of(&report, "uploads without rows")[..] else { panic!("{report}") };
+    assert!(text.starts_with("1 belong to nobody and cannot be moved, such as "), "{text}");
+    assert_eq!((status, of(&report, "background jobs").len()), (Some(1), 1), "the rest was looked at");
+    assert!(stray.exists());
+}
+
+/// Only where there is a second file system; that a copy is whole is tested beside the code.
+#[test]
+fn what_lies_on_another_disk_comes_to_lost_and_found_as_well() {
+    let (home, server) = furnished();
+    server.stop();
+    let files = home.data().join("files");
+    let device = |path: &Path| fs::metadata(path).map(|data| data.dev()).ok();
+    let other = Path::new("/dev/shm");
+    if device(other).is_none_or(|other| Some(other) == device(&files)) {
+        return;
+    }
+    let Ok(disk) = tempfile::tempdir_in(other) else { return };
+    assert!(std::process::Command::new("cp").arg("-a").arg(&files).arg(disk.path()).status().expect("cp").success());
+    fs::remove_dir_all(&files).expect("removed");
+    let moved = disk.path().join("files");
+    symlink(&moved, &files).expect("a link");
+    fs::create_dir(moved.join("uploads/1/folder")).expect("a folder");
+    fs::write(moved.join("uploads/1/folder/a"), "nobody's").expect("written");
+    let (status, report) = examine(&home, &["--fix"]);
+    assert_eq!(status, Some(0), "{:?}", not_fine(&report));
+    let [("fixed", _)] = of(&report, "uploads without rows")[..] else { panic!("{report}") };
+    let place = lost_and_found(&home).join("uploads/1-folder/a");
+    assert_eq!(fs::read_to_string(place).expect("a copy"), "nobody's");
+    assert!(!moved.join("uploads/1/folder").exists() && moved.join("uploads/1/1").exists());
+}
+
+#[test]
+fn how_much_of_the_disk_stays_free_is_told_by_the_variable_of_the_server() {
+    let home = Home::new();
+    home.start().stop();
+    let doctor = home.gable(&["doctor", "--quick"]).env("GABLE_MIN_FREE_DISK", &(1_u64 << 60).to_string()).finish();
+    assert_eq!(doctor.status, Some(1), "{}", doctor.words());
+    assert!(doctor.stdout.contains("less than min-free-disk asks for"), "{}", doctor.words());
 }

@@ -281,3 +281,22 @@ fn a_fresh_database_needs_no_copy_and_a_newer_one_is_refused() {
     assert_eq!(examined.status, Some(2), "{}", examined.words());
     assert!(examined.stdout.contains("problem  database: the database is newer"), "{}", examined.words());
 }
+
+#[test]
+fn a_trial_makes_nothing_where_nothing_is() {
+    let home = Home::new();
+    let refusal = home.gable(&["migrate", "--dry-run"]).finish().refused();
+    assert!(refusal.contains("there is no data folder"), "{refusal}");
+    assert!(!home.data().exists());
+    fs::create_dir(home.data()).expect("a folder");
+    let told = home.gable(&["migrate", "--dry-run"]).finish().succeeded();
+    assert!(told.starts_with("the database has no tables yet\npending: "), "{told}");
+    assert!(told.ends_with("everything that is pending goes through\n"), "{told}");
+    assert_eq!(fs::read_dir(home.data()).expect("a folder").count(), 0, "not even a lock");
+    if home.database_url().is_some() {
+        assert_eq!(home.count("SELECT count(*) FROM pg_class WHERE relname = '__diesel_schema_migrations'"), 0);
+    }
+    fs::create_dir(home.data().join(".restoring")).expect("a folder");
+    let refusal = home.gable(&["migrate", "--dry-run"]).finish().refused();
+    assert!(refusal.contains("was interrupted; run it again"), "{refusal}");
+}

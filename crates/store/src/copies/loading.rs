@@ -127,16 +127,25 @@ impl Loading {
             say(&mut self.db, &format!("SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))?;
         }
         let tables = match &self.db {
-            Conn::Sqlite(_) => "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'",
+            Conn::Sqlite(_) => "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'",
             Conn::Pg(_) => {
-                "SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace \
+                "SELECT relname::text FROM pg_class WHERE relnamespace = current_schema()::regnamespace \
                  AND relkind IN ('r', 'p')"
             }
         };
-        match number(&mut self.db, tables)? {
-            0 => Ok(()),
-            _ => Err(OpenError::new("the database is not empty; make a new one and name that")),
+        let tables = words(&mut self.db, tables)?;
+        // Whoever only asked for the version may have left this one behind.
+        let is_empty = match tables.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            [] => true,
+            ["__diesel_schema_migrations"] => {
+                number(&mut self.db, "SELECT count(*) FROM __diesel_schema_migrations")? == 0
+            }
+            _ => false,
+        };
+        if is_empty {
+            return Ok(());
         }
+        Err(OpenError::new("the database is not empty; make a new one and name that"))
     }
 
     /// Switches off what would count or check each row as it comes.

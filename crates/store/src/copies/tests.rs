@@ -121,3 +121,20 @@ fn an_older_copy_is_brought_up_to_date_and_a_newer_one_is_refused() {
     let refused = Loading::begin(&newer, &migrations).err().expect("refused").to_string();
     assert_eq!(refused, "it was made by a newer gable (it has migration 20990101000000); use that one, or a newer one");
 }
+
+#[test]
+fn a_database_in_which_there_is_only_an_empty_list_of_migrations_is_empty() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = fresh(folder.path(), "source.sqlite3");
+    execute(&source, PEOPLE);
+    let target = Database::sqlite(folder.path().join("target.sqlite3"));
+    let table = "CREATE TABLE __diesel_schema_migrations (version VARCHAR(50) PRIMARY KEY NOT NULL, \
+                 run_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)";
+    execute(&target, table);
+    copy(&source, &target);
+    assert!(everything(&target) == everything(&source), "all rows are there");
+    let begun = Database::sqlite(folder.path().join("begun.sqlite3"));
+    execute(&begun, &format!("{table}; INSERT INTO __diesel_schema_migrations (version) VALUES ('1')"));
+    let refused = Loading::begin(&begun, &[]).err().expect("refused").to_string();
+    assert_eq!(refused, "the database is not empty; make a new one and name that");
+}
