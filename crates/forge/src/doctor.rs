@@ -221,7 +221,10 @@ async fn stray_repositories(forge: &Forge, wishes: &Wishes, projects: &[ProjectR
     let strays = pushes::blocking(move || Ok(repositories.strays(known, highest)?)).await?;
     let mut findings: Vec<Finding> = linked(CHECK, &strays.links).into_iter().collect();
     findings.extend(foreign(wishes, CHECK, &strays.foreign));
-    findings.extend(lost(wishes, CHECK, "repositories", forge.shared().repositories.root(), strays.orphans));
+    // That there are none is not said beside some.
+    if findings.is_empty() || !strays.orphans.is_empty() {
+        findings.extend(lost(wishes, CHECK, "repositories", forge.shared().repositories.root(), strays.orphans));
+    }
     findings.push(match strays.leftovers.len() {
         0 => Finding::fine("leftovers", "nothing was left unfinished"),
         count if wishes.beside_server => {

@@ -51,9 +51,13 @@ pub(super) async fn examine(forge: &Forge, wishes: &Wishes, what: Kept, findings
     });
     match stray_files(forge, what, &compared.projects).await {
         Ok(found) => {
+            let so_far = findings.len();
             findings.extend(linked(files, &found.links));
             findings.extend(foreign(wishes, files, &found.foreign));
-            findings.extend(lost(wishes, files, rows, &forge.places_of(what).0, found.strays));
+            // That there are none is not said beside some.
+            if findings.len() == so_far || !found.strays.is_empty() {
+                findings.extend(lost(wishes, files, rows, &forge.places_of(what).0, found.strays));
+            }
         }
         Err(error) => findings.push(unseen(files, &error)),
     }

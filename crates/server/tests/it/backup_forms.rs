@@ -373,7 +373,9 @@ fn damage_does_not_pass_from_one_backup_to_the_next() {
     let first = names_in(&folder).remove(0);
     let whole = files_in(&Path::new(&folder).join("blobs"));
     let blobs: Vec<PathBuf> = whole.keys().map(|path| Path::new(&folder).join("blobs").join(path)).collect();
-    blobs.iter().for_each(|blob| damage(blob));
+    for blob in &blobs {
+        damage(blob);
+    }
     // What was read anyway is compared, and stored anew.
     let made = backup();
     assert!(made.stderr.contains("damaged files of earlier backups are stored anew: "), "{}", made.words());
