@@ -117,7 +117,9 @@ impl Database {
         match self {
             Self::Sqlite(path) => {
                 let mut conn = sqlite::connect_aside(path)?;
-                let any: i64 = Fragment::<BigInt>::new(OF_SQLITE).get_result(&mut conn).map_err(unreadable)?;
+                let any: i64 = Fragment::<BigInt>::new(OF_SQLITE)
+                    .get_result(&mut conn)
+                    .map_err(|error| OpenError::new(format!("cannot open the database {}: {error}", path.display())))?;
                 conn.batch_execute("PRAGMA query_only=ON").map_err(unreadable)?;
                 schema_of(&mut conn, &SQLITE, any > 0)
             }
