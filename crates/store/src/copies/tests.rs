@@ -43,7 +43,7 @@ const PEOPLE: &str = "
     INSERT INTO users (id, username, name, email, search_text, password_hash, state, admin, external, can_create_group,
         projects_limit, skype, linkedin, twitter, website_url, created_at, updated_at)
     SELECT value, 'u' || value, 'Ünï ''\"' || value, value || '@example.org', 'u' || value, 'x', 'active', value = 1, 0,
-        1, 10, '', '', '', '', 9007199254740993, -1 FROM generate_series(1, 5);
+        1, 10, '', '', '', '', 9007199254740993, -1 FROM json_each('[1,2,3,4,5]');
     INSERT INTO namespaces (kind, owner_id, name, path, full_path, created_at, updated_at, name_key, path_key)
     SELECT 'user', id, username, username, username, 1, 1, username, username FROM users;
     INSERT INTO projects (id, namespace_id, creator_id, name, path, name_key, path_key, search_text, visibility,
@@ -52,7 +52,7 @@ const PEOPLE: &str = "
         only_allow_merge_if_all_discussions_are_resolved, request_access_enabled, runners_seed, created_at, updated_at,
         last_activity_at)
     SELECT value, 1, 1, 'p' || value, 'p' || value, 'p' || value, 'p' || value, 'rocket ' || value, 20, 1, 1, 1, 1, 1,
-        1, 1, 1, 0, 0, 0, X'00FF01', 1, 1, 1 FROM generate_series(1, 3);
+        1, 1, 1, 0, 0, 0, X'00FF01', 1, 1, 1 FROM json_each('[1,2,3]');
     INSERT INTO project_stars (user_id, project_id, created_at) VALUES (1, 1, 1), (2, 1, 1), (3, 2, 1);
     INSERT INTO users (id, username, name, email, search_text, password_hash, state, admin, external, can_create_group,
         projects_limit, skype, linkedin, twitter, website_url, created_at, updated_at)
@@ -64,12 +64,7 @@ const PEOPLE: &str = "
 fn a_copy_has_the_same_rows_counters_searches_and_the_next_number() {
     let folder = tempfile::tempdir().expect("a folder");
     let from = fresh(folder.path(), "from");
-    execute(
-        &from,
-        &PEOPLE
-            .replace("generate_series(1, 5)", "json_each('[1,2,3,4,5]')")
-            .replace("generate_series(1, 3)", "json_each('[1,2,3]')"),
-    );
+    execute(&from, PEOPLE);
     let to = Database::sqlite(folder.path().join("to"));
     copy(&from, &to);
     assert_eq!(everything(&from), everything(&to));
