@@ -5,7 +5,6 @@
 
 mod answers;
 mod lookup;
-mod tls;
 mod words;
 
 #[cfg(test)]
@@ -40,12 +39,13 @@ use model::{
 };
 use sha2::Sha256;
 use tokio::time::timeout_at;
+use tracing::warn;
+use trust::Roots;
 
 pub use lookup::{Looking, Lookup};
 
 use answers::Redaction;
 use lookup::Guard;
-use tls::Roots;
 
 /// How many connections to a receiver are kept for what comes next: as many as are under way to it at once.
 const IDLE_PER_HOST: usize = 16;
@@ -82,13 +82,18 @@ pub struct Setup {
 impl Default for Setup {
     /// What the machine believes: its names, its authorities, its clock.
     fn default() -> Self {
-        Self {
-            limits: Limits::default(),
-            lookup: lookup::system(),
-            roots: Roots::of_the_machine(),
-            clock: Arc::new(SystemClock),
-        }
+        Self { limits: Limits::default(), lookup: lookup::system(), roots: roots(), clock: Arc::new(SystemClock) }
     }
+}
+
+/// The authorities of the machine. Without any, only receivers that need to prove nothing are told something; that is no
+/// reason not to serve.
+fn roots() -> Roots {
+    let (roots, problems) = Roots::of_the_machine();
+    if roots.is_empty() {
+        warn!(?problems, "no root certificates are found, so no receiver of hooks can prove who it is");
+    }
+    roots
 }
 
 impl Setup {
@@ -118,7 +123,7 @@ impl Setup {
 
     /// Makes the client.
     pub fn build(self) -> Result<Client, String> {
-        let (strict, lenient) = (self.roots.strict()?, tls::lenient()?);
+        let (strict, lenient) = (trust::strict(self.roots)?, trust::lenient()?);
         let pool = |tls: &rustls::ClientConfig, may_be_local| {
             let mut connector = HttpConnector::new_with_resolver(Guard::new(Arc::clone(&self.lookup), may_be_local));
             connector.enforce_http(false);

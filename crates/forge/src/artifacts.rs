@@ -1,6 +1,6 @@
 //! What jobs leave behind: files that other jobs get and people download.
 //!
-//! The row comes before the file and goes after it. What is to go expires first, so that whatever happens it is swept away.
+//! What is to go expires first, so that whatever happens it is swept away.
 
 use std::{ops::Range, result::Result as StdResult};
 
@@ -10,21 +10,16 @@ use files::{Content, WriteError};
 use futures_util::Stream;
 use jiff::SignedDuration;
 use model::{Build, Role, Status, Time, tokens::Digest, uploads::clean_name};
+use store::Conn;
 pub use store::artifacts::Artifact;
 use tracing::{info, warn};
 
 use crate::{
     Ability, Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, Writer,
+    kept_files::{self, BATCH, KeptFile},
     traces::{self, JobProof},
     uploads::Refusal,
 };
-
-/// How old a file under way must be to count as given up; whoever sends one has less time than that.
-const GIVEN_UP_AFTER: SignedDuration = SignedDuration::from_hours(1);
-/// How often those that were given up or have expired are removed.
-pub(crate) const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(1);
-/// How many are removed at once.
-const BATCH: i64 = 200;
 
 /// What a runner says about a file that it sends.
 #[derive(Clone, Debug)]
@@ -55,7 +50,7 @@ pub async fn receive<E: Send + 'static>(
         forge.require_room()?;
         let (shown, given) = (proof.clone(), new.clone());
         let begun = forge.write(Caller::system(), move |it| begin(it, build, &shown, &given)).await?;
-        let ended = match forge.shared().files.write(&key(&begun), most, content).await {
+        let ended = match forge.shared().files.write(&begun.key(), most, content).await {
             Ok(size) => {
                 let begun = begun.clone();
                 let complete = move |it: &mut Writer<'_>| complete(it, &begun, &proof, &new, size);
@@ -66,7 +61,7 @@ pub async fn receive<E: Send + 'static>(
             Err(WriteError::Failed(error)) => Err(forge.noted(error).into()),
         };
         if ended.is_err()
-            && let Err(error) = remove(&forge, &[begun]).await
+            && let Err(error) = kept_files::remove(&forge, &[begun]).await
         {
             warn!(%error, "an artifact could not be undone, it will be swept away later");
         }
@@ -209,7 +204,7 @@ pub fn keep(it: &mut Writer<'_>, project: &ProjectRef, build: &Given<i64>) -> Re
 
 /// The bytes of a file, or a range of them.
 pub async fn read(forge: &Forge, artifact: &Artifact, range: Option<Range<u64>>) -> Result<Content> {
-    let content = forge.shared().files.read(&key(artifact), range).await?;
+    let content = forge.shared().files.read(&artifact.key(), range).await?;
     // Removed a moment ago.
     let content = content.ok_or_else(|| Error::Absent("404 Not Found".into()))?;
     if Some(content.size) != artifact.size {
@@ -218,80 +213,65 @@ pub async fn read(forge: &Forge, artifact: &Artifact, range: Option<Range<u64>>)
     Ok(content)
 }
 
-/// Removes all files that jobs of a project left behind, which is being removed; `false` while somebody still sends one.
-pub(crate) async fn remove_all_of_project(forge: &Forge, project: i64) -> Result<bool> {
-    let moment = forge.now() - GIVEN_UP_AFTER;
-    loop {
-        let some = forge
-            .read(Caller::system(), move |it| Ok(store::artifacts::of_project(it.db(), project, moment, BATCH)?))
-            .await?;
-        if some.is_empty() {
-            break;
-        }
-        remove(forge, &some).await?;
-    }
-    if forge.read(Caller::system(), move |it| Ok(store::artifacts::exist_in(it.db(), project)?)).await? {
-        return Ok(false);
-    }
-    if let Err(error) = forge.shared().files.remove_folder(&folder(project)).await {
-        warn!(project.id = project, %error, "the folder of a removed project stays");
-    }
-    Ok(true)
-}
-
 /// Removes what is left of files that were never ended, at the start of a server that has its data to itself: nobody can
 /// still be sending them.
 pub async fn sweep_at_start(forge: &Forge) -> Result<()> {
-    if forge.shared().database.is_embedded() { sweep_begun_before(forge, Time::MAX).await } else { Ok(()) }
+    kept_files::sweep_at_start::<Artifact>(forge).await
 }
 
 /// Removes what is left of files that were given up, and those that have expired.
 pub(crate) async fn sweep(forge: &Forge) -> Result<()> {
     let now = forge.now();
-    sweep_begun_before(forge, now - GIVEN_UP_AFTER).await?;
-    loop {
-        let some = forge.read(Caller::system(), move |it| Ok(store::artifacts::expired(it.db(), now, BATCH)?)).await?;
-        if some.is_empty() {
-            return Ok(());
-        }
-        remove(forge, &some).await?;
+    kept_files::sweep::<Artifact>(forge).await?;
+    while let some @ [_, ..] =
+        &*forge.read(Caller::system(), move |it| Ok(store::artifacts::expired(it.db(), now, BATCH)?)).await?
+    {
+        kept_files::remove(forge, some).await?;
         info!(removed = some.len(), "removed artifacts that had expired");
     }
-}
-
-async fn sweep_begun_before(forge: &Forge, moment: Time) -> Result<()> {
-    loop {
-        let some =
-            forge.read(Caller::system(), move |it| Ok(store::artifacts::begun_before(it.db(), moment, BATCH)?)).await?;
-        if some.is_empty() {
-            return Ok(());
-        }
-        remove(forge, &some).await?;
-        info!(removed = some.len(), "removed what was left of artifacts that were given up");
-    }
+    Ok(())
 }
 
 /// Removes files that nobody sees any more, at once if that works.
 pub(crate) async fn remove_expired(forge: &Forge, artifacts: &[Artifact]) {
-    if let Err(error) = remove(forge, artifacts).await {
+    if let Err(error) = kept_files::remove(forge, artifacts).await {
         warn!(%error, "artifacts could not be removed, they will be swept away later");
     }
-}
-
-/// Removes files, whole or not: first the files, then the rows.
-async fn remove(forge: &Forge, artifacts: &[Artifact]) -> Result<()> {
-    let keys: Vec<String> = artifacts.iter().map(key).collect();
-    forge.shared().files.remove(&keys).await?;
-    let ids: Vec<i64> = artifacts.iter().map(|artifact| artifact.id).collect();
-    forge.write(Caller::system(), move |it| Ok(store::artifacts::delete(it.db(), &ids)?)).await
-}
-
-/// Where the bytes are: numbers only, so that no name that somebody chose ever reaches a file system.
-fn key(artifact: &Artifact) -> String {
-    format!("{}/{}", folder(artifact.project), artifact.id)
 }
 
 /// Where the files of a project lie, among all that are kept.
 pub fn folder(project: i64) -> String {
     format!("artifacts/{project}")
+}
+
+impl KeptFile for Artifact {
+    const NAME: &'static str = "artifacts";
+
+    fn id(&self) -> i64 {
+        self.id
+    }
+
+    fn key(&self) -> String {
+        format!("{}/{}", folder(self.project), self.id)
+    }
+
+    fn folder(project: i64) -> String {
+        folder(project)
+    }
+
+    fn begun_before(db: &mut Conn, moment: Time, most: i64) -> store::Result<Vec<Self>> {
+        store::artifacts::begun_before(db, moment, most)
+    }
+
+    fn of_project(db: &mut Conn, project: i64, moment: Time, most: i64) -> store::Result<Vec<Self>> {
+        store::artifacts::of_project(db, project, moment, most)
+    }
+
+    fn exist_in(db: &mut Conn, project: i64) -> store::Result<bool> {
+        store::artifacts::exist_in(db, project)
+    }
+
+    fn delete(db: &mut Conn, ids: &[i64]) -> store::Result<()> {
+        store::artifacts::delete(db, ids)
+    }
 }

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use model::{Time, jobs::JobRecord};
+use model::{Time, Upload, jobs::JobRecord};
 use tracing::{error, info, warn};
 
 use crate::{
-    Ability, Caller, Error, Forge, Reader, Result, Writer, artifacts, branches, deliveries, forks, imports, news,
+    Ability, Caller, Error, Forge, Reader, Result, Writer,
+    artifacts::{self, Artifact},
+    branches, deliveries, forks, imports, kept_files, news,
     pushes::{self, blocking},
     stuck, traces,
     turns::Turn,
-    uploads,
 };
 
 /// A kind of background work. Every kind may run twice, so each is written to bear it.
@@ -288,12 +289,12 @@ async fn run(forge: &Forge, record: JobRecord) -> Result<()> {
         Job::SweepTokens => forge.write(Caller::system(), move |it| sweep_tokens(it, id)).await,
         Job::SweepMemberships => sweep_memberships(forge, id).await,
         Job::SweepUploads => {
-            uploads::sweep(forge).await?;
-            forge.write(Caller::system(), move |it| come_back(it, id, uploads::SWEEP_EVERY)).await
+            kept_files::sweep::<Upload>(forge).await?;
+            forge.write(Caller::system(), move |it| come_back(it, id, kept_files::SWEEP_EVERY)).await
         }
         Job::SweepArtifacts => {
             artifacts::sweep(forge).await?;
-            forge.write(Caller::system(), move |it| come_back(it, id, artifacts::SWEEP_EVERY)).await
+            forge.write(Caller::system(), move |it| come_back(it, id, kept_files::SWEEP_EVERY)).await
         }
         Job::RemoveProject(project) => remove_project(forge, project, id).await,
         Job::KeepHouse(project) => keep_house(forge, project, id).await,
@@ -361,8 +362,8 @@ async fn remove_project(forge: &Forge, project: i64, job: i64) -> Result<()> {
         return forge.write(Caller::system(), move |it| Ok(store::jobs::delete(it.db(), job)?)).await;
     }
     traces::remove_all_of_project(forge, project).await?;
-    let no_uploads = uploads::remove_all_of_project(forge, project).await?;
-    if !artifacts::remove_all_of_project(forge, project).await? || !no_uploads {
+    let no_uploads = kept_files::remove_all_of_project::<Upload>(forge, project).await?;
+    if !kept_files::remove_all_of_project::<Artifact>(forge, project).await? || !no_uploads {
         // Somebody began before it was removed; that is no failure, however long it takes.
         return forge.write(Caller::system(), move |it| come_back(it, job, UPLOAD_PAUSE)).await;
     }

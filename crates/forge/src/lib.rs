@@ -31,6 +31,7 @@ mod imports;
 pub mod instance_key;
 pub mod issues;
 pub mod jobs;
+mod kept_files;
 pub mod keys;
 pub mod labels;
 pub mod lint;

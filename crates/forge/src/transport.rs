@@ -2,7 +2,7 @@
 
 use std::{process::Command, sync::Arc};
 
-pub use git::{Quarantine as Incoming, Ref, Refs};
+pub use git::{Quarantine as Incoming, Ref, Refs, stand_back};
 use model::{Project, RefName};
 
 pub use crate::pushes::{Push, RefOutcome};

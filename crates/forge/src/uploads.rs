@@ -1,25 +1,18 @@
 //! Files that are sent to a project, to be linked from texts.
-//!
-//! The row comes before the file and goes after it, so that no file is ever without a row: whatever was not ended or
-//! undone is found by its row and swept away later.
 
 use std::{ops::Range, result::Result as StdResult};
 
 use bytes::Bytes;
 use files::{Content, WriteError};
 use futures_util::Stream;
-use jiff::SignedDuration;
 use model::{Time, Upload, tokens::Secret, uploads::clean_name};
-use tracing::{info, warn};
+use store::Conn;
+use tracing::warn;
 
-use crate::{Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, Writer};
-
-/// How old an upload must be to count as given up; whoever sends one has less time than that.
-const GIVEN_UP_AFTER: SignedDuration = SignedDuration::from_hours(1);
-/// How often those that were given up are removed.
-pub(crate) const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(1);
-/// How many are removed at once.
-const BATCH: i64 = 200;
+use crate::{
+    Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, Writer,
+    kept_files::{self, KeptFile},
+};
 
 /// Why a file was not taken.
 #[derive(Debug)]
@@ -52,7 +45,7 @@ pub async fn receive<E: Send + 'static>(
     let task = tokio::spawn(async move {
         forge.require_room()?;
         let begun = forge.write(caller.clone(), move |it| begin(it, &project, &name)).await?;
-        let ended = match forge.shared().files.write(&key(&begun), most, content).await {
+        let ended = match forge.shared().files.write(&begun.key(), most, content).await {
             Ok(size) => {
                 let Upload { id, project_id, .. } = begun;
                 forge.write(caller, move |it| complete(it, project_id, id, size)).await.map_err(Refusal::Forge)
@@ -62,7 +55,7 @@ pub async fn receive<E: Send + 'static>(
             Err(WriteError::Failed(error)) => Err(forge.noted(error).into()),
         };
         if ended.is_err()
-            && let Err(error) = remove(&forge, &[begun]).await
+            && let Err(error) = kept_files::remove(&forge, &[begun]).await
         {
             warn!(%error, "an upload could not be undone, it will be swept away later");
         }
@@ -100,7 +93,7 @@ pub fn open(it: &mut Reader<'_>, project: &ProjectRef, secret: &str, name: &str)
 
 /// The bytes of a file, or a range of them.
 pub async fn read(forge: &Forge, upload: &Upload, range: Option<Range<u64>>) -> Result<Content> {
-    let content = forge.shared().files.read(&key(upload), range).await?;
+    let content = forge.shared().files.read(&upload.key(), range).await?;
     // Removed a moment ago.
     let content = content.ok_or_else(|| Error::not_found("Upload"))?;
     if Some(content.size) != upload.size {
@@ -109,64 +102,45 @@ pub async fn read(forge: &Forge, upload: &Upload, range: Option<Range<u64>>) -> 
     Ok(content)
 }
 
-/// Removes all files of a project that is being removed; `false` while somebody still sends one.
-pub async fn remove_all_of_project(forge: &Forge, project: i64) -> Result<bool> {
-    let moment = forge.now() - GIVEN_UP_AFTER;
-    loop {
-        let some = forge
-            .read(Caller::system(), move |it| Ok(store::uploads::of_project(it.db(), project, moment, BATCH)?))
-            .await?;
-        if some.is_empty() {
-            break;
-        }
-        remove(forge, &some).await?;
-    }
-    if forge.read(Caller::system(), move |it| Ok(store::uploads::exist_in(it.db(), project)?)).await? {
-        return Ok(false);
-    }
-    if let Err(error) = forge.shared().files.remove_folder(&folder(project)).await {
-        warn!(project.id = project, %error, "the folder of a removed project stays");
-    }
-    Ok(true)
-}
-
 /// Removes what is left of uploads that were never ended, at the start of a server that has its data to itself: nobody
 /// can still be sending them.
 pub async fn sweep_at_start(forge: &Forge) -> Result<()> {
-    if forge.shared().database.is_embedded() { sweep_begun_before(forge, Time::MAX).await } else { Ok(()) }
-}
-
-/// Removes what is left of uploads that were given up.
-pub(crate) async fn sweep(forge: &Forge) -> Result<()> {
-    sweep_begun_before(forge, forge.now() - GIVEN_UP_AFTER).await
-}
-
-async fn sweep_begun_before(forge: &Forge, moment: Time) -> Result<()> {
-    loop {
-        let some =
-            forge.read(Caller::system(), move |it| Ok(store::uploads::begun_before(it.db(), moment, BATCH)?)).await?;
-        if some.is_empty() {
-            return Ok(());
-        }
-        remove(forge, &some).await?;
-        info!(removed = some.len(), "removed what was left of uploads that were given up");
-    }
-}
-
-/// Removes uploads, whole or not: first the files, then the rows.
-async fn remove(forge: &Forge, uploads: &[Upload]) -> Result<()> {
-    let keys: Vec<String> = uploads.iter().map(key).collect();
-    forge.shared().files.remove(&keys).await?;
-    let ids: Vec<i64> = uploads.iter().map(|upload| upload.id).collect();
-    forge.write(Caller::system(), move |it| Ok(store::uploads::delete(it.db(), &ids)?)).await
-}
-
-/// Where the bytes are: numbers only, so that no name that somebody chose ever reaches a file system.
-fn key(upload: &Upload) -> String {
-    format!("{}/{}", folder(upload.project_id), upload.id)
+    kept_files::sweep_at_start::<Upload>(forge).await
 }
 
 /// Where the files of a project lie, among all that are kept.
 pub fn folder(project: i64) -> String {
     format!("uploads/{project}")
+}
+
+impl KeptFile for Upload {
+    const NAME: &'static str = "uploads";
+
+    fn id(&self) -> i64 {
+        self.id
+    }
+
+    fn key(&self) -> String {
+        format!("{}/{}", folder(self.project_id), self.id)
+    }
+
+    fn folder(project: i64) -> String {
+        folder(project)
+    }
+
+    fn begun_before(db: &mut Conn, moment: Time, most: i64) -> store::Result<Vec<Self>> {
+        store::uploads::begun_before(db, moment, most)
+    }
+
+    fn of_project(db: &mut Conn, project: i64, moment: Time, most: i64) -> store::Result<Vec<Self>> {
+        store::uploads::of_project(db, project, moment, most)
+    }
+
+    fn exist_in(db: &mut Conn, project: i64) -> store::Result<bool> {
+        store::uploads::exist_in(db, project)
+    }
+
+    fn delete(db: &mut Conn, ids: &[i64]) -> store::Result<()> {
+        store::uploads::delete(db, ids)
+    }
 }

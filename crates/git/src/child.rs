@@ -3,17 +3,21 @@
 use std::{
     io::{self, Read as _},
     os::unix::process::CommandExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
 
+use rustix::fs::Access;
+
 use crate::{Error, Result};
 
 /// The oldest git that does all that is asked of it: settings for what is synced, and fixes for what was found since.
 const OLDEST: (u32, u32) = (2, 39);
+/// How far programs stand back: a tenth of the processor where somebody else wants it, all of it where nobody does.
+const NICENESS: i32 = 10;
 /// How much of what a program says to its log is kept.
 const LONGEST_COMPLAINT: u64 = 4096;
 
@@ -56,8 +60,18 @@ pub(crate) fn git(repository: &Path) -> Command {
     command
 }
 
+/// Where git is. Whoever starts a program by its name alone, in an environment of its own, makes the system copy all that
+/// the server maps before it can look the name up: milliseconds, in which every thread of the server waits for memory.
+fn program() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut found = std::env::split_paths(&path).filter(|folder| folder.is_absolute()).map(|folder| folder.join("git"));
+    let is_program = |file: &PathBuf| rustix::fs::access(file, Access::EXEC_OK).is_ok() && file.is_file();
+    // If there is none, starting it says so.
+    found.find(is_program).unwrap_or_else(|| "git".into())
+}
+
 fn bare() -> Command {
-    let mut command = Command::new("git");
+    let mut command = Command::new(program());
     command.env_clear().env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null").env("LC_ALL", "C");
     command.env("HOME", "/nonexistent").env("GIT_TERMINAL_PROMPT", "0").env("GIT_ATTR_NOSYSTEM", "1");
     // What was pushed as a replacement must not change what others get.
@@ -104,9 +118,29 @@ pub(crate) fn index_pack(quarantine: &Path, max_size: Option<u64>) -> Command {
     command
 }
 
+/// Lets a program, and what it will start, stand back behind the server itself: it works for long, and whoever asks for a
+/// page or a row in the meantime wants it now. A program that has ended already, or that stands back further because its
+/// server does, is left as it is.
+pub fn stand_back(id: u32) {
+    if let Some(id) = pid(id) {
+        let _ = rustix::process::setpriority_process(Some(id), NICENESS);
+    }
+}
+
+fn pid(id: u32) -> Option<rustix::process::Pid> {
+    i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw)
+}
+
+/// Starts a program that nobody waits for in haste.
+fn start(command: &mut Command) -> Result<Child> {
+    let child = command.spawn().map_err(cannot_start)?;
+    stand_back(child.id());
+    Ok(child)
+}
+
 /// Runs a program to its end; what it complains about becomes the error.
 pub(crate) fn run(mut command: Command) -> Result<()> {
-    let mut child = command.stdout(Stdio::null()).spawn().map_err(cannot_start)?;
+    let mut child = start(command.stdout(Stdio::null()))?;
     let mut said = Vec::new();
     if let Some(mut log) = child.stderr.take() {
         log.by_ref().take(LONGEST_COMPLAINT).read_to_end(&mut said)?;
@@ -123,7 +157,7 @@ pub(crate) fn run(mut command: Command) -> Result<()> {
 /// As [`run`], but no longer than this.
 pub(crate) fn run_within(mut command: Command, most: Duration) -> Result<()> {
     // What it starts itself ends with it.
-    let mut child = command.stdout(Stdio::null()).process_group(0).spawn().map_err(cannot_start)?;
+    let mut child = start(command.stdout(Stdio::null()).process_group(0))?;
     let said = child.stderr.take().map(|mut log| {
         thread::spawn(move || {
             let mut said = Vec::new();
@@ -151,7 +185,7 @@ pub(crate) fn run_within(mut command: Command, most: Duration) -> Result<()> {
 /// What a program says on standard output; whoever says more than that, or nothing for so long, is not heard to the
 /// end.
 pub(crate) fn said_within(mut command: Command, longest: u64, most: Duration) -> Result<Vec<u8>> {
-    let mut child = command.stderr(Stdio::null()).process_group(0).spawn().map_err(cannot_start)?;
+    let mut child = start(command.stderr(Stdio::null()).process_group(0))?;
     let (tell, told) = mpsc::channel();
     let out = child.stdout.take();
     thread::spawn(move || {
@@ -171,8 +205,7 @@ pub(crate) fn said_within(mut command: Command, longest: u64, most: Duration) ->
 
 /// Ends a program and everything that it has started.
 fn end_group(child: &Child) {
-    let group = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
-    if let Some(group) = group {
+    if let Some(group) = pid(child.id()) {
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
 }
@@ -183,7 +216,7 @@ fn ended(status: ExitStatus, said: &[u8]) -> Error {
 
 /// Lets one program read what another one writes, and runs both to their ends.
 pub(crate) fn pipe(mut from: Command, mut to: Command) -> Result<()> {
-    let mut source = from.stderr(Stdio::null()).spawn().map_err(cannot_start)?;
+    let mut source = start(from.stderr(Stdio::null()))?;
     let written = source.stdout.take().map_or_else(Stdio::null, Stdio::from);
     let taken = run({
         to.stdin(written);

@@ -46,7 +46,7 @@ mod tree_walk;
 mod tests;
 
 pub use checks::Strays;
-pub use child::check_version;
+pub use child::{check_version, stand_back};
 pub use commits::LogQuery;
 pub use diff::Listing;
 pub use edits::{EditRefusal, FileEdit};

@@ -15,7 +15,6 @@ use hyper_util::{
     client::legacy::{self, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
-use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tokio::{
     fs::File,
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -23,6 +22,7 @@ use tokio::{
 };
 use tokio_util::io::ReaderStream;
 use tracing::warn;
+use trust::Roots;
 use url::Url;
 
 use crate::Error;
@@ -102,7 +102,9 @@ impl Client {
         connector.enforce_http(false);
         connector.set_connect_timeout(Some(CONNECT));
         connector.set_nodelay(true);
-        let tls = tls(root.starts_with("https://")).map_err(Error::Setup)?;
+        // Reading the machine's authorities takes a while, and not everybody needs them.
+        let roots = if root.starts_with("https://") { roots() } else { Roots::none() };
+        let tls = trust::strict(roots).map_err(Error::Setup)?;
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(connector);
         let pool = legacy::Client::builder(TokioExecutor::new())
@@ -216,18 +218,13 @@ fn check(text: &str) -> Result<String, Error> {
     Ok(url.as_str().trim_end_matches('/').to_owned())
 }
 
-fn tls(needed: bool) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
-    if needed {
-        let found = rustls_native_certs::load_native_certs();
-        let (taken, _) = roots.add_parsable_certificates(found.certs);
-        if taken == 0 {
-            warn!("no root certificates are found on this machine, so the server cannot prove who it is");
-        }
+/// The authorities of the machine; without any, that is told before the first call fails.
+fn roots() -> Roots {
+    let (roots, problems) = Roots::of_the_machine();
+    if roots.is_empty() {
+        warn!(?problems, "no root certificates are found on this machine, so the server cannot prove who it is");
     }
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    roots
 }
 
 /// The reason at the bottom of an error: "client error (Connect)" helps nobody.

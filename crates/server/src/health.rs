@@ -1,17 +1,13 @@
 //! `gable health`: asks a running server, as a monitor would, so that a container needs no other program for it.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use axum::{body::Bytes, http::Uri};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::{client::legacy, rt::TokioExecutor};
-use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime},
-};
+use rustls::ClientConfig;
+use trust::Roots;
 
 use crate::{Outcome, commands::Health, config, serve};
 
@@ -75,63 +71,18 @@ fn readiness(url: &str) -> Result<Uri, String> {
 }
 
 fn tls(uri: &Uri) -> Result<ClientConfig, String> {
-    let provider = Arc::new(ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
-    let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
-    if is_loopback(uri) {
-        let anybody = Arc::new(Anybody(provider));
-        return Ok(builder.dangerous().with_custom_certificate_verifier(anybody).with_no_client_auth());
+    // The certificate of a server on this machine was made out for the name that clients use, not for loopback, and
+    // nothing is told to the server here.
+    match uri.scheme_str() {
+        Some("https") if is_loopback(uri) => trust::lenient(),
+        Some("https") => trust::strict(Roots::of_the_machine().0),
+        _ => trust::strict(Roots::none()),
     }
-    let mut roots = RootCertStore::empty();
-    if uri.scheme_str() == Some("https") {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    }
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
 fn is_loopback(uri: &Uri) -> bool {
     let host = uri.host().unwrap_or_default();
     host == "localhost" || format!("{host}:0").parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
-}
-
-/// Takes the certificate of a server on this machine as it is: it was made out for the name that clients use, not for
-/// loopback, and nothing is told to the server here.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

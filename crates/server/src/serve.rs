@@ -117,7 +117,7 @@ pub(crate) fn forge_options(
         allow_local_network,
         instance_key: folder.instance_key()?,
         readers: 2 * cores,
-        heavy: cores,
+        heavy: 2 * cores,
         clock: Arc::new(SystemClock),
         secrets: Arc::new(SystemSecrets),
         password_cost: PasswordCost::real(),

@@ -9,15 +9,11 @@ use diesel_async::{
     AsyncPgConnection,
     async_connection_wrapper::{AsyncConnectionWrapper, BlockOn},
 };
-use rustls::{
-    ClientConfig, RootCertStore,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
-};
+use rustls::ClientConfig;
 use tokio::runtime::Runtime;
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
+use trust::Roots;
 
 use crate::OpenError;
 
@@ -142,67 +138,14 @@ fn explain(error: &tokio_postgres::Error) -> String {
     text
 }
 
+/// As libpq has it: for `prefer` and `require` any certificate will do.
 fn tls(verify: bool, root_certificate: Option<PathBuf>) -> Result<ClientConfig, OpenError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| OpenError::new(format!("cannot set up TLS: {error}")))?;
-    if !verify {
-        let verifier = Arc::new(AnyCertificate(provider));
-        return Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth());
-    }
-    let mut roots = RootCertStore::empty();
-    if let Some(path) = root_certificate {
-        let unreadable = |error: &dyn std::fmt::Display| {
-            OpenError::new(format!("cannot read the root certificate {}: {error}", path.display()))
-        };
-        for certificate in CertificateDer::pem_file_iter(&path).map_err(|error| unreadable(&error))? {
-            let certificate = certificate.map_err(|error| unreadable(&error))?;
-            roots.add(certificate).map_err(|error| unreadable(&error))?;
-        }
-    } else {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    }
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
-}
-
-/// Takes any certificate, as libpq does for `prefer` and `require`: the line is encrypted, its end is not proved.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &rustls::DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &rustls::DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+    let config = match (verify, root_certificate) {
+        (false, _) => trust::lenient(),
+        (true, Some(path)) => Roots::in_file(&path).and_then(trust::strict),
+        (true, None) => trust::strict(Roots::of_the_machine().0),
+    };
+    config.map_err(OpenError::new)
 }
 
 #[cfg(test)]

@@ -32,7 +32,11 @@ enum Word {
     Calls = 4,
     Refused = 5,
     Journal = 7,
+    Full = 9,
 }
+
+/// Where the word is of which the paths of files have to have part that cannot be written to, and how long it may be.
+const ONLY: (u64, usize) = (80, 47);
 
 /// The library, and the folder that it watches.
 pub struct Faults {
@@ -136,9 +140,24 @@ impl Life {
         self.set(Word::Room, i64::try_from(bytes).expect("not that many"));
     }
 
+    /// From now on nothing can be written, not even over what is there.
+    pub fn fill(&self) {
+        self.fill_only("");
+    }
+
+    /// From now on nothing can be written to files with this word in their paths.
+    pub fn fill_only(&self, word: &str) {
+        assert!(word.len() <= ONLY.1, "{word} is too long");
+        let mut bytes = [0; ONLY.1 + 1];
+        bytes[..word.len()].copy_from_slice(word.as_bytes());
+        self.control.write_all_at(&bytes, ONLY.0).expect("the page");
+        self.set(Word::Full, 1);
+    }
+
     /// From now on there is room for everything.
     pub fn free(&self) {
         self.set(Word::Room, -1);
+        self.set(Word::Full, 0);
     }
 
     /// How many calls have found the disk full.

@@ -6,6 +6,7 @@ use std::{
     process::{Command, ExitStatus, Stdio},
 };
 
+use forge::transport::stand_back;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
@@ -38,15 +39,17 @@ impl Running {
     pub(crate) fn start(mut command: Command, limits: &Limits) -> io::Result<(Self, Pipes)> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = tokio::process::Command::from(command).kill_on_drop(true).spawn()?;
-        let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let missing = || io::Error::other("a program without pipes");
+        let id = child.id().ok_or_else(missing)?;
+        let group = Pid::from_raw(id.cast_signed());
         let input = child.stdin.take().ok_or_else(missing)?;
         let output = child.stdout.take().ok_or_else(missing)?;
         let log = child.stderr.take().ok_or_else(missing)?;
         let running = Self { child, group };
-        // It has been told nothing yet, so it has started no others, and those will inherit the limit.
+        // It has been told nothing yet, so it has started no others, and those will inherit what is set here.
         let memory = Rlimit { current: Some(limits.memory), maximum: Some(limits.memory) };
         prlimit(group, Resource::Data, memory)?;
+        stand_back(id);
         Ok((running, Pipes { input, output, log }))
     }
 

@@ -8,6 +8,9 @@ use crate::{
     workspace::cargo,
 };
 
+/// How many tests run at once, as the test harness wants to be told.
+const THREADS: &str = "RUST_TEST_THREADS";
+
 /// Which parts to run.
 pub(crate) struct Parts {
     sqlite: bool,
@@ -74,5 +77,10 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
 fn tests(packages: &[&str]) -> std::process::Command {
     let mut tests = cargo(&["test", "--no-fail-fast"]);
     tests.args(packages);
+    if std::env::var_os(THREADS).is_none() {
+        // Many stories wait: for a commit to be on disk, for a lease to end, for a server to start.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        tests.env(THREADS, (2 * cores).to_string());
+    }
     tests
 }

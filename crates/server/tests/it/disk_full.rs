@@ -1,10 +1,9 @@
 //! What happens when the disk is full: every write is told so, every read goes on, and once there is room again the service
-//! does, too, without a word from anybody. A real file system would take privileges, so a library stands between the server
-//! and its disk and says that there is no room while a file says so.
+//! does, too, without a word from anybody. A real file system would take privileges; see `testkit::faults`.
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    os::unix::fs::PermissionsExt,
     process::{Command, Output},
     thread,
     time::{Duration, Instant},
@@ -12,7 +11,10 @@ use std::{
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::repository::quiet_git;
+use testkit::{
+    faults::{Faults, Life},
+    repository::quiet_git,
+};
 
 use crate::binary::{Client, Home, PATIENCE, ROOT_TOKEN, Reply, Server};
 use crate::git_story::ssh_command;
@@ -21,74 +23,15 @@ const MESSAGE: &str =
     "507 Insufficient Storage - The disk of the server is full; whoever operates it has to make room.";
 const SENTENCE: &str = "The disk of the server is full; whoever operates it has to make room.";
 
-/// A disk that can be full, and what stands between it and the server.
-struct Disk {
-    folder: TempDir,
-}
-
-impl Disk {
-    fn new() -> Self {
-        let disk = Self { folder: tempfile::tempdir().expect("a folder") };
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/disk_full.c");
-        let compiled = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-o"])
-            .arg(disk.library())
-            .arg(source)
-            .arg("-ldl")
-            .status()
-            .expect("a compiler");
-        assert!(compiled.success());
-        disk
-    }
-
-    fn library(&self) -> PathBuf {
-        self.folder.path().join("disk_full.so")
-    }
-
-    fn flag(&self) -> PathBuf {
-        self.folder.path().join("full")
-    }
-
-    /// From now on nothing can be written, or only nothing to paths with a word in them.
-    fn fill(&self, word: &str) {
-        let fresh = self.folder.path().join("fresh");
-        fs::write(&fresh, word).expect("written");
-        fs::rename(fresh, self.flag()).expect("renamed");
-    }
-
-    fn empty(&self) {
-        fs::remove_file(self.flag()).expect("removed");
-    }
-
-    /// A server whose disk this is. The programs of git that it starts have an environment of their own, so they get to
-    /// this disk through a script of the same name.
-    fn serve(&self, home: &Home, more: &[&str]) -> Server {
-        let programs = self.folder.path().join("bin");
-        fs::create_dir_all(&programs).expect("a folder");
-        let git = Command::new("sh").args(["-c", "command -v git"]).output().expect("a shell").stdout;
-        let git = String::from_utf8(git).expect("a path");
-        let variables: Vec<(&str, String)> = self.variables(home);
-        let exports: Vec<String> = variables.iter().map(|(name, value)| format!("export {name}='{value}'")).collect();
-        let script = programs.join("git");
-        fs::write(&script, format!("#!/bin/sh\n{}\nexec {} \"$@\"\n", exports.join("\n"), git.trim()))
-            .expect("written");
-        fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("permitted");
-        let path = format!("{}:{}", programs.display(), std::env::var("PATH").expect("a path"));
-        let gable = home.serve().args(&["--ssh-listen", "127.0.0.1:0"]).args(more).env("PATH", &path);
-        let gable = variables.iter().fold(gable, |gable, (name, value)| gable.env(name, value));
-        gable.with_known_root().start()
-    }
-
-    fn variables(&self, home: &Home) -> Vec<(&'static str, String)> {
-        fs::create_dir_all(home.data()).expect("a folder");
-        fs::set_permissions(home.data(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("permitted");
-        let data = home.data().canonicalize().expect("there");
-        vec![
-            ("LD_PRELOAD", self.library().display().to_string()),
-            ("GABLE_FULL_FLAG", self.flag().display().to_string()),
-            ("GABLE_FULL_BELOW", data.display().to_string()),
-        ]
-    }
+/// A server whose disk can be full.
+fn serve(home: &Home) -> (Server, Life) {
+    let data = home.data();
+    fs::create_dir_all(&data).expect("a folder");
+    fs::set_permissions(&data, PermissionsExt::from_mode(0o700)).expect("permitted");
+    let life = Faults::watching(&data, &data.with_file_name("faults")).life();
+    let gable = home.serve().args(&["--ssh-listen", "127.0.0.1:0", "--min-free-disk", "0"]);
+    let gable = life.environment().iter().fold(gable, |gable, (name, value)| gable.env(name, value));
+    (gable.with_known_root().start(), life)
 }
 
 /// What one can do to a server that takes room.
@@ -226,8 +169,8 @@ fn assert_no_room(reply: &Reply) {
 
 #[test]
 fn a_full_disk_refuses_what_is_written_and_nothing_else_until_there_is_room_again() {
-    let (home, disk) = (Home::new(), Disk::new());
-    let server = disk.serve(&home, &["--min-free-disk", "0"]);
+    let home = Home::new();
+    let (server, disk) = serve(&home);
     let mut guest = Guest::arrive(&server);
     assert_eq!(guest.say("first\n").status, 202);
     guest.said = 6;
@@ -236,7 +179,7 @@ fn a_full_disk_refuses_what_is_written_and_nothing_else_until_there_is_room_agai
     let health = || server.anonymous().get("/-/health");
     assert_eq!(health().text, "ok\n");
 
-    disk.fill("");
+    disk.fill();
     if home.database_url().is_none() {
         assert_no_room(&guest.issue("refused"));
         assert_no_room(&guest.root.post("/api/v3/user/emails", &json!({ "email": "refused@example.org" })));
@@ -255,7 +198,7 @@ fn a_full_disk_refuses_what_is_written_and_nothing_else_until_there_is_room_agai
     let ready = server.anonymous().get("/-/ready").text;
     assert!(ready.starts_with("ready, but degraded: "), "{ready}");
 
-    disk.empty();
+    disk.free();
     // The same server, without a restart.
     let issue = guest.issue("after");
     assert_eq!(issue.status, 201, "{issue}");
@@ -292,25 +235,25 @@ fn a_full_disk_refuses_what_is_written_and_nothing_else_until_there_is_room_agai
 
 #[test]
 fn a_push_that_fits_by_half_is_refused_in_a_sentence_and_leaves_nothing() {
-    let (home, disk) = (Home::new(), Disk::new());
-    let server = disk.serve(&home, &["--min-free-disk", "0"]);
+    let home = Home::new();
+    let (server, disk) = serve(&home);
     let guest = Guest::arrive(&server);
-    disk.fill("/pack/");
+    disk.fill_only("/pack/");
     for (url, branch) in [(&guest.http, "one"), (&guest.ssh, "two")] {
         let said = guest.push(url, branch).expect_err("there is no room");
         assert!(said.contains(SENTENCE), "{said}");
     }
     assert_eq!(guest.issue("small").status, 201, "what is small still fits");
     // The objects are in by then, and the push is written down; it is forgotten again.
-    disk.fill("/refs/heads/");
+    disk.fill_only("/refs/heads/");
     assert_no_room(&guest.commit("in-vain"));
     let said = guest.push(&guest.http, "two").expect_err("there is no room");
     assert!(said.contains(SENTENCE), "{said}");
     assert_eq!(home.count("SELECT count(*) FROM ref_intents"), 0, "nothing is half done");
     // A cache that cannot be written to is no reason not to read.
-    disk.fill("/cache/");
+    disk.fill_only("/cache/");
     guest.reads();
-    disk.empty();
+    disk.free();
     guest.push(&guest.http, "three").expect("there is room");
     let tmp = home.data().join("repositories/tmp");
     wait_for(|| (fs::read_dir(&tmp).expect("a folder").count() == 0).then_some(()));
@@ -318,11 +261,15 @@ fn a_push_that_fits_by_half_is_refused_in_a_sentence_and_leaves_nothing() {
 
 #[test]
 fn what_is_large_is_refused_early_while_less_is_free_than_shall_be() {
-    let (home, disk) = (Home::new(), Disk::new());
-    let server = disk.serve(&home, &["--min-free-disk", "0"]);
+    let home = Home::new();
+    let serve = |least: &str| {
+        let gable = home.serve().args(&["--ssh-listen", "127.0.0.1:0", "--min-free-disk", least]);
+        gable.with_known_root().start()
+    };
+    let server = serve("0");
     let guest = Guest::arrive(&server);
     server.stop();
-    let server = disk.serve(&home, &["--min-free-disk", &u64::MAX.to_string()]);
+    let server = serve(&u64::MAX.to_string());
     let http = format!("http://root:{ROOT_TOKEN}@{}/root/road.git", server.address());
     let ssh = format!("{}/root/road.git", server.ssh_url.as_deref().expect("SSH is served"));
     let guest = Guest { root: server.root(), http, ssh, ..guest };

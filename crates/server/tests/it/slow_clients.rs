@@ -24,6 +24,18 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
+/// How many bytes a large file has.
+const LARGE: usize = 8 << 20;
+
+/// The path of a large file.
+fn large_file(server: &Server) -> String {
+    let root = server.root();
+    let project = root.post("/api/v3/projects", &json!({ "name": "x" })).json()["id"].clone();
+    let path = format!("/api/v3/projects/{project}/uploads");
+    let url = root.try_upload(&path, "large.txt", &"x".repeat(LARGE)).expect("uploaded").json()["url"].clone();
+    format!("/root/x{}", url.as_str().expect("a path"))
+}
+
 /// Everything until the server closes the connection.
 fn hear(mut stream: &TcpStream) -> String {
     let mut heard = Vec::new();
@@ -89,12 +101,7 @@ fn a_body_that_trickles_for_ever_comes_to_an_end() {
 #[test]
 fn who_takes_nothing_of_an_answer_is_let_go_of() {
     let (_home, server) = hasty();
-    let root = server.root();
-    let project = root.post("/api/v3/projects", &json!({ "name": "x" })).json()["id"].clone();
-    let large = "x".repeat(8 << 20);
-    let path = format!("/api/v3/projects/{project}/uploads");
-    let url = root.try_upload(&path, "large.txt", &large).expect("uploaded").json()["url"].clone();
-    let url = format!("/root/x{}", url.as_str().expect("a path"));
+    let url = large_file(&server);
     let stream = connect(&server);
     let request = format!("GET {url} HTTP/1.1\r\nHost: x\r\nPRIVATE-TOKEN: {ROOT_TOKEN}\r\n\r\n");
     // More than the machine keeps on the way.
@@ -111,12 +118,7 @@ fn who_takes_nothing_of_an_answer_is_let_go_of() {
 #[test]
 fn who_reads_slowly_but_steadily_gets_everything() {
     let (_home, server) = hasty();
-    let root = server.root();
-    let project = root.post("/api/v3/projects", &json!({ "name": "x" })).json()["id"].clone();
-    let large = "x".repeat(8 << 20);
-    let path = format!("/api/v3/projects/{project}/uploads");
-    let url = root.try_upload(&path, "large.txt", &large).expect("uploaded").json()["url"].clone();
-    let url = format!("/root/x{}", url.as_str().expect("a path"));
+    let url = large_file(&server);
     let mut stream = connect(&server);
     write!(stream, "GET {url} HTTP/1.1\r\nHost: x\r\nPRIVATE-TOKEN: {ROOT_TOKEN}\r\nConnection: close\r\n\r\n")
         .expect("sent");
@@ -128,7 +130,7 @@ fn who_reads_slowly_but_steadily_gets_everything() {
     }
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).expect("the rest");
-    assert!(heard + rest.len() > large.len(), "{heard} and {} of {}", rest.len(), large.len());
+    assert!(heard + rest.len() > LARGE, "{heard} and {} of {LARGE}", rest.len());
 }
 
 #[test]

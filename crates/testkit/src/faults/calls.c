@@ -11,7 +11,10 @@ static ssize_t put(int file, const struct iovec *pieces, int count, off_t at, st
     if (fcntl(file, F_GETFL) & O_APPEND) from = found->st_size;
     else if (at < 0) from = lseek(file, 0, SEEK_CUR);
     off_t end = from + (off_t)length;
-    if (end > found->st_size) {
+    if (refuses) {
+        /* Not even over what is there. */
+        length = (size_t)take(end - from);
+    } else if (end > found->st_size) {
         int64_t more = end - (from > found->st_size ? from : found->st_size), given = take(more);
         length -= (size_t)(more - given);
     }
@@ -128,6 +131,12 @@ int ftruncate64(int file, off_t length) {
     if (!watches(file, &found, S_IFREG)) return real(file, length);
     lock();
     fstat(file, &found);
+    if (refuses && length > found.st_size) {
+        take(length - found.st_size);
+        unlock();
+        errno = ENOSPC;
+        return -1;
+    }
     cut_to(file, &found, length);
     int done = real(file, length);
     unlock();

@@ -34,7 +34,8 @@ struct control {
     uint64_t server;  /* the first program */
     uint64_t journal; /* whether to keep one */
     uint64_t graves;  /* how many there are */
-    uint64_t spare[7];
+    uint64_t full;    /* whether nothing at all can be written */
+    char only[48];    /* if there is a word here, only to files with that word in their paths */
     pthread_mutex_t turn;
 };
 
@@ -162,8 +163,15 @@ static void note(struct entry entry, const char *name, const char *new_name, con
     errno = said;
 }
 
+/* Whether the disk is full for what this thread is about to change. */
+static _Thread_local int refuses;
+
 /* How many of so many bytes there is room for. */
 static int64_t take(int64_t wanted) {
+    if (refuses) {
+        __atomic_fetch_add(&control->refused, 1, __ATOMIC_SEQ_CST);
+        return 0;
+    }
     for (;;) {
         int64_t room = __atomic_load_n(&control->room, __ATOMIC_SEQ_CST);
         if (room < 0) return wanted;
@@ -187,6 +195,7 @@ static int watches(int file, struct stat *found, mode_t kind) {
     ssize_t length = readlink(link, path, sizeof path - 1);
     if (length < 0) return 0;
     path[length] = 0;
+    refuses = control->full && (!control->only[0] || strstr(path, control->only));
     return below(path);
 }
 
@@ -229,6 +238,8 @@ static int find(int at, const char *path, struct place *place) {
     struct stat found;
     if (stat(place->folder, &found)) return 0;
     place->number = found.st_ino;
+    /* Files and folders are made all the same where only some cannot be written to. */
+    refuses = control->full && !control->only[0];
     return below(place->folder);
 }
 

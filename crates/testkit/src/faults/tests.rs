@@ -175,3 +175,24 @@ fn a_full_disk_takes_what_fits_and_no_more_until_there_is_room() {
     assert!(place.run(&life, "mkdir d && printf x > d/b").status.success());
     life.end();
 }
+
+#[test]
+fn a_disk_that_is_filled_takes_nothing_or_nothing_of_one_kind() {
+    let mut place = Place::new();
+    let life = place.faults.life();
+    assert!(place.run(&life, "mkdir d e && printf xx > d/a && printf xx > e/a").status.success());
+    life.fill();
+    for script in ["printf y > new", "mkdir f", "dd if=/dev/zero of=d/a bs=1 count=1 conv=notrunc", "truncate -s 9 d/a"]
+    {
+        assert!(!place.run(&life, script).status.success(), "{script}");
+    }
+    assert!(place.run(&life, "mv e/a e/b && truncate -s 1 e/b").status.success());
+    life.fill_only("/d/");
+    assert!(!place.run(&life, "printf y >> d/a").status.success());
+    assert!(place.run(&life, "printf y >> e/b && mkdir d/f").status.success());
+    assert_eq!(life.refused(), 5);
+    life.free();
+    assert!(place.run(&life, "printf y >> d/a").status.success());
+    assert_eq!(fs::read(place.data().join("d/a")).expect("a file"), b"xxy");
+    life.end();
+}
