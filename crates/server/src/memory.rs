@@ -6,7 +6,7 @@ const LARGE: i32 = 1 << 20;
 
 /// Keeps the memory of large allocations from staying with the process.
 ///
-/// Hashing a password takes 19 MiB for a moment. Left to itself, glibc raises its idea of a large allocation to that size
+/// Hashing a password takes 7 MiB for a moment. Left to itself, glibc raises its idea of a large allocation to that size
 /// after the first one, and from then on every thread that hashes keeps as much for good.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) fn give_back_large_allocations() {

@@ -121,7 +121,9 @@ fn changes() -> Vec<Route> {
         }),
         Route::write("POST /projects/{id}/share", 201, Shape::Object("group_access"), |it, _| {
             let site = it.yard();
-            let group = it.world.groups[(site.group + 7) % it.world.groups.len()].id;
+            // One that its owner sees without being a member.
+            let mut others = it.world.groups.iter().cycle().skip(site.group + 7).take(it.world.groups.len());
+            let group = others.find(|group| group.visibility > 0).map(|group| group.id);
             let with = json!({ "group_id": group, "group_access": 20 });
             Ask::post(it.owner(site), format!("/projects/{}/share", site.id), &with)
         })
