@@ -3,6 +3,9 @@
 //! Readers share a bounded queue. SQLite has one writer that commits in groups: it runs all waiting writes, each in a
 //! savepoint, commits once and only then answers them. PostgreSQL has several writers. Heavy work has its own threads.
 
+mod seat;
+mod writing;
+
 use std::{
     any::Any,
     cell::RefCell,
@@ -13,7 +16,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
@@ -22,7 +25,6 @@ use git::{Repositories, Repository};
 use model::{Project, Time};
 use store::{Conn, Database, OpenError};
 use tokio::sync::{Notify, Semaphore, oneshot};
-use tracing::{error, warn};
 
 use crate::{
     Actor, Caller, Error, InstanceKey, Result,
@@ -30,23 +32,18 @@ use crate::{
     board::Board,
     caller::{self, Proved},
     clock::{Clock, Secrets},
-    fate::Fate,
-    memo::{Memo, Question, Remembered},
+    memo::Question,
     passwords::PasswordCost,
-    room,
     tokens::Uses,
     traces::Lives,
     turns::Turns,
 };
 
+use seat::Seat;
+use writing::{Pending, Write, write_loop};
+
 /// How many requests may wait for a thread before further ones are turned away.
 const QUEUE: usize = 1024;
-/// How many writes share a commit at most, and for how long a group is collected.
-const GROUP: usize = 256;
-const GROUP_TIME: Duration = Duration::from_millis(20);
-/// How often a write that lost a race is run again.
-const ATTEMPTS: u32 = 8;
-
 /// How many repositories are fetched from elsewhere at the same time.
 const IMPORTS: usize = 2;
 
@@ -137,26 +134,6 @@ pub(crate) struct Shared {
 type ReadTask = Box<dyn FnOnce(&mut Seat) + Send>;
 type HeavyTask = Box<dyn FnOnce(&mut Seat) + Send>;
 type WriteTask = Box<dyn Write>;
-
-/// A write in two steps: run, and answered once its transaction is durable.
-trait Write: Send {
-    /// Runs the write inside an open transaction or savepoint; an error asks to undo it.
-    fn run(&mut self, shared: &Shared, db: &mut Conn) -> std::result::Result<(), Undo>;
-    /// Tells the caller what came of it, if it stands: what was done is durable, and so is what was seen.
-    fn answer(self: Box<Self>, fate: &Fate);
-}
-
-/// What is to be done with a write that must not be kept.
-enum Undo {
-    /// The caller hears the error.
-    Answer,
-    /// It lost a race and is run again.
-    Retry,
-    /// It needs a new connection.
-    Reconnect,
-    /// The caller hears that there is no room; the transaction may be gone.
-    NoRoom,
-}
 
 /// Reads the forge as it is at one moment.
 pub struct Reader<'a> {
@@ -479,119 +456,6 @@ fn spawn_seat(name: String, shared: &Arc<Shared>, queue: &Receiver<ReadTask>) {
     });
 }
 
-/// A thread's place at the database, with a connection that is made when it is first needed.
-struct Seat {
-    database: Database,
-    conn: Option<Conn>,
-    memo: Memo,
-}
-
-impl Seat {
-    fn new(database: &Database) -> Self {
-        Self { database: database.clone(), conn: None, memo: Memo::default() }
-    }
-
-    fn read<T>(
-        &mut self,
-        shared: &Shared,
-        caller: &Caller,
-        f: &mut impl FnMut(&mut Reader<'_>) -> Result<T>,
-    ) -> Result<T> {
-        match self.read_once(shared, caller, f) {
-            Err(Error::Store(error)) if error.is_disconnected() => {
-                warn!(%error, "lost the database connection, making a new one");
-                self.conn = None;
-                self.read_once(shared, caller, f)
-            }
-            result => self.leave(result),
-        }
-    }
-
-    /// After trouble with the database, the next read begins on a new connection: whatever state this one is in, it must
-    /// not fail every read from now on.
-    fn leave<T>(&mut self, result: Result<T>) -> Result<T> {
-        if matches!(result, Err(Error::Store(_) | Error::NoRoom(_))) {
-            self.conn = None;
-        }
-        result
-    }
-
-    /// A read of a few rows by key, statement by statement.
-    fn peek<T>(
-        &mut self,
-        shared: &Shared,
-        caller: &Caller,
-        f: &mut impl FnMut(&mut Reader<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let db = self.connect()?;
-        let result = shielded(|| enter(shared, db, caller, |mut reader| f(&mut reader)));
-        self.leave(result)
-    }
-
-    /// What is remembered, if it still stands; else what a peek finds.
-    fn recall<T: Clone + 'static>(
-        &mut self,
-        shared: &Shared,
-        caller: &Caller,
-        question: Question,
-        f: &mut impl FnMut(&mut Reader<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let now = shared.clock.now();
-        // Asked before anything is read: what is committed meanwhile makes the answer old, never the other way round.
-        let version = self.connect()?.version();
-        let version = self.leave(version.map_err(Error::from))?;
-        if let Some(found) = self.memo.recall(&question, version, now)
-            && let Some(answer) = found.answer.downcast_ref::<T>()
-        {
-            if let Some(token) = &found.token {
-                shared.uses.note(token, now);
-            }
-            caller.note(found.user, found.acting_as);
-            return Ok(answer.clone());
-        }
-        let mut shown = None;
-        let db = self.connect()?;
-        let result = shielded(|| {
-            let Proved { actor, token } = caller::prove(db, caller, now)?;
-            if let Some(token) = &token {
-                shared.uses.note(token, now);
-            }
-            shown = token;
-            f(&mut Reader { db, shared, actor, now, depth: caller.depth() })
-        });
-        let answer = self.leave(result)?;
-        let (user, acting_as) = caller.noted();
-        let answer_kept = Box::new(answer.clone());
-        let remembered = Remembered { version, at: now, token: shown, user, acting_as, answer: answer_kept };
-        self.memo.remember(question, remembered);
-        Ok(answer)
-    }
-
-    fn connect(&mut self) -> Result<&mut Conn> {
-        if self.conn.is_none() {
-            let connected = self.database.connect_reader();
-            self.conn = Some(connected.map_err(|error| Error::Internal(error.to_string()))?);
-            // A new connection counts versions anew.
-            self.memo = Memo::default();
-        }
-        Ok(self.conn.as_mut().expect("just connected"))
-    }
-
-    fn read_once<T>(
-        &mut self,
-        shared: &Shared,
-        caller: &Caller,
-        f: &mut impl FnMut(&mut Reader<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let db = self.connect()?;
-        db.begin_reading()?;
-        // Shielded here too, so that a panic leaves no transaction open.
-        let result = shielded(|| enter(shared, db, caller, |mut reader| f(&mut reader)));
-        db.end_reading()?;
-        result
-    }
-}
-
 /// Proves the caller and lets them in.
 fn enter<T>(shared: &Shared, db: &mut Conn, caller: &Caller, f: impl FnOnce(Reader<'_>) -> Result<T>) -> Result<T> {
     let now = shared.clock.now();
@@ -600,189 +464,4 @@ fn enter<T>(shared: &Shared, db: &mut Conn, caller: &Caller, f: impl FnOnce(Read
         shared.uses.note(&token, now);
     }
     f(Reader { db, shared, actor, now, depth: caller.depth() })
-}
-
-/// A write on its way.
-struct Pending<F, T> {
-    f: F,
-    caller: Caller,
-    result: Option<Result<T>>,
-    reply: oneshot::Sender<Result<T>>,
-    /// What to ring when it is durable, if hooks are told something.
-    post: Option<Arc<Notify>>,
-    board: Option<Arc<Board>>,
-}
-
-impl<F, T> Write for Pending<F, T>
-where
-    F: FnMut(&mut Writer<'_>) -> Result<T> + Send,
-    T: Send,
-{
-    fn run(&mut self, shared: &Shared, db: &mut Conn) -> std::result::Result<(), Undo> {
-        let Self { f, caller, result, reply, post, board } = self;
-        (*post, *board) = (None, None);
-        if reply.is_closed() {
-            return Err(Undo::Answer);
-        }
-        let outcome = shielded(|| {
-            enter(shared, db, caller, |reader| {
-                let mut writer = Writer { reader, has_post: false, has_work: false };
-                let answer = f(&mut writer)?;
-                *post = writer.has_post.then(|| Arc::clone(&shared.post));
-                *board = writer.has_work.then(|| Arc::clone(&shared.board));
-                Ok(answer)
-            })
-        });
-        let outcome = outcome.map_err(|error| shared.judge(error));
-        let undo = match &outcome {
-            Ok(_) => Ok(()),
-            Err(Error::Store(error)) if error.is_retry() => Err(Undo::Retry),
-            Err(Error::Store(error)) if error.is_disconnected() => Err(Undo::Reconnect),
-            Err(Error::NoRoom(_)) => Err(Undo::NoRoom),
-            Err(_) => Err(Undo::Answer),
-        };
-        *result = Some(outcome);
-        undo
-    }
-
-    fn answer(self: Box<Self>, fate: &Fate) {
-        let stands = fate.stands();
-        let lost = || match fate {
-            Fate::NoRoom(text) => Err(Error::NoRoom(text.clone())),
-            Fate::Stands | Fate::Lost => Err(Error::Internal("the write could not be made durable".into())),
-        };
-        let result = self.result.filter(|_| stands).unwrap_or_else(lost);
-        if let Some(post) = self.post.filter(|_| stands) {
-            post.notify_one();
-        }
-        if let Some(board) = self.board.filter(|_| stands) {
-            board.call();
-        }
-        let _ = self.reply.send(result);
-    }
-}
-
-fn write_loop(shared: &Shared, queue: &Receiver<WriteTask>, single_writer: bool) {
-    let mut seat: Option<Conn> = None;
-    while let Ok(task) = queue.recv() {
-        let conn = match seat.take().map_or_else(|| shared.database.connect_writer(), Ok) {
-            Ok(conn) => conn,
-            Err(error) => {
-                error!(%error, "cannot connect for writing");
-                task.answer(&shared.fate_of_opening(&error));
-                thread::sleep(Duration::from_millis(100));
-                continue;
-            }
-        };
-        seat = if single_writer { write_group(shared, conn, queue, task) } else { write_one(shared, conn, task) };
-    }
-}
-
-/// Runs all waiting writes in one transaction and answers them when it is durable. Gives the connection back unless it
-/// is of no more use.
-fn write_group(shared: &Shared, mut db: Conn, queue: &Receiver<WriteTask>, first: WriteTask) -> Option<Conn> {
-    if let Err(error) = db.begin_writing() {
-        error!(%error, "cannot begin to write");
-        first.answer(&shared.fate_of(&error));
-        return None;
-    }
-    let start = Instant::now();
-    let mut group = Vec::new();
-    let mut next = Some(first);
-    let mut fate = Fate::Stands;
-    while let Some(mut task) = next.take() {
-        fate = run_in_savepoint(shared, &mut db, &mut *task);
-        group.push(task);
-        if fate.stands() && group.len() < GROUP && start.elapsed() < GROUP_TIME {
-            next = queue.try_recv().ok();
-        }
-    }
-    if fate.stands() {
-        fate = commit(shared, &mut db);
-    }
-    metrics::histogram!("gable_write_group_size").record(u32::try_from(group.len()).unwrap_or(u32::MAX));
-    for task in group {
-        task.answer(&fate);
-    }
-    fate.stands().then_some(db)
-}
-
-/// Runs one write so that it can be undone alone; says what becomes of the surrounding transaction.
-fn run_in_savepoint(shared: &Shared, db: &mut Conn, task: &mut dyn Write) -> Fate {
-    if let Err(error) = db.savepoint() {
-        error!(%error, "cannot open a savepoint");
-        return shared.fate_of(&error);
-    }
-    let (kept, full) = match task.run(shared, db) {
-        Ok(()) => (db.release(), false),
-        Err(undo) => (db.roll_back(), matches!(undo, Undo::NoRoom)),
-    };
-    match kept {
-        Ok(()) => Fate::Stands,
-        // A full disk makes SQLite undo the whole transaction at once; then nothing of it counts.
-        Err(_) if full => Fate::NoRoom("the database undid a transaction that others had a part in".into()),
-        Err(error) => {
-            error!(%error, "the transaction was lost");
-            shared.fate_of(&error)
-        }
-    }
-}
-
-/// Runs one write in a transaction of its own, again if it loses a race.
-fn write_one(shared: &Shared, db: Conn, mut task: WriteTask) -> Option<Conn> {
-    let mut seat = Some(db);
-    let mut fate = Fate::Lost;
-    for attempt in 1..=ATTEMPTS {
-        let mut db = match seat.take().map_or_else(|| shared.database.connect_writer(), Ok) {
-            Ok(db) => db,
-            Err(error) => {
-                error!(%error, "cannot connect for writing");
-                break;
-            }
-        };
-        match db.begin_writing() {
-            Ok(()) => {}
-            // Nothing was sent yet, so a new connection may try.
-            Err(error) if attempt < ATTEMPTS && error.is_disconnected() => continue,
-            Err(error) => {
-                error!(%error, "cannot begin to write");
-                break;
-            }
-        }
-        match task.run(shared, &mut db) {
-            Ok(()) => {
-                fate = commit(shared, &mut db);
-                seat = fate.stands().then_some(db);
-                break;
-            }
-            Err(undo) => {
-                seat = db.roll_back().is_ok().then_some(db);
-                match undo {
-                    Undo::Answer | Undo::NoRoom => {
-                        fate = Fate::Stands;
-                        break;
-                    }
-                    Undo::Reconnect => seat = None,
-                    Undo::Retry => thread::sleep(Duration::from_millis(u64::from(attempt))),
-                }
-            }
-        }
-    }
-    task.answer(&fate);
-    seat
-}
-
-fn commit(shared: &Shared, db: &mut Conn) -> Fate {
-    match db.commit() {
-        Ok(()) => {
-            if !shared.database.is_embedded() {
-                room::forget(&shared.database_full);
-            }
-            Fate::Stands
-        }
-        Err(error) => {
-            error!(%error, "cannot commit");
-            shared.fate_of(&error)
-        }
-    }
 }

@@ -288,6 +288,13 @@ mod tests {
     }
 
     #[test]
+    fn git_is_started_by_its_path() {
+        let git = bare();
+        let path = Path::new(git.get_program());
+        assert!(path.is_absolute() && path.ends_with("git") && path.is_file(), "{}", path.display());
+    }
+
+    #[test]
     fn lesson_28_the_git_of_this_machine_is_new_enough() {
         check_version().expect("a git");
     }

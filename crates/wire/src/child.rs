@@ -127,6 +127,16 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_program_and_what_it_starts_stand_back() {
+        let nice = |stat: &str| stat.rsplit_once(')')?.1.split_whitespace().nth(16)?.parse::<i32>().ok();
+        let own = nice(&fs::read_to_string("/proc/thread-self/stat").expect("a line")).expect("a number");
+        let (_running, mut pipes) = start("read go; cat /proc/self/stat");
+        pipes.input.write_all(b"go\n").await.expect("told");
+        let line = tokio::io::BufReader::new(pipes.output).lines().next_line().await.expect("read").expect("a line");
+        assert_eq!(nice(&line), Some(own.max(10)), "{line}");
+    }
+
+    #[tokio::test]
     async fn memory_is_bounded_and_complaints_are_kept_short() {
         let (mut running, mut pipes) = start(
             "read go; ulimit -d; i=0; while [ $i -lt 2000 ]; do echo complaint >&2; i=$((i+1)); done; echo last >&2; exit 3",
