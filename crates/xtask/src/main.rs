@@ -1,5 +1,5 @@
 //! Chores of this repository: `cargo xtask test`, `cargo xtask check`, `cargo xtask bench`, `cargo xtask seed`,
-//! `cargo xtask load`, `cargo xtask crash`.
+//! `cargo xtask load`, `cargo xtask crash`, `cargo xtask dist`.
 
 #![expect(clippy::print_stdout, reason = "a tool talks to the person at the terminal")]
 
@@ -27,7 +27,7 @@ type Outcome<T = ()> = Result<T, String>;
 const USAGE: &str = "\
 cargo xtask test [--sqlite] [--postgres] [--clients]   all tests, or only the named parts
 cargo xtask check                                      formatting, lints, documents, licences, then all tests
-cargo xtask bench [--basics] [--project] [--lists] [--growth] [--repository] [--issues] [--sqlite] [--postgres]
+cargo xtask bench [--basics] [--project] [--lists] [--growth] [--repository] [--issues] [--hooks] [--pipelines] [--sqlite] [--postgres]
                   [--all-rows] [--seconds N] [--json]  the goals of the design, measured: all parts, or the named ones
 cargo xtask seed --data DIR [--projects N] [--database URL] [--seed N]
                                                        a whole forge on disk, the same each time; 10,000 projects unless told otherwise

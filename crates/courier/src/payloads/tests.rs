@@ -1,3 +1,5 @@
+//! How each message reads, held as snapshots and against the tables of fields.
+
 use insta::assert_snapshot;
 use model::{
     Commit, CommitNote, Issue, IssueState, Milestone, Namespace, NamespaceKind, Note, Occasion, Oid, Project, Role,

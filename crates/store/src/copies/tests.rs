@@ -1,3 +1,5 @@
+//! What a copy of a database keeps, and which databases it refuses. From one engine to the other is told in `backup`.
+
 use std::path::Path;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! What the faults themselves promise: what a loss of power keeps, loses or tears, and what a full disk takes.
+
 use super::*;
 
 /// A folder that is watched, beside the library.
