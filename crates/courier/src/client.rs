@@ -123,7 +123,7 @@ impl Setup {
 
     /// Makes the client.
     pub fn build(self) -> Result<Client, String> {
-        let (strict, lenient) = (trust::strict(self.roots)?, trust::lenient()?);
+        let (strict, lenient) = (trust::strict(self.roots)?, trust::careless()?);
         let pool = |tls: &rustls::ClientConfig, may_be_local| {
             let mut connector = HttpConnector::new_with_resolver(Guard::new(Arc::clone(&self.lookup), may_be_local));
             connector.enforce_http(false);

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 #[derive(Clone)]
 pub struct PasswordCost {
     argon2: Argon2<'static>,
-    /// A hash of nobody's password, so that an unknown user takes as long as a wrong password. Made when first needed:
+    /// A hash of nobody's password, so that an unknown user takes as long as a wrong password at today's cost. Made when first needed:
     /// the memory it takes is not wanted in a server that idles.
     nobody: OnceLock<String>,
 }

@@ -130,10 +130,13 @@ fn entries(folder: &Path) -> io::Result<Vec<(PathBuf, FileType)>> {
     Ok(found)
 }
 
-/// Lets git look whether everything is there; what it finds is told in its words, which name objects only.
+/// Lets git read everything and look whether it is what it was; what it finds is told in its words, which name objects only.
 fn fsck(repository: &Path) -> Result<Vec<String>> {
     let mut command = child::git(repository);
-    command.args(["fsck", "--connectivity-only", "--no-dangling", "--no-progress"]).stdin(Stdio::null());
+    for forgiven in child::FORGIVEN.split(',') {
+        command.arg("-c").arg(format!("fsck.{forgiven}"));
+    }
+    command.args(["fsck", "--full", "--no-dangling", "--no-progress"]).stdin(Stdio::null());
     let output = command.output().map_err(|error| Error::Child(format!("cannot start git: {error}")))?;
     if output.status.success() {
         return Ok(Vec::new());

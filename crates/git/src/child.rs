@@ -49,7 +49,7 @@ const SETTINGS: &[(&str, &str)] = &[
 ];
 
 /// Faults that old and honest histories have, and that hurt nobody.
-const FORGIVEN: &str = "badTimezone=ignore,missingSpaceBeforeDate=ignore,zeroPaddedFilemode=ignore,\
+pub(crate) const FORGIVEN: &str = "badTimezone=ignore,missingSpaceBeforeDate=ignore,zeroPaddedFilemode=ignore,\
                         badDateOverflow=ignore,multipleAuthors=ignore,missingEmail=ignore,badEmail=ignore,\
                         missingNameBeforeEmail=ignore,badName=ignore";
 

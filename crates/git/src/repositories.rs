@@ -180,6 +180,12 @@ impl Repositories {
         self.handles().pop(&project);
     }
 
+    /// Where the repository of a project lies or would lie, below the folder of all.
+    pub fn place_of(&self, project: i64) -> String {
+        let path = self.path_of(project);
+        path.strip_prefix(&self.0.root).unwrap_or(&path).display().to_string()
+    }
+
     /// Where the repository of a project lies or would lie. A rename or a transfer of the project moves nothing.
     pub(crate) fn path_of(&self, project: i64) -> PathBuf {
         let digest = Sha256::digest(project.to_string());

@@ -68,7 +68,7 @@ fn into_file(config: &Config, path: &Path, force: bool, quiet: bool) -> Outcome 
     archive.into_inner()?.into_inner().map_err(|error| format!("the backup cannot be written: {error}"))?;
     target.finish(&file)?;
     say(&format!("backed up into {}: {}", path.display(), describe(&seal)));
-    Ok(())
+    refuse_missing(&seal)
 }
 
 fn into_stream(config: &Config, quiet: bool) -> Outcome {
@@ -76,7 +76,9 @@ fn into_stream(config: &Config, quiet: bool) -> Outcome {
         return Err("a backup is no text for a terminal; send standard output somewhere".into());
     }
     let ground = ground_of(config)?;
-    make(&ground, &mut Archive::new(BufWriter::with_capacity(1 << 20, io::stdout().lock())), quiet).map(drop)
+    let mut archive = Archive::new(BufWriter::with_capacity(1 << 20, io::stdout().lock()));
+    let seal = make(&ground, &mut archive, quiet)?;
+    refuse_missing(&seal)
 }
 
 fn into_folder(config: &Config, path: &Path, keep: Option<u32>, quiet: bool) -> Outcome {
@@ -92,6 +94,8 @@ fn into_folder(config: &Config, path: &Path, keep: Option<u32>, quiet: bool) -> 
         describe(&seal),
         HumanBytes(addition.added)
     ));
+    // Older backups may have what this one lacks.
+    refuse_missing(&seal)?;
     let removed = keep.map(|keep| addition.keep(usize::try_from(keep).unwrap_or(usize::MAX))).transpose();
     warn(&addition.warnings[told..]);
     let removed = removed.map_err(|error| format!("the backup is made, but old ones could not be removed: {error}"))?;
@@ -113,7 +117,28 @@ fn make(ground: &Ground, sink: &mut dyn capture::Sink, quiet: bool) -> Result<Se
 
 fn describe(seal: &Seal) -> String {
     let rows: u64 = seal.rows.values().sum();
-    format!("{rows} rows, {} repositories, {} files, {}", seal.repositories, seal.members, HumanBytes(seal.bytes))
+    let lacks = if seal.missing.is_empty() { String::new() } else { format!("; lacks {}", seal.missing.len()) };
+    format!(
+        "{rows} rows, {} repositories, {} files, {}{lacks}",
+        seal.repositories,
+        seal.members,
+        HumanBytes(seal.bytes)
+    )
+}
+
+/// A backup that lacks something is there, but nobody shall take it for a good one.
+fn refuse_missing(seal: &Seal) -> Outcome {
+    what_is_missing(seal).map_or(Ok(()), Err)
+}
+
+/// What the disk has lost, in a sentence.
+fn what_is_missing(seal: &Seal) -> Option<Sentence> {
+    let first = seal.missing.first()?;
+    Some(format!(
+        "the backup is made, but lacks {} files or repositories that should be there, such as {first}; is every disk \
+         mounted? gable doctor tells more, and no older backup was removed",
+        seal.missing.len()
+    ))
 }
 
 /// Where everything is; nothing is made that is not there.

@@ -8,7 +8,7 @@ use std::{path::Path, sync::Arc};
 use rustls::{
     ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme, WantsVerifier,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, ring},
+    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
 };
 
@@ -38,6 +38,9 @@ impl Roots {
             let certificate = certificate.map_err(|error| unreadable(&error))?;
             roots.add(certificate).map_err(|error| unreadable(&error))?;
         }
+        if roots.is_empty() {
+            return Err(unreadable(&"there is none in it"));
+        }
         Ok(Self(roots))
     }
 
@@ -57,10 +60,20 @@ pub fn strict(roots: Roots) -> Result<ClientConfig, String> {
     Ok(builder(Arc::new(ring::default_provider()))?.with_root_certificates(roots.0).with_no_client_auth())
 }
 
-/// Talks to whoever answers: the line is encrypted, its end is not proved.
+/// Talks to whoever has the key of the certificate that they show, whatever it says: who it is has to be proved by other
+/// means, such as a password that is bound to the certificate.
 pub fn lenient() -> Result<ClientConfig, String> {
+    unproved(true)
+}
+
+/// Talks to whoever answers, also with a certificate so old that nobody can read it: the line is encrypted, no more.
+pub fn careless() -> Result<ClientConfig, String> {
+    unproved(false)
+}
+
+fn unproved(signatures: bool) -> Result<ClientConfig, String> {
     let provider = Arc::new(ring::default_provider());
-    let anybody = Arc::new(Anybody(Arc::clone(&provider)));
+    let anybody = Arc::new(Anybody { provider: Arc::clone(&provider), signatures });
     Ok(builder(provider)?.dangerous().with_custom_certificate_verifier(anybody).with_no_client_auth())
 }
 
@@ -69,10 +82,13 @@ fn builder(provider: Arc<CryptoProvider>) -> Result<ConfigBuilder<ClientConfig, 
     builder.map_err(|error| format!("cannot set up TLS: {error}"))
 }
 
-/// Takes whatever is shown. To look at its signatures would prove nothing, as anybody can sign with a key of their own, and
-/// would turn away old certificates that nobody can read but that have always been good enough.
+/// Takes any certificate.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct Anybody {
+    provider: Arc<CryptoProvider>,
+    /// Whether whoever shows it has to have its key.
+    signatures: bool,
+}
 
 impl ServerCertVerifier for Anybody {
     fn verify_server_cert(
@@ -88,24 +104,30 @@ impl ServerCertVerifier for Anybody {
 
     fn verify_tls12_signature(
         &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
+        if !self.signatures {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
+        verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
         &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
+        if !self.signatures {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
+        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -117,6 +139,23 @@ mod tests {
     fn a_file_without_certificates_is_told_with_its_path() {
         let said = Roots::in_file(Path::new("/nonexistent/roots.pem")).err().expect("there is none");
         assert!(said.starts_with("cannot read the root certificate /nonexistent/roots.pem: "), "{said}");
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let said = Roots::in_file(&manifest).err().expect("no certificate");
+        assert_eq!(said, format!("cannot read the root certificate {}: there is none in it", manifest.display()));
+    }
+
+    #[test]
+    fn what_is_not_proved_is_at_least_signed_unless_nobody_cares() {
+        use rustls::internal::msgs::codec::Codec as _;
+        let made_up = CertificateDer::from(b"no certificate".to_vec());
+        let signature = [4, 3, 0, 1, 0];
+        let signature = DigitallySignedStruct::read_bytes(&signature).expect("a signature");
+        let check = |signatures: bool| {
+            let anybody = Anybody { provider: Arc::new(ring::default_provider()), signatures };
+            anybody.verify_tls13_signature(b"hello", &made_up, &signature).is_ok()
+        };
+        assert!(check(false));
+        assert!(!check(true));
     }
 
     #[test]

@@ -331,6 +331,7 @@ mod tests {
             engine: "sqlite".into(),
             migrations: Vec::new(),
             taken_at: "now".into(),
+            instance: None,
         };
         let mut archive = Archive::new(Vec::new());
         archive.begin(&head).expect("begun");

@@ -4,15 +4,18 @@
 //! never go away, files that rows name are only ever removed, and traces only grow, so all of those can wait.
 
 use std::{
-    collections::BTreeMap,
-    fs::{File, Metadata},
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File, Metadata},
     io::{self, BufRead as _, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
 };
 
 use git::{Repositories, copies};
+use sha2::{Digest as _, Sha256};
 use store::{
     Database,
     copies::{Kept, Row, Snapshot, Table},
@@ -20,10 +23,17 @@ use store::{
 
 use super::{
     Sentence,
-    manifest::{FORMAT, Head, Seal},
+    manifest::{self, FORMAT, Head, Seal},
     progress::Progress,
     rows::{BUNDLE, Bundle},
 };
+
+/// How often, and after which pause, it is looked again whether something that is not there should be. What is removed
+/// loses its file a moment before its row.
+const LOOKS: u32 = 5;
+const PAUSE: Duration = Duration::from_secs(1);
+/// How many rows are looked at, at once.
+const AT_ONCE: usize = 1000;
 
 /// Where everything is.
 #[derive(Clone)]
@@ -75,19 +85,72 @@ pub(super) fn copy(
     }
     seal.sequences = snapshot.sequences().map_err(in_database)?.into_iter().collect::<BTreeMap<_, _>>();
     let kept = list_kept(&mut snapshot)?;
+    let mut expected = BTreeSet::new();
+    each_repository(ground, &mut snapshot, |place| {
+        expected.insert(place);
+    })?;
     // From here on the database need not remember what it was.
     drop(snapshot);
     for name in ["instance-key", "ssh-host-key"] {
         sink.add_file(name, &ground.data.join(name), None, false)?;
     }
     progress.stage("repositories");
-    copy_repositories(ground, refs, sink, &mut seal, progress, stop)?;
+    copy_repositories(ground, refs, sink, (&mut seal, &mut expected), progress, stop)?;
     progress.stage("files and traces");
     copy_kept(&ground.data, kept, sink, &mut seal, progress, stop)?;
-    for path in &seal.left_out {
+    seal.missing = missing(ground, &seal.left_out, &expected, stop)?;
+    for path in seal.left_out.iter().filter(|path| !seal.missing.contains(path)) {
         progress.note(&format!("left out, because it was removed meanwhile: {path}"));
     }
     sink.finish(seal)
+}
+
+/// Which of those that could not be copied should be there all the same. A disk that is not mounted must not pass for one
+/// from which everything was removed.
+fn missing(
+    ground: &Ground,
+    left_out: &[String],
+    expected: &BTreeSet<String>,
+    stop: &AtomicBool,
+) -> Result<Vec<String>, Sentence> {
+    let mut open: BTreeSet<String> = left_out.iter().chain(expected).cloned().collect();
+    for look in 0..LOOKS {
+        if open.is_empty() {
+            break;
+        }
+        if look > 0 {
+            go_on(stop)?;
+            thread::sleep(PAUSE);
+        }
+        let mut snapshot = Snapshot::prepare(&ground.database).map_err(in_database)?;
+        snapshot.begin().map_err(in_database)?;
+        let mut wanted = BTreeSet::new();
+        let mut want = |path: String| {
+            if open.contains(&path) {
+                wanted.insert(path);
+            }
+        };
+        each_repository(ground, &mut snapshot, &mut want)?;
+        each_kept(&mut snapshot, |path, _| {
+            want(path);
+            Ok(())
+        })?;
+        open = wanted;
+    }
+    Ok(open.into_iter().collect())
+}
+
+/// Names the place of every repository that the database knows of.
+fn each_repository(ground: &Ground, snapshot: &mut Snapshot, mut name: impl FnMut(String)) -> Result<(), Sentence> {
+    let mut after = 0;
+    loop {
+        let projects = snapshot.with_repository(after, AT_ONCE).map_err(in_database)?;
+        let Some(newest) = projects.last() else { return Ok(()) };
+        after = *newest;
+        for project in projects {
+            name(format!("repositories/{}", ground.repositories.place_of(project)));
+        }
+    }
 }
 
 fn take(ground: &Ground) -> Result<Taken, Sentence> {
@@ -112,8 +175,18 @@ fn take(ground: &Ground) -> Result<Taken, Sentence> {
         engine: if ground.database.is_embedded() { "sqlite" } else { "postgres" }.into(),
         migrations: snapshot.migrations().map_err(in_database)?,
         taken_at,
+        instance: instance_of(&ground.data)?,
     };
     Ok(Taken { snapshot, refs, head })
+}
+
+/// What tells this instance from all others: a digest of its key, from which nobody learns the key.
+fn instance_of(data: &Path) -> Result<Option<String>, Sentence> {
+    match fs::read(data.join("instance-key")) {
+        Ok(key) => Ok(Some(manifest::hex(&Sha256::digest([b"gable instance ", &*key].concat())))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("cannot read the key of the instance: {error}")),
+    }
 }
 
 /// Copies the rows of a table in bundles; answers how many there are.
@@ -186,9 +259,17 @@ fn size_of(value: &store::copies::Value) -> usize {
 
 /// Writes down which files count, in lines; there may be many.
 fn list_kept(snapshot: &mut Snapshot) -> Result<File, Sentence> {
-    const AT_ONCE: usize = 1000;
     let unwritable = |error: io::Error| format!("cannot note which files there are: {error}");
     let mut list = BufWriter::new(tempfile::tempfile().map_err(unwritable)?);
+    each_kept(snapshot, |path, size| writeln!(list, "{size} {path}").map_err(unwritable))?;
+    list.into_inner().map_err(|error| unwritable(error.into_error()))
+}
+
+/// Names every file that the database knows of, with how many of its bytes count.
+fn each_kept(
+    snapshot: &mut Snapshot,
+    mut name: impl FnMut(String, u64) -> Result<(), Sentence>,
+) -> Result<(), Sentence> {
     for what in [Kept::Uploads, Kept::Artifacts, Kept::Traces] {
         let mut after = 0;
         loop {
@@ -202,18 +283,18 @@ fn list_kept(snapshot: &mut Snapshot) -> Result<File, Sentence> {
                     Kept::Traces => file.project.to_string(),
                 };
                 let root = if what == Kept::Traces { "traces" } else { "files" };
-                writeln!(list, "{} {root}/{folder}/{}", file.size, file.id).map_err(unwritable)?;
+                name(format!("{root}/{folder}/{}", file.id), file.size)?;
             }
         }
     }
-    list.into_inner().map_err(|error| unwritable(error.into_error()))
+    Ok(())
 }
 
 fn copy_repositories(
     ground: &Ground,
     mut refs: File,
     sink: &mut dyn Sink,
-    seal: &mut Seal,
+    (seal, expected): (&mut Seal, &mut BTreeSet<String>),
     progress: &mut Progress,
     stop: &AtomicBool,
 ) -> Result<(), Sentence> {
@@ -243,6 +324,7 @@ fn copy_repositories(
         for (name, content) in small_files {
             sink.add_bytes(&format!("{root}/{name}"), &content)?;
         }
+        expected.remove(&root);
         seal.repositories += 1;
     }
     Ok(())
@@ -329,13 +411,13 @@ mod tests {
     fn another_file_under_the_same_number_is_another_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let (one, two) = (folder.path().join("one"), folder.path().join("two"));
-        std::fs::write(&one, "some").expect("written");
-        std::fs::hard_link(&one, &two).expect("linked");
+        fs::write(&one, "some").expect("written");
+        fs::hard_link(&one, &two).expect("linked");
         let id = |path: &Path| FileId::of(&path.metadata().expect("a file"));
         let before = id(&one);
         assert!(before == id(&two));
         // What keeps its number, as one does that takes the place of a file that is gone.
-        std::fs::write(&one, "other").expect("written");
+        fs::write(&one, "other").expect("written");
         assert!(before != id(&one));
     }
 }

@@ -376,6 +376,7 @@ mod tests {
             engine: "sqlite".into(),
             migrations: Vec::new(),
             taken_at: "2026-01-01T00:00:00.000Z".into(),
+            instance: None,
         };
         addition.begin(&head).expect("begun");
         for (path, content) in files {

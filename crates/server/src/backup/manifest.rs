@@ -33,6 +33,9 @@ pub(super) struct Head {
     /// Which migrations had run.
     pub(super) migrations: Vec<String>,
     pub(super) taken_at: String,
+    /// What tells one instance from all others, and nothing else of it; older backups do not say.
+    #[serde(default)]
+    pub(super) instance: Option<String>,
 }
 
 /// How much there is of what.
@@ -47,6 +50,9 @@ pub(super) struct Seal {
     pub(super) bytes: u64,
     /// What was removed while the backup was made: nothing below these paths counts.
     pub(super) left_out: Vec<String>,
+    /// What should have been there and was not: files and repositories that the disk has lost.
+    #[serde(default)]
+    pub(super) missing: Vec<String>,
     /// In a stream, the sum of every byte before the manifest.
     pub(super) stream: Option<String>,
 }
@@ -253,6 +259,7 @@ mod tests {
             engine: "sqlite".into(),
             migrations: vec!["1".into()],
             taken_at: "now".into(),
+            instance: None,
         };
         let mut writer = Writer::begin(Vec::new(), &head).expect("begun");
         writer.add(&Line::File { sum: "a".repeat(64), size: 3, path: "files/a b".into() }).expect("added");

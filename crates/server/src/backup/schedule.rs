@@ -92,10 +92,16 @@ fn make_one(backups: &Backups, ground: &Ground, stop: &AtomicBool) -> Result<boo
     let folder = Folder::make(&backups.folder)?;
     let mut addition = Addition::new(&folder)?;
     let made = capture::copy(ground, &mut addition, &mut Progress::new(true), stop);
-    let Seal { rows, repositories, members, bytes, left_out, .. } = match made {
+    let seal = match made {
         Err(_) if stop.load(Ordering::Relaxed) => return Ok(false),
         made => made?,
     };
+    if let Some(sentence) = super::what_is_missing(&seal) {
+        metrics::counter!("gable_backup_failures_total").increment(1);
+        error!(folder = %backups.folder.display(), "{sentence}");
+        return Ok(true);
+    }
+    let Seal { rows, repositories, members, bytes, left_out, .. } = seal;
     // The backup is good whatever becomes of old ones.
     let removed = addition.keep(backups.keep).unwrap_or_else(|error| {
         error!(%error, folder = %backups.folder.display(), "the backup is made, but old ones could not be removed");

@@ -451,3 +451,60 @@ fn flags_that_belong_to_a_folder_are_refused_beside_a_file() {
     assert!(refused.stderr.contains("cannot be used with"), "{}", refused.stderr);
     assert!(!Path::new(&file).exists());
 }
+
+#[test]
+fn a_backup_that_lacks_something_says_so_and_removes_no_older_one() {
+    let home = furnished();
+    let folder = beside(&home, "backups");
+    home.gable(&["backup", "--quiet", "--folder", &folder]).finish().succeeded();
+    // As if their disk was not there.
+    let (repositories, aside) = (home.data().join("repositories"), home.data().join("aside"));
+    fs::rename(&repositories, &aside).expect("moved");
+    let upload = home.data().join("files/uploads/1/1");
+    let content = fs::read(&upload).expect("read");
+    fs::remove_file(&upload).expect("removed");
+    let said = home.gable(&["backup", "--quiet", "--folder", &folder, "--keep", "1"]).finish();
+    assert_eq!(said.status, Some(1), "{}", said.words());
+    let words = said.words();
+    assert!(words.contains("lacks 3 files or repositories that should be there, such as files/uploads/1/1"), "{words}");
+    assert_eq!(names_in(&folder).len(), 2, "the older one stays");
+    let listed = home.gable(&["backup", "--folder", &folder, "--list"]).finish().succeeded();
+    assert!(listed.lines().nth(1).is_some_and(|line| line.ends_with("; lacks 3")), "{listed}");
+    let file = beside(&home, "backup.tar");
+    let said = home.gable(&["backup", "--quiet", &file]).finish();
+    assert!(said.status == Some(1) && said.words().contains("is every disk mounted?"), "{}", said.words());
+
+    fs::rename(&aside, &repositories).expect("moved");
+    fs::write(&upload, content).expect("written");
+    home.gable(&["backup", "--quiet", "--folder", &folder, "--keep", "1"]).finish().succeeded();
+    assert_eq!(names_in(&folder).len(), 1);
+}
+
+#[test]
+fn a_number_that_is_given_again_is_another_file() {
+    let home = furnished();
+    let folder = beside(&home, "backups");
+    home.gable(&["backup", "--quiet", "--folder", &folder]).finish().succeeded();
+    // As after a restore of something older: the same number, as many bytes.
+    let other = "What People have uploaded";
+    fs::write(home.data().join("files/uploads/1/1"), other).expect("written");
+    home.gable(&["backup", "--quiet", "--folder", &folder]).finish().succeeded();
+    let restored = Home::new();
+    restored.gable(&["restore", "--quiet", &folder]).finish().succeeded();
+    assert_eq!(fs::read_to_string(restored.data().join("files/uploads/1/1")).expect("read"), other);
+}
+
+#[test]
+fn a_folder_holds_backups_of_one_instance() {
+    let (one, other) = (furnished(), furnished());
+    let folder = beside(&one, "backups");
+    one.gable(&["backup", "--quiet", "--folder", &folder]).finish().succeeded();
+    let said = other.gable(&["backup", "--quiet", "--folder", &folder]).finish();
+    let expected = format!("{folder} holds backups of another instance; name another folder");
+    assert!(said.status == Some(1) && said.words().contains(&expected), "{}", said.words());
+    assert_eq!(names_in(&folder).len(), 1);
+    // One that was restored is the same one.
+    let restored = Home::new();
+    restored.gable(&["restore", "--quiet", &folder]).finish().succeeded();
+    restored.gable(&["backup", "--quiet", "--folder", &folder]).finish().succeeded();
+}

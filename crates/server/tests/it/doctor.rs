@@ -168,6 +168,27 @@ fn beside_a_server_its_files_are_left_alone() {
 }
 
 #[test]
+fn what_has_rotted_is_found_by_reading_it() {
+    let (home, server) = furnished();
+    server.stop();
+    let repository = repository(&home);
+    let blob = testkit::repository::git(&repository, &["hash-object", "--stdin"], b"x").stdout;
+    let blob = String::from_utf8(blob).expect("an id");
+    let (folder, file) = blob.trim().split_at(2);
+    let path = repository.join("objects").join(folder).join(file);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("permitted");
+    let mut bytes = fs::read(&path).expect("a loose object");
+    *bytes.last_mut().expect("some") ^= 1;
+    fs::write(&path, bytes).expect("written");
+    let (status, report) = examine(&home, &["--quick"]);
+    assert_eq!((status, &report["problems"]), (Some(0), &json!(0)), "it is there: {:?}", not_fine(&report));
+    let (status, report) = examine(&home, &[]);
+    let told = of(&report, "repositories");
+    assert!(told.iter().any(|(how, text)| *how == "problem" && text.contains(blob.trim())), "{told:?}");
+    assert_eq!(status, Some(1));
+}
+
+#[test]
 fn what_is_lost_for_good_is_a_problem() {
     let (home, server) = furnished();
     server.stop();

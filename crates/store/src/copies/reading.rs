@@ -134,6 +134,25 @@ impl Snapshot {
         Ok(rows.into_iter().filter_map(pair).filter(|(_, last)| *last > 0).collect())
     }
 
+    /// Some of the projects that have a repository, by their number, beginning after one of them. Those that are being
+    /// removed do not count.
+    pub fn with_repository(&mut self, after: i64, most: usize) -> Result<Vec<i64>, OpenError> {
+        // An older database knows of no repositories.
+        if !self.has("ref_intents")? {
+            return Ok(Vec::new());
+        }
+        let mut query = Statement::new(
+            "SELECT id FROM projects WHERE default_branch IS NOT NULL AND namespace_id IS NOT NULL AND id > ",
+        );
+        let _ = query.bind(Kind::Integer, Value::Integer(after));
+        query.sql(format!(" ORDER BY id LIMIT {most}"));
+        let number = |row: Row| match row.as_slice() {
+            [Value::Integer(id)] => Some(*id),
+            _ => None,
+        };
+        Ok(query.load(&mut self.db)?.into_iter().filter_map(number).collect())
+    }
+
     /// Some of the files that count, by their number, beginning after one of them.
     pub fn kept(&mut self, what: Kept, after: i64, most: usize) -> Result<Vec<KeptFile>, OpenError> {
         let (table, id, query) = match what {

@@ -2,10 +2,12 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, File},
+    fs::{self, File, Metadata},
     io::{self, BufReader, BufWriter, Read},
     path::{Path, PathBuf},
 };
+
+use jiff::{SignedDuration, Timestamp};
 
 use super::{Content, ENDING, FRESH, Folder, Names, PARTIAL, UNFINISHED, sync_folder};
 use crate::backup::{
@@ -14,6 +16,10 @@ use crate::backup::{
     manifest::{self, Hashing, Head, Line, Next, Seal},
     staging::{make_folders, make_owner_only},
 };
+
+/// How far apart the writing of a file and a backup have to be for the one to be before the other, whatever disks and clocks
+/// round.
+const APART: SignedDuration = SignedDuration::from_secs(5);
 
 /// A new backup in a folder. Until it is finished nobody sees it, and earlier ones stay as they are.
 pub(in crate::backup) struct Addition {
@@ -175,6 +181,13 @@ impl Addition {
 
 impl Sink for Addition {
     fn begin(&mut self, head: &Head) -> Result<(), Sentence> {
+        if let Some(Earlier { manifest, .. }) = &self.earlier
+            && let (Some(theirs), Some(ours)) = (&manifest.head.instance, &head.instance)
+            && theirs != ours
+        {
+            let folder = self.folder.0.display();
+            return Err(format!("{folder} holds backups of another instance; name another folder"));
+        }
         let name = head.taken_at.replace(':', "-");
         let path = self.folder.snapshots().join(format!("{name}{PARTIAL}"));
         let file = make_owner_only(&path).map_err(|error| self.folder.unusable(error))?;
@@ -204,13 +217,15 @@ impl Sink for Addition {
             let sum = self.store(content, size, path)?;
             return self.note(sum, size, path).map(|()| true);
         }
-        // What an earlier backup has under this name and in this size need not be read again.
-        let known = self.known.get(path).filter(|(known, _)| *known == size);
+        let data = content.get_ref().metadata().map_err(|error| format!("{path} cannot be copied: {error}"))?;
+        // What an earlier backup has under this name and in this size need not be read again. Objects are named after
+        // what they hold; other files by numbers, which are given anew after a restore, so these have to be older, too.
+        let is_same = path.starts_with("repositories/") || self.earlier.as_ref().is_some_and(|one| one.is_after(&data));
+        let known = self.known.get(path).filter(|(known, _)| is_same && *known == size);
         if let Some((_, sum)) = known.filter(|(_, sum)| self.folder.seems_to_hold(sum, size)) {
             let sum = sum.clone();
             return self.note(sum, size, path).map(|()| true);
         }
-        let data = content.get_ref().metadata().map_err(|error| format!("{path} cannot be copied: {error}"))?;
         let key = FileId::of(&data);
         let sum = if let Some((left, sum)) = self.seen.get_mut(&key) {
             let sum = sum.clone();
@@ -270,6 +285,13 @@ struct Earlier {
 }
 
 impl Earlier {
+    /// Whether it was taken well after a file was last written to.
+    fn is_after(&self, data: &Metadata) -> bool {
+        let taken: Option<Timestamp> = self.manifest.head.taken_at.parse().ok();
+        let written = data.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
+        taken.zip(written).is_some_and(|(taken, written)| taken.duration_since(written) > APART)
+    }
+
     /// What it has of a group.
     fn group(&mut self, group: &str) -> Result<HashMap<String, (u64, String)>, Sentence> {
         let mut found = HashMap::new();
