@@ -1,4 +1,4 @@
-//! Bytes by key, in a folder or an object store. Knows no users, no SQL and no HTTP.
+//! Bytes by key, in a folder. Knows no users, no SQL and no HTTP.
 //!
 //! What is written is on disk before it is acknowledged, and what was not written to its end leaves nothing behind, a
 //! crash aside: removing the key then removes the rest too.

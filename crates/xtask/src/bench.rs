@@ -32,7 +32,7 @@ pub(crate) fn run(flags: &[String]) -> Outcome {
 fn needs_postgres(flags: &[String]) -> bool {
     let named = |names: &[&str]| flags.iter().any(|flag| names.contains(&flag.as_str()));
     let engine = named(&["--postgres"]) || !named(&["--sqlite"]);
-    let part =
-        named(&["--project", "--lists", "--growth", "--issues", "--hooks"]) || !named(&["--basics", "--repository"]);
+    let part = named(&["--project", "--lists", "--growth", "--issues", "--hooks", "--pipelines"])
+        || !named(&["--basics", "--repository"]);
     engine && part
 }

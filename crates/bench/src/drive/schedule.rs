@@ -20,10 +20,12 @@ pub(crate) fn instants(count: usize, time: Duration, dice: &mut Dice) -> Vec<Dur
     instants
 }
 
-/// The value in milliseconds below or at which this many percent of all are, by the nearest rank.
+/// The value in milliseconds below or at which this many percent of all are, by the nearest rank; what was never
+/// answered took for ever.
 pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> f64 {
     let place = (sorted.len() * percent).div_ceil(100).max(1) - 1;
-    sorted.get(place).map_or(f64::NAN, |value| value.as_secs_f64() * 1000.0)
+    let millis = |value: &Duration| if *value == Duration::MAX { f64::INFINITY } else { value.as_secs_f64() * 1000.0 };
+    sorted.get(place).map_or(f64::NAN, millis)
 }
 
 #[cfg(test)]
@@ -60,5 +62,6 @@ mod tests {
         check(100, 200.0);
         assert!((percentile(&values[..1], 90) - 1.0).abs() < 1e-9);
         assert!(percentile(&[], 90).is_nan());
+        assert!(percentile(&[Duration::MAX], 90).is_infinite());
     }
 }
