@@ -82,13 +82,18 @@ pub(crate) fn read(command: &mut Command) -> Outcome<String> {
 
 /// Runs tests, shows what they print, and adds up their own summaries.
 pub(crate) fn run_tests(command: &mut Command) -> Outcome<Tally> {
+    run_tests_as("", command)
+}
+
+/// As [`run_tests`], with a word before each line that tells it from those of others who run at the same time.
+pub(crate) fn run_tests_as(word: &str, command: &mut Command) -> Outcome<Tally> {
     let name = describe(command);
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cannot run {name}: {error}"))?;
     let mut tally = Tally::default();
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line);
-            println!("{line}");
+            println!("{word}{line}");
             tally += summary(&line).unwrap_or_default();
         }
     }

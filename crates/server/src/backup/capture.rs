@@ -65,6 +65,8 @@ pub(super) trait Sink {
 struct Taken {
     snapshot: Snapshot,
     refs: File,
+    /// How many repositories there are.
+    repositories: u64,
     head: Head,
 }
 
@@ -75,16 +77,18 @@ pub(super) fn copy(
     progress: &mut Progress,
     stop: &AtomicBool,
 ) -> Result<Seal, Sentence> {
-    let Taken { mut snapshot, refs, head } = take(ground)?;
+    let Taken { mut snapshot, refs, repositories, head } = take(ground)?;
     sink.begin(&head)?;
     let mut seal = Seal::default();
-    progress.stage("rows of the database");
-    for table in snapshot.tables().map_err(in_database)? {
+    let tables = snapshot.tables().map_err(in_database)?;
+    progress.stage_of("rows of the database", tables.len() as u64);
+    for table in tables {
         let count = copy_rows(&mut snapshot, &table, sink, progress, stop)?;
         seal.rows.insert(table.name, count);
+        progress.step();
     }
     seal.sequences = snapshot.sequences().map_err(in_database)?.into_iter().collect::<BTreeMap<_, _>>();
-    let kept = list_kept(&mut snapshot)?;
+    let (kept, files) = list_kept(&mut snapshot)?;
     let mut expected = BTreeSet::new();
     each_repository(ground, &mut snapshot, |place| {
         expected.insert(place);
@@ -94,9 +98,9 @@ pub(super) fn copy(
     for name in ["instance-key", "ssh-host-key"] {
         sink.add_file(name, &ground.data.join(name), None, false)?;
     }
-    progress.stage("repositories");
+    progress.stage_of("repositories", repositories);
     copy_repositories(ground, refs, sink, (&mut seal, &mut expected), progress, stop)?;
-    progress.stage("files and traces");
+    progress.stage_of("files and traces", files);
     copy_kept(&ground.data, kept, sink, &mut seal, progress, stop)?;
     seal.missing = missing(ground, &seal.left_out, &expected, stop)?;
     for path in seal.left_out.iter().filter(|path| !seal.missing.contains(path)) {
@@ -165,7 +169,7 @@ fn take(ground: &Ground) -> Result<Taken, Sentence> {
     };
     // The database first: what it says has happened, has.
     snapshot.begin().map_err(in_database)?;
-    ground.repositories.write_refs_of_all(&mut refs).map_err(unreadable)?;
+    let repositories = ground.repositories.write_refs_of_all(&mut refs).map_err(unreadable)?;
     let taken_at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
     drop(still);
     let refs = refs.into_inner().map_err(|error| format!("refs cannot be written down: {error}"))?;
@@ -177,7 +181,7 @@ fn take(ground: &Ground) -> Result<Taken, Sentence> {
         taken_at,
         instance: instance_of(&ground.data)?,
     };
-    Ok(Taken { snapshot, refs, head })
+    Ok(Taken { snapshot, refs, repositories, head })
 }
 
 /// What tells this instance from all others: a digest of its key, from which nobody learns the key.
@@ -257,12 +261,16 @@ fn size_of(value: &store::copies::Value) -> usize {
     }
 }
 
-/// Writes down which files count, in lines; there may be many.
-fn list_kept(snapshot: &mut Snapshot) -> Result<File, Sentence> {
+/// Writes down which files count, in lines; there may be many. Answers how many, too.
+fn list_kept(snapshot: &mut Snapshot) -> Result<(File, u64), Sentence> {
     let unwritable = |error: io::Error| format!("cannot note which files there are: {error}");
     let mut list = BufWriter::new(tempfile::tempfile().map_err(unwritable)?);
-    each_kept(snapshot, |path, size| writeln!(list, "{size} {path}").map_err(unwritable))?;
-    list.into_inner().map_err(|error| unwritable(error.into_error()))
+    let mut count = 0;
+    each_kept(snapshot, |path, size| {
+        count += 1;
+        writeln!(list, "{size} {path}").map_err(unwritable)
+    })?;
+    Ok((list.into_inner().map_err(|error| unwritable(error.into_error()))?, count))
 }
 
 /// Names every file that the database knows of, with how many of its bytes count.
@@ -302,6 +310,7 @@ fn copy_repositories(
     refs.seek(SeekFrom::Start(0)).map_err(unreadable)?;
     let mut refs = BufReader::new(refs);
     while let Some((place, small_files)) = copies::read_refs(&mut refs).map_err(unreadable)? {
+        progress.step();
         let root = format!("repositories/{place}");
         sink.enter(&format!("{root}/"))?;
         let objects = ground.repositories.objects_to_copy(&place).map_err(|error| format!("{root}: {error}"))?;
@@ -343,6 +352,7 @@ fn copy_kept(
     let mut group = "";
     for line in BufReader::new(list).lines() {
         go_on(stop)?;
+        progress.step();
         let line = line.map_err(unreadable)?;
         let Some((size, path)) = line.split_once(' ') else { continue };
         let size = size.parse().ok();

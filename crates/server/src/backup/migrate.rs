@@ -110,9 +110,11 @@ fn copy(source: &Database, target: &Database, progress: &mut Progress) -> Result
     snapshot.begin().map_err(in_database)?;
     let migrations = snapshot.migrations().map_err(in_database)?;
     let mut loading = Loading::begin(target, &migrations).map_err(|error| error.to_string())?;
-    progress.stage("rows");
+    let tables = snapshot.tables().map_err(in_database)?;
+    progress.stage_of("rows", tables.len() as u64);
     let mut counts = BTreeMap::new();
-    for table in snapshot.tables().map_err(in_database)? {
+    for table in tables {
+        progress.step();
         let mut pages = Pages::new(&table);
         let mut count = 0;
         loop {

@@ -64,7 +64,7 @@ fn fill(
     }
     let repositories = Repositories::beside(&staging.path().join("repositories"));
     repositories.make_folders_of_all().map_err(|error| format!("cannot make folders of repositories: {error}"))?;
-    progress.stage("loaded into the database");
+    progress.stage_of("loaded into the database", seal.rows.len() as u64);
     let embedded = staging.path().join(DATABASE);
     let database = if let Some(database) = postgres {
         database
@@ -127,6 +127,7 @@ fn load(rows: &Path, database: &Database, head: &Head, seal: &Seal, progress: &m
             *counts.entry(name.clone()).or_default() += count;
             progress.add(size);
         }
+        progress.step();
     }
     if counts != seal.rows || loading.counts().map_err(failed)? != seal.rows {
         return Err("the database does not hold as many rows as the backup says; nothing was changed".into());

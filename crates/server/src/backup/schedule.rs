@@ -1,6 +1,7 @@
 //! Backups that the server makes by itself.
 
 use std::{
+    fs,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -25,6 +26,8 @@ use super::{
 };
 use crate::config::Backups;
 
+/// Where it is noted, in the data folder, which folder holds backups already.
+const REMEMBERED: &str = "backup-folder";
 /// How long it waits before it tries again what did not work.
 const PAUSE: SignedDuration = SignedDuration::from_mins(15);
 
@@ -80,6 +83,18 @@ async fn on_own_thread(backups: Backups, ground: Ground, stop: &mut watch::Recei
     }
 }
 
+/// A folder that held backups and holds none now is the place where a disk should be. To begin anew there would fill the wrong
+/// one, and pass for a backup.
+fn refuse_other_disk(backups: &Backups, ground: &Ground) -> Result<(), Sentence> {
+    let note = ground.data.join(REMEMBERED);
+    let remembered = fs::read(&note).is_ok_and(|folder| folder == backups.folder.as_os_str().as_encoded_bytes());
+    if remembered && Folder::open(&backups.folder).is_err() {
+        let (folder, note) = (backups.folder.display(), note.display());
+        return Err(format!("{folder} held backups and holds none now; is its disk mounted? If so, remove {note}"));
+    }
+    Ok(())
+}
+
 fn make_one(backups: &Backups, ground: &Ground, stop: &AtomicBool) -> Result<bool, Sentence> {
     // Several nodes may share a database; one of them makes the backup, and the others find that it is not due any more.
     let Some(_alone) = store::copies::Alone::try_take(&ground.database).map_err(|error| error.to_string())? else {
@@ -89,6 +104,7 @@ fn make_one(backups: &Backups, ground: &Ground, stop: &AtomicBool) -> Result<boo
         return Ok(false);
     }
     let start = Instant::now();
+    refuse_other_disk(backups, ground)?;
     let folder = Folder::make(&backups.folder)?;
     let mut addition = Addition::new(&folder)?;
     let made = capture::copy(ground, &mut addition, &mut Progress::new(true), stop);
@@ -102,6 +118,9 @@ fn make_one(backups: &Backups, ground: &Ground, stop: &AtomicBool) -> Result<boo
         return Ok(true);
     }
     let Seal { rows, repositories, members, bytes, left_out, .. } = seal;
+    if let Err(error) = fs::write(ground.data.join(REMEMBERED), backups.folder.as_os_str().as_encoded_bytes()) {
+        warn!(%error, "it cannot be noted that there are backups in {}", backups.folder.display());
+    }
     // The backup is good whatever becomes of old ones.
     let removed = addition.keep(backups.keep).unwrap_or_else(|error| {
         error!(%error, folder = %backups.folder.display(), "the backup is made, but old ones could not be removed");

@@ -233,7 +233,9 @@ fn a_stream_comes_out_and_goes_in_and_says_how_far_it_is() {
     let output = command.output().expect("a shell");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    for stage in ["rows of the database: ", "repositories: ", "files and traces: ", "unpacked and checked: "] {
+    for stage in
+        ["rows of the database: ", "repositories: 2 of 2, ", "files and traces: 2 of 2, ", "unpacked and checked: "]
+    {
         assert!(said.contains(stage), "{stage} in {said}");
     }
     assert!(!said.contains('\r') && !said.contains('\u{1b}'), "plain lines where there is no terminal: {said}");
@@ -269,6 +271,28 @@ fn a_server_backs_itself_up_and_removes_old_ones() {
     assert!(listed.starts_with("2020-01-02"), "the oldest is gone: {listed}");
     server.stop();
     home.gable(&["backup", "--quiet", "--folder", &folder, "--verify"]).finish().succeeded();
+}
+
+#[test]
+fn a_disk_of_backups_that_is_gone_is_not_replaced_by_the_one_below() {
+    let home = furnished();
+    let (folder, aside) = (beside(&home, "backups"), beside(&home, "aside"));
+    let serve_until = |word: &str| {
+        let server = home.serve().env("GABLE_BACKUP_FOLDER", &folder).with_known_root().start();
+        let start = Instant::now();
+        while !server.stderr().contains(word) {
+            assert!(start.elapsed() < PATIENCE, "not a word of it: {}", server.stderr());
+            thread::sleep(Duration::from_millis(20));
+        }
+        server.stop();
+    };
+    serve_until("made a backup");
+    fs::rename(&folder, &aside).expect("moved");
+    serve_until("held backups and holds none now; is its disk mounted?");
+    assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 0, "nothing goes to the wrong disk");
+    fs::remove_file(home.data().join("backup-folder")).expect("a note");
+    serve_until("made a backup");
+    assert_eq!(names_in(&folder).len(), 1);
 }
 
 #[test]
