@@ -19,7 +19,7 @@ use crate::backup::{
 
 /// How far apart the writing of a file and a backup have to be for the one to be before the other, whatever disks and clocks
 /// round.
-const APART: SignedDuration = SignedDuration::from_secs(5);
+const WELL_BEFORE: SignedDuration = SignedDuration::from_secs(5);
 
 /// A new backup in a folder. Until it is finished nobody sees it, and earlier ones stay as they are.
 pub(in crate::backup) struct Addition {
@@ -289,7 +289,7 @@ impl Earlier {
     fn is_after(&self, data: &Metadata) -> bool {
         let taken: Option<Timestamp> = self.manifest.head.taken_at.parse().ok();
         let written = data.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
-        taken.zip(written).is_some_and(|(taken, written)| taken.duration_since(written) > APART)
+        taken.zip(written).is_some_and(|(taken, written)| taken.duration_since(written) > WELL_BEFORE)
     }
 
     /// What it has of a group.
