@@ -27,7 +27,7 @@ use sd_notify::NotifyState;
 use store::Database;
 use tokio::{
     net::TcpListener,
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     task::JoinHandle,
 };
@@ -180,6 +180,7 @@ async fn serve(
     let backups = config.backups.clone().map(|backups| backup::schedule::start(backups, ground, stopped.clone()));
     // Before anybody is told that it is ready: a signal from then on lets requests finish.
     let stop = stop_signal()?;
+    let hangups = tls::hangups()?;
     info!(
         data = %folder.path().display(),
         dialect = %config.dialect,
@@ -191,7 +192,7 @@ async fn serve(
     // Whoever is not started by systemd has nobody to tell, and that is no error.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     let (inside, listening) = (secure.inside_address(), secure.options.clone());
-    let beside = secure.spawn(&door, &stopped);
+    let beside = secure.spawn(&door, hangups, &stopped);
     let ssh = ssh.map(|Ssh { listener, host_key, .. }| {
         let mut stopped = stopped;
         let stop = async move { drop(stopped.wait_for(|stop| *stop).await) };
@@ -311,15 +312,15 @@ impl Secure {
     }
 
     /// Listens beside the main door, and keeps the certificate fresh.
-    fn spawn(self, door: &Door, stopped: &watch::Receiver<bool>) -> Vec<JoinHandle<()>> {
+    fn spawn(self, door: &Door, hangups: Signal, stopped: &watch::Receiver<bool>) -> Vec<JoinHandle<()>> {
         let plain = listener::Options { tls: None, ..self.options };
         let stop = || {
             let mut stopped = stopped.clone();
             async move { drop(stopped.wait_for(|stop| *stop).await) }
         };
         let fresh = match self.certificate {
-            Some(certificate) => tokio::spawn(certificate.keep_fresh(stopped.clone())),
-            None => tokio::spawn(tls::bear_hangups(stopped.clone())),
+            Some(certificate) => tokio::spawn(certificate.keep_fresh(hangups, stopped.clone())),
+            None => tokio::spawn(tls::ignore_hangups(hangups, stopped.clone())),
         };
         let redirect = self
             .redirect

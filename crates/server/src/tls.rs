@@ -23,7 +23,7 @@ use rustls::{
     sign::CertifiedKey,
 };
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     time::{MissedTickBehavior, interval},
 };
@@ -73,11 +73,7 @@ impl Certificate {
     }
 
     /// Reads the files anew when they change, and on SIGHUP, until told to stop. Connections go on as they are.
-    pub(crate) async fn keep_fresh(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
-        let mut hangup = match signal(SignalKind::hangup()) {
-            Ok(hangup) => hangup,
-            Err(error) => return warn!(%error, "cannot listen for SIGHUP: certificates are not read anew"),
-        };
+    pub(crate) async fn keep_fresh(self: Arc<Self>, mut hangups: Signal, mut stopped: watch::Receiver<bool>) {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut known = self.files.marks();
@@ -90,7 +86,7 @@ impl Certificate {
                     }
                     known = marks;
                 }
-                asked = hangup.recv() => {
+                asked = hangups.recv() => {
                     if asked.is_none() {
                         return;
                     }
@@ -113,16 +109,21 @@ impl Certificate {
     }
 }
 
-/// Hears SIGHUP where there is nothing to read anew: whoever sends it does not mean that the server shall end.
-pub(crate) async fn bear_hangups(mut stopped: watch::Receiver<bool>) {
-    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+/// Installs the handler of SIGHUP. A server without a handler is ended by the signal, so this must happen before the
+/// server reports that it is ready.
+pub(crate) fn hangups() -> Result<Signal, String> {
+    signal(SignalKind::hangup()).map_err(|error| format!("cannot handle SIGHUP: {error}"))
+}
+
+/// Logs and ignores SIGHUP on a server without TLS, which has no certificate to reload.
+pub(crate) async fn ignore_hangups(mut hangups: Signal, mut stopped: watch::Receiver<bool>) {
     loop {
         tokio::select! {
-            asked = hangup.recv() => {
+            asked = hangups.recv() => {
                 if asked.is_none() {
                     return;
                 }
-                info!("SIGHUP was heard; there is no certificate to read anew");
+                info!("received SIGHUP; there is no TLS certificate to reload");
             }
             _ = stopped.wait_for(|stop| *stop) => return,
         }

@@ -229,8 +229,7 @@ fn a_hangup_does_not_end_a_server_without_tls() {
     let home = Home::new();
     let server = home.start();
     server.signal("HUP");
+    until("the signal is not logged", || server.stderr().contains("received SIGHUP"));
     assert_eq!(server.anonymous().get("/-/health").text, "ok\n");
-    let said = server.stop();
-    assert_eq!(said.status, Some(0));
-    assert!(said.words().contains("SIGHUP was heard"));
+    assert_eq!(server.stop().status, Some(0));
 }
