@@ -3,6 +3,7 @@
 mod access_lines;
 mod admin;
 mod backup;
+mod byte_size;
 mod commands;
 mod config;
 mod data_folder;
