@@ -21,12 +21,16 @@ use crate::{
     commands::{Admin, JobCommand, RunnersCommand, TokenCommand, Topic, UserCommand},
     config::{self, Config},
     data_folder::DataFolder,
+    exit::{Ending, Failure, show},
     migrate,
     serve::{Use, forge_options},
 };
 
 /// Runs one command.
-pub(crate) fn run(command: Admin) -> Outcome {
+pub(crate) fn run(command: Admin) -> Ending {
+    if let Topic::Token(TokenCommand::Create { scopes, .. }) = &command.topic {
+        parse_scopes(scopes).map_err(Failure::Misused)?;
+    }
     let Config { data, database, default_projects_limit, .. } = config::load(command.place.into())?;
     let forge = open(&data, database.as_deref(), default_projects_limit)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -40,7 +44,14 @@ pub(crate) fn run(command: Admin) -> Outcome {
             Topic::Job(command) => job(&forge, command).await,
             Topic::Runner(command) => runner(&forge, command).await,
         }
-    })
+    })?;
+    Ok(())
+}
+
+fn parse_scopes(words: &[String]) -> Result<Vec<Scope>, String> {
+    let parse =
+        |word: &String| Scope::from_word(word).ok_or_else(|| format!("a scope is api or read_user, not {word}"));
+    words.iter().map(parse).collect()
 }
 
 /// Opens the data beside a running server, or brings it up to date where none runs.
@@ -107,7 +118,7 @@ async fn user(forge: &Forge, command: UserCommand) -> Outcome {
 }
 
 async fn list_users(forge: &Forge) -> Outcome {
-    say(&format!("{:>6}  {:<24} {:<13} {:<6} {}", "id", "username", "state", "admin", "email"))?;
+    let mut table = format!("{:>6}  {:<24} {:<13} {:<6} {}\n", "id", "username", "state", "admin", "email");
     for number in 1.. {
         let page = Given::good(Page::new(Some(number), Some(model::page::MAX_SIZE)));
         let filter = Given::good(UserFilter::default());
@@ -115,22 +126,19 @@ async fn list_users(forge: &Forge) -> Outcome {
         for user in &users.items {
             let admin = if user.admin { "yes" } else { "no" };
             let state = user.state.as_str();
-            say(&format!("{:>6}  {:<24} {state:<13} {admin:<6} {}", user.id, user.username, user.email))?;
+            table += &format!("{:>6}  {:<24} {state:<13} {admin:<6} {}\n", user.id, user.username, user.email);
         }
         if users.items.is_empty() {
             break;
         }
     }
-    Ok(())
+    show(table.as_bytes())
 }
 
 async fn token(forge: &Forge, command: TokenCommand) -> Outcome {
     match command {
         TokenCommand::Create { username, name, scopes, expires_in_days, no_expiry } => {
-            let scopes: Vec<Scope> = scopes
-                .iter()
-                .map(|word| Scope::from_word(word).ok_or_else(|| format!("a scope is api or read_user, not {word}")))
-                .collect::<Result<_, _>>()?;
+            let scopes = parse_scopes(&scopes)?;
             let end = (!no_expiry).then(|| forge.now() + SignedDuration::from_hours(24 * expires_in_days));
             let whom = username.clone();
             let created = forge
@@ -148,10 +156,10 @@ async fn token(forge: &Forge, command: TokenCommand) -> Outcome {
             let whom = username.clone();
             let tokens = forge.read(Caller::system(), move |it| tokens::list(it, &whom)).await;
             let tokens = tokens.map_err(|error| tell_of(&username, error))?;
-            say(&format!(
-                "{:>6}  {:<10} {:<10} {:<10} {:<10} {}",
+            let mut table = format!(
+                "{:>6}  {:<10} {:<10} {:<10} {:<10} {}\n",
                 "id", "created", "last used", "expires", "scopes", "name"
-            ))?;
+            );
             let now = forge.now();
             for token in tokens {
                 let scopes: Vec<_> = token.scopes.iter().map(|scope| scope.as_str()).collect();
@@ -163,9 +171,9 @@ async fn token(forge: &Forge, command: TokenCommand) -> Outcome {
                 };
                 let used = token.last_used_at.map_or("never".into(), day);
                 let (id, created, scopes, name) = (token.id, day(token.created_at), scopes.join(","), token.name);
-                say(&format!("{id:>6}  {created:<10} {used:<10} {expires:<10} {scopes:<10} {name}"))?;
+                table += &format!("{id:>6}  {created:<10} {used:<10} {expires:<10} {scopes:<10} {name}\n");
             }
-            Ok(())
+            show(table.as_bytes())
         }
         TokenCommand::Revoke { id } => {
             forge.write(Caller::system(), move |it| tokens::revoke(it, id)).await.map_err(|error| match error {
@@ -180,17 +188,18 @@ async fn token(forge: &Forge, command: TokenCommand) -> Outcome {
 async fn job(forge: &Forge, command: JobCommand) -> Outcome {
     match command {
         JobCommand::List => {
-            say(&format!(
-                "{:>6}  {:<20} {:<7} {:>8}  {:<20} {}",
+            let mut table = format!(
+                "{:>6}  {:<20} {:<7} {:>8}  {:<20} {}\n",
                 "id", "kind", "state", "attempts", "due", "last error"
-            ))?;
+            );
             for job in forge.read(Caller::system(), jobs::list).await.map_err(tell)? {
                 let state = if job.dead_at.is_some() { "dead" } else { "waiting" };
                 let due = job.run_at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
                 let error = job.last_error.unwrap_or_default();
-                say(&format!("{:>6}  {:<20} {state:<7} {:>8}  {due:<20} {error}", job.id, job.kind, job.attempts))?;
+                let (id, kind, attempts) = (job.id, job.kind, job.attempts);
+                table += &format!("{id:>6}  {kind:<20} {state:<7} {attempts:>8}  {due:<20} {error}\n");
             }
-            Ok(())
+            show(table.as_bytes())
         }
         JobCommand::Retry { id } => {
             forge.write(Caller::system(), move |it| jobs::retry(it, id)).await.map_err(|error| match error {
@@ -215,10 +224,10 @@ async fn runner(forge: &Forge, command: RunnersCommand) -> Outcome {
 }
 
 async fn list_runners(forge: &Forge) -> Outcome {
-    say(&format!(
-        "{:>6}  {:<8} {:<6} {:<20} {:<24} {}",
+    let mut table = format!(
+        "{:>6}  {:<8} {:<6} {:<20} {:<24} {}\n",
         "id", "kind", "active", "last heard of", "tags", "description"
-    ))?;
+    );
     for number in 1.. {
         let page = Given::good(Page::new(Some(number), Some(model::page::MAX_SIZE)));
         let found = forge
@@ -230,13 +239,13 @@ async fn list_runners(forge: &Forge) -> Outcome {
             let active = if runner.active { "yes" } else { "no" };
             let heard = runner.contacted_at.map_or("never".into(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
             let (id, tags, description) = (runner.id, runner.tags.join(","), &runner.description);
-            say(&format!("{id:>6}  {kind:<8} {active:<6} {heard:<20} {tags:<24} {description}"))?;
+            table += &format!("{id:>6}  {kind:<8} {active:<6} {heard:<20} {tags:<24} {description}\n");
         }
         if found.items.is_empty() {
             break;
         }
     }
-    Ok(())
+    show(table.as_bytes())
 }
 
 /// The password from standard input, or a random one; and whether it was made here.

@@ -33,6 +33,7 @@ use crate::{
     commands::BackupCommand,
     config::{self, Config},
     data_folder::{self, DataFolder},
+    exit::{Ending, Failure, complain},
     serve::say,
 };
 
@@ -40,24 +41,28 @@ use crate::{
 type Sentence = String;
 
 /// Makes a backup, or looks at those that there are.
-pub(crate) fn run(command: BackupCommand) -> Outcome {
+pub(crate) fn run(command: BackupCommand) -> Ending {
     let BackupCommand { target, folder, keep, list, verify, snapshot, force, quiet, place } = command;
     if list {
-        let folder = folder.ok_or("--list needs --folder DIR")?;
-        return show(&Folder::open(&folder)?);
+        let folder = folder.ok_or_else(|| Failure::Misused("--list needs --folder DIR".into()))?;
+        return Ok(show(&Folder::open(&folder)?)?);
     }
     let place_of = target.clone().or_else(|| folder.clone());
     if verify {
-        let from = place_of.ok_or("name what to verify: a file, - or a folder")?;
-        return check(&from, snapshot.as_deref(), quiet);
+        let from = place_of.ok_or_else(|| Failure::Misused("name what to verify: a file, - or a folder".into()))?;
+        return Ok(check(&from, snapshot.as_deref(), quiet)?);
     }
     let config = config::load(place.into())?;
     match (target, folder) {
-        (None, Some(folder)) => into_folder(&config, &folder, keep, quiet),
-        (Some(target), None) if target == Path::new("-") => into_stream(&config, quiet),
-        (Some(target), None) => into_file(&config, &target, force, quiet),
-        _ => Err("name one place for the backup: a file, - for standard output, or --folder DIR".into()),
+        (None, Some(folder)) => into_folder(&config, &folder, keep, quiet)?,
+        (Some(target), None) if target == Path::new("-") => into_stream(&config, quiet)?,
+        (Some(target), None) => into_file(&config, &target, force, quiet)?,
+        _ => {
+            let sentence = "name one place for the backup: a file, - for standard output, or --folder DIR";
+            return Err(Failure::Misused(sentence.into()));
+        }
     }
+    Ok(())
 }
 
 fn into_file(config: &Config, path: &Path, force: bool, quiet: bool) -> Outcome {
@@ -107,7 +112,7 @@ fn into_folder(config: &Config, path: &Path, keep: Option<u32>, quiet: bool) -> 
 
 fn warn(warnings: &[Sentence]) {
     for warning in warnings {
-        eprintln!("warning: {warning}");
+        complain(format_args!("warning: {warning}"));
     }
 }
 
@@ -144,7 +149,7 @@ fn what_is_missing(seal: &Seal) -> Option<Sentence> {
 /// Where everything is; nothing is made that is not there.
 fn ground_of(config: &Config) -> Result<Ground, Sentence> {
     if !config.data.is_dir() {
-        return Err(format!("there is no data folder {}", config.data.display()));
+        return Err(format!("there is no data folder {}; name it by --data or GABLE_DATA", config.data.display()));
     }
     if config.database.is_none() {
         data_folder::refuse_moved(&config.data)?;

@@ -5,11 +5,16 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, Parser, Subcommand, ValueEnum, error::ErrorKind};
 use clap_complete::Shell;
 
-use crate::config::{Address, Place, Settings};
+use crate::{
+    byte_size::ByteSize,
+    config::{Address, Place, Settings, check_log_filter},
+    exit,
+    time_span::Seconds,
+};
 
 /// A git forge in one binary.
 #[derive(Parser)]
-#[command(name = "gable", version, about = "A git forge in one binary.")]
+#[command(name = "gable", version, about = "A git forge in one binary.", after_help = exit::HELP)]
 pub(crate) struct Gable {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -45,15 +50,17 @@ pub(crate) enum Command {
 pub(crate) fn tell(told: &clap::Error) -> ExitCode {
     if !told.use_stderr() || told.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = told.print();
-        return ExitCode::from(u8::from(told.use_stderr()) * 2);
+        return if told.use_stderr() { ExitCode::from(exit::MISUSED) } else { ExitCode::SUCCESS };
     }
     let text = told.to_string();
-    let mut lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
-    let first = lines.next().unwrap_or_default();
-    let sentence =
-        lines.fold(first.trim_start_matches("error: ").to_owned(), |sentence, line| format!("{sentence} {line}"));
-    eprintln!("gable: {sentence}; see gable --help");
-    ExitCode::from(2)
+    let mut lines = text.lines().map(str::trim);
+    let first = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    let rest = lines.by_ref().take_while(|line| !line.is_empty());
+    let sentence = rest.fold(first, |sentence, line| format!("{sentence} {line}"));
+    // What follows is how the command is used, which --help shows, and what may have been meant.
+    let tips: String = lines.filter_map(|line| line.strip_prefix("tip: ")).map(|tip| format!("; {tip}")).collect();
+    exit::complain(format_args!("gable: {sentence}{tips}; see gable --help"));
+    ExitCode::from(exit::MISUSED)
 }
 
 /// A backup, made or looked at.
@@ -139,9 +146,9 @@ pub(crate) struct Doctor {
     /// Leaves out what takes long: everything in repositories beyond the objects that refs lead to
     #[arg(long)]
     pub(crate) quick: bool,
-    /// How much of the disk is to stay free, as `serve` has it, in bytes [default: 104857600]
-    #[arg(long, env = "GABLE_MIN_FREE_DISK", value_name = "BYTES")]
-    pub(crate) min_free_disk: Option<u64>,
+    /// How much of the disk is to stay free, as `serve` has it [default: 100M]
+    #[arg(long, env = "GABLE_MIN_FREE_DISK", value_name = "SIZE")]
+    pub(crate) min_free_disk: Option<ByteSize>,
 }
 
 #[derive(Args)]
@@ -327,13 +334,14 @@ pub(crate) struct RunRunner {
     #[arg(long, value_name = "USER")]
     pub(crate) run_as: Option<String>,
     /// How much of the output of a job is kept
-    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
-    pub(crate) output_limit: u64,
+    #[arg(long, value_name = "SIZE", default_value = "4M")]
+    pub(crate) output_limit: ByteSize,
     /// How long jobs under way may take when the runner is told to stop
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    pub(crate) grace: u64,
-    /// What is logged: error, warn, info, debug, or a filter
-    #[arg(long, env = "GABLE_LOG", value_name = "FILTER", default_value = "info")]
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    pub(crate) grace: Seconds,
+    /// What is logged: error, warn, info, debug, trace or off, or a filter such as info,runner=debug
+    #[arg(long, env = "GABLE_LOG", value_name = "FILTER", default_value = "info",
+        value_parser = |filter: &str| check_log_filter(filter.to_owned()))]
     pub(crate) log: String,
 }
 
@@ -372,8 +380,8 @@ pub(crate) struct Health {
     #[command(flatten)]
     pub(crate) address: Address,
     /// How long the answer may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
-    pub(crate) within: u64,
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = Seconds::parse_positive)]
+    pub(crate) within: Seconds,
 }
 
 /// What is made from this command line itself.

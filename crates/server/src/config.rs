@@ -11,8 +11,17 @@ use api::{Dialect, TrustedProxies, parse_proxy};
 use clap::{Args, ValueEnum};
 use courier::TimeFormat;
 use serde::Deserialize;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
 
-use crate::tls::CertificateFiles;
+use crate::{
+    byte_size::ByteSize,
+    data_folder,
+    exit::Failure,
+    suggestions::nearest,
+    time_span::{Hours, Seconds, TimeSpan},
+    tls::CertificateFiles,
+};
 
 /// Everything that can be set, as far as it is.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
@@ -47,25 +56,25 @@ pub(crate) struct Settings {
     /// How hooks tell moments [default: original]
     #[arg(long, env = "GABLE_HOOK_TIME_FORMAT", value_name = "FORMAT")]
     hook_time_format: Option<HookTimeFormat>,
-    /// The largest request body that is not an upload, in bytes [default: 1048576]
-    #[arg(long, env = "GABLE_MAX_BODY_SIZE", value_name = "BYTES")]
-    max_body_size: Option<usize>,
-    /// The largest file that may be uploaded, in bytes [default: 10485760]
-    #[arg(long, env = "GABLE_MAX_UPLOAD_SIZE", value_name = "BYTES")]
-    max_upload_size: Option<u64>,
-    /// The largest file that a job may leave behind, in bytes [default: 104857600]
-    #[arg(long, env = "GABLE_MAX_ARTIFACT_SIZE", value_name = "BYTES")]
-    max_artifact_size: Option<u64>,
-    /// The largest pack that a push may bring, in bytes; 0 is without limit [default: 10737418240]
-    #[arg(long, env = "GABLE_MAX_PUSH_SIZE", value_name = "BYTES")]
-    max_push_size: Option<u64>,
-    /// How much room the cache of clones and archives may take, in bytes [default: 2147483648]
-    #[arg(long, env = "GABLE_CACHE_SIZE", value_name = "BYTES")]
-    cache_size: Option<u64>,
-    /// How much of the disk stays free: below it pushes and files are refused, so that the database goes on; 0 is off, in
-    /// bytes [default: 104857600]
-    #[arg(long, env = "GABLE_MIN_FREE_DISK", value_name = "BYTES")]
-    min_free_disk: Option<u64>,
+    /// The largest request body that is not an upload [default: 1M]
+    #[arg(long, env = "GABLE_MAX_BODY_SIZE", value_name = "SIZE")]
+    max_body_size: Option<ByteSize>,
+    /// The largest file that may be uploaded [default: 10M]
+    #[arg(long, env = "GABLE_MAX_UPLOAD_SIZE", value_name = "SIZE")]
+    max_upload_size: Option<ByteSize>,
+    /// The largest file that a job may leave behind [default: 100M]
+    #[arg(long, env = "GABLE_MAX_ARTIFACT_SIZE", value_name = "SIZE")]
+    max_artifact_size: Option<ByteSize>,
+    /// The largest pack that a push may bring; 0 is without limit [default: 10G]
+    #[arg(long, env = "GABLE_MAX_PUSH_SIZE", value_name = "SIZE")]
+    max_push_size: Option<ByteSize>,
+    /// How much room the cache of clones and archives may take [default: 2G]
+    #[arg(long, env = "GABLE_CACHE_SIZE", value_name = "SIZE")]
+    cache_size: Option<ByteSize>,
+    /// How much of the disk stays free: below it pushes and files are refused, so that the database goes on; 0 is off
+    /// [default: 100M]
+    #[arg(long, env = "GABLE_MIN_FREE_DISK", value_name = "SIZE")]
+    min_free_disk: Option<ByteSize>,
     /// How often a minute one address may try to sign in; 0 is without limit [default: 10]
     #[arg(long, env = "GABLE_SIGN_INS_PER_MINUTE", value_name = "COUNT")]
     sign_ins_per_minute: Option<u32>,
@@ -78,9 +87,9 @@ pub(crate) struct Settings {
     /// How many connections one address may have at once; 0 is without limit [default: 512]
     #[arg(long, env = "GABLE_CONNECTIONS_PER_ADDRESS", value_name = "COUNT")]
     connections_per_address: Option<usize>,
-    /// How long a client may keep the server waiting [default: 60]
-    #[arg(long, env = "GABLE_CLIENT_TIMEOUT_SECONDS", value_name = "SECONDS")]
-    client_timeout_seconds: Option<NonZeroU32>,
+    /// How long a client may keep the server waiting [default: 60s]
+    #[arg(long, env = "GABLE_CLIENT_TIMEOUT_SECONDS", value_name = "DURATION", value_parser = Seconds::parse_positive)]
+    client_timeout_seconds: Option<Seconds>,
     /// Addresses or networks of proxies whose word counts about where a request comes from
     #[arg(long, env = "GABLE_TRUSTED_PROXIES", value_name = "NETWORK", value_delimiter = ',')]
     trusted_proxies: Option<Vec<String>>,
@@ -94,8 +103,8 @@ pub(crate) struct Settings {
     #[arg(long, env = "GABLE_REDIRECT_LISTEN", value_name = "HOST:PORT")]
     redirect_listen: Option<String>,
     /// For how long browsers come by TLS only, once they have; 0 is not at all [default: 0]
-    #[arg(long, env = "GABLE_HSTS_SECONDS", value_name = "SECONDS")]
-    hsts_seconds: Option<u32>,
+    #[arg(long, env = "GABLE_HSTS_SECONDS", value_name = "DURATION")]
+    hsts_seconds: Option<Seconds>,
     /// How many personal projects a user may have unless told otherwise [default: 10]
     #[arg(long, env = "GABLE_DEFAULT_PROJECTS_LIMIT", value_name = "COUNT",
           value_parser = clap::value_parser!(i32).range(0..))]
@@ -104,22 +113,22 @@ pub(crate) struct Settings {
     /// none [default: 0]
     #[arg(long, env = "GABLE_RUNNER", value_name = "COUNT")]
     runner: Option<u16>,
-    /// How long a runner that has taken a job may say nothing about it before others may take it [default: 120]
-    #[arg(long, env = "GABLE_UNHEARD_JOB_SECONDS", value_name = "SECONDS")]
-    unheard_job_seconds: Option<NonZeroU32>,
+    /// How long a runner that has taken a job may say nothing about it before others may take it [default: 2m]
+    #[arg(long, env = "GABLE_UNHEARD_JOB_SECONDS", value_name = "DURATION", value_parser = Seconds::parse_positive)]
+    unheard_job_seconds: Option<Seconds>,
     /// A folder into which the server backs itself up; without it, it does not
     #[arg(long, env = "GABLE_BACKUP_FOLDER", value_name = "DIR")]
     backup_folder: Option<PathBuf>,
-    /// How many hours pass from one backup to the next [default: 24]
-    #[arg(long, env = "GABLE_BACKUP_EVERY_HOURS", value_name = "HOURS")]
-    backup_every_hours: Option<NonZeroU32>,
+    /// How much time passes from one backup to the next, in hours unless a unit is given [default: 24h]
+    #[arg(long, env = "GABLE_BACKUP_EVERY_HOURS", value_name = "DURATION", value_parser = Hours::parse_positive)]
+    backup_every_hours: Option<Hours>,
     /// How many backups stay in the folder [default: 7]
     #[arg(long, env = "GABLE_BACKUP_KEEP", value_name = "COUNT")]
     backup_keep: Option<NonZeroU32>,
     /// How log lines look [default: human]
     #[arg(long, env = "GABLE_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<LogFormat>,
-    /// What is logged: error, warn, info, debug, or a filter such as info,api=debug [default: info]
+    /// What is logged: error, warn, info, debug, trace or off, or a filter such as info,forge=debug [default: info]
     #[arg(long, env = "GABLE_LOG", value_name = "FILTER")]
     log: Option<String>,
 }
@@ -146,7 +155,7 @@ impl From<Place> for Settings {
 
 impl Settings {
     /// The same, and how much of the disk stays free if that is told.
-    pub(crate) fn with_min_free_disk(self, min_free_disk: Option<u64>) -> Self {
+    pub(crate) fn with_min_free_disk(self, min_free_disk: Option<ByteSize>) -> Self {
         Self { min_free_disk, ..self }
     }
 }
@@ -247,50 +256,55 @@ pub(crate) struct Backups {
 }
 
 /// Lays flags and variables over the file and fills in the defaults.
-pub(crate) fn load(settings: Settings) -> Result<Config, String> {
+pub(crate) fn load(settings: Settings) -> Result<Config, Failure> {
+    resolve(settings).map_err(Failure::Misused)
+}
+
+fn resolve(settings: Settings) -> Result<Config, String> {
     let settings = settings.without_empty();
     let file = settings.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
     let settings = settings.or(file.without_empty());
     let dialect = settings.dialect.as_deref().unwrap_or("spec").parse()?;
     let tls = check_tls(settings.tls_certificate, settings.tls_key)?;
     let redirect_listen = settings.redirect_listen.as_deref().map(parse_listen).transpose()?;
+    let backup_every = positive("backup-every-hours", settings.backup_every_hours, 24 * 3600)?;
     if redirect_listen.is_some() && tls.is_none() {
         return Err("redirect-listen sends to TLS, which takes tls-certificate and tls-key".to_owned());
     }
     Ok(Config {
         data: settings.data.unwrap_or_else(|| "./gable-data".into()),
-        database: settings.database,
+        database: settings.database.map(check_database).transpose()?,
         listen: parse_listen(settings.listen.as_deref().unwrap_or("127.0.0.1:8080"))?,
         ssh_listen: settings.ssh_listen.as_deref().map(parse_listen).transpose()?,
         dialect,
         external_url: settings.external_url.map(check_url).transpose()?,
         allow_local_network: settings.allow_local_network.unwrap_or(false),
         hook_times: settings.hook_time_format.unwrap_or_default().into(),
-        max_body_size: settings.max_body_size.unwrap_or(1 << 20),
-        max_upload_size: settings.max_upload_size.unwrap_or(10 << 20),
-        max_artifact_size: settings.max_artifact_size.unwrap_or(100 << 20),
-        max_push_size: Some(settings.max_push_size.unwrap_or(10 << 30)).filter(|size| *size > 0),
-        cache_size: settings.cache_size.unwrap_or(2 << 30),
-        min_free_disk: settings.min_free_disk.unwrap_or(100 << 20),
+        max_body_size: usize::try_from(settings.max_body_size.map_or(1 << 20, ByteSize::bytes)).unwrap_or(usize::MAX),
+        max_upload_size: settings.max_upload_size.map_or(10 << 20, ByteSize::bytes),
+        max_artifact_size: settings.max_artifact_size.map_or(100 << 20, ByteSize::bytes),
+        max_push_size: Some(settings.max_push_size.map_or(10 << 30, ByteSize::bytes)).filter(|size| *size > 0),
+        cache_size: settings.cache_size.map_or(2 << 30, ByteSize::bytes),
+        min_free_disk: settings.min_free_disk.map_or(100 << 20, ByteSize::bytes),
         sign_ins_per_minute: NonZeroU32::new(settings.sign_ins_per_minute.unwrap_or(10)),
         requests_per_minute: NonZeroU32::new(settings.requests_per_minute.unwrap_or(6000)),
         anonymous_requests_per_minute: NonZeroU32::new(settings.anonymous_requests_per_minute.unwrap_or(1200)),
         connections_per_address: Some(settings.connections_per_address.unwrap_or(512)).filter(|count| *count > 0),
-        client_timeout: Duration::from_secs(settings.client_timeout_seconds.map_or(60, |seconds| seconds.get().into())),
+        client_timeout: positive("client-timeout-seconds", settings.client_timeout_seconds, 60)?,
         trusted_proxies: parse_proxies(&settings.trusted_proxies.unwrap_or_default())?,
         tls,
         redirect_listen,
-        hsts_seconds: settings.hsts_seconds.unwrap_or(0),
+        hsts_seconds: settings.hsts_seconds.map_or(0, |span| u32::try_from(span.seconds()).unwrap_or(u32::MAX)),
         default_projects_limit: check_limit(settings.default_projects_limit.unwrap_or(10))?,
         runner: settings.runner.unwrap_or(0),
-        unheard_job: Duration::from_secs(settings.unheard_job_seconds.map_or(120, |seconds| seconds.get().into())),
+        unheard_job: positive("unheard-job-seconds", settings.unheard_job_seconds, 120)?,
         backups: settings.backup_folder.map(|folder| Backups {
             folder,
-            every: Duration::from_secs(3600 * settings.backup_every_hours.map_or(24, |hours| u64::from(hours.get()))),
+            every: backup_every,
             keep: settings.backup_keep.map_or(7, |keep| usize::try_from(keep.get()).unwrap_or(usize::MAX)),
         }),
         log_format: settings.log_format.unwrap_or_default(),
-        log: settings.log.unwrap_or_else(|| "info".into()),
+        log: check_log_filter(settings.log.unwrap_or_else(|| "info".into()))?,
     })
 }
 
@@ -356,8 +370,53 @@ fn read_file(path: &Path) -> Result<Settings, String> {
     toml::from_str(&text).map_err(|error: toml::de::Error| {
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         let message = error.message().lines().collect::<Vec<_>>().join(" ");
+        let message = match (suggest(&message), key_at(&text, line)) {
+            (Some(better), _) => better,
+            (None, Some(key)) if !message.contains('`') => format!("{key}: {message}"),
+            (None, _) => message,
+        };
         format!("line {line} of the configuration file {}: {message}", path.display())
     })
+}
+
+/// The complaint about an unknown key with the one that was probably meant, instead of with all that there are.
+fn suggest(message: &str) -> Option<String> {
+    let (unknown, known) = message.strip_prefix("unknown field `")?.split_once("`, expected one of ")?;
+    let like = nearest(unknown, known.split(", ").map(|name| name.trim_matches('`')))?;
+    Some(format!("unknown field `{unknown}`; did you mean `{like}`?"))
+}
+
+/// The setting that a line of the file gives a value, never the value.
+fn key_at(text: &str, line: usize) -> Option<&str> {
+    let key = text.lines().nth(line.checked_sub(1)?)?.split_once('=')?.0.trim();
+    let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    (!key.is_empty() && key.chars().all(plain)).then_some(key)
+}
+
+fn positive<const PLAIN: u64>(name: &str, given: Option<TimeSpan<PLAIN>>, usual: u64) -> Result<Duration, String> {
+    let span = given.unwrap_or(TimeSpan::of_seconds(usual));
+    span.positive().map(TimeSpan::duration).map_err(|error| format!("{name}: {error}"))
+}
+
+/// Refuses a URL that leads to no database, before anything is done.
+fn check_database(url: String) -> Result<String, String> {
+    data_folder::postgres(&url)?;
+    Ok(url)
+}
+
+/// Refuses a filter with a word that is no level: it would be taken for a part of the program, and nothing would be logged.
+pub(crate) fn check_log_filter(filter: String) -> Result<String, String> {
+    let filter = filter.split(',').map(str::trim).collect::<Vec<_>>().join(",");
+    let is_level = |word: &str| word.trim().parse::<LevelFilter>().is_ok();
+    let wrong = filter.split(',').find(|part| !is_level(part.rsplit_once('=').map_or(*part, |(_, level)| level)));
+    let unreadable = wrong.is_some() || EnvFilter::try_new(&filter).is_err();
+    if !unreadable {
+        return Ok(filter);
+    }
+    Err(format!(
+        "the log filter {filter} cannot be understood: use error, warn, info, debug, trace or off, or several with parts of \
+         the program, such as info,forge=debug"
+    ))
 }
 
 fn parse_listen(text: &str) -> Result<SocketAddr, String> {
@@ -408,7 +467,7 @@ mod tests {
     fn flags_win_over_the_file_and_the_file_over_defaults() {
         let file = file("data = \"/srv/gable\"\nlisten = \"[::1]:9\"\ndialect = \"gitlab\"\n").expect("read");
         let flags = Settings { listen: Some("127.0.0.1:1".into()), ..Settings::default() };
-        let config = load(flags.or(file)).expect("loaded");
+        let config = resolve(flags.or(file)).expect("loaded");
         assert_eq!(config.listen.to_string(), "127.0.0.1:1");
         assert_eq!(config.data, Path::new("/srv/gable"));
         assert_eq!(config.dialect, Dialect::Gitlab);
@@ -418,7 +477,7 @@ mod tests {
     #[test]
     fn proxies_are_a_list_in_the_file() {
         let file = file("trusted-proxies = [\"10.0.0.0/8\", \"::1\"]\nrequests-per-minute = 0\n").expect("read");
-        let config = load(file).expect("loaded");
+        let config = resolve(file).expect("loaded");
         assert!(config.trusted_proxies.trusts("10.9.9.9".parse().expect("an address")));
         assert!(!config.trusted_proxies.trusts("127.0.0.1".parse().expect("an address")));
         assert_eq!(config.requests_per_minute, None);
@@ -429,12 +488,63 @@ mod tests {
     fn an_unknown_key_is_named_with_its_line() {
         let error = file("data = \"x\"\ndatabse = \"postgres://ann:s3cret@host/db\"\n").expect_err("refused");
         assert!(
-            error.starts_with("line 2 of the configuration file FILE: unknown field `databse`, expected one of `data`"),
+            error == "line 2 of the configuration file FILE: unknown field `databse`; did you mean `database`?",
             "{error}"
         );
         assert!(!error.contains("s3cret"), "{error}");
-        let error = file("max-body-size = \"big\"").expect_err("refused");
-        assert_eq!(error, "line 1 of the configuration file FILE: invalid type: string \"big\", expected usize");
+        let error = file("\ncolour = 1\n").expect_err("refused");
+        assert!(error.starts_with("line 2 of the configuration file FILE: unknown field `colour`, expected one of"));
+    }
+
+    #[test]
+    fn a_bad_value_in_the_file_is_told_with_its_setting_and_what_is_accepted() {
+        let refused = |text: &str| file(text).and_then(resolve).err().expect("refused");
+        assert_eq!(
+            refused("\nmax-push-size = \"big\""),
+            "line 2 of the configuration file FILE: max-push-size: big is not a size; write a number of bytes, or one with \
+             a unit such as 64K, 10M, 2G or 1T"
+        );
+        assert_eq!(
+            refused("backup-every-hours = \"often\""),
+            "line 1 of the configuration file FILE: backup-every-hours: often is not a duration; write a number of hours, \
+             or one with a unit such as 30s, 5m, 2h or 7d"
+        );
+        assert_eq!(
+            refused("client-timeout-seconds = 0"),
+            "client-timeout-seconds: 0 is too short; it has to be longer than nothing"
+        );
+    }
+
+    #[test]
+    fn sizes_and_durations_have_units_and_plain_numbers_mean_what_they_meant() {
+        let sizes = "max-body-size = \"2M\"\nmax-upload-size = 1048576\nmax-artifact-size = \"1GiB\"\n\
+                     max-push-size = \"64KB\"\ncache-size = \"1T\"\nmin-free-disk = 0\n";
+        let config = file(sizes).and_then(resolve).expect("loaded");
+        assert_eq!((config.max_body_size, config.max_upload_size), (2 << 20, 1 << 20));
+        assert_eq!((config.max_artifact_size, config.max_push_size), (1 << 30, Some(64 << 10)));
+        assert_eq!((config.cache_size, config.min_free_disk), (1 << 40, 0));
+        let durations = "client-timeout-seconds = \"5m\"\nhsts-seconds = \"1w\"\nunheard-job-seconds = 90\n\
+                         backup-folder = \"b\"\nbackup-every-hours = \"7d\"\n";
+        let config = file(durations).and_then(resolve).expect("loaded");
+        assert_eq!((config.client_timeout.as_secs(), config.hsts_seconds), (300, 604_800));
+        assert_eq!(config.unheard_job.as_secs(), 90);
+        assert_eq!(config.backups.map(|backups| backups.every.as_secs()), Some(604_800));
+        let plain = file("backup-folder = \"b\"\nbackup-every-hours = 2\n").and_then(resolve).expect("loaded");
+        assert_eq!(plain.backups.map(|backups| backups.every.as_secs()), Some(7200));
+    }
+
+    #[test]
+    fn a_log_filter_with_a_word_that_is_no_level_is_refused() {
+        for fine in ["info", "WARN", "off", "info,forge=debug", "api=debug", "warn,wire::ssh=trace", "0"] {
+            assert_eq!(check_log_filter(fine.into()).as_deref(), Ok(fine));
+        }
+        assert_eq!(check_log_filter("warn, wire::ssh=trace".into()).as_deref(), Ok("warn,wire::ssh=trace"));
+        for wrong in ["verbose", "info,verbose", "forge", "forge=loud", "info,", "=", "wire::ssh"] {
+            let error = check_log_filter(wrong.into()).expect_err(wrong);
+            let expected =
+                format!("the log filter {wrong} cannot be understood: use error, warn, info, debug, trace or off");
+            assert!(error.starts_with(&expected) && error.ends_with("such as info,forge=debug"), "{error}");
+        }
     }
 
     #[test]
@@ -448,14 +558,14 @@ mod tests {
             dialect: empty(),
             ..Settings::default()
         };
-        let config = load(settings).expect("loaded");
+        let config = resolve(settings).expect("loaded");
         assert_eq!((config.database, config.external_url, config.dialect), (None, None, Dialect::Spec));
         assert_eq!(config.data, Path::new("./gable-data"));
     }
 
     #[test]
     fn bad_values_are_told_in_a_sentence() {
-        let refused = |settings: Settings| load(settings).err().expect("refused");
+        let refused = |settings: Settings| resolve(settings).err().expect("refused");
         let with = |change: fn(&mut Settings)| {
             let mut settings = Settings::default();
             change(&mut settings);

@@ -18,29 +18,25 @@ use crate::{
     commands::Doctor,
     config::{self, Config, Settings},
     data_folder::{DATABASE, DataFolder, UNFINISHED},
+    exit::{self, complain},
     serve::{Use, forge_options, say},
 };
-
-/// Something is wrong and was not put right.
-const PROBLEMS: u8 = 1;
-/// It could not be looked.
-const CANNOT: u8 = 2;
 
 /// Runs the command; its exit code tells scripts what it found.
 pub(crate) fn run(command: Doctor) -> ExitCode {
     let mut findings = Vec::new();
     let settings = Settings::from(command.place).with_min_free_disk(command.min_free_disk);
     let wishes = (command.fix, command.forget_missing, command.quick);
-    let looked = config::load(settings).and_then(|config| examine(&config, wishes, &mut findings));
+    let looked = config::load(settings).and_then(|config| Ok(examine(&config, wishes, &mut findings)?));
     let blocked = match looked {
         Ok(blocked) => blocked,
-        Err(sentence) if findings.is_empty() => {
-            eprintln!("gable: {sentence}");
-            return ExitCode::from(CANNOT);
+        Err(failure) if findings.is_empty() => {
+            complain(format_args!("gable: {failure}"));
+            return failure.code();
         }
-        Err(sentence) => {
+        Err(failure) => {
             let remedy = "put that right, and run this again";
-            findings.push(Finding::problem("doctor", format!("cannot look further: {sentence}"), remedy));
+            findings.push(Finding::problem("doctor", format!("cannot look further: {failure}"), remedy));
             true
         }
     };
@@ -49,11 +45,8 @@ pub(crate) fn run(command: Doctor) -> ExitCode {
     } else {
         tell(&findings);
     }
-    if blocked {
-        return ExitCode::from(CANNOT);
-    }
-    let left = findings.iter().any(|finding| finding.level == Level::Problem && !finding.fixed);
-    if left { ExitCode::from(PROBLEMS) } else { ExitCode::SUCCESS }
+    let left = blocked || findings.iter().any(|finding| finding.level == Level::Problem && !finding.fixed);
+    if left { ExitCode::from(exit::FAILED) } else { ExitCode::SUCCESS }
 }
 
 /// Adds what is found, and answers whether something keeps us from looking further.

@@ -1,27 +1,29 @@
 //! `gable generate`: completions, manual pages and the list of settings, made from the command line so that they cannot
 //! differ from it.
 
-use std::{fs, io::Write as _, path::Path};
+use std::{fs, path::Path};
 
 use clap::CommandFactory as _;
 
 use crate::{
     Outcome,
     commands::{Gable, GenerateCommand},
+    exit::{Ending, show},
 };
 
 /// Does what the command says.
-pub(crate) fn run(command: GenerateCommand) -> Outcome {
+pub(crate) fn run(command: GenerateCommand) -> Ending {
     match command {
         GenerateCommand::Completions { shell } => {
-            clap_complete::generate(shell, &mut Gable::command(), "gable", &mut std::io::stdout());
-            Ok(())
+            // In memory first: what is written to a closed pipe in there panics.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Gable::command(), "gable", &mut script);
+            show(&script)?;
         }
-        GenerateCommand::Man { folder } => write_pages(&folder),
-        GenerateCommand::Settings => std::io::stdout()
-            .write_all(settings().as_bytes())
-            .map_err(|error| format!("cannot write the settings: {error}")),
+        GenerateCommand::Man { folder } => write_pages(&folder)?,
+        GenerateCommand::Settings => show(settings().as_bytes())?,
     }
+    Ok(())
 }
 
 /// One page for each command and each command below it: `gable.1`, `gable-serve.1`, `gable-admin-user.1` …

@@ -1,6 +1,6 @@
 //! `gable health`: asks a running server, as a monitor would, so that a container needs no other program for it.
 
-use std::{net::SocketAddr, time::Duration};
+use std::net::SocketAddr;
 
 use axum::{body::Bytes, http::Uri};
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -9,13 +9,18 @@ use hyper_util::{client::legacy, rt::TokioExecutor};
 use rustls::ClientConfig;
 use trust::Roots;
 
-use crate::{Outcome, commands::Health, config, serve};
+use crate::{
+    commands::Health,
+    config,
+    exit::{Ending, Failure},
+    serve,
+};
 
 /// How much of an answer is looked at.
 const LARGEST_ANSWER: usize = 64 << 10;
 
 /// Says `ready`, or why the server is not.
-pub(crate) fn run(health: Health) -> Outcome {
+pub(crate) fn run(health: Health) -> Ending {
     let url = match health.url {
         Some(url) if !url.is_empty() => url,
         _ => {
@@ -24,20 +29,19 @@ pub(crate) fn run(health: Health) -> Outcome {
             format!("{scheme}://{}", serve::reachable(config.listen))
         }
     };
-    let within = Duration::from_secs(health.within);
+    let uri = readiness(&url).map_err(Failure::Misused)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start: {error}"))?;
-    let asked = runtime.block_on(async { tokio::time::timeout(within, ask(&url)).await });
-    let answer = asked.map_err(|_| format!("no answer from {url} within {} seconds", health.within))??;
+    let asked = runtime.block_on(async { tokio::time::timeout(health.within.duration(), ask(&url, uri)).await });
+    let answer = asked.map_err(|_| format!("no answer from {url} within {}", health.within))??;
     serve::say(&answer);
     Ok(())
 }
 
 /// What the server says of itself, if it can serve.
-async fn ask(url: &str) -> Result<String, String> {
-    let uri = readiness(url)?;
+async fn ask(url: &str, uri: Uri) -> Result<String, String> {
     let https = HttpsConnectorBuilder::new().with_tls_config(tls(&uri)?).https_or_http().enable_http1().build();
     let client = legacy::Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(https);
     let answer = client.get(uri).await.map_err(|error| {
@@ -45,7 +49,7 @@ async fn ask(url: &str) -> Result<String, String> {
         while let Some(below) = reason.source() {
             reason = below;
         }
-        format!("{url} cannot be reached: {reason}")
+        format!("{url} cannot be reached: {reason}; see that the server runs, or name another address with --url")
     })?;
     let status = answer.status();
     let body = Limited::new(answer.into_body(), LARGEST_ANSWER).collect().await;

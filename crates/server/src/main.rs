@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod data_folder;
 mod doctor;
+mod exit;
 mod generate;
 mod health;
 mod listener;
@@ -18,6 +19,8 @@ mod operations;
 mod pace;
 mod runner;
 mod serve;
+mod suggestions;
+mod time_span;
 mod tls;
 mod worker;
 
@@ -27,7 +30,7 @@ use clap::Parser as _;
 
 use crate::commands::{Command, Gable};
 
-/// What ends the program early: one sentence for the operator.
+/// What ends a step early: one sentence for the operator.
 type Outcome = Result<(), String>;
 
 fn main() -> ExitCode {
@@ -36,8 +39,14 @@ fn main() -> ExitCode {
         Ok(gable) => gable.command,
         Err(told) => return commands::tell(&told),
     };
+    // Those that log say it in their log.
+    if !matches!(command, Command::Serve(_) | Command::Runner(commands::RunnerCommand::Run(_))) {
+        for sentence in suggestions::unknown_variables() {
+            exit::complain(format_args!("warning: {sentence}"));
+        }
+    }
     let outcome = match command {
-        Command::Serve(settings) => config::load(*settings).and_then(serve::run),
+        Command::Serve(settings) => config::load(*settings).and_then(|config| Ok(serve::run(config)?)),
         Command::Backup(command) => backup::run(command),
         Command::Restore(command) => backup::restore::run(command),
         Command::MigrateDatabase(command) => backup::migrate::run(command),
@@ -50,9 +59,9 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(sentence) => {
-            eprintln!("gable: {sentence}");
-            ExitCode::FAILURE
+        Err(failure) => {
+            exit::complain(format_args!("gable: {failure}"));
+            failure.code()
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     commands::Migrate,
     config::{self, Config},
     data_folder::{self, DATABASE, DataFolder, UNFINISHED, owner_only},
+    exit::Ending,
     serve::say,
 };
 
@@ -27,12 +28,17 @@ const NOWHERE: &str = ":memory:";
 const MARGIN: u64 = 16 << 20;
 
 /// `gable migrate`.
-pub(crate) fn run(command: Migrate) -> Outcome {
-    let Config { data, database, .. } = config::load(command.place.into())?;
+pub(crate) fn run(command: Migrate) -> Ending {
+    let config = config::load(command.place.into())?;
+    Ok(bring_or_try(config, command.dry_run)?)
+}
+
+fn bring_or_try(config: Config, dry_run: bool) -> Outcome {
+    let Config { data, database, .. } = config;
     if !data.exists() {
         return Err(format!("there is no data folder {}; `gable serve` makes one", data.display()));
     }
-    if command.dry_run {
+    if dry_run {
         return try_out(&data, database.as_deref());
     }
     let folder = DataFolder::open(&data)?;

@@ -14,7 +14,9 @@ use crate::{
     Outcome,
     commands::{IsolationKind, RegisterRunner, RunRunner, RunnerCommand, RunnerPlace, RunnerWishes},
     config::LogFormat,
+    exit::{Ending, Failure},
     serve::{say, start_logging, stop_signal},
+    suggestions,
 };
 
 /// How long jobs under way may take when the server stops.
@@ -25,11 +27,25 @@ const REGISTRATION_TOKEN: &str = "GABLE_REGISTRATION_TOKEN";
 const RUNNER_TOKEN: &str = "GABLE_RUNNER_TOKEN";
 
 /// Runs one command.
-pub(crate) fn run(command: RunnerCommand) -> Outcome {
+pub(crate) fn run(command: RunnerCommand) -> Ending {
+    let given = match &command {
+        RunnerCommand::Register(settings) => settings.token_file.is_some() || variable(REGISTRATION_TOKEN)?.is_some(),
+        _ => true,
+    };
+    if !given {
+        return Err(Failure::Misused(format!(
+            "give the registration token in the variable {REGISTRATION_TOKEN}, or with --token-file"
+        )));
+    }
+    Ok(obey(command)?)
+}
+
+fn obey(command: RunnerCommand) -> Outcome {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start: {error}"))?;
     match command {
         RunnerCommand::Run(settings) => {
             let log = start_logging(&settings.log, LogFormat::Human)?;
+            suggestions::unknown_variables().iter().for_each(|sentence| warn!("{sentence}"));
             let outcome = runtime.block_on(run_jobs(settings));
             log.flush();
             outcome
@@ -104,8 +120,8 @@ async fn run_jobs(settings: RunRunner) -> Outcome {
         IsolationKind::None => Isolation::None,
     };
     options.run_as = settings.run_as;
-    options.limits.output = settings.output_limit;
-    options.grace = Duration::from_secs(settings.grace);
+    options.limits.output = settings.output_limit.bytes();
+    options.grace = settings.grace.duration();
     let signal = stop_signal()?;
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move {

@@ -49,6 +49,7 @@ use crate::{
     log_writer::LogWriter,
     migrate, operations,
     runner::{self, Inside},
+    suggestions,
     tls::{self, Certificate, Redirect},
     worker,
 };
@@ -56,6 +57,7 @@ use crate::{
 /// Runs the service until a signal ends it.
 pub(crate) fn run(config: Config) -> Outcome {
     let log = start_logging(&config.log, config.log_format)?;
+    suggestions::unknown_variables().iter().for_each(|sentence| warn!("{sentence}"));
     let outcome = prepare_and_serve(config, &log);
     log.flush();
     outcome

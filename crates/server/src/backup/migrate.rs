@@ -15,34 +15,35 @@ use super::{
     staging::make_owner_only,
 };
 use crate::{
-    Outcome,
     commands::MigrateDatabase,
     config,
     data_folder::{self, DataFolder},
+    exit::{Ending, Failure},
     serve::say,
 };
 
-pub(crate) fn run(command: MigrateDatabase) -> Outcome {
+pub(crate) fn run(command: MigrateDatabase) -> Ending {
     let MigrateDatabase { to, quiet, place } = command;
     let config = config::load(place.into())?;
     if !config.data.is_dir() {
-        return Err(format!("there is no data folder {}", config.data.display()));
+        return Err(
+            format!("there is no data folder {}; name it by --data or GABLE_DATA", config.data.display()).into()
+        );
     }
     let folder = DataFolder::open(&config.data)?;
     let _turn = folder.take_turn()?;
     let Some(_lock) = folder.lock()? else {
-        return Err(format!("a gable serves the data folder {}; stop it first", folder.path().display()));
+        return Err(format!("a gable serves the data folder {}; stop it first", folder.path().display()).into());
     };
     if to == "sqlite" && config.database.is_none() {
-        return Err(
-            "the database is the embedded one already; name its URL with --database to move away from it".into()
-        );
+        let sentence = "the database is the embedded one already; name its URL with --database to move away from it";
+        return Err(Failure::Misused(sentence.into()));
     }
     let source = folder.database(config.database.as_deref())?;
     let leaves_embedded = config.database.is_none();
     let aside = folder.path().join(data_folder::MOVED);
     if leaves_embedded && aside.exists() {
-        return Err(format!("{} is there from an earlier move; move it away first", aside.display()));
+        return Err(format!("{} is there from an earlier move; move it away first", aside.display()).into());
     }
     let mut progress = Progress::new(quiet);
     if to == "sqlite" {
@@ -52,7 +53,7 @@ pub(crate) fn run(command: MigrateDatabase) -> Outcome {
         say("from now on leave the setting `database` (GABLE_DATABASE) out, and start the server");
         return Ok(());
     }
-    let target = data_folder::postgres(&to)?;
+    let target = data_folder::postgres(&to).map_err(Failure::Misused)?;
     let rows = copy(&source, &target, &mut progress)?;
     drop(progress);
     if !leaves_embedded {

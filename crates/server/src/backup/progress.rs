@@ -7,6 +7,8 @@ use std::{
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 
+use crate::exit::complain;
+
 /// How often a line is said where they stay.
 const EVERY: Duration = Duration::from_secs(5);
 
@@ -85,7 +87,7 @@ impl Progress {
         match &self.how {
             How::Bar(bar) if self.files % 16 == 1 => bar.set_message(self.text()),
             How::Lines(last) if last.elapsed() >= EVERY => {
-                eprintln!("{}", self.text());
+                complain(self.text());
                 self.how = How::Lines(Instant::now());
             }
             _ => {}
@@ -104,8 +106,8 @@ impl Progress {
     /// Says something that stays.
     pub(super) fn note(&self, text: &str) {
         match &self.how {
-            How::Bar(bar) => bar.suspend(|| eprintln!("{text}")),
-            How::Lines(_) => eprintln!("{text}"),
+            How::Bar(bar) => bar.suspend(|| complain(text)),
+            How::Lines(_) => complain(text),
             How::Quiet => {}
         }
     }
@@ -113,8 +115,8 @@ impl Progress {
     /// Says something that must not be missed.
     pub(super) fn warn(&self, text: &str) {
         match &self.how {
-            How::Bar(bar) => bar.suspend(|| eprintln!("warning: {text}")),
-            How::Lines(_) | How::Quiet => eprintln!("warning: {text}"),
+            How::Bar(bar) => bar.suspend(|| complain(format_args!("warning: {text}"))),
+            How::Lines(_) | How::Quiet => complain(format_args!("warning: {text}")),
         }
     }
 

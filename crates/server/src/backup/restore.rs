@@ -19,10 +19,10 @@ use super::{
     staging::{Staging, make_owner_only},
 };
 use crate::{
-    Outcome,
     commands::RestoreCommand,
     config,
     data_folder::{self, DataFolder, ServerLock},
+    exit::Ending,
     serve::say,
 };
 
@@ -30,7 +30,7 @@ use crate::{
 const LOCKS: [&str; 3] = ["gable.lock", "gable.turn", "lost+found"];
 const DATABASE: &str = "gable.sqlite3";
 
-pub(crate) fn run(command: RestoreCommand) -> Outcome {
+pub(crate) fn run(command: RestoreCommand) -> Ending {
     let RestoreCommand { from, snapshot, quiet, place } = command;
     let config = config::load(place.into())?;
     // Before the folder is made, so that a wrong word changes nothing.

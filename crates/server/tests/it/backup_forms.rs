@@ -112,7 +112,7 @@ fn nothing_that_is_there_is_written_over() {
     assert_eq!(refused, "name one place for the backup: a file, - for standard output, or --folder DIR");
     let nowhere = beside(&home, "nowhere");
     let refused = home.gable(&["backup", "--quiet", "--data", &nowhere, "x.tar"]).finish().refused();
-    assert_eq!(refused, format!("there is no data folder {nowhere}"));
+    assert_eq!(refused, format!("there is no data folder {nowhere}; name it by --data or GABLE_DATA"));
     assert!(!Path::new(&beside(&home, "x.tar.partial")).exists());
 }
 

@@ -221,6 +221,14 @@ impl Gable {
         self.spawn().wait()
     }
 
+    /// Runs to the end while nobody reads what it prints; answers the exit status and what it complains of.
+    pub(crate) fn finish_unread(mut self) -> (Option<i32>, String) {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = self.0.stdout(writer).output().expect("the program runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
     /// Runs to the end with something on standard input.
     pub(crate) fn finish_reading(mut self, input: &str) -> Finished {
         self.0.stdin(Stdio::piped());
@@ -331,9 +339,9 @@ impl Finished {
         self.stdout
     }
 
-    /// The one sentence with which it refused.
+    /// The one sentence with which it refused, whoever is to blame.
     pub(crate) fn refused(self) -> String {
-        assert_eq!(self.status, Some(1), "{}{}", self.stdout, self.stderr);
+        assert!(matches!(self.status, Some(1 | 2)), "{:?}: {}{}", self.status, self.stdout, self.stderr);
         assert_eq!(self.stdout, "", "{}", self.stderr);
         let sentence = self.stderr.strip_prefix("gable: ").and_then(|text| text.strip_suffix('\n'));
         let sentence = sentence.unwrap_or_else(|| panic!("not a sentence of ours: {}", self.stderr));

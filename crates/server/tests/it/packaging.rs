@@ -36,7 +36,7 @@ fn whoever_does_not_answer_is_not_ready() {
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     // The system takes the connection; nobody ever says anything.
     let silent = home.gable(&["health", "--url", &url, "--within", "1"]).finish().refused();
-    assert_eq!(silent, format!("no answer from {url} within 1 seconds"));
+    assert_eq!(silent, format!("no answer from {url} within 1s"));
     drop(listener);
     let closed = home.gable(&["health", "--url", &url]).finish().refused();
     assert!(closed.starts_with(&format!("{url} cannot be reached: ")), "{closed}");
