@@ -1,7 +1,7 @@
 //! `gable serve`: puts everything together and runs it.
 
 use std::{
-    io::Write as _,
+    io::{ErrorKind, Write as _},
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroU32,
     os::unix::fs::DirBuilderExt as _,
@@ -24,6 +24,7 @@ use forge::{
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use model::{Site, tokens::Secret};
 use sd_notify::NotifyState;
+use socket2::SockRef;
 use store::Database;
 use tokio::{
     net::TcpListener,
@@ -136,7 +137,7 @@ async fn serve(
     access_log: AccessLog,
 ) -> Outcome {
     let address = config.listen;
-    let listener = TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))?;
+    let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen("listen", address, &error))?;
     let address = listener.local_addr().map_err(|error| format!("cannot listen on {address}: {error}"))?;
     let metrics = collect_metrics()?;
     let ssh = match config.ssh_listen {
@@ -144,7 +145,7 @@ async fn serve(
         None => None,
     };
     let ssh_port = ssh.as_ref().map(|ssh| ssh.address.port());
-    let secure = Secure::prepare(&config, address).await?;
+    let secure = Secure::prepare(&config, address, describe_address(&listener, address)).await?;
     let root = config.external_url.clone().unwrap_or_else(|| secure.url());
     let options = Options { scribe: Arc::new(Clerk::new(Site::new(root, ssh_port), config.hook_times)), ..options };
     let spools = options.spools.clone();
@@ -187,10 +188,19 @@ async fn serve(
         data = %folder.path().display(),
         dialect = %config.dialect,
         allow_local_network = config.allow_local_network,
+        listen = secure.listens_on(),
+        external_url = config.external_url.as_deref().unwrap_or("as each request says"),
         "gable {} is ready", env!("CARGO_PKG_VERSION")
     );
-    let also = ssh.as_ref().map(|ssh| format!(" and ssh://git@{}", reachable(ssh.address))).unwrap_or_default();
-    say(&format!("gable ready on {}{also}", secure.url()));
+    if config.external_url.is_none() && address.ip().is_unspecified() {
+        warn!(
+            "webhooks and other links that belong to no request say {}, which only this machine can reach; set \
+             external-url to the URL that clients use",
+            secure.url()
+        );
+    }
+    let also = ssh.as_ref().map(|ssh| format!(" and ssh://git@{}", ssh.listens_on)).unwrap_or_default();
+    say(&format!("gable ready on {}{also}", secure.listens_on()));
     // Whoever is not started by systemd has nobody to tell, and that is no error.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     let (inside, listening) = (secure.inside_address(), secure.options.clone());
@@ -265,6 +275,8 @@ const SSH_PATIENCE: NonZeroU32 = NonZeroU32::new(3).expect("not zero");
 struct Secure {
     /// Where the main door is.
     address: SocketAddr,
+    /// The same, as the operator reads it.
+    described: String,
     certificate: Option<Arc<Certificate>>,
     options: listener::Options,
     /// For those who come without TLS.
@@ -274,7 +286,7 @@ struct Secure {
 }
 
 impl Secure {
-    async fn prepare(config: &Config, address: SocketAddr) -> Result<Self, String> {
+    async fn prepare(config: &Config, address: SocketAddr, described: String) -> Result<Self, String> {
         let certificate = config.tls.clone().map(Certificate::load).transpose()?;
         let options = listener::Options {
             patience: config.client_timeout,
@@ -283,7 +295,7 @@ impl Secure {
             tls: certificate.as_ref().map(Certificate::acceptor).transpose()?,
         };
         let listen = async |address: SocketAddr| {
-            TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))
+            TcpListener::bind(address).await.map_err(|error| cannot_listen("redirect-listen", address, &error))
         };
         let redirect = match config.redirect_listen {
             None => None,
@@ -291,20 +303,29 @@ impl Secure {
                 let external_url = config.external_url.as_deref().map(Into::into);
                 let listener = listen(from).await?;
                 if let Ok(from) = listener.local_addr() {
-                    info!(address = %from, "sends those who come without TLS to where it is spoken");
+                    let from = describe_address(&listener, from);
+                    info!(address = from, "sends those who come without TLS to where it is spoken");
                 }
                 Some((listener, Redirect { external_url, secure: reachable(address) }))
             }
         };
         let needed = options.tls.is_some() && config.runner > 0;
         let inside = if needed { Some(listen((Ipv4Addr::LOCALHOST, 0).into()).await?) } else { None };
-        Ok(Self { address, certificate, options, redirect, inside })
+        Ok(Self { address, described, certificate, options, redirect, inside })
     }
 
-    /// Where clients reach the main door.
+    /// Where clients on this machine reach the main door.
     fn url(&self) -> String {
-        let scheme = if self.certificate.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}", reachable(self.address))
+        format!("{}://{}", self.scheme(), reachable(self.address))
+    }
+
+    /// Where the server listens, for the operator: all addresses are told as such.
+    fn listens_on(&self) -> String {
+        format!("{}://{}", self.scheme(), self.described)
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.certificate.is_some() { "https" } else { "http" }
     }
 
     /// Where the runner inside this process does.
@@ -348,18 +369,21 @@ fn own_name(folder: &DataFolder) -> String {
 struct Ssh {
     listener: TcpListener,
     address: SocketAddr,
+    /// The address, as the operator reads it.
+    listens_on: String,
     host_key: HostKey,
 }
 
 async fn listen_for_ssh(address: SocketAddr, folder: &DataFolder) -> Result<Ssh, String> {
-    let failed = |error: std::io::Error| format!("cannot listen for SSH on {address}: {error}");
+    let failed = |error: std::io::Error| cannot_listen("ssh-listen", address, &error);
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let path = folder.path().join("ssh-host-key");
     let host_key = host_key::load_or_make(&path)
         .map_err(|error| format!("cannot use the SSH host key {}: {error}", path.display()))?;
     info!(fingerprint = host_key.fingerprint(), "the SSH host key");
-    Ok(Ssh { listener, address, host_key })
+    let listens_on = describe_address(&listener, address);
+    Ok(Ssh { listener, address, listens_on, host_key })
 }
 
 /// Brings messages to hooks until told to stop, whatever happens to whoever does.
@@ -490,6 +514,32 @@ pub(crate) fn start_logging(filter: &str, format: LogFormat) -> Result<LogWriter
         LogFormat::Json => builder.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
     }
     Ok(writer)
+}
+
+/// Why nobody can connect to an address, and what to do about it.
+fn cannot_listen(setting: &str, address: SocketAddr, error: &std::io::Error) -> String {
+    let advice = match error.kind() {
+        ErrorKind::AddrInUse => format!("; stop what uses it, or choose another with --{setting}"),
+        ErrorKind::PermissionDenied => {
+            format!("; ports below 1024 take CAP_NET_BIND_SERVICE, or choose another with --{setting}")
+        }
+        ErrorKind::AddrNotAvailable => format!("; this machine does not have it, choose another with --{setting}"),
+        _ => String::new(),
+    };
+    format!("cannot listen on {address}: {error}{advice}")
+}
+
+/// The address of a listener, and what it stands for if it is no address of a machine.
+fn describe_address(listener: &TcpListener, address: SocketAddr) -> String {
+    if !address.ip().is_unspecified() {
+        return address.to_string();
+    }
+    let which = match (address.is_ipv4(), SockRef::from(listener).only_v6()) {
+        (true, _) => "all IPv4 addresses",
+        (false, Ok(true)) => "all IPv6 addresses",
+        (false, _) => "all addresses",
+    };
+    format!("{address} ({which})")
 }
 
 /// An address that can be typed into a client: a wildcard stands for this machine.
