@@ -17,6 +17,7 @@ mod memory;
 mod migrate;
 mod operations;
 mod pace;
+mod permissions;
 mod runner;
 mod serve;
 mod suggestions;

@@ -48,7 +48,7 @@ use crate::{
     data_folder::DataFolder,
     listener,
     log_writer::LogWriter,
-    migrate, operations,
+    migrate, operations, permissions,
     runner::{self, Inside},
     suggestions,
     tls::{self, Certificate, Redirect},
@@ -67,6 +67,7 @@ pub(crate) fn run(config: Config) -> Outcome {
 fn prepare_and_serve(config: Config, log: &LogWriter) -> Outcome {
     let wishes = read_wishes()?;
     let folder = DataFolder::open(&config.data)?;
+    permissions::check(folder.path())?;
     let turn = folder.take_turn()?;
     let Some(_lock) = folder.lock()? else {
         return Err(format!("another gable serves the data folder {}; stop it first", folder.path().display()));
@@ -181,6 +182,7 @@ async fn serve(
     let worker = worker::start(forge.clone(), stopped.clone());
     config.backups.as_ref().map_or(Ok(()), make_backup_folder)?;
     let backups = config.backups.clone().map(|backups| backup::schedule::start(backups, ground, stopped.clone()));
+    permissions::warn_of_open(folder.path());
     // Before anybody is told that it is ready: a signal from then on lets requests finish.
     let stop = stop_signal()?;
     let hangups = tls::hangups()?;

@@ -9,9 +9,8 @@ use std::{
 
 use forge::{doctor::Finding, room::Room};
 
-/// Files that hold secrets, if they are there. Copies of the database hold as much as the database.
-const SECRETS: [&str; 6] =
-    ["instance-key", "root-credentials", "ssh-host-key", "gable.sqlite3", "gable.sqlite3-wal", "gable.sqlite3-shm"];
+use crate::permissions;
+
 /// Of so much of the disk it is said that it becomes scarce, in percent.
 const SCARCE: u64 = 5;
 
@@ -60,32 +59,17 @@ fn owner(folder: &Path) -> Finding {
 fn permissions(folder: &Path, fix: bool) -> Vec<Finding> {
     const CHECK: &str = "permissions";
     let mut findings = Vec::new();
-    let secrets = SECRETS.iter().map(|name| folder.join(name)).chain(copies(folder));
-    for (path, mode) in std::iter::once((folder.to_owned(), 0o700)).chain(secrets.map(|path| (path, 0o600))) {
-        let Ok(data) = fs::metadata(&path) else { continue };
-        let given = data.permissions().mode() & 0o777;
-        if given & !mode == 0 {
-            continue;
-        }
-        let text = format!("others may look into {} ({given:o})", path.display());
-        let finding = Finding::problem(CHECK, text, format!("take that from them (chmod {mode:o})"));
+    for open in permissions::open_to_others(folder) {
+        let finding = Finding::problem(CHECK, open.problem(), open.remedy());
         // What a link leads to is the operator's, the folder itself aside.
-        let is_ours = path == folder || fs::symlink_metadata(&path).is_ok_and(|data| !data.is_symlink());
-        let done = fix && is_ours && fs::set_permissions(&path, Permissions::from_mode(mode)).is_ok();
+        let is_ours = open.path == folder || fs::symlink_metadata(&open.path).is_ok_and(|data| !data.is_symlink());
+        let done = fix && is_ours && fs::set_permissions(&open.path, Permissions::from_mode(open.wanted)).is_ok();
         findings.push(if done { finding.fixed() } else { finding });
     }
     if findings.is_empty() {
         findings.push(Finding::fine(CHECK, "nobody else may look at what is secret"));
     }
     findings
-}
-
-/// Copies of the database that were made before migrations.
-fn copies(folder: &Path) -> Vec<PathBuf> {
-    let is_copy = |path: &PathBuf| {
-        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("gable.sqlite3."))
-    };
-    entries(folder).into_iter().filter(is_copy).collect()
 }
 
 /// What was being written when something was interrupted; it is moved to a place if one is given.
