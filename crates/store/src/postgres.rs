@@ -3,7 +3,7 @@
 //! The connection is tokio-postgres behind Diesel, driven by a little runtime that belongs to the calling thread. So
 //! no libpq and no OpenSSL are needed to build, and TLS is rustls as everywhere else.
 
-use std::{cell::OnceCell, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+use std::{cell::OnceCell, io, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use diesel_async::{
     AsyncPgConnection,
@@ -11,7 +11,10 @@ use diesel_async::{
 };
 use rustls::ClientConfig;
 use tokio::runtime::Runtime;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::{
+    config::{Host, SslMode},
+    error::SqlState,
+};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use trust::Roots;
 
@@ -19,6 +22,9 @@ use crate::OpenError;
 
 /// A blocking connection; it lives on the thread that made it.
 pub(crate) type PgConnection = AsyncConnectionWrapper<AsyncPgConnection, ThreadRuntime>;
+
+/// The port of PostgreSQL where the URL names none.
+const USUAL_PORT: u16 = 5432;
 
 thread_local! {
     static RUNTIME: OnceCell<Runtime> = const { OnceCell::new() };
@@ -115,15 +121,96 @@ impl Target {
     fn connect(&self, setup: &str) -> Result<PgConnection, OpenError> {
         let connection = ThreadRuntime.block_on(async {
             let tls = MakeRustlsConnect::new((*self.tls).clone());
-            let (client, connection) = self.config.connect(tls).await.map_err(|error| explain(&error))?;
+            let (client, connection) = self.config.connect(tls).await.map_err(|error| {
+                let advice = self.advice(&error).map(|advice| format!("; {advice}")).unwrap_or_default();
+                format!("{}{advice}", explain(&error))
+            })?;
             let connection = AsyncPgConnection::try_from_client_and_connection(client, connection);
             connection.await.map_err(|error| error.to_string())
         });
-        let mut connection: PgConnection =
-            connection.map_err(|error| OpenError::new(format!("cannot connect to PostgreSQL: {error}")))?.into();
-        diesel::connection::SimpleConnection::batch_execute(&mut connection, setup)
-            .map_err(|error| OpenError::new(format!("cannot set up the PostgreSQL connection: {error}")))?;
+        let place = self.place();
+        let mut connection: PgConnection = connection
+            .map_err(|error| OpenError::new(format!("cannot connect to PostgreSQL at {place}: {error}")))?
+            .into();
+        diesel::connection::SimpleConnection::batch_execute(&mut connection, setup).map_err(|error| {
+            OpenError::new(format!("cannot set up the connection to PostgreSQL at {place}: {error}"))
+        })?;
         Ok(connection)
+    }
+
+    /// Which server, database and user, never the password.
+    fn place(&self) -> String {
+        let ports = self.config.get_ports();
+        let hosts: Vec<String> = self
+            .config
+            .get_hosts()
+            .iter()
+            .enumerate()
+            .map(|(at, host)| {
+                // One port stands for all hosts.
+                let port = ports.get(at).or(ports.first()).copied().unwrap_or(USUAL_PORT);
+                match host {
+                    Host::Tcp(name) if name.contains(':') => format!("[{name}]:{port}"),
+                    Host::Tcp(name) => format!("{name}:{port}"),
+                    Host::Unix(folder) => folder.join(format!(".s.PGSQL.{port}")).display().to_string(),
+                }
+            })
+            .collect();
+        let hosts = if hosts.is_empty() { "an unnamed host".to_owned() } else { hosts.join(" or ") };
+        format!("{hosts} (database {}, user {})", self.database(), self.user())
+    }
+
+    fn user(&self) -> String {
+        self.config.get_user().map_or_else(|| "of this process".to_owned(), ToOwned::to_owned)
+    }
+
+    /// As the server sees it: a database that is not named is called like the user.
+    fn database(&self) -> String {
+        self.config.get_dbname().or(self.config.get_user()).unwrap_or("of the user").to_owned()
+    }
+
+    /// What the operator can do about a connection that was not made.
+    fn advice(&self, error: &tokio_postgres::Error) -> Option<String> {
+        let (user, database) = (self.user(), self.database());
+        if let Some(code) = error.code() {
+            let advice = match *code {
+                SqlState::INVALID_PASSWORD => format!("check the password of user {user} in the database URL"),
+                SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
+                    format!("check that the role {user} exists and that pg_hba.conf lets it in from here")
+                }
+                SqlState::INVALID_CATALOG_NAME => format!("create it with `createdb --owner {user} {database}`"),
+                SqlState::INSUFFICIENT_PRIVILEGE => {
+                    format!("grant the right with `GRANT CONNECT ON DATABASE {database} TO {user}`")
+                }
+                SqlState::TOO_MANY_CONNECTIONS => {
+                    "raise max_connections of PostgreSQL, or see who else holds connections".to_owned()
+                }
+                SqlState::CANNOT_CONNECT_NOW => "the server starts or stops; try again in a moment".to_owned(),
+                _ => return None,
+            };
+            return Some(advice);
+        }
+        let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+        let io = causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind).next();
+        let text = explain(error);
+        let advice = match io {
+            _ if text.contains("invalid peer certificate") || text.contains("UnknownIssuer") => {
+                "name the certificate of the authority with sslrootcert in the database URL, or the host as the certificate does"
+            }
+            _ if text.contains("server does not support TLS") => {
+                "turn TLS on in PostgreSQL (ssl = on), or use sslmode=prefer in the database URL"
+            }
+            _ if text.contains("password missing") => "give a password in the database URL",
+            _ if text.contains("failed to lookup address") => "check the name of the host in the database URL",
+            Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
+                "see that the server runs and listens there (listen_addresses, port)"
+            }
+            Some(io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => {
+                "check the host and the port in the database URL, and firewalls in between"
+            }
+            _ => return None,
+        };
+        Some(advice.to_owned())
     }
 }
 
@@ -151,6 +238,18 @@ fn tls(verify: bool, root_certificate: Option<PathBuf>) -> Result<ClientConfig, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_target_is_described_by_host_database_and_user_and_never_by_its_password() {
+        let check = |url: &str, expected: &str| assert_eq!(Target::parse(url).expect(url).place(), expected);
+        check("postgres://ann:s3cret@db.example.org/gable", "db.example.org:5432 (database gable, user ann)");
+        check("postgres://ann:s3cret@127.0.0.1:1/gable", "127.0.0.1:1 (database gable, user ann)");
+        check("postgres://ann:s3cret@[::1]:7/", "[::1]:7 (database ann, user ann)");
+        check(
+            "postgres://ann@/gable?host=/run/postgresql&port=5433",
+            "/run/postgresql/.s.PGSQL.5433 (database gable, user ann)",
+        );
+    }
 
     #[test]
     fn a_bad_url_is_refused_without_showing_its_password() {

@@ -71,7 +71,8 @@ fn a_connection_is_open_only_when_it_has_to_be() {
 fn a_certificate_that_nobody_vouches_for_is_refused() {
     let Some(encrypted) = Encrypted::find() else { return };
     let refusal = encrypted.serve(&[("sslmode", "verify-full")]).finish().refused();
-    assert!(refusal.starts_with("cannot connect to PostgreSQL: "), "{refusal}");
+    assert!(refusal.starts_with("cannot connect to PostgreSQL at localhost:"), "{refusal}");
+    assert!(refusal.contains("name the certificate of the authority with sslrootcert"), "{refusal}");
     assert!(refusal.contains("invalid peer certificate: UnknownIssuer"), "{refusal}");
 }
 

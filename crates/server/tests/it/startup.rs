@@ -141,8 +141,10 @@ fn a_setting_that_cannot_be_understood_is_told_in_one_sentence() {
     let refused = |arguments: &[&str]| home.gable(&["serve"]).args(arguments).finish().refused();
     let file = home.file("gable.toml", "listen = \"127.0.0.1:0\"\ndatabse = \"postgres://ann:s3cret@host/db\"\n");
     let refusal = refused(&["--config", &file]);
-    let start = format!("line 2 of the configuration file {file}: unknown field `databse`, expected one of `data`");
-    assert!(refusal.starts_with(&start) && !refusal.contains("s3cret"), "{refusal}");
+    assert_eq!(
+        refusal,
+        format!("line 2 of the configuration file {file}: unknown field `databse`; did you mean `database`?")
+    );
 
     let missing = home.data().join("nowhere.toml").display().to_string();
     let refusal = refused(&["--config", &missing]);
@@ -168,12 +170,169 @@ fn a_setting_that_cannot_be_understood_is_told_in_one_sentence() {
 }
 
 #[test]
+fn a_log_filter_that_would_log_nothing_is_refused_wherever_it_stands() {
+    let home = Home::new();
+    let refusal = "the log filter verbose cannot be understood: use error, warn, info, debug, trace or off, or several with \
+                   parts of the program, such as info,forge=debug";
+    let file = home.file("gable.toml", "log = \"verbose\"\n");
+    for gable in [
+        home.gable(&["serve", "--log", "verbose"]),
+        home.gable(&["serve"]).env("GABLE_LOG", "verbose"),
+        home.gable(&["serve", "--config", &file]),
+    ] {
+        let finished = gable.finish();
+        assert_eq!((finished.status, finished.refused().as_str()), (Some(2), refusal));
+    }
+    let runner = home.gable(&["runner", "run", "--url", "http://127.0.0.1:1", "--log", "verbose"]).finish();
+    assert!(runner.status == Some(2) && runner.stderr.contains(refusal), "{}", runner.stderr);
+    assert!(!home.data().exists(), "nothing is made for a setting that was not understood");
+}
+
+#[test]
+fn a_server_that_listens_on_all_addresses_says_so() {
+    let home = Home::new();
+    let everywhere = ["--listen", "0.0.0.0:0", "--ssh-listen", "0.0.0.0:0"];
+    let server = home.gable(&["serve"]).args(&everywhere).with_known_root().start();
+    let said = server.stdout();
+    let words: Vec<&str> = said.split_ascii_whitespace().collect();
+    assert!(words[3].starts_with("http://0.0.0.0:") && words[8].starts_with("ssh://git@0.0.0.0:"), "{said}");
+    assert_eq!(said.matches("(all IPv4 addresses)").count(), 2, "{said}");
+    let port = words[3].rsplit_once(':').expect("a port").1;
+    let listen = format!("127.0.0.1:{port}");
+    assert_eq!(home.gable(&["health", "--listen", &listen]).finish().succeeded(), "ready\n");
+    let log = server.stop().stderr;
+    let warned = format!("say http://127.0.0.1:{port}, which only this machine can reach; set external-url");
+    assert!(log.contains(&warned), "{log}");
+    let url = "https://git.example.org";
+    let server = home.gable(&["serve"]).args(&everywhere).args(&["--external-url", url]).start();
+    let log = server.stop().stderr;
+    assert!(!log.contains("only this machine can reach") && log.contains(url), "{log}");
+    if TcpListener::bind("[::]:0").is_ok() {
+        let server = home.gable(&["serve", "--listen", "[::]:0"]).start();
+        assert!(server.url.starts_with("http://[::]:") && server.url.ends_with(" addresses)"), "{}", server.url);
+    }
+}
+
+#[test]
+fn a_command_ends_with_2_if_it_is_used_wrongly_and_with_1_if_it_fails() {
+    let home = Home::embedded();
+    let bad = home.file("bad.toml", "listens = \"x\"\n");
+    for arguments in [
+        &["serve", "--listen", "nowhere"][..],
+        &["serve", "--config", &bad],
+        &["admin", "--config", &bad, "user", "list"],
+        &["admin", "token", "create", "ann", "--scope", "sudo"],
+        &["backup"],
+        &["backup", "x.tar", "--config", &bad],
+        &["restore", "x.tar", "--database", "mysql://host/db"],
+        &["migrate", "--config", &bad],
+        &["migrate-database", "--config", &bad, "--to", "sqlite"],
+        &["doctor", "--config", &bad],
+        &["health", "--config", &bad],
+        &["health", "--url", "ftp://host"],
+        &["runner", "register", "--url", "http://127.0.0.1:1"],
+        &["generate", "completions", "klingon"],
+        &["frobnicate"],
+        &[],
+    ] {
+        let finished = home.gable(arguments).finish();
+        assert_eq!(finished.status, Some(2), "{arguments:?}: {}", finished.words());
+    }
+    for arguments in [
+        &["backup", "x.tar"][..],
+        &["restore", "missing.tar"],
+        &["migrate"],
+        &["migrate-database", "--to", "sqlite"],
+        &["doctor"],
+        &["health", "--url", "http://127.0.0.1:1"],
+        &["runner", "verify", "--url", "http://127.0.0.1:1"],
+    ] {
+        let finished = home.gable(arguments).finish();
+        assert_eq!(finished.status, Some(1), "{arguments:?}: {}", finished.words());
+    }
+    let help = home.gable(&["--help"]).finish().succeeded();
+    assert!(help.contains("Exit status: 0 if the command succeeded, 1 if it failed, 2 if the command line"), "{help}");
+}
+
+#[test]
+fn a_misspelled_flag_command_or_variable_is_answered_with_what_was_meant() {
+    let home = Home::embedded();
+    let complaint = |arguments: &[&str]| home.gable(arguments).finish().stderr;
+    let flag = complaint(&["serve", "--lisen", "127.0.0.1:0"]);
+    assert!(flag.contains("unexpected argument '--lisen' found") && flag.contains("'--listen'"), "{flag}");
+    let command = complaint(&["admin", "usr", "list"]);
+    assert!(command.contains("unrecognized subcommand 'usr'") && command.contains("'user'"), "{command}");
+    let sentence = "the variable GABLE_DATABSE is unknown and ignored; did you mean GABLE_DATABASE?";
+    let misspelled = |gable: Gable| gable.env("GABLE_DATABSE", "postgres://ann:s3cret@host/db");
+    let listed = misspelled(home.gable(&["admin", "user", "list"])).finish();
+    assert_eq!((listed.status, listed.stderr), (Some(0), format!("warning: {sentence}\n")));
+    let server = misspelled(home.serve().with_known_root()).start();
+    let log = server.stop().stderr;
+    assert!(log.contains("WARN") && log.contains(sentence) && !log.contains("s3cret"), "{log}");
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_reason_to_panic() {
+    let home = Home::embedded();
+    home.start().stop().succeeded();
+    for arguments in [
+        &["generate", "completions", "bash"][..],
+        &["generate", "settings"],
+        &["admin", "user", "list"],
+        &["admin", "token", "list", "root"],
+        &["admin", "job", "list"],
+        &["admin", "runner", "list"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["migrate"],
+        &["--help"],
+        &["--version"],
+    ] {
+        assert_eq!(home.gable(arguments).finish_unread(), (Some(0), String::new()), "{arguments:?}");
+    }
+    // What is lost for good is an error: nobody has the backup or the token.
+    let (status, complaint) = home.gable(&["backup", "-", "--quiet"]).finish_unread();
+    assert!(status == Some(1) && complaint.starts_with("gable: ") && complaint.contains("Broken pipe"), "{complaint}");
+    let (status, complaint) = home.gable(&["admin", "token", "create", "root"]).finish_unread();
+    assert!(status == Some(1) && complaint.starts_with("gable: cannot write to standard output"), "{complaint}");
+}
+
+#[test]
+fn a_data_folder_that_is_open_to_others_is_told_at_each_start() {
+    let home = Home::new();
+    std::fs::create_dir(home.data()).expect("a folder");
+    let set = |path: PathBuf, mode: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("the mode can be set");
+    };
+    set(home.data(), 0o755);
+    let folder = home.data().canonicalize().expect("there").display().to_string();
+    for _ in 0..2 {
+        let log = home.start().stop().stderr;
+        assert!(
+            log.contains(&format!("{folder} is open to other users (mode 755); run `chmod 700 {folder}`")),
+            "{log}"
+        );
+    }
+    set(home.data().join("instance-key"), 0o644);
+    assert_eq!(
+        home.serve().finish().refused(),
+        format!(
+            "{folder}/instance-key is open to other users (mode 644), and it is a private key; run `chmod 600 \
+             {folder}/instance-key`"
+        )
+    );
+    home.gable(&["doctor", "--fix", "--quick"]).finish().succeeded();
+    let log = home.start().stop().stderr;
+    assert!(!log.contains("is open to"), "{log}");
+}
+
+#[test]
 fn an_unknown_flag_or_command_is_named() {
     let home = Home::new();
     for (arguments, complaint) in [
         (&["serve", "--sevre"][..], "unexpected argument '--sevre' found"),
         (&["sevre"], "unrecognized subcommand 'sevre'"),
-        (&["serve", "--max-body-size", "big"], "invalid value 'big' for '--max-body-size <BYTES>'"),
+        (&["serve", "--max-body-size", "big"], "invalid value 'big' for '--max-body-size <SIZE>': big is not a size"),
         (&["serve", "--log-format", "xml"], "invalid value 'xml' for '--log-format <FORMAT>'"),
     ] {
         let finished = home.gable(arguments).finish();
@@ -202,6 +361,7 @@ fn a_taken_port_is_told() {
     let address = taken.local_addr().expect("an address").to_string();
     let refusal = home.gable(&["serve", "--listen", &address]).finish().refused();
     assert!(refusal.starts_with(&format!("cannot listen on {address}: Address already in use")), "{refusal}");
+    assert!(refusal.ends_with("; stop what uses it, or choose another with --listen"), "{refusal}");
     // It failed before anybody was told credentials, so the next start tells them.
     assert!(told(&home.serve().start().stdout(), "token").is_some());
 }
@@ -236,9 +396,32 @@ fn a_postgresql_that_cannot_be_reached_is_told_without_its_password() {
     let database = "postgres://ann:s3cret@127.0.0.1:1/gable";
     for gable in [home.serve(), home.gable(&["admin", "user", "list"])] {
         let refusal = gable.env("GABLE_DATABASE", database).finish().refused();
-        assert!(refusal.starts_with("cannot connect to PostgreSQL: "), "{refusal}");
+        let place = "cannot connect to PostgreSQL at 127.0.0.1:1 (database gable, user ann): ";
+        assert!(refusal.starts_with(place), "{refusal}");
         assert!(refusal.contains("refused") && !refusal.contains("s3cret"), "{refusal}");
+        assert!(
+            refusal.ends_with("; see that the server runs and listens there (listen_addresses, port)"),
+            "{refusal}"
+        );
     }
+}
+
+#[test]
+fn a_postgresql_that_lets_nobody_in_is_told_with_what_to_do() {
+    // Not everywhere there is one.
+    let Some(mut url) = postgres_server() else { return };
+    let home = Home::embedded();
+    let refused = |url: &str| home.serve().env("GABLE_DATABASE", url).finish().refused();
+    url.set_path("no_such_database");
+    let user = url.username().to_owned();
+    let refusal = refused(url.as_str());
+    let told = format!("(database no_such_database, user {user}): ");
+    let remedy = format!("; create it with `createdb --owner {user} no_such_database`");
+    assert!(refusal.contains(&told) && refusal.ends_with(&remedy), "{refusal}");
+    url.query_pairs_mut().clear().append_pair("sslmode", "require");
+    // Where it speaks TLS there is still no such database.
+    let refusal = refused(url.as_str());
+    assert!(refusal.ends_with(&remedy) || refusal.contains("turn TLS on in PostgreSQL (ssl = on)"), "{refusal}");
 }
 
 #[test]
