@@ -17,6 +17,7 @@ use api::{Door, Reached, TrustedProxies, neighbourhood};
 use axum::{
     body::Body,
     extract::{ConnectInfo, Request},
+    http::header,
     response::Response,
 };
 use hyper::{
@@ -100,7 +101,7 @@ pub(crate) async fn serve(listener: TcpListener, door: impl Answers, options: Op
             Ok(accepted) => accepted,
             Err(error) => {
                 // Most likely too many open files; the next moment may be better.
-                warn!(%error, "cannot accept a connection");
+                warn!(%error, "cannot accept a connection; if there are too many open files, raise the limit (LimitNOFILE)");
                 sleep(Duration::from_millis(50)).await;
                 continue;
             }
@@ -175,8 +176,9 @@ impl<D: Answers> Host<D> {
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             heard.store(true, Ordering::Relaxed);
             let door = door.clone();
+            let waits = request.headers().get(header::EXPECT).is_some_and(|what| what.as_bytes().starts_with(b"100-"));
             let mut request = request.map(|body| {
-                if body.is_end_stream() { Body::empty() } else { Body::new(PacedBody::new(body, patience)) }
+                if body.is_end_stream() { Body::empty() } else { Body::new(PacedBody::new(body, patience, waits)) }
             });
             request.extensions_mut().insert(ConnectInfo(peer));
             if secure {

@@ -8,10 +8,11 @@ use std::{
 };
 
 use axum::body::Bytes;
+use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Instant, Sleep, sleep_until},
+    time::{Instant, Sleep, sleep_until, timeout},
 };
 
 /// The rate below which a client uses up our patience, in bytes a second: far less than any line that people use.
@@ -67,15 +68,45 @@ fn too_slow() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the client is too slow")
 }
 
+/// How much is still read of a body that nobody wants, and for how long: a client that is sending when the connection is
+/// closed loses the answer that says why.
+const LINGER: u64 = 64 << 20;
+const LINGER_TIME: Duration = Duration::from_secs(30);
+
 /// The body of a request whose client has to keep pace.
 pub(crate) struct PacedBody {
-    body: Incoming,
+    /// There until it is dropped.
+    body: Option<Incoming>,
     pace: Pace,
+    /// Whether the client waits to be asked for it.
+    waits: bool,
 }
 
 impl PacedBody {
-    pub(crate) fn new(body: Incoming, patience: Duration) -> Self {
-        Self { body, pace: Pace::new(patience) }
+    /// The body of a request; `waits` if its client sends nothing before it is told to continue.
+    pub(crate) fn new(body: Incoming, patience: Duration, waits: bool) -> Self {
+        Self { body: Some(body), pace: Pace::new(patience), waits }
+    }
+}
+
+impl Drop for PacedBody {
+    fn drop(&mut self) {
+        let Some(body) = self.body.take().filter(|body| !self.waits && !body.is_end_stream()) else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let mut rest = Self { body: Some(body), pace: Pace::new(self.pace.patience), waits: false };
+        runtime.spawn(async move {
+            let mut left = LINGER;
+            let draining = async {
+                while left > 0
+                    && let Some(Ok(frame)) = rest.frame().await
+                {
+                    left = left.saturating_sub(frame.data_ref().map_or(0, |data| data.len() as u64));
+                }
+            };
+            let _ = timeout(LINGER_TIME, draining).await;
+            // Enough of it was read.
+            drop(rest.body.take());
+        });
     }
 }
 
@@ -87,7 +118,10 @@ impl Body for PacedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        match Pin::new(&mut self.body).poll_frame(context) {
+        // Whoever asks for it is told to continue.
+        self.waits = false;
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        match Pin::new(body).poll_frame(context) {
             Poll::Ready(frame) => {
                 let bytes = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref().map(Bytes::len));
                 self.pace.moved(bytes.unwrap_or_default());
@@ -102,11 +136,11 @@ impl Body for PacedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map(Body::size_hint).unwrap_or_default()
     }
 }
 
