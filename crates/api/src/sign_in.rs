@@ -49,14 +49,17 @@ impl SignInThrottle {
 }
 
 /// Leave to try a password, or 429.
-pub(crate) struct MayTry;
+pub(crate) struct MayTry(
+    /// From where somebody tries.
+    pub(crate) IpAddr,
+);
 
 impl FromRequestParts<App> for MayTry {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
         let address = address_in(&parts.extensions);
-        app.throttle().admit(address).map(|()| Self).map_err(|wait| {
+        app.throttle().admit(address).map(|()| Self(address)).map_err(|wait| {
             app.limits().note_sign_in(address);
             ApiError::Limited(wait)
         })

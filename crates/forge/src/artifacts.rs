@@ -63,7 +63,7 @@ pub async fn receive<E: Send + 'static>(
         if ended.is_err()
             && let Err(error) = kept_files::remove(&forge, &[begun]).await
         {
-            warn!(%error, "an artifact could not be undone, it will be swept away later");
+            warn!(build.id = build, %error, "an artifact could not be undone, it will be swept away later");
         }
         ended
     });

@@ -25,7 +25,7 @@ pub async fn create(
 ) -> Result<ProjectDetail> {
     let fork = forge.write(caller.clone(), move |it| begin(it, &source, &namespace)).await?;
     if let Err(error) = copy_repository(forge, fork).await {
-        warn!(%error, project = fork, "the repository of a fork could not be copied, it will be tried again");
+        warn!(%error, project.id = fork, "the repository of a fork could not be copied, it will be tried again");
     }
     forge.read(caller, move |it| projects::get(it, &ProjectRef::Id(fork))).await
 }

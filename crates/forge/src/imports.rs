@@ -74,7 +74,7 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
         match repositories.fetch(&source) {
             // It is fetched once there is room.
             Err(error) if error.is_full() => Err(error.into()),
-            fetched => Ok(fetched.map_err(|error| in_words(&error))),
+            fetched => Ok(fetched.map_err(|error| in_words(project, &error))),
         }
     })
     .await?;
@@ -91,7 +91,7 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
             Ok(()) => Ok(Ok(choose_default(&repositories, project)?)),
             Err(git::Error::Moved(_)) => Ok(Err("The repository is not empty any more.".into())),
             Err(error) if error.is_full() => Err(error.into()),
-            Err(other) => Ok(Err(in_words(&other))),
+            Err(other) => Ok(Err(in_words(project, &other))),
         },
     })
     .await?;
@@ -106,7 +106,7 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
                 }
                 Err(problem) => Some(problem.as_str()),
             };
-            info!(project, problem, "an import has ended");
+            info!(project.id = project, problem, "an import has ended");
             store::imports::finish(it.db(), project, problem, now)?;
             let later = now + jobs::HOUSEKEEPING_PAUSE;
             jobs::enqueue(it, &Job::KeepHouse(project), later)?;
@@ -118,8 +118,8 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
 
 /// Why a repository did not come, for whoever asked for it. What git says about it is for the log: it may repeat more
 /// of the URL than others should see.
-fn in_words(error: &git::Error) -> String {
-    warn!(%error, "a repository could not be taken over");
+fn in_words(project: i64, error: &git::Error) -> String {
+    warn!(project.id = project, error = error.to_string(), "an import failed; the project's import_error says so, too");
     let git::Error::Child(said) = error else { return "The repository could not be stored.".into() };
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
     let why = if says(&["Authentication failed", "could not read Username", "could not read Password", " 403"]) {

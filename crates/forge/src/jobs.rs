@@ -93,6 +93,15 @@ impl Job {
         }
     }
 
+    /// The project that it is about, if it is about one.
+    fn project(&self) -> Option<i64> {
+        match self {
+            Self::RemoveProject(id) | Self::KeepHouse(id) | Self::CopyRepository(id) | Self::Import(id) => Some(*id),
+            Self::DeleteMergedBranches { project, .. } => Some(*project),
+            _ => None,
+        }
+    }
+
     fn payload(&self) -> String {
         match self {
             Self::SweepTokens
@@ -212,9 +221,10 @@ pub async fn claim(forge: &Forge) -> Result<Option<JobRecord>> {
 /// Does a job that was taken, and notes how it went.
 pub async fn perform(forge: &Forge, record: JobRecord) -> Result<()> {
     let (id, kind, attempts) = (record.id, record.kind.clone(), record.attempts);
+    let project = Job::decode(&record).and_then(|job| job.project());
     match run_with_lease(forge, record).await {
         Ok(()) => {
-            info!(job.id = id, job.kind = kind, "job done");
+            info!(job.id = id, job.kind = kind, project.id = project, "job done");
             metrics::counter!("gable_jobs_total", "kind" => kind, "outcome" => "done").increment(1);
         }
         Err(failure) => {
@@ -227,9 +237,22 @@ pub async fn perform(forge: &Forge, record: JobRecord) -> Result<()> {
             let dead = attempts >= ATTEMPTS && !no_room;
             let outcome = if dead { "dead" } else { "failed" };
             if dead {
-                error!(job.id = id, job.kind = kind, error = text, "job given up; see `gable admin job list`");
+                error!(
+                    job.id = id,
+                    job.kind = kind,
+                    project.id = project,
+                    error = text,
+                    "job given up after {attempts} attempts; `gable admin job retry {id}` tries it again"
+                );
             } else {
-                warn!(job.id = id, job.kind = kind, attempts, error = text, "job failed, it will be tried again");
+                warn!(
+                    job.id = id,
+                    job.kind = kind,
+                    project.id = project,
+                    attempts,
+                    error = text,
+                    "job failed, it will be tried again"
+                );
             }
             metrics::counter!("gable_jobs_total", "kind" => kind, "outcome" => outcome).increment(1);
             forge

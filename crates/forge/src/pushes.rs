@@ -145,7 +145,7 @@ async fn draft(forge: &Forge, project: i64, mut weighed: Weighed, push: Push) ->
         });
         // Not to know what to build is no reason to refuse a push.
         weighed.drafts = drafted.unwrap_or_else(|error| {
-            error!(%error, project, "the pipelines of a push cannot be planned");
+            error!(%error, project.id = project, "the pipelines of a push cannot be planned");
             Vec::new()
         });
         Ok((weighed, push))
@@ -186,12 +186,12 @@ async fn carry_out(forge: &Forge, intent: Intent, incoming: Option<Quarantine>, 
             let myself = Caller::system().led_by_hooks(depth);
             if let Err(error) = forge.write(myself, move |it| finish(it, &intent)).await {
                 // The refs stand, and it is written down what follows: that is made up for.
-                error!(%error, intent = id, project, "a push is on disk, but what follows from it has to wait");
+                error!(%error, intent = id, project.id = project, "a push is on disk, but what follows from it has to wait");
             }
             Ok(())
         }
         Err(problem) => {
-            warn!(error = %problem, project = intent.project, "refs could not be moved");
+            warn!(error = %problem, project.id = intent.project, "refs could not be moved");
             // Some may have moved before the disk failed; then all have by now.
             if settle_moving(forge, intent.project).await?.contains(&intent.id) {
                 return Ok(());
@@ -326,7 +326,7 @@ pub async fn settle_all(forge: &Forge) -> Result<()> {
         for Intent { project, .. } in pending {
             let _turn = forge.shared().turns.take(project, Turn::Write).await;
             if let Err(error) = settle(forge, project).await {
-                error!(%error, project, "a push that was interrupted cannot be settled");
+                error!(%error, project.id = project, "a push that was interrupted cannot be settled");
             }
         }
     }

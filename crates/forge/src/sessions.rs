@@ -1,9 +1,13 @@
 //! Signing in with a password.
 
+use std::net::IpAddr;
+
 use jiff::SignedDuration;
 use model::{Scope, User, tokens::Secret};
 
-use crate::{Caller, Error, Given, Heavy, Result, Writer, tokens};
+use tracing::warn;
+
+use crate::{Ability, Caller, Error, Forge, Given, Heavy, Reader, Result, Writer, tokens};
 
 /// What a client signs in with.
 #[derive(Clone)]
@@ -41,9 +45,26 @@ pub fn check(it: &mut Heavy<'_>, credentials: &Given<Credentials>) -> Result<Sig
     }
 }
 
+/// Writes a failed sign-in to the log, one line for each: how, from which address, and as whom if there is such a user. What is
+/// nobody's name is not repeated, because it may be a password in the wrong field.
+pub async fn note_failure(forge: &Forge, transport: &'static str, address: IpAddr, login: &str) {
+    metrics::counter!("gable_failed_sign_ins_total", "transport" => transport).increment(1);
+    let login = login.to_owned();
+    let look = move |it: &mut Reader<'_>| {
+        it.may(Ability::Operate)?;
+        Ok(store::users::by_login(it.db(), &login)?.map(|(user, _)| user.username))
+    };
+    let address = address.to_canonical();
+    match forge.peek(Caller::system(), look).await {
+        Ok(Some(login)) => warn!(%address, transport, login, "sign-in failed"),
+        Ok(None) => warn!(%address, transport, "sign-in failed: there is no such user"),
+        Err(_) => warn!(%address, transport, "sign-in failed"),
+    }
+}
+
 /// Gives a user who has just signed in a token.
 pub fn create(it: &mut Writer<'_>) -> Result<(User, Secret)> {
-    let user = it.my_id(crate::Ability::ReadOwnAccount)?;
+    let user = it.my_id(Ability::ReadOwnAccount)?;
     let now = it.now();
     let secret = it.shared().secrets.token();
     tokens::insert(it, user, TOKEN_NAME, &secret, &[Scope::Api], Some(now + TOKEN_LIFE))?;

@@ -25,6 +25,7 @@ pub struct Hosted {
     forge: Forge,
     project: i64,
     full_path: String,
+    opened_by: String,
     refs: Arc<Refs>,
 }
 
@@ -43,9 +44,22 @@ pub async fn open(forge: &Forge, caller: Caller, project: ProjectRef, service: S
         .read(caller, move |it| {
             let project = open_project(it, &project, service)?;
             let refs = it.repository(&project)?.map_or_else(|| Ok(no_refs()), |repository| repository.refs())?;
-            Ok(Hosted { forge: own.clone(), project: project.id, full_path: project.full_path(), refs })
+            let (id, full_path, opened_by) = (project.id, project.full_path(), describe(it.actor()));
+            Ok(Hosted { forge: own.clone(), project: id, full_path, opened_by, refs })
         })
         .await
+}
+
+/// Who somebody is, for the log.
+fn describe(actor: &Actor) -> String {
+    match actor {
+        Actor::Anonymous => "nobody in particular".to_owned(),
+        Actor::User { user, .. } => format!("user {}", user.username),
+        Actor::DeployKey { title, .. } => format!("deploy key {title}"),
+        Actor::Job { user: Some(user), .. } => format!("a job of user {}", user.username),
+        Actor::Job { user: None, .. } => "a job".to_owned(),
+        Actor::System => "the server itself".to_owned(),
+    }
 }
 
 /// The refs of an empty repository: whoever clones it now begins with the branch that will be the default.
@@ -78,6 +92,11 @@ impl Hosted {
     /// The path under which the project is found.
     pub fn full_path(&self) -> &str {
         &self.full_path
+    }
+
+    /// Who has opened it, for the log.
+    pub fn opened_by(&self) -> &str {
+        &self.opened_by
     }
 
     /// The refs as they were when it was opened.

@@ -54,10 +54,11 @@ pub async fn receive<E: Send + 'static>(
             Err(WriteError::Source(error)) => Err(Refusal::Source(error)),
             Err(WriteError::Failed(error)) => Err(forge.noted(error).into()),
         };
+        let project_id = begun.project_id;
         if ended.is_err()
             && let Err(error) = kept_files::remove(&forge, &[begun]).await
         {
-            warn!(%error, "an upload could not be undone, it will be swept away later");
+            warn!(project.id = project_id, %error, "an upload could not be undone, it will be swept away later");
         }
         ended
     });

@@ -109,7 +109,7 @@ pub(crate) fn of_project(it: &mut Reader<'_>, project: i64) -> Result<Vec<Variab
     let readable = |variable: SealedVariable| {
         let ShownVariable { key, value } = shown(it, project, variable);
         if value.is_none() {
-            warn!(project, key, "a variable was sealed with another instance key; set its value anew");
+            warn!(project.id = project, key, "a variable was sealed with another instance key; set its value anew");
         }
         value.map(|value| Variable { key, value })
     };
@@ -128,7 +128,10 @@ pub(crate) fn seal_all(it: &Reader<'_>, project: i64, variables: &ci::Variables)
 pub(crate) fn open_all(it: &Reader<'_>, project: i64, sealed: &[u8]) -> ci::Variables {
     let opened = it.shared().instance_key.open(project, sealed).and_then(|plain| read_all(&plain));
     if opened.is_none() {
-        warn!(project, "what a trigger gave along was sealed with another instance key and cannot be used");
+        warn!(
+            project.id = project,
+            "what a trigger gave along was sealed with another instance key and cannot be used"
+        );
     }
     opened.unwrap_or_default()
 }

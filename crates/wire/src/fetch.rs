@@ -19,12 +19,12 @@ use tokio::{
     task::spawn_blocking,
     time::timeout,
 };
-use tracing::{debug, warn};
 
 use crate::{
     advertise,
     body::{self, Pieces},
     child::{PIECE, Pipes, Running, collect},
+    origin::Origin,
     pkt,
     request::{self, Asked, CloneRequest},
     transfers::{Busy, Transfers, Turn},
@@ -56,7 +56,7 @@ pub(crate) async fn answer(
     transfers: &Transfers,
     hosted: &Arc<Hosted>,
     version: Version,
-    address: IpAddr,
+    (address, origin): (IpAddr, &Origin),
     request: Pieces,
 ) -> Result<Pieces, Unanswered> {
     let request = body::at_most(request, transfers.limits().fetch_request);
@@ -72,12 +72,12 @@ pub(crate) async fn answer(
             return Ok(stream::iter([Ok(advertise::list(hosted.refs(), &query).into())]).boxed());
         }
         Asked::Clone(request) if wants_what_is_there(hosted, &request) => {
-            return clone(transfers, hosted, version, address, &request).await;
+            return clone(transfers, hosted, version, (address, origin), &request).await;
         }
         Asked::Clone(_) | Asked::Other => {
             let turn = transfers.fetch_turn(hosted.project_id(), address).await?;
             let request = stream::iter([Ok(Bytes::from(start))]).chain(rest.unwrap_or_else(|| stream::empty().boxed()));
-            relay(transfers, hosted, version, request.boxed(), turn)?
+            relay(transfers, hosted, version, request.boxed(), (turn, origin.clone()))?
         }
     };
     begun(pieces).await
@@ -105,9 +105,14 @@ fn is_of_the_request(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
 }
 
-fn start(transfers: &Transfers, hosted: &Hosted, version: Version) -> Result<(Running, Pipes), Unanswered> {
+fn start(
+    transfers: &Transfers,
+    hosted: &Hosted,
+    version: Version,
+    origin: &Origin,
+) -> Result<(Running, Pipes), Unanswered> {
     Running::start(hosted.upload_pack(version.for_git(), true), transfers.limits()).map_err(|error| {
-        warn!("cannot start upload-pack: {error}");
+        origin.error("cannot start git upload-pack", error);
         Unanswered::Failed
     })
 }
@@ -117,13 +122,13 @@ async fn clone(
     transfers: &Transfers,
     hosted: &Arc<Hosted>,
     version: Version,
-    address: IpAddr,
+    from: (IpAddr, &Origin),
     request: &CloneRequest,
 ) -> Result<Pieces, Unanswered> {
-    let (follower, first) = follow(transfers, hosted, version, address, request).await?;
+    let (follower, first) = follow(transfers, hosted, version, from, request).await?;
     match begun(follower.boxed()).await {
         Err(Unanswered::Failed) if !first => {
-            let (follower, _) = follow(transfers, hosted, version, address, request).await?;
+            let (follower, _) = follow(transfers, hosted, version, from, request).await?;
             begun(follower.boxed()).await
         }
         begun => begun,
@@ -135,12 +140,12 @@ async fn follow(
     transfers: &Transfers,
     hosted: &Arc<Hosted>,
     version: Version,
-    address: IpAddr,
+    (address, origin): (IpAddr, &Origin),
     request: &CloneRequest,
 ) -> Result<(Follower, bool), Unanswered> {
     let key = request.key(hosted.project_id(), hosted.refs().fingerprint());
     let seat = transfers.spools().join(Some(key)).map_err(|error| {
-        warn!("cannot cache a clone: {error}");
+        origin.error("cannot cache a clone", error);
         Unanswered::Failed
     })?;
     match seat {
@@ -151,16 +156,17 @@ async fn follow(
         Seat::First(producer, follower) => {
             metrics::counter!("gable_git_clone_cache_misses_total").increment(1);
             let turn = transfers.fetch_turn(hosted.project_id(), address).await?;
-            let (running, pipes) = start(transfers, hosted, version)?;
+            let (running, pipes) = start(transfers, hosted, version, origin)?;
+            let origin = origin.clone();
             let (request, time) = (request.write(), transfers.limits().time);
             tokio::spawn(async move {
                 let deserted = producer.deserted();
                 tokio::select! {
-                    () = deserted => debug!("nobody waits for a clone any more"),
+                    () = deserted => origin.debug("a clone was given up", "no client waits for it any more"),
                     made = timeout(time, fill(running, pipes, request, producer)) => match made {
                         Ok(Ok(())) => {}
-                        Ok(Err(error)) => tell(&error),
-                        Err(_) => warn!("a clone took too long"),
+                        Ok(Err(error)) => tell(&origin, &error),
+                        Err(_) => origin.warn("a clone failed", format_args!("it took longer than {} seconds", time.as_secs())),
                     }
                 }
                 drop(turn);
@@ -206,9 +212,9 @@ fn relay(
     hosted: &Hosted,
     version: Version,
     request: Pieces,
-    turn: Turn,
+    (turn, origin): (Turn, Origin),
 ) -> Result<Pieces, Unanswered> {
-    let (mut running, pipes) = start(transfers, hosted, version)?;
+    let (mut running, pipes) = start(transfers, hosted, version, &origin)?;
     let limits = transfers.limits().clone();
     let (pieces, mut taken) = mpsc::channel::<io::Result<Bytes>>(1);
     tokio::spawn(async move {
@@ -244,7 +250,7 @@ fn relay(
         };
         drop((running, turn));
         if let Err(error) = ended {
-            tell(&error);
+            tell(&origin, &error);
             // An answer that just stopped would look whole.
             let _ = pieces.send_timeout(Err(error), limits.stall).await;
         }
@@ -253,11 +259,11 @@ fn relay(
 }
 
 /// Writes down why a fetch failed: loudly only if it was not the client's doing.
-fn tell(error: &io::Error) {
+fn tell(origin: &Origin, error: &io::Error) {
     if error.kind() == io::ErrorKind::Other {
-        warn!("a fetch failed: {error}");
+        origin.warn("a fetch failed", error);
     } else {
-        debug!("a fetch failed: {error}");
+        origin.debug("a fetch failed", error);
     }
 }
 

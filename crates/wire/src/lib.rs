@@ -8,6 +8,7 @@ mod commands;
 mod fetch;
 pub mod http;
 mod neighbourhood;
+mod origin;
 mod pkt;
 mod receive;
 mod request;

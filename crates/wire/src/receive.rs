@@ -23,11 +23,11 @@ use tokio::{
     task::spawn_blocking,
     time::{Instant, Interval, MissedTickBehavior, interval_at, timeout},
 };
-use tracing::{debug, error};
 
 use crate::{
     child::{PIECE, Running, collect},
     commands::{self, Command, NotUnderstood, Wishes},
+    origin::Origin,
     pkt,
     transfers::{Limits, Transfers, Turn},
     words,
@@ -35,8 +35,8 @@ use crate::{
 
 /// How often a client hears that we are still at it.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// How long a client that has been refused may pause before it is taken to have sent everything.
-const PAUSE: Duration = Duration::from_secs(2);
+/// How much of a push that was refused is read at least, so that its client gets to read why; else four times the limit.
+const LEAST_DISCARDED: u64 = 4 << 30;
 /// A sign of life that carries nothing.
 const SIGN_OF_LIFE: &[u8] = b"0005\x01";
 /// What a ref is told whose objects did not come in.
@@ -53,8 +53,12 @@ pub(crate) struct Receiver<I, O> {
     pub(crate) transfers: Transfers,
     pub(crate) caller: Caller,
     pub(crate) hosted: Arc<Hosted>,
+    pub(crate) origin: Origin,
     pub(crate) input: I,
     pub(crate) output: O,
+    /// Whether the input ends by itself, and is read to its end before a refusal is told. Where it does not, the client reads
+    /// while it sends, and ends when it has read the report.
+    pub(crate) drains_first: bool,
 }
 
 /// What became of the pack.
@@ -118,17 +122,14 @@ impl<I: AsyncRead + Send + Unpin, O: AsyncWrite + Send + Unpin> Receiver<I, O> {
         let Wishes { commands, options, abilities } = wishes;
         let bands = abilities.bands;
         if commands.iter().any(|command| command.change.is_err()) {
-            if pack {
-                self.discard().await;
-            }
-            return self.report(&abilities, FINE, refused_by_form(&commands)).await.map(|()| true);
+            return self.refuse(&abilities, FINE, refused_by_form(&commands), pack).await.map(|()| true);
         }
         let incoming = match if pack { self.unpack(bands).await? } else { Unpacked::Fine(None) } {
             Unpacked::Fine(incoming) => incoming,
             Unpacked::Failed(text) => {
-                self.discard().await;
                 let told = |command: Command| (command.name, Some(NOT_UNPACKED.to_owned()));
-                return self.report(&abilities, &text, commands.into_iter().map(told).collect()).await.map(|()| true);
+                let refs = commands.into_iter().map(told).collect();
+                return self.refuse(&abilities, &text, refs, true).await.map(|()| true);
             }
         };
         let names: Vec<String> = commands.iter().map(|command| command.name.clone()).collect();
@@ -142,7 +143,7 @@ impl<I: AsyncRead + Send + Unpin, O: AsyncWrite + Send + Unpin> Receiver<I, O> {
                 names.iter().map(|name| (name.clone(), refusal(name))).collect()
             }
             Err(refusal) => {
-                let sentence = words::sentence(&refusal);
+                let sentence = words::sentence(&refusal, &self.origin);
                 names.into_iter().map(|name| (name, Some(sentence.clone()))).collect()
             }
         };
@@ -154,14 +155,14 @@ impl<I: AsyncRead + Send + Unpin, O: AsyncWrite + Send + Unpin> Receiver<I, O> {
         let hosted = Arc::clone(&self.hosted);
         let incoming = match spawn_blocking(move || hosted.receive()).await.map_err(io::Error::other)? {
             Ok(incoming) => incoming,
-            Err(refusal) => return Ok(Unpacked::Failed(words::sentence(&refusal))),
+            Err(refusal) => return Ok(Unpacked::Failed(words::sentence(&refusal, &self.origin))),
         };
         let limits = self.transfers.limits().clone();
         let command = incoming.index_pack(limits.pack);
         let (running, pipes) = match Running::start(command, &limits) {
             Ok(started) => started,
             Err(error) => {
-                error!("cannot start git: {error}");
+                self.origin.error("cannot start git index-pack", error);
                 return Ok(Unpacked::Failed(words::FAILED.to_owned()));
             }
         };
@@ -193,7 +194,7 @@ impl<I: AsyncRead + Send + Unpin, O: AsyncWrite + Send + Unpin> Receiver<I, O> {
             return Ok(Unpacked::Fine(unpacking.into_incoming()));
         }
         let (log, _) = (log.await.unwrap_or_default(), said.await);
-        debug!(log, "a pack was not taken in: {status}");
+        self.origin.debug("a pack was not taken in", format_args!("{status}: {log}"));
         if words::tells_of_no_room(&log) {
             self.transfers.forge().note_no_room();
             return Ok(Unpacked::Failed(words::NO_ROOM.to_owned()));
@@ -215,12 +216,34 @@ impl<I: AsyncRead + Send + Unpin, O: AsyncWrite + Send + Unpin> Receiver<I, O> {
         }
     }
 
-    /// Takes what still comes and forgets it, so that the client gets to read why.
+    /// Tells the client why nothing came of its push, and takes what it still sends: who closes while a client is sending
+    /// makes it lose the answer.
+    async fn refuse(
+        &mut self,
+        abilities: &commands::Abilities,
+        unpack: &str,
+        refs: Vec<(String, Option<String>)>,
+        pack: bool,
+    ) -> io::Result<()> {
+        if !pack {
+            return self.report(abilities, unpack, refs).await;
+        }
+        if self.drains_first {
+            self.discard().await;
+            return self.report(abilities, unpack, refs).await;
+        }
+        self.report(abilities, unpack, refs).await?;
+        self.discard().await;
+        Ok(())
+    }
+
+    /// Takes what still comes until its end and forgets it, within bounds.
     async fn discard(&mut self) {
+        let limits = self.transfers.limits();
+        let (quiet, mut left) = (limits.quiet, limits.pack.unwrap_or_default().saturating_mul(4).max(LEAST_DISCARDED));
         let mut piece = vec![0; PIECE];
-        let mut left = self.transfers.limits().pack.unwrap_or(u64::MAX);
-        while let Ok(Ok(count @ 1..)) = timeout(PAUSE, self.input.read(&mut piece)).await
-            && left > 0
+        while left > 0
+            && let Ok(Ok(count @ 1..)) = timeout(quiet, self.input.read(&mut piece)).await
         {
             left = left.saturating_sub(count as u64);
         }

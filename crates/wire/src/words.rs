@@ -2,9 +2,8 @@
 
 use forge::Error;
 pub(crate) use forge::error::NO_ROOM;
-use tracing::{error, warn};
 
-use crate::transfers::Busy;
+use crate::{origin::Origin, transfers::Busy};
 
 pub(crate) const BUSY: &str = "The server is busy; try again in a moment.";
 pub(crate) const SHARE: &str = "Too much is going on with your address already; try again in a moment.";
@@ -20,7 +19,7 @@ pub(crate) fn busy(busy: Busy) -> &'static str {
 }
 
 /// One sentence on why a use case did not happen; what is nobody's business goes to the log instead.
-pub(crate) fn sentence(refusal: &Error) -> String {
+pub(crate) fn sentence(refusal: &Error, origin: &Origin) -> String {
     match refusal {
         Error::Unauthenticated | Error::NotFound(_) | Error::NoSuchRow => MISSING.to_owned(),
         Error::Forbidden(Some(text)) | Error::Refused(text) | Error::Taken(text) | Error::LimitReached(text) => {
@@ -29,14 +28,14 @@ pub(crate) fn sentence(refusal: &Error) -> String {
         Error::Forbidden(None) => "You are not allowed to do this.".to_owned(),
         Error::Busy => BUSY.to_owned(),
         Error::NoRoom(_) => {
-            warn!("git: {refusal}");
+            origin.warn("there is no room for what git sends or asks for", refusal);
             NO_ROOM.to_owned()
         }
         Error::Unchanged | Error::Malformed(_) | Error::Invalid(_) | Error::Unprocessable(_) => {
             one_line(&refusal.to_string())
         }
         _ => {
-            error!("git: {refusal}");
+            origin.error("a request of git failed by the server's fault", refusal);
             FAILED.to_owned()
         }
     }
@@ -66,9 +65,10 @@ mod tests {
 
     #[test]
     fn a_refusal_is_one_plain_line() {
-        assert_eq!(sentence(&Error::not_found("Project")), MISSING);
-        assert_eq!(sentence(&Error::forbidden("No.\n\x1b[31mred\r")), "No.  [31mred");
-        assert_eq!(sentence(&Error::Internal("secret".to_owned())), FAILED);
+        let origin = Origin::new("ssh", [192, 0, 2, 1].into(), "group/project");
+        assert_eq!(sentence(&Error::not_found("Project"), &origin), MISSING);
+        assert_eq!(sentence(&Error::forbidden("No.\n\x1b[31mred\r"), &origin), "No.  [31mred");
+        assert_eq!(sentence(&Error::Internal("secret".to_owned()), &origin), FAILED);
         assert_eq!(one_line(&"x".repeat(1000)).len(), 300);
     }
 

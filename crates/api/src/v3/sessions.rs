@@ -24,13 +24,18 @@ pub(super) fn routes() -> Routes {
 
 async fn create(
     State(forge): State<Forge>,
-    _: MayTry,
+    MayTry(address): MayTry,
     footprint: Footprint,
     site: Site,
     Params(given): Params<CreateSession>,
 ) -> Reply<CreatedSecret<SessionJson>> {
     let credentials = given.map(|given| Credentials { login: given.login, password: given.password });
-    let signed_in = forge.heavy(forge::Caller::anonymous(), move |it| sessions::check(it, &credentials)).await?;
+    let login = credentials.get().map(|credentials| credentials.login.clone()).unwrap_or_default();
+    let checked = forge.heavy(forge::Caller::anonymous(), move |it| sessions::check(it, &credentials)).await;
+    if matches!(checked, Err(forge::Error::Unauthenticated)) {
+        sessions::note_failure(&forge, "session", address, &login).await;
+    }
+    let signed_in = checked?;
     let (user, token) = forge.write(signed_in.caller().noted_in(footprint.who()), sessions::create).await?;
     Ok(CreatedSecret(SessionJson { user: FullUserJson::new(user, &site), private_token: token.reveal().to_owned() }))
 }

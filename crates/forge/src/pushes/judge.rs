@@ -229,7 +229,9 @@ pub(super) fn start_pipelines(it: &mut Writer<'_>, intent: &Intent, moved: &[Ref
                 machine::begin(it, &project, one.id, &plan)?;
                 store::pipelines::show(it.db(), one.id)?;
             }
-            Some(None) => error!(pipeline = one.id, "the plan of a pipeline cannot be read"),
+            Some(None) => {
+                error!(project.id = project.id, pipeline.id = one.id, "the plan of a pipeline cannot be read")
+            }
             None => {
                 store::pipelines::show(it.db(), one.id)?;
                 if let Some(pipeline) = store::pipelines::by_id(it.db(), one.id)? {

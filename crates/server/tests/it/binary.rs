@@ -466,6 +466,21 @@ impl Client {
         request.send(text).map(Reply::read)
     }
 
+    /// A request with a body as it stands.
+    pub(crate) fn try_send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Result<Reply, ureq::Error> {
+        let mut request = ureq::http::Request::builder().method(method).uri(format!("{}{path}", self.url));
+        for (name, value) in headers.iter().copied().chain(self.token_header()) {
+            request = request.header(name, value);
+        }
+        self.agent.run(request.body(body.to_owned()).expect("a good request")).map(Reply::read)
+    }
+
     /// Uploads a file to a server that may not live to answer it.
     pub(crate) fn try_upload(&self, path: &str, name: &str, content: &str) -> Result<Reply, ureq::Error> {
         let part = format!("content-disposition: form-data; name=\"file\"; filename=\"{name}\"");

@@ -16,7 +16,7 @@ use crate::binary::{Client, Home, ROOT_PASSWORD, Server, UNLIMITED};
 
 /// A server with both transports, and a folder in which people work.
 pub(crate) struct Story {
-    _home: Home,
+    home: Home,
     pub(crate) server: Server,
     work: TempDir,
 }
@@ -45,7 +45,7 @@ impl Story {
     pub(crate) fn begin_with(more: &[&str]) -> Self {
         let home = Home::new();
         let server = Self::serve(&home, more);
-        Self { _home: home, server, work: tempfile::tempdir().expect("a folder") }
+        Self { home, server, work: tempfile::tempdir().expect("a folder") }
     }
 
     fn serve(home: &Home, more: &[&str]) -> Server {
@@ -437,4 +437,132 @@ fn lesson_09_a_hostile_server_gets_nothing_in_and_nothing_out() {
     assert_eq!(import("nonsense", &url)["import_status"], "failed");
     assert_eq!(home.count("SELECT count(*) FROM projects WHERE default_branch IS NOT NULL"), 0);
     server.stop().succeeded();
+}
+
+/// A story with a project, and a work tree whose branch is far larger than a push may be.
+fn with_a_large_branch(limit: &str) -> (Story, Person) {
+    let story = Story::begin_with(&["--max-push-size", limit]);
+    let ann = story.person("ann");
+    make_project(&ann, "rocket", 0);
+    story.git_ok(None, "large", &["init", "-q", "-b", "main"]);
+    // Noise that nothing makes smaller.
+    let mut state = 1_u64;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state.to_be_bytes()[0]
+    })
+    .take(8 << 20)
+    .collect();
+    fs::write(story.path("large").join("noise"), noise).expect("written");
+    story.git_ok(None, "large", &["add", "noise"]);
+    story.git_ok(None, "large", &["commit", "-q", "-m", "Noise"]);
+    (story, ann)
+}
+
+#[test]
+fn a_push_over_the_size_limit_is_refused_with_the_reason_every_time() {
+    let (story, ann) = with_a_large_branch("64K");
+    let http = story.url(Some(&ann), Transport::Http, "ann/rocket");
+    let ssh = story.url(Some(&ann), Transport::Ssh, "ann/rocket");
+    let ways: [(&str, &[&str]); 3] = [
+        // In pieces of unknown number, and in one piece whose length is told first.
+        (&http, &[]),
+        (&http, &["-c", "http.postBuffer=33554432"]),
+        (&ssh, &[]),
+    ];
+    for (url, settings) in ways {
+        for round in 0..8 {
+            let arguments = [settings, &["push", url, "main"]].concat();
+            let said = story.git_refused(Some(&ann), "large", &arguments);
+            assert!(said.contains("remote: Gable: pack exceeds maximum allowed size"), "{url} {round}: {said}");
+            assert!(said.contains("main -> main (unpacker error)"), "{url} {round}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_large_body_that_is_refused_early_does_not_hide_the_answer() {
+    let story = Story::begin_with(&["--max-body-size", "1K"]);
+    let body = "x".repeat(4 << 20);
+    for _ in 0..8 {
+        let answer = story.server.root().post("/api/v3/projects", &json!({ "name": body }));
+        assert_eq!(answer.status, 413, "{answer}");
+    }
+}
+
+#[test]
+fn a_fetch_that_fails_is_logged_with_project_user_address_and_cause() {
+    let story = Story::begin();
+    let ann = story.person("ann");
+    let id = make_project(&ann, "rocket", 0);
+    let url = story.url(Some(&ann), Transport::Http, "ann/rocket");
+    story.git_ok(None, "source", &["init", "-q", "-b", "main"]);
+    story.commit("source", "a", "a\n");
+    story.git_ok(Some(&ann), "source", &["push", "-q", &url, "main"]);
+    // The disk has lost everything but the refs.
+    let mut folders = vec![story.home.data().join("repositories")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let is_object = path.extension().is_some_and(|end| ["pack", "idx", "rev"].iter().any(|one| end == *one))
+                || path.file_name().is_some_and(|name| name.len() == 38);
+            match path.is_dir() {
+                true => folders.push(path),
+                false if is_object => fs::remove_file(&path).expect("removed"),
+                false => {}
+            }
+        }
+    }
+    story.git_refused(Some(&ann), ".", &["clone", &url, "copy"]);
+    let log = story.server.stop().stderr;
+    let line = log.lines().find(|line| line.contains("a fetch failed")).unwrap_or_else(|| panic!("{log}"));
+    for part in [
+        "WARN",
+        &format!("project.id={id}"),
+        "project.path=\"ann/rocket\"",
+        "by=\"user ann\"",
+        "transport=\"http\"",
+        "address=127.0.0.1",
+        "cause=\"upload-pack ended with",
+    ] {
+        assert!(line.contains(part), "no {part} in {line}");
+    }
+}
+
+#[test]
+fn a_failed_sign_in_is_logged_with_its_address_and_never_with_a_secret() {
+    let story = Story::begin_with(&["--trusted-proxies", "127.0.0.1", "--sign-ins-per-minute", "0"]);
+    let ann = story.person("ann");
+    make_project(&ann, "rocket", 0);
+    let sign_in = |login: &str, from: &str| {
+        let body = json!({ "login": login, "password": "s3cret-guess" }).to_string();
+        let headers = [("content-type", "application/json"), ("x-forwarded-for", from)];
+        let answer = story.server.anonymous().try_send("POST", "/api/v3/session", &headers, &body).expect("answered");
+        assert_eq!(answer.status, 401, "{answer}");
+    };
+    sign_in("ann", "203.0.113.7");
+    sign_in("hunter2-my-password\n WARN forged", "203.0.113.8");
+    let wrong = format!("http://ann:s3cret-guess@{}/ann/rocket.git", story.server.address());
+    story.git_refused(None, ".", &["ls-remote", &wrong]);
+    let strange = story.path("strange.key");
+    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&strange).status();
+    assert!(made.expect("ssh-keygen runs").success());
+    let mut git = quiet_git(&story.path("."));
+    let url = story.url(None, Transport::Ssh, "ann/rocket");
+    let refused =
+        git.env("GIT_SSH_COMMAND", ssh_command(&strange)).args(["ls-remote", &url]).output().expect("git runs");
+    assert!(!refused.status.success());
+    let log = story.server.stop().stderr;
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("sign-in failed")).collect();
+    let expected: [&[&str]; 4] = [
+        &["sign-in failed address=203.0.113.7 transport=\"session\" login=\"ann\""],
+        &["sign-in failed: there is no such user address=203.0.113.8 transport=\"session\""],
+        &["sign-in failed address=127.0.0.1 transport=\"git over http\" login=\"ann\""],
+        &["sign-in failed address=127.0.0.1 transport=\"ssh\" user=\"git\" keys=1 key=\"SHA256:"],
+    ];
+    assert_eq!(lines.len(), expected.len(), "{log}");
+    for (line, parts) in lines.iter().zip(expected) {
+        assert!(parts.iter().all(|part| line.contains(part)) && line.contains("WARN"), "{line}");
+    }
+    assert!(!log.contains("s3cret-guess") && !log.contains("hunter2") && !log.contains("forged"), "{log}");
 }

@@ -17,18 +17,19 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use forge::{
-    Caller, ProjectRef,
+    Caller, ProjectRef, sessions,
     transport::{self, Hosted, Service},
 };
 use futures_util::TryStreamExt as _;
 use tokio_util::io::{ReaderStream, StreamReader};
-use tracing::debug;
 
 use crate::{
     address::{self, Door},
     advertise,
     body::{self, Pieces},
-    fetch, pkt,
+    fetch,
+    origin::Origin,
+    pkt,
     receive::Receiver,
     throttle::Throttle,
     transfers::Transfers,
@@ -78,20 +79,22 @@ impl GitHttp {
         if door != Door::Refs && !has_type(&parts.headers, &format!("application/x-git-{}-request", name(service))) {
             return Err(Refusal::Type);
         }
-        let (caller, shown) = self.caller(&parts).await?;
+        let origin = Origin::new("http", address(&parts), &project);
+        let (caller, shown) = self.caller(&parts, &origin).await?;
         let opened = transport::open(self.transfers.forge(), caller.clone(), ProjectRef::Path(project), service).await;
-        let hosted = Arc::new(opened.map_err(|error| Refusal::of(&error, shown))?);
+        let hosted = Arc::new(opened.map_err(|error| Refusal::of(&error, shown, &origin))?);
+        let origin = origin.of(&hosted);
         let version = parts.headers.get("git-protocol").and_then(|value| value.to_str().ok()).map(Version::asked_for);
         let version = version.unwrap_or_default();
         match door {
             Door::Refs => Ok(reply(service, "advertisement", Body::from(greeting(&hosted, service, version)))),
-            Door::UploadPack => self.fetch(&hosted, version, address(&parts), pieces(&parts, body)?).await,
-            Door::ReceivePack => self.receive(caller, hosted, address(&parts), pieces(&parts, body)?).await,
+            Door::UploadPack => self.fetch(&hosted, version, (address(&parts), &origin), pieces(&parts, body)?).await,
+            Door::ReceivePack => self.receive(caller, hosted, (address(&parts), origin), pieces(&parts, body)?).await,
         }
     }
 
     /// Who asks, and whether they have shown anything.
-    async fn caller(&self, parts: &Parts) -> Result<(Caller, bool), Refusal> {
+    async fn caller(&self, parts: &Parts, origin: &Origin) -> Result<(Caller, bool), Refusal> {
         let (user, password) = match credentials::shown(&parts.headers) {
             Shown::Nothing => return Ok((Caller::anonymous(), false)),
             Shown::Password { user, password } => (user, password),
@@ -105,9 +108,10 @@ impl GitHttp {
             Ok(caller) => Ok((caller, true)),
             Err(forge::Error::Unauthenticated) => {
                 attempt.failed();
+                sessions::note_failure(self.transfers.forge(), "git over http", address(parts), &user).await;
                 Err(Refusal::Challenge)
             }
-            Err(error) => Err(Refusal::of(&error, true)),
+            Err(error) => Err(Refusal::of(&error, true, origin)),
         }
     }
 
@@ -115,10 +119,10 @@ impl GitHttp {
         &self,
         hosted: &Arc<Hosted>,
         version: Version,
-        address: IpAddr,
+        from: (IpAddr, &Origin),
         request: Pieces,
     ) -> Result<Response, Refusal> {
-        let answer = fetch::answer(&self.transfers, hosted, version, address, request).await?;
+        let answer = fetch::answer(&self.transfers, hosted, version, from, request).await?;
         Ok(reply(Service::Fetch, "result", Body::from_stream(answer)))
     }
 
@@ -126,16 +130,18 @@ impl GitHttp {
         &self,
         caller: Caller,
         hosted: Arc<Hosted>,
-        address: IpAddr,
+        (address, origin): (IpAddr, Origin),
         request: Pieces,
     ) -> Result<Response, Refusal> {
         let turn = self.transfers.push_turn(hosted.project_id(), address).await.map_err(Refusal::from)?;
         let input = StreamReader::new(request);
         let (output, answer) = tokio::io::duplex(BUFFER);
-        let receiver = Receiver { transfers: self.transfers.clone(), caller, hosted, input, output };
+        let (transfers, told) = (self.transfers.clone(), origin.clone());
+        // The body of a request has an end, and until then clients do not look at the answer.
+        let receiver = Receiver { transfers, caller, hosted, origin, input, output, drains_first: true };
         tokio::spawn(async move {
             if let Err(error) = receiver.run(turn).await {
-                debug!("a push was not ended: {error}");
+                told.debug("a push was not ended", error);
             }
         });
         Ok(reply(Service::Push, "result", Body::from_stream(ReaderStream::with_capacity(answer, BUFFER))))

@@ -7,9 +7,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use forge::Error;
-use tracing::error;
 
-use crate::{fetch::Unanswered, transfers::Busy, words};
+use crate::{fetch::Unanswered, origin::Origin, transfers::Busy, words};
 
 /// How long a client waits that came when too much was going on.
 const RETRY: Duration = Duration::from_secs(10);
@@ -40,18 +39,18 @@ pub(super) enum Refusal {
 
 impl Refusal {
     /// What a use case's refusal means here; who has shown nothing is asked to sign in, whether there is something or not.
-    pub(super) fn of(error: &Error, shown: bool) -> Self {
+    pub(super) fn of(error: &Error, shown: bool, origin: &Origin) -> Self {
         match error {
             Error::Unauthenticated | Error::NotFound(_) | Error::NoSuchRow | Error::Forbidden(_) if !shown => {
                 Self::Challenge
             }
             Error::Unauthenticated => Self::Challenge,
             Error::NotFound(_) | Error::NoSuchRow => Self::NotFound,
-            Error::Forbidden(_) | Error::Refused(_) => Self::Forbidden(words::sentence(error)),
+            Error::Forbidden(_) | Error::Refused(_) => Self::Forbidden(words::sentence(error, origin)),
             Error::Busy => Self::Busy,
             Error::NoRoom(_) => Self::NoRoom,
             other => {
-                error!("git over HTTP: {other}");
+                origin.error("a request of git failed by the server's fault", other);
                 Self::Failed
             }
         }
@@ -139,15 +138,17 @@ mod tests {
 
     #[tokio::test]
     async fn who_has_shown_nothing_learns_nothing() {
+        let origin = Origin::new("http", [192, 0, 2, 1].into(), "group/project");
         let challenge = (401, Some("Basic realm=\"Gable\"".to_owned()), "HTTP Basic: Access denied".to_owned());
         for error in
             [Error::Unauthenticated, Error::not_found("Project"), Error::forbidden("No."), Error::Forbidden(None)]
         {
-            assert_eq!(told(Refusal::of(&error, false)).await, challenge);
+            assert_eq!(told(Refusal::of(&error, false, &origin)).await, challenge);
         }
-        assert_eq!(told(Refusal::of(&Error::not_found("Project"), true)).await, (404, None, "Not Found".to_owned()));
-        assert_eq!(told(Refusal::of(&Error::forbidden("No."), true)).await, (403, None, "No.".to_owned()));
-        assert_eq!(told(Refusal::of(&Error::Unauthenticated, true)).await, challenge);
+        let of = |error: Error| Refusal::of(&error, true, &origin);
+        assert_eq!(told(of(Error::not_found("Project"))).await, (404, None, "Not Found".to_owned()));
+        assert_eq!(told(of(Error::forbidden("No."))).await, (403, None, "No.".to_owned()));
+        assert_eq!(told(of(Error::Unauthenticated)).await, challenge);
     }
 
     #[tokio::test]

@@ -15,12 +15,13 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::{io::StreamReader, sync::CancellationToken};
-use tracing::{debug, error};
+use tracing::debug;
 
 use super::command::{self, Order, Service};
 use crate::{
     advertise,
     child::{PIECE, Running},
+    origin::Origin,
     receive::Receiver,
     transfers::{Transfers, Turn},
     version::Version,
@@ -114,22 +115,26 @@ impl Visitor {
         channel: &ChannelWriteHalf<Msg>,
     ) -> Result<u32, Failure> {
         let Order { service, project } = command::parse(command).ok_or("Disallowed command")?;
-        let project = ProjectRef::Path(project.ok_or(words::MISSING)?);
+        let path = project.ok_or(words::MISSING)?;
+        let origin = Origin::new("ssh", self.address, &path);
+        let project = ProjectRef::Path(path);
         let purpose = match service {
             Service::ReceivePack => transport::Service::Push,
             Service::UploadPack | Service::UploadArchive => transport::Service::Fetch,
         };
-        let hosted = transport::open(self.transfers.forge(), self.caller.clone(), project, purpose).await?;
+        let opened = transport::open(self.transfers.forge(), self.caller.clone(), project, purpose).await;
+        let hosted = opened.map_err(|error| words::sentence(&error, &origin)).map_err(Failure::Told)?;
+        let origin = origin.of(&hosted);
         let input = reader(input);
         match service {
-            Service::ReceivePack => self.receive(hosted, input, channel).await,
+            Service::ReceivePack => self.receive(hosted, origin, input, channel).await,
             Service::UploadPack => {
                 let turn = self.transfers.fetch_turn(hosted.project_id(), self.address).await.map_err(words::busy)?;
-                self.run(hosted.upload_pack(version.for_git(), false), turn, input, channel).await
+                self.run(hosted.upload_pack(version.for_git(), false), (turn, &origin), input, channel).await
             }
             Service::UploadArchive => {
                 let turn = self.transfers.fetch_turn(hosted.project_id(), self.address).await.map_err(words::busy)?;
-                self.run(hosted.upload_archive(), turn, input, channel).await
+                self.run(hosted.upload_archive(), (turn, &origin), input, channel).await
             }
         }
     }
@@ -137,6 +142,7 @@ impl Visitor {
     async fn receive(
         &self,
         hosted: Hosted,
+        origin: Origin,
         input: impl AsyncRead + Send + Unpin,
         channel: &ChannelWriteHalf<Msg>,
     ) -> Result<u32, Failure> {
@@ -144,7 +150,8 @@ impl Visitor {
         let mut output = pin!(channel.make_writer());
         copy(&mut &advertise::for_push(hosted.refs())[..], &mut output, self.transfers.limits().stall).await?;
         let (transfers, caller) = (self.transfers.clone(), self.caller.clone());
-        let receiver = Receiver { transfers, caller, hosted: Arc::new(hosted), input, output };
+        let hosted = Arc::new(hosted);
+        let receiver = Receiver { transfers, caller, hosted, origin, input, output, drains_first: false };
         let understood = receiver.run(turn).await?;
         Ok(u32::from(!understood))
     }
@@ -153,13 +160,13 @@ impl Visitor {
     async fn run(
         &self,
         command: std::process::Command,
-        turn: Turn,
+        (turn, origin): (Turn, &Origin),
         mut input: impl AsyncRead + Send + Unpin,
         channel: &ChannelWriteHalf<Msg>,
     ) -> Result<u32, Failure> {
         let limits = self.transfers.limits();
         let (mut running, mut pipes) = Running::start(command, limits).map_err(|error| {
-            error!("cannot start git: {error}");
+            origin.error("cannot start git", error);
             words::FAILED
         })?;
         let (mut output, mut errors) = (pin!(channel.make_writer()), pin!(channel.make_writer_ext(Some(STDERR))));
@@ -182,8 +189,17 @@ impl Visitor {
                 status = answering => status,
             }
         };
-        let status = timeout(limits.time, talking).await.map_err(|_| "This took too long.")??;
+        let status = timeout(limits.time, talking).await.map_err(|_| {
+            origin.warn("a fetch failed", format_args!("it took longer than {} seconds", limits.time.as_secs()));
+            "This took too long."
+        })??;
         drop(turn);
+        match status.code() {
+            Some(0) => {}
+            // What it complains of, the client has read.
+            Some(_) => origin.debug("a fetch failed", status),
+            None => origin.warn("a fetch failed", status),
+        }
         // A program that was killed has no status of its own.
         Ok(status.code().and_then(|code| u32::try_from(code).ok()).unwrap_or(128))
     }
@@ -249,12 +265,6 @@ async fn copy(
 impl From<&str> for Failure {
     fn from(text: &str) -> Self {
         Self::Told(text.to_owned())
-    }
-}
-
-impl From<forge::Error> for Failure {
-    fn from(error: forge::Error) -> Self {
-        Self::Told(words::sentence(&error))
     }
 }
 

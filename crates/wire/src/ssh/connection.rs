@@ -1,6 +1,10 @@
 //! One connection: who is there, and which channels they open.
 
-use std::{collections::HashSet, net::SocketAddr, sync::Arc};
+use std::{
+    collections::HashSet,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use forge::{
     Caller,
@@ -8,7 +12,7 @@ use forge::{
 };
 use russh::{
     Channel, ChannelId, ChannelOpenFailure, Pty,
-    keys::{Algorithm, PublicKey},
+    keys::{Algorithm, HashAlg, PublicKey},
     server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey},
 };
 use tokio::sync::watch;
@@ -22,6 +26,9 @@ use super::{
 
 /// The one user name, as with all forges: who somebody is tells their key.
 const USER: &str = "git";
+
+/// How much of the name of a user is logged.
+const LONGEST_NAME: usize = 32;
 
 /// How a connection stands.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,6 +46,29 @@ pub(super) struct Connection {
     visitor: Option<(Caller, Arc<str>)>,
     /// Channels on which nothing has been asked for yet.
     fresh: HashSet<ChannelId>,
+    tried: Arc<Mutex<Tried>>,
+}
+
+/// What a client has shown to sign in.
+#[derive(Default)]
+pub(super) struct Tried {
+    user: Option<String>,
+    keys: usize,
+    /// The fingerprint of the last key.
+    last_key: Option<String>,
+}
+
+impl Tried {
+    /// Writes down that nothing of it was right; nothing if the client has not tried to sign in at all.
+    pub(super) fn note_failure(&self, peer: SocketAddr) {
+        let Some(user) = &self.user else { return };
+        metrics::counter!("gable_failed_sign_ins_total", "transport" => "ssh").increment(1);
+        // What a client says is quoted and escaped as a text; a name that is longer is none.
+        let user: String = user.chars().take(LONGEST_NAME).collect();
+        let (address, transport) = (peer.ip().to_canonical(), "ssh");
+        let key = self.last_key.as_deref();
+        warn!(%address, transport, user = user.as_str(), keys = self.keys, key, "sign-in failed");
+    }
 }
 
 /// Counts a channel for as long as it is open.
@@ -57,7 +87,21 @@ impl Connection {
         state: Arc<watch::Sender<State>>,
         leash: CancellationToken,
     ) -> Self {
-        Self { shared, peer, state, leash, visitor: None, fresh: HashSet::new() }
+        Self { shared, peer, state, leash, visitor: None, fresh: HashSet::new(), tried: Arc::default() }
+    }
+
+    /// What the client shows, to be looked at when the connection has ended.
+    pub(super) fn tried(&self) -> Arc<Mutex<Tried>> {
+        Arc::clone(&self.tried)
+    }
+
+    fn note(&self, user: &str, key: Option<&PublicKey>) {
+        let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
+        tried.user = Some(user.to_owned());
+        if let Some(key) = key {
+            tried.keys += 1;
+            tried.last_key = Some(key.fingerprint(HashAlg::Sha256).to_string());
+        }
     }
 
     /// Who holds a key, if somebody does who may come in with it.
@@ -73,7 +117,7 @@ impl Connection {
             Ok(holder) => Some(holder),
             Err(forge::Error::Unauthenticated) => None,
             Err(error) => {
-                warn!("cannot look up an SSH key: {error}");
+                warn!(address = %self.peer.ip(), key = %key.fingerprint(HashAlg::Sha256), %error, "cannot look up an SSH key");
                 None
             }
         }
@@ -83,8 +127,15 @@ impl Connection {
 impl Handler for Connection {
     type Error = russh::Error;
 
+    /// Clients ask in this way what they may try.
+    async fn auth_none(&mut self, user: &str) -> Result<Auth, russh::Error> {
+        self.note(user, None);
+        Ok(Auth::reject())
+    }
+
     /// A key is only offered here. That it is known is no proof of anything, so nothing is remembered.
     async fn auth_publickey_offered(&mut self, user: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, russh::Error> {
+        self.note(user, Some(offer.public_key));
         match self.holder(user, offer.public_key, offer.algorithm).await {
             Some(_) => Ok(Auth::Accept),
             None => Ok(Auth::reject()),

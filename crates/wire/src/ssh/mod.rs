@@ -8,7 +8,12 @@ pub mod host_key;
 mod leash;
 mod places;
 
-use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    num::NonZeroU32,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 use russh::{MethodKind, MethodSet, SshId, compression, server};
 use tokio::{
@@ -114,7 +119,7 @@ pub async fn serve(
                 }
                 Err(error) => {
                     // Most likely there are too many open files: some will be closed.
-                    warn!("cannot accept an SSH connection: {error}");
+                    warn!(%error, "cannot accept an SSH connection; if there are too many open files, raise the limit (LimitNOFILE)");
                     sleep(Duration::from_millis(100)).await;
                 }
             },
@@ -161,6 +166,7 @@ async fn attend(shared: Arc<Shared>, stream: TcpStream, peer: SocketAddr, mut pl
     let state = Arc::new(watch::Sender::new(State::default()));
     let mut seen = state.subscribe();
     let connection = Connection::new(Arc::clone(&shared), peer, state, leash.clone());
+    let tried = connection.tried();
     let _ = stream.set_nodelay(true);
     let starting = server::run_stream(Arc::clone(&shared.config), Leashed::new(stream, leash.clone()), connection);
     let started = tokio::select! {
@@ -211,6 +217,7 @@ async fn attend(shared: Arc<Shared>, stream: TcpStream, peer: SocketAddr, mut pl
     }
     if strange && !seen.borrow().proved && !shared.stopping.is_cancelled() {
         shared.gate.failed(peer.ip());
+        tried.lock().unwrap_or_else(PoisonError::into_inner).note_failure(peer);
     }
     // Channels end with their connection; what they have started is gone when this returns.
     leash.cancel();
