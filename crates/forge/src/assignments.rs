@@ -268,7 +268,7 @@ fn call_back(it: &mut Writer<'_>, build: i64, only_unheard: bool) -> Result<bool
     Ok(back)
 }
 
-fn fresh_token(it: &Writer<'_>) -> (Seed, Secret) {
+pub(crate) fn fresh_token(it: &Writer<'_>) -> (Seed, Secret) {
     let mut bytes = vec![0; 16];
     it.shared().secrets.fill(&mut bytes);
     let seed = Seed(bytes);

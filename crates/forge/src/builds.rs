@@ -1,14 +1,18 @@
 //! Jobs, as people see and steer them.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use ci::{Event, progress};
-use model::{Build, Commit, Oid, Page, Project, Slice, Status, User};
+use model::{Build, Commit, Oid, Page, Project, Slice, Status, User, pipelines::BuildKind};
 use store::builds::NewBuildState;
 
 use crate::{
     Ability, Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, Writer,
     pipelines::machine::{self, Held},
+    traces,
 };
 
 /// A job with everything that is shown of it.
@@ -69,14 +73,45 @@ pub fn get(it: &mut Reader<'_>, project: &ProjectRef, id: &Given<i64>) -> Result
 
 /// Stops a job; one that has ended stays as it is.
 pub async fn cancel(forge: &Forge, caller: Caller, project: ProjectRef, id: Given<i64>) -> Result<BuildDetail> {
-    steer(forge, caller, project, id, |it, project, mut held, at, _| {
+    let stopped = Arc::new(Mutex::new(None));
+    let noted = Arc::clone(&stopped);
+    let detail = steer(forge, caller, project, id, move |it, project, mut held, at, _| {
         if let Some(at) = at {
+            *noted.lock().unwrap_or_else(PoisonError::into_inner) = Stopped::of(it, &held, &[at]);
             machine::happen(it, &mut held, &[at], Event::Cancel, &NewBuildState::default())?;
             machine::follow(it, project, held)?;
         }
         Ok(None)
     })
-    .await
+    .await?;
+    let stopped = stopped.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(stopped) = stopped {
+        stopped.close_traces(forge).await;
+    }
+    Ok(detail)
+}
+
+/// Jobs that ran until somebody stopped them.
+pub(crate) struct Stopped {
+    builds: Vec<i64>,
+    by: String,
+}
+
+impl Stopped {
+    /// Those of some jobs that run, before they are stopped; nothing if none does.
+    pub(crate) fn of(it: &Writer<'_>, held: &Held, places: &[usize]) -> Option<Self> {
+        let running = places.iter().filter_map(|at| held.builds.get(*at)).filter(|one| one.status == Status::Running);
+        let builds: Vec<i64> = running.filter(|one| one.kind == BuildKind::Job).map(|one| one.id).collect();
+        let by = it.actor().user().map_or_else(|| "the server".to_owned(), |user| user.username.clone());
+        (!builds.is_empty()).then_some(Self { builds, by })
+    }
+
+    /// Says in their traces who has stopped them.
+    pub(crate) async fn close_traces(self, forge: &Forge) {
+        for build in self.builds {
+            traces::close_with(forge, build, &format!("ERROR: job canceled by {}", self.by)).await;
+        }
+    }
 }
 
 /// Tries a job again that has ended: a new one of the same name takes its place, and is answered.
@@ -110,17 +145,14 @@ pub async fn play(forge: &Forge, caller: Caller, project: ProjectRef, id: Given<
     .await
 }
 
-/// Something that is done to a job while its pipeline is held. Told are the position of the job among the latest ones, if
-/// it is one of them, and who wants it; answers the number of another job that takes its place.
-type Doing = fn(&mut Writer<'_>, &Project, Held, Option<usize>, i64) -> Result<Option<i64>>;
-
-/// Does something to a job; answers how it stands then.
+/// Does something to a job while its pipeline is held, and answers how it stands then. Told are the position of the job among
+/// the latest ones, if it is one of them, and who wants it; the number of another job that takes its place is answered.
 async fn steer(
     forge: &Forge,
     caller: Caller,
     project: ProjectRef,
     id: Given<i64>,
-    doing: Doing,
+    doing: impl Fn(&mut Writer<'_>, &Project, Held, Option<usize>, i64) -> Result<Option<i64>> + Send + 'static,
 ) -> Result<BuildDetail> {
     let done = forge.write(caller.clone(), move |it| {
         let project = it.open(&project, ProjectAbility::RunPipelines)?;

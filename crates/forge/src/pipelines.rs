@@ -16,6 +16,7 @@ use store::{builds::NewBuildState, pipelines::NewPipeline};
 
 use crate::{
     Ability, Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, Writer,
+    builds::Stopped,
     pipelines::{drafts::Wish, machine::Held},
 };
 
@@ -160,11 +161,19 @@ pub fn retry(it: &mut Writer<'_>, project: &ProjectRef, id: &Given<i64>) -> Resu
 }
 
 /// Stops everything that has not ended.
-pub fn cancel(it: &mut Writer<'_>, project: &ProjectRef, id: &Given<i64>) -> Result<Pipeline> {
-    let (project, mut held) = take_in_hand(it, project, id)?;
-    let wanted = progress::cancel(&held.states());
-    machine::happen(it, &mut held, &wanted, Event::Cancel, &NewBuildState::default())?;
-    machine::follow(it, &project, held)
+pub async fn cancel(forge: &Forge, caller: Caller, project: ProjectRef, id: Given<i64>) -> Result<Pipeline> {
+    let cancel = move |it: &mut Writer<'_>| {
+        let (project, mut held) = take_in_hand(it, &project, &id)?;
+        let wanted = progress::cancel(&held.states());
+        let stopped = Stopped::of(it, &held, &wanted);
+        machine::happen(it, &mut held, &wanted, Event::Cancel, &NewBuildState::default())?;
+        Ok((machine::follow(it, &project, held)?, stopped))
+    };
+    let (pipeline, stopped) = forge.write(caller, cancel).await?;
+    if let Some(stopped) = stopped {
+        stopped.close_traces(forge).await;
+    }
+    Ok(pipeline)
 }
 
 /// The gate to changing a pipeline, which nobody else changes from then on.

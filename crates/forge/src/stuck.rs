@@ -10,6 +10,7 @@ use tracing::info;
 use crate::{
     Caller, Forge, Result, Writer, assignments,
     pipelines::{endings, machine::USUAL_TIMEOUT},
+    traces,
 };
 
 /// How often somebody looks.
@@ -50,7 +51,11 @@ pub async fn sweep(forge: &Forge) -> Result<()> {
                 .await?;
             let mut some = 0;
             for build in stuck {
-                some += usize::from(forge.write(Caller::system(), move |it| free(it, build, how, &by)).await?);
+                let freed = forge.write(Caller::system(), move |it| free(it, build, how, &by)).await?;
+                some += usize::from(freed);
+                if let Some(line) = last_line(how).filter(|_| freed) {
+                    traces::close_with(forge, build, line).await;
+                }
             }
             if some == 0 {
                 break;
@@ -73,6 +78,16 @@ fn deadlines(now: Time, since: Time, first_word: SignedDuration) -> Deadlines {
         ended: listened(GRACE),
         queued: now - QUEUED,
         usual_timeout: USUAL_TIMEOUT,
+    }
+}
+
+/// What the trace of a job says in its last line; nothing if the job only waits again.
+fn last_line(how: Stuck) -> Option<&'static str> {
+    match how {
+        Stuck::Unheard => None,
+        Stuck::Silent => Some("ERROR: job failed: nothing was heard from its runner for an hour"),
+        Stuck::Overdue => Some("ERROR: job failed: it ran for longer than its timeout allows"),
+        Stuck::Unwanted => Some("ERROR: job failed: no runner took it within 24 hours"),
     }
 }
 

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use crate::{
-    Ability, Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, Writer, artifacts,
+    Ability, Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, Writer, artifacts, assignments,
     traces::masks::Masks, variables,
 };
 
@@ -246,7 +246,7 @@ async fn held_back(forge: &Forge, run: &Run) -> Result<Vec<u8>> {
     let kept = forge.shared().logs.kept_aside(key(run), run.trace_size).await?;
     let kept = kept.filter(|kept| kept.len() as u64 == run.trace_held);
     Ok(kept.unwrap_or_else(|| {
-        warn!(build.id = run.build, "the end of a trace is lost; it stays hidden");
+        warn!(project.id = run.project, build.id = run.build, "the end of a trace is lost; it stays hidden");
         vec![b'x'; usize::try_from(run.trace_held).unwrap_or_default()]
     }))
 }
@@ -328,10 +328,58 @@ pub(crate) async fn conclude(forge: &Forge, build: i64) -> Result<Option<f64>> {
     tokio::task::spawn_blocking(search).await.map_err(|error| internal(&error))
 }
 
+/// Adds a last line to the trace of a job that did not end by itself, so that the trace does not just stop. The job has ended
+/// all the same if that fails.
+pub(crate) async fn close_with(forge: &Forge, build: i64, line: &str) {
+    if let Err(error) = write_last_line(forge, build, line).await {
+        warn!(build.id = build, %error, "the last line of a trace could not be written");
+    }
+    tell_end(forge, build);
+}
+
+async fn write_last_line(forge: &Forge, build: i64, line: &str) -> Result<()> {
+    let live = forge.shared().traces.of(build);
+    let mut turn = live.turn.lock().await;
+    let found = forge.read(Caller::system(), move |it| Ok(store::build_runs::find(it.db(), build)?)).await?;
+    let ended = |run: &Run| matches!(run.status, Status::Failed | Status::Canceled) && !run.erased;
+    let Some(run) = found.filter(ended) else { return Ok(()) };
+    let (key, logs, at) = (key(&run), &forge.shared().logs, run.visible());
+    let mut text = Vec::new();
+    if run.trace_held > 0 {
+        let masks = masks(forge, &mut turn, &run).await?;
+        text = masks.settle(&held_back(forge, &run).await?);
+    }
+    let last = match text.last() {
+        Some(last) => Some(*last),
+        None => logs.part(key, at.saturating_sub(1)..at).await?.last().copied(),
+    };
+    if last.is_some_and(|last| last != b'\n') {
+        text.push(b'\n');
+    }
+    text.extend_from_slice(format!("{line}\n").as_bytes());
+    let size = at + text.len() as u64;
+    logs.append(key, at, text.into()).await?;
+    let closed = run.clone();
+    let note = move |it: &mut Writer<'_>| {
+        // Nobody has taken it, and nobody will.
+        if closed.token.is_none() {
+            let now = it.now();
+            let (seed, token) = assignments::fresh_token(it);
+            store::build_runs::begin(it.db(), build, (&seed, &token.digest()), None, now)?;
+        }
+        Ok(store::build_runs::close_trace(it.db(), &closed, size)?)
+    };
+    forge.write(Caller::system(), note).await?;
+    if run.trace_held > 0 {
+        logs.clear_aside(key).await?;
+    }
+    Ok(())
+}
+
 /// Removes what was kept of the end of a trace that is seen by now.
 pub(crate) async fn tidy(forge: &Forge, run: &Run) {
     if let Err(error) = forge.shared().logs.clear_aside(key(run)).await {
-        warn!(build.id = run.build, %error, "what was kept beside a trace stays");
+        warn!(project.id = run.project, build.id = run.build, %error, "what was kept beside a trace stays");
     }
 }
 

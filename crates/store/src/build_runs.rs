@@ -175,6 +175,23 @@ pub fn grow_trace(db: &mut Conn, run: &Run, size: u64, held: u64, now: Time) -> 
     Ok(grown > 0)
 }
 
+/// Notes that the trace of a job that has ended was closed with a last line and has so many bytes now; whether nobody else has
+/// changed it meanwhile.
+pub fn close_trace(db: &mut Conn, run: &Run, size: u64) -> Result<bool> {
+    let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let ended = builds::table
+        .filter(builds::id.eq(run.build))
+        .filter(builds::status.eq_any([Status::Failed.word(), Status::Canceled.word()]))
+        .filter(builds::erased_at.is_null())
+        .select(builds::id);
+    let closed = on!(db, conn => diesel::update(build_runs::table)
+        .filter(build_runs::build_id.eq_any(ended))
+        .filter(build_runs::trace_size.eq(number(run.trace_size)))
+        .set((build_runs::trace_size.eq(number(size)), build_runs::trace_held.eq(0)))
+        .execute(conn))?;
+    Ok(closed > 0)
+}
+
 /// Notes that the runner was heard of a job.
 pub fn touch(db: &mut Conn, build: i64, now: Time) -> Result<()> {
     on!(db, conn => diesel::update(build_runs::table.find(build))

@@ -89,7 +89,7 @@ async fn cancel(
     PipelineNumber(id): PipelineNumber,
     site: Site,
 ) -> Reply<Done<PipelineJson>> {
-    let pipeline = forge.write(caller, move |it| pipelines::cancel(it, &project, &id)).await?;
+    let pipeline = pipelines::cancel(&forge, caller, project, id).await?;
     Ok(Done(PipelineJson::new(pipeline, &site)))
 }
 

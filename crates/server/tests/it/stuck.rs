@@ -5,7 +5,7 @@ use forge::{Caller, jobs, stuck};
 use jiff::SignedDuration;
 use model::{Status, hooks::Switches};
 use serde_json::json;
-use testkit::{TestForge, rows};
+use testkit::{Client, TestForge, rows};
 
 use crate::{
     assignments::{build, builds_of, execute},
@@ -27,6 +27,7 @@ const BOTH: Switches = Switches {
 
 struct Scene {
     forge: TestForge,
+    ann: Client,
     project: i64,
     token: String,
 }
@@ -37,7 +38,7 @@ impl Scene {
         let ann = forge.user("ann").await;
         let project = ann.make("/projects", json!({ "name": "x" })).await;
         let (_, token) = join_instance(&forge, runner).await;
-        Self { forge, project, token }
+        Self { forge, ann, project, token }
     }
 
     /// Starts a pipeline and lets the runner take its first job; answers its number.
@@ -62,6 +63,12 @@ impl Scene {
     async fn after(&self, time: SignedDuration) {
         self.forge.clock.advance(time);
         stuck::sweep(&self.forge.forge).await.expect("swept");
+    }
+
+    /// What people read of a job.
+    async fn trace(&self, id: i64) -> String {
+        let path = format!("/projects/{}/builds/{id}/trace", self.project);
+        self.ann.get(&path).await.text
     }
 
     /// How a job stands, and why.
@@ -136,6 +143,7 @@ async fn a_job_whose_runner_fell_silent_fails() {
     assert_eq!(scene.state(id), failed("stuck_or_timeout_failure"));
     let after = builds_of(&scene.forge, 1);
     assert_eq!((after[1].status, after[1].pipeline.status), (Status::Skipped, Status::Failed));
+    assert_eq!(scene.trace(id).await, "ERROR: job failed: nothing was heard from its runner for an hour\n");
 }
 
 #[tokio::test]
@@ -157,6 +165,7 @@ async fn a_job_that_takes_too_long_fails() {
         scene.hear(id);
         scene.after(SignedDuration::from_secs(1)).await;
         assert_eq!(scene.state(id), failed("job_execution_timeout"), "{file}");
+        assert_eq!(scene.trace(id).await, "ERROR: job failed: it ran for longer than its timeout allows\n", "{file}");
     }
 }
 
@@ -169,6 +178,10 @@ async fn a_job_that_no_runner_wants_fails_after_a_day() {
     assert_eq!(scene.state(id).0, Status::Pending);
     scene.after(SignedDuration::from_secs(1)).await;
     assert_eq!(scene.state(id), failed("stuck_or_timeout_failure"));
+    assert_eq!(scene.trace(id).await, "ERROR: job failed: no runner took it within 24 hours\n");
+    // Said once.
+    scene.after(SignedDuration::from_hours(1)).await;
+    assert_eq!(scene.trace(id).await.lines().count(), 1);
 }
 
 #[tokio::test]

@@ -471,3 +471,37 @@ async fn a_piece_may_come_without_a_length() {
     assert_eq!(yard.call(Method::PATCH, "/api/v4/jobs/1/trace", &headers, body).await.header("range"), "0-9");
     assert_eq!(yard.trace(1).await, "some text");
 }
+
+#[tokio::test]
+async fn the_trace_of_a_job_that_was_canceled_says_by_whom() {
+    let yard = Yard::with("one: {script: make}\ntwo: {script: make}\nthree: {script: make}").await;
+    let token = yard.take(1).await;
+    yard.say(1, &token, 0, "compiling\nhalf a li").await;
+    assert_eq!(yard.ann.post("/projects/1/builds/1/cancel", json!({})).await.code(), 201);
+    let expected = "compiling\nhalf a li\nERROR: job canceled by ann\n";
+    assert_eq!(yard.trace(1).await, expected);
+    // Whoever does it again changes nothing, and neither does the runner that has not heard of it yet.
+    assert_eq!(yard.ann.post("/projects/1/builds/1/cancel", json!({})).await.code(), 201);
+    yard.say(1, &token, 20, "ne").await;
+    assert_eq!(yard.trace(1).await, expected);
+    // With its pipeline; one that had said nothing yet, and one that never ran.
+    yard.take(2).await;
+    assert_eq!(yard.ann.post("/projects/1/pipelines/1/cancel", json!({})).await.code(), 200);
+    assert_eq!(yard.trace(2).await, "ERROR: job canceled by ann\n");
+    assert_eq!(yard.trace(3).await, "");
+    assert_eq!(yard.trace(1).await, expected);
+}
+
+#[tokio::test]
+async fn the_last_line_of_a_canceled_job_shows_no_secret_that_was_held_back() {
+    let yard = Yard::with(ONE).await;
+    let variable = json!({ "key": "KEY", "value": "s3cret-value" });
+    assert_eq!(yard.ann.post("/projects/1/variables", variable).await.code(), 201);
+    let token = yard.take(1).await;
+    yard.say(1, &token, 0, "the key is s3cret-val").await;
+    yard.say(1, &token, 21, "ue and the next is s3cret-").await;
+    assert_eq!(yard.ann.post("/projects/1/builds/1/cancel", json!({})).await.code(), 201);
+    let read = yard.trace(1).await;
+    assert!(read.ends_with("\nERROR: job canceled by ann\n") && !read.contains("s3cret-value"), "{read}");
+    assert!(read.starts_with("the key is xxxxxxxxxxxx and the next is "), "{read}");
+}
