@@ -1,9 +1,9 @@
 //! Where runners wait for work without asking all the time, and where they say what they are about to take.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -33,7 +33,12 @@ pub(crate) struct Board {
     claims: Mutex<HashMap<i64, i64>>,
     /// Which runners were heard of lately.
     pub(crate) contacts: Contacts,
+    /// The jobs of which the log has said that they wait in vain.
+    stuck: Mutex<HashSet<StuckKey>>,
 }
+
+/// Jobs that wait in vain: their project, their tags and the reason.
+type StuckKey = (i64, Vec<String>, String);
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Called {
@@ -53,7 +58,13 @@ impl Board {
             first_word: AtomicU64::new(u64::try_from(FIRST_WORD.as_millis()).unwrap_or(u64::MAX)),
             claims: Mutex::default(),
             contacts: Contacts::default(),
+            stuck: Mutex::default(),
         }
+    }
+
+    /// Remembers the jobs that wait in vain now, and answers those that did before.
+    pub(crate) fn replace_stuck(&self, now: HashSet<StuckKey>) -> HashSet<StuckKey> {
+        std::mem::replace(&mut *self.stuck.lock().unwrap_or_else(PoisonError::into_inner), now)
     }
 
     /// When this process began to listen to runners.

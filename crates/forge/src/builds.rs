@@ -13,6 +13,7 @@ use crate::{
     Ability, Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, Writer,
     pipelines::machine::{self, Held},
     traces,
+    waiting::Candidates,
 };
 
 /// A job with everything that is shown of it.
@@ -26,6 +27,8 @@ pub struct BuildDetail {
     pub user: Option<User>,
     /// For how many seconds it ran, or has been running.
     pub duration: Option<f64>,
+    /// Why no runner will take it as things are, if it waits for one.
+    pub pending_reason: Option<String>,
 }
 
 /// The gate for those who look.
@@ -189,7 +192,10 @@ fn in_detail(it: &mut Reader<'_>, project: &Project, builds: Vec<Build>) -> Resu
     let users: HashSet<i64> = builds.iter().filter_map(|build| Some(build.user.as_ref()?.id)).collect();
     let users = store::build_lists::users_of(it.db(), &users.into_iter().collect::<Vec<_>>())?;
     let now = it.now();
+    let waits = |build: &Build| build.status == Status::Pending;
+    let candidates = if builds.iter().any(waits) { Some(Candidates::of(it, project)?) } else { None };
     let detail = |build: Build| BuildDetail {
+        pending_reason: candidates.as_ref().filter(|_| waits(&build)).and_then(|all| all.reason(&build.tags)),
         commit: commits.get(&build.pipeline.sha).cloned(),
         user: build.user.as_ref().and_then(|user| users.get(&user.id).cloned()),
         duration: build.started_at.map(|start| build.finished_at.unwrap_or(now).duration_since(start).as_secs_f64()),

@@ -10,7 +10,7 @@ use model::projects::Seed;
 use store::checks::{self, Kept, ProjectRow};
 
 use self::lost::{foreign, linked, lost};
-use crate::{Caller, Forge, Result, jobs, pushes};
+use crate::{Caller, Forge, Result, jobs, pushes, waiting};
 
 /// How many rows are looked at at a time.
 const BATCH: i64 = 1000;
@@ -104,6 +104,7 @@ pub async fn examine(forge: &Forge, wishes: &Wishes) -> Vec<Finding> {
     }
     take(&mut findings, "instance key", instance_key(forge).await.map(Some));
     take(&mut findings, "background jobs", given_up(forge).await.map(Some));
+    take(&mut findings, "waiting jobs", waiting_jobs(forge).await);
     findings
 }
 
@@ -117,6 +118,20 @@ fn take<F: IntoIterator<Item = Finding>>(findings: &mut Vec<Finding>, check: &'s
 /// It could not be looked at.
 fn unseen(check: &'static str, error: &crate::Error) -> Finding {
     Finding::problem(check, format!("cannot be looked at: {error}"), "put that right, and run this again")
+}
+
+/// Jobs of CI that no runner will take.
+async fn waiting_jobs(forge: &Forge) -> Result<Vec<Finding>> {
+    const CHECK: &str = "waiting jobs";
+    let stuck = forge.read(Caller::system(), waiting::stuck_jobs).await?;
+    if stuck.is_empty() {
+        return Ok(vec![Finding::fine(CHECK, "no job waits for a runner in vain")]);
+    }
+    let told = stuck.iter().take(NAMED).map(|jobs| {
+        let text = format!("{} of {} (project {}) wait: {}", jobs.count, jobs.path, jobs.project, jobs.reason);
+        Finding::warning(CHECK, text, "see `gable admin runner list`; docs/runners.md tells how to register one")
+    });
+    Ok(told.collect())
 }
 
 async fn integrity(forge: &Forge) -> Result<Finding> {

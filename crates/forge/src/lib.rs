@@ -63,6 +63,7 @@ mod turns;
 pub mod uploads;
 pub mod users;
 pub mod variables;
+pub mod waiting;
 
 pub use bridge::{Forge, Heavy, Options, Reader, Writer, panic_text};
 pub use caller::{Actor, Caller};

@@ -10,7 +10,7 @@ use tracing::info;
 use crate::{
     Caller, Forge, Result, Writer, assignments,
     pipelines::{endings, machine::USUAL_TIMEOUT},
-    traces,
+    traces, waiting,
 };
 
 /// How often somebody looks.
@@ -66,7 +66,7 @@ pub async fn sweep(forge: &Forge) -> Result<()> {
             info!(freed, "jobs were {}", in_words(how));
         }
     }
-    Ok(())
+    waiting::report(forge).await
 }
 
 fn deadlines(now: Time, since: Time, first_word: SignedDuration) -> Deadlines {

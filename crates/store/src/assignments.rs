@@ -56,6 +56,21 @@ pub fn queues(db: &mut Conn, runner: &RunnerSummary) -> Result<Vec<Queue>> {
     Ok(rows.into_iter().map(|(project, tags, first)| Queue { project, tags: to_lines(&tags), first }).collect())
 }
 
+/// All queues, and how many jobs wait in each.
+pub fn all_queues(db: &mut Conn) -> Result<Vec<(Queue, i64)>> {
+    let found = || {
+        Fragment::<(BigInt, Text, BigInt, BigInt)>::new(
+            "SELECT b.project_id, b.tags, MIN(b.id), COUNT(*) FROM builds b \
+             WHERE b.status = 'pending' AND b.kind = 0 GROUP BY b.project_id, b.tags ORDER BY MIN(b.id)",
+        )
+    };
+    let rows: Vec<(i64, String, i64, i64)> = on!(db, conn => found().load(conn))?;
+    let queue = |(project, tags, first, count): (i64, String, i64, i64)| {
+        (Queue { project, tags: to_lines(&tags), first }, count)
+    };
+    Ok(rows.into_iter().map(queue).collect())
+}
+
 /// The jobs of a queue that have waited for longest.
 pub fn waiting_in(db: &mut Conn, queue: &Queue, most: i64) -> Result<Vec<i64>> {
     let ids = || {

@@ -206,6 +206,16 @@ pub fn by_id(db: &mut Conn, id: i64) -> Result<Option<Runner>> {
     Ok(row.map(Runner::from))
 }
 
+/// The runners that may build a project: its own, and all shared ones, whether it wants those or not.
+pub fn available_to(db: &mut Conn, project: i64) -> Result<Vec<Runner>> {
+    let own = runner_projects::table.filter(runner_projects::project_id.eq(project)).select(runner_projects::runner_id);
+    let rows: Vec<Row> = on!(db, conn => runners::table
+        .filter(runners::is_shared.eq(true).or(runners::id.eq_any(own)))
+        .select(Row::as_select())
+        .load(conn))?;
+    Ok(rows.into_iter().map(Runner::from).collect())
+}
+
 /// One runner, which nobody else changes while the transaction lasts; SQLite has one writer anyway.
 pub fn hold(db: &mut Conn, id: i64) -> Result<Option<Runner>> {
     if let Conn::Pg(conn) = db {

@@ -136,6 +136,12 @@ pub(super) struct BuildJson {
     /// Null if the commit is not there any more.
     commit: Option<CommitJson>,
     runner: Option<RunnerJson>,
+    /// True if it waits and no runner will take it as things are; left out else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stuck: Option<bool>,
+    /// Why no runner will take it; left out unless it is stuck.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pending_reason: Option<String>,
     pipeline: PipelineSummaryJson,
 }
 
@@ -156,7 +162,7 @@ enum StatusJson {
 
 impl BuildJson {
     pub(super) fn new(detail: BuildDetail, site: &Site) -> Self {
-        let BuildDetail { build, commit, user, duration } = detail;
+        let BuildDetail { build, commit, user, duration, pending_reason } = detail;
         let Build { id, pipeline, name, stage, status, allow_failure, coverage, failure_reason, .. } = build;
         let expires_at = build.artifacts.as_ref().and_then(|file| file.expires_at);
         Self {
@@ -179,6 +185,8 @@ impl BuildJson {
             erased_at: build.erased_at.map(Stamp),
             commit: commit.as_ref().map(CommitJson::from),
             runner: build.runner.map(RunnerJson::from),
+            stuck: pending_reason.is_some().then_some(true),
+            pending_reason,
             pipeline: PipelineSummaryJson {
                 id: pipeline.id,
                 sha: pipeline.sha.to_string(),

@@ -408,3 +408,16 @@ fn how_much_of_the_disk_stays_free_is_told_by_the_variable_of_the_server() {
     assert_eq!(doctor.status, Some(1), "{}", doctor.words());
     assert!(doctor.stdout.contains("less than min-free-disk asks for"), "{}", doctor.words());
 }
+
+#[test]
+fn jobs_that_no_runner_will_take_are_found() {
+    let (home, server) = furnished();
+    let file = json!({
+        "file_path": ".gitlab-ci.yml", "branch_name": "master", "content": "one: {script: make}", "commit_message": "Build"
+    });
+    assert_eq!(server.root().post("/api/v3/projects/1/repository/files", &file).status, 201);
+    let (status, report) = examine(&home, &["--quick"]);
+    let text = "1 of root/road (project 1) wait: there is no runner: register one for this project or for the instance";
+    assert_eq!((status, of(&report, "waiting jobs")), (Some(0), vec![("warning", text)]));
+    server.stop();
+}

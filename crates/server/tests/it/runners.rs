@@ -4,7 +4,7 @@ use axum::{
     body::Body,
     http::{Method, Request},
 };
-use forge::{Caller, runners};
+use forge::{Caller, runners, waiting};
 use insta::assert_snapshot;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -435,4 +435,50 @@ fn the_operator_asks_for_the_token_and_lists_runners() {
     assert_eq!(home.admin(&["runner", "token"]), other);
     let list = home.admin(&["runner", "list"]);
     assert_eq!(list.split_whitespace().collect::<Vec<_>>().join(" "), "id kind active last heard of tags description");
+}
+
+#[tokio::test]
+async fn a_job_that_no_runner_will_take_says_why() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    let project = ann.make("/projects", json!({ "name": "x", "shared_runners_enabled": true })).await;
+    let file = "plain: {script: make}\nspecial: {script: make, tags: [mac, arm]}";
+    forge.plant_pipeline(project, Some(ann.id), file).await;
+    let reasons = async || {
+        let listed = ann.get(&format!("/projects/{project}/builds")).await.json();
+        let mut told: Vec<(String, Value)> = listed
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|build| {
+                assert_eq!(build["stuck"], if build["pending_reason"].is_null() { Value::Null } else { json!(true) });
+                (build["name"].as_str().expect("a name").to_owned(), build["pending_reason"].clone())
+            })
+            .collect();
+        told.sort_by(|one, other| one.0.cmp(&other.0));
+        told.into_iter().map(|(_, reason)| reason).collect::<Vec<_>>()
+    };
+    let none = "there is no runner: register one for this project or for the instance";
+    assert_eq!(reasons().await, [json!(none), json!(none)]);
+    let stuck = forge.forge.read(Caller::system(), waiting::stuck_jobs).await.expect("looked at");
+    let told: Vec<_> = stuck.iter().map(|jobs| (jobs.path.as_str(), jobs.count, jobs.reason.as_str())).collect();
+    assert_eq!(told, [("ann/x", 1, none), ("ann/x", 1, none)]);
+
+    let (shared, _) = join_instance(&forge, json!({})).await;
+    let tags = json!("no active runner has all of the tags: mac, arm");
+    assert_eq!(reasons().await, [Value::Null, tags.clone()]);
+    let admin = forge.admin().await;
+    assert_eq!(admin.put(&format!("/runners/{shared}"), json!({ "active": false })).await.code(), 200);
+    let paused = json!("all runners of this project are paused");
+    assert_eq!(reasons().await, [paused.clone(), paused]);
+    ann.put(&format!("/projects/{project}"), json!({ "shared_runners_enabled": false })).await;
+    let without = json!("the project has no runner and does not use shared runners");
+    assert_eq!(reasons().await, [without.clone(), without]);
+
+    join_project(&forge, &ann, project, json!({ "tag_list": "mac,arm", "run_untagged": false })).await;
+    assert_eq!(reasons().await, [json!("no active runner takes jobs without tags"), Value::Null]);
+    // One that is not heard of for long may not come back.
+    forge.clock.advance(SignedDuration::from_mins(61));
+    let silent = json!("no runner that could take it was heard from in the last hour");
+    assert_eq!(reasons().await, [json!("no active runner takes jobs without tags"), silent]);
 }
