@@ -9,7 +9,7 @@ use ci::ArtifactAccess;
 use files::{Content, WriteError};
 use futures_util::Stream;
 use jiff::SignedDuration;
-use model::{Build, Role, Status, Time, tokens::Digest, uploads::clean_name};
+use model::{Build, Role, Status, Time, uploads::clean_name};
 use store::Conn;
 pub use store::artifacts::Artifact;
 use tracing::{info, warn};
@@ -144,14 +144,17 @@ fn opened_by(it: &mut Reader<'_>, build: i64, proof: &JobProof) -> Result<()> {
             (tokens, Some(it.shared().instance_key.runners_token(project.id, &project.runners_seed).digest()))
         }
     };
-    let by_job = |token: &Digest| -> Result<bool> {
+    if of_project.is_some_and(|token| tokens.contains(&token)) {
+        return Ok(());
+    }
+    for token in tokens {
         let job = store::build_runs::running(it.db(), token)?;
-        Ok(job.is_some_and(|job| job.pipeline == run.pipeline))
-    };
-    let mut shown = tokens.iter().map(by_job);
-    let by_job = shown.try_fold(false, |any, one| one.map(|one| any || one))?;
-    let by_project = of_project.is_some_and(|token| tokens.contains(&token));
-    if by_job || by_project { Ok(()) } else { Err(Error::Forbidden(None)) }
+        if job.is_some_and(|job| job.pipeline == run.pipeline) {
+            // The user who started the job may have lost the right to see the project since.
+            return it.open_as_job(token, &ProjectRef::Id(run.project), ProjectAbility::ReadBuilds).map(drop);
+        }
+    }
+    Err(Error::Forbidden(None))
 }
 
 /// What a build left behind, for whoever may see it.

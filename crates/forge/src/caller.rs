@@ -82,7 +82,7 @@ pub enum Actor {
     },
     /// A job that runs at this moment, by its token.
     Job {
-        /// Who started it; what is open to them, it may read.
+        /// The user who started it, whose rights it has; `None` if a trigger did.
         user: Option<Box<User>>,
         /// The project that it belongs to.
         project: i64,
@@ -219,6 +219,13 @@ pub(crate) fn prove(db: &mut Conn, caller: &Caller, now: model::Time) -> Result<
             let user = store::users::by_id(db, *id)?.filter(|user| user.state == UserState::Active);
             let actor =
                 user.map_or(Actor::Anonymous, |user| Actor::User { user: Box::new(user), scopes: vec![Scope::Api] });
+    /// Whether a job reads its own project whatever its starter is to that project: a trigger started it, or an
+    /// administrator. All other jobs have the rights that their starter has at this moment.
+    pub(crate) fn has_own_rights_to(&self, project: i64) -> bool {
+        matches!(self, Self::Job { user, project: own }
+            if *own == project && user.as_deref().is_none_or(|user| user.admin))
+    }
+
             Proved { actor, token: None }
         }
         Proof::SshKey(fingerprint) => Proved { actor: prove_by_key(db, fingerprint)?, token: None },
@@ -254,10 +261,12 @@ fn prove_by_key(db: &mut Conn, fingerprint: &str) -> Result<Actor> {
     Ok(found.map_or(Actor::Anonymous, |(key, projects)| Actor::DeployKey { title: key.title, projects }))
 }
 
-fn prove_by_job_token(db: &mut Conn, digest: &Digest) -> Result<Actor> {
+pub(crate) fn prove_by_job_token(db: &mut Conn, digest: &Digest) -> Result<Actor> {
     let Some(job) = store::build_runs::running(db, digest)? else { return Ok(Actor::Anonymous) };
     let user = match job.user {
-        None => None,
+        None if job.triggered => None,
+        // The user who started it was removed.
+        None => return Ok(Actor::Anonymous),
         Some(id) => match store::users::by_id(db, id)?.filter(|user| user.state == UserState::Active) {
             Some(user) => Some(Box::new(user)),
             // Whoever is kept out is so with everything that runs on their behalf.

@@ -1,16 +1,16 @@
 //! Who may do what, as tables. Lists apply the same rules in SQL (`store::Viewer`).
 
-use model::{Namespace, NamespaceKind, Project, Role, Scope, User, UserState, Visibility};
+use model::{Namespace, NamespaceKind, Project, Role, Scope, User, UserState, Visibility, tokens::Digest};
 use store::{Sight, Viewer, projects::Key};
 
-use crate::{Actor, Error, Reader, Result};
+use crate::{Actor, Error, Reader, Result, caller};
 
 /// Something one can do to the instance as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ability {
     /// See one's own account.
     ReadOwnAccount,
-    /// Change one's own keys and addresses.
+    /// Change one's own profile, password, keys, addresses and tokens.
     ChangeOwnAccount,
     /// See other users as users see each other.
     ReadUsers,
@@ -459,6 +459,24 @@ impl Reader<'_> {
         opened
     }
 
+    /// The gate for a job that runs: opens a project with the rights that its token has at this moment.
+    pub(crate) fn open_as_job(
+        &mut self,
+        token: &Digest,
+        project: &ProjectRef,
+        ability: ProjectAbility,
+    ) -> Result<Project> {
+        let job = caller::prove_by_job_token(self.db(), token)?;
+        let asking = std::mem::replace(&mut self.actor, job);
+        let opened = self.open(project, ability);
+        self.actor = asking;
+        opened.map_err(|error| match error {
+            // The job knows of its own project.
+            Error::NotFound(_) | Error::Unauthenticated => Error::Forbidden(None),
+            other => other,
+        })
+    }
+
     /// Whether an open project may also be used for something else.
     pub fn may_to(&self, project: &Project, ability: ProjectAbility) -> Result<()> {
         let (actor, least) = (self.actor(), ability.least());
@@ -470,10 +488,13 @@ impl Reader<'_> {
         }
         if let Actor::Job { project: own, .. } = actor {
             // Its token is known to every script that runs in it, so it opens next to nothing.
-            match ability {
-                ProjectAbility::DownloadCode if project.id == *own => return Ok(()),
-                ProjectAbility::DownloadCode => {}
-                _ => return Err(Error::forbidden("The token of a job only reads code.")),
+            let readable = match ability {
+                ProjectAbility::DownloadCode => true,
+                ProjectAbility::ReadBuilds => project.id == *own,
+                _ => false,
+            };
+            if !readable {
+                return Err(Error::forbidden("The token of a job only reads code."));
             }
         }
         let open = project.visibility >= actor.open_from()
@@ -511,14 +532,17 @@ impl Reader<'_> {
 
     /// What the actor is to a project.
     pub(crate) fn role_to(&self, project: &Project) -> Option<Role> {
-        if self.actor().is_admin() { Some(Role::Owner) } else { project.access.role() }
+        match self.actor() {
+            actor if actor.is_admin() => Some(Role::Owner),
+            actor if actor.has_own_rights_to(project.id) => Some(Role::Reporter),
+            _ => project.access.role(),
+        }
     }
 
     /// Whether the actor sees a project.
     fn sees(&self, project: &Project) -> bool {
         let actor = self.actor();
-        let own = matches!(actor, Actor::Job { project: own, .. } if *own == project.id);
-        let belongs = actor.is_admin() || project.access.role().is_some() || actor.has_key_to(project.id) || own;
+        let belongs = self.role_to(project).is_some() || actor.has_key_to(project.id);
         belongs || project.visibility >= actor.open_from()
     }
 

@@ -1,14 +1,19 @@
 //! What only matters once a runner has taken a job: its token, its trace, when the runner was last heard.
 
 use diesel::prelude::*;
-use model::{Status, Time, pipelines::BuildKind, projects::Seed, tokens::Digest};
+use model::{
+    Status, Time,
+    pipelines::{BuildKind, Source},
+    projects::Seed,
+    tokens::Digest,
+};
 
 use crate::{
     Conn, Result,
     builds::kind_code,
     conn::on,
     pipelines::to_status,
-    schema::{build_runs, build_specs, builds, projects},
+    schema::{build_runs, build_specs, builds, pipelines, projects},
     times::to_micros,
 };
 
@@ -23,6 +28,8 @@ pub struct RunningJob {
     pub pipeline: i64,
     /// Who started it.
     pub user: Option<i64>,
+    /// Whether its pipeline was started by a trigger.
+    pub triggered: bool,
 }
 
 /// A job as those see it who tell how it goes.
@@ -102,16 +109,21 @@ pub fn secrets_of(db: &mut Conn, build: i64) -> Result<Option<Vec<u8>>> {
 
 /// The job whose token this is, while it runs.
 pub fn running(db: &mut Conn, token: &Digest) -> Result<Option<RunningJob>> {
-    let found: Option<(i64, i64, i64, Option<i64>)> = on!(db, conn => build_runs::table
+    type Found = (i64, i64, i64, Option<i64>, String);
+    let found: Option<Found> = on!(db, conn => build_runs::table
         .inner_join(builds::table)
         .inner_join(projects::table.on(projects::id.eq(builds::project_id)))
+        .inner_join(pipelines::table.on(pipelines::id.eq(builds::pipeline_id)))
         .filter(build_runs::digest.eq(token.as_bytes()))
         .filter(builds::status.eq("running"))
         .filter(projects::deleted_at.is_null())
-        .select((builds::id, builds::project_id, builds::pipeline_id, builds::user_id))
+        .select((builds::id, builds::project_id, builds::pipeline_id, builds::user_id, pipelines::source))
         .first(conn)
         .optional())?;
-    Ok(found.map(|(build, project, pipeline, user)| RunningJob { build, project, pipeline, user }))
+    Ok(found.map(|(build, project, pipeline, user, source)| {
+        let triggered = source == Source::Trigger.word();
+        RunningJob { build, project, pipeline, user, triggered }
+    }))
 }
 
 type RunRow = (i64, i64, i64, String, Option<i64>, Option<i64>, i32, Option<(Vec<u8>, Vec<u8>, i64, i64)>);

@@ -318,3 +318,35 @@ async fn a_job_may_leave_so_many_files_and_no_more() {
     assert_eq!((refused.code(), refused.text.as_str()), (400, said));
     assert_eq!(yard.ann.get("/projects/1/builds/1/artifacts").await.text, "file 19");
 }
+
+#[tokio::test]
+async fn a_job_reads_the_artifacts_of_others_only_while_its_starter_may() {
+    let yard = Yard::with(ONE).await;
+    let bob = yard.forge.user("bob").await;
+    yard.ann.make("/projects/1/members", json!({ "user_id": bob.id, "access_level": 30 })).await;
+    let started = yard.forge.plant_pipeline(1, Some(bob.id), "one: {script: make}\ntwo: {script: make}").await;
+    let now = yard.forge.forge.now();
+    let builds = yard.forge.in_one_go(|db| store::builds::of_pipeline(db, started.id, now).expect("builds"));
+    let [one, two] = [builds[0].id, builds[1].id];
+    let (first, second) = (yard.take(one).await, yard.take(two).await);
+    assert_eq!(yard.send(one, &first, "", "a.zip", b"PK..").await.code(), 201);
+    let fetched = yard.fetch(one, &second).await;
+    assert_eq!((fetched.code(), fetched.text.as_str()), (200, "PK.."));
+    let forbidden = (403, r#"{"message":"403 Forbidden"}"#.to_owned());
+    let fetch = async || {
+        let answer = yard.fetch(one, &second).await;
+        (answer.code(), answer.text)
+    };
+    let member = format!("/projects/1/members/{}", bob.id);
+    assert_eq!(yard.ann.delete(&member).await.code(), 200);
+    assert_eq!(fetch().await, forbidden);
+    yard.ann.make("/projects/1/members", json!({ "user_id": bob.id, "access_level": 20 })).await;
+    assert_eq!(fetch().await.0, 200);
+    let root = yard.forge.admin().await;
+    root.put(&format!("/users/{}/block", bob.id), json!({})).await;
+    assert_eq!(fetch().await, forbidden);
+    root.delete(&format!("/users/{}", bob.id)).await;
+    assert_eq!(fetch().await, forbidden);
+    // What the job itself has to tell is still heard.
+    assert_eq!(yard.tell(two, &second, json!({ "state": "failed" })).await.code(), 200);
+}

@@ -7,7 +7,7 @@ use files::spool::Spools;
 use serde_json::json;
 use tempfile::TempDir;
 use testkit::{
-    LocalRepository,
+    Client, LocalRepository,
     repository::{SMALL, quiet_git},
 };
 use tokio::net::TcpListener;
@@ -103,4 +103,96 @@ async fn the_token_of_a_job_ends_with_whoever_started_it() {
     assert!(!ask().await);
     // How the job ends can still be told.
     assert_eq!(yard.tell(1, &token, json!({ "state": "failed" })).await.code(), 200);
+}
+
+/// A private project of a group, whose developer Bob has started a job that runs.
+async fn job_of_bob() -> (Yard, Host, Client, String) {
+    let yard = Yard::with(ONE).await;
+    let bob = yard.forge.user("bob").await;
+    yard.ann.make("/projects/1/members", json!({ "user_id": bob.id, "access_level": 30 })).await;
+    yard.forge.fill(&yard.ann, 1, SMALL).await;
+    let started = yard.forge.plant_pipeline(1, Some(bob.id), ONE).await;
+    let now = yard.forge.forge.now();
+    let builds = yard.forge.in_one_go(|db| store::builds::of_pipeline(db, started.id, now).expect("builds"));
+    let host = Host::of(&yard).await;
+    let token = yard.take(builds[0].id).await;
+    (yard, host, bob, token)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_clones_its_own_project_only_while_its_starter_may() {
+    let (yard, host, bob, token) = job_of_bob().await;
+    let root = yard.forge.admin().await;
+    let asks = async || host.git(&token, &["ls-remote", "URL/ann/x.git"]).await;
+    let member = format!("/projects/1/members/{}", bob.id);
+    assert!(asks().await.0);
+    // A guest reads no code.
+    assert_eq!(yard.ann.put(&member, json!({ "access_level": 10 })).await.code(), 200);
+    let (may, said) = asks().await;
+    assert!(!may && said.contains("You are not allowed to download code from this project."), "{said}");
+    assert_eq!(yard.ann.put(&member, json!({ "access_level": 20 })).await.code(), 200);
+    assert!(asks().await.0);
+    // Who is no member at all does not even see the project.
+    assert_eq!(yard.ann.delete(&member).await.code(), 200);
+    let (may, said) = asks().await;
+    assert!(!may && said.contains("not found"), "{said}");
+    let show = async |level: i64| yard.ann.put("/projects/1", json!({ "name": "x", "visibility_level": level })).await;
+    assert_eq!(show(10).await.code(), 200);
+    assert!(asks().await.0);
+    assert_eq!(root.put(&format!("/users/{}", bob.id), json!({ "external": true })).await.code(), 200);
+    assert!(!asks().await.0);
+    assert_eq!(show(20).await.code(), 200);
+    assert!(asks().await.0);
+    // What is put away can still be read; what is removed cannot.
+    assert_eq!(yard.ann.post("/projects/1/archive", json!({})).await.code(), 201);
+    assert!(asks().await.0);
+    assert_eq!(yard.ann.delete("/projects/1").await.code(), 200);
+    assert!(!asks().await.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_job_of_an_administrator_reads_its_own_project_and_no_other() {
+    let yard = Yard::with(ONE).await;
+    let root = yard.forge.admin().await;
+    yard.forge.fill(&yard.ann, 1, SMALL).await;
+    yard.ann.make("/projects", json!({ "name": "y" })).await;
+    yard.forge.fill(&yard.ann, 2, SMALL).await;
+    let started = yard.forge.plant_pipeline(1, Some(root.id), ONE).await;
+    let now = yard.forge.forge.now();
+    let builds = yard.forge.in_one_go(|db| store::builds::of_pipeline(db, started.id, now).expect("builds"));
+    let (host, token) = (Host::of(&yard).await, yard.take(builds[0].id).await);
+    let asks = async |path: &str| host.git(&token, &["ls-remote", &format!("URL/{path}.git")]).await.0;
+    assert!(asks("ann/x").await && !asks("ann/y").await);
+    // Without the flag the administrator is a stranger to the project.
+    let boss = yard.forge.user("boss").await;
+    assert_eq!(root.put(&format!("/users/{}", boss.id), json!({ "admin": true })).await.code(), 200);
+    assert_eq!(boss.put(&format!("/users/{}", root.id), json!({ "admin": false })).await.code(), 200);
+    assert!(!asks("ann/x").await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_token_of_a_job_ends_with_the_removal_of_its_starter() {
+    let (yard, host, bob, token) = job_of_bob().await;
+    let asks = async || host.git(&token, &["ls-remote", "URL/ann/x.git"]).await.0;
+    assert!(asks().await);
+    let root = yard.forge.admin().await;
+    assert_eq!(root.delete(&format!("/users/{}", bob.id)).await.code(), 200);
+    assert!(!asks().await);
+}
+
+/// Nobody in particular starts what a trigger starts; its jobs read their project and nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_job_of_a_trigger_reads_its_own_project() {
+    let yard = Yard::with(ONE).await;
+    yard.forge.fill(&yard.ann, 1, crate::triggers::SCRIPT).await;
+    yard.ann.make("/projects", json!({ "name": "y" })).await;
+    yard.forge.fill(&yard.ann, 2, SMALL).await;
+    let trigger = yard.ann.post("/projects/1/triggers", json!({})).await.json()["token"].clone();
+    let started = yard.anyone.post("/projects/1/trigger/builds", json!({ "token": trigger, "ref": "feature/x" })).await;
+    assert_eq!(started.code(), 201, "{started}");
+    let (pipeline, now) = (started.json()["id"].as_i64().expect("a number"), yard.forge.forge.now());
+    let builds = yard.forge.in_one_go(|db| store::builds::of_pipeline(db, pipeline, now).expect("builds"));
+    let (host, token) = (Host::of(&yard).await, yard.take(builds[0].id).await);
+    let asks = async |path: &str| host.git(&token, &["ls-remote", &format!("URL/{path}.git")]).await.0;
+    assert!(asks("ann/x").await && !asks("ann/y").await);
 }
