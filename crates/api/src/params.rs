@@ -247,6 +247,32 @@ impl ParamReader<'_> {
         chosen
     }
 
+    /// Some of a few words, of which there has to be a list: with commas between them, or as a list. It may be empty.
+    pub(crate) fn required_choices<T: Copy + PartialEq>(
+        &mut self,
+        name: &'static str,
+        choices: &[(&'static str, T)],
+        description: &'static str,
+    ) -> Vec<T> {
+        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+        let schema = json!({ "type": "array", "items": { "type": "string", "enum": words } });
+        self.declare(name, schema, true, description);
+        self.require(name);
+        let given = self.split_words(name).unwrap_or_default();
+        let mut chosen = Vec::new();
+        for word in given {
+            match choices.iter().find(|(known, _)| *known == word) {
+                Some((_, value)) if chosen.contains(value) => {}
+                Some((_, value)) => chosen.push(*value),
+                None => {
+                    self.faults.push(format!("{name} {UNKNOWN}"));
+                    break;
+                }
+            }
+        }
+        chosen
+    }
+
     /// Named texts that may be there: an object, or `name[key]` in a form or a query. `None` if it is something else, of
     /// which each route tells in its own words.
     pub(crate) fn texts_by_name(
@@ -347,6 +373,10 @@ impl ParamReader<'_> {
     /// Words that may be there: in one text with commas between them, or as a list.
     pub(crate) fn words(&mut self, name: &'static str, description: &'static str) -> Option<Vec<String>> {
         self.declare(name, json!({ "type": "string" }), false, description);
+        self.split_words(name)
+    }
+
+    fn split_words(&mut self, name: &'static str) -> Option<Vec<String>> {
         let item = self.bag?.get(name)?;
         let items = match item {
             Item::List(items) => items.as_slice(),

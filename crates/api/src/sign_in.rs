@@ -1,6 +1,7 @@
 //! How often one address may try to sign in.
 
 use std::{
+    convert::Infallible,
     net::IpAddr,
     num::NonZeroU32,
     sync::atomic::{AtomicUsize, Ordering},
@@ -58,11 +59,38 @@ impl FromRequestParts<App> for MayTry {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
-        let address = address_in(&parts.extensions);
-        app.throttle().admit(address).map(|()| Self(address)).map_err(|wait| {
-            app.limits().note_sign_in(address);
+        let Ok(attempts) = PasswordAttempts::from_request_parts(parts, app).await;
+        attempts.count().map(|()| Self(attempts.address))
+    }
+}
+
+/// Counts attempts at a password where a request may or may not bring one.
+pub(crate) struct PasswordAttempts {
+    app: App,
+    address: IpAddr,
+}
+
+impl PasswordAttempts {
+    /// Counts one attempt, or answers 429.
+    pub(crate) fn count(&self) -> Result<(), ApiError> {
+        self.app.throttle().admit(self.address).map_err(|wait| {
+            self.app.limits().note_sign_in(self.address);
             ApiError::Limited(wait)
         })
+    }
+}
+
+impl FromRequestParts<App> for PasswordAttempts {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
+        Ok(Self { app: app.clone(), address: address_in(&parts.extensions) })
+    }
+}
+
+impl ArgDoc for PasswordAttempts {
+    fn describe(operation: &mut OperationDoc) {
+        operation.throttled = true;
     }
 }
 

@@ -140,6 +140,8 @@ pub struct Reader<'a> {
     db: &'a mut Conn,
     shared: &'a Shared,
     pub(crate) actor: Actor,
+    /// The token that proved who is asking.
+    token: Option<i64>,
     now: Time,
     depth: i32,
 }
@@ -164,6 +166,11 @@ impl Reader<'_> {
     /// Who is asking.
     pub fn actor(&self) -> &Actor {
         &self.actor
+    }
+
+    /// The number of the token that proved who is asking; of an administrator's if they act as another user.
+    pub(crate) fn token(&self) -> Option<i64> {
+        self.token
     }
 
     /// Takes the actor out; nobody is asking any more.
@@ -460,8 +467,9 @@ fn spawn_seat(name: String, shared: &Arc<Shared>, queue: &Receiver<ReadTask>) {
 fn enter<T>(shared: &Shared, db: &mut Conn, caller: &Caller, f: impl FnOnce(Reader<'_>) -> Result<T>) -> Result<T> {
     let now = shared.clock.now();
     let Proved { actor, token } = caller::prove(db, caller, now)?;
-    if let Some(token) = token {
-        shared.uses.note(&token, now);
+    if let Some(token) = &token {
+        shared.uses.note(token, now);
     }
-    f(Reader { db, shared, actor, now, depth: caller.depth() })
+    let token = token.map(|token| token.id);
+    f(Reader { db, shared, actor, token, now, depth: caller.depth() })
 }

@@ -1,6 +1,9 @@
 //! Who asks: first what they show, then who they are.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use model::{Scope, Token, User, UserState, tokens::Digest};
 use store::Conn;
@@ -45,14 +48,26 @@ pub(crate) struct Identity {
     sudo: Option<String>,
 }
 
+/// The hash of a password; it does not print.
+#[derive(Clone)]
+pub(crate) struct PasswordHash(pub(crate) String);
+
+impl fmt::Debug for PasswordHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PasswordHash(…)")
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 enum Proof {
     /// Nothing, or tokens of which the first good one counts.
     #[default]
     Nothing,
     Tokens(Vec<Digest>),
-    /// A user whose password was checked a moment ago.
-    Password(i64),
+    /// A user whose password was checked a moment ago, with the hash it was checked against.
+    Password(i64, PasswordHash),
+    /// A user for whom the service finishes what they began.
+    OnBehalfOf(i64),
     /// An SSH key, by its fingerprint, with which somebody has signed a moment ago.
     SshKey(String),
     /// The token of a job.
@@ -109,9 +124,14 @@ impl Caller {
         Self { proof: Proof::System, ..Self::default() }
     }
 
-    /// Somebody whose password was right.
-    pub(crate) fn with_checked_password(user: i64) -> Self {
-        Self { proof: Proof::Password(user), ..Self::default() }
+    /// A user whose password fits this hash. It counts for as long as the user has this password.
+    pub(crate) fn with_checked_password(user: i64, hash: PasswordHash) -> Self {
+        Self { proof: Proof::Password(user, hash), ..Self::default() }
+    }
+
+    /// A user for whom the service finishes what they began; it has the rights that the user has by then.
+    pub(crate) fn on_behalf_of(user: i64) -> Self {
+        Self { proof: Proof::OnBehalfOf(user), ..Self::default() }
     }
 
     /// Somebody who has signed with the SSH key of this fingerprint, or is about to.
@@ -145,7 +165,12 @@ impl Caller {
     pub(crate) fn identity(&self) -> Option<Identity> {
         match &self.proof {
             Proof::Tokens(digests) => Some(Identity { digests: digests.clone(), sudo: self.sudo.clone() }),
-            Proof::Nothing | Proof::Password(_) | Proof::SshKey(_) | Proof::JobToken(_) | Proof::System => None,
+            Proof::Nothing
+            | Proof::Password(..)
+            | Proof::OnBehalfOf(_)
+            | Proof::SshKey(_)
+            | Proof::JobToken(_)
+            | Proof::System => None,
         }
     }
 
@@ -194,6 +219,13 @@ impl Actor {
         matches!(self, Self::DeployKey { projects, .. } if projects.contains(&project))
     }
 
+    /// Whether a job reads its own project whatever its starter is to that project: a trigger started it, or an
+    /// administrator. All other jobs have the rights that their starter has at this moment.
+    pub(crate) fn has_own_rights_to(&self, project: i64) -> bool {
+        matches!(self, Self::Job { user, project: own }
+            if *own == project && user.as_deref().is_none_or(|user| user.admin))
+    }
+
     /// Whether this is an administrator, or the service itself.
     pub fn is_admin(&self) -> bool {
         match self {
@@ -215,19 +247,13 @@ pub(crate) fn prove(db: &mut Conn, caller: &Caller, now: model::Time) -> Result<
     let proved = match &caller.proof {
         Proof::Nothing => Proved { actor: Actor::Anonymous, token: None },
         Proof::System => Proved { actor: Actor::System, token: None },
-        Proof::Password(id) => {
-            let user = store::users::by_id(db, *id)?.filter(|user| user.state == UserState::Active);
-            let actor =
-                user.map_or(Actor::Anonymous, |user| Actor::User { user: Box::new(user), scopes: vec![Scope::Api] });
-    /// Whether a job reads its own project whatever its starter is to that project: a trigger started it, or an
-    /// administrator. All other jobs have the rights that their starter has at this moment.
-    pub(crate) fn has_own_rights_to(&self, project: i64) -> bool {
-        matches!(self, Self::Job { user, project: own }
-            if *own == project && user.as_deref().is_none_or(|user| user.admin))
-    }
-
+        Proof::Password(id, hash) => {
+            // The password may have changed since it was checked.
+            let stands = store::users::password_hash(db, *id)?.is_some_and(|now| now == hash.0);
+            let actor = if stands { prove_by_id(db, *id)? } else { Actor::Anonymous };
             Proved { actor, token: None }
         }
+        Proof::OnBehalfOf(id) => Proved { actor: prove_by_id(db, *id)?, token: None },
         Proof::SshKey(fingerprint) => Proved { actor: prove_by_key(db, fingerprint)?, token: None },
         Proof::Tokens(digests) => prove_by_tokens(db, digests, now)?,
         Proof::JobToken(digest) => Proved { actor: prove_by_job_token(db, digest)?, token: None },
@@ -249,6 +275,11 @@ pub(crate) fn prove(db: &mut Conn, caller: &Caller, now: model::Time) -> Result<
             Ok(Proved { actor, token: proved.token })
         }
     }
+}
+
+fn prove_by_id(db: &mut Conn, id: i64) -> Result<Actor> {
+    let user = store::users::by_id(db, id)?.filter(|user| user.state == UserState::Active);
+    Ok(user.map_or(Actor::Anonymous, |user| Actor::User { user: Box::new(user), scopes: vec![Scope::Api] }))
 }
 
 fn prove_by_key(db: &mut Conn, fingerprint: &str) -> Result<Actor> {
@@ -279,8 +310,7 @@ pub(crate) fn prove_by_job_token(db: &mut Conn, digest: &Digest) -> Result<Actor
 fn prove_by_tokens(db: &mut Conn, digests: &[Digest], now: model::Time) -> Result<Proved> {
     for digest in digests {
         if let Some((token, user)) = store::tokens::find(db, digest)? {
-            let alive = token.revoked_at.is_none() && token.expires_at.is_none_or(|end| now < end);
-            if alive && user.state == UserState::Active {
+            if token.is_active(now) && user.state == UserState::Active {
                 let actor = Actor::User { user: Box::new(user), scopes: token.scopes.clone() };
                 return Ok(Proved { actor, token: Some(token) });
             }

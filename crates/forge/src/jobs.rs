@@ -358,7 +358,7 @@ async fn keep_house(forge: &Forge, project: i64, job: i64) -> Result<()> {
 
 /// Removes branches for somebody who asked for it a while ago; if they may no more, nothing is to be done.
 async fn delete_merged_branches(forge: &Forge, project: i64, user: i64, job: i64) -> Result<()> {
-    match branches::delete_merged_now(forge, Caller::with_checked_password(user), project).await {
+    match branches::delete_merged_now(forge, Caller::on_behalf_of(user), project).await {
         Ok(()) | Err(Error::Unauthenticated | Error::Forbidden(_) | Error::NotFound(_)) => {}
         Err(error) => return Err(error),
     }

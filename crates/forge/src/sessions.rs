@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use jiff::SignedDuration;
-use model::{Scope, User, tokens::Secret};
+use model::{User, tokens::Secret};
 
 use tracing::warn;
 
-use crate::{Ability, Caller, Error, Forge, Given, Heavy, Reader, Result, Writer, tokens};
+use crate::{Ability, Caller, Error, Forge, Given, Heavy, Reader, Result, Writer, caller::PasswordHash, tokens};
 
 /// What a client signs in with.
 #[derive(Clone)]
@@ -19,17 +19,20 @@ pub struct Credentials {
 }
 
 /// A sign-in that was right.
-#[derive(Clone, Copy)]
-pub struct SignedIn(i64);
+#[derive(Clone)]
+pub struct SignedIn {
+    user: i64,
+    hash: PasswordHash,
+}
 
 impl SignedIn {
     /// The caller that this sign-in proves.
-    pub fn caller(self) -> Caller {
-        Caller::with_checked_password(self.0)
+    pub fn caller(&self) -> Caller {
+        Caller::with_checked_password(self.user, self.hash.clone())
     }
 }
 
-pub(crate) const TOKEN_NAME: &str = "session";
+const TOKEN_NAME: &str = "session";
 const TOKEN_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// A script that signs in on every run must not fill the table.
 const TOKENS_KEPT: i64 = 50;
@@ -40,7 +43,9 @@ pub fn check(it: &mut Heavy<'_>, credentials: &Given<Credentials>) -> Result<Sig
     let found = it.read(|it| Ok(store::users::by_login(it.db(), login)?))?;
     let right = it.password_cost().verify(password, found.as_ref().map(|(_, hash)| hash.as_str()));
     match found {
-        Some((user, _)) if right && user.state == model::UserState::Active => Ok(SignedIn(user.id)),
+        Some((user, hash)) if right && user.state == model::UserState::Active => {
+            Ok(SignedIn { user: user.id, hash: PasswordHash(hash) })
+        }
         _ => Err(Error::Unauthenticated),
     }
 }
@@ -63,13 +68,24 @@ pub async fn note_failure(forge: &Forge, transport: &'static str, address: IpAdd
 }
 
 /// Gives a user who has just signed in a token.
-pub fn create(it: &mut Writer<'_>) -> Result<(User, Secret)> {
+pub fn create(it: &mut Writer<'_>, signed_in: &SignedIn) -> Result<(User, Secret)> {
     let user = it.my_id(Ability::ReadOwnAccount)?;
     let now = it.now();
     let secret = it.shared().secrets.token();
-    tokens::insert(it, user, TOKEN_NAME, &secret, &[Scope::Api], Some(now + TOKEN_LIFE))?;
-    store::tokens::delete_all_but_newest(it.db(), user, TOKEN_NAME, TOKENS_KEPT)?;
+    // While the user is locked the password cannot change, so no session outlives the change of its password.
+    store::users::by_id_to_change(it.db(), user)?.ok_or(Error::Unauthenticated)?;
+    if store::users::password_hash(it.db(), user)?.as_ref() != Some(&signed_in.hash.0) {
+        return Err(Error::Unauthenticated);
+    }
+    tokens::insert_session(it, user, TOKEN_NAME, &secret, now + TOKEN_LIFE)?;
+    store::tokens::delete_old_sessions(it.db(), user, TOKENS_KEPT)?;
     store::users::note_sign_in(it.db(), user, now)?;
     let user = store::users::by_id(it.db(), user)?.ok_or(Error::Unauthenticated)?;
     Ok((user, secret))
+}
+
+/// Ends the sessions of a user. The session that makes this request goes on.
+pub(crate) fn end_others(it: &mut Writer<'_>, user: i64) -> Result<()> {
+    let (current, now) = (it.token(), it.now());
+    Ok(store::tokens::revoke_sessions(it.db(), user, current, now)?)
 }

@@ -2,15 +2,37 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
-use model::{Scope, Time, Token, tokens::Secret};
+use jiff::{SignedDuration, civil::Date, tz::TimeZone};
+use model::{
+    Page, Scope, Slice, Time, Token, Violations,
+    tokens::{Secret, TokenFilter, check_name},
+};
 use store::tokens::NewToken;
 
-use crate::{Ability, Caller, Error, Forge, Reader, Result, Writer, sessions, users};
+use crate::{Ability, Caller, Error, Forge, Given, Reader, Result, Writer, users};
 
+const WHAT: &str = "Personal Access Token";
 /// How far the noted last use of a token may lag behind.
-const USE_LAG: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
+const USE_LAG: SignedDuration = SignedDuration::from_mins(10);
+/// How long a token lasts that a user makes over the API, and how long it may last.
+const LONGEST_LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
+/// How many tokens of a user may be active at the same time, sessions apart.
+const MOST_ACTIVE: i64 = 200;
+/// How many revoked and expired tokens of a user are kept for the record, sessions apart.
+const MOST_INACTIVE: i64 = 200;
 
-/// Makes a token for a user. The secret is shown this once.
+/// A token that a user asks for.
+#[derive(Clone, Debug)]
+pub struct TokenRequest {
+    /// What it is for.
+    pub name: String,
+    /// What it opens.
+    pub scopes: Vec<Scope>,
+    /// The first day on which it opens nothing; a year from now if absent.
+    pub expires_on: Option<Date>,
+}
+
+/// Makes a token for the user of this name, for the operator. The secret is shown this once.
 pub fn create(
     it: &mut Writer<'_>,
     username: &str,
@@ -19,17 +41,66 @@ pub fn create(
     expires_at: Option<Time>,
 ) -> Result<(Token, Secret)> {
     it.may(Ability::AdministerUsers)?;
-    model::tokens::check_name(name)?;
-    if name == sessions::TOKEN_NAME {
-        // Tokens of this name give way to newer ones.
-        return Err(model::Violations::one("name", format!("{name} is a reserved name")).into());
-    }
+    check_name(name)?;
     if expires_at.is_some_and(|end| end <= it.now()) {
-        return Err(model::Violations::one("expires_at", "must be in the future").into());
+        return Err(Violations::one("expires_at", "must be in the future").into());
     }
     let user = users::named(it, username)?;
+    insert_limited(it, user.id, name, scopes, expires_at)
+}
+
+/// Makes a token for the caller. The secret is shown this once.
+pub fn create_own(it: &mut Writer<'_>, request: &Given<TokenRequest>) -> Result<(Token, Secret)> {
+    // Every token opens at most what `api` opens, and without that scope nobody comes here.
+    let me = it.my_id(Ability::ChangeOwnAccount)?;
+    create_requested(it, me, request.get()?)
+}
+
+/// Makes a token for another user. The secret is shown this once.
+pub fn create_for(it: &mut Writer<'_>, user: i64, request: &Given<TokenRequest>) -> Result<(Token, Secret)> {
+    it.may(Ability::AdministerUsers)?;
+    let request = request.get()?;
+    let user = users::find(it, user)?;
+    create_requested(it, user.id, request)
+}
+
+fn create_requested(it: &mut Writer<'_>, user: i64, request: &TokenRequest) -> Result<(Token, Secret)> {
+    let TokenRequest { name, scopes, expires_on } = request;
+    let (now, longest) = (it.now(), it.now() + LONGEST_LIFE);
+    let mut violations = check_name(name).err().unwrap_or_default();
+    violations.unless(!scopes.is_empty(), "scopes", "can't be blank");
+    let end = match expires_on {
+        None => longest,
+        Some(day) => {
+            // A day that no moment can be found for lies beyond every limit.
+            let end = day.to_zoned(TimeZone::UTC).map_or(Time::MAX, |day| day.timestamp());
+            violations.unless(end > now, "expires_at", "must be in the future");
+            violations.unless(end <= longest, "expires_at", "must be within 365 days from now");
+            end
+        }
+    };
+    violations.into_result()?;
+    insert_limited(it, user, name, scopes, Some(end))
+}
+
+/// Adds a token made by hand, unless the user has as many as one may have.
+fn insert_limited(
+    it: &mut Writer<'_>,
+    user: i64,
+    name: &str,
+    scopes: &[Scope],
+    expires_at: Option<Time>,
+) -> Result<(Token, Secret)> {
+    let now = it.now();
+    // The number of tokens is checked while the user is locked and nobody adds another one.
+    store::users::by_id_to_change(it.db(), user)?.ok_or(Error::not_found("User"))?;
+    if store::tokens::count_active(it.db(), user, now)? >= MOST_ACTIVE {
+        let full = format!("Maximum number of active tokens ({MOST_ACTIVE}) reached");
+        return Err(Violations::one("base", full).into());
+    }
+    store::tokens::delete_old_inactive(it.db(), user, MOST_INACTIVE, now)?;
     let secret = it.shared().secrets.token();
-    let token = insert(it, user.id, name, &secret, scopes, expires_at)?;
+    let token = insert(it, user, name, &secret, scopes, expires_at)?;
     Ok((token, secret))
 }
 
@@ -37,16 +108,69 @@ pub fn create(
 pub fn list(it: &mut Reader<'_>, username: &str) -> Result<Vec<Token>> {
     it.may(Ability::AdministerUsers)?;
     let user = users::named(it, username)?;
-    Ok(store::tokens::list(it.db(), user.id)?)
+    Ok(store::tokens::all_of(it.db(), user.id)?)
 }
 
-/// Takes a token back.
+/// A page of tokens, newest first: the caller's own, or for administrators those of a user or of everybody.
+pub fn search(it: &mut Reader<'_>, filter: &Given<TokenFilter>, page: &Given<Page>) -> Result<Slice<Token>> {
+    let me = it.my_id(Ability::ChangeOwnAccount)?;
+    let (mut filter, page, now) = (*filter.get()?, *page.get()?, it.now());
+    match filter.user {
+        Some(user) if user == me => {}
+        Some(user) => {
+            it.may(Ability::AdministerUsers)?;
+            users::find(it, user)?;
+        }
+        None if it.actor().is_admin() => {}
+        None => filter.user = Some(me),
+    }
+    Ok(store::tokens::list(it.db(), &filter, page, now)?)
+}
+
+/// One token: of the caller, or for administrators of anybody.
+pub fn get(it: &mut Reader<'_>, id: i64) -> Result<Token> {
+    let me = it.my_id(Ability::ChangeOwnAccount)?;
+    let admin = it.actor().is_admin();
+    let found = store::tokens::by_id(it.db(), id)?;
+    found.filter(|token| admin || token.user_id == me).ok_or(Error::not_found(WHAT))
+}
+
+/// The token that proved who is asking, whatever its scopes.
+pub fn current(it: &mut Reader<'_>) -> Result<Token> {
+    it.my_id(Ability::ReadOwnAccount)?;
+    let shown = it.token().ok_or(Error::Unauthenticated)?;
+    store::tokens::by_id(it.db(), shown)?.ok_or(Error::not_found(WHAT))
+}
+
+/// Revokes a token: of the caller, or for administrators of anybody.
+pub fn revoke_by_id(it: &mut Writer<'_>, id: i64) -> Result<()> {
+    let token = get(it, id)?;
+    revoke_found(it, &token)
+}
+
+/// Revokes the token that proved who is asking, whatever its scopes.
+pub fn revoke_current(it: &mut Writer<'_>) -> Result<()> {
+    let token = current(it)?;
+    revoke_found(it, &token)
+}
+
+fn revoke_found(it: &mut Writer<'_>, token: &Token) -> Result<()> {
+    let now = it.now();
+    if store::tokens::revoke(it.db(), token.id, now)? {
+        Ok(())
+    } else {
+        Err(Error::Refused("400 Bad request - Token already revoked".into()))
+    }
+}
+
+/// Revokes a token of anybody, for the operator.
 pub fn revoke(it: &mut Writer<'_>, id: i64) -> Result<()> {
     it.may(Ability::AdministerUsers)?;
     let now = it.now();
     if store::tokens::revoke(it.db(), id, now)? { Ok(()) } else { Err(Error::not_found("Token")) }
 }
 
+/// Adds a token made by hand.
 pub(crate) fn insert(
     it: &mut Writer<'_>,
     user_id: i64,
@@ -56,7 +180,20 @@ pub(crate) fn insert(
     expires_at: Option<Time>,
 ) -> Result<Token> {
     let now = it.now();
-    let new = NewToken { user_id, name, digest: secret.digest(), scopes, expires_at };
+    let new = NewToken { user_id, name, digest: secret.digest(), scopes, expires_at, session: false };
+    Ok(store::tokens::insert(it.db(), &new, now)?)
+}
+
+/// Adds a token that ends when the password changes.
+pub(crate) fn insert_session(
+    it: &mut Writer<'_>,
+    user_id: i64,
+    name: &str,
+    secret: &Secret,
+    end: Time,
+) -> Result<Token> {
+    let (now, scopes) = (it.now(), &[Scope::Api]);
+    let new = NewToken { user_id, name, digest: secret.digest(), scopes, expires_at: Some(end), session: true };
     Ok(store::tokens::insert(it.db(), &new, now)?)
 }
 

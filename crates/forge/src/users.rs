@@ -5,7 +5,9 @@ use model::{
     users::{Claims, NewUser, UserChanges, UserFilter, check_password},
 };
 
-use crate::{Ability, Error, Given, Heavy, Reader, Result, Writer, members, news, projects};
+use crate::{
+    Ability, Error, Given, Heavy, Reader, Result, Writer, caller::PasswordHash, members, news, projects, sessions,
+};
 
 const WHAT: &str = "User";
 
@@ -39,6 +41,25 @@ pub struct Edit {
 pub struct ReadyEdit {
     changes: UserChanges,
     password_hash: Option<String>,
+}
+
+/// Changes that users make to themselves.
+#[derive(Clone)]
+pub struct OwnEdit {
+    /// What changes; only the name, the username, the address and the profile are looked at.
+    pub changes: UserChanges,
+    /// The new password.
+    pub password: Option<String>,
+    /// The password as it is, without which neither the password nor the address changes.
+    pub current_password: Option<String>,
+}
+
+/// An edit of oneself whose current password was right, if it needs one.
+#[derive(Clone)]
+pub struct ReadyOwnEdit {
+    edit: ReadyEdit,
+    /// The hash that the current password was checked against.
+    checked: Option<PasswordHash>,
 }
 
 /// A page of users, newest first.
@@ -122,11 +143,17 @@ pub fn prepare_edit(it: &mut Heavy<'_>, id: i64, given: &Given<Edit>) -> Result<
 pub fn update(it: &mut Writer<'_>, id: i64, ready: &ReadyEdit) -> Result<User> {
     it.may(Ability::AdministerUsers)?;
     let user = find_to_change(it, id)?;
-    let ReadyEdit { changes, password_hash } = ready;
-    let changes = &changes.clone().applied_to(&user);
-    if changes.admin == Change::Set(false) {
+    if ready.changes.admin == Change::Set(false) {
         keep_an_admin(it, &user, "Cannot demote the last administrator")?;
     }
+    apply(it, &user, ready)
+}
+
+/// Applies an edit to a user who is locked. A new password ends the user's sessions, but not the one that makes this
+/// request.
+fn apply(it: &mut Writer<'_>, user: &User, ready: &ReadyEdit) -> Result<User> {
+    let (id, ReadyEdit { changes, password_hash }) = (user.id, ready);
+    let changes = &changes.clone().applied_to(user);
     refuse_taken(it, &changes.claims(), Some(id), Violations::new())?;
     let now = it.now();
     if let Some(email) = changes.email.set().filter(|email| **email != user.email) {
@@ -141,8 +168,64 @@ pub fn update(it: &mut Writer<'_>, id: i64, ready: &ReadyEdit) -> Result<User> {
     if let Some(identity) = &changes.identity {
         store::identities::put(it.db(), id, identity)?;
     }
-    store::users::update(it.db(), &user, changes, password_hash.as_deref(), now)?;
-    find(it, id)
+    store::users::update(it.db(), user, changes, password_hash.as_deref(), now)?;
+    if password_hash.is_some() {
+        sessions::end_others(it, user.id)?;
+    }
+    find(it, user.id)
+}
+
+/// Checks what users change about themselves, and hashes the new password, ahead of the transaction.
+pub fn prepare_own_edit(it: &mut Heavy<'_>, given: &Given<OwnEdit>) -> Result<ReadyOwnEdit> {
+    let me = it.read(|it| it.my_id(Ability::ChangeOwnAccount))?;
+    let OwnEdit { changes, password, current_password } = given.get()?.clone();
+    let changes = changes.about_oneself().normalized();
+    let (user, hash) = it.read(|it| {
+        let hash = store::users::password_hash(it.db(), me)?.ok_or(Error::Unauthenticated)?;
+        Ok((find(it, me)?, hash))
+    })?;
+    let mut violations = Violations::new();
+    changes.check(&mut violations);
+    if let Some(password) = &password {
+        check_password(password, &mut violations);
+    }
+    let new_address = changes.email.set().is_some_and(|email| *email != user.email);
+    let needs_password = password.is_some() || new_address;
+    let mut checked = None;
+    match &current_password {
+        Some(current) if needs_password => {
+            if it.password_cost().verify(current, Some(&hash)) {
+                checked = Some(PasswordHash(hash));
+            } else {
+                violations.add("current_password", "is invalid");
+            }
+        }
+        None if needs_password => violations.add("current_password", "can't be blank"),
+        _ => {}
+    }
+    if needs_password && checked.is_none() {
+        // Which addresses are taken is told to the user only.
+        return Err(violations.into());
+    }
+    it.read(|it| refuse_taken(it, &changes.claims(), Some(me), violations.clone()))?;
+    let password_hash = password.map(|password| it.password_cost().hash(&password)).transpose()?;
+    Ok(ReadyOwnEdit { edit: ReadyEdit { changes, password_hash }, checked })
+}
+
+/// Changes the caller. A new password ends all their sessions but the one that makes this request.
+pub fn update_own(it: &mut Writer<'_>, ready: &ReadyOwnEdit) -> Result<User> {
+    let me = it.my_id(Ability::ChangeOwnAccount)?;
+    let user = find_to_change(it, me)?;
+    let ReadyOwnEdit { edit, checked } = ready;
+    let moved = edit.changes.email.set().is_some_and(|email| *email != user.email);
+    if edit.password_hash.is_some() || moved {
+        // The password may have changed since it was checked.
+        let now = store::users::password_hash(it.db(), me)?;
+        if checked.as_ref().is_none_or(|checked| now.as_ref() != Some(&checked.0)) {
+            return Err(Violations::one("current_password", "is invalid").into());
+        }
+    }
+    apply(it, &user, edit)
 }
 
 /// Removes a user with all that is theirs; `None` if there was nobody to remove.
@@ -169,7 +252,9 @@ pub fn block(it: &mut Writer<'_>, id: i64) -> Result<()> {
         UserState::Active => {
             keep_an_admin(it, &user, "Cannot block the last administrator")?;
             let now = it.now();
-            Ok(store::users::set_state(it.db(), id, UserState::Blocked, now)?)
+            store::users::set_state(it.db(), id, UserState::Blocked, now)?;
+            // Sessions do not come back to life when the user is unblocked.
+            Ok(store::tokens::revoke_sessions(it.db(), id, None, now)?)
         }
     }
 }

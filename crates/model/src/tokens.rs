@@ -28,6 +28,26 @@ pub struct Token {
     pub last_used_at: Option<Time>,
     /// When it was made.
     pub created_at: Time,
+    /// Whether it was issued for a password, by `POST /session`, and ends when the password changes.
+    pub session: bool,
+}
+
+impl Token {
+    /// Whether the token is neither revoked nor expired.
+    pub fn is_active(&self, now: Time) -> bool {
+        self.revoked_at.is_none() && self.expires_at.is_none_or(|end| now < end)
+    }
+}
+
+/// Which tokens a list shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TokenFilter {
+    /// Only tokens of this user.
+    pub user: Option<i64>,
+    /// Only revoked tokens, or only tokens that are not revoked.
+    pub revoked: Option<bool>,
+    /// Only tokens that are neither revoked nor expired, or only the others.
+    pub active: Option<bool>,
 }
 
 /// What a token opens.

@@ -292,6 +292,18 @@ impl UserChanges {
         self
     }
 
+    /// The same changes without those that only administrators make.
+    pub fn about_oneself(self) -> Self {
+        Self {
+            admin: Change::Keep,
+            external: Change::Keep,
+            can_create_group: Change::Keep,
+            projects_limit: Change::Keep,
+            identity: None,
+            ..self
+        }
+    }
+
     /// The same changes as they apply to this user: one who is or becomes external creates nothing.
     pub fn applied_to(mut self, user: &User) -> Self {
         if *self.external.set().unwrap_or(&user.external) {

@@ -101,6 +101,7 @@ async fn user(forge: &Forge, command: UserCommand) -> Outcome {
             forge.write(Caller::system(), unblock).await.map_err(|error| tell_of(&username, error))?;
             say(&format!("unblocked user {username}"))
         }
+        UserCommand::Delete { username, yes } => delete_user(forge, username, yes).await,
         UserCommand::Password { username, password_stdin } => {
             let (password, made) = password(password_stdin)?;
             let name = username.clone();
@@ -115,6 +116,28 @@ async fn user(forge: &Forge, command: UserCommand) -> Outcome {
             say_password(&password, made)
         }
     }
+}
+
+async fn delete_user(forge: &Forge, username: String, yes: bool) -> Outcome {
+    let name = username.clone();
+    let find = move |it: &mut forge::Reader<'_>| {
+        let id = users::id_of(it, &name)?;
+        users::get(it, id)
+    };
+    let user = forge.read(Caller::system(), find).await.map_err(|error| tell_of(&username, error))?;
+    let projects = match user.personal_projects {
+        1 => "1 personal project".to_owned(),
+        count => format!("{count} personal projects"),
+    };
+    if !yes {
+        return Err(format!("this deletes user {username} with {projects} and cannot be undone; confirm with --yes"));
+    }
+    let id = user.id;
+    let deleted = forge.write(Caller::system(), move |it| users::delete(it, id)).await.map_err(tell)?;
+    if deleted.is_none() {
+        return Err(format!("there is no user {username}"));
+    }
+    say(&format!("deleted user {username} with {projects}"))
 }
 
 async fn list_users(forge: &Forge) -> Outcome {
@@ -170,7 +193,8 @@ async fn token(forge: &Forge, command: TokenCommand) -> Outcome {
                     (None, Some(end)) => day(end),
                 };
                 let used = token.last_used_at.map_or("never".into(), day);
-                let (id, created, scopes, name) = (token.id, day(token.created_at), scopes.join(","), token.name);
+                let (id, created, scopes) = (token.id, day(token.created_at), scopes.join(","));
+                let name = if token.session { format!("{} (ends with the password)", token.name) } else { token.name };
                 table += &format!("{id:>6}  {created:<10} {used:<10} {expires:<10} {scopes:<10} {name}\n");
             }
             show(table.as_bytes())

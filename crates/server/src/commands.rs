@@ -207,7 +207,15 @@ pub(crate) enum UserCommand {
         /// Whom.
         username: String,
     },
-    /// Gives a user a new password; prints a random one unless one comes on standard input.
+    /// Deletes a user with their keys, tokens and personal projects; issues and comments elsewhere stay.
+    Delete {
+        /// The unique name of the user.
+        username: String,
+        /// Confirms the deletion, which cannot be undone.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Gives a user a new password and ends their sessions; prints a random one unless one comes on standard input.
     Password {
         /// Whom.
         username: String,

@@ -182,6 +182,7 @@ diesel::table! {
         revoked_at -> Nullable<BigInt>,
         last_used_at -> Nullable<BigInt>,
         created_at -> BigInt,
+        session -> Bool,
     }
 }
 

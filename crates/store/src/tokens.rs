@@ -1,7 +1,11 @@
 //! Access tokens, known by their digests.
 
 use diesel::prelude::*;
-use model::{Scope, Time, Token, User, tokens::Digest, users::Identity};
+use model::{
+    Page, Scope, Slice, Time, Token, User,
+    tokens::{Digest, TokenFilter},
+    users::Identity,
+};
 
 use crate::{
     Conn, Result,
@@ -22,11 +26,12 @@ struct Row {
     revoked_at: Option<i64>,
     last_used_at: Option<i64>,
     created_at: i64,
+    session: bool,
 }
 
 impl From<Row> for Token {
     fn from(row: Row) -> Self {
-        let Row { id, user_id, name, scopes, expires_at, revoked_at, last_used_at, created_at } = row;
+        let Row { id, user_id, name, scopes, expires_at, revoked_at, last_used_at, created_at, session } = row;
         Self {
             id,
             user_id,
@@ -36,6 +41,7 @@ impl From<Row> for Token {
             revoked_at: from_micros_opt(revoked_at),
             last_used_at: from_micros_opt(last_used_at),
             created_at: from_micros(created_at),
+            session,
         }
     }
 }
@@ -52,6 +58,8 @@ pub struct NewToken<'a> {
     pub scopes: &'a [Scope],
     /// From when on it opens nothing.
     pub expires_at: Option<Time>,
+    /// Whether it was issued for a password and ends when the password changes.
+    pub session: bool,
 }
 
 /// The token with this digest and its user; whether it still opens anything is not asked here. One statement, because
@@ -88,6 +96,7 @@ pub fn insert(db: &mut Conn, new: &NewToken<'_>, now: Time) -> Result<Token> {
             tokens::scopes.eq(&scopes),
             tokens::expires_at.eq(new.expires_at.map(to_micros)),
             tokens::created_at.eq(to_micros(now)),
+            tokens::session.eq(new.session),
         ))
         .returning(Row::as_returning())
         .get_result(conn))?;
@@ -95,13 +104,48 @@ pub fn insert(db: &mut Conn, new: &NewToken<'_>, now: Time) -> Result<Token> {
 }
 
 /// The tokens of a user, newest first.
-pub fn list(db: &mut Conn, user: i64) -> Result<Vec<Token>> {
+pub fn all_of(db: &mut Conn, user: i64) -> Result<Vec<Token>> {
     let rows: Vec<Row> = on!(db, conn => tokens::table
         .filter(tokens::user_id.eq(user))
         .order(tokens::id.desc())
         .select(Row::as_select())
         .load(conn))?;
     Ok(rows.into_iter().map(Token::from).collect())
+}
+
+/// A page of tokens, newest first.
+pub fn list(db: &mut Conn, filter: &TokenFilter, page: Page, now: Time) -> Result<Slice<Token>> {
+    let now = to_micros(now);
+    let (total, rows): (i64, Vec<Row>) = on!(db, conn => {
+        let matching = || {
+            let mut query = tokens::table.into_boxed();
+            if let Some(user) = filter.user {
+                query = query.filter(tokens::user_id.eq(user));
+            }
+            query = match filter.revoked {
+                Some(true) => query.filter(tokens::revoked_at.is_not_null()),
+                Some(false) => query.filter(tokens::revoked_at.is_null()),
+                None => query,
+            };
+            match filter.active {
+                Some(true) => query
+                    .filter(tokens::revoked_at.is_null())
+                    .filter(tokens::expires_at.is_null().or(tokens::expires_at.gt(now))),
+                Some(false) => query.filter(tokens::revoked_at.is_not_null().or(tokens::expires_at.le(now))),
+                None => query,
+            }
+        };
+        let total = matching().count().get_result(conn)?;
+        let page = matching().order(tokens::id.desc()).limit(page.size).offset(page.offset());
+        (total, page.select(Row::as_select()).load(conn)?)
+    });
+    Ok(Slice { items: rows.into_iter().map(Token::from).collect(), total, page })
+}
+
+/// One token.
+pub fn by_id(db: &mut Conn, id: i64) -> Result<Option<Token>> {
+    let row: Option<Row> = on!(db, conn => tokens::table.find(id).select(Row::as_select()).first(conn).optional())?;
+    Ok(row.map(Token::from))
 }
 
 /// Takes a token back; says whether there was one to take.
@@ -111,6 +155,29 @@ pub fn revoke(db: &mut Conn, id: i64, now: Time) -> Result<bool> {
         .set(tokens::revoked_at.eq(to_micros(now)))
         .execute(conn))?;
     Ok(changed > 0)
+}
+
+/// Revokes the session tokens of a user, except one.
+pub fn revoke_sessions(db: &mut Conn, user: i64, except: Option<i64>, now: Time) -> Result<()> {
+    on!(db, conn => diesel::update(tokens::table)
+        .filter(tokens::user_id.eq(user))
+        .filter(tokens::session.eq(true))
+        .filter(tokens::revoked_at.is_null())
+        .filter(tokens::id.ne(except.unwrap_or(0)))
+        .set(tokens::revoked_at.eq(to_micros(now)))
+        .execute(conn))?;
+    Ok(())
+}
+
+/// How many tokens made by hand a user has that are neither revoked nor expired.
+pub fn count_active(db: &mut Conn, user: i64, now: Time) -> Result<i64> {
+    Ok(on!(db, conn => tokens::table
+        .filter(tokens::user_id.eq(user))
+        .filter(tokens::session.eq(false))
+        .filter(tokens::revoked_at.is_null())
+        .filter(tokens::expires_at.is_null().or(tokens::expires_at.gt(to_micros(now))))
+        .count()
+        .get_result(conn))?)
 }
 
 /// Notes when a token was last seen.
@@ -130,11 +197,11 @@ pub fn delete_stale(db: &mut Conn, before: Time) -> Result<usize> {
     .execute(conn))?)
 }
 
-/// Forgets the oldest tokens of a user with this name beyond the newest few.
-pub fn delete_all_but_newest(db: &mut Conn, user: i64, name: &str, keep: i64) -> Result<()> {
+/// Deletes the oldest session tokens of a user beyond the newest few.
+pub fn delete_old_sessions(db: &mut Conn, user: i64, keep: i64) -> Result<()> {
     let oldest_kept: Option<i64> = on!(db, conn => tokens::table
         .filter(tokens::user_id.eq(user))
-        .filter(tokens::name.eq(name))
+        .filter(tokens::session.eq(true))
         .order(tokens::id.desc())
         .offset(keep - 1)
         .limit(1)
@@ -144,7 +211,31 @@ pub fn delete_all_but_newest(db: &mut Conn, user: i64, name: &str, keep: i64) ->
     if let Some(oldest_kept) = oldest_kept {
         on!(db, conn => diesel::delete(tokens::table)
             .filter(tokens::user_id.eq(user))
-            .filter(tokens::name.eq(name))
+            .filter(tokens::session.eq(true))
+            .filter(tokens::id.lt(oldest_kept))
+            .execute(conn))?;
+    }
+    Ok(())
+}
+
+/// Deletes the oldest revoked or expired tokens of a user that were made by hand, beyond the newest few.
+pub fn delete_old_inactive(db: &mut Conn, user: i64, keep: i64, now: Time) -> Result<()> {
+    let now = to_micros(now);
+    let oldest_kept: Option<i64> = on!(db, conn => tokens::table
+        .filter(tokens::user_id.eq(user))
+        .filter(tokens::session.eq(false))
+        .filter(tokens::revoked_at.is_not_null().or(tokens::expires_at.le(now)))
+        .order(tokens::id.desc())
+        .offset(keep - 1)
+        .limit(1)
+        .select(tokens::id)
+        .first(conn)
+        .optional())?;
+    if let Some(oldest_kept) = oldest_kept {
+        on!(db, conn => diesel::delete(tokens::table)
+            .filter(tokens::user_id.eq(user))
+            .filter(tokens::session.eq(false))
+            .filter(tokens::revoked_at.is_not_null().or(tokens::expires_at.le(now)))
             .filter(tokens::id.lt(oldest_kept))
             .execute(conn))?;
     }

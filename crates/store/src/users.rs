@@ -196,6 +196,11 @@ pub fn by_login(db: &mut Conn, login: &str) -> Result<Option<(User, String)>> {
     Ok(complete(db, Some(row))?.map(|user| (user, hash)))
 }
 
+/// The hash of a user's password.
+pub fn password_hash(db: &mut Conn, id: i64) -> Result<Option<String>> {
+    Ok(on!(db, conn => users::table.find(id).select(users::password_hash).first(conn).optional())?)
+}
+
 /// A page of users, newest first.
 pub fn list(db: &mut Conn, filter: &UserFilter, page: Page) -> Result<Slice<User>> {
     macro_rules! matching {

@@ -31,6 +31,7 @@ mod sessions;
 mod statuses;
 mod system_hooks;
 mod tags;
+mod tokens;
 mod traces;
 mod triggers;
 mod uploads;
@@ -46,6 +47,7 @@ pub(crate) fn routes() -> Routes {
         .and(emails::routes())
         .and(events::routes())
         .and(sessions::routes())
+        .and(tokens::routes())
         .and(instance::routes())
         .and(groups::routes())
         .and(projects::routes())

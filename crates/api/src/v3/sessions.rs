@@ -36,7 +36,8 @@ async fn create(
         sessions::note_failure(&forge, "session", address, &login).await;
     }
     let signed_in = checked?;
-    let (user, token) = forge.write(signed_in.caller().noted_in(footprint.who()), sessions::create).await?;
+    let caller = signed_in.caller().noted_in(footprint.who());
+    let (user, token) = forge.write(caller, move |it| sessions::create(it, &signed_in)).await?;
     Ok(CreatedSecret(SessionJson { user: FullUserJson::new(user, &site), private_token: token.reveal().to_owned() }))
 }
 

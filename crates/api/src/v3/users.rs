@@ -3,7 +3,7 @@
 use axum::extract::State;
 use forge::{
     Error, Forge,
-    users::{self, Edit, Registration},
+    users::{self, Edit, OwnEdit, Registration},
 };
 use model::{
     Change, User,
@@ -20,6 +20,7 @@ use crate::{
     params::{FromParams, ParamReader, Params},
     reply::{Created, Done, Recalled, Reply, Stamp, Written},
     routes::Routes,
+    sign_in::PasswordAttempts,
     site::Site,
 };
 
@@ -33,6 +34,8 @@ pub(super) fn routes() -> Routes {
         .also(&[409])
         .delete("/users/{id}", "Removes a user; administrators only", delete)
         .get("/user", "Shows the caller", current)
+        .put("/user", "Changes the caller's own profile, address or password", update_own)
+        .also(&[409])
         .put("/users/{id}/block", "Keeps a user out; administrators only", block)
         .put("/users/{id}/unblock", "Lets a user in again; administrators only", unblock)
 }
@@ -100,6 +103,23 @@ async fn update(
     };
     let ready = forge.heavy(caller.clone(), move |it| users::prepare_edit(it, id, &given)).await.map_err(conflict)?;
     let user = forge.write(caller, move |it| users::update(it, id, &ready)).await.map_err(conflict)?;
+    Ok(Done(FullUserJson::new(user, &site)))
+}
+
+async fn update_own(
+    State(forge): State<Forge>,
+    Showing(caller): Showing,
+    attempts: PasswordAttempts,
+    Params(given): Params<UpdateOwnUser>,
+    site: Site,
+) -> Reply<Done<FullUserJson>> {
+    let given = given.map(|given| given.0);
+    if given.get().is_ok_and(|edit| edit.current_password.is_some()) {
+        // A stolen token must not serve to guess the password faster than signing in does.
+        attempts.count()?;
+    }
+    let ready = forge.heavy(caller.clone(), move |it| users::prepare_own_edit(it, &given)).await?;
+    let user = forge.write(caller, move |it| users::update_own(it, &ready)).await?;
     Ok(Done(FullUserJson::new(user, &site)))
 }
 
@@ -207,6 +227,35 @@ impl FromParams for UpdateUser {
             identity: read_identity(from),
         };
         Self(Edit { changes, password })
+    }
+}
+
+struct UpdateOwnUser(OwnEdit);
+
+impl FromParams for UpdateOwnUser {
+    fn read(from: &mut ParamReader<'_>) -> Self {
+        let email = from.text("email", "Primary e-mail address; a change needs current_password");
+        let password = from
+            .text("password", "New password of 8 to 128 characters; needs current_password and ends all other sessions")
+            .filter(|text| !text.is_empty());
+        let current_password = from.text("current_password", "The password as it is").filter(|text| !text.is_empty());
+        let username = from.text("username", "Unique name, also the path of the personal namespace");
+        let name = from.text("name", "The name people read");
+        let texts = Texts::read(from);
+        let changes = UserChanges {
+            email: Change::from_required_text(email),
+            username: Change::from_required_text(username),
+            name: Change::from_required_text(name),
+            bio: Change::from_text(texts.bio),
+            location: Change::from_text(texts.location),
+            skype: Change::from_text(texts.skype),
+            linkedin: Change::from_text(texts.linkedin),
+            twitter: Change::from_text(texts.twitter),
+            website_url: Change::from_text(texts.website_url),
+            organization: Change::from_text(texts.organization),
+            ..UserChanges::default()
+        };
+        Self(OwnEdit { changes, password, current_password })
     }
 }
 

@@ -87,8 +87,9 @@ impl Seat {
             if let Some(token) = &token {
                 shared.uses.note(token, now);
             }
+            let number = token.as_ref().map(|token| token.id);
             shown = token;
-            f(&mut Reader { db, shared, actor, now, depth: caller.depth() })
+            f(&mut Reader { db, shared, actor, token: number, now, depth: caller.depth() })
         });
         let answer = self.leave(result)?;
         let (user, acting_as) = caller.noted();

@@ -142,7 +142,8 @@ fn body(method: &Method, path: &str) -> Value {
         ("POST", "/ci/lint") => json!({ "content": "" }),
         (_, path) if is_about_the_desk(path) => desk_body(method, path, &DESK, 2),
         ("POST", "/users") => json!({ "email": "n@x", "password": "12345678", "username": "fresh", "name": "N" }),
-        ("PUT", "/users/{id}") => json!({ "name": "Other" }),
+        ("PUT", "/users/{id}" | "/user") => json!({ "name": "Other" }),
+        ("POST", path) if path.ends_with("/personal_access_tokens") => json!({ "name": "t", "scopes": ["api"] }),
         ("POST", path) if path.ends_with("/keys") || path.ends_with("/deploy_keys") => {
             json!({ "title": "k", "key": crate::keys::OTHER })
         }

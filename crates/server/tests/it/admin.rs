@@ -185,6 +185,8 @@ fn what_cannot_be_done_is_told_in_one_sentence() {
         &["user", "block", "eve"][..],
         &["user", "unblock", "eve"],
         &["user", "password", "eve"],
+        &["user", "delete", "eve"],
+        &["user", "delete", "eve", "--yes"],
         &["token", "create", "eve"],
         &["token", "list", "eve"],
     ] {
@@ -196,6 +198,11 @@ fn what_cannot_be_done_is_told_in_one_sentence() {
         (&["user", "create", "eve", "--email", "Ann@example.org"], "Email has already been taken"),
         (&["user", "create", "eve", "--email", "eve"], "email is invalid"),
         (&["user", "block", "root"], "Cannot block the last administrator"),
+        (&["user", "delete", "root", "--yes"], "Cannot remove the last administrator"),
+        (
+            &["user", "delete", "ann"],
+            "this deletes user ann with 0 personal projects and cannot be undone; confirm with --yes",
+        ),
         (&["token", "create", "ann", "--scope", "sudo"], "a scope is api or read_user, not sudo"),
         (&["token", "create", "ann", "--scope", "api", "--scope", ""], "a scope is api or read_user, not "),
         (&["token", "revoke", "99"], "there is no token 99 that could be revoked"),
@@ -217,6 +224,49 @@ fn what_cannot_be_done_is_told_in_one_sentence() {
     let users = home.admin(&["user", "list"]);
     assert_eq!(users.lines().count(), 3, "{users}");
     assert_eq!(server.root().get("/api/v3/user").status, 200);
+}
+
+#[test]
+fn a_deleted_user_is_gone_with_tokens_and_personal_projects() {
+    let home = Home::new();
+    let server = home.start();
+    create(&home, "ann");
+    let (_, token) = token_of(&home, "ann");
+    let ann = server.client(&token);
+    assert_eq!(ann.post("/api/v3/projects", &json!({ "name": "x", "visibility_level": 20 })).status, 201);
+    assert_eq!(ann.post("/api/v3/groups", &json!({ "name": "acme", "path": "acme" })).status, 201);
+    let refusal = home.admin_refused(&["user", "delete", "ann", "--yes"]);
+    assert_eq!(refusal, "You must transfer ownership or delete groups before you can remove user");
+    assert_eq!(server.root().try_delete("/api/v3/groups/acme").expect("answered").status, 200);
+    let refusal = home.admin_refused(&["user", "delete", "ann"]);
+    assert_eq!(refusal, "this deletes user ann with 1 personal project and cannot be undone; confirm with --yes");
+    assert_eq!(ann.get("/api/v3/projects/1").status, 200);
+    assert_eq!(home.admin(&["user", "delete", "ann", "--yes"]), "deleted user ann with 1 personal project\n");
+    assert_eq!(ann.get("/api/v3/user").to_string(), r#"401 {"message":"401 Unauthorized"}"#);
+    assert_eq!(server.root().get("/api/v3/projects/1").status, 404);
+    assert_eq!(home.admin_refused(&["user", "delete", "ann", "--yes"]), "there is no user ann");
+    // The name is free again.
+    create(&home, "ann");
+}
+
+#[test]
+fn a_password_from_the_operator_ends_sessions_and_leaves_tokens_made_by_hand() {
+    let home = Home::new();
+    let server = home.start();
+    let session = |password: &str| {
+        let answer = server.anonymous().post("/api/v3/session", &json!({ "login": "ann", "password": password }));
+        assert_eq!(answer.status, 201, "{answer}");
+        server.client(answer.json()["private_token"].as_str().expect("a token"))
+    };
+    with_password(&home, &["create", "ann", "--email", "ann@example.org"], "the first word").succeeded();
+    let (_, token) = token_of(&home, "ann");
+    let (by_hand, old) = (server.client(&token), session("the first word"));
+    assert_eq!(old.get("/api/v3/user").status, 200);
+    let tokens = home.admin(&["token", "list", "ann"]);
+    assert!(tokens.lines().any(|line| line.ends_with("  session (ends with the password)")), "{tokens}");
+    with_password(&home, &["password", "ann"], "the second word").succeeded();
+    assert_eq!(old.get("/api/v3/user").to_string(), r#"401 {"message":"401 Unauthorized"}"#);
+    assert_eq!((by_hand.get("/api/v3/user").status, session("the second word").get("/api/v3/user").status), (200, 200));
 }
 
 #[test]

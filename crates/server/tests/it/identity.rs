@@ -1,5 +1,6 @@
 //! Tokens, their carriers and scopes, and sudo.
 
+use api::routes::RouteDoc;
 use axum::{
     body::Body,
     http::{Method, header},
@@ -74,7 +75,10 @@ async fn lesson_16_a_token_for_reading_users_opens_nothing_else() {
     let bearer = forge.anonymous();
     let authorization = format!("Bearer {}", narrow.token.clone().expect("a token"));
     let mut opened = Vec::new();
-    for route in api::routes::v3() {
+    // A token may also take itself back, which is tried apart.
+    let revokes_itself =
+        |route: &RouteDoc| (&route.method, route.path) == (&Method::DELETE, "/personal_access_tokens/self");
+    for route in api::routes::v3().into_iter().filter(|route| !revokes_itself(route)) {
         let path = route.path.replace("{id}", "1").replace("{uid}", "1");
         let answer = narrow.json(route.method.clone(), &path, json!({})).await;
         let request = bearer.request(route.method.clone(), &path).header(header::AUTHORIZATION, &authorization);
@@ -97,6 +101,7 @@ async fn lesson_16_a_token_for_reading_users_opens_nothing_else() {
     assert_eq!(
         opened,
         [
+            "/personal_access_tokens/self",
             "/user",
             "/user/emails",
             "/user/emails/{id}",

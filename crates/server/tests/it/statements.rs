@@ -56,7 +56,7 @@ fn a_list_costs_the_same_however_many_rows_it_shows() {
 }
 
 /// Who asks for what: `root` is the administrator, `guest` a guest of project 1.
-const LISTS: [(&str, &str); 61] = [
+const LISTS: [(&str, &str); 64] = [
     ("ann", "/projects"),
     ("ann", "/projects/visible"),
     ("ann", "/projects/owned"),
@@ -118,6 +118,9 @@ const LISTS: [(&str, &str); 61] = [
     ("root", "/namespaces"),
     ("ann", "/users"),
     ("root", "/users"),
+    ("ann", "/personal_access_tokens"),
+    ("root", "/personal_access_tokens"),
+    ("root", "/personal_access_tokens?user_id=2&state=active"),
 ];
 
 async fn count() {
@@ -155,11 +158,12 @@ async fn count() {
 
 /// Another of everything that lists show: a project of the group with a star and shares, a fork of it that is shared
 /// with the group, a group, a member, a push, a deploy key, a label with its list on the board, a milestone, an issue and a
-/// note, a hook of each kind with something more for the first ones, a pipeline, builds, a variable, a trigger, and a note on an issue of the
+/// note, a hook of each kind with something more for the first ones, a pipeline, builds, a variable, a trigger, a token, and a note on an issue of the
 /// administrator's project 3, beside one that Ann does not see.
 async fn add(forge: &TestForge, [root, ann]: [&Client; 2], home: i64, number: i64) {
     let now = forge.forge.now();
     let user = forge.user(&format!("name-{number}")).await;
+    forge.with_token(ann, &[model::Scope::Api], None).await;
     forge.in_one_go(|db| {
         let group = rows::group(db, &format!("name-g{number}"), None, Visibility::Internal, now);
         let put = |db: &mut store::Conn, place, user, role| {

@@ -13,7 +13,7 @@ use crate::binary::{Client, Home, ROOT_TOKEN};
 
 /// What was stored by the time of each version, in the order of versions. `{…}` stands for what the engines spell apart or
 /// what takes a key.
-const ROWS: [&str; 7] = [
+const ROWS: [&str; 8] = [
     "INSERT INTO users (username, name, email, search_text, password_hash, state, admin, external, can_create_group, \
      projects_limit, skype, linkedin, twitter, website_url, confirmed_at, created_at, updated_at) VALUES \
      ('root', 'Root', 'root@example.org', 'root root', 'none', 'active', TRUE, FALSE, TRUE, 100, '', '', '', '', 1, 1, 1), \
@@ -24,7 +24,8 @@ const ROWS: [&str; 7] = [
      (2, 'ann@example.org', TRUE, 2), (2, 'ann.home@example.org', FALSE, 3); \
      INSERT INTO keys (user_id, title, key, fingerprint, created_at) VALUES (2, 'laptop', \
      'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJjpvQ1XGoEcSxL0V5Wq3k3PgmjX8tq0UqzQq7c2q3hH', 'SHA256:x', 4); \
-     INSERT INTO tokens (user_id, name, digest, scopes, created_at) VALUES (1, 'story', {digest}, 'api', 5);",
+     INSERT INTO tokens (user_id, name, digest, scopes, created_at) VALUES (1, 'story', {digest}, 'api', 5), \
+     (2, 'session', {digest2}, 'api', 6);",
     "INSERT INTO jobs (kind, payload, run_at, attempts, dead_at, last_error, created_at) VALUES \
      ('keep_house', '1', 6, 10, 7, 'no git', 6);",
     "INSERT INTO namespaces (kind, name, path, full_path, name_key, path_key, created_at, updated_at) VALUES \
@@ -76,6 +77,8 @@ const ROWS: [&str; 7] = [
      (1, 'master', FALSE, '1111111111111111111111111111111111111111', 'push', 'success', 'test', 2, 30, 31); \
      INSERT INTO builds (project_id, pipeline_id, kind, name, stage, stage_index, status, start_when, allow_failure, user_id, \
      created_at, finished_at) VALUES (1, {pipeline}, 0, 'pave', 'test', 0, 'success', 'on_success', FALSE, 2, 30, 31);",
+    "INSERT INTO tokens (user_id, name, digest, scopes, session, created_at) VALUES \
+     (2, 'session', {digest3}, 'api', FALSE, 32);",
 ];
 
 /// What the fourth version had of its own, which later became builds.
@@ -112,6 +115,8 @@ fn make_old(home: &Home, number: usize) {
     let seal = |plain: &str| blob(&key.seal(1, plain.as_bytes(), &SystemSecrets));
     let fill = |sql: &str| {
         sql.replace("{digest}", &blob(&Sha256::digest(ROOT_TOKEN.as_bytes())))
+            .replace("{digest2}", &blob(&Sha256::digest(b"a session of ann")))
+            .replace("{digest3}", &blob(&Sha256::digest(b"a token of ann")))
             .replace("{seed}", &blob(b"a seed of a road"))
             .replace("{seed2}", &blob(b"a seed of bridge"))
             .replace("{url}", &seal("https://example.org/told"))
@@ -151,6 +156,10 @@ fn look(root: &Client, number: usize) {
     assert_eq!(only("/api/v3/users/2/keys")["title"], "laptop");
     assert_eq!(only("/api/v3/users/2/emails")["email"], "ann.home@example.org");
     assert!(list(root, "/api/v3/namespaces").len() >= 2);
+    // What was a session by its name is one by its kind.
+    let sessions = list(root, "/api/v3/personal_access_tokens?user_id=2");
+    let sessions: Vec<&Value> = sessions.iter().map(|token| &token["session"]).collect();
+    assert_eq!(sessions, if number >= 8 { vec![&json!(false), &json!(true)] } else { vec![&json!(true)] });
     if number >= 3 {
         assert_eq!(only("/api/v3/groups")["name"], "Crew");
         assert_eq!(list(root, "/api/v3/projects/all").len(), 2);

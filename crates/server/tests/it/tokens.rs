@@ -1,0 +1,230 @@
+//! Access tokens as users and administrators manage them over the API.
+
+use jiff::SignedDuration;
+use model::Scope;
+use serde_json::{Value, json};
+use testkit::{Client, PASSWORD, TestForge};
+
+fn api(name: &str) -> Value {
+    json!({ "name": name, "scopes": ["api"] })
+}
+
+/// Creates a token; answers its number and a client that presents it.
+async fn create(client: &Client, body: Value) -> (i64, Client) {
+    let answer = client.post("/personal_access_tokens", body).await;
+    assert_eq!(answer.code(), 201, "{answer}");
+    let made = answer.json();
+    (made["id"].as_i64().expect("a number"), client.showing(made["token"].as_str().expect("a token")))
+}
+
+#[tokio::test]
+async fn a_user_creates_shows_lists_and_revokes_tokens() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    let body = json!({ "name": "ci", "scopes": ["api", "read_user"], "expires_at": "2026-03-01" });
+    let answer = ann.post("/personal_access_tokens", body).await;
+    assert_eq!((answer.code(), answer.header("cache-control")), (201, "no-store"));
+    let mut made = answer.json();
+    let secret = made.as_object_mut().expect("an object").remove("token").expect("a token");
+    let secret = secret.as_str().expect("a text").to_owned();
+    assert_eq!(secret.len(), 20);
+    let expected = json!({
+        "id": 2, "name": "ci", "revoked": false, "created_at": "2026-01-02T03:04:05.678Z", "description": null,
+        "scopes": ["api", "read_user"], "user_id": ann.id, "last_used_at": null, "active": true,
+        "expires_at": "2026-03-01", "session": false,
+    });
+    assert_eq!(made, expected);
+    let ci = ann.showing(&secret);
+    assert_eq!(ci.get("/user").await.json()["username"], "ann");
+    // The secret is in no other answer.
+    assert_eq!(ann.get("/personal_access_tokens/2").await.json(), expected);
+    assert_eq!(ci.get("/personal_access_tokens/self").await.json(), expected);
+    let list = ann.get("/personal_access_tokens").await;
+    assert_eq!((list.each("id"), list.header("x-total")), ("2 1".into(), "2"));
+    assert_eq!(list.json()[0], expected);
+
+    let gone = ann.delete("/personal_access_tokens/2").await;
+    assert_eq!((gone.code(), gone.text.as_str()), (204, ""));
+    assert_eq!(ci.get("/user").await.code(), 401);
+    let again = ann.delete("/personal_access_tokens/2").await;
+    assert_eq!((again.code(), again.text.as_str()), (400, r#"{"message":"400 Bad request - Token already revoked"}"#));
+    let shown = ann.get("/personal_access_tokens/2").await.json();
+    assert_eq!((&shown["revoked"], &shown["active"]), (&json!(true), &json!(false)));
+    for (query, ids) in [
+        ("revoked=true", "2"),
+        ("revoked=false", "1"),
+        ("state=active", "1"),
+        ("state=inactive", "2"),
+        ("per_page=1&page=2", "1"),
+    ] {
+        assert_eq!(ann.get(&format!("/personal_access_tokens?{query}")).await.each("id"), ids, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_ends_on_its_day_and_within_a_year() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    let (_, brief) = create(&ann, json!({ "name": "brief", "scopes": "read_user", "expires_at": "2026-01-04" })).await;
+    let (_, long) = create(&ann, api("long")).await;
+    assert_eq!(long.get("/personal_access_tokens/self").await.json()["expires_at"], "2027-01-02");
+    assert_eq!(brief.get("/user").await.code(), 200);
+    for (day, text) in [
+        ("2026-01-02", r#"{"message":{"expires_at":["must be in the future"]}}"#),
+        ("2027-01-03", r#"{"message":{"expires_at":["must be within 365 days from now"]}}"#),
+        ("9999-12-31", r#"{"message":{"expires_at":["must be within 365 days from now"]}}"#),
+        ("soon", r#"{"error":"expires_at is invalid"}"#),
+    ] {
+        let body = json!({ "name": "x", "scopes": ["api"], "expires_at": day });
+        let answer = ann.post("/personal_access_tokens", body).await;
+        assert_eq!((answer.code(), answer.text.as_str()), (400, text), "{day}");
+    }
+    forge.clock.advance(SignedDuration::from_hours(45));
+    assert_eq!((brief.get("/user").await.code(), long.get("/user").await.code()), (401, 200));
+    assert_eq!(ann.get("/personal_access_tokens?state=inactive").await.each("name"), "brief");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_token_is_told() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    for (body, text) in [
+        (json!({}), r#"{"error":"name is missing, scopes is missing"}"#),
+        (json!({ "name": "x", "scopes": ["root"] }), r#"{"error":"scopes does not have a valid value"}"#),
+        (json!({ "name": "x", "scopes": "api,root" }), r#"{"error":"scopes does not have a valid value"}"#),
+        (json!({ "name": "x", "scopes": [] }), r#"{"message":{"scopes":["can't be blank"]}}"#),
+        (json!({ "name": " ", "scopes": ["api"] }), r#"{"message":{"name":["can't be blank"]}}"#),
+        (
+            json!({ "name": "x".repeat(256), "scopes": ["api"] }),
+            r#"{"message":{"name":["is too long (maximum is 255 characters)"]}}"#,
+        ),
+    ] {
+        let answer = ann.post("/personal_access_tokens", body.clone()).await;
+        assert_eq!((answer.code(), answer.text.as_str()), (400, text), "{body}");
+    }
+    assert_eq!(ann.get("/personal_access_tokens").await.each("id"), "1");
+}
+
+#[tokio::test]
+async fn a_token_without_the_scope_api_makes_no_token_but_shows_and_revokes_itself() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    let (id, reading) = create(&ann, json!({ "name": "reading", "scopes": ["read_user"] })).await;
+    for body in [api("more"), json!({ "name": "same", "scopes": ["read_user"] })] {
+        let refused = reading.post("/personal_access_tokens", body).await;
+        assert_eq!((refused.code(), refused.text.as_str()), (401, r#"{"message":"401 Unauthorized"}"#));
+    }
+    for path in ["/personal_access_tokens", "/personal_access_tokens/1"] {
+        assert_eq!(reading.get(path).await.code(), 401, "{path}");
+    }
+    assert_eq!(reading.delete("/personal_access_tokens/1").await.code(), 401);
+    assert_eq!(reading.get("/personal_access_tokens/self").await.json()["id"], id);
+    assert_eq!(reading.delete("/personal_access_tokens/self").await.code(), 204);
+    assert_eq!(reading.get("/personal_access_tokens/self").await.code(), 401);
+    assert_eq!(ann.get("/user").await.code(), 200);
+}
+
+#[tokio::test]
+async fn nobody_reaches_the_tokens_of_another_user() {
+    let forge = TestForge::start().await;
+    let (ann, bob) = (forge.user("ann").await, forge.user("bob").await);
+    let own = bob.get("/personal_access_tokens/self").await.json()["id"].as_i64().expect("a number");
+    let absent = r#"{"message":"404 Personal Access Token Not Found"}"#;
+    for id in [own, 999] {
+        let path = format!("/personal_access_tokens/{id}");
+        let shown = ann.get(&path).await;
+        assert_eq!((shown.code(), shown.text.as_str()), (404, absent));
+        let deleted = ann.delete(&path).await;
+        assert_eq!((deleted.code(), deleted.text.as_str()), (404, absent));
+    }
+    for path in [format!("/personal_access_tokens?user_id={}", bob.id), "/personal_access_tokens?user_id=999".into()] {
+        let refused = ann.get(&path).await;
+        assert_eq!((refused.code(), refused.text.as_str()), (403, r#"{"message":"403 Forbidden"}"#));
+    }
+    let refused = ann.post(&format!("/users/{}/personal_access_tokens", bob.id), api("x")).await;
+    assert_eq!((refused.code(), refused.text.as_str()), (403, r#"{"message":"403 Forbidden"}"#));
+    assert_eq!(ann.get(&format!("/personal_access_tokens?user_id={}", ann.id)).await.each("id"), "1");
+    assert_eq!(bob.get("/user").await.code(), 200);
+}
+
+#[tokio::test]
+async fn administrators_manage_the_tokens_of_everybody() {
+    let forge = TestForge::start().await;
+    let root = forge.admin().await;
+    let ann = forge.user("ann").await;
+    let made = root.post(&format!("/users/{}/personal_access_tokens", ann.id), api("bot")).await;
+    assert_eq!((made.code(), &made.json()["user_id"]), (201, &json!(ann.id)));
+    let bot = ann.showing(made.json()["token"].as_str().expect("a token"));
+    assert_eq!(bot.get("/user").await.json()["username"], "ann");
+    assert_eq!(root.get("/personal_access_tokens").await.each("user_id"), format!("{0} {0} {1}", ann.id, root.id));
+    let path = format!("/personal_access_tokens?user_id={}", ann.id);
+    assert_eq!(root.get(&path).await.each("name"), "bot test");
+    let missing = root.get("/personal_access_tokens?user_id=999").await;
+    assert_eq!((missing.code(), missing.text.as_str()), (404, r#"{"message":"404 User Not Found"}"#));
+    let missing = root.post("/users/999/personal_access_tokens", api("x")).await;
+    assert_eq!((missing.code(), missing.text.as_str()), (404, r#"{"message":"404 User Not Found"}"#));
+    let id = made.json()["id"].as_i64().expect("a number");
+    assert_eq!(root.delete(&format!("/personal_access_tokens/{id}")).await.code(), 204);
+    assert_eq!(bot.get("/user").await.code(), 401);
+}
+
+#[tokio::test]
+async fn the_list_marks_sessions_and_a_session_can_be_ended() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    let answer = forge.anonymous().post("/session", json!({ "login": "ann", "password": PASSWORD })).await;
+    let session = ann.showing(answer.json()["private_token"].as_str().expect("a token"));
+    // One made by hand is no session, whatever it is called.
+    create(&session, api("session")).await;
+    let list = ann.get("/personal_access_tokens").await;
+    assert_eq!((list.each("name"), list.each("session")), ("session session test".into(), "false true false".into()));
+    assert_eq!(ann.delete("/personal_access_tokens/2").await.code(), 204);
+    assert_eq!(session.get("/user").await.code(), 401);
+}
+
+#[tokio::test]
+async fn a_user_has_200_active_tokens_at_most() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    let now = forge.forge.now();
+    // Beside the one that Ann has already.
+    forge.in_one_go(|db| {
+        for number in 0..198 {
+            let digest = model::tokens::Digest::of(&format!("token {number}"));
+            let scopes = &[Scope::Api];
+            let (user_id, name) = (ann.id, "many");
+            let new = store::tokens::NewToken { user_id, name, digest, scopes, expires_at: None, session: false };
+            store::tokens::insert(db, &new, now).expect("a token");
+        }
+    });
+    let (last, _) = create(&ann, api("last")).await;
+    let refused = ann.post("/personal_access_tokens", api("beyond")).await;
+    let text = r#"{"message":{"base":["Maximum number of active tokens (200) reached"]}}"#;
+    assert_eq!((refused.code(), refused.text.as_str()), (400, text));
+    assert_eq!(ann.delete(&format!("/personal_access_tokens/{last}")).await.code(), 204);
+    create(&ann, api("instead")).await;
+    // Sessions do not count.
+    let answer = forge.anonymous().post("/session", json!({ "login": "ann", "password": PASSWORD })).await;
+    assert_eq!(answer.code(), 201);
+}
+
+/// Creating and revoking in a loop does not fill the database.
+#[tokio::test]
+async fn of_revoked_tokens_the_newest_200_are_kept() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    let now = forge.forge.now();
+    forge.in_one_go(|db| {
+        for number in 0..250 {
+            let digest = model::tokens::Digest::of(&format!("token {number}"));
+            let scopes = &[Scope::Api];
+            let (user_id, name) = (ann.id, "old");
+            let new = store::tokens::NewToken { user_id, name, digest, scopes, expires_at: None, session: false };
+            let token = store::tokens::insert(db, &new, now).expect("a token");
+            store::tokens::revoke(db, token.id, now).expect("revoked");
+        }
+    });
+    create(&ann, api("fresh")).await;
+    assert_eq!(ann.get("/personal_access_tokens?state=inactive&per_page=1").await.header("x-total"), "200");
+    assert_eq!(ann.get("/personal_access_tokens?state=active").await.each("name"), "fresh test");
+}
