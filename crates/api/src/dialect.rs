@@ -4,10 +4,13 @@
 //! |---|---|---|
 //! | `PUT /users/:id` with a taken e-mail or username | 404 | 409 |
 //! | `DELETE /users/:id` of a missing user | 200, `null` | 404 |
+//! | `POST /users/:id/keys` and `/users/:id/emails` with invalid or taken data | 404 | 400 |
 //! | `PUT /projects/:id` without `name` | 400 | the name stays |
 //! | `PUT /projects/:id` with the name it has, by a master | 200 | 403 |
 //! | `POST` of a branch | 200 | 201 |
 //! | `DELETE` of the default or of a protected branch | 400 | 405 |
+//! | `DELETE` of merged branches without the right to push | 403 | 200, nothing is deleted |
+//! | comparison with an unknown ref | 404 | 200, empty |
 //! | `POST` of a tag that cannot be made | 405 | 400 |
 //! | lists of branches, tags, tree entries and contributors | paged, 20 by default | whole list unless `page` or `per_page` is sent |
 //! | `POST /projects/fork/:id` without `namespace` | 400 | the caller's namespace |
@@ -45,6 +48,30 @@ impl Dialect {
 
     /// Whether deleting a user who is not there succeeds.
     pub fn deletes_missing_users(self) -> bool {
+        match self {
+            Self::Spec => true,
+            Self::Gitlab => false,
+        }
+    }
+
+    /// The status of a key or an address that an administrator cannot add to a user.
+    pub fn addition_to_user_refused(self) -> StatusCode {
+        match self {
+            Self::Spec => StatusCode::NOT_FOUND,
+            Self::Gitlab => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// Whether deleting merged branches is refused to callers who may not push, instead of deleting nothing.
+    pub fn refuses_to_delete_merged_branches(self) -> bool {
+        match self {
+            Self::Spec => true,
+            Self::Gitlab => false,
+        }
+    }
+
+    /// Whether a comparison with a ref that does not exist is refused, instead of being empty.
+    pub fn refuses_unknown_refs_in_comparisons(self) -> bool {
         match self {
             Self::Spec => true,
             Self::Gitlab => false,

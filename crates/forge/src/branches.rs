@@ -216,21 +216,21 @@ async fn change_rule(
     forge.read(caller, move |it| get(it, &project, &name)).await
 }
 
-/// Removes all branches whose commits the default branch has, but not those that are protected. Who may read but not push
-/// is told that all is well, and nothing happens.
-pub async fn delete_merged(forge: &Forge, caller: Caller, project: ProjectRef) -> Result<()> {
+/// Removes all branches whose commits the default branch has, but not those that are protected. Answers
+/// whether the caller may push; if not, nothing is removed.
+pub async fn delete_merged(forge: &Forge, caller: Caller, project: ProjectRef) -> Result<bool> {
     let plan = move |it: &mut Reader<'_>| {
         let project = open(it, &project)?;
         let user = it.actor().user().map(|user| user.id);
         let Some(user) = user.filter(|_| it.may_to(&project, ProjectAbility::PushCode).is_ok()) else {
             return Ok(None);
         };
-        let Some(repository) = it.repository(&project)? else { return Ok(None) };
-        Ok(Some((project.id, user, repository.refs()?.branches.len())))
+        let refs = it.repository(&project)?.map(|repository| repository.refs()).transpose()?;
+        Ok(Some((project.id, user, refs.map_or(0, |refs| refs.branches.len()))))
     };
-    let Some((project, user, branches)) = forge.read(caller.clone(), plan).await? else { return Ok(()) };
+    let Some((project, user, branches)) = forge.read(caller.clone(), plan).await? else { return Ok(false) };
     if branches <= REMOVED_AT_ONCE {
-        return delete_merged_now(forge, caller, project).await;
+        return delete_merged_now(forge, caller, project).await.map(|()| true);
     }
     forge
         .write(caller, move |it| {
@@ -238,7 +238,8 @@ pub async fn delete_merged(forge: &Forge, caller: Caller, project: ProjectRef) -
             let now = it.now();
             jobs::enqueue(it, &Job::DeleteMergedBranches { project, user }, now)
         })
-        .await
+        .await?;
+    Ok(true)
 }
 
 /// Removes what [`delete_merged`] removes, however many there are.

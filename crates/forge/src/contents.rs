@@ -177,14 +177,18 @@ pub async fn read_archive(forge: &Forge, archive: Archive) -> Result<Follower> {
     follow(forge, project, key, move |repository, out| repository.archive(commit, format, &name, out)).await
 }
 
-/// What one commit has that another lacks. A name that leads nowhere has nothing.
-pub fn compare(it: &mut Heavy<'_>, project: &ProjectRef, range: &Given<(String, String)>) -> Result<Comparison> {
+/// What one commit has that another lacks. `None` if one of the two does not exist.
+pub fn compare(
+    it: &mut Heavy<'_>,
+    project: &ProjectRef,
+    range: &Given<(String, String)>,
+) -> Result<Option<Comparison>> {
     let (_, repository) = it.open_code(project)?;
     let (from, to) = range.get()?;
-    let Some(repository) = repository else { return Ok(Comparison::default()) };
+    let Some(repository) = repository else { return Ok(None) };
     match (repository.resolve(from.trim())?, repository.resolve(to.trim())?) {
-        (Some(from), Some(to)) => Ok(repository.compare(from, to)?),
-        _ => Ok(Comparison::default()),
+        (Some(from), Some(to)) => Ok(Some(repository.compare(from, to)?)),
+        _ => Ok(None),
     }
 }
 

@@ -101,11 +101,15 @@ async fn unprotect(
 
 /// Answers the bare number, as the original does.
 async fn delete_merged(
+    State(app): State<App>,
     State(forge): State<Forge>,
     Showing(caller): Showing,
     InProject(project): InProject,
 ) -> Reply<Done<u16>> {
-    branches::delete_merged(&forge, caller, project).await?;
+    let allowed = branches::delete_merged(&forge, caller, project).await?;
+    if !allowed && app.dialect().refuses_to_delete_merged_branches() {
+        return Err(Error::Forbidden(None).into());
+    }
     Ok(Done(200))
 }
 

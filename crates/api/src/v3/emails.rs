@@ -1,12 +1,14 @@
 //! E-mail addresses of users.
 
 use axum::extract::State;
-use forge::{Forge, emails};
+use forge::{Error, Forge, emails};
 use model::Email;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
+    App,
+    error::ApiError,
     extract::{Numbers, Showing},
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
@@ -62,13 +64,18 @@ async fn create_own(
 }
 
 async fn create(
+    State(app): State<App>,
     State(forge): State<Forge>,
     Showing(caller): Showing,
     Numbers([user]): Numbers<1>,
     Params(given): Params<CreateEmail>,
 ) -> Reply<Created<EmailJson>> {
     let email = given.map(|given| given.email);
-    let email = forge.write(caller, move |it| emails::create(it, user, &email)).await?;
+    let email = forge.write(caller, move |it| emails::create(it, user, &email)).await;
+    let email = email.map_err(|error| match error {
+        invalid @ Error::Invalid(_) => ApiError::Under(app.dialect().addition_to_user_refused(), invalid),
+        other => other.into(),
+    })?;
     Ok(Created(email.into()))
 }
 

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use forge::{
-    Forge,
+    Error, Forge,
     keys::{self, KeyText},
 };
 use model::Key;
@@ -11,6 +11,8 @@ use serde::Serialize;
 
 use super::users::FullUserJson;
 use crate::{
+    App,
+    error::ApiError,
     extract::{Numbers, Showing},
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
@@ -78,13 +80,18 @@ async fn create_own(
 }
 
 async fn create(
+    State(app): State<App>,
     State(forge): State<Forge>,
     Showing(caller): Showing,
     Numbers([user]): Numbers<1>,
     Params(given): Params<CreateKey>,
 ) -> Reply<Created<KeyJson>> {
     let key = given.map(|given| given.0);
-    let key = forge.write(caller, move |it| keys::create(it, user, &key)).await?;
+    let key = forge.write(caller, move |it| keys::create(it, user, &key)).await;
+    let key = key.map_err(|error| match error {
+        invalid @ Error::Invalid(_) => ApiError::Under(app.dialect().addition_to_user_refused(), invalid),
+        other => other.into(),
+    })?;
     Ok(Created(key.into()))
 }
 

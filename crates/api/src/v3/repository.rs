@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderMap, Method},
 };
 use forge::{
-    Forge, Given,
+    Error, Forge, Given,
     contents::{self, Archive, Content, Folder, RawFile},
 };
 use model::repository::{ArchiveFormat, Comparison, Contributor, EntryKind, TreeEntry};
@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::commits::{CommitJson, DiffJson};
 use crate::{
+    App,
     error::ApiError,
     extract::{FormatName, InProject, Revision, Showing},
     paging::{Paged, Paging},
@@ -132,6 +133,7 @@ async fn pack(forge: &Forge, archive: Archive, method: &Method) -> Reply<Downloa
 }
 
 async fn compare(
+    State(app): State<App>,
     State(forge): State<Forge>,
     Showing(caller): Showing,
     InProject(project): InProject,
@@ -139,7 +141,10 @@ async fn compare(
 ) -> Reply<Done<ComparisonJson>> {
     let range = given.map(|given| (given.from, given.to));
     let comparison = forge.heavy(caller, move |it| contents::compare(it, &project, &range)).await?;
-    Ok(Done(comparison.into()))
+    if comparison.is_none() && app.dialect().refuses_unknown_refs_in_comparisons() {
+        return Err(Error::not_found("Ref").into());
+    }
+    Ok(Done(comparison.unwrap_or_default().into()))
 }
 
 async fn contributors(

@@ -72,7 +72,7 @@ async fn an_empty_repository_has_nothing_to_show() {
     GET    blobs/x?filepath=y        404 {"message":"404 Commit Not Found"}
     GET    raw_blobs/x               404 {"message":"404 Blob Not Found"}
     GET    archive                   404 {"message":"404 File Not Found"}
-    GET    compare?from=a&to=b       200 {"commit":null,"commits":[],"diffs":[],"compare_timeout":false,"compare_same_ref":false}
+    GET    compare?from=a&to=b       404 {"message":"404 Ref Not Found"}
     GET    contributors              404 {"message":"404 Not Found"}
     GET    commits                   200 []
     GET    commits/x                 404 {"message":"404 Commit Not Found"}
@@ -411,21 +411,31 @@ async fn a_comparison_begins_where_the_two_parted() {
     let added = ann.get(&format!("{REPOSITORY}/compare?from={}&to={first}", commits[1])).await.json();
     assert_eq!(added["diffs"][0]["diff"], "--- a/README.md\n+++ b/README.md\n@@ -1 +1,2 @@\n one\n+two\n");
     let nothing = |same: bool| json!({ "commit": null, "commits": [], "diffs": [], "compare_timeout": false, "compare_same_ref": same });
-    for (from, to, expected) in [
-        ("master", "master", nothing(true)),
-        ("topic", commits[0].as_str(), nothing(false)),
-        ("nowhere", "master", nothing(false)),
-        ("master", "nowhere", nothing(false)),
-        ("--help", "-x", nothing(false)),
-    ] {
+    for (from, to, expected) in [("master", "master", nothing(true)), ("topic", commits[0].as_str(), nothing(false))] {
         let answer = ann.get(&format!("{REPOSITORY}/compare?from={from}&to={to}")).await;
         assert_eq!((answer.code(), answer.json()), (200, expected), "{from} {to}");
+    }
+    for (from, to) in [("nowhere", "master"), ("master", "nowhere"), ("--help", "-x")] {
+        let answer = ann.get(&format!("{REPOSITORY}/compare?from={from}&to={to}")).await;
+        assert_eq!((answer.code(), answer.text.as_str()), (404, r#"{"message":"404 Ref Not Found"}"#), "{from} {to}");
     }
     let missing = ann.get(&format!("{REPOSITORY}/compare")).await;
     assert_eq!((missing.code(), missing.json()), (400, json!({ "error": "from is missing, to is missing" })));
     let summary = &compared["commits"][0];
     assert_eq!(summary["short_id"], json!(first[..8]));
     assert_eq!((&summary["title"], &summary["message"]), (&json!("Say more"), &json!("Say more\n")));
+}
+
+#[tokio::test]
+async fn in_the_dialect_gitlab_a_comparison_with_an_unknown_ref_is_empty() {
+    let place = Place::speaking(Dialect::Gitlab).await;
+    for (from, to) in [("nowhere", "master"), ("master", "nowhere")] {
+        let answer = place.ann.get(&format!("{REPOSITORY}/compare?from={from}&to={to}")).await;
+        assert_eq!(
+            (answer.code(), answer.text.as_str()),
+            (200, r#"{"commit":null,"commits":[],"diffs":[],"compare_timeout":false,"compare_same_ref":false}"#)
+        );
+    }
 }
 
 #[tokio::test]

@@ -76,6 +76,18 @@ async fn a_bad_or_taken_address_is_refused() {
 }
 
 #[tokio::test]
+async fn an_address_that_cannot_be_added_to_another_user_is_a_400_in_the_dialect_gitlab() {
+    let forge = TestForge::setup().dialect(Dialect::Gitlab).start().await;
+    let root = forge.admin().await;
+    let ann = forge.user("ann").await;
+    let refused = root.post(&format!("/users/{}/emails", ann.id), json!({ "email": "nowhere" })).await;
+    assert_snapshot!(refused, @r#"
+    400 Bad Request
+    {"message":{"email":["is invalid"]}}
+    "#);
+}
+
+#[tokio::test]
 async fn an_administrator_manages_the_addresses_of_others() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
@@ -87,8 +99,12 @@ async fn an_administrator_manages_the_addresses_of_others() {
     "#);
     assert_eq!(root.get(&path).await.each("email"), "more@example.org");
     assert_snapshot!(root.post(&path, json!({ "email": "more@example.org" })).await, @r#"
-    400 Bad Request
+    404 Not Found
     {"message":{"email":["has already been taken"]}}
+    "#);
+    assert_snapshot!(root.post(&path, json!({ "email": "nowhere" })).await, @r#"
+    404 Not Found
+    {"message":{"email":["is invalid"]}}
     "#);
     assert_snapshot!(root.post("/users/99/emails", json!({})).await, @r#"
     400 Bad Request

@@ -1,5 +1,6 @@
 //! SSH keys of users.
 
+use api::Dialect;
 use insta::assert_snapshot;
 use serde_json::json;
 use testkit::TestForge;
@@ -162,8 +163,12 @@ async fn an_administrator_manages_the_keys_of_others() {
     {"error":"key is missing"}
     "#);
     assert_snapshot!(root.post(&path, json!({ "title": "k", "key": "garbage" })).await, @r#"
-    400 Bad Request
+    404 Not Found
     {"message":{"key":["is invalid"],"fingerprint":["cannot be generated"]}}
+    "#);
+    assert_snapshot!(root.post(&path, json!({ "title": "k", "key": ED25519 })).await, @r#"
+    404 Not Found
+    {"message":{"fingerprint":["has already been taken"],"key":["has already been taken"]}}
     "#);
     assert_snapshot!(root.post("/users/99/keys", json!({})).await, @r#"
     400 Bad Request
@@ -190,6 +195,19 @@ async fn an_administrator_manages_the_keys_of_others() {
     {"id":1,"title":"k","key":"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIChKaZMDpYbb0aBOEOlZV+rzevZ4MlMEW6+L/qvGtj7a ann@laptop","created_at":"2026-01-02T03:04:05.678Z"}
     "#);
     assert_eq!(ann.get("/user/keys").await.text, "[]");
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_added_to_another_user_is_a_400_in_the_dialect_gitlab() {
+    let forge = TestForge::setup().dialect(Dialect::Gitlab).start().await;
+    let root = forge.admin().await;
+    let ann = forge.user("ann").await;
+    let path = format!("/users/{}/keys", ann.id);
+    let refused = root.post(&path, json!({ "title": "k", "key": "garbage" })).await;
+    assert_snapshot!(refused, @r#"
+    400 Bad Request
+    {"message":{"key":["is invalid"],"fingerprint":["cannot be generated"]}}
+    "#);
 }
 
 #[tokio::test]
