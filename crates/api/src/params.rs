@@ -414,6 +414,15 @@ impl ParamReader<'_> {
         }
     }
 
+    /// Notes a fault if both parameters were sent.
+    pub(crate) fn not_both(&mut self, names: [&'static str; 2]) {
+        let Some(bag) = self.bag else { return };
+        let sent = |name: &&str| bag.get(name).is_some_and(|item| !matches!(item, Item::Text(text) if text.is_empty()));
+        if names.iter().all(sent) {
+            self.faults.push(format!("{} are mutually exclusive", names.join(", ")));
+        }
+    }
+
     /// Notes a fault if some of the parameters were sent and others not.
     pub(crate) fn all_or_none(&mut self, names: &[&'static str]) {
         let Some(bag) = self.bag else { return };

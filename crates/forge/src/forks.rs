@@ -2,13 +2,14 @@
 
 use model::{
     Namespace, NamespaceKind, Project, Violations,
-    projects::{NewProject, Switches},
+    projects::{NamespaceRef, NewProject, Switches},
 };
 use tracing::warn;
 
 use crate::{
     Ability, Caller, Error, Forge, Given, ProjectAbility, ProjectRef, Reader, Result, Writer,
     jobs::{self, Job},
+    namespaces,
     projects::{self, ProjectDetail},
     pushes::blocking,
     turns::Turn,
@@ -92,15 +93,12 @@ fn with_base(mut violations: Violations) -> Violations {
 }
 
 fn find_namespace(it: &mut Reader<'_>, name: &str) -> Result<Option<Namespace>> {
-    if model::text::has_control(name) {
-        return Ok(None);
-    }
-    if let Ok(id) = name.parse() {
-        return Ok(store::namespaces::by_id(it.db(), id)?);
-    }
-    match store::namespaces::by_full_path(it.db(), name)? {
-        Some(found) => Ok(Some(found)),
-        None => Ok(store::namespaces::group_by_name(it.db(), name)?),
+    let named = NamespaceRef::parse(name);
+    match namespaces::find(it, &named)? {
+        None if matches!(named, NamespaceRef::Path(_)) && !model::text::has_control(name) => {
+            Ok(store::namespaces::group_by_name(it.db(), name)?)
+        }
+        found => Ok(found),
     }
 }
 

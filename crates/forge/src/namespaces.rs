@@ -1,6 +1,6 @@
 //! Namespaces: where one could put a project.
 
-use model::{Namespace, Page, Slice};
+use model::{Namespace, Page, Slice, projects::NamespaceRef};
 use store::Term;
 
 use crate::{Ability, Given, Reader, Result, projects};
@@ -14,4 +14,14 @@ pub fn list(it: &mut Reader<'_>, search: &Given<Option<String>>, page: &Given<Pa
     }
     let (viewer, everything, term) = (it.viewer(), it.actor().is_admin(), search.map(Term::new));
     Ok(store::namespaces::list(it.db(), &viewer, everything, term.as_ref(), page)?)
+}
+
+/// The namespace that a request names. What the caller may do there is not asked here.
+pub(crate) fn find(it: &mut Reader<'_>, named: &NamespaceRef) -> Result<Option<Namespace>> {
+    match named {
+        NamespaceRef::Id(id) => Ok(store::namespaces::by_id(it.db(), *id)?),
+        // No path has one, and PostgreSQL refuses to look for NUL.
+        NamespaceRef::Path(path) if model::text::has_control(path) => Ok(None),
+        NamespaceRef::Path(path) => Ok(store::namespaces::by_full_path(it.db(), path)?),
+    }
 }

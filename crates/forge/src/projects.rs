@@ -20,7 +20,7 @@ use crate::{
     groups::{self, GroupDetail},
     imports,
     jobs::Job,
-    news,
+    namespaces, news,
     outgoing::Destination,
     pushes, users,
 };
@@ -176,10 +176,10 @@ pub(crate) fn insert(
 /// Where a new project goes, if its creator may put it there.
 fn place_for(it: &mut Writer<'_>, new: &NewProject, creator: &User) -> Result<Namespace> {
     let refused = || Violations::one("namespace", "is not valid");
-    let namespace = match new.namespace_id {
+    let namespace = match &new.namespace {
         None => store::namespaces::personal(it.db(), creator.id)?.ok_or_else(refused)?,
-        Some(id) => {
-            let namespace = store::namespaces::by_id(it.db(), id)?.ok_or_else(refused)?;
+        Some(named) => {
+            let namespace = namespaces::find(it, named)?.ok_or_else(refused)?;
             if !it.may_create_in(&namespace, creator)? {
                 return Err(refused().into());
             }

@@ -188,10 +188,21 @@ impl Project {
     pub fn tracks_work(&self) -> bool {
         self.switches.issues_enabled || self.switches.merge_requests_enabled
     }
+}
 
-    /// Whether large files are kept apart, all things considered.
-    pub fn keeps_large_files(&self) -> bool {
-        self.lfs_enabled.or(self.namespace.lfs_enabled).unwrap_or(true)
+/// A namespace as a request names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamespaceRef {
+    /// By number.
+    Id(i64),
+    /// By its full path.
+    Path(String),
+}
+
+impl NamespaceRef {
+    /// Reads a number or a full path.
+    pub fn parse(text: &str) -> Self {
+        text.parse().map_or_else(|_| Self::Path(text.to_owned()), Self::Id)
     }
 }
 
@@ -230,6 +241,18 @@ impl Switches<bool> {
         }
     }
 
+    /// What the server offers of what is switched on. Merge requests, wikis, snippets and the container registry do not
+    /// exist yet; their switches are stored for the day they do.
+    pub fn offered(self) -> Self {
+        Self {
+            merge_requests_enabled: false,
+            wiki_enabled: false,
+            snippets_enabled: false,
+            container_registry_enabled: false,
+            ..self
+        }
+    }
+
     /// The state after what was wanted.
     pub fn with(self, wanted: &Switches<Option<bool>>) -> Self {
         Self {
@@ -259,8 +282,8 @@ pub struct NewProject {
     pub name: String,
     /// The path in URLs; made from the name if there is none.
     pub path: Option<String>,
-    /// Where it shall live; `None` is the personal namespace.
-    pub namespace_id: Option<i64>,
+    /// The namespace it is created in; `None` is the personal one.
+    pub namespace: Option<NamespaceRef>,
     /// What it is about.
     pub description: Option<String>,
     /// How far it can be seen; private if nothing is said.

@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The root of all absolute URLs, without a slash at its end, and the port for SSH.
+/// The root of all absolute URLs, without a slash at its end, and the port for SSH where that is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     root: String,
@@ -35,8 +35,9 @@ impl Site {
         format!("{}/groups/{path}", self.root)
     }
 
-    /// Where a repository is reached over SSH.
+    /// Where a repository is reached over SSH; empty if SSH is not served.
     pub fn ssh_url(&self, full_path: &str) -> String {
+        let Some(ssh_port) = self.ssh_port else { return String::new() };
         let authority = self.root.split_once("://").map_or(self.root.as_str(), |(_, rest)| rest);
         let authority = authority.split('/').next().unwrap_or_default();
         // A port belongs to HTTP; brackets belong to an address of version 6.
@@ -44,9 +45,9 @@ impl Site {
             Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
             _ => authority,
         };
-        match self.ssh_port {
-            None | Some(22) => format!("git@{host}:{full_path}.git"),
-            Some(port) => format!("ssh://git@{host}:{port}/{full_path}.git"),
+        match ssh_port {
+            22 => format!("git@{host}:{full_path}.git"),
+            port => format!("ssh://git@{host}:{port}/{full_path}.git"),
         }
     }
 }

@@ -174,7 +174,7 @@ impl Setup {
             room: Room::around(git.path(), 0),
             allow_local_network: self.allow_local_network,
             scribe: Arc::new(Clerk::new(
-                Site::new(self.external_url.as_deref().unwrap_or("http://gable.test"), None),
+                Site::new(self.external_url.as_deref().unwrap_or("http://gable.test"), Some(22)),
                 TimeFormat::Original,
             )),
             readers: 2,
@@ -195,7 +195,7 @@ impl Setup {
             artifact_limit: self.artifact_limit,
             sign_ins_per_minute: self.sign_ins_per_minute,
             guards: self.guards,
-            ssh_port: None,
+            ssh_port: Some(22),
             git: None,
             courier: self.courier,
             access_log: Arc::new(|_| {}),

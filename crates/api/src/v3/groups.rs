@@ -243,7 +243,8 @@ impl GroupJson {
             path: group.path,
             description: group.description,
             visibility_level: group.visibility.level(),
-            lfs_enabled: group.lfs_enabled.unwrap_or(true),
+            // There is no LFS yet.
+            lfs_enabled: false,
             avatar_url: None,
             request_access_enabled: group.request_access_enabled,
         }

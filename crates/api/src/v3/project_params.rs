@@ -3,7 +3,7 @@
 use forge::projects::{Edit, NewShare};
 use model::{
     Change, Visibility,
-    projects::{NewProject, ProjectChanges, ProjectFilter, ProjectOrder, Switches},
+    projects::{NamespaceRef, NewProject, ProjectChanges, ProjectFilter, ProjectOrder, Switches},
 };
 
 use crate::params::{FromParams, ParamReader};
@@ -85,15 +85,23 @@ impl FromParams for CreateProject {
     fn read(from: &mut ParamReader<'_>) -> Self {
         let name = from.required_text("name", "The name people read");
         let path = from.text("path", "The path in URLs; made from the name if there is none");
-        let namespace_id =
-            from.integer("namespace_id", "Where it shall live; the personal namespace if nothing is said");
+        let namespace = read_namespace(from);
         let description = from.text("description", "What it is about");
         let (switches, lfs_enabled, visibility) = (read_switches(from), read_lfs(from), read_visibility(from));
         let import_url = from
             .text("import_url", "From where the repository shall come: a URL with http or https")
             .filter(|url| !url.is_empty());
-        Self(NewProject { name, path, namespace_id, description, visibility, switches, lfs_enabled, import_url })
+        Self(NewProject { name, path, namespace, description, visibility, switches, lfs_enabled, import_url })
     }
+}
+
+fn read_namespace(from: &mut ParamReader<'_>) -> Option<NamespaceRef> {
+    let id = from.integer("namespace_id", "Number of the namespace it is created in; the caller's own if absent");
+    let text = from
+        .text("namespace", "Number or full path of that namespace, instead of namespace_id")
+        .filter(|text| !text.is_empty());
+    from.not_both(["namespace_id", "namespace"]);
+    id.map(NamespaceRef::Id).or(text.map(|text| NamespaceRef::parse(&text)))
 }
 
 /// A project to be changed.

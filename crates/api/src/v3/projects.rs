@@ -7,7 +7,7 @@ use forge::{
 };
 use jiff::civil::Date;
 use model::{
-    Namespace, NamespaceKind, Page, Project, Role, Share, Violations, Visibility,
+    Namespace, Page, Project, Role, Share, Violations, Visibility,
     members::SharedGroup,
     projects::{Access, ForkSource, ProjectFilter},
     users::UserSummary,
@@ -360,8 +360,7 @@ impl ProjectJson {
     /// A project without what only some callers or routes show.
     pub(super) fn new(project: Project, site: &Site) -> Self {
         let names = Names::new(&project, site);
-        let lfs_enabled = project.keeps_large_files();
-        let switches = project.switches;
+        let switches = project.switches.offered();
         let import_status = project.import.as_ref().map(|import| import.state.as_str());
         let import_error = project.import.and_then(|import| import.error);
         Self {
@@ -389,7 +388,8 @@ impl ProjectJson {
             created_at: Stamp(project.created_at),
             last_activity_at: Stamp(project.last_activity_at),
             shared_runners_enabled: switches.shared_runners_enabled,
-            lfs_enabled,
+            // There is no LFS yet.
+            lfs_enabled: false,
             creator_id: project.creator_id,
             namespace: NamespaceJson::from(project.namespace),
             avatar_url: None,
@@ -515,7 +515,7 @@ struct NamespaceJson {
     created_at: Stamp,
     updated_at: Stamp,
     description: String,
-    avatar: Option<AvatarJson>,
+    avatar: AvatarJson,
     share_with_group_lock: bool,
     visibility_level: i32,
     request_access_enabled: bool,
@@ -524,7 +524,7 @@ struct NamespaceJson {
     kind: &'static str,
 }
 
-/// The picture of a group.
+/// The picture of a namespace.
 #[derive(Serialize, JsonSchema)]
 struct AvatarJson {
     url: Option<String>,
@@ -540,12 +540,12 @@ impl From<Namespace> for NamespaceJson {
             created_at: Stamp(namespace.created_at),
             updated_at: Stamp(namespace.updated_at),
             description: namespace.description,
-            avatar: (namespace.kind == NamespaceKind::Group).then_some(AvatarJson { url: None }),
+            avatar: AvatarJson { url: None },
             share_with_group_lock: namespace.share_with_group_lock,
             visibility_level: namespace.visibility.level(),
             request_access_enabled: namespace.request_access_enabled,
             deleted_at: None,
-            lfs_enabled: namespace.lfs_enabled,
+            lfs_enabled: namespace.lfs_enabled.map(|_| false),
             kind: namespace.kind.as_str(),
         }
     }

@@ -27,7 +27,7 @@ use super::{
 };
 
 fn clerk() -> Clerk {
-    Clerk::new(Site::new("https://code.example.com", None), TimeFormat::Original)
+    Clerk::new(Site::new("https://code.example.com", Some(22)), TimeFormat::Original)
 }
 
 /// Reads a payload and holds it against the tables.

@@ -47,19 +47,19 @@ async fn a_group_is_made_shown_and_changed() {
     let ann = forge.user("ann").await;
     assert_snapshot!(ann.post("/groups", json!({ "name": "Acme Corp", "path": "Acme" })).await, @r#"
     201 Created
-    {"id":2,"name":"Acme Corp","path":"Acme","description":"","visibility_level":20,"lfs_enabled":true,"avatar_url":null,"web_url":"http://gable.test/groups/Acme","request_access_enabled":false}
+    {"id":2,"name":"Acme Corp","path":"Acme","description":"","visibility_level":20,"lfs_enabled":false,"avatar_url":null,"web_url":"http://gable.test/groups/Acme","request_access_enabled":false}
     "#);
     assert_snapshot!(ann.get("/groups").await, @r#"
     200 OK
-    [{"id":2,"name":"Acme Corp","path":"Acme","description":"","visibility_level":20,"lfs_enabled":true,"avatar_url":null,"web_url":"http://gable.test/groups/Acme","request_access_enabled":false}]
+    [{"id":2,"name":"Acme Corp","path":"Acme","description":"","visibility_level":20,"lfs_enabled":false,"avatar_url":null,"web_url":"http://gable.test/groups/Acme","request_access_enabled":false}]
     "#);
     assert_snapshot!(ann.get("/groups/acme").await, @r#"
     200 OK
-    {"id":2,"name":"Acme Corp","path":"Acme","description":"","visibility_level":20,"lfs_enabled":true,"avatar_url":null,"web_url":"http://gable.test/groups/Acme","request_access_enabled":false,"projects":[],"shared_projects":[]}
+    {"id":2,"name":"Acme Corp","path":"Acme","description":"","visibility_level":20,"lfs_enabled":false,"avatar_url":null,"web_url":"http://gable.test/groups/Acme","request_access_enabled":false,"projects":[],"shared_projects":[]}
     "#);
     assert_snapshot!(ann.put("/groups/2", json!({ "description": "Rockets" })).await, @r#"
     200 OK
-    {"id":2,"name":"Acme Corp","path":"Acme","description":"Rockets","visibility_level":20,"lfs_enabled":true,"avatar_url":null,"web_url":"http://gable.test/groups/Acme","request_access_enabled":false,"projects":[],"shared_projects":[]}
+    {"id":2,"name":"Acme Corp","path":"Acme","description":"Rockets","visibility_level":20,"lfs_enabled":false,"avatar_url":null,"web_url":"http://gable.test/groups/Acme","request_access_enabled":false,"projects":[],"shared_projects":[]}
     "#);
     // The empty text clears it; null is not given.
     assert_eq!(ann.put("/groups/2", json!({ "description": "" })).await.json()["description"], "");
@@ -367,16 +367,18 @@ async fn a_group_is_never_less_visible_than_its_projects() {
 }
 
 #[tokio::test]
-async fn large_files_are_as_the_group_says_until_the_project_says_otherwise() {
+async fn no_answer_says_that_there_is_lfs_whatever_was_asked_for() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let acme = ann.make("/groups", json!({ "name": "acme", "path": "acme", "lfs_enabled": false })).await;
     let silent = project(&ann, "silent", acme, 0).await;
     let own = ann.make("/projects", json!({ "name": "own", "namespace_id": acme, "lfs_enabled": true })).await;
     let shown = async |id: i64| ann.get(&format!("/projects/{id}")).await.json()["lfs_enabled"].clone();
-    assert_eq!((shown(silent).await, shown(own).await), (json!(false), json!(true)));
-    ann.put("/groups/acme", json!({ "lfs_enabled": true })).await;
-    assert_eq!((shown(silent).await, shown(own).await), (json!(true), json!(true)));
+    assert_eq!((shown(silent).await, shown(own).await), (json!(false), json!(false)));
+    let group = ann.put("/groups/acme", json!({ "lfs_enabled": true })).await;
+    assert_eq!((group.code(), &group.json()["lfs_enabled"]), (200, &json!(false)));
+    assert_eq!((shown(silent).await, shown(own).await), (json!(false), json!(false)));
+    assert_eq!(ann.get(&format!("/projects/{own}")).await.json()["namespace"]["lfs_enabled"], false);
 }
 
 #[tokio::test]
@@ -499,7 +501,7 @@ async fn a_removed_group_is_gone_with_everything_in_it() {
     let removed = ann.delete("/groups/zyzzyva").await;
     assert_snapshot!(removed, @r#"
     200 OK
-    {"id":4,"name":"Zyzzyva","path":"zyzzyva","description":"","visibility_level":20,"lfs_enabled":true,"avatar_url":null,"web_url":"http://gable.test/groups/zyzzyva","request_access_enabled":false,"projects":[],"shared_projects":[]}
+    {"id":4,"name":"Zyzzyva","path":"zyzzyva","description":"","visibility_level":20,"lfs_enabled":false,"avatar_url":null,"web_url":"http://gable.test/groups/zyzzyva","request_access_enabled":false,"projects":[],"shared_projects":[]}
     "#);
     for path in [format!("/groups/{acme}"), "/groups/zyzzyva".into(), "/groups/zyzzyva/projects".into()] {
         assert_eq!(told(&ann.get(&path).await), not_found(), "{path}");

@@ -55,7 +55,7 @@ async fn a_new_project_has_the_defaults() {
     assert!(token.len() == 20 && token.chars().all(plain), "{token}");
     assert_snapshot!(made.to_string().replace(&token, "TOKEN"), @r#"
     201 Created
-    {"id":1,"description":null,"default_branch":null,"tag_list":[],"public":false,"archived":false,"visibility_level":0,"ssh_url_to_repo":"git@gable.test:ann/my-rocket.git","http_url_to_repo":"http://gable.test/ann/my-rocket.git","web_url":"http://gable.test/ann/my-rocket","owner":{"name":"ann","username":"ann","id":1,"state":"active","avatar_url":"http://gable.test/-/identicon/482c89484cbd62c8.svg","web_url":"http://gable.test/ann","created_at":"2026-01-02T03:04:05.678Z"},"name":"My Rocket","name_with_namespace":"ann / My Rocket","path":"my-rocket","path_with_namespace":"ann/my-rocket","container_registry_enabled":true,"issues_enabled":true,"merge_requests_enabled":true,"wiki_enabled":true,"builds_enabled":true,"snippets_enabled":false,"created_at":"2026-01-02T03:04:05.678Z","last_activity_at":"2026-01-02T03:04:05.678Z","shared_runners_enabled":true,"lfs_enabled":true,"creator_id":1,"namespace":{"id":1,"name":"ann","path":"ann","owner_id":1,"created_at":"2026-01-02T03:04:05.678Z","updated_at":"2026-01-02T03:04:05.678Z","description":"","avatar":null,"share_with_group_lock":false,"visibility_level":20,"request_access_enabled":false,"deleted_at":null,"lfs_enabled":null,"kind":"user"},"avatar_url":null,"star_count":0,"forks_count":0,"open_issues_count":0,"runners_token":"TOKEN","public_builds":true,"shared_with_groups":[],"only_allow_merge_if_build_succeeds":false,"only_allow_merge_if_all_discussions_are_resolved":false,"request_access_enabled":false}
+    {"id":1,"description":null,"default_branch":null,"tag_list":[],"public":false,"archived":false,"visibility_level":0,"ssh_url_to_repo":"git@gable.test:ann/my-rocket.git","http_url_to_repo":"http://gable.test/ann/my-rocket.git","web_url":"http://gable.test/ann/my-rocket","owner":{"name":"ann","username":"ann","id":1,"state":"active","avatar_url":"http://gable.test/-/identicon/482c89484cbd62c8.svg","web_url":"http://gable.test/ann","created_at":"2026-01-02T03:04:05.678Z"},"name":"My Rocket","name_with_namespace":"ann / My Rocket","path":"my-rocket","path_with_namespace":"ann/my-rocket","container_registry_enabled":false,"issues_enabled":true,"merge_requests_enabled":false,"wiki_enabled":false,"builds_enabled":true,"snippets_enabled":false,"created_at":"2026-01-02T03:04:05.678Z","last_activity_at":"2026-01-02T03:04:05.678Z","shared_runners_enabled":true,"lfs_enabled":false,"creator_id":1,"namespace":{"id":1,"name":"ann","path":"ann","owner_id":1,"created_at":"2026-01-02T03:04:05.678Z","updated_at":"2026-01-02T03:04:05.678Z","description":"","avatar":{"url":null},"share_with_group_lock":false,"visibility_level":20,"request_access_enabled":false,"deleted_at":null,"lfs_enabled":null,"kind":"user"},"avatar_url":null,"star_count":0,"forks_count":0,"open_issues_count":0,"runners_token":"TOKEN","public_builds":true,"shared_with_groups":[],"only_allow_merge_if_build_succeeds":false,"only_allow_merge_if_all_discussions_are_resolved":false,"request_access_enabled":false}
     "#);
     let shown = ann.get("/projects/1").await;
     let mut expected = made.json();
@@ -227,8 +227,8 @@ async fn parameters_of_the_wrong_kind_are_told_all_at_once() {
     assert_eq!(told(&ann.post("/projects/user/1", json!({ "name": "x" })).await), forbidden());
     for (word, value) in [("on", true), ("Y", true), ("1", true), ("OFF", false), ("n", false), ("f", false)] {
         let name = format!("w{word}");
-        let made = ann.post("/projects", json!({ "name": name, "snippets_enabled": word })).await.json();
-        assert_eq!(made["snippets_enabled"], value, "{word}");
+        let made = ann.post("/projects", json!({ "name": name, "public_builds": word })).await.json();
+        assert_eq!(made["public_builds"], value, "{word}");
     }
 }
 
@@ -508,9 +508,9 @@ async fn masters_change_a_project_and_owners_present_it() {
         }
         let master = forge.user("master").await;
         add_member(&ann, "/projects/1", &master, 40).await;
-        let edited = edit(&master, json!({ "description": "x", "wiki_enabled": false, "path": "ship" })).await.json();
+        let edited = edit(&master, json!({ "description": "x", "public_builds": false, "path": "ship" })).await.json();
         assert_eq!((&edited["description"], &edited["path"]), (&json!("x"), &json!("ship")), "{dialect}");
-        assert_eq!(edited["wiki_enabled"], false);
+        assert_eq!(edited["public_builds"], false);
         // Even if nothing would change.
         for more in [json!({ "visibility_level": 0 }), json!({ "public": false }), json!({ "name": "other" })] {
             assert_eq!(told(&edit(&master, more.clone()).await), forbidden(), "{dialect} {more}");
@@ -888,4 +888,71 @@ async fn wrong_methods_and_unknown_routes_are_told_apart() {
     assert_eq!(wrong.header("allow"), "POST,DELETE");
     assert_eq!(told(&ann.get("/projects/1/nothing").await), (404, json!({ "error": "404 Not Found" })));
     assert_eq!(ann.delete("/projects").await.header("allow"), "GET,HEAD,POST");
+}
+
+#[tokio::test]
+async fn answers_say_which_features_the_server_has() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    let flags =
+        ["merge_requests_enabled", "wiki_enabled", "snippets_enabled", "container_registry_enabled", "lfs_enabled"];
+    let mut wishes = json!({ "name": "x" });
+    for flag in flags {
+        wishes[flag] = json!(true);
+    }
+    let made = ann.post("/projects", wishes.clone()).await;
+    let edited = ann.put("/projects/1", wishes).await;
+    let listed = ann.get("/projects").await.json()[0].clone();
+    for shown in [made.json(), edited.json(), listed] {
+        for flag in flags {
+            assert_eq!(shown[flag], false, "{flag}");
+        }
+        assert_eq!((&shown["issues_enabled"], &shown["builds_enabled"]), (&json!(true), &json!(true)));
+        assert_eq!(shown["namespace"]["avatar"], json!({ "url": null }));
+    }
+}
+
+#[tokio::test]
+async fn a_project_is_created_in_the_namespace_that_is_named() {
+    for dialect in [Dialect::Spec, Dialect::Gitlab] {
+        let forge = TestForge::setup().dialect(dialect).start().await;
+        let (ann, bob, root) = (forge.user("ann").await, forge.user("bob").await, forge.admin().await);
+        let acme = ann.make("/groups", json!({ "name": "Acme Corp", "path": "acme" })).await;
+        let deep = forge.group_below(acme, "deep", Visibility::Public);
+        let make = async |client: &Client, name: &str, namespace: Value| {
+            client.post("/projects", json!({ "name": name, "namespace": namespace })).await
+        };
+        for (name, namespace, path) in [
+            ("a", json!("acme"), "acme/a"),
+            ("b", json!("ACME"), "acme/b"),
+            ("c", json!(acme), "acme/c"),
+            ("d", json!(acme.to_string()), "acme/d"),
+            ("e", json!("acme/deep"), "acme/deep/e"),
+            ("f", json!(deep), "acme/deep/f"),
+            ("g", json!("ann"), "ann/g"),
+            ("h", json!(""), "ann/h"),
+            ("i", json!(null), "ann/i"),
+        ] {
+            let made = make(&ann, name, namespace).await;
+            assert_eq!((made.code(), &made.json()["path_with_namespace"]), (201, &json!(path)), "{dialect}: {made}");
+        }
+        let invalid = json!({ "message": { "namespace": ["is not valid"] } });
+        for namespace in [json!("nowhere"), json!(999), json!("bob"), json!("acme/nowhere"), json!("ac\u{1}me")] {
+            let refused = make(&ann, "x", namespace.clone()).await;
+            assert_eq!((refused.code(), refused.json()), (400, invalid.clone()), "{dialect} {namespace}");
+        }
+        // A group that one may not create projects in is refused in the same words, seen or not.
+        for namespace in [json!("acme"), json!(acme), json!("ann")] {
+            let refused = make(&bob, "x", namespace).await;
+            assert_eq!((refused.code(), refused.json()), (400, invalid.clone()), "{dialect}");
+        }
+        let both = ann.post("/projects", json!({ "name": "x", "namespace": "acme", "namespace_id": acme })).await;
+        let text = r#"{"error":"namespace_id, namespace are mutually exclusive"}"#;
+        assert_eq!((both.code(), both.text.as_str()), (400, text));
+        let path = format!("/projects/user/{}", ann.id);
+        let made = root.post(&path, json!({ "name": "z", "namespace": "acme" })).await;
+        assert_eq!((made.code(), &made.json()["path_with_namespace"]), (201, &json!("acme/z")));
+        let refused = root.post(&path, json!({ "name": "z", "namespace": "nowhere" })).await;
+        assert_eq!((refused.code(), refused.json()), (400, invalid));
+    }
 }
