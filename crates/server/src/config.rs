@@ -105,7 +105,7 @@ pub(crate) struct Settings {
     /// For how long browsers come by TLS only, once they have; 0 is not at all [default: 0]
     #[arg(long, env = "GABLE_HSTS_SECONDS", value_name = "DURATION")]
     hsts_seconds: Option<Seconds>,
-    /// How many personal projects a user may have unless told otherwise [default: 10]
+    /// How many personal projects a user may have unless told otherwise [default: 100000]
     #[arg(long, env = "GABLE_DEFAULT_PROJECTS_LIMIT", value_name = "COUNT",
           value_parser = clap::value_parser!(i32).range(0..))]
     default_projects_limit: Option<i32>,
@@ -295,7 +295,7 @@ fn resolve(settings: Settings) -> Result<Config, String> {
         tls,
         redirect_listen,
         hsts_seconds: settings.hsts_seconds.map_or(0, |span| u32::try_from(span.seconds()).unwrap_or(u32::MAX)),
-        default_projects_limit: check_limit(settings.default_projects_limit.unwrap_or(10))?,
+        default_projects_limit: check_limit(settings.default_projects_limit.unwrap_or(100_000))?,
         runner: settings.runner.unwrap_or(0),
         unheard_job: positive("unheard-job-seconds", settings.unheard_job_seconds, 120)?,
         backups: settings.backup_folder.map(|folder| Backups {

@@ -670,6 +670,27 @@ fn lesson_24_no_secret_reaches_the_log() {
 }
 
 #[test]
+fn the_first_administrator_and_users_may_have_100_000_personal_projects_by_default() {
+    let home = Home::new();
+    let server = home.start();
+    let root = server.root();
+    let user = json!({ "username": "ann", "name": "Ann", "email": "ann@example.org", "password": "ann ann ann" });
+    assert_eq!(root.post("/api/v3/users", &user).json()["projects_limit"], 100_000);
+    assert_eq!(root.get("/api/v3/user").json()["projects_limit"], 100_000);
+    for number in 0..11 {
+        let made = root.post("/api/v3/projects", &json!({ "name": format!("p{number}") }));
+        assert_eq!(made.status, 201, "{made}");
+        // Without SSH there is no such URL, and the answer does not make one up.
+        assert_eq!(made.json()["ssh_url_to_repo"], "");
+    }
+    server.stop();
+    let home = Home::new();
+    let server = home.serve().with_known_root().args(&["--default-projects-limit", "3"]).start();
+    let limit = server.root().post("/api/v3/users", &user).json()["projects_limit"].clone();
+    assert_eq!(limit, 3);
+}
+
+#[test]
 fn lesson_31_the_defaults_are_safe() {
     let (home, other) = (Home::new(), Home::new());
     let (server, other) = (home.serve().start(), other.serve().start());
