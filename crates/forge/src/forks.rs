@@ -105,6 +105,24 @@ fn find_namespace(it: &mut Reader<'_>, name: &str) -> Result<Option<Namespace>> 
 /// Copies the repository of a fork from its source, unless that was done; and forgets the job that would do it.
 pub(crate) async fn copy_repository(forge: &Forge, fork: i64) -> Result<()> {
     let _turn = forge.shared().turns.take(fork, Turn::Write).await;
+    copy_while_writing(forge, fork).await
+}
+
+/// Copies the repository of a fork if that is still to be done, before the first write to it. A write that created the
+/// repository first would leave the fork without its history. The caller holds the turn to write to the fork.
+pub(crate) async fn copy_before_first_write(forge: &Forge, project: i64) -> Result<()> {
+    let repositories = forge.shared().repositories.clone();
+    if blocking(move || Ok(repositories.exists(project))).await? {
+        return Ok(());
+    }
+    let is_waiting = move |it: &mut Reader<'_>| jobs::is_waiting(it, &Job::CopyRepository(project));
+    if forge.peek(Caller::system(), is_waiting).await? {
+        copy_while_writing(forge, project).await?;
+    }
+    Ok(())
+}
+
+async fn copy_while_writing(forge: &Forge, fork: i64) -> Result<()> {
     let find = move |it: &mut Reader<'_>| {
         // Of one that was removed meanwhile nothing is copied: it would stay for ever.
         let gone = store::projects::is_buried(it.db(), fork)?;

@@ -172,6 +172,14 @@ pub(crate) fn forget(it: &mut Writer<'_>, job: &Job) -> Result<()> {
     }
 }
 
+/// Whether a job that only one of may wait is still to be done.
+pub(crate) fn is_waiting(it: &mut Reader<'_>, job: &Job) -> Result<bool> {
+    match job.singleton() {
+        Some(singleton) => Ok(store::jobs::is_waiting(it.db(), &singleton)?),
+        None => Ok(false),
+    }
+}
+
 /// Takes up what a server before this one was in the middle of, at the start of one that has its data to itself: whoever
 /// holds a lease on a job is no more.
 pub async fn take_up(forge: &Forge) -> Result<()> {

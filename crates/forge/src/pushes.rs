@@ -21,7 +21,7 @@ use store::intents::{Intent, NewIntent};
 use tracing::{error, info, warn};
 
 use crate::{
-    Caller, Error, Forge, ProjectAbility, ProjectRef, Reader, Result, Writer, announcements, jobs, mentions,
+    Caller, Error, Forge, ProjectAbility, ProjectRef, Reader, Result, Writer, announcements, forks, jobs, mentions,
     pipelines::drafts, turns::Turn,
 };
 
@@ -92,9 +92,18 @@ pub async fn push(forge: &Forge, caller: Caller, project: i64, push: Push, via: 
 async fn pass(forge: &Forge, caller: Caller, project: i64, push: Push, via: Via) -> Result<Vec<RefOutcome>> {
     let _turn = forge.shared().turns.take(project, Turn::Write).await;
     settle(forge, project).await?;
+    forks::copy_before_first_write(forge, project).await?;
     let listened = forge.peek(Caller::system(), move |it: &mut Reader<'_>| is_listened_to(it, project)).await?;
     let repositories = forge.shared().repositories.clone();
-    let (weighed, push) = blocking(move || Ok((weigh(&repositories, project, &push, listened)?, push))).await?;
+    let (weighed, push) = match blocking(move || Ok((weigh(&repositories, project, &push, listened)?, push))).await {
+        Ok(weighed) => weighed,
+        Err(error) => {
+            // The project may have been removed since the objects came in, and its repository with it.
+            let open = move |it: &mut Reader<'_>| it.open(&ProjectRef::Id(project), ProjectAbility::PushCode).map(drop);
+            forge.read(caller, open).await?;
+            return Err(error);
+        }
+    };
     let (weighed, push) = draft(forge, project, weighed, push).await?;
     let weighed = Arc::new(weighed);
     let depth = caller.depth();

@@ -5,7 +5,8 @@
 //! too. So a crash in the middle of a move leaves objects that nobody needs, never one that lacks something.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::Command,
     sync::{Mutex, PoisonError},
@@ -23,24 +24,39 @@ use crate::{
 /// Objects on their way in; gone with this value unless they were moved.
 pub struct Quarantine {
     folder: TempDir,
+    /// Where the objects of the real repository lie, whether it exists yet or not.
+    objects: PathBuf,
     /// Objects that were written one by one, each after everything that it leads to.
     written: Mutex<Vec<Oid>>,
 }
 
 impl Quarantine {
-    pub(crate) fn make(folder: TempDir, objects: Option<&Path>) -> Result<Self> {
+    pub(crate) fn make(folder: TempDir, objects: PathBuf) -> Result<Self> {
         let path = folder.path();
         for part in ["objects/pack", "objects/info", "refs"] {
             fs::create_dir_all(path.join(part))?;
         }
         fs::write(path.join("HEAD"), "ref: refs/heads/quarantine\n")?;
         fs::write(path.join("config"), "[core]\n\trepositoryformatversion = 0\n\tbare = true\n")?;
-        if let Some(objects) = objects {
-            let mut line = objects.as_os_str().as_encoded_bytes().to_vec();
-            line.push(b'\n');
-            fs::write(path.join("objects/info/alternates"), line)?;
+        let quarantine = Self { folder, objects, written: Mutex::new(Vec::new()) };
+        quarantine.link_objects()?;
+        Ok(quarantine)
+    }
+
+    /// Makes the objects of the real repository visible from here, if there is a real repository. The first write to a
+    /// project creates it, so it can appear while other quarantines for the same project are open.
+    fn link_objects(&self) -> Result<()> {
+        let alternates = self.folder.path().join("objects/info/alternates");
+        if alternates.exists() || !self.objects.is_dir() {
+            return Ok(());
         }
-        Ok(Self { folder, written: Mutex::new(Vec::new()) })
+        let mut line = self.objects.as_os_str().as_encoded_bytes().to_vec();
+        line.push(b'\n');
+        // Renamed into place, so that a concurrent reader never sees half of a path.
+        let mut file = tempfile::NamedTempFile::new_in(self.folder.path())?;
+        file.write_all(&line)?;
+        file.persist(&alternates).map_err(|error| error.error)?;
+        Ok(())
     }
 
     /// The program that takes a pack in from its standard input.
@@ -50,6 +66,7 @@ impl Quarantine {
 
     /// The repository as it will be: what is there and what is waiting here, but no refs.
     pub fn repository(&self) -> Result<Repository> {
+        self.link_objects()?;
         Ok(Repository::new(Handle::open(self.folder.path())?.into()))
     }
 

@@ -124,9 +124,7 @@ impl Repositories {
 
     /// A place for what is to come into the repository of a project.
     pub fn quarantine(&self, project: i64) -> Result<Quarantine> {
-        let repository = self.path_of(project);
-        let objects = repository.join("objects");
-        Quarantine::make(self.folder_to_build_in("in-")?, objects.is_dir().then_some(objects.as_path()))
+        Quarantine::make(self.folder_to_build_in("in-")?, self.path_of(project).join("objects"))
     }
 
     /// Makes the repository of a project out of another one: the objects are the same files, the refs are those that

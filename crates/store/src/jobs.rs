@@ -132,6 +132,17 @@ pub fn delete_singleton(db: &mut Conn, singleton: &str) -> Result<()> {
     Ok(())
 }
 
+/// Whether a job waits under this name and was not given up.
+pub fn is_waiting(db: &mut Conn, singleton: &str) -> Result<bool> {
+    let found = on!(db, conn => jobs::table
+        .filter(jobs::singleton.eq(singleton))
+        .filter(jobs::dead_at.is_null())
+        .select(jobs::id)
+        .first::<i64>(conn)
+        .optional())?;
+    Ok(found.is_some())
+}
+
 /// Lets a worker that is still at it keep its job.
 pub fn renew(db: &mut Conn, id: i64, until: Time) -> Result<()> {
     on!(db, conn => diesel::update(jobs::table.find(id))

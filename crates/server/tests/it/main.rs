@@ -32,6 +32,7 @@ mod disk_full;
 mod doctor;
 mod emails;
 mod events;
+mod first_writes;
 mod fork_links;
 mod git_story;
 mod git_tables;
