@@ -26,6 +26,9 @@ const LONGEST: Duration = Duration::from_secs(60 * 60);
 /// How long the other side may take to name its default branch, and how much it may say about that, in bytes.
 const PATIENCE: Duration = Duration::from_secs(2 * 60);
 const LONGEST_ANSWER: u64 = 64 << 10;
+/// How many bytes of names of refs are looked at, and how many of them are logged at most.
+const LONGEST_LIST: u64 = 64 << 20;
+const MOST_WARNINGS: usize = 20;
 
 /// A repository that was fetched and found good, on its way into its place; gone with this value unless it is adopted.
 pub struct Fetched(TempDir);
@@ -39,6 +42,9 @@ impl Repositories {
         let head = remote_head(raw.path(), source)?;
         let fetched = Repository::new(Handle::open(raw.path())?.into());
         let refs = fetched.refs()?;
+        for name in unusable_names(raw.path())? {
+            tracing::warn!(name = %name.escape_ascii(), "a ref of an import was left out, its name is not allowed here");
+        }
         let build = self.blank()?;
         if refs.iter().next().is_some() {
             let mut pack = child::git(raw.path());
@@ -96,6 +102,17 @@ fn fetch(repository: &Path, source: &Source) -> Command {
     command
 }
 
+/// The names of refs that cannot be taken over: not valid UTF-8, or refused here for another reason. They are never
+/// converted to something else, which would be the name of another ref.
+fn unusable_names(repository: &Path) -> Result<Vec<Vec<u8>>> {
+    let mut command = child::git(repository);
+    command.args(["for-each-ref", "--format=%(refname)"]);
+    let said = child::said_within(command, LONGEST_LIST, PATIENCE)?;
+    let is_usable = |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| model::RefName::new(name).is_some());
+    let names = said.split(|byte| *byte == b'\n').filter(|name| !name.is_empty());
+    Ok(names.filter(|name| !is_usable(name)).take(MOST_WARNINGS).map(<[u8]>::to_vec).collect())
+}
+
 /// The branch that the other side names as its own.
 fn remote_head(repository: &Path, source: &Source) -> Result<Option<model::RefName>> {
     let mut command = guarded(repository, source);
@@ -104,4 +121,31 @@ fn remote_head(repository: &Path, source: &Source) -> Result<Option<model::RefNa
     let text = String::from_utf8_lossy(&said);
     let line = text.lines().find_map(|line| line.strip_prefix("ref: ")?.strip_suffix("\tHEAD"));
     Ok(line.and_then(model::RefName::new))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn names_that_are_not_utf_8_are_told_and_not_taken_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let repositories = Repositories::in_folder(folder.path()).expect("a place");
+        let path = repositories.find_or_make(1).expect("made").path().to_owned();
+        let id = "1".repeat(40);
+        let packed = [
+            b"# pack-refs with: peeled fully-peeled sorted \n",
+            format!("{id} refs/heads/-x\n{id} refs/heads/fine\n{id} refs/heads/").as_bytes(),
+            b"\xff\xfe\n",
+        ]
+        .concat();
+        fs::write(path.join("packed-refs"), packed).expect("written");
+        let repository = repositories.find(1).expect("asked").expect("there");
+        let taken: Vec<String> = repository.refs().expect("refs").iter().map(|one| one.name.to_string()).collect();
+        assert_eq!(taken, ["refs/heads/fine"]);
+        let left_out = unusable_names(&path).expect("names");
+        assert_eq!(left_out, [&b"refs/heads/-x"[..], b"refs/heads/\xff\xfe"]);
+    }
 }

@@ -37,8 +37,8 @@ pub(crate) struct Abilities {
 /// One change, or why it cannot be one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Command {
-    /// The name as the client wrote it, for the report.
-    pub(crate) name: String,
+    /// The bytes of the name as the client wrote it, for the report.
+    pub(crate) name: Vec<u8>,
     pub(crate) change: Result<RefChange, &'static str>,
 }
 
@@ -154,21 +154,23 @@ impl Abilities {
 /// One line `old new name`, with the new id as text.
 fn parse(line: &[u8]) -> Result<(Command, String), NotUnderstood> {
     const WRONG: NotUnderstood = NotUnderstood::Wrong("a change is not written as `old new name`");
-    let text = String::from_utf8_lossy(line);
-    let mut parts = text.splitn(3, ' ');
+    let mut parts = line.splitn(3, |byte| *byte == b' ');
     let (Some(old), Some(new), Some(name)) = (parts.next(), parts.next(), parts.next()) else { return Err(WRONG) };
+    let (Ok(old), Ok(new)) = (std::str::from_utf8(old), std::str::from_utf8(new)) else { return Err(WRONG) };
     let id = |text: &str| match text {
         Oid::ZERO => Ok(None),
         _ => text.parse::<Oid>().map(Some).map_err(|_| WRONG),
     };
     let (old, changed) = (id(old)?, id(new)?);
-    let change = match RefName::new(name) {
-        None => Err("funny refname"),
-        Some(_) if old.is_none() && changed.is_none() => Err("there is nothing to delete"),
-        Some(name) => Ok(RefChange { name, old, new: changed }),
+    // A name is never converted: with a replacement character in it, it would be the name of another ref.
+    let change = match std::str::from_utf8(name).map(RefName::new) {
+        Err(_) => Err("the name of a ref must be valid UTF-8"),
+        Ok(None) => Err("funny refname"),
+        Ok(Some(_)) if old.is_none() && changed.is_none() => Err("there is nothing to delete"),
+        Ok(Some(name)) => Ok(RefChange { name, old, new: changed }),
     };
     // The name goes back to the client in a line of its own.
-    let name = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let name = name.iter().map(|byte| if byte.is_ascii_control() { b'?' } else { *byte }).collect();
     Ok((Command { name, change }, new.to_owned()))
 }
 
@@ -216,7 +218,7 @@ mod tests {
     fn change(name: &str, old: Option<u8>, new: Option<u8>) -> Command {
         let oid = |digit: u8| Oid([digit; 20]);
         let change = RefChange { name: RefName::new(name).expect("a name"), old: old.map(oid), new: new.map(oid) };
-        Command { name: name.to_owned(), change: Ok(change) }
+        Command { name: name.as_bytes().to_vec(), change: Ok(change) }
     }
 
     #[test]
@@ -266,7 +268,7 @@ mod tests {
                 lines(&[&format!("{ZERO} {A} {name}\0report-status"), &format!("{ZERO} {A} refs/heads/fine"), "--"]);
             let (wishes, _) = read_all(&bytes).expect("understood").expect("something");
             assert_eq!(wishes.commands[0].change, Err("funny refname"), "{name:?}");
-            assert!(wishes.commands[1].change.is_ok() && !wishes.commands[0].name.contains('\n'));
+            assert!(wishes.commands[1].change.is_ok() && !wishes.commands[0].name.contains(&b'\n'));
         }
         let twice = lines(&[&format!("{ZERO} {A} refs/heads/a\0"), &format!("{A} {B} refs/heads/a"), "--"]);
         let (wishes, _) = read_all(&twice).expect("understood").expect("something");
@@ -274,6 +276,25 @@ mod tests {
         let nothing = lines(&[&format!("{ZERO} {ZERO} refs/heads/a\0"), "--"]);
         let (wishes, _) = read_all(&nothing).expect("understood").expect("something");
         assert_eq!(wishes.commands[0].change, Err("there is nothing to delete"));
+    }
+
+    #[test]
+    fn a_name_that_is_not_utf_8_is_refused_and_reported_byte_by_byte() {
+        let mut out = Vec::new();
+        for name in [&b"refs/heads/\xff\xfe"[..], b"refs/heads/fine", "refs/heads/\u{fffd}\u{fffd}".as_bytes()] {
+            pkt::data(&mut out, &[format!("{ZERO} {A} ").as_bytes(), name].concat());
+        }
+        pkt::flush(&mut out);
+        let (wishes, _) = read_all(&out).expect("understood").expect("something");
+        assert_eq!(wishes.commands[0].name, b"refs/heads/\xff\xfe");
+        assert_eq!(wishes.commands[0].change, Err("the name of a ref must be valid UTF-8"));
+        assert_eq!(wishes.commands[1], change("refs/heads/fine", None, Some(0x11)));
+        // The name that a lossy conversion would have made of the first one is another ref, and not named twice.
+        assert_eq!(wishes.commands[2], change("refs/heads/\u{fffd}\u{fffd}", None, Some(0x11)));
+        let mut not_an_id = Vec::new();
+        pkt::data(&mut not_an_id, &[&b"\xff"[..], format!("{ZERO} {A} refs/heads/a").as_bytes()].concat());
+        pkt::flush(&mut not_an_id);
+        assert_eq!(read_all(&not_an_id), Err("a change is not written as `old new name`".to_owned()));
     }
 
     #[test]

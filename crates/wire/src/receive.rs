@@ -61,6 +61,9 @@ pub(crate) struct Receiver<I, O> {
     pub(crate) drains_first: bool,
 }
 
+/// The name of a ref as the client wrote it, and why it did not change; `None` if it did.
+type Told = (Vec<u8>, Option<String>);
+
 /// What became of the pack.
 enum Unpacked {
     /// It is in quarantine, if one came.
@@ -132,14 +135,16 @@ impl<I: AsyncRead + Send + Unpin, O: AsyncWrite + Send + Unpin> Receiver<I, O> {
                 return self.refuse(&abilities, &text, refs, true).await.map(|()| true);
             }
         };
-        let names: Vec<String> = commands.iter().map(|command| command.name.clone()).collect();
+        let names: Vec<Vec<u8>> = commands.iter().map(|command| command.name.clone()).collect();
         let changes = commands.into_iter().filter_map(|command| command.change.ok()).collect();
         let outcomes = self.pass(Push { changes, incoming, atomic: abilities.atomic, options }, bands).await?;
         let told = match outcomes {
             Ok(outcomes) => {
-                let mut refusals: HashMap<&str, Option<String>> =
-                    outcomes.iter().map(|outcome| (outcome.name.as_str(), outcome.refusal.clone())).collect();
-                let mut refusal = |name: &str| refusals.remove(name).unwrap_or_else(|| Some(words::FAILED.to_owned()));
+                let mut refusals: HashMap<&[u8], Option<String>> = outcomes
+                    .iter()
+                    .map(|outcome| (outcome.name.as_str().as_bytes(), outcome.refusal.clone()))
+                    .collect();
+                let mut refusal = |name: &[u8]| refusals.remove(name).unwrap_or_else(|| Some(words::FAILED.to_owned()));
                 names.iter().map(|name| (name.clone(), refusal(name))).collect()
             }
             Err(refusal) => {
@@ -250,12 +255,7 @@ impl<I: AsyncRead + Send + Unpin, O: AsyncWrite + Send + Unpin> Receiver<I, O> {
     }
 
     /// Tells the client what became of each ref, and people why.
-    async fn report(
-        &mut self,
-        abilities: &commands::Abilities,
-        unpack: &str,
-        refs: Vec<(String, Option<String>)>,
-    ) -> io::Result<()> {
+    async fn report(&mut self, abilities: &commands::Abilities, unpack: &str, refs: Vec<Told>) -> io::Result<()> {
         let mut out = Vec::new();
         if abilities.bands {
             for reason in reasons(unpack, &refs) {
@@ -266,10 +266,12 @@ impl<I: AsyncRead + Send + Unpin, O: AsyncWrite + Send + Unpin> Receiver<I, O> {
             let mut report = Vec::new();
             pkt::line(&mut report, format_args!("unpack {unpack}"));
             for (name, refusal) in &refs {
-                match refusal {
-                    None => pkt::line(&mut report, format_args!("ok {name}")),
-                    Some(reason) => pkt::line(&mut report, format_args!("ng {name} {}", words::one_line(reason))),
-                }
+                // The name byte by byte as the client wrote it, or the client would not know which ref is meant.
+                let line = match refusal {
+                    None => [b"ok ", &name[..], b"\n"].concat(),
+                    Some(reason) => [b"ng ", &name[..], format!(" {}\n", words::one_line(reason)).as_bytes()].concat(),
+                };
+                pkt::data(&mut report, &line);
             }
             pkt::flush(&mut report);
             if abilities.bands { pkt::band(&mut out, 1, &report) } else { out.extend(report) }
@@ -287,7 +289,7 @@ impl<I: AsyncRead + Send + Unpin, O: AsyncWrite + Send + Unpin> Receiver<I, O> {
 }
 
 /// What people are told: each reason once, and not too many.
-fn reasons<'a>(unpack: &'a str, refs: &'a [(String, Option<String>)]) -> Vec<&'a str> {
+fn reasons<'a>(unpack: &'a str, refs: &'a [Told]) -> Vec<&'a str> {
     if unpack != FINE {
         return vec![unpack];
     }
@@ -301,7 +303,7 @@ fn reasons<'a>(unpack: &'a str, refs: &'a [(String, Option<String>)]) -> Vec<&'a
 }
 
 /// The outcome of a push in which something is no change at all: nothing of it happens.
-fn refused_by_form(commands: &[Command]) -> Vec<(String, Option<String>)> {
+fn refused_by_form(commands: &[Command]) -> Vec<Told> {
     let refusal = |command: &Command| command.change.as_ref().err().map_or(OTHERS, |text| *text).to_owned();
     commands.iter().map(|command| (command.name.clone(), Some(refusal(command)))).collect()
 }

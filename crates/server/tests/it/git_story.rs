@@ -92,15 +92,20 @@ impl Story {
         }
     }
 
-    /// Runs git in a folder of the story, as somebody.
-    pub(crate) fn git(&self, person: Option<&Person>, folder: &str, arguments: &[&str]) -> Output {
+    /// Git in a folder of the story, as somebody.
+    pub(crate) fn command(&self, person: Option<&Person>, folder: &str) -> Command {
         let folder = self.path(folder);
         fs::create_dir_all(&folder).expect("a folder");
         let mut command = quiet_git(&folder);
         if let Some(person) = person {
             command.env("GIT_SSH_COMMAND", ssh_command(&person.key));
         }
-        command.args(arguments).output().expect("git runs")
+        command
+    }
+
+    /// Runs git in a folder of the story, as somebody.
+    pub(crate) fn git(&self, person: Option<&Person>, folder: &str, arguments: &[&str]) -> Output {
+        self.command(person, folder).args(arguments).output().expect("git runs")
     }
 
     pub(crate) fn git_ok(&self, person: Option<&Person>, folder: &str, arguments: &[&str]) -> String {
