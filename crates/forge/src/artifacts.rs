@@ -9,7 +9,7 @@ use ci::ArtifactAccess;
 use files::{Content, WriteError};
 use futures_util::Stream;
 use jiff::SignedDuration;
-use model::{Build, Role, Status, Time, uploads::clean_name};
+use model::{Build, RefName, Role, Status, Time, uploads::clean_name};
 use store::Conn;
 pub use store::artifacts::Artifact;
 use tracing::{info, warn};
@@ -165,13 +165,17 @@ pub fn open(it: &mut Reader<'_>, project: &ProjectRef, build: &Given<i64>) -> Re
     open_of_build(it, &project, run.build)
 }
 
-/// What a job of the newest pipeline of a branch, or else of a tag, left behind that went well and has the job.
+/// What a job of the newest pipeline of a branch, or else of a tag, left behind that went well and has the job. A tag never
+/// stands in for a branch that exists.
 pub fn open_by_ref(it: &mut Reader<'_>, project: &ProjectRef, ref_name: &str, job: &Given<String>) -> Result<Artifact> {
     it.may(Ability::Browse)?;
     let project = it.open(project, ProjectAbility::ReadBuilds)?;
     let job = job.get()?;
-    for tag in [false, true] {
-        if let Some(build) = store::artifacts::build_by_ref(it.db(), project.id, ref_name, tag, job)? {
+    let branch = RefName::branch(ref_name);
+    let refs = it.repository(&project)?.map(|repository| repository.refs()).transpose()?;
+    let is_branch = refs.zip(branch).is_some_and(|(refs, branch)| refs.find(&branch).is_some());
+    for tag in if is_branch { &[false][..] } else { &[false, true] } {
+        if let Some(build) = store::artifacts::build_by_ref(it.db(), project.id, ref_name, *tag, job)? {
             return open_of_build(it, &project, build);
         }
     }

@@ -122,7 +122,8 @@ fn judge_new(it: &mut Reader<'_>, project: &ProjectRef, new: &Given<NewBranch>) 
     let project = it.open(project, ProjectAbility::PushCode)?;
     let new = new.get()?;
     let refused = |text: &str| Err(Error::Refused(text.to_owned()));
-    let Some(name) = RefName::branch(&new.name) else { return refused("Branch name is invalid") };
+    let name = RefName::branch(&new.name).filter(|name| !name.looks_like_an_id());
+    let Some(name) = name else { return refused("Branch name is invalid") };
     let Some(repository) = it.repository(&project)? else { return refused("Invalid reference name") };
     let refs = repository.refs()?;
     if refs.find(&name).is_some() {

@@ -288,6 +288,7 @@ fn judge(it: &mut Reader<'_>, project: &ProjectRef, wish: &Given<Wish>) -> Resul
     let is_empty = refs.as_ref().is_none_or(|refs| default_branch(&project, refs).is_none());
     match branch.map(|name| (found(&name), name)) {
         Some((Some(tip), branch)) => Ok(Judged { project: project.id, branch, parent: Some(tip), author, committer }),
+        Some((None, branch)) if is_empty && branch.looks_like_an_id() => refused("Branch name is invalid"),
         Some((None, branch)) if is_empty => Ok(Judged { project: project.id, branch, parent: None, author, committer }),
         None if is_empty => refused("Branch name is invalid"),
         _ => refused("You can only create or edit files when you are on a branch"),

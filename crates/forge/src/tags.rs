@@ -124,7 +124,8 @@ fn judge_new(it: &mut Reader<'_>, project: &ProjectRef, new: &Given<NewTag>) -> 
     let project = it.open(project, ProjectAbility::PushCode)?;
     let new = new.get()?;
     let refused = |text: String| Err(Error::Refused(text));
-    let Some(name) = RefName::tag(&new.name) else { return refused("Tag name invalid".into()) };
+    let name = RefName::tag(&new.name).filter(|name| !name.looks_like_an_id());
+    let Some(name) = name else { return refused("Tag name invalid".into()) };
     let repository = it.repository(&project)?;
     let target = repository.as_ref().map(|repository| repository.resolve(&new.target)).transpose()?.flatten();
     let (Some(repository), Some(target)) = (repository, target) else {

@@ -32,9 +32,17 @@ pub struct LogQuery {
 }
 
 impl Repository {
-    /// The commit that a text names: a branch, a tag, a full name of a ref, `HEAD`, an id in full or its beginning.
+    /// The commit that a text names. The first of these that exists is meant:
     ///
-    /// Of a tag and a branch of one name the tag is meant, as git has it. Hidden refs are not found.
+    /// 1. 40 hexadecimal digits: the commit with this id and nothing else, whatever branches and tags are called.
+    /// 2. `HEAD`, or a full name of a ref: `refs/heads/main`.
+    /// 3. A branch of exactly this name, then a tag. Git prefers the tag, but anybody who can push can create tags, and
+    ///    a tag must not take the place of a protected branch.
+    /// 4. A name below `refs/`: `heads/main`, `tags/v1`.
+    /// 5. The beginning of an id.
+    ///
+    /// There is no syntax for revisions: `main~1`, `main^{tree}`, `main@{1}` and `:/text` name nothing. Hidden refs are
+    /// not found.
     pub fn resolve(&self, text: &str) -> Result<Option<Oid>> {
         if text.len() > LONGEST_NAME {
             return Ok(None);
@@ -46,8 +54,9 @@ impl Repository {
         let named = if text == "HEAD" {
             refs.head.as_ref().and_then(|head| refs.find(head))
         } else {
-            let full = RefName::new(text).or_else(|| RefName::new(&format!("refs/{text}")));
-            [full, RefName::tag(text), RefName::branch(text)].iter().flatten().find_map(|name| refs.find(name))
+            let below_refs = RefName::new(&format!("refs/{text}"));
+            let names = [RefName::new(text), RefName::branch(text), RefName::tag(text), below_refs];
+            names.iter().flatten().find_map(|name| refs.find(name))
         };
         if let Some(named) = named {
             return self.peel_to_commit(named.leads_to());

@@ -77,6 +77,12 @@ impl RefName {
         self.0.strip_prefix(TAGS)
     }
 
+    /// Whether it is a branch or a tag that is called like the full id of a commit. None can be created: whoever asks for
+    /// that id means the commit.
+    pub fn looks_like_an_id(&self) -> bool {
+        self.kind() != RefKind::Other && self.short().parse::<Oid>().is_ok()
+    }
+
     /// Whether it belongs to the service itself.
     pub fn is_hidden(&self) -> bool {
         self.0.starts_with(HIDDEN)
@@ -175,6 +181,19 @@ mod tests {
             assert_eq!(RefName::branch(bad), None, "{bad:?}");
             assert_eq!(RefName::tag(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_name_of_forty_hexadecimal_digits_looks_like_an_id() {
+        let id = "0123456789abcdef0123456789ABCDEF01234567";
+        for name in [RefName::branch(id), RefName::tag(id)] {
+            assert!(name.expect("a name").looks_like_an_id());
+        }
+        let longer = format!("{id}8");
+        for other in [&id[1..], &longer, "master", "0123456789abcdef0123456789abcdef0123456g"] {
+            assert!(!RefName::branch(other).expect("a name").looks_like_an_id(), "{other}");
+        }
+        assert!(!RefName::new(&format!("refs/notes/{id}")).expect("a name").looks_like_an_id());
     }
 
     #[test]

@@ -160,6 +160,11 @@ fn weigh_one(
     let current = refs.find(name).map(|found| found.target);
     let reason = if name.is_hidden() || name.as_str().starts_with("refs/replace/") {
         Some("It belongs to the service itself.")
+    } else if old.is_none() && new.is_some() && name.looks_like_an_id() {
+        Some(match name.kind() {
+            RefKind::Tag => "You cannot create a tag with a 40-character hexadecimal tag name.",
+            _ => "You cannot create a branch with a 40-character hexadecimal branch name.",
+        })
     } else if old.is_none() && new.is_none() || current.is_none() && new.is_none() {
         Some(GONE)
     } else if current != *old {

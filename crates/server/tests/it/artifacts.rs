@@ -242,6 +242,21 @@ async fn the_newest_pipeline_of_a_ref_that_went_well_is_found() {
 }
 
 #[tokio::test]
+async fn what_a_tag_left_behind_is_not_handed_out_for_a_branch_of_its_name() {
+    let yard = Yard::with(ONE).await;
+    let token = yard.take(1).await;
+    yard.send(1, &token, "", "a.zip", b"of the tag").await;
+    yard.tell(1, &token, json!({ "state": "success" })).await;
+    let yes = if std::env::var_os("GABLE_TEST_DATABASE").is_some() { "true" } else { "1" };
+    crate::assignments::execute(&yard.forge, &format!("UPDATE pipelines SET tag = {yes}"));
+    let get = async || yard.ann.get("/projects/1/builds/artifacts/master/download?job=one").await;
+    assert_eq!(get().await.text, "of the tag");
+    yard.forge.fill(&yard.ann, 1, testkit::repository::SMALL).await;
+    let answer = get().await;
+    assert_eq!((answer.code(), answer.text.as_str()), (404, r#"{"message":"404 Not Found"}"#));
+}
+
+#[tokio::test]
 async fn who_may_fetch_a_file_is_said_in_its_job() {
     let file = "
 all: {script: make, artifacts: {paths: [a]}}

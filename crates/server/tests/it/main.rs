@@ -70,6 +70,7 @@ mod proxies;
 mod pushes;
 mod races;
 mod recalled;
+mod ref_names;
 mod repository_files;
 mod runner_access;
 mod runner_command;
