@@ -101,6 +101,8 @@ pub enum Actor {
         user: Option<Box<User>>,
         /// The project that it belongs to.
         project: i64,
+        /// The pipeline that it belongs to.
+        pipeline: i64,
     },
     /// The service itself, or its operator at the command line.
     System,
@@ -304,7 +306,7 @@ pub(crate) fn prove_by_job_token(db: &mut Conn, digest: &Digest) -> Result<Actor
             None => return Ok(Actor::Anonymous),
         },
     };
-    Ok(Actor::Job { user, project: job.project })
+    Ok(Actor::Job { user, project: job.project, pipeline: job.pipeline })
 }
 
 fn prove_by_tokens(db: &mut Conn, digests: &[Digest], now: model::Time) -> Result<Proved> {

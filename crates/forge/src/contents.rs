@@ -104,8 +104,9 @@ pub fn file(it: &mut Reader<'_>, project: &ProjectRef, at: &str, path: &Given<St
     raw(project.id, &repository, entry.id)?.ok_or_else(|| Error::not_found("File"))
 }
 
-/// The file with this content, by its name or the beginning of it.
-pub fn blob(it: &mut Reader<'_>, project: &ProjectRef, id: &str) -> Result<RawFile> {
+/// The file with this content, by its id or the beginning of it. To find out whether a branch or a tag leads to it may take
+/// long.
+pub fn blob(it: &mut Heavy<'_>, project: &ProjectRef, id: &str) -> Result<RawFile> {
     let (project, repository) = it.open_code(project)?;
     let missing = || Error::not_found("Blob");
     let repository = repository.ok_or_else(missing)?;

@@ -71,6 +71,9 @@ impl From<store::Error> for Error {
 
 impl From<git::Error> for Error {
     fn from(error: git::Error) -> Self {
+        if matches!(error, git::Error::Indexing) {
+            return Self::Busy;
+        }
         let text = format!("git: {error}");
         if error.is_full() { Self::NoRoom(text) } else { Self::Internal(text) }
     }

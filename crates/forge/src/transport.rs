@@ -1,9 +1,9 @@
 //! Repositories as the transports of git see them.
 
-use std::{process::Command, sync::Arc};
+use std::{collections::HashSet, process::Command, sync::Arc};
 
 pub use git::{Quarantine as Incoming, Ref, Refs, stand_back};
-use model::{Project, RefName};
+use model::{Oid, Project, RefName};
 
 pub use crate::pushes::{Push, RefOutcome};
 use crate::{
@@ -27,6 +27,8 @@ pub struct Hosted {
     full_path: String,
     opened_by: String,
     refs: Arc<Refs>,
+    /// The commit that a job is about which asks for its own project.
+    job_commit: Option<Oid>,
 }
 
 /// Somebody who holds an SSH key.
@@ -44,8 +46,14 @@ pub async fn open(forge: &Forge, caller: Caller, project: ProjectRef, service: S
         .read(caller, move |it| {
             let project = open_project(it, &project, service)?;
             let refs = it.repository(&project)?.map_or_else(|| Ok(no_refs()), |repository| repository.refs())?;
+            let job_commit = match it.actor() {
+                Actor::Job { project: own, pipeline, .. } if *own == project.id => Some(*pipeline),
+                _ => None,
+            };
+            let job_commit = job_commit.map(|pipeline| store::pipelines::by_id(it.db(), pipeline)).transpose()?;
+            let job_commit = job_commit.flatten().map(|pipeline| pipeline.sha);
             let (id, full_path, opened_by) = (project.id, project.full_path(), describe(it.actor()));
-            Ok(Hosted { forge: own.clone(), project: id, full_path, opened_by, refs })
+            Ok(Hosted { forge: own.clone(), project: id, full_path, opened_by, refs, job_commit })
         })
         .await
 }
@@ -102,6 +110,25 @@ impl Hosted {
     /// The refs as they were when it was opened.
     pub fn refs(&self) -> &Arc<Refs> {
         &self.refs
+    }
+
+    /// The first of these objects that a client may not have by its id: nothing that it sees leads there. A job may also have
+    /// the commit that it is about, which may have been taken off its branch since.
+    pub async fn find_unreachable(&self, wanted: Vec<Oid>) -> Result<Option<Oid>> {
+        let tips: HashSet<Oid> =
+            self.refs.iter().flat_map(|found| [Some(found.target), found.peeled]).flatten().collect();
+        let may_have = |id: &Oid| tips.contains(id) || self.job_commit == Some(*id);
+        let doubtful: Vec<Oid> = wanted.into_iter().filter(|id| !may_have(id)).collect();
+        if doubtful.is_empty() {
+            return Ok(None);
+        }
+        let (repositories, project) = (self.forge.shared().repositories.clone(), self.project);
+        pushes::blocking(move || {
+            let Some(repository) = repositories.find(project)? else { return Ok(doubtful.first().copied()) };
+            let reachable = repository.which_are_reachable(&doubtful)?;
+            Ok(doubtful.iter().zip(reachable).find(|(_, reachable)| !reachable).map(|(id, _)| *id))
+        })
+        .await
     }
 
     /// The program that sends what a client asks for.

@@ -11,11 +11,10 @@ use crate::{
 };
 
 impl Repository {
-    /// The one blob whose id begins like this; `None` if there is none or more than one, or it is no blob.
+    /// The one blob whose id begins like this, among those that visible refs lead to; `None` if there is none or more than
+    /// one. It may take a walk over the history, see [`Repository::which_are_reachable`].
     pub fn find_blob(&self, prefix: &str) -> Result<Option<Oid>> {
-        let Some(id) = self.find_prefix(prefix)? else { return Ok(None) };
-        let header = self.header(&id)?;
-        Ok(header.is_some_and(|(kind, _)| kind == Kind::Blob).then(|| oid(&id)))
+        Ok(self.find_prefix(prefix, Kind::Blob)?.map(|id| oid(&id)))
     }
 
     /// How long a blob is, without reading it; `None` if there is no such blob.

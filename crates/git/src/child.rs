@@ -40,6 +40,8 @@ const SETTINGS: &[(&str, &str)] = &[
     ("uploadpack.allowFilter", "true"),
     ("uploadpack.allowTipSHA1InWant", "true"),
     ("uploadpack.allowReachableSHA1InWant", "true"),
+    // Sizes of objects that nobody may ask for.
+    ("transfer.advertiseObjectInfo", "false"),
     // However large a repository, sending it takes a bounded amount of memory.
     ("pack.windowMemory", "64m"),
     ("pack.deltaCacheSize", "64m"),

@@ -13,8 +13,9 @@ use crate::{
 
 /// The longest text that can name a commit: a full name of a ref, or an id.
 const LONGEST_NAME: usize = 300;
-/// The least number of digits by which an object is named.
-const FEWEST_DIGITS: usize = 4;
+/// The least number of digits by which an object is named. With fewer, all objects of a repository could be found by trying
+/// the few combinations there are.
+pub(crate) const FEWEST_DIGITS: usize = 7;
 
 /// Which commits a list shows.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +40,10 @@ impl Repository {
     /// 3. A branch of exactly this name, then a tag. Git prefers the tag, but anybody who can push can create tags, and
     ///    a tag must not take the place of a protected branch.
     /// 4. A name below `refs/`: `heads/main`, `tags/v1`.
-    /// 5. The beginning of an id.
+    /// 5. The first digits of the id of a commit, at least seven.
+    ///
+    /// A commit is found by its id only if a visible ref leads to it. What a deleted branch or a forced push has left behind
+    /// is not, so that what was taken back stays so.
     ///
     /// There is no syntax for revisions: `main~1`, `main^{tree}`, `main@{1}` and `:/text` name nothing. Hidden refs are
     /// not found.
@@ -48,7 +52,8 @@ impl Repository {
             return Ok(None);
         }
         if let Ok(id) = text.parse() {
-            return self.peel_to_commit(id);
+            let commit = self.peel_to_commit(id)?;
+            return if commit.is_some() && self.is_reachable(id)? { Ok(commit) } else { Ok(None) };
         }
         let refs = self.refs()?;
         let named = if text == "HEAD" {
@@ -61,13 +66,7 @@ impl Repository {
         if let Some(named) = named {
             return self.peel_to_commit(named.leads_to());
         }
-        if text.len() < FEWEST_DIGITS || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Ok(None);
-        }
-        match self.find_prefix(text)? {
-            Some(id) => self.peel_to_commit(oid(&id)),
-            None => Ok(None),
-        }
+        Ok(self.find_prefix(text, Kind::Commit)?.map(|id| oid(&id)))
     }
 
     /// A commit; `None` if there is no such commit.

@@ -16,6 +16,8 @@ pub enum Error {
     Moved(String),
     /// A program of git failed; tells what it said.
     Child(String),
+    /// Whether an object can be reached is still being found out.
+    Indexing,
 }
 
 impl Error {
@@ -26,7 +28,7 @@ impl Error {
         match self {
             Self::Io(error) => is_full(error),
             Self::Child(text) | Self::Broken(text) => says_so(text),
-            Self::Moved(_) => false,
+            Self::Moved(_) | Self::Indexing => false,
         }
     }
 
@@ -63,6 +65,7 @@ impl fmt::Display for Error {
         match self {
             Self::Io(error) => error.fmt(f),
             Self::Broken(text) | Self::Child(text) => f.write_str(text),
+            Self::Indexing => f.write_str("the history is still being indexed, try again in a moment"),
             Self::Moved(name) => write!(f, "{name} has changed meanwhile"),
         }
     }

@@ -149,13 +149,18 @@ impl History<'_> {
 
     /// Which of these commits are the tip or lie in its past, in the order given.
     pub(crate) fn which_are_ancestors(&mut self, candidates: &[Oid], of: Oid) -> Result<Vec<bool>> {
+        self.which_are_ancestors_of(candidates, &[of])
+    }
+
+    /// Which of these commits are one of the tips or lie in the past of one, in the order given.
+    pub(crate) fn which_are_ancestors_of(&mut self, candidates: &[Oid], tips: &[Oid]) -> Result<Vec<bool>> {
         let graph = self.graph.clone();
         let place = |id: &gix::oid| graph.as_deref().and_then(|graph| graph.lookup(id));
         let mut found = CommitSet::default();
         let mut wanted: CommitSet = candidates.iter().map(|id| gix_id(*id)).collect();
         // What the commit-graph does not know has to be read. It holds with every commit all of its past, so from where
         // it begins the walk stays within it.
-        let mut waiting = vec![gix_id(of)];
+        let mut waiting: Vec<ObjectId> = tips.iter().map(|tip| gix_id(*tip)).collect();
         let mut seen = CommitSet::default();
         let mut starts = Vec::new();
         while let Some(id) = waiting.pop() {

@@ -37,6 +37,7 @@ mod marks;
 mod objects;
 mod patch;
 mod patience;
+mod reachable;
 mod renames;
 mod snapshot;
 mod substitutes;

@@ -1,5 +1,7 @@
 //! Looks objects up.
 
+use std::collections::HashSet;
+
 use gix::{
     ObjectId,
     objs::{Data, Find as _, Kind, TreeRefIter},
@@ -8,6 +10,7 @@ use model::Oid;
 
 use crate::{
     Error, Repository, Result,
+    commits::FEWEST_DIGITS,
     decode::Parts,
     large_trees,
     repository::{gix_id, oid},
@@ -40,11 +43,23 @@ impl Repository {
         Ok(header.map(|header| (header.kind(), header.size())))
     }
 
-    /// The one object whose name begins like this; `None` if there is none or more than one.
-    pub(crate) fn find_prefix(&self, prefix: &str) -> Result<Option<ObjectId>> {
+    /// The one reachable object of a kind whose id begins like this; `None` if there is none or more than one.
+    pub(crate) fn find_prefix(&self, prefix: &str, kind: Kind) -> Result<Option<ObjectId>> {
+        if prefix.len() < FEWEST_DIGITS {
+            return Ok(None);
+        }
         let Ok(prefix) = gix::hash::Prefix::from_hex(prefix) else { return Ok(None) };
-        let found = self.gix.objects.lookup_prefix(prefix, None).map_err(Error::broken)?;
-        Ok(found.and_then(std::result::Result::ok))
+        let mut candidates = HashSet::new();
+        self.gix.objects.lookup_prefix(prefix, Some(&mut candidates)).map_err(Error::broken)?;
+        let mut found = Vec::new();
+        for id in candidates {
+            if self.header(&id)?.is_some_and(|(found, _)| found == kind) {
+                found.push(oid(&id));
+            }
+        }
+        let reachable = self.which_are_reachable(&found)?;
+        let mut found = found.into_iter().zip(reachable).filter(|(_, reachable)| *reachable).map(|(id, _)| gix_id(id));
+        Ok(found.next().filter(|_| found.next().is_none()))
     }
 
     /// What a tag object leads to in the end; `None` if it is no tag object, or leads nowhere.

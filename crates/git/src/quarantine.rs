@@ -70,6 +70,23 @@ impl Quarantine {
         Ok(Repository::new(Handle::open(self.folder.path())?.into()))
     }
 
+    /// Whether an object waits here, whatever the real repository holds.
+    pub fn brings(&self, id: Oid) -> Result<bool> {
+        if self.written.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
+            return Ok(true);
+        }
+        for entry in fs::read_dir(self.folder.path().join("objects/pack"))? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "idx") {
+                let index = gix::odb::pack::index::File::at(&path, gix::hash::Kind::Sha1).map_err(Error::broken)?;
+                if index.lookup(gix_id(id)).is_some() {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
     /// Writes an annotated tag.
     pub fn write_tag(&self, name: &RefName, target: Oid, message: &str, tagger: &Signature) -> Result<Oid> {
         let repository = self.repository()?;

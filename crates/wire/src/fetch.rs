@@ -29,6 +29,7 @@ use crate::{
     request::{self, Asked, CloneRequest},
     transfers::{Busy, Transfers, Turn},
     version::Version,
+    wants::{Refused, Wants},
 };
 
 /// How much of a request is looked at; a longer one is upload-pack's business alone.
@@ -209,13 +210,14 @@ async fn fill(mut running: Running, pipes: Pipes, request: Vec<u8>, mut producer
 /// Lets upload-pack talk to the client, piece by piece, until one of them ends.
 fn relay(
     transfers: &Transfers,
-    hosted: &Hosted,
+    hosted: &Arc<Hosted>,
     version: Version,
     request: Pieces,
     (turn, origin): (Turn, Origin),
 ) -> Result<Pieces, Unanswered> {
     let (mut running, pipes) = start(transfers, hosted, version, &origin)?;
     let limits = transfers.limits().clone();
+    let wants = Wants::new(Arc::clone(hosted));
     let (pieces, mut taken) = mpsc::channel::<io::Result<Bytes>>(1);
     tokio::spawn(async move {
         let Pipes { input, mut output, log } = pipes;
@@ -235,8 +237,14 @@ fn relay(
                 }
             };
             let quiet = limits.quiet;
-            let (fed, moved) = tokio::join!(feed(request, input, quiet), moving);
-            moved.and(fed)?;
+            let (fed, moved) = tokio::join!(feed(request, wants, input, quiet), moving);
+            if let Ok(Some(refused)) = &fed {
+                // Upload-pack has not heard all of the request, so it has not begun to answer.
+                debug!("a fetch was refused: {refused}");
+                let _ = pieces.send_timeout(Ok(refused.packet().into()), limits.stall).await;
+                return Ok(());
+            }
+            moved.and(fed.map(drop))?;
             let status = running.wait().await?;
             // A refusal is told in the answer itself; only who said nothing at all has failed.
             if status.success() || (!silent && status.code().is_some()) {
@@ -267,12 +275,16 @@ fn tell(origin: &Origin, error: &io::Error) {
     }
 }
 
-/// Hands upload-pack what the client sends.
-async fn feed(mut from: Pieces, mut to: ChildStdin, quiet: Duration) -> io::Result<()> {
+/// Hands upload-pack what the client sends, as far as it may have it; answers why it may not.
+async fn feed(mut from: Pieces, mut wants: Wants, mut to: ChildStdin, quiet: Duration) -> io::Result<Option<Refused>> {
     while let Some(piece) = timeout(quiet, from.try_next()).await.map_err(|_| io::ErrorKind::TimedOut)?? {
+        let piece = match wants.pass(&piece).await {
+            Ok(piece) => piece,
+            Err(refused) => return Ok(Some(refused)),
+        };
         if to.write_all(&piece).await.is_err() {
-            break;
+            return Ok(None);
         }
     }
-    Ok(())
+    Ok(wants.end().await.err())
 }

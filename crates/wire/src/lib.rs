@@ -18,6 +18,7 @@ mod stories;
 mod throttle;
 mod transfers;
 mod version;
+mod wants;
 mod words;
 
 pub use transfers::{Limits, Transfers};

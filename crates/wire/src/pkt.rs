@@ -64,6 +64,15 @@ pub(crate) fn packets(mut bytes: &[u8]) -> impl Iterator<Item = Result<Packet<'_
     })
 }
 
+/// The packet at the start of a text, and how many bytes it takes with its length; `None` if it has not come to its end.
+pub(crate) fn first(bytes: &[u8]) -> Result<Option<(Packet<'_>, usize)>, Malformed> {
+    let Some((digits, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
+    Ok(match announced(*digits)? {
+        Announced::Special(packet) => Some((packet, digits.len())),
+        Announced::Bytes(length) => rest.get(..length).map(|data| (Packet::Data(data), digits.len() + length)),
+    })
+}
+
 fn split(bytes: &[u8]) -> Result<(Packet<'_>, &[u8]), Malformed> {
     let (digits, rest) = bytes.split_first_chunk::<4>().ok_or(Malformed)?;
     match announced(*digits)? {
@@ -172,6 +181,19 @@ mod tests {
         #[test]
         fn whatever_comes_is_read_without_a_panic(bytes: Vec<u8>) {
             let _ = packets(&bytes).count();
+            let _ = first(&bytes);
+        }
+
+        #[test]
+        fn the_first_packet_is_the_one_that_a_whole_text_begins_with(content: Vec<u8>, rest: Vec<u8>) {
+            let mut out = Vec::new();
+            data(&mut out, &content);
+            let length = out.len();
+            for cut in 0..length {
+                prop_assert_eq!(first(&out[..cut]), Ok(None));
+            }
+            out.extend(rest);
+            prop_assert_eq!(first(&out), Ok(Some((Packet::Data(&content), length))));
         }
 
         #[test]

@@ -242,3 +242,67 @@ async fn lesson_30_a_stalled_handshake_is_cut_and_gives_its_place_back() {
     tokio::time::timeout(Duration::from_secs(10), serving).await.expect("stopped").expect("without a panic");
     assert!(TcpStream::connect(address).await.is_err());
 }
+
+/// A second branch, whose commit is lost once the branch is deleted.
+const SIDE: &str = "\
+commit refs/heads/side
+committer Ann <ann@example.com> 1422824192 +0100
+data 5
+Side
+
+from refs/heads/main
+M 100644 inline SECRET
+data 7
+secret
+
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_no_ref_leads_to_is_not_sent_however_it_is_asked_for() {
+    let story = Story::begin().await;
+    story.test.fill(&story.ann, story.project, &format!("{SCRIPT}{SIDE}")).await;
+    let refs = story.test.refs_of(story.project);
+    let [(_, main), (_, lost)] = &refs[..] else { panic!("two branches: {refs:?}") };
+    story.test.remove_ref(&story.ann, story.project, "refs/heads/side").await;
+    let upper = lost.to_uppercase();
+    let body = |lines: &[&str]| {
+        let mut out = Vec::new();
+        for line in lines {
+            match *line {
+                "--" => pkt::flush(&mut out),
+                "-" => pkt::delimiter(&mut out),
+                line => pkt::line(&mut out, format_args!("{line}")),
+            }
+        }
+        out
+    };
+    let (kept, gone, loud) = (format!("want {main}"), format!("want {lost}"), format!("want {upper}"));
+    let (with_abilities, oid) = (format!("{gone} side-band-64k no-progress"), format!("oid {lost}"));
+    let asked: [(&str, Vec<u8>); 10] = [
+        ("version=2", body(&["command=fetch", "-", "no-progress", &gone, "done", "--"])),
+        ("version=2", body(&["command=fetch", "-", "no-progress", &loud, "done", "--"])),
+        ("version=2", body(&["command=fetch", "-", "no-progress", &kept, &gone, "done", "--"])),
+        ("version=2", body(&["command=fetch", "-", "no-progress", &kept, "done", &gone, "--"])),
+        ("version=2", body(&["command=fetch", "-", "no-progress", &gone, "done"])),
+        ("version=2", body(&["command=object-info", "-", "size", &oid, "--"])),
+        ("version=0", body(&[&with_abilities, "--", "done"])),
+        ("version=0", body(&[&with_abilities, "-", "done"])),
+        ("version=0", body(&[&with_abilities])),
+        ("version=1", body(&[&with_abilities, "--", "done"])),
+    ];
+    for (version, whole) in &asked {
+        for length in [whole.len(), 1] {
+            let pieces: Vec<_> =
+                whole.chunks(length).map(|piece| std::io::Result::Ok(Bytes::copy_from_slice(piece))).collect();
+            let body = Body::from_stream(stream::iter(pieces));
+            let (_, answer) = story.post("upload-pack", &[("git-protocol", version)], body).await;
+            let answer = String::from_utf8_lossy(&answer.unwrap_or_default()).into_owned();
+            let request = String::from_utf8_lossy(whole);
+            assert!(!answer.contains("PACK"), "{request}: {answer}");
+            // One that is cut short gets no answer at all; others hear what git says of an object that does not exist.
+            let told = ["ERR upload-pack: not our ref", "ERR unknown command"].iter().any(|text| answer.contains(text));
+            assert!(told || answer.is_empty(), "{request}: {answer}");
+        }
+    }
+    assert!(story.clone(main).await.windows(4).any(|part| part == b"PACK"), "what is there is sent");
+}

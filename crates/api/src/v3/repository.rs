@@ -78,7 +78,7 @@ async fn blob(
     asked: HeaderMap,
     method: Method,
 ) -> Reply<RawText> {
-    let file = forge.read(caller, move |it| contents::blob(it, &project, &id)).await?;
+    let file = forge.heavy(caller, move |it| contents::blob(it, &project, &id)).await?;
     send(&forge, file, &method, &asked).await
 }
 

@@ -25,6 +25,7 @@ const LONGEST_MESSAGE: usize = 64 << 10;
 const ALL_MESSAGES: usize = 1 << 20;
 /// Of how many refs of one push it is told which commits came; of the others only that they changed.
 const TOLD_REFS: usize = 100;
+const MISSING: &str = "What it shall point to is missing.";
 /// How many bytes of paths hooks are told of one push.
 const ALL_PATHS: usize = 512 << 10;
 
@@ -81,12 +82,16 @@ pub(super) fn weigh(repositories: &Repositories, project: i64, push: &Push, list
     let objects = objects_of(repositories, project, push)?;
     let default = refs.head.clone().filter(|head| refs.find(head).is_some());
     let known = known_afterwards(&refs, objects.as_ref(), default.as_ref(), &push.changes)?;
+    let unreachable = find_unreachable(repository.as_ref(), push)?;
     let mut seen = HashSet::new();
     let mut changes = Vec::with_capacity(push.changes.len());
     let listing = listened.then(|| Listing::new(ALL_PATHS));
     let mut words = Words { refs: TOLD_REFS, bytes: ALL_MESSAGES, listing, built: drafts::MOST_REFS };
     for change in &push.changes {
         let mut one = weigh_one(&refs, objects.as_ref(), known.as_ref(), change, &mut words)?;
+        if one.refusal.is_none() && change.new.is_some_and(|new| unreachable.contains(&new)) {
+            one.refusal = Some(MISSING.into());
+        }
         if !seen.insert(&change.name) {
             one.refusal = Some("It is named twice in one push.".into());
         }
@@ -98,6 +103,21 @@ pub(super) fn weigh(repositories: &Repositories, project: i64, push: &Push, list
     let mut weighed = Weighed { changes, was_empty, default, head, said: Vec::new(), listened, drafts: Vec::new() };
     weighed.said = hear(objects.as_ref(), &weighed)?;
     Ok(weighed)
+}
+
+/// What refs shall point to and neither comes with the push nor can be reached from a visible ref. It may still be on disk,
+/// but whoever knows nothing of it than its id must not bring it back.
+fn find_unreachable(repository: Option<&Repository>, push: &Push) -> Result<HashSet<Oid>> {
+    let mut doubtful = Vec::new();
+    for new in push.changes.iter().filter_map(|change| change.new) {
+        let brought = push.incoming.as_ref().map_or(Ok(false), |incoming| incoming.brings(new))?;
+        if !brought {
+            doubtful.push(new);
+        }
+    }
+    let Some(repository) = repository.filter(|_| !doubtful.is_empty()) else { return Ok(HashSet::new()) };
+    let reachable = repository.which_are_reachable(&doubtful)?;
+    Ok(doubtful.into_iter().zip(reachable).filter(|(_, reachable)| !reachable).map(|(id, _)| id).collect())
 }
 
 /// The default branch and where it stands once a push has happened: what is new on other branches is what it lacks then.
@@ -181,7 +201,7 @@ fn weigh_one(
     let Some(new) = *new else { return Ok(one) };
     let tip = objects.map(|objects| objects.peel(new)).transpose()?.flatten();
     match (name.kind(), tip) {
-        (_, None) => one.refusal = Some("What it shall point to is missing.".into()),
+        (_, None) => one.refusal = Some(MISSING.into()),
         (RefKind::Branch, Some(peeled)) if peeled != git::Peeled::Commit(new) => {
             one.refusal = Some("A branch can only point to a commit.".into());
         }

@@ -29,13 +29,13 @@ fn a_blob_is_found_by_the_beginning_of_its_name() {
     let repository = fixture.open();
     let blob = fixture.id("main:a");
     let text = blob.to_string();
-    for prefix in [&text[..], &text[..8], &text[..4], &text.to_uppercase()] {
+    for prefix in [&text[..], &text[..8], &text[..7], &text.to_uppercase()] {
         assert_eq!(repository.find_blob(prefix).expect("looked up"), Some(blob), "{prefix}");
     }
     let (commit, tree) = (fixture.id("main").to_string(), fixture.id("main^{tree}").to_string());
     let long = "a".repeat(10_000);
     for other in [
-        &text[..3],
+        &text[..6],
         "",
         &commit,
         &commit[..8],

@@ -28,9 +28,7 @@ fn a_commit_is_named_in_many_ways() {
     for name in ["main", "HEAD", "refs/heads/main", "heads/main", &new.to_string(), &new.to_string()[..7]] {
         check(name, Some(new));
     }
-    for name in
-        ["v1", "v1.1", "feature/x", "refs/notes/y", "notes/y", "tags/v1", &tag, &tag[..8], &old.to_string()[..4]]
-    {
+    for name in ["v1", "v1.1", "feature/x", "refs/notes/y", "notes/y", "tags/v1", &tag, &old.to_string()[..7]] {
         check(name, Some(old));
     }
     check(&new.to_string().to_uppercase(), Some(new));
@@ -44,6 +42,8 @@ fn a_commit_is_named_in_many_ways() {
         &tree,
         &tree[..8],
         &blob,
+        &tag[..8],
+        &new.to_string()[..6],
         "-x",
         "--all",
         "@{",
@@ -86,7 +86,7 @@ fn a_commit_is_named_in_many_ways() {
 }
 
 #[test]
-fn a_tag_is_meant_rather_than_a_branch_of_its_name() {
+fn a_tag_does_not_take_the_place_of_a_branch_of_its_name() {
     let mut story = Story::default();
     story.next(&[file("a", "1\n")]);
     story.next(&[file("a", "2\n")]);
@@ -94,21 +94,33 @@ fn a_tag_is_meant_rather_than_a_branch_of_its_name() {
     fixture.git(&["update-ref", "refs/heads/both", "main"]);
     fixture.git(&["update-ref", "refs/tags/both", "main~1"]);
     fixture.git(&["update-ref", "refs/tags/tree", "main^{tree}"]);
-    fixture.git(&["update-ref", "refs/heads/tree", "main"]);
+    fixture.git(&["update-ref", "refs/heads/heads/both", "main~1"]);
     let repository = fixture.open();
-    assert_eq!(repository.resolve("both").expect("resolved"), Some(fixture.id("main~1")));
-    assert_eq!(repository.resolve("heads/both").expect("resolved"), Some(fixture.id("main")));
-    assert_eq!(repository.resolve("tree").expect("resolved"), None, "the tag leads to no commit");
+    let check = |name: &str, expected: Option<Oid>| {
+        assert_eq!(repository.resolve(name).expect("resolved"), expected, "{name:?}");
+    };
+    let (old, new) = (fixture.id("main~1"), fixture.id("main"));
+    for name in ["both", "refs/heads/both"] {
+        check(name, Some(new));
+    }
+    for name in ["tags/both", "refs/tags/both"] {
+        check(name, Some(old));
+    }
+    check("heads/both", Some(old));
+    check("tree", None);
     // A name that looks like an id in full is an id; one that looks like a beginning is a name first.
-    let (id, short) = (fixture.id("main").to_string(), &fixture.id("main").to_string()[..8]);
-    fixture.git(&["update-ref", &format!("refs/heads/{id}"), "main~1"]);
-    fixture.git(&["update-ref", &format!("refs/heads/{short}"), "main~1"]);
-    assert_eq!(fixture.open_anew().resolve(&id).expect("resolved"), Some(fixture.id("main")));
-    assert_eq!(fixture.open_anew().resolve(short).expect("resolved"), Some(fixture.id("main~1")));
+    let (id, short) = (new.to_string(), &new.to_string()[..8]);
+    for kind in ["heads", "tags"] {
+        fixture.git(&["update-ref", &format!("refs/{kind}/{id}"), "main~1"]);
+        fixture.git(&["update-ref", &format!("refs/{kind}/{short}"), "main~1"]);
+    }
+    assert_eq!(fixture.open_anew().resolve(&id).expect("resolved"), Some(new));
+    assert_eq!(fixture.open_anew().resolve(&id.to_uppercase()).expect("resolved"), Some(new));
+    assert_eq!(fixture.open_anew().resolve(short).expect("resolved"), Some(old));
 }
 
 #[test]
-fn a_beginning_that_several_objects_share_names_none() {
+fn a_beginning_that_several_reachable_commits_share_names_none() {
     let fixture = Fixture::new();
     let tree = fixture.git_with(&["mktree"], b"");
     let tree = String::from_utf8(tree).expect("UTF-8");
@@ -117,15 +129,19 @@ fn a_beginning_that_several_objects_share_names_none() {
         let text = format!("tree {tree}author A <a@b> {number} +0000\ncommitter A <a@b> {number} +0000\n\nx\n");
         let id =
             gix::objs::compute_hash(gix::hash::Kind::Sha1, gix::objs::Kind::Commit, text.as_bytes()).expect("hashed");
-        let prefix = id.to_string()[..4].to_owned();
+        let prefix = id.to_string()[..7].to_owned();
         seen.insert(prefix.clone(), text.clone()).map(|other| (prefix, id, other, text))
     });
-    let (prefix, id, one, other) = shared.expect("there are but 65536 of them");
-    fixture.raw_commit(one.as_bytes());
-    fixture.raw_commit(other.as_bytes());
-    let repository = fixture.open();
-    assert_eq!(repository.resolve(&prefix).expect("resolved"), None);
-    assert_eq!(repository.resolve(&id.to_string()[..12]).expect("resolved").expect("one").to_string(), id.to_string());
+    let (prefix, id, one, other) = shared.expect("two of 268435456 are soon the same");
+    let (one, other) = (fixture.raw_commit(one.as_bytes()), fixture.raw_commit(other.as_bytes()));
+    assert_eq!(other.to_string(), id.to_string());
+    let resolve = |text: &str| fixture.open_anew().resolve(text).expect("resolved");
+    assert_eq!(resolve(&prefix), None);
+    fixture.git(&["update-ref", "refs/heads/one", &one.to_string()]);
+    assert_eq!(resolve(&prefix), Some(one), "the other one cannot be reached");
+    fixture.git(&["update-ref", "refs/heads/other", &other.to_string()]);
+    assert_eq!(resolve(&prefix), None);
+    assert_eq!(resolve(&id.to_string()[..12]), Some(other));
 }
 
 #[test]

@@ -89,6 +89,32 @@ async fn a_job_clones_its_repository_while_it_runs_and_does_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_fetches_its_own_commit_also_when_no_branch_leads_to_it_any_more() {
+    let yard = Yard::with(ONE).await;
+    let local = LocalRepository::new();
+    local.commit_file("a", "a");
+    local.git(&["checkout", "-q", "-b", "side"]);
+    let (before, own) = (local.commit_file("b", "b"), local.commit_file("c", "c"));
+    yard.forge.push_all(&yard.ann, 1, &local).await;
+    yard.forge.plant_pipeline_at(1, Some(yard.ann.id), "side", own.parse().expect("an id"), ONE).await;
+    yard.forge.remove_ref(&yard.ann, 1, "refs/heads/side").await;
+    let host = Host::of(&yard).await;
+    host.git("", &["init", "-q", "here"]).await;
+    let fetch = async |token: &str, id: &str| {
+        host.git(token, &["-C", "here", "fetch", "-q", "--depth=1", "URL/ann/x.git", id]).await
+    };
+    // Another job of the project may not have it, nor may this one have what it is not about.
+    let other = yard.take(1).await;
+    let (fetched, said) = fetch(&other, &own).await;
+    assert!(!fetched && said.contains(&format!("not our ref {own}")), "{said}");
+    let token = yard.take(2).await;
+    let (fetched, said) = fetch(&token, &before).await;
+    assert!(!fetched && said.contains(&format!("not our ref {before}")), "{said}");
+    let (fetched, said) = fetch(&token, &own).await;
+    assert!(fetched, "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_token_of_a_job_ends_with_whoever_started_it() {
     let yard = Yard::with(ONE).await;
     let local = LocalRepository::new();

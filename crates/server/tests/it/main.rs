@@ -89,6 +89,7 @@ mod tls;
 mod tokens;
 mod traces;
 mod triggers;
+mod unreachable;
 mod upgrades;
 mod uploads;
 mod users;

@@ -25,6 +25,7 @@ use crate::{
     receive::Receiver,
     transfers::{Transfers, Turn},
     version::Version,
+    wants::{Refused, Wants},
     words,
 };
 
@@ -32,6 +33,8 @@ use crate::{
 const OPENING: Duration = Duration::from_secs(30);
 /// The stream of a channel on which errors are told.
 const STDERR: u32 = 1;
+/// The status with which upload-pack ends when it refuses something.
+const REFUSED: u32 = 128;
 
 /// Somebody who has proved who they are.
 pub(super) struct Visitor {
@@ -130,11 +133,14 @@ impl Visitor {
             Service::ReceivePack => self.receive(hosted, origin, input, channel).await,
             Service::UploadPack => {
                 let turn = self.transfers.fetch_turn(hosted.project_id(), self.address).await.map_err(words::busy)?;
-                self.run(hosted.upload_pack(version.for_git(), false), (turn, &origin), input, channel).await
+                let hosted = Arc::new(hosted);
+                let wants = Wants::new(Arc::clone(&hosted));
+                let command = hosted.upload_pack(version.for_git(), false);
+                self.run(command, Some(wants), (turn, &origin), input, channel).await
             }
             Service::UploadArchive => {
                 let turn = self.transfers.fetch_turn(hosted.project_id(), self.address).await.map_err(words::busy)?;
-                self.run(hosted.upload_archive(), (turn, &origin), input, channel).await
+                self.run(hosted.upload_archive(), None, (turn, &origin), input, channel).await
             }
         }
     }
@@ -156,10 +162,11 @@ impl Visitor {
         Ok(u32::from(!understood))
     }
 
-    /// Lets a program of git talk to the client.
+    /// Lets a program of git talk to the client, whose wants are checked if it is upload-pack.
     async fn run(
         &self,
         command: std::process::Command,
+        wants: Option<Wants>,
         (turn, origin): (Turn, &Origin),
         mut input: impl AsyncRead + Send + Unpin,
         channel: &ChannelWriteHalf<Msg>,
@@ -173,9 +180,16 @@ impl Visitor {
         let talking = async {
             let feeding = async {
                 // When the program has heard enough it ends, and that is seen below.
-                let _ = copy(&mut input, &mut pipes.input, limits.time).await;
+                match wants {
+                    Some(wants) => {
+                        if let Ok(Some(refused)) = feed(&mut input, wants, &mut pipes.input, limits.time).await {
+                            return refused;
+                        }
+                    }
+                    None => drop(copy(&mut input, &mut pipes.input, limits.time).await),
+                }
                 drop(pipes.input);
-                std::future::pending::<()>().await;
+                std::future::pending().await
             };
             let answering = async {
                 tokio::try_join!(
@@ -185,15 +199,23 @@ impl Visitor {
                 running.wait().await
             };
             tokio::select! {
-                () = feeding => unreachable!("it waits for ever"),
-                status = answering => status,
+                refused = feeding => Ok(Err(refused)),
+                status = answering => status.map(Ok),
             }
         };
-        let status = timeout(limits.time, talking).await.map_err(|_| {
+        let ended = timeout(limits.time, talking).await.map_err(|_| {
             origin.warn("a fetch failed", format_args!("it took longer than {} seconds", limits.time.as_secs()));
             "This took too long."
         })??;
-        drop(turn);
+        drop((running, turn));
+        let status = match ended {
+            Ok(status) => status,
+            Err(refused) => {
+                // Upload-pack has answered nothing to what it has not heard to its end, so this begins a packet.
+                copy(&mut &refused.packet()[..], &mut output, limits.stall).await?;
+                return Ok(REFUSED);
+            }
+        };
         match status.code() {
             Some(0) => {}
             // What it complains of, the client has read.
@@ -244,6 +266,26 @@ async fn pump(requests: &mut ChannelReadHalf, pieces: mpsc::Sender<Bytes>) {
 /// What the client sends, to be read.
 fn reader(mut pieces: mpsc::Receiver<Bytes>) -> impl AsyncRead + Send + Unpin {
     StreamReader::new(stream::poll_fn(move |context| pieces.poll_recv(context).map(|piece| piece.map(io::Result::Ok))))
+}
+
+/// Hands upload-pack what the client sends, as far as it may have it; answers why it may not.
+async fn feed(
+    from: &mut (impl AsyncRead + Unpin),
+    mut wants: Wants,
+    to: &mut (impl AsyncWrite + Unpin),
+    stall: Duration,
+) -> io::Result<Option<Refused>> {
+    let mut piece = vec![0; PIECE];
+    loop {
+        let count = from.read(&mut piece).await?;
+        if count == 0 {
+            return Ok(wants.end().await.err());
+        }
+        match wants.pass(&piece[..count]).await {
+            Ok(passed) => timeout(stall, to.write_all(&passed)).await.map_err(|_| io::ErrorKind::TimedOut)??,
+            Err(refused) => return Ok(Some(refused)),
+        }
+    }
 }
 
 /// Moves bytes until there are no more; each piece has to be taken within some time.

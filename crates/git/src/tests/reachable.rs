@@ -1,0 +1,126 @@
+//! What can be reached from visible refs.
+
+use std::collections::HashSet;
+
+use model::Oid;
+
+use super::{Fixture, Plan, Story, file};
+
+/// Two branches that share their first commit: `main` with two commits, `side` with one of its own.
+fn two_branches() -> Fixture {
+    let mut story = Story::default();
+    let first = story.next(&[file("a", "1\n"), file("folder/b", "b\n")]);
+    story.commit(Plan { seconds: 2, parents: &[first], edits: &[file("a", "2\n")], ..Plan::default() });
+    let edits = [file("folder/secret", "secret\n")];
+    story.commit(Plan { branch: "side", seconds: 3, parents: &[first], edits: &edits, ..Plan::default() });
+    Fixture::with(story)
+}
+
+/// All objects of a repository, and those that git reaches from its visible refs.
+fn objects(fixture: &Fixture) -> (Vec<Oid>, HashSet<Oid>) {
+    let ids = |lines: Vec<String>| lines.into_iter().map(|line| line[..40].parse::<Oid>().expect("an id"));
+    let all = fixture.git_lines(&["cat-file", "--batch-all-objects", "--batch-check=%(objectname)", "--unordered"]);
+    let reached = fixture.git_lines(&["rev-list", "--objects", "--exclude=refs/gable/*", "--all"]);
+    (ids(all).collect(), ids(reached).collect())
+}
+
+/// Asks for every object, one by one and all at once, and compares with git.
+#[track_caller]
+fn check(fixture: &Fixture) {
+    let (all, reached) = objects(fixture);
+    let repository = fixture.open_anew();
+    let answers = repository.which_are_reachable(&all).expect("answers");
+    for (id, answer) in all.iter().zip(answers) {
+        assert_eq!(answer, reached.contains(id), "{id}");
+        assert_eq!(repository.which_are_reachable(&[*id]).expect("an answer"), [answer], "{id}");
+    }
+}
+
+#[test]
+fn what_a_deleted_branch_leaves_behind_is_not_found_by_its_id() {
+    let fixture = two_branches();
+    let (commit, tree, blob) = (fixture.id("side"), fixture.id("side:folder"), fixture.id("side:folder/secret"));
+    let found = |fixture: &Fixture| {
+        let repository = fixture.open_anew();
+        let resolve = |text: &str| repository.resolve(text).expect("resolved").is_some();
+        let blob_text = blob.to_string();
+        let blob_found = |text: &str| repository.find_blob(text).expect("looked up").is_some();
+        let id = commit.to_string();
+        [
+            resolve(&id),
+            resolve(&id[..10]),
+            resolve(&id[..7]),
+            blob_found(&blob_text),
+            blob_found(&blob_text[..7]),
+            repository.which_are_reachable(&[tree]).expect("an answer") == [true],
+        ]
+    };
+    assert_eq!(found(&fixture), [true; 6]);
+    check(&fixture);
+    fixture.git(&["update-ref", "-d", "refs/heads/side"]);
+    assert_eq!(found(&fixture), [false; 6]);
+    check(&fixture);
+    // A hidden ref does not bring it back, a visible one of any kind does.
+    fixture.git(&["update-ref", "refs/gable/keep/1", &commit.to_string()]);
+    assert_eq!(found(&fixture), [false; 6]);
+    fixture.git(&["tag", "-a", "-m", "text", "v1", &commit.to_string()]);
+    assert_eq!(found(&fixture), [true; 6]);
+    check(&fixture);
+    // What is still reached by another way stays.
+    assert!(fixture.open_anew().resolve(&fixture.id("main~1").to_string()).expect("resolved").is_some());
+}
+
+#[test]
+fn a_forced_push_takes_its_old_commits_away_and_a_merged_branch_nothing() {
+    let fixture = two_branches();
+    let merged = fixture.id("main~1");
+    fixture.git(&["update-ref", "refs/heads/merged", &merged.to_string()]);
+    check(&fixture);
+    fixture.git(&["update-ref", "-d", "refs/heads/merged"]);
+    check(&fixture);
+    let lost = fixture.id("main").to_string();
+    fixture.git(&["update-ref", "refs/heads/main", &merged.to_string()]);
+    assert_eq!(fixture.open_anew().resolve(&lost).expect("resolved"), None);
+    check(&fixture);
+    fixture.git(&["update-ref", "refs/heads/main", &lost]);
+    assert!(fixture.open_anew().resolve(&lost).expect("resolved").is_some());
+    check(&fixture);
+}
+
+#[test]
+fn what_is_known_follows_pushes_repacks_and_commit_graphs() {
+    let fixture = two_branches();
+    check(&fixture);
+    fixture.write_commit_graph();
+    check(&fixture);
+    fixture.git(&["update-ref", "-d", "refs/heads/side"]);
+    for round in 0..4 {
+        // A commit beyond the commit-graph and the packs.
+        let tree = fixture.git(&["rev-parse", "main^{tree}"]);
+        let commit = fixture.git(&["commit-tree", "-p", "main", "-m", &format!("more {round}"), &tree]);
+        fixture.git(&["update-ref", "refs/heads/main", &commit]);
+        check(&fixture);
+        match round {
+            0 => drop(fixture.git(&["repack", "-q", "-d", "--geometric=2", "--write-midx", "--write-bitmap-index"])),
+            1 => fixture.write_commit_graph(),
+            2 => drop(fixture.git(&["repack", "-q", "-a", "-d", "-k"])),
+            _ => {}
+        }
+        check(&fixture);
+    }
+}
+
+#[test]
+fn refs_may_lead_to_trees_and_blobs() {
+    let fixture = two_branches();
+    let (tree, blob) = (fixture.id("side:folder").to_string(), fixture.id("side:folder/secret").to_string());
+    fixture.git(&["update-ref", "refs/tags/tree", &tree]);
+    fixture.git(&["update-ref", "refs/tags/blob", &blob]);
+    fixture.git(&["update-ref", "-d", "refs/heads/side"]);
+    check(&fixture);
+    fixture.git(&["update-ref", "-d", "refs/tags/tree"]);
+    check(&fixture);
+    fixture.git(&["update-ref", "-d", "refs/tags/blob"]);
+    check(&fixture);
+    assert_eq!(fixture.open_anew().find_blob(&blob).expect("looked up"), None);
+}
