@@ -63,11 +63,11 @@ async fn a_commit_is_found_by_id_and_by_name() {
     200 OK
     {"id":"e3d05f6b77aef72e104fe3dc1a35a8656a1b0f28","short_id":"e3d05f6b","title":"Add src/main.rs","author_name":"Ann Author","author_email":"ann@example.org","created_at":"2015-02-01T22:01:31.000+01:00","message":"Add src/main.rs\n","committer_name":"Carl Committer","committer_email":"carl@example.org","parent_ids":["e21b62d8d2a836e1394e4f9d1fbd9c60e3f17966"],"committed_date":"2015-02-01T22:01:31.000+01:00","authored_date":"2015-02-01T22:01:31.000+01:00","stats":{"additions":1,"deletions":0,"total":1},"status":null}
     "#);
-    for (name, id) in [("master", 1), ("feature%2Fdata.json", 1), ("v1.0", 0), (&commits[0][..6], 0), ("HEAD", 1)] {
+    for (name, id) in [("master", 1), ("feature%2Fdata.json", 1), ("v1.0", 0), (&commits[0][..7], 0), ("HEAD", 1)] {
         assert_eq!(ann.get(&format!("{COMMITS}/{name}")).await.json()["id"], json!(commits[id]), "{name}");
     }
     let tree = local.git(&["rev-parse", "HEAD^{tree}"]);
-    for unknown in ["nowhere", &tree, "ffffffffff", "a..b", "abc"] {
+    for unknown in ["nowhere", &tree, "ffffffffff", "a..b", "abc", &commits[0][..6]] {
         for path in [format!("{COMMITS}/{unknown}"), format!("{COMMITS}/{unknown}/diff")] {
             let answer = ann.get(&path).await;
             assert_eq!((answer.code(), answer.json()), (404, json!({ "message": "404 Commit Not Found" })), "{path}");
