@@ -11,7 +11,7 @@ use std::{
 use crate::{
     Outcome,
     gable::{Gable, ROOT_PASSWORD, ROOT_TOKEN},
-    machine::{self, CURL, NODE, PYTHON, RUBY_GITLAB, SSH},
+    machine::{self, BUBBLEWRAP, CURL, NODE, PYTHON, RUBY_GITLAB, SSH},
     steps::{self, Report, Tally},
     workspace,
 };
@@ -26,7 +26,7 @@ const MANY_PROJECTS: &[&str] = &["--default-projects-limit", "1000"];
 pub(crate) fn run(report: &mut Report) {
     let (mut python, mut modules) = (PathBuf::new(), PathBuf::new());
     let prepared = report.step("clients: packages", || {
-        machine::provide(&[PYTHON, NODE, RUBY_GITLAB, CURL, SSH])?;
+        machine::provide(&[PYTHON, NODE, RUBY_GITLAB, CURL, SSH, BUBBLEWRAP])?;
         python = environment()?;
         modules = node_modules()?;
         Ok(())

@@ -31,6 +31,12 @@ pub(crate) const SSH: Need = Need {
 /// Keeps the jobs of a runner apart.
 pub(crate) const BUBBLEWRAP: Need =
     Need { what: "bubblewrap", is_there: || find("bwrap").is_some(), packages: &["bubblewrap"] };
+/// Gives jobs of a runner a network of their own.
+pub(crate) const SLIRP: Need = Need {
+    what: "slirp4netns with iproute2",
+    is_there: || find("slirp4netns").is_some() && find("ip").is_some(),
+    packages: &["slirp4netns", "iproute2"],
+};
 /// Runs the clients.
 pub(crate) const PYTHON: Need =
     Need { what: "Python with venv", is_there: has_python, packages: &["python3", "python3-venv"] };

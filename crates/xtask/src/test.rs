@@ -2,7 +2,7 @@
 
 use crate::{
     Outcome, clients,
-    machine::{self, BUBBLEWRAP, CURL, OPENSSL, POSTGRES, SSH},
+    machine::{self, BUBBLEWRAP, CURL, OPENSSL, POSTGRES, SLIRP, SSH},
     postgres::Postgres,
     steps::{self, Report},
     workspace::cargo,
@@ -54,13 +54,13 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
     }
     if parts.sqlite {
         report.step("tests on SQLite", || {
-            machine::provide(&[CURL, SSH, BUBBLEWRAP])?;
+            machine::provide(&[CURL, SSH, BUBBLEWRAP, SLIRP])?;
             steps::run_tests(&mut tests(&["--workspace"]))
         });
     }
     if parts.postgres {
         report.step("tests on PostgreSQL", || {
-            machine::provide(&[POSTGRES, OPENSSL, CURL, SSH, BUBBLEWRAP])?;
+            machine::provide(&[POSTGRES, OPENSSL, CURL, SSH, BUBBLEWRAP, SLIRP])?;
             let postgres = Postgres::start()?;
             let database = [("GABLE_TEST_DATABASE", postgres.url())];
             let authority = [("GABLE_TEST_DATABASE_CA", postgres.authority())];
