@@ -10,7 +10,8 @@ use url::Url;
 
 use crate::{
     isolation::{Build, Cage, Program},
-    processes::{self, Broken, Interrupt, Leash, Streams},
+    network::Reach,
+    processes::{self, Broken, Excess, Interrupt, Leash, Streams},
     protocol::GitInfo,
     trace::Trace,
     variables::Variables,
@@ -34,9 +35,13 @@ const SETTINGS: &[(&str, &str)] = &[
 /// How many bytes the names of untracked files may take.
 const LONGEST_LIST: usize = 64 << 20;
 
+/// How many submodules a checkout may have, those of submodules included.
+const MOST_SUBMODULES: usize = 1000;
+
 /// Why there are no files.
 pub(crate) enum Problem {
     Interrupted(Interrupt),
+    Exceeded(Excess),
     /// Told in the trace already, or to be told.
     Failed(String),
 }
@@ -45,6 +50,7 @@ impl From<Broken> for Problem {
     fn from(broken: Broken) -> Self {
         match broken {
             Broken::Interrupted(why) => Self::Interrupted(why),
+            Broken::Exceeded(excess) => Self::Exceeded(excess),
             Broken::Failed(error) => Self::Failed(format!("cannot run git: {error}")),
         }
     }
@@ -82,7 +88,7 @@ impl Checkout<'_> {
         let (url, secret) = self.source()?;
         self.trace.say("\x1b[32;1mFetching changes...");
         self.must(&secret, &["init", "--quiet", "--template=", "."]).await?;
-        self.must(&secret, &["remote", "add", "origin", url.as_str()]).await?;
+        self.must(&secret, &["remote", "add", "origin", &url]).await?;
         self.fetch(&secret).await?;
         if self.variables.get("GIT_CHECKOUT") == "false" {
             self.trace.say("Skipping Git checkout");
@@ -141,31 +147,70 @@ impl Checkout<'_> {
             }
         };
         self.trace.say("\x1b[32;1mUpdating submodules...");
-        let mut words = vec!["submodule", "--quiet", "update", "--init"];
-        if recursive {
-            words.push("--recursive");
+        let mut folders = vec![".".to_owned()];
+        let mut count = 0;
+        while let Some(folder) = folders.pop() {
+            self.must(secret, &["-C", &folder, "submodule", "--quiet", "init"]).await?;
+            for (name, url) in self.submodules_in(&folder).await? {
+                count += 1;
+                if count > MOST_SUBMODULES {
+                    return Err(Problem::Failed(format!("there are more than {MOST_SUBMODULES} submodules")));
+                }
+                let key = format!("submodule.{name}.path");
+                let words = ["-C", &folder, "config", "--null", "--file", ".gitmodules", "--get", &key];
+                let path = self.output(&words).await?.unwrap_or_default();
+                let path = path.trim_end_matches('\0');
+                // A name of the file may lead anywhere: only those of the server are fetched as the project itself is.
+                let reach = if secret.is_of_server(&url) { Reach::Host } else { self.cage.reach() };
+                let words = ["-C", &folder, "submodule", "--quiet", "update", "--", path];
+                if self.git_reaching(secret, reach, &words).await? != 0 {
+                    return Err(Problem::Failed(format!(
+                        "cannot fetch the submodule {name}; what git said stands above"
+                    )));
+                }
+                if recursive {
+                    folders.push(format!("{folder}/{path}"));
+                }
+            }
         }
-        self.must(secret, &words).await
+        Ok(())
+    }
+
+    /// The submodules of a repository that is checked out, by name and with the addresses they are fetched from.
+    async fn submodules_in(&self, folder: &str) -> Result<Vec<(String, String)>, Problem> {
+        let words = ["-C", folder, "config", "--local", "--null", "--get-regexp", r"^submodule\..*\.url$"];
+        let listed = self.output(&words).await?.unwrap_or_default();
+        let one = |entry: &str| {
+            let (key, url) = entry.split_once('\n')?;
+            let name = key.strip_prefix("submodule.")?.strip_suffix(".url")?;
+            Some((name.to_owned(), url.to_owned()))
+        };
+        Ok(listed.split('\0').filter_map(one).collect())
     }
 
     /// Files that git does not know, also those that it was told to ignore.
     pub(crate) async fn untracked(&self) -> Result<Vec<String>, Problem> {
-        let mut listed = Vec::new();
-        let command = self.command(None, &["ls-files", "--others", "-z"]);
-        let code = processes::run(command, Streams::OutputOnly, &self.build.root, self.leash, |piece| {
-            if listed.len() <= LONGEST_LIST {
-                listed.extend_from_slice(piece);
+        let Some(listed) = self.output(&["ls-files", "--others", "-z"]).await? else {
+            return Err(Problem::Failed("cannot list untracked files".to_owned()));
+        };
+        Ok(listed.split('\0').filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect())
+    }
+
+    /// What git says that needs no network, or nothing if it fails. Names that are no text are left out.
+    async fn output(&self, words: &[&str]) -> Result<Option<String>, Problem> {
+        let mut said = Vec::new();
+        let command = self.command(None, self.cage.reach(), words);
+        let code = processes::run(command, Streams::OutputOnly, self.build, self.leash, |piece| {
+            if said.len() <= LONGEST_LIST {
+                said.extend_from_slice(piece);
             }
         })
         .await?;
-        if listed.len() > LONGEST_LIST {
+        if said.len() > LONGEST_LIST {
             return Err(Problem::Failed("there are too many untracked files".to_owned()));
         }
-        if code != 0 {
-            return Err(Problem::Failed("cannot list untracked files".to_owned()));
-        }
-        let names = listed.split(|byte| *byte == 0).filter_map(|name| std::str::from_utf8(name).ok());
-        Ok(names.filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect())
+        let text = said.split(|byte| *byte == 0).filter_map(|name| std::str::from_utf8(name).ok());
+        Ok((code == 0).then(|| text.collect::<Vec<_>>().join("\0")))
     }
 
     async fn must(&self, secret: &Secret, words: &[&str]) -> Result<(), Problem> {
@@ -176,24 +221,29 @@ impl Checkout<'_> {
     }
 
     async fn git(&self, secret: &Secret, words: &[&str]) -> Result<i32, Problem> {
-        let command = self.command(Some(secret), words);
-        Ok(processes::run(command, Streams::Both, &self.build.root, self.leash, |piece| self.trace.write(piece))
-            .await?)
+        // The project itself is fetched from where the server says, whatever the script of the job may reach.
+        let reach = if words.first() == Some(&"fetch") { Reach::Host } else { self.cage.reach() };
+        self.git_reaching(secret, reach, words).await
+    }
+
+    async fn git_reaching(&self, secret: &Secret, reach: Reach, words: &[&str]) -> Result<i32, Problem> {
+        let command = self.command(Some(secret), reach, words);
+        Ok(processes::run(command, Streams::Both, self.build, self.leash, |piece| self.trace.write(piece)).await?)
     }
 
     async fn quietly(&self, secret: &Secret, words: &[&str]) -> Result<i32, Problem> {
-        let command = self.command(Some(secret), words);
-        Ok(processes::run(command, Streams::OutputOnly, &self.build.root, self.leash, |_| {}).await?)
+        let command = self.command(Some(secret), self.cage.reach(), words);
+        Ok(processes::run(command, Streams::OutputOnly, self.build, self.leash, |_| {}).await?)
     }
 
-    fn command(&self, secret: Option<&Secret>, words: &[&str]) -> Command {
-        let mut command = self.cage.start(Program::Git, self.build);
+    fn command(&self, secret: Option<&Secret>, reach: Reach, words: &[&str]) -> Command {
+        let mut command = self.cage.start(Program::Git, self.build, reach);
         command.args(words);
         command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_TERMINAL_PROMPT", "0");
         // Neither programs nor other folders of this machine are where a repository is fetched from.
         command.env("GIT_ALLOW_PROTOCOL", "http:https").env("GIT_ATTR_NOSYSTEM", "1").env("LC_ALL", "C");
-        let secret = secret.and_then(|secret| secret.0.as_ref());
-        let own = secret.map(|(key, value)| (key.as_str(), value.as_str()));
+        let own = secret.into_iter().flat_map(|secret| &secret.settings);
+        let own = own.map(|(key, value)| (key.as_str(), value.as_str()));
         let mut count = 0;
         for (key, value) in SETTINGS.iter().copied().chain(own) {
             command.env(format!("GIT_CONFIG_KEY_{count}"), key).env(format!("GIT_CONFIG_VALUE_{count}"), value);
@@ -212,26 +262,47 @@ impl Checkout<'_> {
         }
         let decode = |text: &str| url_decode(text);
         let credentials = format!("{}:{}", decode(url.username()), decode(url.password().unwrap_or_default()));
+        let mut roots = Vec::new();
+        let mut settings = Vec::new();
         if let Some(root) = self.clone_url {
             let path = match self.variables.get("CI_PROJECT_PATH") {
                 "" => url.path().trim_start_matches('/').to_owned(),
                 path => format!("{path}.git"),
             };
-            url = Url::parse(&format!("{}/{path}", root.trim_end_matches('/'))).map_err(|_| wrong())?;
+            let clone = Url::parse(&format!("{}/{path}", root.trim_end_matches('/'))).map_err(|_| wrong())?;
+            let _ = url.set_username("").and_then(|()| url.set_password(None));
+            // Submodules may be named by the address that people know.
+            if let Some(known) = url.as_str().strip_suffix(&path) {
+                settings.push((format!("url.{}/.insteadOf", root.trim_end_matches('/')), known.to_owned()));
+                roots.push(known.to_owned());
+            }
+            url = clone;
         }
         let cleared = url.set_username("").and_then(|()| url.set_password(None));
         cleared.map_err(|()| wrong())?;
-        let secret = (credentials != ":").then(|| {
+        let origin = url.origin().ascii_serialization();
+        if credentials != ":" {
             // For all of the server, as submodules lie beside the project.
-            let key = format!("http.{}/.extraHeader", url.origin().ascii_serialization());
-            (key, format!("Authorization: Basic {}", BASE64_STANDARD.encode(credentials)))
-        });
-        Ok((url.into(), Secret(secret)))
+            let value = format!("Authorization: Basic {}", BASE64_STANDARD.encode(credentials));
+            settings.push((format!("http.{origin}/.extraHeader"), value));
+        }
+        roots.push(format!("{origin}/"));
+        Ok((url.into(), Secret { settings, roots }))
     }
 }
 
-/// The setting that opens a repository.
-struct Secret(Option<(String, String)>);
+/// What opens the repositories of the server, and where they are.
+struct Secret {
+    settings: Vec<(String, String)>,
+    roots: Vec<String>,
+}
+
+impl Secret {
+    /// Whether an address is one of the server that the job comes from.
+    fn is_of_server(&self, url: &str) -> bool {
+        self.roots.iter().any(|root| url.starts_with(root.as_str()))
+    }
+}
 
 fn url_decode(text: &str) -> String {
     // A form would read a plus as a space.

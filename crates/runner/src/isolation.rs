@@ -1,30 +1,43 @@
 //! What keeps a job from the rest of the machine.
 
 use std::{
+    ffi::{OsStr, OsString},
     fs::{self, DirBuilder},
     io,
-    os::unix::{
-        fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
-        process::CommandExt as _,
-    },
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
+    sync::atomic::AtomicU64,
     time::Duration,
 };
 
-use tokio::time::timeout;
+use tokio::sync::watch;
+use tracing::{info, warn};
 
-use crate::{Error, folders};
+use crate::{
+    Error, Limits, Network, Options,
+    cgroups::{Cgroups, JobCgroup},
+    folders,
+    network::{self, JobNetwork, Reach},
+    processes::{self, Broken, Leash, Streams},
+    supervisor::Request,
+    usage,
+};
 
 /// Where programs are looked for, whatever the environment of the runner says.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Who runs jobs if nobody else is named.
 const USUAL_USER: &str = "gable-runner";
+/// Who runs jobs of root in bubblewrap if that user does not exist.
+const UNPRIVILEGED_USER: &str = "nobody";
 /// How long it may take to find out whether an isolation works.
 const PROBE: Duration = Duration::from_secs(20);
 /// What a job in bubblewrap sees of the machine.
-const SEEN: &[&str] =
-    &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/nix", "/run/systemd/resolve"];
+const SEEN: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/nix"];
+/// What a job that shares the network of the machine sees besides.
+const RESOLVED: &str = "/run/systemd/resolve";
+/// How many processes are around the program of a job: the supervisor with its threads, and bubblewrap.
+pub(crate) const SUPERVISORS: u64 = 8;
 /// Of these, a job that runs as the runner itself sees only what everybody on the machine may read.
 const SIFTED: &[&str] = &["/etc", "/usr/local/etc"];
 /// Of this, such a job sees only what belongs to others.
@@ -35,14 +48,14 @@ const MOST_SIFTED: usize = 50_000;
 /// How jobs are kept from the rest of the machine, as the operator wants it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// The best that works here.
+    /// In bubblewrap; as another user if one is named and bubblewrap does not work; else not at all.
     #[default]
     Auto,
     /// In bubblewrap, or not at all.
     Bubblewrap,
     /// As another user, or not at all.
     User,
-    /// None.
+    /// Jobs can do whatever the runner can.
     None,
 }
 
@@ -55,9 +68,19 @@ pub(crate) struct User {
 }
 
 /// How jobs are kept from the rest of the machine, as it turned out.
+#[derive(Debug)]
+pub(crate) struct Cage {
+    kind: Kind,
+    reach: Reach,
+    limits: Limits,
+    cgroups: Option<Cgroups>,
+    hidden: Vec<PathBuf>,
+    supervisor: Vec<OsString>,
+}
+
 #[derive(Clone, Debug)]
-pub(crate) enum Cage {
-    Bubblewrap { user: Option<User>, hidden: Vec<PathBuf> },
+enum Kind {
+    Bubblewrap(Option<User>),
     User(User),
     Open,
 }
@@ -70,26 +93,39 @@ pub(crate) enum Program {
     Sh,
 }
 
-/// The folder of one job.
+/// The folder of one job, and what else is made for it.
 pub(crate) struct Build {
     /// All that belongs to the job.
     pub(crate) root: PathBuf,
     /// Where its files are checked out.
     pub(crate) project: PathBuf,
+    /// How much it may use.
+    pub(crate) limits: Limits,
+    /// The control group of its programs, if there are any.
+    pub(crate) cgroup: Option<JobCgroup>,
+    /// The network of its programs, if it has one of its own.
+    network: Option<JobNetwork>,
+    /// The most memory that its programs were seen to use.
+    pub(crate) peak_memory: AtomicU64,
 }
 
 impl Build {
     /// Makes the folders of a job, from scratch.
-    pub(crate) fn make(root: PathBuf, name: &str, owner: Option<&User>) -> io::Result<Self> {
+    pub(crate) fn make(root: PathBuf, name: &str, owner: Option<&User>, limits: Limits) -> io::Result<Self> {
         folders::remove(&root)?;
         let project = root.join(name);
-        let build = Self { root, project };
+        let (cgroup, network, peak_memory) = (None, None, AtomicU64::new(0));
+        let build = Self { root, project, limits, cgroup, network, peak_memory };
         // The job owns what it works in, but not the way there: else it could put a link in its place, and the runner
         // would write and read where it leads.
         for folder in [&build.root, &build.files()] {
-            DirBuilder::new().mode(if owner.is_some() { 0o711 } else { 0o700 }).create(folder)?;
+            DirBuilder::new().mode(0o700).create(folder)?;
+            if owner.is_some() {
+                // Whatever the mask of the runner takes away.
+                fs::set_permissions(folder, fs::Permissions::from_mode(0o711))?;
+            }
         }
-        for folder in [&build.project, &build.home()] {
+        for folder in [&build.project, &build.home(), &build.scratch(), &build.shared_memory()] {
             DirBuilder::new().mode(0o700).create(folder)?;
             if let Some(user) = owner {
                 std::os::unix::fs::chown(folder, Some(user.uid), Some(user.gid))?;
@@ -105,144 +141,330 @@ impl Build {
     pub(crate) fn files(&self) -> PathBuf {
         self.root.join(".tmp")
     }
+
+    /// Where the temporary files of the job lie.
+    fn scratch(&self) -> PathBuf {
+        self.root.join(".scratch")
+    }
+
+    /// Where its shared memory lies, if it is not that of the machine.
+    fn shared_memory(&self) -> PathBuf {
+        self.root.join(".shm")
+    }
+
+    /// What a job with its own network finds as `resolv.conf`.
+    fn resolver(&self) -> PathBuf {
+        self.files().join(".resolv.conf")
+    }
 }
 
 impl Cage {
-    /// Finds what works here; the sentence tells the operator what it is.
-    pub(crate) async fn choose(
-        wish: Isolation,
-        run_as: Option<&str>,
-        builds: &Path,
-        hidden: &[PathBuf],
-    ) -> Result<(Self, String), Error> {
+    /// Finds what works here, or says why jobs cannot be kept from the rest of the machine.
+    pub(crate) async fn choose(options: &Options, builds: &Path, hidden: &[PathBuf]) -> Result<Self, Error> {
         let root = rustix::process::geteuid().is_root();
-        let user = match run_as {
+        let run_as = match options.run_as.as_deref() {
             Some(_) if !root => {
-                return Err(Error::Setup("only root can run jobs as another user; leave --run-as out".to_owned()));
+                return Err(Error::Setup(
+                    "only root can run jobs as another user; start as root, or leave --runner-user out".to_owned(),
+                ));
             }
             Some(name) => {
                 let missing = || Error::Setup(format!("there is no user {name} on this machine; create it first"));
                 Some(find_user(name).ok_or_else(missing)?)
             }
-            None if root => find_user(USUAL_USER),
             None => None,
         };
-        let caged = |user: Option<User>| Self::Bubblewrap { user, hidden: hidden.to_vec() };
-        let mut candidates = Vec::new();
-        if matches!(wish, Isolation::Auto | Isolation::Bubblewrap) {
-            candidates.extend(user.clone().map(|user| caged(Some(user))));
-            candidates.push(caged(None));
+        if run_as.as_ref().is_some_and(|user| user.uid == 0) {
+            return Err(Error::Setup("jobs never run as root; name another user with --runner-user".to_owned()));
         }
-        if matches!(wish, Isolation::Auto | Isolation::User) {
-            candidates.extend(user.clone().map(Self::User));
-        }
-        let mut why = String::new();
-        for cage in candidates {
-            // Who names a user does not want another one to do it.
-            if run_as.is_some() && cage.user().is_none() {
-                continue;
+        let kind = match options.isolation {
+            Isolation::None if run_as.is_some() => {
+                return Err(Error::Setup(
+                    "--runner-isolation none runs jobs as the user of the runner, so leave --runner-user out"
+                        .to_owned(),
+                ));
             }
-            match cage.probe(builds).await {
-                Ok(()) => {
-                    let sentence = cage.sentence();
-                    return Ok((cage, sentence));
-                }
-                Err(error) => why = error,
+            Isolation::None => Kind::Open,
+            Isolation::User => {
+                let usual = || find_user(USUAL_USER).filter(|_| root);
+                Kind::User(run_as.clone().or_else(usual).ok_or_else(|| {
+                    Error::Setup(
+                        "jobs can run as another user only if the runner is started by root and that user exists; \
+                         create the user gable-runner, or name one with --runner-user"
+                            .to_owned(),
+                    )
+                })?)
             }
-        }
-        let advice = match wish {
-            Isolation::Bubblewrap => "bubblewrap does not work here; install it, and allow user namespaces",
-            Isolation::User if user.is_none() => {
-                "jobs can run as another user only if the runner is started by root and that user exists; create the \
-                 user gable-runner, or name one with --run-as"
+            // Root without its powers still owns most of the machine, so it never runs a job.
+            Isolation::Auto | Isolation::Bubblewrap if root => {
+                let user = run_as.clone().or_else(|| find_user(USUAL_USER)).or_else(|| find_user(UNPRIVILEGED_USER));
+                Kind::Bubblewrap(Some(user.ok_or_else(|| {
+                    Error::Setup("jobs never run as root; create the user gable-runner for them".to_owned())
+                })?))
             }
-            Isolation::User => "the other user cannot work in the runner's folder; choose a folder that it can enter",
-            Isolation::Auto if run_as.is_some() => {
-                "jobs cannot run as that user in the runner's folder; choose a folder that it can enter"
-            }
-            Isolation::Auto | Isolation::None => return Ok((Self::Open, Self::Open.sentence())),
+            Isolation::Auto | Isolation::Bubblewrap => Kind::Bubblewrap(None),
         };
-        let why = if why.is_empty() { why } else { format!(" ({why})") };
-        Err(Error::Setup(format!("{advice}{why}")))
+        let cgroups = Cgroups::prepare();
+        let mut cage = Self {
+            kind,
+            reach: if options.network == Network::Host { Reach::Host } else { Reach::None },
+            limits: options.limits,
+            cgroups: cgroups.as_ref().ok().cloned(),
+            hidden: hidden.to_vec(),
+            supervisor: options.supervisor.clone(),
+        };
+        if let Kind::Bubblewrap(user) = &cage.kind {
+            let tried = if is_installed("bwrap") {
+                cage.probe(builds).await.map_err(|why| format!("bubblewrap is installed but does not work: {why}"))
+            } else {
+                Err("bubblewrap is not installed".to_owned())
+            };
+            match (tried, run_as) {
+                (Ok(()), _) => {}
+                (Err(why), Some(named)) if options.isolation == Isolation::Auto => {
+                    warn!("{why}; jobs run as the user {} without it", named.name);
+                    cage.kind = Kind::User(named);
+                }
+                (Err(why), _) => return Err(Error::Setup(refusal(&why, user.as_ref()))),
+            }
+        }
+        if let Kind::User(user) = &cage.kind {
+            cage.reach = Reach::Host;
+            let name = user.name.clone();
+            cage.probe(builds).await.map_err(|why| {
+                Error::Setup(format!(
+                    "jobs cannot run as the user {name}: {why}; choose a folder of the runner that this user can enter"
+                ))
+            })?;
+        }
+        cage.find_network(options.network, builds).await?;
+        cage.tell(cgroups.err());
+        Ok(cage)
+    }
+
+    /// Finds out what jobs can be allowed to reach.
+    async fn find_network(&mut self, wish: Network, builds: &Path) -> Result<(), Error> {
+        if !matches!(self.kind, Kind::Bubblewrap(_)) {
+            self.reach = Reach::Host;
+            return match wish {
+                Network::Auto | Network::Host => Ok(()),
+                Network::Public | Network::None => Err(Error::Setup(
+                    "only bubblewrap can limit the network of jobs; install it, or choose --runner-network host"
+                        .to_owned(),
+                )),
+            };
+        }
+        if matches!(wish, Network::None | Network::Host) {
+            return Ok(());
+        }
+        self.reach = Reach::Public;
+        let why = match self.probe(builds).await {
+            Ok(()) => return Ok(()),
+            Err(why) => why,
+        };
+        let advice = "install slirp4netns and iproute2, or choose --runner-network none or host";
+        if wish == Network::Public {
+            return Err(Error::Setup(format!("jobs cannot be limited to public addresses: {why}; {advice}")));
+        }
+        self.reach = Reach::None;
+        warn!("jobs have no network, because they cannot be limited to public addresses: {why}; {advice}");
+        Ok(())
     }
 
     /// Who the files of a job belong to, if not to the runner.
     pub(crate) fn user(&self) -> Option<&User> {
-        match self {
-            Self::Bubblewrap { user, .. } => user.as_ref(),
-            Self::User(user) => Some(user),
-            Self::Open => None,
+        match &self.kind {
+            Kind::Bubblewrap(user) => user.as_ref(),
+            Kind::User(user) => Some(user),
+            Kind::Open => None,
         }
     }
 
-    /// Whether jobs are kept from the rest of the machine at all.
-    pub(crate) fn is_open(&self) -> bool {
-        matches!(self, Self::Open)
+    /// What the script of a job may reach.
+    pub(crate) fn reach(&self) -> Reach {
+        self.reach
     }
 
-    fn sentence(&self) -> String {
+    /// Tells the operator how jobs are kept apart and limited.
+    fn tell(&self, no_cgroups: Option<String>) {
         let me = own_name();
-        match self {
-            Self::Bubblewrap { user, .. } => format!(
-                "jobs run in bubblewrap as {}: they see the programs of this machine and their own folder; the network \
-                 is open to them",
+        let network = match self.reach {
+            Reach::Public => "they reach public addresses only",
+            Reach::None => "they have no network",
+            Reach::Host => "they reach whatever this machine can, its own services included",
+        };
+        match &self.kind {
+            Kind::Bubblewrap(user) => info!(
+                "jobs run in bubblewrap as {}: they see the programs of this machine and their own folder; {network}",
                 user.as_ref().map_or(me.as_str(), |user| &user.name)
             ),
-            Self::User(user) => format!(
-                "jobs run as the user {}: they can read and change whatever this user can, other jobs under way included",
+            Kind::User(user) => warn!(
+                "jobs run as the user {}, without bubblewrap: they can read and change whatever this user can, other \
+                 jobs under way included; {network}",
                 user.name
             ),
-            Self::Open => format!(
+            Kind::Open => warn!(
                 "jobs run as {me} without isolation: whoever can push to a project of the server can read and change on \
-                 this machine whatever {me} can, the runner's own token included; install bubblewrap to keep them apart"
+                 this machine whatever {me} can, such as keys, tokens and databases; {network}; install bubblewrap and \
+                 leave --runner-isolation none out to keep them apart"
             ),
         }
+        let shown = |limit: Option<u64>| limit.map_or_else(|| "none".to_owned(), size);
+        let held_by = match no_cgroups {
+            None => "control group".to_owned(),
+            Some(why) => format!("resource limits and measuring, as there is no control group ({why})"),
+        };
+        info!(
+            memory = shown(self.limits.memory),
+            processes = self.limits.processes.map_or_else(|| "none".to_owned(), |count| count.to_string()),
+            disk = shown(self.limits.disk),
+            held_by,
+            "the limits of each job"
+        );
+    }
+
+    /// Makes what a job needs besides its folders: a control group, and a network of its own.
+    pub(crate) async fn equip(&self, build: &mut Build, name: &str) -> Result<(), String> {
+        if let Some(cgroups) = &self.cgroups {
+            let made = cgroups.job(name, self.limits.memory, self.limits.processes);
+            build.cgroup = Some(made.map_err(|error| format!("cannot make a control group: {error}"))?);
+        }
+        if self.reach == Reach::Public {
+            let (content, _) = network::resolver();
+            fs::write(build.resolver(), content)
+                .and_then(|()| fs::set_permissions(build.resolver(), fs::Permissions::from_mode(0o644)))
+                .map_err(|error| format!("cannot write {}: {error}", build.resolver().display()))?;
+            build.network = Some(JobNetwork::public().await?);
+        }
+        Ok(())
     }
 
     /// A program in the folder of a job, with an environment that holds nothing but what is said here.
-    pub(crate) fn start(&self, program: Program, build: &Build) -> Command {
-        let mut command = match (self, program) {
-            (Self::Bubblewrap { user, hidden }, _) => {
-                let mut command = Command::new("bwrap");
-                command.args(walls(user.as_ref(), hidden, build)).arg("--chdir").arg(&build.project);
-                command.arg("--").arg(program.name());
-                command
-            }
-            (_, Program::Git) => Command::new("git"),
-            (_, Program::Bash) => Command::new("bash"),
-            (_, Program::Sh) => Command::new("sh"),
-        };
+    pub(crate) fn start(&self, program: Program, build: &Build, reach: Reach) -> Command {
+        let supervisor = self.supervisor.first().map_or_else(|| OsStr::new(""), |name| name);
+        let mut command = Command::new(supervisor);
         command.env_clear().env("PATH", PATH).env("HOME", build.home()).env("LANG", "C.UTF-8");
+        command.args(self.supervisor.iter().skip(1)).args(self.request(build).arguments());
+        if let Kind::Bubblewrap(user) = &self.kind {
+            let network = build.network.as_ref().filter(|_| reach == Reach::Public);
+            if let Some(network) = network {
+                command.args(network.entrance());
+            }
+            command.arg("bwrap").args(walls(user.as_ref(), &self.hidden, build, reach));
+            if let Some(User { uid, gid, .. }) = user {
+                command.args(["--", "setpriv", "--reuid", &uid.to_string(), "--regid", &gid.to_string()]);
+                command.args(["--clear-groups", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--"]);
+                // Root without its powers cannot enter the folder of another user.
+                command.args(["sh", "-c", "cd \"$0\" && exec \"$@\""]).arg(&build.project);
+            } else {
+                command.arg("--chdir").arg(&build.project).arg("--");
+            }
+        } else {
+            command.current_dir(&build.project).env("TMPDIR", build.scratch());
+        }
+        command.arg(program.name());
         // Whatever the job starts inherits this, so that all of it is found again.
         command.env(MARK, &build.root);
-        command.stdin(Stdio::null());
-        if let Some(user) = self.user() {
-            // As root, this also takes all other groups away.
-            command.gid(user.gid).uid(user.uid);
-        }
-        if !matches!(self, Self::Bubblewrap { .. }) {
-            command.current_dir(&build.project);
-        }
         command
+    }
+
+    /// The limits that the supervisor sets.
+    fn request(&self, build: &Build) -> Request {
+        let limits = &self.limits;
+        let mut request = Request { file_size: limits.disk, ..Request::default() };
+        if let Some(cgroup) = &build.cgroup {
+            request.cgroup = Some(cgroup.path().to_owned());
+        } else {
+            let uid = self.user().map_or_else(|| rustix::process::geteuid().as_raw(), |user| user.uid);
+            // The kernel counts all processes of a user, not those of a job.
+            let counted = |most: u64| most.saturating_add(usage::tasks_of_user(uid)).saturating_add(SUPERVISORS);
+            request.processes = limits.processes.map(counted);
+            request.data_size = limits.memory;
+        }
+        if let Kind::User(user) = &self.kind {
+            request.user = Some((user.uid, user.gid));
+        }
+        request
     }
 
     /// Tries it.
     async fn probe(&self, builds: &Path) -> Result<(), String> {
-        let build = Build::make(builds.join(".probe"), "project", self.user()).map_err(|error| error.to_string())?;
-        let mut command = self.start(Program::Sh, &build);
-        // What can change how the kernel works is no cage.
-        let trial = "echo works > here && git --version && ! (exec 3>>/proc/sys/kernel/core_pattern) 2>/dev/null";
-        command.args(["-c", trial]).stdout(Stdio::null()).stderr(Stdio::piped());
-        let child = tokio::process::Command::from(command).kill_on_drop(true).output();
-        let outcome = match timeout(PROBE, child).await {
-            Ok(Ok(output)) if output.status.success() && build.project.join("here").is_file() => Ok(()),
-            Ok(Ok(output)) => Err(String::from_utf8_lossy(&output.stderr).trim().chars().take(200).collect()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("it takes too long to start".to_owned()),
-        };
+        let made = Build::make(builds.join(".probe"), "project", self.user(), Limits::default());
+        let mut build = made.map_err(|error| error.to_string())?;
+        let outcome = self.probe_in(&mut build).await;
         let _ = folders::remove(&build.root);
         outcome
     }
+
+    async fn probe_in(&self, build: &mut Build) -> Result<(), String> {
+        self.equip(build, "probe").await?;
+        let mut command = self.start(Program::Sh, build, self.reach);
+        // What can change how the kernel works is no cage.
+        let trial = "echo works > here && git --version && ! (exec 3>>/proc/sys/kernel/core_pattern) 2>/dev/null";
+        command.args(["-c", trial]);
+        let mut said = Vec::new();
+        let (_tell, told) = watch::channel(None);
+        let leash = Leash::new(told, PROBE);
+        let ended = processes::run(command, Streams::Both, build, &leash, |piece| said.extend_from_slice(piece)).await;
+        let said = String::from_utf8_lossy(&said);
+        let said: String = said.trim().replace('\n', "; ").chars().take(500).collect();
+        match ended {
+            Ok(0) if build.project.join("here").is_file() => Ok(()),
+            Ok(_) if said.is_empty() => Err("it says nothing".to_owned()),
+            Ok(_) => Err(said),
+            Err(Broken::Failed(error)) => Err(error.to_string()),
+            Err(Broken::Exceeded(excess)) => Err(excess.to_string()),
+            Err(Broken::Interrupted(_)) => Err("it takes too long to start".to_owned()),
+        }
+    }
+}
+
+/// Why the runner does not start, and what to do about it.
+fn refusal(why: &str, user: Option<&User>) -> String {
+    let mut hints = Vec::new();
+    let sysctl = |name: &str| fs::read_to_string(Path::new("/proc/sys").join(name)).unwrap_or_default();
+    if why.ends_with("installed") {
+        hints.push("install it, for example with `apt install bubblewrap`");
+    } else {
+        if user.is_none() && sysctl("kernel/unprivileged_userns_clone").trim() == "0" {
+            hints.push("allow user namespaces with `sysctl kernel.unprivileged_userns_clone=1`");
+        }
+        if user.is_none() && sysctl("kernel/apparmor_restrict_unprivileged_userns").trim() == "1" {
+            hints.push("AppArmor restricts user namespaces: add a profile with `userns` for bwrap");
+        }
+        if sysctl("user/max_user_namespaces").trim() == "0" {
+            hints.push("allow user namespaces with `sysctl user.max_user_namespaces=10000`");
+        }
+        if ["/.dockerenv", "/run/.containerenv"].iter().any(|file| Path::new(file).exists()) {
+            hints.push("most containers forbid namespaces: run the runner on a machine of its own");
+        }
+        if hints.is_empty() {
+            hints.push("allow namespaces to the runner, in the kernel and in its service manager");
+        }
+    }
+    format!(
+        "jobs are not run, because nothing would keep them from the data of this machine: {why}; {}; or start as root \
+         with --runner-user NAME to run jobs as another user; or accept with --runner-isolation none that whoever can \
+         push can read and change whatever {} can",
+        hints.join("; "),
+        own_name()
+    )
+}
+
+/// A size in the largest unit that leaves no remainder.
+pub(crate) fn size(bytes: u64) -> String {
+    let (mut number, mut unit) = (bytes, "bytes");
+    for larger in ["KiB", "MiB", "GiB", "TiB"] {
+        if number == 0 || number % 1024 != 0 {
+            break;
+        }
+        (number, unit) = (number / 1024, larger);
+    }
+    format!("{number} {unit}")
+}
+
+fn is_installed(program: &str) -> bool {
+    PATH.split(':').any(|folder| Path::new(folder).join(program).is_file())
 }
 
 /// The variable by which everything that a job has started is found.
@@ -265,15 +487,26 @@ impl Program {
 }
 
 /// What bubblewrap is told. Nothing of a job stands here: arguments can be read by everybody on the machine.
-fn walls(user: Option<&User>, hidden: &[PathBuf], build: &Build) -> Vec<PathBuf> {
+fn walls(user: Option<&User>, hidden: &[PathBuf], build: &Build, reach: Reach) -> Vec<PathBuf> {
     let mut walls: Vec<PathBuf> = Vec::new();
     let mut add = |words: &[&Path]| walls.extend(words.iter().map(|word| word.to_path_buf()));
-    let flags = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent"];
-    for flag in flags.into_iter().chain(["--new-session"]) {
+    let mut flags = vec!["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"];
+    flags.extend(["--die-with-parent", "--new-session", "--cap-drop", "ALL"]);
+    if reach == Reach::None {
+        flags.push("--unshare-net");
+    }
+    if user.is_some() {
+        // What setpriv needs to become the user, and gives up.
+        flags.extend(["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]);
+    }
+    for flag in flags {
         add(&[Path::new(flag)]);
     }
-    if user.is_none() && rustix::process::geteuid().is_root() {
-        add(&[Path::new("--cap-drop"), Path::new("ALL")]);
+    if user.is_none() && reach == Reach::Public {
+        // In the namespace of its network the runner is root; a job is not.
+        let own = |id: u32| PathBuf::from(id.to_string());
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        add(&[Path::new("--unshare-user"), Path::new("--uid"), &own(uid), Path::new("--gid"), &own(gid)]);
     }
     add(&[Path::new("--proc"), Path::new("/proc")]);
     // Whoever is root without any of its powers still owns these, and they steer the whole machine.
@@ -281,12 +514,23 @@ fn walls(user: Option<&User>, hidden: &[PathBuf], build: &Build) -> Vec<PathBuf>
         add(&[Path::new("--ro-bind"), path, path]);
     }
     add(&[Path::new("--dev"), Path::new("/dev")]);
-    for empty in ["/tmp", "/var/tmp", "/run", "/home", "/root"] {
-        add(&[Path::new("--tmpfs"), Path::new(empty)]);
+    // What lies in a tmpfs is memory that no limit of a process counts, so there is none that a job can write to.
+    add(&[Path::new("--bind"), &build.shared_memory(), Path::new("/dev/shm")]);
+    add(&[Path::new("--remount-ro"), Path::new("/dev")]);
+    add(&[Path::new("--dir"), Path::new("/var")]);
+    for temporary in ["/tmp", "/var/tmp"] {
+        add(&[Path::new("--bind"), &build.scratch(), Path::new(temporary)]);
+    }
+    for empty in ["/run", "/home", "/root"] {
+        add(&[Path::new("--dir"), Path::new(empty)]);
     }
     // Another user is kept from secrets by their modes.
     let (covers, unshown) = if user.is_some() { (Vec::new(), Vec::new()) } else { sift() };
     let mut seen: Vec<PathBuf> = SEEN.iter().map(PathBuf::from).filter(|path| path.exists()).collect();
+    if reach == Reach::Host {
+        // A socket in there asks for names on behalf of the job, whatever its own network is.
+        seen.extend([PathBuf::from(RESOLVED)].into_iter().filter(|path| path.exists()));
+    }
     seen.extend(added(user));
     for path in seen.iter().filter(|path| !unshown.contains(path)) {
         add(&[Path::new("--ro-bind"), path, path]);
@@ -296,19 +540,33 @@ fn walls(user: Option<&User>, hidden: &[PathBuf], build: &Build) -> Vec<PathBuf>
             continue;
         }
         if *is_folder {
-            add(&[Path::new("--tmpfs"), path]);
+            add(&[Path::new("--tmpfs"), path, Path::new("--remount-ro"), path]);
         } else {
             add(&[Path::new("--ro-bind"), Path::new("/dev/null"), path]);
         }
     }
     // What is hidden is mostly out of sight anyway.
-    for path in hidden.iter().filter(|path| seen.iter().any(|it| path.starts_with(it)) && path.is_dir()) {
+    let hidden: Vec<&PathBuf> =
+        hidden.iter().filter(|path| seen.iter().any(|it| path.starts_with(it)) && path.is_dir()).collect();
+    for path in &hidden {
         add(&[Path::new("--tmpfs"), path]);
+    }
+    if let (Reach::Public, (_, Some(place))) = (reach, network::resolver()) {
+        add(&[Path::new("--ro-bind"), &build.resolver(), &place]);
+    }
+    // The way to the folder of the job is open to the user who runs it, whatever it is outside.
+    let way: Vec<&Path> = build.root.ancestors().filter(|path| path.parent().is_some()).collect();
+    for folder in way.into_iter().rev() {
+        add(&[Path::new("--dir"), folder]);
     }
     for path in [&build.project, &build.home()] {
         add(&[Path::new("--bind"), path, path]);
     }
     add(&[Path::new("--ro-bind"), &build.files(), &build.files()]);
+    for path in hidden {
+        add(&[Path::new("--remount-ro"), path]);
+    }
+    add(&[Path::new("--remount-ro"), Path::new("/")]);
     walls
 }
 
@@ -387,14 +645,42 @@ mod tests {
     #[tokio::test]
     async fn isolation_that_cannot_be_had_is_an_error_and_not_silence() {
         let folder = tempfile::tempdir().expect("a folder");
-        let choose = |wish, run_as: Option<&'static str>| Cage::choose(wish, run_as, folder.path(), &[]);
-        let error = choose(Isolation::Auto, Some("nobody-of-that-name")).await.expect_err("refused").to_string();
+        let choose = async |wish, run_as: Option<&str>, network| {
+            let mut options = Options::new(folder.path(), Vec::new());
+            (options.isolation, options.run_as, options.network) = (wish, run_as.map(ToOwned::to_owned), network);
+            Cage::choose(&options, folder.path(), &[]).await.map(|cage| cage.reach()).map_err(|error| error.to_string())
+        };
+        let error = choose(Isolation::Auto, Some("nobody-of-that-name"), Network::Auto).await.expect_err("refused");
         assert!(error.contains("there is no user") || error.contains("only root"), "{error}");
-        let (cage, sentence) = choose(Isolation::None, None).await.expect("chosen");
-        assert!(cage.is_open() && sentence.contains("without isolation"), "{sentence}");
+        assert_eq!(choose(Isolation::None, None, Network::Auto).await, Ok(Reach::Host));
+        for network in [Network::Public, Network::None] {
+            let error = choose(Isolation::None, None, network).await.expect_err("refused");
+            assert!(error.starts_with("only bubblewrap can limit the network of jobs"), "{error}");
+        }
+        if rustix::process::geteuid().is_root() {
+            let error = choose(Isolation::Auto, Some("root"), Network::Auto).await.expect_err("refused");
+            assert!(error.starts_with("jobs never run as root"), "{error}");
+        }
         if find_user(USUAL_USER).is_none() || !rustix::process::geteuid().is_root() {
-            let error = choose(Isolation::User, None).await.expect_err("refused").to_string();
+            let error = choose(Isolation::User, None, Network::Auto).await.expect_err("refused");
             assert!(error.contains("create the user gable-runner"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_refusal_says_why_and_what_to_do() {
+        let text = refusal("bubblewrap is not installed", None);
+        for part in
+            ["bubblewrap is not installed", "apt install bubblewrap", "--runner-user", "--runner-isolation none"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let text = refusal("bubblewrap is installed but does not work: bwrap: No permissions", None);
+        assert!(text.contains("bwrap: No permissions") && text.contains("namespaces"), "{text}");
+    }
+
+    #[test]
+    fn sizes_are_shown_in_the_largest_unit() {
+        assert_eq!([0, 5, 2048, 2 << 30].map(size), ["0 bytes", "5 bytes", "2 KiB", "2 GiB"]);
     }
 }

@@ -4,33 +4,46 @@
 
 mod archives;
 mod caches;
+mod cgroups;
 mod checkout;
 mod client;
 mod folders;
 mod globs;
 mod isolation;
+mod network;
 mod processes;
 mod protocol;
 mod registrations;
 mod reports;
 mod rounds;
 mod script;
+mod supervisor;
 mod trace;
+mod usage;
 mod variables;
 mod work;
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{ffi::OsString, fmt, path::PathBuf, time::Duration};
 
 pub use isolation::Isolation;
+pub use network::Network;
 pub use registrations::{Registration, read_token, register, unregister, verify, write_token};
-pub use rounds::run;
+pub use rounds::{Runner, prepare};
+pub use supervisor::supervise;
 
-/// What a runner is to do, and how. It holds a token, so it does not print.
-pub struct Options {
+/// The server that a runner works for. It holds a token, so it does not print.
+pub struct Connection {
     /// The address of the server.
     pub url: String,
     /// The runner's own token.
     pub token: String,
+    /// Where repositories are fetched from, if not from where the server says.
+    pub clone_url: Option<String>,
+}
+
+/// What a runner is to do, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
     /// What the runner calls itself in traces.
     pub name: String,
     /// How many jobs are run at once.
@@ -41,16 +54,20 @@ pub struct Options {
     pub isolation: Isolation,
     /// Who runs jobs, if not whoever runs this.
     pub run_as: Option<String>,
+    /// What jobs may reach.
+    pub network: Network,
+    /// Whether jobs that want an image or services run without them; else they fail.
+    pub ignore_image: bool,
+    /// The program that calls [`supervise`], with its first arguments.
+    pub supervisor: Vec<OsString>,
     /// Folders that no job in bubblewrap sees.
     pub hidden: Vec<PathBuf>,
-    /// Where repositories are fetched from, if not from where the server says.
-    pub clone_url: Option<String>,
     /// Whether somebody gives jobs out again that were interrupted when the runner was stopped; then nobody is told that
     /// they failed.
     pub resumes: bool,
     /// How long jobs under way may take once the runner is told to stop.
     pub grace: Duration,
-    /// How much a job may say and leave behind.
+    /// How much a job may use, say and leave behind.
     pub limits: Limits,
     /// How often things are done, and how long they are tried.
     pub pace: Pace,
@@ -58,17 +75,17 @@ pub struct Options {
 
 impl Options {
     /// The usual runner.
-    pub fn new(url: impl Into<String>, token: impl Into<String>, folder: impl Into<PathBuf>) -> Self {
+    pub fn new(folder: impl Into<PathBuf>, supervisor: Vec<OsString>) -> Self {
         Self {
-            url: url.into(),
-            token: token.into(),
             name: "this machine".to_owned(),
             concurrency: 1,
             folder: folder.into(),
             isolation: Isolation::Auto,
             run_as: None,
+            network: Network::Auto,
+            ignore_image: false,
+            supervisor,
             hidden: Vec::new(),
-            clone_url: None,
             resumes: false,
             grace: Duration::from_secs(30),
             limits: Limits::default(),
@@ -77,9 +94,15 @@ impl Options {
     }
 }
 
-/// How much a job may say and leave behind.
+/// How much a job may use, say and leave behind.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// How many bytes of memory its processes may use.
+    pub memory: Option<u64>,
+    /// How many processes and threads it may have at once.
+    pub processes: Option<u64>,
+    /// How many bytes its folder may take on disk.
+    pub disk: Option<u64>,
     /// How many bytes of output are kept.
     pub output: u64,
     /// How large an archive of artifacts or a cache may be.
@@ -94,7 +117,16 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { output: 4 << 20, archive: 2 << 30, entries: 200_000, unpacked: 10 << 30, caches: 10 << 30 }
+        Self {
+            memory: Some(4 << 30),
+            processes: Some(2048),
+            disk: Some(10 << 30),
+            output: 4 << 20,
+            archive: 2 << 30,
+            entries: 200_000,
+            unpacked: 10 << 30,
+            caches: 10 << 30,
+        }
     }
 }
 

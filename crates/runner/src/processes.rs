@@ -1,30 +1,39 @@
 //! Programs of a job: what they say is taken, and all that they have started ends with them.
 
 use std::{
-    fs,
-    io::{self, PipeReader},
+    fmt, fs,
+    io::{self, PipeReader, PipeWriter, Write as _},
     os::{
         fd::OwnedFd,
         unix::{ffi::OsStrExt as _, process::CommandExt as _, process::ExitStatusExt as _},
     },
     path::Path,
     process::{Command, Stdio},
+    sync::atomic::Ordering,
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     io::AsyncReadExt as _,
     net::unix::pipe::Receiver,
     process::Child,
     sync::watch,
-    time::{Instant, sleep_until, timeout},
+    task::spawn_blocking,
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
-use crate::isolation::MARK;
+use crate::{
+    isolation::{Build, MARK, SUPERVISORS, size},
+    usage,
+};
 
 /// How long a program may take to end by itself once it was asked to.
 const GENTLE: Duration = Duration::from_secs(5);
+/// How often is measured what a job uses.
+const MEASURED: Duration = Duration::from_millis(500);
+/// How many files a job may have in its folder.
+const MOST_FILES: u64 = 2_000_000;
 /// How long what was said is waited for when whoever said it has ended.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -93,12 +102,35 @@ impl Leash {
 #[derive(Debug)]
 pub(crate) enum Broken {
     Interrupted(Interrupt),
+    Exceeded(Excess),
     Failed(io::Error),
 }
 
 impl From<io::Error> for Broken {
     fn from(error: io::Error) -> Self {
         Self::Failed(error)
+    }
+}
+
+/// A limit that a job has exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Excess {
+    Memory(u64),
+    Processes(u64),
+    Disk(u64),
+    Files(u64),
+    Depth,
+}
+
+impl fmt::Display for Excess {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(most) => write!(to, "job exceeded its memory limit of {}", size(*most)),
+            Self::Processes(most) => write!(to, "job exceeded its limit of {most} processes"),
+            Self::Disk(most) => write!(to, "job exceeded its disk limit of {}", size(*most)),
+            Self::Files(most) => write!(to, "job exceeded its limit of {most} files"),
+            Self::Depth => to.write_str("job nests folders deeper than they can be measured"),
+        }
     }
 }
 
@@ -109,21 +141,26 @@ pub(crate) enum Streams {
     OutputOnly,
 }
 
-/// Runs a program to its end, and ends all that it has left behind; the code is as a shell tells it.
+/// Runs a program, which the supervisor starts, to its end, and ends all that it has left behind; the code is as a
+/// shell tells it.
 pub(crate) async fn run(
     mut command: Command,
     streams: Streams,
-    build: &Path,
+    build: &Build,
     leash: &Leash,
     mut said: impl FnMut(&[u8]),
 ) -> Result<i32, Broken> {
     let (reader, writer) = io::pipe()?;
+    let (control, controls) = io::pipe()?;
     let errors = if streams == Streams::Both { Stdio::from(writer.try_clone()?) } else { Stdio::null() };
-    command.stdout(writer).stderr(errors).process_group(0);
-    let mut running = Running::start(command, build)?;
+    command.stdin(control).stdout(writer).stderr(errors).process_group(0);
+    let mut running = Running::start(command, controls, build)?;
+    let excess = exceeds(running.supervisor, build);
+    tokio::pin!(excess);
     let mut output = receive(reader)?;
     let mut piece = vec![0; 32 << 10];
     let mut open = true;
+    let mut exceeded = None;
     let mut asked_to_end: Option<(Interrupt, Instant)> = None;
     let status = loop {
         tokio::select! {
@@ -131,11 +168,15 @@ pub(crate) async fn run(
             biased;
             why = leash.pulled(), if asked_to_end.is_none() => {
                 asked_to_end = Some((why, Instant::now() + GENTLE));
-                running.signal(Signal::TERM);
+                running.terminate();
             }
             () = until(asked_to_end.map(|(_, end)| end)) => {
                 asked_to_end = asked_to_end.map(|(why, _)| (why, Instant::now() + GENTLE));
-                running.signal(Signal::KILL);
+                running.kill();
+            }
+            which = &mut excess, if exceeded.is_none() => {
+                exceeded = Some(which);
+                running.kill();
             }
             count = output.read(&mut piece), if open => match count {
                 Ok(count @ 1..) => said(&piece[..count]),
@@ -154,9 +195,53 @@ pub(crate) async fn run(
         }
     };
     let _ = timeout(DRAIN, drained).await;
-    match asked_to_end {
-        Some((why, _)) => Err(Broken::Interrupted(why)),
-        None => Ok(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)),
+    if let (None, Some(most)) = (exceeded, build.limits.memory) {
+        exceeded = build.cgroup.as_ref().filter(|it| it.ran_out_of_memory()).map(|_| Excess::Memory(most));
+    }
+    match (asked_to_end, exceeded) {
+        (Some((why, _)), _) => Err(Broken::Interrupted(why)),
+        (None, Some(excess)) => Err(Broken::Exceeded(excess)),
+        (None, None) => Ok(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)),
+    }
+}
+
+/// Measures what a job uses, again and again, until it is too much. What a control group holds is not measured.
+async fn exceeds(supervisor: Option<Pid>, build: &Build) -> Excess {
+    let Some(supervisor) = supervisor else { return std::future::pending().await };
+    let limits = build.limits;
+    let (memory, processes) = if build.cgroup.is_some() { (None, None) } else { (limits.memory, limits.processes) };
+    let mut disk_due = Instant::now();
+    loop {
+        sleep(MEASURED).await;
+        if memory.is_some() || processes.is_some() {
+            let Ok(used) = spawn_blocking(move || usage::of_descendants(supervisor, memory)).await else { continue };
+            build.peak_memory.fetch_max(used.memory, Ordering::Relaxed);
+            if let Some(most) = memory.filter(|most| used.memory > *most) {
+                return Excess::Memory(most);
+            }
+            if let Some(most) = processes.filter(|most| used.tasks > most.saturating_add(SUPERVISORS)) {
+                return Excess::Processes(most);
+            }
+        }
+        let Some(most) = limits.disk.filter(|_| Instant::now() >= disk_due) else { continue };
+        let begun = Instant::now();
+        let root = build.root.clone();
+        let measured = spawn_blocking(move || {
+            let taken = usage::of_folder(&root, MOST_FILES);
+            (taken.unwrap_or_default(), usage::of_unnamed_files(supervisor, &root))
+        });
+        let Ok((taken, unnamed)) = measured.await else { continue };
+        // A folder that takes long to measure is measured less often.
+        disk_due = Instant::now() + begun.elapsed() * 20;
+        if taken.bytes.saturating_add(unnamed) > most {
+            return Excess::Disk(most);
+        }
+        if taken.entries > MOST_FILES {
+            return Excess::Files(MOST_FILES);
+        }
+        if taken.too_deep {
+            return Excess::Depth;
+        }
     }
 }
 
@@ -171,42 +256,43 @@ fn receive(reader: PipeReader) -> io::Result<Receiver> {
     Receiver::from_owned_fd(OwnedFd::from(reader))
 }
 
-/// A program with all that it has started; dropped before its end, all of them are killed.
+/// A supervisor with all that it has started; dropped before its end, all of them are killed by it.
 struct Running {
     child: Child,
-    group: Option<Pid>,
-    build: std::path::PathBuf,
+    supervisor: Option<Pid>,
+    /// What the supervisor listens to; it kills everything when this is closed.
+    controls: Option<PipeWriter>,
+    root: std::path::PathBuf,
 }
 
 impl Running {
-    fn start(command: Command, build: &Path) -> io::Result<Self> {
-        let child = tokio::process::Command::from(command).kill_on_drop(true).spawn()?;
-        let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        Ok(Self { child, group, build: build.to_owned() })
+    fn start(command: Command, controls: PipeWriter, build: &Build) -> io::Result<Self> {
+        let child = tokio::process::Command::from(command).spawn()?;
+        let supervisor = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        Ok(Self { child, supervisor, controls: Some(controls), root: build.root.clone() })
     }
 
-    fn signal(&self, signal: Signal) {
-        if let Some(group) = self.group {
-            // If all of them have just ended there is nobody to tell.
-            let _ = kill_process_group(group, signal);
+    /// Asks the program to end by itself.
+    fn terminate(&mut self) {
+        if let Some(controls) = &mut self.controls {
+            // If it has just ended there is nobody to tell.
+            let _ = controls.write_all(b"t");
         }
     }
 
-    /// Ends what is left, also what has left the group.
+    /// Has everything killed; the second time, the supervisor too.
+    fn kill(&mut self) {
+        if self.controls.take().is_none()
+            && let Some(supervisor) = self.supervisor
+        {
+            let _ = kill_process(supervisor, Signal::KILL);
+        }
+    }
+
+    /// Ends what is left if somebody has killed the supervisor.
     async fn end(mut self) {
-        self.signal(Signal::KILL);
-        self.group = None;
-        let build = std::mem::take(&mut self.build);
-        let _ = tokio::task::spawn_blocking(move || sweep(&build)).await;
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if self.group.is_some() {
-            self.signal(Signal::KILL);
-            sweep(&self.build);
-        }
+        let root = std::mem::take(&mut self.root);
+        let _ = spawn_blocking(move || sweep(&root)).await;
     }
 }
 
@@ -232,69 +318,5 @@ pub(crate) fn sweep(folder: &Path) {
             return;
         }
         std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn command(script: &str, mark: &Path) -> Command {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]).env(MARK, mark).stdin(Stdio::null());
-        command
-    }
-
-    fn leash(most: Duration) -> (watch::Sender<Option<Interrupt>>, Leash) {
-        let (tell, told) = watch::channel(None);
-        (tell, Leash::new(told, most))
-    }
-
-    const LONG: Duration = Duration::from_secs(600);
-
-    #[tokio::test]
-    async fn all_that_is_said_arrives_in_order_and_the_code_is_told() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (_tell, leash) = leash(LONG);
-        let mut text = Vec::new();
-        let script = "i=0; while [ $i -lt 2000 ]; do echo $i; echo $i >&2; i=$((i+1)); done; exit 7";
-        let code = run(command(script, folder.path()), Streams::Both, folder.path(), &leash, |piece| {
-            text.extend_from_slice(piece);
-        })
-        .await
-        .expect("ended");
-        let expected = (0..2000).fold(String::new(), |all, number| format!("{all}{number}\n{number}\n"));
-        assert_eq!((code, String::from_utf8(text).expect("text")), (7, expected));
-        let killed = run(command("kill -9 $$", folder.path()), Streams::Both, folder.path(), &leash, |_| {}).await;
-        assert_eq!(killed.expect("ended"), 137);
-    }
-
-    #[tokio::test]
-    async fn what_leaves_the_group_ends_all_the_same() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (_tell, leash) = leash(LONG);
-        let mut text = Vec::new();
-        let script = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; sleep 1000 & echo $!";
-        run(command(script, folder.path()), Streams::Both, folder.path(), &leash, |piece| {
-            text.extend_from_slice(piece);
-        })
-        .await
-        .expect("ended");
-        let text = String::from_utf8(text).expect("text");
-        assert_eq!(text.lines().count(), 2);
-        for pid in text.lines() {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let gone = stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']));
-            assert!(gone, "{stat}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_deadline_ends_even_what_does_not_listen() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (_tell, leash) = leash(Duration::from_millis(200));
-        let script = "trap '' TERM; while true; do sleep 0.1; done";
-        let ended = run(command(script, folder.path()), Streams::Both, folder.path(), &leash, |_| {}).await;
-        assert!(matches!(ended, Err(Broken::Interrupted(Interrupt::TimedOut))));
     }
 }

@@ -21,7 +21,7 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use crate::{
-    Error, Options, Pace,
+    Connection, Error, Options, Pace,
     caches::Caches,
     client::{self, Client, Unreachable},
     folders,
@@ -39,50 +39,59 @@ const LEAST_PAUSE: Duration = Duration::from_millis(300);
 /// After the server has said that it does not know the runner.
 const UNWANTED: Duration = Duration::from_secs(60);
 
-/// Runs jobs until told to stop. Then no new one is taken, those under way have the grace to end, and those that have
-/// not are ended and told as failed.
-pub async fn run(options: Options, stop: watch::Receiver<bool>) -> Result<(), Error> {
-    let client = Client::new(&options.url)?;
+/// A runner that is ready to take jobs: its folder is its own, and it is known how jobs are kept apart.
+pub struct Runner {
+    options: Options,
+    folder: OwnFolder,
+    cage: Cage,
+}
+
+/// Makes a runner ready, or says why it must not run jobs here.
+pub async fn prepare(options: Options) -> Result<Runner, Error> {
     let path = options.folder.clone();
-    let folder = tokio::task::spawn_blocking(move || prepare(&path)).await;
+    let folder = tokio::task::spawn_blocking(move || prepare_folder(&path)).await;
     let folder = folder.map_err(|error| Error::Setup(error.to_string()))??;
     let mut hidden = options.hidden.clone();
     hidden.push(folder.path.clone());
-    let builds = folder.path.join("builds");
-    let (cage, sentence) = Cage::choose(options.isolation, options.run_as.as_deref(), &builds, &hidden).await?;
-    if cage.is_open() {
-        warn!("{sentence}");
-    } else {
-        info!("{sentence}");
+    let cage = Cage::choose(&options, &folder.path.join("builds"), &hidden).await?;
+    Ok(Runner { options, folder, cage })
+}
+
+impl Runner {
+    /// Runs jobs until told to stop. Then no new one is taken, those under way have the grace to end, and those that
+    /// have not are ended and told as failed.
+    pub async fn run(self, connection: Connection, stop: watch::Receiver<bool>) -> Result<(), Error> {
+        let Self { options, folder, cage } = self;
+        let workshop = Arc::new(Workshop {
+            client: Client::new(&connection.url)?,
+            cage,
+            shell: Program::shell(),
+            builds: folder.path.join("builds"),
+            private: folder.path.join("private"),
+            caches: Caches::new(folder.path.join("cache"), options.limits.caches),
+            limits: options.limits,
+            pace: options.pace,
+            clone_url: connection.clone_url,
+            resumes: options.resumes,
+            ignore_image: options.ignore_image,
+            name: options.name.clone(),
+        });
+        let mut rounds = Rounds {
+            workshop,
+            system: folder.system.clone(),
+            token: connection.token,
+            stop,
+            jobs: JoinSet::new(),
+            places: Arc::new(Semaphore::new(options.concurrency.max(1))),
+            slots: Arc::new(Mutex::new(vec![None; options.concurrency.max(1)])),
+            interrupt: Arc::new(watch::channel(None).0),
+            stopping: Arc::new(AtomicBool::new(false)),
+        };
+        rounds.until_stopped().await?;
+        rounds.end(options.grace).await;
+        drop(folder);
+        Ok(())
     }
-    let workshop = Arc::new(Workshop {
-        client,
-        cage,
-        shell: Program::shell(),
-        builds,
-        private: folder.path.join("private"),
-        caches: Caches::new(folder.path.join("cache"), options.limits.caches),
-        limits: options.limits,
-        pace: options.pace,
-        clone_url: options.clone_url.clone(),
-        resumes: options.resumes,
-        name: options.name.clone(),
-    });
-    let mut rounds = Rounds {
-        workshop,
-        system: folder.system.clone(),
-        token: options.token,
-        stop,
-        jobs: JoinSet::new(),
-        places: Arc::new(Semaphore::new(options.concurrency.max(1))),
-        slots: Arc::new(Mutex::new(vec![None; options.concurrency.max(1)])),
-        interrupt: Arc::new(watch::channel(None).0),
-        stopping: Arc::new(AtomicBool::new(false)),
-    };
-    rounds.until_stopped().await?;
-    rounds.end(options.grace).await;
-    drop(folder);
-    Ok(())
 }
 
 /// The folder of a runner, which belongs to it alone.
@@ -93,7 +102,7 @@ struct OwnFolder {
     _lock: File,
 }
 
-fn prepare(path: &Path) -> Result<OwnFolder, Error> {
+fn prepare_folder(path: &Path) -> Result<OwnFolder, Error> {
     let failed = |error: io::Error| Error::Setup(format!("cannot use the folder {}: {error}", path.display()));
     // Another user may have to pass through, but not to look around.
     DirBuilder::new().recursive(true).mode(0o711).create(path).map_err(failed)?;

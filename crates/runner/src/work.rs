@@ -13,6 +13,7 @@ use std::{
 };
 
 use hyper::StatusCode;
+use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::{
@@ -22,8 +23,9 @@ use crate::{
     checkout::{Checkout, Problem},
     client::{Client, Fetched, passing},
     globs::Globs,
-    isolation::{Build, Cage, MARK, Program},
-    processes::{self, Broken, Interrupt, Leash, Streams},
+    isolation::{Build, Cage, MARK, Program, size},
+    network::Reach,
+    processes::{self, Broken, Excess, Interrupt, Leash, Streams},
     protocol::{Artifact, Badge, Cache, Dependency, Ending, Job, Step},
     script,
     trace::Trace,
@@ -34,6 +36,10 @@ use crate::{
 const AFTER_SCRIPT: Duration = Duration::from_secs(300);
 /// How long handing in artifacts and keeping caches may take.
 const HANDING_IN: Duration = Duration::from_secs(3600);
+/// The exit status of what was killed, as shells show it.
+const KILLED: i32 = 137;
+/// The exit status of what wrote a file larger than it may.
+const FILE_TOO_LARGE: i32 = 153;
 /// How long a job may take if the server does not say.
 const USUAL_TIMEOUT: u64 = 3600;
 
@@ -50,12 +56,14 @@ pub(crate) struct Workshop {
     pub(crate) pace: Pace,
     pub(crate) clone_url: Option<String>,
     pub(crate) resumes: bool,
+    pub(crate) ignore_image: bool,
     pub(crate) name: String,
 }
 
 /// Why a job does not end well.
 enum Trouble {
     Interrupted(Interrupt),
+    Exceeded(Excess),
     Script(i32),
     System(String),
 }
@@ -64,6 +72,7 @@ impl From<Problem> for Trouble {
     fn from(problem: Problem) -> Self {
         match problem {
             Problem::Interrupted(why) => Self::Interrupted(why),
+            Problem::Exceeded(excess) => Self::Exceeded(excess),
             Problem::Failed(sentence) => Self::System(sentence),
         }
     }
@@ -73,6 +82,7 @@ impl From<Broken> for Trouble {
     fn from(broken: Broken) -> Self {
         match broken {
             Broken::Interrupted(why) => Self::Interrupted(why),
+            Broken::Exceeded(excess) => Self::Exceeded(excess),
             Broken::Failed(error) => Self::System(format!("cannot start the shell: {error}")),
         }
     }
@@ -94,12 +104,15 @@ pub(crate) async fn run(
 ) -> Option<Ending> {
     let root = shop.builds.join(job.id.to_string());
     let owner = shop.cage.user();
-    let made = Build::make(root.clone(), &folder_name(&job.job_info.project_name), owner);
+    let made = Build::make(root.clone(), &folder_name(&job.job_info.project_name), owner, shop.limits);
     let timeout = if job.runner_info.timeout == 0 { USUAL_TIMEOUT } else { job.runner_info.timeout };
     let leash = Leash::new(told, Duration::from_secs(timeout));
     trace.say(&format!("Running with gable runner {} on {}...", env!("CARGO_PKG_VERSION"), shop.name));
     let outcome = match made {
-        Ok(build) => Work { shop, job, slot, trace, leash, build }.all().await,
+        Ok(mut build) => match shop.cage.equip(&mut build, &job.id.to_string()).await {
+            Ok(()) => Work { shop, job, slot, trace, leash, build }.all().await,
+            Err(error) => Err(Trouble::System(format!("cannot keep the job apart: {error}"))),
+        },
         Err(error) => Err(Trouble::System(format!("cannot make the folder of the job: {error}"))),
     };
     // Before the end is told, so that nothing is left when somebody looks.
@@ -118,6 +131,10 @@ pub(crate) async fn run(
         Err(Trouble::Script(code)) => {
             trace.complain(&format!("Job failed: exit status {code}"));
             Some(Ending::Script(code))
+        }
+        Err(Trouble::Exceeded(excess)) => {
+            trace.complain(&format!("Job failed: {excess}; it was killed"));
+            Some(Ending::Script(KILLED))
         }
         Err(Trouble::System(sentence)) => {
             trace.complain(&format!("Job failed (system failure): {sentence}"));
@@ -157,8 +174,11 @@ impl Work<'_> {
 
         let variables = Variables::new(&self.job.variables, &own, &self.build.files(), self.shop.cage.user())
             .map_err(|error| Trouble::System(format!("cannot write the files of variables: {error}")))?;
-        if self.job.image.as_ref().is_some_and(|image| !image.is_null()) || !self.job.services.is_empty() {
-            self.trace.warn("image and services are ignored: this runner runs jobs in a shell of its machine");
+        self.look_at_image()?;
+        if self.shop.cage.reach() == Reach::None {
+            self.trace.warn(
+                "this job has no network; the operator of the runner can allow it with --runner-network public or host",
+            );
         }
         let checkout = self.checkout(&variables, &self.leash);
         checkout.run().await?;
@@ -172,6 +192,10 @@ impl Work<'_> {
         if let Err(Trouble::Interrupted(Interrupt::Canceled | Interrupt::Refused | Interrupt::Stopped)) = outcome {
             return outcome;
         }
+        if let Err(Trouble::Exceeded(Excess::Disk(_) | Excess::Files(_) | Excess::Depth)) = outcome {
+            // Whatever comes after would find the folder as full as it is.
+            return outcome;
+        }
         let well = outcome.is_ok();
         self.after_script(&variables, &outcome).await?;
         let leash = self.leash.anew(HANDING_IN);
@@ -181,6 +205,49 @@ impl Work<'_> {
             handed_in = handed_in.and(self.hand_in(artifact, &variables, &leash).await);
         }
         outcome.and(handed_in)
+    }
+
+    /// A script that was written for a container may do harm, or mislead, outside of one.
+    fn look_at_image(&self) -> Result<(), Trouble> {
+        let name = |wanted: &Value| wanted.as_str().or_else(|| wanted["name"].as_str()).unwrap_or_default().to_owned();
+        let image = self.job.image.iter().map(name).filter(|name| !name.is_empty());
+        let services: Vec<String> = self.job.services.iter().map(name).filter(|name| !name.is_empty()).collect();
+        let mut wanted: Vec<String> = image.map(|image| format!("the image {image}")).collect();
+        match services.as_slice() {
+            [] => {}
+            [one] => wanted.push(format!("the service {one}")),
+            several => wanted.push(format!("the services {}", several.join(", "))),
+        }
+        let wanted = wanted.join(" and ");
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        if self.shop.ignore_image {
+            self.trace.warn(&format!("{wanted} ignored: this runner runs jobs on its machine, without containers"));
+            return Ok(());
+        }
+        Err(Trouble::System(format!(
+            "this job needs {wanted}, but this runner runs jobs on its machine, without containers; use a runner with \
+             the docker executor, or take image and services out of the job; the operator can also have this runner \
+             ignore them, with --runner-ignore-image"
+        )))
+    }
+
+    /// Tells what may have been the reason if a script failed at one of its limits and was not killed.
+    fn explain(&self, code: i32) {
+        let limits = &self.build.limits;
+        if let Some(most) = limits.disk.filter(|_| code == FILE_TOO_LARGE) {
+            self.trace.warn(&format!("a file exceeded the disk limit of the job, {}", size(most)));
+        }
+        match (&self.build.cgroup, limits.processes, limits.memory) {
+            (Some(cgroup), Some(most), _) if cgroup.ran_out_of_processes() => {
+                self.trace.warn(&format!("the job reached its limit of {most} processes"));
+            }
+            (None, _, Some(most)) if self.build.peak_memory.load(Ordering::Relaxed) > most / 4 * 3 => {
+                self.trace.warn(&format!("the job came near its memory limit of {}", size(most)));
+            }
+            _ => {}
+        }
     }
 
     fn checkout<'a>(&'a self, variables: &'a Variables, leash: &'a Leash) -> Checkout<'a> {
@@ -202,7 +269,10 @@ impl Work<'_> {
             let leash = self.leash.within(Duration::from_secs(most));
             match self.step(step, variables, None, &leash).await? {
                 0 => {}
-                code => return Err(Trouble::Script(code)),
+                code => {
+                    self.explain(code);
+                    return Err(Trouble::Script(code));
+                }
             }
         }
         Ok(())
@@ -217,6 +287,7 @@ impl Work<'_> {
                 Ok(0) => {}
                 Ok(code) => self.trace.warn(&format!("after script failed: exit status {code}")),
                 Err(Broken::Interrupted(Interrupt::TimedOut)) => self.trace.warn("after script took too long"),
+                Err(Broken::Exceeded(excess)) => self.trace.warn(&format!("after script was killed: {excess}")),
                 Err(other) => return Err(other.into()),
             }
         }
@@ -241,12 +312,13 @@ impl Work<'_> {
             std::os::unix::fs::fchown(&file, Some(user.uid), Some(user.gid))?;
         }
         drop(file);
-        let mut command = self.shop.cage.start(self.shop.shell, &self.build);
+        let cage = &self.shop.cage;
+        let mut command = cage.start(self.shop.shell, &self.build, cage.reach());
         if self.shop.shell == Program::Bash {
             command.args(["--noprofile", "--norc"]);
         }
         command.arg(&path);
-        processes::run(command, Streams::Both, &self.build.root, leash, |piece| self.trace.write(piece)).await
+        processes::run(command, Streams::Both, &self.build, leash, |piece| self.trace.write(piece)).await
     }
 
     /// Brings the artifacts of an earlier job into the project.

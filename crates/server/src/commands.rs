@@ -2,12 +2,12 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Args, Parser, Subcommand, ValueEnum, error::ErrorKind};
+use clap::{Args, Parser, Subcommand, error::ErrorKind};
 use clap_complete::Shell;
 
 use crate::{
     byte_size::ByteSize,
-    config::{Address, Place, Settings, check_log_filter},
+    config::{Address, IsolationKind, NetworkKind, Place, Settings, check_log_filter},
     exit,
     time_span::Seconds,
 };
@@ -336,11 +336,26 @@ pub(crate) struct RunRunner {
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) concurrency: u16,
     /// What keeps jobs from the rest of the machine
-    #[arg(long, value_name = "KIND", default_value = "auto")]
+    #[arg(long, alias = "runner-isolation", value_name = "KIND", default_value = "auto")]
     pub(crate) isolation: IsolationKind,
-    /// Who runs jobs, if root starts the runner [default: gable-runner, if there is such a user]
-    #[arg(long, value_name = "USER")]
+    /// Who runs jobs, if root starts the runner [default: gable-runner if it exists, else nobody]
+    #[arg(long, alias = "runner-user", value_name = "USER")]
     pub(crate) run_as: Option<String>,
+    /// What jobs may reach
+    #[arg(long, alias = "runner-network", value_name = "KIND", default_value = "auto")]
+    pub(crate) network: NetworkKind,
+    /// The memory that a job may use; 0 is without limit
+    #[arg(long, alias = "runner-memory", value_name = "SIZE", default_value = "4G")]
+    pub(crate) memory: ByteSize,
+    /// How many processes and threads a job may have at once; 0 is without limit
+    #[arg(long, alias = "runner-processes", value_name = "COUNT", default_value_t = 2048)]
+    pub(crate) processes: u64,
+    /// The disk space that the folder of a job may take; 0 is without limit
+    #[arg(long, alias = "runner-disk", value_name = "SIZE", default_value = "10G")]
+    pub(crate) disk: ByteSize,
+    /// Runs jobs that ask for an image or services without them, instead of failing them
+    #[arg(long, alias = "runner-ignore-image")]
+    pub(crate) ignore_image: bool,
     /// How much of the output of a job is kept
     #[arg(long, value_name = "SIZE", default_value = "4M")]
     pub(crate) output_limit: ByteSize,
@@ -351,19 +366,6 @@ pub(crate) struct RunRunner {
     #[arg(long, env = "GABLE_LOG", value_name = "FILTER", default_value = "info",
         value_parser = |filter: &str| check_log_filter(filter.to_owned()))]
     pub(crate) log: String,
-}
-
-/// What keeps jobs from the rest of the machine.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum IsolationKind {
-    /// The best that works here
-    Auto,
-    /// Bubblewrap, or nothing runs
-    Bubblewrap,
-    /// Another user, or nothing runs
-    User,
-    /// None
-    None,
 }
 
 /// What the operator does about runners.

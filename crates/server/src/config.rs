@@ -113,6 +113,31 @@ pub(crate) struct Settings {
     /// none [default: 0]
     #[arg(long, env = "GABLE_RUNNER", value_name = "COUNT")]
     runner: Option<u16>,
+    /// What keeps those jobs from the rest of the machine: auto, bubblewrap, user, or none [default: auto]
+    #[arg(long, env = "GABLE_RUNNER_ISOLATION", value_name = "KIND")]
+    runner_isolation: Option<IsolationKind>,
+    /// The user who runs those jobs, if root starts the server [default: gable-runner if it exists, else nobody]
+    #[arg(long, env = "GABLE_RUNNER_USER", value_name = "USER")]
+    runner_user: Option<String>,
+    /// The folder for those jobs and their caches [default: runner in the data folder]
+    #[arg(long, env = "GABLE_RUNNER_FOLDER", value_name = "DIR")]
+    runner_folder: Option<PathBuf>,
+    /// What those jobs may reach: auto, public, none, or host [default: auto]
+    #[arg(long, env = "GABLE_RUNNER_NETWORK", value_name = "KIND")]
+    runner_network: Option<NetworkKind>,
+    /// The memory that one of those jobs may use; 0 is without limit [default: 4G]
+    #[arg(long, env = "GABLE_RUNNER_MEMORY", value_name = "SIZE")]
+    runner_memory: Option<ByteSize>,
+    /// How many processes and threads one of those jobs may have at once; 0 is without limit [default: 2048]
+    #[arg(long, env = "GABLE_RUNNER_PROCESSES", value_name = "COUNT")]
+    runner_processes: Option<u64>,
+    /// The disk space that the folder of one of those jobs may take; 0 is without limit [default: 10G]
+    #[arg(long, env = "GABLE_RUNNER_DISK", value_name = "SIZE")]
+    runner_disk: Option<ByteSize>,
+    /// Runs jobs that ask for an image or services without them, instead of failing them [default: false]
+    #[arg(long, env = "GABLE_RUNNER_IGNORE_IMAGE", value_name = "BOOL",
+          num_args = 0..=1, default_missing_value = "true")]
+    runner_ignore_image: Option<bool>,
     /// How long a runner that has taken a job may say nothing about it before others may take it [default: 2m]
     #[arg(long, env = "GABLE_UNHEARD_JOB_SECONDS", value_name = "DURATION", value_parser = Seconds::parse_positive)]
     unheard_job_seconds: Option<Seconds>,
@@ -240,11 +265,54 @@ pub(crate) struct Config {
     pub(crate) redirect_listen: Option<SocketAddr>,
     pub(crate) hsts_seconds: u32,
     pub(crate) default_projects_limit: i32,
-    pub(crate) runner: u16,
+    pub(crate) runner: Option<RunnerConfig>,
     pub(crate) unheard_job: Duration,
     pub(crate) backups: Option<Backups>,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
+}
+
+/// The jobs of CI that the server runs itself.
+pub(crate) struct RunnerConfig {
+    pub(crate) jobs: u16,
+    pub(crate) isolation: IsolationKind,
+    pub(crate) user: Option<String>,
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) network: NetworkKind,
+    pub(crate) memory: ByteSize,
+    pub(crate) processes: u64,
+    pub(crate) disk: ByteSize,
+    pub(crate) ignore_image: bool,
+}
+
+/// What keeps jobs from the rest of the machine.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum IsolationKind {
+    /// Bubblewrap; another user if one is named and bubblewrap does not work; else nothing runs
+    #[default]
+    Auto,
+    /// Bubblewrap, or nothing runs
+    Bubblewrap,
+    /// Another user, or nothing runs
+    User,
+    /// None: jobs can read and change whatever the runner can
+    None,
+}
+
+/// What jobs may reach.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum NetworkKind {
+    /// Public addresses if slirp4netns works, else nothing; in other isolations than bubblewrap, whatever the machine can
+    #[default]
+    Auto,
+    /// Public addresses, neither this machine nor private networks
+    Public,
+    /// Nothing
+    None,
+    /// Whatever the machine can reach, its own services included
+    Host,
 }
 
 /// Where the server backs itself up, and how often.
@@ -296,7 +364,17 @@ fn resolve(settings: Settings) -> Result<Config, String> {
         redirect_listen,
         hsts_seconds: settings.hsts_seconds.map_or(0, |span| u32::try_from(span.seconds()).unwrap_or(u32::MAX)),
         default_projects_limit: check_limit(settings.default_projects_limit.unwrap_or(100_000))?,
-        runner: settings.runner.unwrap_or(0),
+        runner: settings.runner.filter(|jobs| *jobs > 0).map(|jobs| RunnerConfig {
+            jobs,
+            isolation: settings.runner_isolation.unwrap_or_default(),
+            user: settings.runner_user,
+            folder: settings.runner_folder,
+            network: settings.runner_network.unwrap_or_default(),
+            memory: settings.runner_memory.unwrap_or(ByteSize(4 << 30)),
+            processes: settings.runner_processes.unwrap_or(2048),
+            disk: settings.runner_disk.unwrap_or(ByteSize(10 << 30)),
+            ignore_image: settings.runner_ignore_image.unwrap_or(false),
+        }),
         unheard_job: positive("unheard-job-seconds", settings.unheard_job_seconds, 120)?,
         backups: settings.backup_folder.map(|folder| Backups {
             folder,
@@ -313,11 +391,12 @@ impl Settings {
     fn without_empty(mut self) -> Self {
         let paths =
             [&mut self.config, &mut self.data, &mut self.backup_folder, &mut self.tls_certificate, &mut self.tls_key];
-        for path in paths {
+        for path in paths.into_iter().chain([&mut self.runner_folder]) {
             path.take_if(|path| path.as_os_str().is_empty());
         }
         let addresses = [&mut self.database, &mut self.listen, &mut self.ssh_listen, &mut self.external_url];
-        for text in addresses.into_iter().chain([&mut self.dialect, &mut self.log, &mut self.redirect_listen]) {
+        let names = [&mut self.dialect, &mut self.log, &mut self.redirect_listen, &mut self.runner_user];
+        for text in addresses.into_iter().chain(names) {
             text.take_if(|text| text.is_empty());
         }
         self
@@ -353,6 +432,14 @@ impl Settings {
             hsts_seconds: self.hsts_seconds.or(other.hsts_seconds),
             default_projects_limit: self.default_projects_limit.or(other.default_projects_limit),
             runner: self.runner.or(other.runner),
+            runner_isolation: self.runner_isolation.or(other.runner_isolation),
+            runner_user: self.runner_user.or(other.runner_user),
+            runner_folder: self.runner_folder.or(other.runner_folder),
+            runner_network: self.runner_network.or(other.runner_network),
+            runner_memory: self.runner_memory.or(other.runner_memory),
+            runner_processes: self.runner_processes.or(other.runner_processes),
+            runner_disk: self.runner_disk.or(other.runner_disk),
+            runner_ignore_image: self.runner_ignore_image.or(other.runner_ignore_image),
             unheard_job_seconds: self.unheard_job_seconds.or(other.unheard_job_seconds),
             backup_folder: self.backup_folder.or(other.backup_folder),
             backup_every_hours: self.backup_every_hours.or(other.backup_every_hours),
@@ -545,6 +632,17 @@ mod tests {
                 format!("the log filter {wrong} cannot be understood: use error, warn, info, debug, trace or off");
             assert!(error.starts_with(&expected) && error.ends_with("such as info,forge=debug"), "{error}");
         }
+    }
+
+    #[test]
+    fn limits_of_jobs_are_sizes_with_units() {
+        let text = "runner = 1\nrunner-memory = \"2G\"\nrunner-disk = 1048576\nrunner-isolation = \"none\"\n";
+        let runner = load(file(text).expect("read")).expect("loaded").runner.expect("there is one");
+        assert_eq!((runner.memory, runner.disk, runner.processes), (ByteSize(2 << 30), ByteSize(1 << 20), 2048));
+        assert_eq!((runner.isolation, runner.network), (IsolationKind::None, NetworkKind::Auto));
+        assert!(load(Settings::default()).expect("loaded").runner.is_none());
+        let error = file("runner-memory = \"2X\"").expect_err("refused");
+        assert!(error.contains("line 1") && error.contains("2X is not a size"), "{error}");
     }
 
     #[test]

@@ -35,6 +35,11 @@ use crate::commands::{Command, Gable};
 type Outcome = Result<(), String>;
 
 fn main() -> ExitCode {
+    // What the runner starts for each program of a job is no command for people, and has no need of the rest.
+    let mut arguments = std::env::args_os().skip(1);
+    if runner::SUPERVISE.iter().all(|word| arguments.next().is_some_and(|it| it == *word)) {
+        return ::runner::supervise(arguments);
+    }
     memory::give_back_large_allocations();
     let command = match Gable::try_parse() {
         Ok(gable) => gable.command,

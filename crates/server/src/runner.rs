@@ -1,19 +1,24 @@
 //! `gable runner …`, and the runner inside the server.
 
 use std::{
+    ffi::OsString,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use runner::{Isolation, Options, Registration, read_token, register, unregister, verify, write_token};
+use runner::{
+    Connection, Isolation, Limits, Network, Options, Registration, Runner, read_token, register, unregister, verify,
+    write_token,
+};
 use tokio::sync::watch;
 use tracing::{error, warn};
 
 use crate::{
     Outcome,
-    commands::{IsolationKind, RegisterRunner, RunRunner, RunnerCommand, RunnerPlace, RunnerWishes},
-    config::LogFormat,
+    byte_size::ByteSize,
+    commands::{RegisterRunner, RunRunner, RunnerCommand, RunnerPlace, RunnerWishes},
+    config::{IsolationKind, LogFormat, NetworkKind, RunnerConfig},
     exit::{Ending, Failure},
     serve::{say, start_logging, stop_signal},
     suggestions,
@@ -25,6 +30,9 @@ const GRACE: Duration = Duration::from_secs(30);
 const REGISTRATION_TOKEN: &str = "GABLE_REGISTRATION_TOKEN";
 /// Where the token of a runner may come from.
 const RUNNER_TOKEN: &str = "GABLE_RUNNER_TOKEN";
+
+/// The first arguments of a process that runs a program of a job with its limits.
+pub(crate) const SUPERVISE: [&str; 2] = ["runner", "supervise"];
 
 /// Runs one command.
 pub(crate) fn run(command: RunnerCommand) -> Ending {
@@ -98,30 +106,34 @@ async fn register_runner(settings: RegisterRunner) -> Outcome {
 }
 
 async fn run_jobs(settings: RunRunner) -> Outcome {
-    let RunRunner { place, wishes: wanted, .. } = settings;
-    let token = match stored_token(&place)? {
-        Some(token) => token,
-        None => match variable(REGISTRATION_TOKEN)? {
-            Some(token) => {
-                let token = register(&place.url, &token, &wishes(wanted)).await.map_err(|error| error.to_string())?;
-                write_token(&token_file(&place), &token).map_err(|error| error.to_string())?;
-                token
-            }
-            None => return Err(unregistered(&place)),
-        },
-    };
-    let mut options = Options::new(place.url, token, place.folder);
+    let mut options = Options::new(&settings.place.folder, supervisor());
     options.name = std::fs::read_to_string("/etc/hostname").map_or(options.name, |name| name.trim().to_owned());
     options.concurrency = settings.concurrency.into();
-    options.isolation = match settings.isolation {
-        IsolationKind::Auto => Isolation::Auto,
-        IsolationKind::Bubblewrap => Isolation::Bubblewrap,
-        IsolationKind::User => Isolation::User,
-        IsolationKind::None => Isolation::None,
-    };
+    options.isolation = isolation(settings.isolation);
     options.run_as = settings.run_as;
+    options.network = network(settings.network);
+    options.limits = limits(settings.memory, settings.processes, settings.disk);
     options.limits.output = settings.output_limit.bytes();
+    options.ignore_image = settings.ignore_image;
     options.grace = settings.grace.duration();
+    let (place, wanted) = (settings.place, settings.wishes);
+    let known = stored_token(&place)?;
+    let registration = variable(REGISTRATION_TOKEN)?;
+    if known.is_none() && registration.is_none() {
+        return Err(unregistered(&place));
+    }
+    // A runner that cannot keep jobs apart takes none, and does not even join.
+    let runner = runner::prepare(options).await.map_err(|error| error.to_string())?;
+    let token = match known {
+        Some(token) => token,
+        None => {
+            let registration = registration.unwrap_or_default();
+            let token =
+                register(&place.url, &registration, &wishes(wanted)).await.map_err(|error| error.to_string())?;
+            write_token(&token_file(&place), &token).map_err(|error| error.to_string())?;
+            token
+        }
+    };
     let signal = stop_signal()?;
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move {
@@ -130,30 +142,70 @@ async fn run_jobs(settings: RunRunner) -> Outcome {
         // Whoever listens to the other end decides when to go.
         stop.closed().await;
     });
-    runner::run(options, stopped).await.map_err(|error| error.to_string())
+    let connection = Connection { url: place.url, token, clone_url: None };
+    runner.run(connection, stopped).await.map_err(|error| error.to_string())
 }
 
-/// Where a runner inside the server works.
-pub(crate) struct Inside {
-    /// Where the server answers.
-    pub(crate) address: SocketAddr,
-    /// The data folder of the server.
-    pub(crate) data: PathBuf,
-    /// How many jobs are run at once.
-    pub(crate) jobs: u16,
+/// How this program is started again between the runner and each program of a job. What it was started from stays the
+/// same, even if an upgrade has put another one in its place.
+fn supervisor() -> Vec<OsString> {
+    ["/proc/self/exe"].iter().chain(&SUPERVISE).map(OsString::from).collect()
 }
 
-/// Runs jobs of the server inside it until told to stop. Without a token, or if jobs cannot be run here, the server
-/// goes on without.
+fn isolation(kind: IsolationKind) -> Isolation {
+    match kind {
+        IsolationKind::Auto => Isolation::Auto,
+        IsolationKind::Bubblewrap => Isolation::Bubblewrap,
+        IsolationKind::User => Isolation::User,
+        IsolationKind::None => Isolation::None,
+    }
+}
+
+fn network(kind: NetworkKind) -> Network {
+    match kind {
+        NetworkKind::Auto => Network::Auto,
+        NetworkKind::Public => Network::Public,
+        NetworkKind::None => Network::None,
+        NetworkKind::Host => Network::Host,
+    }
+}
+
+/// The limits of a job; 0 is without limit.
+fn limits(memory: ByteSize, processes: u64, disk: ByteSize) -> Limits {
+    let some = |number: u64| Some(number).filter(|number| *number > 0);
+    Limits { memory: some(memory.bytes()), processes: some(processes), disk: some(disk.bytes()), ..Limits::default() }
+}
+
+/// Makes the runner inside the server ready, or says why it must not run jobs.
+pub(crate) async fn prepare_inside(config: RunnerConfig, data: PathBuf) -> Result<Runner, String> {
+    let folder = config.folder.unwrap_or_else(|| data.join("runner"));
+    let mut options = Options::new(folder, supervisor());
+    options.name = "the server itself".to_owned();
+    options.concurrency = config.jobs.into();
+    options.isolation = isolation(config.isolation);
+    options.run_as = config.user;
+    options.network = network(config.network);
+    options.limits = limits(config.memory, config.processes, config.disk);
+    options.ignore_image = config.ignore_image;
+    options.hidden = vec![data];
+    // What is interrupted by an upgrade begins anew afterwards, as after a crash.
+    options.resumes = true;
+    options.grace = GRACE;
+    let runner = runner::prepare(options).await.map_err(|error| format!("cannot run jobs: {error}"))?;
+    warn!(
+        jobs = config.jobs,
+        "this server runs jobs itself: whoever may push to one of its projects can run programs on this machine"
+    );
+    Ok(runner)
+}
+
+/// Runs jobs of the server inside it until told to stop. Without a token the server goes on without.
 pub(crate) async fn run_inside(
-    Inside { address, data, jobs }: Inside,
+    runner: Runner,
+    address: SocketAddr,
     own_token: impl Future<Output = Result<String, String>>,
     stop: watch::Receiver<bool>,
 ) {
-    warn!(
-        jobs,
-        "this server runs jobs itself: whoever may push to one of its projects can run programs on this machine"
-    );
     let token = match own_token.await {
         Ok(token) => token,
         Err(reason) => {
@@ -162,16 +214,9 @@ pub(crate) async fn run_inside(
         }
     };
     let url = format!("http://{address}");
-    let mut options = Options::new(url.clone(), token, data.join("runner"));
-    options.name = "the server itself".to_owned();
-    options.concurrency = jobs.into();
     // Others may reach the server under a name that leads nowhere from here.
-    options.clone_url = Some(url);
-    options.hidden = vec![data];
-    // What is interrupted by an upgrade begins anew afterwards, as after a crash.
-    options.resumes = true;
-    options.grace = GRACE;
-    if let Err(error) = runner::run(options, stop).await {
+    let connection = Connection { url: url.clone(), token, clone_url: Some(url) };
+    if let Err(error) = runner.run(connection, stop).await {
         error!(%error, "the built-in runner does not run");
     }
 }

@@ -48,9 +48,7 @@ use crate::{
     data_folder::DataFolder,
     listener,
     log_writer::LogWriter,
-    migrate, operations, permissions,
-    runner::{self, Inside},
-    suggestions,
+    migrate, operations, permissions, runner, suggestions,
     tls::{self, Certificate, Redirect},
     worker,
 };
@@ -131,7 +129,7 @@ pub(crate) fn forge_options(
 }
 
 async fn serve(
-    config: Config,
+    mut config: Config,
     folder: &DataFolder,
     options: Options,
     wishes: Wishes,
@@ -141,12 +139,18 @@ async fn serve(
     let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen("listen", address, &error))?;
     let address = listener.local_addr().map_err(|error| format!("cannot listen on {address}: {error}"))?;
     let metrics = collect_metrics()?;
+    let data = folder.path().to_owned();
+    let built_in = match config.runner.take() {
+        Some(settings) => Some(runner::prepare_inside(settings, data).await?),
+        None => None,
+    };
     let ssh = match config.ssh_listen {
         Some(address) => Some(listen_for_ssh(address, folder).await?),
         None => None,
     };
     let ssh_port = ssh.as_ref().map(|ssh| ssh.address.port());
-    let secure = Secure::prepare(&config, address, describe_address(&listener, address)).await?;
+    let described = describe_address(&listener, address);
+    let secure = Secure::prepare(&config, address, described, built_in.is_some()).await?;
     let root = config.external_url.clone().unwrap_or_else(|| secure.url());
     let options = Options { scribe: Arc::new(Clerk::new(Site::new(root, ssh_port), config.hook_times)), ..options };
     let spools = options.spools.clone();
@@ -213,14 +217,13 @@ async fn serve(
         tokio::spawn(wire::ssh::serve(listener, host_key, transfers, ssh_options(&config), stop))
     });
     let (stop_runner, runner_stopped) = watch::channel(false);
-    let built_in = (config.runner > 0).then(|| {
-        let place = Inside { address: inside, data: folder.path().to_owned(), jobs: config.runner };
+    let built_in = built_in.map(|built_in| {
         let (own, name) = (forge.clone(), own_name(folder));
         let own_token = async move {
             let token = forge::runners::own_token(&own, name).await;
             token.map(|token| token.reveal().to_owned()).map_err(|error| error.to_string())
         };
-        tokio::spawn(runner::run_inside(place, own_token, runner_stopped))
+        tokio::spawn(runner::run_inside(built_in, inside, own_token, runner_stopped))
     });
     let stop = async {
         stop.await;
@@ -288,7 +291,12 @@ struct Secure {
 }
 
 impl Secure {
-    async fn prepare(config: &Config, address: SocketAddr, described: String) -> Result<Self, String> {
+    async fn prepare(
+        config: &Config,
+        address: SocketAddr,
+        described: String,
+        has_runner: bool,
+    ) -> Result<Self, String> {
         let certificate = config.tls.clone().map(Certificate::load).transpose()?;
         let options = listener::Options {
             patience: config.client_timeout,
@@ -311,7 +319,7 @@ impl Secure {
                 Some((listener, Redirect { external_url, secure: reachable(address) }))
             }
         };
-        let needed = options.tls.is_some() && config.runner > 0;
+        let needed = options.tls.is_some() && has_runner;
         let inside = if needed { Some(listen((Ipv4Addr::LOCALHOST, 0).into()).await?) } else { None };
         Ok(Self { address, described, certificate, options, redirect, inside })
     }

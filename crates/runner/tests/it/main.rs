@@ -1,14 +1,16 @@
 //! Stories of a runner and its server.
 
 mod isolation;
+mod network;
 mod registrations;
 mod server;
 mod stories;
+mod supervisor;
 mod troubles;
 
 use std::{sync::Arc, time::Duration};
 
-use runner::{Error, Isolation, Options};
+use runner::{Connection, Error, Isolation, Options};
 use server::{RUNNER, Server};
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -32,7 +34,8 @@ impl Working {
         // Another user may have to pass through.
         let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
         std::fs::set_permissions(folder.path(), passable).expect("set");
-        let mut options = Options::new(&*server.url, RUNNER, folder.path().join("runner"));
+        let supervisor = vec![env!("CARGO_BIN_EXE_supervise").into()];
+        let mut options = Options::new(folder.path().join("runner"), supervisor);
         options.pace.poll = Duration::from_millis(50);
         options.pace.trace = Duration::from_millis(20);
         options.pace.keep_alive = Duration::from_millis(100);
@@ -41,7 +44,9 @@ impl Working {
         options.pace.attempts = 1000;
         change(&mut options);
         let (stop, stopped) = watch::channel(false);
-        let runner = tokio::spawn(runner::run(options, stopped));
+        let connection = Connection { url: server.url.clone(), token: RUNNER.to_owned(), clone_url: None };
+        let runner = runner::prepare(options).await.unwrap_or_else(|error| panic!("the runner is not ready: {error}"));
+        let runner = tokio::spawn(runner.run(connection, stopped));
         Self { server, folder, stop, runner }
     }
 

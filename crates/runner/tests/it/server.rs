@@ -66,6 +66,7 @@ struct State {
     away: bool,
     lost_answers: u32,
     largest_artifacts: usize,
+    requests: usize,
 }
 
 /// The server.
@@ -101,11 +102,12 @@ impl Server {
         server
     }
 
-    /// A repository with these files, and its only commit.
+    /// A repository with these files, links (`-> target`) and submodules (`commit sha`), and its only commit.
     pub(crate) fn repository(&self, name: &str, files: &[(&str, &str)]) -> String {
         let work = self.folder.path().join(format!("{name}.work"));
         std::fs::create_dir_all(&work).expect("made");
         git(&work, &["init", "--quiet", "--initial-branch=main"]);
+        let (links, files): (Vec<_>, Vec<_>) = files.iter().partition(|(_, content)| content.starts_with("commit "));
         for (path, content) in files {
             let path = work.join(path);
             std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
@@ -115,6 +117,10 @@ impl Server {
             }
         }
         git(&work, &["add", "--all"]);
+        for (path, content) in links {
+            let link = format!("160000,{},{path}", content.trim_start_matches("commit "));
+            git(&work, &["update-index", "--add", "--cacheinfo", &link]);
+        }
         git(&work, &["commit", "--quiet", "--message=one"]);
         let bare = self.folder.path().join(format!("{name}.git"));
         git(self.folder.path(), &["clone", "--quiet", "--bare", &path(&work), &path(&bare)]);
@@ -209,6 +215,11 @@ impl Server {
         self.with(|state| drop(state.files.insert(id, (token.to_owned(), bytes))));
     }
 
+    /// How often it was asked for anything.
+    pub(crate) fn requests(&self) -> usize {
+        self.with(|state| state.requests)
+    }
+
     pub(crate) fn complaints(&self) -> Vec<String> {
         self.with(|state| state.complaints.clone())
     }
@@ -223,6 +234,7 @@ impl Server {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
+        self.with(|state| state.requests += 1);
         if self.with(|state| state.away) {
             return say(StatusCode::SERVICE_UNAVAILABLE);
         }

@@ -59,7 +59,6 @@ async fn variables_reach_the_script_and_nothing_of_the_runner_does() {
         json!({"key": "KEY", "value": "the key\n", "public": false, "file": true}),
         json!({"key": "CI_SERVER", "value": "no", "public": true}),
     ]);
-    job["image"] = json!({"name": "ruby:2.3"});
     let seen = it.server.done(job).await;
     assert_eq!(seen.state, "success", "{}", seen.plain());
     let text = seen.plain();
@@ -74,7 +73,6 @@ async fn variables_reach_the_script_and_nothing_of_the_runner_does() {
         "\nPATH=/usr/local/sbin:",
         "\nLANG=C.UTF-8\n",
         "\nquoted it's \"$HOME\" `id`\nsecond\n",
-        "WARNING: image and services are ignored",
         &format!("\nCI_PROJECT_DIR={}/rocket\n", root.display()),
         &format!("\nCI_BUILDS_DIR={}\n", root.display()),
         &format!("\npwd={}/rocket\n", root.display()),

@@ -4,13 +4,14 @@ use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpListener,
     os::unix::fs::PermissionsExt as _,
+    path::Path,
     sync::mpsc,
     thread,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::binary::{Home, PATIENCE};
+use crate::binary::{Gable, Home, PATIENCE};
 
 const SECRET: &str = "s3cret-of-registration";
 const TOKEN: &str = "t0ken-of-the-runner";
@@ -135,6 +136,93 @@ fn a_runner_registers_itself_asks_for_jobs_and_stops_when_told() {
     assert_eq!(std::fs::read_to_string(folder.join("token")).expect("kept"), format!("{TOKEN}\n"));
 }
 
+/// The binary where another file stands in the place of bubblewrap, in a mount namespace of its own.
+fn with_other_bubblewrap(home: &Home, other: &str, arguments: &[&str]) -> Option<Gable> {
+    let bubblewrap = ["/usr/local/bin/bwrap", "/usr/bin/bwrap", "/bin/bwrap"].iter().find(|it| Path::new(it).is_file());
+    let Some(bubblewrap) = bubblewrap else {
+        eprintln!("skipped: there is no bubblewrap whose place another file could take");
+        return None;
+    };
+    let root = std::fs::metadata("/proc/self").is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0);
+    let user: &[&str] = if root { &[] } else { &["--user", "--map-root-user"] };
+    let script = "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"";
+    let words =
+        [user, &["--mount", "--", "sh", "-c", script, "sh", other, bubblewrap, env!("CARGO_BIN_EXE_gable")]].concat();
+    let works = std::process::Command::new("unshare").args(user).args(["--mount", "--", "true"]).status();
+    if !works.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: there are no mount namespaces here");
+        return None;
+    }
+    Some(Gable::new("unshare").in_place(home).args(&words).args(arguments))
+}
+
+#[test]
+fn jobs_are_not_run_without_isolation() {
+    let home = Home::new();
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--runner", "1"];
+    let Some(gable) = with_other_bubblewrap(&home, "/dev/null", &serve) else { return };
+    let refused = gable.finish();
+    assert!(!refused.stdout.contains("gable ready on"), "{}", refused.stdout);
+    let said = refused.refused();
+    assert!(
+        said.starts_with("cannot run jobs: jobs are not run, because nothing would keep them from the data"),
+        "{said}"
+    );
+    for part in ["bubblewrap is not installed", "apt install bubblewrap", "--runner-user", "--runner-isolation none"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // Who wants that has to say so, and is told what it means at each start.
+    for _ in 0..2 {
+        let server = with_other_bubblewrap(&home, "/dev/null", &serve).expect("as before");
+        let finished = server.args(&["--runner-isolation", "none"]).start().stop();
+        assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+        let danger =
+            "without isolation: whoever can push to a project of the server can read and change on this machine";
+        assert!(finished.stderr.contains(danger) && finished.stderr.contains("WARN"), "{}", finished.stderr);
+    }
+}
+
+#[test]
+fn bubblewrap_that_does_not_work_is_told_in_its_own_words() {
+    let home = Home::new();
+    let other = home.file("bwrap", "#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n");
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o755)).expect("set");
+    let Some(gable) = with_other_bubblewrap(&home, &other, &["serve", "--listen", "127.0.0.1:0", "--runner", "1"])
+    else {
+        return;
+    };
+    let said = gable.finish().refused();
+    let reason = "bubblewrap is installed but does not work: bwrap: setting up uid map: Permission denied; ";
+    assert!(said.contains(reason) && said.contains("namespaces"), "{said}");
+}
+
+#[test]
+fn a_runner_of_its_own_takes_no_job_without_isolation() {
+    let (url, told) = answering();
+    let home = Home::embedded();
+    let Some(gable) = with_other_bubblewrap(&home, "/dev/null", &["runner", "run", "--url", &url]) else { return };
+    let said = gable.env("GABLE_REGISTRATION_TOKEN", SECRET).finish().refused();
+    assert!(said.contains("bubblewrap is not installed") && said.contains("--runner-isolation none"), "{said}");
+    assert_eq!(told.try_recv().ok(), None, "it neither registers nor asks for jobs");
+}
+
+#[test]
+fn settings_of_the_runner_that_contradict_each_other_are_refused() {
+    let home = Home::new();
+    let refused = |arguments: &[&str]| {
+        home.gable(&["serve", "--listen", "127.0.0.1:0", "--runner", "1"]).args(arguments).finish().refused()
+    };
+    let said = refused(&["--runner-isolation", "none", "--runner-network", "none"]);
+    assert_eq!(
+        said,
+        "cannot run jobs: only bubblewrap can limit the network of jobs; install it, or choose --runner-network host"
+    );
+    let said = refused(&["--runner-user", "nobody-of-that-name"]);
+    assert!(said.contains("there is no user nobody-of-that-name") || said.contains("only root can"), "{said}");
+    let wrong = home.gable(&["serve", "--runner-memory", "2X"]).finish();
+    assert!(wrong.stderr.contains("2X is not a size"), "{}", wrong.stderr);
+}
+
 #[test]
 fn a_server_that_runs_jobs_itself_says_what_that_means() {
     let home = Home::new();
@@ -145,4 +233,7 @@ fn a_server_that_runs_jobs_itself_says_what_that_means() {
     let warning =
         "this server runs jobs itself: whoever may push to one of its projects can run programs on this machine";
     assert!(finished.stderr.contains(warning), "{}", finished.stderr);
+    for line in ["jobs run in bubblewrap as ", "the limits of each job"] {
+        assert!(finished.stderr.contains(line), "{line}: {}", finished.stderr);
+    }
 }

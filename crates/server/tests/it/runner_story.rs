@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    binary::{Client, Home},
+    binary::{Client, Home, ROOT_TOKEN},
     git_story::{Story, Transport, make_project},
 };
 
@@ -132,6 +132,38 @@ fn a_job_can_be_stopped_and_leaves_nothing_running() {
     let canceled = ann.client.post(&format!("{base}/pipelines/{pipeline}/cancel"), &json!({}));
     assert_eq!((canceled.status, &canceled.json()["status"]), (200, &json!("canceled")), "{canceled}");
     wait(|| sleeping() == 0, "nothing of it is left");
+}
+
+#[test]
+fn a_job_reaches_neither_the_data_of_the_server_nor_the_server_itself() {
+    let home = Home::new();
+    let server = home.serve().args(&["--runner", "1"]).with_known_root().start();
+    let root = server.root();
+    let id = root.post("/api/v3/projects", &json!({ "name": "spy" })).json()["id"].as_i64().expect("a number");
+    let base = format!("/api/v3/projects/{id}");
+    let (data, address) = (home.data(), server.address().replace(':', "/"));
+    assert!(data.join("instance-key").is_file(), "there is something to read");
+    let file = format!(
+        "spy:\n  script:\n    - if cat {data}/instance-key; then echo read the key; fi\n    \
+         - if ls {data} | grep -v runner; then echo saw the data; fi\n    \
+         - if (exec 3<>/dev/tcp/{address}); then echo reached the server; fi\n    \
+         - if cat /proc/*/environ | tr '\\0' '\\n' | grep ROOT_TOKEN; then echo saw the environment; fi\n    \
+         - id -u\n    - ls\n    - echo looked everywhere\n",
+        data = data.display()
+    );
+    let file = json!({
+        "file_path": ".gitlab-ci.yml", "branch_name": "master", "content": file, "commit_message": "Spy",
+    });
+    root.post(&format!("{base}/repository/files"), &file);
+    let pipeline = root.get(&format!("{base}/pipelines")).json()[0]["id"].clone();
+    let shown = wait_for_end(&root, &format!("{base}/pipelines/{pipeline}"));
+    let said = traces(&root, &base);
+    assert_eq!(shown["status"], "success", "{said}");
+    assert!(said.contains("\nlooked everywhere"), "{said}");
+    for found in ["\nread the key", "\nsaw the data", "\nreached the server", "\nsaw the environment", ROOT_TOKEN] {
+        assert!(!said.contains(found), "{found}: {said}");
+    }
+    server.stop();
 }
 
 #[test]

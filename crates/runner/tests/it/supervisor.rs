@@ -1,0 +1,81 @@
+//! The process between the runner and the programs of jobs.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+fn supervise(arguments: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_supervise"));
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("started")
+}
+
+fn is_gone(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
+}
+
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it never gets there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn all_that_a_program_says_arrives_in_order_with_its_exit_status() {
+    let script = "i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done; exit 7";
+    let mut child = supervise(&["--", "sh", "-c", script]);
+    let mut text = String::new();
+    child.stdout.take().expect("a pipe").read_to_string(&mut text).expect("text");
+    let expected = (0..2000).fold(String::new(), |all, number| format!("{all}{number}\n"));
+    assert_eq!((child.wait().expect("ended").code(), text), (Some(7), expected));
+    assert_eq!(supervise(&["--", "sh", "-c", "kill -9 $$"]).wait().expect("ended").code(), Some(137));
+    let output = supervise(&["--", "no-such-program"]).wait_with_output().expect("ended");
+    assert_eq!(output.status.code(), Some(126));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot start no-such-program"), "{output:?}");
+}
+
+#[test]
+fn what_leaves_the_group_and_its_environment_ends_with_the_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ready = folder.path().join("ready").display().to_string();
+    let script = "env -i setsid sh -c 'echo $$; sleep 1000 & echo $!; touch \"$0\"; wait' \"$0\" & sleep 1000 & echo $!; \
+                  until test -e \"$0\"; do sleep 0.05; done";
+    let mut child = supervise(&["--", "sh", "-c", script, &ready]);
+    let mut text = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_to_string(&mut text).expect("text");
+    assert_eq!(child.wait().expect("ended").code(), Some(0));
+    let pids: Vec<&str> = text.lines().collect();
+    assert_eq!(pids.len(), 3, "{text}");
+    // Its own end came after theirs.
+    assert!(pids.iter().all(|pid| is_gone(pid)), "{text}");
+}
+
+#[test]
+fn a_program_is_asked_to_end_by_a_byte_and_killed_with_everything_by_the_end_of_the_stream() {
+    let script =
+        "trap 'echo asked' TERM; env -i setsid sh -c 'echo $$; exec sleep 1000' & while true; do sleep 0.05; done";
+    let mut child = supervise(&["--", "sh", "-c", script]);
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+    let pid = lines.next().expect("a number");
+    stdin.write_all(b"t").expect("told");
+    assert_eq!(lines.next().as_deref(), Some("asked"));
+    assert!(!is_gone(&pid));
+    drop(stdin);
+    assert_eq!(child.wait().expect("ended").code(), Some(137));
+    wait_until(|| is_gone(&pid));
+}
+
+#[test]
+fn limits_are_set_before_the_program_begins() {
+    let arguments = ["--processes", "5000", "--file-size", "1048576", "--data-size", "268435456", "--"];
+    let script = "ulimit -u; ulimit -f; ulimit -d; ulimit -c";
+    let output = supervise(&[&arguments[..], &["bash", "-c", script]].concat()).wait_with_output().expect("ended");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "5000\n1024\n262144\n0\n", "{output:?}");
+}
