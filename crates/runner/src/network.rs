@@ -3,8 +3,10 @@
 
 use std::{
     fmt::Write as _,
+    fs::File,
     io::{self, PipeReader, PipeWriter, Read as _, Write as _},
     net::Ipv4Addr,
+    os::fd::AsRawFd as _,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -67,6 +69,7 @@ const KEEPER: &str = "echo namespace && read -r go && ip -batch - <<'RULES' && e
 pub(crate) struct JobNetwork {
     /// How programs enter it.
     entrance: Vec<String>,
+    _namespaces: [Namespace; 2],
     _keeper: Child,
     _keep: PipeWriter,
     _slirp: Child,
@@ -95,6 +98,7 @@ impl JobNetwork {
         let said = expect(said, "namespace", "cannot make a network namespace").await?;
         let pid = keeper.id().ok_or("the network namespace is gone")?.to_string();
 
+        let namespaces = [Namespace::open(&pid, "net")?, Namespace::open(&pid, "user")?];
         let mut slirp = with_plain_environment(Command::new("slirp4netns"));
         // There are no descriptors but these three to hand over: one is written to when the interface is there, and
         // slirp4netns ends with the other.
@@ -102,30 +106,46 @@ impl JobNetwork {
         slirp.args(["--ready-fd=0", "--exit-fd=1", &pid, "tap0"]);
         let (is_ready, ready) = pipe()?;
         let (exit, stay) = pipe()?;
-        let (complaints, complains) = pipe()?;
-        slirp.stdin(ready).stdout(exit).stderr(complains);
+        let (reason, errors_of_slirp) = pipe()?;
+        slirp.stdin(ready).stdout(exit).stderr(errors_of_slirp);
         let slirp = spawn(slirp, "slirp4netns")?;
         if expect(is_ready, "1", "slirp4netns does not work").await.is_err() {
-            let reason = read_all(complaints).await;
-            return Err(format!("slirp4netns does not work: {}", reason.trim().replace('\n', "; ")));
+            let said = read_all(reason).await;
+            return Err(format!("slirp4netns does not work: {}", said.trim().replace('\n', "; ")));
         }
-        drop(complaints);
+        drop(reason);
         keep.write_all(b"go\n").map_err(cannot_pipe)?;
         expect(said, "rules", "cannot forbid addresses that are not public").await?;
         if let Ok(Some(status)) = keeper.try_wait() {
             return Err(format!("the network namespace does not stay: {status}"));
         }
-        let mut entrance = vec!["nsenter".to_owned()];
+        let mut entrance = vec!["nsenter".to_owned(), namespaces[0].entrance("net")];
         if !root {
-            entrance.extend([format!("--user=/proc/{pid}/ns/user"), "--preserve-credentials".to_owned()]);
+            entrance.extend([namespaces[1].entrance("user"), "--preserve-credentials".to_owned()]);
         }
-        entrance.extend([format!("--net=/proc/{pid}/ns/net"), "--".to_owned()]);
-        Ok(Self { entrance, _keeper: keeper, _keep: keep, _slirp: slirp, _stay: stay })
+        entrance.push("--".to_owned());
+        Ok(Self { entrance, _namespaces: namespaces, _keeper: keeper, _keep: keep, _slirp: slirp, _stay: stay })
     }
 
     /// The words before a program that is to run in the namespace.
     pub(crate) fn entrance(&self) -> &[String] {
         &self.entrance
+    }
+}
+
+/// A namespace of another process, held open: the number of a process that has ended may become that of another one.
+#[derive(Debug)]
+struct Namespace(File);
+
+impl Namespace {
+    fn open(pid: &str, kind: &str) -> Result<Self, String> {
+        let path = format!("/proc/{pid}/ns/{kind}");
+        File::open(&path).map(Self).map_err(|error| format!("cannot open {path}: {error}"))
+    }
+
+    /// The argument with which `nsenter` enters it.
+    fn entrance(&self, kind: &str) -> String {
+        format!("--{kind}=/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 }
 

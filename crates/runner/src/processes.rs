@@ -151,9 +151,9 @@ pub(crate) async fn run(
     mut said: impl FnMut(&[u8]),
 ) -> Result<i32, Broken> {
     let (reader, writer) = io::pipe()?;
-    let (control, controls) = io::pipe()?;
+    let (orders, controls) = io::pipe()?;
     let errors = if streams == Streams::Both { Stdio::from(writer.try_clone()?) } else { Stdio::null() };
-    command.stdin(control).stdout(writer).stderr(errors).process_group(0);
+    command.stdin(orders).stdout(writer).stderr(errors).process_group(0);
     let mut running = Running::start(command, controls, build)?;
     let excess = exceeds(running.supervisor, build);
     tokio::pin!(excess);

@@ -2,9 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
     fs,
     io::{self, BufRead as _},
-    os::unix::fs::MetadataExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
 };
 
@@ -85,7 +86,7 @@ fn read(process: &Path) -> Option<Process> {
     parse(&String::from_utf8_lossy(&status))
 }
 
-fn pid(name: &std::ffi::OsStr) -> Option<i32> {
+fn pid(name: &OsStr) -> Option<i32> {
     name.to_str()?.parse().ok()
 }
 
@@ -148,8 +149,7 @@ pub(crate) fn of_folder(path: &Path, most_entries: u64) -> io::Result<Taken> {
             taken.entries += 1;
             let Ok(found) = rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             if FileType::from_raw_mode(found.st_mode).is_dir() {
-                use std::os::unix::ffi::OsStrExt as _;
-                open.push(folder.join(std::ffi::OsStr::from_bytes(name.to_bytes())));
+                open.push(folder.join(OsStr::from_bytes(name.to_bytes())));
             } else if found.st_nlink > 1 && !linked.insert((found.st_dev, found.st_ino)) {
                 continue;
             }

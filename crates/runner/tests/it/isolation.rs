@@ -125,10 +125,9 @@ async fn processes_that_left_their_group_and_their_environment_die_with_the_job(
     for (number, (name, isolation)) in isolations().into_iter().enumerate() {
         let it = Working::with(isolation).await;
         let mark = format!("20{number}{}", std::process::id());
-        let daemon = format!("env -i setsid sh -c 'sleep {mark} & sleep {mark}' </dev/null >/dev/null 2>&1 & disown");
-        let there = format!(
-            "until test \"$(cat /proc/*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o 'sleep {mark}' | wc -l)\" -ge 2; do sleep 0.1; done"
-        );
+        let daemon =
+            format!("env -i setsid sh -c 'sleep {mark} & touch ready; sleep {mark}' </dev/null >/dev/null 2>&1 &");
+        let there = "until test -e ready; do sleep 0.1; done".to_owned();
         let script = [format!("({daemon})"), there, "echo left behind".to_owned()];
         let script: Vec<&str> = script.iter().map(String::as_str).collect();
         let seen = it.server.done(it.server.plain_job(1, &script)).await;
