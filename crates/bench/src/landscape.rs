@@ -8,6 +8,7 @@ use std::{
     time::Instant,
 };
 
+use model::StorageId;
 use sha2::{Digest as _, Sha256};
 
 use crate::Outcome;
@@ -110,6 +111,11 @@ fn command(path: &Path, arguments: &[&str]) -> Command {
     command.env_clear().env("PATH", program).env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
     command.arg("--git-dir").arg(path).args(arguments);
     command
+}
+
+/// The storage id of a project that was made here: its number, so that its place is known beforehand.
+pub(crate) fn storage_of(project: i64) -> StorageId {
+    StorageId::parse(&project.to_string()).expect("numbers of projects are not negative")
 }
 
 /// Where the service looks for the repository of a project.

@@ -131,7 +131,9 @@ impl Site {
 }
 
 fn open(repositories: &Repositories) -> git::Result<Repository> {
-    repositories.find(PROJECT)?.ok_or_else(|| git::Error::Broken("the repository is not where it is looked for".into()))
+    repositories
+        .find(&landscape::storage_of(PROJECT))?
+        .ok_or_else(|| git::Error::Broken("the repository is not where it is looked for".into()))
 }
 
 fn cases(site: &Site) -> Vec<Case<'_>> {

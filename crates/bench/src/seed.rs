@@ -153,6 +153,8 @@ fn fill(world: &World, data: &Path, database: &Database) -> Outcome {
     let (mut rows, mut dice) = (Rows { kind, statements: Vec::new() }, Dice::new(world.seed));
     places::add_people(&mut rows, world, &mut dice)?;
     places::add_places(&mut rows, world, &mut dice, &key);
+    // The repositories and uploads that are made here lie in places that are named by numbers.
+    rows.statements.push("UPDATE project_storage SET storage_id = CAST(project_id AS TEXT)".into());
     work::add_issues(&mut rows, world, &mut dice);
     work::add_events(&mut rows, world, &mut dice, &histories);
     work::add_pipelines(&mut rows, world, &mut dice, &histories)?;

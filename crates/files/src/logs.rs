@@ -1,4 +1,4 @@
-//! Files that grow at their end while they are read, such as what a job says. Known by numbers only.
+//! Files that grow at their end while they are read, such as what a job says. Known by a folder and a number.
 //!
 //! What was appended is on disk before it is acknowledged. Who appends says where, and what lies beyond is cut off: bytes
 //! of somebody who died before anybody heard of them.
@@ -25,10 +25,10 @@ pub struct Logs {
 }
 
 /// Which log: its folder, and its number there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// The number of the folder.
-    pub folder: i64,
+    /// The name of the folder.
+    pub folder: Arc<str>,
     /// The number of the log.
     pub number: i64,
 }
@@ -49,7 +49,7 @@ impl Logs {
     /// Writes bytes at a place that is inside a log or at its end. The log ends with them then, and they are on disk.
     ///
     /// Nobody else may append to the same log meanwhile.
-    pub async fn append(&self, key: Key, at: u64, bytes: Bytes) -> Result<(), Error> {
+    pub async fn append(&self, key: &Key, at: u64, bytes: Bytes) -> Result<(), Error> {
         let path = self.path(key);
         blocking(move || {
             let mut file = open_or_make(&path)?;
@@ -70,7 +70,7 @@ impl Logs {
     /// Reads a part of a log that was acknowledged, piece by piece; `None` if there is no such log.
     pub async fn read(
         &self,
-        key: Key,
+        key: &Key,
         range: Range<u64>,
     ) -> Result<Option<BoxStream<'static, io::Result<Bytes>>>, Error> {
         let path = self.path(key);
@@ -79,7 +79,7 @@ impl Logs {
     }
 
     /// Reads a small part of a log at once; less if there is less.
-    pub async fn part(&self, key: Key, range: Range<u64>) -> Result<Vec<u8>, Error> {
+    pub async fn part(&self, key: &Key, range: Range<u64>) -> Result<Vec<u8>, Error> {
         let path = self.path(key);
         blocking(move || {
             let Some(mut file) = found(File::open(path))? else { return Ok(Vec::new()) };
@@ -92,7 +92,7 @@ impl Logs {
     }
 
     /// Keeps a few bytes beside a log under a mark, durably. Those of the mark that counts until now stay.
-    pub async fn keep_aside(&self, key: Key, counts: u64, mark: u64, bytes: Vec<u8>) -> Result<(), Error> {
+    pub async fn keep_aside(&self, key: &Key, counts: u64, mark: u64, bytes: Vec<u8>) -> Result<(), Error> {
         let paths = self.aside(key);
         blocking(move || {
             let taken = paths.iter().position(|path| matches!(read_aside(path, counts), Ok(Some(_))));
@@ -106,13 +106,13 @@ impl Logs {
     }
 
     /// Forgets what is kept beside a log.
-    pub async fn clear_aside(&self, key: Key) -> Result<(), Error> {
+    pub async fn clear_aside(&self, key: &Key) -> Result<(), Error> {
         let paths = self.aside(key);
         blocking(move || paths.iter().try_for_each(|path| found(fs::remove_file(path)).map(drop))).await
     }
 
     /// What was kept beside a log under a mark.
-    pub async fn kept_aside(&self, key: Key, mark: u64) -> Result<Option<Vec<u8>>, Error> {
+    pub async fn kept_aside(&self, key: &Key, mark: u64) -> Result<Option<Vec<u8>>, Error> {
         let paths = self.aside(key);
         blocking(move || {
             for path in &paths {
@@ -128,7 +128,7 @@ impl Logs {
     /// Removes logs for good, with what is kept beside them; those that are not there are fine.
     pub async fn remove(&self, keys: &[Key]) -> Result<(), Error> {
         let paths: Vec<PathBuf> =
-            keys.iter().flat_map(|key| self.aside(*key).into_iter().chain([self.path(*key)])).collect();
+            keys.iter().flat_map(|key| self.aside(key).into_iter().chain([self.path(key)])).collect();
         blocking(move || {
             for path in &paths {
                 found(fs::remove_file(path))?;
@@ -141,8 +141,8 @@ impl Logs {
     }
 
     /// Removes a folder with all its logs.
-    pub async fn remove_folder(&self, folder: i64) -> Result<(), Error> {
-        let (root, path) = (Arc::clone(&self.folder), self.folder.join(folder.to_string()));
+    pub async fn remove_folder(&self, folder: &str) -> Result<(), Error> {
+        let (root, path) = (Arc::clone(&self.folder), self.folder.join(folder));
         blocking(move || {
             found(fs::remove_dir_all(path))?;
             sync_folder(&root)
@@ -155,11 +155,11 @@ impl Logs {
         &self.folder
     }
 
-    fn path(&self, key: Key) -> PathBuf {
-        self.folder.join(key.folder.to_string()).join(key.number.to_string())
+    fn path(&self, key: &Key) -> PathBuf {
+        self.folder.join(&*key.folder).join(key.number.to_string())
     }
 
-    fn aside(&self, key: Key) -> [PathBuf; 2] {
+    fn aside(&self, key: &Key) -> [PathBuf; 2] {
         ASIDE.map(|ending| self.path(key).with_extension(ending))
     }
 }
@@ -205,7 +205,13 @@ mod tests {
 
     use super::*;
 
-    const KEY: Key = Key { folder: 1, number: 7 };
+    fn key_of(folder: i64, number: i64) -> Key {
+        Key { folder: folder.to_string().into(), number }
+    }
+
+    fn key() -> Key {
+        key_of(1, 7)
+    }
 
     fn place() -> (tempfile::TempDir, Logs) {
         let folder = tempfile::tempdir().expect("a folder");
@@ -214,32 +220,32 @@ mod tests {
     }
 
     async fn text(logs: &Logs, range: Range<u64>) -> String {
-        let bytes = logs.read(KEY, range).await.expect("read").expect("there");
+        let bytes = logs.read(&key(), range).await.expect("read").expect("there");
         let bytes: Vec<Bytes> = bytes.try_collect().await.expect("whole");
         String::from_utf8(bytes.concat()).expect("text")
     }
 
     async fn append(logs: &Logs, at: u64, text: &'static str) {
-        logs.append(KEY, at, Bytes::from_static(text.as_bytes())).await.expect("appended");
+        logs.append(&key(), at, Bytes::from_static(text.as_bytes())).await.expect("appended");
     }
 
     #[tokio::test]
     async fn a_log_grows_and_is_read_in_parts_until_it_is_removed() {
         let (_folder, logs) = place();
-        assert!(logs.read(KEY, 0..1).await.expect("asked").is_none());
-        assert_eq!(logs.part(KEY, 0..10).await.expect("asked"), b"");
+        assert!(logs.read(&key(), 0..1).await.expect("asked").is_none());
+        assert_eq!(logs.part(&key(), 0..10).await.expect("asked"), b"");
         append(&logs, 0, "hello ").await;
         append(&logs, 6, "world").await;
         assert_eq!(text(&logs, 0..11).await, "hello world");
         assert_eq!(text(&logs, 4..7).await, "o w");
-        assert_eq!(logs.part(KEY, 6..100).await.expect("read"), b"world");
-        logs.remove(&[KEY]).await.expect("removed");
-        logs.remove(&[KEY]).await.expect("removed already");
-        assert!(logs.read(KEY, 0..1).await.expect("asked").is_none());
+        assert_eq!(logs.part(&key(), 6..100).await.expect("read"), b"world");
+        logs.remove(&[key()]).await.expect("removed");
+        logs.remove(&[key()]).await.expect("removed already");
+        assert!(logs.read(&key(), 0..1).await.expect("asked").is_none());
         append(&logs, 0, "anew").await;
-        logs.remove_folder(KEY.folder).await.expect("removed");
-        logs.remove_folder(KEY.folder).await.expect("removed already");
-        assert_eq!(logs.part(KEY, 0..10).await.expect("asked"), b"");
+        logs.remove_folder(&key().folder).await.expect("removed");
+        logs.remove_folder(&key().folder).await.expect("removed already");
+        assert_eq!(logs.part(&key(), 0..10).await.expect("asked"), b"");
     }
 
     #[tokio::test]
@@ -248,31 +254,31 @@ mod tests {
         append(&logs, 0, "acknowledged, lost").await;
         append(&logs, 12, "!").await;
         assert_eq!(text(&logs, 0..13).await, "acknowledged!");
-        assert_eq!(fs::metadata(logs.path(KEY)).expect("a file").len(), 13);
+        assert_eq!(fs::metadata(logs.path(&key())).expect("a file").len(), 13);
     }
 
     #[tokio::test]
     async fn a_log_that_lost_something_is_not_patched_up() {
         let (_folder, logs) = place();
         append(&logs, 0, "short").await;
-        let error = logs.append(KEY, 6, Bytes::from_static(b"x")).await.expect_err("refused");
+        let error = logs.append(&key(), 6, Bytes::from_static(b"x")).await.expect_err("refused");
         assert_eq!(error.to_string(), "a log has 5 bytes, and 6 were acknowledged");
     }
 
     #[tokio::test]
     async fn what_counts_beside_a_log_stays_until_something_else_counts() {
         let (_folder, logs) = place();
-        logs.keep_aside(KEY, 0, 10, b"ten".to_vec()).await.expect("kept");
+        logs.keep_aside(&key(), 0, 10, b"ten".to_vec()).await.expect("kept");
         // Tried twice, and neither counts yet.
-        logs.keep_aside(KEY, 10, 20, b"twenty".to_vec()).await.expect("kept");
-        logs.keep_aside(KEY, 10, 30, b"thirty".to_vec()).await.expect("kept");
-        assert_eq!(logs.kept_aside(KEY, 10).await.expect("read").as_deref(), Some(&b"ten"[..]));
-        assert_eq!(logs.kept_aside(KEY, 20).await.expect("read"), None);
-        logs.keep_aside(KEY, 30, 40, b"forty".to_vec()).await.expect("kept");
-        assert_eq!(logs.kept_aside(KEY, 30).await.expect("read").as_deref(), Some(&b"thirty"[..]));
-        assert_eq!(logs.kept_aside(KEY, 40).await.expect("read").as_deref(), Some(&b"forty"[..]));
-        logs.remove(&[KEY]).await.expect("removed");
-        assert_eq!(logs.kept_aside(KEY, 40).await.expect("read"), None);
+        logs.keep_aside(&key(), 10, 20, b"twenty".to_vec()).await.expect("kept");
+        logs.keep_aside(&key(), 10, 30, b"thirty".to_vec()).await.expect("kept");
+        assert_eq!(logs.kept_aside(&key(), 10).await.expect("read").as_deref(), Some(&b"ten"[..]));
+        assert_eq!(logs.kept_aside(&key(), 20).await.expect("read"), None);
+        logs.keep_aside(&key(), 30, 40, b"forty".to_vec()).await.expect("kept");
+        assert_eq!(logs.kept_aside(&key(), 30).await.expect("read").as_deref(), Some(&b"thirty"[..]));
+        assert_eq!(logs.kept_aside(&key(), 40).await.expect("read").as_deref(), Some(&b"forty"[..]));
+        logs.remove(&[key()]).await.expect("removed");
+        assert_eq!(logs.kept_aside(&key(), 40).await.expect("read"), None);
     }
 
     #[tokio::test]
@@ -281,13 +287,13 @@ mod tests {
         let growing = (0..50).map(|number| {
             let logs = logs.clone();
             tokio::spawn(async move {
-                let key = Key { folder: number % 3, number };
+                let key = key_of(number % 3, number);
                 for at in 0..10 {
-                    logs.append(key, at, Bytes::from(vec![b'0' + u8::try_from(at).expect("small")]))
+                    logs.append(&key, at, Bytes::from(vec![b'0' + u8::try_from(at).expect("small")]))
                         .await
                         .expect("grown");
                 }
-                logs.part(key, 0..100).await.expect("read")
+                logs.part(&key, 0..100).await.expect("read")
             })
         });
         for grown in growing.collect::<Vec<_>>() {

@@ -9,7 +9,7 @@ use ci::ArtifactAccess;
 use files::{Content, WriteError};
 use futures_util::Stream;
 use jiff::SignedDuration;
-use model::{Build, RefName, Role, Status, Time, uploads::clean_name};
+use model::{Build, RefName, Role, Status, StorageId, Time, uploads::clean_name};
 use store::Conn;
 pub use store::artifacts::Artifact;
 use tracing::{info, warn};
@@ -50,7 +50,8 @@ pub async fn receive<E: Send + 'static>(
         forge.require_room()?;
         let (shown, given) = (proof.clone(), new.clone());
         let begun = forge.write(Caller::system(), move |it| begin(it, build, &shown, &given)).await?;
-        let ended = match forge.shared().files.write(&begun.key(), most, content).await {
+        let storage = forge.storage_of(begun.project).await?;
+        let ended = match forge.shared().files.write(&begun.key(&storage), most, content).await {
             Ok(size) => {
                 let begun = begun.clone();
                 let complete = move |it: &mut Writer<'_>| complete(it, &begun, &proof, &new, size);
@@ -211,7 +212,8 @@ pub fn keep(it: &mut Writer<'_>, project: &ProjectRef, build: &Given<i64>) -> Re
 
 /// The bytes of a file, or a range of them.
 pub async fn read(forge: &Forge, artifact: &Artifact, range: Option<Range<u64>>) -> Result<Content> {
-    let content = forge.shared().files.read(&artifact.key(), range).await?;
+    let storage = forge.storage_of(artifact.project).await?;
+    let content = forge.shared().files.read(&artifact.key(&storage), range).await?;
     // Removed a moment ago.
     let content = content.ok_or_else(|| Error::Absent("404 Not Found".into()))?;
     if Some(content.size) != artifact.size {
@@ -247,8 +249,8 @@ pub(crate) async fn remove_expired(forge: &Forge, artifacts: &[Artifact]) {
 }
 
 /// Where the files of a project lie, among all that are kept.
-pub fn folder(project: i64) -> String {
-    format!("artifacts/{project}")
+pub fn folder(storage: &StorageId) -> String {
+    format!("artifacts/{storage}")
 }
 
 impl KeptFile for Artifact {
@@ -258,12 +260,12 @@ impl KeptFile for Artifact {
         self.id
     }
 
-    fn key(&self) -> String {
-        format!("{}/{}", folder(self.project), self.id)
+    fn project(&self) -> i64 {
+        self.project
     }
 
-    fn folder(project: i64) -> String {
-        folder(project)
+    fn folder(storage: &StorageId) -> String {
+        folder(storage)
     }
 
     fn begun_before(db: &mut Conn, moment: Time, most: i64) -> store::Result<Vec<Self>> {

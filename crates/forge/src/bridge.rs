@@ -22,7 +22,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use files::{Files, logs::Logs, room::Room, spool::Spools};
 use git::{Repositories, Repository};
-use model::{Project, Time};
+use model::{Project, StorageId, Time};
 use store::{Conn, Database, OpenError};
 use tokio::sync::{Notify, Semaphore, oneshot};
 
@@ -190,7 +190,7 @@ impl Reader<'_> {
 
     /// The repository of a project that was opened; `None` if nothing was ever written to it.
     pub fn repository(&self, project: &Project) -> Result<Option<Repository>> {
-        let repository = self.shared.repositories.find(project.id)?;
+        let repository = self.shared.repositories.find(&project.storage)?;
         if repository.is_none() && project.default_branch.is_some() {
             return Err(Error::Internal(format!("the repository of project {} is not on the disk", project.id)));
         }
@@ -314,6 +314,16 @@ impl Forge {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let doors = Doors { id, shared, readers: read_tasks, writers: write_tasks, heavy: heavy_tasks };
         Ok(Self(Arc::new(doors)))
+    }
+
+    /// Where the repository and the files of a project lie; `None` if the project is gone.
+    pub(crate) async fn find_storage(&self, project: i64) -> Result<Option<StorageId>> {
+        self.peek(Caller::system(), move |it| Ok(store::projects::storage_of(it.db(), project)?)).await
+    }
+
+    /// Where the repository and the files of a project lie.
+    pub(crate) async fn storage_of(&self, project: i64) -> Result<StorageId> {
+        self.find_storage(project).await?.ok_or_else(|| Error::not_found("Project"))
     }
 
     /// Reads on a thread that owns a connection: proves the caller and runs the closure on one snapshot.

@@ -244,11 +244,11 @@ pub(crate) async fn commit(
     let asked = Arc::clone(&wish);
     let judged = forge.read(caller.clone(), move |it| judge(it, &project, &asked)).await?;
     let Judged { project, branch, parent, author, committer } = judged;
-    let inside = forge.clone();
+    let (inside, storage) = (forge.clone(), forge.storage_of(project).await?);
     let (incoming, id) = pushes::blocking(move || {
         let wish = wish.get()?;
         let edits = wish.edits.clone().map_err(Error::Refused)?;
-        let incoming = pushes::incoming(&inside, project)?;
+        let incoming = pushes::incoming(&inside, &storage)?;
         let built = incoming.commit(parent, edits, &wish.message, &author, &committer)?;
         Ok((incoming, built.map_err(|refusal| Error::Refused(tell(refusal)))?))
     })

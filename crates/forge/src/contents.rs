@@ -8,7 +8,7 @@ use std::io;
 use files::spool::{Follower, Producer, Seat};
 use git::Repository;
 use model::{
-    Oid, Page, Project, Slice,
+    Oid, Page, Project, Slice, StorageId,
     repository::{ArchiveFormat, Comparison, Contributor, EntryKind, TreeEntry},
 };
 use tokio::sync::oneshot;
@@ -89,7 +89,7 @@ pub enum Content {
 
 /// A file that does not fit into memory well.
 pub struct LargeFile {
-    project: i64,
+    storage: StorageId,
     id: Oid,
 }
 
@@ -101,7 +101,7 @@ pub fn file(it: &mut Reader<'_>, project: &ProjectRef, at: &str, path: &Given<St
     let repository = repository.ok_or_else(no_commit)?;
     let commit = repository.resolve(at)?.ok_or_else(no_commit)?;
     let entry = blob_at(&repository, commit, path)?.ok_or_else(|| Error::not_found("File"))?;
-    raw(project.id, &repository, entry.id)?.ok_or_else(|| Error::not_found("File"))
+    raw(&project.storage, &repository, entry.id)?.ok_or_else(|| Error::not_found("File"))
 }
 
 /// The file with this content, by its id or the beginning of it. To find out whether a branch or a tag leads to it may take
@@ -111,7 +111,7 @@ pub fn blob(it: &mut Heavy<'_>, project: &ProjectRef, id: &str) -> Result<RawFil
     let missing = || Error::not_found("Blob");
     let repository = repository.ok_or_else(missing)?;
     let id = repository.find_blob(id)?.ok_or_else(missing)?;
-    raw(project.id, &repository, id)?.ok_or_else(missing)
+    raw(&project.storage, &repository, id)?.ok_or_else(missing)
 }
 
 /// The file at a path; a folder or a submodule is none.
@@ -120,23 +120,23 @@ pub(crate) fn blob_at(repository: &Repository, commit: Oid, path: &str) -> Resul
     Ok(entry.filter(|entry| entry.kind == EntryKind::Blob))
 }
 
-fn raw(project: i64, repository: &Repository, id: Oid) -> Result<Option<RawFile>> {
+fn raw(storage: &StorageId, repository: &Repository, id: Oid) -> Result<Option<RawFile>> {
     let Some(size) = repository.blob_size(id)? else { return Ok(None) };
     let content = if size <= IN_MEMORY {
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
         repository.write_blob(id, &mut bytes)?;
         Content::Here(bytes)
     } else {
-        Content::Large(LargeFile { project, id })
+        Content::Large(LargeFile { storage: storage.clone(), id })
     };
     Ok(Some(RawFile { id, size, content }))
 }
 
 /// The bytes of a large file.
 pub async fn read_large(forge: &Forge, file: LargeFile) -> Result<Follower> {
-    let LargeFile { project, id } = file;
-    let key = format!("blob {project} {id}");
-    follow(forge, project, key, move |repository, out| repository.write_blob(id, out)).await
+    let LargeFile { storage, id } = file;
+    let key = format!("blob {storage} {id}");
+    follow(forge, storage, key, move |repository, out| repository.write_blob(id, out)).await
 }
 
 /// An archive that can be made.
@@ -148,7 +148,7 @@ pub struct Archive {
     pub format: ArchiveFormat,
     /// The commit.
     pub commit: Oid,
-    project: i64,
+    storage: StorageId,
 }
 
 /// The archive of a branch, a tag or a commit; without any of them, of the default branch.
@@ -168,14 +168,14 @@ pub fn archive(
     // A folder inside another would surprise, and a quotation mark would end the name in a header.
     let at: String = at.chars().map(|c| if c.is_control() || "/\\\"".contains(c) { '-' } else { c }).collect();
     let name = format!("{}-{at}-{commit}", project.path);
-    Ok(Archive { name, format: *format, commit, project: project.id })
+    Ok(Archive { name, format: *format, commit, storage: project.storage })
 }
 
 /// The bytes of an archive, made now or a while ago.
 pub async fn read_archive(forge: &Forge, archive: Archive) -> Result<Follower> {
-    let Archive { name, format, commit, project } = archive;
-    let key = format!("archive {project} {commit} {} {name}", format.extension());
-    follow(forge, project, key, move |repository, out| repository.archive(commit, format, &name, out)).await
+    let Archive { name, format, commit, storage } = archive;
+    let key = format!("archive {storage} {commit} {} {name}", format.extension());
+    follow(forge, storage, key, move |repository, out| repository.archive(commit, format, &name, out)).await
 }
 
 /// What one commit has that another lacks. `None` if one of the two does not exist.
@@ -238,7 +238,7 @@ impl Heavy<'_> {
 /// follows what is there. If nobody follows any more, the writing ends.
 async fn follow(
     forge: &Forge,
-    project: i64,
+    storage: StorageId,
     key: String,
     write: impl FnOnce(&Repository, &mut Producer) -> git::Result<()> + Send + 'static,
 ) -> Result<Follower> {
@@ -249,16 +249,16 @@ async fn follow(
     };
     let (begun, beginning) = oneshot::channel();
     let mut work = Some((producer, write, begun));
-    let (task, repositories) = (forge.clone(), forge.shared().repositories.clone());
+    let (task, repositories, named) = (forge.clone(), forge.shared().repositories.clone(), storage.clone());
     tokio::spawn(async move {
         let written = task.heavy(Caller::system(), move |_| match work.take() {
             Some((mut producer, write, begun)) => {
-                let Some(repository) = repositories.find(project)? else { return Ok(()) };
+                let Some(repository) = repositories.find(&storage)? else { return Ok(()) };
                 let _ = begun.send(());
                 let written = write(&repository, &mut producer);
                 match written.and_then(|()| producer.finish().map_err(git::Error::Io)) {
                     Err(git::Error::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-                        debug!(project.id = project, "nobody waits for a download any more");
+                        debug!(%storage, "nobody waits for a download any more");
                         Ok(())
                     }
                     written => Ok(written?),
@@ -267,7 +267,7 @@ async fn follow(
             None => Ok(()),
         });
         if let Err(error) = written.await {
-            warn!(project.id = project, %error, "a download could not be made");
+            warn!(storage = %named, %error, "a download could not be made");
         }
     });
     // Too many others wait, or the repository is gone: nothing was sent yet, so the client can be told.

@@ -6,10 +6,10 @@ mod lost;
 
 use std::path::PathBuf;
 
-use model::projects::Seed;
+use model::{StorageId, projects::Seed};
 use store::checks::{self, Kept, ProjectRow};
 
-use self::lost::{foreign, linked, lost};
+use self::lost::{linked, lost};
 use crate::{Caller, Forge, Result, jobs, pushes, waiting};
 
 /// How many rows are looked at at a time.
@@ -106,6 +106,17 @@ pub async fn examine(forge: &Forge, wishes: &Wishes) -> Vec<Finding> {
     take(&mut findings, "background jobs", given_up(forge).await.map(Some));
     take(&mut findings, "waiting jobs", waiting_jobs(forge).await);
     findings
+}
+
+/// Moves repositories and files that no row names to where the wishes say, for an operator who goes on with a database that
+/// does not know them. Answers what was found.
+pub async fn set_strays_aside(forge: &Forge, wishes: &Wishes) -> Result<Vec<Finding>> {
+    let projects = projects(forge).await?;
+    let mut findings = stray_repositories(forge, wishes, &projects).await?;
+    for what in [Kept::Uploads, Kept::Artifacts, Kept::Traces] {
+        kept::set_strays_aside(forge, wishes, what, &mut findings).await?;
+    }
+    Ok(findings)
 }
 
 fn take<F: IntoIterator<Item = Finding>>(findings: &mut Vec<Finding>, check: &'static str, found: Result<F>) {
@@ -208,8 +219,9 @@ async fn repositories(forge: &Forge, wishes: &Wishes, projects: &[ProjectRow]) -
     for (at, project) in projects.iter().enumerate().filter(|(_, project)| !project.is_buried()) {
         (wishes.progress)("repositories", at + 1, total);
         let (id, deep, repositories) = (project.id, wishes.deep, forge.shared().repositories.clone());
-        let exists = repositories.exists(id);
-        let faults = pushes::blocking(move || Ok(repositories.check(id, deep)?)).await;
+        let Some(storage) = StorageId::parse(&project.storage) else { continue };
+        let exists = repositories.exists(&storage);
+        let faults = pushes::blocking(move || Ok(repositories.check(&storage, deep)?)).await;
         let faults = faults.unwrap_or_else(|error| vec![error.to_string()]);
         looked_at += usize::from(exists);
         if !exists && project.default_branch.is_some() {
@@ -230,12 +242,10 @@ async fn repositories(forge: &Forge, wishes: &Wishes, projects: &[ProjectRow]) -
 
 async fn stray_repositories(forge: &Forge, wishes: &Wishes, projects: &[ProjectRow]) -> Result<Vec<Finding>> {
     const CHECK: &str = "orphaned repositories";
-    let highest = forge.read(Caller::system(), |it| Ok(checks::highest_project(it.db())?)).await?;
-    let known: Vec<i64> = projects.iter().map(|project| project.id).collect();
+    let known: Vec<StorageId> = projects.iter().filter_map(|project| StorageId::parse(&project.storage)).collect();
     let repositories = forge.shared().repositories.clone();
-    let strays = pushes::blocking(move || Ok(repositories.strays(known, highest)?)).await?;
+    let strays = pushes::blocking(move || Ok(repositories.strays(known)?)).await?;
     let mut findings: Vec<Finding> = linked(CHECK, &strays.links).into_iter().collect();
-    findings.extend(foreign(wishes, CHECK, &strays.foreign));
     // That there are none is not said beside some.
     if findings.is_empty() || !strays.orphans.is_empty() {
         findings.extend(lost(wishes, CHECK, "repositories", forge.shared().repositories.root(), strays.orphans));

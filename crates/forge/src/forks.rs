@@ -135,9 +135,10 @@ async fn copy_while_writing(forge: &Forge, fork: i64) -> Result<()> {
         let _kept = forge.shared().turns.take(link.source, Turn::KeepHouse).await;
         let _written = forge.shared().turns.take(link.source, Turn::Write).await;
         let repositories = forge.shared().repositories.clone();
+        let (source, target) = (forge.storage_of(link.source).await?, forge.storage_of(fork).await?);
         default_branch = blocking(move || {
-            repositories.copy(link.source, fork)?;
-            Ok(repositories.find(fork)?.map(|repository| repository.default_branch()).transpose()?.flatten())
+            repositories.copy(&source, &target)?;
+            Ok(repositories.find(&target)?.map(|repository| repository.default_branch()).transpose()?.flatten())
         })
         .await?;
     }

@@ -1,7 +1,7 @@
 //! Repositories that come from elsewhere.
 
 use model::{
-    Project, RefName, Violations,
+    Project, RefName, StorageId, Violations,
     imports::{ImportState, Sealed},
 };
 use tracing::{info, warn};
@@ -84,11 +84,11 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
         return Ok(true);
     }
     let _moving = pushes::begin_moving(forge).await?;
-    let repositories = forge.shared().repositories.clone();
+    let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(project).await?);
     let fetched = blocking(move || match fetched {
         Err(problem) => Ok(Err(problem)),
-        Ok(fetched) => match repositories.adopt(fetched, project) {
-            Ok(()) => Ok(Ok(choose_default(&repositories, project)?)),
+        Ok(fetched) => match repositories.adopt(fetched, &storage) {
+            Ok(()) => Ok(Ok(choose_default(&repositories, &storage)?)),
             Err(git::Error::Moved(_)) => Ok(Err("The repository is not empty any more.".into())),
             Err(error) if error.is_full() => Err(error.into()),
             Err(other) => Ok(Err(in_words(project, &other))),
@@ -139,12 +139,12 @@ fn in_words(project: i64, error: &git::Error) -> String {
 }
 
 /// Makes one of the branches that came the one that people get who ask for none.
-fn choose_default(repositories: &git::Repositories, project: i64) -> Result<Option<RefName>> {
-    let Some(repository) = repositories.find(project)? else { return Ok(None) };
+fn choose_default(repositories: &git::Repositories, storage: &StorageId) -> Result<Option<RefName>> {
+    let Some(repository) = repositories.find(storage)? else { return Ok(None) };
     let refs = repository.refs()?;
     let chosen = pushes::choose_default(refs.head.as_ref(), refs.branches.iter().map(|branch| &branch.name));
     if chosen != refs.head {
-        repositories.apply(project, None, &[], chosen.as_ref())?;
+        repositories.apply(storage, None, &[], chosen.as_ref())?;
     }
     Ok(chosen)
 }

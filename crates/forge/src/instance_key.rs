@@ -5,10 +5,18 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use model::{projects::Seed, tokens::Secret};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use sha2::Sha256;
+use store::{
+    Conn, checks,
+    instance::{self, Seeded},
+};
 
 use crate::clock::Secrets;
 
 const LENGTH: usize = 32;
+/// How many values of each kind show whether a key fits.
+const SAMPLE: i64 = 20;
+/// How many tokens are made anew at a time.
+const BATCH: i64 = 1000;
 
 /// What only this instance knows. It does not print.
 #[derive(Clone)]
@@ -57,6 +65,60 @@ impl InstanceKey {
     /// The token with which others start pipelines.
     pub(crate) fn trigger_token(&self, seed: &Seed) -> Secret {
         self.token(b"trigger", 0, seed)
+    }
+
+    /// A value by which a database knows the key again; it tells nothing about the key.
+    pub fn check_value(&self) -> Vec<u8> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key of any length will do");
+        mac.update(b"check value of the instance key");
+        mac.finalize().into_bytes().to_vec()
+    }
+
+    /// Whether this can be the key with which the values in a database were sealed and its tokens made, as far as a few
+    /// of them show.
+    pub fn fits(&self, db: &mut Conn) -> store::Result<bool> {
+        for kind in 0..checks::sealed_kinds().count() {
+            let some = checks::sealed(db, kind, 0, SAMPLE)?;
+            if !some.is_empty() && !some.iter().any(|row| self.open(row.project, &row.sealed).is_some()) {
+                return Ok(false);
+            }
+        }
+        let seeds = checks::seeds(db, SAMPLE)?;
+        let made = |row: &checks::SeedRow| self.runner_token(&Seed(row.seed.clone())).digest().as_bytes() == row.digest;
+        Ok(seeds.is_empty() || seeds.iter().any(made))
+    }
+
+    /// Lets a database go on with this key after the one before was lost, in one transaction of the caller's: forgets what
+    /// was sealed, and recognises the tokens that are made with this key from now on. Answers what was lost, and how
+    /// much of each.
+    pub fn take_over(&self, db: &mut Conn) -> store::Result<Vec<(&'static str, i64)>> {
+        let mut lost = instance::forget_sealed(db)?;
+        for (kind, what) in [
+            (Seeded::Runners, "tokens of runners"),
+            (Seeded::Triggers, "tokens of triggers"),
+            (Seeded::Jobs, "tokens of running jobs"),
+        ] {
+            let (mut after, mut count) = (0, 0);
+            loop {
+                let some = instance::seeds(db, kind, after, BATCH)?;
+                let Some((last, _)) = some.last() else { break };
+                after = *last;
+                for (row, seed) in some {
+                    let seed = Seed(seed);
+                    let token = match kind {
+                        Seeded::Runners => self.runner_token(&seed),
+                        Seeded::Triggers => self.trigger_token(&seed),
+                        Seeded::Jobs => self.job_token(&seed),
+                    };
+                    instance::set_digest(db, kind, row, token.digest().as_bytes())?;
+                    count += 1;
+                }
+            }
+            lost.push((what, count));
+        }
+        instance::forget_runners_digests(db)?;
+        instance::set_key_check(db, &self.check_value())?;
+        Ok(lost)
     }
 
     fn token(&self, what_for: &[u8], owner: i64, seed: &Seed) -> Secret {
@@ -116,6 +178,14 @@ mod tests {
         assert_ne!(token.reveal(), key.runners_token(7, &Seed(vec![1, 2, 4])).reveal());
         assert_ne!(token.reveal(), InstanceKey::generate(&SystemSecrets).runners_token(7, &seed).reveal());
         assert!(InstanceKey::from_text("short").is_none());
+    }
+
+    #[test]
+    fn a_check_value_tells_keys_apart() {
+        let key = InstanceKey::generate(&SystemSecrets);
+        let read = InstanceKey::from_text(key.to_text().reveal()).expect("what was written can be read");
+        assert_eq!(key.check_value(), read.check_value());
+        assert_ne!(key.check_value(), InstanceKey::generate(&SystemSecrets).check_value());
     }
 
     #[test]

@@ -356,8 +356,14 @@ async fn run(forge: &Forge, record: JobRecord) -> Result<()> {
 /// Keeps the house of one repository; a push that comes meanwhile has its own turn, and its own round afterwards.
 async fn keep_house(forge: &Forge, project: i64, job: i64) -> Result<()> {
     let _turn = forge.shared().turns.take(project, Turn::KeepHouse).await;
-    let repositories = forge.shared().repositories.clone();
-    let kept = blocking(move || Ok(repositories.keep_house(project)?)).await?;
+    let kept = match forge.find_storage(project).await? {
+        Some(storage) => {
+            let repositories = forge.shared().repositories.clone();
+            blocking(move || Ok(repositories.keep_house(&storage)?)).await?
+        }
+        // The project is gone.
+        None => true,
+    };
     let done = move |it: &mut Writer<'_>| {
         if kept { Ok(store::jobs::delete(it.db(), job)?) } else { come_back(it, job, HOUSEKEEPING_PAUSE) }
     };
@@ -377,9 +383,9 @@ async fn delete_merged_branches(forge: &Forge, project: i64, user: i64, job: i64
 async fn remove_repository(forge: &Forge, project: i64) -> Result<()> {
     let _kept = forge.shared().turns.take(project, Turn::KeepHouse).await;
     let _written = forge.shared().turns.take(project, Turn::Write).await;
-    let repositories = forge.shared().repositories.clone();
+    let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(project).await?);
     blocking(move || {
-        repositories.remove(project)?;
+        repositories.remove(&storage)?;
         Ok(repositories.empty_trash()?)
     })
     .await

@@ -3,8 +3,10 @@
 //! The row comes before the file and goes after it, so that no file is ever without a row: whatever was not ended or
 //! undone is found by its row and swept away later.
 
+use std::collections::{HashMap, hash_map::Entry};
+
 use jiff::SignedDuration;
-use model::Time;
+use model::{StorageId, Time};
 use store::Conn;
 use tracing::{info, warn};
 
@@ -24,10 +26,14 @@ pub(crate) trait KeptFile: Send + Sync + Sized + 'static {
 
     /// The number of its row.
     fn id(&self) -> i64;
-    /// Where its bytes are: numbers only, so that no name that somebody chose ever reaches a file system.
-    fn key(&self) -> String;
+    /// The number of its project.
+    fn project(&self) -> i64;
+    /// Where its bytes are, given where those of its project are: no name that a user chose ever reaches a file system.
+    fn key(&self, storage: &StorageId) -> String {
+        format!("{}/{}", Self::folder(storage), self.id())
+    }
     /// Where those of a project lie, among all that are kept.
-    fn folder(project: i64) -> String;
+    fn folder(storage: &StorageId) -> String;
     /// Some of those that were begun before a moment and not ended.
     fn begun_before(db: &mut Conn, moment: Time, most: i64) -> store::Result<Vec<Self>>;
     /// Some of a project's, but for those that are not ended and were begun since a moment.
@@ -49,7 +55,8 @@ pub(crate) async fn remove_all_of_project<F: KeptFile>(forge: &Forge, project: i
     if forge.read(Caller::system(), move |it| Ok(F::exist_in(it.db(), project)?)).await? {
         return Ok(false);
     }
-    if let Err(error) = forge.shared().files.remove_folder(&F::folder(project)).await {
+    let storage = forge.storage_of(project).await?;
+    if let Err(error) = forge.shared().files.remove_folder(&F::folder(&storage)).await {
         warn!(project.id = project, %error, "the folder of a removed project stays");
     }
     Ok(true)
@@ -78,7 +85,16 @@ async fn sweep_begun_before<F: KeptFile>(forge: &Forge, moment: Time) -> Result<
 
 /// Removes files, whole or not: first the files, then the rows.
 pub(crate) async fn remove<F: KeptFile>(forge: &Forge, some: &[F]) -> Result<()> {
-    let keys: Vec<String> = some.iter().map(F::key).collect();
+    let mut keys = Vec::with_capacity(some.len());
+    let mut known: HashMap<i64, Option<StorageId>> = HashMap::new();
+    for one in some {
+        let storage = match known.entry(one.project()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(forge.find_storage(one.project()).await?),
+        };
+        // Rows and files of a project that is gone are gone with it.
+        keys.extend(storage.as_ref().map(|storage| one.key(storage)));
+    }
     forge.shared().files.remove(&keys).await?;
     let ids: Vec<i64> = some.iter().map(F::id).collect();
     forge.write(Caller::system(), move |it| Ok(F::delete(it.db(), &ids)?)).await

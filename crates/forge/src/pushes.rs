@@ -16,7 +16,7 @@ mod weigh;
 use std::sync::Arc;
 
 use git::{Quarantine, Repositories, Repository};
-use model::{Change, Occasion, Protection, PushLevel, RefChange, RefName};
+use model::{Change, Occasion, Protection, PushLevel, RefChange, RefName, StorageId};
 use store::intents::{Intent, NewIntent};
 use tracing::{error, info, warn};
 
@@ -73,9 +73,9 @@ pub(crate) fn came_too_late<T>(result: &Result<T>) -> bool {
 }
 
 /// A quarantine for a project that was opened to be written to.
-pub fn incoming(forge: &Forge, project: i64) -> Result<Quarantine> {
+pub fn incoming(forge: &Forge, storage: &StorageId) -> Result<Quarantine> {
     forge.require_room()?;
-    forge.heed(forge.shared().repositories.quarantine(project).map_err(Error::from))
+    forge.heed(forge.shared().repositories.quarantine(storage).map_err(Error::from))
 }
 
 /// Changes refs, in one piece and for good, as far as the caller may.
@@ -94,8 +94,8 @@ async fn pass(forge: &Forge, caller: Caller, project: i64, push: Push, via: Via)
     settle(forge, project).await?;
     forks::copy_before_first_write(forge, project).await?;
     let listened = forge.peek(Caller::system(), move |it: &mut Reader<'_>| is_listened_to(it, project)).await?;
-    let repositories = forge.shared().repositories.clone();
-    let (weighed, push) = match blocking(move || Ok((weigh(&repositories, project, &push, listened)?, push))).await {
+    let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(project).await?);
+    let (weighed, push) = match blocking(move || Ok((weigh(&repositories, &storage, &push, listened)?, push))).await {
         Ok(weighed) => weighed,
         Err(error) => {
             // The project may have been removed since the objects came in, and its repository with it.
@@ -146,9 +146,9 @@ async fn draft(forge: &Forge, project: i64, mut weighed: Weighed, push: Push) ->
         ground.project.default_branch = Some(head.short().to_owned());
         ground.protections.push(first_protection(head));
     }
-    let repositories = forge.shared().repositories.clone();
+    let (repositories, storage) = (forge.shared().repositories.clone(), ground.project.storage.clone());
     blocking(move || {
-        let drafted = objects_of(&repositories, project, &push).and_then(|objects| match objects {
+        let drafted = objects_of(&repositories, &storage, &push).and_then(|objects| match objects {
             Some(objects) => drafts::of_push(&objects, &ground, &moved),
             None => Ok(Vec::new()),
         });
@@ -163,10 +163,10 @@ async fn draft(forge: &Forge, project: i64, mut weighed: Weighed, push: Push) ->
 }
 
 /// What is in quarantine and what is there, at once; of a project without a repository only the former.
-fn objects_of(repositories: &Repositories, project: i64, push: &Push) -> Result<Option<Repository>> {
+fn objects_of(repositories: &Repositories, storage: &StorageId, push: &Push) -> Result<Option<Repository>> {
     Ok(match &push.incoming {
         Some(incoming) => Some(incoming.repository()?),
-        None => repositories.find(project)?,
+        None => repositories.find(storage)?,
     })
 }
 
@@ -183,9 +183,9 @@ fn is_listened_to(it: &mut Reader<'_>, project: i64) -> Result<bool> {
 
 /// Steps 4 and 5: does what was written down.
 async fn carry_out(forge: &Forge, intent: Intent, incoming: Option<Quarantine>, depth: i32) -> Result<()> {
-    let repositories = forge.shared().repositories.clone();
+    let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(intent.project).await?);
     let (applied, intent) = blocking(move || {
-        let applied = repositories.apply(intent.project, incoming.as_ref(), &intent.changes, head_of(&intent).as_ref());
+        let applied = repositories.apply(&storage, incoming.as_ref(), &intent.changes, head_of(&intent).as_ref());
         Ok((applied, intent))
     })
     .await?;
@@ -286,12 +286,12 @@ async fn settle_moving(forge: &Forge, project: i64) -> Result<Vec<i64>> {
 }
 
 async fn settle_one(forge: &Forge, intent: Intent) -> Result<bool> {
-    let repositories = forge.shared().repositories.clone();
+    let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(intent.project).await?);
     let (happened, intent) = blocking(move || {
-        let happened = repositories.which_happened(intent.project, &intent.changes)?;
+        let happened = repositories.which_happened(&storage, &intent.changes)?;
         // One without refs is only about the default branch, which has to be there still.
         let happens = if happened.is_empty() {
-            let repository = repositories.find(intent.project)?;
+            let repository = repositories.find(&storage)?;
             let refs = repository.map(|repository| repository.refs()).transpose()?;
             head_of(&intent).is_some_and(|head| refs.is_some_and(|refs| refs.find(&head).is_some()))
         } else {
@@ -308,7 +308,7 @@ async fn settle_one(forge: &Forge, intent: Intent) -> Result<bool> {
             .filter(|(_, happened)| !**happened)
             .map(|(change, _)| change.clone())
             .collect();
-        repositories.apply(intent.project, None, &rest, head_of(&intent).as_ref())?;
+        repositories.apply(&storage, None, &rest, head_of(&intent).as_ref())?;
         Ok((true, intent))
     })
     .await?;

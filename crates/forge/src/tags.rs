@@ -106,9 +106,9 @@ async fn write(
             push(forge, caller.clone(), project, change).await
         }
         Some((message, tagger)) => {
-            let (inside, tag) = (forge.clone(), name.clone());
+            let (inside, tag, storage) = (forge.clone(), name.clone(), forge.storage_of(project).await?);
             let (incoming, id) = pushes::blocking(move || {
-                let incoming = pushes::incoming(&inside, project)?;
+                let incoming = pushes::incoming(&inside, &storage)?;
                 let id = incoming.write_tag(&tag, target, &message, &tagger)?;
                 Ok((incoming, id))
             })

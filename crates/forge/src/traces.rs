@@ -192,7 +192,7 @@ pub(crate) async fn append_rest(forge: &Forge, build: i64, whole: String) -> Res
 
 /// Hides the secrets in what comes next and writes it down: first the bytes, then how many there are.
 async fn grow(forge: &Forge, live: &Live, turn: &mut Option<Known>, run: &Run, bytes: &[u8]) -> Result<Heard> {
-    let (key, logs) = (key(run), &forge.shared().logs);
+    let (key, logs) = (&key(forge, run).await?, &forge.shared().logs);
     let size = run.trace_size + bytes.len() as u64;
     if size > LONGEST {
         return Ok(Heard::TooLong);
@@ -201,7 +201,7 @@ async fn grow(forge: &Forge, live: &Live, turn: &mut Option<Known>, run: &Run, b
     if !bytes.is_empty() {
         if run.trace_size == 0 {
             // The job may have been given to somebody before, who said something.
-            logs.remove(&[key]).await?;
+            logs.remove(std::slice::from_ref(key)).await?;
         }
         let masks = masks(forge, turn, run).await?;
         let mut text = held_back(forge, run).await?;
@@ -223,7 +223,7 @@ async fn grow(forge: &Forge, live: &Live, turn: &mut Option<Known>, run: &Run, b
     match forge.write(Caller::system(), note).await? {
         None => {
             if held == 0 && run.trace_held > 0 {
-                logs.clear_aside(key).await?;
+                logs.clear_aside(&key).await?;
             }
             live.news.send_modify(|news| *news += 1);
             Ok(Heard::Stored(Status::Running, size))
@@ -232,7 +232,7 @@ async fn grow(forge: &Forge, live: &Live, turn: &mut Option<Known>, run: &Run, b
         Some(Some(now)) => Ok(Heard::NotRunning(now.status, now.trace_size)),
         Some(None) => {
             // Its project was removed meanwhile, and nobody looks for this file any more.
-            logs.remove(&[key]).await?;
+            logs.remove(std::slice::from_ref(key)).await?;
             Err(Error::Absent("404 Not Found".into()))
         }
     }
@@ -243,7 +243,7 @@ async fn held_back(forge: &Forge, run: &Run) -> Result<Vec<u8>> {
     if run.trace_held == 0 {
         return Ok(Vec::new());
     }
-    let kept = forge.shared().logs.kept_aside(key(run), run.trace_size).await?;
+    let kept = forge.shared().logs.kept_aside(&key(forge, run).await?, run.trace_size).await?;
     let kept = kept.filter(|kept| kept.len() as u64 == run.trace_held);
     Ok(kept.unwrap_or_else(|| {
         warn!(project.id = run.project, build.id = run.build, "the end of a trace is lost; it stays hidden");
@@ -314,7 +314,7 @@ pub(crate) async fn conclude(forge: &Forge, build: i64) -> Result<Option<f64>> {
         })
         .await?;
     let (Some(run), spec) = found else { return Ok(None) };
-    let (key, logs) = (key(&run), &forge.shared().logs);
+    let (key, logs) = (&key(forge, &run).await?, &forge.shared().logs);
     if run.trace_held > 0 {
         let masks = masks(forge, &mut turn, &run).await?;
         let shown = masks.settle(&held_back(forge, &run).await?);
@@ -343,7 +343,7 @@ async fn write_last_line(forge: &Forge, build: i64, line: &str) -> Result<()> {
     let found = forge.read(Caller::system(), move |it| Ok(store::build_runs::find(it.db(), build)?)).await?;
     let ended = |run: &Run| matches!(run.status, Status::Failed | Status::Canceled) && !run.erased;
     let Some(run) = found.filter(ended) else { return Ok(()) };
-    let (key, logs, at) = (key(&run), &forge.shared().logs, run.visible());
+    let (key, logs, at) = (key(forge, &run).await?, &forge.shared().logs, run.visible());
     let mut text = Vec::new();
     if run.trace_held > 0 {
         let masks = masks(forge, &mut turn, &run).await?;
@@ -351,14 +351,14 @@ async fn write_last_line(forge: &Forge, build: i64, line: &str) -> Result<()> {
     }
     let last = match text.last() {
         Some(last) => Some(*last),
-        None => logs.part(key, at.saturating_sub(1)..at).await?.last().copied(),
+        None => logs.part(&key, at.saturating_sub(1)..at).await?.last().copied(),
     };
     if last.is_some_and(|last| last != b'\n') {
         text.push(b'\n');
     }
     text.extend_from_slice(format!("{line}\n").as_bytes());
     let size = at + text.len() as u64;
-    logs.append(key, at, text.into()).await?;
+    logs.append(&key, at, text.into()).await?;
     let closed = run.clone();
     let note = move |it: &mut Writer<'_>| {
         // Nobody has taken it, and nobody will.
@@ -371,14 +371,18 @@ async fn write_last_line(forge: &Forge, build: i64, line: &str) -> Result<()> {
     };
     forge.write(Caller::system(), note).await?;
     if run.trace_held > 0 {
-        logs.clear_aside(key).await?;
+        logs.clear_aside(&key).await?;
     }
     Ok(())
 }
 
 /// Removes what was kept of the end of a trace that is seen by now.
 pub(crate) async fn tidy(forge: &Forge, run: &Run) {
-    if let Err(error) = forge.shared().logs.clear_aside(key(run)).await {
+    let cleared = match key(forge, run).await {
+        Ok(key) => forge.shared().logs.clear_aside(&key).await.map_err(Error::from),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = cleared {
         warn!(project.id = run.project, build.id = run.build, %error, "what was kept beside a trace stays");
     }
 }
@@ -396,7 +400,8 @@ pub fn open(it: &mut Reader<'_>, project: &ProjectRef, build: &Given<i64>) -> Re
     it.may(Ability::Browse)?;
     let project = it.open(project, ProjectAbility::ReadBuilds)?;
     let run = run_in(it, project.id, *build.get()?)?;
-    Ok(Trace { key: key(&run), size: run.visible(), ended: run.status.is_done() })
+    let key = Key { folder: project.storage.as_str().into(), number: run.build };
+    Ok(Trace { key, size: run.visible(), ended: run.status.is_done() })
 }
 
 /// A job of a project.
@@ -411,7 +416,7 @@ pub async fn read(forge: &Forge, trace: &Trace, range: Range<u64>) -> Result<Box
     if range.is_empty() {
         return Ok(stream::empty().boxed());
     }
-    let found = forge.shared().logs.read(trace.key, range).await?;
+    let found = forge.shared().logs.read(&trace.key, range).await?;
     // Removed a moment ago.
     Ok(found.unwrap_or_else(|| stream::empty().boxed()))
 }
@@ -485,7 +490,7 @@ pub async fn erase(forge: &Forge, caller: Caller, project: ProjectRef, build: Gi
     let run = forge.read(caller.clone(), move |it| erasable(it, &place, &number)).await?;
     let live = forge.shared().traces.of(run.build);
     let _turn = live.turn.lock().await;
-    forge.shared().logs.remove(&[key(&run)]).await?;
+    forge.shared().logs.remove(&[key(forge, &run).await?]).await?;
     let erased = move |it: &mut Writer<'_>| {
         let (run, now) = (erasable(it, &project, &build)?, it.now());
         store::build_runs::erase(it.db(), run.build, now)?;
@@ -516,11 +521,12 @@ pub(crate) fn shown(it: &mut Reader<'_>, build: i64) -> Result<Build> {
 
 /// Removes the traces of a project that is being removed.
 pub(crate) async fn remove_all_of_project(forge: &Forge, project: i64) -> Result<()> {
-    Ok(forge.shared().logs.remove_folder(project).await?)
+    let storage = forge.storage_of(project).await?;
+    Ok(forge.shared().logs.remove_folder(storage.as_str()).await?)
 }
 
-fn key(run: &Run) -> Key {
-    Key { folder: run.project, number: run.build }
+async fn key(forge: &Forge, run: &Run) -> Result<Key> {
+    Ok(Key { folder: forge.storage_of(run.project).await?.as_str().into(), number: run.build })
 }
 
 fn internal(error: &dyn std::fmt::Display) -> Error {

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, process::Command, sync::Arc};
 
 pub use git::{Quarantine as Incoming, Ref, Refs, stand_back};
-use model::{Oid, Project, RefName};
+use model::{Oid, Project, RefName, StorageId};
 
 pub use crate::pushes::{Push, RefOutcome};
 use crate::{
@@ -24,6 +24,7 @@ pub enum Service {
 pub struct Hosted {
     forge: Forge,
     project: i64,
+    storage: StorageId,
     full_path: String,
     opened_by: String,
     refs: Arc<Refs>,
@@ -52,8 +53,8 @@ pub async fn open(forge: &Forge, caller: Caller, project: ProjectRef, service: S
             };
             let job_commit = job_commit.map(|pipeline| store::pipelines::by_id(it.db(), pipeline)).transpose()?;
             let job_commit = job_commit.flatten().map(|pipeline| pipeline.sha);
-            let (id, full_path, opened_by) = (project.id, project.full_path(), describe(it.actor()));
-            Ok(Hosted { forge: own.clone(), project: id, full_path, opened_by, refs, job_commit })
+            let (full_path, opened_by, storage) = (project.full_path(), describe(it.actor()), project.storage);
+            Ok(Hosted { forge: own.clone(), project: project.id, storage, full_path, opened_by, refs, job_commit })
         })
         .await
 }
@@ -122,9 +123,9 @@ impl Hosted {
         if doubtful.is_empty() {
             return Ok(None);
         }
-        let (repositories, project) = (self.forge.shared().repositories.clone(), self.project);
+        let (repositories, storage) = (self.forge.shared().repositories.clone(), self.storage.clone());
         pushes::blocking(move || {
-            let Some(repository) = repositories.find(project)? else { return Ok(doubtful.first().copied()) };
+            let Some(repository) = repositories.find(&storage)? else { return Ok(doubtful.first().copied()) };
             let reachable = repository.which_are_reachable(&doubtful)?;
             Ok(doubtful.iter().zip(reachable).find(|(_, reachable)| !reachable).map(|(id, _)| *id))
         })
@@ -133,17 +134,17 @@ impl Hosted {
 
     /// The program that sends what a client asks for.
     pub fn upload_pack(&self, protocol: Option<&str>, stateless: bool) -> Command {
-        self.forge.shared().repositories.upload_pack(self.project, protocol, stateless)
+        self.forge.shared().repositories.upload_pack(&self.storage, protocol, stateless)
     }
 
     /// The program that sends an archive.
     pub fn upload_archive(&self) -> Command {
-        self.forge.shared().repositories.upload_archive(self.project)
+        self.forge.shared().repositories.upload_archive(&self.storage)
     }
 
     /// A place for what a client is about to send.
     pub fn receive(&self) -> Result<Incoming> {
-        pushes::incoming(&self.forge, self.project)
+        pushes::incoming(&self.forge, &self.storage)
     }
 }
 

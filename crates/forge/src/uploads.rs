@@ -5,7 +5,7 @@ use std::{ops::Range, result::Result as StdResult};
 use bytes::Bytes;
 use files::{Content, WriteError};
 use futures_util::Stream;
-use model::{Time, Upload, tokens::Secret, uploads::clean_name};
+use model::{StorageId, Time, Upload, tokens::Secret, uploads::clean_name};
 use store::Conn;
 use tracing::warn;
 
@@ -45,7 +45,8 @@ pub async fn receive<E: Send + 'static>(
     let task = tokio::spawn(async move {
         forge.require_room()?;
         let begun = forge.write(caller.clone(), move |it| begin(it, &project, &name)).await?;
-        let ended = match forge.shared().files.write(&begun.key(), most, content).await {
+        let storage = forge.storage_of(begun.project_id).await?;
+        let ended = match forge.shared().files.write(&begun.key(&storage), most, content).await {
             Ok(size) => {
                 let Upload { id, project_id, .. } = begun;
                 forge.write(caller, move |it| complete(it, project_id, id, size)).await.map_err(Refusal::Forge)
@@ -94,7 +95,8 @@ pub fn open(it: &mut Reader<'_>, project: &ProjectRef, secret: &str, name: &str)
 
 /// The bytes of a file, or a range of them.
 pub async fn read(forge: &Forge, upload: &Upload, range: Option<Range<u64>>) -> Result<Content> {
-    let content = forge.shared().files.read(&upload.key(), range).await?;
+    let storage = forge.storage_of(upload.project_id).await?;
+    let content = forge.shared().files.read(&upload.key(&storage), range).await?;
     // Removed a moment ago.
     let content = content.ok_or_else(|| Error::not_found("Upload"))?;
     if Some(content.size) != upload.size {
@@ -110,8 +112,8 @@ pub async fn sweep_at_start(forge: &Forge) -> Result<()> {
 }
 
 /// Where the files of a project lie, among all that are kept.
-pub fn folder(project: i64) -> String {
-    format!("uploads/{project}")
+pub fn folder(storage: &StorageId) -> String {
+    format!("uploads/{storage}")
 }
 
 impl KeptFile for Upload {
@@ -121,12 +123,12 @@ impl KeptFile for Upload {
         self.id
     }
 
-    fn key(&self) -> String {
-        format!("{}/{}", folder(self.project_id), self.id)
+    fn project(&self) -> i64 {
+        self.project_id
     }
 
-    fn folder(project: i64) -> String {
-        folder(project)
+    fn folder(storage: &StorageId) -> String {
+        folder(storage)
     }
 
     fn begun_before(db: &mut Conn, moment: Time, most: i64) -> store::Result<Vec<Self>> {

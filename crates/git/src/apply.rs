@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use model::{Oid, RefChange, RefName};
+use model::{Oid, RefChange, RefName, StorageId};
 
 use crate::{
     Error, Quarantine, Repositories, Repository, Result, disk,
@@ -31,12 +31,12 @@ impl Repositories {
     /// it was taken for, or nothing moves. Whoever calls this is the only one who does so for this project.
     pub fn apply(
         &self,
-        project: i64,
+        storage: &StorageId,
         incoming: Option<&Quarantine>,
         changes: &[RefChange],
         head: Option<&RefName>,
     ) -> Result<()> {
-        let repository = self.find_or_make(project)?;
+        let repository = self.find_or_make(storage)?;
         if let Some(incoming) = incoming {
             incoming.move_into(repository.path())?;
         }
@@ -46,8 +46,8 @@ impl Repositories {
     }
 
     /// Which of these changes have happened; for whoever finds them written down after a crash.
-    pub fn which_happened(&self, project: i64, changes: &[RefChange]) -> Result<Vec<bool>> {
-        let path = self.path_of(project);
+    pub fn which_happened(&self, storage: &StorageId, changes: &[RefChange]) -> Result<Vec<bool>> {
+        let path = self.path_of(storage);
         let refs = changes.iter().map(|change| path.join(change.name.as_str()));
         let locks: Vec<PathBuf> =
             refs.chain([path.join("HEAD"), path.join("packed-refs")]).map(|file| lock_of(&file)).collect();
@@ -62,7 +62,7 @@ impl Repositories {
                 }
             }
         }
-        let Some(repository) = self.find(project)? else { return Ok(vec![false; changes.len()]) };
+        let Some(repository) = self.find(storage)? else { return Ok(vec![false; changes.len()]) };
         repository.forget_refs();
         let packed = Packed::read(repository.path())?;
         let happened = |change: &RefChange| Ok(packed.current(repository.path(), &change.name)? == change.new);
@@ -349,7 +349,8 @@ mod tests {
     fn refs_move_while_somebody_removes_empty_folders() {
         let root = tempfile::tempdir().expect("a folder");
         let repositories = Repositories::in_folder(root.path()).expect("a place");
-        let path = repositories.find_or_make(1).expect("made").path().to_owned();
+        let storage = StorageId::parse("1").expect("a storage id");
+        let path = repositories.find_or_make(&storage).expect("made").path().to_owned();
         let done = AtomicBool::new(false);
         let tip: Oid = "1".repeat(40).parse().expect("an id");
         let name = RefName::new("refs/heads/a/b/c").expect("a name");
@@ -363,7 +364,7 @@ mod tests {
             });
             let moved: Result<()> = (0..200).try_for_each(|round| {
                 let (old, new) = if round % 2 == 0 { (None, Some(tip)) } else { (Some(tip), None) };
-                repositories.apply(1, None, &[RefChange { name: name.clone(), old, new }], None)
+                repositories.apply(&storage, None, &[RefChange { name: name.clone(), old, new }], None)
             });
             done.store(true, Ordering::Relaxed);
             moved.expect("every change");

@@ -8,6 +8,8 @@ use std::{
     process::Stdio,
 };
 
+use model::StorageId;
+
 use crate::{Error, Repositories, Result, child, repository::gix_id};
 
 /// How many faults of one repository are told.
@@ -16,10 +18,8 @@ const TOLD: usize = 10;
 /// What lies about in the folder of repositories and belongs to none.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Strays {
-    /// Repositories of projects that are no more, and links that are nobody's.
+    /// Repositories that belong to no project, and links that are nobody's.
     pub orphans: Vec<PathBuf>,
-    /// Repositories of projects that never were.
-    pub foreign: Vec<PathBuf>,
     /// Links in the place of folders in which repositories of projects lie.
     pub links: Vec<PathBuf>,
     /// What was being built or taken in, or is on its way out; the next start removes it.
@@ -29,10 +29,10 @@ pub struct Strays {
 impl Repositories {
     /// What is wrong with the repository of a project, in words. That every ref leads to an object is always looked at, that
     /// everything is there which the refs lead to only by a deep check.
-    pub fn check(&self, project: i64, deep: bool) -> Result<Vec<String>> {
+    pub fn check(&self, storage: &StorageId, deep: bool) -> Result<Vec<String>> {
         // Not what a warm handle remembers.
-        self.forget(project);
-        let Some(repository) = self.find(project)? else { return Ok(Vec::new()) };
+        self.forget(storage);
+        let Some(repository) = self.find(storage)? else { return Ok(Vec::new()) };
         let refs = match repository.refs() {
             Ok(refs) => refs,
             Err(error) => return Ok(vec![format!("its refs cannot be read: {error}")]),
@@ -51,14 +51,13 @@ impl Repositories {
     }
 
     /// Whether a project has a repository.
-    pub fn exists(&self, project: i64) -> bool {
-        self.path_of(project).join("HEAD").exists()
+    pub fn exists(&self, storage: &StorageId) -> bool {
+        self.path_of(storage).join("HEAD").exists()
     }
 
-    /// What belongs to none of these projects, if numbers up to the highest were ever given to projects. Nothing is looked
-    /// for behind links.
-    pub fn strays(&self, projects: impl IntoIterator<Item = i64>, highest: i64) -> Result<Strays> {
-        let known: HashSet<PathBuf> = projects.into_iter().map(|project| self.path_of(project)).collect();
+    /// What belongs to none of these projects. Nothing is looked for behind links.
+    pub fn strays(&self, projects: impl IntoIterator<Item = StorageId>) -> Result<Strays> {
+        let known: HashSet<PathBuf> = projects.into_iter().map(|storage| self.path_of(&storage)).collect();
         let root = self.root();
         let (mut strays, mut links) = (Strays::default(), Vec::new());
         for outer in shelves(root, &mut links)? {
@@ -67,7 +66,6 @@ impl Repositories {
                 strays.orphans.extend(found.map(|(path, _)| path).filter(|path| !known.contains(path)));
             }
         }
-        (strays.foreign, strays.orphans) = self.tell_apart(strays.orphans, highest);
         for link in links {
             let in_use = known.iter().any(|path| path.starts_with(&link));
             if in_use { &mut strays.links } else { &mut strays.orphans }.push(link);
@@ -77,30 +75,6 @@ impl Repositories {
         }
         Ok(strays)
     }
-
-    /// Those that are named like repositories of numbers beyond the highest, and the others.
-    fn tell_apart(&self, orphans: Vec<PathBuf>, highest: i64) -> (Vec<PathBuf>, Vec<PathBuf>) {
-        let mut unexplained: HashSet<PathBuf> = orphans.iter().filter(|path| is_ours(path)).cloned().collect();
-        // A name is a hash, so its number is found only by trying them all.
-        for number in 1..=highest {
-            if unexplained.is_empty() {
-                break;
-            }
-            unexplained.remove(&self.path_of(number));
-        }
-        orphans.into_iter().partition(|path| unexplained.contains(path))
-    }
-}
-
-/// Whether a path is named as repositories are, whatever their number.
-fn is_ours(path: &Path) -> bool {
-    let mut parts = path.iter().rev().map(|part| part.to_str().unwrap_or_default());
-    let (Some(name), Some(inner), Some(outer)) = (parts.next(), parts.next(), parts.next()) else { return false };
-    name.strip_suffix(".git").is_some_and(|hash| {
-        hash.len() == 64
-            && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
-            && hash.starts_with(&[outer, inner].concat())
-    })
 }
 
 /// Whether a folder is one of those that repositories are spread over.

@@ -8,6 +8,8 @@ use std::{
     process::Stdio,
 };
 
+use model::StorageId;
+
 use crate::{Repositories, Result, child, disk};
 
 /// So many refs lie about as files before they are packed.
@@ -22,8 +24,8 @@ const LOCK: &str = "house.lock";
 impl Repositories {
     /// Does for the repository of a project what is due; says whether it did. If somebody else is at it, nothing is done:
     /// most likely a program that outlived a server that was killed.
-    pub fn keep_house(&self, project: i64) -> Result<bool> {
-        let path = self.path_of(project);
+    pub fn keep_house(&self, storage: &StorageId) -> Result<bool> {
+        let path = self.path_of(storage);
         if !path.join("HEAD").exists() {
             return Ok(true);
         }
@@ -52,7 +54,7 @@ impl Repositories {
             disk::sync_tree(&graphs)?;
         }
         // Packs and graphs that a warm handle knows may be gone.
-        self.forget(project);
+        self.forget(storage);
         Ok(true)
     }
 }

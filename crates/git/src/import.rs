@@ -4,6 +4,8 @@ use std::{net::IpAddr, path::Path, process::Command, time::Duration};
 
 use tempfile::TempDir;
 
+use model::StorageId;
+
 use crate::{Error, Repositories, Repository, Result, child, repositories::write_refs, repository::Handle};
 
 /// How slow the other side may be: less than this many bytes a second, for so many seconds, and it is given up.
@@ -57,11 +59,11 @@ impl Repositories {
 
     /// Makes what was fetched the repository of a project. It appears whole or not at all, and never in the place of
     /// one that is there. Whoever calls this is the only one who writes to the project.
-    pub fn adopt(&self, fetched: Fetched, project: i64) -> Result<()> {
-        if self.path_of(project).exists() {
+    pub fn adopt(&self, fetched: Fetched, storage: &StorageId) -> Result<()> {
+        if self.path_of(storage).exists() {
             return Err(Error::Moved("the repository is not empty any more, it".into()));
         }
-        self.put_in_place(fetched.0, &self.path_of(project))
+        self.put_in_place(fetched.0, &self.path_of(storage))
     }
 }
 

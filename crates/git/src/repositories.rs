@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! repositories/
-//!   3f/a2/3fa2….git   one for each project to which something was written, named by a hash of its number
+//!   3f/a2/3fa2….git   one for each project to which something was written, named by a hash of its storage id
 //!   empty.git         what a project is read from to which nothing was ever written
 //!   tmp/              what is being built or taken in; nothing in it survives a start
 //!   trash/            what is being removed
@@ -18,7 +18,7 @@ use std::{
 };
 
 use lru::LruCache;
-use model::RefName;
+use model::{RefName, StorageId};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
@@ -54,7 +54,7 @@ pub struct Repositories(Arc<Inner>);
 
 struct Inner {
     root: PathBuf,
-    handles: Mutex<LruCache<i64, Arc<Handle>>>,
+    handles: Mutex<LruCache<StorageId, Arc<Handle>>>,
 }
 
 impl Repositories {
@@ -83,53 +83,53 @@ impl Repositories {
     }
 
     /// The repository of a project; `None` if nothing was ever written to it.
-    pub fn find(&self, project: i64) -> Result<Option<Repository>> {
-        if let Some(handle) = self.handles().get(&project) {
+    pub fn find(&self, storage: &StorageId) -> Result<Option<Repository>> {
+        if let Some(handle) = self.handles().get(storage) {
             return Ok(Some(Repository::new(Arc::clone(handle))));
         }
-        let path = self.path_of(project);
+        let path = self.path_of(storage);
         if !path.join("HEAD").exists() {
             return Ok(None);
         }
         // Opened outside the lock, since it takes the disk; of two that do so at once the later one stays.
         let handle = Arc::new(Handle::open(&path)?);
-        self.handles().put(project, Arc::clone(&handle));
+        self.handles().put(storage.clone(), Arc::clone(&handle));
         Ok(Some(Repository::new(handle)))
     }
 
     /// The program that sends a client what it asks for, on standard input and output.
-    pub fn upload_pack(&self, project: i64, protocol: Option<&str>, stateless: bool) -> Command {
-        child::upload_pack(&self.folder_of(project), protocol, stateless)
+    pub fn upload_pack(&self, storage: &StorageId, protocol: Option<&str>, stateless: bool) -> Command {
+        child::upload_pack(&self.folder_of(storage), protocol, stateless)
     }
 
     /// The program that sends a client an archive, on standard input and output.
-    pub fn upload_archive(&self, project: i64) -> Command {
-        child::upload_archive(&self.folder_of(project))
+    pub fn upload_archive(&self, storage: &StorageId) -> Command {
+        child::upload_archive(&self.folder_of(storage))
     }
 
     /// The folder from which a project is read, also if nothing was ever written to it.
-    fn folder_of(&self, project: i64) -> PathBuf {
-        let path = self.path_of(project);
+    fn folder_of(&self, storage: &StorageId) -> PathBuf {
+        let path = self.path_of(storage);
         if path.join("HEAD").exists() { path } else { self.empty() }
     }
 
     /// The repository of a project, made if there is none: built beside, synced, and then moved into its place.
-    pub fn find_or_make(&self, project: i64) -> Result<Repository> {
-        if let Some(found) = self.find(project)? {
+    pub fn find_or_make(&self, storage: &StorageId) -> Result<Repository> {
+        if let Some(found) = self.find(storage)? {
             return Ok(found);
         }
-        self.put_in_place(self.blank()?, &self.path_of(project))?;
-        self.find(project)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound).into())
+        self.put_in_place(self.blank()?, &self.path_of(storage))?;
+        self.find(storage)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound).into())
     }
 
     /// A place for what is to come into the repository of a project.
-    pub fn quarantine(&self, project: i64) -> Result<Quarantine> {
-        Quarantine::make(self.folder_to_build_in("in-")?, self.path_of(project).join("objects"))
+    pub fn quarantine(&self, storage: &StorageId) -> Result<Quarantine> {
+        Quarantine::make(self.folder_to_build_in("in-")?, self.path_of(storage).join("objects"))
     }
 
     /// Makes the repository of a project out of another one: the objects are the same files, the refs are those that
     /// can be seen. It appears whole or not at all; nothing happens if the project has a repository already.
-    pub fn copy(&self, from: i64, to: i64) -> Result<()> {
+    pub fn copy(&self, from: &StorageId, to: &StorageId) -> Result<()> {
         let Some(source) = self.find(from)? else { return Ok(()) };
         if self.path_of(to).exists() {
             return Ok(());
@@ -144,12 +144,12 @@ impl Repositories {
     }
 
     /// Takes the repository of a project away: it is gone at once, and its files go with [`Self::empty_trash`].
-    pub fn remove(&self, project: i64) -> Result<()> {
-        let path = self.path_of(project);
-        self.forget(project);
+    pub fn remove(&self, storage: &StorageId) -> Result<()> {
+        let path = self.path_of(storage);
+        self.forget(storage);
         if path.exists() {
             let trash = self.trash_folder()?;
-            let place = trash.join(project.to_string());
+            let place = trash.join(storage.as_str());
             if place.exists() {
                 fs::remove_dir_all(&place)?;
             }
@@ -174,19 +174,19 @@ impl Repositories {
     }
 
     /// Lets go of the warm handle of a project, so that the next reader sees the disk as it is.
-    pub(crate) fn forget(&self, project: i64) {
-        self.handles().pop(&project);
+    pub(crate) fn forget(&self, storage: &StorageId) {
+        self.handles().pop(storage);
     }
 
     /// Where the repository of a project lies or would lie, below the folder of all.
-    pub fn place_of(&self, project: i64) -> String {
-        let path = self.path_of(project);
+    pub fn place_of(&self, storage: &StorageId) -> String {
+        let path = self.path_of(storage);
         path.strip_prefix(&self.0.root).unwrap_or(&path).display().to_string()
     }
 
     /// Where the repository of a project lies or would lie. A rename or a transfer of the project moves nothing.
-    pub(crate) fn path_of(&self, project: i64) -> PathBuf {
-        let digest = Sha256::digest(project.to_string());
+    pub(crate) fn path_of(&self, storage: &StorageId) -> PathBuf {
+        let digest = Sha256::digest(storage.as_str());
         let name: String = digest.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(hex_digit).collect();
         self.0.root.join(&name[..2]).join(&name[2..4]).join(format!("{name}.git"))
     }
@@ -225,7 +225,7 @@ impl Repositories {
         Ok(disk::sync_folder(parent)?)
     }
 
-    fn handles(&self) -> MutexGuard<'_, LruCache<i64, Arc<Handle>>> {
+    fn handles(&self) -> MutexGuard<'_, LruCache<StorageId, Arc<Handle>>> {
         self.0.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

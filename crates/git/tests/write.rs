@@ -8,10 +8,17 @@ use std::{
 };
 
 use git::{EditRefusal, Error, FileEdit, Peeled, Quarantine, Repositories};
-use model::{Oid, RefChange, RefName, repository::Signature};
+use model::{Oid, RefChange, RefName, StorageId, repository::Signature};
 use tempfile::TempDir;
 
-const PROJECT: i64 = 7;
+/// Where a repository lies.
+fn at(number: i64) -> StorageId {
+    StorageId::parse(&number.to_string()).expect("a storage id")
+}
+
+fn project() -> StorageId {
+    at(7)
+}
 
 struct Place {
     folder: TempDir,
@@ -48,15 +55,17 @@ fn commit(incoming: &Quarantine, parent: Option<Oid>, edits: Vec<FileEdit>) -> O
 impl Place {
     /// A repository with one commit on one branch.
     fn begin(&self) -> Oid {
-        let incoming = self.repositories.quarantine(PROJECT).expect("a quarantine");
+        let incoming = self.repositories.quarantine(&project()).expect("a quarantine");
         let first = commit(&incoming, None, vec![create("a.txt", "one\n"), create("dir/b.txt", "two\n")]);
         let changes = [change("refs/heads/main", None, Some(first))];
-        self.repositories.apply(PROJECT, Some(&incoming), &changes, Some(&name("refs/heads/main"))).expect("applied");
+        self.repositories
+            .apply(&project(), Some(&incoming), &changes, Some(&name("refs/heads/main")))
+            .expect("applied");
         first
     }
 
     fn path(&self) -> PathBuf {
-        self.repositories.find(PROJECT).expect("readable").expect("there").path().to_owned()
+        self.repositories.find(&project()).expect("readable").expect("there").path().to_owned()
     }
 
     fn git(&self, arguments: &[&str]) -> String {
@@ -104,7 +113,7 @@ fn a_commit_made_of_edits_is_one_that_git_likes() {
 fn edits_follow_each_other_within_one_commit() {
     let place = place();
     let first = place.begin();
-    let incoming = place.repositories.quarantine(PROJECT).expect("a quarantine");
+    let incoming = place.repositories.quarantine(&project()).expect("a quarantine");
     let edits = vec![
         FileEdit::Move { from: "a.txt".into(), path: "new/a.txt".into(), content: None },
         FileEdit::Update { path: "new/a.txt".into(), content: b"three\n".to_vec() },
@@ -113,7 +122,7 @@ fn edits_follow_each_other_within_one_commit() {
     ];
     let second = commit(&incoming, Some(first), edits);
     let changes = [change("refs/heads/main", Some(first), Some(second))];
-    place.repositories.apply(PROJECT, Some(&incoming), &changes, None).expect("applied");
+    place.repositories.apply(&project(), Some(&incoming), &changes, None).expect("applied");
     assert_eq!(place.git(&["ls-tree", "-r", "--name-only", "main"]), "-x\nnew/a.txt\n");
     assert_eq!(place.git(&["show", "main:new/a.txt"]), "three\n");
     place.git(&["fsck", "--strict", "--full", "--no-dangling"]);
@@ -141,11 +150,11 @@ fn edits_that_cannot_be_made_are_told_and_leave_nothing() {
         ),
     ];
     for (edit, expected) in cases {
-        let incoming = place.repositories.quarantine(PROJECT).expect("a quarantine");
+        let incoming = place.repositories.quarantine(&project()).expect("a quarantine");
         let refused = incoming.commit(Some(first), vec![edit], "x", &who(), &who()).expect("no fault of ours");
         assert_eq!(refused, Err(expected));
     }
-    let nothing = place.repositories.quarantine(8).expect("a quarantine");
+    let nothing = place.repositories.quarantine(&at(8)).expect("a quarantine");
     let edit = FileEdit::Update { path: path("x"), content: content() };
     assert_eq!(nothing.commit(None, vec![edit], "x", &who(), &who()).expect("fine"), Err(EditRefusal::Empty));
     assert_eq!(place.git(&["count-objects", "-v"]), before);
@@ -161,7 +170,7 @@ fn lesson_01_nothing_is_written_through_a_symbolic_link() {
     let commit =
         run(&place.path(), &["-c", "user.name=x", "-c", "user.email=x", "commit-tree", tree.trim(), "-m", "link"], b"");
     let parent: Oid = commit.trim().parse().expect("an id");
-    let incoming = place.repositories.quarantine(PROJECT).expect("a quarantine");
+    let incoming = place.repositories.quarantine(&project()).expect("a quarantine");
     let through = FileEdit::Put { path: "link/passwd".into(), content: b"x".to_vec() };
     let refused = incoming.commit(Some(parent), vec![through], "x", &who(), &who()).expect("no fault of ours");
     assert_eq!(refused, Err(EditRefusal::Exists("link/passwd".into())));
@@ -179,7 +188,7 @@ fn refs_move_only_from_what_they_were_taken_for() {
     ];
     for wrong in moves {
         let also = change("refs/heads/fine", None, Some(first));
-        let applied = place.repositories.apply(PROJECT, None, &[also, wrong.clone()], None);
+        let applied = place.repositories.apply(&project(), None, &[also, wrong.clone()], None);
         assert!(matches!(applied, Err(Error::Moved(found)) if found == wrong.name.as_str()), "{wrong:?}");
         // Not even the other one, and no lock is left.
         assert_eq!(place.refs(), ["refs/heads/main"]);
@@ -193,19 +202,19 @@ fn refs_are_removed_from_wherever_git_has_put_them() {
     let first = place.begin();
     let names = ["refs/heads/a/b", "refs/heads/a/c", "refs/tags/v1", "refs/tags/v2"];
     let changes: Vec<RefChange> = names.iter().map(|name| change(name, None, Some(first))).collect();
-    place.repositories.apply(PROJECT, None, &changes, None).expect("applied");
+    place.repositories.apply(&project(), None, &changes, None).expect("applied");
     run(&place.path(), &["-c", "user.name=x", "-c", "user.email=x", "tag", "-a", "-m", "x", "noted", "main"], b"");
     place.git(&["pack-refs", "--all"]);
     assert_eq!(place.refs().len(), 6);
     let removed = [change("refs/heads/a/b", Some(first), None), change("refs/tags/v1", Some(first), None)];
-    place.repositories.apply(PROJECT, None, &removed, None).expect("applied");
+    place.repositories.apply(&project(), None, &removed, None).expect("applied");
     assert_eq!(place.refs(), ["refs/heads/a/c", "refs/heads/main", "refs/tags/noted", "refs/tags/v2"]);
     assert_eq!(place.git(&["rev-parse", "noted^{}"]).trim(), first.to_string());
     // With its folder gone, the name is free for a branch.
-    place.repositories.apply(PROJECT, None, &[change("refs/heads/a/c", Some(first), None)], None).expect("applied");
-    place.repositories.apply(PROJECT, None, &[change("refs/heads/a", None, Some(first))], None).expect("applied");
+    place.repositories.apply(&project(), None, &[change("refs/heads/a/c", Some(first), None)], None).expect("applied");
+    place.repositories.apply(&project(), None, &[change("refs/heads/a", None, Some(first))], None).expect("applied");
     assert_eq!(place.refs(), ["refs/heads/a", "refs/heads/main", "refs/tags/noted", "refs/tags/v2"]);
-    let below = place.repositories.apply(PROJECT, None, &[change("refs/heads/a/b", None, Some(first))], None);
+    let below = place.repositories.apply(&project(), None, &[change("refs/heads/a/b", None, Some(first))], None);
     assert!(below.is_err());
     place.git(&["fsck", "--strict"]);
 }
@@ -220,9 +229,9 @@ fn after_a_crash_it_can_be_told_what_happened() {
     // A lock that nobody will ever give back.
     fs::write(place.path().join("refs/heads/other.lock"), "").expect("written");
     let changes = [done, open.clone(), gone];
-    assert_eq!(place.repositories.which_happened(PROJECT, &changes).expect("told"), [true, false, true]);
-    place.repositories.apply(PROJECT, None, &[open], None).expect("the lock is gone");
-    assert_eq!(place.repositories.which_happened(8, &changes).expect("told"), [false, false, false]);
+    assert_eq!(place.repositories.which_happened(&project(), &changes).expect("told"), [true, false, true]);
+    place.repositories.apply(&project(), None, &[open], None).expect("the lock is gone");
+    assert_eq!(place.repositories.which_happened(&at(8), &changes).expect("told"), [false, false, false]);
 }
 
 #[test]
@@ -240,7 +249,7 @@ fn packs_are_taken_in_only_if_they_are_whole() {
     let second: Oid = second.trim().parse().expect("an id");
     let thin = pack(&source, &format!("{second}\n^{first}\n"), &["--thin"]);
     let take = |bytes: &[u8]| {
-        let incoming = place.repositories.quarantine(PROJECT).expect("a quarantine");
+        let incoming = place.repositories.quarantine(&project()).expect("a quarantine");
         let mut child = incoming.index_pack(None).spawn().expect("git starts");
         let _ = child.stdin.take().expect("a pipe").write_all(bytes);
         (child.wait_with_output().expect("git ends").status.success(), incoming)
@@ -256,9 +265,9 @@ fn packs_are_taken_in_only_if_they_are_whole() {
     assert!(taken);
     assert_eq!(incoming.repository().expect("open").peel(second).expect("read"), Some(Peeled::Commit(second)));
     // Not before it is moved does anybody see it.
-    assert_eq!(place.repositories.find(PROJECT).expect("open").expect("there").peel(second).expect("read"), None);
+    assert_eq!(place.repositories.find(&project()).expect("open").expect("there").peel(second).expect("read"), None);
     let changes = [change("refs/heads/main", Some(first), Some(second))];
-    place.repositories.apply(PROJECT, Some(&incoming), &changes, None).expect("applied");
+    place.repositories.apply(&project(), Some(&incoming), &changes, None).expect("applied");
     place.git(&["fsck", "--strict", "--full"]);
     assert_eq!(place.git(&["show", "main:a.txt"]), "one\nmore\n");
 }
@@ -289,21 +298,21 @@ fn a_copy_has_the_refs_and_the_objects_and_shares_no_future() {
     let place = place();
     let first = place.begin();
     let hidden = change("refs/gable/keep/1", None, Some(first));
-    place.repositories.apply(PROJECT, None, &[hidden], None).expect("applied");
-    place.repositories.copy(PROJECT, 8).expect("copied");
-    let copy = place.repositories.find(8).expect("open").expect("there");
+    place.repositories.apply(&project(), None, &[hidden], None).expect("applied");
+    place.repositories.copy(&project(), &at(8)).expect("copied");
+    let copy = place.repositories.find(&at(8)).expect("open").expect("there");
     let names: Vec<String> = copy.refs().expect("refs").iter().map(|found| found.name.to_string()).collect();
     assert_eq!(names, ["refs/heads/main"]);
     assert_eq!(copy.default_branch().expect("read").map(|name| name.to_string()), Some("refs/heads/main".into()));
     run(copy.path(), &["fsck", "--strict", "--full"], b"");
-    place.repositories.remove(PROJECT).expect("removed");
+    place.repositories.remove(&project()).expect("removed");
     place.repositories.empty_trash().expect("emptied");
-    assert!(place.repositories.find(PROJECT).expect("read").is_none());
+    assert!(place.repositories.find(&project()).expect("read").is_none());
     assert_eq!(run(copy.path(), &["show", "main:a.txt"], b""), "one\n");
     // Done again it changes nothing, and of nothing nothing is copied.
-    place.repositories.copy(PROJECT, 8).expect("nothing to do");
-    place.repositories.copy(99, 100).expect("nothing to do");
-    assert!(place.repositories.find(100).expect("read").is_none());
+    place.repositories.copy(&project(), &at(8)).expect("nothing to do");
+    place.repositories.copy(&at(99), &at(100)).expect("nothing to do");
+    assert!(place.repositories.find(&at(100)).expect("read").is_none());
 }
 
 #[test]
@@ -311,33 +320,33 @@ fn housekeeping_packs_what_lies_about_and_keeps_all_of_it() {
     let place = place();
     let mut tip = place.begin();
     for round in 0..70 {
-        let incoming = place.repositories.quarantine(PROJECT).expect("a quarantine");
+        let incoming = place.repositories.quarantine(&project()).expect("a quarantine");
         let next = commit(&incoming, Some(tip), vec![create(&format!("f{round}"), &round.to_string())]);
         let changes = [
             change("refs/heads/main", Some(tip), Some(next)),
             change(&format!("refs/tags/t{round}"), None, Some(next)),
         ];
-        place.repositories.apply(PROJECT, Some(&incoming), &changes, None).expect("applied");
+        place.repositories.apply(&project(), Some(&incoming), &changes, None).expect("applied");
         tip = next;
     }
     let refs = place.refs();
     let before = place.git(&["rev-list", "--objects", "--all"]).lines().count();
-    assert!(place.repositories.keep_house(PROJECT).expect("done"));
+    assert!(place.repositories.keep_house(&project()).expect("done"));
     assert_eq!(place.refs(), refs);
     assert_eq!(place.git(&["rev-list", "--objects", "--all"]).lines().count(), before);
     place.git(&["fsck", "--strict", "--full"]);
     assert!(place.path().join("packed-refs").exists());
     assert!(place.path().join("objects/info/commit-graphs").exists());
     assert!(place.git(&["count-objects", "-v"]).starts_with("count: 0\n"));
-    let repository = place.repositories.find(PROJECT).expect("open").expect("there");
+    let repository = place.repositories.find(&project()).expect("open").expect("there");
     assert_eq!(repository.commits_beyond(tip, &[], 1).expect("read").1, 71);
     // Not while somebody else is at it.
     let lock = fs::File::options().write(true).open(place.path().join("house.lock")).expect("a lock");
     lock.lock().expect("locked");
-    assert!(!place.repositories.keep_house(PROJECT).expect("left alone"));
+    assert!(!place.repositories.keep_house(&project()).expect("left alone"));
     drop(lock);
-    assert!(place.repositories.keep_house(PROJECT).expect("done again"));
-    assert!(place.repositories.keep_house(99).expect("nothing to do"));
+    assert!(place.repositories.keep_house(&project()).expect("done again"));
+    assert!(place.repositories.keep_house(&at(99)).expect("nothing to do"));
 }
 
 #[test]
@@ -349,8 +358,8 @@ fn what_a_start_finds_unfinished_is_thrown_away() {
     fs::write(root.join("tmp/in-left/pack"), "half").expect("written");
     let again = Repositories::in_folder(&root).expect("a place");
     assert_eq!(fs::read_dir(root.join("tmp")).expect("a folder").count(), 0);
-    assert!(again.find(PROJECT).expect("read").is_some());
-    assert!(again.find(8).expect("read").is_none());
+    assert!(again.find(&project()).expect("read").is_some());
+    assert!(again.find(&at(8)).expect("read").is_none());
 }
 
 #[test]
@@ -359,18 +368,18 @@ fn whoever_reads_while_the_house_is_kept_finds_everything() {
     let mut tip = place.begin();
     let mut tips = vec![tip];
     for round in 0..12 {
-        let incoming = place.repositories.quarantine(PROJECT).expect("a quarantine");
+        let incoming = place.repositories.quarantine(&project()).expect("a quarantine");
         let next = commit(&incoming, Some(tip), vec![create(&format!("f{round}"), &round.to_string())]);
         let changes = [change("refs/heads/main", Some(tip), Some(next))];
-        place.repositories.apply(PROJECT, Some(&incoming), &changes, None).expect("applied");
+        place.repositories.apply(&project(), Some(&incoming), &changes, None).expect("applied");
         // A pack for each, as pushes bring them.
         place.git(&["repack", "-d", "-q"]);
         tip = next;
         tips.push(next);
     }
-    let before = place.repositories.find(PROJECT).expect("open").expect("there");
+    let before = place.repositories.find(&project()).expect("open").expect("there");
     assert!(before.commit(tips[0]).expect("read").is_some());
-    let also = place.repositories.find(PROJECT).expect("open").expect("there");
+    let also = place.repositories.find(&project()).expect("open").expect("there");
     // Behind the back of both handles: their packs are gone.
     place.git(&["repack", "-a", "-d", "-q", "--write-midx"]);
     for (round, tip) in tips.iter().enumerate() {
@@ -389,18 +398,18 @@ fn what_was_removed_is_not_brought_back_by_whoever_packs_refs() {
     for round in 0..20 {
         let names: Vec<String> = (0..200).map(|number| format!("refs/heads/r{round}-{number}")).collect();
         let made: Vec<RefChange> = names.iter().map(|name| change(name, None, Some(first))).collect();
-        place.repositories.apply(PROJECT, None, &made, None).expect("applied");
+        place.repositories.apply(&project(), None, &made, None).expect("applied");
         let folder = place.path();
         let packing = std::thread::spawn(move || run(&folder, &["pack-refs", "--all"], b""));
         for name in names.iter().take(5) {
             let removed = [change(name, Some(first), None)];
-            place.repositories.apply(PROJECT, None, &removed, None).expect("removed");
+            place.repositories.apply(&project(), None, &removed, None).expect("removed");
         }
         packing.join().expect("packed");
         let left = place.refs();
         assert!(names.iter().take(5).all(|name| !left.contains(name)), "round {round}");
         let rest: Vec<RefChange> = names.iter().skip(5).map(|name| change(name, Some(first), None)).collect();
-        place.repositories.apply(PROJECT, None, &rest, None).expect("removed");
+        place.repositories.apply(&project(), None, &rest, None).expect("removed");
     }
     assert_eq!(place.refs(), ["refs/heads/main"]);
 }
@@ -416,7 +425,7 @@ fn a_lock_of_somebody_who_is_at_work_is_not_taken_away() {
     house.lock().expect("locked");
     let repositories = place.repositories.clone();
     let asked = std::thread::spawn(move || {
-        repositories.which_happened(PROJECT, &[change("refs/heads/main", None, Some(first))]).expect("told")
+        repositories.which_happened(&project(), &[change("refs/heads/main", None, Some(first))]).expect("told")
     });
     std::thread::sleep(std::time::Duration::from_millis(100));
     assert!(lock.exists(), "whoever keeps the house still needs it");

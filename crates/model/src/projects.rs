@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::{
-    Change, Namespace, Role, Time, Violations, Visibility, imports::ImportStatus, members::SharedGroup,
+    Change, Namespace, Role, StorageId, Time, Violations, Visibility, imports::ImportStatus, members::SharedGroup,
     namespaces::LONGEST, text, users::UserSummary,
 };
 
@@ -88,6 +88,8 @@ pub struct Project {
     pub lfs_enabled: Option<bool>,
     /// From what the runners' token is made.
     pub runners_seed: Seed,
+    /// Where its repository and its files lie.
+    pub storage: StorageId,
     /// When it was made.
     pub created_at: Time,
     /// When something about it last changed.

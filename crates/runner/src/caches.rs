@@ -22,7 +22,7 @@ impl Caches {
     }
 
     /// Where the cache of a project with this key lies. Projects never share one.
-    pub(crate) fn path(&self, server: &str, project: u64, key: &str) -> PathBuf {
+    pub(crate) fn path(&self, server: &str, project: &str, key: &str) -> PathBuf {
         let digest = Sha256::digest(format!("{server}\n{project}\n{key}"));
         self.folder.join(format!("{:x}.zip", Bytes::copy_from_slice(&digest)))
     }
@@ -84,7 +84,7 @@ mod tests {
     fn projects_share_no_cache_and_the_oldest_ones_go() {
         let folder = tempfile::tempdir().expect("a folder");
         let caches = Caches::new(folder.path().to_owned(), 25);
-        let paths = [1, 2, 3].map(|project| caches.path("http://x", project, "../../key"));
+        let paths = ["1", "2", "3"].map(|project| caches.path("http://x", project, "../../key"));
         assert!(paths[0] != paths[1] && paths.iter().all(|path| path.parent() == Some(folder.path())));
         for (age, path) in paths.iter().enumerate() {
             let mut archive = caches.begin().expect("begun");

@@ -59,6 +59,9 @@ pub(crate) struct JobInfo {
     pub(crate) project_id: u64,
     #[serde(deserialize_with = "or_default")]
     pub(crate) project_name: String,
+    /// Random, and never used for another project; other servers than Gable do not send it.
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) project_storage_id: String,
 }
 
 #[derive(Default, Deserialize)]

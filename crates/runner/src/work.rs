@@ -26,7 +26,7 @@ use crate::{
     isolation::{Build, Cage, MARK, Program, size},
     network::Reach,
     processes::{self, Broken, Excess, Interrupt, Leash, Streams},
-    protocol::{Artifact, Badge, Cache, Dependency, Ending, Job, Step},
+    protocol::{Artifact, Badge, Cache, Dependency, Ending, Job, JobInfo, Step},
     script,
     trace::Trace,
     variables::Variables,
@@ -476,7 +476,10 @@ impl Work<'_> {
 
     fn cache_path(&self, cache: &Cache, variables: &Variables) -> std::path::PathBuf {
         let key = variables.expand(&caches::key(&cache.key));
-        self.shop.caches.path(self.shop.client.root(), self.job.job_info.project_id, &key)
+        let JobInfo { project_id, project_storage_id, .. } = &self.job.job_info;
+        // A number may come again once the server has another database.
+        let project = if project_storage_id.is_empty() { project_id.to_string() } else { project_storage_id.clone() };
+        self.shop.caches.path(self.shop.client.root(), &project, &key)
     }
 
     /// Brings caches into the project.

@@ -2,13 +2,13 @@
 //! request, so it may take its time.
 
 use diesel::{
-    QueryableByName, RunQueryDsl as _,
+    ExpressionMethods as _, OptionalExtension as _, QueryDsl as _, QueryableByName, RunQueryDsl as _,
     connection::SimpleConnection as _,
     sql_types::{BigInt, Binary, Nullable, Text},
 };
 use model::Time;
 
-use crate::{Conn, Result, conn::on, times::from_micros};
+use crate::{Conn, Result, conn::on, schema::project_storage, times::from_micros};
 
 /// How many faults of one kind are told.
 const TOLD: usize = 20;
@@ -295,6 +295,9 @@ pub struct ProjectRow {
     /// Zero unless it is being removed.
     #[diesel(sql_type = BigInt)]
     buried: i64,
+    /// Where its repository lies.
+    #[diesel(sql_type = Text)]
+    pub storage: String,
 }
 
 impl ProjectRow {
@@ -307,8 +310,9 @@ impl ProjectRow {
 /// Projects by number, those that are being removed included.
 pub fn projects(db: &mut Conn, after: i64, most: i64) -> Result<Vec<ProjectRow>> {
     let sql = format!(
-        "SELECT id, default_branch, CAST(CASE WHEN deleted_at IS NULL THEN 0 ELSE 1 END AS BIGINT) AS buried FROM projects \
-         WHERE id > {after} ORDER BY id LIMIT {most}"
+        "SELECT p.id, p.default_branch, CAST(CASE WHEN p.deleted_at IS NULL THEN 0 ELSE 1 END AS BIGINT) AS buried, \
+         s.storage_id AS storage FROM projects p JOIN project_storage s ON s.project_id = p.id \
+         WHERE p.id > {after} ORDER BY p.id LIMIT {most}"
     );
     Ok(on!(db, conn => diesel::sql_query(sql).load(conn))?)
 }
@@ -333,6 +337,9 @@ pub struct KeptRow {
     /// Its project.
     #[diesel(sql_type = BigInt)]
     pub project: i64,
+    /// Where the files of the project lie.
+    #[diesel(sql_type = Text)]
+    pub storage: String,
     /// How many bytes there are at least.
     #[diesel(sql_type = BigInt)]
     pub size: i64,
@@ -345,15 +352,18 @@ pub struct KeptRow {
 pub fn kept(db: &mut Conn, what: Kept, after: i64, most: i64) -> Result<Vec<KeptRow>> {
     let sql = match what {
         Kept::Uploads => {
-            "SELECT id, project_id AS project, coalesce(size, 0) AS size, name FROM uploads WHERE complete AND id"
+            "SELECT f.id, f.project_id AS project, s.storage_id AS storage, coalesce(f.size, 0) AS size, f.name \
+             FROM uploads f JOIN project_storage s ON s.project_id = f.project_id WHERE f.complete AND f.id"
         }
         Kept::Artifacts => {
-            "SELECT id, project_id AS project, coalesce(size, 0) AS size, name FROM build_artifacts \
-             WHERE size IS NOT NULL AND id"
+            "SELECT f.id, f.project_id AS project, s.storage_id AS storage, coalesce(f.size, 0) AS size, f.name \
+             FROM build_artifacts f JOIN project_storage s ON s.project_id = f.project_id \
+             WHERE f.size IS NOT NULL AND f.id"
         }
         Kept::Traces => {
-            "SELECT b.id, b.project_id AS project, r.trace_size - r.trace_held AS size, b.name FROM build_runs r \
-             JOIN builds b ON b.id = r.build_id WHERE r.trace_size > r.trace_held AND b.id"
+            "SELECT b.id, b.project_id AS project, s.storage_id AS storage, r.trace_size - r.trace_held AS size, b.name \
+             FROM build_runs r JOIN builds b ON b.id = r.build_id JOIN project_storage s ON s.project_id = b.project_id \
+             WHERE r.trace_size > r.trace_held AND b.id"
         }
     };
     let sql = format!("{sql} > {after} ORDER BY 1 LIMIT {most}");
@@ -361,12 +371,30 @@ pub fn kept(db: &mut Conn, what: Kept, after: i64, most: i64) -> Result<Vec<Kept
 }
 
 /// Which of these numbers have a row, whether or not its file is whole.
-pub fn known(db: &mut Conn, what: Kept, ids: &[i64]) -> Result<Vec<i64>> {
+pub fn still_there(db: &mut Conn, what: Kept, ids: &[i64]) -> Result<Vec<i64>> {
+    rows_among(db, what, ids, "")
+}
+
+/// Which of these numbers have a row of a project, whether or not its file is whole.
+pub fn known(db: &mut Conn, what: Kept, project: i64, ids: &[i64]) -> Result<Vec<i64>> {
+    rows_among(db, what, ids, &format!(" AND project_id = {project}"))
+}
+
+/// The project whose files lie in a place.
+pub fn project_at(db: &mut Conn, storage: &str) -> Result<Option<i64>> {
+    Ok(on!(db, conn => project_storage::table
+        .filter(project_storage::storage_id.eq(storage))
+        .select(project_storage::project_id)
+        .first(conn)
+        .optional())?)
+}
+
+fn rows_among(db: &mut Conn, what: Kept, ids: &[i64], further: &str) -> Result<Vec<i64>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let table = table_of(what);
-    let sql = format!("SELECT id AS n FROM {table} WHERE id IN ({})", list(ids));
+    let sql = format!("SELECT id AS n FROM {table} WHERE id IN ({}){further}", list(ids));
     let rows: Vec<Number> = on!(db, conn => diesel::sql_query(sql).load(conn))?;
     Ok(rows.into_iter().map(|row| row.n).collect())
 }
@@ -377,24 +405,6 @@ fn table_of(what: Kept) -> &'static str {
         Kept::Artifacts => "build_artifacts",
         Kept::Traces => "builds",
     }
-}
-
-/// The highest number that a row which stands for a file was ever given.
-pub fn highest(db: &mut Conn, what: Kept) -> Result<i64> {
-    highest_of(db, table_of(what))
-}
-
-/// The highest number that a project was ever given.
-pub fn highest_project(db: &mut Conn) -> Result<i64> {
-    highest_of(db, "projects")
-}
-
-fn highest_of(db: &mut Conn, table: &str) -> Result<i64> {
-    let given = match db {
-        Conn::Sqlite(_) => format!("SELECT seq AS n FROM sqlite_sequence WHERE name = '{table}'"),
-        Conn::Pg(_) => format!("SELECT pg_sequence_last_value(pg_get_serial_sequence('{table}', 'id')::regclass) AS n"),
-    };
-    number(db, &format!("SELECT coalesce(max(n), 0) AS n FROM ({given} UNION ALL SELECT max(id) FROM {table}) x"))
 }
 
 /// Forgets that there were files of these numbers.
@@ -500,11 +510,10 @@ mod tests {
         assert!(newest_moment(&mut db).expect("asked").is_none());
         for what in [Kept::Uploads, Kept::Artifacts, Kept::Traces] {
             assert!(kept(&mut db, what, 0, 10).expect("asked").is_empty());
-            assert!(known(&mut db, what, &[1]).expect("asked").is_empty());
+            assert!(known(&mut db, what, 1, &[1]).expect("asked").is_empty());
+            assert!(still_there(&mut db, what, &[1]).expect("asked").is_empty());
             forget(&mut db, what, &[1]).expect("done");
-            assert_eq!(highest(&mut db, what).expect("asked"), 0);
         }
-        assert_eq!(highest_project(&mut db).expect("asked"), 0);
         for kind in 0..sealed_kinds().count() {
             assert!(sealed(&mut db, kind, 0, 10).expect("asked").is_empty());
         }

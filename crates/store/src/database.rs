@@ -157,6 +157,15 @@ impl Database {
         copied.map(drop).map_err(|error| OpenError::new(format!("cannot copy the database to {text}: {error}")))
     }
 
+    /// Brings everything that was written to the embedded database into its one file, so that the file can be copied or
+    /// replaced; for the end of a server.
+    pub fn write_back(&self) -> Result<(), OpenError> {
+        let Self::Sqlite(_) = self else { return Ok(()) };
+        let Conn::Sqlite(mut conn) = self.connect_writer()? else { return Ok(()) };
+        conn.batch_execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            .map_err(|error| OpenError::new(format!("cannot write the database back into its file: {error}")))
+    }
+
     /// Refuses a database whose tables are not exactly those that this version knows.
     pub fn check_version(&self) -> Result<(), OpenError> {
         let mut conn = self.connect_writer()?;

@@ -32,6 +32,7 @@ pub mod hook_events;
 pub mod hooks;
 pub mod identities;
 pub mod imports;
+pub mod instance;
 pub mod intents;
 pub mod issue_lists;
 pub mod issues;

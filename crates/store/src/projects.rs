@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use diesel::{
     prelude::*,
-    sql_types::{BigInt, Bool, Integer, Nullable},
+    sql_types::{BigInt, Bool, Integer, Nullable, Text},
 };
 use model::{
-    Change, Namespace, Project, Role, Time, Visibility,
+    Change, Namespace, Project, Role, StorageId, Time, Visibility,
     projects::{Access, ForkSource, NewProject, ProjectChanges, Seed, Switches},
     text::fold,
 };
@@ -21,7 +21,9 @@ use crate::{
     imports::StatusRow,
     members,
     namespaces::{Row as NamespaceRow, to_visibility},
-    schema::{fork_links, issue_books, lower, namespaces, project_imports, project_stars, projects, users},
+    schema::{
+        fork_links, issue_books, lower, namespaces, project_imports, project_stars, project_storage, projects, users,
+    },
     search::{END, SEPARATOR},
     times::{from_micros, to_micros},
     users::SummaryRow,
@@ -59,7 +61,7 @@ struct Row {
 }
 
 /// A project with its namespace, the owner of that, the number of its source, its import, its open issues and how many
-/// of those are confidential, and the levels of the viewer: in the project, its group, and by shares.
+/// of those are confidential, the levels of the viewer: in the project, its group, and by shares, and where its files lie.
 type FullRow = (
     Row,
     NamespaceRow,
@@ -68,10 +70,12 @@ type FullRow = (
     Option<StatusRow>,
     (i64, i64),
     (Option<i32>, Option<i32>, Option<i32>),
+    String,
 );
 
 fn to_project(row: FullRow, viewer: &Viewer) -> Project {
-    let (row, namespace, owner, fork_of, import, (open_issues, open_confidential), (direct, group, share)) = row;
+    let (row, namespace, owner, fork_of, import, (open_issues, open_confidential), levels, storage) = row;
+    let (direct, group, share) = levels;
     let Row {
         id,
         creator_id,
@@ -135,6 +139,7 @@ fn to_project(row: FullRow, viewer: &Viewer) -> Project {
         },
         lfs_enabled,
         runners_seed: Seed(runners_seed),
+        storage: to_storage_id(&storage),
         created_at: from_micros(created_at),
         updated_at: from_micros(updated_at),
         last_activity_at: from_micros(last_activity_at),
@@ -144,6 +149,9 @@ fn to_project(row: FullRow, viewer: &Viewer) -> Project {
         import: import.map(Into::into),
     }
 }
+
+/// Where the files of a project lie.
+const STORAGE: &str = "(SELECT s.storage_id FROM project_storage s WHERE s.project_id = projects.id)";
 
 /// What every query for projects selects; `$share` is how the level by shares is found.
 macro_rules! full_rows {
@@ -161,6 +169,7 @@ macro_rules! full_rows {
                 Option::<StatusRow>::as_select(),
                 (issue_books::open_issues, issue_books::open_confidential),
                 ($viewer.direct_level(), $viewer.group_level(), $share),
+                Fragment::<Text>::new(STORAGE),
             ))
     };
 }
@@ -465,6 +474,20 @@ impl Buried<'_> {
             Self::In(namespaces) => Fragment::new("projects.namespace_id").among(namespaces),
         }
     }
+}
+
+/// Where the repository and the files of a project lie, also of one that is being removed.
+pub fn storage_of(db: &mut Conn, id: i64) -> Result<Option<StorageId>> {
+    let found: Option<String> = on!(db, conn => project_storage::table
+        .find(id)
+        .select(project_storage::storage_id)
+        .first(conn)
+        .optional())?;
+    Ok(found.as_deref().map(to_storage_id))
+}
+
+fn to_storage_id(text: &str) -> StorageId {
+    StorageId::parse(text).expect("the table allows nothing else")
 }
 
 /// Whether a project was taken out of its place.

@@ -121,6 +121,13 @@ diesel::table! {
 }
 
 diesel::table! {
+    project_storage (project_id) {
+        project_id -> BigInt,
+        storage_id -> Text,
+    }
+}
+
+diesel::table! {
     project_stars (user_id, project_id) {
         user_id -> BigInt,
         project_id -> BigInt,
@@ -547,6 +554,17 @@ diesel::table! {
         line -> Nullable<BigInt>,
         line_type -> Nullable<Text>,
         created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    instance (id) {
+        id -> BigInt,
+        instance_id -> Text,
+        generation -> BigInt,
+        mark -> Text,
+        previous_mark -> Nullable<Text>,
+        key_check -> Nullable<Binary>,
     }
 }
 

@@ -301,7 +301,7 @@ impl TestForge {
         self.ground.files.path()
     }
 
-    /// All files that there are, finished or not, by their paths.
+    /// All files that there are, finished or not, by their paths, in which projects have their numbers.
     pub fn files(&self) -> Vec<String> {
         let mut found = Vec::new();
         let mut folders = vec![self.ground.files.path().to_owned()];
@@ -311,12 +311,29 @@ impl TestForge {
                 if path.is_dir() {
                     folders.push(path);
                 } else {
-                    found.push(path.strip_prefix(self.ground.files.path()).expect("inside").display().to_string());
+                    let path = path.strip_prefix(self.ground.files.path()).expect("inside").display().to_string();
+                    found.push(self.with_number(path));
                 }
             }
         }
         found.sort();
         found
+    }
+
+    fn with_number(&self, path: String) -> String {
+        let [kind, storage, file] = path.split('/').collect::<Vec<_>>()[..] else { return path };
+        let project = self.behind_the_back(|db| store::checks::project_at(db, storage).expect("asked"));
+        project.map_or_else(|| path.clone(), |project| format!("{kind}/{project}/{file}"))
+    }
+
+    /// The folder with the uploads or the artifacts of a project.
+    pub fn files_of(&self, kind: &str, project: i64) -> std::path::PathBuf {
+        self.files_folder().join(kind).join(self.storage_of(project).as_str())
+    }
+
+    /// The folder with the traces of a project.
+    pub fn traces_of(&self, project: i64) -> std::path::PathBuf {
+        self.traces_folder().join(self.storage_of(project).as_str())
     }
 
     /// The folder with all traces.

@@ -114,7 +114,7 @@ impl TestForge {
     pub fn copy_repository(&self, from: i64, to: impl IntoIterator<Item = i64>) {
         let repositories = git::Repositories::beside(&self.ground.git.path().join("repositories"));
         for to in to {
-            repositories.copy(from, to).expect("a copy");
+            repositories.copy(&self.storage_of(from), &self.storage_of(to)).expect("a copy");
         }
     }
 

@@ -11,7 +11,7 @@ use forge::{
     Caller,
     pushes::{self, Push, RefOutcome, Via},
 };
-use model::{RefChange, RefName};
+use model::{RefChange, RefName, StorageId};
 
 use crate::{Client, TestForge};
 
@@ -84,7 +84,7 @@ impl TestForge {
         });
         let changes: Vec<RefChange> = changes.collect();
         let pack = git(folder.path(), &["pack-objects", "--all", "--stdout", "-q"], b"").stdout;
-        let incoming = pushes::incoming(&self.forge, project).expect("a quarantine");
+        let incoming = pushes::incoming(&self.forge, &self.storage_of(project)).expect("a quarantine");
         let mut child = incoming.index_pack(None).spawn().expect("git starts");
         child.stdin.take().expect("a pipe").write_all(&pack).expect("the pack is taken");
         let output = child.wait_with_output().expect("git ends");
@@ -109,7 +109,9 @@ impl TestForge {
     /// The names and targets of all refs of a project.
     pub fn refs_of(&self, project: i64) -> Vec<(String, String)> {
         let repositories = git::Repositories::beside(&self.ground.git.path().join("repositories"));
-        let Some(repository) = repositories.find(project).expect("a repository") else { return Vec::new() };
+        let Some(repository) = repositories.find(&self.storage_of(project)).expect("a repository") else {
+            return Vec::new();
+        };
         let refs = repository.refs().expect("refs");
         refs.iter().map(|found| (found.name.to_string(), found.target.to_string())).collect()
     }
@@ -117,13 +119,19 @@ impl TestForge {
     /// Packs the repository of a project, as is done after pushes.
     pub fn keep_house(&self, project: i64) {
         let repositories = git::Repositories::beside(&self.ground.git.path().join("repositories"));
-        assert!(repositories.keep_house(project).expect("kept"), "nobody else is at it");
+        assert!(repositories.keep_house(&self.storage_of(project)).expect("kept"), "nobody else is at it");
+    }
+
+    /// Where the repository and the files of a project lie.
+    pub fn storage_of(&self, project: i64) -> StorageId {
+        let found = self.on_a_reading_connection(|db| store::projects::storage_of(db, project));
+        found.expect("readable").expect("a project")
     }
 
     /// The folder of the repository of a project, if it has one.
     pub fn repository_folder(&self, project: i64) -> Option<std::path::PathBuf> {
         let repositories = git::Repositories::beside(&self.ground.git.path().join("repositories"));
-        let repository = repositories.find(project).expect("a repository");
+        let repository = repositories.find(&self.storage_of(project)).expect("a repository");
         repository.map(|repository| repository.path().to_owned())
     }
 }

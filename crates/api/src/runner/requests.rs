@@ -152,6 +152,8 @@ struct JobInfoJson {
     stage: String,
     project_id: i64,
     project_name: String,
+    /// By this our own runner tells the caches of projects apart: another database gives numbers again.
+    project_storage_id: String,
 }
 
 #[derive(Serialize)]
@@ -281,6 +283,7 @@ impl From<Assignment> for JobJson {
                 stage: build.stage,
                 project_id: project.id,
                 project_name: project.name,
+                project_storage_id: project.storage.to_string(),
             },
             git_info: GitInfoJson {
                 repo_url: repository_url.reveal().to_owned(),

@@ -48,7 +48,7 @@ pub(crate) fn build(root: &Path, world: &World) -> Outcome<Histories> {
     let repositories = Repositories::in_folder(root).map_err(|error| error.to_string())?;
     let make = |project: u64| -> Outcome<PathBuf> {
         let project = i64::try_from(project).map_err(|error| error.to_string())?;
-        repositories.find_or_make(project).map_err(|error| error.to_string())?;
+        repositories.find_or_make(&landscape::storage_of(project)).map_err(|error| error.to_string())?;
         Ok(landscape::place_of(root, project))
     };
     let large = make(LARGE)?;

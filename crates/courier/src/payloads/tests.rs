@@ -3,7 +3,7 @@
 use insta::assert_snapshot;
 use model::{
     Commit, CommitNote, Issue, IssueState, Milestone, Namespace, NamespaceKind, Note, Occasion, Oid, Project, Role,
-    User, UserState, Visibility,
+    StorageId, User, UserState, Visibility,
     commit_notes::CommitLine,
     events::{PushCommit, PushData},
     happenings::{
@@ -110,6 +110,7 @@ fn kiln() -> Project {
         switches: Switches::new(),
         lfs_enabled: None,
         runners_seed: Seed(Vec::new()),
+        storage: StorageId::parse("7").expect("a storage id"),
         created_at: morning(),
         updated_at: noon(),
         last_activity_at: noon(),

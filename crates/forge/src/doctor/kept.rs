@@ -8,9 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use model::StorageId;
 use store::checks::{self, Kept, KeptRow};
 
-use super::{BATCH, Finding, NAMED, Wishes, foreign, linked, lost, unseen};
+use super::{BATCH, Finding, NAMED, Wishes, linked, lost, unseen};
 use crate::{Caller, Error, Forge, Result};
 
 /// What a file system keeps at its top; it is nobody's stray.
@@ -49,11 +50,10 @@ pub(super) async fn examine(forge: &Forge, wishes: &Wishes, what: Kept, findings
     } else {
         missing(forge, wishes, what, &compared).await
     });
-    match stray_files(forge, what, &compared.projects).await {
+    match stray_files(forge, what, &compared.folders).await {
         Ok(found) => {
             let so_far = findings.len();
             findings.extend(linked(files, &found.links));
-            findings.extend(foreign(wishes, files, &found.foreign));
             // That there are none is not said beside some.
             if findings.len() == so_far || !found.strays.is_empty() {
                 findings.extend(lost(wishes, files, rows, &forge.places_of(what).0, found.strays));
@@ -63,6 +63,20 @@ pub(super) async fn examine(forge: &Forge, wishes: &Wishes, what: Kept, findings
     }
 }
 
+/// Moves files without rows aside.
+pub(super) async fn set_strays_aside(
+    forge: &Forge,
+    wishes: &Wishes,
+    what: Kept,
+    findings: &mut Vec<Finding>,
+) -> Result<()> {
+    let (rows, files) = words(what);
+    let compared = compare(forge, what).await?;
+    let found = stray_files(forge, what, &compared.folders).await?;
+    findings.extend(lost(wishes, files, rows, &forge.places_of(what).0, found.strays));
+    Ok(())
+}
+
 /// How rows and files compare.
 #[derive(Default)]
 struct Compared {
@@ -70,8 +84,8 @@ struct Compared {
     missing: Vec<KeptRow>,
     /// Why it is not known of some whether their file is there.
     trouble: Option<String>,
-    /// The projects that have files.
-    projects: HashSet<i64>,
+    /// The folders of projects that have files.
+    folders: HashSet<String>,
 }
 
 async fn compare(forge: &Forge, what: Kept) -> Result<Compared> {
@@ -81,10 +95,10 @@ async fn compare(forge: &Forge, what: Kept) -> Result<Compared> {
         let rows = forge.read(Caller::system(), move |it| Ok(checks::kept(it.db(), what, after, BATCH)?)).await?;
         let Some(last) = rows.last() else { return Ok(compared) };
         after = last.id;
-        compared.projects.extend(rows.iter().map(|row| row.project));
+        compared.folders.extend(rows.iter().map(|row| row.storage.clone()));
         let mut suspects = Vec::new();
         for row in rows {
-            let path = place.join(row.project.to_string()).join(row.id.to_string());
+            let path = place.join(&row.storage).join(row.id.to_string());
             match fs::metadata(&path) {
                 Ok(data) if data.len() >= u64::try_from(row.size).unwrap_or(0) => {}
                 Ok(_) => suspects.push(row),
@@ -98,7 +112,7 @@ async fn compare(forge: &Forge, what: Kept) -> Result<Compared> {
         }
         // Whatever was removed meanwhile is no loss: of a file the row goes last.
         let ids: Vec<i64> = suspects.iter().map(|row| row.id).collect();
-        let still = forge.read(Caller::system(), move |it| Ok(checks::known(it.db(), what, &ids)?)).await?;
+        let still = forge.read(Caller::system(), move |it| Ok(checks::still_there(it.db(), what, &ids)?)).await?;
         compared.missing.extend(suspects.into_iter().filter(|row| still.contains(&row.id)));
     }
 }
@@ -162,7 +176,7 @@ fn write_list(list: &Path, rows: &[KeptRow]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(list)?;
     let mut text = "number\tproject\tbytes\tname\n".to_owned();
-    for KeptRow { id, project, size, name } in rows {
+    for KeptRow { id, project, size, name, .. } in rows {
         text.push_str(&format!("{id}\t{project}\t{size}\t{}\n", name.escape_debug()));
     }
     file.write_all(text.as_bytes())?;
@@ -175,14 +189,12 @@ fn write_list(list: &Path, rows: &[KeptRow]) -> io::Result<()> {
 struct Found {
     /// Nobody's.
     strays: Vec<PathBuf>,
-    /// Of numbers that the database never gave.
-    foreign: Vec<PathBuf>,
     /// Links in the place of folders of projects that have files.
     links: Vec<PathBuf>,
 }
 
 /// Looks for files that no row stands for, in the folders that the service makes; never behind a link.
-async fn stray_files(forge: &Forge, what: Kept, in_use: &HashSet<i64>) -> Result<Found> {
+async fn stray_files(forge: &Forge, what: Kept, in_use: &HashSet<String>) -> Result<Found> {
     let (_, place) = forge.places_of(what);
     let mut found = Found::default();
     if fs::symlink_metadata(&place).is_ok_and(|data| data.is_symlink()) {
@@ -191,9 +203,9 @@ async fn stray_files(forge: &Forge, what: Kept, in_use: &HashSet<i64>) -> Result
         return Ok(found);
     }
     for (path, kind) in entries(&place)? {
-        let project = match folder_number(&path) {
-            Some(project) if kind.is_dir() => project,
-            Some(project) if kind.is_symlink() && in_use.contains(&project) => {
+        let project = match folder_name(&path) {
+            Some(storage) if kind.is_dir() => project_of(forge, storage).await?,
+            Some(storage) if kind.is_symlink() && in_use.contains(storage) => {
                 found.links.push(path);
                 continue;
             }
@@ -208,26 +220,26 @@ async fn stray_files(forge: &Forge, what: Kept, in_use: &HashSet<i64>) -> Result
             // Asked after the folder was read, so that whatever was in it has its row.
             let ask = move |it: &mut crate::Reader<'_>| {
                 let db = it.db();
-                Ok((checks::known(db, what, &ids)?, checks::highest(db, what)?, checks::highest_project(db)?))
+                Ok(checks::known(db, what, project, &ids)?)
             };
-            let (known, highest, highest_project) = forge.read(Caller::system(), ask).await?;
-            let known: HashSet<i64> = known.into_iter().collect();
-            for (path, _) in some {
-                match number_of(path) {
-                    Some(id) if known.contains(&id) => {}
-                    Some(id) if id > highest || project > highest_project => found.foreign.push(path.clone()),
-                    _ => found.strays.push(path.clone()),
-                }
-            }
+            let known: HashSet<i64> = forge.read(Caller::system(), ask).await?.into_iter().collect();
+            let strays = some.iter().filter(|(path, _)| !number_of(path).is_some_and(|id| known.contains(&id)));
+            found.strays.extend(strays.map(|(path, _)| path.clone()));
         }
     }
     Ok(found)
 }
 
-/// The number of the project to which a folder belongs, if the service made it.
-fn folder_number(path: &Path) -> Option<i64> {
-    let name = path.file_name()?.to_str()?;
-    name.parse().ok().filter(|number: &i64| *number > 0 && number.to_string() == name)
+/// The name of a folder, if it can be that of a project.
+fn folder_name(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str().filter(|name| StorageId::parse(name).is_some())
+}
+
+/// The project whose files lie in a folder; zero if there is none.
+async fn project_of(forge: &Forge, storage: &str) -> Result<i64> {
+    let storage = storage.to_owned();
+    let find = move |it: &mut crate::Reader<'_>| Ok(checks::project_at(it.db(), &storage)?);
+    Ok(forge.read(Caller::system(), find).await?.unwrap_or(0))
 }
 
 /// The number in the name of a file: what a write that was never ended leaves, and what is kept beside a trace, have it too.

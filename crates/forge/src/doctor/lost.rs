@@ -45,22 +45,6 @@ pub(super) fn lost(wishes: &Wishes, check: &'static str, kind: &str, root: &Path
     findings
 }
 
-/// What was made under numbers that the database does not know of yet.
-pub(super) fn foreign(wishes: &Wishes, check: &'static str, paths: &[PathBuf]) -> Option<Finding> {
-    if paths.is_empty() {
-        return None;
-    }
-    if wishes.beside_server {
-        return Some(maybe(check, paths));
-    }
-    let (count, names) = (paths.len(), named(paths));
-    let text =
-        format!("{count} have numbers that this database never gave, so it may be an older or another one: {names}");
-    let remedy =
-        "use the database that belongs to this data folder, or restore both from one backup; they are not moved";
-    Some(Finding::problem(check, text, remedy))
-}
-
 /// Links in the place of folders that are in use.
 pub(super) fn linked(check: &'static str, paths: &[PathBuf]) -> Option<Finding> {
     let text = format!("{} folders are links, and what lies behind is not looked at: {}", paths.len(), named(paths));

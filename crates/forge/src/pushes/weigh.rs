@@ -7,7 +7,7 @@ use std::{
 
 use git::{Listing, Refs, Repositories, Repository};
 use model::{
-    Commit, Oid, RefChange, RefKind, RefName,
+    Commit, Oid, RefChange, RefKind, RefName, StorageId,
     events::{COMMITS_KEPT, PushCommit, PushData},
     happenings::FileLists,
     repository::Signature,
@@ -73,13 +73,13 @@ pub(super) struct WeighedChange {
 }
 
 /// Step 2: looks at the changes and the repository, while nobody else writes to it.
-pub(super) fn weigh(repositories: &Repositories, project: i64, push: &Push, listened: bool) -> Result<Weighed> {
+pub(super) fn weigh(repositories: &Repositories, storage: &StorageId, push: &Push, listened: bool) -> Result<Weighed> {
     if push.changes.len() > MOST_CHANGES {
         return Err(Error::Refused(format!("A push may change {MOST_CHANGES} refs at most.")));
     }
-    let repository = repositories.find(project)?;
+    let repository = repositories.find(storage)?;
     let refs = repository.as_ref().map_or_else(|| Ok(Arc::default()), Repository::refs)?;
-    let objects = objects_of(repositories, project, push)?;
+    let objects = objects_of(repositories, storage, push)?;
     let default = refs.head.clone().filter(|head| refs.find(head).is_some());
     let known = known_afterwards(&refs, objects.as_ref(), default.as_ref(), &push.changes)?;
     let unreachable = find_unreachable(repository.as_ref(), push)?;

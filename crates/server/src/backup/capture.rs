@@ -150,10 +150,10 @@ fn each_repository(ground: &Ground, snapshot: &mut Snapshot, mut name: impl FnMu
     let mut after = 0;
     loop {
         let projects = snapshot.with_repository(after, AT_ONCE).map_err(in_database)?;
-        let Some(newest) = projects.last() else { return Ok(()) };
+        let Some((newest, _)) = projects.last() else { return Ok(()) };
         after = *newest;
-        for project in projects {
-            name(format!("repositories/{}", ground.repositories.place_of(project)));
+        for (_, storage) in projects {
+            name(format!("repositories/{}", ground.repositories.place_of(&storage)));
         }
     }
 }
@@ -287,9 +287,9 @@ fn each_kept(
             after = newest.id;
             for file in &files {
                 let folder = match what {
-                    Kept::Uploads => forge::uploads::folder(file.project),
-                    Kept::Artifacts => forge::artifacts::folder(file.project),
-                    Kept::Traces => file.project.to_string(),
+                    Kept::Uploads => forge::uploads::folder(&file.storage),
+                    Kept::Artifacts => forge::artifacts::folder(&file.storage),
+                    Kept::Traces => file.storage.to_string(),
                 };
                 let root = if what == Kept::Traces { "traces" } else { "files" };
                 name(format!("{root}/{folder}/{}", file.id), file.size)?;

@@ -310,8 +310,8 @@ async fn what_was_never_ended_is_swept_away() {
     let yard = Yard::with(ONE).await;
     let now = yard.forge.forge.now();
     yard.forge.in_one_go(|db| store::artifacts::insert(db, 1, 1, "archive", "a.zip", now).expect("a row"));
-    std::fs::create_dir_all(yard.forge.files_folder().join("artifacts/1")).expect("a folder");
-    std::fs::write(yard.forge.files_folder().join("artifacts/1/1#1"), "half").expect("planted");
+    std::fs::create_dir_all(yard.forge.files_of("artifacts", 1)).expect("a folder");
+    std::fs::write(yard.forge.files_of("artifacts", 1).join("1#1"), "half").expect("planted");
     assert_eq!(yard.read(1).await.code(), 404);
     yard.forge.clock.advance(SignedDuration::from_hours(2));
     forge::jobs::enqueue_recurring(&yard.forge.forge).await.expect("written down");

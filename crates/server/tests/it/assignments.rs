@@ -119,7 +119,10 @@ async fn a_runner_gets_everything_that_it_has_to_know() {
     assert_eq!((&job["id"], &job["allow_git_fetch"]), (&json!(check), &json!(true)));
     assert_eq!(
         job["job_info"],
-        json!({ "id": check, "name": "check", "stage": "test", "project_id": project, "project_name": "rocket" })
+        json!({
+            "id": check, "name": "check", "stage": "test", "project_id": project, "project_name": "rocket",
+            "project_storage_id": forge.storage_of(project).as_str()
+        })
     );
     assert_eq!(
         job["git_info"],

@@ -135,9 +135,10 @@ fn a_backup_under_load_is_of_one_instant() {
             assert_eq!(other.count(&last), 1, "the last event of {name} does not end at {id}");
         }
         // Every file that a row names is there, and no other.
-        for (table, folder) in [("uploads", "files/uploads/1"), ("build_artifacts", "files/artifacts/1")] {
+        for (table, folder) in [("uploads", "files/uploads"), ("build_artifacts", "files/artifacts")] {
             let rows = other.count(&format!("SELECT count(*) FROM {table} WHERE size IS NOT NULL AND project_id = 1"));
-            let there = std::fs::read_dir(other.data().join(folder)).map_or(0, Iterator::count);
+            let there =
+                std::fs::read_dir(other.data().join(folder).join(other.storage_of(1))).map_or(0, Iterator::count);
             assert_eq!(i64::try_from(there).expect("a number"), rows, "{table}");
         }
         events.push(other.count("SELECT count(*) FROM events"));

@@ -128,6 +128,47 @@ impl Home {
         .unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
+    /// The name of the folders in which the files of a project lie.
+    pub(crate) fn storage_of(&self, project: i64) -> String {
+        let mut db = self.database().connect_writer().expect("a connection");
+        let found = store::projects::storage_of(&mut db, project).expect("readable");
+        found.expect("a project").to_string()
+    }
+
+    /// Copies the database as it is now; only an embedded one can be copied beside a server.
+    pub(crate) fn save_database(&self) {
+        match &self.database {
+            None => {
+                let copy = self.saved_file();
+                let _ = std::fs::remove_file(&copy);
+                self.database().copy_to(&copy).expect("copied");
+            }
+            Some(own) => {
+                let name = &own.name;
+                execute(&own.maintenance(), &format!("CREATE DATABASE {name}_saved TEMPLATE {name}"));
+            }
+        }
+    }
+
+    /// Puts the copy in the place of the database.
+    pub(crate) fn put_database_back(&self) {
+        match &self.database {
+            None => {
+                // Without a server, everything is in the one file.
+                std::fs::copy(self.saved_file(), self.data().join("gable.sqlite3")).expect("copied");
+            }
+            Some(own) => {
+                own.maintain("DROP DATABASE", "WITH (FORCE)");
+                let name = &own.name;
+                execute(&own.maintenance(), &format!("ALTER DATABASE {name}_saved RENAME TO {name}"));
+            }
+        }
+    }
+
+    fn saved_file(&self) -> PathBuf {
+        self.folder.path().join("saved.sqlite3")
+    }
+
     /// The URL of the database, where it is not embedded.
     pub(crate) fn database_url(&self) -> Option<Url> {
         self.database.as_ref().map(OwnDatabase::url)

@@ -286,9 +286,10 @@ async fn a_fork_is_a_copy_that_goes_its_own_way() {
         assert_eq!((refused.status.as_u16(), refused.json()), (404, text), "{namespace}");
     }
     // With the source gone the fork still has everything.
+    let folder = forge.repository_folder(project).expect("there");
     owner.delete(&format!("/projects/{project}")).await;
     forge.do_all_jobs().await;
-    assert!(forge.repository_folder(project).is_none());
+    assert!(!folder.exists());
     testkit::repository::git(&forge.repository_folder(fork).expect("there"), &["fsck", "--full"], b"");
 }
 
@@ -375,7 +376,7 @@ async fn lesson_26_a_push_of_many_branches_is_told_in_few_words() {
 async fn a_tag_may_point_to_a_large_file_that_nobody_reads() {
     let (forge, owner, project) = project().await;
     forge.fill(&owner, project, SMALL).await;
-    let incoming = pushes::incoming(&forge.forge, project).expect("a quarantine");
+    let incoming = pushes::incoming(&forge.forge, &forge.storage_of(project)).expect("a quarantine");
     let folder = tempfile::tempdir().expect("a folder");
     testkit::repository::git(folder.path(), &["init", "-q", "--bare", "."], b"");
     let written = testkit::repository::git(folder.path(), &["hash-object", "-w", "--stdin"], &vec![0; 20 << 20]);

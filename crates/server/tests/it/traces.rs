@@ -223,7 +223,7 @@ async fn lesson_24_no_byte_of_a_secret_is_ever_seen() {
             assert_eq!(yard.trace(1).await, expected);
         }
     }
-    for entry in fs::read_dir(yard.forge.traces_folder().join("1")).expect("a folder") {
+    for entry in fs::read_dir(yard.forge.traces_of(1)).expect("a folder") {
         let path = entry.expect("an entry").path();
         let text = String::from_utf8_lossy(&fs::read(&path).expect("read")).into_owned();
         assert!(!text.contains(&token) && !text.contains(&runners_token), "{}", path.display());
@@ -254,7 +254,7 @@ async fn variables_stay_hidden_as_they_were_when_the_job_was_given_away() {
     // Nothing of a secret that came in two pieces is left on the disk.
     yard.say(1, &token, text.len(), "swordfish-2").await;
     yard.say(1, &token, text.len() + 11, "2\n").await;
-    let folder = yard.forge.traces_folder().join("1");
+    let folder = yard.forge.traces_of(1);
     let files = || fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     assert_eq!(files().count(), 1);
     let all: Vec<u8> = files().flat_map(|path| fs::read(path).expect("read")).collect();
@@ -277,7 +277,7 @@ async fn what_was_not_acknowledged_is_sent_again() {
     let token = yard.take(1).await;
     let begun = format!("one\n{}", &token[..6]);
     yard.say(1, &token, 0, &begun).await;
-    let path = yard.forge.traces_folder().join("1/1");
+    let path = yard.forge.traces_of(1).join("1");
     let mut file = fs::OpenOptions::new().append(true).open(&path).expect("a trace");
     file.write_all(b"half of a piece").expect("written");
     assert_eq!(yard.trace(1).await, "one\n");
@@ -443,7 +443,7 @@ async fn a_build_is_erased_once_it_has_ended() {
     let erased = yard.ann.post("/projects/1/builds/1/erase", json!({})).await;
     assert_eq!((erased.code(), erased.json()["erased_at"].is_string()), (201, true), "{erased}");
     assert_eq!(yard.trace(1).await, "");
-    assert!(!yard.forge.traces_folder().join("1/1").exists());
+    assert!(!yard.forge.traces_of(1).join("1").exists());
     assert_eq!(erase().await, refused);
 }
 
@@ -452,7 +452,7 @@ async fn traces_go_with_their_project() {
     let yard = Yard::with(ONE).await;
     let token = yard.take(1).await;
     yard.say(1, &token, 0, &format!("said {}", &token[..5])).await;
-    assert!(yard.forge.traces_folder().join("1/1").exists());
+    assert!(yard.forge.traces_of(1).join("1").exists());
     yard.ann.delete("/projects/1").await;
     assert_eq!(yard.say(1, &token, 10, "more").await.code(), 404);
     yard.forge.do_all_jobs().await;

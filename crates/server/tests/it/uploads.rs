@@ -344,7 +344,7 @@ async fn what_a_crash_left_is_swept_away_after_an_hour() {
     let leave = |number: u8| {
         let (now, secret) = (forge.forge.now(), Secret::new(format!("{number:032x}")));
         let left = forge.behind_the_back(|db| store::uploads::insert(db, 1, ann.id, &secret, "x", now).expect("left"));
-        std::fs::write(forge.files_folder().join(format!("uploads/1/{}#1", left.id)), "half").expect("left");
+        std::fs::write(forge.files_of("uploads", 1).join(format!("{}#1", left.id)), "half").expect("left");
         format!("uploads/1/{}#1", left.id)
     };
     leave(1);
@@ -584,11 +584,13 @@ async fn a_removed_project_takes_its_files_along() {
     let page = page(&upload(&ann, "x", b"x").await);
     assert_eq!(upload(&ann, "y", b"y").await.code(), 201);
     assert_eq!(post(&ann, "/projects/2/uploads", file("z", b"z")).await.code(), 201);
+    let folder = forge.files_of("uploads", 1);
+    assert!(folder.exists());
     assert_eq!(ann.delete("/projects/1").await.code(), 200);
     assert_eq!(ann.page(&page).await.code(), 404);
     do_all_jobs(&forge).await;
     assert_eq!(forge.files(), ["uploads/2/3"]);
-    assert!(!forge.files_folder().join("uploads/1").exists());
+    assert!(!folder.exists());
     assert!(!forge.behind_the_back(|db| store::uploads::exist_in(db, 1).expect("asked")));
 }
 
@@ -754,6 +756,6 @@ fn begin_to_send(home: &Home, url: &str) -> Child {
 }
 
 fn files_in(home: &Home) -> usize {
-    let folder = home.data().join("files/uploads/1");
+    let folder = home.data().join("files/uploads").join(home.storage_of(1));
     std::fs::read_dir(folder).map_or(0, Iterator::count)
 }

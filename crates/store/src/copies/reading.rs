@@ -1,6 +1,7 @@
 //! Reading everything as it was at one instant.
 
 use diesel::connection::SimpleConnection as _;
+use model::StorageId;
 
 use super::{
     Row, Value,
@@ -27,12 +28,12 @@ pub enum Kept {
 }
 
 /// A file that the database knows of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptFile {
     /// Its number.
     pub id: i64,
-    /// The project that it belongs to.
-    pub project: i64,
+    /// Where the files of its project lie.
+    pub storage: StorageId,
     /// How many bytes count.
     pub size: u64,
 }
@@ -134,50 +135,63 @@ impl Snapshot {
         Ok(rows.into_iter().filter_map(pair).filter(|(_, last)| *last > 0).collect())
     }
 
-    /// Some of the projects that have a repository, by their number, beginning after one of them. Those that are being
-    /// removed do not count.
-    pub fn with_repository(&mut self, after: i64, most: usize) -> Result<Vec<i64>, OpenError> {
+    /// Some of the projects that have a repository, by their number, beginning after one of them, with where it lies.
+    /// Those that are being removed do not count.
+    pub fn with_repository(&mut self, after: i64, most: usize) -> Result<Vec<(i64, StorageId)>, OpenError> {
         // An older database knows of no repositories.
         if !self.has("ref_intents")? {
             return Ok(Vec::new());
         }
-        let mut query = Statement::new(
-            "SELECT id FROM projects WHERE default_branch IS NOT NULL AND namespace_id IS NOT NULL AND id > ",
-        );
+        let storage = self.storage_of("p.id")?;
+        let mut query = Statement::new(format!(
+            "SELECT p.id, {storage} FROM projects p \
+             WHERE p.default_branch IS NOT NULL AND p.namespace_id IS NOT NULL AND p.id > "
+        ));
         let _ = query.bind(Kind::Integer, Value::Integer(after));
-        query.sql(format!(" ORDER BY id LIMIT {most}"));
-        let number = |row: Row| match row.as_slice() {
-            [Value::Integer(id)] => Some(*id),
+        query.sql(format!(" ORDER BY p.id LIMIT {most}"));
+        let project = |row: Row| match row.as_slice() {
+            [Value::Integer(id), Value::Text(storage)] => Some((*id, StorageId::parse(storage)?)),
             _ => None,
         };
-        Ok(query.load(&mut self.db)?.into_iter().filter_map(number).collect())
+        Ok(query.load(&mut self.db)?.into_iter().filter_map(project).collect())
+    }
+
+    /// How a statement asks where the files of a project lie. In a database from before there were storage ids, that is
+    /// the number.
+    fn storage_of(&mut self, project: &str) -> Result<String, OpenError> {
+        Ok(if self.has("project_storage")? {
+            format!("(SELECT s.storage_id FROM project_storage s WHERE s.project_id = {project})")
+        } else {
+            format!("CAST({project} AS TEXT)")
+        })
     }
 
     /// Some of the files that count, by their number, beginning after one of them.
     pub fn kept(&mut self, what: Kept, after: i64, most: usize) -> Result<Vec<KeptFile>, OpenError> {
-        let (table, id, query) = match what {
-            Kept::Uploads => ("uploads", "id", "SELECT id, project_id, size FROM uploads WHERE size IS NOT NULL"),
-            Kept::Artifacts => {
-                ("build_artifacts", "id", "SELECT id, project_id, size FROM build_artifacts WHERE size IS NOT NULL")
-            }
+        let storage = self.storage_of("f.project_id")?;
+        let (table, id, size, from) = match what {
+            Kept::Uploads => ("uploads", "f.id", "f.size", "uploads f WHERE f.size IS NOT NULL"),
+            Kept::Artifacts => ("build_artifacts", "f.id", "f.size", "build_artifacts f WHERE f.size IS NOT NULL"),
             Kept::Traces => (
                 "build_runs",
                 "r.build_id",
-                "SELECT r.build_id, b.project_id, r.trace_size FROM build_runs r JOIN builds b ON b.id = r.build_id \
-                 WHERE r.trace_size > 0",
+                "r.trace_size",
+                "build_runs r JOIN builds f ON f.id = r.build_id WHERE r.trace_size > 0",
             ),
         };
         // An older database has fewer tables.
         if !self.has(table)? {
             return Ok(Vec::new());
         }
-        let mut query = Statement::new(format!("{query} AND {id} > "));
+        let mut query = Statement::new(format!("SELECT {id}, {storage}, {size} FROM {from} AND {id} > "));
         let _ = query.bind(Kind::Integer, Value::Integer(after));
         query.sql(format!(" ORDER BY {id} LIMIT {most}"));
         let file = |row: Row| match row.as_slice() {
-            [Value::Integer(id), Value::Integer(project), Value::Integer(size)] => {
-                Some(KeptFile { id: *id, project: *project, size: u64::try_from(*size).unwrap_or_default() })
-            }
+            [Value::Integer(id), Value::Text(storage), Value::Integer(size)] => Some(KeptFile {
+                id: *id,
+                storage: StorageId::parse(storage)?,
+                size: u64::try_from(*size).unwrap_or_default(),
+            }),
             _ => None,
         };
         Ok(query.load(&mut self.db)?.into_iter().filter_map(file).collect())

@@ -1,0 +1,44 @@
+//! Names for what projects keep outside of the database.
+
+use std::{fmt, sync::Arc};
+
+/// Names the place of a repository and of the files of its project.
+///
+/// It is random, so a project never gets a place that another project had, whatever its number. Projects that were
+/// created before there were such names have their number instead.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StorageId(Arc<str>);
+
+impl StorageId {
+    /// Reads an id: lower-case hexadecimal digits, which are safe in a path.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        ((1..=64).contains(&text.len()) && text.bytes().all(is_digit)).then(|| Self(text.into()))
+    }
+
+    /// The text, as it is stored.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for StorageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_safe_in_a_path_is_a_storage_id() {
+        for good in ["7", "9223372036854775807", "00ff00ff00ff00ff00ff00ff00ff00ff"] {
+            assert_eq!(StorageId::parse(good).expect(good).as_str(), good);
+        }
+        for bad in ["", "..", "a/b", "A", "g", "0 ", "-1", &"0".repeat(65)] {
+            assert!(StorageId::parse(bad).is_none(), "{bad}");
+        }
+    }
+}
