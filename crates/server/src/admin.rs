@@ -15,14 +15,15 @@ use model::{
     tokens::Secret,
     users::{NewUser, UserChanges, UserFilter},
 };
+use store::{Database, instance::Content};
 
 use crate::{
     Outcome,
-    commands::{Admin, JobCommand, RunnersCommand, TokenCommand, Topic, UserCommand},
+    commands::{Admin, InstanceCommand, JobCommand, RunnersCommand, TokenCommand, Topic, UserCommand},
     config::{self, Config},
-    data_folder::DataFolder,
+    data_folder::{self, DataFolder, require_instance},
     exit::{Ending, Failure, show},
-    migrate,
+    instance, migrate,
     serve::{Use, forge_options},
 };
 
@@ -32,6 +33,9 @@ pub(crate) fn run(command: Admin) -> Ending {
         parse_scopes(scopes).map_err(Failure::Misused)?;
     }
     let Config { data, database, default_projects_limit, .. } = config::load(command.place.into())?;
+    if let Topic::Instance(command) = command.topic {
+        return Ok(instance_command(&data, database.as_deref(), default_projects_limit, command)?);
+    }
     let forge = open(&data, database.as_deref(), default_projects_limit)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -43,6 +47,7 @@ pub(crate) fn run(command: Admin) -> Ending {
             Topic::Token(command) => token(&forge, command).await,
             Topic::Job(command) => job(&forge, command).await,
             Topic::Runner(command) => runner(&forge, command).await,
+            Topic::Instance(_) => Ok(()),
         }
     })?;
     Ok(())
@@ -56,17 +61,57 @@ fn parse_scopes(words: &[String]) -> Result<Vec<Scope>, String> {
 
 /// Opens the data beside a running server, or brings it up to date where none runs.
 fn open(data: &Path, database: Option<&str>, default_projects_limit: i32) -> Result<Forge, String> {
-    let folder = DataFolder::open(data)?;
+    let folder = DataFolder::open_existing(data)?;
     let turn = folder.take_turn()?;
-    let database = folder.database(database)?;
+    let database = folder.existing_database(database)?;
     match folder.lock()? {
         Some(_alone) => migrate::bring_up_to_date(&folder, &database)?,
         None => database.check_version().map_err(|error| error.to_string())?,
     }
-    let options = forge_options(&folder, database, default_projects_limit, Use::Administer)?;
+    let mut db = database.connect_writer().map_err(|error| error.to_string())?;
+    let key = instance::open_key(&folder, &mut db)?;
+    drop(db);
+    let options = forge_options(&folder, database, key, default_projects_limit, Use::Administer)?;
     drop(turn);
     let options = forge::Options { readers: 1, heavy: 1, ..options };
     Forge::start(options).map_err(|error| error.to_string())
+}
+
+/// Commands about the instance as a whole; no server may run.
+fn instance_command(
+    data: &Path,
+    database: Option<&str>,
+    default_projects_limit: i32,
+    command: InstanceCommand,
+) -> Outcome {
+    let folder = match (&command, require_instance(data)) {
+        (_, Ok(())) => DataFolder::open(data)?,
+        // The folder may be lost, and only the database left.
+        (InstanceCommand::Rebind, Err(sentence)) => match database.map(data_folder::postgres).transpose()? {
+            Some(database) if holds_instance(&database)? => DataFolder::open(data)?,
+            _ => return Err(sentence),
+        },
+        (InstanceCommand::NewKey { .. }, Err(sentence)) => return Err(sentence),
+    };
+    let _turn = folder.take_turn()?;
+    let Some(_alone) = folder.lock()? else {
+        return Err(format!("a gable serves the data folder {}; stop it first", folder.path().display()));
+    };
+    match command {
+        InstanceCommand::Rebind => {
+            let database = folder.database(database)?;
+            instance::rebind(&folder, &database, default_projects_limit)
+        }
+        InstanceCommand::NewKey { yes } => {
+            let database = folder.existing_database(database)?;
+            migrate::bring_up_to_date(&folder, &database)?;
+            instance::replace_key(&folder, &database, yes)
+        }
+    }
+}
+
+fn holds_instance(database: &Database) -> Result<bool, String> {
+    Ok(database.content().map_err(|error| error.to_string())? != Content::Nothing)
 }
 
 async fn user(forge: &Forge, command: UserCommand) -> Outcome {

@@ -32,7 +32,7 @@ use crate::{
     },
     commands::BackupCommand,
     config::{self, Config},
-    data_folder::{self, DataFolder},
+    data_folder::DataFolder,
     exit::{Ending, Failure, complain},
     serve::say,
 };
@@ -148,21 +148,12 @@ fn what_is_missing(seal: &Seal) -> Option<Sentence> {
 
 /// Where everything is; nothing is made that is not there.
 fn ground_of(config: &Config) -> Result<Ground, Sentence> {
-    if !config.data.is_dir() {
-        return Err(format!("there is no data folder {}; name it by --data or GABLE_DATA", config.data.display()));
-    }
-    if config.database.is_none() {
-        data_folder::refuse_moved(&config.data)?;
-    }
-    if config.database.is_none() && !config.data.join("gable.sqlite3").is_file() {
-        return Err(format!("the data folder {} holds no database; is another one meant?", config.data.display()));
-    }
-    let folder = DataFolder::open(&config.data)?;
+    let folder = DataFolder::open_existing(&config.data)?;
     // Whoever brings the database up to date at this moment is waited for.
     let _turn = folder.take_turn()?;
     Ok(Ground {
         data: folder.path().to_owned(),
-        database: folder.database(config.database.as_deref())?,
+        database: folder.existing_database(config.database.as_deref())?,
         repositories: folder.repositories(false)?,
     })
 }

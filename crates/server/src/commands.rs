@@ -174,6 +174,23 @@ pub(crate) enum Topic {
     /// Runners.
     #[command(subcommand)]
     Runner(RunnersCommand),
+    /// The instance as a whole, after a part of it was lost.
+    #[command(subcommand)]
+    Instance(InstanceCommand),
+}
+
+#[derive(Subcommand)]
+pub(crate) enum InstanceCommand {
+    /// Bind the data folder and the database to each other although one is lost, empty or an older copy. Files and
+    /// repositories that no row names are moved to lost+found in the data folder.
+    Rebind,
+    /// Create a new instance key after the old one was lost. Everything that was sealed with the old key is removed: webhooks,
+    /// variables, and credentials of imports; runners have to be registered again.
+    NewKey {
+        /// Do it; without this, the command only says what would be lost.
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 #[derive(Subcommand)]

@@ -9,7 +9,9 @@ use std::{
 use files::{Files, logs::Logs, spool::Spools};
 use forge::{InstanceKey, clock::SystemSecrets};
 use git::Repositories;
-use store::Database;
+use store::{Database, Schema};
+
+use crate::instance;
 
 /// The file of the embedded database.
 pub(crate) const DATABASE: &str = "gable.sqlite3";
@@ -20,10 +22,14 @@ pub(crate) const MOVED: &str = "gable.sqlite3.moved";
 /// A note beside it, with where they have moved.
 const MOVED_TO: &str = "gable.sqlite3.moved-to";
 
+/// The file of the key of the instance.
+pub(crate) const INSTANCE_KEY: &str = "instance-key";
+
 /// A folder that is there while a backup is being put back; whatever else is there then is not whole.
 pub(crate) const UNFINISHED: &str = ".restoring";
 
 /// The folder, known to be there and writable.
+#[derive(Clone)]
 pub(crate) struct DataFolder {
     path: PathBuf,
 }
@@ -33,8 +39,46 @@ pub(crate) struct ServerLock {
     _file: File,
 }
 
+/// Any of these in a folder shows that it holds an instance, even if parts of it are lost.
+const SIGNS_OF_AN_INSTANCE: [&str; 6] = [DATABASE, MOVED, MOVED_TO, INSTANCE_KEY, instance::FILE, UNFINISHED];
+
+/// Refuses a folder that holds no instance. Nothing is created there: only `gable serve` and `gable restore` make an
+/// instance.
+pub(crate) fn require_instance(path: &Path) -> Result<(), String> {
+    match fs::read_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(format!("cannot use the data folder {}: {error}", path.display()));
+        }
+        _ => {}
+    }
+    let is_sign = |name: &&str| {
+        let found = fs::metadata(path.join(name));
+        // SQLite takes an empty file for an empty database.
+        found.is_ok_and(|found| *name != DATABASE || found.len() > 0)
+    };
+    if SIGNS_OF_AN_INSTANCE.iter().any(|name| is_sign(&name)) { Ok(()) } else { Err(no_instance(path)) }
+}
+
+pub(crate) fn no_instance(path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "no Gable instance in {path}; start one with \"gable serve --data {path}\", or name another folder with --data"
+    )
+}
+
 impl DataFolder {
-    /// Makes the folder if need be.
+    /// A folder that is known to be there.
+    pub(crate) fn at(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// Opens the folder of an instance that exists.
+    pub(crate) fn open_existing(path: &Path) -> Result<Self, String> {
+        require_instance(path)?;
+        Self::open(path)
+    }
+
+    /// Opens the folder, which is created if it does not exist.
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
         let unusable = |error: io::Error| format!("cannot use the data folder {}: {error}", path.display());
         let mut builder = fs::DirBuilder::new();
@@ -76,26 +120,58 @@ impl DataFolder {
         Ok(file)
     }
 
-    /// The database of the folder, or the one at the URL.
-    pub(crate) fn database(&self, url: Option<&str>) -> Result<Database, String> {
-        if self.path.join(UNFINISHED).exists() {
-            return Err(format!(
-                "a restore into the data folder {} was interrupted; run it again",
-                self.path.display()
-            ));
+    /// The database of an instance that exists: one without tables, or of another folder, is refused, and none is
+    /// created.
+    pub(crate) fn existing_database(&self, url: Option<&str>) -> Result<Database, String> {
+        self.refuse_unfinished()?;
+        if url.is_none() {
+            refuse_missing_database(&self.path)?;
         }
+        let database = self.database(url)?;
+        refuse_without_tables(&self.path, &database.schema().map_err(|error| error.to_string())?)?;
+        instance::check_existing(&self.path, &database)?;
+        Ok(database)
+    }
+
+    fn refuse_unfinished(&self) -> Result<(), String> {
+        if !self.path.join(UNFINISHED).exists() {
+            return Ok(());
+        }
+        Err(format!("a restore into the data folder {} was interrupted; run it again", self.path.display()))
+    }
+
+    /// The database of the folder, or the one at the URL. An embedded one need not exist, see
+    /// [`Self::make_database_file`].
+    pub(crate) fn database(&self, url: Option<&str>) -> Result<Database, String> {
+        self.refuse_unfinished()?;
         match url {
             None => {
                 refuse_moved(&self.path)?;
-                let path = self.path.join(DATABASE);
-                // Made here, so that only its owner can read it; what SQLite puts beside it takes over the mode.
-                owner_only(OpenOptions::new().append(true).create(true))
-                    .open(&path)
-                    .map_err(|error| format!("cannot open the database {}: {error}", path.display()))?;
-                Ok(Database::sqlite(path))
+                Ok(Database::sqlite(self.path.join(DATABASE)))
             }
             Some(url) => postgres(url),
         }
+    }
+
+    /// Creates the file of an embedded database that does not exist, so that only its owner can read it; the files that
+    /// SQLite puts beside it take over the mode.
+    pub(crate) fn make_database_file(&self, database: &Database) -> Result<(), String> {
+        if !database.is_embedded() {
+            return Ok(());
+        }
+        let path = self.path.join(DATABASE);
+        let failed = |error: io::Error| format!("cannot open the database {}: {error}", path.display());
+        if !fs::metadata(&path).is_ok_and(|found| found.len() > 0) {
+            // What a lost database left beside itself would be read into the new one.
+            for ending in ["-wal", "-shm"] {
+                let (left, aside) = (format!("{DATABASE}{ending}"), format!("{DATABASE}.lost{ending}"));
+                match fs::rename(self.path.join(left), self.path.join(aside)) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                    _ => {}
+                }
+            }
+        }
+        owner_only(OpenOptions::new().append(true).create(true)).open(&path).map(drop).map_err(failed)
     }
 
     /// Gives the embedded database another name, because its rows are elsewhere from now on.
@@ -149,29 +225,41 @@ impl DataFolder {
         Spools::in_folder(&path, most_bytes).map_err(|error| format!("cannot use {}: {error}", path.display()))
     }
 
-    /// The key of the instance, made when it is first needed; whoever calls this holds the turn or the server's lock.
-    pub(crate) fn instance_key(&self) -> Result<InstanceKey, String> {
-        const NAME: &str = "instance-key";
-        let path = self.path.join(NAME);
+    /// The key of the instance, if there is one; what to do about a damaged one is added to the error.
+    pub(crate) fn existing_instance_key(&self, remedy: &str) -> Result<Option<InstanceKey>, String> {
+        let path = self.path.join(INSTANCE_KEY);
         match fs::read_to_string(&path) {
-            Ok(text) => InstanceKey::from_text(&text).ok_or_else(|| {
-                format!(
-                    "{} holds no key; restore it from a backup, or remove it to get new runners' tokens",
-                    path.display()
-                )
-            }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let key = InstanceKey::generate(&SystemSecrets);
-                self.write_secret(NAME, &format!("{}\n", key.to_text().reveal()))?;
-                Ok(key)
-            }
+            Ok(text) => match InstanceKey::from_text(&text) {
+                Some(key) => Ok(Some(key)),
+                None => Err(format!("{} holds no key, or only a part of one; {remedy}", path.display())),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(format!("cannot read {}: {error}", path.display())),
         }
     }
 
-    /// The key of the instance if there is a good one; nothing is made.
-    pub(crate) fn existing_instance_key(&self) -> Result<Option<InstanceKey>, String> {
-        if self.path.join("instance-key").exists() { self.instance_key().map(Some) } else { Ok(None) }
+    /// Creates the key of a new instance.
+    pub(crate) fn make_instance_key(&self) -> Result<InstanceKey, String> {
+        let key = InstanceKey::generate(&SystemSecrets);
+        self.write_instance_key(&key)?;
+        Ok(key)
+    }
+
+    /// Writes the key of the instance.
+    pub(crate) fn write_instance_key(&self, key: &InstanceKey) -> Result<(), String> {
+        self.write_secret(INSTANCE_KEY, &format!("{}\n", key.to_text().reveal())).map(drop)
+    }
+
+    /// Renames a key that does not fit, in case that it is needed after all.
+    pub(crate) fn set_key_aside(&self) -> Result<(), String> {
+        let path = self.path.join(INSTANCE_KEY);
+        let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+        match fs::rename(&path, self.path.join(format!("{INSTANCE_KEY}.replaced-{now}"))) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(format!("cannot rename {}: {error}", path.display()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes a file that only its owner can read, durably.
@@ -210,8 +298,33 @@ pub(crate) fn refuse_moved(folder: &Path) -> Result<(), String> {
     let place = note.lines().next().filter(|line| !line.is_empty()).unwrap_or("a database on PostgreSQL");
     Err(format!(
         "the rows of the data folder {} have moved to {place}; set `database` (GABLE_DATABASE) to its URL, or, to go \
-         back to how it was before, rename {MOVED} to {DATABASE}",
+         back to how it was before, rename {MOVED} to {DATABASE} and run \"gable admin instance rebind\"",
         folder.display()
+    ))
+}
+
+/// Refuses a folder without the embedded database, which would be created by opening it.
+pub(crate) fn refuse_missing_database(folder: &Path) -> Result<(), String> {
+    refuse_moved(folder)?;
+    let path = folder.join(DATABASE);
+    if fs::metadata(&path).is_ok_and(|found| found.len() > 0) {
+        return Ok(());
+    }
+    Err(format!(
+        "the database {} is missing or empty; restore a backup, or name a PostgreSQL database with --database",
+        path.display()
+    ))
+}
+
+/// Refuses a database in which no server has ever worked.
+pub(crate) fn refuse_without_tables(folder: &Path, schema: &Schema) -> Result<(), String> {
+    if schema.version.is_some() {
+        return Ok(());
+    }
+    let folder = folder.display();
+    Err(format!(
+        "the database is empty: it holds no Gable instance; name the one that belongs to the data folder {folder} with \
+         --database, or restore a backup"
     ))
 }
 

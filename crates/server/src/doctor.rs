@@ -17,7 +17,7 @@ use store::Database;
 use crate::{
     commands::Doctor,
     config::{self, Config, Settings},
-    data_folder::{DATABASE, DataFolder, UNFINISHED},
+    data_folder::{DataFolder, UNFINISHED, require_instance},
     exit::{self, complain},
     serve::{Use, forge_options, say},
 };
@@ -56,9 +56,7 @@ fn examine(
     findings: &mut Vec<Finding>,
 ) -> Result<bool, String> {
     let data = &config.data;
-    if !data.is_dir() {
-        return Err(format!("there is no data folder {}; name it by --data or GABLE_DATA", data.display()));
-    }
+    require_instance(data)?;
     findings.extend(folder::examine(data, config.min_free_disk, fix));
     findings.push(match git::check_version() {
         Ok(version) => Finding::fine("git", format!("git {version} is there")),
@@ -69,18 +67,16 @@ fn examine(
         findings.push(Finding::problem("restore", text, "unless it is still at work, run the restore again"));
         return Ok(true);
     }
-    let folder = DataFolder::open(data)?;
-    if config.database.is_none() {
-        crate::data_folder::refuse_moved(data)?;
-    }
-    // A fresh database would be made where there is none, and look as if all was well.
-    if config.database.is_none() && !data.join(DATABASE).exists() {
-        let remedy = "restore it from a backup, or start the server to begin anew";
-        findings.push(Finding::problem("database", "there is no database in the data folder", remedy));
-        return Ok(true);
-    }
+    let folder = DataFolder::open_existing(data)?;
     let turn = folder.take_turn()?;
-    let database = folder.database(config.database.as_deref())?;
+    let database = match folder.existing_database(config.database.as_deref()) {
+        Ok(database) => database,
+        Err(sentence) => {
+            let remedy = "see that the database runs and that this gable is not too old for it; if it is lost or damaged, restore a backup";
+            findings.push(Finding::problem("database", sentence, remedy));
+            return Ok(true);
+        }
+    };
     let lock = folder.lock()?;
     let beside_server = lock.is_none();
     let server = if beside_server { "a server works on this folder" } else { "no server works on this folder" };
@@ -93,19 +89,20 @@ fn examine(
         return Ok(true);
     }
     findings.push(Finding::fine("database", "it answers, and its tables are those of this version"));
-    match folder.existing_instance_key() {
-        Ok(Some(_)) => {}
+    let remedy = "restore it from a backup; if there is none, \"gable admin instance new-key\" goes on without what was \
+                  sealed with it";
+    let key = match folder.existing_instance_key("it is damaged") {
+        Ok(Some(key)) => key,
         Ok(None) => {
-            let remedy = "restore it from a backup; without it nothing that was sealed can be opened";
             findings.push(Finding::problem("instance key", "there is no file instance-key", remedy));
             return Ok(true);
         }
         Err(sentence) => {
-            findings.push(Finding::problem("instance key", sentence, "restore it from a backup"));
+            findings.push(Finding::problem("instance key", sentence, remedy));
             return Ok(true);
         }
-    }
-    let options = forge_options(&folder, database, config.default_projects_limit, Use::Administer)?;
+    };
+    let options = forge_options(&folder, database, key, config.default_projects_limit, Use::Administer)?;
     // Whoever puts something right has the folder to itself, and a server that is to start waits for it; whoever only looks
     // is in nobody's way.
     let held = (fix && !beside_server).then_some((turn, lock));

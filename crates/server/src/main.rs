@@ -11,6 +11,7 @@ mod doctor;
 mod exit;
 mod generate;
 mod health;
+mod instance;
 mod listener;
 mod log_writer;
 mod memory;

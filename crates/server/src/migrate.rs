@@ -15,6 +15,7 @@ use crate::{
     config::{self, Config},
     data_folder::{self, DATABASE, DataFolder, UNFINISHED, owner_only},
     exit::Ending,
+    instance,
     serve::say,
 };
 
@@ -22,8 +23,6 @@ use crate::{
 const KEPT: usize = 2;
 /// What a copy is called: the database, and before which migration it was made.
 const BEFORE: &str = "gable.sqlite3.before-";
-/// A database that is in memory only.
-const NOWHERE: &str = ":memory:";
 /// How much more than the database itself shall be free before it is copied.
 const MARGIN: u64 = 16 << 20;
 
@@ -35,15 +34,13 @@ pub(crate) fn run(command: Migrate) -> Ending {
 
 fn bring_or_try(config: Config, dry_run: bool) -> Outcome {
     let Config { data, database, .. } = config;
-    if !data.exists() {
-        return Err(format!("there is no data folder {}; `gable serve` makes one", data.display()));
-    }
+    data_folder::require_instance(&data)?;
     if dry_run {
         return try_out(&data, database.as_deref());
     }
-    let folder = DataFolder::open(&data)?;
+    let folder = DataFolder::open_existing(&data)?;
     let _turn = folder.take_turn()?;
-    let database = folder.database(database.as_deref())?;
+    let database = folder.existing_database(database.as_deref())?;
     let schema = database.schema().map_err(|error| error.to_string())?;
     describe(&schema);
     if schema.pending.is_empty() {
@@ -158,14 +155,16 @@ fn try_out(folder: &Path, url: Option<&str>) -> Outcome {
     if folder.join(UNFINISHED).exists() {
         return Err(format!("a restore into the data folder {} was interrupted; run it again", folder.display()));
     }
-    let file = folder.join(DATABASE);
-    let is_there = fs::metadata(&file).is_ok_and(|data| data.len() > 0);
     let database = match url {
         Some(url) => data_folder::postgres(url)?,
-        None if is_there => Database::sqlite(&file),
-        None => Database::sqlite(NOWHERE),
+        None => {
+            data_folder::refuse_missing_database(folder)?;
+            Database::sqlite(folder.join(DATABASE))
+        }
     };
     let schema = database.schema().map_err(|error| error.to_string())?;
+    data_folder::refuse_without_tables(folder, &schema)?;
+    instance::check_existing(folder, &database)?;
     describe(&schema);
     if schema.pending.is_empty() {
         return Ok(());
@@ -173,11 +172,6 @@ fn try_out(folder: &Path, url: Option<&str>) -> Outcome {
     if !database.is_embedded() {
         database.try_migrations().map_err(|error| error.to_string())?;
         say("tried in a transaction that was undone: everything that is pending goes through");
-        return Ok(());
-    }
-    if !is_there {
-        database.migrate().map_err(|error| error.to_string())?;
-        say("tried in memory: everything that is pending goes through");
         return Ok(());
     }
     // Two that try at once are not in each other's way.

@@ -13,7 +13,7 @@ use std::{
 use api::{AccessLog, App, AppOptions, CourierDoor, Door, GitDoor, Guards};
 use courier::{Clerk, Client, TimeFormat, rounds};
 use forge::{
-    Forge, Options, artifacts,
+    Forge, InstanceKey, Options, artifacts,
     clock::{SystemClock, SystemSecrets},
     first_start::{self, FirstAdmin, Wishes},
     passwords::PasswordCost,
@@ -46,6 +46,7 @@ use crate::{
     backup,
     config::{Backups, Config, LogFormat},
     data_folder::DataFolder,
+    instance::{self, Bound},
     listener,
     log_writer::LogWriter,
     migrate, operations, permissions, runner, suggestions,
@@ -71,18 +72,22 @@ fn prepare_and_serve(config: Config, log: &LogWriter) -> Outcome {
         return Err(format!("another gable serves the data folder {}; stop it first", folder.path().display()));
     };
     let database = folder.database(config.database.as_deref())?;
+    // Before anything is written to either.
+    instance::check(folder.path(), &database)?;
+    folder.make_database_file(&database)?;
     migrate::bring_up_to_date(&folder, &database)?;
     git::check_version()?;
+    let (bound, key) = instance::bind(&folder, &database)?;
     let use_of = Use::Serve {
         cache_size: config.cache_size,
         min_free_disk: config.min_free_disk,
         allow_local_network: config.allow_local_network,
     };
-    let options = forge_options(&folder, database, config.default_projects_limit, use_of)?;
+    let options = forge_options(&folder, database, key, config.default_projects_limit, use_of)?;
     drop(turn);
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start: {error}"))?;
     let access_log = access_log(log.clone(), config.log_format);
-    runtime.block_on(serve(config, &folder, options, wishes, access_log))
+    runtime.block_on(serve(config, &folder, (options, bound), wishes, access_log))
 }
 
 /// What a forge is put together for.
@@ -98,6 +103,7 @@ pub(crate) enum Use {
 pub(crate) fn forge_options(
     folder: &DataFolder,
     database: Database,
+    instance_key: InstanceKey,
     default_projects_limit: i32,
     what_for: Use,
 ) -> Result<Options, String> {
@@ -117,7 +123,7 @@ pub(crate) fn forge_options(
         spools: folder.spools(serving, cache_size)?.mindful_of(room.clone()),
         room,
         allow_local_network,
-        instance_key: folder.instance_key()?,
+        instance_key,
         readers: 2 * cores,
         heavy: 2 * cores,
         clock: Arc::new(SystemClock),
@@ -131,7 +137,7 @@ pub(crate) fn forge_options(
 async fn serve(
     mut config: Config,
     folder: &DataFolder,
-    options: Options,
+    (options, bound): (Options, Bound),
     wishes: Wishes,
     access_log: AccessLog,
 ) -> Outcome {
@@ -182,8 +188,10 @@ async fn serve(
     forge::jobs::take_up(&forge).await.map_err(|error| format!("cannot take up unfinished jobs: {error}"))?;
     forge::deliveries::take_up(&forge).await.map_err(|error| format!("cannot take up unfinished messages: {error}"))?;
     let (stop_worker, stopped) = watch::channel(false);
+    let database = bound.database().clone();
     let courier = tokio::spawn(keep_telling(forge.clone(), client, stopped.clone()));
     let worker = worker::start(forge.clone(), stopped.clone());
+    let advancing = bound.keep_advancing(stopped.clone());
     config.backups.as_ref().map_or(Ok(()), make_backup_folder)?;
     let backups = config.backups.clone().map(|backups| backup::schedule::start(backups, ground, stopped.clone()));
     permissions::warn_of_open(folder.path());
@@ -245,9 +253,13 @@ async fn serve(
     if let Some(ssh) = ssh {
         let _ = ssh.await;
     }
-    let _ = tokio::join!(worker, courier);
+    let _ = tokio::join!(worker, courier, advancing);
     if let Some(backups) = backups {
         let _ = backups.await;
+    }
+    // What would be left beside the file of the database belongs to this very file, and would spoil another one.
+    if let Err(error) = database.write_back() {
+        warn!(%error, "the database is not all in one file");
     }
     info!("stopped");
     Ok(())

@@ -19,18 +19,14 @@ use crate::{
     config,
     data_folder::{self, DataFolder},
     exit::{Ending, Failure},
+    instance,
     serve::say,
 };
 
 pub(crate) fn run(command: MigrateDatabase) -> Ending {
     let MigrateDatabase { to, quiet, place } = command;
     let config = config::load(place.into())?;
-    if !config.data.is_dir() {
-        return Err(
-            format!("there is no data folder {}; name it by --data or GABLE_DATA", config.data.display()).into()
-        );
-    }
-    let folder = DataFolder::open(&config.data)?;
+    let folder = DataFolder::open_existing(&config.data)?;
     let _turn = folder.take_turn()?;
     let Some(_lock) = folder.lock()? else {
         return Err(format!("a gable serves the data folder {}; stop it first", folder.path().display()).into());
@@ -39,7 +35,7 @@ pub(crate) fn run(command: MigrateDatabase) -> Ending {
         let sentence = "the database is the embedded one already; name its URL with --database to move away from it";
         return Err(Failure::Misused(sentence.into()));
     }
-    let source = folder.database(config.database.as_deref())?;
+    let source = folder.existing_database(config.database.as_deref())?;
     let leaves_embedded = config.database.is_none();
     let aside = folder.path().join(data_folder::MOVED);
     if leaves_embedded && aside.exists() {
@@ -47,8 +43,10 @@ pub(crate) fn run(command: MigrateDatabase) -> Ending {
     }
     let mut progress = Progress::new(quiet);
     if to == "sqlite" {
-        let rows = into_embedded(&source, &folder.path().join(data_folder::DATABASE), &mut progress)?;
+        let place = folder.path().join(data_folder::DATABASE);
+        let rows = into_embedded(&source, &place, &mut progress)?;
         drop(progress);
+        instance::bind_copy(&folder, &Database::sqlite(place))?;
         say(&format!("copied {rows} rows; the database they came from is as it was"));
         say("from now on leave the setting `database` (GABLE_DATABASE) out, and start the server");
         return Ok(());
@@ -56,6 +54,7 @@ pub(crate) fn run(command: MigrateDatabase) -> Ending {
     let target = data_folder::postgres(&to).map_err(Failure::Misused)?;
     let rows = copy(&source, &target, &mut progress)?;
     drop(progress);
+    instance::bind_copy(&folder, &target)?;
     if !leaves_embedded {
         say(&format!("copied {rows} rows; the database they came from is as it was"));
         say("from now on set `database` (GABLE_DATABASE) to that URL, and start the server");

@@ -23,6 +23,7 @@ use crate::{
     config,
     data_folder::{self, DataFolder, ServerLock},
     exit::Ending,
+    instance,
     serve::say,
 };
 
@@ -74,6 +75,7 @@ fn fill(
     };
     load(&staging.path().join("database"), &database, &head, &seal, progress)?;
     staging.remove("database")?;
+    instance::bind_restored(staging.path(), &database)?;
     target.take(staging.path())?;
     Ok((head, seal))
 }

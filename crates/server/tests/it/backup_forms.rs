@@ -112,7 +112,8 @@ fn nothing_that_is_there_is_written_over() {
     assert_eq!(refused, "name one place for the backup: a file, - for standard output, or --folder DIR");
     let nowhere = beside(&home, "nowhere");
     let refused = home.gable(&["backup", "--quiet", "--data", &nowhere, "x.tar"]).finish().refused();
-    assert_eq!(refused, format!("there is no data folder {nowhere}; name it by --data or GABLE_DATA"));
+    let start = format!("start one with \"gable serve --data {nowhere}\", or name another folder with --data");
+    assert_eq!(refused, format!("no Gable instance in {nowhere}; {start}"));
     assert!(!Path::new(&beside(&home, "x.tar.partial")).exists());
 }
 
@@ -484,13 +485,15 @@ fn a_backup_that_lacks_something_says_so_and_removes_no_older_one() {
     // As if their disk was not there.
     let (repositories, aside) = (home.data().join("repositories"), home.data().join("aside"));
     fs::rename(&repositories, &aside).expect("moved");
-    let upload = home.data().join("files/uploads/1/1");
+    let path = format!("files/uploads/{}/1", home.storage_of(1));
+    let upload = home.data().join(&path);
     let content = fs::read(&upload).expect("read");
     fs::remove_file(&upload).expect("removed");
     let said = home.gable(&["backup", "--quiet", "--folder", &folder, "--keep", "1"]).finish();
     assert_eq!(said.status, Some(1), "{}", said.words());
     let words = said.words();
-    assert!(words.contains("lacks 3 files or repositories that should be there, such as files/uploads/1/1"), "{words}");
+    let lacks = format!("lacks 3 files or repositories that should be there, such as {path}");
+    assert!(words.contains(&lacks), "{words}");
     assert_eq!(names_in(&folder).len(), 2, "the older one stays");
     let listed = home.gable(&["backup", "--folder", &folder, "--list"]).finish().succeeded();
     assert!(listed.lines().nth(1).is_some_and(|line| line.ends_with("; lacks 3")), "{listed}");
@@ -511,11 +514,12 @@ fn a_number_that_is_given_again_is_another_file() {
     home.gable(&["backup", "--quiet", "--folder", &folder]).finish().succeeded();
     // As after a restore of something older: the same number, as many bytes.
     let other = "What People have uploaded";
-    fs::write(home.data().join("files/uploads/1/1"), other).expect("written");
+    let path = format!("files/uploads/{}/1", home.storage_of(1));
+    fs::write(home.data().join(&path), other).expect("written");
     home.gable(&["backup", "--quiet", "--folder", &folder]).finish().succeeded();
     let restored = Home::new();
     restored.gable(&["restore", "--quiet", &folder]).finish().succeeded();
-    assert_eq!(fs::read_to_string(restored.data().join("files/uploads/1/1")).expect("read"), other);
+    assert_eq!(fs::read_to_string(restored.data().join(&path)).expect("read"), other);
 }
 
 #[test]

@@ -43,17 +43,6 @@ fn not_fine(report: &Value) -> Vec<&Value> {
     report["checks"].as_array().expect("a list").iter().filter(|one| one["status"] != "ok").collect()
 }
 
-/// Lets numbers of a table go on after this one, as if rows had been there and gone.
-fn give_numbers(home: &Home, table: &str, last: i64) {
-    home.execute(&match home.database_url() {
-        None => format!(
-            "DELETE FROM sqlite_sequence WHERE name = '{table}'; \
-             INSERT INTO sqlite_sequence (name, seq) VALUES ('{table}', {last})"
-        ),
-        Some(_) => format!("SELECT setval(pg_get_serial_sequence('{table}', 'id'), {last})"),
-    });
-}
-
 /// Where things were put that belong to nobody.
 fn lost_and_found(home: &Home) -> PathBuf {
     let place = fs::read_dir(home.data().join("lost+found")).expect("a folder");
@@ -96,15 +85,14 @@ fn what_can_be_put_right_is_found_told_and_put_right_without_losing_anything() {
     let data = home.data();
     fs::set_permissions(data.join("instance-key"), fs::Permissions::from_mode(0o644)).expect("permitted");
     fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).expect("permitted");
+    let storage = home.storage_of(1);
     let orphan = data.join("repositories/ab/cd/abcd.git");
     fs::create_dir_all(&orphan).expect("a folder");
     fs::write(orphan.join("HEAD"), "ref: refs/heads/master\n").expect("written");
-    fs::write(data.join("files/uploads/1/77"), "nobody's").expect("written");
-    fs::create_dir_all(data.join("traces/1")).expect("a folder");
-    fs::write(data.join("traces/1/99"), "nobody said this").expect("written");
-    fs::remove_file(data.join("files/uploads/1/1")).expect("removed");
-    give_numbers(&home, "uploads", 77);
-    give_numbers(&home, "builds", 99);
+    fs::write(data.join(format!("files/uploads/{storage}/77")), "nobody's").expect("written");
+    fs::create_dir_all(data.join("traces").join(&storage)).expect("a folder");
+    fs::write(data.join(format!("traces/{storage}/99")), "nobody said this").expect("written");
+    fs::remove_file(data.join(format!("files/uploads/{storage}/1"))).expect("removed");
     home.execute(
         "UPDATE projects SET star_count = 7; UPDATE project_counts SET amount = amount + 1 WHERE visibility = 0",
     );
@@ -146,8 +134,8 @@ fn what_can_be_put_right_is_found_told_and_put_right_without_losing_anything() {
     assert_eq!(home.count("SELECT count(*) FROM uploads"), 0);
     let place = lost_and_found(&home);
     let kept = |name: &str| fs::read_to_string(place.join(name)).expect(name);
-    assert_eq!(kept("uploads/1-77"), "nobody's");
-    assert_eq!(kept("traces/1-99"), "nobody said this");
+    assert_eq!(kept(&format!("uploads/{storage}-77")), "nobody's");
+    assert_eq!(kept(&format!("traces/{storage}-99")), "nobody said this");
     assert_eq!(kept("forgotten-uploads.txt"), "number\tproject\tbytes\tname\n1\t1\t5\ta.txt\n");
     assert_eq!(kept("repositories/cd-abcd.git/HEAD"), "ref: refs/heads/master\n");
     assert_eq!(fs::metadata(&place).expect("there").permissions().mode() & 0o777, 0o700);
@@ -157,7 +145,7 @@ fn what_can_be_put_right_is_found_told_and_put_right_without_losing_anything() {
 #[test]
 fn beside_a_server_its_files_are_left_alone() {
     let (home, _server) = furnished();
-    let stray = home.data().join("files/uploads/1/77");
+    let stray = home.data().join(format!("files/uploads/{}/77", home.storage_of(1)));
     fs::write(&stray, "nobody's").expect("written");
     home.execute("UPDATE projects SET star_count = 7");
     let (status, report) = examine(&home, &["--fix"]);
@@ -219,14 +207,22 @@ fn where_nothing_can_be_looked_at_that_is_said() {
     let home = Home::embedded();
     let finished = home.gable(&["doctor"]).finish();
     assert_eq!((finished.status, finished.stdout.as_str()), (Some(1), ""));
-    assert!(finished.stderr.starts_with("gable: there is no data folder "), "{}", finished.stderr);
+    assert!(finished.stderr.starts_with("gable: no Gable instance in "), "{}", finished.stderr);
     assert!(!home.data().exists(), "looking makes nothing");
     fs::create_dir(home.data()).expect("a folder");
+    let finished = home.gable(&["doctor"]).finish();
+    assert_eq!((finished.status, finished.stdout.as_str()), (Some(1), ""));
+    assert_eq!(fs::read_dir(home.data()).expect("a folder").count(), 0, "looking makes nothing");
+    home.start().stop();
+    fs::remove_file(home.data().join("gable.sqlite3")).expect("removed");
     let (status, report) = examine(&home, &[]);
-    assert_eq!(
-        (status, of(&report, "database")),
-        (Some(1), vec![("problem", "there is no database in the data folder")])
+    let [("problem", text)] = of(&report, "database")[..] else { panic!("{report}") };
+    assert!(
+        status == Some(1)
+            && text.ends_with("is missing or empty; restore a backup, or name a PostgreSQL database with --database"),
+        "{text}"
     );
+    assert!(!home.data().join("gable.sqlite3").exists(), "looking makes nothing");
 }
 
 #[test]
@@ -250,9 +246,9 @@ fn links_are_moved_themselves_and_nothing_behind_them() {
     fs::create_dir_all(&precious).expect("a folder");
     fs::write(outside.path().join("letter"), "dear").expect("written");
     fs::create_dir_all(data.join("repositories/ef")).expect("a folder");
-    fs::create_dir_all(data.join("files/uploads/1")).expect("a folder");
-    let links =
-        ["repositories/fe", "repositories/ef/cd", "files/uploads/photos", "files/uploads/2", "files/uploads/1/old"];
+    let storage = home.storage_of(1);
+    let old = format!("files/uploads/{storage}/old");
+    let links = ["repositories/fe", "repositories/ef/cd", "files/uploads/photos", "files/uploads/2", &old];
     for link in links.iter().chain(&["files/artifacts"]) {
         symlink(outside.path(), data.join(link)).expect("a link");
     }
@@ -272,7 +268,8 @@ fn links_are_moved_themselves_and_nothing_behind_them() {
     assert_eq!(fs::read_to_string(outside.path().join("letter")).expect("there"), "dear");
     assert!(links.iter().all(|link| fs::symlink_metadata(data.join(link)).is_err()));
     let place = lost_and_found(&home);
-    for link in ["repositories/repositories-fe", "repositories/ef-cd", "uploads/uploads-photos", "uploads/1-old"] {
+    let old = format!("uploads/{storage}-old");
+    for link in ["repositories/repositories-fe", "repositories/ef-cd", "uploads/uploads-photos", &old] {
         assert_eq!(fs::read_link(place.join(link)).expect(link), outside.path());
     }
     assert_eq!(fs::read_link(place.join("artifacts/files-artifacts")).expect("a link"), outside.path());
@@ -285,7 +282,7 @@ fn a_link_that_a_project_needs_stays() {
     let (home, server) = furnished();
     server.stop();
     let elsewhere = tempfile::tempdir().expect("a folder");
-    let (uploads, away) = (home.data().join("files/uploads/1"), elsewhere.path().join("1"));
+    let (uploads, away) = (home.data().join("files/uploads").join(home.storage_of(1)), elsewhere.path().join("1"));
     fs::create_dir(&away).expect("a folder");
     fs::rename(uploads.join("1"), away.join("1")).expect("moved");
     fs::write(away.join("letter"), "dear").expect("written");
@@ -322,7 +319,7 @@ fn files_that_are_missing_are_forgotten_only_if_that_is_asked_for_and_sure() {
     }
     fs::remove_dir_all(&uploads).expect("removed");
     fs::rename(&aside, &uploads).expect("renamed");
-    fs::remove_file(uploads.join("1/1")).expect("removed");
+    fs::remove_file(uploads.join(home.storage_of(1)).join("1")).expect("removed");
     assert_eq!(examine(&home, &["--fix"]).0, Some(1));
     assert_eq!(home.count("SELECT count(*) FROM uploads"), 1);
     let refused = home.gable(&["doctor", "--forget-missing"]).finish();
@@ -336,35 +333,32 @@ fn files_that_are_missing_are_forgotten_only_if_that_is_asked_for_and_sure() {
 }
 
 #[test]
-fn what_a_newer_database_knows_of_is_not_taken_for_ownerless() {
+fn what_no_row_names_is_moved_whatever_number_it_has() {
     let (home, server) = furnished();
     server.stop();
     let data = home.data();
-    // The hash of 2, and a file that came after the database was copied.
+    // The hash of 2, as older versions named a repository, and a file with a number that was never given.
     let hash = "d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35";
-    let newer = data.join(format!("repositories/d4/73/{hash}.git"));
-    fs::create_dir_all(&newer).expect("a folder");
-    fs::write(newer.join("HEAD"), "ref: refs/heads/master\n").expect("written");
-    fs::write(data.join("files/uploads/1/2"), "newer").expect("written");
-    let (status, report) = examine(&home, &["--fix"]);
-    assert_eq!(status, Some(1));
-    for check in ["orphaned repositories", "uploads without rows"] {
-        let (status, text) = of(&report, check)[0];
-        assert!(status == "problem" && text.starts_with("1 have numbers that this database never gave"), "{report}");
-    }
-    assert!(newer.exists() && data.join("files/uploads/1/2").exists());
-    give_numbers(&home, "projects", 2);
-    give_numbers(&home, "uploads", 2);
+    let repository = data.join(format!("repositories/d4/73/{hash}.git"));
+    fs::create_dir_all(&repository).expect("a folder");
+    fs::write(repository.join("HEAD"), "ref: refs/heads/master\n").expect("written");
+    let file = data.join(format!("files/uploads/{}/2", home.storage_of(1)));
+    fs::write(&file, "newer").expect("written");
     let (status, report) = examine(&home, &["--fix"]);
     assert_eq!(status, Some(0), "{:?}", not_fine(&report));
-    assert!(!newer.exists() && !data.join("files/uploads/1/2").exists());
+    for check in ["orphaned repositories", "uploads without rows"] {
+        assert_eq!(of(&report, check)[0].0, "fixed", "{report}");
+    }
+    assert!(!repository.exists() && !file.exists());
+    let kept = lost_and_found(&home).join(format!("uploads/{}-2", home.storage_of(1)));
+    assert_eq!(fs::read_to_string(kept).expect("there"), "newer");
 }
 
 #[test]
 fn what_cannot_be_moved_is_told_beside_everything_else() {
     let (home, server) = furnished();
     server.stop();
-    let stray = home.data().join("files/uploads/1/stray");
+    let stray = home.data().join(format!("files/uploads/{}/stray", home.storage_of(1)));
     fs::write(&stray, "nobody's").expect("written");
     fs::write(home.data().join("lost+found"), "in the way").expect("written");
     let (status, report) = examine(&home, &["--fix"]);
@@ -390,14 +384,16 @@ fn what_lies_on_another_disk_comes_to_lost_and_found_as_well() {
     fs::remove_dir_all(&files).expect("removed");
     let moved = disk.path().join("files");
     symlink(&moved, &files).expect("a link");
-    fs::create_dir(moved.join("uploads/1/folder")).expect("a folder");
-    fs::write(moved.join("uploads/1/folder/a"), "nobody's").expect("written");
+    let storage = home.storage_of(1);
+    let uploads = moved.join("uploads").join(&storage);
+    fs::create_dir(uploads.join("folder")).expect("a folder");
+    fs::write(uploads.join("folder/a"), "nobody's").expect("written");
     let (status, report) = examine(&home, &["--fix"]);
     assert_eq!(status, Some(0), "{:?}", not_fine(&report));
     let [("fixed", _)] = of(&report, "uploads without rows")[..] else { panic!("{report}") };
-    let place = lost_and_found(&home).join("uploads/1-folder/a");
+    let place = lost_and_found(&home).join(format!("uploads/{storage}-folder/a"));
     assert_eq!(fs::read_to_string(place).expect("a copy"), "nobody's");
-    assert!(!moved.join("uploads/1/folder").exists() && moved.join("uploads/1/1").exists());
+    assert!(!uploads.join("folder").exists() && uploads.join("1").exists());
 }
 
 #[test]

@@ -41,6 +41,7 @@ mod hook_story;
 mod hook_targets;
 mod hooks;
 mod identity;
+mod instance;
 mod issue_counts;
 mod issue_tables;
 mod issues;

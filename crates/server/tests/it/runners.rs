@@ -427,6 +427,7 @@ async fn a_runner_builds_further_projects_and_fewer() {
 #[test]
 fn the_operator_asks_for_the_token_and_lists_runners() {
     let home = Home::new();
+    home.start().stop();
     let token = home.admin(&["runner", "token"]);
     assert_eq!(token.trim_end().len(), 20);
     assert_eq!(home.admin(&["runner", "token"]), token);

@@ -96,30 +96,33 @@ fn a_first_administrator_that_cannot_be_is_refused_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn of_two_servers_that_begin_together_on_one_database_one_makes_the_administrator() {
+fn of_two_folders_that_begin_together_on_one_database_one_gets_it_and_the_other_is_refused() {
     if postgres_server().is_none() {
-        // Two servers cannot share an embedded database.
+        // Two folders cannot share an embedded database.
         return;
     }
     let home = Home::new();
     let folders = ["first", "second"].map(|name| home.data().with_file_name(name));
-    let start = |folder: &PathBuf| home.serve().env("GABLE_DATA", &folder.display().to_string()).start();
-    let servers = thread::scope(|scope| {
-        let starts = folders.each_ref().map(|folder| scope.spawn(move || start(folder)));
-        starts.map(|start| start.join().expect("both become ready"))
-    });
-    let said = servers.each_ref().map(Server::stdout);
-    let tokens: Vec<_> = said.iter().filter_map(|said| told(said, "token")).collect();
-    let [token] = tokens[..] else { panic!("not one token: {said:?}") };
-    for server in &servers {
-        assert_eq!(server.client(token).get("/api/v3/user").json()["username"], "root");
+    let servers = folders
+        .each_ref()
+        .map(|folder| home.serve().env("GABLE_DATA", &folder.display().to_string()).with_known_root().spawn());
+    let start = Instant::now();
+    let ready = |server: &Server| server.stdout().contains("gable ready on ");
+    while !servers.iter().any(ready) || !servers.iter().any(|server| server.stderr().contains("gable: ")) {
+        assert!(start.elapsed() < PATIENCE, "{:?}", servers.each_ref().map(|server| server.stderr()));
+        thread::sleep(Duration::from_millis(10));
     }
-    for folder in folders {
-        // Who came second has nothing to tell.
-        if let Ok(kept) = std::fs::read_to_string(folder.join("root-credentials")) {
-            assert_eq!(told(&kept, "token"), Some(token), "credentials of nobody");
-        }
-    }
+    let [winner, loser] = if ready(&servers[0]) { [0, 1] } else { [1, 0] };
+    let said = servers[loser].stderr();
+    let refused = ["the database holds another instance than", "the database holds an instance, but the data folder"];
+    assert!(refused.iter().any(|text| said.contains(text)), "{said}");
+    assert!(!ready(&servers[loser]) && !folders[loser].join("root-credentials").exists());
+    drop(servers);
+    // The one that has it keeps it, and the other one is refused from then on.
+    let serve = |folder: &PathBuf| home.serve().env("GABLE_DATA", &folder.display().to_string()).with_known_root();
+    let refusal = serve(&folders[loser]).finish().refused();
+    assert!(refused.iter().any(|text| refusal.starts_with(text)), "{refusal}");
+    assert_eq!(serve(&folders[winner]).start().root().get("/api/v3/user").status, 200);
 }
 
 #[test]
@@ -392,6 +395,7 @@ fn a_database_that_is_no_database_is_told() {
 #[test]
 fn a_postgresql_that_cannot_be_reached_is_told_without_its_password() {
     let home = Home::embedded();
+    home.start().stop();
     // Nobody has listened on port 1 for decades.
     let database = "postgres://ann:s3cret@127.0.0.1:1/gable";
     for gable in [home.serve(), home.gable(&["admin", "user", "list"])] {

@@ -8,12 +8,13 @@ use std::{
 use forge::{InstanceKey, clock::SystemSecrets};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use testkit::repository::git;
 
 use crate::binary::{Client, Home, ROOT_TOKEN};
 
 /// What was stored by the time of each version, in the order of versions. `{…}` stands for what the engines spell apart or
 /// what takes a key.
-const ROWS: [&str; 8] = [
+const ROWS: [&str; 9] = [
     "INSERT INTO users (username, name, email, search_text, password_hash, state, admin, external, can_create_group, \
      projects_limit, skype, linkedin, twitter, website_url, confirmed_at, created_at, updated_at) VALUES \
      ('root', 'Root', 'root@example.org', 'root root', 'none', 'active', TRUE, FALSE, TRUE, 100, '', '', '', '', 1, 1, 1), \
@@ -77,6 +78,7 @@ const ROWS: [&str; 8] = [
      (1, 'master', FALSE, '1111111111111111111111111111111111111111', 'push', 'success', 'test', 2, 30, 31); \
      INSERT INTO builds (project_id, pipeline_id, kind, name, stage, stage_index, status, start_when, allow_failure, user_id, \
      created_at, finished_at) VALUES (1, {pipeline}, 0, 'pave', 'test', 0, 'success', 'on_success', FALSE, 2, 30, 31);",
+    "UPDATE project_storage SET storage_id = '0123456789abcdef0123456789abcdef' WHERE project_id = 2;",
     "INSERT INTO tokens (user_id, name, digest, scopes, session, created_at) VALUES \
      (2, 'session', {digest3}, 'api', FALSE, 32);",
 ];
@@ -103,11 +105,25 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
 }
 
+/// The repository of the first project, where every version before the eighth looked for it: at the hash of the number.
+fn make_repository(home: &Home) {
+    let hash = "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
+    let folder = home.data().join(format!("repositories/6b/86/{hash}.git"));
+    fs::create_dir_all(&folder).expect("folders");
+    git(&folder, &["init", "-q", "--bare", "--initial-branch=master"], b"");
+    let tree = git(&folder, &["mktree"], b"").stdout;
+    let tree = String::from_utf8(tree).expect("an id");
+    let commit = git(&folder, &["commit-tree", "-m", "Begin", tree.trim()], b"").stdout;
+    let commit = String::from_utf8(commit).expect("an id");
+    git(&folder, &["update-ref", "refs/heads/master", commit.trim()], b"");
+}
+
 /// A data folder whose database is of the given version and has lived through all before.
 fn make_old(home: &Home, number: usize) {
     let embedded = home.database_url().is_none();
     fs::create_dir_all(home.data().join("files/uploads/1")).expect("folders");
     fs::write(home.data().join("files/uploads/1/1"), "map!").expect("written");
+    make_repository(home);
     let key = InstanceKey::generate(&SystemSecrets);
     fs::write(home.data().join("instance-key"), key.to_text().reveal()).expect("written");
     let blob =
@@ -169,6 +185,7 @@ fn look(root: &Client, number: usize) {
         assert_eq!(list(root, "/api/v3/projects/1/members").len(), 2);
         let file = root.get("/ann/road/uploads/0123456789abcdef0123456789abcdef/map.txt");
         assert_eq!((file.status, file.text.as_str()), (200, "map!"));
+        assert_eq!(only("/api/v3/projects/1/repository/branches")["name"], "master");
         // Whatever came with later versions is there for old projects, too.
         assert_eq!(only("/api/v3/projects/1/boards")["lists"].as_array().map(Vec::len), Some(usize::from(number >= 5)));
         for part in ["issues", "labels", "milestones", "hooks", "variables", "pipelines", "builds", "events"] {
@@ -233,7 +250,15 @@ fn a_database_of_every_earlier_version_comes_up_to_date_with_all_that_it_holds()
         }
         let server = home.start();
         look(&server.root(), number);
+        if number >= 3 {
+            // Projects stay where they are, and new ones get places that no number leads to.
+            assert_eq!(home.storage_of(1), "1");
+            let made = server.root().post("/api/v3/projects", &json!({ "name": "fresh" }));
+            assert_eq!((made.status, &made.json()["id"]), (201, &json!(3)), "{made}");
+            assert!(home.storage_of(3).len() >= 32, "{}", home.storage_of(3));
+        }
         server.stop();
+        assert_eq!(home.count("SELECT count(*) FROM instance WHERE generation > 0 AND key_check IS NOT NULL"), 1);
         let copy = home.data().join(format!("gable.sqlite3.before-{newest}"));
         let wanted = home.database_url().is_none() && number < names.len();
         assert_eq!(copy.exists(), wanted, "version {number}");
@@ -295,12 +320,11 @@ fn a_fresh_database_needs_no_copy_and_a_newer_one_is_refused() {
 fn a_trial_makes_nothing_where_nothing_is() {
     let home = Home::new();
     let refusal = home.gable(&["migrate", "--dry-run"]).finish().refused();
-    assert!(refusal.contains("there is no data folder"), "{refusal}");
+    assert!(refusal.starts_with("no Gable instance in "), "{refusal}");
     assert!(!home.data().exists());
     fs::create_dir(home.data()).expect("a folder");
-    let told = home.gable(&["migrate", "--dry-run"]).finish().succeeded();
-    assert!(told.starts_with("the database has no tables yet\npending: "), "{told}");
-    assert!(told.ends_with("everything that is pending goes through\n"), "{told}");
+    let refusal = home.gable(&["migrate", "--dry-run"]).finish().refused();
+    assert!(refusal.starts_with("no Gable instance in "), "{refusal}");
     assert_eq!(fs::read_dir(home.data()).expect("a folder").count(), 0, "not even a lock");
     if home.database_url().is_some() {
         assert_eq!(home.count("SELECT count(*) FROM pg_class WHERE relname = '__diesel_schema_migrations'"), 0);
@@ -308,4 +332,21 @@ fn a_trial_makes_nothing_where_nothing_is() {
     fs::create_dir(home.data().join(".restoring")).expect("a folder");
     let refusal = home.gable(&["migrate", "--dry-run"]).finish().refused();
     assert!(refusal.contains("was interrupted; run it again"), "{refusal}");
+}
+
+#[test]
+fn a_backup_from_before_there_were_storage_ids_restores_with_repositories_and_files() {
+    let home = Home::new();
+    make_old(&home, 7);
+    let file = home.data().with_file_name("backup.tar").display().to_string();
+    home.gable(&["backup", "--quiet", &file]).finish().succeeded();
+    let restored = Home::new();
+    restored.gable(&["restore", "--quiet", &file]).finish().succeeded();
+    let server = restored.start();
+    look(&server.root(), 7);
+    assert_eq!(restored.storage_of(1), "1");
+    server.stop();
+    restored.start().stop();
+    // Neither was changed by looking at it: the old one is still of its version.
+    assert_eq!(home.count("SELECT count(*) FROM __diesel_schema_migrations"), 7);
 }
