@@ -3,7 +3,7 @@
 use std::{
     cell::Cell,
     ffi::OsStr,
-    io::{self, Write},
+    io::{self, Read, Write},
     os::unix::ffi::OsStrExt as _,
     path::Path,
     rc::Rc,
@@ -22,8 +22,8 @@ use zip::{
 };
 
 use crate::{
-    Error, Repository, Result, diff::empty_tree, export::Exports, repository::gix_id, substitutes::Substitutes,
-    tree_walk::TreeWalk, trees::kind_and_mode,
+    Error, Repository, Result, diff::empty_tree, export::Exports, large::LargeObject, repository::gix_id,
+    substitutes::Substitutes, tree_walk::TreeWalk, trees::kind_and_mode,
 };
 
 /// The same as git's own archives.
@@ -32,10 +32,18 @@ const LEVEL: u32 = 6;
 const LONG_ZIP_ENTRY: u64 = 0xffff_ffff;
 
 impl Repository {
+    /// Fails if a commit has too many files for an archive, before one is begun.
+    pub fn check_archive(&self, commit: Oid) -> Result<()> {
+        match self.tree_of(commit)? {
+            Some(tree) => self.check_entries(tree),
+            None => Ok(()),
+        }
+    }
+
     /// Writes the files of a commit as an archive, all below one folder; the same commit gives the same bytes.
     ///
     /// What `.gitattributes` mark `export-ignore` is left out, and what they mark `export-subst` has its `$Format:…$`
-    /// filled in. Submodules are empty folders. Each file is unpacked in memory as a whole.
+    /// filled in. Submodules are empty folders. Large files are written in pieces.
     pub fn archive(
         &self,
         commit: Oid,
@@ -131,7 +139,7 @@ struct Contents<'a> {
 /// A kind of archive. Paths of folders end in a slash.
 trait Archive {
     fn folder(&mut self, path: &[u8]) -> Result<()>;
-    fn file(&mut self, path: &[u8], executable: bool, data: &[u8]) -> Result<()>;
+    fn file(&mut self, path: &[u8], executable: bool, size: u64, data: &mut dyn Read) -> Result<()>;
     fn link(&mut self, path: &[u8], target: &[u8]) -> Result<()>;
 }
 
@@ -169,21 +177,46 @@ impl Contents<'_> {
                 archive.folder(&[walk.path(), b"/"].concat())?;
                 continue;
             }
-            let blob = self.repository.blob(&entry.id, &mut buffer)?;
-            let blob = blob.ok_or_else(|| Error::Broken(format!("the blob {} is missing", entry.id)))?;
-            if mode == 0o120_000 {
-                archive.link(walk.path(), blob)?;
-            } else if export.is_substituted {
-                let substitutes = match &mut substitutes {
-                    Some(known) => known,
-                    none => none.insert(Substitutes::of(self.repository, self.commit)?),
-                };
-                archive.file(walk.path(), mode == 0o100_755, &substitutes.fill_in(blob))?;
-            } else {
-                archive.file(walk.path(), mode == 0o100_755, blob)?;
+            let (is_link, executable) = (mode == 0o120_000, mode == 0o100_755);
+            match self.repository.blob(&entry.id, &mut buffer) {
+                Ok(None) => return Err(Error::Broken(format!("the blob {} is missing", entry.id))),
+                Ok(Some(blob)) if is_link => archive.link(walk.path(), blob)?,
+                Ok(Some(blob)) if export.is_substituted => {
+                    let substitutes = match &mut substitutes {
+                        Some(known) => known,
+                        none => none.insert(Substitutes::of(self.repository, self.commit)?),
+                    };
+                    let filled = substitutes.fill_in(blob);
+                    archive.file(walk.path(), executable, filled.len() as u64, &mut &filled[..])?;
+                }
+                Ok(Some(mut blob)) => archive.file(walk.path(), executable, blob.len() as u64, &mut blob)?,
+                // No link leads to a path of that length.
+                Err(Error::TooLarge(_)) if is_link => {}
+                Err(Error::TooLarge(_)) => {
+                    let blob = self.repository.large_blob(&entry.id)?;
+                    let size = blob.size;
+                    let mut blob = Wanted { data: blob, state: self.state };
+                    archive.file(walk.path(), executable, size, &mut blob)?;
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+}
+
+/// A file that is read for as long as somebody takes the archive.
+struct Wanted<'a> {
+    data: LargeObject,
+    state: &'a ValveState,
+}
+
+impl Read for Wanted<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.state.is_shut.get() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.data.read(into)
     }
 }
 
@@ -204,18 +237,18 @@ impl<W: Write> Tar<W> {
         let mut tar = Self(tar::Builder::new(out), seconds);
         // Where git puts the commit: `git get-tar-commit-id` finds it there.
         let comment = format!("52 comment={commit}\n");
-        let mut header = tar.header(tar::EntryType::XGlobalHeader, 0o666, comment.len());
+        let mut header = tar.header(tar::EntryType::XGlobalHeader, 0o666, comment.len() as u64);
         header.set_path("pax_global_header")?;
         header.set_cksum();
         tar.0.append(&header, comment.as_bytes())?;
         Ok(tar)
     }
 
-    fn header(&self, kind: tar::EntryType, mode: u32, size: usize) -> tar::Header {
+    fn header(&self, kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
         let mut header = tar::Header::new_ustar();
         header.set_entry_type(kind);
         header.set_mode(mode);
-        header.set_size(size as u64);
+        header.set_size(size);
         header.set_mtime(self.1);
         header.set_uid(0);
         header.set_gid(0);
@@ -223,7 +256,13 @@ impl<W: Write> Tar<W> {
         header
     }
 
-    fn append(&mut self, mut header: tar::Header, path: &[u8], target: Option<&[u8]>, data: &[u8]) -> Result<()> {
+    fn append(
+        &mut self,
+        mut header: tar::Header,
+        path: &[u8],
+        target: Option<&[u8]>,
+        data: &mut dyn Read,
+    ) -> Result<()> {
         let mut long = Vec::new();
         if header.set_path(Path::new(OsStr::from_bytes(path))).is_err() {
             long.push(("path", path));
@@ -243,16 +282,16 @@ impl<W: Write> Tar<W> {
 
 impl<W: Write> Archive for Tar<W> {
     fn folder(&mut self, path: &[u8]) -> Result<()> {
-        self.append(self.header(tar::EntryType::Directory, 0o775, 0), path, None, b"")
+        self.append(self.header(tar::EntryType::Directory, 0o775, 0), path, None, &mut io::empty())
     }
 
-    fn file(&mut self, path: &[u8], executable: bool, data: &[u8]) -> Result<()> {
+    fn file(&mut self, path: &[u8], executable: bool, size: u64, data: &mut dyn Read) -> Result<()> {
         let mode = if executable { 0o775 } else { 0o664 };
-        self.append(self.header(tar::EntryType::Regular, mode, data.len()), path, None, data)
+        self.append(self.header(tar::EntryType::Regular, mode, size), path, None, data)
     }
 
     fn link(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
-        self.append(self.header(tar::EntryType::Symlink, 0o777, 0), path, Some(target), b"")
+        self.append(self.header(tar::EntryType::Symlink, 0o777, 0), path, Some(target), &mut io::empty())
     }
 }
 
@@ -266,8 +305,8 @@ impl<'a> Zip<'a> {
         Ok(Self(zip, SimpleFileOptions::default().last_modified_time(zip_time(seconds))))
     }
 
-    fn start(&mut self, path: &[u8], mode: u32, size: usize) -> Result<()> {
-        let large = size as u64 >= LONG_ZIP_ENTRY;
+    fn start(&mut self, path: &[u8], mode: u32, size: u64) -> Result<()> {
+        let large = size >= LONG_ZIP_ENTRY;
         let options = self.1.external_attributes(mode << 16).large_file(large).name(path);
         Ok(self.0.start_file_with_options(options).map_err(io::Error::from)?)
     }
@@ -282,13 +321,14 @@ impl Archive for Zip<'_> {
         }
     }
 
-    fn file(&mut self, path: &[u8], executable: bool, data: &[u8]) -> Result<()> {
-        self.start(path, if executable { 0o100_755 } else { 0o100_644 }, data.len())?;
-        Ok(self.0.write_all(data)?)
+    fn file(&mut self, path: &[u8], executable: bool, size: u64, data: &mut dyn Read) -> Result<()> {
+        self.start(path, if executable { 0o100_755 } else { 0o100_644 }, size)?;
+        io::copy(data, &mut self.0)?;
+        Ok(())
     }
 
     fn link(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
-        self.start(path, 0o120_777, target.len())?;
+        self.start(path, 0o120_777, target.len() as u64)?;
         Ok(self.0.write_all(target)?)
     }
 }

@@ -1,12 +1,15 @@
 //! Contents of files.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use gix::objs::Kind;
 use model::Oid;
 
 use crate::{
     Error, Repository, Result,
+    large::LargeObject,
+    limits::{RESERVATION, UNRESERVED},
+    objects::too_large,
     repository::{gix_id, oid},
 };
 
@@ -23,12 +26,54 @@ impl Repository {
         Ok(header.and_then(|(kind, size)| (kind == Kind::Blob).then_some(size)))
     }
 
-    /// Writes a blob out. It is unpacked in memory as a whole, so whoever serves blobs of any size bounds how many are
-    /// on their way at the same time, with [`Repository::blob_size`] as the measure.
-    pub fn write_blob(&self, id: Oid, out: &mut dyn Write) -> Result<()> {
-        let mut buffer = Vec::new();
-        let blob = self.blob(&gix_id(id), &mut buffer)?;
-        let blob = blob.ok_or_else(|| Error::Broken(format!("the blob {id} is missing")))?;
-        Ok(out.write_all(blob)?)
+    /// Fails if a blob would take too much to be written out, before that is begun.
+    pub fn check_blob(&self, id: Oid) -> Result<()> {
+        match self.blob_size(id)? {
+            Some(size) if size > UNRESERVED as u64 => self.check_large(&gix_id(id)),
+            _ => Ok(()),
+        }
     }
+
+    /// Writes a blob out, in pieces if it is large.
+    pub fn write_blob(&self, id: Oid, out: &mut dyn Write) -> Result<()> {
+        let id = gix_id(id);
+        let mut buffer = Vec::new();
+        match self.blob(&id, &mut buffer) {
+            Ok(blob) => Ok(out.write_all(blob.ok_or_else(|| missing(&id))?)?),
+            Err(Error::TooLarge(_)) => {
+                io::copy(&mut self.large_blob(&id)?, out)?;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A blob that is read in pieces.
+    pub(crate) fn large_blob(&self, id: &gix::oid) -> Result<LargeObject> {
+        let found = self.large_object(id, true)?.filter(|object| object.kind == Kind::Blob);
+        found.ok_or_else(|| missing(id))
+    }
+
+    /// The first bytes of a blob, or all of them if there are no more. With a reservation if they are many; callers that
+    /// want many have asked for the size.
+    pub(crate) fn read_blob<'a>(&self, id: &gix::oid, most: u64, buffer: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        match self.blob(id, buffer) {
+            Ok(found) => drop(found.ok_or_else(|| missing(id))?),
+            Err(Error::TooLarge(_)) => {
+                let blob = self.large_blob(id)?;
+                let wanted = most.min(blob.size);
+                if wanted > RESERVATION / 2 {
+                    return Err(too_large(Kind::Blob, id, blob.size, RESERVATION / 2));
+                }
+                self.reserve()?;
+                blob.beginning(usize::try_from(wanted).unwrap_or_default(), buffer)?;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(&buffer[..buffer.len().min(usize::try_from(most).unwrap_or(usize::MAX))])
+    }
+}
+
+fn missing(id: &gix::oid) -> Error {
+    Error::Broken(format!("the blob {id} is missing"))
 }

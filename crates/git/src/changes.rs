@@ -14,11 +14,17 @@ use gix::{
 
 use model::Oid;
 
-use crate::{Error, Repository, Result, decode::text, patience::Patience, renames, trees::kind_and_mode};
+use crate::{
+    Error, Repository, Result, decode::text, limits::LONGEST_PATH, objects::Trees, patience::Patience, renames,
+    trees::kind_and_mode,
+};
 
 /// How many entries that differ are looked at. Beyond that the list is cut: a few trees that hold one another several
 /// times over make up for more files than there is time to look at.
 const MOST_ENTRIES: usize = 100_000;
+
+/// How many bytes of paths are collected before the list is cut.
+const MOST_PATHS: usize = 8 << 20;
 
 /// One side of a difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,10 +68,10 @@ impl Repository {
         let old = self.read_tree(&old, &mut old_buffer)?;
         let new = self.read_tree(&new, &mut new_buffer)?;
         let mut collector = Collector::default();
-        match gix::diff::tree(old, new, tree::State::default(), &self.gix.objects, &mut collector) {
+        match gix::diff::tree(old, new, tree::State::default(), Trees(self), &mut collector) {
             Ok(()) => {}
             Err(tree::Error::Cancelled) => return Ok(None),
-            Err(error) => return Err(Error::broken(error)),
+            Err(error) => return Err(of_walk(error)),
         }
         let Collector { removed, added, changed, .. } = collector;
         let changed = changed.iter().map(Change::path);
@@ -82,10 +88,10 @@ impl Repository {
         let old = self.read_tree(&old, &mut old_buffer)?;
         let new = self.read_tree(&new, &mut new_buffer)?;
         let mut collector = Collector::default();
-        let is_cut = match gix::diff::tree(old, new, tree::State::default(), &self.gix.objects, &mut collector) {
+        let is_cut = match gix::diff::tree(old, new, tree::State::default(), Trees(self), &mut collector) {
             Ok(()) => false,
             Err(tree::Error::Cancelled) => true,
-            Err(error) => return Err(Error::broken(error)),
+            Err(error) => return Err(of_walk(error)),
         };
         let Collector { removed, added, changed: mut list, .. } = collector;
         list.append(&mut renames::find(self, removed, added, patience)?);
@@ -104,6 +110,8 @@ struct Collector {
     added: Vec<Side>,
     changed: Vec<Change>,
     seen: usize,
+    /// How long all paths are together.
+    bytes: usize,
     path: BString,
     /// Paths of folders that are yet to be walked.
     folders: VecDeque<BString>,
@@ -142,6 +150,10 @@ impl Visit for Collector {
         if self.seen > MOST_ENTRIES {
             return ControlFlow::Break(());
         }
+        self.bytes += self.path.len();
+        if self.bytes > MOST_PATHS || self.path.len() > LONGEST_PATH {
+            return ControlFlow::Break(());
+        }
         let canonical = |mode: EntryMode| (!mode.is_tree()).then(|| kind_and_mode(mode).1);
         match change {
             Raw::Addition { entry_mode, oid, .. } => {
@@ -164,6 +176,18 @@ impl Visit for Collector {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Why a walk over two trees has failed; one that is too large says so itself.
+fn of_walk(error: tree::Error) -> Error {
+    let text = error.to_string();
+    let mut causes = std::iter::successors(Some(&error as &(dyn std::error::Error + 'static)), |error| error.source());
+    let own = causes.find_map(|cause| match cause.downcast_ref::<Error>() {
+        Some(Error::TooLarge(text)) => Some(Error::TooLarge(text.clone())),
+        Some(Error::Busy) => Some(Error::Busy),
+        _ => None,
+    });
+    own.unwrap_or(Error::Broken(text))
 }
 
 /// The part of a mode that tells a file from a link and from a submodule.

@@ -8,9 +8,18 @@ use std::{
     process::Stdio,
 };
 
+use gix::{
+    objs::Kind,
+    odb::pack::{Bundle, data::decode::header::ResolvedBase},
+};
 use model::StorageId;
 
-use crate::{Error, Repositories, Result, child, repository::gix_id};
+use crate::{
+    Error, Repositories, Result, child, large,
+    limits::{LARGEST_COMMIT, LARGEST_TREE},
+    objects::too_large,
+    repository::gix_id,
+};
 
 /// How many faults of one repository are told.
 const TOLD: usize = 10;
@@ -75,6 +84,36 @@ impl Repositories {
         }
         Ok(strays)
     }
+}
+
+/// Fails with [`Error::TooLarge`] if a pack of a repository holds a commit, a tag or a tree that is larger than it may be.
+/// For what has come in and is not yet part of a repository that others read; no object is unpacked.
+pub(crate) fn check_packed_sizes(repository: &Path) -> Result<()> {
+    let mut inflate = gix::zlib::Inflate::default();
+    for index in large::indices(&repository.join("objects/pack"))? {
+        let Bundle { index, pack } = Bundle::at(&index, gix::hash::Kind::Sha1).map_err(Error::broken)?;
+        for place in 0..index.num_objects() {
+            let entry = pack.entry(index.pack_offset_at_index(place)).map_err(Error::broken)?;
+            // A pack that was taken in holds everything that its objects are built from.
+            let in_pack = |id: &gix::oid| match index.lookup(id) {
+                Some(place) => pack.entry(index.pack_offset_at_index(place)).map(ResolvedBase::InPack).map(Some),
+                None => Ok(None),
+            };
+            let found = pack.decode_header(entry, &mut inflate, &in_pack).map_err(Error::broken)?;
+            check_size(found.kind, index.oid_at_index(place), found.object_size)?;
+        }
+    }
+    Ok(())
+}
+
+/// Fails if an object of this kind may not have this size.
+pub(crate) fn check_size(kind: Kind, id: &gix::oid, size: u64) -> Result<()> {
+    let most = match kind {
+        Kind::Commit | Kind::Tag => LARGEST_COMMIT,
+        Kind::Tree => LARGEST_TREE,
+        Kind::Blob => return Ok(()),
+    };
+    if size > most { Err(too_large(kind, id, size, most)) } else { Ok(()) }
 }
 
 /// Whether a folder is one of those that repositories are spread over.

@@ -17,6 +17,13 @@ const LONGEST_NAME: usize = 300;
 /// the few combinations there are.
 pub(crate) const FEWEST_DIGITS: usize = 7;
 
+/// How many bytes of messages a list of commits shows before long ones are cut.
+const LISTED_MESSAGES: usize = 2 << 20;
+/// Messages up to this length are never cut.
+const SHORT_MESSAGE: usize = 256;
+/// How many parents of a commit a list shows.
+const LISTED_PARENTS: usize = 1000;
+
 /// Which commits a list shows.
 #[derive(Clone, Debug, Default)]
 pub struct LogQuery {
@@ -73,8 +80,8 @@ impl Repository {
     pub fn commit(&self, id: Oid) -> Result<Option<Commit>> {
         let id = gix_id(id);
         let mut buffer = Vec::new();
-        let object = self.object(&id, &mut buffer)?.filter(|object| object.kind == Kind::Commit);
-        Ok(object.map(|object| decode::commit(&id, object.data)))
+        let commit = self.start_of(&id, Kind::Commit, &mut buffer)?;
+        Ok(commit.map(|commit| decode::commit(&id, commit)))
     }
 
     /// Whether the one commit is the other, or lies in its past.
@@ -132,11 +139,20 @@ impl Repository {
         Ok(found)
     }
 
+    /// Commits for one list. Once their messages are long enough together, the others are cut.
     pub(crate) fn decode_commits<'a>(&self, ids: impl IntoIterator<Item = &'a ObjectId>) -> Result<Vec<Commit>> {
         let mut buffer = Vec::new();
-        let decode = |id: &ObjectId| match self.object(id, &mut buffer)? {
-            Some(object) => Ok(decode::commit(id, object.data)),
-            None => Err(Error::Broken(format!("the commit {id} is missing"))),
+        let mut room = LISTED_MESSAGES;
+        let decode = |id: &ObjectId| {
+            let missing = || Error::Broken(format!("the commit {id} is missing"));
+            let commit = self.start_of(id, Kind::Commit, &mut buffer)?.ok_or_else(missing)?;
+            let mut commit = decode::commit(id, commit);
+            if commit.message.len() > SHORT_MESSAGE.max(room) {
+                commit.message = decode::cut(&commit.message, SHORT_MESSAGE);
+            }
+            commit.parents.truncate(LISTED_PARENTS);
+            room = room.saturating_sub(commit.message.len());
+            Ok(commit)
         };
         ids.into_iter().map(decode).collect()
     }

@@ -5,7 +5,7 @@ use model::{Oid, repository::Comparison};
 use crate::{Repository, Result, diff::empty_tree, repository::gix_id};
 
 /// How many commits are shown at most, the newest of them. Nobody reads as many, but they have to fit into memory.
-const MOST_COMMITS: usize = 50_000;
+const MOST_COMMITS: usize = 10_000;
 
 impl Repository {
     /// What `to` has that `from` lacks: commits, oldest first, and how files differ from where the two parted. If they

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use gix::ObjectId;
+use gix::{ObjectId, objs::Kind};
 use model::{Oid, repository::Contributor};
 
 use crate::{
@@ -17,6 +17,12 @@ use crate::{
 
 /// How many commits are counted, from the newest on.
 const NEWEST: usize = 2000;
+
+/// How many parents commits may have together before counting ends; only a history that is made to annoy has as many.
+const MOST_LINKS: usize = 500_000;
+/// How many parents, and how many bytes of names and addresses, are remembered for the next time.
+const KEPT_LINKS: usize = 20_000;
+const KEPT_TEXTS: usize = 256 << 10;
 
 /// Who wrote the commits that were last counted. When the branch has moved on, the walk begins anew at its tip, but
 /// only commits that were not known are read; so an update costs what is new, and can never disagree with a recount.
@@ -45,10 +51,14 @@ impl Repository {
                 _ => Arc::clone(&authors.commits),
             }
         };
-        let mut walk = Walk { repository: self, before: &known, commits: CommitMap::default(), texts: HashMap::new() };
+        let mut walk =
+            Walk { repository: self, before: &known, commits: CommitMap::default(), texts: HashMap::new(), links: 0 };
         let contributors: Arc<[_]> = walk.count(tip)?.into();
-        let commits = Arc::new(walk.commits);
-        *self.handle.authors() = Authors { counted: Some((tip, Arc::clone(&contributors))), commits };
+        // What takes much memory is counted anew each time.
+        if walk.links <= KEPT_LINKS && walk.texts.keys().map(String::len).sum::<usize>() <= KEPT_TEXTS {
+            let commits = Arc::new(walk.commits);
+            *self.handle.authors() = Authors { counted: Some((tip, Arc::clone(&contributors))), commits };
+        }
         Ok(contributors.to_vec())
     }
 }
@@ -60,6 +70,8 @@ struct Walk<'a> {
     /// What is known now: the commits of this walk and no others, so that what is kept does not grow.
     commits: CommitMap<Arc<Known>>,
     texts: HashMap<String, Arc<str>>,
+    /// How many parents all these commits have.
+    links: usize,
 }
 
 impl Walk<'_> {
@@ -70,6 +82,7 @@ impl Walk<'_> {
         let mut counted = 0;
         newest.push(tip, self.look_at(tip)?.seconds);
         while counted < NEWEST
+            && self.links < MOST_LINKS
             && let Some(id) = newest.pop()
         {
             let commit = self.look_at(id)?;
@@ -101,15 +114,16 @@ impl Walk<'_> {
             Some(known) => Arc::clone(known),
             None => Arc::new(self.read(id)?),
         };
+        self.links += known.parents.len();
         self.commits.insert(id, Arc::clone(&known));
         Ok(known)
     }
 
     fn read(&mut self, id: ObjectId) -> Result<Known> {
         let mut buffer = Vec::new();
-        let object = self.repository.object(&id, &mut buffer)?;
-        let object = object.ok_or_else(|| Error::Broken(format!("the commit {id} is missing")))?;
-        let parts = Parts::of(object.data);
+        let commit = self.repository.start_of(&id, Kind::Commit, &mut buffer)?;
+        let commit = commit.ok_or_else(|| Error::Broken(format!("the commit {id} is missing")))?;
+        let parts = Parts::of(commit.data);
         let author = parts.author();
         let seconds = parts.seconds();
         let (name, email) = (self.shared(author.name), self.shared(author.email));

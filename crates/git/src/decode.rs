@@ -6,10 +6,17 @@
 use gix::{ObjectId, actor::SignatureRef};
 use model::{Commit, repository::Signature};
 
-use crate::repository::oid;
+use crate::{objects::Shown, repository::oid};
 
 /// The furthest from UTC that a clock can be, in seconds; what is further off is a mistake.
 const FURTHEST_OFFSET: i32 = 24 * 60 * 60;
+
+/// How much of a name or an address is shown, in bytes.
+const LONGEST_NAME: usize = 1024;
+/// How much is shown of the message of a commit or a tag that is too large, in bytes.
+const SHOWN_OF_CUT: usize = 4096;
+/// The line that ends a message that is not shown in full.
+pub(crate) const CUT: &str = "[the rest of this message is too long to be shown]";
 
 /// The parts of a commit as they stand in the object.
 #[derive(Default)]
@@ -65,22 +72,41 @@ impl<'a> Parts<'a> {
 }
 
 /// A commit from its object.
-pub(crate) fn commit(id: &gix::oid, data: &[u8]) -> Commit {
-    let parts = Parts::of(data);
+pub(crate) fn commit(id: &gix::oid, commit: Shown<'_>) -> Commit {
+    let parts = Parts::of(commit.data);
     Commit {
         id: oid(id),
         parents: parts.parents.iter().map(|id| oid(id)).collect(),
         author: parts.author(),
         committer: parts.committer(),
-        message: parts.message(),
+        message: if commit.is_cut { cut(&parts.message(), SHOWN_OF_CUT) } else { parts.message() },
     }
 }
 
 /// The annotation of a tag without its final newline.
-pub(crate) fn annotation(data: &[u8]) -> String {
+pub(crate) fn annotation(tag: Shown<'_>) -> String {
+    let data = tag.data;
     let start = data.windows(2).position(|pair| pair == b"\n\n").map_or(data.len(), |end| end + 2);
     let message = &data[start..];
-    text(message.strip_suffix(b"\n").unwrap_or(message))
+    let message = text(message.strip_suffix(b"\n").unwrap_or(message));
+    if tag.is_cut { cut(&message, SHOWN_OF_CUT) } else { message }
+}
+
+/// The beginning of a message whose rest is not shown, with a line that says so.
+pub(crate) fn cut(message: &str, most: usize) -> String {
+    let beginning = beginning(message, most);
+    format!("{beginning}{}{CUT}", if beginning.is_empty() || beginning.ends_with('\n') { "" } else { "\n" })
+}
+
+/// As much of a text as fits.
+fn beginning(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or_default()]
+}
+
+/// A name or an address: nobody has a longer one.
+fn short_text(bytes: &[u8]) -> String {
+    text(&bytes[..bytes.len().min(LONGEST_NAME)])
 }
 
 /// Bytes as text; what is not UTF-8 is replaced.
@@ -90,12 +116,12 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 
 fn signature(bytes: &[u8]) -> Signature {
     let Ok(parsed) = SignatureRef::from_bytes(bytes) else {
-        return Signature { name: text(bytes), email: String::new(), seconds: 0, offset: 0 };
+        return Signature { name: short_text(bytes), email: String::new(), seconds: 0, offset: 0 };
     };
     let offset = parsed.time().map_or(0, |time| time.offset);
     Signature {
-        name: text(parsed.name.trim_ascii()),
-        email: text(parsed.email),
+        name: short_text(parsed.name.trim_ascii()),
+        email: short_text(parsed.email),
         seconds: parsed.seconds(),
         offset: if offset.abs() < FURTHEST_OFFSET { offset } else { 0 },
     }
@@ -118,7 +144,7 @@ mod tests {
     #[track_caller]
     fn check(rest: &[u8], author: (&str, &str, i64, i32), message: &str) {
         let data = [TREE.as_bytes(), rest].concat();
-        let commit = commit(&ObjectId::null(gix::hash::Kind::Sha1), &data);
+        let commit = commit(&ObjectId::null(gix::hash::Kind::Sha1), Shown { data: &data, is_cut: false });
         let found = &commit.author;
         assert_eq!((&*found.name, &*found.email, found.seconds, found.offset), author);
         assert_eq!(commit.message, message);
@@ -150,8 +176,27 @@ mod tests {
 
     #[test]
     fn an_annotation_loses_one_newline() {
+        let annotation = |data: &[u8]| annotation(Shown { data, is_cut: false });
         assert_eq!(annotation(b"object 1\ntype commit\n\none\n\ntwo\n\n"), "one\n\ntwo\n");
         assert_eq!(annotation(b"object 1\ntype commit\n"), "");
         assert_eq!(annotation(b"tagger x\n\n\xff"), "\u{fffd}");
+    }
+
+    #[test]
+    fn a_message_that_is_cut_says_so() {
+        let cut = |data: &[u8]| annotation(Shown { data, is_cut: true });
+        assert_eq!(cut(b"tagger x\n\none\n"), format!("one\n{CUT}"));
+        assert_eq!(cut(b""), CUT);
+        let long = "ä".repeat(SHOWN_OF_CUT);
+        let data = [TREE.as_bytes(), b"author A <a@b> 1 +0000\n\n", long.as_bytes()].concat();
+        let commit = commit(&ObjectId::null(gix::hash::Kind::Sha1), Shown { data: &data, is_cut: true });
+        assert_eq!(commit.message, format!("{}\n{CUT}", "ä".repeat(SHOWN_OF_CUT / 2)));
+        let name = [TREE, "author ", &"n".repeat(5000), " <", &"e".repeat(5000), "> 1 +0000\n\nm"].concat();
+        let commit = super::commit(&commit_id(), Shown { data: name.as_bytes(), is_cut: false });
+        assert_eq!((commit.author.name.len(), commit.author.email.len()), (LONGEST_NAME, LONGEST_NAME));
+    }
+
+    fn commit_id() -> ObjectId {
+        ObjectId::null(gix::hash::Kind::Sha1)
     }
 }

@@ -26,11 +26,17 @@ const MOST_LINES: usize = 5000;
 /// How many bytes.
 const MOST_BYTES: usize = 512_000;
 /// Texts longer than this are not compared; they are too large.
-const LONGEST_TEXT: u64 = 4 * 1024 * 1024;
+const LONGEST_TEXT: u64 = 2 * 1024 * 1024;
+/// Texts of more lines than this are not compared, either.
+const MOST_TEXT_LINES: usize = 100_000;
+/// How much of a file is read to tell whether it is a text.
+const BEGINNING: u64 = 8192;
 /// Files longer than this are not even read; they count as binary, as with git, which draws its line higher.
 const LONGEST_FILE: u64 = 32 * 1024 * 1024;
 /// How many bytes of texts are shown in all; the rest is too large.
-const MOST_TEXT: usize = 64 * 1024 * 1024;
+const MOST_TEXT: usize = 4 * 1024 * 1024;
+/// How many files that differ are listed between two commits.
+const MOST_LISTED: usize = 10_000;
 
 /// What a page of differences has room for.
 #[derive(Default)]
@@ -140,8 +146,9 @@ impl Repository {
         let changes = self.changes(old, new, &patience)?;
         let mut room = Room::default();
         let mut overflows = changes.is_cut;
-        let mut files = Vec::with_capacity(changes.list.len());
-        for change in changes.list {
+        overflows |= changes.list.len() > MOST_LISTED;
+        let mut files = Vec::with_capacity(changes.list.len().min(MOST_LISTED));
+        for change in changes.list.into_iter().take(MOST_LISTED) {
             let (file, _) = self.file_diff(change, &patience)?;
             overflows |= !room.take(&file);
             if room.bytes > MOST_TEXT {
@@ -206,13 +213,16 @@ impl Repository {
         if old_size.max(new_size) > LONGEST_FILE {
             return Ok(binary());
         }
+        // Of what is not compared anyway, the beginning is enough to tell a text.
+        let most = if old_size.max(new_size) > LONGEST_TEXT { BEGINNING } else { u64::MAX };
         let (mut old_buffer, mut new_buffer) = (Vec::new(), Vec::new());
-        let old = self.content_of(old, &mut old_buffer)?;
-        let new = self.content_of(new, &mut new_buffer)?;
+        let old = self.content_of(old, most, &mut old_buffer)?;
+        let new = self.content_of(new, most, &mut new_buffer)?;
         if patch::is_binary(old) || patch::is_binary(new) {
             return Ok(binary());
         }
-        if old_size.max(new_size) > LONGEST_TEXT {
+        let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
+        if most == BEGINNING || lines(old).max(lines(new)) > MOST_TEXT_LINES {
             return Ok(too_large());
         }
         let patch = patch::compare(old, new);
@@ -233,16 +243,13 @@ impl Repository {
     }
 
     /// What is compared: the contents of a file, or a line that names the commit of a submodule.
-    fn content_of<'a>(&self, side: Option<&Side>, buffer: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    fn content_of<'a>(&self, side: Option<&Side>, most: u64, buffer: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         match side {
             Some(side) if is_submodule(side) => {
                 buffer.extend_from_slice(format!("Subproject commit {}\n", side.id).as_bytes());
                 Ok(buffer)
             }
-            Some(side) => {
-                let blob = self.blob(&side.id, buffer)?;
-                blob.ok_or_else(|| crate::Error::Broken(format!("the blob {} is missing", side.id)))
-            }
+            Some(side) => self.read_blob(&side.id, most, buffer),
             None => Ok(&[]),
         }
     }

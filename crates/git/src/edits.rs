@@ -3,11 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use gix::{bstr::ByteSlice as _, objs::tree::EntryKind};
+use gix::{
+    ObjectId,
+    bstr::ByteSlice as _,
+    objs::{
+        TreeRef,
+        tree::{EntryKind, EntryMode},
+    },
+};
 use model::{Oid, repository::Signature};
 
 use crate::{
     Error, Quarantine, Repository, Result,
+    objects::Trees,
     quarantine::signature,
     repository::{gix_id, oid},
 };
@@ -81,7 +89,8 @@ enum State {
 }
 
 struct Editing<'a> {
-    base: Option<gix::Tree<'a>>,
+    repository: &'a Repository,
+    base: Option<ObjectId>,
     edited: BTreeMap<String, Option<(EntryKind, Oid)>>,
 }
 
@@ -96,11 +105,10 @@ impl Quarantine {
         committer: &Signature,
     ) -> Result<std::result::Result<Oid, EditRefusal>> {
         let repository = self.repository()?;
-        let base = parent
-            .map(|parent| repository.gix.find_commit(gix_id(parent)).and_then(|commit| commit.tree()))
-            .transpose()
-            .map_err(Error::broken)?;
-        let mut editing = Editing { base, edited: BTreeMap::new() };
+        let missing = |parent| Error::Broken(format!("the commit {parent} is missing"));
+        let tree_of = |parent| repository.tree_of(parent)?.ok_or_else(|| missing(parent));
+        let base = parent.map(tree_of).transpose()?;
+        let mut editing = Editing { repository: &repository, base, edited: BTreeMap::new() };
         for edit in edits {
             if let Err(refusal) = self.make_edit(&repository, &mut editing, edit)? {
                 return Ok(Err(refusal));
@@ -172,19 +180,26 @@ impl Quarantine {
     }
 
     fn write_tree(&self, repository: &Repository, editing: Editing<'_>) -> Result<Oid> {
+        let mut buffer = Vec::new();
         let root = match &editing.base {
-            Some(tree) => tree.decode().map_err(Error::broken)?.to_owned(),
+            Some(tree) => {
+                let data = repository.tree_bytes(tree, &mut buffer)?;
+                TreeRef::from_bytes(data, gix::hash::Kind::Sha1).map_err(Error::broken)?.into_owned()
+            }
             None => gix::objs::Tree::empty(),
         };
-        let mut editor = gix::objs::tree::Editor::new(root, &repository.gix.objects, gix::hash::Kind::Sha1);
+        let trees = Trees(repository);
+        let mut editor = gix::objs::tree::Editor::new(root, &trees, gix::hash::Kind::Sha1);
         // What goes makes room before something else comes.
         for (path, _) in editing.edited.iter().filter(|(_, entry)| entry.is_none()) {
-            editor.remove(path.split('/').map(|part| part.as_bytes().as_bstr())).map_err(Error::broken)?;
+            editor
+                .remove(path.split('/').map(|part| part.as_bytes().as_bstr()))
+                .map_err(|error| Error::of_read(&error))?;
         }
         for (path, entry) in &editing.edited {
             if let Some((kind, id)) = entry {
                 let parts = path.split('/').map(|part| part.as_bytes().as_bstr());
-                editor.upsert(parts, *kind, gix_id(*id)).map_err(Error::broken)?;
+                editor.upsert(parts, *kind, gix_id(*id)).map_err(|error| Error::of_read(&error))?;
             }
         }
         let id = editor.write(|tree| self.write(repository, tree).map(gix_id))?;
@@ -221,9 +236,9 @@ impl Editing<'_> {
         if let Some(edited) = self.edited.get(path) {
             return Ok(*edited);
         }
-        let Some(base) = &self.base else { return Ok(None) };
-        let found = base.lookup_entry(path.split('/')).map_err(Error::broken)?;
-        Ok(found.map(|entry| (entry.mode().kind(), oid(&entry.object_id()))))
+        let Some(base) = self.base else { return Ok(None) };
+        let found = self.repository.lookup(base, path)?;
+        Ok(found.and_then(|found| Some((EntryMode::try_from(u32::from(found.mode)).ok()?.kind(), oid(&found.id)))))
     }
 }
 

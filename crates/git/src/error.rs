@@ -18,6 +18,10 @@ pub enum Error {
     Child(String),
     /// Whether an object can be reached is still being found out.
     Indexing,
+    /// An object, or what it would take to read it, is larger than allowed; names it and the limit.
+    TooLarge(String),
+    /// Too many others read large objects at the same time.
+    Busy,
 }
 
 impl Error {
@@ -28,7 +32,7 @@ impl Error {
         match self {
             Self::Io(error) => is_full(error),
             Self::Child(text) | Self::Broken(text) => says_so(text),
-            Self::Moved(_) | Self::Indexing => false,
+            Self::Moved(_) | Self::Indexing | Self::TooLarge(_) | Self::Busy => false,
         }
     }
 
@@ -40,6 +44,14 @@ impl Error {
                 return Self::Io(io::Error::new(io.kind(), io.to_string()));
             }
             cause = one.source();
+        }
+        Self::broken(error)
+    }
+
+    /// Something could not be read: it is larger than allowed, or it is not as it has to be.
+    pub(crate) fn of_read(error: &(dyn std::error::Error + 'static)) -> Self {
+        if gix::error::classify(error).is_resource_exhausted() {
+            return Self::TooLarge(format!("an object is larger than allowed: {error}"));
         }
         Self::broken(error)
     }
@@ -64,8 +76,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::Broken(text) | Self::Child(text) => f.write_str(text),
+            Self::Broken(text) | Self::Child(text) | Self::TooLarge(text) => f.write_str(text),
             Self::Indexing => f.write_str("the history is still being indexed, try again in a moment"),
+            Self::Busy => f.write_str("too many requests read large objects at the same time"),
             Self::Moved(name) => write!(f, "{name} has changed meanwhile"),
         }
     }

@@ -11,11 +11,13 @@ use gix::{
     objs::TreeRefIter,
 };
 
-use crate::{Repository, Result};
+use crate::{Error, Repository, Result};
 
 const FILE: &[u8] = b".gitattributes";
 /// Longer files of attributes are passed over.
-const LONGEST_FILE: u64 = 1024 * 1024;
+const LONGEST_FILE: u64 = 128 * 1024;
+/// So are files of attributes in folders below others that have said so much together.
+const MOST_BYTES: u64 = 256 * 1024;
 
 /// How an entry is exported.
 #[derive(Clone, Copy, Default)]
@@ -29,8 +31,8 @@ pub(crate) struct Exports {
     search: Search,
     names: MetadataCollection,
     outcome: Outcome,
-    /// How deep the folders lie that have brought attributes.
-    depths: Vec<usize>,
+    /// How deep the folders lie that have brought attributes, and how many bytes of them.
+    depths: Vec<(usize, u64)>,
     depth: usize,
 }
 
@@ -47,23 +49,29 @@ impl Exports {
         let entry =
             folder.filter_map(std::result::Result::ok).find(|entry| entry.filename == FILE && entry.mode.is_blob());
         let Some(entry) = entry else { return Ok(()) };
-        if repository.header(entry.oid)?.is_none_or(|(_, size)| size > LONGEST_FILE) {
+        let size = repository.header(entry.oid)?.map_or(u64::MAX, |(_, size)| size);
+        let known: u64 = self.depths.iter().map(|(_, bytes)| bytes).sum();
+        if size > LONGEST_FILE || known + size > MOST_BYTES {
             return Ok(());
         }
         let mut buffer = Vec::new();
-        let Some(text) = repository.blob(entry.oid, &mut buffer)? else { return Ok(()) };
+        let text = match repository.blob(entry.oid, &mut buffer) {
+            Ok(Some(text)) => text,
+            Ok(None) | Err(Error::TooLarge(_)) => return Ok(()),
+            Err(error) => return Err(error),
+        };
         let source = Path::new(OsStr::from_bytes(&[path, FILE].concat())).to_owned();
         let is_root = path.is_empty();
         self.search.add_patterns_buffer(text, source, Some(Path::new("")), &mut self.names, is_root)?;
         self.outcome.initialize_with_selection(&self.names, ["export-ignore", "export-subst"]);
-        self.depths.push(self.depth);
+        self.depths.push((self.depth, size));
         Ok(())
     }
 
     /// Drops what folders have said that lie deeper than this.
     pub(crate) fn leave(&mut self, depth: usize) {
         self.depth = depth;
-        while self.depths.last().is_some_and(|deepest| *deepest > depth) {
+        while self.depths.last().is_some_and(|(deepest, _)| *deepest > depth) {
             self.depths.pop();
             self.search.pop_pattern_list();
         }

@@ -31,6 +31,9 @@ const UNKNOWN: u32 = u32::MAX;
 /// How many commits are looked at beyond the point where dates say that all is known; dates may lie.
 const SLOP: usize = 64;
 
+/// How many commits and parents of commits are remembered while a history is walked: some ten megabytes.
+const MOST_LINKS: usize = 200_000;
+
 /// What a walk has to know about a commit.
 #[derive(Clone)]
 pub(crate) struct Node {
@@ -52,6 +55,8 @@ pub(crate) struct History<'a> {
     repository: &'a Repository,
     graph: Option<Arc<Graph>>,
     nodes: CommitMap<Arc<Node>>,
+    /// How many commits and parents of commits are remembered.
+    links: usize,
     buffer: Vec<u8>,
 }
 
@@ -93,7 +98,13 @@ struct Reached {
 
 impl Repository {
     pub(crate) fn history(&self) -> History<'_> {
-        History { repository: self, graph: self.commit_graph(), nodes: CommitMap::default(), buffer: Vec::new() }
+        History {
+            repository: self,
+            graph: self.commit_graph(),
+            nodes: CommitMap::default(),
+            links: 0,
+            buffer: Vec::new(),
+        }
     }
 
     /// The commit-graph, which makes walks fast, if there is one. An outdated one does no harm: what it knows about a
@@ -109,10 +120,15 @@ impl Repository {
         let info = self.path().join("objects/info");
         marks.note(&info.join("commit-graph")).ok()?;
         marks.note(&info.join("commit-graphs/commit-graph-chain")).ok()?;
-        let graph = self.gix.commit_graph_if_enabled().unwrap_or_else(|error| {
-            tracing::warn!(path = %self.path().display(), %error, "the commit-graph cannot be read");
-            None
-        });
+        // Not through the repository, which would refuse one with many merges: it lies mapped and takes no memory.
+        let graph = match Graph::at(&info, gix::hash::Kind::Sha1, None) {
+            Ok(graph) => Some(graph),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => {
+                tracing::warn!(path = %self.path().display(), %error, "the commit-graph cannot be read");
+                None
+            }
+        };
         let graph = graph.map(Arc::new);
         *kept = Some(GraphFile { graph: graph.clone(), marks });
         graph
@@ -133,16 +149,22 @@ impl History<'_> {
         let known = self.graph.as_deref().and_then(|graph| node_in(graph, &id));
         let node = match known {
             Some(node) => node,
-            None => match self.repository.object(&id, &mut self.buffer)? {
-                Some(object) if object.kind == Kind::Commit => {
-                    let parts = Parts::of(object.data);
+            None => match self.repository.start_of(&id, Kind::Commit, &mut self.buffer)? {
+                Some(commit) => {
+                    let parts = Parts::of(commit.data);
                     let seconds = parts.seconds();
                     Node { tree: parts.tree, parents: parts.parents, seconds, generation: UNKNOWN }
                 }
-                _ => return Ok(None),
+                None => return Ok(None),
             },
         };
         let node = Arc::new(node);
+        self.links += 1 + node.parents.len();
+        if self.links > MOST_LINKS {
+            // They can be read again.
+            self.nodes.clear();
+            self.links = 1 + node.parents.len();
+        }
         self.nodes.insert(id, Arc::clone(&node));
         Ok(Some(node))
     }

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use model::StorageId;
 
-use crate::{Error, Repositories, Repository, Result, child, repositories::write_refs, repository::Handle};
+use crate::{Error, Repositories, Repository, Result, checks, child, repositories::write_refs, repository::Handle};
 
 /// How slow the other side may be: less than this many bytes a second, for so many seconds, and it is given up.
 const SLOWEST: (&str, &str) = ("1000", "60");
@@ -52,6 +52,7 @@ impl Repositories {
             let mut pack = child::git(raw.path());
             pack.args(["pack-objects", "--all", "--stdout", "-q"]);
             child::pipe(pack, child::index_pack(build.path(), None))?;
+            checks::check_packed_sizes(build.path())?;
         }
         write_refs(build.path(), &refs, head.as_ref().filter(|head| refs.find(head).is_some()))?;
         Ok(Fetched(build))

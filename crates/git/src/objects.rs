@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use gix::{
     ObjectId,
-    objs::{Data, Find as _, Kind, TreeRefIter},
+    objs::{Data, Find, Kind, TagRefIter, TreeRefIter},
 };
 use model::Oid;
 
@@ -13,27 +13,68 @@ use crate::{
     commits::FEWEST_DIGITS,
     decode::Parts,
     large_trees,
+    limits::{LARGEST_COMMIT, LARGEST_TREE, in_words},
     repository::{gix_id, oid},
 };
 
 /// How many tags may point to one another.
 const DEEPEST_TAG: usize = 16;
+/// How much is read of a commit or a tag object that is too large to be shown in full, in bytes.
+const BEGINNING: usize = 64 << 10;
+
+/// A commit or a tag object as far as it is shown.
+#[derive(Clone, Copy)]
+pub(crate) struct Shown<'a> {
+    pub(crate) data: &'a [u8],
+    /// Whether this is only its beginning, because it is too large.
+    pub(crate) is_cut: bool,
+}
 
 impl Repository {
-    /// An object; `None` if there is none of this name.
+    /// An object; `None` if there is none of this name. One that cannot be unpacked within [`UNRESERVED`] bytes is
+    /// [`Error::TooLarge`].
+    ///
+    /// [`UNRESERVED`]: crate::limits::UNRESERVED
     pub(crate) fn object<'a>(&self, id: &gix::oid, buffer: &'a mut Vec<u8>) -> Result<Option<Data<'a>>> {
-        self.gix.objects.try_find(id, buffer).map_err(Error::broken)
+        self.gix.objects.try_find(id, buffer).map_err(|error| Error::of_read(&error))
     }
 
-    /// A blob, past the cache of objects: a large one is held in memory once, and pushes no small objects out.
+    /// A commit or a tag object, as far as it is shown: in full if it is not larger than it may be, else its beginning.
+    /// `None` if there is no object of this kind.
+    pub(crate) fn start_of<'a>(&self, id: &gix::oid, kind: Kind, buffer: &'a mut Vec<u8>) -> Result<Option<Shown<'a>>> {
+        match self.object(id, buffer) {
+            Ok(None) => return Ok(None),
+            Ok(Some(object)) if object.kind != kind => return Ok(None),
+            Ok(Some(object)) if object.data.len() as u64 <= LARGEST_COMMIT => {
+                return Ok(Some(Shown { data: &buffer[..], is_cut: false }));
+            }
+            Ok(Some(_)) => buffer.truncate(BEGINNING),
+            Err(Error::TooLarge(_)) => {
+                buffer.clear();
+                if self.header(id)?.is_none_or(|(found, _)| found != kind) {
+                    return Ok(None);
+                }
+                match self.large_object(id, false) {
+                    Ok(Some(object)) => object.beginning(BEGINNING, buffer)?,
+                    // It would have to be put together on the disk; nothing of it is shown.
+                    Ok(None) | Err(Error::TooLarge(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(Some(Shown { data: buffer, is_cut: true }))
+    }
+
+    /// A blob that is not large, past the cache of objects. One that cannot be unpacked within [`UNRESERVED`] bytes is
+    /// [`Error::TooLarge`]; [`Self::large_object`] reads it in pieces.
     ///
-    /// The whole blob is unpacked, because a packed one may be built from others and cannot be had in pieces. Callers
-    /// that take any blob ask for its size first.
+    /// [`UNRESERVED`]: crate::limits::UNRESERVED
     pub(crate) fn blob<'a>(&self, id: &gix::oid, buffer: &'a mut Vec<u8>) -> Result<Option<&'a [u8]>> {
         use gix::odb::pack::Find as _;
         let odb: &gix::odb::store::Handle<_> = &self.gix.objects;
         let mut bases = self.blob_bases.borrow_mut();
-        let found = odb.try_find_cached(id, buffer, &mut **bases).map_err(Error::broken)?;
+        let found = odb.try_find_cached(id, buffer, &mut **bases).map_err(|error| Error::of_read(&error))?;
         Ok(found.and_then(|(object, _)| (object.kind == Kind::Blob).then_some(object.data)))
     }
 
@@ -72,11 +113,16 @@ impl Repository {
                 Some(_) => return Ok((step > 0).then(|| oid(&at))),
                 None => return Ok(None),
             }
-            let Some(tag) = self.object(&at, &mut buffer)? else { return Ok(None) };
-            let Some(target) = tag.try_into_tag_iter().and_then(|tag| tag.target_id().ok()) else { return Ok(None) };
+            let Some(target) = self.target_of_tag(&at, &mut buffer)? else { return Ok(None) };
             at = target;
         }
         Ok(None)
+    }
+
+    /// What a tag object points to; `None` if it is none, or does not say.
+    pub(crate) fn target_of_tag(&self, id: &gix::oid, buffer: &mut Vec<u8>) -> Result<Option<ObjectId>> {
+        let tag = self.start_of(id, Kind::Tag, buffer)?;
+        Ok(tag.and_then(|tag| TagRefIter::from_bytes(tag.data, gix::hash::Kind::Sha1).target_id().ok()))
     }
 
     /// The commit that an object is or leads to.
@@ -89,8 +135,8 @@ impl Repository {
     /// The tree of a commit; `None` if there is no such commit.
     pub(crate) fn tree_of(&self, commit: Oid) -> Result<Option<ObjectId>> {
         let mut buffer = Vec::new();
-        let object = self.object(&gix_id(commit), &mut buffer)?.filter(|object| object.kind == Kind::Commit);
-        Ok(object.and_then(|object| Parts::of(object.data).tree))
+        let commit = self.start_of(&gix_id(commit), Kind::Commit, &mut buffer)?;
+        Ok(commit.and_then(|commit| Parts::of(commit.data).tree))
     }
 
     /// The entries of a tree.
@@ -109,9 +155,38 @@ impl Repository {
             buffer.extend_from_slice(&tree);
             return Ok(buffer);
         }
-        let object = self.object(id, buffer)?.filter(|object| object.kind == Kind::Tree);
-        let object = object.ok_or_else(|| Error::Broken(format!("the tree {id} is missing")))?;
-        large_trees::keep(id, object.data);
-        Ok(object.data)
+        let missing = || Error::Broken(format!("the tree {id} is missing"));
+        match self.object(id, buffer) {
+            Ok(found) => drop(found.filter(|object| object.kind == Kind::Tree).ok_or_else(missing)?),
+            Err(Error::TooLarge(_)) => self.read_large_tree(id, buffer)?,
+            Err(error) => return Err(error),
+        }
+        large_trees::keep(id, buffer);
+        Ok(buffer)
+    }
+
+    fn read_large_tree(&self, id: &gix::oid, buffer: &mut Vec<u8>) -> Result<()> {
+        let missing = || Error::Broken(format!("the tree {id} is missing"));
+        let (_, size) = self.header(id)?.filter(|(kind, _)| *kind == Kind::Tree).ok_or_else(missing)?;
+        if size > LARGEST_TREE {
+            return Err(too_large(Kind::Tree, id, size, LARGEST_TREE));
+        }
+        self.reserve()?;
+        self.large_object(id, true)?.ok_or_else(missing)?.whole(buffer)
+    }
+}
+
+/// What is said of an object that is larger than it may be.
+pub(crate) fn too_large(kind: Kind, id: &gix::oid, size: u64, most: u64) -> Error {
+    Error::TooLarge(format!("the {kind} {id} has {}; the limit is {}", in_words(size), in_words(most)))
+}
+
+/// Trees for whoever compares them: those that are large are read as all others.
+pub(crate) struct Trees<'a>(pub(crate) &'a Repository);
+
+impl Find for Trees<'_> {
+    fn try_find<'a>(&self, id: &gix::oid, buffer: &'a mut Vec<u8>) -> gix::error::Result<Option<Data<'a>>> {
+        let data = self.0.tree_bytes(id, buffer).map_err(gix::error::Error::from_error)?;
+        Ok(Some(Data { kind: Kind::Tree, object_hash: gix::hash::Kind::Sha1, data }))
     }
 }

@@ -11,9 +11,6 @@ use crate::{
 /// How many tags may point to each other; nobody does that but to annoy.
 const DEEPEST: usize = 16;
 
-/// No commit and no tag of an honest history is larger, in bytes.
-const LARGEST: u64 = 16 << 20;
-
 /// Where an object leads once tags are looked through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peeled {
@@ -33,16 +30,16 @@ impl Repository {
     /// Where an object leads; `None` if it, or something on the way, is missing.
     pub fn peel(&self, id: Oid) -> Result<Option<Peeled>> {
         let mut id = gix_id(id);
+        let mut buffer = Vec::new();
         for _ in 0..DEEPEST {
             // Asked for what it is before it is read: a blob may be larger than memory.
             match self.header(&id)? {
                 None => return Ok(None),
-                Some((Kind::Commit | Kind::Tag, size)) if size > LARGEST => return Ok(Some(Peeled::Other)),
                 Some((Kind::Commit, _)) => return Ok(Some(Peeled::Commit(oid(&id)))),
                 Some((Kind::Tree | Kind::Blob, _)) => return Ok(Some(Peeled::Other)),
                 Some((Kind::Tag, _)) => {
-                    let tag = self.gix.find_tag(id).map_err(Error::broken)?;
-                    id = tag.target_id().map_err(Error::broken)?.detach();
+                    let broken = || Error::Broken(format!("the tag {id} does not say what it points to"));
+                    id = self.target_of_tag(&id, &mut buffer)?.ok_or_else(broken)?;
                 }
             }
         }

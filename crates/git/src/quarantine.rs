@@ -5,7 +5,7 @@
 //! too. So a crash in the middle of a move leaves objects that nobody needs, never one that lacks something.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::{self, Write as _},
     path::{Path, PathBuf},
     process::Command,
@@ -17,7 +17,8 @@ use model::{Oid, RefName, repository::Signature};
 use tempfile::TempDir;
 
 use crate::{
-    Error, Repository, Result, child, disk,
+    Error, Repository, Result, checks, child, disk,
+    large::LargeObject,
     repository::{Handle, gix_id, oid},
 };
 
@@ -85,6 +86,26 @@ impl Quarantine {
             }
         }
         Ok(false)
+    }
+
+    /// Fails with [`Error::TooLarge`] if a commit, a tag or a tree in here is larger than it may be; names the object and
+    /// the limit.
+    pub fn check_sizes(&self) -> Result<()> {
+        checks::check_packed_sizes(self.folder.path())?;
+        let objects = self.folder.path().join("objects");
+        for id in self.written.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let name = id.to_string();
+            match File::open(objects.join(&name[..2]).join(&name[2..])) {
+                Ok(file) => {
+                    let object = LargeObject::loose(file)?;
+                    checks::check_size(object.kind, &gix_id(*id), object.size)?;
+                }
+                // The repository has it already.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Writes an annotated tag.

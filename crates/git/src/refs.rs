@@ -89,8 +89,8 @@ impl Repository {
     /// What the annotation of a tag says; `None` if this is no tag but something else.
     pub fn annotation(&self, id: Oid) -> Result<Option<String>> {
         let mut buffer = Vec::new();
-        let object = self.object(&gix_id(id), &mut buffer)?.filter(|object| object.kind == gix::object::Kind::Tag);
-        Ok(object.map(|object| decode::annotation(object.data)))
+        let tag = self.start_of(&gix_id(id), gix::object::Kind::Tag, &mut buffer)?;
+        Ok(tag.map(decode::annotation))
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
 use gix::{ObjectId, bstr::BString};
 
 use crate::{
-    Repository, Result,
+    Error, Repository, Result,
     changes::{Change, Side, kind_bits},
     patience::Patience,
 };
@@ -27,7 +27,9 @@ const MOST_FILES: usize = 1000;
 /// How many of the files that a file may have been are remembered.
 const MOST_ORIGINS: usize = 4;
 /// Files longer than this are not compared.
-const LONGEST: u64 = 4 * 1024 * 1024;
+const LONGEST: u64 = 1024 * 1024;
+/// How many pieces of files are remembered in all before contents are no longer compared.
+const MOST_PIECES: usize = 400_000;
 /// How many bytes are read in all before contents are no longer compared.
 const MOST_BYTES: u64 = 32 * 1024 * 1024;
 /// The longest piece of a file that is summed up as one, if no line ends before.
@@ -44,7 +46,7 @@ pub(crate) fn find(
     pairs.match_contents();
     let (origins, targets) = pairs.open();
     if !origins.is_empty() && !targets.is_empty() {
-        let mut sketches = Sketches { repository, known: HashMap::new(), bytes: 0 };
+        let mut sketches = Sketches { repository, known: HashMap::new(), bytes: 0, pieces: 0 };
         pairs.match_names(&mut sketches)?;
         let (origins, targets) = pairs.open();
         if origins.len().saturating_mul(targets.len()) <= MOST_FILES * MOST_FILES {
@@ -176,6 +178,7 @@ struct Sketches<'a> {
     repository: &'a Repository,
     known: HashMap<ObjectId, Option<Sketch>>,
     bytes: u64,
+    pieces: usize,
 }
 
 /// How many bytes of a file are in pieces of which kind, sorted by kind.
@@ -206,14 +209,25 @@ impl Sketches<'_> {
         }
         let size = self.repository.blob_size(crate::repository::oid(id))?.unwrap_or(u64::MAX);
         let mut sketch = None;
-        if size <= LONGEST && self.bytes + size <= MOST_BYTES {
+        if size <= LONGEST && self.bytes + size <= MOST_BYTES && self.pieces < MOST_PIECES {
             self.bytes += size;
             let mut buffer = Vec::new();
-            sketch = self.repository.blob(id, &mut buffer)?.map(Sketch::of);
+            let blob = match self.repository.blob(id, &mut buffer) {
+                Err(Error::TooLarge(_)) => None,
+                blob => blob?,
+            };
+            let most = MOST_PIECES - self.pieces;
+            sketch = blob.filter(|data| count_pieces(data) <= most).map(Sketch::of);
+            self.pieces += sketch.as_ref().map_or(0, |sketch| sketch.pieces.len());
         }
         self.known.insert(*id, sketch);
         Ok(())
     }
+}
+
+/// How many pieces a file has at most.
+fn count_pieces(data: &[u8]) -> usize {
+    data.iter().filter(|byte| **byte == b'\n').count() + data.len() / LONGEST_PIECE + 1
 }
 
 impl Sketch {
@@ -236,6 +250,7 @@ impl Sketch {
             earlier.1 += if same { later.1 } else { 0 };
             same
         });
+        pieces.shrink_to_fit();
         Self { size: data.len() as u64, pieces }
     }
 

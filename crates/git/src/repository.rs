@@ -10,14 +10,15 @@ use crate::{
     Error, Result,
     contributors::Authors,
     history::GraphFile,
+    limits::{Reservation, UNRESERVED},
     snapshot::{Snapshot, SnapshotCell},
 };
 
 /// How much memory a handle spends on objects that it has unpacked.
-const OBJECT_CACHE: usize = 32 * 1024 * 1024;
+const OBJECT_CACHE: usize = 4 * 1024 * 1024;
 /// How much on those that others are packed as differences from. Versions of a file or a folder lie next to each other in
 /// a pack, so whoever goes through a history needs each of them again at once.
-const BASE_CACHE: usize = 4 * 1024 * 1024;
+const BASE_CACHE: usize = 2 * 1024 * 1024;
 
 /// Objects of a pack that others are built from.
 pub(crate) type Bases = gix::odb::pack::cache::lru::StaticLinkedList<64>;
@@ -28,6 +29,8 @@ pub(crate) struct Handle {
     pub(crate) gix: gix::ThreadSafeRepository,
     /// The refs as they were last read, and the marks on disk that tell whether they still stand.
     refs: SnapshotCell,
+    /// Held while the refs are read.
+    reading: Mutex<()>,
     /// The commit-graph that was last found, and the marks of its files.
     graph: Mutex<Option<GraphFile>>,
     /// Who wrote the commits that were last counted.
@@ -40,16 +43,25 @@ pub struct Repository {
     pub(crate) gix: gix::Repository,
     /// The bases of blobs, which are read past the other caches.
     pub(crate) blob_bases: RefCell<Box<Bases>>,
+    /// The room for what is large, once something large was read.
+    reservation: RefCell<Option<Reservation>>,
 }
 
 impl Handle {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         // Nothing but the repository's own configuration counts: not the machine's, not the user's, no environment.
-        let gix = gix::open_opts(path, gix::open::Options::isolated().open_path_as_is(true))
-            .map_err(Error::broken)?
-            .into_sync();
+        let limit = format!("gitoxide.objects.allocLimit={UNRESERVED}");
+        let options = gix::open::Options::isolated().open_path_as_is(true).config_overrides([limit]);
+        let gix = gix::open_opts(path, options).map_err(Error::broken)?.into_sync();
         let path = path.to_owned();
-        Ok(Self { path, gix, refs: Mutex::default(), graph: Mutex::default(), authors: Mutex::default() })
+        Ok(Self {
+            path,
+            gix,
+            refs: Mutex::default(),
+            reading: Mutex::default(),
+            graph: Mutex::default(),
+            authors: Mutex::default(),
+        })
     }
 
     /// Lets the refs be read anew by whoever asks next.
@@ -59,6 +71,11 @@ impl Handle {
 
     pub(crate) fn refs(&self) -> MutexGuard<'_, Option<Snapshot>> {
         self.refs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until nobody else reads the refs.
+    pub(crate) fn read_refs_alone(&self) -> MutexGuard<'_, ()> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn graph(&self) -> MutexGuard<'_, Option<GraphFile>> {
@@ -77,12 +94,28 @@ impl Repository {
         gix.objects.set_pack_cache(|| Box::new(Bases::new(BASE_CACHE)));
         // A pushed `refs/replace/` must not change what other people read.
         gix.objects.ignore_replacements = true;
-        Self { handle, gix, blob_bases: RefCell::new(Box::new(Bases::new(BASE_CACHE))) }
+        let blob_bases = RefCell::new(Box::new(Bases::new(BASE_CACHE)));
+        Self { handle, gix, blob_bases, reservation: RefCell::new(None) }
     }
 
     /// The folder of the repository.
     pub fn path(&self) -> &Path {
         &self.handle.path
+    }
+
+    /// Makes sure that there is room for [`RESERVATION`](crate::limits::RESERVATION) bytes, for as long as this value lives.
+    pub(crate) fn reserve(&self) -> Result<()> {
+        let mut reservation = self.reservation.borrow_mut();
+        if reservation.is_none() {
+            *reservation = Some(Reservation::wait()?);
+        }
+        Ok(())
+    }
+
+    /// Makes sure of the same room for as long as the answer lives; nothing if this value has room already.
+    pub(crate) fn reserve_briefly(&self) -> Result<Option<Reservation>> {
+        let is_reserved = self.reservation.borrow().is_some();
+        if is_reserved { Ok(None) } else { Reservation::wait().map(Some) }
     }
 
     /// Lets the refs be read anew by whoever asks next. For those who have just moved one.

@@ -13,10 +13,17 @@ use model::{
     refs::{HIDDEN, RefKind},
 };
 
-use crate::{Error, Ref, Refs, Repository, Result, marks::Marks, repository::oid};
+use crate::{
+    Error, Ref, Refs, Repository, Result,
+    limits::{UNRESERVED, in_words},
+    marks::Marks,
+    repository::oid,
+};
 
 /// How long a loose ref may be; what is longer is none.
 const LONGEST_FILE: u64 = 1024;
+/// How long the list of packed refs may be: that of some hundred thousand.
+const LONGEST_LIST: u64 = 32 << 20;
 /// How many symbolic refs may follow upon one another.
 const DEEPEST_LINK: usize = 5;
 
@@ -46,7 +53,13 @@ impl Repository {
         {
             return Ok(Arc::clone(&snapshot.refs));
         }
-        // Read without the lock, so that a slow disk does not make everybody wait for one.
+        // One reader at a time, since there may be many refs; the others take what it has found, if that still stands.
+        let _reading = self.handle.read_refs_alone();
+        if let Some(snapshot) = &*self.handle.refs()
+            && snapshot.marks.stand()
+        {
+            return Ok(Arc::clone(&snapshot.refs));
+        }
         let (refs, marks) = self.read_refs()?;
         let refs = Arc::new(refs);
         let snapshot = marks.are_settled().then(|| Snapshot { refs: Arc::clone(&refs), marks });
@@ -122,6 +135,15 @@ impl Repository {
         if !marks.note(file)? {
             return Ok(());
         }
+        let size = fs::metadata(file).map_or(0, |it| it.len());
+        if size > LONGEST_LIST {
+            return Err(Error::TooLarge(format!(
+                "the refs take {}; the limit is {}",
+                in_words(size),
+                in_words(LONGEST_LIST)
+            )));
+        }
+        let _room = if size > UNRESERVED as u64 { self.reserve_briefly()? } else { None };
         let bytes = match fs::read(file) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -13,6 +13,10 @@ use crate::{
 };
 
 const OPENING: &[u8] = b"$Format:";
+/// How much longer than it was a file may become before nothing more is filled in, in bytes.
+const MOST_ADDED: usize = 2 << 20;
+/// How many refs are named that lead to the commit.
+const MOST_REFS: usize = 1000;
 
 /// What is known about the commit of an archive.
 pub(crate) struct Substitutes {
@@ -44,7 +48,10 @@ impl Substitutes {
     pub(crate) fn fill_in(&self, data: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(data.len());
         let mut rest = data;
-        while let Some(start) = find(rest, OPENING) {
+        // A placeholder is short and its value may be long; beyond some size the others stay as they are.
+        while out.len() <= data.len() + MOST_ADDED
+            && let Some(start) = find(rest, OPENING)
+        {
             let inner = &rest[start + OPENING.len()..];
             let Some(end) = inner.iter().position(|byte| *byte == b'$') else { break };
             out.extend_from_slice(&rest[..start]);
@@ -57,7 +64,10 @@ impl Substitutes {
 
     fn expand(&self, format: &[u8], out: &mut Vec<u8>) {
         let mut rest = format;
-        while let Some(start) = rest.iter().position(|byte| *byte == b'%') {
+        let most = out.len() + MOST_ADDED;
+        while out.len() <= most
+            && let Some(start) = rest.iter().position(|byte| *byte == b'%')
+        {
             out.extend_from_slice(&rest[..start]);
             rest = &rest[start + 1..];
             let found = self.value(rest);
@@ -142,6 +152,7 @@ fn decorations(repository: &Repository, id: Oid) -> Result<String> {
         RefKind::Branch => Some(it.name.short().to_owned()),
         RefKind::Other => None,
     }));
+    names.truncate(MOST_REFS);
     Ok(names.join(", "))
 }
 

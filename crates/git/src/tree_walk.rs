@@ -5,13 +5,15 @@ use gix::{
     objs::{TreeRefIter, tree::EntryMode},
 };
 
-use crate::{Error, Repository, Result};
+use crate::{Error, Repository, Result, limits::LONGEST_PATH};
 
 /// How deep folders may lie, as git has it.
 const DEEPEST: usize = 2048;
 /// How many entries are visited at most. A few trees that hold one another several times over make up for more entries
 /// than there is time to look at.
-const MOST_ENTRIES: usize = 2_000_000;
+pub(crate) const MOST_ENTRIES: usize = 2_000_000;
+/// How many bytes of the folders are kept that the walk will come back to; the others are read again.
+const KEPT: usize = 2 << 20;
 
 /// An entry that is being visited.
 #[derive(Clone, Copy)]
@@ -26,10 +28,14 @@ pub(crate) struct TreeWalk<'a> {
     folders: Vec<Folder>,
     path: Vec<u8>,
     visited: usize,
+    /// How many bytes of folders are kept, the current one not counted.
+    kept: usize,
 }
 
 struct Folder {
-    data: Vec<u8>,
+    id: ObjectId,
+    /// Nothing while it is not kept.
+    data: Option<Vec<u8>>,
     /// Where the next entry begins.
     at: usize,
     /// How much of the path is the folder's own.
@@ -39,7 +45,7 @@ struct Folder {
 impl<'a> TreeWalk<'a> {
     /// A walk below a tree; the prefix is what paths begin with.
     pub(crate) fn new(repository: &'a Repository, tree: ObjectId, prefix: Vec<u8>) -> Result<Self> {
-        let mut walk = Self { repository, folders: Vec::new(), path: prefix, visited: 0 };
+        let mut walk = Self { repository, folders: Vec::new(), path: prefix, visited: 0, kept: 0 };
         walk.open(tree)?;
         Ok(walk)
     }
@@ -48,19 +54,29 @@ impl<'a> TreeWalk<'a> {
     pub(crate) fn next(&mut self) -> Result<Option<Visited>> {
         while let Some(folder) = self.folders.last_mut() {
             self.path.truncate(folder.prefix);
-            let rest = &folder.data[folder.at..];
+            let data = match &folder.data {
+                Some(data) => data,
+                None => folder.data.insert(read(self.repository, &folder.id)?),
+            };
+            let rest = &data[folder.at..];
             let mut entries = TreeRefIter::from_bytes(rest, gix::hash::Kind::Sha1);
             let Some(entry) = entries.next() else {
-                self.folders.pop();
+                self.close();
                 continue;
             };
             let entry = entry.map_err(Error::broken)?;
             let visited = Visited { mode: entry.mode, id: entry.oid.to_owned() };
+            if self.path.len() + entry.filename.len() > LONGEST_PATH {
+                return Err(Error::TooLarge(format!(
+                    "a path in the tree {} has more than {LONGEST_PATH} bytes",
+                    folder.id
+                )));
+            }
             self.path.extend_from_slice(entry.filename);
             folder.at += entries.offset_to_next_entry(rest);
             self.visited += 1;
             if self.visited > MOST_ENTRIES {
-                return Err(Error::Broken(format!("there are more than {MOST_ENTRIES} files and folders")));
+                return Err(Error::TooLarge(format!("there are more than {MOST_ENTRIES} files and folders")));
             }
             return Ok(Some(visited));
         }
@@ -70,7 +86,7 @@ impl<'a> TreeWalk<'a> {
     /// Goes on with what is in the folder that was visited last.
     pub(crate) fn enter(&mut self, tree: ObjectId) -> Result<()> {
         if self.folders.len() >= DEEPEST {
-            return Err(Error::Broken(format!("folders lie deeper than {DEEPEST}")));
+            return Err(Error::TooLarge(format!("folders lie deeper than {DEEPEST}")));
         }
         self.path.push(b'/');
         self.open(tree)
@@ -94,14 +110,42 @@ impl<'a> TreeWalk<'a> {
 
     /// The bytes of the folder that the walk is in.
     pub(crate) fn folder(&self) -> TreeRefIter<'_> {
-        let data = self.folders.last().map_or(&[][..], |folder| &folder.data);
+        let data = self.folders.last().and_then(|folder| folder.data.as_deref()).unwrap_or_default();
         TreeRefIter::from_bytes(data, gix::hash::Kind::Sha1)
     }
 
     fn open(&mut self, tree: ObjectId) -> Result<()> {
-        let mut buffer = Vec::new();
-        let data = self.repository.tree_bytes(&tree, &mut buffer)?.to_vec();
-        self.folders.push(Folder { data, at: 0, prefix: self.path.len() });
+        self.kept += self.folders.last().map_or(0, Folder::bytes);
+        // Those nearest to the root are needed last.
+        let mut folders = self.folders.iter_mut();
+        while self.kept > KEPT
+            && let Some(folder) = folders.next()
+        {
+            self.kept -= folder.bytes();
+            folder.data = None;
+        }
+        let data = read(self.repository, &tree)?;
+        self.folders.push(Folder { id: tree, data: Some(data), at: 0, prefix: self.path.len() });
         Ok(())
     }
+
+    fn close(&mut self) {
+        self.folders.pop();
+        // This one is the current one from now on.
+        self.kept -= self.folders.last().map_or(0, Folder::bytes);
+    }
+}
+
+impl Folder {
+    fn bytes(&self) -> usize {
+        self.data.as_ref().map_or(0, Vec::len)
+    }
+}
+
+fn read(repository: &Repository, tree: &gix::oid) -> Result<Vec<u8>> {
+    let mut buffer = Vec::new();
+    repository.tree_bytes(tree, &mut buffer)?;
+    // Unpacking may take more room than what is unpacked.
+    buffer.shrink_to_fit();
+    Ok(buffer)
 }

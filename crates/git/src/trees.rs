@@ -1,5 +1,7 @@
 //! Folders of a commit.
 
+use std::{collections::HashMap, ops::Range};
+
 use gix::{
     ObjectId,
     objs::tree::{EntryKind as GitKind, EntryMode, EntryRef},
@@ -9,7 +11,18 @@ use model::{
     repository::{EntryKind, TreeEntry},
 };
 
-use crate::{Error, Repository, Result, decode::text, repository::oid, tree_walk::TreeWalk};
+use crate::{
+    Error, Repository, Result,
+    decode::text,
+    limits::LONGEST_PATH,
+    repository::oid,
+    tree_walk::{MOST_ENTRIES, TreeWalk},
+};
+
+/// How many different folders are counted for one answer.
+const MOST_FOLDERS: usize = 250_000;
+/// How many bytes of paths are told at once.
+const MOST_PATHS: usize = 8 << 20;
 
 /// What lies at a path of a tree.
 #[derive(Clone, Copy)]
@@ -47,10 +60,11 @@ impl Repository {
         let Some(root) = self.tree_of(commit)? else { return Ok(Some(Vec::new())) };
         let mut walk = TreeWalk::new(self, root, Vec::new())?;
         let mut paths = Vec::new();
-        let mut seen = 0;
+        let (mut seen, mut bytes) = (0, 0);
         while let Some(entry) = walk.next()? {
             seen += 1;
-            if seen > most {
+            bytes += walk.path().len();
+            if seen > most || bytes > MOST_PATHS {
                 return Ok(None);
             }
             match kind_and_mode(entry.mode).0 {
@@ -94,6 +108,9 @@ impl Repository {
         let mut grouped = Grouped::new(page);
         for entry in self.read_tree(&folder, &mut buffer)? {
             let entry = entry.map_err(Error::broken)?;
+            if entry.filename.len() > LONGEST_PATH {
+                return Err(Error::TooLarge(format!("a name in the tree {folder} has more than {LONGEST_PATH} bytes")));
+            }
             grouped.offer(kind_and_mode(entry.mode).0, || entry);
         }
         Ok(grouped.page().map(|EntryRef { mode, filename, oid: id }| {
@@ -104,23 +121,120 @@ impl Repository {
         }))
     }
 
+    /// A page of everything below a folder. Each folder is counted once, however often it is there, and only those are
+    /// entered that have something to show; so a few trees that hold one another many times over cost no more than others.
     fn whole_tree(&self, folder: ObjectId, prefix: String, page: Page) -> Result<Slice<TreeEntry>> {
+        let (total, counts) = self.count_below(folder)?;
+        let wanted = Wanted::new(page, total);
         let mut walk = TreeWalk::new(self, folder, prefix.into_bytes())?;
-        let mut grouped = Grouped::new(page);
-        while let Some(entry) = walk.next()? {
+        let mut seen = Counts::default();
+        let mut items = [Vec::new(), Vec::new(), Vec::new()];
+        while !wanted.is_passed(&seen)
+            && let Some(entry) = walk.next()?
+        {
             let (kind, mode) = kind_and_mode(entry.mode);
-            grouped.offer(kind, || TreeEntry {
-                id: oid(&entry.id),
-                name: text(walk.name()),
-                path: text(walk.path()),
-                kind,
-                mode,
-            });
+            if wanted.0[kind as usize].contains(&seen[kind as usize]) {
+                items[kind as usize].push(TreeEntry {
+                    id: oid(&entry.id),
+                    name: text(walk.name()),
+                    path: text(walk.path()),
+                    kind,
+                    mode,
+                });
+            }
+            seen[kind as usize] += 1;
             if kind == EntryKind::Tree {
-                walk.enter(entry.id)?;
+                let below = counts.get(&entry.id).copied().unwrap_or_default();
+                if wanted.has_some_of(&seen, &below) {
+                    walk.enter(entry.id)?;
+                } else {
+                    add(&mut seen, &below);
+                }
             }
         }
-        Ok(grouped.page())
+        let total = total.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
+        let total = i64::try_from(total).unwrap_or(i64::MAX);
+        Ok(Slice { items: items.into_iter().flatten().collect(), total, page })
+    }
+
+    /// Fails if there are more entries below a tree than a walk over all of them visits.
+    pub(crate) fn check_entries(&self, tree: ObjectId) -> Result<()> {
+        let (counts, _) = self.count_below(tree)?;
+        if counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count)) > MOST_ENTRIES as u64 {
+            return Err(Error::TooLarge(format!("there are more than {MOST_ENTRIES} files and folders")));
+        }
+        Ok(())
+    }
+
+    /// How many entries of each kind there are below a tree, and below each of the trees in it.
+    fn count_below(&self, tree: ObjectId) -> Result<(Counts, HashMap<ObjectId, Counts>)> {
+        let mut known: HashMap<ObjectId, Counts> = HashMap::new();
+        let mut walk = TreeWalk::new(self, tree, Vec::new())?;
+        // The folders that the walk is in, and what was counted in them so far.
+        let mut open = vec![(tree, Counts::default())];
+        loop {
+            let entry = walk.next()?;
+            while open.len() > walk.depth()
+                && let Some((id, counts)) = open.pop()
+            {
+                let Some((_, above)) = open.last_mut() else { return Ok((counts, known)) };
+                add(above, &counts);
+                known.insert(id, counts);
+                if known.len() > MOST_FOLDERS {
+                    return Err(Error::TooLarge(format!("there are more than {MOST_FOLDERS} different folders")));
+                }
+            }
+            let (Some(entry), Some((_, counts))) = (entry, open.last_mut()) else { continue };
+            let kind = kind_and_mode(entry.mode).0;
+            counts[kind as usize] = counts[kind as usize].saturating_add(1);
+            if kind == EntryKind::Tree {
+                if let Some(below) = known.get(&entry.id) {
+                    add(counts, below);
+                } else {
+                    walk.enter(entry.id)?;
+                    open.push((entry.id, Counts::default()));
+                }
+            }
+        }
+    }
+}
+
+/// How many folders, files and submodules.
+type Counts = [u64; 3];
+
+fn add(counts: &mut Counts, more: &Counts) {
+    for (count, more) in counts.iter_mut().zip(more) {
+        *count = count.saturating_add(*more);
+    }
+}
+
+/// Which of the folders, files and submodules a page shows.
+struct Wanted([Range<u64>; 3]);
+
+impl Wanted {
+    fn new(page: Page, total: Counts) -> Self {
+        let mut start = u64::try_from(page.offset()).unwrap_or(u64::MAX);
+        let mut left = u64::try_from(page.size).unwrap_or_default();
+        Self(total.map(|count| {
+            let first = start.min(count);
+            let shown = left.min(count - first);
+            start -= first;
+            left -= shown;
+            first..first + shown
+        }))
+    }
+
+    /// Whether nothing is wanted any more.
+    fn is_passed(&self, seen: &Counts) -> bool {
+        self.0.iter().zip(seen).all(|(wanted, seen)| wanted.is_empty() || *seen >= wanted.end)
+    }
+
+    /// Whether something is wanted of those that come next.
+    fn has_some_of(&self, seen: &Counts, next: &Counts) -> bool {
+        let is_among = |(wanted, (seen, next)): (&Range<u64>, (&u64, &u64))| {
+            !wanted.is_empty() && *seen < wanted.end && seen.saturating_add(*next) > wanted.start
+        };
+        self.0.iter().zip(seen.iter().zip(next)).any(is_among)
     }
 }
 

@@ -6,6 +6,7 @@ mod commits;
 mod contributors;
 mod diffs;
 mod histories;
+mod large;
 mod reachable;
 mod refs;
 mod trees;
