@@ -37,7 +37,7 @@ use crate::room::{self, Room};
 /// However small the cache, so much may be under way at once, in bytes; beyond four times the cache nothing grows.
 const GROWING_AT_LEAST: u64 = 8 << 30;
 /// How much a follower reads at a time.
-const PIECE: u64 = 256 * 1024;
+const PIECE: u64 = 64 * 1024;
 /// How much is written between two looks at how much room there is, in bytes.
 const LOOK_EVERY: u64 = 4 << 20;
 
@@ -117,7 +117,7 @@ pub struct Producer {
     finished: bool,
 }
 
-/// Reads a spool from its first byte to its last, as a stream of pieces of up to 256 KiB.
+/// Reads a spool from its first byte to its last, as a stream of pieces of up to 64 KiB.
 ///
 /// An error after the last piece tells that the file was not finished.
 pub struct Follower {
@@ -281,6 +281,18 @@ impl Producer {
         self.spools.index().keep(&self.spool, self.written, self.spools.0.most_bytes);
         self.spool.progress.send_replace(Progress::Finished(self.written));
         Ok(())
+    }
+
+    /// Tells everybody that the file is whole, and keeps it for nobody who asks later.
+    pub fn finish_unkept(mut self) {
+        self.finished = true;
+        self.spools.index().forget(&self.spool);
+        self.spool.progress.send_replace(Progress::Finished(self.written));
+    }
+
+    /// Whether nothing was written yet.
+    pub fn is_empty(&self) -> bool {
+        self.written == 0
     }
 
     /// Waits until nobody follows any more, for a producer that has nothing to write for a while.

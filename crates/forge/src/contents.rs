@@ -3,8 +3,9 @@
 //! What may take long happens on the threads for heavy work. What is large goes through a spool, so that no thread of ours
 //! waits for a slow client, and so that the second download of an archive costs nothing.
 
-use std::io;
+use std::io::{self, Write as _};
 
+use bytes::Bytes;
 use files::spool::{Follower, Producer, Seat};
 use git::Repository;
 use model::{
@@ -120,7 +121,8 @@ pub(crate) fn blob_at(repository: &Repository, commit: Oid, path: &str) -> Resul
     Ok(entry.filter(|entry| entry.kind == EntryKind::Blob))
 }
 
-fn raw(storage: &StorageId, repository: &Repository, id: Oid) -> Result<Option<RawFile>> {
+/// The file with this content; large ones are fetched later.
+pub(crate) fn raw(storage: &StorageId, repository: &Repository, id: Oid) -> Result<Option<RawFile>> {
     let Some(size) = repository.blob_size(id)? else { return Ok(None) };
     let content = if size <= IN_MEMORY {
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
@@ -136,7 +138,8 @@ fn raw(storage: &StorageId, repository: &Repository, id: Oid) -> Result<Option<R
 pub async fn read_large(forge: &Forge, file: LargeFile) -> Result<Follower> {
     let LargeFile { storage, id } = file;
     let key = format!("blob {storage} {id}");
-    follow(forge, storage, key, move |repository, out| repository.write_blob(id, out)).await
+    let check = move |repository: &Repository| repository.check_blob(id);
+    follow(forge, storage, key, check, move |repository, out| repository.write_blob(id, out)).await
 }
 
 /// An archive that can be made.
@@ -175,7 +178,8 @@ pub fn archive(
 pub async fn read_archive(forge: &Forge, archive: Archive) -> Result<Follower> {
     let Archive { name, format, commit, storage } = archive;
     let key = format!("archive {storage} {commit} {} {name}", format.extension());
-    follow(forge, storage, key, move |repository, out| repository.archive(commit, format, &name, out)).await
+    let check = move |repository: &Repository| repository.check_archive(commit);
+    follow(forge, storage, key, check, move |repository, out| repository.archive(commit, format, &name, out)).await
 }
 
 /// What one commit has that another lacks. `None` if one of the two does not exist.
@@ -234,12 +238,28 @@ impl Heavy<'_> {
     }
 }
 
-/// The bytes of something large by its key. Whoever comes first has it written, on a thread for heavy work; everybody
-/// follows what is there. If nobody follows any more, the writing ends.
+/// Puts an answer on the disk that would otherwise wait in memory until the client has taken all of it.
+pub async fn set_aside(forge: &Forge, answer: Bytes) -> Result<Follower> {
+    let failed = |error: io::Error| Error::Internal(format!("a spool: {error}"));
+    let (mut producer, follower) = match forge.shared().spools.join(None).map_err(failed)? {
+        Seat::First(producer, follower) => (producer, follower),
+        Seat::Another(follower) => return Ok(follower),
+    };
+    let written = tokio::task::spawn_blocking(move || {
+        producer.write_all(&answer)?;
+        producer.finish()
+    });
+    written.await.map_err(io::Error::other).flatten().map_err(failed)?;
+    Ok(follower)
+}
+
+/// The bytes of something large by its key. Whoever comes first has it written, on a thread for heavy work, if the check
+/// lets it begin; everybody follows what is there. If nobody follows any more, the writing ends.
 async fn follow(
     forge: &Forge,
     storage: StorageId,
     key: String,
+    check: impl FnOnce(&Repository) -> git::Result<()> + Send + 'static,
     write: impl FnOnce(&Repository, &mut Producer) -> git::Result<()> + Send + 'static,
 ) -> Result<Follower> {
     let seat = forge.shared().spools.join(Some(key)).map_err(|error| Error::Internal(format!("a spool: {error}")))?;
@@ -248,13 +268,18 @@ async fn follow(
         Seat::First(producer, follower) => (producer, follower),
     };
     let (begun, beginning) = oneshot::channel();
-    let mut work = Some((producer, write, begun));
+    let mut work = Some((producer, check, write, begun));
     let (task, repositories, named) = (forge.clone(), forge.shared().repositories.clone(), storage.clone());
     tokio::spawn(async move {
         let written = task.heavy(Caller::system(), move |_| match work.take() {
-            Some((mut producer, write, begun)) => {
+            Some((mut producer, check, write, begun)) => {
                 let Some(repository) = repositories.find(&storage)? else { return Ok(()) };
-                let _ = begun.send(());
+                let checked = check(&repository);
+                let begins = checked.is_ok();
+                let _ = begun.send(checked);
+                if !begins {
+                    return Ok(());
+                }
                 let written = write(&repository, &mut producer);
                 match written.and_then(|()| producer.finish().map_err(git::Error::Io)) {
                     Err(git::Error::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -270,7 +295,8 @@ async fn follow(
             warn!(storage = %named, %error, "a download could not be made");
         }
     });
-    // Too many others wait, or the repository is gone: nothing was sent yet, so the client can be told.
-    beginning.await.map_err(|_| Error::Busy)?;
+    // Too many others wait, or the repository is gone, or it would be too much: nothing was sent yet, so the client can be
+    // told.
+    beginning.await.map_err(|_| Error::Busy)??;
     Ok(follower)
 }

@@ -71,8 +71,11 @@ impl From<store::Error> for Error {
 
 impl From<git::Error> for Error {
     fn from(error: git::Error) -> Self {
-        if matches!(error, git::Error::Indexing) {
-            return Self::Busy;
+        match error {
+            // Whoever pushed it, or asks for it, can be told.
+            git::Error::TooLarge(text) => return Self::Refused(text),
+            git::Error::Busy | git::Error::Indexing => return Self::Busy,
+            _ => {}
         }
         let text = format!("git: {error}");
         if error.is_full() { Self::NoRoom(text) } else { Self::Internal(text) }

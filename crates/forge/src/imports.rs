@@ -120,6 +120,9 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
 /// of the URL than others should see.
 fn in_words(project: i64, error: &git::Error) -> String {
     warn!(project.id = project, error = error.to_string(), "an import failed; the project's import_error says so, too");
+    if let git::Error::TooLarge(text) = error {
+        return format!("The repository was refused: {text}.");
+    }
     let git::Error::Child(said) = error else { return "The repository could not be stored.".into() };
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
     let why = if says(&["Authentication failed", "could not read Username", "could not read Password", " 403"]) {

@@ -95,7 +95,12 @@ async fn pass(forge: &Forge, caller: Caller, project: i64, push: Push, via: Via)
     forks::copy_before_first_write(forge, project).await?;
     let listened = forge.peek(Caller::system(), move |it: &mut Reader<'_>| is_listened_to(it, project)).await?;
     let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(project).await?);
-    let (weighed, push) = match blocking(move || Ok((weigh(&repositories, &storage, &push, listened)?, push))).await {
+    let weighing = move || {
+        // Before anything reads them.
+        push.incoming.as_ref().map_or(Ok(()), Quarantine::check_sizes)?;
+        Ok((weigh(&repositories, &storage, &push, listened)?, push))
+    };
+    let (weighed, push) = match blocking(weighing).await {
         Ok(weighed) => weighed,
         Err(error) => {
             // The project may have been removed since the objects came in, and its repository with it.

@@ -6,23 +6,20 @@ use model::Oid;
 use crate::{
     Caller, Error, Forge, Given, Heavy, ProjectRef, Result,
     commits::{self, Author, Content, Wish, refusal_of_any},
-    contents::blob_at,
+    contents::{RawFile, blob_at, raw},
 };
 
 /// The largest file that is shown inside another text; larger ones are there as they are.
 const LARGEST: u64 = 32 << 20;
 
 /// A file with what is known of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileDetail {
     /// The path from the root.
     pub path: String,
     /// What it was looked for in, as somebody typed it.
     pub at: String,
-    /// The bytes.
-    pub content: Vec<u8>,
-    /// The name of the content.
-    pub blob: Oid,
+    /// The content: its name, its size and its bytes.
+    pub file: RawFile,
     /// The commit in which it was looked for.
     pub commit: Oid,
     /// The last commit that touched it.
@@ -64,22 +61,20 @@ pub struct WrittenFile {
 
 /// One file.
 pub fn get(it: &mut Heavy<'_>, project: &ProjectRef, wanted: &Given<WantedFile>) -> Result<FileDetail> {
-    let (_, repository) = it.open_code(project)?;
+    let (project, repository) = it.open_code(project)?;
     let wanted = wanted.get()?;
     let no_commit = || Error::not_found("Commit");
     let no_file = || Error::not_found("File");
     let repository = repository.ok_or_else(no_commit)?;
     let commit = repository.resolve(&wanted.at)?.ok_or_else(no_commit)?;
     let entry = blob_at(&repository, commit, &wanted.path)?.ok_or_else(no_file)?;
-    let size = repository.blob_size(entry.id)?.ok_or_else(no_file)?;
-    if size > LARGEST {
+    let file = raw(project.id, &repository, entry.id)?.ok_or_else(no_file)?;
+    if file.size > LARGEST {
         let most = LARGEST >> 20;
         return Err(Error::Refused(format!("Files of more than {most} MB are only found under repository/blobs")));
     }
-    let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
-    repository.write_blob(entry.id, &mut content)?;
     let last_commit = repository.last_commit_of(commit, &entry.path)?.unwrap_or(commit);
-    Ok(FileDetail { path: entry.path, at: wanted.at.clone(), content, blob: entry.id, commit, last_commit })
+    Ok(FileDetail { path: entry.path, at: wanted.at.clone(), file, commit, last_commit })
 }
 
 /// Adds a file.

@@ -22,7 +22,7 @@ use crate::{
 
 /// How much of the messages of commits is told, in bytes: of one, and of all that one push brings.
 const LONGEST_MESSAGE: usize = 64 << 10;
-const ALL_MESSAGES: usize = 1 << 20;
+const ALL_MESSAGES: usize = 128 << 10;
 /// Of how many refs of one push it is told which commits came; of the others only that they changed.
 const TOLD_REFS: usize = 100;
 const MISSING: &str = "What it shall point to is missing.";
