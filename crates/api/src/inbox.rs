@@ -4,12 +4,13 @@ use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, HttpBody as _},
-    extract::Request,
+    extract::{FromRef as _, Request},
     handler::Handler,
     http::{HeaderMap, Method, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
 use bytes::Bytes;
+use forge::Forge;
 use http_body_util::{BodyExt as _, Limited};
 use percent_encoding::percent_decode;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -18,6 +19,7 @@ use serde_json::Value;
 use crate::{
     App,
     access_log::{Footprint, request_id},
+    buffered::wait_for_client,
     error::ApiError,
     params::{Bag, Item},
 };
@@ -72,16 +74,18 @@ async fn open<H: Handler<T, App>, T: 'static>(handler: H, request: Request, app:
     };
     parts.extensions.insert(Arc::new(bag));
     let longest = app.limits().request_time();
+    let forge = Forge::from_ref(&app);
     let answering = handler.call(Request::from_parts(parts, Body::empty()), app);
     let Ok(response) = tokio::time::timeout(longest, answering).await else {
         tracing::warn!(request = request_id(), "a request took too long and was given up");
         return ApiError::Forge(forge::Error::Busy).into_response();
     };
-    drop(place);
-    match known {
+    let response = match known {
         Some(known) if response.headers().get(header::ETAG) == Some(&known) => unchanged(response),
-        _ => response,
-    }
+        _ => wait_for_client(&forge, response).await,
+    };
+    drop(place);
+    response
 }
 
 fn unchanged(response: Response) -> Response {

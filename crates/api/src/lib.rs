@@ -5,6 +5,7 @@ pub mod routes;
 
 mod access_log;
 mod app;
+mod buffered;
 mod cors;
 mod error;
 mod extract;

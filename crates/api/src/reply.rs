@@ -1,13 +1,15 @@
 //! Replies: what a handler gives back.
 
-use std::{fmt, marker::PhantomData};
+use std::{fmt, io, marker::PhantomData};
 
 use axum::{
     body::Body,
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use jiff::tz::Offset;
 use model::{Time, repository::Signature};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -67,6 +69,62 @@ impl<T> IntoResponse for Recalled<T> {
     fn into_response(self) -> Response {
         with_tag(StatusCode::OK, self.answer.bytes, self.answer.tag)
     }
+}
+
+/// 200 with a body of the shape that it says, one field of which may be too large to be held in memory.
+pub(crate) struct Streamed<T> {
+    response: Response,
+    shape: PhantomData<T>,
+}
+
+impl<T: Serialize> Streamed<T> {
+    /// A body that is held in memory.
+    pub(crate) fn whole(body: &T) -> Self {
+        Self { response: tagged(StatusCode::OK, body), shape: PhantomData }
+    }
+
+    /// A body whose field of this name is empty, and has these bytes in its place as they come, in base 64.
+    pub(crate) fn with_content<S>(body: &T, field: &str, size: u64, content: S) -> Self
+    where
+        S: Stream<Item = io::Result<Bytes>> + Send + 'static,
+    {
+        let text = Bytes::from(to_bytes(body));
+        let tag = tag(&text);
+        // A quotation mark within a value has a backslash before it, so this is the field itself.
+        let empty = format!("\"{field}\":\"\"");
+        let found = text.windows(empty.len()).position(|part| part == empty.as_bytes());
+        let at = found.map_or(text.len(), |start| start + empty.len() - 1);
+        let length = text.len() as u64 + size.div_ceil(3) * 4;
+        let (start, end) = (text.slice(..at), text.slice(at..));
+        let whole = stream::iter([Ok(start)]).chain(in_base_64(content)).chain(stream::iter([Ok(end)]));
+        let mut response = with_tag(StatusCode::OK, Body::from_stream(whole), tag);
+        response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
+        Self { response, shape: PhantomData }
+    }
+}
+
+impl<T> IntoResponse for Streamed<T> {
+    fn into_response(self) -> Response {
+        self.response
+    }
+}
+
+/// Bytes in base 64. Three of them become four signs, so one or two may have to wait for the next piece.
+fn in_base_64<S>(content: S) -> impl Stream<Item = io::Result<Bytes>> + Send
+where
+    S: Stream<Item = io::Result<Bytes>> + Send + 'static,
+{
+    stream::try_unfold(Some((content.boxed(), Vec::new())), |state| async {
+        let Some((mut content, mut waiting)) = state else { return Ok(None) };
+        let Some(piece) = content.try_next().await? else {
+            return Ok(Some((Bytes::from(BASE64_STANDARD.encode(&waiting)), None)));
+        };
+        waiting.extend_from_slice(&piece);
+        let whole = waiting.len() / 3 * 3;
+        let encoded = Bytes::from(BASE64_STANDARD.encode(&waiting[..whole]));
+        waiting.drain(..whole);
+        Ok(Some((encoded, Some((content, waiting)))))
+    })
 }
 
 /// 201 with a body that nobody may keep a copy of.
@@ -256,6 +314,31 @@ impl JsonSchema for Day {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_streamed_field_is_what_it_would_be_in_memory() {
+        #[derive(Serialize)]
+        struct File {
+            name: &'static str,
+            content: String,
+            last: u8,
+        }
+        for size in [0_usize, 1, 2, 3, 4, 100, 1000] {
+            for piece in [1, 2, 3, 64] {
+                let bytes: Vec<u8> = (0..=255).cycle().take(size).collect();
+                let pieces: Vec<_> = bytes.chunks(piece).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+                let file = |content| File { name: "\"content\":\"\"", content, last: 7 };
+                let body = file(String::new());
+                let streamed = Streamed::with_content(&body, "content", size as u64, stream::iter(pieces));
+                let response = streamed.into_response();
+                let length = response.headers()[header::CONTENT_LENGTH].clone();
+                let found = axum::body::to_bytes(response.into_body(), usize::MAX).await.expect("a body");
+                let expected = to_bytes(&file(BASE64_STANDARD.encode(&bytes)));
+                assert_eq!(found, expected, "{size} {piece}");
+                assert_eq!(length, expected.len().to_string());
+            }
+        }
+    }
 
     #[test]
     fn a_moment_has_milliseconds_and_a_z() {

@@ -17,7 +17,7 @@ use crate::{
     params::ParamDoc,
     raw::{Download, RawText},
     raw_body::WithRawBody,
-    reply::{Created, CreatedSecret, Done, Made, NoContent, Recalled, Reply},
+    reply::{Created, CreatedSecret, Done, Made, NoContent, Recalled, Reply, Streamed},
     runner,
 };
 
@@ -124,6 +124,12 @@ impl<T: JsonSchema> ReplyDoc for CreatedSecret<T> {
 }
 
 impl<T: JsonSchema> ReplyDoc for Recalled<T> {
+    fn describe(operation: &mut OperationDoc) {
+        Done::<T>::describe(operation);
+    }
+}
+
+impl<T: JsonSchema> ReplyDoc for Streamed<T> {
     fn describe(operation: &mut OperationDoc) {
         Done::<T>::describe(operation);
     }

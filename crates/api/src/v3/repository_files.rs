@@ -5,6 +5,7 @@ use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD, Engine as _};
 use forge::{
     Forge,
     commits::{Author, Content},
+    contents,
     repository_files::{self, FileChange, FileDetail, WantedFile, WrittenFile},
 };
 use schemars::JsonSchema;
@@ -13,7 +14,7 @@ use serde::Serialize;
 use crate::{
     extract::{InProject, Showing},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, Reply},
+    reply::{Created, Done, Reply, Streamed},
     routes::Routes,
 };
 
@@ -31,10 +32,20 @@ async fn get(
     Showing(caller): Showing,
     InProject(project): InProject,
     Params(given): Params<ShowFile>,
-) -> Reply<Done<FileJson>> {
+) -> Reply<Streamed<FileJson>> {
     let wanted = given.map(|given| given.0);
-    let file = forge.heavy(caller, move |it| repository_files::get(it, &project, &wanted)).await?;
-    Ok(Done(file.into()))
+    let found = forge.heavy(caller, move |it| repository_files::get(it, &project, &wanted)).await?;
+    let mut json = FileJson::new(&found);
+    match found.file.content {
+        contents::Content::Here(bytes) => {
+            json.content = BASE64_STANDARD.encode(bytes);
+            Ok(Streamed::whole(&json))
+        }
+        contents::Content::Large(large) => {
+            let content = contents::read_large(&forge, large).await?;
+            Ok(Streamed::with_content(&json, "content", found.file.size, content))
+        }
+    }
 }
 
 async fn create(
@@ -128,7 +139,7 @@ pub(super) fn read_author(from: &mut ParamReader<'_>) -> Author {
 struct FileJson {
     file_name: String,
     file_path: String,
-    size: usize,
+    size: u64,
     encoding: &'static str,
     content: String,
     #[serde(rename = "ref")]
@@ -138,16 +149,17 @@ struct FileJson {
     last_commit_id: String,
 }
 
-impl From<FileDetail> for FileJson {
-    fn from(file: FileDetail) -> Self {
+impl FileJson {
+    /// What is known of a file, without its content yet.
+    fn new(file: &FileDetail) -> Self {
         Self {
             file_name: file.path.rsplit('/').next().unwrap_or_default().to_owned(),
-            file_path: file.path,
-            size: file.content.len(),
+            file_path: file.path.clone(),
+            size: file.file.size,
             encoding: "base64",
-            content: BASE64_STANDARD.encode(&file.content),
-            at: file.at,
-            blob_id: file.blob.to_string(),
+            content: String::new(),
+            at: file.at.clone(),
+            blob_id: file.file.id.to_string(),
             commit_id: file.commit.to_string(),
             last_commit_id: file.last_commit.to_string(),
         }
