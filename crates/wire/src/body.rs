@@ -15,6 +15,11 @@ pub(crate) type Pieces = BoxStream<'static, io::Result<Bytes>>;
 /// How much is unpacked at a time. One byte can become a thousand, so half a megabyte may come of it and no more.
 const STEP: usize = 512;
 
+/// A body of pieces that are made as they are taken.
+pub(crate) fn of(pieces: impl Iterator<Item = Vec<u8>> + Send + 'static) -> Pieces {
+    stream::iter(pieces.map(|piece| Ok(Bytes::from(piece)))).boxed()
+}
+
 /// A body, unpacked if need be.
 pub(crate) fn unpacked(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static, gzip: bool) -> Pieces {
     if !gzip {

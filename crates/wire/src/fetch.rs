@@ -30,10 +30,11 @@ use crate::{
     transfers::{Busy, Transfers, Turn},
     version::Version,
     wants::{Refused, Wants},
+    words,
 };
 
 /// How much of a request is looked at; a longer one is upload-pack's business alone.
-const LOOKED_AT: usize = 1 << 20;
+const LOOKED_AT: usize = 256 << 10;
 
 /// Why a request was not answered.
 #[derive(Debug)]
@@ -70,7 +71,7 @@ pub(crate) async fn answer(
     let asked = if rest.is_none() { request::parse(version, &start) } else { Asked::Other };
     let pieces = match asked {
         Asked::Refs(query) => {
-            return Ok(stream::iter([Ok(advertise::list(hosted.refs(), &query).into())]).boxed());
+            return Ok(body::of(advertise::list(hosted.refs(), query)));
         }
         Asked::Clone(request) if wants_what_is_there(hosted, &request) => {
             return clone(transfers, hosted, version, (address, origin), &request).await;
@@ -96,9 +97,36 @@ async fn begun(mut pieces: Pieces) -> Result<Pieces, Unanswered> {
     match pieces.next().await {
         Some(Ok(first)) => Ok(stream::iter([Ok(first)]).chain(pieces).boxed()),
         Some(Err(error)) if is_of_the_request(&error) => Err(Unanswered::Request(error)),
-        Some(Err(_)) => Err(Unanswered::Failed),
+        Some(Err(error)) => match error.get_ref().and_then(|inner| inner.downcast_ref::<NoAnswer>()) {
+            Some(NoAnswer(reason)) => Ok(body::of(std::iter::once(refusal(reason)))),
+            None => Err(Unanswered::Failed),
+        },
         None => Ok(stream::empty().boxed()),
     }
+}
+
+/// Upload-pack has ended without an answer.
+#[derive(Debug)]
+struct NoAnswer(String);
+
+impl std::fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "upload-pack has refused a request: {}", self.0)
+    }
+}
+
+impl std::error::Error for NoAnswer {}
+
+/// Why upload-pack does not answer a request: what it complains about, if that can be told.
+fn reason(log: &str) -> String {
+    words::complaint(log).unwrap_or_else(|| "the request could not be answered".to_owned())
+}
+
+/// An answer that tells a client of git why there is no other.
+fn refusal(reason: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    pkt::line(&mut out, format_args!("ERR upload-pack: {reason}"));
+    out
 }
 
 /// Whether the client is to blame: what it sends is too much, or cannot be unpacked.
@@ -200,11 +228,22 @@ async fn fill(mut running: Running, pipes: Pipes, request: Vec<u8>, mut producer
         }
     };
     let ((), producer) = tokio::join!(feeding, moving);
-    let (producer, status) = (producer?, running.wait().await?);
-    if !status.success() {
-        return Err(io::Error::other(format!("upload-pack ended with {status}: {}", log.await.unwrap_or_default())));
+    let (mut producer, status) = (producer?, running.wait().await?);
+    if status.success() {
+        return producer.finish();
     }
-    producer.finish()
+    let log = log.await.unwrap_or_default();
+    if producer.is_empty() {
+        debug!(log, "upload-pack has refused a clone: {status}");
+        let answering = spawn_blocking(move || {
+            producer.write_all(&refusal(&reason(&log)))?;
+            // Whoever comes later asks anew.
+            producer.finish_unkept();
+            io::Result::Ok(())
+        });
+        return answering.await.map_err(io::Error::other)?;
+    }
+    Err(io::Error::other(format!("upload-pack ended with {status}: {log}")))
 }
 
 /// Lets upload-pack talk to the client, piece by piece, until one of them ends.
@@ -246,11 +285,15 @@ fn relay(
             }
             moved.and(fed.map(drop))?;
             let status = running.wait().await?;
-            // A refusal is told in the answer itself; only who said nothing at all has failed.
+            // A refusal is told in the answer itself, or to the log.
             if status.success() || (!silent && status.code().is_some()) {
                 return Ok(());
             }
-            Err(io::Error::other(format!("upload-pack ended with {status}: {}", log.await.unwrap_or_default())))
+            let log = log.await.unwrap_or_default();
+            if silent {
+                return Err(io::Error::other(NoAnswer(reason(&log))));
+            }
+            Err(io::Error::other(format!("upload-pack ended with {status}: {log}")))
         };
         let ended = tokio::select! {
             () = pieces.closed() => Ok(()),
@@ -268,7 +311,8 @@ fn relay(
 
 /// Writes down why a fetch failed: loudly only if it was not the client's doing.
 fn tell(origin: &Origin, error: &io::Error) {
-    if error.kind() == io::ErrorKind::Other {
+    let is_refused = error.get_ref().is_some_and(|inner| inner.is::<NoAnswer>());
+    if error.kind() == io::ErrorKind::Other && !is_refused {
         origin.warn("a fetch failed", error);
     } else {
         origin.debug("a fetch failed", error);

@@ -26,7 +26,7 @@ pub(crate) enum Asked {
 const MOST_PREFIXES: usize = 64;
 
 /// Which refs, and what of them.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RefQuery {
     pub(crate) peel: bool,
     pub(crate) symrefs: bool,

@@ -87,7 +87,7 @@ impl GitHttp {
         let version = parts.headers.get("git-protocol").and_then(|value| value.to_str().ok()).map(Version::asked_for);
         let version = version.unwrap_or_default();
         match door {
-            Door::Refs => Ok(reply(service, "advertisement", Body::from(greeting(&hosted, service, version)))),
+            Door::Refs => Ok(reply(service, "advertisement", Body::from_stream(greeting(&hosted, service, version)))),
             Door::UploadPack => self.fetch(&hosted, version, (address(&parts), &origin), pieces(&parts, body)?).await,
             Door::ReceivePack => self.receive(caller, hosted, (address(&parts), origin), pieces(&parts, body)?).await,
         }
@@ -155,18 +155,19 @@ fn address(parts: &Parts) -> IpAddr {
 }
 
 /// What is said first.
-fn greeting(hosted: &Hosted, service: Service, version: Version) -> Vec<u8> {
-    let mut out = Vec::new();
+fn greeting(hosted: &Hosted, service: Service, version: Version) -> Pieces {
     let greeting = match service {
-        // The second version has done away with the line before.
-        Service::Fetch if version == Version::Two => return advertise::for_fetch(hosted.refs(), version),
         Service::Fetch => advertise::for_fetch(hosted.refs(), version),
         Service::Push => advertise::for_push(hosted.refs()),
     };
-    pkt::line(&mut out, format_args!("# service=git-{}", name(service)));
-    pkt::flush(&mut out);
-    out.extend(greeting);
-    out
+    // The second version has done away with the line before.
+    if service == Service::Fetch && version == Version::Two {
+        return body::of(greeting);
+    }
+    let mut line = Vec::new();
+    pkt::line(&mut line, format_args!("# service=git-{}", name(service)));
+    pkt::flush(&mut line);
+    body::of(greeting.after(line))
 }
 
 fn name(service: Service) -> &'static str {

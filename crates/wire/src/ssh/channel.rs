@@ -154,7 +154,9 @@ impl Visitor {
     ) -> Result<u32, Failure> {
         let turn = self.transfers.push_turn(hosted.project_id(), self.address).await.map_err(words::busy)?;
         let mut output = pin!(channel.make_writer());
-        copy(&mut &advertise::for_push(hosted.refs())[..], &mut output, self.transfers.limits().stall).await?;
+        for piece in advertise::for_push(hosted.refs()) {
+            copy(&mut &piece[..], &mut output, self.transfers.limits().stall).await?;
+        }
         let (transfers, caller) = (self.transfers.clone(), self.caller.clone());
         let hosted = Arc::new(hosted);
         let receiver = Receiver { transfers, caller, hosted, origin, input, output, drains_first: false };
