@@ -134,6 +134,8 @@ fn http(options: &Options) -> http1::Builder {
         // Also for a connection that is kept open: a little longer than proxies keep theirs.
         .header_read_timeout(options.patience + options.patience / 4)
         .max_header_size(LONGEST_HEAD)
+        // As much of an answer waits in memory for a client that does not read, and one piece more.
+        .max_buf_size(LONGEST_HEAD)
         // Answers are small: one copy into one buffer is cheaper than telling the kernel of two.
         .writev(false);
     http

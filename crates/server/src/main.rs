@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     if runner::SUPERVISE.iter().all(|word| arguments.next().is_some_and(|it| it == *word)) {
         return ::runner::supervise(arguments);
     }
-    memory::give_back_large_allocations();
+    memory::set_allocator_up();
     let command = match Gable::try_parse() {
         Ok(gable) => gable.command,
         Err(told) => return commands::tell(&told),

@@ -54,6 +54,9 @@ use crate::{
     worker,
 };
 
+/// How many threads wait for the disk at most; each takes 2 MB of the address space.
+const BLOCKING_THREADS: usize = 48;
+
 /// Runs the service until a signal ends it.
 pub(crate) fn run(config: Config) -> Outcome {
     let log = start_logging(&config.log, config.log_format)?;
@@ -85,7 +88,11 @@ fn prepare_and_serve(config: Config, log: &LogWriter) -> Outcome {
     };
     let options = forge_options(&folder, database, key, config.default_projects_limit, use_of)?;
     drop(turn);
-    let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start: {error}"))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS)
+        .build()
+        .map_err(|error| format!("cannot start: {error}"))?;
     let access_log = access_log(log.clone(), config.log_format);
     runtime.block_on(serve(config, &folder, (options, bound), wishes, access_log))
 }
