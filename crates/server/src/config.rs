@@ -494,7 +494,7 @@ fn check_database(url: String) -> Result<String, String> {
 /// Refuses a filter with a word that is no level: it would be taken for a part of the program, and nothing would be logged.
 pub(crate) fn check_log_filter(filter: String) -> Result<String, String> {
     let filter = filter.split(',').map(str::trim).collect::<Vec<_>>().join(",");
-    let is_level = |word: &str| word.trim().parse::<LevelFilter>().is_ok();
+    let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
     let wrong = filter.split(',').find(|part| !is_level(part.rsplit_once('=').map_or(*part, |(_, level)| level)));
     let unreadable = wrong.is_some() || EnvFilter::try_new(&filter).is_err();
     if !unreadable {
