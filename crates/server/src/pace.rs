@@ -130,6 +130,8 @@ impl Body for PacedBody {
             Poll::Pending => {
                 ready!(self.pace.poll_waiting(context));
                 metrics::counter!("gable_slow_clients_total", "direction" => "in").increment(1);
+                // Whoever is too slow is not waited for any longer.
+                drop(self.body.take());
                 Poll::Ready(Some(Err(too_slow().into())))
             }
         }

@@ -472,7 +472,9 @@ async fn a_job_that_no_runner_will_take_says_why() {
     assert_eq!(admin.put(&format!("/runners/{shared}"), json!({ "active": false })).await.code(), 200);
     let paused = json!("all runners of this project are paused");
     assert_eq!(reasons().await, [paused.clone(), paused]);
-    ann.put(&format!("/projects/{project}"), json!({ "shared_runners_enabled": false })).await;
+    let changed =
+        ann.put(&format!("/projects/{project}"), json!({ "name": "x", "shared_runners_enabled": false })).await;
+    assert_eq!(changed.code(), 200, "{changed}");
     let without = json!("the project has no runner and does not use shared runners");
     assert_eq!(reasons().await, [without.clone(), without]);
 
