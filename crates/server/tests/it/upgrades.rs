@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -126,6 +127,8 @@ fn make_old(home: &Home, number: usize) {
     make_repository(home);
     let key = InstanceKey::generate(&SystemSecrets);
     fs::write(home.data().join("instance-key"), key.to_text().reveal()).expect("written");
+    // As the server makes it.
+    fs::set_permissions(home.data(), fs::Permissions::from_mode(0o700)).expect("permitted");
     let blob =
         |bytes: &[u8]| if embedded { format!("X'{}'", hex(bytes)) } else { format!("'\\x{}'::bytea", hex(bytes)) };
     let seal = |plain: &str| blob(&key.seal(1, plain.as_bytes(), &SystemSecrets));
