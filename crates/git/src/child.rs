@@ -1,7 +1,7 @@
 //! The programs of git: how they are called, and which of them are good enough.
 
 use std::{
-    io::{self, Read as _},
+    io::{self, BufRead as _, Read as _},
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -203,6 +203,31 @@ pub(crate) fn said_within(mut command: Command, longest: u64, most: Duration) ->
         Ok(said) => Ok(said?),
         Err(_) => Err(Error::Child(format!("timed out after {} seconds", most.as_secs()))),
     }
+}
+
+/// Hands out the lines that a program says on standard output, without their ends. Whoever takes longer than this is not
+/// heard to the end.
+pub(crate) fn each_line(mut command: Command, most: Duration, mut take: impl FnMut(&[u8])) -> Result<()> {
+    let mut child = start(command.stderr(Stdio::null()).process_group(0))?;
+    let mut out = io::BufReader::new(child.stdout.take().ok_or_else(|| io::Error::other("a program without pipes"))?);
+    let (mut line, start) = (Vec::new(), Instant::now());
+    let heard = loop {
+        line.clear();
+        match out.read_until(b'\n', &mut line) {
+            Ok(0) => break Ok(()),
+            Ok(_) => take(line.strip_suffix(b"\n").unwrap_or(&line)),
+            Err(error) => break Err(error.into()),
+        }
+        if start.elapsed() > most {
+            break Err(Error::Child(format!("timed out after {} seconds", most.as_secs())));
+        }
+    };
+    if heard.is_err() {
+        end_group(&child);
+    }
+    let status = child.wait()?;
+    heard?;
+    if status.success() { Ok(()) } else { Err(ended(status, b"")) }
 }
 
 /// Ends a program and everything that it has started.

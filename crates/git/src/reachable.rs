@@ -3,16 +3,19 @@
 //! Nothing is ever removed from a repository, so what a deleted branch or a forced push leaves behind is still on disk.
 //! Asked for by its id it must not be found. To know what can be reached, the commits of all visible refs are walked once,
 //! and their trees as far as somebody asks: those of the tips first, the rest of the history only for an object that is
-//! not found there. What was found out is kept as one bit for each object of a pack, and it grows with each push; only when
-//! a ref is removed or moved back it has to be found out anew.
+//! not found there. If that takes long, git lists everything beside it: it has bitmaps of large repositories. What was found
+//! out is kept as one bit for each object of a pack, and it grows with each push; only when a ref is removed or moved back
+//! it has to be found out anew.
 
 use std::{
     collections::HashSet,
     ffi::OsString,
-    fs, io,
+    fs,
+    io::{self, Seek as _, Write as _},
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -27,7 +30,7 @@ use lru::LruCache;
 use model::Oid;
 
 use crate::{
-    Error, Refs, Repository, Result,
+    Error, Refs, Repository, Result, child,
     decode::Parts,
     marks::Marks,
     repository::{gix_id, oid},
@@ -37,6 +40,14 @@ use crate::{
 const SLICE: usize = 256;
 /// How long one question may take. What was found out until then is kept, so asking again goes on from there.
 const LONGEST: Duration = Duration::from_secs(20);
+/// How long trees are read here before git is asked to list everything, and how long that may take. It is done for one
+/// repository at a time.
+const PATIENCE: Duration = Duration::from_millis(500);
+const LONGEST_LIST: Duration = Duration::from_secs(30 * 60);
+/// How long somebody goes on reading trees beside that before they only wait for it, and how often they look then. What is
+/// in the newest commits is found here before git has listed all of the history.
+const READING: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(20);
 /// About how many repositories something is kept, and how many bytes in all.
 const MOST_KEPT: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 const MOST_BYTES: usize = 64 << 20;
@@ -44,6 +55,9 @@ const MOST_BYTES: usize = 64 << 20;
 /// What is kept of all repositories. It outlives their handles, which go with each repack.
 static KEPT: LazyLock<Mutex<Kept>> =
     LazyLock::new(|| Mutex::new(Kept { repositories: LruCache::new(MOST_KEPT), bytes: 0 }));
+
+/// The repository of which git lists everything at this moment.
+static LISTED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 struct Kept {
     /// By the folder of the repository, with how many bytes it takes.
@@ -125,14 +139,15 @@ impl Repository {
                     !answers[*at]
                 });
             }
-            if !undecided.is_empty() && !reachable.is_complete() {
+            let waits = start.elapsed() > READING && is_listed(self.path());
+            if undecided.is_empty() || reachable.is_complete() {
+                undecided.clear();
+            } else if !waits {
                 if let Err(error) = reachable.read_trees(self, SLICE) {
                     // A tree was taken from those that wait and is not marked.
                     reachable.reset();
                     return Err(error);
                 }
-            } else {
-                undecided.clear();
             }
             let bytes = reachable.count_bytes();
             drop(reachable);
@@ -143,13 +158,68 @@ impl Repository {
             if start.elapsed() > LONGEST {
                 return Err(Error::Indexing);
             }
+            if waits {
+                thread::sleep(PAUSE);
+            } else if start.elapsed() > PATIENCE {
+                self.list_beside(&refs);
+            }
         }
+    }
+
+    /// Lets git list everything on a thread of its own, unless it is busy with that.
+    fn list_beside(&self, refs: &Arc<Refs>) {
+        let mut listed = lock(&LISTED);
+        if listed.is_some() {
+            return;
+        }
+        let (handle, refs) = (Arc::clone(&self.handle), Arc::clone(refs));
+        let list = move || {
+            // Whatever happens, the next one gets its turn.
+            let _turn = Turn;
+            let repository = Repository::new(handle);
+            match Reachable::list(&repository, &refs) {
+                Ok(whole) => {
+                    let (bytes, kept) = (whole.count_bytes(), kept(repository.path()));
+                    *lock(&kept) = whole;
+                    keep(repository.path(), &kept, bytes);
+                }
+                Err(error) => {
+                    tracing::warn!(path = %repository.path().display(), %error, "what can be reached cannot be listed");
+                }
+            }
+        };
+        if thread::Builder::new().name("reachable".into()).spawn(list).is_ok() {
+            *listed = Some(self.path().to_owned());
+        }
+    }
+
+    /// What git lists as reachable, for tests: answers which of some objects are.
+    #[cfg(test)]
+    pub(crate) fn list_reachable(&self) -> Result<impl Fn(&[Oid]) -> Vec<bool>> {
+        let whole = Reachable::list(self, &*self.refs()?)?;
+        assert!(whole.is_complete(), "nothing is left to be read");
+        let is_there = move |id: &Oid| whole.named.contains(&gix_id(*id)) || whole.contains(&gix_id(*id));
+        Ok(move |ids: &[Oid]| ids.iter().map(&is_there).collect())
     }
 
     /// Whether an object can be reached from a visible ref.
     pub(crate) fn is_reachable(&self, id: Oid) -> Result<bool> {
         Ok(self.which_are_reachable(&[id])? == [true])
     }
+}
+
+/// The turn of a thread that lets git list everything; ends with its value.
+struct Turn;
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *lock(&LISTED) = None;
+    }
+}
+
+/// Whether git lists everything of the repository in this folder.
+fn is_listed(path: &Path) -> bool {
+    lock(&LISTED).as_deref() == Some(path)
 }
 
 /// What is known of the repository in a folder.
@@ -187,6 +257,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Reachable {
+    /// All that can be reached from some refs, as git lists it.
+    fn list(repository: &Repository, refs: &Refs) -> Result<Self> {
+        let mut whole = Self::default();
+        whole.follow(repository, refs)?;
+        // The ids and not the refs, which may have moved since.
+        let mut starts = tempfile::tempfile()?;
+        for id in whole.tips.iter().chain(&whole.contents) {
+            writeln!(starts, "{id}")?;
+        }
+        starts.rewind()?;
+        let mut command = child::git(repository.path());
+        command.args(["rev-list", "--objects", "--use-bitmap-index", "--no-object-names", "--stdin"]).stdin(starts);
+        child::each_line(command, LONGEST_LIST, |line| {
+            if let Ok(id) = ObjectId::from_hex(line) {
+                whole.mark(&id);
+            }
+        })?;
+        whole.trees.clear();
+        whole.commits.clear();
+        Ok(whole)
+    }
+
     /// Makes this about the refs as they are now.
     fn follow(&mut self, repository: &Repository, refs: &Refs) -> Result<()> {
         self.list_packs(repository)?;

@@ -124,3 +124,23 @@ fn refs_may_lead_to_trees_and_blobs() {
     check(&fixture);
     assert_eq!(fixture.open_anew().find_blob(&blob).expect("looked up"), None);
 }
+
+#[test]
+fn what_git_lists_is_what_is_found_by_walking() {
+    let fixture = two_branches();
+    fixture.git(&["tag", "-a", "-m", "text", "v1", "main~1"]);
+    fixture.git(&["update-ref", "refs/tags/blob", &fixture.id("side:folder/secret").to_string()]);
+    fixture.git(&["update-ref", "-d", "refs/heads/side"]);
+    for packed in [false, true] {
+        if packed {
+            fixture.git(&["repack", "-q", "-d", "--geometric=2", "--write-midx", "--write-bitmap-index"]);
+            fixture.write_commit_graph();
+        }
+        let repository = fixture.open_anew();
+        let listed = repository.list_reachable().expect("a list");
+        let (all, reached) = objects(&fixture);
+        for (id, listed) in all.iter().zip(listed(&all)) {
+            assert_eq!(listed, reached.contains(id), "{id}");
+        }
+    }
+}
