@@ -1,7 +1,7 @@
 //! What keeps a job from the rest of the machine.
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs::{self, DirBuilder},
     io,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
@@ -341,7 +341,7 @@ impl Cage {
 
     /// A program in the folder of a job, with an environment that holds nothing but what is said here.
     pub(crate) fn start(&self, program: Program, build: &Build, reach: Reach) -> Command {
-        let supervisor = self.supervisor.first().map_or_else(|| OsStr::new(""), |name| name);
+        let supervisor = self.supervisor.first().map(OsString::as_os_str).unwrap_or_default();
         let mut command = Command::new(supervisor);
         command.env_clear().env("PATH", PATH).env("HOME", build.home()).env("LANG", "C.UTF-8");
         command.args(self.supervisor.iter().skip(1)).args(self.request(build).arguments());

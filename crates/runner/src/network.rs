@@ -247,7 +247,7 @@ mod tests {
                      /32 host LOCAL\nLocal:\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 203.0.113.9\n        \
                      /32 host LOCAL\n     |-- 203.0.113.255\n        /32 link BROADCAST\n";
         let found = local_addresses(tries);
-        assert_eq!(found, [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(203, 0, 113, 9)]);
+        assert_eq!(found, [Ipv4Addr::LOCALHOST, Ipv4Addr::new(203, 0, 113, 9)]);
         let rules = rules(&found);
         assert!(rules.contains("to 203.0.113.9 unreachable\n") && !rules.contains("127.0.0.1"), "{rules}");
         assert!(rules.contains("to 10.0.0.0/8 unreachable\n"), "{rules}");

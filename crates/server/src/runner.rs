@@ -176,8 +176,9 @@ fn limits(memory: ByteSize, processes: u64, disk: ByteSize) -> Limits {
     Limits { memory: some(memory.bytes()), processes: some(processes), disk: some(disk.bytes()), ..Limits::default() }
 }
 
-/// Makes the runner inside the server ready, or says why it must not run jobs.
-pub(crate) async fn prepare_inside(config: RunnerConfig, data: PathBuf) -> Result<Runner, String> {
+/// Makes the runner inside the server ready, if there is to be one, or says why it must not run jobs.
+pub(crate) async fn prepare_inside(config: Option<RunnerConfig>, data: &Path) -> Result<Option<Runner>, String> {
+    let Some(config) = config else { return Ok(None) };
     let folder = config.folder.unwrap_or_else(|| data.join("runner"));
     let mut options = Options::new(folder, supervisor());
     options.name = "the server itself".to_owned();
@@ -187,7 +188,7 @@ pub(crate) async fn prepare_inside(config: RunnerConfig, data: PathBuf) -> Resul
     options.network = network(config.network);
     options.limits = limits(config.memory, config.processes, config.disk);
     options.ignore_image = config.ignore_image;
-    options.hidden = vec![data];
+    options.hidden = vec![data.to_owned()];
     // What is interrupted by an upgrade begins anew afterwards, as after a crash.
     options.resumes = true;
     options.grace = GRACE;
@@ -196,7 +197,7 @@ pub(crate) async fn prepare_inside(config: RunnerConfig, data: PathBuf) -> Resul
         jobs = config.jobs,
         "this server runs jobs itself: whoever may push to one of its projects can run programs on this machine"
     );
-    Ok(runner)
+    Ok(Some(runner))
 }
 
 /// Runs jobs of the server inside it until told to stop. Without a token the server goes on without.

@@ -152,11 +152,7 @@ async fn serve(
     let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen("listen", address, &error))?;
     let address = listener.local_addr().map_err(|error| format!("cannot listen on {address}: {error}"))?;
     let metrics = collect_metrics()?;
-    let data = folder.path().to_owned();
-    let built_in = match config.runner.take() {
-        Some(settings) => Some(runner::prepare_inside(settings, data).await?),
-        None => None,
-    };
+    let built_in = runner::prepare_inside(config.runner.take(), folder.path()).await?;
     let ssh = match config.ssh_listen {
         Some(address) => Some(listen_for_ssh(address, folder).await?),
         None => None,

@@ -74,9 +74,12 @@ fn other_user() -> bool {
     there
 }
 
+/// Has a runner isolate jobs in a certain way.
+type Choose = fn(&mut Options);
+
 /// All isolations that work here, by name.
-fn isolations() -> Vec<(&'static str, fn(&mut Options))> {
-    let mut found: Vec<(&str, fn(&mut Options))> = vec![("none", |options| options.isolation = Isolation::None)];
+fn isolations() -> Vec<(&'static str, Choose)> {
+    let mut found: Vec<(&str, Choose)> = vec![("none", |options| options.isolation = Isolation::None)];
     if bubblewrap() {
         found.push(("bubblewrap", |options| options.isolation = Isolation::Bubblewrap));
     }
@@ -116,7 +119,7 @@ async fn a_job_ends_with_all_that_it_has_started_when_it_is_canceled() {
         it.server.cancel(1);
         until_nothing_sleeps(&mark).await;
         it.end().await;
-        println!("looked at {name}");
+        eprintln!("nothing is left of a job in isolation {name}");
     }
 }
 
