@@ -24,7 +24,7 @@ use files::{Files, logs::Logs, room::Room, spool::Spools};
 use git::{Repositories, Repository};
 use model::{Project, StorageId, Time};
 use store::{Conn, Database, OpenError};
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, oneshot};
 
 use crate::{
     Actor, Caller, Error, InstanceKey, Result,
@@ -32,6 +32,7 @@ use crate::{
     board::Board,
     caller::{self, Proved},
     clock::{Clock, Secrets},
+    import_slots::ImportSlots,
     memo::Question,
     passwords::PasswordCost,
     tokens::Uses,
@@ -44,8 +45,6 @@ use writing::{Pending, Write, write_loop};
 
 /// How many requests may wait for a thread before further ones are turned away.
 const QUEUE: usize = 1024;
-/// How many repositories are fetched from elsewhere at the same time.
-const IMPORTS: usize = 2;
 
 /// What a forge is made of.
 pub struct Options {
@@ -77,6 +76,8 @@ pub struct Options {
     pub instance_key: InstanceKey,
     /// Whether the service may talk to addresses of its own network on somebody's behalf.
     pub allow_local_network: bool,
+    /// How large the pack of a push or an import may be, in bytes.
+    pub max_push_size: Option<u64>,
     /// Puts into words what hooks are told.
     pub scribe: Arc<dyn Scribe>,
 }
@@ -114,7 +115,8 @@ pub(crate) struct Shared {
     /// When the database last had no room, where it has a disk of its own.
     pub(crate) database_full: Mutex<Option<Instant>>,
     pub(crate) turns: Turns,
-    pub(crate) imports: Semaphore,
+    pub(crate) imports: ImportSlots,
+    pub(crate) max_push_size: Option<u64>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) secrets: Arc<dyn Secrets>,
     pub(crate) password_cost: PasswordCost,
@@ -267,6 +269,7 @@ impl Forge {
             default_projects_limit,
             instance_key,
             allow_local_network,
+            max_push_size,
             scribe,
         } = options;
         let single_writer = database.is_embedded();
@@ -280,7 +283,8 @@ impl Forge {
             room,
             database_full: Mutex::new(None),
             turns: Turns::default(),
-            imports: Semaphore::new(IMPORTS),
+            imports: ImportSlots::default(),
+            max_push_size,
             clock,
             secrets,
             password_cost,

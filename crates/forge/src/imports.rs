@@ -1,5 +1,14 @@
 //! Repositories that come from elsewhere.
 
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use git::FetchLimits;
 use model::{
     Project, RefName, StorageId, Violations,
     imports::{ImportState, Sealed},
@@ -15,6 +24,8 @@ use crate::{
 };
 
 const FIELD: &str = "import_url";
+/// How often it is looked whether somebody still wants what is being fetched.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Reads from where a repository shall come; notes what is wrong with it.
 pub(crate) fn check(url: &str, allow_local: bool, violations: &mut Violations) -> Option<Destination> {
@@ -52,7 +63,8 @@ pub(crate) fn may_begin(it: &Writer<'_>, project: &Project) -> Result<bool> {
 /// project, not tried again: whoever asked for it knows better whether that makes sense.
 pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
     // They take long, and others want to get something done, too.
-    let Ok(_place) = forge.shared().imports.try_acquire() else { return Ok(false) };
+    let owner = forge.read(Caller::system(), move |it| Ok(store::imports::owner(it.db(), project)?)).await?;
+    let Some(_slot) = forge.shared().imports.try_take(owner.map_or(0, |owner| owner.user)) else { return Ok(false) };
     let found = forge.write(Caller::system(), move |it| begin(it, project)).await?;
     let Some((destination, credentials)) = found else {
         forge.write(Caller::system(), move |it| jobs::forget(it, &Job::Import(project))).await?;
@@ -60,7 +72,10 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
     };
     let allow_local = forge.shared().allow_local_network;
     let repositories = forge.shared().repositories.clone();
-    let fetched = blocking(move || {
+    let limits = FetchLimits { pack: forge.shared().max_push_size, ..FetchLimits::default() };
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&cancelled);
+    let fetching = blocking(move || {
         let pinned = match destination.pin(allow_local) {
             Ok(pinned) => pinned,
             Err(Refused(text)) => return Ok(Err(format!("The URL {text}."))),
@@ -71,13 +86,18 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
             address: pinned.address,
             authorization: credentials.as_deref().map(basic),
         };
-        match repositories.fetch(&source) {
+        match repositories.fetch(&source, &limits, &flag) {
             // It is fetched once there is room.
             Err(error) if error.is_full() => Err(error.into()),
             fetched => Ok(fetched.map_err(|error| in_words(project, &error))),
         }
-    })
-    .await?;
+    });
+    let fetched = match while_wanted(forge, project, &cancelled, fetching).await? {
+        Ended::Fetched(fetched) => fetched,
+        Ended::Stopped => return Ok(false),
+        Ended::Removed => return Ok(true),
+        Ended::Blocked => Err("The user who asked for it is blocked.".into()),
+    };
     let _turn = forge.shared().turns.take(project, Turn::Write).await;
     if forge.read(Caller::system(), move |it| Ok(store::projects::is_buried(it.db(), project)?)).await? {
         // Removed meanwhile: whatever is put there now would stay for ever.
@@ -116,6 +136,47 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
     Ok(true)
 }
 
+/// How a fetch ended.
+enum Ended<T> {
+    /// By itself.
+    Fetched(T),
+    /// The server is about to stop; it is begun anew after the next start.
+    Stopped,
+    /// The project is removed.
+    Removed,
+    /// The user who asked for it is blocked or removed.
+    Blocked,
+}
+
+/// Waits for a fetch, and ends it as soon as nobody wants its result any more.
+async fn while_wanted<T>(
+    forge: &Forge,
+    project: i64,
+    cancelled: &AtomicBool,
+    fetching: impl Future<Output = Result<T>>,
+) -> Result<Ended<T>> {
+    let mut fetching = std::pin::pin!(fetching);
+    loop {
+        if let Ok(fetched) = tokio::time::timeout(LOOK_EVERY, &mut fetching).await {
+            return fetched.map(Ended::Fetched);
+        }
+        let owner = forge.read(Caller::system(), move |it| Ok(store::imports::owner(it.db(), project)?)).await;
+        let ended = match owner {
+            _ if forge.shared().imports.is_stopping() => Ended::Stopped,
+            // A database that does not answer for a moment is no reason to end anything.
+            Err(_) => continue,
+            Ok(None) => Ended::Removed,
+            Ok(Some(owner)) if owner.is_blocked => Ended::Blocked,
+            Ok(Some(_)) => continue,
+        };
+        cancelled.store(true, Ordering::Relaxed);
+        // Whatever it comes to: nothing is left running when the slot is free again.
+        let _ = fetching.await;
+        info!(project, "an import was cancelled");
+        return Ok(ended);
+    }
+}
+
 /// Why a repository did not come, for whoever asked for it. What git says about it is for the log: it may repeat more
 /// of the URL than others should see.
 fn in_words(project: i64, error: &git::Error) -> String {
@@ -125,11 +186,17 @@ fn in_words(project: i64, error: &git::Error) -> String {
     }
     let git::Error::Child(said) = error else { return "The repository could not be stored.".into() };
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
-    let why = if says(&["Authentication failed", "could not read Username", "could not read Password", " 403"]) {
+    let why = if says(&[git::TOO_LARGE, "exceeds maximum allowed size", "signal 25", "signal: 25"]) {
+        "it is larger than this server takes"
+    } else if says(&["ut of memory", "unable to mmap", "cannot allocate", "Cannot allocate"]) {
+        "it takes more memory than this server gives to an import"
+    } else if says(&[git::TOO_SLOW, "too slow"]) {
+        "the other side is too slow"
+    } else if says(&["Authentication failed", "could not read Username", "could not read Password", " 403"]) {
         "the other side asks for other credentials"
     } else if says(&["not found", " 404"]) {
         "there is none at the other side"
-    } else if says(&["timed out", "Failed to connect", "Could not connect", "Connection refused", "too slow"]) {
+    } else if says(&["timed out", "Failed to connect", "Could not connect", "Connection refused"]) {
         "the other side does not answer"
     } else if says(&["redirect", "Redirect"]) {
         "the other side sends us elsewhere, and we do not follow"

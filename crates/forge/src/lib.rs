@@ -27,6 +27,7 @@ pub mod given;
 pub mod groups;
 mod hook_samples;
 pub mod hooks;
+mod import_slots;
 mod imports;
 pub mod instance_key;
 pub mod issues;

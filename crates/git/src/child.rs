@@ -5,12 +5,18 @@ use std::{
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::mpsc,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::fs::Access;
+use rustix::{
+    fs::Access,
+    process::{Pid, Resource, Rlimit, prlimit},
+};
 
 use crate::{Error, Result};
 
@@ -18,8 +24,17 @@ use crate::{Error, Result};
 const OLDEST: (u32, u32) = (2, 39);
 /// How far programs stand back: a tenth of the processor where somebody else wants it, all of it where nobody does.
 const NICENESS: i32 = 10;
+/// How an error begins that is not about what a program did.
+pub(crate) const CANNOT_START: &str = "cannot start git";
 /// How much of what a program says to its log is kept.
 const LONGEST_COMPLAINT: u64 = 4096;
+
+/// How an error reads of a program that was ended because nobody wants its result any more.
+pub(crate) const CANCELLED: &str = "cancelled";
+/// How often it is looked whether a program gets on.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What housekeeping may use: it works on all of a repository at once.
+const HOUSE_LIMITS: ChildLimits = ChildLimits { memory: 4 << 30, file_size: None };
 
 /// What every call of git is told, whatever the configuration of the repository or the machine says.
 const SETTINGS: &[(&str, &str)] = &[
@@ -129,20 +144,101 @@ pub fn stand_back(id: u32) {
     }
 }
 
-fn pid(id: u32) -> Option<rustix::process::Pid> {
-    i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw)
+fn pid(id: u32) -> Option<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw)
 }
 
-/// Starts a program that nobody waits for in haste.
-fn start(command: &mut Command) -> Result<Child> {
-    let child = command.spawn().map_err(cannot_start)?;
+/// What a program of git may use, whoever it works for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChildLimits {
+    /// How much memory it may use for its data, in bytes. Packs are mapped from their files and do not count.
+    pub memory: u64,
+    /// How large a file it may write, in bytes.
+    pub file_size: Option<u64>,
+}
+
+impl Default for ChildLimits {
+    fn default() -> Self {
+        Self { memory: 2 << 30, file_size: None }
+    }
+}
+
+impl ChildLimits {
+    /// Limits a program that has not started others yet; those it starts inherit the limits.
+    pub fn apply(&self, id: u32) -> io::Result<()> {
+        match pid(id).map_or(Ok(false), |id| self.limit(id)) {
+            // It has ended already.
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(()),
+            limited => limited.map(drop),
+        }
+    }
+
+    /// Limits a program that leads a group and may have started others already.
+    fn apply_to_group(&self, leader: u32) -> io::Result<()> {
+        self.apply(leader)?;
+        // Whatever was started before its parent was limited is found here, and limited before it starts more. Done
+        // when nothing is found that had other limits.
+        while members(leader).into_iter().any(|id| matches!(self.limit(id), Ok(true))) {}
+        Ok(())
+    }
+
+    /// Limits one process; answers whether it had other limits.
+    fn limit(&self, id: Pid) -> io::Result<bool> {
+        let mut changed = false;
+        for (resource, most) in [(Resource::Data, Some(self.memory)), (Resource::Fsize, self.file_size)] {
+            let Some(most) = most else { continue };
+            let before = prlimit(Some(id), resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+            changed |= before.current != Some(most);
+        }
+        Ok(changed)
+    }
+}
+
+/// The processes of a group.
+fn members(leader: u32) -> Vec<Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| pid(entry.file_name().to_str()?.parse().ok()?));
+    ids.filter(|id| fields_of(*id).is_some_and(|fields| fields.get(2) == Some(&u64::from(leader)))).collect()
+}
+
+/// What the system tells of a process after its name, as numbers: its state is none, and stands for 0.
+fn fields_of(id: Pid) -> Option<Vec<u64>> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", id.as_raw_nonzero())).ok()?;
+    Some(stat.rsplit_once(')')?.1.split_whitespace().map(|field| field.parse().unwrap_or_default()).collect())
+}
+
+/// The processor time that a group of processes has used so far, in ticks of the system's clock.
+pub(crate) fn ticks_used(leader: u32) -> u64 {
+    // Its own, and what those have used that it has waited for.
+    let ticks = |id: Pid| Some(fields_of(id)?.get(11..15)?.iter().sum::<u64>());
+    members(leader).into_iter().filter_map(ticks).sum()
+}
+
+/// Starts a program that nobody waits for in haste, with limits, in a group of its own.
+fn start(command: &mut Command, limits: &ChildLimits) -> Result<Child> {
+    let mut child = command.process_group(0).spawn().map_err(cannot_start)?;
     stand_back(child.id());
+    if let Err(error) = limits.apply_to_group(child.id()) {
+        end(&mut child);
+        return Err(error.into());
+    }
     Ok(child)
 }
 
 /// Runs a program to its end; what it complains about becomes the error.
 pub(crate) fn run(mut command: Command) -> Result<()> {
-    let mut child = start(command.stdout(Stdio::null()))?;
+    to_its_end(start(command.stdout(Stdio::null()), &HOUSE_LIMITS)?)
+}
+
+/// As [`run`], of a program that starts no others.
+pub(crate) fn run_single(mut command: Command) -> Result<()> {
+    let child = command.stdout(Stdio::null()).spawn().map_err(cannot_start)?;
+    stand_back(child.id());
+    HOUSE_LIMITS.apply(child.id())?;
+    to_its_end(child)
+}
+
+fn to_its_end(mut child: Child) -> Result<()> {
     let mut said = Vec::new();
     if let Some(mut log) = child.stderr.take() {
         log.by_ref().take(LONGEST_COMPLAINT).read_to_end(&mut said)?;
@@ -156,10 +252,31 @@ pub(crate) fn run(mut command: Command) -> Result<()> {
     Err(ended(status, &said))
 }
 
-/// As [`run`], but no longer than this.
-pub(crate) fn run_within(mut command: Command, most: Duration) -> Result<()> {
-    // What it starts itself ends with it.
-    let mut child = start(command.stdout(Stdio::null()).process_group(0))?;
+/// When a program is ended before its time.
+pub(crate) struct Supervision<'a> {
+    pub(crate) limits: ChildLimits,
+    pub(crate) deadline: Instant,
+    /// Raised by somebody who does not want the result any more.
+    pub(crate) cancelled: &'a AtomicBool,
+}
+
+impl Supervision<'_> {
+    fn check(&self) -> Result<()> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(Error::Child(CANCELLED.into()));
+        }
+        if Instant::now() > self.deadline { Err(Error::Child("timed out".into())) } else { Ok(()) }
+    }
+}
+
+/// Runs a program to its end, with all that it starts, unless the supervision ends it before. `look` is called about once a
+/// second with the group of the program, and ends it, too, if it fails.
+pub(crate) fn run_supervised(
+    mut command: Command,
+    supervision: &Supervision<'_>,
+    look: &mut dyn FnMut(u32) -> Result<()>,
+) -> Result<()> {
+    let mut child = start(command.stdout(Stdio::null()), &supervision.limits)?;
     let said = child.stderr.take().map(|mut log| {
         thread::spawn(move || {
             let mut said = Vec::new();
@@ -168,15 +285,19 @@ pub(crate) fn run_within(mut command: Command, most: Duration) -> Result<()> {
             said
         })
     });
-    let start = Instant::now();
+    let mut looked = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if start.elapsed() > most {
-            end_group(&child);
-            child.wait()?;
-            return Err(Error::Child(format!("timed out after {} seconds", most.as_secs())));
+        let mut may_go_on = supervision.check();
+        if may_go_on.is_ok() && looked.elapsed() >= LOOK_EVERY {
+            looked = Instant::now();
+            may_go_on = look(child.id());
+        }
+        if let Err(error) = may_go_on {
+            end(&mut child);
+            return Err(error);
         }
         thread::sleep(Duration::from_millis(20));
     };
@@ -184,10 +305,10 @@ pub(crate) fn run_within(mut command: Command, most: Duration) -> Result<()> {
     if status.success() { Ok(()) } else { Err(ended(status, &said)) }
 }
 
-/// What a program says on standard output; whoever says more than that, or nothing for so long, is not heard to the
-/// end.
-pub(crate) fn said_within(mut command: Command, longest: u64, most: Duration) -> Result<Vec<u8>> {
-    let mut child = start(command.stderr(Stdio::null()).process_group(0))?;
+/// What a program says on standard output, as far as it is that short; it is ended when it says more, and when the
+/// supervision says so.
+pub(crate) fn said_supervised(mut command: Command, longest: u64, supervision: &Supervision<'_>) -> Result<Vec<u8>> {
+    let mut child = start(command.stderr(Stdio::null()), &supervision.limits)?;
     let (tell, told) = mpsc::channel();
     let out = child.stdout.take();
     thread::spawn(move || {
@@ -196,13 +317,24 @@ pub(crate) fn said_within(mut command: Command, longest: u64, most: Duration) ->
         // Nobody listens any more if it took too long.
         let _ = tell.send(read.map(|_| said));
     });
-    let said = told.recv_timeout(most);
-    end_group(&child);
-    child.wait()?;
-    match said {
-        Ok(said) => Ok(said?),
-        Err(_) => Err(Error::Child(format!("timed out after {} seconds", most.as_secs()))),
-    }
+    let said = loop {
+        match told.recv_timeout(Duration::from_millis(20)) {
+            Ok(said) => break said.map_err(Error::from),
+            Err(_) => {
+                if let Err(error) = supervision.check() {
+                    break Err(error);
+                }
+            }
+        }
+    };
+    end(&mut child);
+    said
+}
+
+/// Ends a program and everything that it has started, and waits for it.
+fn end(child: &mut Child) {
+    end_group(child);
+    let _ = child.wait();
 }
 
 /// Hands out the lines that a program says on standard output, without their ends. Whoever takes longer than this is not
@@ -241,21 +373,28 @@ fn ended(status: ExitStatus, said: &[u8]) -> Error {
     Error::Child(format!("git ended with {status}: {}", String::from_utf8_lossy(said).trim()))
 }
 
-/// Lets one program read what another one writes, and runs both to their ends.
-pub(crate) fn pipe(mut from: Command, mut to: Command) -> Result<()> {
-    let mut source = start(from.stderr(Stdio::null()))?;
+/// Lets one program read what another one writes, and runs both to their ends, unless the supervision ends them before.
+pub(crate) fn pipe_supervised(mut from: Command, mut to: Command, supervision: &Supervision<'_>) -> Result<()> {
+    let mut source = start(from.stderr(Stdio::null()), &supervision.limits)?;
     let written = source.stdout.take().map_or_else(Stdio::null, Stdio::from);
-    let taken = run({
-        to.stdin(written);
-        to
-    });
+    let taken = run_supervised(
+        {
+            to.stdin(written);
+            to
+        },
+        supervision,
+        &mut |_| Ok(()),
+    );
+    if taken.is_err() {
+        end(&mut source);
+    }
     let status = source.wait()?;
     taken?;
     if status.success() { Ok(()) } else { Err(ended(status, b"")) }
 }
 
 fn cannot_start(error: io::Error) -> Error {
-    Error::Child(format!("cannot start git: {error}"))
+    Error::Child(format!("{CANNOT_START}: {error}"))
 }
 
 /// Which git is there, if it is new enough; else a sentence that tells the operator what to do.
@@ -296,22 +435,69 @@ mod tests {
         assert!((2, 38) < OLDEST && OLDEST <= (2, 40) && OLDEST < (3, 0));
     }
 
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn within(seconds: f64, cancelled: &AtomicBool) -> Supervision<'_> {
+        let deadline = Instant::now() + Duration::from_secs_f64(seconds);
+        Supervision { limits: ChildLimits::default(), deadline, cancelled }
+    }
+
     #[test]
     fn what_takes_too_long_or_says_too_much_is_not_heard_to_the_end() {
-        let shell = |script: &str| {
-            let mut command = Command::new("sh");
-            command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
-            command
-        };
-        let moment = Duration::from_millis(200);
-        let long = Duration::from_secs(60);
+        let never = AtomicBool::new(false);
         let start = Instant::now();
-        assert_eq!(said_within(shell("echo x"), 10, long).expect("said"), b"x\n");
-        assert_eq!(said_within(shell("yes"), 4, long).expect("said"), b"y\ny\n");
+        assert_eq!(said_supervised(shell("echo x"), 10, &within(60.0, &never)).expect("said"), b"x\n");
+        assert_eq!(said_supervised(shell("yes"), 4, &within(60.0, &never)).expect("said"), b"y\ny\n");
         // What it has started itself holds the other end of the pipe, and ends, too.
-        let slow = said_within(shell("echo x; sleep 100 & wait"), 10, moment).expect_err("too slow");
+        let slow = said_supervised(shell("echo x; sleep 100 & wait"), 10, &within(0.2, &never)).expect_err("too slow");
         assert!(slow.to_string().contains("timed out"), "{slow}");
-        assert!(start.elapsed() < Duration::from_secs(30));
+        let slow =
+            run_supervised(shell("sleep 100 & wait"), &within(0.2, &never), &mut |_| Ok(())).expect_err("too slow");
+        assert!(slow.to_string().contains("timed out"), "{slow}");
+        assert!(start.elapsed() < Duration::from_secs(50));
+    }
+
+    #[test]
+    fn what_nobody_wants_any_more_is_ended_with_all_that_it_started() {
+        let cancelled = AtomicBool::new(false);
+        let (supervision, mut group) = (within(60.0, &cancelled), 0);
+        let ended = run_supervised(shell("sleep 1000 & sleep 1000 & wait"), &supervision, &mut |leader| {
+            if members(leader).len() == 3 {
+                group = leader;
+                cancelled.store(true, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        assert_eq!(ended.expect_err("ended").to_string(), CANCELLED);
+        let is_running = |id: &Pid| {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", id.as_raw_nonzero())).unwrap_or_default();
+            stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+        };
+        let start = Instant::now();
+        while members(group).iter().any(is_running) {
+            assert!(start.elapsed() < Duration::from_secs(30), "still there");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_program_and_what_it_starts_have_limits_however_quick_they_are() {
+        let never = AtomicBool::new(false);
+        let limits = ChildLimits { memory: 64 << 20, file_size: Some(1 << 20) };
+        let supervision = Supervision { limits, ..within(60.0, &never) };
+        for _ in 0..20 {
+            // Started at once, so perhaps before anybody has limited its parent.
+            let script = "(until [ \"$(ulimit -f)\" != unlimited ]; do sleep 0.01; done; ulimit -d; ulimit -f) & wait";
+            let said = said_supervised(shell(script), 100, &supervision).expect("said");
+            let said = String::from_utf8_lossy(&said);
+            let lines: Vec<&str> = said.lines().collect();
+            // Shells count blocks of 512 or 1024 bytes.
+            assert!(lines[0] == "65536" && ["2048", "1024"].contains(&lines[1]), "{said}");
+        }
     }
 
     #[test]

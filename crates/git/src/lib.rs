@@ -49,12 +49,12 @@ mod tree_walk;
 mod tests;
 
 pub use checks::Strays;
-pub use child::{check_version, stand_back};
+pub use child::{ChildLimits, check_version, stand_back};
 pub use commits::LogQuery;
 pub use diff::Listing;
 pub use edits::{EditRefusal, FileEdit};
 pub use error::{Error, Result};
-pub use import::{Fetched, Source};
+pub use import::{FetchLimits, Fetched, Source, TOO_LARGE, TOO_SLOW};
 pub use limits::{LARGEST_COMMIT, LARGEST_TREE};
 pub use peel::Peeled;
 pub use quarantine::Quarantine;

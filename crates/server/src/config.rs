@@ -65,7 +65,7 @@ pub(crate) struct Settings {
     /// The largest file that a job may leave behind [default: 100M]
     #[arg(long, env = "GABLE_MAX_ARTIFACT_SIZE", value_name = "SIZE")]
     max_artifact_size: Option<ByteSize>,
-    /// The largest pack that a push may bring; 0 is without limit [default: 10G]
+    /// The largest pack that a push or an import may bring; 0 is without limit [default: 10G]
     #[arg(long, env = "GABLE_MAX_PUSH_SIZE", value_name = "SIZE")]
     max_push_size: Option<ByteSize>,
     /// How much room the cache of clones and archives may take [default: 2G]

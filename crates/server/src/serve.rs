@@ -85,6 +85,7 @@ fn prepare_and_serve(config: Config, log: &LogWriter) -> Outcome {
         cache_size: config.cache_size,
         min_free_disk: config.min_free_disk,
         allow_local_network: config.allow_local_network,
+        max_push_size: config.max_push_size,
     };
     let options = forge_options(&folder, database, key, config.default_projects_limit, use_of)?;
     drop(turn);
@@ -101,7 +102,7 @@ fn prepare_and_serve(config: Config, log: &LogWriter) -> Outcome {
 #[derive(Clone, Copy)]
 pub(crate) enum Use {
     /// To serve; the folder belongs to this process alone.
-    Serve { cache_size: u64, min_free_disk: u64, allow_local_network: bool },
+    Serve { cache_size: u64, min_free_disk: u64, allow_local_network: bool, max_push_size: Option<u64> },
     /// To do one thing, perhaps beside a server.
     Administer,
 }
@@ -115,11 +116,11 @@ pub(crate) fn forge_options(
     what_for: Use,
 ) -> Result<Options, String> {
     let cores = available_parallelism().map_or(2, usize::from);
-    let (serving, cache_size, min_free_disk, allow_local_network) = match what_for {
-        Use::Serve { cache_size, min_free_disk, allow_local_network } => {
-            (true, cache_size, min_free_disk, allow_local_network)
+    let (serving, cache_size, min_free_disk, allow_local_network, max_push_size) = match what_for {
+        Use::Serve { cache_size, min_free_disk, allow_local_network, max_push_size } => {
+            (true, cache_size, min_free_disk, allow_local_network, max_push_size)
         }
-        Use::Administer => (false, 0, 0, false),
+        Use::Administer => (false, 0, 0, false, None),
     };
     let room = Room::around(folder.path(), min_free_disk);
     Ok(Options {
@@ -130,6 +131,7 @@ pub(crate) fn forge_options(
         spools: folder.spools(serving, cache_size)?.mindful_of(room.clone()),
         room,
         allow_local_network,
+        max_push_size,
         instance_key,
         readers: 2 * cores,
         heavy: 2 * cores,

@@ -63,6 +63,8 @@ pub(crate) fn start(forge: Forge, mut stop: watch::Receiver<bool>) -> JoinHandle
             drop(place);
             let _ = timeout(PAUSE, stop.changed()).await;
         }
+        // What is fetched from elsewhere takes as long as others want; it is begun anew after the next start.
+        forge.stop_imports();
         // Whoever has all places has waited for all who had one. What takes longer is done anew after the next start.
         let _ = timeout(GRACE, places.acquire_many(AT_ONCE)).await;
         note_uses(&forge).await;

@@ -2,14 +2,14 @@
 
 use diesel::prelude::*;
 use model::{
-    Time,
+    Time, UserState,
     imports::{Import, ImportState, ImportStatus, Sealed},
 };
 
 use crate::{
     Conn, Result,
     conn::on,
-    schema::project_imports,
+    schema::{project_imports, projects, users},
     times::{from_micros_opt, to_micros},
 };
 
@@ -64,6 +64,28 @@ pub fn insert(db: &mut Conn, project: i64, url: &str, credentials: Option<&Seale
         ))
         .execute(conn))?;
     Ok(())
+}
+
+/// The user for whom a project is imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Who made the project.
+    pub user: i64,
+    /// Whether the user is blocked or gone.
+    pub is_blocked: bool,
+}
+
+/// For whom a project is imported; `None` if it is removed.
+pub fn owner(db: &mut Conn, project: i64) -> Result<Option<Owner>> {
+    let found: Option<(i64, Option<String>)> = on!(db, conn => projects::table
+        .left_join(users::table.on(users::id.eq(projects::creator_id)))
+        .filter(projects::id.eq(project))
+        .filter(projects::deleted_at.is_null())
+        .select((projects::creator_id, users::state.nullable()))
+        .first(conn)
+        .optional())?;
+    let is_active = |state: Option<String>| state.as_deref() == Some(UserState::Active.as_str());
+    Ok(found.map(|(user, state)| Owner { user, is_blocked: !is_active(state) }))
 }
 
 /// The import of a project.

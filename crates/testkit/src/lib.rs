@@ -173,6 +173,7 @@ impl Setup {
             spools: Spools::in_folder(&git.path().join("cache"), 64 << 20).expect("a place for a cache"),
             room: Room::around(git.path(), 0),
             allow_local_network: self.allow_local_network,
+            max_push_size: None,
             scribe: Arc::new(Clerk::new(
                 Site::new(self.external_url.as_deref().unwrap_or("http://gable.test"), Some(22)),
                 TimeFormat::Original,

@@ -6,8 +6,8 @@ use std::{
     process::{Command, ExitStatus, Stdio},
 };
 
-use forge::transport::stand_back;
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
+use forge::transport::{ChildLimits, stand_back};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
     process::{Child, ChildStderr, ChildStdin, ChildStdout},
@@ -47,8 +47,7 @@ impl Running {
         let log = child.stderr.take().ok_or_else(missing)?;
         let running = Self { child, group };
         // It has been told nothing yet, so it has started no others, and those will inherit what is set here.
-        let memory = Rlimit { current: Some(limits.memory), maximum: Some(limits.memory) };
-        prlimit(group, Resource::Data, memory)?;
+        ChildLimits { memory: limits.memory, ..ChildLimits::default() }.apply(id)?;
         stand_back(id);
         Ok((running, Pipes { input, output, log }))
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use files::spool::Spools;
-use forge::Forge;
+use forge::{Forge, transport::ChildLimits};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout_at},
@@ -48,7 +48,7 @@ impl Default for Limits {
             time: Duration::from_secs(2 * 60 * 60),
             stall: Duration::from_secs(60),
             quiet: Duration::from_secs(10 * 60),
-            memory: 2 << 30,
+            memory: ChildLimits::default().memory,
             fetch_request: 64 << 20,
             pack: None,
         }

@@ -43,6 +43,7 @@ mod hooks;
 mod hostile_repositories;
 mod identity;
 mod instance;
+mod imports;
 mod issue_counts;
 mod issue_tables;
 mod issues;
