@@ -7,10 +7,13 @@ mod lost;
 use std::path::PathBuf;
 
 use model::{StorageId, projects::Seed};
-use store::checks::{self, Kept, ProjectRow};
+use store::{
+    Conn,
+    checks::{self, Kept, ProjectRow},
+};
 
 use self::lost::{linked, lost};
-use crate::{Caller, Forge, Result, jobs, pushes, waiting};
+use crate::{Caller, Forge, InstanceKey, Result, jobs, pushes, waiting};
 
 /// How many rows are looked at at a time.
 const BATCH: i64 = 1000;
@@ -291,29 +294,8 @@ async fn unfinished_pushes(forge: &Forge, wishes: &Wishes) -> Result<Finding> {
 /// Whether the key of the instance opens what was sealed, and makes the tokens that were made.
 async fn instance_key(forge: &Forge) -> Result<Finding> {
     const CHECK: &str = "instance key";
-    let (mut opened, mut closed) = (0_usize, Vec::new());
-    for (kind, what) in checks::sealed_kinds().enumerate() {
-        let (mut after, mut bad) = (0, 0);
-        loop {
-            let some = forge.read(Caller::system(), move |it| Ok(checks::sealed(it.db(), kind, after, BATCH)?)).await?;
-            let Some(last) = some.last() else { break };
-            after = last.id;
-            let key = &forge.shared().instance_key;
-            let opens = some.iter().filter(|row| key.open(row.project, &row.sealed).is_some()).count();
-            opened += opens;
-            bad += some.len() - opens;
-        }
-        if bad > 0 {
-            closed.push(format!("{bad} {what}"));
-        }
-    }
-    let seeds = forge.read(Caller::system(), |it| Ok(checks::seeds(it.db(), BATCH)?)).await?;
-    let key = &forge.shared().instance_key;
-    let fits = |row: &checks::SeedRow| key.runner_token(&Seed(row.seed.clone())).digest().as_bytes() == row.digest;
-    let strange = seeds.iter().filter(|row| !fits(row)).count();
-    if strange > 0 {
-        closed.push(format!("the tokens of {strange} runners"));
-    }
+    let key = forge.shared().instance_key.clone();
+    let (opened, closed) = forge.read(Caller::system(), move |it| Ok(try_key(it.db(), &key)?)).await?;
     Ok(if closed.is_empty() {
         Finding::fine(CHECK, format!("it opens all of {opened} things that were sealed"))
     } else {
@@ -323,6 +305,36 @@ async fn instance_key(forge: &Forge) -> Result<Finding> {
             "put the file instance-key back that belongs to this database; without it these have to be set anew",
         )
     })
+}
+
+/// Of everything that the key of the instance should open, what it does not open, in words.
+pub fn closed_to(db: &mut Conn, key: &InstanceKey) -> store::Result<Vec<String>> {
+    Ok(try_key(db, key)?.1)
+}
+
+/// How many things a key opens, and what it does not open.
+fn try_key(db: &mut Conn, key: &InstanceKey) -> store::Result<(usize, Vec<String>)> {
+    let (mut opened, mut closed) = (0_usize, Vec::new());
+    for (kind, what) in checks::sealed_kinds().enumerate() {
+        let (mut after, mut bad) = (0, 0);
+        loop {
+            let some = checks::sealed(db, kind, after, BATCH)?;
+            let Some(last) = some.last() else { break };
+            after = last.id;
+            let opens = some.iter().filter(|row| key.open(row.project, &row.sealed).is_some()).count();
+            opened += opens;
+            bad += some.len() - opens;
+        }
+        if bad > 0 {
+            closed.push(format!("{bad} {what}"));
+        }
+    }
+    let fits = |row: &checks::SeedRow| key.runner_token(&Seed(row.seed.clone())).digest().as_bytes() == row.digest;
+    let strange = checks::seeds(db, BATCH)?.iter().filter(|row| !fits(row)).count();
+    if strange > 0 {
+        closed.push(format!("the tokens of {strange} runners"));
+    }
+    Ok((opened, closed))
 }
 
 async fn given_up(forge: &Forge) -> Result<Finding> {

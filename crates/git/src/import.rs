@@ -421,8 +421,8 @@ mod tests {
     fn names_that_are_not_utf_8_are_told_and_not_taken_over() {
         let folder = tempfile::tempdir().expect("a folder");
         let repositories = Repositories::in_folder(folder.path()).expect("a place");
-        let storage = STORAGE;
-        let path = repositories.find_or_make(1).expect("made").path().to_owned();
+        let storage = StorageId::parse("1").expect("a storage id");
+        let path = repositories.find_or_make(&storage).expect("made").path().to_owned();
         let id = "1".repeat(40);
         let packed = [
             b"# pack-refs with: peeled fully-peeled sorted \n",
@@ -431,7 +431,7 @@ mod tests {
         ]
         .concat();
         fs::write(path.join("packed-refs"), packed).expect("written");
-        let repository = repositories.find(1).expect("asked").expect("there");
+        let repository = repositories.find(&storage).expect("asked").expect("there");
         let taken: Vec<String> = repository.refs().expect("refs").iter().map(|one| one.name.to_string()).collect();
         assert_eq!(taken, ["refs/heads/fine"]);
         let left_out = unusable_names(&path).expect("names");

@@ -2,6 +2,7 @@
 
 mod archive;
 mod capture;
+mod examine;
 mod folder;
 mod manifest;
 pub(crate) mod migrate;
@@ -73,7 +74,7 @@ fn into_file(config: &Config, path: &Path, force: bool, quiet: bool) -> Outcome 
     archive.into_inner()?.into_inner().map_err(|error| format!("the backup cannot be written: {error}"))?;
     target.finish(&file)?;
     say(&format!("backed up into {}: {}", path.display(), describe(&seal)));
-    refuse_missing(&seal)
+    refuse_incomplete(&seal)
 }
 
 fn into_stream(config: &Config, quiet: bool) -> Outcome {
@@ -83,7 +84,7 @@ fn into_stream(config: &Config, quiet: bool) -> Outcome {
     let ground = ground_of(config)?;
     let mut archive = Archive::new(BufWriter::with_capacity(1 << 20, io::stdout().lock()));
     let seal = make(&ground, &mut archive, quiet)?;
-    refuse_missing(&seal)
+    refuse_incomplete(&seal)
 }
 
 fn into_folder(config: &Config, path: &Path, keep: Option<u32>, quiet: bool) -> Outcome {
@@ -100,7 +101,7 @@ fn into_folder(config: &Config, path: &Path, keep: Option<u32>, quiet: bool) -> 
         HumanBytes(addition.added)
     ));
     // Older backups may have what this one lacks.
-    refuse_missing(&seal)?;
+    refuse_incomplete(&seal)?;
     let removed = keep.map(|keep| addition.keep(usize::try_from(keep).unwrap_or(usize::MAX))).transpose();
     warn(&addition.warnings[told..]);
     let removed = removed.map_err(|error| format!("the backup is made, but old ones could not be removed: {error}"))?;
@@ -123,27 +124,41 @@ fn make(ground: &Ground, sink: &mut dyn capture::Sink, quiet: bool) -> Result<Se
 fn describe(seal: &Seal) -> String {
     let rows: u64 = seal.rows.values().sum();
     let lacks = if seal.missing.is_empty() { String::new() } else { format!("; lacks {}", seal.missing.len()) };
+    let damaged = if seal.damaged.is_empty() { String::new() } else { format!("; {} damaged", seal.damaged.len()) };
     format!(
-        "{rows} rows, {} repositories, {} files, {}{lacks}",
+        "{rows} rows, {} repositories, {} files, {}{lacks}{damaged}",
         seal.repositories,
         seal.members,
         HumanBytes(seal.bytes)
     )
 }
 
-/// A backup that lacks something is there, but nobody shall take it for a good one.
-fn refuse_missing(seal: &Seal) -> Outcome {
-    what_is_missing(seal).map_or(Ok(()), Err)
+/// A backup that lacks something or holds damage is there, but does not count as a good one.
+fn refuse_incomplete(seal: &Seal) -> Outcome {
+    what_is_wrong(seal).map_or(Ok(()), |wrong| {
+        Err(format!("the backup is made, but {wrong}; gable doctor tells more, and no older backup was removed"))
+    })
 }
 
-/// What the disk has lost, in a sentence.
-fn what_is_missing(seal: &Seal) -> Option<Sentence> {
-    let first = seal.missing.first()?;
-    Some(format!(
-        "the backup is made, but lacks {} files or repositories that should be there, such as {first}; is every disk \
-         mounted? gable doctor tells more, and no older backup was removed",
-        seal.missing.len()
-    ))
+/// What the disk of the instance has lost or damaged, in a sentence.
+fn what_is_wrong(seal: &Seal) -> Option<Sentence> {
+    let missing = seal.missing.first().map(|first| {
+        format!(
+            "lacks {} files or repositories that should be there, such as {first} (is every disk mounted?)",
+            seal.missing.len()
+        )
+    });
+    let damaged = seal.damaged.first().map(|first| {
+        format!(
+            "{} files are damaged on the disk of the instance, such as {first} (older backups may have them whole)",
+            seal.damaged.len()
+        )
+    });
+    match (missing, damaged) {
+        (Some(missing), Some(damaged)) => Some(format!("it {missing}, and {damaged}")),
+        (Some(missing), None) => Some(format!("it {missing}")),
+        (None, damaged) => damaged,
+    }
 }
 
 /// Where everything is; nothing is made that is not there.
@@ -186,6 +201,9 @@ fn check(from: &Path, snapshot: Option<&str>, quiet: bool) -> Outcome {
     progress.stage("checked");
     let (head, seal) = restore::read(from, snapshot, None, &mut progress)?;
     drop(progress);
+    if let Some(wrong) = what_is_wrong(&seal) {
+        return Err(format!("the backup of {} is what was written, but when it was made {wrong}", head.taken_at));
+    }
     say(&format!("the backup of {} is whole: {}", head.taken_at, describe(&seal)));
     Ok(())
 }

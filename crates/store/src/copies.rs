@@ -11,7 +11,7 @@ mod tables;
 
 pub use alone::Alone;
 pub use loading::Loading;
-pub use reading::{Kept, KeptFile, Snapshot};
+pub use reading::{Kept, KeptFile, Snapshot, WithRepository};
 pub use tables::Table;
 
 /// One value of a row. What is true or false is 1 or 0, as SQLite has it.

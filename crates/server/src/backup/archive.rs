@@ -10,13 +10,17 @@ use std::{
     rc::Rc,
 };
 
+use git::FileCheck;
 use sha2::{Digest as _, Sha256};
 use tar::{EntryType, Header};
 
 use super::{
     Sentence,
-    capture::{FileId, Sink, open},
-    manifest::{self, Hashing, Head, Line, Next, Seal, changed, cut, hex, not_one, unreadable},
+    capture::{Added, FileId, Opened, Sink, Source, open},
+    manifest::{
+        self, Hashing, Head, Line, Next, Seal, changed, cut, fault_of, hex, not_one, refuse_faults, repository_path,
+        unreadable,
+    },
     progress::Progress,
     staging::{self, Staging},
 };
@@ -32,8 +36,16 @@ const BLOCK: u64 = 512;
 pub(super) struct Archive<W: Write> {
     tar: tar::Builder<Summed<W>>,
     manifest: Option<manifest::Writer<BufWriter<File>>>,
-    /// Files with several names: under which one it was written, and how many are to come.
-    seen: HashMap<FileId, (String, u64)>,
+    /// Files with several names.
+    seen: HashMap<FileId, Linked>,
+}
+
+/// A file with several names that was written under one of them.
+struct Linked {
+    path: String,
+    /// How many names are to come.
+    left: u64,
+    fault: Option<String>,
 }
 
 /// Sums up what passes.
@@ -102,29 +114,40 @@ impl<W: Write> Sink for Archive<W> {
         Ok(())
     }
 
+    fn is_unchanged(&self) -> bool {
+        false
+    }
+
     fn add_bytes(&mut self, path: &str, bytes: &[u8]) -> Result<(), Sentence> {
         self.append(path, bytes.len() as u64, bytes)
     }
 
-    fn add_file(&mut self, path: &str, file: &Path, size: Option<u64>, lasts: bool) -> Result<bool, Sentence> {
-        let Some((content, size)) = open(file, size)? else { return Ok(false) };
-        let data = content.get_ref().metadata().map_err(unwritable)?;
-        if lasts && data.nlink() > 1 {
-            let key = FileId::of(&data);
-            if let Some((target, left)) = self.seen.get_mut(&key) {
-                let target = target.clone();
-                *left -= 1;
-                if *left == 0 {
-                    self.seen.remove(&key);
-                }
-                self.tar.append_link(&mut header(EntryType::Link, 0), path, &target).map_err(unwritable)?;
-                self.note(&Line::Link { target, path: path.to_owned() })?;
-                return Ok(true);
+    fn add_file(&mut self, path: &str, source: Source<'_>) -> Result<Added, Sentence> {
+        let lasts = source.lasts;
+        let (mut content, data) = match open(source) {
+            Opened::Content(content, data) => (content, data),
+            Opened::Gone => return Ok(Added::Gone),
+            Opened::Unreadable(fault) => return Ok(Added::Unreadable(fault)),
+        };
+        let has_links = lasts && data.nlink() > 1;
+        let key = FileId::of(&data);
+        if let Some(linked) = self.seen.get_mut(&key).filter(|_| has_links) {
+            let (target, fault) = (linked.path.clone(), linked.fault.clone());
+            linked.left -= 1;
+            if linked.left == 0 {
+                self.seen.remove(&key);
             }
-            self.seen.insert(key, (path.to_owned(), data.nlink() - 1));
+            self.tar.append_link(&mut header(EntryType::Link, 0), path, &target).map_err(unwritable)?;
+            self.note(&Line::Link { target, path: path.to_owned() })?;
+            return Ok(Added::Copied { fault });
         }
-        self.append(path, size, content)?;
-        Ok(true)
+        self.append(path, content.size, &mut content)?;
+        let fault = content.finish();
+        if has_links {
+            let linked = Linked { path: path.to_owned(), left: data.nlink() - 1, fault: fault.clone() };
+            self.seen.insert(key, linked);
+        }
+        Ok(Added::Copied { fault })
     }
 
     fn finish(&mut self, seal: Seal) -> Result<Seal, Sentence> {
@@ -174,6 +197,8 @@ pub(super) fn read(
     let mut archive = tar::Archive::new(Lagging { inner: from, sum: Rc::clone(&sum) });
     let mut noted = BufWriter::new(tempfile::tempfile().map_err(unwritable)?);
     let mut begun = false;
+    let mut was_checked = true;
+    let mut faults = Vec::new();
     let mut found = None;
     for entry in archive.entries().map_err(unreadable)? {
         let mut entry = entry.map_err(|error| if begun { unreadable(error) } else { not_one() })?;
@@ -201,13 +226,16 @@ pub(super) fn read(
         let line = match entry.header().entry_type() {
             EntryType::Regular => {
                 let mut content = Hashing::new(&mut entry);
-                if begun {
+                let check = repository_path(&path).map(FileCheck::of).filter(|_| !was_checked && staging.is_none());
+                if let Some(check) = check {
+                    faults.extend(fault_of(&mut content, check).map(|fault| (path.clone(), fault)));
+                } else if begun {
                     take(&path, &mut content, staging)?;
                 } else {
                     // A small one, and first of all it says whether it can be read here.
                     let mut text = String::new();
                     (&mut content).take(1 << 20).read_to_string(&mut text).map_err(unreadable)?;
-                    manifest::read_head(&text)?;
+                    was_checked = manifest::read_head(&text)?.verified;
                     begun = true;
                 }
                 if content.count != size {
@@ -232,6 +260,7 @@ pub(super) fn read(
     let ((head, seal), size) = found.ok_or_else(cut)?;
     check_end(archive.into_inner(), size)?;
     seal.left_out.iter().try_for_each(|path| staging::check_path(path))?;
+    refuse_faults(&faults)?;
     Ok((head, seal))
 }
 
@@ -332,6 +361,7 @@ mod tests {
             migrations: Vec::new(),
             taken_at: "now".into(),
             instance: None,
+            verified: true,
         };
         let mut archive = Archive::new(Vec::new());
         archive.begin(&head).expect("begun");

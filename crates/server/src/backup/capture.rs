@@ -5,8 +5,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File, Metadata},
-    io::{self, BufRead as _, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _},
+    fs::{File, Metadata},
+    io::{self, BufRead as _, BufReader, BufWriter, Read, Seek as _, SeekFrom, Write as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
@@ -14,16 +14,15 @@ use std::{
     time::Duration,
 };
 
-use git::{Repositories, copies};
-use sha2::{Digest as _, Sha256};
+use git::{FileCheck, Repositories, copies};
 use store::{
     Database,
-    copies::{Kept, Row, Snapshot, Table},
+    copies::{Kept, KeptFile, Row, Snapshot, Table, WithRepository},
 };
 
 use super::{
-    Sentence,
-    manifest::{self, FORMAT, Head, Seal},
+    Sentence, examine,
+    manifest::{Damage, FORMAT, Head, Seal},
     progress::Progress,
     rows::{BUNDLE, Bundle},
 };
@@ -32,6 +31,10 @@ use super::{
 /// loses its file a moment before its row.
 const LOOKS: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(1);
+/// How many damaged files are told one by one; all of them are listed in the backup.
+const TOLD: usize = 100;
+/// The files beside the database without which it is of little use.
+pub(super) const KEYS: [&str; 2] = ["instance-key", "ssh-host-key"];
 /// How many rows are looked at, at once.
 const AT_ONCE: usize = 1000;
 
@@ -54,11 +57,45 @@ pub(super) trait Sink {
     /// Adds some bytes under a path.
     fn add_bytes(&mut self, path: &str, bytes: &[u8]) -> Result<(), Sentence>;
 
-    /// Adds a file, or the beginning of one; `false` if it is gone. One that `lasts` never changes under its name.
-    fn add_file(&mut self, path: &str, file: &Path, size: Option<u64>, lasts: bool) -> Result<bool, Sentence>;
+    /// Whether everything since [`Self::enter`] is as an earlier backup has it, in which it was checked, and nothing of
+    /// that is gone.
+    fn is_unchanged(&self) -> bool;
+
+    /// Adds a file, or the beginning of one.
+    fn add_file(&mut self, path: &str, source: Source<'_>) -> Result<Added, Sentence>;
 
     /// Ends it: it is all there and on disk.
     fn finish(&mut self, seal: Seal) -> Result<Seal, Sentence>;
+}
+
+/// A file that is to be copied.
+pub(super) struct Source<'a> {
+    pub(super) file: &'a Path,
+    /// How many of its bytes count; all if absent.
+    pub(super) size: Option<u64>,
+    /// Whether it never changes under its name.
+    pub(super) lasts: bool,
+    /// When it came to be, in microseconds, if that is known; it has not changed since.
+    pub(super) created_at: Option<i64>,
+    /// What its content has to agree with.
+    pub(super) check: Option<FileCheck>,
+}
+
+impl<'a> Source<'a> {
+    /// All of a file that may change.
+    fn whole(file: &'a Path) -> Self {
+        Self { file, size: None, lasts: false, created_at: None, check: None }
+    }
+}
+
+/// What became of a file that was to be copied.
+pub(super) enum Added {
+    /// It is not there, or not as many bytes of it.
+    Gone,
+    /// Nothing of it can be read.
+    Unreadable(String),
+    /// It is copied. If it is damaged, so is the copy.
+    Copied { fault: Option<String> },
 }
 
 /// The instant, taken.
@@ -77,9 +114,10 @@ pub(super) fn copy(
     progress: &mut Progress,
     stop: &AtomicBool,
 ) -> Result<Seal, Sentence> {
-    let Taken { mut snapshot, refs, repositories, head } = take(ground)?;
+    let (instance, damaged_keys) = examine::instance(ground)?;
+    let Taken { mut snapshot, refs, repositories, head } = take(ground, instance)?;
     sink.begin(&head)?;
-    let mut seal = Seal::default();
+    let mut seal = Seal { damaged: damaged_keys, ..Seal::default() };
     let tables = snapshot.tables().map_err(in_database)?;
     progress.stage_of("rows of the database", tables.len() as u64);
     for table in tables {
@@ -89,25 +127,61 @@ pub(super) fn copy(
     }
     seal.sequences = snapshot.sequences().map_err(in_database)?.into_iter().collect::<BTreeMap<_, _>>();
     let (kept, files) = list_kept(&mut snapshot)?;
-    let mut expected = BTreeSet::new();
-    each_repository(ground, &mut snapshot, |place| {
-        expected.insert(place);
+    let mut expected = BTreeMap::new();
+    each_repository(ground, &mut snapshot, |project, place| {
+        expected.insert(place, project.default_branch);
     })?;
     // From here on the database need not remember what it was.
     drop(snapshot);
-    for name in ["instance-key", "ssh-host-key"] {
-        sink.add_file(name, &ground.data.join(name), None, false)?;
+    for name in KEYS {
+        let file = ground.data.join(name);
+        let added = sink.add_file(name, Source::whole(&file))?;
+        seal.note(name, added);
     }
     progress.stage_of("repositories", repositories);
     copy_repositories(ground, refs, sink, (&mut seal, &mut expected), progress, stop)?;
     progress.stage_of("files and traces", files);
     copy_kept(&ground.data, kept, sink, &mut seal, progress, stop)?;
-    seal.missing = missing(ground, &seal.left_out, &expected, stop)?;
+    seal.missing.extend(missing(ground, &seal.left_out, &expected, stop)?);
+    seal.missing.sort_unstable();
+    name_projects(ground, &mut seal.damaged)?;
     // In order, and perhaps very many.
     for path in seal.left_out.iter().filter(|path| seal.missing.binary_search(path).is_err()) {
         progress.note(&format!("left out, because it was removed meanwhile: {path}"));
     }
+    for damage in seal.damaged.iter().take(TOLD) {
+        progress.warn(&format!("damaged: {damage}"));
+    }
     sink.finish(seal)
+}
+
+impl Seal {
+    /// Notes what was wrong with a file; answers whether some of it was copied.
+    fn note(&mut self, path: &str, added: Added) -> bool {
+        let (fault, copied) = match added {
+            Added::Gone => return false,
+            Added::Unreadable(fault) => (Some(fault), false),
+            Added::Copied { fault } => (fault, true),
+        };
+        self.damaged.extend(fault.map(|fault| Damage { path: path.to_owned(), fault, project: None }));
+        copied
+    }
+}
+
+/// Says of damaged repositories to which projects they belong.
+fn name_projects(ground: &Ground, damaged: &mut [Damage]) -> Result<(), Sentence> {
+    if damaged.is_empty() {
+        return Ok(());
+    }
+    damaged.sort_unstable();
+    let mut snapshot = Snapshot::prepare(&ground.database).map_err(in_database)?;
+    snapshot.begin().map_err(in_database)?;
+    each_repository(ground, &mut snapshot, |project, place| {
+        let first = damaged.partition_point(|damage| *damage.path < *place);
+        for damage in damaged[first..].iter_mut().take_while(|damage| damage.path.starts_with(&place)) {
+            damage.project = Some(project.id);
+        }
+    })
 }
 
 /// Which of those that could not be copied should be there all the same. A disk that is not mounted must not pass for one
@@ -115,10 +189,10 @@ pub(super) fn copy(
 fn missing(
     ground: &Ground,
     left_out: &[String],
-    expected: &BTreeSet<String>,
+    expected: &BTreeMap<String, String>,
     stop: &AtomicBool,
 ) -> Result<Vec<String>, Sentence> {
-    let mut open: BTreeSet<String> = left_out.iter().chain(expected).cloned().collect();
+    let mut open: BTreeSet<String> = left_out.iter().chain(expected.keys()).cloned().collect();
     for look in 0..LOOKS {
         if open.is_empty() {
             break;
@@ -135,7 +209,7 @@ fn missing(
                 wanted.insert(path);
             }
         };
-        each_repository(ground, &mut snapshot, &mut want)?;
+        each_repository(ground, &mut snapshot, |_, place| want(place))?;
         each_kept(&mut snapshot, |path, _| {
             want(path);
             Ok(())
@@ -145,20 +219,25 @@ fn missing(
     Ok(open.into_iter().collect())
 }
 
-/// Names the place of every repository that the database knows of.
-fn each_repository(ground: &Ground, snapshot: &mut Snapshot, mut name: impl FnMut(String)) -> Result<(), Sentence> {
+/// Names every project that has a repository as far as the database knows, and the place of that.
+fn each_repository(
+    ground: &Ground,
+    snapshot: &mut Snapshot,
+    mut name: impl FnMut(WithRepository, String),
+) -> Result<(), Sentence> {
     let mut after = 0;
     loop {
         let projects = snapshot.with_repository(after, AT_ONCE).map_err(in_database)?;
-        let Some((newest, _)) = projects.last() else { return Ok(()) };
-        after = *newest;
-        for (_, storage) in projects {
-            name(format!("repositories/{}", ground.repositories.place_of(&storage)));
+        let Some(newest) = projects.last() else { return Ok(()) };
+        after = newest.id;
+        for project in projects {
+            let place = format!("repositories/{}", ground.repositories.place_of(&project.storage));
+            name(project, place);
         }
     }
 }
 
-fn take(ground: &Ground) -> Result<Taken, Sentence> {
+fn take(ground: &Ground, instance: Option<String>) -> Result<Taken, Sentence> {
     let mut snapshot = Snapshot::prepare(&ground.database).map_err(in_database)?;
     let mut refs = BufWriter::new(tempfile::tempfile().map_err(|error| format!("cannot make a file: {error}"))?);
     let unreadable = |error: git::Error| format!("the repositories cannot be read: {error}");
@@ -180,18 +259,10 @@ fn take(ground: &Ground) -> Result<Taken, Sentence> {
         engine: if ground.database.is_embedded() { "sqlite" } else { "postgres" }.into(),
         migrations: snapshot.migrations().map_err(in_database)?,
         taken_at,
-        instance: instance_of(&ground.data)?,
+        instance,
+        verified: true,
     };
     Ok(Taken { snapshot, refs, repositories, head })
-}
-
-/// What tells this instance from all others: a digest of its key, from which nobody learns the key.
-fn instance_of(data: &Path) -> Result<Option<String>, Sentence> {
-    match fs::read(data.join("instance-key")) {
-        Ok(key) => Ok(Some(manifest::hex(&Sha256::digest([b"gable instance ", &*key].concat())))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(format!("cannot read the key of the instance: {error}")),
-    }
 }
 
 /// Copies the rows of a table in bundles; answers how many there are.
@@ -267,17 +338,17 @@ fn list_kept(snapshot: &mut Snapshot) -> Result<(File, u64), Sentence> {
     let unwritable = |error: io::Error| format!("cannot note which files there are: {error}");
     let mut list = BufWriter::new(tempfile::tempfile().map_err(unwritable)?);
     let mut count = 0;
-    each_kept(snapshot, |path, size| {
+    each_kept(snapshot, |path, file| {
         count += 1;
-        writeln!(list, "{size} {path}").map_err(unwritable)
+        writeln!(list, "{} {} {path}", file.size, file.created_at.unwrap_or_default()).map_err(unwritable)
     })?;
     Ok((list.into_inner().map_err(|error| unwritable(error.into_error()))?, count))
 }
 
-/// Names every file that the database knows of, with how many of its bytes count.
+/// Names every file that the database knows of, with what it knows.
 fn each_kept(
     snapshot: &mut Snapshot,
-    mut name: impl FnMut(String, u64) -> Result<(), Sentence>,
+    mut name: impl FnMut(String, &KeptFile) -> Result<(), Sentence>,
 ) -> Result<(), Sentence> {
     for what in [Kept::Uploads, Kept::Artifacts, Kept::Traces] {
         let mut after = 0;
@@ -292,7 +363,7 @@ fn each_kept(
                     Kept::Traces => file.storage.to_string(),
                 };
                 let root = if what == Kept::Traces { "traces" } else { "files" };
-                name(format!("{root}/{folder}/{}", file.id), file.size)?;
+                name(format!("{root}/{folder}/{}", file.id), file)?;
             }
         }
     }
@@ -303,26 +374,45 @@ fn copy_repositories(
     ground: &Ground,
     mut refs: File,
     sink: &mut dyn Sink,
-    (seal, expected): (&mut Seal, &mut BTreeSet<String>),
+    (seal, expected): (&mut Seal, &mut BTreeMap<String, String>),
     progress: &mut Progress,
     stop: &AtomicBool,
 ) -> Result<(), Sentence> {
     let unreadable = |error: io::Error| format!("what was noted of refs cannot be read: {error}");
     refs.seek(SeekFrom::Start(0)).map_err(unreadable)?;
     let mut refs = BufReader::new(refs);
-    while let Some((place, small_files)) = copies::read_refs(&mut refs).map_err(unreadable)? {
+    while let Some(mut noted) = copies::read_refs(&mut refs).map_err(unreadable)? {
         progress.step();
-        let root = format!("repositories/{place}");
+        go_on(stop)?;
+        let root = format!("repositories/{}", noted.place);
         sink.enter(&format!("{root}/"))?;
-        let objects = ground.repositories.objects_to_copy(&place).map_err(|error| format!("{root}: {error}"))?;
-        let mut whole = objects.is_some();
-        for path in objects.iter().flat_map(|objects| &objects.files) {
+        // One that is damaged does not keep the others from being copied.
+        let objects = match ground.repositories.objects_to_copy(&noted.place) {
+            Ok(Some(objects)) => objects,
+            Ok(None) => {
+                seal.left_out.push(root);
+                continue;
+            }
+            Err(error) => {
+                seal.damaged.push(Damage { path: root.clone(), fault: error.to_string(), project: None });
+                seal.left_out.push(root);
+                continue;
+            }
+        };
+        let so_far = seal.damaged.len();
+        let mut whole = true;
+        for path in &objects.files {
             go_on(stop)?;
             let name = path.to_str().ok_or_else(|| format!("{root} holds a file with a strange name"))?;
-            let file = ground.repositories.file_to_copy(&place, path);
-            if !sink.add_file(&format!("{root}/{name}"), &file, None, copies::is_immutable(path))? {
-                whole = false;
-                break;
+            let file = ground.repositories.file_to_copy(&noted.place, path);
+            let check = Some(FileCheck::of(name));
+            let source = Source { lasts: copies::is_immutable(path), check, ..Source::whole(&file) };
+            match sink.add_file(&format!("{root}/{name}"), source)? {
+                Added::Gone => {
+                    whole = false;
+                    break;
+                }
+                added => drop(seal.note(&format!("{root}/{name}"), added)),
             }
             progress.add(file.metadata().map_or(0, |data| data.len()));
         }
@@ -331,8 +421,24 @@ fn copy_repositories(
             seal.left_out.push(root);
             continue;
         }
-        for (name, content) in small_files {
+        let tips = noted.tips();
+        if let Some(branch) = expected.get(&root).filter(|branch| !noted.has_branch(branch)) {
+            noted.faults.push(format!("refs/heads/{branch}: the default branch is missing"));
+        }
+        let faults = objects.faults.iter().chain(&noted.faults);
+        let damage = |text: &String| {
+            let (name, fault) = text.split_once(": ").unwrap_or(("", text));
+            Damage { path: format!("{root}/{name}"), fault: fault.to_owned(), project: None }
+        };
+        seal.damaged.extend(faults.map(damage));
+        for (name, content) in noted.files {
             sink.add_bytes(&format!("{root}/{name}"), &content)?;
+        }
+        // What is lost altogether is found by following all links, unless something else was found already.
+        if seal.damaged.len() == so_far && !sink.is_unchanged() {
+            let missing = ground.repositories.find_missing_object(&noted.place, &tips);
+            let missing = missing.map_err(|error| format!("{root} cannot be checked: {error}"))?;
+            seal.damaged.extend(missing.map(|fault| Damage { path: root.clone(), fault, project: None }));
         }
         expected.remove(&root);
         seal.repositories += 1;
@@ -355,23 +461,29 @@ fn copy_kept(
         go_on(stop)?;
         progress.step();
         let line = line.map_err(unreadable)?;
-        let Some((size, path)) = line.split_once(' ') else { continue };
-        let size = size.parse().ok();
+        let mut parts = line.splitn(3, ' ');
+        let (Some(size), Some(created_at), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let (size, created_at) = (size.parse().ok(), created_at.parse().ok().filter(|moment| *moment > 0));
         let entered = ["files/uploads/", "files/artifacts/", "traces/"].into_iter().find(|one| path.starts_with(one));
         if let Some(entered) = entered.filter(|entered| *entered != group) {
             group = entered;
             sink.enter(group)?;
         }
         let is_trace = group == "traces/";
-        if !sink.add_file(path, &data.join(path), size, !is_trace)? {
+        let file = data.join(path);
+        let source = Source { size, lasts: !is_trace, created_at, ..Source::whole(&file) };
+        let added = sink.add_file(path, source)?;
+        if matches!(added, Added::Gone) {
             seal.left_out.push(path.to_owned());
             continue;
         }
+        seal.note(path, added);
         if is_trace {
             // What is held back of a trace that still grows; it says itself to which moment it belongs.
             for ending in ["aside-0", "aside-1"] {
                 let aside = format!("{path}.{ending}");
-                sink.add_file(&aside, &data.join(&aside), None, false)?;
+                let added = sink.add_file(&aside, Source::whole(&data.join(&aside)))?;
+                seal.note(&aside, added);
             }
         }
         progress.add(size.unwrap_or_default());
@@ -391,19 +503,78 @@ impl FileId {
     }
 }
 
-/// Opens a file of which so many bytes count; `None` if it is gone or does not hold them any more.
-pub(super) fn open(path: &Path, size: Option<u64>) -> Result<Option<(io::Take<File>, u64)>, Sentence> {
-    let unreadable = |error: io::Error| format!("cannot read {}: {error}", path.display());
-    let file = match File::open(path) {
-        Ok(file) => file,
+/// A file that was opened.
+pub(super) enum Opened {
+    Content(Box<Content>, Metadata),
+    /// It is not there, or does not hold as many bytes any more.
+    Gone,
+    Unreadable(String),
+}
+
+/// Opens a file of which so many bytes count.
+pub(super) fn open(source: Source<'_>) -> Opened {
+    let opened = File::open(source.file).and_then(|file| {
+        let data = file.metadata()?;
+        if data.is_file() { Ok((file, data)) } else { Err(io::Error::other("it is not a file")) }
+    });
+    let (file, data) = match opened {
+        Ok(opened) => opened,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Ok(None);
+            return Opened::Gone;
         }
-        Err(error) => return Err(unreadable(error)),
+        Err(error) => return Opened::Unreadable(error.to_string()),
     };
-    let there = file.metadata().map_err(unreadable)?.len();
-    let size = size.unwrap_or(there);
-    Ok((size <= there).then(|| (file.take(size), size)))
+    let size = source.size.unwrap_or(data.len());
+    if size > data.len() {
+        return Opened::Gone;
+    }
+    let grown = source.lasts && size < data.len();
+    let fault = grown.then(|| format!("it has {} bytes instead of {size}", data.len()));
+    Opened::Content(Box::new(Content { file, size, left: size, check: source.check, fault }), data)
+}
+
+/// So many bytes of a file, checked as they are read. If some cannot be read zeros come in their place, because a stream
+/// that was begun cannot be taken back; what happened is remembered.
+pub(super) struct Content {
+    file: File,
+    pub(super) size: u64,
+    left: u64,
+    check: Option<FileCheck>,
+    pub(super) fault: Option<String>,
+}
+
+impl Content {
+    /// What is wrong with what was read.
+    pub(super) fn finish(self) -> Option<String> {
+        self.fault.or_else(|| self.check.and_then(|check| check.finish().err()))
+    }
+}
+
+impl Read for Content {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        if most == 0 {
+            return Ok(0);
+        }
+        let buffer = &mut buffer[..most];
+        let read = match self.file.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
+            Ok(0) => Err("it ends early".to_owned()),
+            Ok(read) => Ok(read),
+            Err(error) => Err(error.to_string()),
+        };
+        let read = read.unwrap_or_else(|fault| {
+            let place = self.size - self.left;
+            self.fault.get_or_insert(format!("it cannot be read from byte {place} on: {fault}"));
+            buffer.fill(0);
+            most
+        });
+        if let Some(check) = &mut self.check {
+            check.update(&buffer[..read]);
+        }
+        self.left -= read as u64;
+        Ok(read)
+    }
 }
 
 fn go_on(stop: &AtomicBool) -> Result<(), Sentence> {
@@ -416,6 +587,8 @@ pub(super) fn in_database(error: impl std::fmt::Display) -> Sentence {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

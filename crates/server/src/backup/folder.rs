@@ -17,12 +17,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use git::FileCheck;
 use jiff::{SignedDuration, Timestamp};
 
 pub(super) use self::addition::Addition;
 use super::{
     Sentence,
-    manifest::{self, Hashing, Head, Line, Next, Seal, changed, cut, unreadable},
+    manifest::{
+        self, Hashing, Head, Line, Next, Seal, changed, cut, fault_of, refuse_faults, repository_path, unreadable,
+    },
     progress::Progress,
     staging::{self, Staging, make_folders, make_owner_only},
 };
@@ -177,16 +180,27 @@ impl Folder {
     /// take it for good.
     pub(super) fn verify(&self, name: &str, progress: &mut Progress) -> Result<(Head, Seal), Sentence> {
         let mut lost: BTreeMap<String, (Content, u64, String)> = BTreeMap::new();
+        let was_checked = self.manifest(name)?.head.verified;
+        let mut faults = Vec::new();
         let (head, seal) = self.each_file(name, |sum, size, path| {
             staging::check_path(&path)?;
             match self.examine(&sum, size)? {
                 Content::Good => progress.add(size),
-                content => drop(lost.entry(sum).or_insert((content, size, path))),
+                content => {
+                    lost.entry(sum).or_insert((content, size, path));
+                    return Ok(());
+                }
+            }
+            if let Some(check) = repository_path(&path).map(FileCheck::of).filter(|_| !was_checked) {
+                let blob = File::open(self.blob(&sum)).map_err(unreadable)?;
+                faults.extend(fault_of(blob, check).map(|fault| (path, fault)));
             }
             Ok(())
         })?;
         seal.left_out.iter().try_for_each(|path| staging::check_path(path))?;
-        let Some((_, (_, _, first))) = lost.first_key_value() else { return Ok((head, seal)) };
+        let Some((_, (_, _, first))) = lost.first_key_value() else {
+            return refuse_faults(&faults).map(|()| (head, seal));
+        };
         let mut bad: Vec<(&str, u64)> = lost.iter().map(|(sum, (_, size, _))| (sum.as_str(), *size)).collect();
         bad.retain(|(sum, _)| lost[*sum].0 == Content::Bad);
         let aside = match self.set_aside(&bad) {

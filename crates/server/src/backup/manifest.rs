@@ -14,6 +14,7 @@ use std::{
     io::{self, BufRead, Read, Write},
 };
 
+use git::FileCheck;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -36,6 +37,9 @@ pub(super) struct Head {
     /// What tells one instance from all others, and nothing else of it; older backups do not say.
     #[serde(default)]
     pub(super) instance: Option<String>,
+    /// Whether what was copied was checked on the way; older versions did not.
+    #[serde(default)]
+    pub(super) verified: bool,
 }
 
 /// How much there is of what.
@@ -53,8 +57,38 @@ pub(super) struct Seal {
     /// What should have been there and was not: files and repositories that the disk has lost.
     #[serde(default)]
     pub(super) missing: Vec<String>,
+    /// What was copied but is not what was once written: files that were damaged on disk.
+    #[serde(default)]
+    pub(super) damaged: Vec<Damage>,
     /// In a stream, the sum of every byte before the manifest.
     pub(super) stream: Option<String>,
+}
+
+impl Seal {
+    /// Whether the instance was whole when the backup was made, so that a restore gives all of it.
+    pub(super) fn is_complete(&self) -> bool {
+        self.missing.is_empty() && self.damaged.is_empty()
+    }
+}
+
+/// A file that was found to be damaged on the disk of the instance.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct Damage {
+    pub(super) path: String,
+    /// What is wrong with it.
+    pub(super) fault: String,
+    /// The project whose repository it belongs to.
+    #[serde(default)]
+    pub(super) project: Option<i64>,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.project {
+            Some(project) => write!(f, "{} (project {project}): {}", self.path, self.fault),
+            None => write!(f, "{}: {}", self.path, self.fault),
+        }
+    }
 }
 
 /// One file.
@@ -222,6 +256,34 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
+/// The path of a file from its repository on.
+pub(super) fn repository_path(path: &str) -> Option<&str> {
+    path.strip_prefix("repositories/")?.split_once(".git/").map(|(_, path)| path)
+}
+
+/// What is wrong with the file of a repository.
+pub(super) fn fault_of(mut content: impl Read, mut check: FileCheck) -> Option<String> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match content.read(&mut buffer) {
+            Ok(0) => return check.finish().err(),
+            Ok(read) => check.update(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Some(error.to_string()),
+        }
+    }
+}
+
+/// Refuses to call a backup good in which files were damaged when it was made, by a version that did not look.
+pub(super) fn refuse_faults(faults: &[(String, String)]) -> Result<(), Sentence> {
+    let Some((path, fault)) = faults.first() else { return Ok(()) };
+    Err(format!(
+        "the backup is what was written, but {path} was damaged already when the backup was made ({fault}; {} such \
+         files); an older backup may have it whole",
+        faults.len()
+    ))
+}
+
 pub(super) fn hex(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
     bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(digit).collect()
@@ -260,6 +322,7 @@ mod tests {
             migrations: vec!["1".into()],
             taken_at: "now".into(),
             instance: None,
+            verified: true,
         };
         let mut writer = Writer::begin(Vec::new(), &head).expect("begun");
         writer.add(&Line::File { sum: "a".repeat(64), size: 3, path: "files/a b".into() }).expect("added");

@@ -40,6 +40,15 @@ pub(crate) fn run(command: RestoreCommand) -> Ending {
     let mut progress = Progress::new(quiet);
     let (head, seal) = fill(&mut target, &from, snapshot.as_deref(), postgres, &mut progress)?;
     drop(progress);
+    if let Some(wrong) = super::what_is_wrong(&seal) {
+        eprintln!("warning: when the backup of {} was made {wrong}; gable doctor tells what that means", head.taken_at);
+        for path in &seal.missing {
+            eprintln!("warning: missing: {path}");
+        }
+        for damage in &seal.damaged {
+            eprintln!("warning: damaged: {damage}");
+        }
+    }
     say(&format!(
         "restored the backup of {} into {}: {} rows, {} repositories; gable serve starts it",
         head.taken_at,
@@ -96,6 +105,9 @@ pub(super) fn read(
                 from.display()
             ));
         }
+        if snapshot.is_none() && staging.is_some() {
+            refuse_unless_complete(&folder, &name)?;
+        }
         return match staging {
             Some(staging) => folder.read(&name, staging, progress),
             None => folder.verify(&name, progress),
@@ -112,6 +124,21 @@ pub(super) fn read(
     }
     let file = File::open(from).map_err(|error| format!("cannot read {}: {error}", from.display()))?;
     archive::read(BufReader::with_capacity(1 << 20, file), staging, progress)
+}
+
+/// The newest backup may lack what an older one has; which of them is wanted, the operator has to say.
+fn refuse_unless_complete(folder: &Folder, newest: &str) -> Result<(), Sentence> {
+    let Some(wrong) = super::what_is_wrong(&folder.look(newest)?.seal) else { return Ok(()) };
+    let is_complete = |name: &String| folder.look(name).is_ok_and(|found| found.seal.is_complete());
+    let complete = folder.names_by_time()?.past.into_iter().rev().find(is_complete);
+    let other = complete.map_or_else(
+        || "there is no complete one".to_owned(),
+        |name| format!("--snapshot {name} restores the newest complete one"),
+    );
+    Err(format!(
+        "when the newest backup {newest} was made {wrong}; --snapshot {newest} restores it all the same, and {other}; \
+         nothing was changed"
+    ))
 }
 
 /// Fills an empty database with the rows of a backup that was checked.

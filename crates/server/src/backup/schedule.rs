@@ -26,6 +26,8 @@ use super::{
 };
 use crate::config::Backups;
 
+/// How many damaged files are named in the log.
+const TOLD: usize = 20;
 /// Where it is noted, in the data folder, which folder holds backups already.
 const REMEMBERED: &str = "backup-folder";
 /// How long it waits before it tries again what did not work.
@@ -112,8 +114,11 @@ fn make_one(backups: &Backups, ground: &Ground, stop: &AtomicBool) -> Result<boo
         Err(_) if stop.load(Ordering::Relaxed) => return Ok(false),
         made => made?,
     };
-    if let Some(sentence) = super::what_is_missing(&seal) {
+    if let Err(sentence) = super::refuse_incomplete(&seal) {
         metrics::counter!("gable_backup_failures_total").increment(1);
+        for damage in seal.damaged.iter().take(TOLD) {
+            error!(folder = %backups.folder.display(), "a file of the instance is damaged: {damage}");
+        }
         error!(folder = %backups.folder.display(), "{sentence}");
         return Ok(true);
     }

@@ -25,13 +25,13 @@ fn furnished() -> Home {
     home
 }
 
-fn beside(home: &Home, name: &str) -> String {
+pub(crate) fn beside(home: &Home, name: &str) -> String {
     let path = home.data().parent().expect("a folder").join(name);
     path.into_os_string().into_string().expect("a readable path")
 }
 
 /// Every file below a folder with its content.
-fn files_in(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(crate) fn files_in(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {
@@ -315,7 +315,7 @@ fn a_scheduled_backup_that_fails_disturbs_nobody() {
 }
 
 /// The names of the backups in a folder, the oldest first.
-fn names_in(folder: &str) -> Vec<String> {
+pub(crate) fn names_in(folder: &str) -> Vec<String> {
     let entries = fs::read_dir(format!("{folder}/snapshots")).expect("a folder");
     let names = entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a readable name"));
     let mut names: Vec<String> = names.map(|name| name.replace(".manifest", "")).collect();
@@ -394,6 +394,8 @@ fn damage_does_not_pass_from_one_backup_to_the_next() {
     let backup = || home.gable(&["backup", "--quiet", "--folder", &folder]).finish();
     let verify =
         |more: &[&str]| home.gable(&["backup", "--quiet", "--folder", &folder, "--verify"]).args(more).finish();
+    // What was written a moment before a backup is read again by the next one.
+    thread::sleep(Duration::from_secs(7));
     backup().succeeded();
     let first = names_in(&folder).remove(0);
     let whole = files_in(&Path::new(&folder).join("blobs"));
@@ -512,10 +514,11 @@ fn a_number_that_is_given_again_is_another_file() {
     let home = furnished();
     let folder = beside(&home, "backups");
     home.gable(&["backup", "--quiet", "--folder", &folder]).finish().succeeded();
-    // As after a restore of something older: the same number, as many bytes.
+    // As after a restore of something older: the same number, as many bytes, but given later.
     let other = "What People have uploaded";
     let path = format!("files/uploads/{}/1", home.storage_of(1));
     fs::write(home.data().join(&path), other).expect("written");
+    home.execute("UPDATE uploads SET created_at = created_at + 3600000000 WHERE id = 1");
     home.gable(&["backup", "--quiet", "--folder", &folder]).finish().succeeded();
     let restored = Home::new();
     restored.gable(&["restore", "--quiet", &folder]).finish().succeeded();

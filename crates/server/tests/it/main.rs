@@ -7,6 +7,7 @@ mod arrows;
 mod artifacts;
 mod assignments;
 mod backup;
+mod backup_damage;
 mod backup_forms;
 mod binary;
 mod boards;

@@ -36,6 +36,19 @@ pub struct KeptFile {
     pub storage: StorageId,
     /// How many bytes count.
     pub size: u64,
+    /// When it came to be, in microseconds; unknown of what may still grow.
+    pub created_at: Option<i64>,
+}
+
+/// A project that has a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WithRepository {
+    /// Its number.
+    pub id: i64,
+    /// Where its files lie.
+    pub storage: StorageId,
+    /// Its default branch, which the repository has.
+    pub default_branch: String,
 }
 
 impl Snapshot {
@@ -59,6 +72,21 @@ impl Snapshot {
         self.begun = true;
         // It is the first statement that looks, on either engine.
         self.migrations().map(drop)
+    }
+
+    /// What is wrong with the database itself. PostgreSQL tells while it is read.
+    pub fn faults(&mut self) -> Result<Vec<String>, OpenError> {
+        match &self.db {
+            Conn::Sqlite(_) => {
+                crate::checks::integrity(&mut self.db).map_err(|error| OpenError::new(error.to_string()))
+            }
+            Conn::Pg(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// The connection that reads, for other questions about the same instant.
+    pub fn connection(&mut self) -> &mut Conn {
+        &mut self.db
     }
 
     /// Which migrations had run. One that this version does not know is refused.
@@ -135,22 +163,26 @@ impl Snapshot {
         Ok(rows.into_iter().filter_map(pair).filter(|(_, last)| *last > 0).collect())
     }
 
-    /// Some of the projects that have a repository, by their number, beginning after one of them, with where it lies.
-    /// Those that are being removed do not count.
-    pub fn with_repository(&mut self, after: i64, most: usize) -> Result<Vec<(i64, StorageId)>, OpenError> {
+    /// Some of the projects that have a repository, by their number, beginning after one of them. Those that are being
+    /// removed do not count.
+    pub fn with_repository(&mut self, after: i64, most: usize) -> Result<Vec<WithRepository>, OpenError> {
         // An older database knows of no repositories.
         if !self.has("ref_intents")? {
             return Ok(Vec::new());
         }
         let storage = self.storage_of("p.id")?;
         let mut query = Statement::new(format!(
-            "SELECT p.id, {storage} FROM projects p \
+            "SELECT p.id, {storage}, p.default_branch FROM projects p \
              WHERE p.default_branch IS NOT NULL AND p.namespace_id IS NOT NULL AND p.id > "
         ));
         let _ = query.bind(Kind::Integer, Value::Integer(after));
         query.sql(format!(" ORDER BY p.id LIMIT {most}"));
         let project = |row: Row| match row.as_slice() {
-            [Value::Integer(id), Value::Text(storage)] => Some((*id, StorageId::parse(storage)?)),
+            [Value::Integer(id), Value::Text(storage), Value::Text(branch)] => Some(WithRepository {
+                id: *id,
+                storage: StorageId::parse(storage)?,
+                default_branch: branch.clone(),
+            }),
             _ => None,
         };
         Ok(query.load(&mut self.db)?.into_iter().filter_map(project).collect())
@@ -169,13 +201,15 @@ impl Snapshot {
     /// Some of the files that count, by their number, beginning after one of them.
     pub fn kept(&mut self, what: Kept, after: i64, most: usize) -> Result<Vec<KeptFile>, OpenError> {
         let storage = self.storage_of("f.project_id")?;
-        let (table, id, size, from) = match what {
-            Kept::Uploads => ("uploads", "f.id", "f.size", "uploads f WHERE f.size IS NOT NULL"),
-            Kept::Artifacts => ("build_artifacts", "f.id", "f.size", "build_artifacts f WHERE f.size IS NOT NULL"),
+        let (table, id, columns, from) = match what {
+            Kept::Uploads => ("uploads", "f.id", "f.size, f.created_at", "uploads f WHERE f.size IS NOT NULL"),
+            Kept::Artifacts => {
+                ("build_artifacts", "f.id", "f.size, f.created_at", "build_artifacts f WHERE f.size IS NOT NULL")
+            }
             Kept::Traces => (
                 "build_runs",
                 "r.build_id",
-                "r.trace_size",
+                "r.trace_size, NULL",
                 "build_runs r JOIN builds f ON f.id = r.build_id WHERE r.trace_size > 0",
             ),
         };
@@ -183,14 +217,15 @@ impl Snapshot {
         if !self.has(table)? {
             return Ok(Vec::new());
         }
-        let mut query = Statement::new(format!("SELECT {id}, {storage}, {size} FROM {from} AND {id} > "));
+        let mut query = Statement::new(format!("SELECT {id}, {storage}, {columns} FROM {from} AND {id} > "));
         let _ = query.bind(Kind::Integer, Value::Integer(after));
         query.sql(format!(" ORDER BY {id} LIMIT {most}"));
         let file = |row: Row| match row.as_slice() {
-            [Value::Integer(id), Value::Text(storage), Value::Integer(size)] => Some(KeptFile {
+            [Value::Integer(id), Value::Text(storage), Value::Integer(size), created_at] => Some(KeptFile {
                 id: *id,
                 storage: StorageId::parse(storage)?,
                 size: u64::try_from(*size).unwrap_or_default(),
+                created_at: if let Value::Integer(moment) = created_at { Some(*moment) } else { None },
             }),
             _ => None,
         };

@@ -38,6 +38,11 @@ pub fn load_or_make(path: &Path) -> io::Result<HostKey> {
     }
 }
 
+/// Whether a text is a key that the server can use.
+pub fn is_good(text: &[u8]) -> bool {
+    PrivateKey::from_openssh(text).is_ok_and(|key| !key.is_encrypted())
+}
+
 fn load(path: &Path, text: &[u8]) -> io::Result<HostKey> {
     let told = |text: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {text}", path.display()));
     if fs::metadata(path)?.permissions().mode() & 0o077 != 0 {

@@ -4,16 +4,17 @@ use std::{
     collections::HashMap,
     fs::{self, File, Metadata},
     io::{self, BufReader, BufWriter, Read},
-    path::{Path, PathBuf},
+    os::unix::fs::MetadataExt as _,
+    path::PathBuf,
 };
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Content, ENDING, FRESH, Folder, Names, PARTIAL, UNFINISHED, sync_folder};
+use super::{Content, ENDING, FRESH, Folder, Found, Names, PARTIAL, UNFINISHED, sync_folder};
 use crate::backup::{
     Sentence,
-    capture::{FileId, Sink, open},
-    manifest::{self, Hashing, Head, Line, Next, Seal},
+    capture::{Added, FileId, Opened, Sink, Source, open},
+    manifest::{self, Damage, Hashing, Head, Line, Next, Seal},
     staging::{make_folders, make_owner_only},
 };
 
@@ -29,8 +30,12 @@ pub(in crate::backup) struct Addition {
     manifest: Option<(String, PathBuf, manifest::Writer<BufWriter<File>>)>,
     /// What of this group an earlier backup has, by path.
     known: HashMap<String, (u64, String)>,
-    /// Files with several names, by what makes them the same.
-    seen: HashMap<FileId, (u64, String)>,
+    /// How much of that is in this backup, too.
+    matched: usize,
+    /// Whether something of this group is not what the earlier backup has.
+    differs: bool,
+    /// Files with several names, by what makes them the same: how many names are to come, the sum, what is wrong.
+    seen: HashMap<FileId, (u64, String, Option<String>)>,
     /// How many bytes were written that were not there.
     pub(in crate::backup) added: u64,
     /// What somebody should look at, though the backup is good.
@@ -51,6 +56,8 @@ impl Addition {
             earlier: None,
             manifest: None,
             known: HashMap::new(),
+            matched: 0,
+            differs: false,
             seen: HashMap::new(),
             added: 0,
             warnings: Vec::new(),
@@ -71,33 +78,46 @@ impl Addition {
         addition.warn_of_names_ahead()?;
         // One that is damaged is of no help, and no hindrance either.
         for name in folder.newest_first()? {
-            if folder.look(&name).is_ok() {
-                addition.earlier = Some(Earlier { manifest: folder.manifest(&name)?, next: None, ended: false });
+            if let Ok(Found { seal, .. }) = folder.look(&name) {
+                let manifest = folder.manifest(&name)?;
+                addition.earlier = Some(Earlier { manifest, damaged: seal.damaged, next: None, ended: false });
                 break;
             }
         }
         Ok(addition)
     }
 
-    /// Removes all but so many backups, the oldest first, and what only they used; answers how many. The one that was
-    /// just made stays whatever the others are called; what cannot be read and what is of the future is left alone and
-    /// does not count.
+    /// Removes all but so many complete backups, the oldest first, and what only they used; answers how many. The one
+    /// that was just made stays whatever the others are called; what cannot be read and what is of the future is left
+    /// alone and does not count. One that lacks something or holds damage does not count either, and goes with those that
+    /// are older than all that stay.
     pub(in crate::backup) fn keep(&mut self, most: usize) -> Result<usize, Sentence> {
         let folder = self.folder.clone();
         let made = self.made.clone().ok_or("a backup was not made")?;
         let mut others = folder.names_by_time()?.past;
         others.retain(|name| *name != made);
         // All are looked at before anything is removed.
-        let (whole, unreadable): (Vec<_>, Vec<_>) = others.into_iter().partition(|name| folder.look(name).is_ok());
-        for name in unreadable {
-            self.warn(format!("the backup {name} cannot be read (--list says why); it does not count, and stays"));
+        let mut readable = Vec::new();
+        for name in others {
+            match folder.look(&name) {
+                Ok(found) => readable.push((name, found.seal.is_complete())),
+                Err(_) => self
+                    .warn(format!("the backup {name} cannot be read (--list says why); it does not count, and stays")),
+            }
         }
-        let surplus = (whole.len() + 1).saturating_sub(most.max(1));
+        // The newest of those that count stay, and whatever came between them.
+        let mut left = most.max(1) - 1;
+        let kept = readable.iter().rev().take_while(|(_, is_complete)| {
+            let stays = left > 0;
+            left -= usize::from(stays && *is_complete);
+            stays
+        });
+        let surplus = readable.len() - kept.count();
         if surplus == 0 {
             return Ok(0);
         }
         folder.note_unfinished()?;
-        for name in &whole[..surplus] {
+        for (name, _) in &readable[..surplus] {
             fs::remove_file(folder.list_of(name)).map_err(|error| folder.unusable(error))?;
         }
         sync_folder(&folder.snapshots()).map_err(|error| folder.unusable(error))?;
@@ -142,6 +162,10 @@ impl Addition {
 
     fn note(&mut self, sum: String, size: u64, path: &str) -> Result<(), Sentence> {
         let (_, _, manifest) = self.manifest.as_mut().ok_or("a backup was not begun")?;
+        match self.known.get(path) {
+            Some(known) if *known == (size, sum.clone()) => self.matched += 1,
+            _ => self.differs = true,
+        }
         let line = Line::File { sum, size, path: path.to_owned() };
         manifest.add(&line).map_err(|error| self.folder.unusable(error))
     }
@@ -198,11 +222,16 @@ impl Sink for Addition {
     }
 
     fn enter(&mut self, group: &str) -> Result<(), Sentence> {
+        (self.matched, self.differs) = (0, false);
         self.known = match &mut self.earlier {
             Some(earlier) => earlier.group(group)?,
             None => HashMap::new(),
         };
         Ok(())
+    }
+
+    fn is_unchanged(&self) -> bool {
+        !self.differs && !self.known.is_empty() && self.matched == self.known.len()
     }
 
     fn add_bytes(&mut self, path: &str, bytes: &[u8]) -> Result<(), Sentence> {
@@ -211,37 +240,51 @@ impl Sink for Addition {
         self.note(sum, size, path)
     }
 
-    fn add_file(&mut self, path: &str, file: &Path, size: Option<u64>, lasts: bool) -> Result<bool, Sentence> {
-        let Some((content, size)) = open(file, size)? else { return Ok(false) };
+    fn add_file(&mut self, path: &str, source: Source<'_>) -> Result<Added, Sentence> {
+        let (lasts, created_at) = (source.lasts, source.created_at);
+        let (mut content, data) = match open(source) {
+            Opened::Content(content, data) => (content, data),
+            Opened::Gone => return Ok(Added::Gone),
+            Opened::Unreadable(fault) => return Ok(Added::Unreadable(fault)),
+        };
+        let size = content.size;
         if !lasts {
-            let sum = self.store(content, size, path)?;
-            return self.note(sum, size, path).map(|()| true);
+            let sum = self.store(&mut content, size, path)?;
+            self.note(sum, size, path)?;
+            return Ok(Added::Copied { fault: content.finish() });
         }
-        let data = content.get_ref().metadata().map_err(|error| format!("{path} cannot be copied: {error}"))?;
-        // What an earlier backup has under this name and in this size need not be read again. Objects are named after
-        // what they hold; other files by numbers, which are given anew after a restore, so these have to be older, too.
-        let is_same = path.starts_with("repositories/") || self.earlier.as_ref().is_some_and(|one| one.is_after(&data));
+        // What an earlier backup has under this name and in this size, and what nobody has touched since, need not be
+        // read again: it was checked then.
+        let is_same = self.earlier.as_ref().is_some_and(|one| one.is_after(&data)) && content.fault.is_none();
         let known = self.known.get(path).filter(|(known, _)| is_same && *known == size);
         if let Some((_, sum)) = known.filter(|(_, sum)| self.folder.seems_to_hold(sum, size)) {
             let sum = sum.clone();
-            return self.note(sum, size, path).map(|()| true);
+            self.note(sum, size, path)?;
+            return Ok(Added::Copied { fault: None });
         }
         let key = FileId::of(&data);
-        let sum = if let Some((left, sum)) = self.seen.get_mut(&key) {
-            let sum = sum.clone();
+        let (sum, fault) = if let Some((left, sum, fault)) = self.seen.get_mut(&key) {
+            let found = (sum.clone(), fault.clone());
             *left -= 1;
             if *left == 0 {
                 self.seen.remove(&key);
             }
-            sum
+            found
         } else {
-            let sum = self.store(content, size, path)?;
-            if std::os::unix::fs::MetadataExt::nlink(&data) > 1 {
-                self.seen.insert(key, (std::os::unix::fs::MetadataExt::nlink(&data) - 1, sum.clone()));
+            let sum = self.store(&mut content, size, path)?;
+            let fault = content.finish();
+            if data.nlink() > 1 {
+                self.seen.insert(key, (data.nlink() - 1, sum.clone(), fault.clone()));
             }
-            sum
+            (sum, fault)
         };
-        self.note(sum, size, path).map(|()| true)
+        let changed = self.earlier.as_ref().zip(self.known.get(path)).and_then(|(earlier, (known_size, known))| {
+            let same_file = *known_size == size && created_at.is_some_and(|moment| earlier.is_after_micros(moment));
+            let taken_at = &earlier.manifest.head.taken_at;
+            (same_file && *known != sum).then(|| format!("it is not what it was in the backup of {taken_at}"))
+        });
+        self.note(sum, size, path)?;
+        Ok(Added::Copied { fault: fault.or(changed) })
     }
 
     fn finish(&mut self, seal: Seal) -> Result<Seal, Sentence> {
@@ -280,19 +323,30 @@ impl Drop for Addition {
 /// The newest earlier backup, read along with the new one: both name things in the same order.
 struct Earlier {
     manifest: manifest::Reader<BufReader<File>>,
+    /// What it holds that was damaged.
+    damaged: Vec<Damage>,
     next: Option<(u64, String, String)>,
     ended: bool,
 }
 
 impl Earlier {
-    /// Whether it was taken well after a file was last written to.
+    /// Whether it was taken well after a file was last written to or put into its place.
     fn is_after(&self, data: &Metadata) -> bool {
-        let taken: Option<Timestamp> = self.manifest.head.taken_at.parse().ok();
-        let written = data.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
-        taken.zip(written).is_some_and(|(taken, written)| taken.duration_since(written) > WELL_BEFORE)
+        let touched = data.mtime().max(data.ctime()).saturating_add(1);
+        Timestamp::from_second(touched).is_ok_and(|touched| self.since(touched) > Some(WELL_BEFORE))
     }
 
-    /// What it has of a group.
+    /// Whether it was taken after a moment.
+    fn is_after_micros(&self, moment: i64) -> bool {
+        Timestamp::from_microsecond(moment).is_ok_and(|moment| self.since(moment) > Some(SignedDuration::ZERO))
+    }
+
+    fn since(&self, moment: Timestamp) -> Option<SignedDuration> {
+        let taken: Timestamp = self.manifest.head.taken_at.parse().ok()?;
+        Some(taken.duration_since(moment))
+    }
+
+    /// What it has of a group, and what was good when it was made.
     fn group(&mut self, group: &str) -> Result<HashMap<String, (u64, String)>, Sentence> {
         let mut found = HashMap::new();
         let wanted = rank(group);
@@ -310,13 +364,21 @@ impl Earlier {
                     return Ok(found);
                 }
                 Some((size, sum, path)) => {
-                    if path.starts_with(group) {
+                    if path.starts_with(group) && self.was_good(group, &path) {
                         found.insert(path, (size, sum));
                     }
                 }
                 None => return Ok(found),
             }
         }
+    }
+
+    /// Whether a file was checked and found good; in a repository that means all of it.
+    fn was_good(&self, group: &str, path: &str) -> bool {
+        let is_repository = group.starts_with("repositories/");
+        let is_about =
+            |damage: &Damage| damage.path == path || is_repository && format!("{}/", damage.path).starts_with(group);
+        self.manifest.head.verified && !self.damaged.iter().any(is_about)
     }
 }
 

@@ -1,0 +1,357 @@
+//! Checks of the files in which git keeps objects, against what each of them says about itself: a loose object is named
+//! after its content, and packs and what belongs to them end with a checksum.
+
+use flate2::{Decompress, FlushDecompress, Status};
+use gix::{
+    ObjectId,
+    hash::{Hasher, Kind, hasher},
+};
+
+/// The length of a SHA-1.
+const HASH: usize = 20;
+/// How much of the beginning of a file is looked at: up to the fan-out table of an index.
+const HEAD: usize = 8 + 256 * 4;
+/// How much of the content of a loose object is inflated at a time.
+const INFLATED: usize = 64 * 1024;
+/// The longest header of a loose object: a type, a space, a size and a zero.
+const LONGEST_HEADER: usize = 64;
+
+/// Checks one file as its bytes pass by.
+pub struct FileCheck(Check);
+
+enum Check {
+    /// The file says nothing about itself.
+    None,
+    Loose(Box<Loose>),
+    Trailed(Box<Trailed>),
+}
+
+impl FileCheck {
+    /// The check for a file of a repository; the path begins at the repository.
+    pub fn of(path: &str) -> Self {
+        let Some(path) = path.strip_prefix("objects/") else { return Self(Check::None) };
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        if folder.len() == 2
+            && let Ok(id) = ObjectId::from_hex(format!("{folder}{name}").as_bytes())
+        {
+            return Self(Check::Loose(Box::new(Loose::new(id))));
+        }
+        Self(
+            Format::of(name).map_or(Check::None, |(format, name)| Check::Trailed(Box::new(Trailed::new(format, name)))),
+        )
+    }
+
+    /// Takes the next bytes of the file.
+    pub fn update(&mut self, bytes: &[u8]) {
+        match &mut self.0 {
+            Check::None => {}
+            Check::Loose(loose) => loose.update(bytes),
+            Check::Trailed(trailed) => trailed.update(bytes),
+        }
+    }
+
+    /// Ends the file; the error says what is wrong with it.
+    pub fn finish(self) -> Result<(), String> {
+        match self.0 {
+            Check::None => Ok(()),
+            Check::Loose(loose) => loose.finish(),
+            Check::Trailed(trailed) => trailed.finish(),
+        }
+    }
+}
+
+/// A loose object: a compressed header and content, whose SHA-1 is the name.
+struct Loose {
+    id: ObjectId,
+    inflate: Decompress,
+    buffer: Vec<u8>,
+    hash: Hasher,
+    header: Vec<u8>,
+    /// How many bytes of content the header promises, once it is known.
+    promised: Option<u64>,
+    content: u64,
+    ended: bool,
+    fault: Option<String>,
+}
+
+impl Loose {
+    fn new(id: ObjectId) -> Self {
+        Self {
+            id,
+            inflate: Decompress::new(true),
+            buffer: vec![0; INFLATED],
+            hash: hasher(Kind::Sha1),
+            header: Vec::new(),
+            promised: None,
+            content: 0,
+            ended: false,
+            fault: None,
+        }
+    }
+
+    fn update(&mut self, mut bytes: &[u8]) {
+        while self.fault.is_none() {
+            if self.ended {
+                if !bytes.is_empty() {
+                    self.fault = Some("bytes follow the end of the object".into());
+                }
+                return;
+            }
+            let (read, written) = (self.inflate.total_in(), self.inflate.total_out());
+            let status = match self.inflate.decompress(bytes, &mut self.buffer, FlushDecompress::None) {
+                Ok(status) => status,
+                Err(_) => {
+                    self.fault = Some("its content cannot be decompressed".into());
+                    return;
+                }
+            };
+            let read = usize::try_from(self.inflate.total_in() - read).unwrap_or(bytes.len());
+            let written = usize::try_from(self.inflate.total_out() - written).unwrap_or_default();
+            bytes = &bytes[read..];
+            let buffer = std::mem::take(&mut self.buffer);
+            self.take(&buffer[..written]);
+            self.buffer = buffer;
+            self.ended = status == Status::StreamEnd;
+            if !self.ended && written == 0 && (bytes.is_empty() || read == 0) {
+                return;
+            }
+        }
+    }
+
+    fn take(&mut self, inflated: &[u8]) {
+        self.hash.update(inflated);
+        if self.promised.is_some() {
+            self.content += inflated.len() as u64;
+            return;
+        }
+        let end = inflated.iter().position(|byte| *byte == 0);
+        self.header.extend_from_slice(&inflated[..end.unwrap_or(inflated.len()).min(LONGEST_HEADER)]);
+        let Some(end) = end else {
+            if self.header.len() >= LONGEST_HEADER {
+                self.fault = Some("it has no header of an object".into());
+            }
+            return;
+        };
+        let size = std::str::from_utf8(&self.header).ok().and_then(|text| text.split_once(' '));
+        match size.and_then(|(_, size)| size.parse().ok()) {
+            None => self.fault = Some("it has no header of an object".into()),
+            promised => self.promised = promised,
+        }
+        self.content = (inflated.len() - end - 1) as u64;
+    }
+
+    fn finish(self) -> Result<(), String> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        if !self.ended || self.promised != Some(self.content) {
+            return Err("it ends before the object does".into());
+        }
+        compare(self.hash, self.id.as_bytes(), "its content is not what its name says")
+    }
+}
+
+/// A file with a checksum of all before it at its end.
+struct Trailed {
+    format: Format,
+    /// The checksum in the name of the file, if there is one.
+    name: Option<ObjectId>,
+    hash: Hasher,
+    head: Vec<u8>,
+    /// The last bytes: what comes before the checksum, and the checksum.
+    tail: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Pack,
+    Index,
+    ReverseIndex,
+    Bitmap,
+    MultiPackIndex,
+    CommitGraph,
+}
+
+impl Format {
+    /// By the name of a file; answers the checksum in it, too.
+    fn of(name: &str) -> Option<(Self, Option<ObjectId>)> {
+        if name == "multi-pack-index" {
+            return Some((Self::MultiPackIndex, None));
+        }
+        if name == "commit-graph" {
+            return Some((Self::CommitGraph, None));
+        }
+        let (stem, extension) = name.rsplit_once('.')?;
+        let (kind, hash) = stem.rsplit_once('-')?;
+        let hash = ObjectId::from_hex(hash.as_bytes()).ok()?;
+        let format = match (kind, extension) {
+            ("pack", "pack") => Self::Pack,
+            ("pack", "idx") => Self::Index,
+            ("pack" | "multi-pack-index", "rev") => Self::ReverseIndex,
+            ("pack" | "multi-pack-index", "bitmap") => Self::Bitmap,
+            ("graph", "graph") => Self::CommitGraph,
+            _ => return None,
+        };
+        Some((format, Some(hash)))
+    }
+
+    fn magic(self) -> &'static [u8] {
+        match self {
+            Self::Pack => b"PACK",
+            Self::Index => b"\xfftOc",
+            Self::ReverseIndex => b"RIDX",
+            Self::Bitmap => b"BITM",
+            Self::MultiPackIndex => b"MIDX",
+            Self::CommitGraph => b"CGPH",
+        }
+    }
+}
+
+impl Trailed {
+    fn new(format: Format, name: Option<ObjectId>) -> Self {
+        Self { format, name, hash: hasher(Kind::Sha1), head: Vec::new(), tail: Vec::new() }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        let wanted = HEAD.saturating_sub(self.head.len()).min(bytes.len());
+        self.head.extend_from_slice(&bytes[..wanted]);
+        if bytes.len() >= 2 * HASH {
+            let (body, tail) = bytes.split_at(bytes.len() - 2 * HASH);
+            self.hash.update(&self.tail);
+            self.hash.update(body);
+            self.tail.clear();
+            self.tail.extend_from_slice(tail);
+        } else {
+            self.tail.extend_from_slice(bytes);
+            let beyond = self.tail.len().saturating_sub(2 * HASH);
+            self.hash.update(&self.tail[..beyond]);
+            self.tail.drain(..beyond);
+        }
+    }
+
+    fn finish(mut self) -> Result<(), String> {
+        if !self.head.starts_with(self.format.magic()) {
+            return Err("it does not begin as such a file does".into());
+        }
+        let Some(body) = self.tail.len().checked_sub(HASH) else { return Err("it is too short".into()) };
+        let (before, checksum) = self.tail.split_at(body);
+        self.hash.update(before);
+        compare(self.hash, checksum, "its content does not match the checksum at its end")?;
+        // All of these belong to the file whose checksum they and their names repeat.
+        let named = match self.format {
+            Format::Pack | Format::CommitGraph => checksum,
+            Format::Index | Format::ReverseIndex => before,
+            Format::Bitmap => self.head.get(12..12 + HASH).unwrap_or_default(),
+            Format::MultiPackIndex => return Ok(()),
+        };
+        match self.name {
+            Some(name) if name.as_bytes() != named => Err("it is not the file that its name says".into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn compare(hash: Hasher, expected: &[u8], otherwise: &str) -> Result<(), String> {
+    match hash.try_finalize() {
+        Ok(found) if found.as_bytes() == expected => Ok(()),
+        _ => Err(otherwise.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path, process::Command};
+
+    use super::*;
+
+    fn check(path: &str, content: &[u8], piece: usize) -> Result<(), String> {
+        let mut check = FileCheck::of(path);
+        content.chunks(piece).for_each(|bytes| check.update(bytes));
+        check.finish()
+    }
+
+    fn git(folder: &Path, arguments: &[&str]) {
+        let mut command = Command::new("git");
+        command
+            .current_dir(folder)
+            .args(arguments)
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null");
+        for who in ["AUTHOR", "COMMITTER"] {
+            command.env(format!("GIT_{who}_NAME"), "Ann").env(format!("GIT_{who}_EMAIL"), "ann@example.org");
+        }
+        let output = command.output().expect("git runs");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Every kind of file that git keeps objects in: path and content.
+    fn every_kind() -> Vec<(String, Vec<u8>)> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path();
+        git(path, &["init", "-q"]);
+        for (number, size) in [1_usize, 3000, 200_000].into_iter().enumerate() {
+            let content: Vec<u8> = (0..size).map(|at| u8::try_from((at * at / 7) % 251).expect("small")).collect();
+            fs::write(path.join(format!("file-{number}")), content).expect("written");
+            git(path, &["add", "."]);
+            git(path, &["commit", "-q", "-m", "more"]);
+            let pack = ["repack", "-q", "-d", "--write-midx", "--write-bitmap-index"];
+            git(path, &[&["-c", "pack.writeReverseIndex=true"], &pack[..]].concat());
+        }
+        git(path, &["repack", "-q", "-a", "-b"]);
+        git(path, &["commit-graph", "write", "--reachable", "--split"]);
+        git(path, &["commit", "-q", "--allow-empty", "-m", "loose"]);
+        let mut files = Vec::new();
+        let mut folders = vec![path.join(".git/objects")];
+        while let Some(next) = folders.pop() {
+            for entry in fs::read_dir(next).expect("a folder") {
+                let entry = entry.expect("an entry").path();
+                if entry.is_dir() {
+                    folders.push(entry);
+                } else {
+                    let name = entry.strip_prefix(path.join(".git")).expect("inside").display().to_string();
+                    files.push((name, fs::read(entry).expect("read")));
+                }
+            }
+        }
+        files.retain(|(path, _)| !matches!(FileCheck::of(path).0, Check::None));
+        files
+    }
+
+    #[test]
+    fn files_as_git_writes_them_are_good_and_any_damage_to_any_kind_is_found() {
+        let files = every_kind();
+        let kinds = [".pack", ".idx", ".rev", ".bitmap", ".graph", "multi-pack-index"];
+        for kind in kinds {
+            assert!(files.iter().any(|(path, _)| path.ends_with(kind)), "no {kind}");
+        }
+        assert!(files.iter().any(|(path, _)| matches!(FileCheck::of(path).0, Check::Loose(_))), "no loose object");
+        for (path, content) in &files {
+            for piece in [1, 7, 39, 40, 41, 65_536] {
+                assert_eq!(check(path, content, piece), Ok(()), "{path} in pieces of {piece}");
+            }
+            let damaged = |what: &str, content: &[u8]| {
+                assert!(check(path, content, 4096).is_err(), "{path}: {what}");
+            };
+            for end in [0, 1, 19, 20, 40, content.len() / 2, content.len() - 20, content.len() - 1] {
+                damaged(&format!("cut at {end}"), &content[..end.min(content.len() - 1)]);
+            }
+            // The last byte of what is compressed, before its checksum of 4 bytes, may have bits that mean nothing.
+            let is_loose = matches!(FileCheck::of(path).0, Check::Loose(_));
+            let means_something = |place: &usize| !is_loose || *place != content.len() - 5;
+            let places = (0..content.len()).step_by(content.len() / 97 + 1).chain([content.len() - 1]);
+            for place in places.filter(means_something) {
+                let mut other = content.clone();
+                other[place] ^= 16;
+                damaged(&format!("changed at {place}"), &other);
+            }
+            damaged("zeros", &vec![0; content.len()]);
+            damaged("grown", &[content.as_slice(), b"\0"].concat());
+        }
+        for (path, _) in &files {
+            let same_kind = |other: &str| path.rsplit('.').next() == other.rsplit('.').next() && path.contains('.');
+            for (_, content) in files.iter().filter(|(other, _)| other != path && same_kind(other)) {
+                assert!(check(path, content, 4096).is_err(), "{path} is another file");
+            }
+        }
+    }
+}
