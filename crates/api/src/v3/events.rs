@@ -247,7 +247,7 @@ impl PushedProjectJson {
             default_branch: project.default_branch.clone(),
             homepage: web_url.clone(),
             web_url,
-            url: ssh_url.clone(),
+            url: if ssh_url.is_empty() { http_url.clone() } else { ssh_url.clone() },
             ssh_url,
             http_url,
         }
@@ -258,7 +258,7 @@ impl From<&PushedProjectJson> for RepositoryJson {
     fn from(project: &PushedProjectJson) -> Self {
         Self {
             name: project.name.clone(),
-            url: project.ssh_url.clone(),
+            url: project.url.clone(),
             description: project.description.clone(),
             homepage: project.web_url.clone(),
             git_http_url: project.http_url.clone(),

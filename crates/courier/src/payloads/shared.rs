@@ -32,10 +32,15 @@ impl<'a> Place<'a> {
         Self { project, full_path, web_url, ssh_url, http_url }
     }
 
+    /// Where the repository is cloned from: over SSH, or over HTTP where SSH is not served.
+    fn url(&self) -> &str {
+        if self.ssh_url.is_empty() { &self.http_url } else { &self.ssh_url }
+    }
+
     /// The project, with some of it under old names, too.
     pub(super) fn project(&self) -> ProjectJson<'_> {
         let (web_url, ssh_url) = (&self.web_url, &self.ssh_url);
-        let old_names = OldNamesJson { homepage: web_url, url: ssh_url, ssh_url, http_url: &self.http_url };
+        let old_names = OldNamesJson { homepage: web_url, url: self.url(), ssh_url, http_url: &self.http_url };
         ProjectJson { old_names: Some(old_names), ..self.short_project() }
     }
 
@@ -60,7 +65,7 @@ impl<'a> Place<'a> {
     pub(super) fn repository(&self) -> RepositoryJson<'_> {
         RepositoryJson {
             name: &self.project.name,
-            url: &self.ssh_url,
+            url: self.url(),
             description: self.project.description.as_deref(),
             homepage: &self.web_url,
             wide: None,

@@ -389,6 +389,21 @@ fn moments_can_be_told_as_iso_8601() {
 }
 
 #[test]
+fn without_ssh_the_url_of_a_repository_is_the_one_for_http() {
+    let clerk = Clerk::new(Site::new("https://code.example.com", None), TimeFormat::Original);
+    let (project, user, note, issue) = (kiln(), bo(), note(), full_issue());
+    let on = Commented::Issue { note: &note, issue: &issue, updated_by: None };
+    let text = clerk.write(Happening::Note(&NoteHappening { project: &project, user: &user, on }));
+    let payload: Value = serde_json::from_str(&text).expect("JSON");
+    for url in [&payload["repository"]["url"], &payload["project"]["url"], &payload["project"]["git_http_url"]] {
+        assert_eq!(url, "https://code.example.com/pots/kiln.git");
+    }
+    for url in [&payload["project"]["git_ssh_url"], &payload["project"]["ssh_url"]] {
+        assert_eq!(url, "");
+    }
+}
+
+#[test]
 fn each_event_of_the_instance_has_its_fields() {
     let (project, group) = (kiln(), pots());
     let record = ProjectRecord { project: &project, owner_name: "Pots", owner_email: "" };

@@ -687,6 +687,18 @@ fn the_first_administrator_and_users_may_have_100_000_personal_projects_by_defau
         // Without SSH there is no such URL, and the answer does not make one up.
         assert_eq!(made.json()["ssh_url_to_repo"], "");
     }
+    // What was pushed names the URL that there is.
+    let file = json!({ "file_path": "a", "branch_name": "master", "content": "a", "commit_message": "a" });
+    assert_eq!(root.post("/api/v3/projects/1/repository/files", &file).status, 201);
+    let pushed = root.get("/api/v3/projects/1/events").json()[0]["data"].clone();
+    let url = json!(format!("{}/root/p0.git", server.url));
+    for shown in [&pushed["repository"], &pushed["project"]] {
+        assert_eq!(
+            (&shown["url"], &shown["git_http_url"], &shown["git_ssh_url"]),
+            (&url, &url, &json!("")),
+            "{pushed}"
+        );
+    }
     server.stop();
     let home = Home::new();
     let server = home.serve().with_known_root().args(&["--default-projects-limit", "3"]).start();
