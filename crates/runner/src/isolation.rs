@@ -233,7 +233,7 @@ impl Cage {
             let name = user.name.clone();
             cage.probe(builds).await.map_err(|why| {
                 Error::Setup(format!(
-                    "jobs cannot run as the user {name}: {why}; choose a folder of the runner that this user can enter"
+                    "jobs cannot run as the user {name}: {why}; choose a folder that this user can enter, with --runner-folder"
                 ))
             })?;
         }
@@ -400,8 +400,9 @@ impl Cage {
         self.equip(build, "probe").await?;
         let mut command = self.start(Program::Sh, build, self.reach);
         // What can change how the kernel works is no cage.
-        let trial = "echo works > here && git --version && ! (exec 3>>/proc/sys/kernel/core_pattern) 2>/dev/null";
-        command.args(["-c", trial]);
+        let trial = "cd \"$0\" && echo works > here && git --version && \
+                     ! (exec 3>>/proc/sys/kernel/core_pattern) 2>/dev/null";
+        command.args(["-c", trial]).arg(&build.project);
         let mut said = Vec::new();
         let (_tell, told) = watch::channel(None);
         let leash = Leash::new(told, PROBE);

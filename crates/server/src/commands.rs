@@ -304,7 +304,13 @@ pub(crate) struct RunnerPlace {
     #[arg(long, env = "GABLE_RUNNER_URL", value_name = "URL")]
     pub(crate) url: String,
     /// The folder of the runner: jobs, caches, and its token
-    #[arg(long, env = "GABLE_RUNNER_FOLDER", value_name = "DIR", default_value = "./gable-runner")]
+    #[arg(
+        long,
+        alias = "runner-folder",
+        env = "GABLE_RUNNER_FOLDER",
+        value_name = "DIR",
+        default_value = "./gable-runner"
+    )]
     pub(crate) folder: PathBuf,
     /// The file with the runner's token, which GABLE_RUNNER_TOKEN may hold instead [default: token in the folder]
     #[arg(long, value_name = "FILE")]
@@ -334,7 +340,13 @@ pub(crate) struct RegisterRunner {
     #[arg(long, env = "GABLE_RUNNER_URL", value_name = "URL")]
     pub(crate) url: String,
     /// The folder of the runner, into which its token is written
-    #[arg(long, env = "GABLE_RUNNER_FOLDER", value_name = "DIR", default_value = "./gable-runner")]
+    #[arg(
+        long,
+        alias = "runner-folder",
+        env = "GABLE_RUNNER_FOLDER",
+        value_name = "DIR",
+        default_value = "./gable-runner"
+    )]
     pub(crate) folder: PathBuf,
     /// The file with the registration token, unless GABLE_REGISTRATION_TOKEN holds it
     #[arg(long, value_name = "FILE")]

@@ -277,6 +277,23 @@ async fn submodules_of_the_server_are_fetched_and_others_only_as_the_job_could()
 }
 
 #[tokio::test]
+async fn another_user_who_cannot_enter_the_folder_of_the_runner_is_refused_at_the_start() {
+    if !other_user() {
+        return;
+    }
+    // Only root can enter what is below.
+    let folder = tempfile::tempdir().expect("a folder");
+    let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    fs::set_permissions(folder.path(), closed).expect("set");
+    let mut options = Options::new(folder.path().join("runner"), vec![env!("CARGO_BIN_EXE_supervise").into()]);
+    options.isolation = Isolation::User;
+    options.run_as = Some("nobody".to_owned());
+    let error = runner::prepare(options).await.err().expect("refused").to_string();
+    assert!(error.starts_with("jobs cannot run as the user nobody: "), "{error}");
+    assert!(error.ends_with("choose a folder that this user can enter, with --runner-folder"), "{error}");
+}
+
+#[tokio::test]
 async fn a_job_for_containers_fails_unless_the_runner_ignores_what_it_asks_for() {
     let strict = Working::start().await;
     let ask = |it: &Working, image: serde_json::Value, services: serde_json::Value| {
