@@ -13,8 +13,9 @@ use axum::{
 use forge::{Forge, contents};
 use futures_util::{Stream, stream};
 use http_body_util::BodyExt as _;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::error::ApiError;
+use crate::{error::ApiError, limits};
 
 /// Shorter answers are not counted: they are copied into the buffer of their connection.
 const SHORT: usize = 32 << 10;
@@ -22,6 +23,20 @@ const SHORT: usize = 32 << 10;
 const MOST: usize = 32 << 20;
 /// How much of a longer answer a connection gets at a time.
 const PIECE: usize = 32 << 10;
+
+/// How many answers that may be long are made at the same time, those of work that takes long apart from the others. Each is
+/// in memory once as what was read and once as what is sent.
+const AT_ONCE: usize = 6;
+
+static MADE: [Semaphore; 2] = [const { Semaphore::const_new(AT_ONCE) }; 2];
+
+/// Waits until an answer may be made that may be long; others may follow once this is dropped.
+pub(crate) async fn place_for(route: Option<&str>) -> Option<SemaphorePermit<'static>> {
+    let route = route.filter(|route| route.contains("/repository/"))?;
+    let takes_long = limits::is_heavy(route) || route.ends_with("/repository/files") || route.ends_with("/{sha}");
+    // They are never closed.
+    MADE[usize::from(takes_long)].acquire().await.ok()
+}
 
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 

@@ -4,7 +4,7 @@ use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, HttpBody as _},
-    extract::{FromRef as _, Request},
+    extract::{FromRef as _, MatchedPath, Request},
     handler::Handler,
     http::{HeaderMap, Method, StatusCode, header},
     response::{IntoResponse as _, Response},
@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::{
     App,
     access_log::{Footprint, request_id},
-    buffered::wait_for_client,
+    buffered::{place_for, wait_for_client},
     error::ApiError,
     params::{Bag, Item},
 };
@@ -72,6 +72,7 @@ async fn open<H: Handler<T, App>, T: 'static>(handler: H, request: Request, app:
         Ok(place) => place,
         Err(error) => return error.into_response(),
     };
+    let making = place_for(parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str)).await;
     parts.extensions.insert(Arc::new(bag));
     let longest = app.limits().request_time();
     let forge = Forge::from_ref(&app);
@@ -84,7 +85,7 @@ async fn open<H: Handler<T, App>, T: 'static>(handler: H, request: Request, app:
         Some(known) if response.headers().get(header::ETAG) == Some(&known) => unchanged(response),
         _ => wait_for_client(&forge, response).await,
     };
-    drop(place);
+    drop((place, making));
     response
 }
 

@@ -290,9 +290,9 @@ impl Producer {
         self.spool.progress.send_replace(Progress::Finished(self.written));
     }
 
-    /// Whether nothing was written yet.
-    pub fn is_empty(&self) -> bool {
-        self.written == 0
+    /// How many bytes were written so far.
+    pub fn written(&self) -> u64 {
+        self.written
     }
 
     /// Waits until nobody follows any more, for a producer that has nothing to write for a while.

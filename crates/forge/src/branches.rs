@@ -1,6 +1,6 @@
 //! Branches of a repository, and who may change which of them.
 
-use git::{Ref, Refs, Repository};
+use git::{ListedCommits, Ref, Refs, Repository};
 use model::{
     Commit, Oid, Page, Project, RefChange, RefName, Slice,
     protections::{Protection, PushLevel},
@@ -60,9 +60,13 @@ pub fn list(it: &mut Reader<'_>, project: &ProjectRef, page: &Given<Page>) -> Re
     let rules = store::protections::of_project(it.db(), project.id)?;
     let refs = repository.refs()?;
     let mut items = Vec::new();
+    let mut listed = ListedCommits::default();
     for branch in page.cut(&refs.branches) {
         // One that leads nowhere is left out rather than that nobody sees the others.
-        items.extend(show(&repository, branch, &rules)?);
+        items.extend(show(&repository, branch, &rules)?.map(|mut branch| {
+            listed.fit(&mut branch.commit);
+            branch
+        }));
     }
     Ok(Slice { items, total: count(refs.branches.len()), page })
 }

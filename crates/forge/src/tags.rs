@@ -1,6 +1,6 @@
 //! Tags of a repository, and the releases that are told of them.
 
-use git::Repository;
+use git::{ListedCommits, Repository};
 use model::{
     Oid, Page, RefChange, RefName, Slice, Violations,
     releases::Release,
@@ -46,10 +46,14 @@ pub fn list(it: &mut Reader<'_>, project: &ProjectRef, page: &Given<Page>) -> Re
     let names: Vec<&str> = shown.iter().map(|tag| tag.name.short()).collect();
     let mut releases = store::releases::among(it.db(), project.id, &names)?;
     let mut items = Vec::new();
+    let mut listed = ListedCommits::default();
     for tag in shown {
         let release = releases.iter().position(|release| release.tag_name == tag.name.short());
         let release = release.map(|at| releases.swap_remove(at));
-        items.push(ReleasedTag { tag: repository.tag(tag)?, release });
+        let mut tag = repository.tag(tag)?;
+        tag.commit.iter_mut().for_each(|commit| listed.fit(commit));
+        tag.message.iter_mut().for_each(|message| listed.fit_message(message));
+        items.push(ReleasedTag { tag, release });
     }
     Ok(Slice { items, total: count(refs.tags.len()), page })
 }

@@ -18,11 +18,38 @@ const LONGEST_NAME: usize = 300;
 pub(crate) const FEWEST_DIGITS: usize = 7;
 
 /// How many bytes of messages a list of commits shows before long ones are cut.
-const LISTED_MESSAGES: usize = 2 << 20;
+const LISTED_MESSAGES: usize = 1 << 20;
 /// Messages up to this length are never cut.
 const SHORT_MESSAGE: usize = 256;
 /// How many parents of a commit a list shows.
 const LISTED_PARENTS: usize = 1000;
+
+/// How much the commits of one list have said so far.
+pub struct ListedCommits {
+    room: usize,
+}
+
+impl Default for ListedCommits {
+    fn default() -> Self {
+        Self { room: LISTED_MESSAGES }
+    }
+}
+
+impl ListedCommits {
+    /// Cuts what would make a list too long.
+    pub fn fit(&mut self, commit: &mut Commit) {
+        self.fit_message(&mut commit.message);
+        commit.parents.truncate(LISTED_PARENTS);
+    }
+
+    /// Cuts a message that would make a list too long.
+    pub fn fit_message(&mut self, message: &mut String) {
+        if message.len() > SHORT_MESSAGE.max(self.room) {
+            *message = decode::cut(message, SHORT_MESSAGE);
+        }
+        self.room = self.room.saturating_sub(message.len());
+    }
+}
 
 /// Which commits a list shows.
 #[derive(Clone, Debug, Default)]
@@ -142,16 +169,12 @@ impl Repository {
     /// Commits for one list. Once their messages are long enough together, the others are cut.
     pub(crate) fn decode_commits<'a>(&self, ids: impl IntoIterator<Item = &'a ObjectId>) -> Result<Vec<Commit>> {
         let mut buffer = Vec::new();
-        let mut room = LISTED_MESSAGES;
+        let mut listed = ListedCommits::default();
         let decode = |id: &ObjectId| {
             let missing = || Error::Broken(format!("the commit {id} is missing"));
             let commit = self.start_of(id, Kind::Commit, &mut buffer)?.ok_or_else(missing)?;
             let mut commit = decode::commit(id, commit);
-            if commit.message.len() > SHORT_MESSAGE.max(room) {
-                commit.message = decode::cut(&commit.message, SHORT_MESSAGE);
-            }
-            commit.parents.truncate(LISTED_PARENTS);
-            room = room.saturating_sub(commit.message.len());
+            listed.fit(&mut commit);
             Ok(commit)
         };
         ids.into_iter().map(decode).collect()

@@ -51,7 +51,7 @@ mod tests;
 
 pub use checks::Strays;
 pub use child::{ChildLimits, check_version, stand_back};
-pub use commits::LogQuery;
+pub use commits::{ListedCommits, LogQuery};
 pub use diff::Listing;
 pub use edits::{EditRefusal, FileEdit};
 pub use error::{Error, Result};

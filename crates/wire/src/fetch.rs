@@ -36,6 +36,9 @@ use crate::{
 /// How much of a request is looked at; a longer one is upload-pack's business alone.
 const LOOKED_AT: usize = 256 << 10;
 
+/// Answers up to this length hold no pack; whoever ends after that was asked for something impossible.
+const SHORT_ANSWER: u64 = 4096;
+
 /// Why a request was not answered.
 #[derive(Debug)]
 pub(crate) enum Unanswered {
@@ -233,8 +236,13 @@ async fn fill(mut running: Running, pipes: Pipes, request: Vec<u8>, mut producer
         return producer.finish();
     }
     let log = log.await.unwrap_or_default();
-    if producer.is_empty() {
-        debug!(log, "upload-pack has refused a clone: {status}");
+    // A program that was killed in the middle has said nothing about it.
+    if producer.written() == 0 || status.code().is_some() {
+        if producer.written() <= SHORT_ANSWER {
+            debug!(log, "upload-pack has refused a clone: {status}");
+        } else {
+            warn!(log, "upload-pack could not send all of a clone: {status}");
+        }
         let answering = spawn_blocking(move || {
             producer.write_all(&refusal(&reason(&log)))?;
             // Whoever comes later asks anew.

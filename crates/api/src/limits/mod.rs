@@ -291,7 +291,7 @@ fn proves_by_success(route: &str) -> bool {
 }
 
 /// Routes that keep a thread busy for long, and whose cost a caller can choose.
-fn is_heavy(route: &str) -> bool {
+pub(crate) fn is_heavy(route: &str) -> bool {
     let Some(route) = route.strip_prefix("/api/v3/") else { return false };
     matches!(
         route,
