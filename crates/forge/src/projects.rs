@@ -310,6 +310,8 @@ fn update(it: &mut Writer<'_>, project: &ProjectRef, edit: &Given<Edit>) -> Resu
         news::project_renamed(it, project.id, &project.full_path())?;
     }
     if let Some(import) = import.flatten() {
+        // An earlier one has failed, or there was none.
+        store::imports::delete(it.db(), project.id)?;
         imports::schedule(it, project.id, &import)?;
     }
     if let Some(branch) = branch.flatten() {

@@ -53,6 +53,12 @@ impl From<Row> for Import {
     }
 }
 
+/// Forgets the import of a project that has ended, so that another one can begin.
+pub fn delete(db: &mut Conn, project: i64) -> Result<()> {
+    on!(db, conn => diesel::delete(project_imports::table.find(project)).execute(conn))?;
+    Ok(())
+}
+
 /// Notes that the repository of a project shall come from elsewhere.
 pub fn insert(db: &mut Conn, project: i64, url: &str, credentials: Option<&Sealed>) -> Result<()> {
     on!(db, conn => diesel::insert_into(project_imports::table)

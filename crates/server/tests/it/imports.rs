@@ -158,6 +158,8 @@ fn a_repository_that_is_larger_than_a_push_may_be_is_not_imported() {
     // Where there is room for it, it comes.
     let server = home.serve().args(&["--allow-local-network"]).with_known_root().start();
     let root = server.root();
-    let again = import(&root, "again", &source, "root");
-    assert_eq!(wait_until(&root, &again, "finished")["default_branch"], "master");
+    let again =
+        root.try_put(&format!("/api/v3/projects/{}", failed["id"]), &json!({ "name": "copy", "import_url": source }));
+    assert_eq!(again.expect("an answer").status, 200);
+    assert_eq!(wait_until(&root, &failed, "finished")["default_branch"], "master");
 }
