@@ -128,7 +128,11 @@ impl DataFolder {
             refuse_missing_database(&self.path)?;
         }
         let database = self.database(url)?;
-        refuse_without_tables(&self.path, &database.schema().map_err(|error| error.to_string())?)?;
+        let schema = database.schema().map_err(|error| match url {
+            None => format!("{error}; if the database is damaged, restore a backup"),
+            Some(_) => error.to_string(),
+        });
+        refuse_without_tables(&self.path, &schema?)?;
         instance::check_existing(&self.path, &database)?;
         Ok(database)
     }

@@ -235,7 +235,15 @@ fn in_database(error: impl std::fmt::Display) -> String {
 pub(crate) struct Bound {
     folder: DataFolder,
     database: Database,
-    mark: Mutex<String>,
+    state: Mutex<State>,
+}
+
+/// What was written last.
+struct State {
+    /// The mark in the database.
+    mark: String,
+    /// The record of that mark, if the folder does not hold it yet.
+    unwritten: Option<String>,
 }
 
 /// Binds a folder and a database that were checked and whose tables are up to date. The first start does so once, and every
@@ -263,7 +271,8 @@ pub(crate) fn bind(folder: &DataFolder, database: &Database) -> Result<(Bound, I
     }
     let key = open_key(folder, &mut db)?;
     drop(db);
-    let bound = Bound { folder: folder.clone(), database: database.clone(), mark: Mutex::new(binding.mark.clone()) };
+    let state = State { mark: binding.mark.clone(), unwritten: None };
+    let bound = Bound { folder: folder.clone(), database: database.clone(), state: Mutex::new(state) };
     match bound.advance() {
         Ok(()) => {}
         // Both sides are known to fit, so a full disk does not keep the server from starting.
@@ -278,16 +287,27 @@ impl Bound {
         &self.database
     }
 
-    /// Changes the mark: in the database, then in the folder.
+    /// Changes the mark: in the database, then in the folder. The database accepts a folder that is one mark behind, so
+    /// nothing is changed while the folder could not be written to.
     pub(crate) fn advance(&self) -> Outcome {
-        let mut mark = self.mark.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.write_record(&mut state)?;
         let mut db = self.database.connect_writer().map_err(|error| error.to_string())?;
-        let advanced = instance::advance(&mut db, &mark, &random_text()).map_err(in_database)?;
+        let advanced = instance::advance(&mut db, &state.mark, &random_text()).map_err(in_database)?;
         let Some(binding) = advanced else {
             return Err("another server has bound the database meanwhile; only one may work on it".into());
         };
-        mark.clone_from(&binding.mark);
-        self.folder.write_secret(FILE, &Record::of(&binding).text()).map(drop)
+        state.mark.clone_from(&binding.mark);
+        state.unwritten = Some(Record::of(&binding).text());
+        self.write_record(&mut state)
+    }
+
+    fn write_record(&self, state: &mut State) -> Outcome {
+        if let Some(record) = &state.unwritten {
+            self.folder.write_secret(FILE, record)?;
+            state.unwritten = None;
+        }
+        Ok(())
     }
 
     /// Changes the mark now and then, and once more at the end.
@@ -331,7 +351,11 @@ pub(crate) fn bind_copy(folder: &DataFolder, database: &Database) -> Outcome {
     let mut db = database.connect_writer().map_err(|error| error.to_string())?;
     let Some(old) = instance::find(&mut db).map_err(in_database)? else { return Ok(()) };
     drop(db);
-    let bound = Bound { folder: folder.clone(), database: database.clone(), mark: Mutex::new(old.mark) };
+    let bound = Bound {
+        folder: folder.clone(),
+        database: database.clone(),
+        state: Mutex::new(State { mark: old.mark, unwritten: None }),
+    };
     bound.advance()
 }
 

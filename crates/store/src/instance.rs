@@ -6,7 +6,7 @@
 use diesel::{dsl::exists, prelude::*, sql_types::BigInt};
 
 use crate::{
-    Conn, Database, OpenError, Result,
+    Conn, Database, Error, OpenError, Result,
     conn::on,
     fragment::Fragment,
     schema::{build_runs, builds, ci_triggers, hooks, instance, instance_seeds, projects, runners},
@@ -124,22 +124,30 @@ pub fn insert(db: &mut Conn, new: &Binding) -> Result<bool> {
 
 /// Begins a new generation; `None` if the mark is not this one any more, so that somebody else has begun one.
 pub fn advance(db: &mut Conn, mark: &str, new_mark: &str) -> Result<Option<Binding>> {
-    let row: Option<Row> = on!(db, conn => diesel::update(instance::table.find(ROW).filter(instance::mark.eq(mark)))
+    // Without RETURNING: SQLite commits such a statement only after its row was read, and a failure there is not seen.
+    let changed = on!(db, conn => diesel::update(instance::table.find(ROW).filter(instance::mark.eq(mark)))
         .set((
             instance::generation.eq(instance::generation + 1),
             instance::mark.eq(new_mark),
             instance::previous_mark.eq(mark),
         ))
-        .returning(Row::as_returning())
-        .get_result(conn)
-        .optional())?;
-    Ok(row.map(Binding::from))
+        .execute(conn))?;
+    if changed == 0 { Ok(None) } else { find(db) }
 }
 
 /// Replaces the binding, for an operator who binds a folder and a database to each other on purpose.
 pub fn replace(db: &mut Conn, new: &Binding) -> Result<()> {
-    on!(db, conn => diesel::delete(instance::table).execute(conn))?;
-    insert(db, new).map(drop)
+    db.savepoint()?;
+    let replaced = on!(db, conn => diesel::delete(instance::table).execute(conn))
+        .map_err(Error::from)
+        .and_then(|_| insert(db, new));
+    match replaced {
+        Ok(_) => db.release(),
+        Err(error) => {
+            db.roll_back()?;
+            Err(error)
+        }
+    }
 }
 
 /// Notes what the instance key gives.
