@@ -125,6 +125,14 @@ fn reason(log: &str) -> String {
     words::complaint(log).unwrap_or_else(|| "the request could not be answered".to_owned())
 }
 
+/// Whether upload-pack complains about the repository and not about the request: what is wanted was checked before. This
+/// decides only how loud the log is.
+fn is_damage(log: &str) -> bool {
+    ["bad object", "corrupt", "missing", "not a git repository", "not our ref", "unable to read"]
+        .iter()
+        .any(|text| log.contains(text))
+}
+
 /// An answer that tells a client of git why there is no other.
 fn refusal(reason: &str) -> Vec<u8> {
     let mut out = Vec::new();
@@ -195,7 +203,7 @@ async fn follow(
                 let deserted = producer.deserted();
                 tokio::select! {
                     () = deserted => origin.debug("a clone was given up", "no client waits for it any more"),
-                    made = timeout(time, fill(running, pipes, request, producer)) => match made {
+                    made = timeout(time, fill(running, pipes, request, (producer, &origin))) => match made {
                         Ok(Ok(())) => {}
                         Ok(Err(error)) => tell(&origin, &error),
                         Err(_) => origin.warn("a clone failed", format_args!("it took longer than {} seconds", time.as_secs())),
@@ -209,7 +217,12 @@ async fn follow(
 }
 
 /// Writes what upload-pack answers to the cache.
-async fn fill(mut running: Running, pipes: Pipes, request: Vec<u8>, mut producer: Producer) -> io::Result<()> {
+async fn fill(
+    mut running: Running,
+    pipes: Pipes,
+    request: Vec<u8>,
+    (mut producer, origin): (Producer, &Origin),
+) -> io::Result<()> {
     let Pipes { mut input, mut output, log } = pipes;
     let log = collect(log);
     let feeding = async move {
@@ -238,10 +251,10 @@ async fn fill(mut running: Running, pipes: Pipes, request: Vec<u8>, mut producer
     let log = log.await.unwrap_or_default();
     // A program that was killed in the middle has said nothing about it.
     if producer.written() == 0 || status.code().is_some() {
-        if producer.written() <= SHORT_ANSWER {
-            debug!(log, "upload-pack has refused a clone: {status}");
+        if producer.written() <= SHORT_ANSWER && !is_damage(&log) {
+            origin.debug("a clone was refused", format_args!("{status}: {log}"));
         } else {
-            warn!(log, "upload-pack could not send all of a clone: {status}");
+            origin.warn("a fetch failed", format_args!("upload-pack ended with {status}: {log}"));
         }
         let answering = spawn_blocking(move || {
             producer.write_all(&refusal(&reason(&log)))?;
@@ -264,7 +277,7 @@ fn relay(
 ) -> Result<Pieces, Unanswered> {
     let (mut running, pipes) = start(transfers, hosted, version, &origin)?;
     let limits = transfers.limits().clone();
-    let wants = Wants::new(Arc::clone(hosted));
+    let wants = Wants::new(Arc::clone(hosted), origin.clone());
     let (pieces, mut taken) = mpsc::channel::<io::Result<Bytes>>(1);
     tokio::spawn(async move {
         let Pipes { input, mut output, log } = pipes;
@@ -287,7 +300,7 @@ fn relay(
             let (fed, moved) = tokio::join!(feed(request, wants, input, quiet), moving);
             if let Ok(Some(refused)) = &fed {
                 // Upload-pack has not heard all of the request, so it has not begun to answer.
-                debug!("a fetch was refused: {refused}");
+                origin.debug("a fetch was refused", refused);
                 let _ = pieces.send_timeout(Ok(refused.packet().into()), limits.stall).await;
                 return Ok(());
             }
@@ -299,6 +312,9 @@ fn relay(
             }
             let log = log.await.unwrap_or_default();
             if silent {
+                if is_damage(&log) {
+                    origin.warn("a fetch failed", format_args!("upload-pack ended with {status}: {log}"));
+                }
                 return Err(io::Error::other(NoAnswer(reason(&log))));
             }
             Err(io::Error::other(format!("upload-pack ended with {status}: {log}")))

@@ -227,7 +227,7 @@ impl<I: AsyncRead + Send + Unpin, O: AsyncWrite + Send + Unpin> Receiver<I, O> {
         &mut self,
         abilities: &commands::Abilities,
         unpack: &str,
-        refs: Vec<(String, Option<String>)>,
+        refs: Vec<(Vec<u8>, Option<String>)>,
         pack: bool,
     ) -> io::Result<()> {
         if !pack {

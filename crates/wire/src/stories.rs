@@ -305,4 +305,18 @@ async fn an_object_that_no_ref_leads_to_is_not_sent_however_it_is_asked_for() {
         }
     }
     assert!(story.clone(main).await.windows(4).any(|part| part == b"PACK"), "what is there is sent");
+    // Of every commit that a client calls shallow, upload-pack would send the parents.
+    let folder = story.test.repository_folder(story.project).expect("a repository");
+    let tree = format!("{main}^{{tree}}");
+    let child = repository::git(&folder, &["commit-tree", "-p", lost, "-m", "child", &tree], b"").stdout;
+    let shallow = format!("shallow {}", String::from_utf8_lossy(&child).trim());
+    let (deepen, with_abilities) = ("deepen 2147483647", format!("{kept} shallow no-progress"));
+    for (version, whole) in [
+        ("version=2", body(&["command=fetch", "-", "no-progress", &kept, &shallow, deepen, "done", "--"])),
+        ("version=0", body(&[&with_abilities, &shallow, deepen, "--", "done"])),
+    ] {
+        let (_, answer) = story.post("upload-pack", &[("git-protocol", version)], Body::from(whole)).await;
+        let answer = String::from_utf8_lossy(&answer.unwrap_or_default()).into_owned();
+        assert!(answer.contains("PACK") && !answer.contains("unshallow"), "{version}: {answer}");
+    }
 }

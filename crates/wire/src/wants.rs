@@ -10,6 +10,7 @@ use forge::transport::Hosted;
 use model::Oid;
 
 use crate::{
+    origin::Origin,
     pkt::{self, Packet},
     words,
 };
@@ -22,10 +23,13 @@ const COMMANDS: &[&[u8]] = &[b"command=fetch", b"command=ls-refs"];
 /// A client's side of a conversation with upload-pack.
 pub(crate) struct Wants {
     hosted: Arc<Hosted>,
+    origin: Origin,
     /// The beginning of a packet that has not come to its end.
     cut: Vec<u8>,
     /// What is wanted and not checked yet.
     unchecked: Vec<Oid>,
+    /// Whether a `shallow` line was left out.
+    hides_shallow: bool,
 }
 
 /// Why a client is not listened to any longer; the text is told to it.
@@ -33,24 +37,51 @@ pub(crate) struct Wants {
 pub(crate) struct Refused(String);
 
 impl Wants {
-    pub(crate) fn new(hosted: Arc<Hosted>) -> Self {
-        Self { hosted, cut: Vec::new(), unchecked: Vec::new() }
+    pub(crate) fn new(hosted: Arc<Hosted>, origin: Origin) -> Self {
+        Self { hosted, origin, cut: Vec::new(), unchecked: Vec::new(), hides_shallow: false }
     }
 
     /// Takes in what comes next, and answers what upload-pack may see now.
     pub(crate) async fn pass(&mut self, piece: &[u8]) -> Result<Vec<u8>, Refused> {
         let mut bytes = std::mem::take(&mut self.cut);
         bytes.extend_from_slice(piece);
-        let mut passed = 0;
+        let (mut out, mut passed) = (Vec::with_capacity(bytes.len()), 0);
         while let Some((packet, length)) = pkt::first(&bytes[passed..]).map_err(|_| Refused::malformed())? {
-            match packet {
-                Packet::Data(data) => self.note(data)?,
-                Packet::Flush | Packet::Delimiter | Packet::ResponseEnd => self.check().await?,
+            let keeps = match packet {
+                Packet::Data(data) => self.note(data)? && self.may_know(data).await?,
+                Packet::Flush | Packet::Delimiter | Packet::ResponseEnd => {
+                    self.check().await?;
+                    true
+                }
+            };
+            if keeps {
+                out.extend_from_slice(&bytes[passed..passed + length]);
             }
             passed += length;
         }
         self.cut = bytes.split_off(passed);
-        Ok(bytes)
+        Ok(out)
+    }
+
+    /// Whether upload-pack may see a line.
+    ///
+    /// To deepen a history, upload-pack sends the parents of every commit that the client calls shallow, whether or not a ref
+    /// leads there. So a `shallow` line with an unreachable commit is left out, and from then on every `have` line with
+    /// one: without the first, the second would say that the client has the parents, too.
+    async fn may_know(&mut self, line: &[u8]) -> Result<bool, Refused> {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let is_shallow = line.starts_with(b"shallow ");
+        let id = match line
+            .strip_prefix(b"shallow ")
+            .or_else(|| line.strip_prefix(b"have ").filter(|_| self.hides_shallow))
+        {
+            Some(id) => std::str::from_utf8(id).ok().and_then(|id| id.parse().ok()).ok_or_else(Refused::malformed)?,
+            None => return Ok(true),
+        };
+        let unreachable = self.hosted.find_unreachable(vec![id]).await;
+        let unreachable = unreachable.map_err(|error| Refused(words::sentence(&error, &self.origin)))?;
+        self.hides_shallow |= is_shallow && unreachable.is_some();
+        Ok(unreachable.is_none())
     }
 
     /// To be called at the end, before upload-pack is told of it.
@@ -58,19 +89,20 @@ impl Wants {
         self.check().await
     }
 
-    fn note(&mut self, line: &[u8]) -> Result<(), Refused> {
+    /// Takes down what a line wants; answers whether upload-pack may see it.
+    fn note(&mut self, line: &[u8]) -> Result<bool, Refused> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         if line.starts_with(b"command=") && !COMMANDS.contains(&line) {
             return Err(Refused("unknown command".to_owned()));
         }
-        let Some(rest) = line.strip_prefix(b"want ") else { return Ok(()) };
+        let Some(rest) = line.strip_prefix(b"want ") else { return Ok(true) };
         // In the older versions, what the client can do follows the first id.
         let id = rest.get(..Oid::ZERO.len()).and_then(|id| std::str::from_utf8(id).ok()).and_then(|id| id.parse().ok());
         self.unchecked.push(id.ok_or_else(Refused::malformed)?);
         if self.unchecked.len() > MOST_WANTS {
             return Err(Refused("too many objects are wanted at once".to_owned()));
         }
-        Ok(())
+        Ok(true)
     }
 
     async fn check(&mut self) -> Result<(), Refused> {
@@ -79,7 +111,7 @@ impl Wants {
             Ok(None) => Ok(()),
             // The words of upload-pack for an object that does not exist: nobody learns which of the two it is.
             Ok(Some(id)) => Err(Refused(format!("upload-pack: not our ref {id}"))),
-            Err(error) => Err(Refused(words::sentence(&error))),
+            Err(error) => Err(Refused(words::sentence(&error, &self.origin))),
         }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) fn sentence(refusal: &Error, origin: &Origin) -> String {
             one_line(&refusal.to_string())
         }
         _ => {
-            origin.error("a request of git failed by the server's fault", refusal);
+            origin.error("git request failed: internal error", refusal);
             FAILED.to_owned()
         }
     }

@@ -50,7 +50,7 @@ impl Refusal {
             Error::Busy => Self::Busy,
             Error::NoRoom(_) => Self::NoRoom,
             other => {
-                origin.error("a request of git failed by the server's fault", other);
+                origin.error("git request failed: internal error", other);
                 Self::Failed
             }
         }

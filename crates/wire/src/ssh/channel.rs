@@ -134,7 +134,7 @@ impl Visitor {
             Service::UploadPack => {
                 let turn = self.transfers.fetch_turn(hosted.project_id(), self.address).await.map_err(words::busy)?;
                 let hosted = Arc::new(hosted);
-                let wants = Wants::new(Arc::clone(&hosted));
+                let wants = Wants::new(Arc::clone(&hosted), origin.clone());
                 let command = hosted.upload_pack(version.for_git(), false);
                 self.run(command, Some(wants), (turn, &origin), input, channel).await
             }
