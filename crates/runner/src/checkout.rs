@@ -242,6 +242,8 @@ impl Checkout<'_> {
         command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_TERMINAL_PROMPT", "0");
         // Neither programs nor other folders of this machine are where a repository is fetched from.
         command.env("GIT_ALLOW_PROTOCOL", "http:https").env("GIT_ATTR_NOSYSTEM", "1").env("LC_ALL", "C");
+        // The path of a submodule is a path, not a pattern that may select another submodule.
+        command.env("GIT_LITERAL_PATHSPECS", "1");
         let own = secret.into_iter().flat_map(|secret| &secret.settings);
         let own = own.map(|(key, value)| (key.as_str(), value.as_str()));
         let mut count = 0;

@@ -8,7 +8,7 @@ use std::{
     ffi::OsString,
     fs,
     io::Read as _,
-    os::unix::process::CommandExt as _,
+    os::{fd::BorrowedFd, unix::process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
     thread,
@@ -16,7 +16,7 @@ use std::{
 };
 
 use rustix::{
-    io::Errno,
+    io::{Errno, FdFlags, fcntl_setfd},
     process::{
         Pid, Resource, Rlimit, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper,
         setrlimit, wait,
@@ -127,6 +127,7 @@ fn run(arguments: impl Iterator<Item = OsString>) -> Result<u8, String> {
     let (request, words) = Request::parse(arguments)?;
     let (program, arguments) = words.split_first().ok_or("there is no program to supervise")?;
     request.apply()?;
+    keep_files_to_itself();
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).process_group(0);
     if let Some((uid, gid)) = request.user {
@@ -145,8 +146,22 @@ fn run(arguments: impl Iterator<Item = OsString>) -> Result<u8, String> {
             }
             // Another process that was adopted has ended.
             Ok(_) | Err(Errno::INTR) => {}
+            // The other thread has killed the program and taken its status.
+            Err(Errno::CHILD) => return Ok(KILLED),
             Err(error) => return Err(format!("cannot wait for the program: {error}")),
         }
+    }
+}
+
+/// Lets the program inherit no open file but its three streams: the server may have been started with others.
+fn keep_files_to_itself() {
+    let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers: Vec<i32> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        #[expect(unsafe_code, reason = "the number is one of this process, which has a single thread as yet")]
+        let file = unsafe { BorrowedFd::borrow_raw(number) };
+        // The folder that was read is closed by now.
+        let _ = fcntl_setfd(file, FdFlags::CLOEXEC);
     }
 }
 

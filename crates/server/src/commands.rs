@@ -365,22 +365,34 @@ pub(crate) struct RunRunner {
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) concurrency: u16,
     /// What keeps jobs from the rest of the machine
-    #[arg(long, alias = "runner-isolation", value_name = "KIND", default_value = "auto")]
+    #[arg(
+        long,
+        alias = "runner-isolation",
+        env = "GABLE_RUNNER_ISOLATION",
+        value_name = "KIND",
+        default_value = "auto"
+    )]
     pub(crate) isolation: IsolationKind,
     /// Who runs jobs, if root starts the runner [default: gable-runner if it exists, else nobody]
-    #[arg(long, alias = "runner-user", value_name = "USER")]
+    #[arg(long, alias = "runner-user", env = "GABLE_RUNNER_USER", value_name = "USER")]
     pub(crate) run_as: Option<String>,
     /// What jobs may reach
-    #[arg(long, alias = "runner-network", value_name = "KIND", default_value = "auto")]
+    #[arg(long, alias = "runner-network", env = "GABLE_RUNNER_NETWORK", value_name = "KIND", default_value = "auto")]
     pub(crate) network: NetworkKind,
     /// The memory that a job may use; 0 is without limit
-    #[arg(long, alias = "runner-memory", value_name = "SIZE", default_value = "4G")]
+    #[arg(long, alias = "runner-memory", env = "GABLE_RUNNER_MEMORY", value_name = "SIZE", default_value = "4G")]
     pub(crate) memory: ByteSize,
     /// How many processes and threads a job may have at once; 0 is without limit
-    #[arg(long, alias = "runner-processes", value_name = "COUNT", default_value_t = 2048)]
+    #[arg(
+        long,
+        alias = "runner-processes",
+        env = "GABLE_RUNNER_PROCESSES",
+        value_name = "COUNT",
+        default_value_t = 2048
+    )]
     pub(crate) processes: u64,
     /// The disk space that the folder of a job may take; 0 is without limit
-    #[arg(long, alias = "runner-disk", value_name = "SIZE", default_value = "10G")]
+    #[arg(long, alias = "runner-disk", env = "GABLE_RUNNER_DISK", value_name = "SIZE", default_value = "10G")]
     pub(crate) disk: ByteSize,
     /// Runs jobs that ask for an image or services without them, instead of failing them
     #[arg(long, alias = "runner-ignore-image")]
