@@ -15,7 +15,7 @@ use std::{
 
 use rustix::{
     fs::Access,
-    process::{Pid, Resource, Rlimit, prlimit},
+    process::{Pid, Resource, Rlimit, getrlimit, prlimit},
 };
 
 use crate::{Error, Result};
@@ -53,6 +53,13 @@ const SETTINGS: &[(&str, &str)] = &[
     ("safe.bareRepository", "all"),
     ("transfer.hideRefs", "refs/gable"),
     ("uploadpack.allowFilter", "true"),
+    // `sparse:oid` reads a blob that nobody may ask for, and takes time without bounds.
+    ("uploadpackfilter.allow", "false"),
+    ("uploadpackfilter.blob:none.allow", "true"),
+    ("uploadpackfilter.blob:limit.allow", "true"),
+    ("uploadpackfilter.tree.allow", "true"),
+    ("uploadpackfilter.object:type.allow", "true"),
+    ("uploadpackfilter.combine.allow", "true"),
     ("uploadpack.allowTipSHA1InWant", "true"),
     ("uploadpack.allowReachableSHA1InWant", "true"),
     // Sizes of objects that nobody may ask for.
@@ -187,6 +194,8 @@ impl ChildLimits {
         let mut changed = false;
         for (resource, most) in [(Resource::Data, Some(self.memory)), (Resource::Fsize, self.file_size)] {
             let Some(most) = most else { continue };
+            // A limit that an operator has set for the whole service may be lower, and cannot be raised.
+            let most = getrlimit(resource).maximum.map_or(most, |hard| hard.min(most));
             let before = prlimit(Some(id), resource, Rlimit { current: Some(most), maximum: Some(most) })?;
             changed |= before.current != Some(most);
         }
@@ -340,7 +349,7 @@ fn end(child: &mut Child) {
 /// Hands out the lines that a program says on standard output, without their ends. Whoever takes longer than this is not
 /// heard to the end.
 pub(crate) fn each_line(mut command: Command, most: Duration, mut take: impl FnMut(&[u8])) -> Result<()> {
-    let mut child = start(command.stderr(Stdio::null()).process_group(0))?;
+    let mut child = start(command.stderr(Stdio::null()), &HOUSE_LIMITS)?;
     let mut out = io::BufReader::new(child.stdout.take().ok_or_else(|| io::Error::other("a program without pipes"))?);
     let (mut line, start) = (Vec::new(), Instant::now());
     let heard = loop {

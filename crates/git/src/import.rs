@@ -102,7 +102,7 @@ impl Repositories {
         let head = remote_head(raw.path(), source, limits, &supervision)?;
         let fetched = Repository::new(Handle::open(raw.path())?.into());
         let refs = fetched.refs()?;
-        for name in unusable_names(raw.path())? {
+        for name in unusable_names(raw.path(), &supervision)? {
             tracing::warn!(name = %name.escape_ascii(), "a ref of an import was left out, its name is not allowed here");
         }
         let build = self.blank()?;
@@ -205,10 +205,10 @@ fn fetch(repository: &Path, source: &Source, limits: &FetchLimits) -> Command {
 
 /// The names of refs that cannot be taken over: not valid UTF-8, or refused here for another reason. They are never
 /// converted to something else, which would be the name of another ref.
-fn unusable_names(repository: &Path) -> Result<Vec<Vec<u8>>> {
+fn unusable_names(repository: &Path, supervision: &Supervision<'_>) -> Result<Vec<Vec<u8>>> {
     let mut command = child::git(repository);
     command.args(["for-each-ref", "--format=%(refname)"]);
-    let said = child::said_within(command, LONGEST_LIST, PATIENCE)?;
+    let said = child::said_supervised(command, LONGEST_LIST, supervision)?;
     let is_usable = |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| model::RefName::new(name).is_some());
     let names = said.split(|byte| *byte == b'\n').filter(|name| !name.is_empty());
     Ok(names.filter(|name| !is_usable(name)).take(MOST_WARNINGS).map(<[u8]>::to_vec).collect())
@@ -434,7 +434,10 @@ mod tests {
         let repository = repositories.find(&storage).expect("asked").expect("there");
         let taken: Vec<String> = repository.refs().expect("refs").iter().map(|one| one.name.to_string()).collect();
         assert_eq!(taken, ["refs/heads/fine"]);
-        let left_out = unusable_names(&path).expect("names");
+        let deadline = Instant::now() + PATIENCE;
+        let cancelled = AtomicBool::new(false);
+        let supervision = Supervision { limits: ChildLimits::default(), deadline, cancelled: &cancelled };
+        let left_out = unusable_names(&path, &supervision).expect("names");
         assert_eq!(left_out, [&b"refs/heads/-x"[..], b"refs/heads/\xff\xfe"]);
     }
 }

@@ -344,9 +344,10 @@ impl Reachable {
             if !self.mark(&id) {
                 continue;
             }
-            let object = repository.object(&id, &mut buffer)?.filter(|object| object.kind == Kind::Commit);
-            let object = object.ok_or_else(|| Error::Broken(format!("the commit {id} is missing")))?;
-            let parts = Parts::of(object.data);
+            // Of a very large one the beginning, which names its tree and its parents.
+            let commit = repository.start_of(&id, Kind::Commit, &mut buffer)?;
+            let commit = commit.ok_or_else(|| Error::Broken(format!("the commit {id} is missing")))?;
+            let parts = Parts::of(commit.data);
             roots.extend(parts.tree);
             waiting.extend(parts.parents);
         }
@@ -403,7 +404,15 @@ impl Reachable {
             if self.contains(&tree) {
                 continue;
             }
-            let data = repository.tree_bytes(&tree, &mut buffer)?;
+            let data = match repository.tree_bytes(&tree, &mut buffer) {
+                Ok(data) => data,
+                // Its files are found once git has listed everything.
+                Err(Error::TooLarge(_)) => {
+                    self.mark(&tree);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             for entry in TreeRefIter::from_bytes(data, gix::hash::Kind::Sha1) {
                 let entry = entry.map_err(Error::broken)?;
                 if entry.mode.is_commit() {

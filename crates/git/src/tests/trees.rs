@@ -178,7 +178,7 @@ fn a_commit_without_files_has_an_empty_tree() {
 
 #[test]
 fn folders_that_lie_too_deep_are_refused() {
-    let deep: &'static str = format!("{}x", "d/".repeat(3000)).leak();
+    let deep: &'static str = format!("{}x", "d/".repeat(2500)).leak();
     let mut story = Story::default();
     story.next(&[file(deep, "1\n")]);
     let fixture = Fixture::with(story);
@@ -186,7 +186,7 @@ fn folders_that_lie_too_deep_are_refused() {
     let main = fixture.id("main");
     let error = repository.tree(main, "", true, Page::new(None, None)).expect_err("too deep");
     assert!(error.to_string().contains("deeper than"), "{error}");
-    let folder = "d/".repeat(2999);
+    let folder = "d/".repeat(2499);
     assert_eq!(repository.tree(main, &folder, false, Page::whole()).expect("a tree").items[0].name, "d");
     assert_eq!(repository.commit_diff(main).expect("a diff").len(), 1);
 }
