@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
 };
 
 use axum::{
@@ -13,7 +14,10 @@ use axum::{
 use forge::{Forge, contents};
 use futures_util::{Stream, stream};
 use http_body_util::BodyExt as _;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+};
 
 use crate::{error::ApiError, limits};
 
@@ -30,12 +34,19 @@ const AT_ONCE: usize = 6;
 
 static MADE: [Semaphore; 2] = [const { Semaphore::const_new(AT_ONCE) }; 2];
 
-/// Waits until an answer may be made that may be long; others may follow once this is dropped.
-pub(crate) async fn place_for(route: Option<&str>) -> Option<SemaphorePermit<'static>> {
-    let route = route.filter(|route| route.contains("/repository/"))?;
+/// Waits until an answer to a reader may be made that may be long; others may follow once this is dropped. Writes have short
+/// answers and may wait for each other, so they take no place.
+pub(crate) async fn place_for(
+    route: Option<&str>,
+    longest: Duration,
+) -> Result<Option<SemaphorePermit<'static>>, ApiError> {
+    let Some(route) = route.filter(|route| route.contains("/repository/")) else { return Ok(None) };
     let takes_long = limits::is_heavy(route) || route.ends_with("/repository/files") || route.ends_with("/{sha}");
-    // They are never closed.
-    MADE[usize::from(takes_long)].acquire().await.ok()
+    match timeout(longest, MADE[usize::from(takes_long)].acquire()).await {
+        // They are never closed.
+        Ok(permit) => Ok(permit.ok()),
+        Err(_) => Err(ApiError::Forge(forge::Error::Busy)),
+    }
 }
 
 static WAITING: AtomicUsize = AtomicUsize::new(0);

@@ -72,9 +72,13 @@ async fn open<H: Handler<T, App>, T: 'static>(handler: H, request: Request, app:
         Ok(place) => place,
         Err(error) => return error.into_response(),
     };
-    let making = place_for(parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str)).await;
-    parts.extensions.insert(Arc::new(bag));
     let longest = app.limits().request_time();
+    let route = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str).filter(|_| asks);
+    let making = match place_for(route, longest).await {
+        Ok(making) => making,
+        Err(error) => return error.into_response(),
+    };
+    parts.extensions.insert(Arc::new(bag));
     let forge = Forge::from_ref(&app);
     let answering = handler.call(Request::from_parts(parts, Body::empty()), app);
     let Ok(response) = tokio::time::timeout(longest, answering).await else {

@@ -125,7 +125,12 @@ pub fn open_for_job(it: &mut Reader<'_>, build: i64, proof: &JobProof) -> Result
 /// Removes what a build left behind, for itself while it runs, or for somebody with the token of the project.
 pub async fn delete_for_job(forge: &Forge, build: i64, proof: JobProof) -> Result<Build> {
     let expire = move |it: &mut Writer<'_>| {
-        traces::find(it, build, &proof)?;
+        let run = traces::find(it, build, &proof)?;
+        // The token of a job opens nothing once the job has ended; that of the project does.
+        let (JobProof::Job(tokens) | JobProof::JobOrProject(tokens) | JobProof::Runner(tokens)) = &proof;
+        if run.status != Status::Running && tokens.iter().any(|token| run.has_token(token)) {
+            return Err(Error::forbidden("Job is not running"));
+        }
         let now = it.now();
         let left = store::artifacts::expire_all_of(it.db(), build, now)?;
         Ok((traces::shown(it, build)?, left))

@@ -224,7 +224,7 @@ impl Actor {
     /// Whether a job reads its own project whatever its starter is to that project: a trigger started it, or an
     /// administrator. All other jobs have the rights that their starter has at this moment.
     pub(crate) fn has_own_rights_to(&self, project: i64) -> bool {
-        matches!(self, Self::Job { user, project: own }
+        matches!(self, Self::Job { user, project: own, .. }
             if *own == project && user.as_deref().is_none_or(|user| user.admin))
     }
 

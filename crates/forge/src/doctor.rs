@@ -139,7 +139,7 @@ async fn waiting_jobs(forge: &Forge) -> Result<Vec<Finding>> {
     const CHECK: &str = "waiting jobs";
     let stuck = forge.read(Caller::system(), waiting::stuck_jobs).await?;
     if stuck.is_empty() {
-        return Ok(vec![Finding::fine(CHECK, "no job waits for a runner in vain")]);
+        return Ok(vec![Finding::fine(CHECK, "every waiting job has a runner that can take it")]);
     }
     let told = stuck.iter().take(NAMED).map(|jobs| {
         let text = format!("{} of {} (project {}) wait: {}", jobs.count, jobs.path, jobs.project, jobs.reason);

@@ -111,8 +111,8 @@ pub(crate) async fn copy_repository(forge: &Forge, fork: i64) -> Result<()> {
 /// Copies the repository of a fork if that is still to be done, before the first write to it. A write that created the
 /// repository first would leave the fork without its history. The caller holds the turn to write to the fork.
 pub(crate) async fn copy_before_first_write(forge: &Forge, project: i64) -> Result<()> {
-    let repositories = forge.shared().repositories.clone();
-    if blocking(move || Ok(repositories.exists(project))).await? {
+    let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(project).await?);
+    if blocking(move || Ok(repositories.exists(&storage))).await? {
         return Ok(());
     }
     let is_waiting = move |it: &mut Reader<'_>| jobs::is_waiting(it, &Job::CopyRepository(project));

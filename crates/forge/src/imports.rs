@@ -187,7 +187,7 @@ fn in_words(project: i64, error: &git::Error) -> String {
     let git::Error::Child(said) = error else { return "The repository could not be stored.".into() };
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
     let why = if says(&[git::TOO_LARGE, "exceeds maximum allowed size", "signal 25", "signal: 25"]) {
-        "it is larger than this server takes"
+        "it exceeds the limit for pushes of this server (max-push-size)"
     } else if says(&["ut of memory", "unable to mmap", "cannot allocate", "Cannot allocate"]) {
         "it takes more memory than this server gives to an import"
     } else if says(&[git::TOO_SLOW, "too slow"]) {

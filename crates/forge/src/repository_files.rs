@@ -68,7 +68,7 @@ pub fn get(it: &mut Heavy<'_>, project: &ProjectRef, wanted: &Given<WantedFile>)
     let repository = repository.ok_or_else(no_commit)?;
     let commit = repository.resolve(&wanted.at)?.ok_or_else(no_commit)?;
     let entry = blob_at(&repository, commit, &wanted.path)?.ok_or_else(no_file)?;
-    let file = raw(project.id, &repository, entry.id)?.ok_or_else(no_file)?;
+    let file = raw(&project.storage, &repository, entry.id)?.ok_or_else(no_file)?;
     if file.size > LARGEST {
         let most = LARGEST >> 20;
         return Err(Error::Refused(format!("Files of more than {most} MB are only found under repository/blobs")));

@@ -62,7 +62,7 @@ pub async fn open(forge: &Forge, caller: Caller, project: ProjectRef, service: S
 /// Who somebody is, for the log.
 fn describe(actor: &Actor) -> String {
     match actor {
-        Actor::Anonymous => "nobody in particular".to_owned(),
+        Actor::Anonymous => "anonymous".to_owned(),
         Actor::User { user, .. } => format!("user {}", user.username),
         Actor::DeployKey { title, .. } => format!("deploy key {title}"),
         Actor::Job { user: Some(user), .. } => format!("a job of user {}", user.username),
@@ -119,7 +119,10 @@ impl Hosted {
         let tips: HashSet<Oid> =
             self.refs.iter().flat_map(|found| [Some(found.target), found.peeled]).flatten().collect();
         let may_have = |id: &Oid| tips.contains(id) || self.job_commit == Some(*id);
-        let doubtful: Vec<Oid> = wanted.into_iter().filter(|id| !may_have(id)).collect();
+        let mut doubtful: Vec<Oid> = wanted.into_iter().filter(|id| !may_have(id)).collect();
+        // A client may ask for one object a million times.
+        doubtful.sort_unstable();
+        doubtful.dedup();
         if doubtful.is_empty() {
             return Ok(None);
         }

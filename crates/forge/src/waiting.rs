@@ -95,14 +95,7 @@ pub(crate) async fn report(forge: &Forge) -> Result<()> {
     for jobs in stuck.iter().filter(|jobs| !before.contains(&key(jobs))) {
         let StuckJobs { project, path, tags, count, reason } = jobs;
         let (path, tags, reason) = (path.as_str(), tags.join(","), reason.as_str());
-        warn!(
-            project.id = *project,
-            project.path = path,
-            tags,
-            jobs = *count,
-            reason,
-            "jobs wait for a runner in vain"
-        );
+        warn!(project.id = *project, project.path = path, tags, jobs = *count, reason, "no runner can take these jobs");
     }
     Ok(())
 }

@@ -246,7 +246,7 @@ mod tests {
         check("postgres://ann:s3cret@127.0.0.1:1/gable", "127.0.0.1:1 (database gable, user ann)");
         check("postgres://ann:s3cret@[::1]:7/", "[::1]:7 (database ann, user ann)");
         check(
-            "postgres://ann@/gable?host=/run/postgresql&port=5433",
+            "postgres:///gable?host=/run/postgresql&port=5433&user=ann",
             "/run/postgresql/.s.PGSQL.5433 (database gable, user ann)",
         );
     }

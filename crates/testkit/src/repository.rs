@@ -131,7 +131,8 @@ impl TestForge {
     /// The folder of the repository of a project, if it has one.
     pub fn repository_folder(&self, project: i64) -> Option<std::path::PathBuf> {
         let repositories = git::Repositories::beside(&self.ground.git.path().join("repositories"));
-        let repository = repositories.find(&self.storage_of(project)).expect("a repository");
+        let storage = self.on_a_reading_connection(|db| store::projects::storage_of(db, project)).expect("readable");
+        let repository = repositories.find(&storage?).expect("a repository");
         repository.map(|repository| repository.path().to_owned())
     }
 }

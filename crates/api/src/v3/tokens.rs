@@ -124,7 +124,10 @@ impl FromParams for CreateToken {
             &Scope::ALL.map(|scope| (scope.as_str(), scope)),
             "What the token opens, as a list or with commas",
         );
-        let expires_on = from.day("expires_at", "The first day on which it counts no more; a year from now if absent");
+        let expires_on = from.day(
+            "expires_at",
+            "Expiry date, the first day on which the token is no longer valid; a year from now if absent",
+        );
         Self(TokenRequest { name, scopes, expires_on })
     }
 }

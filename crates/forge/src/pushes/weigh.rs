@@ -25,7 +25,7 @@ const LONGEST_MESSAGE: usize = 64 << 10;
 const ALL_MESSAGES: usize = 128 << 10;
 /// Of how many refs of one push it is told which commits came; of the others only that they changed.
 const TOLD_REFS: usize = 100;
-const MISSING: &str = "What it shall point to is missing.";
+const MISSING: &str = "the target object does not exist";
 /// How many bytes of paths hooks are told of one push.
 const ALL_PATHS: usize = 512 << 10;
 

@@ -178,11 +178,9 @@ impl Snapshot {
         let _ = query.bind(Kind::Integer, Value::Integer(after));
         query.sql(format!(" ORDER BY p.id LIMIT {most}"));
         let project = |row: Row| match row.as_slice() {
-            [Value::Integer(id), Value::Text(storage), Value::Text(branch)] => Some(WithRepository {
-                id: *id,
-                storage: StorageId::parse(storage)?,
-                default_branch: branch.clone(),
-            }),
+            [Value::Integer(id), Value::Text(storage), Value::Text(branch)] => {
+                Some(WithRepository { id: *id, storage: StorageId::parse(storage)?, default_branch: branch.clone() })
+            }
             _ => None,
         };
         Ok(query.load(&mut self.db)?.into_iter().filter_map(project).collect())
