@@ -40,7 +40,7 @@ impl<const PLAIN: u64> TimeSpan<PLAIN> {
 
     /// The same, unless it is nothing.
     pub(crate) fn positive(self) -> Result<Self, String> {
-        if self.0 == 0 { Err("0 is too short; it has to be longer than nothing".to_owned()) } else { Ok(self) }
+        if self.0 == 0 { Err("must be greater than 0".to_owned()) } else { Ok(self) }
     }
 
     fn of(number: u64, factor: u64, text: &str) -> Result<Self, String> {

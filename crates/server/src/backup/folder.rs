@@ -391,6 +391,7 @@ mod tests {
             migrations: Vec::new(),
             taken_at: "2026-01-01T00:00:00.000Z".into(),
             instance: None,
+            verified: true,
         };
         addition.begin(&head).expect("begun");
         for (path, content) in files {

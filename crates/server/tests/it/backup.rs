@@ -212,6 +212,10 @@ fn a_database_moves_to_postgres_and_back() {
     std::fs::rename(&aside, &place).expect("back again");
     assert_eq!(rows_of(&home), before);
     let refused = home.gable(&["migrate-database", "--quiet"]).env("GABLE_TO_DATABASE", &url).finish().refused();
+    assert!(refused.starts_with("the database is older than the data folder "), "{refused}");
+    let other = Home::embedded();
+    other.start().stop();
+    let refused = other.gable(&["migrate-database", "--quiet"]).env("GABLE_TO_DATABASE", &url).finish().refused();
     assert_eq!(refused, "the database is not empty; make a new one and name that");
     assert!(place.exists() && !aside.exists(), "what did not move is where it was");
     let server = home.serve().env("GABLE_DATABASE", &url).with_known_root().start();
@@ -312,7 +316,8 @@ fn everything_shown(server: &Server) -> BTreeMap<String, String> {
     let routes = routes["paths"].as_object().expect("paths");
     let mut shown = BTreeMap::new();
     for path in routes.iter().filter(|(_, methods)| methods.get("get").is_some()).map(|(path, _)| path) {
-        for path in fill_in(path) {
+        // When a token was last used changes by asking.
+        for path in fill_in(path).into_iter().filter(|path| !path.contains("personal_access_tokens")) {
             let path = if path.starts_with("/api/") { path } else { format!("/api/v3{path}") };
             let reply = root.get(&path);
             assert!(reply.status < 500, "{path}: {reply}");

@@ -18,7 +18,7 @@ const AT_ONCE: usize = 6;
 fn half_pushed(forge: &TestForge, project: i64, local: &LocalRepository, branch: &str) -> Push {
     let id = local.git(&["rev-parse", "HEAD"]);
     let pack = git(local.path(), &["pack-objects", "--revs", "--stdout", "-q"], format!("{id}\n").as_bytes()).stdout;
-    let incoming = pushes::incoming(&forge.forge, project).expect("a quarantine");
+    let incoming = pushes::incoming(&forge.forge, &forge.storage_of(project)).expect("a quarantine");
     let mut child = incoming.index_pack(None).spawn().expect("git starts");
     child.stdin.take().expect("a pipe").write_all(&pack).expect("the pack is taken");
     assert!(child.wait().expect("git ends").success());

@@ -151,7 +151,7 @@ fn a_repository_that_is_larger_than_a_push_may_be_is_not_imported() {
     let server = home.serve().args(&["--allow-local-network", "--max-push-size", "100000"]).with_known_root().start();
     let root = server.root();
     let failed = wait_until(&root, &import(&root, "copy", &source, "root"), "failed");
-    let told = "The repository could not be fetched: it is larger than this server takes.";
+    let told = "The repository could not be fetched: it exceeds the limit for pushes of this server (max-push-size).";
     assert_eq!(failed["import_error"], told, "{failed}");
     assert_eq!(failed["default_branch"], Value::Null);
     server.stop().succeeded();

@@ -83,7 +83,7 @@ async fn what_cannot_be_is_refused_in_one_sentence() {
     let missing: Option<Oid> = "1".repeat(40).parse().ok();
     push(&forge, &owner, project, vec![change("refs/heads/a/b", None, master)], false).await;
     let cases = [
-        (change("refs/heads/x", None, missing), "What it shall point to is missing."),
+        (change("refs/heads/x", None, missing), "the target object does not exist"),
         (change("refs/heads/x", None, tag), "A branch can only point to a commit."),
         (change("refs/heads/x", master, None), "It does not exist."),
         (change("refs/heads/x", None, None), "It does not exist."),

@@ -29,7 +29,7 @@ impl Scene {
         let mut joined = Vec::new();
         for (client, name) in [(&ann, "rocket"), (&bob, "kiln")] {
             let project = client.make("/projects", json!({ "name": name, "shared_runners_enabled": false })).await;
-            forge.plant_pipeline(project, None, file).await;
+            forge.plant_pipeline(project, Some(client.id), file).await;
             let token = client.get(&format!("/projects/{project}")).await.json()["runners_token"].clone();
             let runner = anyone.post("/api/v4/runners", json!({ "token": token })).await.json()["token"].clone();
             let take = async || {

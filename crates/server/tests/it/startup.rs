@@ -260,6 +260,7 @@ fn a_command_ends_with_2_if_it_is_used_wrongly_and_with_1_if_it_fails() {
 #[test]
 fn a_misspelled_flag_command_or_variable_is_answered_with_what_was_meant() {
     let home = Home::embedded();
+    home.start().stop();
     let complaint = |arguments: &[&str]| home.gable(arguments).finish().stderr;
     let flag = complaint(&["serve", "--lisen", "127.0.0.1:0"]);
     assert!(flag.contains("unexpected argument '--lisen' found") && flag.contains("'--listen'"), "{flag}");
@@ -389,7 +390,7 @@ fn a_database_that_is_no_database_is_told() {
     std::fs::write(home.data().join("gable.sqlite3"), "not a database, ".repeat(1000)).expect("a file");
     let refusal = home.serve().finish().refused();
     assert!(refusal.starts_with("cannot open the database "), "{refusal}");
-    assert!(refusal.ends_with("file is not a database"), "{refusal}");
+    assert!(refusal.contains("file is not a database"), "{refusal}");
 }
 
 #[test]

@@ -98,7 +98,7 @@ async fn a_job_that_was_never_heard_of_waits_again_and_nobody_is_told_twice() {
     let scene = Scene::start(json!({})).await;
     let (forge, project) = (&scene.forge, scene.project);
     forge.in_one_go(|db| rows::hook(db, Some(project), BOTH));
-    let pipeline = forge.plant_pipeline(project, None, "one: {script: x}").await;
+    let pipeline = forge.plant_pipeline(project, Some(scene.ann.id), "one: {script: x}").await;
     let id = builds_of(forge, pipeline.id)[0].id;
     assert_eq!(scene.told(), ["build \"created\"", "pipeline \"pending\""]);
     let first = scene.ask().await;

@@ -153,7 +153,8 @@ fn who_comes_without_tls_is_sent_there() {
     let server = secured.serve().args(&["--redirect-listen", "127.0.0.1:0"]).start();
     let said = server.stderr();
     let line = said.lines().find(|line| line.contains("sends those who come without TLS")).expect("a line");
-    let place = line.split_whitespace().find_map(|word| word.strip_prefix("address=")).expect("an address").to_owned();
+    let place = line.split_whitespace().find_map(|word| word.strip_prefix("address=")).expect("an address");
+    let place = place.trim_matches('"').to_owned();
     let mut plain = TcpStream::connect(&place).expect("connected");
     let request = "POST /api/v3/user?page=2 HTTP/1.1\r\nHost: forge.test:80\r\nConnection: close\r\n\r\n";
     plain.write_all(request.as_bytes()).expect("sent");

@@ -73,9 +73,9 @@ async fn a_deleted_branch_takes_its_content_with_it() {
         let outcomes = pushes::push(&forge.forge, caller, 1, push, Via::Push).await.expect("a push");
         outcomes.into_iter().next().expect("an outcome").refusal
     };
-    let missing = Some("What it shall point to is missing.".to_owned());
+    let missing = Some("the target object does not exist".to_owned());
     assert_eq!(push(None).await, missing);
-    assert_eq!(push(Some(pushes::incoming(&forge.forge, 1).expect("a quarantine"))).await, missing);
+    assert_eq!(push(Some(pushes::incoming(&forge.forge, &forge.storage_of(1)).expect("a quarantine"))).await, missing);
     // Whoever has the objects themselves may push them again.
     forge.push_all(ann, 1, local).await;
     for path in all() {

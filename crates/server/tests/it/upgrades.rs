@@ -178,7 +178,7 @@ fn look(root: &Client, number: usize) {
     // What was a session by its name is one by its kind.
     let sessions = list(root, "/api/v3/personal_access_tokens?user_id=2");
     let sessions: Vec<&Value> = sessions.iter().map(|token| &token["session"]).collect();
-    assert_eq!(sessions, if number >= 8 { vec![&json!(false), &json!(true)] } else { vec![&json!(true)] });
+    assert_eq!(sessions, if number >= 9 { vec![&json!(false), &json!(true)] } else { vec![&json!(true)] });
     if number >= 3 {
         assert_eq!(only("/api/v3/groups")["name"], "Crew");
         assert_eq!(list(root, "/api/v3/projects/all").len(), 2);
