@@ -264,7 +264,15 @@ async fn follow(
 ) -> Result<Follower> {
     let seat = forge.shared().spools.join(Some(key)).map_err(|error| Error::Internal(format!("a spool: {error}")))?;
     let (producer, follower) = match seat {
-        Seat::Another(follower) => return Ok(follower),
+        Seat::Another(follower) => {
+            // Whoever came first may be refused after this one has joined, and then nothing comes.
+            let (repositories, mut check) = (forge.shared().repositories.clone(), Some(check));
+            let checking = forge.heavy(Caller::system(), move |_| match (check.take(), repositories.find(&storage)?) {
+                (Some(check), Some(repository)) => Ok(check(&repository)?),
+                _ => Ok(()),
+            });
+            return checking.await.map(|()| follower);
+        }
         Seat::First(producer, follower) => (producer, follower),
     };
     let (begun, beginning) = oneshot::channel();

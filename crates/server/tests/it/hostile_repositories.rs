@@ -480,7 +480,7 @@ fn ask_at_once(server: &Server, route: &Route) -> String {
 
 /// The repositories that the suite reads. The whole table takes long in an unoptimised build; `GABLE_HOSTILE=all` reads
 /// every repository.
-const IN_EVERY_RUN: [&str; 2] = ["huge tag message", "huge blob"];
+const IN_EVERY_RUN: [&str; 3] = ["tree bomb", "huge tag message", "huge blob"];
 
 fn chosen() -> impl Iterator<Item = &'static Hostile> {
     let all = std::env::var("GABLE_HOSTILE").is_ok_and(|value| value == "all");
