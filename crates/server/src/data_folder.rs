@@ -9,7 +9,7 @@ use std::{
 use files::{Files, logs::Logs, spool::Spools};
 use forge::{InstanceKey, clock::SystemSecrets};
 use git::Repositories;
-use store::{Database, Schema};
+use store::{Database, OpenError, Schema};
 
 use crate::instance;
 
@@ -128,9 +128,11 @@ impl DataFolder {
             refuse_missing_database(&self.path)?;
         }
         let database = self.database(url)?;
-        let schema = database.schema().map_err(|error| match url {
-            None => format!("{error}; if the database is damaged, restore a backup"),
-            Some(_) => error.to_string(),
+        let schema = database.schema().map_err(|error| match error {
+            OpenError::Failed(text) if database.is_embedded() => {
+                format!("{text}; if the database is damaged, restore a backup")
+            }
+            error => error.to_string(),
         });
         refuse_without_tables(&self.path, &schema?)?;
         instance::check_existing(&self.path, &database)?;

@@ -262,7 +262,7 @@ pub(crate) fn bind(folder: &DataFolder, database: &Database) -> Result<(Bound, I
         folder.write_secret(FILE, &record.text())?;
         let Record { instance_id, generation, mark } = record;
         let binding = Binding { instance_id, generation, mark, previous_mark: None, key_check: None };
-        instance::insert(&mut db, &binding).map_err(in_database)?;
+        db.write(|db| instance::insert(db, &binding)).map_err(in_database)?;
     }
     let binding = instance::find(&mut db).map_err(in_database)?;
     let Some(binding) = binding else { return Err(in_database("its row is gone")) };
@@ -293,7 +293,7 @@ impl Bound {
         let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.write_record(&mut state)?;
         let mut db = self.database.connect_writer().map_err(|error| error.to_string())?;
-        let advanced = instance::advance(&mut db, &state.mark, &random_text()).map_err(in_database)?;
+        let advanced = db.write(|db| instance::advance(db, &state.mark, &random_text())).map_err(in_database)?;
         let Some(binding) = advanced else {
             return Err("another server has bound the database meanwhile; only one may work on it".into());
         };
@@ -342,7 +342,7 @@ pub(crate) fn bind_restored(folder: &Path, database: &Database) -> Outcome {
     // A backup of an older version is bound by its first start.
     let Some(old) = instance::find(&mut db).map_err(in_database)? else { return Ok(()) };
     let binding = Binding { generation: old.generation + 1, mark: random_text(), previous_mark: None, ..old };
-    instance::replace(&mut db, &binding).map_err(in_database)?;
+    db.write(|db| instance::replace(db, &binding)).map_err(in_database)?;
     write_record(folder, &binding)
 }
 
@@ -376,7 +376,7 @@ pub(crate) fn open_key(folder: &DataFolder, db: &mut Conn) -> Result<InstanceKey
     match (folder.existing_instance_key(&remedy)?, known.flatten()) {
         (Some(key), Some(check)) if key.check_value() == check => Ok(key),
         (Some(key), None) if key.fits(db).map_err(unreadable)? => {
-            instance::set_key_check(db, &key.check_value()).map_err(unreadable)?;
+            db.write(|db| instance::set_key_check(db, &key.check_value())).map_err(unreadable)?;
             Ok(key)
         }
         (Some(_), _) => {
@@ -384,7 +384,7 @@ pub(crate) fn open_key(folder: &DataFolder, db: &mut Conn) -> Result<InstanceKey
         }
         (None, None) if !instance::depends_on_key(db).map_err(unreadable)? => {
             let key = folder.make_instance_key()?;
-            instance::set_key_check(db, &key.check_value()).map_err(unreadable)?;
+            db.write(|db| instance::set_key_check(db, &key.check_value())).map_err(unreadable)?;
             Ok(key)
         }
         (None, _) => Err(format!("the instance key {} is missing; {remedy}", path.display())),
@@ -458,10 +458,7 @@ pub(crate) fn rebind(folder: &DataFolder, database: &Database, default_projects_
             .or(record.map(|record| record.instance_id))
             .unwrap_or_else(random_text),
     };
-    db.begin_writing()
-        .and_then(|()| instance::replace(&mut db, &binding))
-        .and_then(|()| db.commit())
-        .map_err(in_database)?;
+    db.write(|db| instance::replace(db, &binding)).map_err(in_database)?;
     write_record(folder.path(), &binding)?;
     for line in moved {
         say(&line);

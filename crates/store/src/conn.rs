@@ -55,6 +55,17 @@ impl Conn {
         }
     }
 
+    /// Runs something in a transaction of its own that may write, and undoes it if it fails.
+    pub fn write<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.begin_writing()?;
+        let worked = work(self).and_then(|value| self.commit().map(|()| value));
+        if worked.is_err() {
+            // The first error tells more than one about the undoing.
+            let _ = self.roll_back();
+        }
+        worked
+    }
+
     /// Makes the open transaction durable.
     pub fn commit(&mut self) -> Result<()> {
         on!(self, conn => Ok(commit_on(conn)?))

@@ -44,17 +44,29 @@ pub struct Schema {
 
 /// Why a database cannot be used, as a sentence for the operator.
 #[derive(Debug)]
-pub struct OpenError(String);
+pub enum OpenError {
+    /// A newer version has run this migration, which this version does not know.
+    Newer(String),
+    /// Anything else.
+    Failed(String),
+}
 
 impl OpenError {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self::Failed(text.into())
     }
 }
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            Self::Newer(migration) => write!(
+                f,
+                "the database is newer than this gable (it has migration {migration}); use the gable that wrote it, or \
+                 a newer one"
+            ),
+            Self::Failed(text) => f.write_str(text),
+        }
     }
 }
 
@@ -318,9 +330,7 @@ where
     let applied = conn.applied_migrations().map_err(unreadable)?;
     match applied.iter().map(ToString::to_string).find(|version| !known.contains(version)) {
         None => Ok(()),
-        Some(version) => Err(OpenError::new(format!(
-            "the database is newer than this gable (it has migration {version}); use the gable that wrote it, or a newer one"
-        ))),
+        Some(version) => Err(OpenError::Newer(version)),
     }
 }
 

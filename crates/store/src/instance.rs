@@ -6,7 +6,7 @@
 use diesel::{dsl::exists, prelude::*, sql_types::BigInt};
 
 use crate::{
-    Conn, Database, Error, OpenError, Result,
+    Conn, Database, OpenError, Result,
     conn::on,
     fragment::Fragment,
     schema::{build_runs, builds, ci_triggers, hooks, instance, instance_seeds, projects, runners},
@@ -124,7 +124,6 @@ pub fn insert(db: &mut Conn, new: &Binding) -> Result<bool> {
 
 /// Begins a new generation; `None` if the mark is not this one any more, so that somebody else has begun one.
 pub fn advance(db: &mut Conn, mark: &str, new_mark: &str) -> Result<Option<Binding>> {
-    // Without RETURNING: SQLite commits such a statement only after its row was read, and a failure there is not seen.
     let changed = on!(db, conn => diesel::update(instance::table.find(ROW).filter(instance::mark.eq(mark)))
         .set((
             instance::generation.eq(instance::generation + 1),
@@ -135,19 +134,12 @@ pub fn advance(db: &mut Conn, mark: &str, new_mark: &str) -> Result<Option<Bindi
     if changed == 0 { Ok(None) } else { find(db) }
 }
 
-/// Replaces the binding, for an operator who binds a folder and a database to each other on purpose.
+/// Replaces the binding, for an operator who binds a folder and a database to each other on purpose. The caller holds a
+/// transaction.
 pub fn replace(db: &mut Conn, new: &Binding) -> Result<()> {
-    db.savepoint()?;
-    let replaced = on!(db, conn => diesel::delete(instance::table).execute(conn))
-        .map_err(Error::from)
-        .and_then(|_| insert(db, new));
-    match replaced {
-        Ok(_) => db.release(),
-        Err(error) => {
-            db.roll_back()?;
-            Err(error)
-        }
-    }
+    on!(db, conn => diesel::delete(instance::table).execute(conn))?;
+    insert(db, new)?;
+    Ok(())
 }
 
 /// Notes what the instance key gives.

@@ -99,9 +99,7 @@ impl Snapshot {
         let known = known_versions();
         match versions.iter().find(|version| !known.contains(*version)) {
             None => Ok(versions),
-            Some(version) => Err(OpenError::new(format!(
-                "the database is newer than this gable (it has migration {version}); use the gable that wrote it, or a newer one"
-            ))),
+            Some(version) => Err(OpenError::Newer(version.clone())),
         }
     }
 
