@@ -1,11 +1,16 @@
 //! `cargo xtask test`: everything that can fail, on both databases and with clients that others wrote.
 
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
 use crate::{
     Outcome, clients,
     machine::{self, BUBBLEWRAP, CURL, OPENSSL, POSTGRES, SLIRP, SSH},
     postgres::Postgres,
-    steps::{self, Report},
-    workspace::cargo,
+    steps::{self, Report, Tally},
+    workspace::{self, cargo},
 };
 
 /// How many tests run at once, as the test harness wants to be told.
@@ -49,24 +54,33 @@ pub(crate) fn run(parts: Parts) -> Outcome {
 
 /// Runs the parts as steps of a longer report.
 pub(crate) fn add(report: &mut Report, parts: Parts) {
-    if !report.step("build", || steps::run(&mut cargo(&["build", "--workspace", "--bins"]))) {
+    let mut built = Vec::new();
+    let compiled = report.step("build", || {
+        built = build()?;
+        Ok(())
+    });
+    if !compiled {
         return;
     }
     if parts.sqlite {
         report.step("tests on SQLite", || {
             machine::provide(&[CURL, SSH, BUBBLEWRAP, SLIRP])?;
-            steps::run_tests(&mut tests(&["--workspace"]))
+            steps::run_tests(in_parallel(&mut cargo(&["test", "--workspace", "--no-fail-fast"])))
         });
     }
     if parts.postgres {
         report.step("tests on PostgreSQL", || {
             machine::provide(&[POSTGRES, OPENSSL, CURL, SSH, BUBBLEWRAP, SLIRP])?;
             let postgres = Postgres::start()?;
-            let database = [("GABLE_TEST_DATABASE", postgres.url())];
-            let authority = [("GABLE_TEST_DATABASE_CA", postgres.authority())];
-            // The others never touch a database, and have had their turn.
-            let those = ["-p", "server", "-p", "wire", "-p", "courier"];
-            steps::run_tests(tests(&those).envs(database).envs(authority))
+            let mut tally = Tally::default();
+            for program in built.iter().filter(|program| WITH_DATABASE.contains(&program.package.as_str())) {
+                let mut tests = Command::new(&program.path);
+                workspace::forget_settings(&mut tests);
+                tests.current_dir(workspace::root().join("crates").join(&program.package));
+                tests.env("GABLE_TEST_DATABASE", postgres.url()).env("GABLE_TEST_DATABASE_CA", postgres.authority());
+                tally += steps::run_tests(in_parallel(&mut tests))?;
+            }
+            Ok(tally)
         });
     }
     if parts.clients {
@@ -74,13 +88,69 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
     }
 }
 
-fn tests(packages: &[&str]) -> std::process::Command {
-    let mut tests = cargo(&["test", "--no-fail-fast"]);
-    tests.args(packages);
+/// The packages whose tests use a database. The others have run on SQLite, where it makes no difference.
+const WITH_DATABASE: [&str; 3] = ["server", "wire", "courier"];
+
+/// A compiled program with tests.
+struct TestProgram {
+    package: String,
+    path: PathBuf,
+}
+
+/// Compiles the programs and all tests. Every step uses what this command builds: a command that selects other packages
+/// selects other features of dependencies, and would compile most of them again.
+fn build() -> Outcome<Vec<TestProgram>> {
+    let messages = "--message-format=json-render-diagnostics";
+    let output = steps::read(&mut cargo(&["test", "--workspace", "--no-run", messages]))?;
+    let programs: Vec<TestProgram> = output.lines().filter_map(test_program).collect();
+    for package in WITH_DATABASE {
+        if !programs.iter().any(|program| program.package == package) {
+            return Err(format!("cargo names no program with the tests of {package}"));
+        }
+    }
+    Ok(programs)
+}
+
+/// The program of a message of cargo, if the message is about one with tests.
+fn test_program(message: &str) -> Option<TestProgram> {
+    let field = |name: &str| {
+        let (_, rest) = message.split_once(&format!("\"{name}\":\""))?;
+        rest.split_once('"').map(|(value, _)| value)
+    };
+    if field("reason") != Some("compiler-artifact") || !message.contains("\"test\":true},\"features\"") {
+        return None;
+    }
+    let package = Path::new(field("manifest_path")?).parent()?.file_name()?.to_str()?.to_owned();
+    Some(TestProgram { package, path: field("executable")?.into() })
+}
+
+/// Sets how many tests run at once, unless the caller of the whole command has.
+fn in_parallel(tests: &mut Command) -> &mut Command {
     if std::env::var_os(THREADS).is_none() {
         // Many stories wait: for a commit to be on disk, for a lease to end, for a server to start.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         tests.env(THREADS, (2 * cores).to_string());
     }
     tests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_with_tests_are_found_among_the_messages_of_cargo() {
+        let message = |test: bool, executable: &str| {
+            format!(
+                "{{\"reason\":\"compiler-artifact\",\"manifest_path\":\"/src/crates/wire/Cargo.toml\",\"target\":\
+                 {{\"kind\":[\"lib\"],\"test\":true}},\"profile\":{{\"opt_level\":\"0\",\"test\":{test}}},\
+                 \"features\":[],\"executable\":{executable},\"fresh\":true}}"
+            )
+        };
+        let found = test_program(&message(true, "\"/target/debug/deps/wire-1\"")).expect("a program");
+        assert_eq!((found.package.as_str(), found.path.as_path()), ("wire", Path::new("/target/debug/deps/wire-1")));
+        assert!(test_program(&message(false, "\"/target/debug/gable\"")).is_none());
+        assert!(test_program(&message(true, "null")).is_none());
+        assert!(test_program("{\"reason\":\"build-finished\",\"success\":true}").is_none());
+    }
 }

@@ -31,14 +31,19 @@ pub(crate) fn program(profile: &str, name: &str) -> PathBuf {
 /// Cargo in the folder of the workspace.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    forget_settings(&mut cargo);
+    cargo.current_dir(root()).args(arguments);
+    cargo
+}
+
+/// Removes variables that change what is built or tested.
+pub(crate) fn forget_settings(command: &mut Command) {
     // The cargo that runs us speaks of us in these; crates that watch them would be built anew, each way, each time.
     // And the tests must see the database that a step chose, or none, never one from the shell.
     let foreign = ["CARGO_MANIFEST_", "CARGO_PKG_", "GABLE_"];
     for (name, _) in std::env::vars_os() {
         if foreign.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
-            cargo.env_remove(name);
+            command.env_remove(name);
         }
     }
-    cargo.current_dir(root()).args(arguments);
-    cargo
 }
