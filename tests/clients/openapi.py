@@ -58,11 +58,32 @@ def run_schemathesis(folder, statuses):
         "STATUSES": str(statuses),
         "COLUMNS": "120",
     }
+    (pathlib.Path(folder) / "schemathesis.toml").write_text(tokens_of_others())
     command = [sys.executable, "-m", "schemathesis.cli", "run", DOCUMENT]
     command += ["--header", f"PRIVATE-TOKEN: {os.environ['GABLE_ROOT_TOKEN']}", "--checks", ",".join(CHECKS)]
     command += ["--max-examples", "20", "--generation-deterministic", "--continue-on-failure", "--workers", "1"]
     command += ["--no-color", "--warnings", "off", "--suppress-health-check", "all"]
     return subprocess.run(command, cwd=folder, env=environment).returncode == 0
+
+
+def tokens_of_others():
+    """Configures schemathesis to present the token of another user where a call can end the access of its caller."""
+    root = {"PRIVATE-TOKEN": os.environ["GABLE_ROOT_TOKEN"]}
+    lines = []
+    for number, operation in enumerate(["PUT /user", "DELETE /personal_access_tokens/self"]):
+        name = f"caller{number}"
+        user = {"username": name, "name": name, "email": f"{name}@example.org", "password": "battery-staple"}
+        made = requests.post(f"{URL}/api/v3/users", json=user, headers=root)
+        made.raise_for_status()
+        tokens = f"{URL}/api/v3/users/{made.json()['id']}/personal_access_tokens"
+        token = requests.post(tokens, json={"name": "fuzzing", "scopes": "api"}, headers=root)
+        token.raise_for_status()
+        lines += [
+            "[[operations]]",
+            f'include-name = "{operation}"',
+            f'headers = {{ "PRIVATE-TOKEN" = "{token.json()["token"]}" }}',
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def show(seen):

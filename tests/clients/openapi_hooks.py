@@ -57,6 +57,9 @@ def before_call(context, case, kwargs):
             case.query = {**(case.query or {}), **wanted(case.method, path)}
         if (case.method, path) == ("DELETE", "/projects/{id}/labels"):
             case.query = {**(case.query or {}), "name": LABEL["name"]}
+    elif (case.method, path) == ("DELETE", "/personal_access_tokens/{id}"):
+        # One of the numbers that are made up is that of the token which all calls present.
+        case.path_parameters.update(existing(case.method, path))
     elif changes_users and str(case.path_parameters.get("id")) == str(OWN_ID):
         # Whoever removes, blocks or demotes the user that asks, learns nothing from then on.
         case.path_parameters.update(existing(case.method, path))
@@ -88,6 +91,8 @@ def existing(method, path):
         return existing_hook(path, "/hooks", "id")
     if path.startswith("/runners/{id}"):
         return {"id": runner(project())["id"]}
+    if path == "/personal_access_tokens/{id}":
+        return {"id": create(f"/users/{user()}/personal_access_tokens", TOKEN)}
     if path == "/keys/{id}":
         return {"id": create("/user/keys", key())}
     if path.startswith("/users/{uid}"):
@@ -262,6 +267,8 @@ HOOK = {"url": "http://hooks.invalid/"}
 
 LABEL = {"name": "made up", "color": "#fff"}
 
+TOKEN = {"name": "made up", "scopes": ["api"], "expires_at": None}
+
 
 def existing_in_repository(method, path):
     """A project with a commit, a branch and a tag, and what of them the path wants."""
@@ -399,6 +406,10 @@ def believable(method, path):
         return {"key": f"KEY{next(numbers)}", "value": "made up"}
     if path == "/runners/{id}":
         return {"description": "made up", "tag_list": "made,up", "active": True, "run_untagged": True}
+    if path.endswith("/personal_access_tokens"):
+        return TOKEN
+    if path == "/user":
+        return {"name": "Made Up", "username": f"made-up{next(numbers)}", "password": None, "email": None}
     if path == "/ci/lint":
         return {"content": CI_FILE}
     if path == "/session":
