@@ -172,7 +172,7 @@ async fn while_wanted<T>(
         cancelled.store(true, Ordering::Relaxed);
         // Whatever it comes to: nothing is left running when the slot is free again.
         let _ = fetching.await;
-        info!(project, "an import was cancelled");
+        info!(project.id = project, "an import was cancelled");
         return Ok(ended);
     }
 }

@@ -223,7 +223,7 @@ impl Work<'_> {
             return Ok(());
         }
         if self.shop.ignore_image {
-            self.trace.warn(&format!("{wanted} ignored: this runner runs jobs on its machine, without containers"));
+            self.trace.warn(&format!("ignoring {wanted}: this runner runs jobs on its machine, without containers"));
             return Ok(());
         }
         Err(Trouble::System(format!(

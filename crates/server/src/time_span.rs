@@ -57,7 +57,6 @@ impl<const PLAIN: u64> FromStr for TimeSpan<PLAIN> {
             let plain =
                 UNITS.iter().find(|(_, seconds)| *seconds == PLAIN).map_or("seconds", |(name, _)| match *name {
                     "h" => "hours",
-                    "d" => "days",
                     _ => "seconds",
                 });
             format!("{text} is not a duration; write a number of {plain}, or one with a unit such as 30s, 5m, 2h or 7d")

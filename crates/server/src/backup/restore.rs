@@ -22,7 +22,7 @@ use crate::{
     commands::RestoreCommand,
     config,
     data_folder::{self, DataFolder, ServerLock},
-    exit::Ending,
+    exit::{Ending, complain},
     instance,
     serve::say,
 };
@@ -41,12 +41,15 @@ pub(crate) fn run(command: RestoreCommand) -> Ending {
     let (head, seal) = fill(&mut target, &from, snapshot.as_deref(), postgres, &mut progress)?;
     drop(progress);
     if let Some(wrong) = super::what_is_wrong(&seal) {
-        eprintln!("warning: when the backup of {} was made {wrong}; gable doctor tells what that means", head.taken_at);
+        complain(format_args!(
+            "warning: when the backup of {} was made {wrong}; gable doctor tells what that means",
+            head.taken_at
+        ));
         for path in &seal.missing {
-            eprintln!("warning: missing: {path}");
+            complain(format_args!("warning: missing: {path}"));
         }
         for damage in &seal.damaged {
-            eprintln!("warning: damaged: {damage}");
+            complain(format_args!("warning: damaged: {damage}"));
         }
     }
     say(&format!(
