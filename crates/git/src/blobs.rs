@@ -8,7 +8,7 @@ use model::Oid;
 use crate::{
     Error, Repository, Result,
     large::LargeObject,
-    limits::{RESERVATION, UNRESERVED},
+    limits::{Buffer, RESERVATION, UNRESERVED},
     objects::too_large,
     repository::{gix_id, oid},
 };
@@ -56,21 +56,24 @@ impl Repository {
 
     /// The first bytes of a blob, or all of them if there are no more. With a reservation if they are many; callers that
     /// want many have asked for the size.
-    pub(crate) fn read_blob<'a>(&self, id: &gix::oid, most: u64, buffer: &'a mut Vec<u8>) -> Result<&'a [u8]> {
-        match self.blob(id, buffer) {
+    pub(crate) fn read_blob<'a>(&self, id: &gix::oid, most: u64, buffer: &'a mut Buffer) -> Result<&'a [u8]> {
+        buffer.clear();
+        match self.blob(id, &mut buffer.bytes) {
             Ok(found) => drop(found.ok_or_else(|| missing(id))?),
             Err(Error::TooLarge(_)) => {
+                buffer.clear();
                 let blob = self.large_blob(id)?;
                 let wanted = most.min(blob.size);
                 if wanted > RESERVATION / 2 {
                     return Err(too_large(Kind::Blob, id, blob.size, RESERVATION / 2));
                 }
-                self.reserve()?;
-                blob.beginning(usize::try_from(wanted).unwrap_or_default(), buffer)?;
+                buffer.reserve()?;
+                blob.beginning(usize::try_from(wanted).unwrap_or_default(), &mut buffer.bytes)?;
             }
             Err(error) => return Err(error),
         }
-        Ok(&buffer[..buffer.len().min(usize::try_from(most).unwrap_or(usize::MAX))])
+        let bytes = &buffer.bytes;
+        Ok(&bytes[..bytes.len().min(usize::try_from(most).unwrap_or(usize::MAX))])
     }
 }
 

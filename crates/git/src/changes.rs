@@ -15,7 +15,12 @@ use gix::{
 use model::Oid;
 
 use crate::{
-    Error, Repository, Result, decode::text, limits::LONGEST_PATH, objects::Trees, patience::Patience, renames,
+    Error, Repository, Result,
+    decode::text,
+    limits::{Buffer, LONGEST_PATH},
+    objects::Trees,
+    patience::Patience,
+    renames,
     trees::kind_and_mode,
 };
 
@@ -64,14 +69,14 @@ impl Repository {
     /// than anybody looks at.
     pub fn changed_paths(&self, from: Oid, to: Oid) -> Result<Option<Vec<String>>> {
         let (Some(old), Some(new)) = (self.tree_of(from)?, self.tree_of(to)?) else { return Ok(None) };
-        let (mut old_buffer, mut new_buffer) = (Vec::new(), Vec::new());
+        let (mut old_buffer, mut new_buffer) = (Buffer::default(), Buffer::default());
         let old = self.read_tree(&old, &mut old_buffer)?;
         let new = self.read_tree(&new, &mut new_buffer)?;
         let mut collector = Collector::default();
-        match gix::diff::tree(old, new, tree::State::default(), Trees(self), &mut collector) {
+        match gix::diff::tree(old, new, tree::State::default(), Trees::of(self), &mut collector) {
             Ok(()) => {}
             Err(tree::Error::Cancelled) => return Ok(None),
-            Err(error) => return Err(of_walk(error)),
+            Err(error) => return Err(Error::of_read(&error)),
         }
         let Collector { removed, added, changed, .. } = collector;
         let changed = changed.iter().map(Change::path);
@@ -84,14 +89,14 @@ impl Repository {
 
     /// How files differ between two trees, with those that were moved found.
     pub(crate) fn changes(&self, old: ObjectId, new: ObjectId, patience: &Patience) -> Result<Changes> {
-        let (mut old_buffer, mut new_buffer) = (Vec::new(), Vec::new());
+        let (mut old_buffer, mut new_buffer) = (Buffer::default(), Buffer::default());
         let old = self.read_tree(&old, &mut old_buffer)?;
         let new = self.read_tree(&new, &mut new_buffer)?;
         let mut collector = Collector::default();
-        let is_cut = match gix::diff::tree(old, new, tree::State::default(), Trees(self), &mut collector) {
+        let is_cut = match gix::diff::tree(old, new, tree::State::default(), Trees::of(self), &mut collector) {
             Ok(()) => false,
             Err(tree::Error::Cancelled) => true,
-            Err(error) => return Err(of_walk(error)),
+            Err(error) => return Err(Error::of_read(&error)),
         };
         let Collector { removed, added, changed: mut list, .. } = collector;
         list.append(&mut renames::find(self, removed, added, patience)?);
@@ -176,18 +181,6 @@ impl Visit for Collector {
         }
         ControlFlow::Continue(())
     }
-}
-
-/// Why a walk over two trees has failed; one that is too large says so itself.
-fn of_walk(error: tree::Error) -> Error {
-    let text = error.to_string();
-    let mut causes = std::iter::successors(Some(&error as &(dyn std::error::Error + 'static)), |error| error.source());
-    let own = causes.find_map(|cause| match cause.downcast_ref::<Error>() {
-        Some(Error::TooLarge(text)) => Some(Error::TooLarge(text.clone())),
-        Some(Error::Busy) => Some(Error::Busy),
-        _ => None,
-    });
-    own.unwrap_or(Error::Broken(text))
 }
 
 /// The part of a mode that tells a file from a link and from a submodule.

@@ -10,14 +10,15 @@ use std::{
 
 use gix::{
     objs::Kind,
-    odb::pack::{Bundle, data::decode::header::ResolvedBase},
+    odb::pack::{Bundle, data, data::entry::Header},
 };
 use model::StorageId;
 
 use crate::{
-    Error, Repositories, Result, child, large,
+    Error, Repositories, Result, child,
     limits::{LARGEST_COMMIT, LARGEST_TREE},
     objects::too_large,
+    packs::{LONGEST_CHAIN, base_offset, indices, result_size, too_deep},
     repository::gix_id,
 };
 
@@ -86,24 +87,111 @@ impl Repositories {
     }
 }
 
-/// Fails with [`Error::TooLarge`] if a pack of a repository holds a commit, a tag or a tree that is larger than it may be.
-/// For what has come in and is not yet part of a repository that others read; no object is unpacked.
+/// Fails with [`Error::TooLarge`] if a pack of a repository holds a commit, a tag or a tree that is larger than it may be,
+/// or an object that builds upon too many others. For what has come in and is not yet part of a repository that others
+/// read; no object is unpacked, and the work is linear in the number of objects.
 pub(crate) fn check_packed_sizes(repository: &Path) -> Result<()> {
-    let mut inflate = gix::zlib::Inflate::default();
-    for index in large::indices(&repository.join("objects/pack"))? {
-        let Bundle { index, pack } = Bundle::at(&index, gix::hash::Kind::Sha1).map_err(Error::broken)?;
-        for place in 0..index.num_objects() {
-            let entry = pack.entry(index.pack_offset_at_index(place)).map_err(Error::broken)?;
-            // A pack that was taken in holds everything that its objects are built from.
-            let in_pack = |id: &gix::oid| match index.lookup(id) {
-                Some(place) => pack.entry(index.pack_offset_at_index(place)).map(ResolvedBase::InPack).map(Some),
-                None => Ok(None),
-            };
-            let found = pack.decode_header(entry, &mut inflate, &in_pack).map_err(Error::broken)?;
-            check_size(found.kind, index.oid_at_index(place), found.object_size)?;
-        }
+    for index in indices(&repository.join("objects/pack"))? {
+        PackCheck::open(&index)?.run()?;
     }
     Ok(())
+}
+
+/// A check of one pack.
+pub(crate) struct PackCheck {
+    bundle: Bundle,
+    /// The objects in the order in which they lie in the pack.
+    by_offset: Vec<u32>,
+    /// What is known of each object.
+    known: Vec<Option<Resolved>>,
+    /// How many entries of the pack were looked at.
+    steps: usize,
+}
+
+/// What an object is, and how many deltas it is built from.
+#[derive(Clone, Copy)]
+struct Resolved {
+    kind: Kind,
+    depth: u16,
+}
+
+impl PackCheck {
+    pub(crate) fn open(index: &Path) -> Result<Self> {
+        let bundle = Bundle::at(index, gix::hash::Kind::Sha1).map_err(Error::broken)?;
+        let count = bundle.index.num_objects();
+        let mut by_offset: Vec<u32> = (0..count).collect();
+        by_offset.sort_unstable_by_key(|place| bundle.index.pack_offset_at_index(*place));
+        Ok(Self { known: vec![None; by_offset.len()], bundle, by_offset, steps: 0 })
+    }
+
+    /// Looks at every object; answers how many entries of the pack that took.
+    pub(crate) fn run(mut self) -> Result<usize> {
+        for at in 0..self.by_offset.len() {
+            let place = self.by_offset[at];
+            let kind = self.resolve(place)?.kind;
+            if kind == Kind::Blob {
+                continue;
+            }
+            let entry = self.entry(place)?;
+            let size =
+                if entry.header.is_delta() { result_size(&self.bundle.pack, &entry)? } else { entry.decompressed_size };
+            check_size(kind, self.bundle.index.oid_at_index(place), size)?;
+        }
+        Ok(self.steps)
+    }
+
+    /// What an object is. Each object on the way to the one that is stored whole is remembered, so none is looked at twice.
+    fn resolve(&mut self, place: u32) -> Result<Resolved> {
+        let (mut at, mut chain) = (place, Vec::new());
+        let mut found = loop {
+            if let Some(known) = self.known[at as usize] {
+                break known;
+            }
+            let entry = self.entry(at)?;
+            if let Some(kind) = entry.header.as_kind() {
+                let whole = Resolved { kind, depth: 0 };
+                self.known[at as usize] = Some(whole);
+                break whole;
+            }
+            chain.push(at);
+            if chain.len() > LONGEST_CHAIN {
+                return Err(self.too_deep(place));
+            }
+            at = self.base_of(&entry)?;
+        };
+        while let Some(delta) = chain.pop() {
+            if usize::from(found.depth) >= LONGEST_CHAIN {
+                return Err(self.too_deep(delta));
+            }
+            found.depth += 1;
+            self.known[delta as usize] = Some(found);
+        }
+        Ok(found)
+    }
+
+    fn entry(&mut self, place: u32) -> Result<data::Entry> {
+        self.steps += 1;
+        self.bundle.pack.entry(self.bundle.index.pack_offset_at_index(place)).map_err(Error::broken)
+    }
+
+    /// The object that a delta builds upon. A pack that was taken in holds it.
+    fn base_of(&self, delta: &data::Entry) -> Result<u32> {
+        let index = &self.bundle.index;
+        let found = match delta.header {
+            Header::OfsDelta { base_distance } => {
+                let offset = base_offset(delta, base_distance)?;
+                let place = self.by_offset.binary_search_by_key(&offset, |place| index.pack_offset_at_index(*place));
+                place.ok().map(|at| self.by_offset[at])
+            }
+            Header::RefDelta { base_id } => index.lookup(base_id),
+            Header::Commit | Header::Tree | Header::Blob | Header::Tag => None,
+        };
+        found.ok_or_else(|| Error::Broken("the pack does not hold the base of a delta".into()))
+    }
+
+    fn too_deep(&self, place: u32) -> Error {
+        too_deep(self.bundle.index.oid_at_index(place))
+    }
 }
 
 /// Fails if an object of this kind may not have this size.

@@ -14,6 +14,7 @@ use crate::{
     changes::{Change, Side},
     decode::text,
     history::Node,
+    limits::Buffer,
     patch,
     patience::Patience,
     repository::gix_id,
@@ -215,7 +216,7 @@ impl Repository {
         }
         // Of what is not compared anyway, the beginning is enough to tell a text.
         let most = if old_size.max(new_size) > LONGEST_TEXT { BEGINNING } else { u64::MAX };
-        let (mut old_buffer, mut new_buffer) = (Vec::new(), Vec::new());
+        let (mut old_buffer, mut new_buffer) = (Buffer::default(), Buffer::default());
         let old = self.content_of(old, most, &mut old_buffer)?;
         let new = self.content_of(new, most, &mut new_buffer)?;
         if patch::is_binary(old) || patch::is_binary(new) {
@@ -243,11 +244,11 @@ impl Repository {
     }
 
     /// What is compared: the contents of a file, or a line that names the commit of a submodule.
-    fn content_of<'a>(&self, side: Option<&Side>, most: u64, buffer: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    fn content_of<'a>(&self, side: Option<&Side>, most: u64, buffer: &'a mut Buffer) -> Result<&'a [u8]> {
         match side {
             Some(side) if is_submodule(side) => {
-                buffer.extend_from_slice(format!("Subproject commit {}\n", side.id).as_bytes());
-                Ok(buffer)
+                buffer.bytes.extend_from_slice(format!("Subproject commit {}\n", side.id).as_bytes());
+                Ok(&buffer.bytes)
             }
             Some(side) => self.read_blob(&side.id, most, buffer),
             None => Ok(&[]),

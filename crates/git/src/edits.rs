@@ -15,6 +15,7 @@ use model::{Oid, repository::Signature};
 
 use crate::{
     Error, Quarantine, Repository, Result,
+    limits::Buffer,
     objects::Trees,
     quarantine::signature,
     repository::{gix_id, oid},
@@ -180,7 +181,7 @@ impl Quarantine {
     }
 
     fn write_tree(&self, repository: &Repository, editing: Editing<'_>) -> Result<Oid> {
-        let mut buffer = Vec::new();
+        let mut buffer = Buffer::default();
         let root = match &editing.base {
             Some(tree) => {
                 let data = repository.tree_bytes(tree, &mut buffer)?;
@@ -188,7 +189,7 @@ impl Quarantine {
             }
             None => gix::objs::Tree::empty(),
         };
-        let trees = Trees(repository);
+        let trees = Trees::of(repository);
         let mut editor = gix::objs::tree::Editor::new(root, &trees, gix::hash::Kind::Sha1);
         // What goes makes room before something else comes.
         for (path, _) in editing.edited.iter().filter(|(_, entry)| entry.is_none()) {

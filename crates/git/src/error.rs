@@ -16,11 +16,13 @@ pub enum Error {
     Moved(String),
     /// A program of git failed; tells what it said.
     Child(String),
+    /// A program of git could not be started, or was ended before it was done; tells why.
+    Unfinished(String),
     /// Whether an object can be reached is still being found out.
     Indexing,
     /// An object, or what it would take to read it, is larger than allowed; names it and the limit.
     TooLarge(String),
-    /// Too many others read large objects at the same time.
+    /// Too many others read large objects or the same repository at the same time, or the work takes too long.
     Busy,
 }
 
@@ -31,7 +33,7 @@ impl Error {
         let says_so = |text: &str| text.contains("No space left on device") || text.contains("Disk quota exceeded");
         match self {
             Self::Io(error) => is_full(error),
-            Self::Child(text) | Self::Broken(text) => says_so(text),
+            Self::Child(text) | Self::Unfinished(text) | Self::Broken(text) => says_so(text),
             Self::Moved(_) | Self::Indexing | Self::TooLarge(_) | Self::Busy => false,
         }
     }
@@ -50,6 +52,15 @@ impl Error {
 
     /// Something could not be read: it is larger than allowed, or it is not as it has to be.
     pub(crate) fn of_read(error: &(dyn std::error::Error + 'static)) -> Self {
+        let mut causes = std::iter::successors(Some(error), |error| error.source());
+        let own = causes.find_map(|cause| match cause.downcast_ref::<Self>() {
+            Some(Self::TooLarge(text)) => Some(Self::TooLarge(text.clone())),
+            Some(Self::Busy) => Some(Self::Busy),
+            _ => None,
+        });
+        if let Some(own) = own {
+            return own;
+        }
         if gix::error::classify(error).is_resource_exhausted() {
             return Self::TooLarge(format!("an object is larger than allowed: {error}"));
         }
@@ -76,9 +87,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::Broken(text) | Self::Child(text) | Self::TooLarge(text) => f.write_str(text),
+            Self::Broken(text) | Self::Child(text) | Self::Unfinished(text) | Self::TooLarge(text) => f.write_str(text),
             Self::Indexing => f.write_str("the history is still being indexed, try again in a moment"),
-            Self::Busy => f.write_str("too many requests read large objects at the same time"),
+            Self::Busy => f.write_str("too many requests read this repository or large objects, try again in a moment"),
             Self::Moved(name) => write!(f, "{name} has changed meanwhile"),
         }
     }

@@ -176,6 +176,17 @@ impl History<'_> {
 
     /// Which of these commits are one of the tips or lie in the past of one, in the order given.
     pub(crate) fn which_are_ancestors_of(&mut self, candidates: &[Oid], tips: &[Oid]) -> Result<Vec<bool>> {
+        Ok(self.ancestors_within(candidates, tips, usize::MAX)?.unwrap_or_default())
+    }
+
+    /// As [`Self::which_are_ancestors_of`]; `None` if that takes reading more commits than `most`, those in the commit-graph
+    /// not counted.
+    pub(crate) fn ancestors_within(
+        &mut self,
+        candidates: &[Oid],
+        tips: &[Oid],
+        most: usize,
+    ) -> Result<Option<Vec<bool>>> {
         let graph = self.graph.clone();
         let place = |id: &gix::oid| graph.as_deref().and_then(|graph| graph.lookup(id));
         let mut found = CommitSet::default();
@@ -184,7 +195,7 @@ impl History<'_> {
         // it begins the walk stays within it.
         let mut waiting: Vec<ObjectId> = tips.iter().map(|tip| gix_id(*tip)).collect();
         let mut seen = CommitSet::default();
-        let mut starts = Vec::new();
+        let (mut starts, mut read) = (Vec::new(), 0);
         while let Some(id) = waiting.pop() {
             if wanted.is_empty() {
                 break;
@@ -199,6 +210,10 @@ impl History<'_> {
             if wanted.remove(&id) {
                 found.insert(id);
             }
+            read += 1;
+            if read > most {
+                return Ok(None);
+            }
             waiting.extend(self.node(id)?.parents.iter().copied());
         }
         if let Some(graph) = graph.as_deref() {
@@ -207,7 +222,7 @@ impl History<'_> {
                 reachable(graph, starts, wanted.collect())?.into_iter().map(|place| graph.id_at(place).to_owned()),
             );
         }
-        Ok(candidates.iter().map(|candidate| found.contains(&gix_id(*candidate))).collect())
+        Ok(Some(candidates.iter().map(|candidate| found.contains(&gix_id(*candidate))).collect()))
     }
 
     /// The commits that one commit has and the others lack, newest first.

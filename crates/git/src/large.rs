@@ -4,30 +4,24 @@
 //! together first, in memory if all parts are small and else in files that have no name.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, BufRead, BufReader, BufWriter, Cursor, Read, Write},
-    os::unix::{ffi::OsStrExt as _, fs::FileExt as _},
-    path::{Path, PathBuf},
+    os::unix::fs::FileExt as _,
     sync::Arc,
 };
 
 use flate2::bufread::ZlibDecoder;
 use gix::{
-    hash::Kind as HashKind,
     objs::Kind,
-    odb::pack::{
-        Bundle,
-        data::{self, Entry, entry::Header},
-    },
+    odb::pack::data::{self, Entry, entry::Header},
 };
 
 use crate::{
     Error, Repository, Result,
-    limits::{RESERVATION, in_words},
+    limits::{RESERVATION, Reservation, in_words},
+    packs::{LONGEST_CHAIN, PackFile, too_deep},
 };
 
-/// How many differences may build upon one another; git makes 4095 at most.
-const LONGEST_CHAIN: usize = 4096;
 /// How many bytes may be written to put one object together.
 const MOST_WRITTEN: u64 = 2 << 30;
 /// How much is copied at a time.
@@ -52,19 +46,19 @@ enum Content {
 
 /// Where an object is stored.
 enum Place {
-    Packed(Arc<Bundle>, Entry),
+    Packed(Arc<PackFile>, Entry),
     Loose(File),
 }
 
 /// An object that was put together.
 enum Built {
-    InMemory(Cursor<Vec<u8>>),
+    InMemory(Cursor<Vec<u8>>, Reservation),
     InFile(File, u64),
 }
 
 /// The bytes of a pack from one place on.
 struct PackData {
-    bundle: Arc<Bundle>,
+    pack: Arc<PackFile>,
     at: u64,
 }
 
@@ -74,30 +68,30 @@ impl Repository {
         let Some(place) = self.locate(id)? else { return Ok(None) };
         match place {
             Place::Loose(file) => LargeObject::loose(file).map(Some),
-            Place::Packed(bundle, entry) => match entry.header.as_kind() {
-                Some(kind) => Ok(Some(LargeObject::packed(kind, &bundle, &entry))),
-                None => self.build(id, &bundle, entry, on_disk).map(Some),
+            Place::Packed(pack, entry) => match entry.header.as_kind() {
+                Some(kind) => Ok(Some(LargeObject::packed(kind, &pack, &entry))),
+                None => self.build(id, &pack, entry, on_disk).map(Some),
             },
         }
     }
 
-    /// Looks an object up in all packs and among the loose ones.
+    /// Looks an object up in all packs and among the loose ones. A concurrent repack may move it from one place to another,
+    /// so the packs are listed anew before it is said to be missing.
     fn locate(&self, id: &gix::oid) -> Result<Option<Place>> {
-        let own = self.path().join("objects");
-        for objects in alternates(&own)?.into_iter().chain([own]) {
-            for index in indices(&objects.join("pack"))? {
-                let Ok(found) = gix::odb::pack::index::File::at(&index, HashKind::Sha1) else { continue };
-                let Some(place) = found.lookup(id) else { continue };
-                let offset = found.pack_offset_at_index(place);
-                let bundle = Bundle::at(&index, HashKind::Sha1).map_err(Error::broken)?;
-                let entry = bundle.pack.entry(offset).map_err(Error::broken)?;
-                return Ok(Some(Place::Packed(Arc::new(bundle), entry)));
+        for attempt in 0..2 {
+            if let Some((pack, entry)) = self.find_packed(id)? {
+                return Ok(Some(Place::Packed(pack, entry)));
             }
             let name = id.to_string();
-            match File::open(objects.join(&name[..2]).join(&name[2..])) {
-                Ok(file) => return Ok(Some(Place::Loose(file))),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error.into()),
+            for objects in self.packs()?.objects() {
+                match File::open(objects.join(&name[..2]).join(&name[2..])) {
+                    Ok(file) => return Ok(Some(Place::Loose(file))),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            if attempt == 0 {
+                self.refresh_packs()?;
             }
         }
         Ok(None)
@@ -106,23 +100,25 @@ impl Repository {
     /// Fails if an object would take too much to be put together, before that is begun.
     pub(crate) fn check_large(&self, id: &gix::oid) -> Result<()> {
         match self.locate(id)? {
-            Some(Place::Packed(bundle, entry)) if entry.header.is_delta() => {
-                self.chain(&bundle, entry)?.check(id, true).map(drop)
+            Some(Place::Packed(pack, entry)) if entry.header.is_delta() => {
+                self.chain(id, &pack, entry)?.check(id, true).map(drop)
             }
             _ => Ok(()),
         }
     }
 
     /// Puts an object together that is stored as differences from others.
-    fn build(&self, id: &gix::oid, bundle: &Arc<Bundle>, entry: Entry, on_disk: bool) -> Result<LargeObject> {
-        let chain = self.chain(bundle, entry)?;
+    fn build(&self, id: &gix::oid, pack: &Arc<PackFile>, entry: Entry, on_disk: bool) -> Result<LargeObject> {
+        let chain = self.chain(id, pack, entry)?;
         let in_memory = chain.check(id, on_disk)?;
-        if in_memory {
-            self.reserve()?;
-        }
-        let target = |size: u64| match usize::try_from(size) {
-            Ok(size) if in_memory => Ok(Built::InMemory(Cursor::new(Vec::with_capacity(size)))),
-            _ => tempfile::tempfile_in(self.path()).map(|file| Built::InFile(file, 0)),
+        let target = |size: u64| -> Result<Built> {
+            match usize::try_from(size) {
+                Ok(size) if in_memory => {
+                    let room = Reservation::take()?;
+                    Ok(Built::InMemory(Cursor::new(Vec::with_capacity(size)), room))
+                }
+                _ => Ok(tempfile::tempfile_in(self.path()).map(|file| Built::InFile(file, 0))?),
+            }
         };
         let Chain { mut base, deltas } = chain;
         let kind = base.kind;
@@ -138,15 +134,13 @@ impl Repository {
     }
 
     /// What an object is built from: the differences, the last one first, and what the first one of them begins with.
-    fn chain(&self, bundle: &Arc<Bundle>, entry: Entry) -> Result<Chain> {
+    fn chain(&self, id: &gix::oid, pack: &Arc<PackFile>, entry: Entry) -> Result<Chain> {
         let mut deltas = Vec::new();
-        let (mut bundle, mut entry) = (Arc::clone(bundle), entry);
+        let (mut pack, mut entry) = (Arc::clone(pack), entry);
         loop {
             let place = match entry.header {
                 Header::OfsDelta { base_distance } => {
-                    let offset = entry.checked_base_pack_offset(base_distance);
-                    let offset = offset.ok_or_else(|| Error::Broken("a difference from nothing".into()))?;
-                    Place::Packed(Arc::clone(&bundle), bundle.pack.entry(offset).map_err(Error::broken)?)
+                    Place::Packed(Arc::clone(&pack), pack.base(&entry, base_distance)?)
                 }
                 Header::RefDelta { base_id } => {
                     let missing = || Error::Broken(format!("the object {base_id} is missing"));
@@ -154,15 +148,15 @@ impl Repository {
                 }
                 Header::Commit | Header::Tree | Header::Blob | Header::Tag => {
                     let kind = entry.header.as_kind().unwrap_or(Kind::Blob);
-                    return Ok(Chain { deltas, base: LargeObject::packed(kind, &bundle, &entry) });
+                    return Ok(Chain { deltas, base: LargeObject::packed(kind, &pack, &entry) });
                 }
             };
-            deltas.push(Delta::read(&bundle, &entry)?);
+            deltas.push(Delta::read(&pack, &entry)?);
             if deltas.len() > LONGEST_CHAIN {
-                return Err(Error::TooLarge(format!("an object is built from more than {LONGEST_CHAIN} others")));
+                return Err(too_deep(id));
             }
             match place {
-                Place::Packed(next_bundle, next) => (bundle, entry) = (next_bundle, next),
+                Place::Packed(next_pack, next) => (pack, entry) = (next_pack, next),
                 Place::Loose(file) => return Ok(Chain { deltas, base: LargeObject::loose(file)? }),
             }
         }
@@ -195,15 +189,15 @@ impl Chain {
 
 /// How an object differs from another.
 struct Delta {
-    bundle: Arc<Bundle>,
+    pack: Arc<PackFile>,
     at: u64,
     base_size: u64,
     result_size: u64,
 }
 
 impl Delta {
-    fn read(bundle: &Arc<Bundle>, entry: &Entry) -> Result<Self> {
-        let mut delta = Self { bundle: Arc::clone(bundle), at: entry.data_offset, base_size: 0, result_size: 0 };
+    fn read(pack: &Arc<PackFile>, entry: &Entry) -> Result<Self> {
+        let mut delta = Self { pack: Arc::clone(pack), at: entry.data_offset, base_size: 0, result_size: 0 };
         let mut instructions = delta.instructions();
         let (base_size, result_size) = (read_size(&mut instructions)?, read_size(&mut instructions)?);
         (delta.base_size, delta.result_size) = (base_size, result_size);
@@ -211,7 +205,7 @@ impl Delta {
     }
 
     fn instructions(&self) -> BufReader<ZlibDecoder<PackData>> {
-        BufReader::new(ZlibDecoder::new(PackData { bundle: Arc::clone(&self.bundle), at: self.at }))
+        BufReader::new(ZlibDecoder::new(PackData { pack: Arc::clone(&self.pack), at: self.at }))
     }
 
     /// Writes what the differences make of an object.
@@ -263,7 +257,7 @@ impl Built {
     /// Writes the content, through a buffer if it goes to a file.
     fn fill(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<u64>) -> io::Result<u64> {
         match self {
-            Self::InMemory(bytes) => write(bytes),
+            Self::InMemory(bytes, _) => write(bytes),
             Self::InFile(file, len) => {
                 let mut out = BufWriter::with_capacity(PIECE, file);
                 let written = write(&mut out)?;
@@ -280,7 +274,7 @@ impl Built {
         while at < end {
             let count = usize::try_from(end - at).unwrap_or(usize::MAX).min(piece.len());
             match self {
-                Self::InMemory(bytes) => {
+                Self::InMemory(bytes, _) => {
                     let start = usize::try_from(at).unwrap_or(usize::MAX);
                     let part = bytes.get_ref().get(start..start.saturating_add(count));
                     out.write_all(part.ok_or(io::ErrorKind::UnexpectedEof)?)?;
@@ -297,7 +291,7 @@ impl Built {
 
     fn len(&self) -> u64 {
         match self {
-            Self::InMemory(bytes) => bytes.get_ref().len() as u64,
+            Self::InMemory(bytes, _) => bytes.get_ref().len() as u64,
             Self::InFile(_, len) => *len,
         }
     }
@@ -306,7 +300,7 @@ impl Built {
     fn rewind(&mut self) -> u64 {
         let len = self.len();
         match self {
-            Self::InMemory(bytes) => bytes.set_position(0),
+            Self::InMemory(bytes, _) => bytes.set_position(0),
             Self::InFile(_, at) => *at = 0,
         }
         len
@@ -314,8 +308,8 @@ impl Built {
 }
 
 impl LargeObject {
-    fn packed(kind: Kind, bundle: &Arc<Bundle>, entry: &Entry) -> Self {
-        let data = PackData { bundle: Arc::clone(bundle), at: entry.data_offset };
+    fn packed(kind: Kind, pack: &Arc<PackFile>, entry: &Entry) -> Self {
+        let data = PackData { pack: Arc::clone(pack), at: entry.data_offset };
         let size = entry.decompressed_size;
         Self { kind, size, left: size, content: Content::Packed(ZlibDecoder::new(data)) }
     }
@@ -358,7 +352,7 @@ impl Read for LargeObject {
         let count = match &mut self.content {
             Content::Packed(data) => data.read(into)?,
             Content::Loose(data) => data.read(into)?,
-            Content::Built(Built::InMemory(data)) => data.read(into)?,
+            Content::Built(Built::InMemory(data, _)) => data.read(into)?,
             Content::Built(Built::InFile(file, at)) => {
                 let count = file.read_at(into, *at)?;
                 *at += count as u64;
@@ -383,7 +377,7 @@ impl Read for PackData {
 
 impl BufRead for PackData {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        let pack = &self.bundle.pack;
+        let pack = self.pack.data().map_err(io::Error::other)?;
         let range: data::EntryRange = self.at..pack.pack_end() as u64;
         pack.entry_slice(range).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
@@ -410,32 +404,4 @@ fn read_size(from: &mut impl Read) -> io::Result<u64> {
         }
     }
     Err(io::ErrorKind::InvalidData.into())
-}
-
-/// The folders of objects that a repository borrows from.
-fn alternates(objects: &Path) -> Result<Vec<PathBuf>> {
-    let text = match fs::read(objects.join("info/alternates")) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error.into()),
-    };
-    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    Ok(lines.map(|line| objects.join(std::ffi::OsStr::from_bytes(line))).collect())
-}
-
-/// The indices of all packs in a folder.
-pub(crate) fn indices(packs: &Path) -> Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(packs) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error.into()),
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "idx") {
-            found.push(path);
-        }
-    }
-    Ok(found)
 }

@@ -1,6 +1,6 @@
 //! Looks objects up.
 
-use std::collections::HashSet;
+use std::{cell::RefCell, collections::HashSet};
 
 use gix::{
     ObjectId,
@@ -13,7 +13,7 @@ use crate::{
     commits::FEWEST_DIGITS,
     decode::Parts,
     large_trees,
-    limits::{LARGEST_COMMIT, LARGEST_TREE, in_words},
+    limits::{Buffer, LARGEST_COMMIT, LARGEST_TREE, Reservation, UNRESERVED, in_words},
     repository::{gix_id, oid},
 };
 
@@ -51,7 +51,7 @@ impl Repository {
             Ok(Some(_)) => buffer.truncate(BEGINNING),
             Err(Error::TooLarge(_)) => {
                 buffer.clear();
-                if self.header(id)?.is_none_or(|(found, _)| found != kind) {
+                if self.kind(id)? != Some(kind) {
                     return Ok(None);
                 }
                 match self.large_object(id, false) {
@@ -78,12 +78,6 @@ impl Repository {
         Ok(found.and_then(|(object, _)| (object.kind == Kind::Blob).then_some(object.data)))
     }
 
-    /// What an object is and how long, without reading all of it.
-    pub(crate) fn header(&self, id: &gix::oid) -> Result<Option<(Kind, u64)>> {
-        let header = self.gix.try_find_header(id).map_err(Error::broken)?;
-        Ok(header.map(|header| (header.kind(), header.size())))
-    }
-
     /// The one reachable object of a kind whose id begins like this; `None` if there is none or more than one.
     pub(crate) fn find_prefix(&self, prefix: &str, kind: Kind) -> Result<Option<ObjectId>> {
         if prefix.len() < FEWEST_DIGITS {
@@ -94,7 +88,7 @@ impl Repository {
         self.gix.objects.lookup_prefix(prefix, Some(&mut candidates)).map_err(Error::broken)?;
         let mut found = Vec::new();
         for id in candidates {
-            if self.header(&id)?.is_some_and(|(found, _)| found == kind) {
+            if self.kind(&id)? == Some(kind) {
                 found.push(oid(&id));
             }
         }
@@ -108,8 +102,8 @@ impl Repository {
         let mut at = gix_id(id);
         let mut buffer = Vec::new();
         for step in 0..DEEPEST_TAG {
-            match self.header(&at)? {
-                Some((Kind::Tag, _)) => {}
+            match self.kind(&at)? {
+                Some(Kind::Tag) => {}
                 Some(_) => return Ok((step > 0).then(|| oid(&at))),
                 None => return Ok(None),
             }
@@ -128,8 +122,7 @@ impl Repository {
     /// The commit that an object is or leads to.
     pub(crate) fn peel_to_commit(&self, id: Oid) -> Result<Option<Oid>> {
         let id = self.peel_tag(id)?.unwrap_or(id);
-        let header = self.header(&gix_id(id))?;
-        Ok(header.is_some_and(|(kind, _)| kind == Kind::Commit).then_some(id))
+        Ok((self.kind(&gix_id(id))? == Some(Kind::Commit)).then_some(id))
     }
 
     /// The tree of a commit; `None` if there is no such commit.
@@ -140,39 +133,43 @@ impl Repository {
     }
 
     /// The entries of a tree.
-    pub(crate) fn read_tree<'a>(&self, id: &gix::oid, buffer: &'a mut Vec<u8>) -> Result<TreeRefIter<'a>> {
+    pub(crate) fn read_tree<'a>(&self, id: &gix::oid, buffer: &'a mut Buffer) -> Result<TreeRefIter<'a>> {
         Ok(TreeRefIter::from_bytes(self.tree_bytes(id, buffer)?, gix::hash::Kind::Sha1))
     }
 
     /// The bytes of a tree.
-    pub(crate) fn tree_bytes<'a>(&self, id: &gix::oid, buffer: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    pub(crate) fn tree_bytes<'a>(&self, id: &gix::oid, buffer: &'a mut Buffer) -> Result<&'a [u8]> {
+        buffer.clear();
         // Git never writes the empty tree, and knows it nevertheless.
         if id.is_empty_tree() {
             return Ok(&[]);
         }
         if let Some(tree) = large_trees::find(id) {
-            buffer.clear();
-            buffer.extend_from_slice(&tree);
-            return Ok(buffer);
+            if tree.len() > UNRESERVED {
+                buffer.reserve()?;
+            }
+            buffer.bytes.extend_from_slice(&tree);
+            return Ok(&buffer.bytes);
         }
         let missing = || Error::Broken(format!("the tree {id} is missing"));
-        match self.object(id, buffer) {
+        match self.object(id, &mut buffer.bytes) {
             Ok(found) => drop(found.filter(|object| object.kind == Kind::Tree).ok_or_else(missing)?),
             Err(Error::TooLarge(_)) => self.read_large_tree(id, buffer)?,
             Err(error) => return Err(error),
         }
-        large_trees::keep(id, buffer);
-        Ok(buffer)
+        large_trees::keep(id, &buffer.bytes);
+        Ok(&buffer.bytes)
     }
 
-    fn read_large_tree(&self, id: &gix::oid, buffer: &mut Vec<u8>) -> Result<()> {
+    fn read_large_tree(&self, id: &gix::oid, buffer: &mut Buffer) -> Result<()> {
+        buffer.clear();
         let missing = || Error::Broken(format!("the tree {id} is missing"));
         let (_, size) = self.header(id)?.filter(|(kind, _)| *kind == Kind::Tree).ok_or_else(missing)?;
         if size > LARGEST_TREE {
             return Err(too_large(Kind::Tree, id, size, LARGEST_TREE));
         }
-        self.reserve()?;
-        self.large_object(id, true)?.ok_or_else(missing)?.whole(buffer)
+        buffer.reserve()?;
+        self.large_object(id, true)?.ok_or_else(missing)?.whole(&mut buffer.bytes)
     }
 }
 
@@ -182,11 +179,28 @@ pub(crate) fn too_large(kind: Kind, id: &gix::oid, size: u64, most: u64) -> Erro
 }
 
 /// Trees for whoever compares them: those that are large are read as all others.
-pub(crate) struct Trees<'a>(pub(crate) &'a Repository);
+pub(crate) struct Trees<'a> {
+    repository: &'a Repository,
+    /// The room for large trees, which stay in buffers of the reader until the end.
+    room: RefCell<Option<Reservation>>,
+}
+
+impl<'a> Trees<'a> {
+    pub(crate) fn of(repository: &'a Repository) -> Self {
+        Self { repository, room: RefCell::new(None) }
+    }
+}
 
 impl Find for Trees<'_> {
     fn try_find<'a>(&self, id: &gix::oid, buffer: &'a mut Vec<u8>) -> gix::error::Result<Option<Data<'a>>> {
-        let data = self.0.tree_bytes(id, buffer).map_err(gix::error::Error::from_error)?;
-        Ok(Some(Data { kind: Kind::Tree, object_hash: gix::hash::Kind::Sha1, data }))
+        let mut read = Buffer::default();
+        read.bytes = std::mem::take(buffer);
+        self.repository.tree_bytes(id, &mut read).map_err(gix::error::Error::from_error)?;
+        let (bytes, room) = read.into_parts();
+        *buffer = bytes;
+        if room.is_some() {
+            self.room.replace(room);
+        }
+        Ok(Some(Data { kind: Kind::Tree, object_hash: gix::hash::Kind::Sha1, data: buffer }))
     }
 }

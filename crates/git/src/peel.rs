@@ -33,11 +33,11 @@ impl Repository {
         let mut buffer = Vec::new();
         for _ in 0..DEEPEST {
             // Asked for what it is before it is read: a blob may be larger than memory.
-            match self.header(&id)? {
+            match self.kind(&id)? {
                 None => return Ok(None),
-                Some((Kind::Commit, _)) => return Ok(Some(Peeled::Commit(oid(&id)))),
-                Some((Kind::Tree | Kind::Blob, _)) => return Ok(Some(Peeled::Other)),
-                Some((Kind::Tag, _)) => {
+                Some(Kind::Commit) => return Ok(Some(Peeled::Commit(oid(&id)))),
+                Some(Kind::Tree | Kind::Blob) => return Ok(Some(Peeled::Other)),
+                Some(Kind::Tag) => {
                     let broken = || Error::Broken(format!("the tag {id} does not say what it points to"));
                     id = self.target_of_tag(&id, &mut buffer)?.ok_or_else(broken)?;
                 }

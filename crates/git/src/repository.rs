@@ -10,7 +10,8 @@ use crate::{
     Error, Result,
     contributors::Authors,
     history::GraphFile,
-    limits::{Reservation, UNRESERVED},
+    limits::UNRESERVED,
+    packs::Packs,
     snapshot::{Snapshot, SnapshotCell},
 };
 
@@ -35,6 +36,8 @@ pub(crate) struct Handle {
     graph: Mutex<Option<GraphFile>>,
     /// Who wrote the commits that were last counted.
     authors: Mutex<Authors>,
+    /// The packs as they were last listed.
+    packs: Mutex<Option<Arc<Packs>>>,
 }
 
 /// One repository, open for reading on one thread.
@@ -43,8 +46,8 @@ pub struct Repository {
     pub(crate) gix: gix::Repository,
     /// The bases of blobs, which are read past the other caches.
     pub(crate) blob_bases: RefCell<Box<Bases>>,
-    /// The room for what is large, once something large was read.
-    reservation: RefCell<Option<Reservation>>,
+    /// The packs, once they were needed.
+    pub(crate) packs: RefCell<Option<Arc<Packs>>>,
 }
 
 impl Handle {
@@ -61,6 +64,7 @@ impl Handle {
             reading: Mutex::default(),
             graph: Mutex::default(),
             authors: Mutex::default(),
+            packs: Mutex::default(),
         })
     }
 
@@ -85,6 +89,10 @@ impl Handle {
     pub(crate) fn authors(&self) -> MutexGuard<'_, Authors> {
         self.authors.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    pub(crate) fn packs(&self) -> MutexGuard<'_, Option<Arc<Packs>>> {
+        self.packs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Repository {
@@ -95,27 +103,12 @@ impl Repository {
         // A pushed `refs/replace/` must not change what other people read.
         gix.objects.ignore_replacements = true;
         let blob_bases = RefCell::new(Box::new(Bases::new(BASE_CACHE)));
-        Self { handle, gix, blob_bases, reservation: RefCell::new(None) }
+        Self { handle, gix, blob_bases, packs: RefCell::new(None) }
     }
 
     /// The folder of the repository.
     pub fn path(&self) -> &Path {
         &self.handle.path
-    }
-
-    /// Makes sure that there is room for [`RESERVATION`](crate::limits::RESERVATION) bytes, for as long as this value lives.
-    pub(crate) fn reserve(&self) -> Result<()> {
-        let mut reservation = self.reservation.borrow_mut();
-        if reservation.is_none() {
-            *reservation = Some(Reservation::wait()?);
-        }
-        Ok(())
-    }
-
-    /// Makes sure of the same room for as long as the answer lives; nothing if this value has room already.
-    pub(crate) fn reserve_briefly(&self) -> Result<Option<Reservation>> {
-        let is_reserved = self.reservation.borrow().is_some();
-        if is_reserved { Ok(None) } else { Reservation::wait().map(Some) }
     }
 
     /// Lets the refs be read anew by whoever asks next. For those who have just moved one.

@@ -15,7 +15,7 @@ use model::{
 
 use crate::{
     Error, Ref, Refs, Repository, Result,
-    limits::{UNRESERVED, in_words},
+    limits::{Reservation, UNRESERVED, in_words},
     marks::Marks,
     repository::oid,
 };
@@ -53,6 +53,9 @@ impl Repository {
         {
             return Ok(Arc::clone(&snapshot.refs));
         }
+        // Before the lock, so that nobody waits for a reader that waits for room.
+        let packed = self.path().join("packed-refs");
+        let _room = if size_of(&packed) > UNRESERVED as u64 { Some(Reservation::take()?) } else { None };
         // One reader at a time, since there may be many refs; the others take what it has found, if that still stands.
         let _reading = self.handle.read_refs_alone();
         if let Some(snapshot) = &*self.handle.refs()
@@ -120,7 +123,7 @@ impl Repository {
             {
                 match read_loose(&entry.path())? {
                     Some(Loose::Id(target)) => {
-                        let peeled = self.peeled_of(&name, target);
+                        let peeled = self.peeled_of(&name, target)?;
                         found.push(Ref { name, target, peeled });
                     }
                     Some(Loose::Link(to)) => drop(links.insert(name, to)),
@@ -135,7 +138,7 @@ impl Repository {
         if !marks.note(file)? {
             return Ok(());
         }
-        let size = fs::metadata(file).map_or(0, |it| it.len());
+        let size = size_of(file);
         if size > LONGEST_LIST {
             return Err(Error::TooLarge(format!(
                 "the refs take {}; the limit is {}",
@@ -143,7 +146,6 @@ impl Repository {
                 in_words(LONGEST_LIST)
             )));
         }
-        let _room = if size > UNRESERVED as u64 { self.reserve_briefly()? } else { None };
         let bytes = match fs::read(file) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -160,7 +162,7 @@ impl Repository {
             let peeled = match packed.object {
                 Some(_) => Some(oid(&packed.object())),
                 None if is_peeled => None,
-                None => self.peeled_of(&name, target),
+                None => self.peeled_of(&name, target)?,
             };
             found.push(Ref { name, target, peeled });
         }
@@ -168,13 +170,22 @@ impl Repository {
     }
 
     /// What a tag leads to; `None` if it is no annotated tag, or broken.
-    fn peeled_of(&self, name: &RefName, target: Oid) -> Option<Oid> {
+    fn peeled_of(&self, name: &RefName, target: Oid) -> Result<Option<Oid>> {
         // Git lets nothing but commits be branches, so they are not looked up.
         if name.kind() == RefKind::Branch {
-            return None;
+            return Ok(None);
         }
-        self.peel_tag(target).ok().flatten()
+        match self.peel_tag(target) {
+            // It is not broken, and the next reader may find out.
+            Err(Error::Busy) => Err(Error::Busy),
+            peeled => Ok(peeled.ok().flatten()),
+        }
     }
+}
+
+/// How long a file is; 0 if there is none.
+fn size_of(file: &Path) -> u64 {
+    fs::metadata(file).map_or(0, |it| it.len())
 }
 
 /// Reads a loose ref; `None` if it is gone meanwhile, or broken.

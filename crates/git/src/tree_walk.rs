@@ -5,15 +5,22 @@ use gix::{
     objs::{TreeRefIter, tree::EntryMode},
 };
 
-use crate::{Error, Repository, Result, limits::LONGEST_PATH};
+use crate::{
+    Error, Repository, Result,
+    deadline::Deadline,
+    limits::{Buffer, LONGEST_PATH, RESERVATION, Reservation, UNRESERVED, in_words},
+};
 
 /// How deep folders may lie, as git has it.
 const DEEPEST: usize = 2048;
 /// How many entries are visited at most. A few trees that hold one another several times over make up for more entries
 /// than there is time to look at.
 pub(crate) const MOST_ENTRIES: usize = 2_000_000;
-/// How many bytes of the folders are kept that the walk will come back to; the others are read again.
-const KEPT: usize = 2 << 20;
+/// How many bytes of folders are read at most, those counted that are read again.
+const MOST_READ: u64 = 512 << 20;
+/// How many bytes of the folders are kept that the walk will come back to; the others are read again. With a reservation
+/// if there are more than may be held without one.
+const KEPT: u64 = RESERVATION;
 
 /// An entry that is being visited.
 #[derive(Clone, Copy)]
@@ -30,6 +37,11 @@ pub(crate) struct TreeWalk<'a> {
     visited: usize,
     /// How many bytes of folders are kept, the current one not counted.
     kept: usize,
+    /// The room for all folders that are kept, if they are large.
+    room: Option<Reservation>,
+    /// How many bytes of folders were read.
+    read: u64,
+    deadline: Option<Deadline>,
 }
 
 struct Folder {
@@ -45,19 +57,48 @@ struct Folder {
 impl<'a> TreeWalk<'a> {
     /// A walk below a tree; the prefix is what paths begin with.
     pub(crate) fn new(repository: &'a Repository, tree: ObjectId, prefix: Vec<u8>) -> Result<Self> {
-        let mut walk = Self { repository, folders: Vec::new(), path: prefix, visited: 0, kept: 0 };
+        Self::begin(repository, tree, prefix, None)
+    }
+
+    /// As [`TreeWalk::new`]; the walk fails once the deadline has passed or the client has gone.
+    pub(crate) fn until(
+        repository: &'a Repository,
+        tree: ObjectId,
+        prefix: Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<Self> {
+        Self::begin(repository, tree, prefix, Some(deadline))
+    }
+
+    fn begin(repository: &'a Repository, tree: ObjectId, prefix: Vec<u8>, deadline: Option<Deadline>) -> Result<Self> {
+        let folders = Vec::new();
+        let mut walk = Self { repository, folders, path: prefix, visited: 0, kept: 0, room: None, read: 0, deadline };
         walk.open(tree)?;
         Ok(walk)
     }
 
+    /// How many bytes of folders were read so far.
+    #[cfg(test)]
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.read
+    }
+
     /// The next entry.
     pub(crate) fn next(&mut self) -> Result<Option<Visited>> {
-        while let Some(folder) = self.folders.last_mut() {
-            self.path.truncate(folder.prefix);
-            let data = match &folder.data {
-                Some(data) => data,
-                None => folder.data.insert(read(self.repository, &folder.id)?),
-            };
+        if let Some(deadline) = &self.deadline {
+            deadline.step()?;
+        }
+        while let Some(folder) = self.folders.last() {
+            let (prefix, id) = (folder.prefix, folder.id);
+            self.path.truncate(prefix);
+            if folder.data.is_none() {
+                let data = self.read(&id)?;
+                if let Some(folder) = self.folders.last_mut() {
+                    folder.data = Some(data);
+                }
+            }
+            let Some(folder) = self.folders.last_mut() else { break };
+            let data = folder.data.as_deref().unwrap_or_default();
             let rest = &data[folder.at..];
             let mut entries = TreeRefIter::from_bytes(rest, gix::hash::Kind::Sha1);
             let Some(entry) = entries.next() else {
@@ -118,13 +159,13 @@ impl<'a> TreeWalk<'a> {
         self.kept += self.folders.last().map_or(0, Folder::bytes);
         // Those nearest to the root are needed last.
         let mut folders = self.folders.iter_mut();
-        while self.kept > KEPT
+        while self.kept as u64 > KEPT
             && let Some(folder) = folders.next()
         {
             self.kept -= folder.bytes();
             folder.data = None;
         }
-        let data = read(self.repository, &tree)?;
+        let data = self.read(&tree)?;
         self.folders.push(Folder { id: tree, data: Some(data), at: 0, prefix: self.path.len() });
         Ok(())
     }
@@ -133,6 +174,27 @@ impl<'a> TreeWalk<'a> {
         self.folders.pop();
         // This one is the current one from now on.
         self.kept -= self.folders.last().map_or(0, Folder::bytes);
+        let current = self.folders.last().map_or(0, Folder::bytes);
+        if self.kept + current <= UNRESERVED {
+            self.room = None;
+        }
+    }
+
+    /// Reads a folder that becomes the current one.
+    fn read(&mut self, tree: &gix::oid) -> Result<Vec<u8>> {
+        let mut buffer = Buffer::default();
+        self.repository.tree_bytes(tree, &mut buffer)?;
+        let (mut data, _room) = buffer.into_parts();
+        // Unpacking may take more room than what is unpacked.
+        data.shrink_to_fit();
+        if self.room.is_none() && self.kept + data.len() > UNRESERVED {
+            self.room = Some(Reservation::take()?);
+        }
+        self.read += data.len() as u64;
+        if self.read > MOST_READ {
+            return Err(Error::TooLarge(format!("the folders have more than {}", in_words(MOST_READ))));
+        }
+        Ok(data)
     }
 }
 
@@ -140,12 +202,4 @@ impl Folder {
     fn bytes(&self) -> usize {
         self.data.as_ref().map_or(0, Vec::len)
     }
-}
-
-fn read(repository: &Repository, tree: &gix::oid) -> Result<Vec<u8>> {
-    let mut buffer = Vec::new();
-    repository.tree_bytes(tree, &mut buffer)?;
-    // Unpacking may take more room than what is unpacked.
-    buffer.shrink_to_fit();
-    Ok(buffer)
 }

@@ -1,6 +1,6 @@
 //! Folders of a commit.
 
-use std::{collections::HashMap, ops::Range};
+use std::{collections::HashMap, ops::Range, time::Duration};
 
 use gix::{
     ObjectId,
@@ -13,8 +13,9 @@ use model::{
 
 use crate::{
     Error, Repository, Result,
+    deadline::Deadline,
     decode::text,
-    limits::LONGEST_PATH,
+    limits::{Buffer, LONGEST_PATH},
     repository::oid,
     tree_walk::{MOST_ENTRIES, TreeWalk},
 };
@@ -23,6 +24,8 @@ use crate::{
 const MOST_FOLDERS: usize = 250_000;
 /// How many bytes of paths are told at once.
 const MOST_PATHS: usize = 8 << 20;
+/// How long everything below a folder may take to be counted, and again to be listed.
+const LONGEST_WALK: Duration = Duration::from_secs(20);
 
 /// What lies at a path of a tree.
 #[derive(Clone, Copy)]
@@ -58,7 +61,7 @@ impl Repository {
     /// The paths of all files of a commit; `None` if there are more files and folders than `most`.
     pub fn file_paths(&self, commit: Oid, most: usize) -> Result<Option<Vec<String>>> {
         let Some(root) = self.tree_of(commit)? else { return Ok(Some(Vec::new())) };
-        let mut walk = TreeWalk::new(self, root, Vec::new())?;
+        let mut walk = TreeWalk::until(self, root, Vec::new(), Deadline::within(LONGEST_WALK))?;
         let mut paths = Vec::new();
         let (mut seen, mut bytes) = (0, 0);
         while let Some(entry) = walk.next()? {
@@ -78,7 +81,7 @@ impl Repository {
 
     /// What lies at a path below a tree.
     pub(crate) fn lookup(&self, tree: ObjectId, path: &str) -> Result<Option<Found>> {
-        let mut buffer = Vec::new();
+        let mut buffer = Buffer::default();
         let mut at = tree;
         let mut parts = path.split('/').peekable();
         while let Some(part) = parts.next() {
@@ -104,7 +107,7 @@ impl Repository {
     }
 
     fn flat_tree(&self, folder: ObjectId, prefix: &str, page: Page) -> Result<Slice<TreeEntry>> {
-        let mut buffer = Vec::new();
+        let mut buffer = Buffer::default();
         let mut grouped = Grouped::new(page);
         for entry in self.read_tree(&folder, &mut buffer)? {
             let entry = entry.map_err(Error::broken)?;
@@ -126,7 +129,7 @@ impl Repository {
     fn whole_tree(&self, folder: ObjectId, prefix: String, page: Page) -> Result<Slice<TreeEntry>> {
         let (total, counts) = self.count_below(folder)?;
         let wanted = Wanted::new(page, total);
-        let mut walk = TreeWalk::new(self, folder, prefix.into_bytes())?;
+        let mut walk = TreeWalk::until(self, folder, prefix.into_bytes(), Deadline::within(LONGEST_WALK))?;
         let mut seen = Counts::default();
         let mut items = [Vec::new(), Vec::new(), Vec::new()];
         while !wanted.is_passed(&seen)
@@ -169,7 +172,7 @@ impl Repository {
     /// How many entries of each kind there are below a tree, and below each of the trees in it.
     fn count_below(&self, tree: ObjectId) -> Result<(Counts, HashMap<ObjectId, Counts>)> {
         let mut known: HashMap<ObjectId, Counts> = HashMap::new();
-        let mut walk = TreeWalk::new(self, tree, Vec::new())?;
+        let mut walk = TreeWalk::until(self, tree, Vec::new(), Deadline::within(LONGEST_WALK))?;
         // The folders that the walk is in, and what was counted in them so far.
         let mut open = vec![(tree, Counts::default())];
         loop {

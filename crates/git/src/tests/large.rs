@@ -3,7 +3,13 @@
 use model::Oid;
 
 use super::Fixture;
-use crate::{Error, decode::CUT, limits::LARGEST_TREE};
+use crate::{
+    Error,
+    decode::CUT,
+    limits::LARGEST_TREE,
+    packs::{self, OPENED},
+    repository::gix_id,
+};
 
 /// A text that does not compress, of so many bytes, different for each seed in one line only.
 fn text(bytes: usize, seed: u64) -> Vec<u8> {
@@ -138,5 +144,47 @@ fn a_large_tree_is_read_up_to_its_limit() {
         let diff = repository.commit_diff(commit);
         assert_eq!(diff.is_ok(), is_read);
         assert!(is_read || matches!(diff, Err(Error::TooLarge(_))));
+    }
+}
+
+#[test]
+fn a_chain_of_deltas_opens_each_pack_once() {
+    let fixture = Fixture::new();
+    let versions: Vec<Vec<u8>> = (0..6).map(|seed| text(3 << 20, seed)).collect();
+    let ids: Vec<Oid> = versions.iter().map(|content| blob(&fixture, content)).collect();
+    // Without `--delta-base-offset` each delta names its base by its id.
+    pack(&fixture, &["--window=20", "--depth=50"]);
+    let repository = fixture.open_anew();
+    let before = OPENED.get();
+    for (id, content) in ids.iter().zip(&versions) {
+        let mut found = Vec::new();
+        repository.check_blob(*id).expect("it can be read");
+        repository.write_blob(*id, &mut found).expect("written");
+        assert!(found == *content);
+    }
+    assert_eq!(OPENED.get() - before, 2, "the index and the data of the one pack");
+}
+
+#[test]
+fn an_object_is_found_while_and_after_its_pack_is_replaced() {
+    let fixture = Fixture::new();
+    let content = text(3 << 20, 0);
+    let id = blob(&fixture, &content);
+    pack(&fixture, &["--window=0"]);
+    let repository = fixture.open_anew();
+    let index = packs::indices(&fixture.path().join("objects/pack")).expect("a list").pop().expect("a pack");
+    // Listed, but not opened yet.
+    repository.packs().expect("packs");
+    // As in the middle of a repack: there is another pack, and of the old one only the index is left.
+    blob(&fixture, b"another object");
+    pack(&fixture, &["--window=0"]);
+    std::fs::remove_file(index.with_extension("pack")).expect("removed");
+    for repository in [&repository, &fixture.open_anew()] {
+        let mut found = Vec::new();
+        repository.check_blob(id).expect("it can be read");
+        repository.write_blob(id, &mut found).expect("written");
+        assert!(found == content);
+        let large = repository.large_object(&gix_id(id), true).expect("found").expect("an object");
+        assert_eq!(large.size, content.len() as u64);
     }
 }

@@ -2,6 +2,7 @@
 
 mod archives;
 mod blobs;
+mod chains;
 mod commits;
 mod contributors;
 mod diffs;
@@ -25,13 +26,13 @@ use tempfile::TempDir;
 use crate::{Repository, repository::Handle};
 
 /// A bare repository of its own.
-pub(super) struct Fixture {
+pub(crate) struct Fixture {
     folder: TempDir,
     handle: Arc<Handle>,
 }
 
 impl Fixture {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("repository.git");
         let made = git_command(folder.path()).args(["init", "--quiet", "--bare", "-b", "main"]).arg(&path).status();
@@ -55,7 +56,7 @@ impl Fixture {
     }
 
     /// The repository as somebody gets it who has never opened it.
-    pub(super) fn open_anew(&self) -> Repository {
+    pub(crate) fn open_anew(&self) -> Repository {
         Repository::new(Arc::new(Handle::open(self.path()).expect("a repository")))
     }
 
@@ -78,7 +79,7 @@ impl Fixture {
     }
 
     /// What git says when it is told something.
-    pub(super) fn git_with(&self, arguments: &[&str], input: &[u8]) -> Vec<u8> {
+    pub(crate) fn git_with(&self, arguments: &[&str], input: &[u8]) -> Vec<u8> {
         let (output, error) = self.try_git(arguments, input);
         output.unwrap_or_else(|| panic!("git {arguments:?}: {error}"))
     }
@@ -106,6 +107,14 @@ impl Fixture {
     pub(super) fn raw_commit(&self, text: &[u8]) -> Oid {
         let said = self.git_with(&["hash-object", "-t", "commit", "--literally", "-w", "--stdin"], text);
         String::from_utf8(said).expect("UTF-8").trim().parse().expect("an id")
+    }
+
+    /// So many trees that differ from each other, each with one submodule.
+    pub(crate) fn small_trees(&self, count: u32) -> Vec<gix::ObjectId> {
+        let list: Vec<String> = (1..=count).map(|number| format!("160000 commit {number:040}\tmodule\n\n")).collect();
+        let said = self.git_with(&["mktree", "--missing", "--batch"], list.concat().as_bytes());
+        let said = String::from_utf8(said).expect("UTF-8");
+        said.lines().map(|line| gix::ObjectId::from_hex(line.as_bytes()).expect("an id")).collect()
     }
 
     pub(super) fn write_commit_graph(&self) {

@@ -1,10 +1,16 @@
 //! What can be reached from visible refs.
 
-use std::collections::HashSet;
+use std::{cell::Cell, collections::HashSet, io, rc::Rc};
 
 use model::Oid;
 
 use super::{Fixture, Plan, Story, file};
+use crate::{
+    Error,
+    packs::{HEADERS, ON_HEADER},
+    reachable::{is_locked, while_locked},
+    with_cancellation,
+};
 
 /// Two branches that share their first commit: `main` with two commits, `side` with one of its own.
 fn two_branches() -> Fixture {
@@ -143,4 +149,80 @@ fn what_git_lists_is_what_is_found_by_walking() {
             assert_eq!(listed, reached.contains(id), "{id}");
         }
     }
+}
+
+/// So many ids that name nothing.
+fn missing(count: u32) -> Vec<Oid> {
+    let id = |number: u32| {
+        let mut id = [0xab; 20];
+        id[..4].copy_from_slice(&number.to_be_bytes());
+        Oid(id)
+    };
+    (0..count).map(id).collect()
+}
+
+#[test]
+fn ids_are_looked_up_without_the_lock_that_other_readers_wait_for() {
+    let fixture = two_branches();
+    let repository = fixture.open_anew();
+    let path = repository.path().to_owned();
+    let calls = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&calls);
+    let hook = move || {
+        counted.set(counted.get() + 1);
+        assert!(!is_locked(&path), "an object is looked up under the lock");
+    };
+    ON_HEADER.set(Some(Box::new(hook)));
+    let (all, reached) = objects(&fixture);
+    let answers = repository.which_are_reachable(&[all.clone(), missing(1000)].concat()).expect("answers");
+    ON_HEADER.set(None);
+    assert!(calls.get() >= 1000);
+    assert_eq!(answers.iter().filter(|answer| **answer).count(), reached.len());
+}
+
+#[test]
+fn the_first_object_that_cannot_be_reached_ends_the_search() {
+    let fixture = two_branches();
+    let repository = fixture.open_anew();
+    assert_eq!(repository.find_unreachable(&[fixture.id("main")]).expect("an answer"), None);
+    let before = HEADERS.get();
+    let found = repository.find_unreachable(&missing(10_000)).expect("an answer");
+    assert_eq!(found, Some(missing(1)[0]));
+    assert_eq!(HEADERS.get() - before, 1, "one was looked up");
+    // Also behind those that can be reached, and what has to be looked for in trees.
+    let (all, reached) = objects(&fixture);
+    assert_eq!(all.len(), reached.len());
+    assert_eq!(repository.find_unreachable(&all).expect("an answer"), None);
+    let lost = fixture.id("side:folder/secret");
+    fixture.git(&["update-ref", "-d", "refs/heads/side"]);
+    let found = fixture.open_anew().find_unreachable(&[fixture.id("main:a"), lost, fixture.id("main")]);
+    assert_eq!(found.expect("an answer"), Some(lost));
+}
+
+#[test]
+fn a_question_whose_client_has_gone_is_dropped_after_a_few_lookups() {
+    let fixture = two_branches();
+    let repository = fixture.open_anew();
+    let before = HEADERS.get();
+    let has_gone = move || HEADERS.get() - before > 1000;
+    let answer = with_cancellation(has_gone, || repository.which_are_reachable(&missing(100_000)));
+    match answer {
+        Err(Error::Io(error)) => assert_eq!(error.kind(), io::ErrorKind::BrokenPipe),
+        other => panic!("{other:?}"),
+    }
+    let looked_up = HEADERS.get() - before;
+    assert!(looked_up <= 1000 + 256 + 1, "{looked_up}");
+}
+
+#[test]
+fn a_reader_does_not_wait_for_long_for_others_who_ask_about_the_same_repository() {
+    let fixture = two_branches();
+    let repository = fixture.open_anew();
+    let main = fixture.id("main");
+    assert!(repository.resolve(&main.to_string()).expect("resolved").is_some());
+    let answers = while_locked(repository.path(), || {
+        [repository.which_are_reachable(&[main]).map(drop), repository.resolve(&main.to_string()).map(drop)]
+    });
+    assert!(answers.iter().all(|answer| matches!(answer, Err(Error::Busy))), "{answers:?}");
+    assert!(repository.resolve(&main.to_string()).expect("resolved").is_some(), "it goes on afterwards");
 }

@@ -1,8 +1,11 @@
 //! Folders.
 
+use std::{cell::Cell, io, rc::Rc};
+
 use model::{Page, repository::EntryKind};
 
 use super::{Edit, Fixture, Story, file};
+use crate::{Error, tree_walk::TreeWalk, with_cancellation};
 
 /// Entries as `git ls-tree` shows them.
 fn listed(fixture: &Fixture, path: &str, recursive: bool, page: Page) -> (Vec<String>, i64) {
@@ -209,4 +212,71 @@ fn the_paths_of_all_files_are_told_unless_there_are_too_many() {
     let entries = as_git_lists(&fixture, "main", "", true).len();
     assert!(repository.file_paths(commit, entries).expect("paths").is_some());
     assert_eq!(repository.file_paths(commit, entries - 1).expect("paths"), None);
+}
+
+/// A commit whose root folder is larger than 2 MB and holds so many folders, which differ from each other.
+fn wide(fixture: &Fixture, folders: u32) -> (gix::ObjectId, usize, model::Oid) {
+    let mut root = Vec::new();
+    for (number, tree) in fixture.small_trees(folders).into_iter().enumerate() {
+        root.extend(format!("40000 d{number:07}\0").into_bytes());
+        root.extend_from_slice(tree.as_slice());
+    }
+    for number in 0..70_000 {
+        root.extend(format!("160000 f{number:07}\0").into_bytes());
+        root.extend_from_slice(&[1; 20]);
+    }
+    let written = fixture.git_with(&["hash-object", "-t", "tree", "--literally", "-w", "--stdin"], &root);
+    let tree = String::from_utf8(written).expect("UTF-8");
+    let tree = gix::ObjectId::from_hex(tree.trim().as_bytes()).expect("an id");
+    let text = format!("tree {tree}\nauthor A <a@b> 1 +0000\ncommitter A <a@b> 1 +0000\n\nm");
+    (tree, root.len(), fixture.raw_commit(text.as_bytes()))
+}
+
+#[test]
+fn a_wide_folder_is_read_once_however_many_folders_it_holds() {
+    let fixture = Fixture::new();
+    let (tree, size, commit) = wide(&fixture, 50);
+    assert!(size > 2 << 20);
+    let repository = fixture.open_anew();
+    let mut walk = TreeWalk::new(&repository, tree, Vec::new()).expect("a walk");
+    let mut seen = 0;
+    while let Some(entry) = walk.next().expect("an entry") {
+        seen += 1;
+        if entry.mode.is_tree() {
+            walk.enter(entry.id).expect("entered");
+        }
+    }
+    assert_eq!(seen, 70_000 + 2 * 50);
+    let read = walk.bytes_read();
+    assert!(read < 2 * size as u64, "{read} bytes were read of {size}");
+    drop(walk);
+    let page = Page { number: 1, size: 100 };
+    let listed = repository.tree(commit, "", true, page).expect("a page");
+    assert_eq!((listed.total, listed.items.len(), listed.items[49].path.as_str()), (70_100, 100, "d0000049"));
+}
+
+#[test]
+fn a_walk_over_folders_ends_when_its_client_has_gone() {
+    let fixture = Fixture::new();
+    let (_, _, commit) = wide(&fixture, 2);
+    let repository = fixture.open_anew();
+    let page = Page { number: 1, size: 100 };
+    let looks = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&looks);
+    // Asked for the third time, the client is no longer there.
+    let has_gone = move || {
+        counted.set(counted.get() + 1);
+        counted.get() > 2
+    };
+    let walks = with_cancellation(has_gone, || {
+        [
+            repository.tree(commit, "", true, page).map(drop),
+            repository.check_archive(commit),
+            repository.file_paths(commit, 1_000_000).map(drop),
+        ]
+    });
+    for walk in walks {
+        assert!(matches!(&walk, Err(Error::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe), "{walk:?}");
+    }
+    assert_eq!(looks.get(), 5, "each walk ends with the look that tells it");
 }
