@@ -295,6 +295,12 @@ impl Producer {
         self.written
     }
 
+    /// Tells whether nobody follows at the moment, for a producer that works for long before it writes.
+    pub fn watch_followers(&self) -> impl Fn() -> bool + Send + 'static {
+        let spool = Arc::clone(&self.spool);
+        move || spool.progress.receiver_count() == 0
+    }
+
     /// Waits until nobody follows any more, for a producer that has nothing to write for a while.
     pub fn deserted(&self) -> impl Future<Output = ()> + Send + use<> {
         let (spools, spool) = (self.spools.clone(), Arc::clone(&self.spool));

@@ -11,6 +11,7 @@ use std::{
     cell::RefCell,
     ops::{Deref, DerefMut},
     panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -442,7 +443,13 @@ where
         if reply.is_closed() {
             return;
         }
-        let _ = reply.send(shielded(|| f(seat)));
+        // The client may hang up while its answer is being made.
+        let reply = Rc::new(reply);
+        let watched = Rc::clone(&reply);
+        let result = git::with_cancellation(move || watched.is_closed(), || shielded(|| f(seat)));
+        if let Ok(reply) = Rc::try_unwrap(reply) {
+            let _ = reply.send(result);
+        }
     };
     send(queue, Box::new(task) as ReadTask)?;
     answer.await.unwrap_or_else(|_| Err(Error::Internal("the task was dropped".into())))

@@ -282,7 +282,9 @@ async fn follow(
         let written = task.heavy(Caller::system(), move |_| match work.take() {
             Some((mut producer, check, write, begun)) => {
                 let Some(repository) = repositories.find(&storage)? else { return Ok(()) };
-                let checked = check(&repository);
+                // The check may take a while, and nobody may wait for it any more.
+                let is_deserted = producer.watch_followers();
+                let checked = git::with_cancellation(is_deserted, || check(&repository));
                 let begins = checked.is_ok();
                 let _ = begun.send(checked);
                 if !begins {

@@ -113,7 +113,7 @@ impl Hosted {
         &self.refs
     }
 
-    /// The first of these objects that a client may not have by its id: nothing that it sees leads there. A job may also have
+    /// One of these objects that a client may not have by its id: nothing that it sees leads there. A job may also have
     /// the commit that it is about, which may have been taken off its branch since.
     pub async fn find_unreachable(&self, wanted: Vec<Oid>) -> Result<Option<Oid>> {
         let tips: HashSet<Oid> =
@@ -129,8 +129,7 @@ impl Hosted {
         let (repositories, storage) = (self.forge.shared().repositories.clone(), self.storage.clone());
         pushes::blocking(move || {
             let Some(repository) = repositories.find(&storage)? else { return Ok(doubtful.first().copied()) };
-            let reachable = repository.which_are_reachable(&doubtful)?;
-            Ok(doubtful.iter().zip(reachable).find(|(_, reachable)| !reachable).map(|(id, _)| *id))
+            Ok(repository.find_unreachable(&doubtful)?)
         })
         .await
     }
