@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, BufRead as _, Read as _},
-    os::unix::process::CommandExt as _,
+    os::unix::process::{CommandExt as _, ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -24,8 +24,6 @@ use crate::{Error, Result};
 const OLDEST: (u32, u32) = (2, 39);
 /// How far programs stand back: a tenth of the processor where somebody else wants it, all of it where nobody does.
 const NICENESS: i32 = 10;
-/// How an error begins that is not about what a program did.
-pub(crate) const CANNOT_START: &str = "cannot start git";
 /// How much of what a program says to its log is kept.
 const LONGEST_COMPLAINT: u64 = 4096;
 
@@ -33,8 +31,10 @@ const LONGEST_COMPLAINT: u64 = 4096;
 pub(crate) const CANCELLED: &str = "cancelled";
 /// How often it is looked whether a program gets on.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked whether a program has to be ended that another thread listens to.
+const WATCH_EVERY: Duration = Duration::from_millis(100);
 /// What housekeeping may use: it works on all of a repository at once.
-const HOUSE_LIMITS: ChildLimits = ChildLimits { memory: 4 << 30, file_size: None };
+pub(crate) const HOUSE_LIMITS: ChildLimits = ChildLimits { memory: 4 << 30, file_size: None };
 
 /// What every call of git is told, whatever the configuration of the repository or the machine says.
 const SETTINGS: &[(&str, &str)] = &[
@@ -239,21 +239,74 @@ pub(crate) fn run(mut command: Command) -> Result<()> {
     to_its_end(start(command.stdout(Stdio::null()), &HOUSE_LIMITS)?)
 }
 
-/// As [`run`], of a program that starts no others.
-pub(crate) fn run_single(mut command: Command) -> Result<()> {
-    let child = command.stdout(Stdio::null()).spawn().map_err(cannot_start)?;
+/// As [`run`], of a program that starts no others, unless the supervision ends it before. [`Error::Child`] is what the
+/// program has found out; that it could not be started or did not come to its end is [`Error::Unfinished`].
+pub(crate) fn run_single(mut command: Command, supervision: &Supervision<'_>) -> Result<()> {
+    let unfinished = |error: Error| match error {
+        Error::Child(text) => Error::Unfinished(text),
+        error => error,
+    };
+    let child = command.stdout(Stdio::null()).process_group(0).spawn().map_err(cannot_start);
+    let mut child = child.map_err(unfinished)?;
     stand_back(child.id());
-    HOUSE_LIMITS.apply(child.id())?;
-    to_its_end(child)
+    if let Err(error) = supervision.limits.apply(child.id()) {
+        end(&mut child);
+        return Err(error.into());
+    }
+    let said = while_watched(&mut child, || supervision.check(), |child| Ok(read_log(child)?));
+    if said.is_err() {
+        end(&mut child);
+    }
+    let said = said.map_err(unfinished)?;
+    let status = child.wait()?;
+    if status.success() {
+        return Ok(());
+    }
+    let error = ended(status, &said);
+    let said = String::from_utf8_lossy(&said).to_ascii_lowercase();
+    let has_no_memory = ["out of memory", "cannot allocate memory"].iter().any(|words| said.contains(words));
+    Err(if status.signal().is_some() || has_no_memory { unfinished(error) } else { error })
 }
 
-fn to_its_end(mut child: Child) -> Result<()> {
+/// Does something with a program that runs, and ends the program's group as soon as `check` fails. The process is not
+/// waited for meanwhile, so no other one can get its number.
+fn while_watched<T>(
+    child: &mut Child,
+    check: impl Fn() -> Result<()> + Send,
+    work: impl FnOnce(&mut Child) -> Result<T>,
+) -> Result<T> {
+    let leader = child.id();
+    thread::scope(|scope| {
+        let (done, waits) = mpsc::channel::<()>();
+        let watchdog = scope.spawn(move || {
+            while matches!(waits.recv_timeout(WATCH_EVERY), Err(mpsc::RecvTimeoutError::Timeout)) {
+                if let Err(error) = check() {
+                    end_group(leader);
+                    return Err(error);
+                }
+            }
+            Ok(())
+        });
+        let result = work(child);
+        drop(done);
+        watchdog.join().unwrap_or(Ok(()))?;
+        result
+    })
+}
+
+/// Waits until a program has closed its log; answers the beginning of it.
+fn read_log(child: &mut Child) -> io::Result<Vec<u8>> {
     let mut said = Vec::new();
     if let Some(mut log) = child.stderr.take() {
         log.by_ref().take(LONGEST_COMPLAINT).read_to_end(&mut said)?;
         // The rest is not kept, but it has to be taken, or the program waits for it for ever.
         io::copy(&mut log, &mut io::sink())?;
     }
+    Ok(said)
+}
+
+fn to_its_end(mut child: Child) -> Result<()> {
+    let said = read_log(&mut child)?;
     let status = child.wait()?;
     if status.success() {
         return Ok(());
@@ -342,29 +395,32 @@ pub(crate) fn said_supervised(mut command: Command, longest: u64, supervision: &
 
 /// Ends a program and everything that it has started, and waits for it.
 fn end(child: &mut Child) {
-    end_group(child);
+    end_group(child.id());
     let _ = child.wait();
 }
 
-/// Hands out the lines that a program says on standard output, without their ends. Whoever takes longer than this is not
-/// heard to the end.
+/// Hands out the lines that a program says on standard output, without their ends. A program that takes longer than this
+/// is ended, whether or not it says anything.
 pub(crate) fn each_line(mut command: Command, most: Duration, mut take: impl FnMut(&[u8])) -> Result<()> {
     let mut child = start(command.stderr(Stdio::null()), &HOUSE_LIMITS)?;
-    let mut out = io::BufReader::new(child.stdout.take().ok_or_else(|| io::Error::other("a program without pipes"))?);
-    let (mut line, start) = (Vec::new(), Instant::now());
-    let heard = loop {
-        line.clear();
-        match out.read_until(b'\n', &mut line) {
-            Ok(0) => break Ok(()),
-            Ok(_) => take(line.strip_suffix(b"\n").unwrap_or(&line)),
-            Err(error) => break Err(error.into()),
+    let start = Instant::now();
+    let is_in_time = || {
+        if start.elapsed() <= most {
+            return Ok(());
         }
-        if start.elapsed() > most {
-            break Err(Error::Child(format!("timed out after {} seconds", most.as_secs())));
-        }
+        Err(Error::Child(format!("timed out after {} seconds", most.as_secs())))
     };
+    let heard = while_watched(&mut child, is_in_time, |child| {
+        let out = child.stdout.take().ok_or_else(|| io::Error::other("a program without pipes"))?;
+        let (mut out, mut line) = (io::BufReader::new(out), Vec::new());
+        while out.read_until(b'\n', &mut line)? > 0 {
+            take(line.strip_suffix(b"\n").unwrap_or(&line));
+            line.clear();
+        }
+        Ok(())
+    });
     if heard.is_err() {
-        end_group(&child);
+        end_group(child.id());
     }
     let status = child.wait()?;
     heard?;
@@ -372,8 +428,8 @@ pub(crate) fn each_line(mut command: Command, most: Duration, mut take: impl FnM
 }
 
 /// Ends a program and everything that it has started.
-fn end_group(child: &Child) {
-    if let Some(group) = pid(child.id()) {
+fn end_group(leader: u32) {
+    if let Some(group) = pid(leader) {
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
 }
@@ -403,7 +459,7 @@ pub(crate) fn pipe_supervised(mut from: Command, mut to: Command, supervision: &
 }
 
 fn cannot_start(error: io::Error) -> Error {
-    Error::Child(format!("{CANNOT_START}: {error}"))
+    Error::Child(format!("cannot start git: {error}"))
 }
 
 /// Which git is there, if it is new enough; else a sentence that tells the operator what to do.
@@ -455,26 +511,76 @@ mod tests {
         Supervision { limits: ChildLimits::default(), deadline, cancelled }
     }
 
+    /// Waits until no process of a group runs any more.
+    #[track_caller]
+    fn wait_for_end(group: u32) {
+        let is_running = |id: &Pid| {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", id.as_raw_nonzero())).unwrap_or_default();
+            stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+        };
+        let start = Instant::now();
+        while members(group).iter().any(is_running) {
+            assert!(start.elapsed() < Duration::from_secs(300), "still there");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// A script that notes its number in a file, then starts a program that never ends and waits for it.
+    fn endless(note: &Path) -> Command {
+        shell(&format!("echo $$ > {}; sleep 100000 & wait", note.display()))
+    }
+
+    /// The number that an [`endless`] script has noted; `None` if it did not come that far.
+    fn noted(note: &Path) -> Option<u32> {
+        std::fs::read_to_string(note).ok()?.trim().parse().ok()
+    }
+
     #[test]
     fn what_takes_too_long_or_says_too_much_is_not_heard_to_the_end() {
         let never = AtomicBool::new(false);
-        let start = Instant::now();
-        assert_eq!(said_supervised(shell("echo x"), 10, &within(60.0, &never)).expect("said"), b"x\n");
-        assert_eq!(said_supervised(shell("yes"), 4, &within(60.0, &never)).expect("said"), b"y\ny\n");
+        assert_eq!(said_supervised(shell("echo x"), 10, &within(600.0, &never)).expect("said"), b"x\n");
+        assert_eq!(said_supervised(shell("yes"), 4, &within(600.0, &never)).expect("said"), b"y\ny\n");
         // What it has started itself holds the other end of the pipe, and ends, too.
-        let slow = said_supervised(shell("echo x; sleep 100 & wait"), 10, &within(0.2, &never)).expect_err("too slow");
-        assert!(slow.to_string().contains("timed out"), "{slow}");
-        let slow =
-            run_supervised(shell("sleep 100 & wait"), &within(0.2, &never), &mut |_| Ok(())).expect_err("too slow");
-        assert!(slow.to_string().contains("timed out"), "{slow}");
-        assert!(start.elapsed() < Duration::from_secs(50));
+        let folder = tempfile::tempdir().expect("a folder");
+        let note = |name: &str| folder.path().join(name);
+        let ended = [
+            said_supervised(endless(&note("said")), 10, &within(1.0, &never)).map(drop),
+            run_supervised(endless(&note("run")), &within(1.0, &never), &mut |_| Ok(())),
+            each_line(endless(&note("lines")), Duration::from_secs(1), |_| ()),
+            run_single(endless(&note("single")), &within(1.0, &never)),
+        ];
+        for (ended, name) in ended.into_iter().zip(["said", "run", "lines", "single"]) {
+            let error = ended.expect_err(name);
+            assert!(error.to_string().contains("timed out"), "{name}: {error}");
+            assert_eq!(matches!(error, Error::Unfinished(_)), name == "single", "{name}");
+            if let Some(group) = noted(&note(name)) {
+                wait_for_end(group);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_program_found_out_is_told_from_a_program_that_did_not_end() {
+        let (never, cancelled) = (AtomicBool::new(false), AtomicBool::new(true));
+        let run = |script: &str| run_single(shell(script), &within(600.0, &never));
+        run("exit 0").expect("it ends well");
+        let found = run("echo 'fatal: missing blob 1234' >&2; exit 128").expect_err("a fault");
+        assert!(matches!(&found, Error::Child(text) if text.contains("missing blob 1234")), "{found}");
+        for script in ["kill -KILL $$", "kill -TERM $$", "echo 'fatal: Out of memory, malloc failed' >&2; exit 128"] {
+            let error = run(script).expect_err(script);
+            assert!(matches!(error, Error::Unfinished(_)), "{script}: {error}");
+        }
+        let nowhere = run_single(Command::new("/nonexistent/git"), &within(600.0, &never)).expect_err("no program");
+        assert!(matches!(&nowhere, Error::Unfinished(text) if text.starts_with("cannot start git")), "{nowhere}");
+        let error = run_single(shell("sleep 100000"), &within(600.0, &cancelled)).expect_err("cancelled");
+        assert!(matches!(&error, Error::Unfinished(text) if text == CANCELLED), "{error}");
     }
 
     #[test]
     fn what_nobody_wants_any_more_is_ended_with_all_that_it_started() {
         let cancelled = AtomicBool::new(false);
-        let (supervision, mut group) = (within(60.0, &cancelled), 0);
-        let ended = run_supervised(shell("sleep 1000 & sleep 1000 & wait"), &supervision, &mut |leader| {
+        let (supervision, mut group) = (within(600.0, &cancelled), 0);
+        let ended = run_supervised(shell("sleep 100000 & sleep 100000 & wait"), &supervision, &mut |leader| {
             if members(leader).len() == 3 {
                 group = leader;
                 cancelled.store(true, Ordering::Relaxed);
@@ -482,15 +588,7 @@ mod tests {
             Ok(())
         });
         assert_eq!(ended.expect_err("ended").to_string(), CANCELLED);
-        let is_running = |id: &Pid| {
-            let stat = std::fs::read_to_string(format!("/proc/{}/stat", id.as_raw_nonzero())).unwrap_or_default();
-            stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
-        };
-        let start = Instant::now();
-        while members(group).iter().any(is_running) {
-            assert!(start.elapsed() < Duration::from_secs(30), "still there");
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_for_end(group);
     }
 
     #[test]

@@ -9,11 +9,20 @@ use std::{
     io::{self, Read as _, Seek as _, Write},
     path::{Path, PathBuf},
     process::Stdio,
+    sync::atomic::AtomicBool,
+    time::{Duration, Instant},
 };
 
 use model::{Oid, RefName};
 
-use crate::{Error, Repositories, Result, child, housekeeping::wait_for_house};
+use crate::{
+    Error, Repositories, Result,
+    child::{self, HOUSE_LIMITS, Supervision},
+    housekeeping::wait_for_house,
+};
+
+/// How long git may follow the links of one repository.
+const LONGEST_SEARCH: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// Which files of a repository are about refs; the others are objects, and grow.
 const SMALL_FILES: [&str; 3] = ["config", "HEAD", "packed-refs"];
@@ -94,8 +103,9 @@ impl Repositories {
         Ok(Some(Objects { files: without_halves(files), faults, _kept: kept }))
     }
 
-    /// Whether everything is there that these objects lead to; if not, the answer says what is missing first.
-    pub fn find_missing_object(&self, place: &str, tips: &[Oid]) -> Result<Option<String>> {
+    /// Whether everything is there that these objects lead to; if not, the answer says what is missing first. That git could
+    /// not find out is an error, and so is that the search was cancelled.
+    pub fn find_missing_object(&self, place: &str, tips: &[Oid], cancelled: &AtomicBool) -> Result<Option<String>> {
         if tips.is_empty() {
             return Ok(None);
         }
@@ -107,12 +117,11 @@ impl Repositories {
         let mut command = child::git(&self.root().join(place));
         // Neither the graph of commits nor bitmaps are of use here: they know of objects that may be gone.
         command.args(["-c", "core.commitGraph=false", "rev-list", "--objects", "--quiet", "--stdin"]);
-        match child::run_single({
-            command.stdin(Stdio::from(list));
-            command
-        }) {
+        command.stdin(Stdio::from(list));
+        let supervision = Supervision { limits: HOUSE_LIMITS, deadline: Instant::now() + LONGEST_SEARCH, cancelled };
+        match child::run_single(command, &supervision) {
             Ok(()) => Ok(None),
-            Err(Error::Child(text)) if !text.starts_with(child::CANNOT_START) => {
+            Err(Error::Child(text)) => {
                 let said = text.lines().last().unwrap_or_default();
                 Ok(Some(said.rsplit_once("fatal: ").map_or(said, |(_, said)| said).trim().to_owned()))
             }

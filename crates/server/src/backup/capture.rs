@@ -436,7 +436,8 @@ fn copy_repositories(
         }
         // What is lost altogether is found by following all links, unless something else was found already.
         if seal.damaged.len() == so_far && !sink.is_unchanged() {
-            let missing = ground.repositories.find_missing_object(&noted.place, &tips);
+            let missing = ground.repositories.find_missing_object(&noted.place, &tips, stop);
+            go_on(stop)?;
             let missing = missing.map_err(|error| format!("{root} cannot be checked: {error}"))?;
             seal.damaged.extend(missing.map(|fault| Damage { path: root.clone(), fault, project: None }));
         }
