@@ -131,9 +131,8 @@ async fn copy_while_writing(forge: &Forge, fork: i64) -> Result<()> {
     let link = forge.read(Caller::system(), find).await?;
     let mut default_branch = None;
     if let Some(link) = link {
-        // Nobody packs the source anew or adds to it while its files are being linked; the longer wait comes first.
+        // Nobody packs the source anew while its files are being linked. Pushes to it only add files.
         let _kept = forge.shared().turns.take(link.source, Turn::KeepHouse).await;
-        let _written = forge.shared().turns.take(link.source, Turn::Write).await;
         let repositories = forge.shared().repositories.clone();
         let (source, target) = (forge.storage_of(link.source).await?, forge.storage_of(fork).await?);
         default_branch = blocking(move || {

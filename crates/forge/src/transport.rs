@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, process::Command, sync::Arc};
 
-pub use git::{ChildLimits, Quarantine as Incoming, Ref, Refs, stand_back};
+pub use git::{ChildLimits, PACK_HEADER, Quarantine as Incoming, Ref, Refs, stand_back};
 use model::{Oid, Project, RefName, StorageId};
 
 pub use crate::pushes::{Push, RefOutcome};

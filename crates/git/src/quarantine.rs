@@ -9,7 +9,10 @@ use std::{
     io::{self, Write as _},
     path::{Path, PathBuf},
     process::Command,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use gix::objs::{Kind, WriteTo};
@@ -17,7 +20,7 @@ use model::{Oid, RefName, repository::Signature};
 use tempfile::TempDir;
 
 use crate::{
-    Error, Repository, Result, checks, child, disk,
+    Error, Repository, Result, Sent, checks, child, disk,
     large::LargeObject,
     repository::{Handle, gix_id, oid},
 };
@@ -29,7 +32,12 @@ pub struct Quarantine {
     objects: PathBuf,
     /// Objects that were written one by one, each after everything that it leads to.
     written: Mutex<Vec<Oid>>,
+    /// How many objects the pack had when it was sent.
+    sent: AtomicU32,
 }
+
+/// The length of the beginning of a pack that tells how many objects it has.
+pub const PACK_HEADER: usize = 12;
 
 impl Quarantine {
     pub(crate) fn make(folder: TempDir, objects: PathBuf) -> Result<Self> {
@@ -39,7 +47,7 @@ impl Quarantine {
         }
         fs::write(path.join("HEAD"), "ref: refs/heads/quarantine\n")?;
         fs::write(path.join("config"), "[core]\n\trepositoryformatversion = 0\n\tbare = true\n")?;
-        let quarantine = Self { folder, objects, written: Mutex::new(Vec::new()) };
+        let quarantine = Self { folder, objects, written: Mutex::new(Vec::new()), sent: AtomicU32::new(0) };
         quarantine.link_objects()?;
         Ok(quarantine)
     }
@@ -71,21 +79,20 @@ impl Quarantine {
         Ok(Repository::new(Handle::open(self.folder.path())?.into()))
     }
 
-    /// Whether an object waits here, whatever the real repository holds.
-    pub fn brings(&self, id: Oid) -> Result<bool> {
-        if self.written.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
-            return Ok(true);
+    /// Takes note of how many objects the client sends: the pack says so in its first [`PACK_HEADER`] bytes, and when
+    /// [`Self::index_pack`] is done it may hold more. Without this the pack counts as not sent.
+    pub fn note_pack_header(&self, start: &[u8]) {
+        if let Some(([b'P', b'A', b'C', b'K', _, _, _, _], rest)) = start.split_first_chunk::<8>()
+            && let Some(count) = rest.first_chunk::<4>()
+        {
+            self.sent.store(u32::from_be_bytes(*count), Ordering::Relaxed);
         }
-        for entry in fs::read_dir(self.folder.path().join("objects/pack"))? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "idx") {
-                let index = gix::odb::pack::index::File::at(&path, gix::hash::Kind::Sha1).map_err(Error::broken)?;
-                if index.lookup(gix_id(id)).is_some() {
-                    return Ok(true);
-                }
-            }
-        }
-        Ok(false)
+    }
+
+    /// The objects in here that the client has sent, or that were written on its behalf.
+    pub fn sent(&self) -> Result<Sent> {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        Sent::read(&self.folder.path().join("objects/pack"), self.sent.load(Ordering::Relaxed), &written)
     }
 
     /// Fails with [`Error::TooLarge`] if a commit, a tag or a tree in here is larger than it may be; names the object and

@@ -22,7 +22,9 @@ use model::{RefName, StorageId};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use crate::{Quarantine, Refs, Repository, Result, child, disk, housekeeping::wait_for_house, repository::Handle};
+use crate::{
+    Quarantine, Refs, Repository, Result, child, disk, fork, housekeeping::wait_for_house, repository::Handle,
+};
 
 /// How many repositories stay open.
 const HANDLES: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
@@ -127,8 +129,9 @@ impl Repositories {
         Quarantine::make(self.folder_to_build_in("in-")?, self.path_of(storage).join("objects"))
     }
 
-    /// Makes the repository of a project out of another one: the objects are the same files, the refs are those that
-    /// can be seen. It appears whole or not at all; nothing happens if the project has a repository already.
+    /// Makes the repository of a project out of another one: the refs are those that can be seen, and the objects are those
+    /// that they lead to, where possible as the same files. It appears whole or not at all; nothing happens if the project
+    /// has a repository already. Others may push to the source meanwhile.
     pub fn copy(&self, from: &StorageId, to: &StorageId) -> Result<()> {
         let Some(source) = self.find(from)? else { return Ok(()) };
         if self.path_of(to).exists() {
@@ -138,7 +141,7 @@ impl Repositories {
         let target = build.path();
         let _kept = wait_for_house(source.path())?;
         let refs = source.refs()?;
-        link_objects(&source.path().join("objects"), &target.join("objects"))?;
+        fork::copy_objects(&source, &refs, target)?;
         write_refs(target, &refs, refs.head.as_ref())?;
         self.put_in_place(build, &self.path_of(to))
     }
@@ -267,26 +270,4 @@ pub(crate) fn write_refs(build: &Path, refs: &Refs, head: Option<&RefName>) -> i
 
 fn hex_digit(value: u8) -> char {
     char::from_digit(value.into(), 16).unwrap_or('0')
-}
-
-/// The same files under another name; they are never written to, so nobody notices.
-fn link_objects(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let (name, path) = (entry.file_name(), entry.path());
-        let lasts = !name.to_string_lossy().starts_with("tmp_") && !name.to_string_lossy().ends_with(".lock");
-        if entry.file_type()?.is_dir() {
-            link_objects(&path, &to.join(name))?;
-        } else if lasts {
-            let target = to.join(name);
-            match fs::hard_link(&path, &target) {
-                Ok(()) => {}
-                // Packed away since the folder was read; what it held is in a pack that comes later, or is copied below.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(_) => drop(fs::copy(&path, &target)?),
-            }
-        }
-    }
-    Ok(())
 }

@@ -84,9 +84,21 @@ impl TestForge {
         });
         let changes: Vec<RefChange> = changes.collect();
         let pack = git(folder.path(), &["pack-objects", "--all", "--stdout", "-q"], b"").stdout;
+        self.push_pack(client, project, &pack, changes).await
+    }
+
+    /// Changes refs of a project through the gate, as this client would by a push that brings a pack.
+    pub async fn push_pack(
+        &self,
+        client: &Client,
+        project: i64,
+        pack: &[u8],
+        changes: Vec<RefChange>,
+    ) -> Vec<RefOutcome> {
         let incoming = pushes::incoming(&self.forge, &self.storage_of(project)).expect("a quarantine");
         let mut child = incoming.index_pack(None).spawn().expect("git starts");
-        child.stdin.take().expect("a pipe").write_all(&pack).expect("the pack is taken");
+        incoming.note_pack_header(pack);
+        child.stdin.take().expect("a pipe").write_all(pack).expect("the pack is taken");
         let output = child.wait_with_output().expect("git ends");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let push = Push { changes, incoming: Some(incoming), atomic: false, options: Vec::new() };

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use git::{Listing, Refs, Repositories, Repository};
+use git::{Listing, Quarantine, Refs, Repositories, Repository, Sent};
 use model::{
     Commit, Oid, RefChange, RefKind, RefName, StorageId,
     events::{COMMITS_KEPT, PushCommit, PushData},
@@ -82,15 +82,15 @@ pub(super) fn weigh(repositories: &Repositories, storage: &StorageId, push: &Pus
     let objects = objects_of(repositories, storage, push)?;
     let default = refs.head.clone().filter(|head| refs.find(head).is_some());
     let known = known_afterwards(&refs, objects.as_ref(), default.as_ref(), &push.changes)?;
-    let unreachable = find_unreachable(repository.as_ref(), push)?;
+    let unreachable = Unreachable::find(repositories, storage, push)?;
     let mut seen = HashSet::new();
     let mut changes = Vec::with_capacity(push.changes.len());
     let listing = listened.then(|| Listing::new(ALL_PATHS));
     let mut words = Words { refs: TOLD_REFS, bytes: ALL_MESSAGES, listing, built: drafts::MOST_REFS };
     for change in &push.changes {
         let mut one = weigh_one(&refs, objects.as_ref(), known.as_ref(), change, &mut words)?;
-        if one.refusal.is_none() && change.new.is_some_and(|new| unreachable.contains(&new)) {
-            one.refusal = Some(MISSING.into());
+        if one.refusal.is_none() {
+            one.refusal = change.new.and_then(|new| unreachable.refusal(new));
         }
         if !seen.insert(&change.name) {
             one.refusal = Some("It is named twice in one push.".into());
@@ -105,19 +105,46 @@ pub(super) fn weigh(repositories: &Repositories, storage: &StorageId, push: &Pus
     Ok(weighed)
 }
 
-/// What refs shall point to and neither comes with the push nor can be reached from a visible ref. It may still be on disk,
-/// but whoever knows nothing of it than its id must not bring it back.
-fn find_unreachable(repository: Option<&Repository>, push: &Push) -> Result<HashSet<Oid>> {
-    let mut doubtful = Vec::new();
-    for new in push.changes.iter().filter_map(|change| change.new) {
-        let brought = push.incoming.as_ref().map_or(Ok(false), |incoming| incoming.brings(new))?;
-        if !brought {
-            doubtful.push(new);
+/// Why a change cannot happen because of objects that are no part of the repository as its users see it. They may still
+/// be on disk, but a client that knows no more than their ids must not make them reachable again.
+struct Unreachable {
+    sent: Option<Sent>,
+    /// New targets of refs that were not sent and cannot be reached.
+    targets: BTreeSet<Oid>,
+    /// What the objects that were sent link to, or are differences from, and what cannot be reached.
+    link: Option<Oid>,
+}
+
+impl Unreachable {
+    fn find(repositories: &Repositories, storage: &StorageId, push: &Push) -> Result<Self> {
+        let sent = push.incoming.as_ref().map(Quarantine::sent).transpose()?;
+        let is_sent = |id: Oid| sent.as_ref().is_some_and(|sent| sent.contains(id));
+        let new = push.changes.iter().filter_map(|change| change.new);
+        let (tips, others): (Vec<Oid>, Vec<Oid>) = new.partition(|id| is_sent(*id));
+        // Opened for this alone: no two repositories may hold room for large objects at the same time.
+        let links = match (&push.incoming, &sent) {
+            (Some(incoming), Some(sent)) if repositories.exists(storage) => {
+                sent.find_links(&incoming.repository()?, tips)?
+            }
+            // What comes in first cannot lead to anything else.
+            _ => Vec::new(),
+        };
+        let mut found = Self { sent, targets: BTreeSet::new(), link: None };
+        if let Some(repository) = repositories.find(storage)? {
+            found.targets = repository.find_unreachable(others)?;
+            found.link = repository.find_unreachable(links)?.first().copied();
         }
+        Ok(found)
     }
-    let Some(repository) = repository.filter(|_| !doubtful.is_empty()) else { return Ok(HashSet::new()) };
-    let reachable = repository.which_are_reachable(&doubtful)?;
-    Ok(doubtful.into_iter().zip(reachable).filter(|(_, reachable)| !reachable).map(|(id, _)| id).collect())
+
+    /// Why a ref may not point to this object.
+    fn refusal(&self, new: Oid) -> Option<String> {
+        if self.targets.contains(&new) {
+            return Some(MISSING.into());
+        }
+        let link = self.link.filter(|_| self.sent.as_ref().is_some_and(|sent| sent.contains(new)))?;
+        Some(format!("missing necessary objects: {link} is not part of the repository"))
+    }
 }
 
 /// The default branch and where it stands once a push has happened: what is new on other branches is what it lacks then.

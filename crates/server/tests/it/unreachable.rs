@@ -6,6 +6,7 @@ use forge::{
 };
 use model::{RefChange, RefName};
 use serde_json::json;
+use testkit::{Client, LocalRepository, TestForge, repository::git};
 
 use crate::{
     branches::Place,
@@ -133,5 +134,190 @@ fn fetches(transport: Transport) {
         assert_eq!(story.git_ok(Some(&ann), &folder, &["cat-file", "blob", &kept]), "old");
         let said = story.git_refused(Some(&ann), &folder, &["cat-file", "blob", &lost_blob]);
         assert!(said.contains(&format!("not our ref {lost_blob}")), "{said}");
+    }
+}
+
+/// What a push of one new branch is told that brings nothing but what is listed; `input` is what `pack-objects` reads.
+async fn push_part(
+    forge: &TestForge,
+    (client, project): (&Client, i64),
+    local: &LocalRepository,
+    new: &str,
+    (options, input): (&[&str], &[&str]),
+) -> Option<String> {
+    let arguments = [&["pack-objects", "--stdout", "-q"], options].concat();
+    let pack = git(local.path(), &arguments, format!("{}\n", input.join("\n")).as_bytes()).stdout;
+    let name = RefName::new(&format!("refs/tags/{new}-{}", options.len())).expect("a name");
+    let changes = vec![RefChange { name, old: None, new: Some(new.parse().expect("an id")) }];
+    forge.push_pack(client, project, &pack, changes).await.remove(0).refusal
+}
+
+/// Commits a tree, on top of a parent if there is one, and says the commit's id.
+fn commit_tree(local: &LocalRepository, tree: &str, parent: Option<&str>) -> String {
+    let parent: Vec<&str> = parent.map(|parent| ["-p", parent]).into_iter().flatten().collect();
+    local.git(&[&["commit-tree", tree, "-m", "m"], &parent[..]].concat())
+}
+
+/// Writes a tree with one file and says its id.
+fn tree_with(local: &LocalRepository, name: &str, blob: &str) -> String {
+    let line = format!("100644 blob {blob}\t{name}\n");
+    String::from_utf8(git(local.path(), &["mktree"], line.as_bytes()).stdout).expect("text").trim().to_owned()
+}
+
+/// A long text, so that what is almost the same is sent as a difference from it.
+fn long_text() -> String {
+    (0..500).map(|line| format!("the secret line {}\n", line * 7919 % 1000)).collect()
+}
+
+#[tokio::test]
+async fn a_push_does_not_make_deleted_objects_reachable_again() {
+    let place = Place::start().await;
+    let Place { forge, ann, local, commits: [_, second], .. } = &place;
+    local.git(&["checkout", "-q", "-b", "side"]);
+    let lost = local.commit_file("dir/secret", long_text());
+    let [root, folder, blob] =
+        ["HEAD^{tree}", "HEAD:dir", "HEAD:dir/secret"].map(|name| local.git(&["rev-parse", name]));
+    let good_root = local.git(&["rev-parse", "master^{tree}"]);
+    forge.push_all(ann, 1, local).await;
+    // A fork that was made before, and loses it on its own.
+    let dan = &place.dan;
+    let fork = dan.post("/projects/fork/1", json!({ "namespace": "dan" })).await.json()["id"].as_i64().expect("a fork");
+    forge.remove_ref(ann, 1, "refs/heads/side").await;
+    forge.remove_ref(dan, fork, "refs/heads/side").await;
+    let refused = |id: &str| Some(format!("missing necessary objects: {id} is not part of the repository"));
+    for (client, project) in [(ann, 1), (dan, fork)] {
+        let push = async |new: &str, sent: &[&str]| push_part(forge, (client, project), local, new, (&[], sent)).await;
+        let child = commit_tree(local, &good_root, Some(&lost));
+        assert_eq!(push(&child, &[&child]).await, refused(&lost), "a parent");
+        let merge = local.git(&["commit-tree", &good_root, "-m", "merge", "-p", second, "-p", &lost]);
+        assert_eq!(push(&merge, &[&merge]).await, refused(&lost), "a second parent");
+        let grandchild = commit_tree(local, &good_root, Some(&child));
+        assert_eq!(push(&grandchild, &[&grandchild, &child]).await, refused(&lost), "a parent of a parent");
+        let same = commit_tree(local, &root, Some(second));
+        assert_eq!(push(&same, &[&same]).await, refused(&root), "a tree");
+        let tree = tree_with(local, "found", &blob);
+        let other = commit_tree(local, &tree, Some(second));
+        assert_eq!(push(&other, &[&other, &tree]).await, refused(&blob), "a file");
+        assert_eq!(push(&tree, &[&tree]).await, refused(&blob), "a file in a tree that a tag names");
+        let line = format!("040000 tree {folder}\tsub\n");
+        let above = String::from_utf8(git(local.path(), &["mktree"], line.as_bytes()).stdout).expect("text");
+        let deep = commit_tree(local, above.trim(), None);
+        assert_eq!(push(&deep, &[&deep, above.trim()]).await, refused(&folder), "a folder, without any parent");
+        for (kind, id) in [("commit", &lost), ("tree", &folder), ("blob", &blob)] {
+            let text = format!("object {id}\ntype {kind}\ntag x\ntagger A <a@b> 1 +0000\n\nm\n");
+            let tag = String::from_utf8(git(local.path(), &["mktag"], text.as_bytes()).stdout).expect("text");
+            assert_eq!(push(tag.trim(), &[tag.trim()]).await, refused(id), "a tag of a {kind}");
+        }
+        // A difference from it would be put together with what the client does not have.
+        local.git(&["checkout", "-q", "master"]);
+        local.write("dir/secret", long_text() + "more\n");
+        let thin = local.commit("almost the same");
+        local.git(&["reset", "-q", "--hard", "HEAD~1"]);
+        let exclude = format!("^{lost}");
+        let sent = (&["--thin", "--shallow", "--revs"][..], &[thin.as_str(), exclude.as_str()][..]);
+        assert_eq!(push_part(forge, (client, project), local, &thin, sent).await, refused(&blob), "a difference");
+        // Nothing of it has come back.
+        let raw = client.get(&format!("/projects/{project}/repository/raw_blobs/{blob}")).await;
+        assert_eq!(raw.code(), 404, "{raw}");
+        assert!(!forge.refs_of(project).iter().any(|(name, _)| name.starts_with("refs/tags")));
+        // What is sent in full is taken, also if it is here already.
+        let parts = [format!("{thin}^{{tree}}"), format!("{thin}:dir"), format!("{thin}:dir/secret")];
+        let parts = parts.map(|name| local.git(&["rev-parse", &name]));
+        assert_eq!(push(&thin, &[&thin, &parts[0], &parts[1], &parts[2]]).await, None);
+    }
+}
+
+#[tokio::test]
+async fn a_push_may_link_to_everything_that_its_project_shows() {
+    let place = Place::start().await;
+    let Place { forge, ann, local, commits: [first, second], .. } = &place;
+    local.write("dir/long", long_text());
+    local.write("dir/deep/er/file", "file\n");
+    let third = local.commit("long");
+    let (old_blob, deep) = (local.git(&["rev-parse", "HEAD:dir/long"]), local.git(&["rev-parse", "HEAD:dir/deep"]));
+    local.git(&["rm", "-q", "-r", "dir"]);
+    let fourth = local.commit("short");
+    local.git(&["tag", "-a", "-m", "m", "v1"]);
+    let tag = local.git(&["rev-parse", "v1"]);
+    forge.push_all(ann, 1, local).await;
+    for packed in [false, true] {
+        if packed {
+            forge.keep_house(1);
+        }
+        let push = async |new: &str, sent: &[&str]| push_part(forge, (ann, 1), local, new, (&[], sent)).await;
+        // Files and folders that only the history has, on top of old commits, on top of none.
+        let tree = tree_with(local, &format!("again-{packed}"), &old_blob);
+        for parent in [Some(&fourth), Some(first), None] {
+            let commit = commit_tree(local, &tree, parent.map(String::as_str));
+            assert_eq!(push(&commit, &[&commit, &tree]).await, None, "{parent:?}");
+        }
+        let line = format!("040000 tree {deep}\tmoved-{packed}\n");
+        let above = String::from_utf8(git(local.path(), &["mktree"], line.as_bytes()).stdout).expect("text");
+        let moved = commit_tree(local, above.trim(), Some(second));
+        assert_eq!(push(&moved, &[&moved, above.trim()]).await, None);
+        let reverted = commit_tree(local, &format!("{third}^{{tree}}"), Some(&fourth));
+        assert_eq!(push(&reverted, &[&reverted]).await, None);
+        for (kind, id) in [("commit", first), ("tag", &tag), ("blob", &old_blob)] {
+            let text = format!("object {id}\ntype {kind}\ntag x-{packed}\ntagger A <a@b> 1 +0000\n\nm\n");
+            let outer = String::from_utf8(git(local.path(), &["mktag"], text.as_bytes()).stdout).expect("text");
+            assert_eq!(push(outer.trim(), &[outer.trim()]).await, None, "{kind}");
+        }
+        // A difference from what the history has.
+        local.git(&["checkout", "-q", "--detach", &third]);
+        local.write("dir/long", format!("{}more {packed}\n", long_text()));
+        let thin = local.commit("thin");
+        let exclude = format!("^{third}");
+        let pack = (&["--thin", "--revs"][..], &[thin.as_str(), exclude.as_str()][..]);
+        assert_eq!(push_part(forge, (ann, 1), local, &thin, pack).await, None);
+        local.git(&["checkout", "-q", "master"]);
+        let long = ann.get(&format!("/projects/1/repository/blobs/{thin}?filepath=dir/long")).await;
+        assert_eq!((long.code(), long.text.as_str()), (200, format!("{}more {packed}\n", long_text()).as_str()));
+    }
+    let folder = forge.repository_folder(1).expect("a repository");
+    git(&folder, &["fsck", "--full", "--strict"], b"");
+}
+
+#[tokio::test]
+async fn a_fork_gets_what_refs_lead_to_and_nothing_else() {
+    for (packed, lost) in [(false, false), (true, false), (false, true), (true, true)] {
+        let place = Place::start().await;
+        let Place { forge, ann, dan, local, .. } = &place;
+        local.git(&["tag", "-a", "-m", "m", "v1"]);
+        local.git(&["checkout", "-q", "-b", "side"]);
+        let commit = local.commit_file("secret", long_text());
+        let blob = local.git(&["rev-parse", "HEAD:secret"]);
+        forge.push_all(ann, 1, local).await;
+        // An object of its own in a file of its own.
+        let file = json!({ "file_path": "new", "branch_name": "master", "content": "x", "commit_message": "m" });
+        assert_eq!(ann.post(&format!("{REPOSITORY}/files"), file).await.code(), 201);
+        if packed {
+            forge.keep_house(1);
+        }
+        if lost {
+            forge.remove_ref(ann, 1, "refs/heads/side").await;
+        }
+        let fork =
+            dan.post("/projects/fork/1", json!({ "namespace": "dan" })).await.json()["id"].as_i64().expect("a fork");
+        assert_eq!(forge.refs_of(fork), forge.refs_of(1));
+        let folder = forge.repository_folder(fork).expect("a repository");
+        let listed = git(&folder, &["cat-file", "--batch-all-objects", "--batch-check=%(objectname)"], b"").stdout;
+        let listed = String::from_utf8(listed).expect("text");
+        for id in [&commit, &blob] {
+            assert_eq!(listed.contains(id.as_str()), !lost, "{id} packed: {packed}, lost: {lost}");
+        }
+        let reachable = git(&folder, &["rev-list", "--objects", "--all", "--no-object-names"], b"").stdout;
+        let reachable = String::from_utf8(reachable).expect("text");
+        let sorted = |text: &str| {
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort_unstable();
+            lines
+        };
+        assert_eq!(sorted(&listed), sorted(&reachable), "packed: {packed}, lost: {lost}");
+        git(&folder, &["fsck", "--full", "--strict"], b"");
+        // And it can be written to.
+        let file = json!({ "file_path": "own", "branch_name": "master", "content": "x", "commit_message": "m" });
+        let written = dan.post(&format!("/projects/{fork}/repository/files"), file).await;
+        assert_eq!(written.code(), 201, "{written}");
+        forge.keep_house(fork);
     }
 }

@@ -1,0 +1,308 @@
+//! Whether everything that a push makes reachable was sent with it or could be reached before.
+//!
+//! A repository keeps objects that no ref leads to any more, and `git index-pack --strict` accepts links to them, because
+//! they exist. Without this check a client that knows the id of a deleted object could link to it, or send a difference
+//! from it, and read it afterwards. The check reads the commits and trees that were sent, and of the repository only the
+//! folders that the push has changed; what is not found there is looked up among everything that is reachable.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use gix::{
+    ObjectId,
+    hashtable::hash::Builder,
+    objs::{Kind, TreeRefIter},
+    odb::pack,
+};
+use model::Oid;
+
+use crate::{
+    Error, Repository, Result,
+    decode::Parts,
+    large,
+    repository::{gix_id, oid},
+};
+
+/// The time after which reading what was sent is given up.
+const LONGEST: Duration = Duration::from_secs(10 * 60);
+/// The time for which a push waits until it is known what is reachable. What was found out until then is kept, so the next
+/// push of the same objects continues from there.
+const LONGEST_LOOKUP: Duration = Duration::from_secs(2 * 60);
+/// How many bytes of trees of the parents of what was sent are read before everything that is reachable is asked instead.
+const MOST_PARENT_BYTES: usize = 256 << 20;
+const TOO_LONG: &str = "it takes too long to check what the pushed objects lead to; push fewer commits at a time";
+
+/// A set of ids.
+type Ids = HashSet<ObjectId, Builder>;
+
+/// The objects that a client has sent, or that were written on its behalf.
+pub struct Sent {
+    packs: Vec<SentPack>,
+    written: Ids,
+}
+
+/// A pack that a client has sent.
+struct SentPack {
+    index: pack::index::File,
+    /// Objects from this offset on were not sent: `git index-pack --fix-thin` has appended them from the repository, because
+    /// the client has sent differences from them.
+    end: u64,
+}
+
+impl Sent {
+    /// What lies in a folder of packs, of which the client has sent this many objects, and what was written one by one.
+    pub(crate) fn read(packs: &Path, count: u32, written: &[Oid]) -> Result<Self> {
+        let mut sent = Self { packs: Vec::new(), written: written.iter().map(|id| gix_id(*id)).collect() };
+        for path in large::indices(packs)? {
+            let index = pack::index::File::at(&path, gix::hash::Kind::Sha1).map_err(Error::broken)?;
+            let end = if count < index.num_objects() { index.sorted_offsets()[count as usize] } else { u64::MAX };
+            sent.packs.push(SentPack { index, end });
+        }
+        Ok(sent)
+    }
+
+    /// Whether an object was sent, whether or not the repository has it as well.
+    pub fn contains(&self, id: Oid) -> bool {
+        self.has(&gix_id(id))
+    }
+
+    fn has(&self, id: &gix::oid) -> bool {
+        let is_in = |pack: &SentPack| {
+            pack.index.lookup(id).is_some_and(|place| pack.index.pack_offset_at_index(place) < pack.end)
+        };
+        self.written.contains(id) || self.packs.iter().any(is_in)
+    }
+
+    /// The objects from which the client has sent differences without sending them.
+    fn thin_bases(&self) -> impl Iterator<Item = ObjectId> {
+        self.packs.iter().filter(|pack| pack.end < u64::MAX).flat_map(|pack| {
+            let index = &pack.index;
+            let places = (0..index.num_objects()).filter(|place| index.pack_offset_at_index(*place) >= pack.end);
+            places.map(|place| index.oid_at_index(place).to_owned())
+        })
+    }
+
+    /// The objects that were not sent and that have to be reachable for the push to be whole: what these tips lead to, and
+    /// what the client has sent differences from. `objects` is the repository together with what was sent.
+    ///
+    /// Objects that were written one by one are built from reachable ones and need no check.
+    pub fn find_links(&self, objects: &Repository, tips: impl IntoIterator<Item = Oid>) -> Result<Vec<Oid>> {
+        if self.packs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut walk = Walk::new(self, objects);
+        walk.follow(tips)?;
+        let wanted: Ids = walk.contents.iter().copied().chain(self.thin_bases()).collect();
+        let found = walk.find_in_parents(&wanted)?;
+        // What is found in the parents is reachable if they are.
+        let rest = wanted.difference(&found).chain(&walk.parents);
+        Ok(rest.map(|id| oid(id)).collect())
+    }
+}
+
+impl Repository {
+    /// Which of these objects cannot be reached from a visible ref, in order. As [`Self::which_are_reachable`], but waits
+    /// longer until that is known, and costs almost nothing if they are what the refs point to.
+    pub fn find_unreachable(&self, mut ids: Vec<Oid>) -> Result<BTreeSet<Oid>> {
+        let refs = self.refs()?;
+        let tips: HashSet<Oid> = refs.iter().flat_map(|one| [one.target, one.leads_to()]).collect();
+        ids.retain(|id| !tips.contains(id));
+        if ids.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let start = Instant::now();
+        let reachable = loop {
+            match self.which_are_reachable(&ids) {
+                Err(Error::Indexing) if start.elapsed() < LONGEST_LOOKUP => {}
+                answer => break answer?,
+            }
+        };
+        Ok(ids.into_iter().zip(reachable).filter(|(_, reachable)| !reachable).map(|(id, _)| id).collect())
+    }
+}
+
+/// A walk over what was sent, which ends where something begins that was not.
+struct Walk<'a> {
+    sent: &'a Sent,
+    objects: &'a Repository,
+    until: Instant,
+    seen: Ids,
+    /// Commits and trees that are still to be read.
+    commits: Vec<ObjectId>,
+    trees: Vec<ObjectId>,
+    /// Commits that were not sent and that something that was sent leads to.
+    parents: Ids,
+    /// The same of trees, blobs and tags.
+    contents: Ids,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(sent: &'a Sent, objects: &'a Repository) -> Self {
+        Self {
+            sent,
+            objects,
+            until: Instant::now() + LONGEST,
+            seen: Ids::default(),
+            commits: Vec::new(),
+            trees: Vec::new(),
+            parents: Ids::default(),
+            contents: Ids::default(),
+            buffer: Vec::new(),
+        }
+    }
+
+    fn follow(&mut self, tips: impl IntoIterator<Item = Oid>) -> Result<()> {
+        for tip in tips {
+            self.add_any(gix_id(tip))?;
+        }
+        while let Some(id) = self.commits.pop() {
+            self.check_time()?;
+            self.read_commit(&id)?;
+        }
+        while let Some(id) = self.trees.pop() {
+            self.check_time()?;
+            self.read_tree(&id)?;
+        }
+        Ok(())
+    }
+
+    /// Adds an object of whatever kind, and what a tag leads to.
+    fn add_any(&mut self, mut id: ObjectId) -> Result<()> {
+        loop {
+            self.check_time()?;
+            let missing = || Error::Broken(format!("the object {id} is missing"));
+            match self.objects.header(&id)?.ok_or_else(missing)?.0 {
+                Kind::Commit => self.add_commit(id),
+                Kind::Tree => self.add_tree(id),
+                Kind::Blob => self.add_blob(id),
+                Kind::Tag if self.sent.has(&id) => {
+                    if self.seen.insert(id)
+                        && let Some(target) = self.objects.target_of_tag(&id, &mut self.buffer)?
+                    {
+                        id = target;
+                        continue;
+                    }
+                }
+                Kind::Tag => drop(self.contents.insert(id)),
+            }
+            return Ok(());
+        }
+    }
+
+    fn add_commit(&mut self, id: ObjectId) {
+        if !self.sent.has(&id) {
+            self.parents.insert(id);
+        } else if self.seen.insert(id) {
+            self.commits.push(id);
+        }
+    }
+
+    fn add_tree(&mut self, id: ObjectId) {
+        if !self.sent.has(&id) {
+            self.add_content(id);
+        } else if self.seen.insert(id) {
+            self.trees.push(id);
+        }
+    }
+
+    fn add_blob(&mut self, id: ObjectId) {
+        if !self.sent.has(&id) {
+            self.add_content(id);
+        }
+    }
+
+    fn add_content(&mut self, id: ObjectId) {
+        // What holds nothing reveals nothing, and git knows the empty tree without storing it.
+        if !id.is_empty_tree() && !id.is_empty_blob() {
+            self.contents.insert(id);
+        }
+    }
+
+    fn read_commit(&mut self, id: &gix::oid) -> Result<()> {
+        let commit = self.objects.start_of(id, Kind::Commit, &mut self.buffer)?;
+        let commit = commit.ok_or_else(|| Error::Broken(format!("the commit {id} is missing")))?;
+        let Parts { tree, parents, .. } = Parts::of(commit.data);
+        if let Some(tree) = tree {
+            self.add_tree(tree);
+        }
+        for parent in parents {
+            self.add_commit(parent);
+        }
+        Ok(())
+    }
+
+    fn read_tree(&mut self, id: &gix::oid) -> Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let data = self.objects.tree_bytes(id, &mut buffer)?;
+        for entry in TreeRefIter::from_bytes(data, gix::hash::Kind::Sha1) {
+            let entry = entry.map_err(Error::broken)?;
+            if entry.mode.is_tree() {
+                self.add_tree(entry.oid.to_owned());
+            } else if !entry.mode.is_commit() {
+                self.add_blob(entry.oid.to_owned());
+            }
+        }
+        self.buffer = buffer;
+        Ok(())
+    }
+
+    /// Which of some objects are in the trees of the parents. Folders that the push has changed are read first: almost always
+    /// everything is found there.
+    fn find_in_parents(&self, wanted: &Ids) -> Result<Ids> {
+        let (mut found, mut seen) = (Ids::default(), Ids::default());
+        let (mut changed, mut unchanged) = (Vec::new(), Vec::new());
+        let (mut left, mut buffer) = (MOST_PARENT_BYTES, Vec::new());
+        let mut parents = self.parents.iter();
+        while found.len() < wanted.len() && left > 0 {
+            self.check_time()?;
+            let tree = match changed.pop() {
+                Some(tree) => tree,
+                None => match parents.next() {
+                    Some(parent) => match self.objects.tree_of(oid(parent))? {
+                        Some(tree) => tree,
+                        None => continue,
+                    },
+                    None => match unchanged.pop() {
+                        Some(tree) => tree,
+                        None => break,
+                    },
+                },
+            };
+            if !seen.insert(tree) {
+                continue;
+            }
+            if wanted.contains(&tree) {
+                found.insert(tree);
+            }
+            let data = match self.objects.tree_bytes(&tree, &mut buffer) {
+                Ok(data) => data,
+                Err(Error::TooLarge(_)) => continue,
+                Err(error) => return Err(error),
+            };
+            left = left.saturating_sub(data.len().max(1));
+            for entry in TreeRefIter::from_bytes(data, gix::hash::Kind::Sha1) {
+                let entry = entry.map_err(Error::broken)?;
+                if entry.mode.is_commit() {
+                    continue;
+                }
+                if wanted.contains(entry.oid) {
+                    found.insert(entry.oid.to_owned());
+                }
+                if entry.mode.is_tree() {
+                    // What was sent links to it, so the push has left it as it was.
+                    let is_unchanged = self.contents.contains(entry.oid) || self.sent.has(entry.oid);
+                    if is_unchanged { &mut unchanged } else { &mut changed }.push(entry.oid.to_owned());
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn check_time(&self) -> Result<()> {
+        if Instant::now() < self.until { Ok(()) } else { Err(Error::TooLarge(TOO_LONG.to_owned())) }
+    }
+}
