@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use ci::status;
 use model::{
-    Runner, Site, Status,
+    Project, Runner, Site, Status,
     projects::Seed,
     runners::RunnerInfo,
     tokens::{Digest, Secret},
@@ -21,7 +21,9 @@ use tokio::time::{Instant, timeout};
 pub use contents::{Assignment, JobVariable};
 
 use crate::{
-    Caller, Error, Forge, ProjectAbility, ProjectRef, Reader, Result, Writer, board::Board, pipelines::tidings,
+    Caller, Error, Forge, ProjectAbility, ProjectRef, Reader, Result, Writer,
+    board::Board,
+    pipelines::{endings, tidings},
     runners, traces,
 };
 
@@ -31,6 +33,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 const CANDIDATES: i64 = 100;
 /// From how many queues they come at most.
 const QUEUES: usize = 5;
+/// How many jobs fail at most while one runner asks, because their users may not run them any more.
+const MOST_REFUSED: usize = 100;
+/// The last line of the trace of such a job, and why it failed, in one word.
+const NOT_ALLOWED: &str = "ERROR: job failed: the user who started it is blocked or removed, or may not run pipelines in \
+                           this project any more";
+const NOT_ALLOWED_REASON: &str = "user_not_allowed";
 
 /// What a runner says when it asks for a job.
 #[derive(Clone, Debug)]
@@ -108,13 +116,14 @@ pub fn set_patience(forge: &Forge, patience: Duration) {
 }
 
 async fn look_and_take(forge: &Forge, board: &Arc<Board>, token: Digest, site: &Site) -> Result<Answer> {
-    for round in 0..2 {
+    let (mut round, mut refused) = (0, 0);
+    while round < 2 && refused < MOST_REFUSED {
         // Taken before the look: what comes in between changes it, and the runner does not wait in vain.
         let mark = board.mark();
         let (runner, jobs) = forge.read(Caller::anonymous(), move |it| look(it, &token)).await?;
         if !runner.active {
             // What it wanted to take a moment ago, and kept others from, is still there.
-            if round > 0 {
+            if round + refused > 0 {
                 board.call();
             }
             return Ok(Answer::Paused { mark });
@@ -122,10 +131,15 @@ async fn look_and_take(forge: &Forge, board: &Arc<Board>, token: Digest, site: &
         // What others are about to take is as good as gone; if nothing comes of it they say so.
         let Some(claim) = board.claim(&jobs) else { return Ok(Answer::Nothing { mark }) };
         let (tried, id) = (claim.jobs().to_vec(), runner.id);
-        let won = forge.write(Caller::system(), move |it| take_first(it, id, &tried)).await?;
+        let (build, taken) = forge.write(Caller::system(), move |it| take_first(it, id, &tried)).await?;
         claim.keep();
-        if let Some((build, token)) = won {
-            return hand_over(forge, build, runner, token, site.clone()).await;
+        match taken {
+            Taken::Token(token) => return hand_over(forge, build, runner, token, site.clone()).await,
+            Taken::Refused => {
+                traces::close_with(forge, build, NOT_ALLOWED).await;
+                refused += 1;
+            }
+            Taken::Gone => round += 1,
         }
     }
     Ok(Answer::Lost)
@@ -181,18 +195,31 @@ fn sort_by_load(it: &mut Reader<'_>, queues: &mut [Queue]) -> Result<()> {
     Ok(())
 }
 
-/// Gives the first of these jobs to a runner that it can still have.
-fn take_first(it: &mut Writer<'_>, runner: i64, jobs: &[i64]) -> Result<Option<(i64, Secret)>> {
+/// What comes of giving a job to a runner.
+pub enum Taken {
+    /// The runner has it; this is the token of the job.
+    Token(Secret),
+    /// Another runner was faster, or nothing is built there any more.
+    Gone,
+    /// It failed instead, because its user may not run it any more. Its trace has yet to say so.
+    Refused,
+}
+
+/// Gives the first of these jobs to a runner that it can still have. Stops at one that is refused.
+fn take_first(it: &mut Writer<'_>, runner: i64, jobs: &[i64]) -> Result<(i64, Taken)> {
     // Held, so that nobody pauses it meanwhile and believes that it has nothing to do.
-    let Some(runner) = store::runners::hold(it.db(), runner)?.filter(|runner| runner.active) else { return Ok(None) };
+    let Some(runner) = store::runners::hold(it.db(), runner)?.filter(|runner| runner.active) else {
+        return Ok((0, Taken::Gone));
+    };
     for build in jobs {
-        if suits(it, &runner, *build)?
-            && let Some(token) = take(it, *build, runner.id)?
-        {
-            return Ok(Some((*build, token)));
+        if suits(it, &runner, *build)? {
+            match take(it, *build, runner.id)? {
+                Taken::Gone => {}
+                taken => return Ok((*build, taken)),
+            }
         }
     }
-    Ok(None)
+    Ok((0, Taken::Gone))
 }
 
 /// Whether a runner may have a job: what was so when it looked may have changed.
@@ -204,26 +231,33 @@ fn suits(it: &mut Writer<'_>, runner: &Runner, build: i64) -> Result<bool> {
     Ok(store::runners::are_wanted(it.db(), place.project)?)
 }
 
-/// Gives a job that waits to a runner; answers the token of the job, or nothing if somebody else was faster or nothing is
-/// built there any more. Whoever calls this has judged that the runner may have it.
-pub fn take(it: &mut Writer<'_>, build: i64, runner: i64) -> Result<Option<Secret>> {
+/// Gives a job that waits to a runner, or lets it fail if its user may not run it any more. The caller has checked that the
+/// runner may have it.
+pub fn take(it: &mut Writer<'_>, build: i64, runner: i64) -> Result<Taken> {
     let now = it.now();
-    let Some(place) = store::builds::place_of(it.db(), build)? else { return Ok(None) };
+    let Some(place) = store::builds::place_of(it.db(), build)? else { return Ok(Taken::Gone) };
     // A project that is put away rests, and so do its builds.
     let project = match it.open_as_service(&ProjectRef::Id(place.project), ProjectAbility::RunPipelines) {
-        Err(Error::NotFound(_) | Error::Forbidden(_)) => return Ok(None),
+        Err(Error::NotFound(_) | Error::Forbidden(_)) => return Ok(Taken::Gone),
         project => project?,
     };
     // Everybody holds the pipeline first, so that nobody waits for each other in a circle.
-    if !store::pipelines::hold(it.db(), place.pipeline)? || !store::builds::take(it.db(), build, runner, now)? {
-        return Ok(None);
+    if !store::pipelines::hold(it.db(), place.pipeline)? {
+        return Ok(Taken::Gone);
+    }
+    if !may_start(it, build, &project)? {
+        let failed = endings::fail_finally(it, build, NOT_ALLOWED_REASON)?;
+        return Ok(if failed { Taken::Refused } else { Taken::Gone });
+    }
+    if !store::builds::take(it.db(), build, runner, now)? {
+        return Ok(Taken::Gone);
     }
     let told_before = store::assignments::was_given(it.db(), build)?;
     let (seed, token) = fresh_token(it);
     let secrets = traces::seal_secrets(it, project.id, place.pipeline)?;
     store::build_runs::begin(it.db(), build, (&seed, &token.digest()), secrets.as_deref(), now)?;
     // To begin one job changes nothing for the others, so there is no need to look at them.
-    let Some(mut pipeline) = store::pipelines::in_short(it.db(), place.pipeline)? else { return Ok(None) };
+    let Some(mut pipeline) = store::pipelines::in_short(it.db(), place.pipeline)? else { return Ok(Taken::Gone) };
     let after = status::follow(pipeline.status, Status::Running);
     let changes = after != pipeline.status;
     // One that was canceled before it ran and tried again runs already by name.
@@ -239,7 +273,17 @@ pub fn take(it: &mut Writer<'_>, build: i64, runner: i64) -> Result<Option<Secre
     if changes {
         tidings::tell_pipeline(it, &project, &pipeline)?;
     }
-    Ok(Some(token))
+    Ok(Taken::Token(token))
+}
+
+/// Whether a job may start: its user may still run pipelines in its project, or a trigger token has started it. A job gets
+/// the secret variables of the project, so what was allowed when it was created is not enough.
+fn may_start(it: &mut Writer<'_>, build: i64, project: &Project) -> Result<bool> {
+    let Some(starter) = store::assignments::starter_of(it.db(), build)? else { return Ok(false) };
+    match starter.user {
+        Some(user) => it.may_user_to(user, project.id, ProjectAbility::RunPipelines),
+        None => Ok(starter.triggered),
+    }
 }
 
 /// Takes a job back of which nobody has heard since it was given away: it waits again, its token opens nothing, and nobody

@@ -279,7 +279,7 @@ pub(crate) fn prove(db: &mut Conn, caller: &Caller, now: model::Time) -> Result<
     }
 }
 
-fn prove_by_id(db: &mut Conn, id: i64) -> Result<Actor> {
+pub(crate) fn prove_by_id(db: &mut Conn, id: i64) -> Result<Actor> {
     let user = store::users::by_id(db, id)?.filter(|user| user.state == UserState::Active);
     Ok(user.map_or(Actor::Anonymous, |user| Actor::User { user: Box::new(user), scopes: vec![Scope::Api] }))
 }

@@ -459,6 +459,19 @@ impl Reader<'_> {
         opened
     }
 
+    /// Whether a user could do this to a project at this moment; no user who is blocked or removed can.
+    pub(crate) fn may_user_to(&mut self, user: i64, project: i64, ability: ProjectAbility) -> Result<bool> {
+        let user = caller::prove_by_id(self.db(), user)?;
+        let asking = std::mem::replace(&mut self.actor, user);
+        let opened = self.open(&ProjectRef::Id(project), ability);
+        self.actor = asking;
+        match opened {
+            Ok(_) => Ok(true),
+            Err(Error::NotFound(_) | Error::Forbidden(_) | Error::Unauthenticated) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The gate for a job that runs: opens a project with the rights that its token has at this moment.
     pub(crate) fn open_as_job(
         &mut self,

@@ -4,7 +4,7 @@ use diesel::{
     prelude::*,
     sql_types::{BigInt, Text},
 };
-use model::{Build, Time, projects::Seed, runners::RunnerSummary, tokens::Digest};
+use model::{Build, Time, pipelines::Source, projects::Seed, runners::RunnerSummary, tokens::Digest};
 
 use crate::{
     Conn, Result,
@@ -95,6 +95,26 @@ pub struct Work {
     pub timeout: Option<i64>,
     /// What the trigger of its pipeline gave along, sealed.
     pub variables: Option<Vec<u8>>,
+}
+
+/// On whose behalf a job runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Starter {
+    /// The user who started it, unless that user was removed or a trigger did.
+    pub user: Option<i64>,
+    /// Whether a trigger token has started its pipeline.
+    pub triggered: bool,
+}
+
+/// On whose behalf a job runs; `None` if there is no such job.
+pub fn starter_of(db: &mut Conn, build: i64) -> Result<Option<Starter>> {
+    let found: Option<(Option<i64>, String)> = on!(db, conn => builds::table
+        .inner_join(pipelines::table)
+        .filter(builds::id.eq(build))
+        .select((builds::user_id, pipelines::source))
+        .first(conn)
+        .optional())?;
+    Ok(found.map(|(user, source)| Starter { user, triggered: source == Source::Trigger.word() }))
 }
 
 /// What a job does.

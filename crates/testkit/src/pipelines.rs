@@ -6,7 +6,8 @@ use diesel::{
     sql_types::{BigInt, Binary, Text},
 };
 use forge::{
-    Caller, ProjectAbility, ProjectRef, assignments,
+    Caller, ProjectAbility, ProjectRef,
+    assignments::{self, Taken},
     pipelines::{self, Start},
 };
 use model::{Oid, Pipeline, pipelines::Source, tokens::Secret};
@@ -43,7 +44,7 @@ impl TestForge {
             ref_name: branch.to_owned(),
             tag: false,
             sha,
-            source: Source::Push,
+            source: if user.is_some() { Source::Push } else { Source::Trigger },
             user,
             trigger: None,
             variables: None,
@@ -102,6 +103,9 @@ impl TestForge {
     /// Gives a build that waits to a runner; answers the token of the job.
     pub async fn take_build(&self, build: i64, runner: i64) -> String {
         let taken = self.forge.write(Caller::system(), move |it| assignments::take(it, build, runner)).await;
-        taken.expect("no trouble").expect("a job that waited").reveal().to_owned()
+        match taken.expect("no trouble") {
+            Taken::Token(token) => token.reveal().to_owned(),
+            Taken::Gone | Taken::Refused => panic!("no job that waits and may start"),
+        }
     }
 }

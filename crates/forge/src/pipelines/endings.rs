@@ -119,13 +119,22 @@ pub(crate) fn succeed(it: &mut Writer<'_>, build: i64) -> Result<bool> {
 /// Ends a job that runs or waits, because it went wrong, for a reason in one word; whether it did run or wait. If its file
 /// says so, the others go on, or it is tried again. Whoever calls this has judged that it may be.
 pub(crate) fn fail(it: &mut Writer<'_>, build: i64, reason: &str, exit_code: Option<i64>) -> Result<bool> {
+    fail_as(it, build, reason, exit_code, true)
+}
+
+/// As [`fail`], but it is not tried again, whatever its file says.
+pub(crate) fn fail_finally(it: &mut Writer<'_>, build: i64, reason: &str) -> Result<bool> {
+    fail_as(it, build, reason, None, false)
+}
+
+fn fail_as(it: &mut Writer<'_>, build: i64, reason: &str, exit_code: Option<i64>, may_retry: bool) -> Result<bool> {
     let Some((project, mut held, at)) = take(it, build)? else { return Ok(false) };
     if !matches!(held.builds[at].status, Status::Running | Status::Pending) {
         return Ok(false);
     }
     let attempts = store::build_runs::find(it.db(), build)?.map_or(0, |run| run.attempt);
     let spec = store::build_runs::spec_of(it.db(), build)?.and_then(|spec| Spec::from_text(&spec)).unwrap_or_default();
-    let again = spec.retry.allows(usize::try_from(attempts).unwrap_or_default() + 1, reason, exit_code);
+    let again = may_retry && spec.retry.allows(usize::try_from(attempts).unwrap_or_default() + 1, reason, exit_code);
     // One that is tried again no longer counts, and its successor is judged anew.
     let judged = matches!(spec.allow_failure, AllowFailure::ExitCodes(_)) && !again;
     let also = NewBuildState {

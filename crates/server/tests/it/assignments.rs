@@ -568,3 +568,61 @@ async fn the_token_of_a_job_is_in_no_table() {
     let dump = forge.dump();
     assert!(!dump.contains(&token) && !dump.contains(job["token"].as_str().expect("a token")));
 }
+
+const NOT_ALLOWED: &str = "ERROR: job failed: the user who started it is blocked or removed, or may not run pipelines in \
+                           this project any more\n";
+
+#[tokio::test]
+async fn a_job_fails_instead_of_starting_when_its_user_may_not_run_it_any_more() {
+    let forge = TestForge::start().await;
+    let (ann, project) = owner(&forge, "ann").await;
+    let root = forge.admin().await;
+    let (_, runner) = join_project(&forge, &ann, project, json!({})).await;
+    let variable = json!({ "key": "SECRET", "value": "s3cret" });
+    assert_eq!(ann.post(&format!("/projects/{project}/variables"), variable).await.code(), 201);
+    let members = format!("/projects/{project}/members");
+    for way in ["block", "remove", "lower", "leave", "expire"] {
+        let bob = forge.user(&format!("bob-{way}")).await;
+        ann.make(&members, json!({ "user_id": bob.id, "access_level": 30 })).await;
+        // Two jobs and a job that waits for them; it is tried again if it fails.
+        let file = "stages: [a, b]\none: {stage: a, script: make, retry: 2}\ntwo: {stage: b, script: make}";
+        let pipeline = forge.plant_pipeline(project, Some(bob.id), file).await;
+        let [one, two] = [0, 1].map(|at| builds_of(&forge, pipeline.id)[at].id);
+        let member = format!("{members}/{}", bob.id);
+        let done = match way {
+            "block" => root.put(&format!("/users/{}/block", bob.id), json!({})).await,
+            "remove" => root.delete(&format!("/users/{}", bob.id)).await,
+            "lower" => ann.put(&member, json!({ "access_level": 20 })).await,
+            "leave" => ann.delete(&member).await,
+            _ => ann.put(&member, json!({ "access_level": 30, "expires_at": "2026-01-03" })).await,
+        };
+        assert_eq!(done.code(), 200, "{way}: {done}");
+        if way == "expire" {
+            forge.clock.advance(jiff::SignedDuration::from_hours(48));
+        }
+        // What others have started is given out by the same request.
+        let good = forge.plant_pipeline(project, Some(ann.id), ONE).await;
+        let answer = ask(&forge, &runner).await;
+        assert_eq!(answer.code(), 201, "{way}: {answer}");
+        assert_eq!(answer.json()["id"], builds_of(&forge, good.id)[0].id, "{way}");
+        assert_eq!(build(&forge, one).status, Status::Failed, "{way}");
+        assert_eq!(build(&forge, two).status, Status::Skipped, "{way}");
+        assert_eq!(builds_of(&forge, pipeline.id).len(), 2, "{way}: it is not tried again");
+        let trace = ann.get(&format!("/projects/{project}/builds/{one}/trace")).await;
+        assert_eq!((trace.code(), trace.text.as_str()), (200, NOT_ALLOWED), "{way}");
+        assert_eq!(job_for(&forge, &runner).await, 0, "{way}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_without_a_user_starts_only_if_a_trigger_token_started_it() {
+    let forge = TestForge::start().await;
+    let (ann, project) = owner(&forge, "ann").await;
+    let (_, runner) = join_project(&forge, &ann, project, json!({})).await;
+    let triggered = forge.plant_pipeline(project, None, ONE).await;
+    let other = forge.plant_pipeline(project, Some(ann.id), ONE).await;
+    execute(&forge, &format!("UPDATE builds SET user_id = NULL WHERE pipeline_id = {}", other.id));
+    assert_eq!(job_for(&forge, &runner).await, builds_of(&forge, triggered.id)[0].id);
+    assert_eq!(job_for(&forge, &runner).await, 0);
+    assert_eq!(builds_of(&forge, other.id)[0].status, Status::Failed);
+}
