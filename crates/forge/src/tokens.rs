@@ -9,7 +9,7 @@ use model::{
 };
 use store::tokens::NewToken;
 
-use crate::{Ability, Caller, Error, Forge, Given, Reader, Result, Writer, users};
+use crate::{Ability, Caller, Error, Forge, Given, Heavy, Reader, Result, Writer, caller::PasswordHash, users};
 
 const WHAT: &str = "Personal Access Token";
 /// How far the noted last use of a token may lag behind.
@@ -22,14 +22,16 @@ const MOST_ACTIVE: i64 = 200;
 const MOST_INACTIVE: i64 = 200;
 
 /// A token that a user asks for.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct TokenRequest {
     /// What it is for.
     pub name: String,
     /// What it opens.
     pub scopes: Vec<Scope>,
-    /// The first day on which it opens nothing; a year from now if absent.
+    /// The first day on which it opens nothing; if absent, it lasts for as long as it may.
     pub expires_on: Option<Date>,
+    /// The password of the caller, without which a session creates no token.
+    pub current_password: Option<String>,
 }
 
 /// Makes a token for the user of this name, for the operator. The secret is shown this once.
@@ -49,38 +51,108 @@ pub fn create(
     insert_limited(it, user.id, name, scopes, expires_at)
 }
 
+/// A request for a token whose password was right, if it needs one.
+#[derive(Clone)]
+pub struct ReadyRequest {
+    request: Given<TokenRequest>,
+    checked: Option<PasswordHash>,
+}
+
+/// Checks the password that comes with a request, if it needs one, ahead of the transaction.
+pub fn prepare(it: &mut Heavy<'_>, request: &Given<TokenRequest>) -> Result<ReadyRequest> {
+    let session = it.read(|it| {
+        it.my_id(Ability::ChangeOwnAccount)?;
+        let shown = shown(it)?.filter(|token| token.session);
+        let Some(token) = shown else { return Ok(None) };
+        store::users::password_hash(it.db(), token.user_id)?.map(Some).ok_or(Error::Unauthenticated)
+    })?;
+    let password = request.get()?.current_password.clone();
+    let checked = match (session, password) {
+        (Some(hash), Some(password)) => {
+            if !it.password_cost().verify(&password, Some(&hash)) {
+                return Err(wrong_password());
+            }
+            Some(PasswordHash(hash))
+        }
+        _ => None,
+    };
+    Ok(ReadyRequest { request: request.clone(), checked })
+}
+
+impl ReadyRequest {
+    /// A request without a password.
+    pub fn without_password(request: Given<TokenRequest>) -> Self {
+        Self { request, checked: None }
+    }
+}
+
+fn wrong_password() -> Error {
+    Violations::one("current_password", "is invalid").into()
+}
+
+/// The token that the request presents.
+fn shown(it: &mut Reader<'_>) -> Result<Option<Token>> {
+    let shown = it.token();
+    Ok(shown.map(|id| store::tokens::by_id(it.db(), id)).transpose()?.flatten())
+}
+
 /// Makes a token for the caller. The secret is shown this once.
-pub fn create_own(it: &mut Writer<'_>, request: &Given<TokenRequest>) -> Result<(Token, Secret)> {
+pub fn create_own(it: &mut Writer<'_>, ready: &ReadyRequest) -> Result<(Token, Secret)> {
     // Every token opens at most what `api` opens, and without that scope nobody comes here.
     let me = it.my_id(Ability::ChangeOwnAccount)?;
-    create_requested(it, me, request.get()?)
+    create_requested(it, me, ready)
 }
 
 /// Makes a token for another user. The secret is shown this once.
-pub fn create_for(it: &mut Writer<'_>, user: i64, request: &Given<TokenRequest>) -> Result<(Token, Secret)> {
+pub fn create_for(it: &mut Writer<'_>, user: i64, ready: &ReadyRequest) -> Result<(Token, Secret)> {
     it.may(Ability::AdministerUsers)?;
-    let request = request.get()?;
+    ready.request.get()?;
     let user = users::find(it, user)?;
-    create_requested(it, user.id, request)
+    create_requested(it, user.id, ready)
 }
 
-fn create_requested(it: &mut Writer<'_>, user: i64, request: &TokenRequest) -> Result<(Token, Secret)> {
-    let TokenRequest { name, scopes, expires_on } = request;
+fn create_requested(it: &mut Writer<'_>, user: i64, ready: &ReadyRequest) -> Result<(Token, Secret)> {
+    let TokenRequest { name, scopes, expires_on, .. } = ready.request.get()?;
     let (now, longest) = (it.now(), it.now() + LONGEST_LIFE);
+    let limit = ready.limit(it)?;
     let mut violations = check_name(name).err().unwrap_or_default();
     violations.unless(!scopes.is_empty(), "scopes", "can't be blank");
     let end = match expires_on {
-        None => longest,
+        None => limit.map_or(longest, |limit| limit.min(longest)),
         Some(day) => {
             // A day that no moment can be found for lies beyond every limit.
             let end = day.to_zoned(TimeZone::UTC).map_or(Time::MAX, |day| day.timestamp());
             violations.unless(end > now, "expires_at", "must be in the future");
             violations.unless(end <= longest, "expires_at", "must be within 365 days from now");
+            if let Some(limit) = limit.filter(|limit| *limit < end.min(longest)) {
+                let text = format!("must not be later than the expiry of the token that creates it ({limit})");
+                violations.add("expires_at", text);
+            }
             end
         }
     };
     violations.into_result()?;
     insert_limited(it, user, name, scopes, Some(end))
+}
+
+impl ReadyRequest {
+    /// The latest moment at which a new token may end because of the token that creates it. A stolen token must not serve to
+    /// stay longer, so a personal token creates none that outlives it, and a session none without the password.
+    fn limit(&self, it: &mut Writer<'_>) -> Result<Option<Time>> {
+        let Some(token) = shown(it)? else { return Ok(None) };
+        if !token.session {
+            return Ok(token.expires_at);
+        }
+        if self.request.get()?.current_password.is_none() {
+            return Err(Violations::one("current_password", "can't be blank").into());
+        }
+        // The password may have changed since it was checked.
+        let now = store::users::password_hash(it.db(), token.user_id)?;
+        if self.checked.as_ref().is_none_or(|checked| now.as_ref() != Some(&checked.0)) {
+            return Err(wrong_password());
+        }
+        Ok(None)
+    }
 }
 
 /// Adds a token made by hand, unless the user has as many as one may have.

@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use forge::{
-    Forge,
-    tokens::{self, TokenRequest},
+    Caller, Forge, Given,
+    tokens::{self, ReadyRequest, TokenRequest},
 };
 use model::{
     Scope, Time, Token,
@@ -14,11 +14,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
+    error::ApiError,
     extract::{Numbers, Showing},
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
     reply::{CreatedSecret, Day, Done, NoContent, Reply, Stamp},
     routes::Routes,
+    sign_in::PasswordAttempts,
 };
 
 pub(super) fn routes() -> Routes {
@@ -59,22 +61,39 @@ async fn list(
 async fn create(
     State(forge): State<Forge>,
     Showing(caller): Showing,
+    attempts: PasswordAttempts,
     Params(given): Params<CreateToken>,
 ) -> Reply<CreatedSecret<NewTokenJson>> {
-    let request = given.map(|given| given.0);
-    let made = forge.write(caller, move |it| Ok((tokens::create_own(it, &request)?, it.now()))).await?;
+    let ready = prepare(&forge, &caller, &attempts, given).await?;
+    let made = forge.write(caller, move |it| Ok((tokens::create_own(it, &ready)?, it.now()))).await?;
     Ok(CreatedSecret(NewTokenJson::new(made)))
 }
 
 async fn create_for(
     State(forge): State<Forge>,
     Showing(caller): Showing,
+    attempts: PasswordAttempts,
     Numbers([user]): Numbers<1>,
     Params(given): Params<CreateToken>,
 ) -> Reply<CreatedSecret<NewTokenJson>> {
-    let request = given.map(|given| given.0);
-    let made = forge.write(caller, move |it| Ok((tokens::create_for(it, user, &request)?, it.now()))).await?;
+    let ready = prepare(&forge, &caller, &attempts, given).await?;
+    let made = forge.write(caller, move |it| Ok((tokens::create_for(it, user, &ready)?, it.now()))).await?;
     Ok(CreatedSecret(NewTokenJson::new(made)))
+}
+
+/// Checks the password if there is one; attempts at it count as attempts to sign in.
+async fn prepare(
+    forge: &Forge,
+    caller: &Caller,
+    attempts: &PasswordAttempts,
+    given: Given<CreateToken>,
+) -> Result<ReadyRequest, ApiError> {
+    let request = given.map(|given| given.0);
+    if !request.get().is_ok_and(|request| request.current_password.is_some()) {
+        return Ok(ReadyRequest::without_password(request));
+    }
+    attempts.count()?;
+    Ok(forge.heavy(caller.clone(), move |it| tokens::prepare(it, &request)).await?)
 }
 
 async fn get(
@@ -126,9 +145,16 @@ impl FromParams for CreateToken {
         );
         let expires_on = from.day(
             "expires_at",
-            "Expiry date, the first day on which the token is no longer valid; a year from now if absent",
+            "Expiry date, the first day on which the token is no longer valid, within a year and not after the expiry of the \
+             token that the request presents; the latest of these if absent",
         );
-        Self(TokenRequest { name, scopes, expires_on })
+        let current_password = from
+            .text(
+                "current_password",
+                "The caller's password; required if the request presents a token of POST /session",
+            )
+            .filter(|text| !text.is_empty());
+        Self(TokenRequest { name, scopes, expires_on, current_password })
     }
 }
 

@@ -114,7 +114,9 @@ async fn a_new_password_ends_sessions_and_keeps_tokens_made_by_hand() {
     let ann = forge.user("ann").await;
     let bob = forge.user("bob").await;
     let (one, two, other) = (session(&forge, "ann").await, session(&forge, "ann").await, session(&forge, "bob").await);
-    let made = one.post("/personal_access_tokens", json!({ "name": "by hand", "scopes": ["api"] })).await;
+    let made = one
+        .post("/personal_access_tokens", json!({ "name": "by hand", "scopes": ["api"], "current_password": PASSWORD }))
+        .await;
     let by_hand = one.showing(made.json()["token"].as_str().expect("a token"));
     let change = json!({ "password": NEW, "current_password": PASSWORD });
     assert_eq!(two.put("/user", change).await.code(), 200);

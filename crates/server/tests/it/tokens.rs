@@ -175,7 +175,7 @@ async fn the_list_marks_sessions_and_a_session_can_be_ended() {
     let answer = forge.anonymous().post("/session", json!({ "login": "ann", "password": PASSWORD })).await;
     let session = ann.showing(answer.json()["private_token"].as_str().expect("a token"));
     // One made by hand is no session, whatever it is called.
-    create(&session, api("session")).await;
+    create(&session, json!({ "name": "session", "scopes": ["api"], "current_password": PASSWORD })).await;
     let list = ann.get("/personal_access_tokens").await;
     assert_eq!((list.each("name"), list.each("session")), ("session session test".into(), "false true false".into()));
     assert_eq!(ann.delete("/personal_access_tokens/2").await.code(), 204);
@@ -227,4 +227,71 @@ async fn of_revoked_tokens_the_newest_200_are_kept() {
     create(&ann, api("fresh")).await;
     assert_eq!(ann.get("/personal_access_tokens?state=inactive&per_page=1").await.header("x-total"), "200");
     assert_eq!(ann.get("/personal_access_tokens?state=active").await.each("name"), "fresh test");
+}
+
+#[tokio::test]
+async fn a_token_creates_none_that_outlives_it() {
+    let forge = TestForge::start().await;
+    let (ann, root) = (forge.user("ann").await, forge.admin().await);
+    let (_, brief) = create(&ann, json!({ "name": "brief", "scopes": ["api"], "expires_at": "2026-01-04" })).await;
+    let body = json!({ "name": "brief", "scopes": ["api"], "expires_at": "2026-01-04" });
+    let (_, admins) = create(&root, body).await;
+    let others = format!("/users/{}/personal_access_tokens", ann.id);
+    let own = format!("/users/{}/personal_access_tokens", root.id);
+    let text = r#"{"message":{"expires_at":["must not be later than the expiry of the token that creates it (2026-01-04T00:00:00Z)"]}}"#;
+    for (client, path) in [
+        (&brief, "/personal_access_tokens"),
+        (&admins, "/personal_access_tokens"),
+        (&admins, &others),
+        (&admins, &own),
+        (&admins, "/personal_access_tokens?sudo=ann"),
+    ] {
+        for day in ["2026-01-05", "2027-01-02"] {
+            let refused = client.post(path, json!({ "name": "x", "scopes": ["api"], "expires_at": day })).await;
+            assert_eq!((refused.code(), refused.text.as_str()), (400, text), "{path} {day}");
+        }
+        let made = client.post(path, json!({ "name": "x", "scopes": ["api"], "expires_at": "2026-01-03" })).await;
+        assert_eq!((made.code(), &made.json()["expires_at"]), (201, &json!("2026-01-03")), "{path}: {made}");
+        let made = client.post(path, api("x")).await;
+        assert_eq!((made.code(), &made.json()["expires_at"]), (201, &json!("2026-01-04")), "{path}: {made}");
+    }
+    forge.clock.advance(SignedDuration::from_hours(45));
+    let active = ann.get("/personal_access_tokens?state=active").await;
+    assert_eq!(active.each("id"), "1", "{active}");
+}
+
+#[tokio::test]
+async fn a_session_creates_a_token_only_with_the_password() {
+    let forge = TestForge::setup().sign_ins_per_minute(8).start().await;
+    let (ann, root) = (forge.user("ann").await, forge.admin().await);
+    let session = async |name: &str| {
+        let answer = forge.anonymous().post("/session", json!({ "login": name, "password": PASSWORD })).await;
+        ann.showing(answer.json()["private_token"].as_str().expect("a token"))
+    };
+    let root_name = root.get("/user").await.json()["username"].as_str().expect("a name").to_owned();
+    let (ann_in, root_in) = (session("ann").await, session(&root_name).await);
+    let others = format!("/users/{}/personal_access_tokens", ann.id);
+    let with = |password: &str| json!({ "name": "x", "scopes": ["api"], "current_password": password });
+    for (client, path) in [(&ann_in, "/personal_access_tokens"), (&root_in, others.as_str())] {
+        for body in [api("x"), with("")] {
+            let refused = client.post(path, body).await;
+            let text = r#"{"message":{"current_password":["can't be blank"]}}"#;
+            assert_eq!((refused.code(), refused.text.as_str()), (400, text), "{path}");
+        }
+        let refused = client.post(path, with("a wrong password")).await;
+        let text = r#"{"message":{"current_password":["is invalid"]}}"#;
+        assert_eq!((refused.code(), refused.text.as_str()), (400, text), "{path}");
+        let made = client.post(path, with(PASSWORD)).await;
+        assert_eq!((made.code(), &made.json()["expires_at"]), (201, &json!("2027-01-02")), "{path}: {made}");
+    }
+    // Attempts count as attempts to sign in.
+    for _ in 0..2 {
+        assert_eq!(ann_in.post("/personal_access_tokens", with("a wrong password")).await.code(), 400);
+    }
+    let refused = ann_in.post("/personal_access_tokens", with(PASSWORD)).await;
+    assert_eq!((refused.code(), refused.text.as_str()), (429, "Retry later\n"));
+    // A token made by hand needs none.
+    assert_eq!(ann.post("/personal_access_tokens", api("x")).await.code(), 201);
+    let names = ann.get("/personal_access_tokens?state=active").await.each("name");
+    assert_eq!(names.split(' ').filter(|name| *name == "x").count(), 3, "{names}");
 }
