@@ -129,7 +129,7 @@ impl Hosted {
         let (repositories, storage) = (self.forge.shared().repositories.clone(), self.storage.clone());
         pushes::blocking(move || {
             let Some(repository) = repositories.find(&storage)? else { return Ok(doubtful.first().copied()) };
-            Ok(repository.find_unreachable(&doubtful)?)
+            Ok(repository.first_unreachable(&doubtful)?)
         })
         .await
     }

@@ -22,7 +22,8 @@ use model::Oid;
 use crate::{
     Error, Repository, Result,
     decode::Parts,
-    large,
+    limits::Buffer,
+    packs,
     repository::{gix_id, oid},
 };
 
@@ -56,7 +57,7 @@ impl Sent {
     /// What lies in a folder of packs, of which the client has sent this many objects, and what was written one by one.
     pub(crate) fn read(packs: &Path, count: u32, written: &[Oid]) -> Result<Self> {
         let mut sent = Self { packs: Vec::new(), written: written.iter().map(|id| gix_id(*id)).collect() };
-        for path in large::indices(packs)? {
+        for path in packs::indices(packs)? {
             let index = pack::index::File::at(&path, gix::hash::Kind::Sha1).map_err(Error::broken)?;
             let end = if count < index.num_objects() { index.sorted_offsets()[count as usize] } else { u64::MAX };
             sent.packs.push(SentPack { index, end });
@@ -116,7 +117,7 @@ impl Repository {
         let start = Instant::now();
         let reachable = loop {
             match self.which_are_reachable(&ids) {
-                Err(Error::Indexing) if start.elapsed() < LONGEST_LOOKUP => {}
+                Err(Error::Indexing | Error::Busy) if start.elapsed() < LONGEST_LOOKUP => {}
                 answer => break answer?,
             }
         };
@@ -138,6 +139,7 @@ struct Walk<'a> {
     /// The same of trees, blobs and tags.
     contents: Ids,
     buffer: Vec<u8>,
+    tree: Buffer,
 }
 
 impl<'a> Walk<'a> {
@@ -152,6 +154,7 @@ impl<'a> Walk<'a> {
             parents: Ids::default(),
             contents: Ids::default(),
             buffer: Vec::new(),
+            tree: Buffer::default(),
         }
     }
 
@@ -236,7 +239,7 @@ impl<'a> Walk<'a> {
     }
 
     fn read_tree(&mut self, id: &gix::oid) -> Result<()> {
-        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut buffer = std::mem::take(&mut self.tree);
         let data = self.objects.tree_bytes(id, &mut buffer)?;
         for entry in TreeRefIter::from_bytes(data, gix::hash::Kind::Sha1) {
             let entry = entry.map_err(Error::broken)?;
@@ -246,7 +249,7 @@ impl<'a> Walk<'a> {
                 self.add_blob(entry.oid.to_owned());
             }
         }
-        self.buffer = buffer;
+        self.tree = buffer;
         Ok(())
     }
 
@@ -255,7 +258,7 @@ impl<'a> Walk<'a> {
     fn find_in_parents(&self, wanted: &Ids) -> Result<Ids> {
         let (mut found, mut seen) = (Ids::default(), Ids::default());
         let (mut changed, mut unchanged) = (Vec::new(), Vec::new());
-        let (mut left, mut buffer) = (MOST_PARENT_BYTES, Vec::new());
+        let (mut left, mut buffer) = (MOST_PARENT_BYTES, Buffer::default());
         let mut parents = self.parents.iter();
         while found.len() < wanted.len() && left > 0 {
             self.check_time()?;

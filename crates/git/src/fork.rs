@@ -17,7 +17,7 @@ use gix::{ObjectId, hashtable::hash::Builder, odb::pack};
 use crate::{
     Error, Refs, Repository, Result,
     child::{self, HOUSE_LIMITS, Supervision},
-    large,
+    packs,
     repository::gix_id,
 };
 
@@ -76,7 +76,7 @@ pub(crate) fn copy_objects(source: &Repository, refs: &Refs, target: &Path) -> R
 
 fn open_packs(folder: &Path) -> Result<Vec<Pack>> {
     let mut packs = Vec::new();
-    for path in large::indices(folder)? {
+    for path in packs::indices(folder)? {
         let index = pack::index::File::at(&path, gix::hash::Kind::Sha1).map_err(Error::broken)?;
         let is_reachable = vec![false; index.num_objects() as usize];
         packs.push(Pack { path, index, is_reachable });

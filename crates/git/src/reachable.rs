@@ -183,7 +183,7 @@ impl Repository {
 
     /// One of these objects that cannot be reached from a visible ref, or does not exist; `None` if all of them can. Ends
     /// with the first such object, and else as [`Self::which_are_reachable`].
-    pub fn find_unreachable(&self, ids: &[Oid]) -> Result<Option<Oid>> {
+    pub fn first_unreachable(&self, ids: &[Oid]) -> Result<Option<Oid>> {
         let mut found = None;
         self.decide(ids, &Deadline::within(LONGEST), |at, is_reachable| {
             if is_reachable {

@@ -184,18 +184,18 @@ fn ids_are_looked_up_without_the_lock_that_other_readers_wait_for() {
 fn the_first_object_that_cannot_be_reached_ends_the_search() {
     let fixture = two_branches();
     let repository = fixture.open_anew();
-    assert_eq!(repository.find_unreachable(&[fixture.id("main")]).expect("an answer"), None);
+    assert_eq!(repository.first_unreachable(&[fixture.id("main")]).expect("an answer"), None);
     let before = HEADERS.get();
-    let found = repository.find_unreachable(&missing(10_000)).expect("an answer");
+    let found = repository.first_unreachable(&missing(10_000)).expect("an answer");
     assert_eq!(found, Some(missing(1)[0]));
     assert_eq!(HEADERS.get() - before, 1, "one was looked up");
     // Also behind those that can be reached, and what has to be looked for in trees.
     let (all, reached) = objects(&fixture);
     assert_eq!(all.len(), reached.len());
-    assert_eq!(repository.find_unreachable(&all).expect("an answer"), None);
+    assert_eq!(repository.first_unreachable(&all).expect("an answer"), None);
     let lost = fixture.id("side:folder/secret");
     fixture.git(&["update-ref", "-d", "refs/heads/side"]);
-    let found = fixture.open_anew().find_unreachable(&[fixture.id("main:a"), lost, fixture.id("main")]);
+    let found = fixture.open_anew().first_unreachable(&[fixture.id("main:a"), lost, fixture.id("main")]);
     assert_eq!(found.expect("an answer"), Some(lost));
 }
 
