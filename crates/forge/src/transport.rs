@@ -127,11 +127,17 @@ impl Hosted {
             return Ok(None);
         }
         let (repositories, storage) = (self.forge.shared().repositories.clone(), self.storage.clone());
-        pushes::blocking(move || {
+        // Goes with this future, and so tells the thread that nobody waits for its answer any more.
+        let awaited = Arc::new(());
+        let waiting = Arc::downgrade(&awaited);
+        let search = move || {
             let Some(repository) = repositories.find(&storage)? else { return Ok(doubtful.first().copied()) };
             Ok(repository.first_unreachable(&doubtful)?)
-        })
-        .await
+        };
+        let is_alone = move || waiting.strong_count() == 0;
+        let found = pushes::blocking(move || git::with_cancellation(is_alone, search)).await;
+        drop(awaited);
+        found
     }
 
     /// The program that sends what a client asks for.

@@ -35,8 +35,8 @@ pub fn with_cancellation<T>(is_cancelled: impl Fn() -> bool + 'static, work: imp
     work()
 }
 
-/// Whether the client that the current thread works for has gone.
-fn is_cancelled() -> bool {
+/// Whether the client that the current thread works for has gone; see [`with_cancellation`].
+pub fn is_cancelled() -> bool {
     let check = CANCELLATION.with_borrow(Option::clone);
     check.is_some_and(|check| check())
 }

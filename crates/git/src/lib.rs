@@ -57,7 +57,7 @@ pub use checks::Strays;
 pub use child::{ChildLimits, check_version, stand_back};
 pub use commits::{ListedCommits, LogQuery};
 pub use connectivity::Sent;
-pub use deadline::with_cancellation;
+pub use deadline::{is_cancelled, with_cancellation};
 pub use diff::Listing;
 pub use edits::{EditRefusal, FileEdit};
 pub use error::{Error, Result};

@@ -123,6 +123,11 @@ impl Buffer {
         self.room = None;
     }
 
+    /// A buffer that makes use of what is allocated already.
+    pub(crate) fn of(bytes: Vec<u8>) -> Self {
+        Self { bytes, room: None }
+    }
+
     /// The bytes, and the room for them.
     pub(crate) fn into_parts(self) -> (Vec<u8>, Option<Reservation>) {
         (self.bytes, self.room)

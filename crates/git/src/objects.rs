@@ -193,8 +193,7 @@ impl<'a> Trees<'a> {
 
 impl Find for Trees<'_> {
     fn try_find<'a>(&self, id: &gix::oid, buffer: &'a mut Vec<u8>) -> gix::error::Result<Option<Data<'a>>> {
-        let mut read = Buffer::default();
-        read.bytes = std::mem::take(buffer);
+        let mut read = Buffer::of(std::mem::take(buffer));
         self.repository.tree_bytes(id, &mut read).map_err(gix::error::Error::from_error)?;
         let (bytes, room) = read.into_parts();
         *buffer = bytes;

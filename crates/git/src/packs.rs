@@ -100,7 +100,7 @@ pub(crate) fn result_size(pack: &data::File, delta: &Entry) -> Result<u64> {
 /// What is said of an object that builds upon too many others.
 pub(crate) fn too_deep(id: &gix::oid) -> Error {
     Error::TooLarge(format!(
-        "the object {id} is stored as a chain of more than {LONGEST_CHAIN} deltas; repack with --depth=50"
+        "the object {id} is stored as a chain of more than {LONGEST_CHAIN} deltas; shorten it with git repack -adf --depth=50"
     ))
 }
 
@@ -191,22 +191,25 @@ impl Repository {
     /// What an object is; `None` if there is none of this name. Takes a bounded number of steps.
     pub(crate) fn kind(&self, id: &gix::oid) -> Result<Option<Kind>> {
         count_header();
-        match self.find_packed(id)? {
-            Some((pack, entry)) => self.base_kind(id, pack, entry).map(Some),
-            None => Ok(self.gix.try_find_header(id).map_err(Error::broken)?.map(|header| header.kind())),
+        match self.find_packed(id) {
+            Ok(Some((pack, entry))) => self.base_kind(id, pack, entry).map(Some),
+            Ok(None) | Err(_) => Ok(self.header_elsewhere(id)?.map(|header| header.kind())),
         }
     }
 
     /// What an object is and how long, without reading all of it. Takes a bounded number of steps.
     pub(crate) fn header(&self, id: &gix::oid) -> Result<Option<(Kind, u64)>> {
         count_header();
-        let Some((pack, entry)) = self.find_packed(id)? else {
-            // Not packed, or in a pack that has just come.
-            let header = self.gix.try_find_header(id).map_err(Error::broken)?;
-            return Ok(header.map(|header| (header.kind(), header.size())));
+        let Ok(Some((pack, entry))) = self.find_packed(id) else {
+            return Ok(self.header_elsewhere(id)?.map(|header| (header.kind(), header.size())));
         };
         let size = if entry.header.is_delta() { result_size(pack.data()?, &entry)? } else { entry.decompressed_size };
         Ok(Some((self.base_kind(id, pack, entry)?, size)))
+    }
+
+    /// The header of an object that is not packed, or in a pack that has just come or that can be mapped only once.
+    fn header_elsewhere(&self, id: &gix::oid) -> Result<Option<gix::odb::find::Header>> {
+        self.gix.try_find_header(id).map_err(Error::broken)
     }
 
     /// The kind of what the first delta of a chain builds upon, which is that of all objects of the chain.
@@ -220,9 +223,8 @@ impl Repository {
                 Header::RefDelta { base_id } => match self.find_packed(&base_id)? {
                     Some(found) => (pack, entry) = found,
                     None => {
-                        let header = self.gix.try_find_header(base_id).map_err(Error::broken)?;
                         let missing = || Error::Broken(format!("the object {base_id} is missing"));
-                        return Ok(header.ok_or_else(missing)?.kind());
+                        return Ok(self.header_elsewhere(&base_id)?.ok_or_else(missing)?.kind());
                     }
                 },
                 Header::Commit | Header::Tree | Header::Blob | Header::Tag => {}

@@ -244,6 +244,33 @@ async fn a_request_that_takes_too_long_is_given_up() {
 }
 
 #[tokio::test]
+async fn work_on_a_repository_is_told_when_its_client_has_gone() {
+    let forge = TestForge::start().await;
+    let (begun, has_begun) = tokio::sync::oneshot::channel();
+    let (told, was_told) = tokio::sync::oneshot::channel();
+    let (forge, mut signals) = (forge.forge.clone(), Some((begun, told)));
+    let client = tokio::spawn(async move {
+        let work = move |_: &mut forge::Heavy<'_>| {
+            let Some((begun, told)) = signals.take() else { return Ok(()) };
+            let _ = begun.send(git::is_cancelled());
+            // As a walk over folders does it: looked at now and then.
+            for _ in 0..30_000 {
+                if git::is_cancelled() {
+                    let _ = told.send(());
+                    return Ok(());
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Ok(())
+        };
+        forge.heavy(Caller::system(), work).await
+    });
+    assert!(!has_begun.await.expect("it has begun"), "somebody waits");
+    client.abort();
+    was_told.await.expect("it was told");
+}
+
+#[tokio::test]
 async fn a_path_may_be_long_but_not_endless() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
