@@ -204,7 +204,7 @@ fn in_detail(it: &mut Reader<'_>, project: &Project, builds: Vec<Build>) -> Resu
     Ok(builds.into_iter().map(detail).collect())
 }
 
-/// The commits of jobs; those that are gone are left out.
+/// The commits of jobs; those that no ref leads to any more are left out.
 fn commits_of(it: &Reader<'_>, project: &Project, builds: &[Build]) -> Result<HashMap<Oid, Commit>> {
     let mut found = HashMap::new();
     if builds.is_empty() {
@@ -212,7 +212,8 @@ fn commits_of(it: &Reader<'_>, project: &Project, builds: &[Build]) -> Result<Ha
     }
     let Some(repository) = it.repository(project)? else { return Ok(found) };
     let wanted: HashSet<Oid> = builds.iter().map(|build| build.pipeline.sha).collect();
-    for sha in wanted {
+    let unreachable = repository.find_unreachable(wanted.iter().copied().collect())?;
+    for sha in wanted.into_iter().filter(|sha| !unreachable.contains(sha)) {
         if let Some(commit) = repository.commit(sha)? {
             found.insert(sha, commit);
         }

@@ -546,6 +546,8 @@ impl Reader<'_> {
     /// What the actor is to a project.
     pub(crate) fn role_to(&self, project: &Project) -> Option<Role> {
         match self.actor() {
+            // A token without the scope opens nothing, whoever it belongs to.
+            _ if self.is_stranger() => None,
             actor if actor.is_admin() => Some(Role::Owner),
             actor if actor.has_own_rights_to(project.id) => Some(Role::Reporter),
             _ => project.access.role(),

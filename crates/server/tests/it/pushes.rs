@@ -3,11 +3,12 @@
 use std::io::Write as _;
 
 use forge::{
-    Caller,
+    Caller, Error, ProjectRef,
     pushes::{self, Push, Via},
+    transport::{self, Service},
 };
 use model::{
-    Change, Oid, RefChange, RefName,
+    Change, Oid, RefChange, RefName, Scope,
     events::{Action, PushData},
 };
 use serde_json::json;
@@ -407,4 +408,26 @@ async fn an_action_without_content_does_not_empty_a_file() {
     let refused = owner.post(&format!("/projects/{project}/repository/commits"), new).await;
     let text = json!({"message": "You must supply the content of `README.md`."});
     assert_eq!((refused.code(), refused.json()), (400, text));
+}
+
+#[tokio::test]
+async fn a_token_without_the_scope_opens_no_project_for_a_push() {
+    let (forge, owner, _) = project().await;
+    let root = forge.admin().await;
+    let project = owner.make("/projects", json!({ "name": "open", "visibility_level": 20 })).await;
+    for client in [&root, &owner] {
+        let open = async |client: &Client, service| {
+            let caller = Caller::with_tokens(client.token.as_deref());
+            transport::open(&forge.forge, caller, ProjectRef::Id(project), service).await.map(drop)
+        };
+        let narrow = forge.with_token(client, &[Scope::ReadUser], None).await;
+        assert!(open(client, Service::Push).await.is_ok());
+        let refused = open(&narrow, Service::Push).await;
+        assert!(
+            matches!(&refused, Err(Error::Forbidden(Some(text))) if text == "You are not allowed to push code to this project."),
+            "{refused:?}"
+        );
+        // As everybody may.
+        assert!(open(&narrow, Service::Fetch).await.is_ok());
+    }
 }

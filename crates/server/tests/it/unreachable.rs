@@ -321,3 +321,26 @@ async fn a_fork_gets_what_refs_lead_to_and_nothing_else() {
         forge.keep_house(fork);
     }
 }
+
+#[tokio::test]
+async fn builds_do_not_show_the_commits_that_were_taken_back() {
+    let place = Place::start().await;
+    let Place { forge, ann, local, .. } = &place;
+    local.git(&["checkout", "-q", "-b", "side"]);
+    let commit = local.commit_file("secret", "secret\n");
+    forge.push_all(ann, 1, local).await;
+    let id = commit.parse().expect("an id");
+    let pipeline = forge.plant_pipeline_at(1, Some(ann.id), "side", id, "one: {script: make}").await;
+    let paths = ["/projects/1/builds".to_owned(), "/projects/1/builds/1".to_owned()];
+    for path in &paths {
+        let shown = ann.get(path).await;
+        assert!(shown.code() == 200 && shown.text.contains("Add secret"), "{path}: {shown}");
+    }
+    forge.remove_ref(ann, 1, "refs/heads/side").await;
+    for path in &paths {
+        let shown = ann.get(path).await;
+        assert!(shown.code() == 200 && !shown.text.contains("Add secret"), "{path}: {shown}");
+    }
+    let shown = ann.get("/projects/1/builds/1").await.json();
+    assert_eq!((&shown["commit"], &shown["pipeline"]["id"]), (&json!(null), &json!(pipeline.id)));
+}
