@@ -9,6 +9,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use url::Url;
 
 use crate::{
+    CloneFrom,
     isolation::{Build, Cage, Program},
     network::Reach,
     processes::{self, Broken, Excess, Interrupt, Leash, Streams},
@@ -65,7 +66,7 @@ pub(crate) struct Checkout<'a> {
     pub(crate) trace: &'a Trace,
     pub(crate) leash: &'a Leash,
     /// Where repositories are fetched from, if not from where the server says.
-    pub(crate) clone_url: Option<&'a str>,
+    pub(crate) clone_from: Option<&'a CloneFrom>,
     /// How long to wait before another attempt.
     pub(crate) pauses: [Duration; 3],
 }
@@ -85,7 +86,7 @@ impl Checkout<'_> {
         if !matches!(sha.len(), 40 | 64) || !sha.bytes().all(|letter| letter.is_ascii_hexdigit()) {
             return Err(Problem::Failed("the server names no commit to check out".to_owned()));
         }
-        let (url, secret) = self.source()?;
+        let (url, secret) = source(&self.info.repo_url, self.clone_from)?;
         self.trace.say("\x1b[32;1mFetching changes...");
         self.must(&secret, &["init", "--quiet", "--template=", "."]).await?;
         self.must(&secret, &["remote", "add", "origin", &url]).await?;
@@ -169,7 +170,15 @@ impl Checkout<'_> {
                     )));
                 }
                 if recursive {
-                    folders.push(format!("{folder}/{path}"));
+                    let inner = format!("{folder}/{path}");
+                    // With `update = none` nothing was fetched, and git would find the repository around it instead.
+                    if self
+                        .output(&["-C", &inner, "rev-parse", "--show-cdup"])
+                        .await?
+                        .is_some_and(|up| up.trim().is_empty())
+                    {
+                        folders.push(inner);
+                    }
                 }
             }
         }
@@ -254,43 +263,42 @@ impl Checkout<'_> {
         command.env("GIT_CONFIG_COUNT", count.to_string());
         command
     }
+}
 
-    /// Where the repository is, and what opens it.
-    fn source(&self) -> Result<(String, Secret), Problem> {
-        let wrong = || Problem::Failed("the server names no address of the repository".to_owned());
-        let mut url = Url::parse(&self.info.repo_url).map_err(|_| wrong())?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(wrong());
-        }
-        let decode = |text: &str| url_decode(text);
-        let credentials = format!("{}:{}", decode(url.username()), decode(url.password().unwrap_or_default()));
-        let mut roots = Vec::new();
-        let mut settings = Vec::new();
-        if let Some(root) = self.clone_url {
-            let path = match self.variables.get("CI_PROJECT_PATH") {
-                "" => url.path().trim_start_matches('/').to_owned(),
-                path => format!("{path}.git"),
-            };
-            let clone = Url::parse(&format!("{}/{path}", root.trim_end_matches('/'))).map_err(|_| wrong())?;
-            let _ = url.set_username("").and_then(|()| url.set_password(None));
-            // Submodules may be named by the address that people know.
-            if let Some(known) = url.as_str().strip_suffix(&path) {
-                settings.push((format!("url.{}/.insteadOf", root.trim_end_matches('/')), known.to_owned()));
-                roots.push(known.to_owned());
-            }
-            url = clone;
-        }
-        let cleared = url.set_username("").and_then(|()| url.set_password(None));
-        cleared.map_err(|()| wrong())?;
-        let origin = url.origin().ascii_serialization();
-        if credentials != ":" {
-            // For all of the server, as submodules lie beside the project.
-            let value = format!("Authorization: Basic {}", BASE64_STANDARD.encode(credentials));
-            settings.push((format!("http.{origin}/.extraHeader"), value));
-        }
-        roots.push(format!("{origin}/"));
-        Ok((url.into(), Secret { settings, roots }))
+/// Where the repository is, and what opens it. Nothing that a job says counts here: its variables may name any project.
+fn source(repo_url: &str, clone_from: Option<&CloneFrom>) -> Result<(String, Secret), Problem> {
+    let wrong = || Problem::Failed("the server names no address of the repository".to_owned());
+    let mut url = Url::parse(repo_url).map_err(|_| wrong())?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(wrong());
     }
+    let credentials = format!("{}:{}", url_decode(url.username()), url_decode(url.password().unwrap_or_default()));
+    let cleared = url.set_username("").and_then(|()| url.set_password(None));
+    cleared.map_err(|()| wrong())?;
+    let mut roots = Vec::new();
+    let mut settings = Vec::new();
+    if let Some(CloneFrom { root, external_url }) = clone_from {
+        let root = root.trim_end_matches('/');
+        // The address that people know may have a prefix that a proxy takes away.
+        let external = external_url.as_deref().and_then(|url| Url::parse(url).ok());
+        let prefix = external.as_ref().map_or("", |url| url.path().trim_end_matches('/'));
+        let path = url.path().strip_prefix(prefix).unwrap_or(url.path()).trim_start_matches('/').to_owned();
+        let clone = Url::parse(&format!("{root}/{path}")).map_err(|_| wrong())?;
+        // Submodules may be named by the address that people know.
+        if let Some(known) = url.as_str().strip_suffix(&path) {
+            settings.push((format!("url.{root}/.insteadOf"), known.to_owned()));
+            roots.push(known.to_owned());
+        }
+        url = clone;
+    }
+    let origin = url.origin().ascii_serialization();
+    if credentials != ":" {
+        // For all of the server, as submodules lie beside the project.
+        let value = format!("Authorization: Basic {}", BASE64_STANDARD.encode(credentials));
+        settings.push((format!("http.{origin}/.extraHeader"), value));
+    }
+    roots.push(format!("{origin}/"));
+    Ok((url.into(), Secret { settings, roots }))
 }
 
 /// What opens the repositories of the server, and where they are.
@@ -310,4 +318,47 @@ fn url_decode(text: &str) -> String {
     // A form would read a plus as a space.
     let text = format!("x={}", text.replace('+', "%2B"));
     url::form_urlencoded::parse(text.as_bytes()).next().map(|(_, value)| value.into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_is_fetched_from_where_the_server_says_or_from_the_server_itself() {
+        let from = |external_url: Option<&str>| {
+            Some(CloneFrom { root: "http://127.0.0.1:8080".to_owned(), external_url: external_url.map(str::to_owned) })
+        };
+        for (repo_url, clone_from, url, known) in [
+            ("https://u:p@example.org/ann/x.git", None, "https://example.org/ann/x.git", "https://example.org/"),
+            (
+                "https://u:p@example.org/ann/x.git",
+                from(Some("https://example.org")),
+                "http://127.0.0.1:8080/ann/x.git",
+                "https://example.org/",
+            ),
+            (
+                "https://u:p@example.org/gable/a/b/x.git",
+                from(Some("https://example.org/gable/")),
+                "http://127.0.0.1:8080/a/b/x.git",
+                "https://example.org/gable/",
+            ),
+            (
+                "http://u:p@127.0.0.1:8080/ann/x.git",
+                from(None),
+                "http://127.0.0.1:8080/ann/x.git",
+                "http://127.0.0.1:8080/",
+            ),
+        ] {
+            let Ok((found, secret)) = source(repo_url, clone_from.as_ref()) else { panic!("{repo_url}") };
+            assert_eq!(found, url);
+            assert!(secret.is_of_server(&format!("{known}other.git")), "{known}");
+            let header = ("Authorization: Basic dTpw".to_owned(), 1);
+            let headers = secret.settings.iter().filter(|(key, _)| key.ends_with(".extraHeader"));
+            assert_eq!((headers.clone().next().expect("one").1.clone(), headers.count()), header);
+        }
+        for wrong in ["ssh://example.org/x.git", "x.git", ""] {
+            assert!(source(wrong, None).is_err(), "{wrong}");
+        }
+    }
 }

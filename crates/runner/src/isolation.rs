@@ -34,6 +34,8 @@ const UNPRIVILEGED_USER: &str = "nobody";
 const PROBE: Duration = Duration::from_secs(20);
 /// What a job in bubblewrap sees of the machine.
 const SEEN: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/nix"];
+/// Where a job in bubblewrap finds its temporary files.
+const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
 /// What a job that shares the network of the machine sees besides.
 const RESOLVED: &str = "/run/systemd/resolve";
 /// How many processes are around the program of a job: the supervisor with its threads, and bubblewrap.
@@ -152,6 +154,29 @@ impl Build {
         self.root.join(".shm")
     }
 
+    /// Makes sure that the folders on the way to those of the job are folders where the job can put something else in their
+    /// place: below its temporary files, if the runner works there. Bubblewrap would follow a link out of the job's files
+    /// and create folders where it leads. No program of the job may run meanwhile.
+    pub(crate) fn repair_way(&self) -> io::Result<()> {
+        for temporary in TEMPORARY {
+            for folder in [&self.project, &self.home(), &self.files()] {
+                let Ok(way) = folder.strip_prefix(temporary) else { continue };
+                let mut place = self.scratch();
+                for part in way.components() {
+                    place.push(part);
+                    match fs::symlink_metadata(&place) {
+                        Ok(found) if found.is_dir() => continue,
+                        Ok(_) => fs::remove_file(&place)?,
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                        Err(error) => return Err(error),
+                    }
+                    DirBuilder::new().mode(0o755).create(&place)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// What a job with its own network finds as `resolv.conf`.
     fn resolver(&self) -> PathBuf {
         self.files().join(".resolv.conf")
@@ -210,7 +235,8 @@ impl Cage {
             reach: if options.network == Network::Host { Reach::Host } else { Reach::None },
             limits: options.limits,
             cgroups: cgroups.as_ref().ok().cloned(),
-            hidden: hidden.to_vec(),
+            // A job that finds a link finds what it leads to.
+            hidden: hidden.iter().filter_map(|path| path.canonicalize().ok()).collect(),
             supervisor: options.supervisor.clone(),
         };
         if let Kind::Bubblewrap(user) = &cage.kind {
@@ -519,7 +545,7 @@ fn walls(user: Option<&User>, hidden: &[PathBuf], build: &Build, reach: Reach) -
     add(&[Path::new("--bind"), &build.shared_memory(), Path::new("/dev/shm")]);
     add(&[Path::new("--remount-ro"), Path::new("/dev")]);
     add(&[Path::new("--dir"), Path::new("/var")]);
-    for temporary in ["/tmp", "/var/tmp"] {
+    for temporary in TEMPORARY {
         add(&[Path::new("--bind"), &build.scratch(), Path::new(temporary)]);
     }
     for empty in ["/run", "/home", "/root"] {
@@ -547,8 +573,16 @@ fn walls(user: Option<&User>, hidden: &[PathBuf], build: &Build, reach: Reach) -
         }
     }
     // What is hidden is mostly out of sight anyway.
-    let hidden: Vec<&PathBuf> =
-        hidden.iter().filter(|path| seen.iter().any(|it| path.starts_with(it)) && path.is_dir()).collect();
+    let is_seen = |path: &&PathBuf| {
+        let is_below = |it: &PathBuf| path.starts_with(it);
+        seen.iter().any(|it| is_below(it) && !unshown.contains(it)) && !covers.iter().any(|(it, _)| is_below(it))
+    };
+    let outermost = |path: &&PathBuf| !hidden.iter().any(|it| it != *path && path.starts_with(it));
+    let (hidden, files): (Vec<&PathBuf>, Vec<&PathBuf>) =
+        hidden.iter().filter(is_seen).filter(outermost).filter(|path| path.exists()).partition(|path| path.is_dir());
+    for file in files {
+        add(&[Path::new("--ro-bind"), Path::new("/dev/null"), file]);
+    }
     for path in &hidden {
         add(&[Path::new("--tmpfs"), path]);
     }
@@ -678,6 +712,44 @@ mod tests {
         }
         let text = refusal("bubblewrap is installed but does not work: bwrap: No permissions", None);
         assert!(text.contains("bwrap: No permissions") && text.contains("namespaces"), "{text}");
+    }
+
+    /// Whether bubblewrap is told these words, one after the other.
+    fn are_told(walls: &[PathBuf], words: &[&str]) -> bool {
+        walls.windows(words.len()).any(|told| told.iter().zip(words).all(|(told, word)| told == Path::new(word)))
+    }
+
+    #[test]
+    fn hidden_files_and_folders_are_covered_where_a_job_would_see_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let build = Build::make(folder.path().join("1"), "project", None, Limits::default()).expect("made");
+        let hidden = ["/usr/bin/env", "/usr/share", "/usr/share/doc", "/usr/no-such-file", "/proc/version"];
+        let hidden: Vec<PathBuf> = hidden.iter().map(PathBuf::from).collect();
+        let walls = walls(None, &hidden, &build, Reach::None);
+        assert!(are_told(&walls, &["--ro-bind", "/dev/null", "/usr/bin/env"]), "{walls:?}");
+        assert!(are_told(&walls, &["--tmpfs", "/usr/share"]) && are_told(&walls, &["--remount-ro", "/usr/share"]));
+        for path in ["/usr/share/doc", "/usr/no-such-file", "/proc/version"] {
+            assert!(!walls.contains(&PathBuf::from(path)), "{path}");
+        }
+    }
+
+    #[test]
+    fn links_on_the_way_to_a_job_are_replaced_by_folders() {
+        let (folder, outside) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let mut build = Build::make(folder.path().join("1"), "project", None, Limits::default()).expect("made");
+        build.project = PathBuf::from("/tmp/runner/builds/1/project");
+        build.repair_way().expect("repaired");
+        let way = build.root.join(".scratch/runner");
+        assert!(way.join("builds/1/project").is_dir());
+        fs::rename(&way, build.root.join(".scratch/other")).expect("renamed");
+        std::os::unix::fs::symlink(outside.path(), &way).expect("linked");
+        build.repair_way().expect("repaired");
+        assert!(fs::symlink_metadata(&way).expect("there").is_dir() && way.join("builds/1/project").is_dir());
+        fs::remove_dir(way.join("builds/1/project")).expect("removed");
+        std::os::unix::fs::symlink(outside.path(), way.join("builds/1/project")).expect("linked");
+        build.repair_way().expect("repaired");
+        assert!(fs::symlink_metadata(way.join("builds/1/project")).expect("there").is_dir());
+        assert_eq!(fs::read_dir(outside.path()).expect("read").count(), 0);
     }
 
     #[test]

@@ -38,7 +38,16 @@ pub struct Connection {
     /// The runner's own token.
     pub token: String,
     /// Where repositories are fetched from, if not from where the server says.
-    pub clone_url: Option<String>,
+    pub clone_from: Option<CloneFrom>,
+}
+
+/// Another address of a server, from which its repositories are fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloneFrom {
+    /// The address.
+    pub root: String,
+    /// The address that stands before the paths of repositories where the server names them, if it is not the same.
+    pub external_url: Option<String>,
 }
 
 /// What a runner is to do, and how.
@@ -60,7 +69,7 @@ pub struct Options {
     pub ignore_image: bool,
     /// The program that calls [`supervise`], with its first arguments.
     pub supervisor: Vec<OsString>,
-    /// Folders that no job in bubblewrap sees.
+    /// Files and folders whose content no job in bubblewrap sees.
     pub hidden: Vec<PathBuf>,
     /// Whether somebody gives jobs out again that were interrupted when the runner was stopped; then nobody is told that
     /// they failed.

@@ -150,6 +150,7 @@ pub(crate) async fn run(
     leash: &Leash,
     mut said: impl FnMut(&[u8]),
 ) -> Result<i32, Broken> {
+    build.repair_way()?;
     let (reader, writer) = io::pipe()?;
     let (orders, controls) = io::pipe()?;
     let errors = if streams == Streams::Both { Stdio::from(writer.try_clone()?) } else { Stdio::null() };

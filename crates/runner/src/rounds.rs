@@ -71,7 +71,7 @@ impl Runner {
             caches: Caches::new(folder.path.join("cache"), options.limits.caches),
             limits: options.limits,
             pace: options.pace,
-            clone_url: connection.clone_url,
+            clone_from: connection.clone_from,
             resumes: options.resumes,
             ignore_image: options.ignore_image,
             name: options.name.clone(),

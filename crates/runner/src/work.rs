@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::{
-    Limits, Pace,
+    CloneFrom, Limits, Pace,
     archives::{self, Most, Packed, Selection},
     caches::{self, Caches},
     checkout::{Checkout, Problem},
@@ -54,7 +54,7 @@ pub(crate) struct Workshop {
     pub(crate) caches: Caches,
     pub(crate) limits: Limits,
     pub(crate) pace: Pace,
-    pub(crate) clone_url: Option<String>,
+    pub(crate) clone_from: Option<CloneFrom>,
     pub(crate) resumes: bool,
     pub(crate) ignore_image: bool,
     pub(crate) name: String,
@@ -258,7 +258,7 @@ impl Work<'_> {
             variables,
             trace: self.trace,
             leash,
-            clone_url: self.shop.clone_url.as_deref(),
+            clone_from: self.shop.clone_from.as_ref(),
             pauses: [1, 3, 9].map(|times| self.shop.pace.retry * times * 4),
         }
     }

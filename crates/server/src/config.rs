@@ -241,6 +241,8 @@ impl From<HookTimeFormat> for TimeFormat {
 
 /// The configuration with nothing left open.
 pub(crate) struct Config {
+    /// The file that it was read from, if there is one.
+    pub(crate) file: Option<PathBuf>,
     pub(crate) data: PathBuf,
     pub(crate) database: Option<String>,
     pub(crate) listen: SocketAddr,
@@ -331,6 +333,7 @@ pub(crate) fn load(settings: Settings) -> Result<Config, Failure> {
 fn resolve(settings: Settings) -> Result<Config, String> {
     let settings = settings.without_empty();
     let file = settings.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
+    let path = settings.config.clone();
     let settings = settings.or(file.without_empty());
     let dialect = settings.dialect.as_deref().unwrap_or("spec").parse()?;
     let tls = check_tls(settings.tls_certificate, settings.tls_key)?;
@@ -340,6 +343,7 @@ fn resolve(settings: Settings) -> Result<Config, String> {
         return Err("redirect-listen sends to TLS, which takes tls-certificate and tls-key".to_owned());
     }
     Ok(Config {
+        file: path,
         data: settings.data.unwrap_or_else(|| "./gable-data".into()),
         database: settings.database.map(check_database).transpose()?,
         listen: parse_listen(settings.listen.as_deref().unwrap_or("127.0.0.1:8080"))?,

@@ -8,8 +8,8 @@ use std::{
 };
 
 use runner::{
-    Connection, Isolation, Limits, Network, Options, Registration, Runner, read_token, register, unregister, verify,
-    write_token,
+    CloneFrom, Connection, Isolation, Limits, Network, Options, Registration, Runner, read_token, register, unregister,
+    verify, write_token,
 };
 use tokio::sync::watch;
 use tracing::{error, warn};
@@ -18,7 +18,7 @@ use crate::{
     Outcome,
     byte_size::ByteSize,
     commands::{RegisterRunner, RunRunner, RunnerCommand, RunnerPlace, RunnerWishes},
-    config::{IsolationKind, LogFormat, NetworkKind, RunnerConfig},
+    config::{Config, IsolationKind, LogFormat, NetworkKind},
     exit::{Ending, Failure},
     serve::{say, start_logging, stop_signal},
     suggestions,
@@ -116,6 +116,7 @@ async fn run_jobs(settings: RunRunner) -> Outcome {
     options.limits.output = settings.output_limit.bytes();
     options.ignore_image = settings.ignore_image;
     options.grace = settings.grace.duration();
+    options.hidden = vec![token_file(&settings.place)];
     let (place, wanted) = (settings.place, settings.wishes);
     let known = stored_token(&place)?;
     let registration = variable(REGISTRATION_TOKEN)?;
@@ -142,7 +143,7 @@ async fn run_jobs(settings: RunRunner) -> Outcome {
         // Whoever listens to the other end decides when to go.
         stop.closed().await;
     });
-    let connection = Connection { url: place.url, token, clone_url: None };
+    let connection = Connection { url: place.url, token, clone_from: None };
     runner.run(connection, stopped).await.map_err(|error| error.to_string())
 }
 
@@ -177,8 +178,12 @@ fn limits(memory: ByteSize, processes: u64, disk: ByteSize) -> Limits {
 }
 
 /// Makes the runner inside the server ready, if there is to be one, or says why it must not run jobs.
-pub(crate) async fn prepare_inside(config: Option<RunnerConfig>, data: &Path) -> Result<Option<Runner>, String> {
-    let Some(config) = config else { return Ok(None) };
+pub(crate) async fn prepare_inside(config: &mut Config, data: &Path) -> Result<Option<Runner>, String> {
+    let mut hidden = vec![data.to_owned()];
+    hidden.extend(config.file.clone());
+    hidden.extend(config.tls.as_ref().map(|files| files.key.clone()));
+    hidden.extend(config.backups.as_ref().map(|backups| backups.folder.clone()));
+    let Some(config) = config.runner.take() else { return Ok(None) };
     let folder = config.folder.unwrap_or_else(|| data.join("runner"));
     let mut options = Options::new(folder, supervisor());
     options.name = "the server itself".to_owned();
@@ -188,7 +193,7 @@ pub(crate) async fn prepare_inside(config: Option<RunnerConfig>, data: &Path) ->
     options.network = network(config.network);
     options.limits = limits(config.memory, config.processes, config.disk);
     options.ignore_image = config.ignore_image;
-    options.hidden = vec![data.to_owned()];
+    options.hidden = hidden;
     // What is interrupted by an upgrade begins anew afterwards, as after a crash.
     options.resumes = true;
     options.grace = GRACE;
@@ -204,6 +209,7 @@ pub(crate) async fn prepare_inside(config: Option<RunnerConfig>, data: &Path) ->
 pub(crate) async fn run_inside(
     runner: Runner,
     address: SocketAddr,
+    external_url: Option<String>,
     own_token: impl Future<Output = Result<String, String>>,
     stop: watch::Receiver<bool>,
 ) {
@@ -216,7 +222,8 @@ pub(crate) async fn run_inside(
     };
     let url = format!("http://{address}");
     // Others may reach the server under a name that leads nowhere from here.
-    let connection = Connection { url: url.clone(), token, clone_url: Some(url) };
+    let clone_from = Some(CloneFrom { root: url.clone(), external_url });
+    let connection = Connection { url, token, clone_from };
     if let Err(error) = runner.run(connection, stop).await {
         error!(%error, "the built-in runner does not run");
     }

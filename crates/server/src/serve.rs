@@ -154,7 +154,7 @@ async fn serve(
     let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen("listen", address, &error))?;
     let address = listener.local_addr().map_err(|error| format!("cannot listen on {address}: {error}"))?;
     let metrics = collect_metrics()?;
-    let built_in = runner::prepare_inside(config.runner.take(), folder.path()).await?;
+    let built_in = runner::prepare_inside(&mut config, folder.path()).await?;
     let ssh = match config.ssh_listen {
         Some(address) => Some(listen_for_ssh(address, folder).await?),
         None => None,
@@ -230,13 +230,14 @@ async fn serve(
         tokio::spawn(wire::ssh::serve(listener, host_key, transfers, ssh_options(&config), stop))
     });
     let (stop_runner, runner_stopped) = watch::channel(false);
+    let external_url = config.external_url.clone();
     let built_in = built_in.map(|built_in| {
         let (own, name) = (forge.clone(), own_name(folder));
         let own_token = async move {
             let token = forge::runners::own_token(&own, name).await;
             token.map(|token| token.reveal().to_owned()).map_err(|error| error.to_string())
         };
-        tokio::spawn(runner::run_inside(built_in, inside, own_token, runner_stopped))
+        tokio::spawn(runner::run_inside(built_in, inside, external_url, own_token, runner_stopped))
     });
     let stop = async {
         stop.await;

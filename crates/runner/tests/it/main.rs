@@ -44,7 +44,7 @@ impl Working {
         options.pace.attempts = 1000;
         change(&mut options);
         let (stop, stopped) = watch::channel(false);
-        let connection = Connection { url: server.url.clone(), token: RUNNER.to_owned(), clone_url: None };
+        let connection = Connection { url: server.url.clone(), token: RUNNER.to_owned(), clone_from: None };
         let runner = runner::prepare(options).await.unwrap_or_else(|error| panic!("the runner is not ready: {error}"));
         let runner = tokio::spawn(runner.run(connection, stopped));
         Self { server, folder, stop, runner }
