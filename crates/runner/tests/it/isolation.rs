@@ -277,6 +277,96 @@ async fn submodules_of_the_server_are_fetched_and_others_only_as_the_job_could()
 }
 
 #[tokio::test]
+async fn a_submodule_that_is_not_to_be_updated_is_left_out() {
+    let it = Working::start().await;
+    let inner = format!("commit {}", it.server.repository("inner", &[("deep", "deep\n")]));
+    let modules = "[submodule \"lib\"]\n\tpath = lib\n\turl = ../inner.git\n\tupdate = none\n\
+                   [submodule \"own\"]\n\tpath = own\n\turl = ../inner.git\n";
+    let sha = it.server.repository("rocket", &[(".gitmodules", modules), ("lib", &inner), ("own", &inner)]);
+    let mut job = it.server.job(1, "rocket", &sha, &["cat own/deep", "test -z \"$(ls -A lib)\""]);
+    job["variables"] = json!([{"key": "GIT_SUBMODULE_STRATEGY", "value": "recursive", "public": true}]);
+    let seen = it.server.done(job).await;
+    assert_eq!(seen.state, "success", "{}", seen.plain());
+    assert!(seen.plain().contains("\ndeep\n"), "{}", seen.plain());
+    it.end().await;
+}
+
+#[tokio::test]
+async fn the_path_of_a_submodule_does_not_select_another_one() {
+    if !bubblewrap() {
+        return;
+    }
+    let it = Working::with(|options| {
+        options.isolation = Isolation::Bubblewrap;
+        options.network = Network::None;
+    })
+    .await;
+    let other = crate::server::Server::start().await;
+    let foreign = format!("commit {}", other.repository("foreign", &[("a", "a\n")]));
+    let inner = format!("commit {}", it.server.repository("inner", &[("deep", "deep\n")]));
+    // As a pattern, the path of the first one names the second one.
+    let modules = format!(
+        "[submodule \"first\"]\n\tpath = :(top)ab\n\turl = ../inner.git\n\
+         [submodule \"second\"]\n\tpath = ab\n\turl = {}/foreign.git\n",
+        other.url
+    );
+    let files = [(".gitmodules", modules.as_str()), (":(top)ab", &inner), ("ab", &foreign)];
+    let sha = it.server.repository("spy", &files);
+    let mut job = it.server.job(1, "spy", &sha, &["echo it runs"]);
+    job["variables"] = json!([{"key": "GIT_SUBMODULE_STRATEGY", "value": "normal", "public": true}]);
+    let seen = it.server.done(job).await;
+    assert_eq!((seen.state.as_str(), seen.reason.as_str()), ("failed", "runner_system_failure"), "{}", seen.plain());
+    assert!(seen.plain().contains("cannot fetch the submodule second"), "{}", seen.plain());
+    assert_eq!(other.requests(), 0, "nobody asks it");
+    it.end().await;
+}
+
+#[tokio::test]
+async fn a_link_among_the_temporary_files_of_a_job_leads_no_later_program_out_of_them() {
+    if !bubblewrap() {
+        return;
+    }
+    let it = Working::with(|options| options.isolation = Isolation::Bubblewrap).await;
+    let outside = tempfile::tempdir().expect("a folder");
+    if !it.folder.path().starts_with("/tmp") {
+        eprintln!("skipped: the runner does not work below /tmp here");
+        return it.end().await;
+    }
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    fs::set_permissions(outside.path(), everybody).expect("set");
+    // While bubblewrap prepares the next program, the machine lies in this folder.
+    let link = format!("ln -s /oldroot{} /tmp/$first", outside.path().display());
+    let script = ["first=$(echo $CI_BUILDS_DIR | cut -d/ -f3)", "mv /tmp/$first /tmp/moved", &link, "echo linked"];
+    let mut job = it.server.plain_job(1, &script);
+    let after = json!({"name": "after_script", "script": ["echo after $(pwd)"], "timeout": 3600, "when": "always",
+        "allow_failure": true});
+    job["steps"].as_array_mut().expect("steps").push(after);
+    let seen = it.server.done(job).await;
+    assert_eq!(seen.state, "success", "{}", seen.plain());
+    assert!(seen.plain().contains("\nlinked") && seen.plain().contains("\nafter /tmp/"), "{}", seen.plain());
+    let made: Vec<_> = fs::read_dir(outside.path()).expect("read").flatten().collect();
+    assert!(made.is_empty(), "{made:?}");
+    it.end().await;
+}
+
+#[tokio::test]
+async fn a_job_in_bubblewrap_does_not_see_hidden_files_and_folders() {
+    if !bubblewrap() {
+        return;
+    }
+    let it = Working::with(|options| {
+        options.isolation = Isolation::Bubblewrap;
+        options.hidden = vec!["/usr/bin/env".into(), "/usr/share".into(), "/usr/share/doc".into()];
+    })
+    .await;
+    let script = ["test -e /usr/bin/env && test ! -s /usr/bin/env", "test -z \"$(ls -A /usr/share)\"", "echo hidden"];
+    let seen = it.server.done(it.server.plain_job(1, &script)).await;
+    assert_eq!(seen.state, "success", "{}", seen.plain());
+    assert!(seen.plain().contains("\nhidden"), "{}", seen.plain());
+    it.end().await;
+}
+
+#[tokio::test]
 async fn another_user_who_cannot_enter_the_folder_of_the_runner_is_refused_at_the_start() {
     if !other_user() {
         return;

@@ -76,6 +76,23 @@ fn a_program_is_asked_to_end_by_a_byte_and_killed_with_everything_by_the_end_of_
 fn limits_are_set_before_the_program_begins() {
     let arguments = ["--processes", "5000", "--file-size", "1048576", "--data-size", "268435456", "--"];
     let script = "ulimit -u; ulimit -f; ulimit -d; ulimit -c";
-    let output = supervise(&[&arguments[..], &["bash", "-c", script]].concat()).wait_with_output().expect("ended");
+    let mut child = supervise(&[&arguments[..], &["bash", "-c", script]].concat());
+    // The end of the stream would kill the program.
+    let stdin = child.stdin.take();
+    let output = child.wait_with_output().expect("ended");
+    drop(stdin);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "5000\n1024\n262144\n0\n", "{output:?}");
+}
+
+#[test]
+fn a_program_inherits_no_open_file_but_its_three_streams() {
+    let script = "exec 7</dev/null 8>/dev/null; test -e /proc/$$/fd/7 || exit 3; exec \"$0\" -- sh -c \
+                  'for file in 7 8; do ! test -e /proc/$$/fd/$file || echo $file; done; echo done'";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_supervise")]).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    let stdin = child.stdin.take();
+    let output = child.wait_with_output().expect("ended");
+    drop(stdin);
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()), (Some(0), "done\n"));
 }

@@ -190,6 +190,20 @@ async fn older_runners_do_the_same_and_remove_too() {
 }
 
 #[tokio::test]
+async fn the_token_of_a_job_that_has_ended_removes_nothing() {
+    let yard = Yard::with(ONE).await;
+    let token = yard.take(1).await;
+    let (path, headers) = ("/ci/api/v1/builds/1/artifacts", [("build-token", token.as_str()), ("content-type", FORM)]);
+    let sent = yard.call(Method::POST, path, &headers, form("a.zip", b"old")).await;
+    assert_eq!(sent.code(), 201, "{sent}");
+    assert_eq!(yard.tell(1, &token, json!({ "state": "success" })).await.code(), 200);
+    let refused = yard.call(Method::DELETE, path, &headers[..1], "").await;
+    assert_eq!(refused.code(), 403, "{refused}");
+    let kept = yard.ann.get("/projects/1/builds/1/artifacts").await;
+    assert_eq!((kept.code(), kept.text.as_str()), (200, "old"));
+}
+
+#[tokio::test]
 async fn a_file_expires_unless_somebody_keeps_it() {
     let yard = Yard::with("one: {script: make, artifacts: {paths: [a], expire_in: 1 day}}").await;
     let token = yard.take(1).await;

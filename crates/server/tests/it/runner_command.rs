@@ -11,7 +11,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::binary::{Gable, Home, PATIENCE};
+use crate::{
+    binary::{Gable, Home, PATIENCE},
+    runner_story::lacks_bubblewrap,
+};
 
 const SECRET: &str = "s3cret-of-registration";
 const TOKEN: &str = "t0ken-of-the-runner";
@@ -225,6 +228,9 @@ fn settings_of_the_runner_that_contradict_each_other_are_refused() {
 
 #[test]
 fn a_server_that_runs_jobs_itself_says_what_that_means() {
+    if lacks_bubblewrap() {
+        return;
+    }
     let home = Home::new();
     let quiet = home.serve().start().stop();
     assert!(!quiet.stderr.contains("runs jobs itself"), "{}", quiet.stderr);
