@@ -408,6 +408,15 @@ impl Follower {
         }
     }
 
+    /// Waits until there is something to read; `false` if the file has failed before that.
+    pub fn begins(&self) -> impl Future<Output = bool> + Send + use<> {
+        let mut progress = self.progress.clone();
+        async move {
+            let begun = progress.wait_for(|progress| *progress != Progress::Growing(0)).await;
+            matches!(begun.as_deref(), Ok(Progress::Growing(_) | Progress::Finished(_)))
+        }
+    }
+
     fn of(source: Source, progress: watch::Receiver<Progress>) -> Self {
         let reader = source.tail.reader();
         let start = (source, reader, progress.clone(), 0);

@@ -1,23 +1,31 @@
 //! What is in a repository: folders, files, archives, differences, contributors.
 //!
 //! What may take long happens on the threads for heavy work. What is large goes through a spool, so that no thread of ours
-//! waits for a slow client, and so that the second download of an archive costs nothing.
+//! waits for a slow client, and so that the second download of an archive costs nothing. Archives and large files are written
+//! on threads of their own, few at a time and each within a time limit (`downloads.rs`).
 
-use std::io::{self, Write as _};
+use std::{
+    io::{self, Write as _},
+    sync::Arc,
+};
 
 use bytes::Bytes;
-use files::spool::{Follower, Producer, Seat};
+use files::spool::{Follower, Seat};
 use git::Repository;
 use model::{
     Oid, Page, Project, Slice, StorageId,
     repository::{ArchiveFormat, Comparison, Contributor, EntryKind, TreeEntry},
 };
-use tokio::sync::oneshot;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    time::timeout,
+};
 use tracing::{debug, warn};
 
 use crate::{
     Caller, Error, Forge, Given, Heavy, ProjectAbility, ProjectRef, Reader, Result,
     branches::{count, default_branch},
+    downloads::{Download, MAKING_TIMEOUT, SLOT_TIMEOUT, TimedWriter},
 };
 
 /// How large a file is at most that is answered from memory.
@@ -135,11 +143,12 @@ pub(crate) fn raw(storage: &StorageId, repository: &Repository, id: Oid) -> Resu
 }
 
 /// The bytes of a large file.
-pub async fn read_large(forge: &Forge, file: LargeFile) -> Result<Follower> {
+pub async fn read_large(forge: &Forge, file: LargeFile) -> Result<Download> {
     let LargeFile { storage, id } = file;
     let key = format!("blob {storage} {id}");
     let check = move |repository: &Repository| repository.check_blob(id);
-    follow(forge, storage, key, check, move |repository, out| repository.write_blob(id, out)).await
+    let slots = &forge.shared().downloads.files;
+    follow(forge, slots, storage, key, check, move |repository, out| repository.write_blob(id, out)).await
 }
 
 /// An archive that can be made.
@@ -175,11 +184,12 @@ pub fn archive(
 }
 
 /// The bytes of an archive, made now or a while ago.
-pub async fn read_archive(forge: &Forge, archive: Archive) -> Result<Follower> {
+pub async fn read_archive(forge: &Forge, archive: Archive) -> Result<Download> {
     let Archive { name, format, commit, storage } = archive;
     let key = format!("archive {storage} {commit} {} {name}", format.extension());
     let check = move |repository: &Repository| repository.check_archive(commit);
-    follow(forge, storage, key, check, move |repository, out| repository.archive(commit, format, &name, out)).await
+    let write = move |repository: &Repository, out: &mut TimedWriter| repository.archive(commit, format, &name, out);
+    follow(forge, &forge.shared().downloads.archives, storage, key, check, write).await
 }
 
 /// What one commit has that another lacks. `None` if one of the two does not exist.
@@ -253,60 +263,105 @@ pub async fn set_aside(forge: &Forge, answer: Bytes) -> Result<Follower> {
     Ok(follower)
 }
 
-/// The bytes of something large by its key. Whoever comes first has it written, on a thread for heavy work, if the check
-/// lets it begin; everybody follows what is there. If nobody follows any more, the writing ends.
+/// How often somebody who waits for a download of somebody else tries again when that one has failed.
+const ATTEMPTS: usize = 3;
+
+/// The bytes of something large by its key. The first client that asks has it written, in a slot and if the check lets it
+/// begin; everybody follows what is there. If nobody follows any more, the writing ends.
 async fn follow(
     forge: &Forge,
+    slots: &Arc<Semaphore>,
     storage: StorageId,
     key: String,
     check: impl FnOnce(&Repository) -> git::Result<()> + Send + 'static,
-    write: impl FnOnce(&Repository, &mut Producer) -> git::Result<()> + Send + 'static,
-) -> Result<Follower> {
-    let seat = forge.shared().spools.join(Some(key)).map_err(|error| Error::Internal(format!("a spool: {error}")))?;
-    let (producer, follower) = match seat {
-        Seat::Another(follower) => {
-            // Whoever came first may be refused after this one has joined, and then nothing comes.
-            let (repositories, mut check) = (forge.shared().repositories.clone(), Some(check));
-            let checking = forge.heavy(Caller::system(), move |_| match (check.take(), repositories.find(&storage)?) {
-                (Some(check), Some(repository)) => Ok(check(&repository)?),
-                _ => Ok(()),
-            });
-            return checking.await.map(|()| follower);
-        }
-        Seat::First(producer, follower) => (producer, follower),
-    };
-    let (begun, beginning) = oneshot::channel();
-    let mut work = Some((producer, check, write, begun));
-    let (task, repositories, named) = (forge.clone(), forge.shared().repositories.clone(), storage.clone());
-    tokio::spawn(async move {
-        let written = task.heavy(Caller::system(), move |_| match work.take() {
-            Some((mut producer, check, write, begun)) => {
-                let Some(repository) = repositories.find(&storage)? else { return Ok(()) };
-                // The check may take a while, and nobody may wait for it any more.
-                let is_deserted = producer.watch_followers();
-                let checked = git::with_cancellation(is_deserted, || check(&repository));
-                let begins = checked.is_ok();
-                let _ = begun.send(checked);
-                if !begins {
-                    return Ok(());
+    write: impl FnOnce(&Repository, &mut TimedWriter) -> git::Result<()> + Send + 'static,
+) -> Result<Download> {
+    for _ in 0..ATTEMPTS {
+        let seat = forge.shared().spools.join(Some(key.clone()));
+        let (producer, follower) = match seat.map_err(|error| Error::Internal(format!("a spool: {error}")))? {
+            Seat::Another(follower) => {
+                // The client that came first may be refused after this one has joined, and then nothing comes.
+                if follower.begins().await {
+                    return Ok(Download::new(follower));
                 }
-                let written = write(&repository, &mut producer);
-                match written.and_then(|()| producer.finish().map_err(git::Error::Io)) {
-                    Err(git::Error::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-                        debug!(%storage, "nobody waits for a download any more");
-                        Ok(())
-                    }
-                    written => Ok(written?),
-                }
+                continue;
             }
-            None => Ok(()),
+            Seat::First(producer, follower) => (producer, follower),
+        };
+        let (begun, beginning) = oneshot::channel();
+        let (repositories, slots) = (forge.shared().repositories.clone(), Arc::clone(slots));
+        // On its own: others may follow it when the client that came first is gone.
+        tokio::spawn(async move {
+            let slot = tokio::select! {
+                slot = slot_of(slots) => slot,
+                () = producer.deserted() => return,
+            };
+            let slot = match slot {
+                Ok(slot) => slot,
+                Err(error) => {
+                    drop(producer);
+                    let _ = begun.send(Err(error));
+                    return;
+                }
+            };
+            let named = storage.clone();
+            let written = tokio::task::spawn_blocking(move || {
+                let found = repositories.find(&storage);
+                // The check may take a while, and perhaps nobody waits for it any more.
+                let is_deserted = producer.watch_followers();
+                let checked = found.and_then(|found| match found {
+                    Some(repository) => {
+                        git::with_cancellation(is_deserted, || check(&repository)).map(|()| Some(repository))
+                    }
+                    None => Ok(None),
+                });
+                let repository = match checked {
+                    Ok(Some(repository)) => repository,
+                    refused => {
+                        // First nobody else can join what will not come.
+                        drop(producer);
+                        let _ = begun.send(refused.map_err(Error::from).and(Err(Error::Busy)));
+                        return Ok(());
+                    }
+                };
+                let _ = begun.send(Ok(()));
+                let mut out = TimedWriter::new(producer, MAKING_TIMEOUT);
+                write(&repository, &mut out).and_then(|()| Ok(out.into_inner().finish()?))
+            });
+            match written.await {
+                Ok(Ok(())) => {}
+                Ok(Err(git::Error::Io(error))) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    debug!(storage = %named, "nobody waits for a download any more");
+                }
+                Ok(Err(error)) => warn!(storage = %named, %error, "a download could not be made"),
+                Err(error) => warn!(storage = %named, %error, "a download could not be made"),
+            }
+            drop(slot);
         });
-        if let Err(error) = written.await {
-            warn!(storage = %named, %error, "a download could not be made");
-        }
-    });
-    // Too many others wait, or the repository is gone, or it would be too much: nothing was sent yet, so the client can be
-    // told.
-    beginning.await.map_err(|_| Error::Busy)??;
-    Ok(follower)
+        // Nothing was sent yet, so the client can be told if it is refused.
+        beginning.await.map_err(|_| Error::Busy)??;
+        return Ok(Download::new(follower));
+    }
+    Err(Error::Busy)
+}
+
+/// A slot in which an archive may be made; free again when it is dropped.
+pub struct ArchiveSlot(#[expect(dead_code, reason = "held, not looked at")] OwnedSemaphorePermit);
+
+/// Waits for one of the slots for archives that are downloaded.
+pub async fn download_slot(forge: &Forge) -> Result<ArchiveSlot> {
+    slot_of(Arc::clone(&forge.shared().downloads.archives)).await.map(ArchiveSlot)
+}
+
+/// Waits for one of the slots for archives that git makes and sends over SSH. They are apart from the others, because a slow
+/// client holds one until it has read everything.
+pub async fn remote_archive_slot(forge: &Forge) -> Result<ArchiveSlot> {
+    slot_of(Arc::clone(&forge.shared().downloads.remote_archives)).await.map(ArchiveSlot)
+}
+
+async fn slot_of(slots: Arc<Semaphore>) -> Result<OwnedSemaphorePermit> {
+    match timeout(SLOT_TIMEOUT, slots.acquire_owned()).await {
+        Ok(Ok(slot)) => Ok(slot),
+        _ => Err(Error::Busy),
+    }
 }

@@ -16,6 +16,7 @@ pub mod contents;
 pub mod deliveries;
 pub mod deploy_keys;
 pub mod doctor;
+pub mod downloads;
 pub mod emails;
 pub mod error;
 pub mod events;

@@ -2,6 +2,7 @@
 
 use std::{
     cell::Cell,
+    collections::HashMap,
     ffi::OsStr,
     io::{self, Read, Write},
     os::unix::ffi::OsStrExt as _,
@@ -26,17 +27,66 @@ use crate::{
     substitutes::Substitutes, tree_walk::TreeWalk, trees::kind_and_mode,
 };
 
+/// How many bytes the files of an archive may have together before they are packed. A few small objects can make up a tree
+/// with far more: one file can be in it a million times.
+pub const MOST_ARCHIVE_BYTES: u64 = 8 << 30;
+/// Of how many different files the size is looked up before an archive is begun. The sizes of all files are added up again
+/// while they are written.
+const MOST_LOOKUPS: usize = 200_000;
+
 /// The same as git's own archives.
 const LEVEL: u32 = 6;
 /// The longest file that a zip entry of the short form holds.
 const LONG_ZIP_ENTRY: u64 = 0xffff_ffff;
 
 impl Repository {
-    /// Fails if a commit has too many files for an archive, before one is begun.
+    /// Fails if a commit has too many or too large files for an archive, before one is begun.
     pub fn check_archive(&self, commit: Oid) -> Result<()> {
-        match self.tree_of(commit)? {
-            Some(tree) => self.check_entries(tree),
-            None => Ok(()),
+        let Some(tree) = self.tree_of(commit)? else { return Ok(()) };
+        self.check_entries(tree)?;
+        self.check_sizes(tree)
+    }
+
+    /// Fails if the files below a tree are larger together than those of an archive may be. Each tree is visited once, however
+    /// often it is in others.
+    fn check_sizes(&self, tree: ObjectId) -> Result<()> {
+        let (mut trees, mut blobs) = (HashMap::new(), HashMap::new());
+        let mut walk = TreeWalk::new(self, tree, Vec::new())?;
+        // The trees that the walk is in, and the sizes of what was visited in them so far.
+        let mut open = vec![(tree, 0_u64)];
+        loop {
+            let entry = walk.next()?;
+            while open.len() > walk.depth()
+                && let Some((id, size)) = open.pop()
+            {
+                let Some((_, above)) = open.last_mut() else { return Ok(()) };
+                *above = above.saturating_add(size);
+                check_sum(*above)?;
+                trees.insert(id, size);
+            }
+            let (Some(entry), Some((_, sum))) = (entry, open.last_mut()) else { continue };
+            let size = match kind_and_mode(entry.mode).0 {
+                EntryKind::Submodule => 0,
+                EntryKind::Tree => match trees.get(&entry.id) {
+                    Some(size) => *size,
+                    None => {
+                        walk.enter(entry.id)?;
+                        open.push((entry.id, 0));
+                        continue;
+                    }
+                },
+                EntryKind::Blob => match blobs.get(&entry.id) {
+                    Some(size) => *size,
+                    None if blobs.len() == MOST_LOOKUPS => return Ok(()),
+                    None => {
+                        let size = self.header(&entry.id)?.map_or(0, |(_, size)| size);
+                        blobs.insert(entry.id, size);
+                        size
+                    }
+                },
+            };
+            *sum = sum.saturating_add(size);
+            check_sum(*sum)?;
         }
     }
 
@@ -82,6 +132,15 @@ impl Repository {
         }
         state.check()
     }
+}
+
+/// Fails if so many bytes are too many for the files of an archive.
+fn check_sum(bytes: u64) -> Result<()> {
+    if bytes <= MOST_ARCHIVE_BYTES {
+        return Ok(());
+    }
+    let most = MOST_ARCHIVE_BYTES >> 30;
+    Err(Error::TooLarge(format!("the files have more than {most} GB together, which is too much for an archive")))
 }
 
 /// Lets nothing out any more once the archive has failed, and keeps why it could not be written. Whoever packs closes
@@ -159,6 +218,11 @@ impl Contents<'_> {
         exports.enter(self.repository, walk.folder(), b"")?;
         let mut substitutes = None;
         let mut buffer = Vec::new();
+        let mut sum = 0_u64;
+        let mut count = |size: u64| {
+            sum = sum.saturating_add(size);
+            check_sum(sum)
+        };
         while let Some(entry) = walk.next()? {
             exports.leave(walk.depth());
             self.state.check()?;
@@ -187,14 +251,19 @@ impl Contents<'_> {
                         none => none.insert(Substitutes::of(self.repository, self.commit)?),
                     };
                     let filled = substitutes.fill_in(blob);
+                    count(filled.len() as u64)?;
                     archive.file(walk.path(), executable, filled.len() as u64, &mut &filled[..])?;
                 }
-                Ok(Some(mut blob)) => archive.file(walk.path(), executable, blob.len() as u64, &mut blob)?,
+                Ok(Some(mut blob)) => {
+                    count(blob.len() as u64)?;
+                    archive.file(walk.path(), executable, blob.len() as u64, &mut blob)?;
+                }
                 // No link leads to a path of that length.
                 Err(Error::TooLarge(_)) if is_link => {}
                 Err(Error::TooLarge(_)) => {
                     let blob = self.repository.large_blob(&entry.id)?;
                     let size = blob.size;
+                    count(size)?;
                     let mut blob = Wanted { data: blob, state: self.state };
                     archive.file(walk.path(), executable, size, &mut blob)?;
                 }

@@ -53,6 +53,7 @@ mod tree_walk;
 #[cfg(test)]
 mod tests;
 
+pub use archive::MOST_ARCHIVE_BYTES;
 pub use checks::Strays;
 pub use child::{ChildLimits, check_version, stand_back};
 pub use commits::{ListedCommits, LogQuery};

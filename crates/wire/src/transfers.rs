@@ -8,7 +8,11 @@ use std::{
 };
 
 use files::spool::Spools;
-use forge::{Forge, transport::ChildLimits};
+use forge::{
+    Forge,
+    downloads::{MAKING_TIMEOUT, MOST_ARCHIVE_BYTES},
+    transport::ChildLimits,
+};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout_at},
@@ -29,6 +33,8 @@ pub struct Limits {
     pub time: Duration,
     /// How long a client may take nothing of what is sent to it.
     pub stall: Duration,
+    /// How long an archive may take in all, and how many bytes it may have.
+    pub archive: (Duration, u64),
     /// How long a client may send nothing; its git may be busy making a pack.
     pub quiet: Duration,
     /// How much memory a program may use for its data, in bytes.
@@ -47,6 +53,7 @@ impl Default for Limits {
             wait: Duration::from_secs(30),
             time: Duration::from_secs(2 * 60 * 60),
             stall: Duration::from_secs(60),
+            archive: (MAKING_TIMEOUT, MOST_ARCHIVE_BYTES),
             quiet: Duration::from_secs(10 * 60),
             memory: ChildLimits::default().memory,
             fetch_request: 64 << 20,
@@ -132,6 +139,19 @@ impl Transfers {
     pub(crate) async fn push_turn(&self, project: i64, address: IpAddr) -> Result<Turn, Busy> {
         let most = self.0.limits.pushes;
         self.turn(&self.0.pushes, most, "push", project, address).await
+    }
+
+    /// Waits for the one archive that an address may have made over SSH at a time.
+    pub(crate) async fn archive_turn(&self, address: IpAddr) -> Result<OwnedSemaphorePermit, Busy> {
+        let own = self.own_places(("archive", Sharer::Address(neighbourhood(address))), 1);
+        let end = Instant::now() + self.0.limits.wait;
+        match timeout_at(end, own.acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => {
+                metrics::counter!("gable_git_turned_away_total", "service" => "archive").increment(1);
+                Err(Busy::Here)
+            }
+        }
     }
 
     /// Waits for a place. One project has at most half of them and one address three quarters, so that others get their

@@ -357,6 +357,37 @@ async fn the_second_download_of_an_archive_is_ready() {
 }
 
 #[tokio::test]
+async fn few_archives_are_made_at_once_and_nothing_else_waits_for_them() {
+    let place = Place::start().await;
+    let Place { forge, ann, commits, .. } = &place;
+    let held = contents::download_slot(&forge.forge).await.expect("free");
+    let also = contents::download_slot(&forge.forge).await.expect("free");
+    // Two clients that want the same archive, and one that wants another one.
+    let path = format!("{REPOSITORY}/archive.tar");
+    let (first, second) = tokio::join!(ann.get(&path), ann.get(&path));
+    for refused in [first, second] {
+        assert_eq!((refused.code(), refused.header("retry-after")), (503, "1"), "{refused}");
+        assert_eq!(refused.json(), json!({ "message": "503 Service Unavailable" }));
+    }
+    // Other work that takes long has its own threads.
+    let compared = ann.get(&format!("{REPOSITORY}/compare?from={}&to={}", commits[0], commits[1])).await;
+    assert_eq!(compared.code(), 200, "{compared}");
+    let waiting = tokio::spawn({
+        let (ann, path) = (ann.clone(), path.clone());
+        async move { ann.get(&path).await }
+    });
+    tokio::task::yield_now().await;
+    drop(held);
+    let made = waiting.await.expect("no panic");
+    assert_eq!(made.code(), 200, "{made}");
+    assert_eq!(members_of_tar(&made.bytes, &[]).len(), 4);
+    // What was made before needs no slot.
+    let held = contents::download_slot(&forge.forge).await.expect("free");
+    assert_eq!(ann.get(&path).await.bytes, made.bytes);
+    drop((held, also));
+}
+
+#[tokio::test]
 async fn a_comparison_begins_where_the_two_parted() {
     let place = Place::start().await;
     let Place { forge, ann, local, commits, .. } = &place;

@@ -571,3 +571,23 @@ fn a_failed_sign_in_is_logged_with_its_address_and_never_with_a_secret() {
     }
     assert!(!log.contains("s3cret-guess") && !log.contains("hunter2") && !log.contains("forged"), "{log}");
 }
+
+#[test]
+fn an_archive_comes_over_ssh_and_leaves_its_slot_free() {
+    let story = Story::begin();
+    let ann = story.person("ann");
+    make_project(&ann, "rocket", 0);
+    let url = story.url(Some(&ann), Transport::Ssh, "ann/rocket");
+    story.git_ok(Some(&ann), ".", &["clone", "-q", &url, "ann"]);
+    story.git_ok(None, "ann", &["checkout", "-q", "-b", "main"]);
+    story.commit("ann", "README.md", "hello\n");
+    story.git_ok(Some(&ann), "ann", &["push", "-q", "origin", "main"]);
+    // More often than archives are made at once.
+    for number in 0..4 {
+        let file = story.path(&format!("{number}.tar"));
+        let file = file.to_str().expect("a path");
+        story.git_ok(Some(&ann), ".", &["archive", "--remote", &url, "--output", file, "main"]);
+        let listed = Command::new("tar").args(["-tf", file]).output().expect("tar runs");
+        assert_eq!(String::from_utf8_lossy(&listed.stdout), "README.md\n");
+    }
+}

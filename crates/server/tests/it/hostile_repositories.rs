@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const LARGE: usize = 24 << 20;
 
 /// A server whose address space is limited, as an operator would do it.
-fn start_limited(home: &Home) -> Server {
+pub(super) fn start_limited(home: &Home) -> Server {
     let script = format!("ulimit -v {ADDRESS_SPACE} && exec \"$0\" \"$@\"");
     let gable = env!("CARGO_BIN_EXE_gable");
     let command = Gable::new("sh").args(&["-c", &script, gable, "serve", "--listen", "127.0.0.1:0"]);
@@ -591,6 +591,30 @@ fn clients_that_do_not_read_hold_no_answers_in_memory() {
         commits.as_array().expect("a list").iter().filter_map(|commit| commit["message"].as_str()).collect();
     assert_eq!((messages.len(), messages[0].len()), (100, 50_002));
     assert!(messages[99].ends_with("[the rest of this message is too long to be shown]"), "{}", messages[99].len());
+}
+
+#[test]
+fn an_archive_of_far_more_than_is_stored_is_refused_before_it_begins() {
+    let home = Home::embedded();
+    let server = start_limited(&home);
+    let target = Target::make(&home, &server, "bomb");
+    // 90 links to one folder with two links to one file: 9 GB in the archive, and next to nothing on the disk.
+    let blob = target.object("blob", |out| zeros(out, 50 << 20));
+    let folder = target.tree_of(&format!("100644 blob {blob}\ta\n100644 blob {blob}\tb\n"));
+    let folders = |count| (0..count).fold(String::new(), |all, n| all + &format!("040000 tree {folder}\td{n}\n"));
+    let tree = target.tree_of(&folders(90));
+    target.set("refs/heads/master", &target.commit(&tree, "", AUTHOR, "m"));
+    let few = target.tree_of(&folders(1));
+    target.set("refs/heads/few", &target.commit(&few, "", AUTHOR, "m"));
+    let api = format!("/api/v3/projects/{}/repository", target.id);
+    for kind in ["tar", "tar.gz", "tar.bz2", "zip"] {
+        let refused = server.root().get(&format!("{api}/archive.{kind}"));
+        let told = json!({ "message": "the files have more than 8 GB together, which is too much for an archive" });
+        assert_eq!((refused.status, refused.json()), (400, told), "{kind}");
+    }
+    let path = format!("{api}/archive.tar?sha=few");
+    let route = Route { name: "archive", path, body: None, version: None, encoding: None };
+    assert_eq!(ask(server.address(), &route).expect("an answer").0, 200);
 }
 
 #[test]

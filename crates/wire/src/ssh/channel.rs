@@ -4,7 +4,7 @@ use std::{io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use forge::{
-    Caller, ProjectRef,
+    Caller, ProjectRef, contents,
     transport::{self, Hosted},
 };
 use futures_util::stream;
@@ -136,11 +136,18 @@ impl Visitor {
                 let hosted = Arc::new(hosted);
                 let wants = Wants::new(Arc::clone(&hosted), origin.clone());
                 let command = hosted.upload_pack(version.for_git(), false);
-                self.run(command, Some(wants), (turn, &origin), input, channel).await
+                let most = (self.transfers.limits().time, u64::MAX);
+                self.run(command, Some(wants), most, (turn, &origin), input, channel).await
             }
             Service::UploadArchive => {
+                let own = self.transfers.archive_turn(self.address).await.map_err(words::busy)?;
+                let slot = contents::remote_archive_slot(self.transfers.forge()).await;
+                let slot = slot.map_err(|error| Failure::Told(words::sentence(&error, &origin)))?;
                 let turn = self.transfers.fetch_turn(hosted.project_id(), self.address).await.map_err(words::busy)?;
-                self.run(hosted.upload_archive(), None, (turn, &origin), input, channel).await
+                let most = self.transfers.limits().archive;
+                let ran = self.run(hosted.upload_archive(), None, most, (turn, &origin), input, channel).await;
+                drop((own, slot));
+                ran
             }
         }
     }
@@ -164,11 +171,13 @@ impl Visitor {
         Ok(u32::from(!understood))
     }
 
-    /// Lets a program of git talk to the client, whose wants are checked if it is upload-pack.
+    /// Lets a program of git talk to the client, whose wants are checked if it is upload-pack, for at most some time and with an
+    /// answer of at most some bytes.
     async fn run(
         &self,
         command: std::process::Command,
         wants: Option<Wants>,
+        (time, bytes): (Duration, u64),
         (turn, origin): (Turn, &Origin),
         mut input: impl AsyncRead + Send + Unpin,
         channel: &ChannelWriteHalf<Msg>,
@@ -195,7 +204,7 @@ impl Visitor {
             };
             let answering = async {
                 tokio::try_join!(
-                    copy(&mut pipes.output, &mut output, limits.stall),
+                    copy_up_to(bytes, &mut pipes.output, &mut output, limits.stall),
                     copy(&mut pipes.log, &mut errors, limits.stall),
                 )?;
                 running.wait().await
@@ -205,10 +214,17 @@ impl Visitor {
                 status = answering => status.map(Ok),
             }
         };
-        let ended = timeout(limits.time, talking).await.map_err(|_| {
-            origin.warn("a fetch failed", format_args!("it took longer than {} seconds", limits.time.as_secs()));
+        let ended = timeout(time, talking).await.map_err(|_| {
+            origin.warn("a fetch failed", format_args!("it took longer than {} seconds", time.as_secs()));
             "This took too long."
-        })??;
+        })?;
+        let ended = ended.map_err(|error| match error.kind() {
+            io::ErrorKind::FileTooLarge => {
+                origin.warn("a fetch failed", format_args!("the answer has more than {bytes} bytes"));
+                Failure::Told(format!("This is larger than {} GB.", bytes >> 30))
+            }
+            _ => Failure::Gone(error),
+        })?;
         drop((running, turn));
         let status = match ended {
             Ok(status) => status,
@@ -296,12 +312,23 @@ async fn copy(
     to: &mut (impl AsyncWrite + Unpin),
     stall: Duration,
 ) -> io::Result<()> {
-    let mut piece = vec![0; PIECE];
+    copy_up_to(u64::MAX, from, to, stall).await
+}
+
+/// The same for at most so many bytes; fails with [`io::ErrorKind::FileTooLarge`] if there are more.
+async fn copy_up_to(
+    most: u64,
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    stall: Duration,
+) -> io::Result<()> {
+    let (mut piece, mut left) = (vec![0; PIECE], most);
     loop {
         let count = from.read(&mut piece).await?;
         if count == 0 {
             return Ok(());
         }
+        left = left.checked_sub(count as u64).ok_or(io::ErrorKind::FileTooLarge)?;
         timeout(stall, to.write_all(&piece[..count])).await.map_err(|_| io::ErrorKind::TimedOut)??;
     }
 }
@@ -315,5 +342,21 @@ impl From<&str> for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::Gone(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_is_cut_off_where_it_is_too_long() {
+        let stall = Duration::from_secs(10);
+        let mut taken = Vec::new();
+        copy_up_to(5, &mut &b"hello"[..], &mut taken, stall).await.expect("it fits");
+        assert_eq!(taken, b"hello");
+        let error = copy_up_to(4, &mut &b"hello"[..], &mut taken, stall).await.expect_err("too long");
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(taken, b"hello", "nothing of the piece that is too long");
     }
 }
