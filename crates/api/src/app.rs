@@ -117,7 +117,7 @@ impl App {
             upload_limit,
             artifact_limit,
             throttle: SignInThrottle::new(sign_ins_per_minute),
-            limits: Limits::new(&guards),
+            limits: Limits::new(&guards, body_limit),
             strict_transport: StrictTransport::new(guards.hsts_seconds),
             trusted_proxies: guards.trusted_proxies,
             openapi: openapi::document(&v3::routes()),
@@ -126,6 +126,10 @@ impl App {
             courier,
             access_log,
         }))
+    }
+
+    pub(crate) fn forge(&self) -> &Forge {
+        &self.0.forge
     }
 
     pub(crate) fn dialect(&self) -> Dialect {

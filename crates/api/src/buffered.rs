@@ -3,7 +3,6 @@
 use std::{
     convert::Infallible,
     sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
 };
 
 use axum::{
@@ -14,12 +13,9 @@ use axum::{
 use forge::{Forge, contents};
 use futures_util::{Stream, stream};
 use http_body_util::BodyExt as _;
-use tokio::{
-    sync::{Semaphore, SemaphorePermit},
-    time::timeout,
-};
+use model::{Page, page::MAX_SIZE};
 
-use crate::{error::ApiError, limits};
+use crate::{error::ApiError, limits, params::Bag};
 
 /// Shorter answers are not counted: they are copied into the buffer of their connection.
 const SHORT: usize = 32 << 10;
@@ -28,25 +24,64 @@ const MOST: usize = 32 << 20;
 /// How much of a longer answer a connection gets at a time.
 const PIECE: usize = 32 << 10;
 
-/// How many answers that may be long are made at the same time, those of work that takes long apart from the others. Each is
-/// in memory once as what was read and once as what is sent.
-const AT_ONCE: usize = 6;
+/// How many answers about repositories are made at the same time, those of work that takes long apart from the others. Each
+/// is in memory once as what was read and once as what is sent. One address has at most half of them.
+pub(crate) const AT_ONCE: (usize, usize) = (6, 3);
+/// How many kilobytes all other answers may take in memory while they are made, if each is as long as it can be, in all and
+/// for one address.
+pub(crate) const KILOBYTES_AT_ONCE: (usize, usize) = (200 << 10, 100 << 10);
 
-static MADE: [Semaphore; 2] = [const { Semaphore::const_new(AT_ONCE) }; 2];
+/// What an item of a list takes while an answer is made: once as what was read and once as JSON, where a letter may be six
+/// bytes long. Texts of issues, notes and milestones have up to 100,000 letters, and an event may tell of a note or of
+/// 128 KB of commit messages.
+const LONG_TEXT: usize = 1 << 10;
+/// The same for a build, which shows the message of its commit.
+const BUILD: usize = 512;
+/// The same for everything else.
+const SHORT_ITEM: usize = 32;
+/// What one delivery of a webhook takes: its payload lists up to 512 KB of paths and is taken apart to be shown.
+const DELIVERY: usize = 24 << 10;
 
-/// Waits until an answer to a reader may be made that may be long; others may follow once this is dropped. Writes have short
-/// answers and may wait for each other, so they take no place.
-pub(crate) async fn place_for(
-    route: Option<&str>,
-    longest: Duration,
-) -> Result<Option<SemaphorePermit<'static>>, ApiError> {
-    let Some(route) = route.filter(|route| route.contains("/repository/")) else { return Ok(None) };
-    let takes_long = limits::is_heavy(route) || route.ends_with("/repository/files") || route.ends_with("/{sha}");
-    match timeout(longest, MADE[usize::from(takes_long)].acquire()).await {
-        // They are never closed.
-        Ok(permit) => Ok(permit.ok()),
-        Err(_) => Err(ApiError::Forge(forge::Error::Busy)),
+/// Which places the answer to a reader needs while it is made. Writes have short answers and may wait for each other, so they
+/// need none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Making {
+    /// One of the places for answers about repositories, of which those that take long have their own.
+    Repository { takes_long: bool },
+    /// So many kilobytes.
+    Kilobytes(usize),
+}
+
+impl Making {
+    /// What the answer of a route needs; `is_list` says whether it is a page of a list.
+    pub(crate) fn of(route: &str, is_list: bool, bag: &Bag) -> Option<Self> {
+        let items = if is_list { page_size(bag) } else { 1 };
+        let is_about = |word: &str| route.split('/').any(|part| part == word);
+        if ["issues", "notes", "milestones", "events", "comments"].into_iter().any(is_about) {
+            return Some(Self::Kilobytes(items * LONG_TEXT));
+        }
+        if route.ends_with("/deliveries/{delivery_id}") {
+            return Some(Self::Kilobytes(DELIVERY));
+        }
+        if is_about("deliveries") {
+            return Some(Self::Kilobytes(items * LONG_TEXT));
+        }
+        if is_about("builds") {
+            return Some(Self::Kilobytes(items * BUILD));
+        }
+        if is_about("repository") {
+            let takes_long =
+                limits::is_heavy(route) || route.ends_with("/repository/files") || route.ends_with("/{sha}");
+            return Some(Self::Repository { takes_long });
+        }
+        is_list.then_some(Self::Kilobytes(items * SHORT_ITEM))
     }
+}
+
+/// How many items a page has at most.
+fn page_size(bag: &Bag) -> usize {
+    let size = bag.text("per_page").map(|size| size.trim().parse().unwrap_or(MAX_SIZE));
+    usize::try_from(Page::new(None, size).size).unwrap_or(1)
 }
 
 static WAITING: AtomicUsize = AtomicUsize::new(0);
@@ -108,6 +143,7 @@ mod tests {
     use futures_util::StreamExt as _;
 
     use super::*;
+    use crate::params::Item;
 
     #[test]
     fn shares_are_bounded_and_given_back() {
@@ -119,6 +155,31 @@ mod tests {
         assert!(Share::take(MOST / 2).is_some());
         drop(second);
         assert_eq!(WAITING.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn every_list_needs_as_much_as_its_longest_page() {
+        let check = |route: &str, is_list: bool, per_page: &str, expected: Option<Making>| {
+            let pairs = (!per_page.is_empty()).then(|| ("per_page".to_owned(), Item::Text(per_page.to_owned())));
+            let bag = Bag::collect(pairs.into_iter()).expect("few");
+            assert_eq!(Making::of(&format!("/api/v3{route}"), is_list, &bag), expected, "{route} {per_page}");
+        };
+        let kilobytes = |count| Some(Making::Kilobytes(count));
+        check("/issues", true, "", kilobytes(20 << 10));
+        check("/projects/{id}/issues", true, "100", kilobytes(100 << 10));
+        check("/projects/{id}/issues", true, "5000", kilobytes(100 << 10));
+        check("/projects/{id}/issues", true, "x", kilobytes(100 << 10));
+        check("/projects/{id}/issues/{issue_id}/notes", true, "0", kilobytes(20 << 10));
+        check("/projects/{id}/issues/{issue_id}", false, "100", kilobytes(1 << 10));
+        check("/projects/{id}/repository/commits/{sha}/comments", true, "100", kilobytes(100 << 10));
+        check("/projects/{id}/hooks/{hook_id}/deliveries/{delivery_id}", false, "", kilobytes(24 << 10));
+        check("/projects", true, "100", kilobytes(3200));
+        check("/projects/{id}", false, "", None);
+        check("/projects/{id}/repository/tree", true, "", Some(Making::Repository { takes_long: false }));
+        check("/projects/{id}/repository/compare", false, "", Some(Making::Repository { takes_long: true }));
+        check("/projects/{id}/repository/files", false, "", Some(Making::Repository { takes_long: true }));
+        // No page is larger than what one address may have.
+        assert!(100 * LONG_TEXT <= KILOBYTES_AT_ONCE.1 && DELIVERY <= KILOBYTES_AT_ONCE.1);
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use forge::{Error, error::NO_ROOM};
 use model::Violations;
 use serde_json::{Map, Value, json};
 
-use crate::{access_log::request_id, params::TooMany, reply};
+use crate::{access_log::request_id, json_items::MOST_VALUES, params::TooMany, reply};
 
 /// Why a request is not answered as hoped.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub(crate) enum ApiError {
     BadBody,
     /// More parameters than are read.
     TooMany,
+    /// More values in a JSON body than are read.
+    TooManyValues,
     /// The body is larger than allowed.
     TooLarge,
     /// The body took too long to arrive.
@@ -65,6 +67,10 @@ impl IntoResponse for ApiError {
             Self::NoRoute => plain_error(StatusCode::NOT_FOUND),
             Self::BadBody => framework(StatusCode::BAD_REQUEST, "message body does not match declared format"),
             Self::TooMany => framework(StatusCode::BAD_REQUEST, "too many parameters"),
+            Self::TooManyValues => {
+                let error = format!("too many values in the request body; the limit is {MOST_VALUES}");
+                framework(StatusCode::BAD_REQUEST, &error)
+            }
             Self::TooLarge => helper(StatusCode::PAYLOAD_TOO_LARGE, json!("413 Request Entity Too Large")),
             Self::TooSlow => helper(StatusCode::REQUEST_TIMEOUT, json!("408 Request Timeout")),
             Self::UnsupportedType(kind) => framework(

@@ -34,9 +34,11 @@ use tokio::{
 use crate::{
     App,
     access_log::Footprint,
+    bodies::{ARRIVAL_TIMEOUT, Prover},
     error::ApiError,
-    inbox,
-    params::{Bag, Item},
+    inbox::{self, ReadParams},
+    limits::Place,
+    params::{Bag, Item, MOST_PARAMETERS},
     routes::{ArgDoc, OperationDoc},
 };
 
@@ -45,6 +47,8 @@ const FIELD: &str = "file";
 /// How much is handed on at a time, and how much may be on its way to whoever takes the parts apart.
 const PIECE: usize = 64 * 1024;
 const UNDER_WAY: u64 = 2 * PIECE as u64;
+/// How much may come beside the file. It is held in memory before anybody knows who is asking.
+const BESIDE: usize = 256 << 10;
 /// How long a client may be silent in the middle of a file.
 const SILENCE: Duration = Duration::from_secs(30);
 /// How long a file may take, however lively its client is; less than after which the forge takes it for given up.
@@ -111,7 +115,7 @@ async fn open<H: Handler<T, App>, T: 'static>(handler: H, request: Request, app:
         Ok(place) => place,
         Err(error) => return error.into_response(),
     };
-    let (bag, file) = match read(&app, most, &parts, body).await {
+    let (bag, file, places) = match read(&app, most, &mut parts, body).await {
         Ok(opened) => opened,
         Err(error) => return error.into_response(),
     };
@@ -121,23 +125,22 @@ async fn open<H: Handler<T, App>, T: 'static>(handler: H, request: Request, app:
     parts.extensions.insert(Arc::new(bag));
     parts.extensions.insert(Waiting(Arc::new(Mutex::new(Some(file)))));
     let response = handler.call(Request::from_parts(parts, Body::empty()), app).await;
-    drop(place);
+    drop((place, places));
     response
 }
 
 /// Reads as far as the file begins.
-async fn read(app: &App, most: u64, parts: &Parts, body: Body) -> Result<(Bag, FilePart), ApiError> {
-    let (query, headers) = (parts.uri.query(), &parts.headers);
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+async fn read(app: &App, most: u64, parts: &mut Parts, body: Body) -> Result<(Bag, FilePart, Vec<Place>), ApiError> {
+    let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let in_parts = kind.trim_start().to_ascii_lowercase().starts_with("multipart/form-data");
     if !in_parts || body.is_end_stream() {
-        let bag = inbox::read(app.body_limit(), query, headers, body).await?;
+        let ReadParams { bag, places } = inbox::read(app, parts, body, app.body_limit(), Prover::User).await?;
         let fault = if bag.get(FIELD).is_some() { "is invalid" } else { "is missing" };
-        return Ok((bag, FilePart::absent(fault)));
+        return Ok((bag, FilePart::absent(fault), places));
     }
+    let (query, headers) = (parts.uri.query(), &parts.headers);
     let boundary = multer::parse_boundary(kind).map_err(|_| ApiError::BadBody)?;
-    // What comes beside the file counts as an ordinary body.
-    let allowance = Allowance::new(app.body_limit() as u64 + UNDER_WAY);
+    let allowance = Allowance::new(app.body_limit().min(BESIDE) as u64 + UNDER_WAY);
     let too_large = body.size_hint().lower() > most.saturating_add(allowance.beside);
     if too_large && headers.contains_key(header::EXPECT) {
         // The client asked first, so it will send nothing.
@@ -151,16 +154,20 @@ async fn read(app: &App, most: u64, parts: &Parts, body: Body) -> Result<(Bag, F
     let multipart = Multipart::new(stream::unfold(sent, Sent::next), boundary);
     let mut bag = inbox::read_query(query)?;
     // Nobody knows yet who is asking, so this may take no longer than an ordinary body.
-    let fields = timeout(inbox::PATIENCE, read_fields(multipart, allowance)).await;
+    let fields = timeout(ARRIVAL_TIMEOUT, read_fields(multipart, allowance)).await;
     let (fields, file) = fields.map_err(|_| ApiError::TooSlow)??;
     bag.overlay(fields);
-    Ok((bag, file))
+    Ok((bag, file, Vec::new()))
 }
 
 /// Collects fields until the file comes; those after it are too late to be heard.
 async fn read_fields(mut multipart: Multipart<'static>, allowance: Allowance) -> Result<(Bag, FilePart), ApiError> {
-    let mut pairs = Vec::new();
+    let (mut pairs, mut count) = (Vec::new(), 0);
     let file = loop {
+        count += 1;
+        if count > MOST_PARAMETERS {
+            return Err(ApiError::TooMany);
+        }
         let Some(field) = multipart.next_field().await.map_err(trouble)? else {
             break FilePart::absent("is missing");
         };

@@ -5,6 +5,7 @@ pub mod routes;
 
 mod access_log;
 mod app;
+mod bodies;
 mod buffered;
 mod cors;
 mod error;
@@ -13,6 +14,7 @@ mod file_part;
 mod headers;
 mod identicon;
 mod inbox;
+mod json_items;
 mod limits;
 mod metrics;
 mod names;

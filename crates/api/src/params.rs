@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::routes::{ArgDoc, OperationDoc};
 
-pub(crate) use bag::{Bag, Item, TooMany};
+pub(crate) use bag::{Bag, Item, MOST as MOST_PARAMETERS, TooMany};
 
 /// A set of parameters.
 pub(crate) trait FromParams: Sized {

@@ -10,27 +10,31 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use bytes::Bytes;
+use forge::traces::JobProof;
+use model::tokens::Digest;
 
 use crate::{
     App,
     access_log::Footprint,
+    bodies::{self, Prover, ReadBody},
     error::ApiError,
     inbox,
+    params::Bag,
     routes::{ArgDoc, OperationDoc},
 };
 
 /// The most bytes that are read.
 const MOST: usize = 8 << 20;
 
-/// A handler whose request carries bytes.
+/// A handler whose request carries bytes, and what proves that the client may send them.
 #[derive(Clone)]
-pub(crate) struct WithRawBody<H>(pub(crate) H);
+pub(crate) struct WithRawBody<H>(pub(crate) fn(Vec<Digest>) -> JobProof, pub(crate) H);
 
 impl<H: Handler<T, App>, T: 'static> Handler<T, App> for WithRawBody<H> {
     type Future = Pin<Box<dyn Future<Output = Response> + Send>>;
 
     fn call(self, request: Request, app: App) -> Self::Future {
-        Box::pin(open(self.0, request, app))
+        Box::pin(open(self.1, request, app, self.0))
     }
 }
 
@@ -50,22 +54,38 @@ impl ArgDoc for RawBody {
     fn describe(_: &mut OperationDoc) {}
 }
 
-async fn open<H: Handler<T, App>, T: 'static>(handler: H, request: Request, app: App) -> Response {
+async fn open<H: Handler<T, App>, T: 'static>(
+    handler: H,
+    request: Request,
+    app: App,
+    proof: fn(Vec<Digest>) -> JobProof,
+) -> Response {
     Footprint::leave_route(request.extensions());
     let (mut parts, body) = request.into_parts();
-    let read = async {
-        let bag = inbox::read_query(parts.uri.query())?;
-        // Told ahead, so that a client that asks first does not send it at all.
-        if body.size_hint().lower() > MOST as u64 {
-            return Err(ApiError::TooLarge);
-        }
-        Ok((bag, inbox::collect(MOST, body).await?))
-    };
-    let (bag, bytes) = match read.await {
+    let (bag, ReadBody { bytes, places, .. }) = match read(&app, &mut parts, body, proof).await {
         Ok(read) => read,
         Err(error) => return error.into_response(),
     };
     parts.extensions.insert(Arc::new(bag));
     parts.extensions.insert(RawBody(bytes));
-    handler.call(Request::from_parts(parts, Body::empty()), app).await
+    let response = handler.call(Request::from_parts(parts, Body::empty()), app).await;
+    drop(places);
+    response
+}
+
+async fn read(
+    app: &App,
+    parts: &mut Parts,
+    body: Body,
+    proof: fn(Vec<Digest>) -> JobProof,
+) -> Result<(Bag, ReadBody), ApiError> {
+    let bag = inbox::read_query(parts.uri.query())?;
+    let size = body.size_hint();
+    if size.exact().is_none_or(|size| (bodies::SMALL as u64 + 1..=MOST as u64).contains(&size))
+        && let Err(error) = bodies::check_job(app.forge(), parts, proof).await
+    {
+        bodies::discard(body);
+        return Err(error);
+    }
+    Ok((bag, bodies::read(app, parts, body, MOST, Prover::Job(proof)).await?))
 }

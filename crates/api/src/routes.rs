@@ -6,11 +6,14 @@ use axum::{
     http::Method,
     routing::{MethodFilter, MethodRouter, on},
 };
+use forge::traces::JobProof;
+use model::tokens::Digest;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::Value;
 
 use crate::{
     App,
+    bodies::Prover,
     file_part::{FileLimit, WithFile},
     inbox::{Opened, OpenedUpTo},
     paging::Paged,
@@ -221,21 +224,10 @@ impl Routes {
         self
     }
 
-    /// `PATCH` whose body is bytes and no parameters.
-    pub(crate) fn patch_raw<H, T, D>(mut self, path: &'static str, summary: &'static str, handler: H) -> Self
-    where
-        H: Handler<T, App> + Documented<D>,
-        T: 'static,
-    {
-        self.handlers.push((path, on(MethodFilter::PATCH, WithRawBody(handler))));
-        self.table.push(RouteDoc { method: Method::PATCH, path, summary, operation: H::describe(), also: Vec::new() });
-        self
-    }
-
-    /// `PUT` whose body may be larger than others.
-    pub(crate) fn put_up_to<H, T, D>(
+    /// `PATCH` whose body is bytes and no parameters. A large one is read only from clients with such tokens for the job.
+    pub(crate) fn patch_raw<H, T, D>(
         mut self,
-        most: usize,
+        proof: fn(Vec<Digest>) -> JobProof,
         path: &'static str,
         summary: &'static str,
         handler: H,
@@ -244,7 +236,25 @@ impl Routes {
         H: Handler<T, App> + Documented<D>,
         T: 'static,
     {
-        self.handlers.push((path, on(MethodFilter::PUT, OpenedUpTo(most, handler))));
+        self.handlers.push((path, on(MethodFilter::PATCH, WithRawBody(proof, handler))));
+        self.table.push(RouteDoc { method: Method::PATCH, path, summary, operation: H::describe(), also: Vec::new() });
+        self
+    }
+
+    /// `PUT` whose body may be larger than others; clients with such tokens for the job in their headers are preferred.
+    pub(crate) fn put_up_to<H, T, D>(
+        mut self,
+        most: usize,
+        proof: fn(Vec<Digest>) -> JobProof,
+        path: &'static str,
+        summary: &'static str,
+        handler: H,
+    ) -> Self
+    where
+        H: Handler<T, App> + Documented<D>,
+        T: 'static,
+    {
+        self.handlers.push((path, on(MethodFilter::PUT, OpenedUpTo(most, Prover::Job(proof), handler))));
         self.table.push(RouteDoc { method: Method::PUT, path, summary, operation: H::describe(), also: Vec::new() });
         self
     }
@@ -308,8 +318,9 @@ impl Routes {
     {
         // HEAD is served wherever GET is.
         let filter = if method == Method::GET { filter.or(MethodFilter::HEAD) } else { filter };
-        self.handlers.push((path, on(filter, Opened(handler))));
-        self.table.push(RouteDoc { method, path, summary, operation: H::describe(), also: Vec::new() });
+        let operation = H::describe();
+        self.handlers.push((path, on(filter, Opened(handler, operation.paged))));
+        self.table.push(RouteDoc { method, path, summary, operation, also: Vec::new() });
         self
     }
 }

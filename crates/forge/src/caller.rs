@@ -121,6 +121,11 @@ impl Caller {
         Self { proof, ..Self::default() }
     }
 
+    /// Whether there is anything to prove.
+    pub fn shows_something(&self) -> bool {
+        !matches!(self.proof, Proof::Nothing)
+    }
+
     /// The service itself, or its operator at the command line.
     pub fn system() -> Self {
         Self { proof: Proof::System, ..Self::default() }

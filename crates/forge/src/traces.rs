@@ -142,6 +142,11 @@ pub(crate) fn find(it: &mut Reader<'_>, build: i64, proof: &JobProof) -> Result<
     if fits { Ok(run) } else { Err(Error::Forbidden(None)) }
 }
 
+/// Fails unless what a runner shows is right for a job.
+pub async fn check_proof(forge: &Forge, build: i64, proof: JobProof) -> Result<()> {
+    forge.peek(Caller::system(), move |it| find(it, build, &proof).map(drop)).await
+}
+
 /// The runner whose token is among these.
 fn runner_of(it: &mut Reader<'_>, tokens: &[Digest]) -> Result<Option<i64>> {
     for token in tokens {

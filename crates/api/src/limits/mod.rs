@@ -21,9 +21,11 @@ use axum::{
     extract::{MatchedPath, Request},
     http::{Extensions, StatusCode},
 };
+use tokio::sync::Semaphore;
 
 use crate::{
     access_log::Footprint,
+    buffered::{self, Making},
     error::ApiError,
     neighbourhood::{address_in, neighbourhood},
     params::Bag,
@@ -32,7 +34,8 @@ use crate::{
 };
 use buckets::{Buckets, Key, Outcome};
 use notices::Notices;
-use places::{Full, Place, Places};
+pub(crate) use places::Place;
+use places::{Full, Places};
 use shown::{PARAMETERS, Shown};
 
 /// How the interface is kept usable for everybody.
@@ -77,6 +80,12 @@ pub(crate) struct Limits {
     tables: Option<Tables>,
     heavy: Places,
     uploads: Places,
+    /// Kilobytes of bodies whose senders have proved who they are, and of all others.
+    bodies: [Places; 2],
+    /// Answers about repositories that are made, those that take long after the others.
+    repository_answers: [Places; 2],
+    /// Kilobytes of other answers that are made.
+    other_answers: Places,
     request_time: Duration,
     notices: Notices,
 }
@@ -110,8 +119,17 @@ struct Refused {
     wait: Duration,
 }
 
+/// How many bytes of large request bodies one address may have in memory at once. Those who have proved who they are may have
+/// twice as much together, and all others together have a budget of their own, which is a quarter larger than this.
+const BODIES_OF_ONE_ADDRESS: usize = 32 << 20;
+
 impl Limits {
-    pub(crate) fn new(guards: &Guards) -> Self {
+    /// Sets limits up. No request body is larger than `largest_body`, apart from files and packs, which are never held in
+    /// memory.
+    pub(crate) fn new(guards: &Guards, largest_body: usize) -> Self {
+        let each = largest_body.max(BODIES_OF_ONE_ADDRESS).div_ceil(1024).min(Semaphore::MAX_PERMITS / 2);
+        let bodies = |all| Places::new(all, each, guards.wait);
+        let answers = |(all, each)| Places::new(all, each, guards.request_time);
         let (tokens, addresses) = (guards.requests_per_minute, guards.anonymous_requests_per_minute);
         let tables = (tokens.is_some() || addresses.is_some()).then(|| Tables {
             // Without a limit it still remembers which tokens have proved to be right.
@@ -123,6 +141,9 @@ impl Limits {
             tables,
             heavy: Places::new(guards.heavy.0, guards.heavy.1, guards.wait),
             uploads: Places::new(guards.uploads.0, guards.uploads.1, guards.wait),
+            bodies: [bodies(each + each / 4), bodies(2 * each)],
+            repository_answers: [answers(buffered::AT_ONCE), answers(buffered::AT_ONCE)],
+            other_answers: answers(buffered::KILOBYTES_AT_ONCE),
             request_time: guards.request_time,
             notices: Notices::default(),
         }
@@ -216,15 +237,56 @@ impl Limits {
         self.place(&self.uploads, "uploads", extensions).await
     }
 
+    /// Waits until so many bytes of a request body may be held in memory.
+    pub(crate) async fn body_place(
+        &self,
+        extensions: &Extensions,
+        bytes: usize,
+        is_proved: bool,
+    ) -> Result<Place, ApiError> {
+        let address = address_in(extensions);
+        let places = &self.bodies[usize::from(is_proved)];
+        let entered = places.enter_many(neighbourhood(address), bytes.div_ceil(1024)).await;
+        entered.map_err(|full| self.full(full, "bodies", address))
+    }
+
+    /// Adds what parameters take in memory beside their text, without waiting: the request holds a place already.
+    pub(crate) fn more_body_place(
+        &self,
+        extensions: &Extensions,
+        bytes: usize,
+        is_proved: bool,
+    ) -> Result<Place, ApiError> {
+        let address = address_in(extensions);
+        let places = &self.bodies[usize::from(is_proved)];
+        let entered = places.try_enter_many(neighbourhood(address), bytes.div_ceil(1024));
+        entered.map_err(|full| self.full(full, "bodies", address))
+    }
+
+    /// Waits until an answer may be made that may be long; others may follow once the place is dropped.
+    pub(crate) async fn answer_place(&self, extensions: &Extensions, making: Making) -> Result<Place, ApiError> {
+        let address = address_in(extensions);
+        let (places, count) = match making {
+            Making::Repository { takes_long } => (&self.repository_answers[usize::from(takes_long)], 1),
+            Making::Kilobytes(count) => (&self.other_answers, count),
+        };
+        let entered = places.enter_many(neighbourhood(address), count).await;
+        entered.map_err(|full| self.full(full, "answers", address))
+    }
+
     async fn place(&self, of: &Places, kind: &'static str, extensions: &Extensions) -> Result<Place, ApiError> {
         let address = address_in(extensions);
-        of.enter(neighbourhood(address)).await.map_err(|full| match full {
+        of.enter(neighbourhood(address)).await.map_err(|full| self.full(full, kind, address))
+    }
+
+    fn full(&self, full: Full, kind: &'static str, address: IpAddr) -> ApiError {
+        match full {
             Full::Own => self.refuse(address, &Refused { kind, wait: Duration::from_secs(5) }),
             Full::All => {
                 count(kind);
                 ApiError::Forge(forge::Error::Busy)
             }
-        })
+        }
     }
 
     /// Tells the operator of somebody who tries too many passwords.

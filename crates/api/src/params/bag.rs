@@ -7,7 +7,6 @@ use jiff::{
     tz::Offset,
 };
 use model::Time;
-use serde_json::Value;
 
 /// A value as it came, before anybody asked for a type. It may be a password, so it does not print.
 #[derive(Clone, PartialEq)]
@@ -27,18 +26,11 @@ pub(crate) enum Item {
     Twice,
 }
 
-impl From<Value> for Item {
-    fn from(value: Value) -> Self {
-        match value {
-            Value::Null => Self::Null,
-            Value::Bool(value) => Self::Bool(value),
-            Value::Number(number) => Self::Number(number.to_string()),
-            Value::String(text) => Self::Text(text),
-            Value::Array(items) => Self::List(items.into_iter().map(Self::from).collect()),
-            Value::Object(fields) => {
-                Self::Object(fields.into_iter().map(|(name, value)| (name, value.into())).collect())
-            }
-        }
+#[cfg(test)]
+impl From<serde_json::Value> for Item {
+    fn from(value: serde_json::Value) -> Self {
+        let fields = crate::json_items::read(serde_json::json!({ "value": value }).to_string().as_bytes());
+        fields.expect("valid JSON").fields.remove(0).1
     }
 }
 
@@ -78,7 +70,7 @@ impl Item {
 pub(crate) struct Bag(Vec<(String, Item)>);
 
 /// More parameters than any client sends; looking them up would take longer and longer.
-pub(super) const MOST: usize = 2000;
+pub(crate) const MOST: usize = 2000;
 
 /// The request has more parameters than are read.
 #[derive(Debug)]

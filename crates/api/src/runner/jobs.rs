@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     error::ApiError,
-    params::bag_of,
+    params::{Bag, bag_of},
     reply,
     routes::{ArgDoc, OperationDoc, ReplyDoc},
 };
@@ -53,11 +53,15 @@ impl<S: Send + Sync> FromRequestParts<S> for Tokens {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        let bag = bag_of(parts);
-        let in_headers = CARRIERS.iter().filter_map(|name| parts.headers.get(*name)?.to_str().ok());
-        let tokens = in_headers.chain(bag.text("token")).filter(|token| !token.is_empty());
-        Ok(Self(tokens.map(Digest::of).collect()))
+        Ok(Self(tokens(&parts.headers, &bag_of(parts))))
     }
+}
+
+/// The tokens in headers and parameters.
+pub(crate) fn tokens(headers: &HeaderMap, bag: &Bag) -> Vec<Digest> {
+    let in_headers = CARRIERS.iter().filter_map(|name| headers.get(*name)?.to_str().ok());
+    let tokens = in_headers.chain(bag.text("token")).filter(|token| !token.is_empty());
+    tokens.map(Digest::of).collect()
 }
 
 impl ArgDoc for Tokens {

@@ -11,6 +11,8 @@ mod updates;
 
 use crate::routes::Routes;
 
+pub(crate) use jobs::tokens;
+
 /// Where today's protocol is served.
 pub(crate) const V4: &str = "/api/v4";
 /// Where the older one is.

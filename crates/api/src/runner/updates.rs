@@ -25,7 +25,8 @@ use crate::{
 const LARGEST_UPDATE: usize = 32 << 20;
 
 pub(super) fn v4() -> Routes {
-    Routes::new().put_up_to(LARGEST_UPDATE, "/jobs/{id}", "Tells how a job stands", update).patch_raw(
+    Routes::new().put_up_to(LARGEST_UPDATE, JobProof::Job, "/jobs/{id}", "Tells how a job stands", update).patch_raw(
+        JobProof::Job,
         "/jobs/{id}/trace",
         "Adds to the trace of a job",
         append,
@@ -33,11 +34,9 @@ pub(super) fn v4() -> Routes {
 }
 
 pub(super) fn ci_v1() -> Routes {
-    Routes::new().put_up_to(LARGEST_UPDATE, "/builds/{id}", "Tells how a build stands", update_older).patch_raw(
-        "/builds/{id}/trace.txt",
-        "Adds to the trace of a build",
-        append_older,
-    )
+    Routes::new()
+        .put_up_to(LARGEST_UPDATE, JobProof::Runner, "/builds/{id}", "Tells how a build stands", update_older)
+        .patch_raw(JobProof::JobOrProject, "/builds/{id}/trace.txt", "Adds to the trace of a build", append_older)
 }
 
 async fn append(

@@ -271,6 +271,44 @@ async fn work_on_a_repository_is_told_when_its_client_has_gone() {
 }
 
 #[tokio::test]
+async fn one_address_cannot_hold_all_places_for_long_answers() {
+    let forge = TestForge::start().await;
+    let ann = forge.user("ann").await;
+    let project = ann.make("/projects", json!({ "name": "x" })).await;
+    let file = json!({ "file_path": "f", "branch_name": "master", "content": "hello", "commit_message": "first" });
+    assert_eq!(ann.post(&format!("/projects/{project}/repository/files"), file).await.code(), 201);
+    // Comparisons wait for the one thread that makes them, and hold their places meanwhile.
+    let (let_go, waiting) = mpsc::channel::<()>();
+    let busy = forge.forge.clone();
+    let busy = tokio::spawn(async move {
+        busy.heavy(Caller::system(), move |_| {
+            let _ = waiting.recv();
+            Ok(())
+        })
+        .await
+    });
+    let compare = format!("/projects/{project}/repository/compare?from=master&to=master");
+    let from_here: Vec<_> = (0..7)
+        .map(|_| {
+            let (ann, compare) = (ann.clone(), compare.clone());
+            tokio::spawn(async move { get(&ann, HERE, &compare).await })
+        })
+        .collect();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    // An answer that needs such a place and not that thread.
+    let there = get(&ann, THERE, &format!("/projects/{project}/repository/blobs/master?filepath=f")).await;
+    assert_eq!((there.code(), there.text.as_str()), (200, "hello"));
+    assert!(from_here.iter().all(|task| !task.is_finished()));
+    drop(let_go);
+    for answer in from_here {
+        assert_eq!(answer.await.expect("no panic").code(), 200);
+    }
+    busy.await.expect("ended").expect("well");
+}
+
+#[tokio::test]
 async fn a_path_may_be_long_but_not_endless() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;

@@ -42,6 +42,7 @@ mod hook_story;
 mod hook_targets;
 mod hooks;
 mod hostile_repositories;
+mod hostile_requests;
 mod identity;
 mod imports;
 mod instance;
