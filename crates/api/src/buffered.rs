@@ -37,6 +37,8 @@ pub(crate) const KILOBYTES_AT_ONCE: (usize, usize) = (200 << 10, 100 << 10);
 const LONG_TEXT: usize = 1 << 10;
 /// The same for a build, which shows the message of its commit.
 const BUILD: usize = 512;
+/// The same for a variable, whose value has up to 10,000 letters.
+const VARIABLE: usize = 128;
 /// The same for everything else.
 const SHORT_ITEM: usize = 32;
 /// What one delivery of a webhook takes: its payload lists up to 512 KB of paths and is taken apart to be shown.
@@ -68,6 +70,9 @@ impl Making {
         }
         if is_about("builds") {
             return Some(Self::Kilobytes(items * BUILD));
+        }
+        if is_about("variables") {
+            return Some(Self::Kilobytes(items * VARIABLE));
         }
         if is_about("repository") {
             let takes_long =
@@ -174,6 +179,7 @@ mod tests {
         check("/projects/{id}/repository/commits/{sha}/comments", true, "100", kilobytes(100 << 10));
         check("/projects/{id}/hooks/{hook_id}/deliveries/{delivery_id}", false, "", kilobytes(24 << 10));
         check("/projects", true, "100", kilobytes(3200));
+        check("/projects/{id}/variables", true, "100", kilobytes(12_800));
         check("/projects/{id}", false, "", None);
         check("/projects/{id}/repository/tree", true, "", Some(Making::Repository { takes_long: false }));
         check("/projects/{id}/repository/compare", false, "", Some(Making::Repository { takes_long: true }));
