@@ -182,6 +182,10 @@ impl<'a> TreeWalk<'a> {
 
     /// Reads a folder that becomes the current one.
     fn read(&mut self, tree: &gix::oid) -> Result<Vec<u8>> {
+        // One folder may take long if it is stored as a long chain of deltas.
+        if let Some(deadline) = &self.deadline {
+            deadline.check()?;
+        }
         let mut buffer = Buffer::default();
         self.repository.tree_bytes(tree, &mut buffer)?;
         let (mut data, _room) = buffer.into_parts();
