@@ -45,7 +45,8 @@ pub(crate) fn schedule(it: &mut Writer<'_>, project: i64, source: &Destination) 
         let shared = it.shared();
         shared.instance_key.seal(project, credentials.as_bytes(), &*shared.secrets)
     });
-    store::imports::insert(it.db(), project, source.url(), sealed.map(Sealed).as_ref())?;
+    let requester = it.actor().user().map(|user| user.id);
+    store::imports::insert(it.db(), project, requester, source.url(), sealed.map(Sealed).as_ref())?;
     let now = it.now();
     jobs::enqueue(it, &Job::Import(project), now)
 }
@@ -63,8 +64,9 @@ pub(crate) fn may_begin(it: &Writer<'_>, project: &Project) -> Result<bool> {
 /// project, not tried again: whoever asked for it knows better whether that makes sense.
 pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
     // They take long, and others want to get something done, too.
-    let owner = forge.read(Caller::system(), move |it| Ok(store::imports::owner(it.db(), project)?)).await?;
-    let Some(_slot) = forge.shared().imports.try_take(owner.map_or(0, |owner| owner.user)) else { return Ok(false) };
+    let requester = forge.read(Caller::system(), move |it| Ok(store::imports::requester(it.db(), project)?)).await?;
+    let user = requester.map_or(0, |requester| requester.user);
+    let Some(_slot) = forge.shared().imports.try_take(user) else { return Ok(false) };
     let found = forge.write(Caller::system(), move |it| begin(it, project)).await?;
     let Some((destination, credentials)) = found else {
         forge.write(Caller::system(), move |it| jobs::forget(it, &Job::Import(project))).await?;
@@ -160,13 +162,13 @@ async fn while_wanted<T>(
         if let Ok(fetched) = tokio::time::timeout(LOOK_EVERY, &mut fetching).await {
             return fetched.map(Ended::Fetched);
         }
-        let owner = forge.read(Caller::system(), move |it| Ok(store::imports::owner(it.db(), project)?)).await;
-        let ended = match owner {
+        let requester = forge.read(Caller::system(), move |it| Ok(store::imports::requester(it.db(), project)?)).await;
+        let ended = match requester {
             _ if forge.shared().imports.is_stopping() => Ended::Stopped,
             // A database that does not answer for a moment is no reason to end anything.
             Err(_) => continue,
             Ok(None) => Ended::Removed,
-            Ok(Some(owner)) if owner.is_blocked => Ended::Blocked,
+            Ok(Some(requester)) if requester.is_blocked => Ended::Blocked,
             Ok(Some(_)) => continue,
         };
         cancelled.store(true, Ordering::Relaxed);

@@ -59,11 +59,18 @@ pub fn delete(db: &mut Conn, project: i64) -> Result<()> {
     Ok(())
 }
 
-/// Notes that the repository of a project shall come from elsewhere.
-pub fn insert(db: &mut Conn, project: i64, url: &str, credentials: Option<&Sealed>) -> Result<()> {
+/// Notes that the repository of a project shall come from elsewhere, and which user asks for it.
+pub fn insert(
+    db: &mut Conn,
+    project: i64,
+    requester: Option<i64>,
+    url: &str,
+    credentials: Option<&Sealed>,
+) -> Result<()> {
     on!(db, conn => diesel::insert_into(project_imports::table)
         .values((
             project_imports::project_id.eq(project),
+            project_imports::requester_id.eq(requester),
             project_imports::status.eq(ImportState::Scheduled.as_str()),
             project_imports::url.eq(url),
             project_imports::credentials.eq(credentials.map(|sealed| &sealed.0)),
@@ -72,26 +79,31 @@ pub fn insert(db: &mut Conn, project: i64, url: &str, credentials: Option<&Seale
     Ok(())
 }
 
-/// The user for whom a project is imported.
+/// The user who asked for an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// Who made the project.
+pub struct Requester {
+    /// Number of the user.
     pub user: i64,
     /// Whether the user is blocked or gone.
     pub is_blocked: bool,
 }
 
-/// For whom a project is imported; `None` if it is removed.
-pub fn owner(db: &mut Conn, project: i64) -> Result<Option<Owner>> {
-    let found: Option<(i64, Option<String>)> = on!(db, conn => projects::table
-        .left_join(users::table.on(users::id.eq(projects::creator_id)))
+/// The user who asked for the import of a project; `None` if the project is removed or has no import.
+pub fn requester(db: &mut Conn, project: i64) -> Result<Option<Requester>> {
+    let found: Option<(Option<i64>, Option<String>)> = on!(db, conn => project_imports::table
+        .inner_join(projects::table)
+        .left_join(users::table.on(users::id.nullable().eq(project_imports::requester_id)))
         .filter(projects::id.eq(project))
         .filter(projects::deleted_at.is_null())
-        .select((projects::creator_id, users::state.nullable()))
+        .select((project_imports::requester_id, users::state.nullable()))
         .first(conn)
         .optional())?;
     let is_active = |state: Option<String>| state.as_deref() == Some(UserState::Active.as_str());
-    Ok(found.map(|(user, state)| Owner { user, is_blocked: !is_active(state) }))
+    Ok(found.map(|(user, state)| match user {
+        Some(user) => Requester { user, is_blocked: !is_active(state) },
+        // The server itself, which nobody blocks.
+        None => Requester { user: 0, is_blocked: false },
+    }))
 }
 
 /// The import of a project.

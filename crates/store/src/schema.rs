@@ -330,6 +330,7 @@ diesel::table! {
         error -> Nullable<Text>,
         started_at -> Nullable<BigInt>,
         finished_at -> Nullable<BigInt>,
+        requester_id -> Nullable<BigInt>,
     }
 }
 

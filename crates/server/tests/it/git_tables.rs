@@ -444,7 +444,7 @@ async fn an_import_forgets_its_credentials_at_its_end() {
         };
         assert_eq!(state(db), None);
         let sealed = Sealed(vec![1, 2, 3]);
-        store::imports::insert(db, project, "https://example.org/x.git", Some(&sealed)).expect("noted");
+        store::imports::insert(db, project, None, "https://example.org/x.git", Some(&sealed)).expect("noted");
         assert_eq!(state(db), Some((ImportState::Scheduled, None)));
         store::imports::start(db, project, now).expect("noted");
         let import = store::imports::find(db, project).expect("asked").expect("an import");
@@ -516,7 +516,7 @@ async fn a_removed_project_leaves_nothing_of_its_repository_behind() {
         let rule = Protection { name: "main".into(), push: PushLevel::Masters, merge: PushLevel::Masters };
         store::protections::put(db, project, &rule, now).expect("a rule");
         store::deploy_keys::insert(db, project, &key, now).expect("a key");
-        store::imports::insert(db, project, "https://example.org/x.git", None).expect("an import");
+        store::imports::insert(db, project, None, "https://example.org/x.git", None).expect("an import");
         let fork = another(db, ann, "fork", Visibility::Private, now);
         store::forks::insert(db, fork, project, now).expect("a link");
         store::projects::bury(db, Buried::One(project), "remove_project", now).expect("buried");

@@ -9,6 +9,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use store::imports::Requester;
+use testkit::TestForge;
 
 use crate::binary::{Client, Home, PATIENCE};
 
@@ -162,4 +164,23 @@ fn a_repository_that_is_larger_than_a_push_may_be_is_not_imported() {
         root.try_put(&format!("/api/v3/projects/{}", failed["id"]), &json!({ "name": "copy", "import_url": source }));
     assert_eq!(again.expect("an answer").status, 200);
     assert_eq!(wait_until(&root, &failed, "finished")["default_branch"], "master");
+}
+
+#[tokio::test]
+async fn an_import_counts_for_the_user_who_asks_for_it_and_not_for_the_creator_of_the_project() {
+    let forge = TestForge::start().await;
+    let (ann, bob, root) = (forge.user("ann").await, forge.user("bob").await, forge.admin().await);
+    let group = bob.make("/groups", json!({ "name": "crew", "path": "crew" })).await;
+    bob.make(&format!("/groups/{group}/members"), json!({ "user_id": ann.id, "access_level": 40 })).await;
+    let project = ann.make("/projects", json!({ "name": "x", "namespace_id": group })).await;
+    let requester = || forge.in_one_go(|db| store::imports::requester(db, project).expect("asked"));
+    assert_eq!(requester(), None);
+    let body = json!({ "name": "x", "import_url": "http://example.com/x.git" });
+    let answer = bob.put(&format!("/projects/{project}"), body).await;
+    assert_eq!(answer.code(), 200, "{answer}");
+    assert_eq!(requester(), Some(Requester { user: bob.id, is_blocked: false }));
+    assert_eq!(root.put(&format!("/users/{}/block", ann.id), json!({})).await.code(), 200);
+    assert_eq!(requester(), Some(Requester { user: bob.id, is_blocked: false }));
+    assert_eq!(root.put(&format!("/users/{}/block", bob.id), json!({})).await.code(), 200);
+    assert_eq!(requester(), Some(Requester { user: bob.id, is_blocked: true }));
 }

@@ -15,7 +15,7 @@ use crate::binary::{Client, Home, ROOT_TOKEN};
 
 /// What was stored by the time of each version, in the order of versions. `{…}` stands for what the engines spell apart or
 /// what takes a key.
-const ROWS: [&str; 9] = [
+const ROWS: [&str; 10] = [
     "INSERT INTO users (username, name, email, search_text, password_hash, state, admin, external, can_create_group, \
      projects_limit, skype, linkedin, twitter, website_url, confirmed_at, created_at, updated_at) VALUES \
      ('root', 'Root', 'root@example.org', 'root root', 'none', 'active', TRUE, FALSE, TRUE, 100, '', '', '', '', 1, 1, 1), \
@@ -82,6 +82,7 @@ const ROWS: [&str; 9] = [
     "UPDATE project_storage SET storage_id = '0123456789abcdef0123456789abcdef' WHERE project_id = 2;",
     "INSERT INTO tokens (user_id, name, digest, scopes, session, created_at) VALUES \
      (2, 'session', {digest3}, 'api', FALSE, 32);",
+    "UPDATE project_imports SET requester_id = 1 WHERE project_id = 1;",
 ];
 
 /// What the fourth version had of its own, which later became builds.
@@ -253,6 +254,11 @@ fn a_database_of_every_earlier_version_comes_up_to_date_with_all_that_it_holds()
         }
         let server = home.start();
         look(&server.root(), number);
+        if number >= 4 {
+            // Before it was noted who asked for an import, it counted for the creator of the project.
+            let requester = home.count("SELECT requester_id FROM project_imports WHERE project_id = 1");
+            assert_eq!(requester, if number >= 10 { 1 } else { 2 });
+        }
         if number >= 3 {
             // Projects stay where they are, and new ones get places that no number leads to.
             assert_eq!(home.storage_of(1), "1");
