@@ -273,23 +273,30 @@ async fn follow(
     slots: &Arc<Semaphore>,
     storage: StorageId,
     key: String,
-    check: impl FnOnce(&Repository) -> git::Result<()> + Send + 'static,
+    check: impl Fn(&Repository) -> git::Result<()> + Clone + Send + 'static,
     write: impl FnOnce(&Repository, &mut TimedWriter) -> git::Result<()> + Send + 'static,
 ) -> Result<Download> {
+    let repositories = forge.shared().repositories.clone();
     for _ in 0..ATTEMPTS {
         let seat = forge.shared().spools.join(Some(key.clone()));
         let (producer, follower) = match seat.map_err(|error| Error::Internal(format!("a spool: {error}")))? {
             Seat::Another(follower) => {
-                // The client that came first may be refused after this one has joined, and then nothing comes.
                 if follower.begins().await {
                     return Ok(Download::new(follower));
                 }
+                // The client that came first was refused or is gone; this one is refused for the same reason, or tries again.
+                let (repositories, storage, check) = (repositories.clone(), storage.clone(), check.clone());
+                let checking = forge.heavy(Caller::system(), move |_| match repositories.find(&storage)? {
+                    Some(repository) => Ok(check(&repository)?),
+                    None => Ok(()),
+                });
+                checking.await?;
                 continue;
             }
             Seat::First(producer, follower) => (producer, follower),
         };
         let (begun, beginning) = oneshot::channel();
-        let (repositories, slots) = (forge.shared().repositories.clone(), Arc::clone(slots));
+        let slots = Arc::clone(slots);
         // On its own: others may follow it when the client that came first is gone.
         tokio::spawn(async move {
             let slot = tokio::select! {
