@@ -78,6 +78,7 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
                 workspace::forget_settings(&mut tests);
                 tests.current_dir(workspace::root().join("crates").join(&program.package));
                 tests.env("GABLE_TEST_DATABASE", postgres.url()).env("GABLE_TEST_DATABASE_CA", postgres.authority());
+                tests.args(WITHOUT_DATABASE.iter().flat_map(|name| ["--skip", name]));
                 tally += steps::run_tests(in_parallel(&mut tests))?;
             }
             Ok(tally)
@@ -90,6 +91,19 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
 
 /// The packages whose tests use a database. The others have run on SQLite, where it makes no difference.
 const WITH_DATABASE: [&str; 3] = ["server", "wire", "courier"];
+
+/// Tests of those packages that take long and are about something else than the database: memory, archives, files of
+/// repositories. They have run on SQLite.
+const WITHOUT_DATABASE: [&str; 8] = [
+    "hostile_repositories::",
+    "hostile_requests::",
+    "malformed_fetches::",
+    "slow_clients::",
+    "backup_damage::damage_to_any_file_of_a_repository",
+    "contents::few_archives_are_made_at_once",
+    "git_story::a_push_over_the_size_limit_is_refused",
+    "imports::servers_without_end",
+];
 
 /// A compiled program with tests.
 struct TestProgram {
