@@ -2,6 +2,7 @@
 
 mod address;
 mod advertise;
+mod archive_request;
 mod body;
 mod child;
 mod commands;

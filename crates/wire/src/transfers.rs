@@ -145,13 +145,11 @@ impl Transfers {
     pub(crate) async fn archive_turn(&self, address: IpAddr) -> Result<OwnedSemaphorePermit, Busy> {
         let own = self.own_places(("archive", Sharer::Address(neighbourhood(address))), 1);
         let end = Instant::now() + self.0.limits.wait;
-        match timeout_at(end, own.acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(permit),
-            _ => {
-                metrics::counter!("gable_git_turned_away_total", "service" => "archive").increment(1);
-                Err(Busy::Here)
-            }
-        }
+        let Ok(Ok(permit)) = timeout_at(end, own.acquire_owned()).await else {
+            metrics::counter!("gable_git_turned_away_total", "service" => "archive").increment(1);
+            return Err(Busy::Here);
+        };
+        Ok(permit)
     }
 
     /// Waits for a place. One project has at most half of them and one address three quarters, so that others get their

@@ -590,4 +590,13 @@ fn an_archive_comes_over_ssh_and_leaves_its_slot_free() {
         let listed = Command::new("tar").args(["-tf", file]).output().expect("tar runs");
         assert_eq!(String::from_utf8_lossy(&listed.stdout), "README.md\n");
     }
+    // A branch comes before a tag of its name, as everywhere.
+    story.git_ok(None, "ann", &["tag", "main"]);
+    story.commit("ann", "second.md", "hello\n");
+    story.git_ok(Some(&ann), "ann", &["push", "-q", "origin", "refs/heads/main", "refs/tags/main"]);
+    let file = story.path("branch.tar");
+    let file = file.to_str().expect("a path");
+    story.git_ok(Some(&ann), ".", &["archive", "--remote", &url, "--output", file, "main"]);
+    let listed = Command::new("tar").args(["-tf", file]).output().expect("tar runs");
+    assert_eq!(String::from_utf8_lossy(&listed.stdout), "README.md\nsecond.md\n");
 }

@@ -8,6 +8,7 @@ use forge::{
     transport::{self, Hosted},
 };
 use futures_util::stream;
+use model::RefName;
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, server::Msg};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
@@ -19,7 +20,7 @@ use tracing::debug;
 
 use super::command::{self, Order, Service};
 use crate::{
-    advertise,
+    advertise, archive_request,
     child::{PIECE, Running},
     origin::Origin,
     receive::Receiver,
@@ -145,6 +146,12 @@ impl Visitor {
                 let slot = slot.map_err(|error| Failure::Told(words::sentence(&error, &origin)))?;
                 let turn = self.transfers.fetch_turn(hosted.project_id(), self.address).await.map_err(words::busy)?;
                 let most = self.transfers.limits().archive;
+                let mut input = input;
+                let is_branch =
+                    |name: &str| RefName::branch(name).is_some_and(|name| hosted.refs().find(&name).is_some());
+                let request = timeout(OPENING, archive_request::read(&mut input, is_branch)).await;
+                let request = request.map_err(|_| "The request did not arrive in time.")??;
+                let input = request.chain(input);
                 let ran = self.run(hosted.upload_archive(), None, most, (turn, &origin), input, channel).await;
                 drop((own, slot));
                 ran
@@ -215,13 +222,13 @@ impl Visitor {
             }
         };
         let ended = timeout(time, talking).await.map_err(|_| {
-            origin.warn("a fetch failed", format_args!("it took longer than {} seconds", time.as_secs()));
-            "This took too long."
+            origin.warn("a transfer failed", format_args!("it took longer than {} seconds", time.as_secs()));
+            "The transfer took too long."
         })?;
         let ended = ended.map_err(|error| match error.kind() {
             io::ErrorKind::FileTooLarge => {
-                origin.warn("a fetch failed", format_args!("the answer has more than {bytes} bytes"));
-                Failure::Told(format!("This is larger than {} GB.", bytes >> 30))
+                origin.warn("a transfer failed", format_args!("the answer has more than {bytes} bytes"));
+                Failure::Told(format!("The archive is larger than {} MB.", bytes >> 20))
             }
             _ => Failure::Gone(error),
         })?;
