@@ -23,8 +23,15 @@ use zip::{
 };
 
 use crate::{
-    Error, Repository, Result, diff::empty_tree, export::Exports, large::LargeObject, repository::gix_id,
-    substitutes::Substitutes, tree_walk::TreeWalk, trees::kind_and_mode,
+    Error, Repository, Result,
+    deadline::Deadline,
+    diff::empty_tree,
+    export::Exports,
+    large::LargeObject,
+    repository::gix_id,
+    substitutes::Substitutes,
+    tree_walk::TreeWalk,
+    trees::{LONGEST_WALK, kind_and_mode},
 };
 
 /// How many bytes the files of an archive may have together before they are packed. A few small objects can make up a tree
@@ -51,7 +58,7 @@ impl Repository {
     /// often it is in others.
     fn check_sizes(&self, tree: ObjectId) -> Result<()> {
         let (mut trees, mut blobs) = (HashMap::new(), HashMap::new());
-        let mut walk = TreeWalk::new(self, tree, Vec::new())?;
+        let mut walk = TreeWalk::until(self, tree, Vec::new(), Deadline::within(LONGEST_WALK))?;
         // The trees that the walk is in, and the sizes of what was visited in them so far.
         let mut open = vec![(tree, 0_u64)];
         loop {
@@ -67,14 +74,14 @@ impl Repository {
             let (Some(entry), Some((_, sum))) = (entry, open.last_mut()) else { continue };
             let size = match kind_and_mode(entry.mode).0 {
                 EntryKind::Submodule => 0,
-                EntryKind::Tree => match trees.get(&entry.id) {
-                    Some(size) => *size,
-                    None => {
+                EntryKind::Tree => {
+                    let Some(size) = trees.get(&entry.id) else {
                         walk.enter(entry.id)?;
                         open.push((entry.id, 0));
                         continue;
-                    }
-                },
+                    };
+                    *size
+                }
                 EntryKind::Blob => match blobs.get(&entry.id) {
                     Some(size) => *size,
                     None if blobs.len() == MOST_LOOKUPS => return Ok(()),

@@ -183,10 +183,9 @@ impl<'a> Walk<'a> {
                 Kind::Tree => self.add_tree(id),
                 Kind::Blob => self.add_blob(id),
                 Kind::Tag if self.sent.has(&id) => {
-                    if self.seen.insert(id)
-                        && let Some(target) = self.objects.target_of_tag(&id, &mut self.buffer)?
-                    {
-                        id = target;
+                    if self.seen.insert(id) {
+                        let target = self.objects.target_of_tag(&id, &mut self.buffer)?;
+                        id = target.ok_or_else(|| unreadable("tag", &id))?;
                         continue;
                     }
                 }
@@ -228,10 +227,12 @@ impl<'a> Walk<'a> {
     fn read_commit(&mut self, id: &gix::oid) -> Result<()> {
         let commit = self.objects.start_of(id, Kind::Commit, &mut self.buffer)?;
         let commit = commit.ok_or_else(|| Error::Broken(format!("the commit {id} is missing")))?;
-        let Parts { tree, parents, .. } = Parts::of(commit.data);
-        if let Some(tree) = tree {
-            self.add_tree(tree);
+        if commit.is_cut {
+            // What it leads to would not be checked.
+            return Err(unreadable("commit", id));
         }
+        let Parts { tree, parents, .. } = Parts::of(commit.data);
+        self.add_tree(tree.ok_or_else(|| Error::Broken(format!("the commit {id} names no tree")))?);
         for parent in parents {
             self.add_commit(parent);
         }
@@ -240,7 +241,7 @@ impl<'a> Walk<'a> {
 
     fn read_tree(&mut self, id: &gix::oid) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.tree);
-        let data = self.objects.tree_bytes(id, &mut buffer)?;
+        let data = self.tree_bytes(id, &mut buffer)?;
         for entry in TreeRefIter::from_bytes(data, gix::hash::Kind::Sha1) {
             let entry = entry.map_err(Error::broken)?;
             if entry.mode.is_tree() {
@@ -281,7 +282,7 @@ impl<'a> Walk<'a> {
             if wanted.contains(&tree) {
                 found.insert(tree);
             }
-            let data = match self.objects.tree_bytes(&tree, &mut buffer) {
+            let data = match self.tree_bytes(&tree, &mut buffer) {
                 Ok(data) => data,
                 Err(Error::TooLarge(_)) => continue,
                 Err(error) => return Err(error),
@@ -305,7 +306,27 @@ impl<'a> Walk<'a> {
         Ok(found)
     }
 
+    /// The bytes of a tree. Waits while readers hold the room for large ones: everything was uploaded already.
+    fn tree_bytes<'b>(&self, id: &gix::oid, buffer: &'b mut Buffer) -> Result<&'b [u8]> {
+        loop {
+            match self.objects.tree_bytes(id, buffer).map(drop) {
+                Err(Error::Busy) => self.check_time()?,
+                read => {
+                    read?;
+                    return Ok(&buffer.bytes);
+                }
+            }
+        }
+    }
+
     fn check_time(&self) -> Result<()> {
         if Instant::now() < self.until { Ok(()) } else { Err(Error::TooLarge(TOO_LONG.to_owned())) }
     }
+}
+
+/// The refusal of an object that is stored in so many pieces that it is not read as a whole.
+fn unreadable(kind: &str, id: &gix::oid) -> Error {
+    Error::TooLarge(format!(
+        "the {kind} {id} cannot be read within the limits; run \"git repack -adf --depth=50\" and push again"
+    ))
 }

@@ -222,7 +222,7 @@ impl Repository {
         if patch::is_binary(old) || patch::is_binary(new) {
             return Ok(binary());
         }
-        let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
+        let lines = |text: &[u8]| text.split(|byte| *byte == b'\n').count();
         if most == BEGINNING || lines(old).max(lines(new)) > MOST_TEXT_LINES {
             return Ok(too_large());
         }

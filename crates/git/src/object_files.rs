@@ -98,12 +98,9 @@ impl Loose {
                 return;
             }
             let (read, written) = (self.inflate.total_in(), self.inflate.total_out());
-            let status = match self.inflate.decompress(bytes, &mut self.buffer, FlushDecompress::None) {
-                Ok(status) => status,
-                Err(_) => {
-                    self.fault = Some("its content cannot be decompressed".into());
-                    return;
-                }
+            let Ok(status) = self.inflate.decompress(bytes, &mut self.buffer, FlushDecompress::None) else {
+                self.fault = Some("its content cannot be decompressed".into());
+                return;
             };
             let read = usize::try_from(self.inflate.total_in() - read).unwrap_or(bytes.len());
             let written = usize::try_from(self.inflate.total_out() - written).unwrap_or_default();

@@ -220,13 +220,13 @@ impl Repository {
             }
             match entry.header {
                 Header::OfsDelta { base_distance } => entry = pack.base(&entry, base_distance)?,
-                Header::RefDelta { base_id } => match self.find_packed(&base_id)? {
-                    Some(found) => (pack, entry) = found,
-                    None => {
+                Header::RefDelta { base_id } => {
+                    let Some(found) = self.find_packed(&base_id)? else {
                         let missing = || Error::Broken(format!("the object {base_id} is missing"));
                         return Ok(self.header_elsewhere(&base_id)?.ok_or_else(missing)?.kind());
-                    }
-                },
+                    };
+                    (pack, entry) = found;
+                }
                 Header::Commit | Header::Tree | Header::Blob | Header::Tag => {}
             }
         }

@@ -127,6 +127,8 @@ struct Reachable {
     queued: Ids,
     /// How many commits and how many trees are being read at this moment.
     reading: [usize; 2],
+    /// Whether there are commits, and trees, that are too large to be read here; git lists what they lead to.
+    unread: [bool; 2],
 }
 
 /// Tells whether what was known has been forgotten since: each [`Reachable`] that begins anew has another one.
@@ -181,6 +183,17 @@ impl Repository {
         Ok(answers)
     }
 
+    /// Which of these commits can be reached from a visible ref. As [`Self::which_are_reachable`], but fails earlier: for threads
+    /// that many others wait for.
+    pub fn which_commits_are_reachable(&self, ids: &[Oid]) -> Result<Vec<bool>> {
+        let mut answers = vec![false; ids.len()];
+        self.decide(ids, &Deadline::within(LONGEST_FOR_COMMIT), |at, is_reachable| {
+            answers[at] = is_reachable;
+            ControlFlow::Continue(())
+        })?;
+        Ok(answers)
+    }
+
     /// One of these objects that cannot be reached from a visible ref, or does not exist; `None` if all of them can. Ends
     /// with the first such object, and else as [`Self::which_are_reachable`].
     pub fn first_unreachable(&self, ids: &[Oid]) -> Result<Option<Oid>> {
@@ -215,14 +228,14 @@ impl Repository {
     ) -> Result<()> {
         let (start, refs) = (Instant::now(), self.refs()?);
         let shared = kept(self.path());
-        self.follow(&shared, &refs, deadline, true)?;
+        drop(self.state_of(&shared, &refs, deadline)?);
         self.keep(&shared)?;
         // What takes a walk to be decided, and whether it is a commit.
         let mut undecided: Vec<(bool, usize)> = Vec::new();
         for (number, some) in ids.chunks(LOOKED_UP).enumerate() {
             deadline.check()?;
             let known: Vec<bool> = {
-                let state = lock_in_time(&shared)?;
+                let state = self.state_of(&shared, &refs, deadline)?;
                 some.iter().map(|id| state.is_known(&gix_id(*id))).collect()
             };
             for (place, (id, known)) in some.iter().zip(known).enumerate() {
@@ -246,7 +259,7 @@ impl Repository {
         let mut shared = shared;
         while !undecided.is_empty() {
             let looked_up = {
-                let state = lock_in_time(&shared)?;
+                let state = self.state_of(&shared, &refs, deadline)?;
                 let (knows_commits, is_complete) = (state.knows_commits(), state.is_complete());
                 let mut looked_up = 0;
                 // Each is looked up until it is decided, and then the next one, so this stays linear.
@@ -254,7 +267,8 @@ impl Repository {
                     && let Some((is_commit, at)) = undecided.last().copied()
                 {
                     let is_known = state.is_known(&gix_id(ids[at]));
-                    if !is_known && !is_complete && !(is_commit && knows_commits) {
+                    let is_decided = is_known || is_complete || is_commit && knows_commits;
+                    if !is_decided {
                         break;
                     }
                     undecided.pop();
@@ -282,9 +296,27 @@ impl Repository {
                 self.list_beside(&refs);
             }
             shared = kept(self.path());
-            self.follow(&shared, &refs, deadline, true)?;
         }
         Ok(())
+    }
+
+    /// What is known about these refs. Others may have asked about older or newer ones since the last time.
+    fn state_of<'a>(
+        &self,
+        shared: &'a Mutex<Reachable>,
+        refs: &Refs,
+        deadline: &Deadline,
+    ) -> Result<MutexGuard<'a, Reachable>> {
+        let fingerprint = refs.fingerprint();
+        loop {
+            self.follow(shared, refs, deadline, true)?;
+            let state = lock_in_time(shared)?;
+            if state.fingerprint == Some(fingerprint) {
+                return Ok(state);
+            }
+            drop(state);
+            deadline.check()?;
+        }
     }
 
     /// Notes how much is kept of this repository.
@@ -366,9 +398,12 @@ impl Repository {
             let commit = self.start_of(&id, Kind::Commit, &mut buffer)?;
             let commit = commit.ok_or_else(|| Error::Broken(format!("the commit {id} is missing")))?;
             let Parts { tree, parents, .. } = Parts::of(commit.data);
+            // The author comes after all parents.
+            let is_read = !commit.is_cut || commit.data.windows(8).any(|bytes| bytes == b"\nauthor ");
             entries += 1 + parents.len();
             let goes_on = slice.done(|state| {
                 state.mark(&id);
+                state.unread[What::Commits as usize] |= !is_read;
                 state.roots.extend(tree);
                 for parent in parents {
                     state.queue_commit(graph.as_ref(), parent);
@@ -387,10 +422,10 @@ impl Repository {
         let (mut buffer, mut entries, mut bytes) = (Buffer::default(), 0, 0);
         while let Some(id) = slice.left.last().copied() {
             deadline.step()?;
-            let data = match self.tree_bytes(&id, &mut buffer) {
-                Ok(data) => data,
+            let (data, is_read) = match self.tree_bytes(&id, &mut buffer) {
+                Ok(data) => (data, true),
                 // Its files are found once git has listed everything.
-                Err(Error::TooLarge(_)) => &[],
+                Err(Error::TooLarge(_)) => (&[][..], false),
                 Err(error) => return Err(error),
             };
             bytes += data.len();
@@ -417,6 +452,7 @@ impl Repository {
                 && slice.done(|state| {
                     state.take_entries(rest);
                     state.mark(&id);
+                    state.unread[What::Trees as usize] |= !is_read;
                 })?;
             let is_enough = entries > SLICE_ENTRIES || bytes > SLICE_BYTES || start.elapsed() > SLICE_TIME;
             if !goes_on || is_enough {
@@ -500,7 +536,9 @@ fn keep(path: &Path, one: &Arc<Mutex<Reachable>>, bytes: usize) {
         all.bytes = all.bytes - *noted + bytes;
         *noted = bytes;
     }
+    // Not what was just noted: it would be found out anew for ever.
     while all.bytes > MOST_BYTES
+        && all.repositories.len() > 1
         && let Some((_, (_, bytes))) = all.repositories.pop_lru()
     {
         all.bytes -= bytes;
@@ -730,7 +768,7 @@ impl Reachable {
             let start = self.commits.len().saturating_sub(SLICE);
             (What::Commits, self.commits.split_off(start))
         };
-        if ids.is_empty() && self.knows_commits() && self.roots.is_empty() {
+        if ids.is_empty() && self.has_read_commits() && self.roots.is_empty() {
             ids = self.next_roots();
         }
         self.reading[what as usize] += ids.len();
@@ -761,7 +799,7 @@ impl Reachable {
     /// Once all commits are known, lets their trees be read, those of the tips first. Says whether this thread can
     /// go on.
     fn finish_commits(&mut self) -> bool {
-        if self.knows_commits() {
+        if self.has_read_commits() {
             for tree in std::mem::take(&mut self.roots).into_iter().rev() {
                 self.queue_tree(tree);
             }
@@ -776,6 +814,11 @@ impl Reachable {
 
     /// Whether all commits have been found.
     fn knows_commits(&self) -> bool {
+        self.has_read_commits() && !self.unread[What::Commits as usize]
+    }
+
+    /// Whether no commit is left to be read.
+    fn has_read_commits(&self) -> bool {
         self.commits.is_empty() && self.graph_walks.is_empty() && self.reading[What::Commits as usize] == 0
     }
 
@@ -786,6 +829,7 @@ impl Reachable {
             && self.trees.is_empty()
             && self.graph_commits.is_empty()
             && self.reading[What::Trees as usize] == 0
+            && !self.unread[What::Trees as usize]
     }
 
     fn contains(&self, id: &gix::oid) -> bool {
@@ -842,7 +886,9 @@ impl Reachable {
     /// Forgets what is reachable, but not which packs there are.
     fn reset(&mut self) {
         let mut packs = std::mem::take(&mut self.packs);
-        packs.iter_mut().for_each(|pack| pack.bits.fill(0));
+        for pack in &mut packs {
+            pack.bits.fill(0);
+        }
         *self = Self { packs, listed: self.listed.take(), ..Self::default() };
     }
 

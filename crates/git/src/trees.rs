@@ -25,7 +25,7 @@ const MOST_FOLDERS: usize = 250_000;
 /// How many bytes of paths are told at once.
 const MOST_PATHS: usize = 8 << 20;
 /// How long everything below a folder may take to be counted, and again to be listed.
-const LONGEST_WALK: Duration = Duration::from_secs(20);
+pub(crate) const LONGEST_WALK: Duration = Duration::from_secs(20);
 
 /// What lies at a path of a tree.
 #[derive(Clone, Copy)]
