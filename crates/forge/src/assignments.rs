@@ -130,10 +130,10 @@ async fn look_and_take(forge: &Forge, board: &Arc<Board>, token: Digest, site: &
         }
         // What others are about to take is as good as gone; if nothing comes of it they say so.
         let Some(claim) = board.claim(&jobs) else { return Ok(Answer::Nothing { mark }) };
-        let (tried, id) = (claim.jobs().to_vec(), runner.id);
-        let (build, taken) = forge.write(Caller::system(), move |it| take_first(it, id, &tried)).await?;
+        let (claimed, id) = (claim.jobs().to_vec(), runner.id);
+        let (build, outcome) = forge.write(Caller::system(), move |it| take_first(it, id, &claimed)).await?;
         claim.keep();
-        match taken {
+        match outcome {
             Taken::Token(token) => return hand_over(forge, build, runner, token, site.clone()).await,
             Taken::Refused => {
                 traces::close_with(forge, build, NOT_ALLOWED).await;
@@ -246,7 +246,7 @@ pub fn take(it: &mut Writer<'_>, build: i64, runner: i64) -> Result<Taken> {
         return Ok(Taken::Gone);
     }
     if !may_start(it, build, &project)? {
-        let failed = endings::fail_finally(it, build, NOT_ALLOWED_REASON)?;
+        let failed = endings::fail_waiting(it, build, NOT_ALLOWED_REASON)?;
         return Ok(if failed { Taken::Refused } else { Taken::Gone });
     }
     if !store::builds::take(it.db(), build, runner, now)? {

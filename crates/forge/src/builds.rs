@@ -123,7 +123,9 @@ pub async fn retry(forge: &Forge, caller: Caller, project: ProjectRef, id: Given
         let again = at.and_then(|at| Some((at, progress::retry_one(&held.states(), at)?)));
         let (at, again) = again.ok_or_else(|| Error::forbidden("Build is not retryable"))?;
         machine::renew(it, &mut held, project, &again.anew, Some(me), false)?;
-        machine::happen(it, &mut held, &again.reopened, Event::Process, &NewBuildState::default())?;
+        // Jobs of later stages run for this user, too: the one before may have left.
+        let mine = NewBuildState { user: Some(me), ..NewBuildState::default() };
+        machine::happen(it, &mut held, &again.reopened, Event::Process, &mine)?;
         machine::happen(it, &mut held, &again.at_once, Event::Enqueue, &NewBuildState::default())?;
         let made = held.builds[at].id;
         machine::follow(it, project, held)?;
@@ -139,9 +141,9 @@ pub async fn play(forge: &Forge, caller: Caller, project: ProjectRef, id: Given<
         // The words of the original, in which the reason stands where a parameter would.
         let unplayable = || Error::Refused("400 (Bad request) \"Unplayable Build\" not given".into());
         let (at, reopened) = played.ok_or_else(unplayable)?;
-        let also = NewBuildState { user: Some(me), ..NewBuildState::default() };
-        machine::happen(it, &mut held, &[at], Event::Enqueue, &also)?;
-        machine::happen(it, &mut held, &reopened, Event::Process, &NewBuildState::default())?;
+        let mine = NewBuildState { user: Some(me), ..NewBuildState::default() };
+        machine::happen(it, &mut held, &[at], Event::Enqueue, &mine)?;
+        machine::happen(it, &mut held, &reopened, Event::Process, &mine)?;
         machine::follow(it, project, held)?;
         Ok(None)
     })
@@ -204,7 +206,7 @@ fn in_detail(it: &mut Reader<'_>, project: &Project, builds: Vec<Build>) -> Resu
     Ok(builds.into_iter().map(detail).collect())
 }
 
-/// The commits of jobs; those that no ref leads to any more are left out.
+/// The commits of jobs; those that no ref leads to any more are left out, and all of them while that is not known.
 fn commits_of(it: &Reader<'_>, project: &Project, builds: &[Build]) -> Result<HashMap<Oid, Commit>> {
     let mut found = HashMap::new();
     if builds.is_empty() {
@@ -212,8 +214,12 @@ fn commits_of(it: &Reader<'_>, project: &Project, builds: &[Build]) -> Result<Ha
     }
     let Some(repository) = it.repository(project)? else { return Ok(found) };
     let wanted: HashSet<Oid> = builds.iter().map(|build| build.pipeline.sha).collect();
-    let unreachable = repository.find_unreachable(wanted.iter().copied().collect())?;
-    for sha in wanted.into_iter().filter(|sha| !unreachable.contains(sha)) {
+    let wanted: Vec<Oid> = wanted.into_iter().collect();
+    let reachable = match repository.which_commits_are_reachable(&wanted) {
+        Err(git::Error::Busy | git::Error::Indexing) => return Ok(found),
+        reachable => reachable?,
+    };
+    for (sha, _) in wanted.into_iter().zip(reachable).filter(|(_, reachable)| *reachable) {
         if let Some(commit) = repository.commit(sha)? {
             found.insert(sha, commit);
         }

@@ -316,11 +316,12 @@ pub(crate) fn prove_by_job_token(db: &mut Conn, digest: &Digest) -> Result<Actor
 
 fn prove_by_tokens(db: &mut Conn, digests: &[Digest], now: model::Time) -> Result<Proved> {
     for digest in digests {
-        if let Some((token, user)) = store::tokens::find(db, digest)? {
-            if token.is_active(now) && user.state == UserState::Active {
-                let actor = Actor::User { user: Box::new(user), scopes: token.scopes.clone() };
-                return Ok(Proved { actor, token: Some(token) });
-            }
+        if let Some((token, user)) = store::tokens::find(db, digest)?
+            && token.is_active(now)
+            && user.state == UserState::Active
+        {
+            let actor = Actor::User { user: Box::new(user), scopes: token.scopes.clone() };
+            return Ok(Proved { actor, token: Some(token) });
         }
     }
     Ok(Proved { actor: Actor::Anonymous, token: None })

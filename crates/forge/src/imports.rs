@@ -165,11 +165,10 @@ async fn while_wanted<T>(
         let requester = forge.read(Caller::system(), move |it| Ok(store::imports::requester(it.db(), project)?)).await;
         let ended = match requester {
             _ if forge.shared().imports.is_stopping() => Ended::Stopped,
-            // A database that does not answer for a moment is no reason to end anything.
-            Err(_) => continue,
             Ok(None) => Ended::Removed,
             Ok(Some(requester)) if requester.is_blocked => Ended::Blocked,
-            Ok(Some(_)) => continue,
+            // A database that does not answer for a moment is no reason to end anything.
+            Ok(Some(_)) | Err(_) => continue,
         };
         cancelled.store(true, Ordering::Relaxed);
         // Whatever it comes to: nothing is left running when the slot is free again.

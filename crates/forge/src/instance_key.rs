@@ -100,10 +100,10 @@ impl InstanceKey {
         ] {
             let (mut after, mut count) = (0, 0);
             loop {
-                let some = instance::seeds(db, kind, after, BATCH)?;
-                let Some((last, _)) = some.last() else { break };
-                after = *last;
-                for (row, seed) in some {
+                let batch = instance::seeds(db, kind, after, BATCH)?;
+                let Some((row, _)) = batch.last() else { break };
+                after = *row;
+                for (row, seed) in batch {
                     let seed = Seed(seed);
                     let token = match kind {
                         Seeded::Runners => self.runner_token(&seed),

@@ -154,8 +154,10 @@ pub fn retry(it: &mut Writer<'_>, project: &ProjectRef, id: &Given<i64>) -> Resu
     if !again {
         return Ok(Retried { pipeline: held.pipeline, again });
     }
-    machine::happen(it, &mut held, &wanted.at_once, Event::Enqueue, &NewBuildState::default())?;
-    machine::happen(it, &mut held, &wanted.reopened, Event::Process, &NewBuildState::default())?;
+    // Jobs of later stages run for this user, too: the one before may have left.
+    let mine = NewBuildState { user, ..NewBuildState::default() };
+    machine::happen(it, &mut held, &wanted.at_once, Event::Enqueue, &mine)?;
+    machine::happen(it, &mut held, &wanted.reopened, Event::Process, &mine)?;
     let pipeline = machine::follow(it, &project, held)?;
     Ok(Retried { pipeline, again })
 }

@@ -228,7 +228,7 @@ async fn grow(forge: &Forge, live: &Live, turn: &mut Option<Known>, run: &Run, b
     match forge.write(Caller::system(), note).await? {
         None => {
             if held == 0 && run.trace_held > 0 {
-                logs.clear_aside(&key).await?;
+                logs.clear_aside(key).await?;
             }
             live.news.send_modify(|news| *news += 1);
             Ok(Heard::Stored(Status::Running, size))
@@ -342,7 +342,7 @@ pub(crate) async fn close_with(forge: &Forge, build: i64, line: &str) {
     tell_end(forge, build);
 }
 
-async fn write_last_line(forge: &Forge, build: i64, line: &str) -> Result<()> {
+async fn write_last_line(forge: &Forge, build: i64, sentence: &str) -> Result<()> {
     let live = forge.shared().traces.of(build);
     let mut turn = live.turn.lock().await;
     let found = forge.read(Caller::system(), move |it| Ok(store::build_runs::find(it.db(), build)?)).await?;
@@ -361,7 +361,7 @@ async fn write_last_line(forge: &Forge, build: i64, line: &str) -> Result<()> {
     if last.is_some_and(|last| last != b'\n') {
         text.push(b'\n');
     }
-    text.extend_from_slice(format!("{line}\n").as_bytes());
+    text.extend_from_slice(format!("{sentence}\n").as_bytes());
     let size = at + text.len() as u64;
     logs.append(&key, at, text.into()).await?;
     let closed = run.clone();

@@ -102,8 +102,8 @@ impl TestForge {
 
     /// Gives a build that waits to a runner; answers the token of the job.
     pub async fn take_build(&self, build: i64, runner: i64) -> String {
-        let taken = self.forge.write(Caller::system(), move |it| assignments::take(it, build, runner)).await;
-        match taken.expect("no trouble") {
+        let answer = self.forge.write(Caller::system(), move |it| assignments::take(it, build, runner)).await;
+        match answer.expect("no trouble") {
             Taken::Token(token) => token.reveal().to_owned(),
             Taken::Gone | Taken::Refused => panic!("no job that waits and may start"),
         }

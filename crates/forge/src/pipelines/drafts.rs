@@ -162,7 +162,9 @@ fn find_ref(repository: &Repository, name: &str) -> Result<Option<(RefName, Oid)
     let refs = repository.refs()?;
     let full = RefName::new(name).filter(|name| name.as_branch().is_some() || name.as_tag().is_some());
     let names = if full.is_some() { [full, None] } else { [RefName::branch(name), RefName::tag(name)] };
-    Ok(names.into_iter().flatten().find_map(|name| {
+    // Forty digits are the id of a commit, also if an older version has taken such a name in.
+    let names = names.into_iter().flatten().filter(|name| !name.looks_like_an_id());
+    Ok(names.into_iter().find_map(|name| {
         let target = refs.find(&name)?.target;
         Some((name, target))
     }))

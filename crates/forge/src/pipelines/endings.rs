@@ -122,15 +122,17 @@ pub(crate) fn fail(it: &mut Writer<'_>, build: i64, reason: &str, exit_code: Opt
     fail_as(it, build, reason, exit_code, true)
 }
 
-/// As [`fail`], but it is not tried again, whatever its file says.
-pub(crate) fn fail_finally(it: &mut Writer<'_>, build: i64, reason: &str) -> Result<bool> {
+/// Ends a job that waits, as [`fail`] does, but it is not tried again, whatever its file says.
+pub(crate) fn fail_waiting(it: &mut Writer<'_>, build: i64, reason: &str) -> Result<bool> {
     fail_as(it, build, reason, None, false)
 }
 
 fn fail_as(it: &mut Writer<'_>, build: i64, reason: &str, exit_code: Option<i64>, may_retry: bool) -> Result<bool> {
     let Some((project, mut held, at)) = take(it, build)? else { return Ok(false) };
-    if !matches!(held.builds[at].status, Status::Running | Status::Pending) {
-        return Ok(false);
+    match held.builds[at].status {
+        Status::Pending => {}
+        Status::Running if may_retry => {}
+        _ => return Ok(false),
     }
     let attempts = store::build_runs::find(it.db(), build)?.map_or(0, |run| run.attempt);
     let spec = store::build_runs::spec_of(it.db(), build)?.and_then(|spec| Spec::from_text(&spec)).unwrap_or_default();

@@ -230,7 +230,7 @@ pub(super) fn start_pipelines(it: &mut Writer<'_>, intent: &Intent, moved: &[Ref
                 store::pipelines::show(it.db(), one.id)?;
             }
             Some(None) => {
-                error!(project.id = project.id, pipeline.id = one.id, "the plan of a pipeline cannot be read")
+                error!(project.id = project.id, pipeline.id = one.id, "the plan of a pipeline cannot be read");
             }
             None => {
                 store::pipelines::show(it.db(), one.id)?;

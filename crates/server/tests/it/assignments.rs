@@ -615,6 +615,35 @@ async fn a_job_fails_instead_of_starting_when_its_user_may_not_run_it_any_more()
 }
 
 #[tokio::test]
+async fn what_a_member_tries_again_runs_for_that_member_in_all_stages() {
+    let forge = TestForge::start().await;
+    let (ann, project) = owner(&forge, "ann").await;
+    let (_, runner) = join_project(&forge, &ann, project, json!({})).await;
+    let members = format!("/projects/{project}/members");
+    for whole in [false, true] {
+        let bob = forge.user(&format!("bob-{whole}")).await;
+        ann.make(&members, json!({ "user_id": bob.id, "access_level": 30 })).await;
+        let file = "stages: [a, b]\none: {stage: a, script: make}\ntwo: {stage: b, script: make}";
+        let pipeline = forge.plant_pipeline(project, Some(bob.id), file).await;
+        let one = builds_of(&forge, pipeline.id)[0].id;
+        assert_eq!(ann.delete(&format!("{members}/{}", bob.id)).await.code(), 200);
+        assert_eq!(job_for(&forge, &runner).await, 0, "bob has left");
+        assert_eq!(build(&forge, one).status, Status::Failed);
+        let retry = if whole { format!("pipelines/{}/retry", pipeline.id) } else { format!("builds/{one}/retry") };
+        let retried = ann.post(&format!("/projects/{project}/{retry}"), json!({})).await;
+        assert_eq!(retried.code(), 201, "{retried}");
+        for stage in ["a", "b"] {
+            let answer = ask(&forge, &runner).await;
+            assert_eq!(answer.code(), 201, "{whole} {stage}: {answer}");
+            let (id, token) = (answer.json()["id"].clone(), answer.json()["token"].clone());
+            let path = format!("/api/v4/jobs/{id}");
+            let ended = call(&forge, Method::PUT, &path, json!({ "token": token, "state": "success" })).await;
+            assert_eq!(ended.code(), 200, "{whole} {stage}: {ended}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_job_without_a_user_starts_only_if_a_trigger_token_started_it() {
     let forge = TestForge::start().await;
     let (ann, project) = owner(&forge, "ann").await;
