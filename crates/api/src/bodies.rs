@@ -99,24 +99,33 @@ impl ReadBody {
     }
 }
 
-/// Runs a parser: at once for a small body, and on a thread where it blocks nobody for a large one.
-pub(crate) async fn parse<T, F>(size: usize, parser: impl FnOnce() -> F + Send + 'static) -> Result<T, ApiError>
+/// Runs a parser: at once for a small body, and on a thread where it blocks nobody for a large one. The parser goes on if
+/// its client leaves, so the reserved places and the permit to parse stay with it, and the places are given back with the
+/// result.
+pub(crate) async fn parse<T, F>(
+    size: usize,
+    places: Vec<Place>,
+    parser: impl FnOnce() -> F + Send + 'static,
+) -> Result<(T, Vec<Place>), ApiError>
 where
     T: Send + 'static,
     F: Future<Output = Result<T, ApiError>> + Send,
 {
     if size <= SMALL {
-        return parser().await;
+        return parser().await.map(|parsed| (parsed, places));
     }
     // It is never closed.
-    let _turn = PARSING.acquire().await;
+    let permit = PARSING.acquire().await;
     let runtime = Handle::current();
-    let parsed = tokio::task::spawn_blocking(move || runtime.block_on(parser()));
+    let parsed = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        runtime.block_on(parser()).map(|parsed| (parsed, places))
+    });
     parsed.await.unwrap_or_else(|error| Err(forge::Error::Internal(format!("a parser: {error}")).into()))
 }
 
 /// Whether headers and URL prove who is asking.
-async fn is_proved(app: &App, parts: &mut Parts, prover: Prover) -> Result<bool, ApiError> {
+pub(crate) async fn is_proved(app: &App, parts: &mut Parts, prover: Prover) -> Result<bool, ApiError> {
     let forge = app.forge();
     match prover {
         Prover::User => {

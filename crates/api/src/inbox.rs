@@ -155,13 +155,17 @@ async fn read_body(
 ) -> Result<(), ApiError> {
     let kind = parts.headers.get(header::CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or("?")).unwrap_or_default();
     let (kind, essence) = (kind.to_owned(), kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
-    let ReadBody { bytes, places, is_proved } = bodies::read(app, parts, body, limit, prover).await?;
-    into.places = places;
+    let ReadBody { bytes, places, mut is_proved } = bodies::read(app, parts, body, limit, prover).await?;
     if bytes.is_empty() {
         return Ok(());
     }
-    let (bag, values) = bodies::parse(bytes.len(), move || parse(kind, essence, bytes)).await?;
+    let ((bag, values), places) = bodies::parse(bytes.len(), places, move || parse(kind, essence, bytes)).await?;
+    into.places = places;
     if values > FEW_VALUES {
+        if into.places.is_empty() {
+            // A small body is read without asking who sends it.
+            is_proved = bodies::is_proved(app, parts, prover).await?;
+        }
         let more = app.limits().more_body_place(&parts.extensions, values * BYTES_PER_VALUE, is_proved)?;
         into.places.push(more);
     }

@@ -179,12 +179,11 @@ fn without_repetitions(fields: Vec<(String, Item)>) -> Vec<(String, Item)> {
     let mut kept: Vec<(String, Item)> = Vec::with_capacity(names.len());
     let mut places: HashMap<String, usize> = HashMap::new();
     for (name, item) in fields {
-        match places.get(&name) {
-            Some(place) => kept[*place].1 = item,
-            None => {
-                places.insert(name.clone(), kept.len());
-                kept.push((name, item));
-            }
+        if let Some(place) = places.get(&name) {
+            kept[*place].1 = item;
+        } else {
+            places.insert(name.clone(), kept.len());
+            kept.push((name, item));
         }
     }
     kept
