@@ -235,8 +235,7 @@ impl Cage {
             reach: if options.network == Network::Host { Reach::Host } else { Reach::None },
             limits: options.limits,
             cgroups: cgroups.as_ref().ok().cloned(),
-            // A job that finds a link finds what it leads to.
-            hidden: hidden.iter().filter_map(|path| path.canonicalize().ok()).collect(),
+            hidden: hidden.to_vec(),
             supervisor: options.supervisor.clone(),
         };
         if let Kind::Bubblewrap(user) = &cage.kind {
@@ -572,6 +571,8 @@ fn walls(user: Option<&User>, hidden: &[PathBuf], build: &Build, reach: Reach) -
             add(&[Path::new("--ro-bind"), Path::new("/dev/null"), path]);
         }
     }
+    // Looked up for each program: a job that finds a link finds what it leads to, and that changes.
+    let hidden: Vec<PathBuf> = hidden.iter().filter_map(|path| path.canonicalize().ok()).collect();
     // What is hidden is mostly out of sight anyway.
     let is_seen = |path: &&PathBuf| {
         let is_below = |it: &PathBuf| path.starts_with(it);

@@ -58,7 +58,7 @@ pub(crate) fn tell(told: &clap::Error) -> ExitCode {
     let rest = lines.by_ref().take_while(|line| !line.is_empty());
     let sentence = rest.fold(first, |sentence, line| format!("{sentence} {line}"));
     // What follows is how the command is used, which --help shows, and what may have been meant.
-    let tips: String = lines.filter_map(|line| line.strip_prefix("tip: ")).map(|tip| format!("; {tip}")).collect();
+    let tips = lines.filter_map(|line| line.strip_prefix("tip: ")).fold(String::new(), |tips, tip| tips + "; " + tip);
     exit::complain(format_args!("gable: {sentence}{tips}; see gable --help"));
     ExitCode::from(exit::MISUSED)
 }

@@ -56,7 +56,7 @@ pub(crate) fn require_instance(path: &Path) -> Result<(), String> {
         // SQLite takes an empty file for an empty database.
         found.is_ok_and(|found| *name != DATABASE || found.len() > 0)
     };
-    if SIGNS_OF_AN_INSTANCE.iter().any(|name| is_sign(&name)) { Ok(()) } else { Err(no_instance(path)) }
+    if SIGNS_OF_AN_INSTANCE.iter().any(is_sign) { Ok(()) } else { Err(no_instance(path)) }
 }
 
 pub(crate) fn no_instance(path: &Path) -> String {

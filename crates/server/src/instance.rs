@@ -131,9 +131,8 @@ impl Sides {
             (Content::Nothing, _) => Err(Misfit::DatabaseEmpty),
             (Content::Unbound, _) if finished.is_some() => Err(Misfit::DatabaseOlder),
             (Content::Unbound, _) if self.folder_in_use => Ok(Fit::Unbound),
-            (Content::Unbound, _) => Err(Misfit::FolderEmpty),
             (Content::Bound(_), None) if self.folder_in_use => Err(Misfit::RecordMissing),
-            (Content::Bound(_), None) => Err(Misfit::FolderEmpty),
+            (Content::Unbound, _) | (Content::Bound(_), None) => Err(Misfit::FolderEmpty),
             (Content::Bound(binding), Some(record)) => compare(binding, record),
         }
     }

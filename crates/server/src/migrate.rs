@@ -155,12 +155,11 @@ fn try_out(folder: &Path, url: Option<&str>) -> Outcome {
     if folder.join(UNFINISHED).exists() {
         return Err(format!("a restore into the data folder {} was interrupted; run it again", folder.display()));
     }
-    let database = match url {
-        Some(url) => data_folder::postgres(url)?,
-        None => {
-            data_folder::refuse_missing_database(folder)?;
-            Database::sqlite(folder.join(DATABASE))
-        }
+    let database = if let Some(url) = url {
+        data_folder::postgres(url)?
+    } else {
+        data_folder::refuse_missing_database(folder)?;
+        Database::sqlite(folder.join(DATABASE))
     };
     let schema = database.schema().map_err(|error| error.to_string())?;
     data_folder::refuse_without_tables(folder, &schema)?;

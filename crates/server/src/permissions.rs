@@ -27,7 +27,7 @@ pub(crate) struct Open {
 impl Open {
     /// What is wrong.
     pub(crate) fn problem(&self) -> String {
-        let others = if self.given & 0o007 == 0 { "users of its group" } else { "other users" };
+        let others = if self.given.trailing_zeros() >= 3 { "users of its group" } else { "other users" };
         format!("{} is open to {others} (mode {:o})", self.path.display(), self.given)
     }
 

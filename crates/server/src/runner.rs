@@ -53,7 +53,9 @@ fn obey(command: RunnerCommand) -> Outcome {
     match command {
         RunnerCommand::Run(settings) => {
             let log = start_logging(&settings.log, LogFormat::Human)?;
-            suggestions::unknown_variables().iter().for_each(|sentence| warn!("{sentence}"));
+            for sentence in suggestions::unknown_variables() {
+                warn!("{sentence}");
+            }
             let outcome = runtime.block_on(run_jobs(settings));
             log.flush();
             outcome
@@ -125,15 +127,13 @@ async fn run_jobs(settings: RunRunner) -> Outcome {
     }
     // A runner that cannot keep jobs apart takes none, and does not even join.
     let runner = runner::prepare(options).await.map_err(|error| error.to_string())?;
-    let token = match known {
-        Some(token) => token,
-        None => {
-            let registration = registration.unwrap_or_default();
-            let token =
-                register(&place.url, &registration, &wishes(wanted)).await.map_err(|error| error.to_string())?;
-            write_token(&token_file(&place), &token).map_err(|error| error.to_string())?;
-            token
-        }
+    let token = if let Some(token) = known {
+        token
+    } else {
+        let registration = registration.unwrap_or_default();
+        let token = register(&place.url, &registration, &wishes(wanted)).await.map_err(|error| error.to_string())?;
+        write_token(&token_file(&place), &token).map_err(|error| error.to_string())?;
+        token
     };
     let signal = stop_signal()?;
     let (stop, stopped) = watch::channel(false);

@@ -60,7 +60,9 @@ const BLOCKING_THREADS: usize = 48;
 /// Runs the service until a signal ends it.
 pub(crate) fn run(config: Config) -> Outcome {
     let log = start_logging(&config.log, config.log_format)?;
-    suggestions::unknown_variables().iter().for_each(|sentence| warn!("{sentence}"));
+    for sentence in suggestions::unknown_variables() {
+        warn!("{sentence}");
+    }
     let outcome = prepare_and_serve(config, &log);
     log.flush();
     outcome
@@ -143,6 +145,29 @@ pub(crate) fn forge_options(
     })
 }
 
+/// Tells the operator that everything is ready.
+fn announce(config: &Config, folder: &DataFolder, secure: &Secure, address: SocketAddr, ssh: Option<&Ssh>) {
+    info!(
+        data = %folder.path().display(),
+        dialect = %config.dialect,
+        allow_local_network = config.allow_local_network,
+        listen = secure.listens_on(),
+        external_url = config.external_url.as_deref().unwrap_or("as each request says"),
+        "gable {} is ready", env!("CARGO_PKG_VERSION")
+    );
+    if config.external_url.is_none() && address.ip().is_unspecified() {
+        warn!(
+            "webhooks and other links that belong to no request say {}, which only this machine can reach; set \
+             external-url to the URL that clients use",
+            secure.url()
+        );
+    }
+    let also = ssh.map(|ssh| format!(" and ssh://git@{}", ssh.listens_on)).unwrap_or_default();
+    say(&format!("gable ready on {}{also}", secure.listens_on()));
+    // Whoever is not started by systemd has nobody to tell, and that is no error.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+}
+
 async fn serve(
     mut config: Config,
     folder: &DataFolder,
@@ -203,25 +228,7 @@ async fn serve(
     // Before anybody is told that it is ready: a signal from then on lets requests finish.
     let stop = stop_signal()?;
     let hangups = tls::hangups()?;
-    info!(
-        data = %folder.path().display(),
-        dialect = %config.dialect,
-        allow_local_network = config.allow_local_network,
-        listen = secure.listens_on(),
-        external_url = config.external_url.as_deref().unwrap_or("as each request says"),
-        "gable {} is ready", env!("CARGO_PKG_VERSION")
-    );
-    if config.external_url.is_none() && address.ip().is_unspecified() {
-        warn!(
-            "webhooks and other links that belong to no request say {}, which only this machine can reach; set \
-             external-url to the URL that clients use",
-            secure.url()
-        );
-    }
-    let also = ssh.as_ref().map(|ssh| format!(" and ssh://git@{}", ssh.listens_on)).unwrap_or_default();
-    say(&format!("gable ready on {}{also}", secure.listens_on()));
-    // Whoever is not started by systemd has nobody to tell, and that is no error.
-    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    announce(&config, folder, &secure, address, ssh.as_ref());
     let (inside, listening) = (secure.inside_address(), secure.options.clone());
     let beside = secure.spawn(&door, hangups, &stopped);
     let ssh = ssh.map(|Ssh { listener, host_key, .. }| {

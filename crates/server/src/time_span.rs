@@ -76,7 +76,7 @@ impl<const PLAIN: u64> FromStr for TimeSpan<PLAIN> {
 impl<const PLAIN: u64> fmt::Display for TimeSpan<PLAIN> {
     /// The largest unit that leaves no remainder, so that what is shown can be read back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fits = |(_, seconds): &&(&str, u64)| self.0 > 0 && self.0 % seconds == 0;
+        let fits = |(_, seconds): &&(&str, u64)| self.0 > 0 && self.0.is_multiple_of(*seconds);
         let (unit, seconds) = UNITS.iter().take(4).rev().find(fits).unwrap_or(&UNITS[0]);
         write!(f, "{}{unit}", self.0 / seconds)
     }

@@ -416,7 +416,7 @@ async fn a_job_for_containers_fails_unless_the_runner_ignores_what_it_asks_for()
     let seen = lenient.server.done(ask(&lenient, json!({"name": "ruby:2.3"}), json!([]))).await;
     assert_eq!(seen.state, "success", "{}", seen.plain());
     assert!(
-        seen.plain().contains("WARNING: the image ruby:2.3 ignored") && seen.plain().contains("\nit runs\n"),
+        seen.plain().contains("WARNING: ignoring the image ruby:2.3: ") && seen.plain().contains("\nit runs\n"),
         "{}",
         seen.plain()
     );

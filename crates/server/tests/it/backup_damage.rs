@@ -358,7 +358,7 @@ fn a_backup_that_an_older_version_did_not_check_is_not_relied_on() {
     let body = format!("{lines}\n{seal}\n");
     let sum: String = {
         use sha2::Digest as _;
-        sha2::Sha256::digest(&body).iter().map(|byte| format!("{byte:02x}")).collect()
+        sha2::Sha256::digest(&body).iter().fold(String::new(), |sum, byte| sum + &format!("{byte:02x}"))
     };
     fs::write(&bad, format!("{body}sha256 {sum}\n")).expect("written");
     // Long enough ago for the pack not to be read again.

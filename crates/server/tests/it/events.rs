@@ -163,7 +163,7 @@ async fn events_have_the_words_that_clients_know() {
     );
     assert_eq!(listed[0]["data"], json!(null));
     forge.behind_the_back(|db| {
-        store::imports::insert(db, project, None, "https://example.org/x.git", None).expect("noted")
+        store::imports::insert(db, project, None, "https://example.org/x.git", None).expect("noted");
     });
     assert_eq!(ann.get(&format!("/projects/{project}/events?per_page=10")).await.json()[9]["action_name"], "imported");
 }

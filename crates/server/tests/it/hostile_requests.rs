@@ -80,6 +80,9 @@ fn hostile_requests() -> Vec<Hostile> {
     ]
 }
 
+/// What is noted of a client whose connection was closed.
+const CLOSED: &str = "closed";
+
 /// Sends a request from a client that shows nothing; answers the status and the body.
 fn send(address: &str, request: &Hostile) -> Result<(u16, String), std::io::Error> {
     let mut stream = TcpStream::connect(address)?;
@@ -106,7 +109,11 @@ fn send_at_once(server: &Server, request: &Hostile) -> BTreeMap<String, usize> {
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| send(server.address(), request))).collect();
         for client in clients {
             let answer = client.join().expect("a client does not panic");
-            let text = answer.map_or_else(|error| error.to_string(), |(status, _)| status.to_string());
+            let text = match answer {
+                Ok((status, _)) => status.to_string(),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => CLOSED.to_owned(),
+                Err(error) => error.to_string(),
+            };
             *heard.entry(text).or_default() += 1;
         }
     });
@@ -121,8 +128,11 @@ fn no_request_body_exhausts_the_memory_of_the_server() {
     for request in hostile_requests() {
         let heard = send_at_once(&server, &request);
         let peak = server.peak_memory();
-        println!("{} | {heard:?} | {} MB", request.name, peak >> 20);
-        let is_answered = heard.keys().all(|status| matches!(&**status, "400" | "403" | "404" | "413" | "429" | "503"));
+        eprintln!("{} | {heard:?} | {} MB", request.name, peak >> 20);
+        // On a slow machine a body may not arrive in time; what is sent after a refusal may find the connection closed.
+        let is_refused = |heard: &str| matches!(heard, "408" | "429" | "503") || heard.starts_with(CLOSED);
+        let is_answered =
+            heard.keys().all(|status| matches!(&**status, "400" | "403" | "404" | "413") || is_refused(status));
         // Some are within the budget of a client, and are judged by what they say.
         let is_served = heard.keys().any(|status| matches!(&**status, "400" | "403" | "404" | "413"));
         if !is_answered || !is_served || peak > MOST_MEMORY {
@@ -199,9 +209,9 @@ async fn clients_that_prove_nothing_share_a_budget_for_large_bodies() {
     };
     let large = || Body::from(json!({ "state": "running", "trace": "x".repeat(100_000) }).to_string());
     // One client announces as much as any may send, and does not send it.
-    let (body, taken) = endless(100_000);
+    let (body, was_read) = endless(100_000);
     let stalled = tokio::spawn(send(KINDS[0], "/api/v4/jobs/1", &[], body));
-    taken.await.expect("taken");
+    was_read.await.expect("read");
     let refused = send(KINDS[0], "/api/v4/jobs/1", &[], large()).await;
     assert_eq!((refused.code(), refused.text.as_str()), (429, "Retry later\n"));
     // For another one there is little left.
@@ -247,14 +257,17 @@ fn pages_of_long_texts_do_not_add_up_in_memory() {
         let route = Route { name: "list", path: path.clone(), body: None, version: None, encoding: None };
         thread::scope(|scope| {
             let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| ask(server.address(), &route))).collect();
+            let mut answered = 0;
             for client in clients {
                 // On a slow machine some may have waited for too long.
                 let (status, _) = client.join().expect("a client does not panic").expect("an answer");
                 assert!(matches!(status, 200 | 429), "{status} {path}");
+                answered += usize::from(status == 200);
             }
+            assert!(answered > 0, "every client was refused: {path}");
         });
         let peak = server.peak_memory();
-        println!("{path} | {} MB", peak >> 20);
+        eprintln!("{path} | {} MB", peak >> 20);
         assert!(peak < MOST_MEMORY, "{} MB after {path}", peak >> 20);
     }
     // A client that reads all of it gets the whole page.

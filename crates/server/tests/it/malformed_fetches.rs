@@ -158,7 +158,7 @@ fn no_malformed_fetch_is_taken_for_a_fault_of_the_server() {
             }
         }
     }
-    println!("{table}");
+    eprintln!("{table}");
     assert_eq!(failures, "", "{}", server.stderr());
     let log = server.stderr();
     assert!(!log.contains("ERROR") && !log.contains(" WARN"), "{log}");

@@ -919,7 +919,7 @@ async fn a_project_is_created_in_the_namespace_that_is_named() {
         let (ann, bob, root) = (forge.user("ann").await, forge.user("bob").await, forge.admin().await);
         let acme = ann.make("/groups", json!({ "name": "Acme Corp", "path": "acme" })).await;
         let deep = forge.group_below(acme, "deep", Visibility::Public);
-        let make = async |client: &Client, name: &str, namespace: Value| {
+        let create = async |client: &Client, name: &str, namespace: Value| {
             client.post("/projects", json!({ "name": name, "namespace": namespace })).await
         };
         for (name, namespace, path) in [
@@ -933,17 +933,17 @@ async fn a_project_is_created_in_the_namespace_that_is_named() {
             ("h", json!(""), "ann/h"),
             ("i", json!(null), "ann/i"),
         ] {
-            let made = make(&ann, name, namespace).await;
+            let made = create(&ann, name, namespace).await;
             assert_eq!((made.code(), &made.json()["path_with_namespace"]), (201, &json!(path)), "{dialect}: {made}");
         }
         let invalid = json!({ "message": { "namespace": ["is not valid"] } });
         for namespace in [json!("nowhere"), json!(999), json!("bob"), json!("acme/nowhere"), json!("ac\u{1}me")] {
-            let refused = make(&ann, "x", namespace.clone()).await;
+            let refused = create(&ann, "x", namespace.clone()).await;
             assert_eq!((refused.code(), refused.json()), (400, invalid.clone()), "{dialect} {namespace}");
         }
         // A group that one may not create projects in is refused in the same words, seen or not.
         for namespace in [json!("acme"), json!(acme), json!("ann")] {
-            let refused = make(&bob, "x", namespace).await;
+            let refused = create(&bob, "x", namespace).await;
             assert_eq!((refused.code(), refused.json()), (400, invalid.clone()), "{dialect}");
         }
         let both = ann.post("/projects", json!({ "name": "x", "namespace": "acme", "namespace_id": acme })).await;

@@ -151,8 +151,8 @@ fn with_other_bubblewrap(home: &Home, other: &str, arguments: &[&str]) -> Option
     let script = "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"";
     let words =
         [user, &["--mount", "--", "sh", "-c", script, "sh", other, bubblewrap, env!("CARGO_BIN_EXE_gable")]].concat();
-    let works = std::process::Command::new("unshare").args(user).args(["--mount", "--", "true"]).status();
-    if !works.is_ok_and(|status| status.success()) {
+    let probed = std::process::Command::new("unshare").args(user).args(["--mount", "--", "true"]).status();
+    if !probed.is_ok_and(|status| status.success()) {
         eprintln!("skipped: there are no mount namespaces here");
         return None;
     }

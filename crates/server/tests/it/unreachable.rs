@@ -166,7 +166,7 @@ fn tree_with(local: &LocalRepository, name: &str, blob: &str) -> String {
 
 /// A long text, so that what is almost the same is sent as a difference from it.
 fn long_text() -> String {
-    (0..500).map(|line| format!("the secret line {}\n", line * 7919 % 1000)).collect()
+    (0..500).fold(String::new(), |text, line| text + &format!("the secret line {}\n", line * 7919 % 1000))
 }
 
 #[tokio::test]
