@@ -1,8 +1,12 @@
 //! Repositories as the transports of git see them.
 
-use std::{collections::HashSet, process::Command, sync::Arc};
+use std::{
+    collections::HashSet,
+    process::Command,
+    sync::{Arc, OnceLock},
+};
 
-pub use git::{ChildLimits, PACK_HEADER, Quarantine as Incoming, Ref, Refs, stand_back};
+pub use git::{ChildLimits, Quarantine as Incoming, Ref, Refs, stand_back};
 use model::{Oid, Project, RefName, StorageId};
 
 pub use crate::pushes::{Push, RefOutcome};
@@ -28,6 +32,8 @@ pub struct Hosted {
     full_path: String,
     opened_by: String,
     refs: Arc<Refs>,
+    /// What the refs lead to, once somebody has asked for it.
+    tips: OnceLock<HashSet<Oid>>,
     /// The commit that a job is about which asks for its own project.
     job_commit: Option<Oid>,
 }
@@ -54,7 +60,8 @@ pub async fn open(forge: &Forge, caller: Caller, project: ProjectRef, service: S
             let job_commit = job_commit.map(|pipeline| store::pipelines::by_id(it.db(), pipeline)).transpose()?;
             let job_commit = job_commit.flatten().map(|pipeline| pipeline.sha);
             let (full_path, opened_by, storage) = (project.full_path(), describe(it.actor()), project.storage);
-            Ok(Hosted { forge: own.clone(), project: project.id, storage, full_path, opened_by, refs, job_commit })
+            let (forge, project, tips) = (own.clone(), project.id, OnceLock::new());
+            Ok(Hosted { forge, project, storage, full_path, opened_by, refs, tips, job_commit })
         })
         .await
 }
@@ -116,8 +123,9 @@ impl Hosted {
     /// One of these objects that a client may not have by its id: nothing that it sees leads there. A job may also have
     /// the commit that it is about, which may have been taken off its branch since.
     pub async fn find_unreachable(&self, wanted: Vec<Oid>) -> Result<Option<Oid>> {
-        let tips: HashSet<Oid> =
-            self.refs.iter().flat_map(|found| [Some(found.target), found.peeled]).flatten().collect();
+        let tips = self
+            .tips
+            .get_or_init(|| self.refs.iter().flat_map(|found| [Some(found.target), found.peeled]).flatten().collect());
         let may_have = |id: &Oid| tips.contains(id) || self.job_commit == Some(*id);
         let mut doubtful: Vec<Oid> = wanted.into_iter().filter(|id| !may_have(id)).collect();
         // A client may ask for one object a million times.

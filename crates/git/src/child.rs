@@ -131,10 +131,12 @@ pub(crate) fn upload_archive(repository: &Path) -> Command {
     command
 }
 
-/// Takes a pack in from standard input: checks every object, and that everything it leads to is there.
+/// Takes a pack in from standard input: checks every object, and that everything it leads to is there. The pack must not
+/// be thin: a delta from an object of the repository would be put together before it is known whether the client may have
+/// that object.
 pub(crate) fn index_pack(quarantine: &Path, max_size: Option<u64>) -> Command {
     let mut command = git(quarantine);
-    command.args(["index-pack", "--stdin", "--fix-thin", "--threads=2"]).arg(format!("--strict={FORGIVEN}"));
+    command.args(["index-pack", "--stdin", "--threads=2"]).arg(format!("--strict={FORGIVEN}"));
     if let Some(max_size) = max_size {
         command.arg(format!("--max-input-size={max_size}"));
     }

@@ -1,8 +1,8 @@
 //! Whether everything that a push makes reachable was sent with it or could be reached before.
 //!
 //! A repository keeps objects that no ref leads to any more, and `git index-pack --strict` accepts links to them, because
-//! they exist. Without this check a client that knows the id of a deleted object could link to it, or send a difference
-//! from it, and read it afterwards. The check reads the commits and trees that were sent, and of the repository only the
+//! they exist. Without this check a client that knows the id of a deleted object could link to it and read it afterwards.
+//! Deltas from objects that were not sent are never put together: whether that works would tell what is in the object. The check reads the commits and trees that were sent, and of the repository only the
 //! folders that the push has changed; what is not found there is looked up among everything that is reachable.
 
 use std::{
@@ -41,26 +41,16 @@ type Ids = HashSet<ObjectId, Builder>;
 
 /// The objects that a client has sent, or that were written on its behalf.
 pub struct Sent {
-    packs: Vec<SentPack>,
+    packs: Vec<pack::index::File>,
     written: Ids,
 }
 
-/// A pack that a client has sent.
-struct SentPack {
-    index: pack::index::File,
-    /// Objects from this offset on were not sent: `git index-pack --fix-thin` has appended them from the repository, because
-    /// the client has sent differences from them.
-    end: u64,
-}
-
 impl Sent {
-    /// What lies in a folder of packs, of which the client has sent this many objects, and what was written one by one.
-    pub(crate) fn read(packs: &Path, count: u32, written: &[Oid]) -> Result<Self> {
+    /// What lies in a folder of packs, and what was written one by one.
+    pub(crate) fn read(packs: &Path, written: &[Oid]) -> Result<Self> {
         let mut sent = Self { packs: Vec::new(), written: written.iter().map(|id| gix_id(*id)).collect() };
         for path in packs::indices(packs)? {
-            let index = pack::index::File::at(&path, gix::hash::Kind::Sha1).map_err(Error::broken)?;
-            let end = if count < index.num_objects() { index.sorted_offsets()[count as usize] } else { u64::MAX };
-            sent.packs.push(SentPack { index, end });
+            sent.packs.push(pack::index::File::at(&path, gix::hash::Kind::Sha1).map_err(Error::broken)?);
         }
         Ok(sent)
     }
@@ -71,23 +61,11 @@ impl Sent {
     }
 
     fn has(&self, id: &gix::oid) -> bool {
-        let is_in = |pack: &SentPack| {
-            pack.index.lookup(id).is_some_and(|place| pack.index.pack_offset_at_index(place) < pack.end)
-        };
-        self.written.contains(id) || self.packs.iter().any(is_in)
+        self.written.contains(id) || self.packs.iter().any(|pack| pack.lookup(id).is_some())
     }
 
-    /// The objects from which the client has sent differences without sending them.
-    fn thin_bases(&self) -> impl Iterator<Item = ObjectId> {
-        self.packs.iter().filter(|pack| pack.end < u64::MAX).flat_map(|pack| {
-            let index = &pack.index;
-            let places = (0..index.num_objects()).filter(|place| index.pack_offset_at_index(*place) >= pack.end);
-            places.map(|place| index.oid_at_index(place).to_owned())
-        })
-    }
-
-    /// The objects that were not sent and that have to be reachable for the push to be whole: what these tips lead to, and
-    /// what the client has sent differences from. `objects` is the repository together with what was sent.
+    /// The objects that were not sent and that have to be reachable for the push to be whole: what these tips lead to.
+    /// `objects` is the repository together with what was sent.
     ///
     /// Objects that were written one by one are built from reachable ones and need no check.
     pub fn find_links(&self, objects: &Repository, tips: impl IntoIterator<Item = Oid>) -> Result<Vec<Oid>> {
@@ -96,10 +74,9 @@ impl Sent {
         }
         let mut walk = Walk::new(self, objects);
         walk.follow(tips)?;
-        let wanted: Ids = walk.contents.iter().copied().chain(self.thin_bases()).collect();
-        let found = walk.find_in_parents(&wanted)?;
+        let found = walk.find_in_parents(&walk.contents)?;
         // What is found in the parents is reachable if they are.
-        let rest = wanted.difference(&found).chain(&walk.parents);
+        let rest = walk.contents.difference(&found).chain(&walk.parents);
         Ok(rest.map(|id| oid(id)).collect())
     }
 }

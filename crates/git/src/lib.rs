@@ -65,7 +65,7 @@ pub use error::{Error, Result};
 pub use import::{FetchLimits, Fetched, Source, TOO_LARGE, TOO_SLOW};
 pub use object_files::FileCheck;
 pub use peel::Peeled;
-pub use quarantine::{PACK_HEADER, Quarantine};
+pub use quarantine::Quarantine;
 pub use refs::{Ref, Refs};
 pub use repositories::Repositories;
 pub use repository::Repository;

@@ -9,10 +9,7 @@ use std::{
     io::{self, Write as _},
     path::{Path, PathBuf},
     process::Command,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Mutex, PoisonError},
 };
 
 use gix::objs::{Kind, WriteTo};
@@ -32,12 +29,7 @@ pub struct Quarantine {
     objects: PathBuf,
     /// Objects that were written one by one, each after everything that it leads to.
     written: Mutex<Vec<Oid>>,
-    /// How many objects the pack had when it was sent.
-    sent: AtomicU32,
 }
-
-/// The length of the beginning of a pack that tells how many objects it has.
-pub const PACK_HEADER: usize = 12;
 
 impl Quarantine {
     pub(crate) fn make(folder: TempDir, objects: PathBuf) -> Result<Self> {
@@ -47,7 +39,7 @@ impl Quarantine {
         }
         fs::write(path.join("HEAD"), "ref: refs/heads/quarantine\n")?;
         fs::write(path.join("config"), "[core]\n\trepositoryformatversion = 0\n\tbare = true\n")?;
-        let quarantine = Self { folder, objects, written: Mutex::new(Vec::new()), sent: AtomicU32::new(0) };
+        let quarantine = Self { folder, objects, written: Mutex::new(Vec::new()) };
         quarantine.link_objects()?;
         Ok(quarantine)
     }
@@ -79,20 +71,10 @@ impl Quarantine {
         Ok(Repository::new(Handle::open(self.folder.path())?.into()))
     }
 
-    /// Takes note of how many objects the client sends: the pack says so in its first [`PACK_HEADER`] bytes, and when
-    /// [`Self::index_pack`] is done it may hold more. Without this the pack counts as not sent.
-    pub fn note_pack_header(&self, start: &[u8]) {
-        if let Some(([b'P', b'A', b'C', b'K', _, _, _, _], rest)) = start.split_first_chunk::<8>()
-            && let Some(count) = rest.first_chunk::<4>()
-        {
-            self.sent.store(u32::from_be_bytes(*count), Ordering::Relaxed);
-        }
-    }
-
     /// The objects in here that the client has sent, or that were written on its behalf.
     pub fn sent(&self) -> Result<Sent> {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        Sent::read(&self.folder.path().join("objects/pack"), self.sent.load(Ordering::Relaxed), &written)
+        Sent::read(&self.folder.path().join("objects/pack"), &written)
     }
 
     /// Fails with [`Error::TooLarge`] if a commit, a tag or a tree in here is larger than it may be; names the object and

@@ -1,10 +1,10 @@
 //! Reads all refs of a repository from disk, and notices when they have to be read again.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     fs, io,
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use gix::{hash::Kind, refs::packed};
@@ -17,13 +17,17 @@ use crate::{
     Error, Ref, Refs, Repository, Result,
     limits::{Reservation, UNRESERVED, in_words},
     marks::Marks,
-    repository::oid,
+    repository::{Handle, oid},
 };
 
 /// How long a loose ref may be; what is longer is none.
 const LONGEST_FILE: u64 = 1024;
 /// How long the list of packed refs may be: that of some hundred thousand.
 const LONGEST_LIST: u64 = 32 << 20;
+/// How many bytes the kept snapshots of all repositories may take together, without small ones.
+pub(crate) const MOST_KEPT: usize = 64 << 20;
+/// How many bytes a small snapshot takes at most.
+const SMALL_SNAPSHOT: usize = 64 << 10;
 /// How many symbolic refs may follow upon one another.
 const DEEPEST_LINK: usize = 5;
 
@@ -34,6 +38,38 @@ pub(crate) type SnapshotCell = Mutex<Option<Snapshot>>;
 pub(crate) struct Snapshot {
     refs: Arc<Refs>,
     marks: Marks,
+}
+
+/// Large snapshots that are kept, the oldest first, and how many bytes each takes.
+static KEPT: Mutex<VecDeque<(Weak<Handle>, usize)>> = Mutex::new(VecDeque::new());
+
+/// Notes that a handle keeps a snapshot, and forgets the oldest ones if all of them are too large together.
+pub(crate) fn keep(handle: &Arc<Handle>, bytes: usize) {
+    if bytes <= SMALL_SNAPSHOT {
+        return;
+    }
+    let mut forgotten = Vec::new();
+    {
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(one, _)| one.strong_count() > 0 && !std::ptr::eq(one.as_ptr(), Arc::as_ptr(handle)));
+        kept.push_back((Arc::downgrade(handle), bytes));
+        let mut sum: usize = kept.iter().map(|(_, bytes)| bytes).sum();
+        while sum > MOST_KEPT
+            && kept.len() > 1
+            && let Some((oldest, bytes)) = kept.pop_front()
+        {
+            sum -= bytes;
+            forgotten.extend(oldest.upgrade());
+        }
+    }
+    for handle in forgotten {
+        *handle.refs() = None;
+    }
+}
+
+/// About how many bytes refs take in memory.
+fn count_bytes(refs: &Refs) -> usize {
+    refs.iter().map(|one| std::mem::size_of::<Ref>() + one.name.as_str().len()).sum()
 }
 
 /// What a loose ref says.
@@ -65,8 +101,12 @@ impl Repository {
         }
         let (refs, marks) = self.read_refs()?;
         let refs = Arc::new(refs);
-        let snapshot = marks.are_settled().then(|| Snapshot { refs: Arc::clone(&refs), marks });
-        *self.handle.refs() = snapshot;
+        if marks.are_settled() {
+            *self.handle.refs() = Some(Snapshot { refs: Arc::clone(&refs), marks });
+            keep(&self.handle, count_bytes(&refs));
+        } else {
+            *self.handle.refs() = None;
+        }
         Ok(refs)
     }
 

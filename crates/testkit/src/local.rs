@@ -104,9 +104,7 @@ impl TestForge {
         let changes: Vec<RefChange> = changes.filter(|change| change.old != change.new).collect();
         let incoming = hosted.receive().expect("a quarantine");
         let mut child = incoming.index_pack(None).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("started");
-        let pack = local.pack();
-        incoming.note_pack_header(&pack);
-        child.stdin.take().expect("a pipe").write_all(&pack).expect("taken in");
+        child.stdin.take().expect("a pipe").write_all(&local.pack()).expect("taken in");
         assert!(child.wait().expect("ended").success(), "the pack is in order");
         let push = Push { changes, incoming: Some(incoming), atomic: false, options: Vec::new() };
         transport::push(&self.forge, caller, project, push).await.expect("a push")

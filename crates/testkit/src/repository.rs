@@ -97,13 +97,22 @@ impl TestForge {
     ) -> Vec<RefOutcome> {
         let incoming = pushes::incoming(&self.forge, &self.storage_of(project)).expect("a quarantine");
         let mut child = incoming.index_pack(None).spawn().expect("git starts");
-        incoming.note_pack_header(pack);
         child.stdin.take().expect("a pipe").write_all(pack).expect("the pack is taken");
         let output = child.wait_with_output().expect("git ends");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let push = Push { changes, incoming: Some(incoming), atomic: false, options: Vec::new() };
         let caller = Caller::with_tokens(client.token.as_deref());
         pushes::push(&self.forge, caller, project, push, Via::Push).await.expect("a push")
+    }
+
+    /// What git says about a pack that it does not take.
+    pub fn complaint_about_pack(&self, project: i64, pack: &[u8]) -> String {
+        let incoming = pushes::incoming(&self.forge, &self.storage_of(project)).expect("a quarantine");
+        let mut child = incoming.index_pack(None).spawn().expect("git starts");
+        child.stdin.take().expect("a pipe").write_all(pack).expect("the pack is taken");
+        let output = child.wait_with_output().expect("git ends");
+        assert!(!output.status.success(), "it is taken");
+        String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
     /// Removes a ref of a project through the gate, as this client would by a push.

@@ -14,7 +14,8 @@ const UPLOAD: &str = "multi_ack thin-pack side-band side-band-64k ofs-delta shal
                       deepen-relative no-progress include-tag multi_ack_detailed allow-tip-sha1-in-want \
                       allow-reachable-sha1-in-want no-done filter object-format=sha1";
 /// What our own receiving can do.
-const RECEIVE: &str = "report-status delete-refs side-band-64k quiet atomic ofs-delta push-options object-format=sha1";
+const RECEIVE: &str =
+    "report-status delete-refs side-band-64k quiet atomic ofs-delta no-thin push-options object-format=sha1";
 
 /// How many refs one piece of a list names.
 const REFS_IN_A_PIECE: usize = 512;
@@ -254,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_push_is_greeted_with_what_can_be_done() {
-        let abilities = "report-status delete-refs side-band-64k quiet atomic ofs-delta push-options object-format=sha1 \
+        let abilities = "report-status delete-refs side-band-64k quiet atomic ofs-delta no-thin push-options object-format=sha1 \
                          agent=gable/X";
         let expected = [&format!("1* refs/heads/dev|{abilities}"), "2* refs/heads/main", "3* refs/tags/v1", "--"];
         assert_eq!(lines(for_push(&refs())), expected);

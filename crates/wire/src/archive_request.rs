@@ -11,37 +11,44 @@ use crate::pkt::{self, Packet};
 
 /// How many arguments git accepts.
 const MOST_ARGUMENTS: usize = 64;
-/// Options whose value may be the next argument.
-const WITH_VALUE: [&str; 9] =
-    ["--prefix", "--format", "--add-file", "--add-virtual-file", "--mtime", "--output", "-o", "--remote", "--exec"];
+/// Options with a value, which stands behind `=` or is the next argument. Others are refused: `--add-file` tells which files
+/// the server has.
+const WITH_VALUE: [&str; 3] = ["--format", "--prefix", "--mtime"];
+/// Options without a value, beside `-0` to `-9`.
+const WITHOUT_VALUE: [&str; 7] = ["--list", "-l", "--verbose", "-v", "--worktree-attributes", "--no-prefix", "--"];
 const ARGUMENT: &str = "argument ";
 
-/// Reads a request to its end and returns it as git shall read it.
+/// Reads a request to its end and returns it as git shall read it. What is refused is [`io::ErrorKind::InvalidInput`], with
+/// words for the client.
 pub(crate) async fn read(
     input: &mut (impl AsyncRead + Unpin),
     is_branch: impl Fn(&str) -> bool,
 ) -> io::Result<Vec<u8>> {
+    let refuse = |text: &str| io::Error::new(io::ErrorKind::InvalidInput, text.to_owned());
     let (mut request, mut buffer) = (Vec::new(), Vec::new());
     let mut arguments = Arguments::default();
     for _ in 0..=MOST_ARGUMENTS {
         match pkt::read(input, &mut buffer).await? {
-            Some(packet @ Packet::Data(content)) => {
+            Some(packet @ Packet::Data(_)) => {
                 let argument = packet.text().and_then(|text| text.strip_prefix(ARGUMENT));
-                match argument.filter(|argument| arguments.is_tree(argument)) {
-                    Some(tree) if tree.split(':').next().is_some_and(&is_branch) => {
-                        pkt::line(&mut request, format_args!("{ARGUMENT}refs/heads/{tree}"));
-                    }
-                    _ => pkt::data(&mut request, content),
-                }
+                let argument = argument.ok_or_else(|| refuse("This is not a request for an archive."))?;
+                let is_tree = match arguments.look_at(argument) {
+                    Argument::Refused => return Err(refuse(&format!("The option {argument} is not supported."))),
+                    Argument::Tree => true,
+                    Argument::Other => false,
+                };
+                let full =
+                    if is_tree && argument.split(':').next().is_some_and(&is_branch) { "refs/heads/" } else { "" };
+                pkt::line(&mut request, format_args!("{ARGUMENT}{full}{argument}"));
             }
             Some(Packet::Flush) => {
                 pkt::flush(&mut request);
                 return Ok(request);
             }
-            _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "not a request for an archive")),
+            _ => return Err(refuse("This is not a request for an archive.")),
         }
     }
-    Err(io::Error::new(io::ErrorKind::InvalidData, "too many arguments"))
+    Err(refuse("There are too many arguments."))
 }
 
 /// What was seen of the arguments so far.
@@ -52,18 +59,30 @@ struct Arguments {
     has_ended_options: bool,
 }
 
+/// What an argument is.
+enum Argument {
+    /// An option that is not passed on.
+    Refused,
+    /// The name of what is archived: the first argument that is no option and no value of one.
+    Tree,
+    /// Anything else.
+    Other,
+}
+
 impl Arguments {
-    /// Whether the next argument names what is archived: the first one that is no option and no value of one.
-    fn is_tree(&mut self, argument: &str) -> bool {
+    fn look_at(&mut self, argument: &str) -> Argument {
         if std::mem::take(&mut self.expects_value) {
-            return false;
+            return Argument::Other;
         }
         if !self.has_ended_options && argument.starts_with('-') {
             self.has_ended_options = argument == "--";
             self.expects_value = WITH_VALUE.contains(&argument);
-            return false;
+            let has_value = || argument.split_once('=').is_some_and(|(name, _)| WITH_VALUE.contains(&name));
+            let is_level = || matches!(argument.as_bytes(), [b'-', b'0'..=b'9']);
+            let is_known = self.expects_value || WITHOUT_VALUE.contains(&argument) || has_value() || is_level();
+            return if is_known { Argument::Other } else { Argument::Refused };
         }
-        !std::mem::replace(&mut self.has_tree, true)
+        if std::mem::replace(&mut self.has_tree, true) { Argument::Other } else { Argument::Tree }
     }
 }
 
@@ -71,12 +90,17 @@ impl Arguments {
 mod tests {
     use super::*;
 
-    async fn rewritten(arguments: &[&str]) -> Vec<String> {
+    fn request(arguments: &[&str]) -> Vec<u8> {
         let mut request = Vec::new();
         for argument in arguments {
             pkt::line(&mut request, format_args!("{ARGUMENT}{argument}"));
         }
         pkt::flush(&mut request);
+        request
+    }
+
+    async fn rewritten(arguments: &[&str]) -> Vec<String> {
+        let request = request(arguments);
         let read = read(&mut &request[..], |name| matches!(name, "main" | "dist")).await.expect("a request");
         let texts = pkt::packets(&read).map(|packet| packet.expect("a packet"));
         texts.filter_map(|packet| Some(packet.text()?.strip_prefix(ARGUMENT)?.to_owned())).collect()
@@ -100,6 +124,10 @@ mod tests {
     async fn what_is_no_request_is_refused() {
         for bad in [&b"0001"[..], b"zzzz", &b"000eargument x".repeat(MOST_ARGUMENTS + 2)] {
             assert!(read(&mut &bad[..], |_| false).await.is_err());
+        }
+        for option in ["--add-file=/etc/passwd", "--add-virtual-file=a:b", "--pref", "--output=x", "-o", "--remote=x"] {
+            let refused = read(&mut &request(&[option, "main"])[..], |_| true).await.expect_err("a refusal");
+            assert_eq!(refused.to_string(), format!("The option {option} is not supported."));
         }
     }
 }

@@ -15,7 +15,7 @@ use std::{
 
 use forge::{
     Caller,
-    transport::{self, Hosted, Incoming, PACK_HEADER, Push, RefOutcome},
+    transport::{self, Hosted, Incoming, Push, RefOutcome},
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
@@ -175,10 +175,9 @@ impl<I: AsyncRead + Send + Unpin, O: AsyncWrite + Send + Unpin> Receiver<I, O> {
         let log = collect(pipes.log);
         let said = collect(pipes.output);
         let mut signs = signs_of_life();
-        let mut start = Vec::new();
         let status = {
             let heard = AtomicBool::new(false);
-            let mut feeding = pin!(feed(&mut self.input, pipes.input, limits.quiet, &heard, &mut start));
+            let mut feeding = pin!(feed(&mut self.input, pipes.input, limits.quiet, &heard));
             let mut fed = false;
             loop {
                 tokio::select! {
@@ -197,11 +196,7 @@ impl<I: AsyncRead + Send + Unpin, O: AsyncWrite + Send + Unpin> Receiver<I, O> {
             }
         };
         if status.success() {
-            let incoming = unpacking.into_incoming();
-            if let Some(incoming) = &incoming {
-                incoming.note_pack_header(&start);
-            }
-            return Ok(Unpacked::Fine(incoming));
+            return Ok(Unpacked::Fine(unpacking.into_incoming()));
         }
         let (log, _) = (log.await.unwrap_or_default(), said.await);
         self.origin.debug("a pack was not taken in", format_args!("{status}: {log}"));
@@ -313,21 +308,17 @@ fn refused_by_form(commands: &[Command]) -> Vec<Told> {
     commands.iter().map(|command| (command.name.clone(), Some(refusal(command)))).collect()
 }
 
-/// Hands a program the pack that a client sends, and keeps its header; done when the client has ended, or the program has
-/// read enough.
+/// Hands a program what a client sends; done when the client has ended, or the program has read enough.
 async fn feed(
     from: &mut (impl AsyncRead + Unpin),
     mut to: impl AsyncWrite + Unpin,
     quiet: Duration,
     heard: &AtomicBool,
-    header: &mut Vec<u8>,
 ) -> io::Result<()> {
     let mut piece = vec![0; PIECE];
     loop {
         let count = timeout(quiet, from.read(&mut piece)).await.map_err(|_| too_slow())??;
         heard.store(count > 0, Ordering::Relaxed);
-        let missing = PACK_HEADER.saturating_sub(header.len()).min(count);
-        header.extend_from_slice(&piece[..missing]);
         if count == 0 || to.write_all(&piece[..count]).await.is_err() {
             return Ok(());
         }

@@ -17,6 +17,11 @@ use crate::{
 
 /// How many objects may be wanted at once. A partial clone asks for all files of a commit in one request.
 const MOST_WANTS: usize = 1_000_000;
+/// How many commits a client may call shallow, and how many of its own commits it may name after it named one that it may
+/// not know: each is looked up by itself.
+const MOST_LOOKUPS: usize = 10_000;
+/// After how many packets other requests get their turn.
+const PACKETS_AT_ONCE: usize = 256;
 /// The commands of the second version of the protocol that are served.
 const COMMANDS: &[&[u8]] = &[b"command=fetch", b"command=ls-refs"];
 
@@ -30,6 +35,8 @@ pub(crate) struct Wants {
     unchecked: Vec<Oid>,
     /// Whether a `shallow` line was left out.
     hides_shallow: bool,
+    /// How many lines were looked up one by one.
+    lookups: usize,
 }
 
 /// Why a client is not listened to any longer; the text is told to it.
@@ -38,15 +45,19 @@ pub(crate) struct Refused(String);
 
 impl Wants {
     pub(crate) fn new(hosted: Arc<Hosted>, origin: Origin) -> Self {
-        Self { hosted, origin, cut: Vec::new(), unchecked: Vec::new(), hides_shallow: false }
+        Self { hosted, origin, cut: Vec::new(), unchecked: Vec::new(), hides_shallow: false, lookups: 0 }
     }
 
     /// Takes in what comes next, and answers what upload-pack may see now.
     pub(crate) async fn pass(&mut self, piece: &[u8]) -> Result<Vec<u8>, Refused> {
         let mut bytes = std::mem::take(&mut self.cut);
         bytes.extend_from_slice(piece);
-        let (mut out, mut passed) = (Vec::with_capacity(bytes.len()), 0);
+        let (mut out, mut passed, mut packets) = (Vec::with_capacity(bytes.len()), 0, 0_usize);
         while let Some((packet, length)) = pkt::first(&bytes[passed..]).map_err(|_| Refused::malformed())? {
+            packets += 1;
+            if packets.is_multiple_of(PACKETS_AT_ONCE) {
+                tokio::task::yield_now().await;
+            }
             let keeps = match packet {
                 Packet::Data(data) => self.note(data)? && self.may_know(data).await?,
                 Packet::Flush | Packet::Delimiter | Packet::ResponseEnd => {
@@ -78,6 +89,10 @@ impl Wants {
             Some(id) => std::str::from_utf8(id).ok().and_then(|id| id.parse().ok()).ok_or_else(Refused::malformed)?,
             None => return Ok(true),
         };
+        self.lookups += 1;
+        if self.lookups > MOST_LOOKUPS {
+            return Err(Refused("too many shallow commits".to_owned()));
+        }
         let unreachable = self.hosted.find_unreachable(vec![id]).await;
         let unreachable = unreachable.map_err(|error| Refused(words::sentence(&error, &self.origin)))?;
         self.hides_shallow |= is_shallow && unreachable.is_some();

@@ -9,7 +9,10 @@ use std::{
 use model::RefName;
 
 use super::{Fixture, Story, file};
-use crate::Refs;
+use crate::{
+    Refs,
+    snapshot::{MOST_KEPT, keep},
+};
 
 fn names(refs: &[crate::Ref]) -> Vec<&str> {
     refs.iter().map(|it| it.name.as_str()).collect()
@@ -35,10 +38,14 @@ fn one_commit() -> Fixture {
 
 /// Makes everything below `refs/` look as if it had stood still for a minute.
 fn age(fixture: &Fixture) {
-    let long_ago = SystemTime::now() - Duration::from_secs(60);
+    touch(fixture, SystemTime::now() - Duration::from_secs(60));
+}
+
+/// Makes everything below `refs/` look as if it had changed at this time.
+fn touch(fixture: &Fixture, time: SystemTime) {
     let mut waiting = vec![fixture.path().join("refs")];
     let files = ["HEAD", "packed-refs"].map(|name| fixture.path().join(name));
-    let set = |path: &std::path::Path| fs::File::open(path).and_then(|file| file.set_modified(long_ago));
+    let set = |path: &std::path::Path| fs::File::open(path).and_then(|file| file.set_modified(time));
     files.iter().filter(|path| path.exists()).for_each(|path| set(path).expect("set"));
     while let Some(folder) = waiting.pop() {
         set(&folder).expect("set");
@@ -174,6 +181,9 @@ fn a_snapshot_is_kept_until_something_changes() {
         let now = repository.refs().expect("refs");
         assert!(!Arc::ptr_eq(&last, &now), "{change:?}");
         assert_eq!(as_git_shows(&now), fixture.git_lines(&SHOW_REFS), "{change:?}");
+        // However slow the machine is, this has just changed.
+        touch(&fixture, SystemTime::now() + Duration::from_secs(600));
+        let now = repository.refs().expect("refs");
         assert!(!Arc::ptr_eq(&now, &repository.refs().expect("refs")), "{change:?} is too young to be trusted");
         age(&fixture);
         let now = repository.refs().expect("refs");
@@ -183,6 +193,21 @@ fn a_snapshot_is_kept_until_something_changes() {
     assert_eq!(last.head, RefName::branch("other"));
     repository.forget_refs();
     assert!(!Arc::ptr_eq(&last, &repository.refs().expect("refs")), "it was told to forget");
+}
+
+#[test]
+fn large_snapshots_are_forgotten_when_all_of_them_take_too_much() {
+    let (one, other) = (one_commit(), one_commit());
+    age(&one);
+    age(&other);
+    let (one, other) = (one.open(), other.open());
+    let kept = one.refs().expect("refs");
+    assert!(Arc::ptr_eq(&kept, &one.refs().expect("refs")));
+    // As if each of them had hundreds of thousands of refs.
+    keep(&one.handle, MOST_KEPT);
+    assert!(Arc::ptr_eq(&kept, &one.refs().expect("refs")), "there is room for one");
+    keep(&other.handle, MOST_KEPT);
+    assert!(!Arc::ptr_eq(&kept, &one.refs().expect("refs")), "the older one is read anew");
 }
 
 #[test]

@@ -20,7 +20,6 @@ fn half_pushed(forge: &TestForge, project: i64, local: &LocalRepository, branch:
     let pack = git(local.path(), &["pack-objects", "--revs", "--stdout", "-q"], format!("{id}\n").as_bytes()).stdout;
     let incoming = pushes::incoming(&forge.forge, &forge.storage_of(project)).expect("a quarantine");
     let mut child = incoming.index_pack(None).spawn().expect("git starts");
-    incoming.note_pack_header(&pack);
     child.stdin.take().expect("a pipe").write_all(&pack).expect("the pack is taken");
     assert!(child.wait().expect("git ends").success());
     let name = RefName::branch(branch).expect("a name");

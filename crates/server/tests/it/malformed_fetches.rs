@@ -90,7 +90,7 @@ fn in_version_0(head: &str) -> Vec<Request> {
 
 fn in_version_2(head: &str) -> Vec<Request> {
     let none = "1".repeat(40);
-    let want = format!("want {head}");
+    let (want, shallow) = (format!("want {head}"), format!("shallow {head}"));
     let fetch = |name, lines: &[&str]| (name, body(&[&["command=fetch", "-"], lines, &["--"]].concat()), None);
     let request = |name, lines: &[&str]| (name, body(lines), None);
     vec![
@@ -114,6 +114,7 @@ fn in_version_2(head: &str) -> Vec<Request> {
         fetch("deepen not a ref", &[&want, "deepen-not refs/heads/none", "done"]),
         fetch("deepen in two ways", &[&want, "deepen 1", "deepen-since 1", "done"]),
         fetch("shallow of no id", &[&want, "shallow x", "done"]),
+        fetch("more shallow commits than anybody has", &[&[&*want][..], &vec![&*shallow; 10_001], &["done"]].concat()),
         fetch("a filter that is none", &[&want, "filter none:x", "done"]),
         fetch("a filter of too much", &[&want, "filter blob:limit=99999999999999999999", "done"]),
         fetch("an unknown argument", &[&want, "none", "done"]),
@@ -160,6 +161,8 @@ fn no_malformed_fetch_is_taken_for_a_fault_of_the_server() {
     }
     eprintln!("{table}");
     assert_eq!(failures, "", "{}", server.stderr());
+    let many = table.lines().find(|line| line.contains("more shallow commits than anybody has")).expect("a row");
+    assert!(many.contains("too many shallow commits"), "{many}");
     let log = server.stderr();
     assert!(!log.contains("ERROR") && !log.contains(" WARN"), "{log}");
     assert_eq!(server.root().get("/api/v3/projects/root%2Ftarget").status, 200, "it still answers");

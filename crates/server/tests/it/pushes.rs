@@ -385,7 +385,6 @@ async fn a_tag_may_point_to_a_large_file_that_nobody_reads() {
     let pack =
         testkit::repository::git(folder.path(), &["pack-objects", "--stdout", "-q"], format!("{id}\n").as_bytes());
     let mut child = incoming.index_pack(None).spawn().expect("git starts");
-    incoming.note_pack_header(&pack.stdout);
     child.stdin.take().expect("a pipe").write_all(&pack.stdout).expect("taken");
     assert!(child.wait().expect("git ends").success());
     let changes =

@@ -150,7 +150,11 @@ impl Visitor {
                 let is_branch =
                     |name: &str| RefName::branch(name).is_some_and(|name| hosted.refs().find(&name).is_some());
                 let request = timeout(OPENING, archive_request::read(&mut input, is_branch)).await;
-                let request = request.map_err(|_| "The request did not arrive in time.")??;
+                let request = request.map_err(|_| "The request did not arrive in time.")?;
+                let request = request.map_err(|error| match error.kind() {
+                    io::ErrorKind::InvalidInput => Failure::Told(error.to_string()),
+                    _ => Failure::Gone(error),
+                })?;
                 let input = request.chain(input);
                 let ran = self.run(hosted.upload_archive(), None, most, (turn, &origin), input, channel).await;
                 drop((own, slot));
