@@ -187,7 +187,8 @@ async fn whoever_retries_is_the_one_who_causes_the_new_jobs() {
     it.run("make", Event::Drop).await;
     assert_eq!(bob.post(&format!("/projects/{}/pipelines/1/retry", it.project), json!({})).await.code(), 201);
     let author = async |name: &str| it.statuses(&format!("&name={name}")).await[0]["author"]["username"].clone();
-    assert_eq!((author("make").await, author("check").await), (json!("bob"), json!("ann")));
+    // Jobs of later stages, too: the one who started them may not run them any more.
+    assert_eq!((author("make").await, author("check").await), (json!("bob"), json!("bob")));
     assert_eq!(it.pipeline().await["user"]["username"], "ann");
 }
 
