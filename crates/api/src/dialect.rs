@@ -3,7 +3,7 @@
 //! | Where | `spec` (default) | `gitlab` |
 //! |---|---|---|
 //! | `PUT /users/:id` with a taken e-mail or username | 404 | 409 |
-//! | `DELETE /users/:id` of a missing user | 200, empty | 404 |
+//! | `DELETE /users/:id` of a missing user | 200, `null` | 404 |
 //! | `POST /users/:id/keys` and `/users/:id/emails` with invalid or taken data | 404 | 400 |
 //! | `PUT /projects/:id` without `name` | 400 | the name stays |
 //! | `PUT /projects/:id` with the name it has, by a master | 200 | 403 |
@@ -18,7 +18,7 @@
 //! | `POST` of a label or of a list of a board | 200 | 201 |
 //! | `PUT /projects/:id/labels` needs one of | `new_name`, `color` | those, `description`, `priority` |
 //! | `DELETE` of a list of a board | owners | reporters and above |
-//! | `DELETE` of a missing hook of a project | 200, empty | 404 |
+//! | `DELETE` of a missing hook of a project | 200, `null` | 404 |
 //! | `POST /hooks` | an array that holds the hook | the hook |
 //! | status in the answer of a retry that tries a pipeline again | `pending` | what its jobs say, `running` as a rule |
 //! | lists of labels, boards and their lists, and of hooks of the instance | paged, 20 by default | whole list unless `page` or `per_page` is sent |

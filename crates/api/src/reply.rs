@@ -24,18 +24,6 @@ pub(crate) type Reply<T> = Result<T, ApiError>;
 /// 200 with a body.
 pub(crate) struct Done<T>(pub(crate) T);
 
-/// 200, with a body if there is something to show and an empty one if not.
-pub(crate) struct DoneOrEmpty<T>(pub(crate) Option<T>);
-
-impl<T: Serialize> IntoResponse for DoneOrEmpty<T> {
-    fn into_response(self) -> Response {
-        match self.0 {
-            Some(body) => tagged(StatusCode::OK, &body),
-            None => StatusCode::OK.into_response(),
-        }
-    }
-}
-
 /// 201 with a body.
 pub(crate) struct Created<T>(pub(crate) T);
 

@@ -20,7 +20,7 @@ use crate::{
     params::ParamDoc,
     raw::{Download, RawText},
     raw_body::WithRawBody,
-    reply::{Created, CreatedSecret, Done, DoneOrEmpty, Made, NoContent, Recalled, Reply, Streamed},
+    reply::{Created, CreatedSecret, Done, Made, NoContent, Recalled, Reply, Streamed},
     runner,
 };
 
@@ -110,12 +110,6 @@ impl<T: JsonSchema> ReplyDoc for Done<T> {
     fn describe(operation: &mut OperationDoc) {
         operation.status = 200;
         operation.schema = Some(SchemaGenerator::subschema_for::<T>);
-    }
-}
-
-impl<T: JsonSchema> ReplyDoc for DoneOrEmpty<T> {
-    fn describe(operation: &mut OperationDoc) {
-        Done::<T>::describe(operation);
     }
 }
 

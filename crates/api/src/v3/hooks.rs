@@ -16,7 +16,7 @@ use crate::{
     extract::{DeliveryNumber, HookNumber, InProject, Showing, TriggerName},
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, DoneOrEmpty, Reply, Stamp},
+    reply::{Created, Done, Reply, Stamp},
     routes::Routes,
 };
 
@@ -95,13 +95,13 @@ async fn delete(
     Showing(caller): Showing,
     InProject(project): InProject,
     HookNumber(id): HookNumber,
-) -> Reply<DoneOrEmpty<ProjectHookJson>> {
+) -> Reply<Done<Option<ProjectHookJson>>> {
     let (place, number) = (Place::Project(project), id.clone());
     let hook = forge.write(caller, move |it| hooks::delete(it, &place, &id)).await?;
     if hook.is_none() && !app.dialect().deletes_missing_hooks() {
         return Err(Error::not_found(&format!("Error deleting hook {}", number.get()?)).into());
     }
-    Ok(DoneOrEmpty(hook.map(ProjectHookJson::from)))
+    Ok(Done(hook.map(ProjectHookJson::from)))
 }
 
 async fn test(

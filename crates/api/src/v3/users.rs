@@ -18,7 +18,7 @@ use crate::{
     extract::{Numbers, Showing},
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, DoneOrEmpty, Recalled, Reply, Stamp, Written},
+    reply::{Created, Done, Recalled, Reply, Stamp, Written},
     routes::Routes,
     sign_in::PasswordAttempts,
     site::Site,
@@ -129,12 +129,12 @@ async fn delete(
     Showing(caller): Showing,
     Numbers([id]): Numbers<1>,
     site: Site,
-) -> Reply<DoneOrEmpty<FullUserJson>> {
+) -> Reply<Done<Option<FullUserJson>>> {
     let user = forge.write(caller, move |it| users::delete(it, id)).await?;
     if user.is_none() && !app.dialect().deletes_missing_users() {
         return Err(Error::not_found("User").into());
     }
-    Ok(DoneOrEmpty(user.map(|user| FullUserJson::new(user, &site))))
+    Ok(Done(user.map(|user| FullUserJson::new(user, &site))))
 }
 
 async fn block(State(forge): State<Forge>, Showing(caller): Showing, Numbers([id]): Numbers<1>) -> Reply<Done<bool>> {
