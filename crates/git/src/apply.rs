@@ -39,6 +39,9 @@ impl Repositories {
         let repository = self.find_or_make(storage)?;
         if let Some(incoming) = incoming {
             incoming.move_into(repository.path())?;
+            if repository.handle.is_outgrown()? {
+                self.forget(storage);
+            }
         }
         let result = move_refs(&repository, changes, head);
         repository.forget_refs();

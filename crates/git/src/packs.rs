@@ -108,10 +108,8 @@ impl Packs {
     /// Opens the packs of a repository, or takes over those that are open already.
     fn list(repository: &Path, known: Option<&Self>) -> Result<Self> {
         let mut marks = Marks::new();
-        let own = repository.join("objects");
-        marks.note(&own.join("info/alternates"))?;
-        let mut objects = alternates(&own)?;
-        objects.push(own);
+        marks.note(&repository.join("objects/info/alternates"))?;
+        let objects = object_folders(repository)?;
         let mut files = Vec::new();
         for folder in &objects {
             let folder = folder.join("pack");
@@ -249,6 +247,19 @@ fn count_header() {
             }
         });
     }
+}
+
+/// How many packs a repository has, with those of repositories that it borrows objects from.
+pub(crate) fn count(repository: &Path) -> Result<usize> {
+    object_folders(repository)?.iter().map(|folder| Ok(indices(&folder.join("pack"))?.len())).sum()
+}
+
+/// The folders of objects of a repository: those of other repositories first, then its own.
+fn object_folders(repository: &Path) -> Result<Vec<PathBuf>> {
+    let own = repository.join("objects");
+    let mut folders = alternates(&own)?;
+    folders.push(own);
+    Ok(folders)
 }
 
 /// The folders of objects that a repository borrows from.

@@ -6,12 +6,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use gix::odb::store::init::Slots;
+
 use crate::{
     Error, Result,
     contributors::Authors,
     history::GraphFile,
     limits::UNRESERVED,
-    packs::Packs,
+    packs::{self, Packs},
     snapshot::{Snapshot, SnapshotCell},
 };
 
@@ -20,6 +22,10 @@ const OBJECT_CACHE: usize = 4 * 1024 * 1024;
 /// How much on those that others are packed as differences from. Versions of a file or a folder lie next to each other in
 /// a pack, so whoever goes through a history needs each of them again at once.
 const BASE_CACHE: usize = 2 * 1024 * 1024;
+/// How many packs may be added to a repository while a handle to it is open. gix reserves memory for each of them.
+const SPARE_PACKS: usize = 96;
+/// The largest number of packs that gix can have open.
+const MOST_PACKS: usize = 32_767;
 
 /// Objects of a pack that others are built from.
 pub(crate) type Bases = gix::odb::pack::cache::lru::StaticLinkedList<64>;
@@ -38,6 +44,8 @@ pub(crate) struct Handle {
     authors: Mutex<Authors>,
     /// The packs as they were last listed.
     packs: Mutex<Option<Arc<Packs>>>,
+    /// How many packs there were when the handle was opened.
+    packs_at_open: usize,
 }
 
 /// One repository, open for reading on one thread.
@@ -54,7 +62,11 @@ impl Handle {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         // Nothing but the repository's own configuration counts: not the machine's, not the user's, no environment.
         let limit = format!("gitoxide.objects.allocLimit={UNRESERVED}");
-        let options = gix::open::Options::isolated().open_path_as_is(true).config_overrides([limit]);
+        let packs_at_open = packs::count(path)?;
+        let slots = (packs_at_open + SPARE_PACKS).min(MOST_PACKS);
+        let slots = Slots::Given(u16::try_from(slots).expect("fits"));
+        let options =
+            gix::open::Options::isolated().open_path_as_is(true).object_store_slots(slots).config_overrides([limit]);
         let gix = gix::open_opts(path, options).map_err(Error::broken)?.into_sync();
         let path = path.to_owned();
         Ok(Self {
@@ -65,7 +77,13 @@ impl Handle {
             graph: Mutex::default(),
             authors: Mutex::default(),
             packs: Mutex::default(),
+            packs_at_open,
         })
+    }
+
+    /// Whether so many packs were added that the handle has to be opened anew, while those who read with it can go on.
+    pub(crate) fn is_outgrown(&self) -> Result<bool> {
+        Ok(packs::count(&self.path)? >= self.packs_at_open + SPARE_PACKS / 2)
     }
 
     /// Lets the refs be read anew by whoever asks next.

@@ -272,6 +272,40 @@ fn packs_are_taken_in_only_if_they_are_whole() {
     assert_eq!(place.git(&["show", "main:a.txt"]), "one\nmore\n");
 }
 
+#[test]
+fn a_repository_is_readable_however_many_packs_it_has() {
+    let place = place();
+    let mut tip = place.begin();
+    let source = place.folder.path().join("source.git");
+    run(place.folder.path(), &["init", "-q", "--bare", "source.git"], b"");
+    run(&source, &["fetch", "-q", place.path().to_str().expect("text"), "main"], b"");
+    let tree = run(&source, &["rev-parse", "FETCH_HEAD^{tree}"], b"");
+    // No housekeeping meanwhile, and somebody who reads all along.
+    let reader = place.repositories.find(&project()).expect("open").expect("there");
+    for round in 0..110 {
+        let arguments = ["-c", "user.name=x", "-c", "user.email=x", "commit-tree", tree.trim(), "-p"];
+        let next = run(&source, &[&arguments[..], &[&tip.to_string(), "-m", &round.to_string()]].concat(), b"");
+        let next: Oid = next.trim().parse().expect("an id");
+        let incoming = place.repositories.quarantine(&project()).expect("a quarantine");
+        let mut child = incoming.index_pack(None).spawn().expect("git starts");
+        let sent = pack_objects(&source, &format!("{next}\n"));
+        child.stdin.take().expect("a pipe").write_all(&sent).expect("written");
+        assert!(child.wait_with_output().expect("git ends").status.success());
+        assert_eq!(incoming.repository().expect("open").peel(next).expect("read"), Some(Peeled::Commit(next)));
+        let changes = [change("refs/heads/main", Some(tip), Some(next))];
+        place.repositories.apply(&project(), Some(&incoming), &changes, None).expect("applied");
+        let repository = place.repositories.find(&project()).expect("open").expect("there");
+        assert_eq!(repository.commits_beyond(next, &[], 1).expect("read").1, round + 2);
+        if round < 32 {
+            assert_eq!(reader.peel(next).expect("read"), Some(Peeled::Commit(next)));
+        }
+        tip = next;
+    }
+    let later = Repositories::beside(&place.folder.path().join("repositories"));
+    let repository = later.find(&project()).expect("open").expect("there");
+    assert_eq!(repository.commits_beyond(tip, &[], 1).expect("read").1, 111);
+}
+
 fn pack(folder: &Path, revisions: &str, options: &[&str]) -> Vec<u8> {
     let arguments = [&["pack-objects", "--revs", "--stdout", "-q"], options].concat();
     bytes(folder, &arguments, revisions)
