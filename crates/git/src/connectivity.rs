@@ -2,8 +2,10 @@
 //!
 //! A repository keeps objects that no ref leads to any more, and `git index-pack --strict` accepts links to them, because
 //! they exist. Without this check a client that knows the id of a deleted object could link to it and read it afterwards.
-//! Deltas from objects that were not sent are never put together: whether that works would tell what is in the object. The check reads the commits and trees that were sent, and of the repository only the
-//! folders that the push has changed; what is not found there is looked up among everything that is reachable.
+//! Deltas from objects that were not sent are never put together: whether that works would tell what is in the object.
+//!
+//! The check reads the commits and trees that were sent, and of the repository only the folders that the push has changed;
+//! what is not found there is looked up among everything that is reachable.
 
 use std::{
     collections::{BTreeSet, HashSet},

@@ -175,19 +175,18 @@ impl Repository {
     /// The first question about a repository walks its commits. A tree or a blob that is not in the newest commits may take
     /// a walk over all trees of the history; if that takes too long, the answer is [`Error::Indexing`].
     pub fn which_are_reachable(&self, ids: &[Oid]) -> Result<Vec<bool>> {
-        let mut answers = vec![false; ids.len()];
-        self.decide(ids, &Deadline::within(LONGEST), |at, is_reachable| {
-            answers[at] = is_reachable;
-            ControlFlow::Continue(())
-        })?;
-        Ok(answers)
+        self.answers_within(LONGEST, ids)
     }
 
     /// Which of these commits can be reached from a visible ref. As [`Self::which_are_reachable`], but fails earlier: for threads
     /// that many others wait for.
     pub fn which_commits_are_reachable(&self, ids: &[Oid]) -> Result<Vec<bool>> {
+        self.answers_within(LONGEST_FOR_COMMIT, ids)
+    }
+
+    fn answers_within(&self, time: Duration, ids: &[Oid]) -> Result<Vec<bool>> {
         let mut answers = vec![false; ids.len()];
-        self.decide(ids, &Deadline::within(LONGEST_FOR_COMMIT), |at, is_reachable| {
+        self.decide(ids, &Deadline::within(time), |at, is_reachable| {
             answers[at] = is_reachable;
             ControlFlow::Continue(())
         })?;
@@ -210,12 +209,7 @@ impl Repository {
 
     /// Whether an object can be reached from a visible ref.
     pub(crate) fn is_reachable(&self, id: Oid) -> Result<bool> {
-        let mut answer = false;
-        self.decide(&[id], &Deadline::within(LONGEST_FOR_COMMIT), |_, is_reachable| {
-            answer = is_reachable;
-            ControlFlow::Continue(())
-        })?;
-        Ok(answer)
+        Ok(self.answers_within(LONGEST_FOR_COMMIT, &[id])? == [true])
     }
 
     /// Finds out for each object whether it can be reached, and calls `answer` with its place among the ids, in any order,
