@@ -57,6 +57,10 @@ use crate::{
 /// How many threads wait for the disk at most; each takes 2 MB of the address space.
 const BLOCKING_THREADS: usize = 48;
 
+/// How long threads that wait for the disk or for git may take after everything else has ended. What they leave unfinished
+/// is what a crash leaves, and the next start deals with it.
+const THREADS_GRACE: Duration = Duration::from_secs(2);
+
 /// Runs the service until a signal ends it.
 pub(crate) fn run(config: Config) -> Outcome {
     let log = start_logging(&config.log, config.log_format)?;
@@ -97,7 +101,9 @@ fn prepare_and_serve(config: Config, log: &LogWriter) -> Outcome {
         .build()
         .map_err(|error| format!("cannot start: {error}"))?;
     let access_log = access_log(log.clone(), config.log_format);
-    runtime.block_on(serve(config, &folder, (options, bound), wishes, access_log))
+    let outcome = runtime.block_on(serve(config, &folder, (options, bound), wishes, access_log));
+    runtime.shutdown_timeout(THREADS_GRACE);
+    outcome
 }
 
 /// What a forge is put together for.

@@ -1,9 +1,10 @@
 //! How a server starts, what it refuses, what it says, and how it stops.
 
 use std::{
+    fs::{self, File},
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::PathBuf,
     thread,
     time::{Duration, Instant},
@@ -11,7 +12,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::binary::{Gable, Home, PATIENCE, ROOT_PASSWORD, ROOT_TOKEN, Server, postgres_server};
+use crate::{
+    backup_forms::files_in,
+    binary::{Gable, Home, PATIENCE, ROOT_PASSWORD, ROOT_TOKEN, Server, postgres_server},
+};
 
 /// What follows a word in the lines of the first start.
 fn told<'a>(text: &'a str, word: &str) -> Option<&'a str> {
@@ -35,7 +39,7 @@ fn the_first_start_tells_how_to_come_in_and_the_second_does_not() {
     assert_eq!(session.status, 201, "{session}");
 
     let file = home.data().join("root-credentials");
-    let kept = std::fs::read_to_string(&file).expect("the file is there");
+    let kept = fs::read_to_string(&file).expect("the file is there");
     assert_eq!((told(&kept, "username"), told(&kept, "password")), (Some("root"), Some(password)));
     assert_eq!(told(&kept, "token"), Some(token));
     assert_eq!(file.metadata().expect("readable").permissions().mode() & 0o777, 0o600);
@@ -73,7 +77,7 @@ fn only_what_was_made_here_is_told() {
     assert_eq!(told(&said, "password"), None);
     let token = told(&said, "token").expect("told");
     assert_eq!(server.client(token).get("/api/v3/user").status, 200);
-    let kept = std::fs::read_to_string(home.data().join("root-credentials")).expect("the file is there");
+    let kept = fs::read_to_string(home.data().join("root-credentials")).expect("the file is there");
     assert_eq!(told(&kept, "token"), Some(token));
     assert!(!said.contains(ROOT_PASSWORD) && !kept.contains(ROOT_PASSWORD), "{said}{kept}");
 }
@@ -304,9 +308,9 @@ fn a_reader_that_leaves_early_is_no_reason_to_panic() {
 #[test]
 fn a_data_folder_that_is_open_to_others_is_told_at_each_start() {
     let home = Home::new();
-    std::fs::create_dir(home.data()).expect("a folder");
+    fs::create_dir(home.data()).expect("a folder");
     let set = |path: PathBuf, mode: u32| {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("the mode can be set");
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the mode can be set");
     };
     set(home.data(), 0o755);
     let folder = home.data().canonicalize().expect("there").display().to_string();
@@ -386,8 +390,8 @@ fn a_newer_database_is_left_alone() {
 #[test]
 fn a_database_that_is_no_database_is_told() {
     let home = Home::embedded();
-    std::fs::create_dir(home.data()).expect("a folder");
-    std::fs::write(home.data().join("gable.sqlite3"), "not a database, ".repeat(1000)).expect("a file");
+    fs::create_dir(home.data()).expect("a folder");
+    fs::write(home.data().join("gable.sqlite3"), "not a database, ".repeat(1000)).expect("a file");
     let refusal = home.serve().finish().refused();
     assert!(refusal.starts_with("cannot open the database "), "{refusal}");
     assert!(refusal.contains("file is not a database"), "{refusal}");
@@ -481,9 +485,13 @@ impl HalfRequest {
 }
 
 fn wait_until_stopping(server: &Server) {
+    wait_until_told(server, "stopping");
+}
+
+fn wait_until_told(server: &Server, text: &str) {
     let start = Instant::now();
-    while !server.stderr().contains("stopping") {
-        assert!(start.elapsed() < PATIENCE, "it does not stop");
+    while !server.stderr().contains(text) {
+        assert!(start.elapsed() < PATIENCE, "{text:?} is not told: {}", server.stderr());
         thread::sleep(Duration::from_millis(3));
     }
 }
@@ -516,6 +524,44 @@ fn connections_without_a_request_do_not_hold_the_server_up() {
     assert_eq!(server.stop().status, Some(0));
     assert!(start.elapsed() < Duration::from_secs(10), "it took {:?}", start.elapsed());
     drop((silent, kept_open));
+}
+
+#[test]
+fn a_thread_that_waits_for_git_does_not_hold_the_server_up() {
+    let home = Home::new();
+    let server = home.start();
+    let root = server.root();
+    assert_eq!(root.post("/api/v3/projects", &json!({ "name": "large" })).status, 201);
+    let file = json!({ "file_path": "a", "branch_name": "master", "content": "x", "commit_message": "m" });
+    assert_eq!(root.post("/api/v3/projects/1/repository/files", &file).status, 201);
+    assert_eq!(root.post("/api/v3/groups", &json!({ "name": "crew", "path": "crew" })).status, 201);
+    // The repository is being packed, and somebody who wants a fork of it waits for that and leaves.
+    let is_repository = |path: &PathBuf| path.ends_with("HEAD") && !path.starts_with("empty.git");
+    let repositories = home.data().join("repositories");
+    let found = files_in(&repositories).into_keys().find(is_repository).expect("a repository");
+    let lock = repositories.join(found).with_file_name("house.lock");
+    let lock = File::options().write(true).create(true).truncate(false).open(lock).expect("opened");
+    lock.lock().expect("locked");
+    let mut fork = TcpStream::connect(server.address()).expect("the server listens");
+    let body = r#"{"namespace":"crew"}"#;
+    let head = format!(
+        "POST /api/v3/projects/fork/1 HTTP/1.1\r\nHost: x\r\nPRIVATE-TOKEN: {ROOT_TOKEN}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    fork.write_all(head.as_bytes()).expect("sent");
+    let inode = format!(":{} ", lock.metadata().expect("read").ino());
+    let start = Instant::now();
+    let waits = |locks: String| locks.lines().any(|line| line.contains("->") && line.contains(&inode));
+    while !waits(fs::read_to_string("/proc/locks").expect("read")) {
+        assert!(start.elapsed() < PATIENCE, "nobody waits for the lock");
+        thread::sleep(Duration::from_millis(3));
+    }
+    drop(fork);
+    assert_eq!(server.stop().status, Some(0));
+    drop(lock);
+    let fork = home.start().root().get("/api/v3/projects/2");
+    assert_eq!((fork.status, &fork.json()["path_with_namespace"]), (200, &json!("crew/large")), "{fork}");
 }
 
 #[test]
@@ -661,12 +707,12 @@ fn lesson_24_no_secret_reaches_the_log() {
         }
     }
     // Nor does a copy of the folder open anything.
-    for entry in std::fs::read_dir(home.data()).expect("the folder is there") {
+    for entry in fs::read_dir(home.data()).expect("the folder is there") {
         let path = entry.expect("readable").path();
         if path.is_dir() {
             continue;
         }
-        let bytes = std::fs::read(&path).expect("readable");
+        let bytes = fs::read(&path).expect("readable");
         for secret in [ROOT_PASSWORD, ROOT_TOKEN, "planted-good-password", &session] {
             let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
             assert!(!found, "{secret} in {}", path.display());
@@ -733,7 +779,7 @@ fn lesson_31_the_defaults_are_safe() {
     let tokens = home.admin(&["token", "list", "root"]);
     assert!(tokens.lines().any(|line| line.contains("first start") && line.contains(end)), "{tokens}");
     // Only this machine reaches a server that was told nothing, and it reaches nobody around it.
-    assert!(server.stderr().contains("allow_local_network=false"), "{}", server.stderr());
+    wait_until_told(&server, "allow_local_network=false");
     let help = home.gable(&["serve", "--help"]).finish().succeeded();
     assert!(help.contains("[default: 127.0.0.1:8080]"), "{help}");
 }
