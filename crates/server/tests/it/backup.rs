@@ -305,6 +305,8 @@ pub(crate) fn furnish(server: &Server) {
     let headers = [("job-token", token), ("content-range", "0-5"), ("content-type", "text/plain")];
     let said = anyone.try_patch(&format!("/api/v4/jobs/{id}/trace"), &headers, "hello\n").expect("an answer");
     assert_eq!(said.status, 202, "{said}");
+    let artifacts = format!("/api/v4/jobs/{id}/artifacts?token={token}");
+    assert_eq!(anyone.try_upload(&artifacts, "out.zip", "what a job has made").expect("an answer").status, 201);
     let ended = anyone.try_put(&format!("/api/v4/jobs/{id}"), &json!({ "token": token, "state": "success" }));
     assert_eq!(ended.expect("an answer").status, 200);
 }

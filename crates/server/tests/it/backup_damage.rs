@@ -191,13 +191,20 @@ fn damage_to_any_file_of_a_repository_makes_a_backup_fail_and_keeps_the_older_on
     let other_loose = make_every_kind(elsewhere.path());
 
     let mut victims = Vec::new();
-    let kinds =
-        [("pack-", ".pack"), ("pack-", ".idx"), ("multi-pack-index-", ".bitmap"), ("multi-pack-index", "index")];
-    for (start, end) in kinds.into_iter().chain([("graph-", ".graph")]) {
+    let kinds = [
+        ("pack-", ".pack"),
+        ("pack-", ".idx"),
+        ("pack-", ".rev"),
+        ("multi-pack-index-", ".bitmap"),
+        ("multi-pack-index", "index"),
+        ("graph-", ".graph"),
+        ("commit-graph-", "chain"),
+    ];
+    for (start, end) in kinds {
         let other = fs::read(file_of(elsewhere.path(), start, end)).expect("read");
         let victim = Victim::new(file_of(&repository, start, end), other);
         // Git does without what only makes it quicker, so its absence is no loss.
-        let is_derived = start.starts_with("multi");
+        let is_derived = start.starts_with("multi") || matches!(end, ".rev" | "chain");
         let damages: Vec<Damage> =
             ALL.into_iter().filter(|damage| !is_derived || !matches!(damage, Missing | Folder)).collect();
         victims.push((victim, damages));
@@ -224,18 +231,21 @@ fn damage_to_any_file_of_a_repository_makes_a_backup_fail_and_keeps_the_older_on
 }
 
 #[test]
-fn damage_to_uploads_traces_keys_or_the_database_makes_a_backup_fail_and_keeps_the_older_ones() {
+fn damage_to_uploads_artifacts_traces_keys_or_the_database_makes_a_backup_fail_and_keeps_the_older_ones() {
     let home = furnished();
     let other_home = furnished();
     let read = |path: &str| fs::read(other_home.data().join(path)).expect("read");
     let upload = home.data().join(format!("files/uploads/{}/1", home.storage_of(1)));
     let upload = Victim::new(upload, b"What people have Uploaded".to_vec());
+    let artifact = home.data().join(format!("files/artifacts/{}/1", home.storage_of(1)));
+    let artifact = Victim::new(artifact, b"What a job has Made".to_vec());
     let trace_path = files_in(&home.data().join("traces")).into_keys().next().expect("a trace");
     let trace = Victim::new(home.data().join("traces").join(trace_path), Vec::new());
     let key = Victim::new(home.data().join("instance-key"), read("instance-key"));
     let ssh = Victim::new(home.data().join("ssh-host-key"), Vec::new());
     let mut victims: Vec<(&Victim, &[Damage])> = vec![
         (&upload, &ALL),
+        (&artifact, &ALL),
         // A trace may grow, and nothing says what its bytes were.
         (&trace, &[Truncated, Missing, Folder]),
         (&key, &ALL),

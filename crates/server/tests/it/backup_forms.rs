@@ -235,7 +235,7 @@ fn a_stream_comes_out_and_goes_in_and_says_how_far_it_is() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     for stage in
-        ["rows of the database: ", "repositories: 2 of 2, ", "files and traces: 2 of 2, ", "unpacked and checked: "]
+        ["rows of the database: ", "repositories: 2 of 2, ", "files and traces: 3 of 3, ", "unpacked and checked: "]
     {
         assert!(said.contains(stage), "{stage} in {said}");
     }
