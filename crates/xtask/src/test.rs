@@ -93,8 +93,11 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
 const WITH_DATABASE: [&str; 3] = ["server", "wire", "courier"];
 
 /// Tests of those packages that take long and are about something else than the database: memory, archives, files of
-/// repositories. They have run on SQLite.
-const WITHOUT_DATABASE: [&str; 8] = [
+/// repositories. Of the tables of who gets what, those of projects in groups are made on both databases. All of them have run
+/// on SQLite.
+const WITHOUT_DATABASE: [&str; 10] = [
+    "access_to_projects::lesson_13_access_to_a_personal_project",
+    "access_to_projects::lesson_19_access_to_a_project_after_it_ended",
     "hostile_repositories::",
     "hostile_requests::",
     "malformed_fetches::",

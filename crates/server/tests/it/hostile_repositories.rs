@@ -396,6 +396,7 @@ fn routes(target: &Target, name: &str, head: &str, blob: &str) -> Vec<Route> {
         repository("diff", "/commits/master/diff"),
         repository("comments", "/commits/master/comments"),
         repository("statuses", "/commits/master/statuses"),
+        repository("builds of a commit", "/commits/master/builds"),
         repository("compare", "/compare?from=v1&to=master"),
         repository("compare with the first", "/compare?from=first&to=master"),
         repository("tree", "/tree"),
@@ -404,14 +405,17 @@ fn routes(target: &Target, name: &str, head: &str, blob: &str) -> Vec<Route> {
         repository("tree recursive, far", "/tree?recursive=true&per_page=100&page=15000"),
         repository("file", "/files?file_path=huge&ref=master"),
         repository("raw file", "/blobs/master?filepath=huge"),
+        repository("raw file of a commit", "/commits/master/blob?filepath=huge"),
         repository("raw blob", &format!("/raw_blobs/{blob}")),
         repository("archive", "/archive"),
+        repository("archive.tar", "/archive.tar"),
         repository("archive.zip", "/archive.zip"),
         repository("archive.tar.bz2", "/archive.tar.bz2"),
         repository("contributors", "/contributors"),
         get("events", "/events"),
         get("issues", "/issues"),
         get("pipelines", "/pipelines"),
+        get("builds", "/builds"),
         get("project", ""),
         refs("refs, version 0", None),
         refs("refs, version 1", Some("version=1")),
@@ -430,6 +434,26 @@ fn routes(target: &Target, name: &str, head: &str, blob: &str) -> Vec<Route> {
             format!("{}0001{}{}{}0000", line("command=fetch"), line("deepen 1"), line(&want), line("done")),
         ),
     ]
+}
+
+/// The documented routes below `/repository` that none of these requests asks.
+fn missing_routes(server: &Server, routes: &[Route]) -> Vec<String> {
+    let document = server.root().get("/api/v3/openapi.json").json();
+    let documented = document["paths"].as_object().expect("paths").iter();
+    let read = documented.filter(|(path, methods)| path.contains("/repository/") && methods.get("get").is_some());
+    let is_asked = |pattern: &str| {
+        let pattern: Vec<&str> = pattern.trim_start_matches("/api/v3").split('/').collect();
+        routes.iter().any(|route| {
+            let path = route.path.trim_start_matches("/api/v3").split('?').next().unwrap_or_default();
+            let path: Vec<&str> = path.split('/').collect();
+            let fits = |(pattern, part): (&&str, &&str)| match pattern.split_once('{') {
+                Some((start, _)) => part.starts_with(start),
+                None => pattern == part,
+            };
+            path.len() == pattern.len() && pattern.iter().zip(&path).all(fits)
+        })
+    };
+    read.map(|(path, _)| path.clone()).filter(|path| !is_asked(path)).collect()
 }
 
 /// Asks and reads a part of the answer: its status, and all bytes.
@@ -480,11 +504,14 @@ fn ask_at_once(server: &Server, route: &Route) -> String {
 
 /// The repositories that the suite reads. The whole table takes long in an unoptimised build; `GABLE_HOSTILE=all` reads
 /// every repository.
-const IN_EVERY_RUN: [&str; 3] = ["tree bomb", "huge tag message", "huge blob"];
+const IN_EVERY_RUN: [&str; 4] = ["tree bomb", "huge tag message", "huge blob", "huge loose blob, tag at a blob"];
 
 fn chosen() -> impl Iterator<Item = &'static Hostile> {
-    let all = std::env::var("GABLE_HOSTILE").is_ok_and(|value| value == "all");
-    HOSTILE.iter().filter(move |(name, _)| all || IN_EVERY_RUN.contains(name))
+    HOSTILE.iter().filter(|(name, _)| is_whole_table() || IN_EVERY_RUN.contains(name))
+}
+
+fn is_whole_table() -> bool {
+    std::env::var("GABLE_HOSTILE").is_ok_and(|value| value == "all")
 }
 
 #[test]
@@ -504,7 +531,9 @@ fn no_repository_exhausts_the_memory_of_the_server() {
         let entry = target.git(&["ls-tree", "master", "--", "huge"]);
         let blob = entry.split_whitespace().nth(2).unwrap_or("e69de29bb2d1d6434b8b29ae775ad8c2e48c5391").to_owned();
         let made = start.elapsed();
-        for route in routes(&target, &name, &head, &blob) {
+        let routes = routes(&target, &name, &head, &blob);
+        assert_eq!(missing_routes(&server, &routes), Vec::<String>::new());
+        for route in routes {
             let start = Instant::now();
             let statuses = ask_at_once(&server, &route);
             let peak = server.peak_memory();
@@ -515,9 +544,14 @@ fn no_repository_exhausts_the_memory_of_the_server() {
                 peak >> 20,
                 start.elapsed().as_millis()
             );
-            // What is too large is refused as a fault of the request, and a client that comes when too much is being read
-            // is told to try again; nothing else is a fault of the server.
-            let is_answered = statuses.split(' ').all(|status| matches!(status, "200" | "400" | "404" | "429" | "503"));
+            // What is too large is refused as a fault of the request, and a client that asks for too much at once is told to
+            // try again; nothing is a fault of the server. An unoptimised build on a busy machine may let some clients wait
+            // in vain for others, but never all of them.
+            let is_refused = |status: &str| status == "429" || status == "503" && !is_whole_table();
+            let is_served = |status: &str| matches!(status, "200" | "400" | "404");
+            let mut statuses_of_all = statuses.split(' ');
+            let is_answered = statuses.split(' ').any(is_served)
+                && statuses_of_all.all(|status| is_served(status) || is_refused(status));
             if !is_answered || peak > MOST_MEMORY {
                 failures.push(format!("{hostile} | {} | {statuses} | {} MB", route.name, peak >> 20));
             }
