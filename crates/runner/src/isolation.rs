@@ -271,13 +271,11 @@ impl Cage {
     async fn find_network(&mut self, wish: Network, builds: &Path) -> Result<(), Error> {
         if !matches!(self.kind, Kind::Bubblewrap(_)) {
             self.reach = Reach::Host;
-            return match wish {
-                Network::Auto | Network::Host => Ok(()),
-                Network::Public | Network::None => Err(Error::Setup(
-                    "only bubblewrap can limit the network of jobs; install it, or choose --runner-network host"
-                        .to_owned(),
-                )),
-            };
+            // Whoever wants no isolation at all was told of the danger and wants this, too.
+            let is_accepted = wish == Network::Host || (wish == Network::Auto && matches!(self.kind, Kind::Open));
+            let refusal = "only bubblewrap can keep jobs from the services of this machine and its network; install it, or \
+                           accept with --runner-network host that jobs reach all of them";
+            return if is_accepted { Ok(()) } else { Err(Error::Setup(refusal.to_owned())) };
         }
         if matches!(wish, Network::None | Network::Host) {
             return Ok(());
@@ -691,7 +689,7 @@ mod tests {
         assert_eq!(choose(Isolation::None, None, Network::Auto).await, Ok(Reach::Host));
         for network in [Network::Public, Network::None] {
             let error = choose(Isolation::None, None, network).await.expect_err("refused");
-            assert!(error.starts_with("only bubblewrap can limit the network of jobs"), "{error}");
+            assert!(error.starts_with("only bubblewrap can keep jobs from the services of this machine"), "{error}");
         }
         if rustix::process::geteuid().is_root() {
             let error = choose(Isolation::Auto, Some("root"), Network::Auto).await.expect_err("refused");

@@ -1,6 +1,6 @@
 //! What keeps jobs from the rest of the machine.
 
-use std::{fs, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
 use runner::{Isolation, Network, Options};
 use serde_json::json;
@@ -86,6 +86,7 @@ fn isolations() -> Vec<(&'static str, Choose)> {
     if other_user() {
         found.push(("user", |options| {
             options.isolation = Isolation::User;
+            options.network = Network::Host;
             options.run_as = Some("nobody".to_owned());
         }));
     }
@@ -332,7 +333,7 @@ async fn a_link_among_the_temporary_files_of_a_job_leads_no_later_program_out_of
         eprintln!("skipped: the runner does not work below /tmp here");
         return it.end().await;
     }
-    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    let everybody = PermissionsExt::from_mode(0o777);
     fs::set_permissions(outside.path(), everybody).expect("set");
     // While bubblewrap prepares the next program, the machine lies in this folder.
     let link = format!("ln -s /oldroot{} /tmp/$first", outside.path().display());
@@ -373,7 +374,7 @@ async fn another_user_who_cannot_enter_the_folder_of_the_runner_is_refused_at_th
     }
     // Only root can enter what is below.
     let folder = tempfile::tempdir().expect("a folder");
-    let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    let closed = PermissionsExt::from_mode(0o700);
     fs::set_permissions(folder.path(), closed).expect("set");
     let mut options = Options::new(folder.path().join("runner"), vec![env!("CARGO_BIN_EXE_supervise").into()]);
     options.isolation = Isolation::User;
@@ -424,12 +425,30 @@ async fn a_job_for_containers_fails_unless_the_runner_ignores_what_it_asks_for()
 }
 
 #[tokio::test]
+async fn another_user_alone_does_not_keep_jobs_from_the_network_of_this_machine() {
+    if !other_user() {
+        return;
+    }
+    let folder = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o755)).tempdir().expect("a folder");
+    for network in [Network::Auto, Network::Public, Network::None] {
+        let mut options = Options::new(folder.path().join("runner"), vec![env!("CARGO_BIN_EXE_supervise").into()]);
+        options.isolation = Isolation::User;
+        options.run_as = Some("nobody".to_owned());
+        options.network = network;
+        let error = runner::prepare(options).await.err().expect("refused").to_string();
+        assert!(error.starts_with("only bubblewrap can keep jobs from the services of this machine"), "{error}");
+        assert!(error.ends_with("accept with --runner-network host that jobs reach all of them"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_job_runs_as_another_user_if_root_wants_it() {
     if !other_user() {
         return;
     }
     let it = Working::with(|options| {
         options.isolation = Isolation::User;
+        options.network = Network::Host;
         options.run_as = Some("nobody".to_owned());
     })
     .await;
