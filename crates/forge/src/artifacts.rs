@@ -172,16 +172,22 @@ pub fn open(it: &mut Reader<'_>, project: &ProjectRef, build: &Given<i64>) -> Re
 }
 
 /// What a job of the newest pipeline of a branch, or else of a tag, left behind that went well and has the job. A tag never
-/// stands in for a branch that exists.
+/// stands in for a branch that exists, nor a deleted branch for a tag that exists.
 pub fn open_by_ref(it: &mut Reader<'_>, project: &ProjectRef, ref_name: &str, job: &Given<String>) -> Result<Artifact> {
     it.may(Ability::Browse)?;
     let project = it.open(project, ProjectAbility::ReadBuilds)?;
     let job = job.get()?;
-    let branch = RefName::branch(ref_name);
-    let refs = it.repository(&project)?.map(|repository| repository.refs()).transpose()?;
-    let is_branch = refs.zip(branch).is_some_and(|(refs, branch)| refs.find(&branch).is_some());
-    for tag in if is_branch { &[false][..] } else { &[false, true] } {
-        if let Some(build) = store::artifacts::build_by_ref(it.db(), project.id, ref_name, *tag, job)? {
+    let refs = it.repository(&project)?.map(|repository| repository.refs()).transpose()?.unwrap_or_default();
+    let exists = |name: Option<RefName>| name.is_some_and(|name| refs.find(&name).is_some());
+    let are_tags: &[bool] = if exists(RefName::branch(ref_name)) {
+        &[false]
+    } else if exists(RefName::tag(ref_name)) {
+        &[true]
+    } else {
+        &[false, true]
+    };
+    for is_tag in are_tags {
+        if let Some(build) = store::artifacts::build_by_ref(it.db(), project.id, ref_name, *is_tag, job)? {
             return open_of_build(it, &project, build);
         }
     }

@@ -70,10 +70,10 @@ impl Repository {
     /// The commit that a text names. The first of these that exists is meant:
     ///
     /// 1. 40 hexadecimal digits: the commit with this id and nothing else, whatever branches and tags are called.
-    /// 2. `HEAD`, or a full name of a ref: `refs/heads/main`.
+    /// 2. `HEAD`.
     /// 3. A branch of exactly this name, then a tag. Git prefers the tag, but anybody who can push can create tags, and
     ///    a tag must not take the place of a protected branch.
-    /// 4. A name below `refs/`: `heads/main`, `tags/v1`.
+    /// 4. A full name of a ref, or one below `refs/`: `refs/heads/main`, `heads/main`, `tags/v1`.
     /// 5. The first digits of the id of a commit, at least seven.
     ///
     /// A commit is found by its id only if a visible ref leads to it. What a deleted branch or a forced push has left behind
@@ -94,7 +94,7 @@ impl Repository {
             refs.head.as_ref().and_then(|head| refs.find(head))
         } else {
             let below_refs = RefName::new(&format!("refs/{text}"));
-            let names = [RefName::new(text), RefName::branch(text), RefName::tag(text), below_refs];
+            let names = [RefName::branch(text), RefName::tag(text), RefName::new(text), below_refs];
             names.iter().flatten().find_map(|name| refs.find(name))
         };
         if let Some(named) = named {

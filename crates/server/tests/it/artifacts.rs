@@ -271,6 +271,22 @@ async fn what_a_tag_left_behind_is_not_handed_out_for_a_branch_of_its_name() {
 }
 
 #[tokio::test]
+async fn what_a_deleted_branch_left_behind_is_not_handed_out_for_a_tag_of_its_name() {
+    let yard = Yard::with(ONE).await;
+    let token = yard.take(1).await;
+    yard.send(1, &token, "", "a.zip", b"of the branch").await;
+    yard.tell(1, &token, json!({ "state": "success" })).await;
+    crate::assignments::execute(&yard.forge, "UPDATE pipelines SET ref_name = 'v2.0'");
+    yard.forge.fill(&yard.ann, 1, testkit::repository::SMALL).await;
+    let get = async || yard.ann.get("/projects/1/builds/artifacts/v2.0/download?job=one").await;
+    assert_eq!(get().await.text, "of the branch");
+    let tag = json!({ "tag_name": "v2.0", "ref": "master" });
+    assert_eq!(yard.ann.post("/projects/1/repository/tags", tag).await.code(), 201);
+    let answer = get().await;
+    assert_eq!((answer.code(), answer.text.as_str()), (404, r#"{"message":"404 Not Found"}"#));
+}
+
+#[tokio::test]
 async fn who_may_fetch_a_file_is_said_in_its_job() {
     let file = "
 all: {script: make, artifacts: {paths: [a]}}

@@ -132,6 +132,21 @@ async fn revisions_have_no_syntax_of_their_own() {
 }
 
 #[test]
+fn a_branch_whose_name_begins_with_refs_comes_before_a_ref_of_that_name() {
+    let story = Story::begin();
+    let ann = story.person("ann");
+    let id = make_project(&ann, "rocket", 0);
+    let url = story.url(Some(&ann), Transport::Http, "ann/rocket");
+    story.git_ok(None, "ann", &["init", "-q", "-b", "main"]);
+    let first = story.commit("ann", "README.md", "hello\n");
+    story.commit("ann", "README.md", "other\n");
+    story.git_ok(Some(&ann), "ann", &["push", "-q", &url, "main", "main:refs/foo/x"]);
+    story.git_ok(Some(&ann), "ann", &["push", "-q", &url, &format!("{first}:refs/heads/refs/foo/x")]);
+    let shown = ann.client.get(&format!("/api/v3/projects/{id}/repository/commits/refs%2Ffoo%2Fx")).json();
+    assert_eq!(shown["id"], json!(first));
+}
+
+#[test]
 fn a_name_that_is_not_utf_8_is_refused_over_both_transports() {
     let story = Story::begin();
     let ann = story.person("ann");
