@@ -16,7 +16,7 @@ use model::{
 use tracing::{info, warn};
 
 use crate::{
-    Caller, Error, Forge, Result, Writer,
+    Caller, Error, Forge, ProjectAbility, ProjectRef, Reader, Result, Writer,
     jobs::{self, Job},
     outgoing::{Destination, Refused, basic},
     pushes::{self, blocking},
@@ -24,6 +24,7 @@ use crate::{
 };
 
 const FIELD: &str = "import_url";
+const NOT_EMPTY: &str = "The repository is not empty any more.";
 /// How often it is looked whether somebody still wants what is being fetched.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -107,11 +108,21 @@ pub(crate) async fn run(forge: &Forge, project: i64) -> Result<bool> {
     }
     let _moving = pushes::begin_moving(forge).await?;
     let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(project).await?);
+    // A push of the first branch sets one.
+    let has_no_default = move |it: &mut Reader<'_>| {
+        Ok(it.open(&ProjectRef::Id(project), ProjectAbility::ReadProject)?.default_branch.is_none())
+    };
+    let has_no_default = forge.read(Caller::system(), has_no_default).await?;
     let fetched = blocking(move || match fetched {
         Err(problem) => Ok(Err(problem)),
         Ok(fetched) => match repositories.adopt(fetched, &storage) {
             Ok(()) => Ok(Ok(choose_default(&repositories, &storage)?)),
-            Err(git::Error::Moved(_)) => Ok(Err("The repository is not empty any more.".into())),
+            // It may have been adopted just before the server stopped, which nobody has noted.
+            Err(git::Error::Moved(_)) if has_no_default => {
+                let chosen = choose_default(&repositories, &storage)?;
+                Ok(if chosen.is_some() { Ok(chosen) } else { Err(NOT_EMPTY.into()) })
+            }
+            Err(git::Error::Moved(_)) => Ok(Err(NOT_EMPTY.into())),
             Err(error) if error.is_full() => Err(error.into()),
             Err(other) => Ok(Err(in_words(project, &other))),
         },

@@ -13,7 +13,7 @@
 mod judge;
 mod weigh;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use git::{Quarantine, Repositories, Repository};
 use model::{Change, Occasion, Protection, PushLevel, RefChange, RefName, StorageId};
@@ -28,11 +28,13 @@ use crate::{
 pub(crate) use weigh::choose_default;
 
 use judge::{Judged, judge, start_pipelines};
-use weigh::{Weighed, weigh};
+use weigh::{SentObjects, Weighed, weigh};
 
 pub(crate) const NO_PROTECTED_PUSH: &str = "You are not allowed to push code to protected branches on this project.";
 pub(crate) const STALE: &str = "It has changed meanwhile; fetch first.";
 const GONE: &str = "It does not exist.";
+/// How long a write waits before it looks again whether somebody still wants a standstill of all refs.
+const STANDSTILL_PAUSE: Duration = Duration::from_millis(20);
 
 /// How many refs one push may change.
 pub const MOST_CHANGES: usize = 10_000;
@@ -90,24 +92,31 @@ pub async fn push(forge: &Forge, caller: Caller, project: i64, push: Push, via: 
 }
 
 async fn pass(forge: &Forge, caller: Caller, project: i64, push: Push, via: Via) -> Result<Vec<RefOutcome>> {
+    // The project may have been removed since the objects came in, and its repository with it.
+    let explained = async |error: Error| {
+        let open = move |it: &mut Reader<'_>| it.open(&ProjectRef::Id(project), ProjectAbility::PushCode).map(drop);
+        forge.read(caller.clone(), open).await.err().unwrap_or(error)
+    };
+    let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(project).await?);
+    // What takes long is checked before others have to wait for it.
+    let checking = move || {
+        // Before anything reads them.
+        push.incoming.as_ref().map_or(Ok(()), Quarantine::check_sizes)?;
+        Ok((SentObjects::check(&repositories, &storage, &push)?, push))
+    };
+    let (sent, push) = match blocking(checking).await {
+        Ok(checked) => checked,
+        Err(error) => return Err(explained(error).await),
+    };
     let _turn = forge.shared().turns.take(project, Turn::Write).await;
     settle(forge, project).await?;
     forks::copy_before_first_write(forge, project).await?;
     let listened = forge.peek(Caller::system(), move |it: &mut Reader<'_>| is_listened_to(it, project)).await?;
     let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(project).await?);
-    let weighing = move || {
-        // Before anything reads them.
-        push.incoming.as_ref().map_or(Ok(()), Quarantine::check_sizes)?;
-        Ok((weigh(&repositories, &storage, &push, listened)?, push))
-    };
+    let weighing = move || Ok((weigh(&repositories, &storage, &push, sent, listened)?, push));
     let (weighed, push) = match blocking(weighing).await {
         Ok(weighed) => weighed,
-        Err(error) => {
-            // The project may have been removed since the objects came in, and its repository with it.
-            let open = move |it: &mut Reader<'_>| it.open(&ProjectRef::Id(project), ProjectAbility::PushCode).map(drop);
-            forge.read(caller, open).await?;
-            return Err(error);
-        }
+        Err(error) => return Err(explained(error).await),
     };
     let (weighed, push) = draft(forge, project, weighed, push).await?;
     let weighed = Arc::new(weighed);
@@ -220,8 +229,13 @@ async fn carry_out(forge: &Forge, intent: Intent, incoming: Option<Quarantine>, 
 
 /// From here on refs move: whoever takes a copy of everything waits until it is written down that they have.
 pub(crate) async fn begin_moving(forge: &Forge) -> Result<git::Moving> {
-    let repositories = forge.shared().repositories.clone();
-    blocking(move || Ok(repositories.begin_moving()?)).await
+    loop {
+        let repositories = forge.shared().repositories.clone();
+        if let Some(moving) = blocking(move || Ok(repositories.try_begin_moving()?)).await? {
+            return Ok(moving);
+        }
+        tokio::time::sleep(STANDSTILL_PAUSE).await;
+    }
 }
 
 /// Does something to the disk that may take a moment, away from those who must not wait.

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use model::StorageId;
 
 use crate::{
-    ChildLimits, Error, Repositories, Repository, Result, checks,
+    ChildLimits, Error, Ref, Refs, Repositories, Repository, Result, checks,
     child::{self, Supervision},
     repositories::write_refs,
     repository::Handle,
@@ -101,7 +101,8 @@ impl Repositories {
         run?;
         let head = remote_head(raw.path(), source, limits, &supervision)?;
         let fetched = Repository::new(Handle::open(raw.path())?.into());
-        let refs = fetched.refs()?;
+        let all = fetched.refs()?;
+        let refs = without_ids(&all);
         for name in unusable_names(raw.path(), &supervision)? {
             tracing::warn!(name = %name.escape_ascii(), "a ref of an import was left out, its name is not allowed here");
         }
@@ -203,13 +204,28 @@ fn fetch(repository: &Path, source: &Source, limits: &FetchLimits) -> Command {
     command
 }
 
+/// The refs but those that are called like the id of a commit, which would never be found by their name.
+fn without_ids(refs: &Refs) -> Refs {
+    let kept = |list: &[Ref]| list.iter().filter(|one| !one.name.looks_like_an_id()).cloned().collect();
+    Refs {
+        head: refs.head.clone(),
+        branches: kept(&refs.branches),
+        tags: kept(&refs.tags),
+        others: refs.others.clone(),
+        ..Refs::default()
+    }
+}
+
 /// The names of refs that cannot be taken over: not valid UTF-8, or refused here for another reason. They are never
 /// converted to something else, which would be the name of another ref.
 fn unusable_names(repository: &Path, supervision: &Supervision<'_>) -> Result<Vec<Vec<u8>>> {
     let mut command = child::git(repository);
     command.args(["for-each-ref", "--format=%(refname)"]);
     let said = child::said_supervised(command, LONGEST_LIST, supervision)?;
-    let is_usable = |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| model::RefName::new(name).is_some());
+    let is_usable = |name: &[u8]| {
+        let name = std::str::from_utf8(name).ok().and_then(model::RefName::new);
+        name.is_some_and(|name| !name.looks_like_an_id())
+    };
     let names = said.split(|byte| *byte == b'\n').filter(|name| !name.is_empty());
     Ok(names.filter(|name| !is_usable(name)).take(MOST_WARNINGS).map(<[u8]>::to_vec).collect())
 }
@@ -418,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_utf_8_are_told_and_not_taken_over() {
+    fn names_that_are_not_allowed_are_told_and_not_taken_over() {
         let folder = tempfile::tempdir().expect("a folder");
         let repositories = Repositories::in_folder(folder.path()).expect("a place");
         let storage = StorageId::parse("1").expect("a storage id");
@@ -426,18 +442,20 @@ mod tests {
         let id = "1".repeat(40);
         let packed = [
             b"# pack-refs with: peeled fully-peeled sorted \n",
-            format!("{id} refs/heads/-x\n{id} refs/heads/fine\n{id} refs/heads/").as_bytes(),
+            format!("{id} refs/heads/-x\n{id} refs/heads/{id}\n{id} refs/heads/fine\n{id} refs/heads/").as_bytes(),
             b"\xff\xfe\n",
         ]
         .concat();
         fs::write(path.join("packed-refs"), packed).expect("written");
         let repository = repositories.find(&storage).expect("asked").expect("there");
-        let taken: Vec<String> = repository.refs().expect("refs").iter().map(|one| one.name.to_string()).collect();
+        let refs = without_ids(&repository.refs().expect("refs"));
+        let taken: Vec<String> = refs.iter().map(|one| one.name.to_string()).collect();
         assert_eq!(taken, ["refs/heads/fine"]);
         let deadline = Instant::now() + PATIENCE;
         let cancelled = AtomicBool::new(false);
         let supervision = Supervision { limits: ChildLimits::default(), deadline, cancelled: &cancelled };
         let left_out = unusable_names(&path, &supervision).expect("names");
-        assert_eq!(left_out, [&b"refs/heads/-x"[..], b"refs/heads/\xff\xfe"]);
+        let like_an_id = format!("refs/heads/{id}");
+        assert_eq!(left_out, [&b"refs/heads/-x"[..], like_an_id.as_bytes(), b"refs/heads/\xff\xfe"]);
     }
 }

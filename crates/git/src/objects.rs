@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How many tags may point to one another.
-const DEEPEST_TAG: usize = 16;
+pub(crate) const DEEPEST_TAG: usize = 16;
 /// How much is read of a commit or a tag object that is too large to be shown in full, in bytes.
 const BEGINNING: usize = 64 << 10;
 
@@ -92,7 +92,13 @@ impl Repository {
                 found.push(oid(&id));
             }
         }
-        let reachable = self.which_are_reachable(&found)?;
+        if found.is_empty() {
+            return Ok(None);
+        }
+        let reachable = match kind {
+            Kind::Commit => self.which_commits_are_reachable(&found)?,
+            _ => self.which_are_reachable(&found)?,
+        };
         let mut found = found.into_iter().zip(reachable).filter(|(_, reachable)| *reachable).map(|(id, _)| gix_id(id));
         Ok(found.next().filter(|_| found.next().is_none()))
     }

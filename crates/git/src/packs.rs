@@ -5,6 +5,7 @@
 
 use std::{
     cell::RefCell,
+    collections::HashMap,
     ffi::OsStr,
     fs, io,
     os::unix::ffi::OsStrExt as _,
@@ -110,12 +111,14 @@ impl Packs {
         let mut marks = Marks::new();
         marks.note(&repository.join("objects/info/alternates"))?;
         let objects = object_folders(repository)?;
+        let known: HashMap<&Path, &Arc<PackFile>> =
+            known.into_iter().flat_map(|known| &known.files).map(|file| (file.path.as_path(), file)).collect();
         let mut files = Vec::new();
         for folder in &objects {
             let folder = folder.join("pack");
             marks.note(&folder)?;
             for path in indices(&folder)? {
-                match known.and_then(|known| known.files.iter().find(|file| file.path == path)) {
+                match known.get(path.as_path()) {
                     Some(file) => files.push(Arc::clone(file)),
                     // One that cannot be opened was removed since.
                     None => files.extend(PackFile::open(path).ok().map(Arc::new)),

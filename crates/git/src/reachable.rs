@@ -42,6 +42,7 @@ use crate::{
     decode::Parts,
     limits::{Buffer, LONGEST_WAIT, Slots},
     marks::Marks,
+    objects::DEEPEST_TAG,
     repository::{gix_id, oid},
 };
 
@@ -220,12 +221,13 @@ impl Repository {
         deadline: &Deadline,
         mut answer: impl FnMut(usize, bool) -> ControlFlow<()>,
     ) -> Result<()> {
-        let (start, refs) = (Instant::now(), self.refs()?);
+        let (start, mut refs) = (Instant::now(), self.refs()?);
         let shared = kept(self.path());
         drop(self.state_of(&shared, &refs, deadline)?);
         self.keep(&shared)?;
         // What takes a walk to be decided, and whether it is a commit.
         let mut undecided: Vec<(bool, usize)> = Vec::new();
+        let mut inner_tags = None;
         for (number, some) in ids.chunks(LOOKED_UP).enumerate() {
             deadline.check()?;
             let known: Vec<bool> = {
@@ -241,7 +243,15 @@ impl Repository {
                     Some(Kind::Tree | Kind::Blob) => undecided.push((false, at)),
                     Some(Kind::Commit) => undecided.push((true, at)),
                     Some(Kind::Tag) | None => {
-                        if answer(at, known).is_break() {
+                        let is_reachable = known
+                            || kind.is_some() && {
+                                let tags = match &inner_tags {
+                                    Some(tags) => tags,
+                                    None => inner_tags.insert(self.inner_tags(&refs, deadline)?),
+                                };
+                                tags.contains(&gix_id(*id))
+                            };
+                        if answer(at, is_reachable).is_break() {
                             return Ok(());
                         }
                     }
@@ -252,6 +262,8 @@ impl Repository {
         undecided.sort_unstable_by_key(|(is_commit, at)| (*is_commit, std::cmp::Reverse(*at)));
         let mut shared = shared;
         while !undecided.is_empty() {
+            // Always about the newest refs: questions about older ones would undo what is known about newer ones.
+            refs = self.refs()?;
             let looked_up = {
                 let state = self.state_of(&shared, &refs, deadline)?;
                 let (knows_commits, is_complete) = (state.knows_commits(), state.is_complete());
@@ -292,6 +304,24 @@ impl Repository {
             shared = kept(self.path());
         }
         Ok(())
+    }
+
+    /// The tags that annotated tags lead to on the way to something else. There are few of them, so they are looked for only
+    /// when somebody asks for a tag that no ref names.
+    fn inner_tags(&self, refs: &Refs, deadline: &Deadline) -> Result<Ids> {
+        let (mut found, mut buffer) = (Ids::default(), Vec::new());
+        for one in refs.iter().filter(|one| one.peeled.is_some()) {
+            let (mut at, end) = (gix_id(one.target), gix_id(one.leads_to()));
+            for _ in 0..DEEPEST_TAG {
+                deadline.check()?;
+                match self.target_of_tag(&at, &mut buffer)? {
+                    Some(target) if target != end => at = target,
+                    Some(_) | None => break,
+                }
+                found.insert(at);
+            }
+        }
+        Ok(found)
     }
 
     /// What is known about these refs. Others may have asked about older or newer ones since the last time.
@@ -864,6 +894,8 @@ impl Reachable {
             }
         }
         if changed {
+            // Most objects are in the largest packs, so these are looked at first.
+            self.packs.sort_by_key(|pack| std::cmp::Reverse(pack.index.num_objects()));
             for id in std::mem::take(&mut self.unpacked) {
                 self.mark(&id);
             }

@@ -58,6 +58,12 @@ impl Refs {
         before.iter().chain(&self.branches).chain(between).chain(&self.tags).chain(after)
     }
 
+    /// How many bytes a list of all refs takes, as git stores it.
+    pub fn listed_size(&self) -> u64 {
+        let size = |one: &Ref| listed_size_of(&one.name) + if one.peeled.is_some() { 42 } else { 0 };
+        self.iter().map(size).sum()
+    }
+
     /// A few bytes that differ whenever the refs differ.
     pub fn fingerprint(&self) -> [u8; 32] {
         *self.fingerprint.get_or_init(|| {
@@ -73,6 +79,11 @@ impl Refs {
             digest.finalize().into()
         })
     }
+}
+
+/// How many bytes a ref of this name takes in a list of refs: its id, a space, the name and the end of the line.
+pub fn listed_size_of(name: &RefName) -> u64 {
+    name.as_str().len() as u64 + 42
 }
 
 impl Repository {

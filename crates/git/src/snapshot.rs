@@ -24,6 +24,8 @@ use crate::{
 const LONGEST_FILE: u64 = 1024;
 /// How long the list of packed refs may be: that of some hundred thousand.
 const LONGEST_LIST: u64 = 32 << 20;
+/// How long that list may become by pushes, in bytes. The rest is for refs that the service keeps for itself.
+pub const MOST_LISTED: u64 = LONGEST_LIST / 4 * 3;
 /// How many bytes the kept snapshots of all repositories may take together, without small ones.
 pub(crate) const MOST_KEPT: usize = 64 << 20;
 /// How many bytes a small snapshot takes at most.
@@ -89,9 +91,6 @@ impl Repository {
         {
             return Ok(Arc::clone(&snapshot.refs));
         }
-        // Before the lock, so that nobody waits for a reader that waits for room.
-        let packed = self.path().join("packed-refs");
-        let _room = if size_of(&packed) > UNRESERVED as u64 { Some(Reservation::take()?) } else { None };
         // One reader at a time, since there may be many refs; the others take what it has found, if that still stands.
         let _reading = self.handle.read_refs_alone();
         if let Some(snapshot) = &*self.handle.refs()
@@ -99,6 +98,9 @@ impl Repository {
         {
             return Ok(Arc::clone(&snapshot.refs));
         }
+        // After the lock: those who wait for the refs of one repository must not hold all reservations of the server.
+        let packed = self.path().join("packed-refs");
+        let _room = if size_of(&packed) > UNRESERVED as u64 { Some(Reservation::take()?) } else { None };
         let (refs, marks) = self.read_refs()?;
         let refs = Arc::new(refs);
         if marks.are_settled() {

@@ -5,7 +5,7 @@
 //! comes in, and waits at the second one until those who were in have left. So neither can keep the other out for long.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, OpenOptions, TryLockError},
     io,
 };
 
@@ -28,14 +28,16 @@ pub struct Standstill {
 }
 
 impl Repositories {
-    /// Waits while somebody wants a standstill. Nobody may take a second one while holding one: between the two
-    /// somebody may have asked for a standstill, and both would wait for ever.
-    pub fn begin_moving(&self) -> Result<Moving> {
+    /// Lets refs move; `None` while somebody wants a standstill. It does not wait: a thread that waits here could be the one
+    /// that those need who have to end before the standstill begins. Nobody may take a second one while holding one: between
+    /// the two somebody may have asked for a standstill, and both would wait for ever.
+    pub fn try_begin_moving(&self) -> Result<Option<Moving>> {
         let turnstile = self.lock_file(TURNSTILE)?;
-        turnstile.lock_shared()?;
+        if !try_lock_shared(&turnstile)? {
+            return Ok(None);
+        }
         let gate = self.lock_file(GATE)?;
-        gate.lock_shared()?;
-        Ok(Moving { _gate: gate })
+        Ok(try_lock_shared(&gate)?.then_some(Moving { _gate: gate }))
     }
 
     /// Waits until whatever moves has ended; from then on nothing does.
@@ -49,6 +51,14 @@ impl Repositories {
 
     fn lock_file(&self, name: &str) -> io::Result<File> {
         OpenOptions::new().write(true).create(true).truncate(false).open(self.root().join(name))
+    }
+}
+
+fn try_lock_shared(file: &File) -> io::Result<bool> {
+    match file.try_lock_shared() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
@@ -70,7 +80,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     while !done.load(Ordering::SeqCst) {
-                        let _moving = repositories.begin_moving().expect("a lock");
+                        let Some(_moving) = repositories.try_begin_moving().expect("a lock") else { continue };
                         moving.fetch_add(1, Ordering::SeqCst);
                         thread::yield_now();
                         moving.fetch_sub(1, Ordering::SeqCst);

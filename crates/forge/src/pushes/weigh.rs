@@ -73,7 +73,13 @@ pub(super) struct WeighedChange {
 }
 
 /// Step 2: looks at the changes and the repository, while nobody else writes to it.
-pub(super) fn weigh(repositories: &Repositories, storage: &StorageId, push: &Push, listened: bool) -> Result<Weighed> {
+pub(super) fn weigh(
+    repositories: &Repositories,
+    storage: &StorageId,
+    push: &Push,
+    sent: SentObjects,
+    listened: bool,
+) -> Result<Weighed> {
     if push.changes.len() > MOST_CHANGES {
         return Err(Error::Refused(format!("A push may change {MOST_CHANGES} refs at most.")));
     }
@@ -82,7 +88,7 @@ pub(super) fn weigh(repositories: &Repositories, storage: &StorageId, push: &Pus
     let objects = objects_of(repositories, storage, push)?;
     let default = refs.head.clone().filter(|head| refs.find(head).is_some());
     let known = known_afterwards(&refs, objects.as_ref(), default.as_ref(), &push.changes)?;
-    let unreachable = Unreachable::find(repositories, storage, push)?;
+    let unreachable = Unreachable::find(repositories, storage, push, sent)?;
     let mut seen = HashSet::new();
     let mut changes = Vec::with_capacity(push.changes.len());
     let listing = listened.then(|| Listing::new(ALL_PATHS));
@@ -98,6 +104,7 @@ pub(super) fn weigh(repositories: &Repositories, storage: &StorageId, push: &Pus
         changes.push(one);
     }
     refuse_clashes(&refs, &mut changes);
+    refuse_too_many(&refs, &mut changes);
     let was_empty = refs.branches.is_empty();
     let head = if was_empty { first_default(&refs, &changes) } else { None };
     let mut weighed = Weighed { changes, was_empty, default, head, said: Vec::new(), listened, drafts: Vec::new() };
@@ -111,28 +118,52 @@ struct Unreachable {
     sent: Option<Sent>,
     /// New targets of refs that were not sent and cannot be reached.
     targets: BTreeSet<Oid>,
-    /// What the objects that were sent link to, or are differences from, and what cannot be reached.
+    /// An object that was not sent, that something sent links to, and that cannot be reached.
     link: Option<Oid>,
 }
 
-impl Unreachable {
-    fn find(repositories: &Repositories, storage: &StorageId, push: &Push) -> Result<Self> {
+/// The objects that a push has sent, and what they link to. Objects never change, so this can be found out while others
+/// write to the project.
+pub(super) struct SentObjects {
+    sent: Option<Sent>,
+    /// What was not sent and has to be reachable; `None` if there was no repository to link to.
+    links: Option<Vec<Oid>>,
+}
+
+impl SentObjects {
+    pub(super) fn check(repositories: &Repositories, storage: &StorageId, push: &Push) -> Result<Self> {
         let sent = push.incoming.as_ref().map(Quarantine::sent).transpose()?;
+        let mut objects = Self { sent, links: None };
+        objects.find_links(repositories, storage, push)?;
+        Ok(objects)
+    }
+
+    fn find_links(&mut self, repositories: &Repositories, storage: &StorageId, push: &Push) -> Result<()> {
+        // What comes in first cannot lead to anything else.
+        if let (Some(incoming), Some(sent)) = (&push.incoming, &self.sent)
+            && repositories.exists(storage)
+        {
+            let tips = push.changes.iter().filter_map(|change| change.new).filter(|id| sent.contains(*id));
+            // Opened for this alone: no two repositories may hold room for large objects at the same time.
+            self.links = Some(sent.find_links(&incoming.repository()?, tips)?);
+        }
+        Ok(())
+    }
+}
+
+impl Unreachable {
+    fn find(repositories: &Repositories, storage: &StorageId, push: &Push, mut objects: SentObjects) -> Result<Self> {
+        if objects.links.is_none() {
+            // Another push may have made the repository since.
+            objects.find_links(repositories, storage, push)?;
+        }
+        let SentObjects { sent, links } = objects;
         let is_sent = |id: Oid| sent.as_ref().is_some_and(|sent| sent.contains(id));
-        let new = push.changes.iter().filter_map(|change| change.new);
-        let (tips, others): (Vec<Oid>, Vec<Oid>) = new.partition(|id| is_sent(*id));
-        // Opened for this alone: no two repositories may hold room for large objects at the same time.
-        let links = match (&push.incoming, &sent) {
-            (Some(incoming), Some(sent)) if repositories.exists(storage) => {
-                sent.find_links(&incoming.repository()?, tips)?
-            }
-            // What comes in first cannot lead to anything else.
-            _ => Vec::new(),
-        };
+        let others = push.changes.iter().filter_map(|change| change.new).filter(|id| !is_sent(*id)).collect();
         let mut found = Self { sent, targets: BTreeSet::new(), link: None };
         if let Some(repository) = repositories.find(storage)? {
             found.targets = repository.find_unreachable(others)?;
-            found.link = repository.find_unreachable(links)?.first().copied();
+            found.link = repository.find_unreachable(links.unwrap_or_default())?.first().copied();
         }
         Ok(found)
     }
@@ -340,6 +371,24 @@ fn refuse_clashes(refs: &Refs, changes: &mut [WeighedChange]) {
     }
 }
 
+/// Refuses new names once all names together are so long that a list of them could not be read any more.
+fn refuse_too_many(refs: &Refs, changes: &mut [WeighedChange]) {
+    let mut created = changes.iter_mut().filter(|one| one.change.old.is_none() && one.refusal.is_none()).peekable();
+    if created.peek().is_none() {
+        return;
+    }
+    let mut size = refs.listed_size();
+    for one in created {
+        one.refusal = add_to_list(&mut size, &one.change.name);
+    }
+}
+
+/// Adds a ref to a list of so many bytes; tells why not if the list would be too long.
+fn add_to_list(size: &mut u64, name: &RefName) -> Option<String> {
+    *size += git::listed_size_of(name);
+    (*size > git::MOST_LISTED).then(|| "The project has too many branches and tags; delete some of them first.".into())
+}
+
 /// Which of the first branches becomes the default.
 fn first_default(refs: &Refs, changes: &[WeighedChange]) -> Option<RefName> {
     let made = changes.iter().filter(|one| one.refusal.is_none() && one.change.new.is_some());
@@ -357,4 +406,29 @@ pub(crate) fn choose_default<'a>(
     let usual = [head.cloned(), RefName::branch("master"), RefName::branch("main")];
     let preferred = usual.into_iter().flatten().find(|name| branches.contains(name));
     preferred.or_else(|| branches.first().map(|name| (*name).clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_until_a_list_of_them_would_be_too_long() {
+        let name = |number: usize| RefName::branch(&format!("{number:06}{}", "x".repeat(200))).expect("a name");
+        let id = Oid([1; 20]);
+        let one = |number: usize| git::Ref { name: name(number), target: id, peeled: None };
+        let mut refs = Refs::default();
+        refs.branches = (0..97_000).map(one).collect();
+        // As git writes it: the id, a space, the name, the end of the line.
+        let line = format!("{id} {}\n", name(0)).len() as u64;
+        let mut size = refs.listed_size();
+        assert_eq!(size, 97_000 * line);
+        let mut taken = 0;
+        while add_to_list(&mut size, &name(97_000 + taken)).is_none() {
+            taken += 1;
+        }
+        assert_eq!(taken as u64, (git::MOST_LISTED - refs.listed_size()) / line);
+        let told = add_to_list(&mut size, &name(0)).expect("refused");
+        assert_eq!(told, "The project has too many branches and tags; delete some of them first.");
+    }
 }

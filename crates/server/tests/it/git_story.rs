@@ -535,6 +535,27 @@ fn a_fetch_that_fails_is_logged_with_project_user_address_and_cause() {
 }
 
 #[test]
+fn a_tag_that_only_another_tag_leads_to_can_be_tagged_again_and_get_a_name() {
+    let story = Story::begin();
+    let ann = story.person("ann");
+    make_project(&ann, "rocket", 0);
+    let url = story.url(Some(&ann), Transport::Http, "ann/rocket");
+    story.git_ok(Some(&ann), ".", &["clone", "-q", &url, "ann"]);
+    story.git_ok(None, "ann", &["checkout", "-q", "-b", "main"]);
+    story.commit("ann", "README.md", "hello\n");
+    story.git_ok(Some(&ann), "ann", &["push", "-q", "origin", "main"]);
+    for (tag, of) in [("inner", "main"), ("middle", "inner"), ("outer", "middle"), ("again", "inner")] {
+        story.git_ok(None, "ann", &["tag", "-a", "-m", "m", tag, of]);
+    }
+    for tag in ["outer", "again", "inner"] {
+        story.git_ok(Some(&ann), "ann", &["push", "-q", "origin", tag]);
+    }
+    let shown = story.git_ok(Some(&ann), "ann", &["ls-remote", "--refs", "origin", "refs/tags/*"]);
+    let names: Vec<&str> = shown.lines().filter_map(|line| line.split_once('\t')).map(|(_, name)| name).collect();
+    assert_eq!(names, ["refs/tags/again", "refs/tags/inner", "refs/tags/outer"]);
+}
+
+#[test]
 fn a_failed_sign_in_is_logged_with_its_address_and_never_with_a_secret() {
     let story = Story::begin_with(&["--trusted-proxies", "127.0.0.1", "--sign-ins-per-minute", "0"]);
     let ann = story.person("ann");

@@ -151,8 +151,10 @@ fn who_comes_without_tls_is_sent_there() {
     let certificate = ours();
     let secured = Secured::new(&certificate);
     let server = secured.serve().args(&["--redirect-listen", "127.0.0.1:0"]).start();
+    let told = "sends those who come without TLS";
+    until("no address is told", || server.stderr().contains(told));
     let said = server.stderr();
-    let line = said.lines().find(|line| line.contains("sends those who come without TLS")).expect("a line");
+    let line = said.lines().find(|line| line.contains(told)).expect("a line");
     let place = line.split_whitespace().find_map(|word| word.strip_prefix("address=")).expect("an address");
     let place = place.trim_matches('"').to_owned();
     let mut plain = TcpStream::connect(&place).expect("connected");
