@@ -429,8 +429,9 @@ async fn another_user_alone_does_not_keep_jobs_from_the_network_of_this_machine(
     if !other_user() {
         return;
     }
-    let folder = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o755)).tempdir().expect("a folder");
     for network in [Network::Auto, Network::Public, Network::None] {
+        let open = PermissionsExt::from_mode(0o755);
+        let folder = tempfile::Builder::new().permissions(open).tempdir().expect("a folder");
         let mut options = Options::new(folder.path().join("runner"), vec![env!("CARGO_BIN_EXE_supervise").into()]);
         options.isolation = Isolation::User;
         options.run_as = Some("nobody".to_owned());

@@ -218,7 +218,8 @@ fn settings_of_the_runner_that_contradict_each_other_are_refused() {
     let said = refused(&["--runner-isolation", "none", "--runner-network", "none"]);
     assert_eq!(
         said,
-        "cannot run jobs: only bubblewrap can limit the network of jobs; install it, or choose --runner-network host"
+        "cannot run jobs: only bubblewrap can keep jobs from the services of this machine and its network; install it, or \
+         accept with --runner-network host that jobs reach all of them"
     );
     let said = refused(&["--runner-user", "nobody-of-that-name"]);
     assert!(said.contains("there is no user nobody-of-that-name") || said.contains("only root can"), "{said}");
