@@ -138,7 +138,7 @@ pub(crate) async fn is_proved(app: &App, parts: &mut Parts, prover: Prover) -> R
 
 async fn is_user(forge: &Forge, caller: Caller) -> bool {
     caller.shows_something()
-        && forge.peek(caller, |it| Ok(matches!(it.actor(), Actor::User { .. }))).await.unwrap_or(false)
+        && forge.read_inline(caller, |tx| Ok(matches!(tx.actor(), Actor::User { .. }))).await.unwrap_or(false)
 }
 
 fn shown_in(query: &Bag) -> Caller {

@@ -4,7 +4,7 @@ use axum::{
     extract::{FromRequestParts, RawPathParams, State},
     http::{HeaderMap, Method, header, request::Parts},
 };
-use forge::{Caller, Error, Given, GroupRef, ProjectRef, outgoing::DEPTH};
+use forge::{Caller, Error, GroupRef, ProjectRef, Unvalidated, outgoing::DEPTH};
 use model::{labels::LabelRef, tokens::Secret};
 use serde_json::json;
 
@@ -17,9 +17,9 @@ use crate::{
 };
 
 /// Who is asking, as far as they show it; the forge finds out whether it is true.
-pub(crate) struct Showing(pub(crate) Caller);
+pub(crate) struct Credentials(pub(crate) Caller);
 
-impl<S: Send + Sync> FromRequestParts<S> for Showing {
+impl<S: Send + Sync> FromRequestParts<S> for Credentials {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
@@ -77,7 +77,7 @@ fn sudo(bag: &Bag, parts: &Parts) -> Result<Option<String>, ApiError> {
     target.map(|target| Some(target.to_owned())).ok_or_else(malformed)
 }
 
-impl ArgDoc for Showing {
+impl ArgDoc for Credentials {
     fn describe(operation: &mut OperationDoc) {
         operation.authenticated = true;
     }
@@ -165,49 +165,49 @@ impl ArgDoc for InGroup {
 }
 
 /// The user that the rest of a path means. Anything but digits is malformed.
-pub(crate) struct UserNumber(pub(crate) Given<i64>);
+pub(crate) struct UserNumber(pub(crate) Unvalidated<i64>);
 
 /// The group that the rest of a path means. Anything but digits is malformed.
-pub(crate) struct GroupNumber(pub(crate) Given<i64>);
+pub(crate) struct GroupNumber(pub(crate) Unvalidated<i64>);
 
 /// The key that the rest of a path means. Anything but digits is malformed.
-pub(crate) struct KeyNumber(pub(crate) Given<i64>);
+pub(crate) struct KeyNumber(pub(crate) Unvalidated<i64>);
 
 /// The issue that a path means, by its number on the instance. Anything but digits is malformed.
-pub(crate) struct IssueNumber(pub(crate) Given<i64>);
+pub(crate) struct IssueNumber(pub(crate) Unvalidated<i64>);
 
 /// The note that a path means. Anything but digits is malformed.
-pub(crate) struct NoteNumber(pub(crate) Given<i64>);
+pub(crate) struct NoteNumber(pub(crate) Unvalidated<i64>);
 
 /// The milestone that a path means. Anything but digits is malformed.
-pub(crate) struct MilestoneNumber(pub(crate) Given<i64>);
+pub(crate) struct MilestoneNumber(pub(crate) Unvalidated<i64>);
 
 /// The board that a path means. Anything but digits is malformed.
-pub(crate) struct BoardNumber(pub(crate) Given<i64>);
+pub(crate) struct BoardNumber(pub(crate) Unvalidated<i64>);
 
 /// The list of a board that a path means. Anything but digits is malformed.
-pub(crate) struct ListNumber(pub(crate) Given<i64>);
+pub(crate) struct ListNumber(pub(crate) Unvalidated<i64>);
 
 /// The hook of a project that a path means. Anything but digits is malformed.
-pub(crate) struct HookNumber(pub(crate) Given<i64>);
+pub(crate) struct HookNumber(pub(crate) Unvalidated<i64>);
 
 /// The hook of the instance that a path means. Anything but digits is malformed.
-pub(crate) struct SystemHookNumber(pub(crate) Given<i64>);
+pub(crate) struct SystemHookNumber(pub(crate) Unvalidated<i64>);
 
 /// The line of a log that a path means. Anything but digits is malformed.
-pub(crate) struct DeliveryNumber(pub(crate) Given<i64>);
+pub(crate) struct DeliveryNumber(pub(crate) Unvalidated<i64>);
 
 /// The pipeline that a path means. Anything but digits is malformed.
-pub(crate) struct PipelineNumber(pub(crate) Given<i64>);
+pub(crate) struct PipelineNumber(pub(crate) Unvalidated<i64>);
 
 /// The build that a path means. Anything but digits is malformed.
-pub(crate) struct BuildNumber(pub(crate) Given<i64>);
+pub(crate) struct BuildNumber(pub(crate) Unvalidated<i64>);
 
 /// The runner that a path means. Anything but digits is malformed.
-pub(crate) struct RunnerNumber(pub(crate) Given<i64>);
+pub(crate) struct RunnerNumber(pub(crate) Unvalidated<i64>);
 
 /// The runner of a project that a path means. Anything but digits is malformed.
-pub(crate) struct ProjectRunnerNumber(pub(crate) Given<i64>);
+pub(crate) struct ProjectRunnerNumber(pub(crate) Unvalidated<i64>);
 
 /// An extractor of one part of the path, as a number.
 macro_rules! number_in_path {
@@ -372,8 +372,8 @@ fn number_in(segment: &str) -> Option<i64> {
     digits.then(|| segment.parse().unwrap_or(i64::MAX))
 }
 
-fn given_number(name: &str, segment: &str) -> Given<i64> {
-    Given::new(number_in(segment).ok_or_else(|| vec![format!("{name} is invalid")]))
+fn given_number(name: &str, segment: &str) -> Unvalidated<i64> {
+    Unvalidated::new(number_in(segment).ok_or_else(|| vec![format!("{name} is invalid")]))
 }
 
 /// A path that can be looked for: nothing has a control character, and PostgreSQL does not even look for NUL.

@@ -19,7 +19,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use bytes::Bytes;
-use forge::{Error, Given};
+use forge::{Error, Unvalidated};
 use futures_util::{
     StreamExt as _,
     stream::{self, BoxStream},
@@ -75,7 +75,7 @@ impl<H: Handler<T, App>, T: 'static> Handler<T, App> for WithFile<H> {
 /// The file of a request, to be looked at after the gate.
 pub(crate) struct FilePart {
     /// What the client calls it; malformed if there is none.
-    pub(crate) name: Given<String>,
+    pub(crate) name: Unvalidated<String>,
     /// What is in it, read from the client as it is asked for.
     pub(crate) content: BoxStream<'static, Result<Bytes, ApiError>>,
 }
@@ -83,7 +83,7 @@ pub(crate) struct FilePart {
 impl FilePart {
     fn absent(fault: &str) -> Self {
         let fault = format!("{FIELD} {fault}");
-        Self { name: Given::new(Err(vec![fault])), content: stream::empty().boxed() }
+        Self { name: Unvalidated::new(Err(vec![fault])), content: stream::empty().boxed() }
     }
 }
 
@@ -175,7 +175,7 @@ async fn read_fields(mut multipart: Multipart<'static>, allowance: Allowance) ->
         match file_name(field.headers()) {
             Some(file_name) if name == FIELD => {
                 let content = content(multipart, field, allowance);
-                break FilePart { name: Given::good(file_name), content };
+                break FilePart { name: Unvalidated::good(file_name), content };
             }
             None if name == FIELD => break FilePart::absent("is invalid"),
             Some(_) => pairs.push((name, Item::Other)),

@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use forge::Given;
+use forge::Unvalidated;
 use model::{Page, Slice};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -29,7 +29,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'
 
 /// Which page is wanted, and what the links to its neighbours need.
 pub(crate) struct Paging {
-    pub(crate) page: Given<Page>,
+    pub(crate) page: Unvalidated<Page>,
     asked: bool,
     whole_unless_asked: bool,
     url: String,
@@ -48,8 +48,8 @@ impl FromParams for PageParams {
 
 impl Paging {
     /// The page to read from a list that is short by nature: all of it, where the dialect says so and nobody asked.
-    pub(crate) fn of_short_list(&self) -> Given<Page> {
-        if self.whole_unless_asked && !self.asked { Given::good(Page::whole()) } else { self.page.clone() }
+    pub(crate) fn of_short_list(&self) -> Unvalidated<Page> {
+        if self.whole_unless_asked && !self.asked { Unvalidated::good(Page::whole()) } else { self.page.clone() }
     }
 
     /// The answer with the headers around it.

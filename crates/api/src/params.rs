@@ -8,7 +8,7 @@ mod bag;
 use std::{convert::Infallible, ops::RangeInclusive, sync::Arc};
 
 use axum::{extract::FromRequestParts, http::request::Parts};
-use forge::Given;
+use forge::Unvalidated;
 use jiff::civil::Date;
 use model::{Change, Time};
 use serde_json::{Value, json};
@@ -472,13 +472,13 @@ impl ParamReader<'_> {
 }
 
 /// Reads a set of parameters from a bag.
-pub(crate) fn read_from<T: FromParams>(bag: &Bag) -> Given<T> {
+pub(crate) fn read_from<T: FromParams>(bag: &Bag) -> Unvalidated<T> {
     let mut reader = ParamReader { bag: Some(bag), faults: Vec::new(), declared: Vec::new() };
     let value = T::read(&mut reader);
     let mut faults = reader.faults;
     let mut seen = std::collections::HashSet::new();
     faults.retain(|fault| seen.insert(fault.clone()));
-    Given::new(if faults.is_empty() { Ok(value) } else { Err(faults) })
+    Unvalidated::new(if faults.is_empty() { Ok(value) } else { Err(faults) })
 }
 
 /// Lists what a set of parameters reads.
@@ -489,7 +489,7 @@ pub(crate) fn declared_by<T: FromParams>() -> Vec<ParamDoc> {
 }
 
 /// The parameters of a request, to be looked at after the gate.
-pub(crate) struct Params<T>(pub(crate) Given<T>);
+pub(crate) struct Params<T>(pub(crate) Unvalidated<T>);
 
 impl<S: Send + Sync, T: FromParams> FromRequestParts<S> for Params<T> {
     type Rejection = Infallible;
@@ -606,7 +606,7 @@ mod tests {
         }
     }
 
-    fn several(items: &[(&str, Item)]) -> Given<Several> {
+    fn several(items: &[(&str, Item)]) -> Unvalidated<Several> {
         let pairs = items.iter().map(|(name, item)| ((*name).to_owned(), item.clone()));
         read_from(&Bag::collect(pairs).expect("a few"))
     }

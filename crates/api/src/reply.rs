@@ -11,7 +11,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use jiff::tz::Offset;
-use model::{Time, repository::Signature};
+use model::{Time, objects::Signature};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_128;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use git::{Repositories, Repository};
-use model::{Oid, Page, RefName, repository::ArchiveFormat};
+use model::{Oid, Page, RefName, objects::ArchiveFormat};
 
 use crate::{
     Outcome,

@@ -3,8 +3,8 @@
 //! What is written is on disk before it is acknowledged, and what was not written to its end leaves nothing behind, a
 //! crash aside: removing the key then removes the rest too.
 
+pub mod disk_space;
 pub mod logs;
-pub mod room;
 pub mod spool;
 
 use std::{
@@ -274,7 +274,7 @@ impl Error {
 
     fn of(error: &(dyn std::error::Error + 'static)) -> Self {
         let mut causes = std::iter::successors(Some(error), |error| error.source());
-        let full = causes.any(|cause| cause.downcast_ref().is_some_and(room::is_full));
+        let full = causes.any(|cause| cause.downcast_ref().is_some_and(disk_space::is_full));
         Self { text: error.to_string(), full }
     }
 

@@ -32,7 +32,7 @@ use lru::LruCache;
 use tokio::{sync::watch, task::spawn_blocking};
 
 use self::tail::{Reader, Tail};
-use crate::room::{self, Room};
+use crate::disk_space::{self, Room};
 
 /// However small the cache, so much may be under way at once, in bytes; beyond four times the cache nothing grows.
 const GROWING_AT_LEAST: u64 = 8 << 30;
@@ -175,7 +175,7 @@ impl Spools {
         let (key, file) = match made() {
             Ok(file) => (key, Some(file)),
             // Past the disk, and so for nobody else: a cache is no reason to refuse.
-            Err(error) if room::is_full(&error) => {
+            Err(error) if disk_space::is_full(&error) => {
                 index.give_way();
                 made().map_or((None, None), |file| (key, Some(file)))
             }
@@ -327,7 +327,7 @@ impl Producer {
         let write = || file.write_at(bytes, self.written);
         let written = if fits { write() } else { Err(io::ErrorKind::StorageFull.into()) };
         let written = match written {
-            Err(error) if fits && room::is_full(&error) => {
+            Err(error) if fits && disk_space::is_full(&error) => {
                 self.spools.index().give_way();
                 write()
             }
@@ -339,7 +339,7 @@ impl Producer {
                 inner.growing_bytes.fetch_add(written as u64, Ordering::Relaxed);
                 Ok(Some(written))
             }
-            Err(error) if room::is_full(&error) => {
+            Err(error) if disk_space::is_full(&error) => {
                 // First nobody can join any more, since the beginning of what comes is not kept.
                 self.spools.index().forget(&self.spool);
                 source.tail.begin(self.written);

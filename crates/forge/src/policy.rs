@@ -3,7 +3,7 @@
 use model::{Namespace, NamespaceKind, Project, Role, Scope, User, UserState, Visibility, tokens::Digest};
 use store::{Sight, Viewer, projects::Key};
 
-use crate::{Actor, Error, Reader, Result, caller};
+use crate::{Actor, Error, ReadTx, Result, caller};
 
 /// Something one can do to the instance as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -386,7 +386,7 @@ impl Actor {
     }
 }
 
-impl Reader<'_> {
+impl ReadTx<'_> {
     /// The gate to the instance: every use case begins here, or by opening a project or a group.
     pub fn may(&self, ability: Ability) -> Result<()> {
         self.actor().check(ability)

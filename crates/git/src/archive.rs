@@ -15,7 +15,7 @@ use flate2::{Compression, write::GzEncoder};
 use gix::ObjectId;
 use model::{
     Oid,
-    repository::{ArchiveFormat, EntryKind},
+    objects::{ArchiveFormat, EntryKind},
 };
 use zip::{
     ZipWriter,

@@ -1,6 +1,6 @@
 //! What lies between two commits.
 
-use model::{Oid, repository::Comparison};
+use model::{Oid, objects::Comparison};
 
 use crate::{Repository, Result, diff::empty_tree, repository::gix_id};
 

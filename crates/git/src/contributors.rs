@@ -6,7 +6,7 @@ use std::{
 };
 
 use gix::{ObjectId, objs::Kind};
-use model::{Oid, repository::Contributor};
+use model::{Oid, objects::Contributor};
 
 use crate::{
     Error, Repository, Result,

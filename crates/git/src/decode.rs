@@ -4,7 +4,7 @@
 //! texts in other encodings. They have to be shown all the same, so nothing in here fails.
 
 use gix::{ObjectId, actor::SignatureRef};
-use model::{Commit, repository::Signature};
+use model::{Commit, objects::Signature};
 
 use crate::{objects::Shown, repository::oid};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use gix::ObjectId;
 use model::{
     Oid,
-    happenings::FileLists,
-    repository::{CommitStats, FileDiff},
+    objects::{CommitStats, FileDiff},
+    webhook_events::FileLists,
 };
 
 use crate::{

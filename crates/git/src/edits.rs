@@ -11,7 +11,7 @@ use gix::{
         tree::{EntryKind, EntryMode},
     },
 };
-use model::{Oid, repository::Signature};
+use model::{Oid, objects::Signature};
 
 use crate::{
     Error, Quarantine, Repository, Result,

@@ -13,7 +13,7 @@ use std::{
 };
 
 use gix::objs::{Kind, WriteTo};
-use model::{Oid, RefName, repository::Signature};
+use model::{Oid, RefName, objects::Signature};
 use tempfile::TempDir;
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use model::{Oid, RefName, refs::RefKind, repository::Tag};
+use model::{Oid, RefName, objects::Tag, refs::RefKind};
 use sha2::{Digest as _, Sha256};
 
 use crate::{Repository, Result, decode, repository::gix_id};

@@ -5,7 +5,7 @@ use jiff::{
     Timestamp, Zoned,
     tz::{Offset, TimeZone},
 };
-use model::{Commit, Oid, RefKind, repository::Signature};
+use model::{Commit, Oid, RefKind, objects::Signature};
 
 use crate::{
     Error, Ref, Repository, Result,

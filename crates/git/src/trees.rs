@@ -8,7 +8,7 @@ use gix::{
 };
 use model::{
     Oid, Page, Slice,
-    repository::{EntryKind, TreeEntry},
+    objects::{EntryKind, TreeEntry},
 };
 
 use crate::{

@@ -8,7 +8,7 @@ use std::{
 };
 
 use git::{EditRefusal, Error, FileEdit, Peeled, Quarantine, Repositories};
-use model::{Oid, RefChange, RefName, StorageId, repository::Signature};
+use model::{Oid, RefChange, RefName, StorageId, objects::Signature};
 use tempfile::TempDir;
 
 /// Where a repository lies.

@@ -15,6 +15,7 @@ use hyper_util::{
     client::legacy::{self, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
+use tls::Roots;
 use tokio::{
     fs::File,
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -22,7 +23,6 @@ use tokio::{
 };
 use tokio_util::io::ReaderStream;
 use tracing::warn;
-use trust::Roots;
 use url::Url;
 
 use crate::Error;
@@ -104,7 +104,7 @@ impl Client {
         connector.set_nodelay(true);
         // Reading the machine's authorities takes a while, and not everybody needs them.
         let roots = if root.starts_with("https://") { roots() } else { Roots::none() };
-        let tls = trust::strict(roots).map_err(Error::Setup)?;
+        let tls = tls::strict(roots).map_err(Error::Setup)?;
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(connector);
         let pool = legacy::Client::builder(TokioExecutor::new())

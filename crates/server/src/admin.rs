@@ -6,7 +6,7 @@ use std::{
 };
 
 use forge::{
-    Caller, Forge, Given, jobs, runners, tokens,
+    Caller, Forge, Unvalidated, runners, tasks, tokens,
     users::{self, Edit, Registration},
 };
 use jiff::SignedDuration;
@@ -73,7 +73,7 @@ fn open(data: &Path, database: Option<&str>, default_projects_limit: i32) -> Res
     drop(db);
     let options = forge_options(&folder, database, key, default_projects_limit, Use::Administer)?;
     drop(turn);
-    let options = forge::Options { readers: 1, heavy: 1, ..options };
+    let options = forge::Options { readers: 1, blocking: 1, ..options };
     Forge::start(options).map_err(|error| error.to_string())
 }
 
@@ -120,28 +120,28 @@ async fn user(forge: &Forge, command: UserCommand) -> Outcome {
             let (password, made) = password(password_stdin)?;
             let name = name.unwrap_or_else(|| username.clone());
             let user = NewUser { admin, ..NewUser::new(&username, &email, &name) };
-            let given = Given::good(Registration { user, password: password.reveal().to_owned() });
-            let ready = forge.heavy(Caller::system(), move |it| users::prepare_registration(it, &given)).await;
+            let given = Unvalidated::good(Registration { user, password: password.reveal().to_owned() });
+            let ready = forge.run_blocking(Caller::system(), move |tx| users::prepare_registration(tx, &given)).await;
             let ready = ready.map_err(tell)?;
-            let user = forge.write(Caller::system(), move |it| users::create(it, &ready)).await.map_err(tell)?;
+            let user = forge.write(Caller::system(), move |tx| users::create(tx, &ready)).await.map_err(tell)?;
             say(&format!("created user {} with id {}", user.username, user.id))?;
             say_password(&password, made)
         }
         UserCommand::List => list_users(forge).await,
         UserCommand::Block { username } => {
             let name = username.clone();
-            let block = move |it: &mut forge::Writer<'_>| {
-                let id = users::id_of(it, &name)?;
-                users::block(it, id)
+            let block = move |tx: &mut forge::WriteTx<'_>| {
+                let id = users::id_of(tx, &name)?;
+                users::block(tx, id)
             };
             forge.write(Caller::system(), block).await.map_err(|error| tell_of(&username, error))?;
             say(&format!("blocked user {username}"))
         }
         UserCommand::Unblock { username } => {
             let name = username.clone();
-            let unblock = move |it: &mut forge::Writer<'_>| {
-                let id = users::id_of(it, &name)?;
-                users::unblock(it, id)
+            let unblock = move |tx: &mut forge::WriteTx<'_>| {
+                let id = users::id_of(tx, &name)?;
+                users::unblock(tx, id)
             };
             forge.write(Caller::system(), unblock).await.map_err(|error| tell_of(&username, error))?;
             say(&format!("unblocked user {username}"))
@@ -150,13 +150,13 @@ async fn user(forge: &Forge, command: UserCommand) -> Outcome {
         UserCommand::Password { username, password_stdin } => {
             let (password, made) = password(password_stdin)?;
             let name = username.clone();
-            let id = forge.read(Caller::system(), move |it| users::id_of(it, &name)).await;
+            let id = forge.read(Caller::system(), move |tx| users::id_of(tx, &name)).await;
             let id = id.map_err(|error| tell_of(&username, error))?;
             let edit = Edit { changes: UserChanges::default(), password: Some(password.reveal().to_owned()) };
-            let given = Given::good(edit);
-            let ready = forge.heavy(Caller::system(), move |it| users::prepare_edit(it, id, &given)).await;
+            let given = Unvalidated::good(edit);
+            let ready = forge.run_blocking(Caller::system(), move |tx| users::prepare_edit(tx, id, &given)).await;
             let ready = ready.map_err(tell)?;
-            forge.write(Caller::system(), move |it| users::update(it, id, &ready)).await.map_err(tell)?;
+            forge.write(Caller::system(), move |tx| users::update(tx, id, &ready)).await.map_err(tell)?;
             say(&format!("changed the password of user {username}"))?;
             say_password(&password, made)
         }
@@ -165,9 +165,9 @@ async fn user(forge: &Forge, command: UserCommand) -> Outcome {
 
 async fn delete_user(forge: &Forge, username: String, yes: bool) -> Outcome {
     let name = username.clone();
-    let find = move |it: &mut forge::Reader<'_>| {
-        let id = users::id_of(it, &name)?;
-        users::get(it, id)
+    let find = move |tx: &mut forge::ReadTx<'_>| {
+        let id = users::id_of(tx, &name)?;
+        users::get(tx, id)
     };
     let user = forge.read(Caller::system(), find).await.map_err(|error| tell_of(&username, error))?;
     let projects = match user.personal_projects {
@@ -178,7 +178,7 @@ async fn delete_user(forge: &Forge, username: String, yes: bool) -> Outcome {
         return Err(format!("this deletes user {username} with {projects} and cannot be undone; confirm with --yes"));
     }
     let id = user.id;
-    let deleted = forge.write(Caller::system(), move |it| users::delete(it, id)).await.map_err(tell)?;
+    let deleted = forge.write(Caller::system(), move |tx| users::delete(tx, id)).await.map_err(tell)?;
     if deleted.is_none() {
         return Err(format!("there is no user {username}"));
     }
@@ -188,9 +188,9 @@ async fn delete_user(forge: &Forge, username: String, yes: bool) -> Outcome {
 async fn list_users(forge: &Forge) -> Outcome {
     let mut table = format!("{:>6}  {:<24} {:<13} {:<6} {}\n", "id", "username", "state", "admin", "email");
     for number in 1.. {
-        let page = Given::good(Page::new(Some(number), Some(model::page::MAX_SIZE)));
-        let filter = Given::good(UserFilter::default());
-        let users = forge.read(Caller::system(), move |it| users::list(it, &filter, &page)).await.map_err(tell)?;
+        let page = Unvalidated::good(Page::new(Some(number), Some(model::page::MAX_SIZE)));
+        let filter = Unvalidated::good(UserFilter::default());
+        let users = forge.read(Caller::system(), move |tx| users::list(tx, &filter, &page)).await.map_err(tell)?;
         for user in &users.items {
             let admin = if user.admin { "yes" } else { "no" };
             let state = user.state.as_str();
@@ -210,7 +210,7 @@ async fn token(forge: &Forge, command: TokenCommand) -> Outcome {
             let end = (!no_expiry).then(|| forge.now() + SignedDuration::from_hours(24 * expires_in_days));
             let whom = username.clone();
             let created = forge
-                .write(Caller::system(), move |it| tokens::create(it, &whom, &name, &scopes, end))
+                .write(Caller::system(), move |tx| tokens::create(tx, &whom, &name, &scopes, end))
                 .await
                 .map_err(|error| tell_of(&username, error))?;
             let lasts = created.0.expires_at.map_or("until it is revoked".into(), |end| format!("until {}", day(end)));
@@ -222,7 +222,7 @@ async fn token(forge: &Forge, command: TokenCommand) -> Outcome {
         }
         TokenCommand::List { username } => {
             let whom = username.clone();
-            let tokens = forge.read(Caller::system(), move |it| tokens::list(it, &whom)).await;
+            let tokens = forge.read(Caller::system(), move |tx| tokens::list(tx, &whom)).await;
             let tokens = tokens.map_err(|error| tell_of(&username, error))?;
             let mut table = format!(
                 "{:>6}  {:<10} {:<10} {:<10} {:<10} {}\n",
@@ -245,7 +245,7 @@ async fn token(forge: &Forge, command: TokenCommand) -> Outcome {
             show(table.as_bytes())
         }
         TokenCommand::Revoke { id } => {
-            forge.write(Caller::system(), move |it| tokens::revoke(it, id)).await.map_err(|error| match error {
+            forge.write(Caller::system(), move |tx| tokens::revoke(tx, id)).await.map_err(|error| match error {
                 forge::Error::NotFound(_) => format!("there is no token {id} that could be revoked"),
                 other => tell(other),
             })?;
@@ -261,7 +261,7 @@ async fn job(forge: &Forge, command: JobCommand) -> Outcome {
                 "{:>6}  {:<20} {:<7} {:>8}  {:<20} {}\n",
                 "id", "kind", "state", "attempts", "due", "last error"
             );
-            for job in forge.read(Caller::system(), jobs::list).await.map_err(tell)? {
+            for job in forge.read(Caller::system(), tasks::list).await.map_err(tell)? {
                 let state = if job.dead_at.is_some() { "dead" } else { "waiting" };
                 let due = job.run_at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
                 let error = job.last_error.unwrap_or_default();
@@ -271,7 +271,7 @@ async fn job(forge: &Forge, command: JobCommand) -> Outcome {
             show(table.as_bytes())
         }
         JobCommand::Retry { id } => {
-            forge.write(Caller::system(), move |it| jobs::retry(it, id)).await.map_err(|error| match error {
+            forge.write(Caller::system(), move |tx| tasks::retry(tx, id)).await.map_err(|error| match error {
                 forge::Error::NotFound(_) => format!("there is no job {id} that was given up"),
                 other => tell(other),
             })?;
@@ -283,8 +283,8 @@ async fn job(forge: &Forge, command: JobCommand) -> Outcome {
 async fn runner(forge: &Forge, command: RunnersCommand) -> Outcome {
     match command {
         RunnersCommand::Token { reset } => {
-            let token = move |it: &mut forge::Writer<'_>| {
-                if reset { runners::reset_registration_token(it) } else { runners::registration_token(it) }
+            let token = move |tx: &mut forge::WriteTx<'_>| {
+                if reset { runners::reset_registration_token(tx) } else { runners::registration_token(tx) }
             };
             say(forge.write(Caller::system(), token).await.map_err(tell)?.reveal())
         }
@@ -298,9 +298,9 @@ async fn list_runners(forge: &Forge) -> Outcome {
         "id", "kind", "active", "last heard of", "tags", "description"
     );
     for number in 1.. {
-        let page = Given::good(Page::new(Some(number), Some(model::page::MAX_SIZE)));
+        let page = Unvalidated::good(Page::new(Some(number), Some(model::page::MAX_SIZE)));
         let found = forge
-            .read(Caller::system(), move |it| runners::list_all(it, &Given::good(None), &page))
+            .read(Caller::system(), move |tx| runners::list_all(tx, &Unvalidated::good(None), &page))
             .await
             .map_err(tell)?;
         for runner in &found.items {

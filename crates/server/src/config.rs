@@ -9,10 +9,10 @@ use std::{
 
 use api::{Dialect, TrustedProxies, parse_proxy};
 use clap::{Args, ValueEnum};
-use courier::TimeFormat;
 use serde::Deserialize;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
+use webhooks::TimeFormat;
 
 use crate::{
     byte_size::ByteSize,

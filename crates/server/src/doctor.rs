@@ -106,7 +106,8 @@ fn examine(
     // Whoever puts something right has the folder to itself, and a server that is to start waits for it; whoever only looks
     // is in nobody's way.
     let held = (fix && !beside_server).then_some((turn, lock));
-    let forge = Forge::start(forge::Options { readers: 1, heavy: 1, ..options }).map_err(|error| error.to_string())?;
+    let forge =
+        Forge::start(forge::Options { readers: 1, blocking: 1, ..options }).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::{client::legacy, rt::TokioExecutor};
 use rustls::ClientConfig;
-use trust::Roots;
+use tls::Roots;
 
 use crate::{
     commands::Health,
@@ -78,9 +78,9 @@ fn tls(uri: &Uri) -> Result<ClientConfig, String> {
     // The certificate of a server on this machine was made out for the name that clients use, not for loopback, and
     // nothing is told to the server here.
     match uri.scheme_str() {
-        Some("https") if is_loopback(uri) => trust::lenient(),
-        Some("https") => trust::strict(Roots::of_the_machine().0),
-        _ => trust::strict(Roots::none()),
+        Some("https") if is_loopback(uri) => tls::lenient(),
+        Some("https") => tls::strict(Roots::of_the_machine().0),
+        _ => tls::strict(Roots::none()),
     }
 }
 

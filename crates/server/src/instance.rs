@@ -498,7 +498,8 @@ fn set_strays_aside(
     // Nothing is opened with it, so any will do where there is none.
     let key = key.unwrap_or_else(|| InstanceKey::generate(&SystemSecrets));
     let options = forge_options(folder, database.clone(), key, default_projects_limit, Use::Administer)?;
-    let forge = Forge::start(forge::Options { readers: 1, heavy: 1, ..options }).map_err(|error| error.to_string())?;
+    let forge =
+        Forge::start(forge::Options { readers: 1, blocking: 1, ..options }).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

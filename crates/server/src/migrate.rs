@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use forge::room::Room;
+use forge::disk_space::Room;
 use store::{Database, Schema};
 
 use crate::{

@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::get,
 };
-use forge::{Caller, Forge, deliveries, jobs, room::Standing};
+use forge::{Caller, Forge, deliveries, disk_space::Standing, tasks};
 use metrics_exporter_prometheus::PrometheusHandle;
 
 /// The routes under `/-/`.
@@ -47,7 +47,7 @@ async fn shortage(forge: &Forge) -> Option<String> {
 
 /// Whether requests can be served: the database answers.
 async fn ready(State((forge, _)): Shared) -> Response {
-    match forge.read(Caller::anonymous(), |it| it.ping()).await {
+    match forge.read(Caller::anonymous(), |tx| tx.ping()).await {
         Ok(()) => shortage(&forge)
             .await
             .map_or_else(|| "ready\n".to_owned(), |trouble| format!("ready, but degraded: {trouble}\n"))
@@ -62,7 +62,7 @@ async fn ready(State((forge, _)): Shared) -> Response {
 /// Numbers for Prometheus: for this machine, and for administrators from anywhere.
 async fn show_metrics(State((forge, metrics)): Shared, request: Request) -> Response {
     let caller = if is_local(&request) { Caller::system() } else { api::shown_by(request.headers()) };
-    let look = |it: &mut forge::Reader<'_>| Ok((jobs::count(it)?, deliveries::standing(it)?));
+    let look = |tx: &mut forge::ReadTx<'_>| Ok((tasks::count(tx)?, deliveries::standing(tx)?));
     let (counts, post) = match forge.read(caller, look).await {
         Ok(seen) => seen,
         Err(forge::Error::Unauthenticated | forge::Error::Forbidden(_)) => {

@@ -11,15 +11,13 @@ use std::{
 };
 
 use api::{AccessLog, App, AppOptions, CourierDoor, Door, GitDoor, Guards};
-use courier::{Clerk, Client, TimeFormat, rounds};
 use forge::{
     Forge, InstanceKey, Options, artifacts,
     clock::{SystemClock, SystemSecrets},
+    disk_space::Room,
     first_start::{self, FirstAdmin, Wishes},
     passwords::PasswordCost,
-    pushes,
-    room::Room,
-    traces, uploads,
+    pushes, traces, uploads,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use model::{Site, tokens::Secret};
@@ -34,6 +32,7 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 use tracing_subscriber::{EnvFilter, fmt};
+use webhooks::{Clerk, Client, TimeFormat, rounds};
 use wire::{
     Limits, Transfers,
     http::GitHttp,
@@ -142,12 +141,12 @@ pub(crate) fn forge_options(
         max_push_size,
         instance_key,
         readers: 2 * cores,
-        heavy: 2 * cores,
+        blocking: 2 * cores,
         clock: Arc::new(SystemClock),
         secrets: Arc::new(SystemSecrets),
         password_cost: PasswordCost::real(),
         default_projects_limit,
-        scribe: Arc::new(Clerk::new(Site::new("http://localhost", None), TimeFormat::Original)),
+        payload_renderer: Arc::new(Clerk::new(Site::new("http://localhost", None), TimeFormat::Original)),
     })
 }
 
@@ -194,7 +193,8 @@ async fn serve(
     let described = describe_address(&listener, address);
     let secure = Secure::prepare(&config, address, described, built_in.is_some()).await?;
     let root = config.external_url.clone().unwrap_or_else(|| secure.url());
-    let options = Options { scribe: Arc::new(Clerk::new(Site::new(root, ssh_port), config.hook_times)), ..options };
+    let options =
+        Options { payload_renderer: Arc::new(Clerk::new(Site::new(root, ssh_port), config.hook_times)), ..options };
     let spools = options.spools.clone();
     let ground = backup::ground(folder.path().to_owned(), options.database.clone(), options.repositories.clone());
     let forge = Forge::start(options).map_err(|error| error.to_string())?;
@@ -204,7 +204,7 @@ async fn serve(
     uploads::sweep_at_start(&forge).await.map_err(|error| format!("cannot remove unfinished uploads: {error}"))?;
     artifacts::sweep_at_start(&forge).await.map_err(|error| format!("cannot remove unfinished artifacts: {error}"))?;
     pushes::settle_all(&forge).await.map_err(|error| format!("cannot settle unfinished pushes: {error}"))?;
-    forge::stuck::set_first_word(&forge, config.unheard_job);
+    forge::stale_jobs::set_first_word(&forge, config.unheard_job);
     let client = Client::new().map_err(|error| format!("cannot prepare to tell hooks: {error}"))?;
     let app = App::new(AppOptions {
         forge: forge.clone(),
@@ -221,7 +221,7 @@ async fn serve(
         access_log,
     });
     let door = Door::new(&app, operations::routes(forge.clone(), metrics));
-    forge::jobs::take_up(&forge).await.map_err(|error| format!("cannot take up unfinished jobs: {error}"))?;
+    forge::tasks::take_up(&forge).await.map_err(|error| format!("cannot take up unfinished jobs: {error}"))?;
     forge::deliveries::take_up(&forge).await.map_err(|error| format!("cannot take up unfinished messages: {error}"))?;
     let (stop_worker, stopped) = watch::channel(false);
     let database = bound.database().clone();

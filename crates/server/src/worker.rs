@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use forge::{Forge, jobs, tokens};
+use forge::{Forge, tasks, tokens};
 use tokio::{
     sync::{Semaphore, watch},
     task::JoinHandle,
@@ -32,7 +32,7 @@ pub(crate) fn start(forge: Forge, mut stop: watch::Receiver<bool>) -> JoinHandle
         while !*stop.borrow() {
             // Again and again, so that one that was given up does not stay away until the next start.
             if recurring.is_none_or(|last| last.elapsed() >= ENQUEUE_EVERY) {
-                match jobs::enqueue_recurring(&forge).await {
+                match tasks::enqueue_recurring(&forge).await {
                     Ok(()) => recurring = Some(Instant::now()),
                     Err(error) => error!(%error, "cannot write down the recurring jobs"),
                 }
@@ -46,11 +46,11 @@ pub(crate) fn start(forge: Forge, mut stop: watch::Receiver<bool>) -> JoinHandle
                 _ = stop.changed() => break,
             };
             let Ok(place) = place else { break };
-            match jobs::claim(&forge).await {
+            match tasks::claim(&forge).await {
                 Ok(Some(job)) => {
                     let forge = forge.clone();
                     tokio::spawn(async move {
-                        if let Err(error) = jobs::perform(&forge, job).await {
+                        if let Err(error) = tasks::perform(&forge, job).await {
                             error!(%error, "the worker could not note how a job went");
                         }
                         drop(place);

@@ -1,6 +1,25 @@
 //! Every line of SQL, written once and compiled for SQLite and PostgreSQL.
 
-mod access;
+mod accounts;
+mod admin;
+mod ci;
+pub mod projects;
+mod repository;
+mod tracker;
+mod webhooks;
+
+pub use accounts::{emails, identities, keys, tokens, users};
+pub use admin::{checks, copies, instance, tasks};
+pub use ci::{
+    artifacts, assignments, build_lists, build_runs, builds, pipelines, runners, statuses, triggers, variables,
+};
+use projects::access;
+pub use projects::{deploy_keys, events, forks, groups, imports, members, namespaces, project_lists, uploads};
+pub use repository::{commit_notes, intents, protections, releases};
+use tracker::sight;
+pub use tracker::{boards, issue_lists, issues, labels, mentions, milestones, notes};
+pub use webhooks::{deliveries, delivery_log, hooks, webhook_events};
+
 mod conn;
 mod database;
 mod error;
@@ -8,54 +27,8 @@ mod fragment;
 mod postgres;
 mod schema;
 mod search;
-mod sight;
 mod sqlite;
 mod times;
-
-pub mod artifacts;
-pub mod assignments;
-pub mod boards;
-pub mod build_lists;
-pub mod build_runs;
-pub mod builds;
-pub mod checks;
-pub mod commit_notes;
-pub mod copies;
-pub mod deliveries;
-pub mod delivery_log;
-pub mod deploy_keys;
-pub mod emails;
-pub mod events;
-pub mod forks;
-pub mod groups;
-pub mod hook_events;
-pub mod hooks;
-pub mod identities;
-pub mod imports;
-pub mod instance;
-pub mod intents;
-pub mod issue_lists;
-pub mod issues;
-pub mod jobs;
-pub mod keys;
-pub mod labels;
-pub mod members;
-pub mod mentions;
-pub mod milestones;
-pub mod namespaces;
-pub mod notes;
-pub mod pipelines;
-pub mod project_lists;
-pub mod projects;
-pub mod protections;
-pub mod releases;
-pub mod runners;
-pub mod statuses;
-pub mod tokens;
-pub mod triggers;
-pub mod uploads;
-pub mod users;
-pub mod variables;
 
 pub use access::Viewer;
 pub use conn::Conn;

@@ -10,13 +10,13 @@ use diesel_async::{
     async_connection_wrapper::{AsyncConnectionWrapper, BlockOn},
 };
 use rustls::ClientConfig;
+use tls::Roots;
 use tokio::runtime::Runtime;
 use tokio_postgres::{
     config::{Host, SslMode},
     error::SqlState,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
-use trust::Roots;
 
 use crate::OpenError;
 
@@ -228,9 +228,9 @@ fn explain(error: &tokio_postgres::Error) -> String {
 /// As libpq has it: for `prefer` and `require` any certificate will do.
 fn tls(verify: bool, root_certificate: Option<PathBuf>) -> Result<ClientConfig, OpenError> {
     let config = match (verify, root_certificate) {
-        (false, _) => trust::lenient(),
-        (true, Some(path)) => Roots::in_file(&path).and_then(trust::strict),
-        (true, None) => trust::strict(Roots::of_the_machine().0),
+        (false, _) => tls::lenient(),
+        (true, Some(path)) => Roots::in_file(&path).and_then(tls::strict),
+        (true, None) => tls::strict(Roots::of_the_machine().0),
     };
     config.map_err(OpenError::new)
 }

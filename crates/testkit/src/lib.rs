@@ -24,17 +24,17 @@ use axum::{
     body::Body,
     http::{HeaderName, HeaderValue, Method, Request, header},
 };
-use courier::{Clerk, TimeFormat};
-use files::{Files, logs::Logs, room::Room, spool::Spools};
+use files::{Files, disk_space::Room, logs::Logs, spool::Spools};
 use forge::{
-    Caller, Forge, Given, Options, jobs,
+    Caller, Forge, Options, Unvalidated,
     passwords::PasswordCost,
-    tokens,
+    tasks, tokens,
     users::{self, Registration},
 };
 use git::Repositories;
 use model::{Scope, Site, Time, Visibility, groups::NewGroup, users::NewUser};
 use serde_json::Value;
+use webhooks::{Clerk, TimeFormat};
 
 pub use answer::Answer;
 pub use clock::TestClock;
@@ -174,12 +174,12 @@ impl Setup {
             room: Room::around(git.path(), 0),
             allow_local_network: self.allow_local_network,
             max_push_size: None,
-            scribe: Arc::new(Clerk::new(
+            payload_renderer: Arc::new(Clerk::new(
                 Site::new(self.external_url.as_deref().unwrap_or("http://gable.test"), Some(22)),
                 TimeFormat::Original,
             )),
             readers: 2,
-            heavy: 1,
+            blocking: 1,
             clock: Arc::clone(&ground.clock) as _,
             secrets: Arc::clone(&ground.secrets) as _,
             password_cost: PasswordCost::cheap(),
@@ -242,7 +242,7 @@ impl TestForge {
         let username = self.username(id).await;
         let created = self
             .forge
-            .write(Caller::system(), move |it| tokens::create(it, &username, "test", &scopes, expires_at))
+            .write(Caller::system(), move |tx| tokens::create(tx, &username, "test", &scopes, expires_at))
             .await;
         let (_, secret) = created.expect("a token");
         Client { token: Some(secret.reveal().to_owned()), ..client.clone() }
@@ -272,7 +272,7 @@ impl TestForge {
 
     /// Does all background work that is due.
     pub async fn do_all_jobs(&self) {
-        while jobs::work_once(&self.forge).await.expect("worked") {}
+        while tasks::work_once(&self.forge).await.expect("worked") {}
     }
 
     /// A group below another, as no client can make one yet.
@@ -343,20 +343,20 @@ impl TestForge {
     }
 
     async fn username(&self, id: i64) -> String {
-        let user = self.forge.read(Caller::system(), move |it| users::get(it, id)).await;
+        let user = self.forge.read(Caller::system(), move |tx| users::get(tx, id)).await;
         user.expect("a known user").username
     }
 
     async fn add(&self, user: NewUser) -> Client {
         let username = user.username.clone();
-        let given = Given::good(Registration { user, password: PASSWORD.to_owned() });
-        let ready = self.forge.heavy(Caller::system(), move |it| users::prepare_registration(it, &given)).await;
+        let given = Unvalidated::good(Registration { user, password: PASSWORD.to_owned() });
+        let ready = self.forge.run_blocking(Caller::system(), move |tx| users::prepare_registration(tx, &given)).await;
         let ready = ready.expect("a good registration");
         let created = self
             .forge
-            .write(Caller::system(), move |it| {
-                let user = users::create(it, &ready)?;
-                let (_, secret) = tokens::create(it, &username, "test", &[Scope::Api], None)?;
+            .write(Caller::system(), move |tx| {
+                let user = users::create(tx, &ready)?;
+                let (_, secret) = tokens::create(tx, &username, "test", &[Scope::Api], None)?;
                 Ok((user.id, secret))
             })
             .await;

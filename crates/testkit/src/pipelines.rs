@@ -49,9 +49,9 @@ impl TestForge {
             trigger: None,
             variables: None,
         };
-        let started = self.forge.write(Caller::system(), move |it| {
-            let project = it.open(&ProjectRef::Id(project), ProjectAbility::ReadProject)?;
-            pipelines::start(it, &project, &start, &plan)
+        let started = self.forge.write(Caller::system(), move |tx| {
+            let project = tx.open(&ProjectRef::Id(project), ProjectAbility::ReadProject)?;
+            pipelines::start(tx, &project, &start, &plan)
         });
         started.await.expect("a pipeline")
     }
@@ -85,7 +85,7 @@ impl TestForge {
 
     /// Lets something happen to a build; says how its pipeline is then.
     pub async fn let_happen(&self, build: i64, event: Event) -> Pipeline {
-        let happened = self.forge.write(Caller::system(), move |it| pipelines::happen(it, build, event));
+        let happened = self.forge.write(Caller::system(), move |tx| pipelines::happen(tx, build, event));
         happened.await.expect("no trouble")
     }
 
@@ -102,7 +102,7 @@ impl TestForge {
 
     /// Gives a build that waits to a runner; answers the token of the job.
     pub async fn take_build(&self, build: i64, runner: i64) -> String {
-        let answer = self.forge.write(Caller::system(), move |it| assignments::take(it, build, runner)).await;
+        let answer = self.forge.write(Caller::system(), move |tx| assignments::take(tx, build, runner)).await;
         match answer.expect("no trouble") {
             Taken::Token(token) => token.reveal().to_owned(),
             Taken::Gone | Taken::Refused => panic!("no job that waits and may start"),

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use courier::{
-    Client as Courier,
-    rounds::{self, Limits, Sender},
-};
 use diesel::{
     QueryableByName, RunQueryDsl, sql_query,
     sql_types::{BigInt, Binary, Nullable, Text},
 };
 use forge::deliveries::{self, Ended, Notes, Report, Room};
-use model::{Occasion, hooks::Attempt};
-use store::{Conn, hook_events::NewHookEvent};
+use model::{EventKind, hooks::Attempt};
+use store::{Conn, webhook_events::NewHookEvent};
 use tokio::{sync::watch, task::JoinHandle};
+use webhooks::{
+    Client as Courier,
+    rounds::{self, Limits, Sender},
+};
 
 use crate::{TestForge, clock::TestSecrets};
 
@@ -81,7 +81,7 @@ impl TestForge {
     }
 
     /// Writes down that there is something to tell, behind the forge's back: nobody is rung up. Says its number.
-    pub fn plant_event(&self, occasion: Occasion, project: Option<i64>, payload: &str) -> i64 {
+    pub fn plant_event(&self, occasion: EventKind, project: Option<i64>, payload: &str) -> i64 {
         let now = self.forge.now();
         let new = NewHookEvent {
             occasion,
@@ -94,7 +94,7 @@ impl TestForge {
             waiting: true,
             now,
         };
-        self.behind_the_back(|db| store::hook_events::insert(db, &new).expect("an event"))
+        self.behind_the_back(|db| store::webhook_events::insert(db, &new).expect("an event"))
     }
 
     /// Brings everything that is due, one after the other, and says how each attempt went.

@@ -7,7 +7,7 @@ use diesel::{
     sql_types::{BigInt, Integer, Nullable, Text},
 };
 use model::{
-    Occasion, Time, Visibility,
+    EventKind, Time, Visibility,
     groups::NewGroup,
     hooks::Switches,
     labels::NewLabel,
@@ -21,7 +21,7 @@ use ssh_key::{
     PublicKey,
     public::{Ed25519PublicKey, KeyData},
 };
-use store::{Conn, hook_events::NewHookEvent, issues::NewIssue, notes::NewNote, runners::NewRunner};
+use store::{Conn, issues::NewIssue, notes::NewNote, runners::NewRunner, webhook_events::NewHookEvent};
 
 /// Adds a group without members, called as its path; says its number.
 pub fn group(db: &mut Conn, path: &str, parent: Option<i64>, visibility: Visibility, now: Time) -> i64 {
@@ -151,7 +151,7 @@ pub fn hook(db: &mut Conn, project: Option<i64>, wants: Switches) {
 /// Something that hooks are to be told.
 pub struct Announcement {
     /// On which occasion.
-    pub occasion: Occasion,
+    pub occasion: EventKind,
     /// In which project; `None` for what hooks of the instance are told.
     pub project: Option<i64>,
     /// What is told.
@@ -178,7 +178,7 @@ pub fn take_announcements(db: &mut Conn) -> Vec<Announcement> {
     .expect("what there is to tell");
     execute(db, "DELETE FROM hook_events");
     let read = |row: AnnouncementRow| Announcement {
-        occasion: Occasion::from_code(row.occasion).expect("a known occasion"),
+        occasion: EventKind::from_code(row.occasion).expect("a known occasion"),
         project: row.project_id,
         payload: serde_json::from_str(&row.payload).expect("JSON"),
     };
@@ -197,7 +197,7 @@ fn execute(db: &mut Conn, statement: &str) {
 pub fn delivery(db: &mut Conn, hook: i64, payload: &str, now: Time) -> i64 {
     let seed = format!("seed of {hook}");
     let event = NewHookEvent {
-        occasion: Occasion::Push,
+        occasion: EventKind::Push,
         project: None,
         depth: 0,
         seed: &seed,
@@ -207,6 +207,6 @@ pub fn delivery(db: &mut Conn, hook: i64, payload: &str, now: Time) -> i64 {
         waiting: false,
         now,
     };
-    let event = store::hook_events::insert(db, &event).expect("an event");
+    let event = store::webhook_events::insert(db, &event).expect("an event");
     store::delivery_log::insert(db, hook, event, now).expect("a delivery")
 }

@@ -20,7 +20,7 @@ use crate::{
     access_log::Footprint,
     app::wrong_method,
     error::{ApiError, plain_error},
-    extract::Showing,
+    extract::Credentials,
     inbox,
 };
 
@@ -62,11 +62,12 @@ pub(crate) async fn show(app: App, place: Place, request: Request) -> Response {
 async fn answer(app: App, place: Place, request: Request) -> Result<Response, ApiError> {
     let (mut parts, _) = request.into_parts();
     parts.extensions.insert(Arc::new(inbox::read_query(parts.uri.query())?));
-    let Showing(caller) = Showing::from_request_parts(&mut parts, &app).await?;
+    let Credentials(caller) = Credentials::from_request_parts(&mut parts, &app).await?;
     let forge = Forge::from_ref(&app);
     let Place { project, secret, name } = place;
     let project = ProjectRef::Path(project);
-    let upload = forge.peek(caller, move |it| uploads::open(it, &project, &secret, &name)).await.map_err(hidden)?;
+    let upload =
+        forge.read_inline(caller, move |tx| uploads::open(tx, &project, &secret, &name)).await.map_err(hidden)?;
     let headers = headers(&upload);
     if is_known(&parts.headers, &headers) {
         return Ok((StatusCode::NOT_MODIFIED, headers).into_response());

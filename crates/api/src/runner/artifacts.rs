@@ -2,7 +2,7 @@
 
 use axum::{extract::State, http::StatusCode};
 use forge::{
-    Forge, Given,
+    Forge, Unvalidated,
     artifacts::{self, Artifact, NewArtifact},
     traces::JobProof,
 };
@@ -62,7 +62,7 @@ async fn take(
     forge: &Forge,
     job: i64,
     proof: JobProof,
-    given: Given<SendArtifact>,
+    given: Unvalidated<SendArtifact>,
     FilePart { name, content }: FilePart,
 ) -> Reply<JobAnswer> {
     let new = match (name.get(), given.get()) {
@@ -71,7 +71,7 @@ async fn take(
         }
         (name, given) => Err(name.err().into_iter().chain(given.err()).map(|fault| fault.to_string()).collect()),
     };
-    let artifact = artifacts::receive(forge, job, proof, Given::new(new), content, app.artifact_limit()).await?;
+    let artifact = artifacts::receive(forge, job, proof, Unvalidated::new(new), content, app.artifact_limit()).await?;
     Ok(JobAnswer::new(StatusCode::CREATED).body(body(&artifact)))
 }
 
@@ -92,7 +92,8 @@ async fn fetch_older(State(forge): State<Forge>, JobNumber(job): JobNumber, Toke
 }
 
 async fn give(forge: &Forge, job: i64, proof: JobProof) -> Reply<Download> {
-    let artifact = forge.peek(forge::Caller::system(), move |it| artifacts::open_for_job(it, job, &proof)).await?;
+    let artifact =
+        forge.read_inline(forge::Caller::system(), move |tx| artifacts::open_for_job(tx, job, &proof)).await?;
     download(forge, &artifact).await
 }
 

@@ -7,7 +7,7 @@ use axum::{
     http::{StatusCode, request::Parts},
 };
 use forge::{
-    Error, Forge, Given,
+    Error, Forge, Unvalidated,
     runners::{self, Registration},
 };
 use model::{runners::RunnerInfo, tokens::Secret};
@@ -39,7 +39,7 @@ pub(super) fn ci_v1() -> Routes {
 
 /// The token that a runner shows: its own, or one with which it joins. Newer runners also send it in headers, one of which
 /// users show their tokens in elsewhere.
-pub(super) struct RunnerToken(pub(super) Given<Secret>);
+pub(super) struct RunnerToken(pub(super) Unvalidated<Secret>);
 
 impl<S: Send + Sync> FromRequestParts<S> for RunnerToken {
     type Rejection = Infallible;
@@ -49,7 +49,7 @@ impl<S: Send + Sync> FromRequestParts<S> for RunnerToken {
         let in_header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
         let carriers = [bag.text("token"), in_header("runner-token"), in_header("private-token")];
         let shown = carriers.into_iter().flatten().find(|token| !token.is_empty());
-        Ok(Self(Given::new(match shown {
+        Ok(Self(Unvalidated::new(match shown {
             Some(token) => Ok(Secret::new(token.to_owned())),
             None if bag.mentions("token") => Err(vec!["token is invalid".to_owned()]),
             None => Err(vec!["token is missing".to_owned()]),

@@ -61,12 +61,12 @@ async fn request(
     RunnerToken(token): RunnerToken,
     Params(given): Params<Request>,
     site: Site,
-) -> Reply<Given<JobJson>> {
+) -> Reply<JobReply<JobJson>> {
     let given = given.get()?;
     let asking = asking(token.get()?.clone(), given, site);
     match assignments::request(&forge, asking).await? {
-        Answer::Job(job) => Ok(Given::Job(JobJson::from(*job))),
-        Answer::Nothing { mark } | Answer::Paused { mark } => Ok(Given::Nothing { mark }),
+        Answer::Job(job) => Ok(JobReply::Job(JobJson::from(*job))),
+        Answer::Nothing { mark } | Answer::Paused { mark } => Ok(JobReply::Nothing { mark }),
         Answer::Lost => Err(Error::Taken("409 Conflict".to_owned()).into()),
     }
 }
@@ -77,14 +77,14 @@ async fn request_as_before(
     Params(given): Params<Request>,
     headers: HeaderMap,
     site: Site,
-) -> Reply<Given<OldJobJson>> {
+) -> Reply<JobReply<OldJobJson>> {
     let given = given.get()?;
     let asking = asking(token.get()?.clone(), given, site);
     let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
     match assignments::request(&forge, asking).await? {
-        Answer::Job(job) => Ok(Given::Job(OldJobJson::from(*job))),
-        Answer::Nothing { mark } if agent.starts_with(KNOWS_NO_CONTENT) => Ok(Given::Nothing { mark }),
-        Answer::Lost if agent.starts_with(KNOWS_NO_CONTENT) => Ok(Given::Nothing { mark: String::new() }),
+        Answer::Job(job) => Ok(JobReply::Job(OldJobJson::from(*job))),
+        Answer::Nothing { mark } if agent.starts_with(KNOWS_NO_CONTENT) => Ok(JobReply::Nothing { mark }),
+        Answer::Lost if agent.starts_with(KNOWS_NO_CONTENT) => Ok(JobReply::Nothing { mark: String::new() }),
         Answer::Nothing { .. } | Answer::Paused { .. } | Answer::Lost => Err(ApiError::Forge(Error::NoSuchRow)),
     }
 }
@@ -95,14 +95,14 @@ fn asking(token: model::tokens::Secret, given: &Request, site: Site) -> Asking {
 }
 
 /// What a runner is given.
-enum Given<T> {
+enum JobReply<T> {
     /// 201: a job.
     Job(T),
     /// 204: nothing to do.
     Nothing { mark: String },
 }
 
-impl<T: Serialize> IntoResponse for Given<T> {
+impl<T: Serialize> IntoResponse for JobReply<T> {
     fn into_response(self) -> Response {
         match self {
             Self::Job(job) => CreatedSecret(job).into_response(),
@@ -119,7 +119,7 @@ impl<T: Serialize> IntoResponse for Given<T> {
     }
 }
 
-impl<T> ReplyDoc for Given<T> {
+impl<T> ReplyDoc for JobReply<T> {
     fn describe(operation: &mut OperationDoc) {
         operation.status = 201;
     }

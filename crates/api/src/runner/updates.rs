@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
 };
 use forge::{
-    Forge, Given,
+    Forge, Unvalidated,
     pipelines::endings::{self, Told, Update, Updated},
     traces::{self, Heard, JobProof},
 };
@@ -78,12 +78,12 @@ fn told(protocol: Protocol, heard: Heard) -> Reply<JobAnswer> {
 
 /// Where a piece begins. Where it ends does not count: of old runners the end is after the last byte, of new ones it is
 /// the last byte.
-fn start(headers: &HeaderMap) -> Given<u64> {
+fn start(headers: &HeaderMap) -> Unvalidated<u64> {
     let fault = |text: &str| vec![format!("400 {text} header Content-Range")];
-    let Some(range) = headers.get(header::CONTENT_RANGE) else { return Given::new(Err(fault("Missing"))) };
+    let Some(range) = headers.get(header::CONTENT_RANGE) else { return Unvalidated::new(Err(fault("Missing"))) };
     let start = range.to_str().ok().and_then(|range| range.trim_start_matches("bytes ").split('-').next());
     let digits = start.map(str::trim).filter(|start| start.bytes().all(|byte| byte.is_ascii_digit()));
-    Given::new(digits.and_then(|start| start.parse().ok()).ok_or_else(|| fault("Invalid")))
+    Unvalidated::new(digits.and_then(|start| start.parse().ok()).ok_or_else(|| fault("Invalid")))
 }
 
 async fn update(

@@ -1,42 +1,20 @@
 //! Version 3 of the interface.
 
-mod boards;
-mod branches;
-mod builds;
-mod commit_notes;
-mod commits;
-mod deliveries;
-mod deploy_keys;
-mod emails;
-mod events;
-mod fork_links;
-mod groups;
-mod hooks;
-mod instance;
-mod issues;
-mod keys;
-mod labels;
-mod lint;
-mod members;
-mod milestones;
-mod namespaces;
-mod notes;
-mod pipelines;
-mod project_params;
+mod accounts;
+mod admin;
+mod ci;
 mod projects;
 mod repository;
-mod repository_files;
-mod runners;
-mod sessions;
-mod statuses;
-mod system_hooks;
-mod tags;
-mod tokens;
-mod traces;
-mod triggers;
-mod uploads;
-mod users;
-mod variables;
+mod tracker;
+mod webhooks;
+
+use accounts::{emails, keys, sessions, tokens, users};
+use admin::instance;
+use ci::{builds, lint, pipelines, runners, statuses, traces, triggers, variables};
+use projects::{deploy_keys, events, fork_links, groups, members, namespaces, project_params, uploads};
+use repository::{branches, commit_notes, commits, contents, repository_files, tags};
+use tracker::{boards, issues, labels, milestones, notes};
+use webhooks::{deliveries, hooks, system_hooks};
 
 use crate::routes::Routes;
 
@@ -57,7 +35,7 @@ pub(crate) fn routes() -> Routes {
         .and(uploads::routes())
         .and(branches::routes())
         .and(tags::routes())
-        .and(repository::routes())
+        .and(contents::routes())
         .and(repository_files::routes())
         .and(commits::routes())
         .and(commit_notes::routes())

@@ -2,7 +2,7 @@
 
 use std::io::{self, Cursor, Read as _, Write};
 
-use model::repository::ArchiveFormat;
+use model::objects::ArchiveFormat;
 
 use super::{Edit, Fixture, Plan, Story, file};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use model::repository::Contributor;
+use model::objects::Contributor;
 
 use super::{Fixture, Plan, Story};
 

@@ -1,6 +1,6 @@
 //! Differences, compared with those of git.
 
-use model::{happenings::FileLists, repository::FileDiff};
+use model::{objects::FileDiff, webhook_events::FileLists};
 
 use super::{Edit, Fixture, Plan, Story, file};
 use crate::{Listing, patch};

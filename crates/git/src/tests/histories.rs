@@ -1,6 +1,6 @@
 //! Random small histories, read here and by git.
 
-use model::{Oid, Page, repository::EntryKind};
+use model::{Oid, Page, objects::EntryKind};
 use proptest::prelude::*;
 
 use super::{

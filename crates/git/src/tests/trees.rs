@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, io, rc::Rc};
 
-use model::{Page, repository::EntryKind};
+use model::{Page, objects::EntryKind};
 
 use super::{Edit, Fixture, Story, file};
 use crate::{Error, tree_walk::TreeWalk, with_cancellation};

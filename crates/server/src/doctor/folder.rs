@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use forge::{doctor::Finding, room::Room};
+use forge::{disk_space::Room, doctor::Finding};
 
 use crate::permissions;
 

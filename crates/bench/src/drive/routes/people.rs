@@ -12,68 +12,68 @@ pub(super) fn routes() -> Vec<Route> {
     [users(), keys(), emails()].into_iter().flatten().collect()
 }
 
-const NEW_USER: Make = |it, _| {
-    let name = it.name();
+const NEW_USER: Make = |tx, _| {
+    let name = tx.name();
     let new = json!({ "username": name, "email": format!("{name}@example.org"), "name": "For A Moment", "password": "battery-staple" });
     Ask::post(root(), "/users".into(), &new)
 };
-const BLOCK: Make = |it, _| {
-    let target = format!("/users/{}/block", it.blockable());
+const BLOCK: Make = |tx, _| {
+    let target = format!("/users/{}/block", tx.blockable());
     Ask { method: "PUT", target, token: root(), body: None }
 };
 
 fn users() -> Vec<Route> {
     vec![
-        Route::read("GET /users", READ, Shape::Full("username"), |it, _| {
-            let middle = format!("?page={}", it.world.users / 40);
-            let query = it.pick(&["", &middle, "?search=user4", "?active=true", "?username=user17"]);
-            let token = if it.dice.below(4) == 0 { root() } else { it.somebody() };
+        Route::read("GET /users", READ, Shape::Full("username"), |tx, _| {
+            let middle = format!("?page={}", tx.world.users / 40);
+            let query = tx.pick(&["", &middle, "?search=user4", "?active=true", "?username=user17"]);
+            let token = if tx.dice.below(4) == 0 { root() } else { tx.somebody() };
             Ask::get(token, format!("/users{query}"))
         }),
-        Route::read("GET /users/{id}", READ, Shape::Object("username"), |it, _| {
-            Ask::get(it.somebody(), format!("/users/{}", it.person()))
+        Route::read("GET /users/{id}", READ, Shape::Object("username"), |tx, _| {
+            Ask::get(tx.somebody(), format!("/users/{}", tx.person()))
         }),
         Route::write("POST /users", 201, Shape::Object("username"), NEW_USER)
             .after(|ask, made| ask.below("DELETE", &number(&made["id"]))),
-        Route::write("PUT /users/{id}", 200, Shape::Object("username"), |it, _| {
-            Ask::put(root(), format!("/users/{}", it.person()), &json!({ "bio": "Somebody who does things" }))
+        Route::write("PUT /users/{id}", 200, Shape::Object("username"), |tx, _| {
+            Ask::put(root(), format!("/users/{}", tx.person()), &json!({ "bio": "Somebody who does things" }))
         }),
         Route::write("DELETE /users/{id}", 200, Shape::Anything, |_, made| {
             made.ask.below("DELETE", &number(&made.answer["id"]))
         })
         .before(&[NEW_USER]),
-        Route::read("GET /user", READ, Shape::Object("username"), |it, _| Ask::get(it.somebody(), "/user".into())),
+        Route::read("GET /user", READ, Shape::Object("username"), |tx, _| Ask::get(tx.somebody(), "/user".into())),
         Route::write("PUT /users/{id}/block", 200, Shape::Anything, BLOCK)
             .after(|ask, _| ask.above().below("PUT", "unblock")),
         Route::write("PUT /users/{id}/unblock", 200, Shape::Anything, |_, made| {
             made.ask.above().below("PUT", "unblock")
         })
         .before(&[BLOCK]),
-        Route::read("GET /users/{id}/events", READ, Shape::List, |it, _| {
-            Ask::get(it.somebody(), format!("/users/{}/events", it.person()))
+        Route::read("GET /users/{id}/events", READ, Shape::List, |tx, _| {
+            Ask::get(tx.somebody(), format!("/users/{}/events", tx.person()))
         }),
     ]
 }
 
-const NEW_KEY: Make = |it, _| {
-    let new = json!({ "title": "desk", "key": it.key() });
-    Ask::post(it.somebody(), "/user/keys".into(), &new)
+const NEW_KEY: Make = |tx, _| {
+    let new = json!({ "title": "desk", "key": tx.key() });
+    Ask::post(tx.somebody(), "/user/keys".into(), &new)
 };
-const NEW_KEY_OF_A_USER: Make = |it, _| {
-    let new = json!({ "title": "desk", "key": it.key() });
-    Ask::post(root(), format!("/users/{}/keys", it.person()), &new)
+const NEW_KEY_OF_A_USER: Make = |tx, _| {
+    let new = json!({ "title": "desk", "key": tx.key() });
+    Ask::post(root(), format!("/users/{}/keys", tx.person()), &new)
 };
 
 fn keys() -> Vec<Route> {
     vec![
-        Route::read("GET /user/keys", READ, Shape::Full("key"), |it, _| {
-            Ask::get(token_of(it.keyed().0), "/user/keys".into())
+        Route::read("GET /user/keys", READ, Shape::Full("key"), |tx, _| {
+            Ask::get(token_of(tx.keyed().0), "/user/keys".into())
         }),
-        Route::read("GET /users/{uid}/keys", READ, Shape::Full("key"), |it, _| {
-            Ask::get(root(), format!("/users/{}/keys", it.keyed().0))
+        Route::read("GET /users/{uid}/keys", READ, Shape::Full("key"), |tx, _| {
+            Ask::get(root(), format!("/users/{}/keys", tx.keyed().0))
         }),
-        Route::read("GET /user/keys/{id}", READ, Shape::Object("key"), |it, _| {
-            let (user, key) = it.keyed();
+        Route::read("GET /user/keys/{id}", READ, Shape::Object("key"), |tx, _| {
+            let (user, key) = tx.keyed();
             Ask::get(token_of(user), format!("/user/keys/{key}"))
         }),
         Route::write("POST /user/keys", 201, Shape::Object("key"), NEW_KEY)
@@ -91,25 +91,25 @@ fn keys() -> Vec<Route> {
     ]
 }
 
-const NEW_EMAIL: Make = |it, _| {
-    let new = json!({ "email": format!("{}@example.org", it.name()) });
-    Ask::post(it.somebody(), "/user/emails".into(), &new)
+const NEW_EMAIL: Make = |tx, _| {
+    let new = json!({ "email": format!("{}@example.org", tx.name()) });
+    Ask::post(tx.somebody(), "/user/emails".into(), &new)
 };
-const NEW_EMAIL_OF_A_USER: Make = |it, _| {
-    let new = json!({ "email": format!("{}@example.org", it.name()) });
-    Ask::post(root(), format!("/users/{}/emails", it.person()), &new)
+const NEW_EMAIL_OF_A_USER: Make = |tx, _| {
+    let new = json!({ "email": format!("{}@example.org", tx.name()) });
+    Ask::post(root(), format!("/users/{}/emails", tx.person()), &new)
 };
 
 fn emails() -> Vec<Route> {
     vec![
-        Route::read("GET /user/emails", READ, Shape::Full("email"), |it, _| {
-            Ask::get(token_of(it.addressed().0), "/user/emails".into())
+        Route::read("GET /user/emails", READ, Shape::Full("email"), |tx, _| {
+            Ask::get(token_of(tx.addressed().0), "/user/emails".into())
         }),
-        Route::read("GET /users/{uid}/emails", READ, Shape::Full("email"), |it, _| {
-            Ask::get(root(), format!("/users/{}/emails", it.addressed().0))
+        Route::read("GET /users/{uid}/emails", READ, Shape::Full("email"), |tx, _| {
+            Ask::get(root(), format!("/users/{}/emails", tx.addressed().0))
         }),
-        Route::read("GET /user/emails/{id}", READ, Shape::Object("email"), |it, _| {
-            let (user, email) = it.addressed();
+        Route::read("GET /user/emails/{id}", READ, Shape::Object("email"), |tx, _| {
+            let (user, email) = tx.addressed();
             Ask::get(token_of(user), format!("/user/emails/{email}"))
         }),
         Route::write("POST /user/emails", 201, Shape::Object("email"), NEW_EMAIL)

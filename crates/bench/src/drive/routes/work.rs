@@ -19,34 +19,34 @@ pub(super) fn routes() -> Vec<Route> {
 
 fn labels() -> Vec<Route> {
     vec![
-        Route::read("GET /projects/{id}/labels", READ, Shape::Full("color"), |it, _| {
-            Ask::get(it.somebody(), format!("/projects/{LARGE}/labels"))
+        Route::read("GET /projects/{id}/labels", READ, Shape::Full("color"), |tx, _| {
+            Ask::get(tx.somebody(), format!("/projects/{LARGE}/labels"))
         }),
         Route::write("POST /projects/{id}/labels", 200, Shape::Object("id"), NEW_LABEL).after(remove_label),
-        Route::write("PUT /projects/{id}/labels", 200, Shape::Object("id"), |it, _| {
-            let site = it.yard();
-            let color = it.pick(&["#428BCA", "#D9534F", "#5CB85C"]);
-            Ask::put(it.owner(site), format!("/projects/{}/labels", site.id), &json!({ "name": "bug", "color": color }))
+        Route::write("PUT /projects/{id}/labels", 200, Shape::Object("id"), |tx, _| {
+            let site = tx.yard();
+            let color = tx.pick(&["#428BCA", "#D9534F", "#5CB85C"]);
+            Ask::put(tx.owner(site), format!("/projects/{}/labels", site.id), &json!({ "name": "bug", "color": color }))
         }),
         Route::write("DELETE /projects/{id}/labels", 200, Shape::Object("id"), |_, made| {
             remove_label(&made.ask, &made.answer)
         })
         .before(&[NEW_LABEL]),
-        Route::write("POST /projects/{id}/labels/{label_id}/subscription", 201, Shape::Object("id"), |it, _| {
-            subscription(it, "bug")
+        Route::write("POST /projects/{id}/labels/{label_id}/subscription", 201, Shape::Object("id"), |tx, _| {
+            subscription(tx, "bug")
         })
         .after(|ask, _| ask.with("DELETE")),
         Route::write("DELETE /projects/{id}/labels/{label_id}/subscription", 200, Shape::Object("id"), |_, made| {
             made.ask.with("DELETE")
         })
-        .before(&[|it, _| subscription(it, "idea")]),
+        .before(&[|tx, _| subscription(tx, "idea")]),
     ]
 }
 
-const NEW_LABEL: Make = |it, _| {
-    let site = it.yard();
-    let new = json!({ "name": it.name(), "color": "#FFAABB" });
-    Ask::post(it.owner(site), format!("/projects/{}/labels", site.id), &new)
+const NEW_LABEL: Make = |tx, _| {
+    let site = tx.yard();
+    let new = json!({ "name": tx.name(), "color": "#FFAABB" });
+    Ask::post(tx.owner(site), format!("/projects/{}/labels", site.id), &new)
 };
 
 fn remove_label(ask: &Ask, made: &serde_json::Value) -> Ask {
@@ -54,31 +54,31 @@ fn remove_label(ask: &Ask, made: &serde_json::Value) -> Ask {
     Ask::delete(ask.token.clone(), format!("{}?name={name}", ask.target))
 }
 
-fn subscription(it: &mut Scene<'_>, label: &str) -> Ask {
-    let site = it.yard();
+fn subscription(tx: &mut Scene<'_>, label: &str) -> Ask {
+    let site = tx.yard();
     let target = format!("/projects/{}/labels/{}/subscription", site.id, Scene::label_of(site, label));
-    Ask { method: "POST", target, token: it.owner(site), body: None }
+    Ask { method: "POST", target, token: tx.owner(site), body: None }
 }
 
 fn boards() -> Vec<Route> {
     // A project and its board have the same number.
     vec![
-        Route::read("GET /projects/{id}/boards", READ, Shape::Full("lists"), |it, _| {
-            Ask::get(it.somebody(), format!("/projects/{LARGE}/boards"))
+        Route::read("GET /projects/{id}/boards", READ, Shape::Full("lists"), |tx, _| {
+            Ask::get(tx.somebody(), format!("/projects/{LARGE}/boards"))
         }),
-        Route::read("GET /projects/{id}/boards/{board_id}/lists", READ, Shape::Full("label"), |it, _| {
-            Ask::get(it.somebody(), format!("/projects/{LARGE}/boards/{LARGE}/lists"))
+        Route::read("GET /projects/{id}/boards/{board_id}/lists", READ, Shape::Full("label"), |tx, _| {
+            Ask::get(tx.somebody(), format!("/projects/{LARGE}/boards/{LARGE}/lists"))
         }),
-        Route::read("GET /projects/{id}/boards/{board_id}/lists/{list_id}", READ, Shape::Object("label"), |it, _| {
-            let list = it.dice.within(1, LISTS);
-            Ask::get(it.somebody(), format!("/projects/{LARGE}/boards/{LARGE}/lists/{list}"))
+        Route::read("GET /projects/{id}/boards/{board_id}/lists/{list_id}", READ, Shape::Object("label"), |tx, _| {
+            let list = tx.dice.within(1, LISTS);
+            Ask::get(tx.somebody(), format!("/projects/{LARGE}/boards/{LARGE}/lists/{list}"))
         }),
-        Route::write("POST /projects/{id}/boards/{board_id}/lists", 200, Shape::Object("label"), |it, _| new_list(it))
+        Route::write("POST /projects/{id}/boards/{board_id}/lists", 200, Shape::Object("label"), |tx, _| new_list(tx))
             .after(|ask, made| ask.below("DELETE", &number(&made["id"]))),
-        Route::write("PUT /projects/{id}/boards/{board_id}/lists/{list_id}", 200, Shape::Object("label"), |it, _| {
-            let site = it.yard();
+        Route::write("PUT /projects/{id}/boards/{board_id}/lists/{list_id}", 200, Shape::Object("label"), |tx, _| {
+            let site = tx.yard();
             let target = format!("/projects/{0}/boards/{0}/lists/{1}", site.id, Scene::list_of(site));
-            Ask::put(it.owner(site), target, &json!({ "position": 0 }))
+            Ask::put(tx.owner(site), target, &json!({ "position": 0 }))
         })
         .after(|ask, _| Ask::put(ask.token.clone(), ask.target.clone(), &json!({ "position": 1 }))),
         Route::write(
@@ -87,33 +87,33 @@ fn boards() -> Vec<Route> {
             Shape::Object("label"),
             |_, made| made.ask.below("DELETE", &number(&made.answer["id"])),
         )
-        .before(&[|it, _| new_list(it)]),
+        .before(&[|tx, _| new_list(tx)]),
     ]
 }
 
-fn new_list(it: &mut Scene<'_>) -> Ask {
-    let site = it.yard();
+fn new_list(tx: &mut Scene<'_>) -> Ask {
+    let site = tx.yard();
     // The label that has no list yet.
     let new = json!({ "label_id": Scene::label_of(site, "later") });
-    Ask::post(it.owner(site), format!("/projects/{0}/boards/{0}/lists", site.id), &new)
+    Ask::post(tx.owner(site), format!("/projects/{0}/boards/{0}/lists", site.id), &new)
 }
 
 fn hooks() -> Vec<Route> {
     vec![
-        Route::read("GET /projects/{id}/hooks", READ, Shape::Full("url"), |it, _| {
-            let site = it.yard();
-            Ask::get(it.owner(site), format!("/projects/{}/hooks", site.id))
+        Route::read("GET /projects/{id}/hooks", READ, Shape::Full("url"), |tx, _| {
+            let site = tx.yard();
+            Ask::get(tx.owner(site), format!("/projects/{}/hooks", site.id))
         }),
-        Route::read("GET /projects/{id}/hooks/{hook_id}", READ, Shape::Object("url"), |it, _| {
-            let site = it.yard();
-            Ask::get(it.owner(site), format!("/projects/{}/hooks/{}", site.id, Scene::hook_of(site)))
+        Route::read("GET /projects/{id}/hooks/{hook_id}", READ, Shape::Object("url"), |tx, _| {
+            let site = tx.yard();
+            Ask::get(tx.owner(site), format!("/projects/{}/hooks/{}", site.id, Scene::hook_of(site)))
         }),
         Route::write("POST /projects/{id}/hooks", 201, Shape::Object("url"), NEW_HOOK)
             .after(|ask, made| ask.below("DELETE", &number(&made["id"]))),
-        Route::write("PUT /projects/{id}/hooks/{hook_id}", 200, Shape::Object("url"), |it, _| {
-            let site = it.yard();
+        Route::write("PUT /projects/{id}/hooks/{hook_id}", 200, Shape::Object("url"), |tx, _| {
+            let site = tx.yard();
             let target = format!("/projects/{}/hooks/{}", site.id, Scene::hook_of(site));
-            Ask::put(it.owner(site), target, &json!({ "url": PRESENT, "issues_events": true }))
+            Ask::put(tx.owner(site), target, &json!({ "url": PRESENT, "issues_events": true }))
         }),
         Route::write("DELETE /projects/{id}/hooks/{hook_id}", 200, Shape::Object("url"), |_, made| {
             made.ask.below("DELETE", &number(&made.answer["id"]))
@@ -131,10 +131,10 @@ fn hooks() -> Vec<Route> {
     ]
 }
 
-const NEW_HOOK: Make = |it, _| {
-    let site = it.yard();
+const NEW_HOOK: Make = |tx, _| {
+    let site = tx.yard();
     let new = json!({ "url": RECEIVER, "push_events": false, "note_events": true, "token": "a-secret" });
-    Ask::post(it.owner(site), format!("/projects/{}/hooks", site.id), &new)
+    Ask::post(tx.owner(site), format!("/projects/{}/hooks", site.id), &new)
 };
 
 const NEW_SYSTEM_HOOK: Make =
@@ -142,12 +142,12 @@ const NEW_SYSTEM_HOOK: Make =
 
 fn pipelines() -> Vec<Route> {
     vec![
-        Route::read("GET /projects/{id}/pipelines", READ, Shape::Full("status"), |it, _| {
-            Ask::get(it.somebody(), format!("/projects/{}/pipelines", it.read_from()))
+        Route::read("GET /projects/{id}/pipelines", READ, Shape::Full("status"), |tx, _| {
+            Ask::get(tx.somebody(), format!("/projects/{}/pipelines", tx.read_from()))
         }),
-        Route::read("GET /projects/{id}/pipelines/{pipeline_id}", READ, Shape::Object("status"), |it, _| {
-            let pipeline = it.dice.within(1, it.world.issues().min(1000));
-            Ask::get(it.somebody(), format!("/projects/{LARGE}/pipelines/{pipeline}"))
+        Route::read("GET /projects/{id}/pipelines/{pipeline_id}", READ, Shape::Object("status"), |tx, _| {
+            let pipeline = tx.dice.within(1, tx.world.issues().min(1000));
+            Ask::get(tx.somebody(), format!("/projects/{LARGE}/pipelines/{pipeline}"))
         }),
         Route::write("POST /projects/{id}/pipeline", 201, Shape::Object("status"), NEW_PIPELINE).after(cancel),
         Route::write("POST /projects/{id}/pipelines/{pipeline_id}/retry", 201, Shape::Object("status"), |_, made| {
@@ -160,9 +160,9 @@ fn pipelines() -> Vec<Route> {
     ]
 }
 
-const NEW_PIPELINE: Make = |it, _| {
-    let site = it.yard();
-    Ask::post(it.owner(site), format!("/projects/{}/pipeline", site.id), &json!({ "ref": "master" }))
+const NEW_PIPELINE: Make = |tx, _| {
+    let site = tx.yard();
+    Ask::post(tx.owner(site), format!("/projects/{}/pipeline", site.id), &json!({ "ref": "master" }))
 };
 
 const CANCEL: Make = |_, made: &Prepared| cancel(&made.ask, &made.answer);

@@ -1,0 +1,3 @@
+//! The endpoints of administration.
+
+pub(crate) mod instance;

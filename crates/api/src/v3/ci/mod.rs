@@ -1,0 +1,10 @@
+//! The endpoints of continuous integration.
+
+pub(crate) mod builds;
+pub(crate) mod lint;
+pub(crate) mod pipelines;
+pub(crate) mod runners;
+pub(crate) mod statuses;
+pub(crate) mod traces;
+pub(crate) mod triggers;
+pub(crate) mod variables;

@@ -1,0 +1,7 @@
+//! The endpoints of the issue tracker.
+
+pub(crate) mod boards;
+pub(crate) mod issues;
+pub(crate) mod labels;
+pub(crate) mod milestones;
+pub(crate) mod notes;

@@ -1,0 +1,16 @@
+//! The use cases of projects and groups.
+
+pub mod deploy_keys;
+pub mod events;
+pub mod fork_links;
+pub mod forks;
+pub mod groups;
+pub(crate) mod import_slots;
+pub(crate) mod imports;
+pub mod members;
+pub mod namespaces;
+#[expect(clippy::module_inception, reason = "the resource that gives the domain its name")]
+pub mod projects;
+pub mod uploads;
+
+pub use self::projects::*;

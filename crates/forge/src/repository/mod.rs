@@ -1,0 +1,11 @@
+//! The use cases of repositories.
+
+pub mod branches;
+pub mod commit_notes;
+pub mod commits;
+pub mod contents;
+pub mod downloads;
+pub mod pushes;
+pub mod repository_files;
+pub mod tags;
+pub mod transport;

@@ -1,0 +1,8 @@
+//! The use cases of the issue tracker.
+
+pub mod boards;
+pub mod issues;
+pub mod labels;
+pub(crate) mod mentions;
+pub mod milestones;
+pub mod notes;

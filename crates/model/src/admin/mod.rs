@@ -1,0 +1,3 @@
+//! The nouns of administration.
+
+pub mod tasks;

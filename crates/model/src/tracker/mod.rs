@@ -1,0 +1,8 @@
+//! The nouns of the issue tracker.
+
+pub mod boards;
+pub mod issues;
+pub mod labels;
+pub mod milestones;
+pub mod notes;
+pub mod references;

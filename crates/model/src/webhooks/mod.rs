@@ -1,0 +1,4 @@
+//! The nouns of webhooks.
+
+pub mod hooks;
+pub mod webhook_events;

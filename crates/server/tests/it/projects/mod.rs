@@ -1,0 +1,12 @@
+//! Tests of projects and groups.
+
+mod closed_projects;
+mod deploy_keys;
+mod events;
+mod fork_links;
+mod groups;
+mod imports;
+mod members;
+mod project_lists;
+mod projects;
+mod uploads;

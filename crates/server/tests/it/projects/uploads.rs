@@ -1,0 +1,761 @@
+//! Files sent to a project, and fetched again.
+
+use std::{
+    io,
+    process::{Child, Command},
+    time::{Duration, Instant},
+};
+
+use axum::{
+    body::{Body, Bytes},
+    http::Method,
+};
+use forge::tasks;
+use futures_util::{StreamExt as _, stream};
+use insta::assert_snapshot;
+use jiff::SignedDuration;
+use model::{Time, tokens::Secret};
+use serde_json::{Value, json};
+use testkit::{Answer, Client, TestForge};
+use tokio::sync::mpsc;
+
+use crate::admin::binary::{Home, PATIENCE, ROOT_TOKEN, Server, postgres_server};
+
+const FORM: &str = "multipart/form-data; boundary=b0undary";
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0not much of a picture\xff";
+
+/// A part of a form as `requests` and browsers write it.
+fn part(disposition: &str, content: &[u8]) -> Vec<u8> {
+    let head = format!("--b0undary\r\nContent-Disposition: form-data; {disposition}\r\n\r\n");
+    [head.as_bytes(), content, b"\r\n"].concat()
+}
+
+fn form(parts: &[Vec<u8>]) -> Vec<u8> {
+    [&parts.concat()[..], b"--b0undary--\r\n"].concat()
+}
+
+fn file(name: &str, content: &[u8]) -> Vec<u8> {
+    form(&[part(&format!("name=\"file\"; filename=\"{name}\""), content)])
+}
+
+/// A form with a file that comes in pieces of a megabyte, of which nobody knows how many there are.
+fn stream_of(megabytes: usize) -> Body {
+    let head = Bytes::from("--b0undary\r\nContent-Disposition: form-data; name=\"file\"; filename=\"x.bin\"\r\n\r\n");
+    let piece = Bytes::from(vec![b'x'; 1 << 20]);
+    let pieces = std::iter::once(head).chain(std::iter::repeat_n(piece, megabytes));
+    let pieces = pieces.chain([Bytes::from("\r\n--b0undary--\r\n")]);
+    Body::from_stream(stream::iter(pieces.map(Ok::<_, io::Error>)))
+}
+
+/// A body that the test sends piece by piece.
+fn wire() -> (mpsc::Sender<io::Result<Bytes>>, Body) {
+    let (wire, pieces) = mpsc::channel(1);
+    let pieces = stream::unfold(pieces, |mut pieces| async move { pieces.recv().await.map(|piece| (piece, pieces)) });
+    (wire, Body::from_stream(pieces))
+}
+
+async fn post(client: &Client, path: &str, body: impl Into<Body>) -> Answer {
+    client.body(Method::POST, path, FORM, body).await
+}
+
+async fn upload(client: &Client, name: &str, content: &[u8]) -> Answer {
+    post(client, "/projects/1/uploads", file(name, content)).await
+}
+
+/// Ann with her project 1, `ann/x`.
+async fn ann_with_project(forge: &TestForge, visibility: i64) -> Client {
+    let ann = forge.user("ann").await;
+    let created = ann.post("/projects", json!({ "name": "x", "visibility_level": visibility })).await;
+    assert_eq!((created.code(), created.json()["id"].as_i64()), (201, Some(1)), "{created}");
+    ann
+}
+
+/// Where an upload to `ann/x` is fetched.
+fn page(uploaded: &Answer) -> String {
+    let upload = uploaded.json();
+    let url = upload["url"].as_str().unwrap_or_else(|| panic!("no upload: {uploaded}"));
+    let (path, name) = url.rsplit_once('/').expect("a path");
+    name.bytes().fold(format!("/ann/x{path}/"), |page, byte| page + &format!("%{byte:02x}"))
+}
+
+/// What was answered, with a word for the part of the URL that nobody can guess.
+fn without_secret(uploaded: &Answer) -> String {
+    let upload = uploaded.json();
+    let secret = upload["url"].as_str().and_then(|url| url.split('/').nth(2)).unwrap_or_default();
+    assert!(model::uploads::is_secret(secret), "{uploaded}");
+    uploaded.to_string().replace(secret, "SECRET")
+}
+
+/// How many uploads are under way, or were left so.
+fn unfinished(forge: &TestForge) -> usize {
+    forge.behind_the_back(|db| store::uploads::begun_before(db, Time::MAX, 1000).expect("asked").len())
+}
+
+fn nothing_is_left(forge: &TestForge) -> bool {
+    forge.files().is_empty() && !forge.behind_the_back(|db| store::uploads::exist_in(db, 1).expect("asked"))
+}
+
+async fn do_all_jobs(forge: &TestForge) {
+    while tasks::work_once(&forge.forge).await.expect("worked") {}
+}
+
+#[tokio::test]
+async fn a_file_is_sent_and_fetched_again() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    let uploaded = upload(&ann, "dk.png", PNG).await;
+    assert_snapshot!(without_secret(&uploaded), @r#"
+    201 Created
+    {"alt":"dk","url":"/uploads/SECRET/dk.png","markdown":"![dk](/uploads/SECRET/dk.png)"}
+    "#);
+    assert_eq!(forge.files(), ["uploads/1/1"]);
+    let fetched = ann.page(&page(&uploaded)).await;
+    assert_eq!((fetched.code(), fetched.bytes.as_slice()), (200, PNG));
+    for (name, value) in [
+        ("content-type", "image/png"),
+        ("content-length", &PNG.len().to_string()),
+        ("content-disposition", "inline; filename=\"dk.png\"; filename*=UTF-8''dk.png"),
+        ("x-content-type-options", "nosniff"),
+        ("content-security-policy", "default-src 'none'; sandbox"),
+        ("cache-control", "private, no-cache"),
+        ("accept-ranges", "bytes"),
+        ("access-control-allow-origin", ""),
+    ] {
+        assert_eq!(fetched.header(name), value, "{name}");
+    }
+    // By path, and with nothing in it.
+    let uploaded = post(&ann, "/projects/ann%2Fx/uploads", file("notes.txt", b"")).await;
+    assert_snapshot!(without_secret(&uploaded), @r#"
+    201 Created
+    {"alt":"notes.txt","url":"/uploads/SECRET/notes.txt","markdown":"[notes.txt](/uploads/SECRET/notes.txt)"}
+    "#);
+    let fetched = ann.page(&page(&uploaded)).await;
+    assert_eq!((fetched.code(), fetched.text.as_str(), fetched.header("content-length")), (200, "", "0"));
+    assert_eq!(fetched.header("content-type"), "application/octet-stream");
+}
+
+#[tokio::test]
+async fn lesson_07_a_name_is_cleaned_before_it_goes_anywhere() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    let long = format!("{}.png", "ü".repeat(400));
+    let names = [
+        ("../../../etc/passwd", "passwd"),
+        ("..\\..\\boot.ini", "boot.ini"),
+        ("..", "_.."),
+        ("", "unnamed"),
+        ("a b\tc?.txt", "a_b_c_.txt"),
+        ("März.json", "März.json"),
+        ("x](javascript:alert(1)).png", "x__javascript_alert_1__.png"),
+        (&long, &format!("{}.png", "ü".repeat(125))),
+    ];
+    for (given, kept) in names {
+        let uploaded = upload(&ann, given, b"x").await;
+        assert_eq!(uploaded.json()["url"].as_str().and_then(|url| url.rsplit('/').next()), Some(kept), "{uploaded}");
+        let fetched = ann.page(&page(&uploaded)).await;
+        assert_eq!((fetched.code(), fetched.text.as_str()), (200, "x"), "{given:?}");
+    }
+    // By the notation of older clients, with what cannot stand in a header.
+    let part = part("name=\"file\"; filename*=utf-8''a%00b%0D%0A%E2%80%AEc.txt", b"x");
+    let uploaded = post(&ann, "/projects/1/uploads", form(&[part])).await;
+    assert!(uploaded.text.contains("/a_b___c.txt"), "{uploaded}");
+    assert_eq!(forge.files(), (1..=names.len() + 1).map(|id| format!("uploads/1/{id}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn what_is_no_file_is_told_to_whoever_may_send_one() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    let refused = async |kind: &str, body: Vec<u8>| {
+        let answer = ann.body(Method::POST, "/projects/1/uploads", kind, body.clone()).await;
+        let stranger = forge.anonymous().body(Method::POST, "/projects/1/uploads", kind, body).await;
+        if answer.text.contains("file") {
+            assert_eq!(stranger.code(), 401, "{stranger}");
+        }
+        answer.to_string()
+    };
+    let text = part("name=\"file\"", b"not a file");
+    let other = part("name=\"other\"; filename=\"x\"", b"x");
+    let whole = part("name=\"file\"; filename=\"x\"", b"x");
+    let missing = "400 Bad Request\n{\"error\":\"file is missing\"}";
+    let invalid = "400 Bad Request\n{\"error\":\"file is invalid\"}";
+    let broken = "400 Bad Request\n{\"error\":\"message body does not match declared format\"}";
+    assert_eq!(refused(FORM, form(&[])).await, missing);
+    assert_eq!(refused(FORM, Vec::new()).await, missing);
+    assert_eq!(refused(FORM, form(&[other])).await, missing);
+    assert_eq!(refused("application/json", b"{}".to_vec()).await, missing);
+    assert_eq!(refused("application/x-www-form-urlencoded", b"x=1".to_vec()).await, missing);
+    assert_eq!(refused("text/plain", b"x".to_vec()).await, missing);
+    assert_eq!(refused("application/json", b"{\"file\":\"x\"}".to_vec()).await, invalid);
+    assert_eq!(refused(FORM, form(std::slice::from_ref(&text))).await, invalid);
+    assert_eq!(refused(FORM, form(&[whole.clone(), whole.clone()])).await, invalid);
+    assert_eq!(refused(FORM, form(&[whole.clone(), text])).await, invalid);
+    assert_eq!(refused(FORM, whole).await, broken);
+    assert_eq!(refused(FORM, b"--b0undary\r\nnonsense".to_vec()).await, broken);
+    assert_eq!(refused("multipart/form-data", b"x".to_vec()).await, broken);
+    assert_eq!(refused(FORM, file("a\0b", b"x")).await, broken);
+    assert!(nothing_is_left(&forge));
+}
+
+#[tokio::test]
+async fn whoever_sees_a_project_may_send_a_file_to_it() {
+    let forge = TestForge::start().await;
+    ann_with_project(&forge, 10).await;
+    let (bob, eve) = (forge.user("bob").await, forge.external("eve").await);
+    assert_eq!(upload(&bob, "x", b"x").await.code(), 201);
+    assert_snapshot!(upload(&eve, "x", b"x").await, @r#"
+    404 Not Found
+    {"message":"404 Project Not Found"}
+    "#);
+    assert_snapshot!(upload(&forge.anonymous(), "x", b"x").await, @r#"
+    401 Unauthorized
+    {"message":"401 Unauthorized"}
+    "#);
+    let nowhere = post(&bob, "/projects/2/uploads", file("x", b"x")).await;
+    assert_snapshot!(nowhere, @r#"
+    404 Not Found
+    {"message":"404 Project Not Found"}
+    "#);
+    assert_eq!(forge.files(), ["uploads/1/1"]);
+}
+
+#[tokio::test]
+async fn a_token_may_come_in_the_form_ahead_of_the_file() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    let root = forge.admin().await;
+    let token = |client: &Client| part("name=\"private_token\"", client.token.clone().unwrap_or_default().as_bytes());
+    let file = part("name=\"file\"; filename=\"x\"", b"x");
+    let send = async |parts: &[Vec<u8>]| post(&forge.anonymous(), "/projects/1/uploads", form(parts)).await.code();
+    assert_eq!(send(&[token(&ann), file.clone()]).await, 201);
+    assert_eq!(send(&[token(&root), part("name=\"sudo\"", b"ann"), file.clone()]).await, 201);
+    assert_eq!(send(&[token(&ann), part("name=\"sudo\"", b"root"), file.clone()]).await, 403);
+    // Whoever shows the token after the file has shown nothing while it mattered.
+    assert_eq!(send(&[file.clone(), token(&ann)]).await, 401);
+    assert_eq!(forge.files().len(), 2);
+}
+
+#[tokio::test]
+async fn a_file_above_the_limit_is_refused_and_leaves_nothing() {
+    let forge = TestForge::setup().upload_limit(1000).body_limit(500).start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    let whole = upload(&ann, "x", &[0; 1000]).await;
+    assert_eq!(whole.code(), 201, "{whole}");
+    let too_large = upload(&ann, "x", &[0; 1001]).await;
+    assert_snapshot!(too_large, @r#"
+    413 Payload Too Large
+    {"message":"413 Request Entity Too Large"}
+    "#);
+    // By the length that it announces, whoever sends it.
+    assert_eq!(upload(&forge.anonymous(), "x", &vec![0; 200_000]).await.code(), 413);
+    // By what comes beside the file, ahead of it and after it, in its head and in no part at all.
+    let whole = part("name=\"file\"; filename=\"x\"", b"x");
+    let much = "y".repeat(600_000);
+    let field = part("name=\"y\"", much.as_bytes());
+    let head = part(&format!("name=\"y{much}\""), b"y");
+    let before = [much.as_bytes(), &whole].concat();
+    for parts in [&[field.clone(), whole.clone()][..], &[whole.clone(), field], &[whole, head], &[before]] {
+        let body = Bytes::from(form(parts));
+        let body = Body::from_stream(stream::iter([Ok::<_, io::Error>(body)]));
+        let answer = post(&ann, "/projects/1/uploads", body).await;
+        assert_eq!(answer.code(), 413, "{answer}");
+    }
+    assert_eq!((forge.files(), unfinished(&forge)), (vec!["uploads/1/1".to_owned()], 0));
+}
+
+#[tokio::test]
+async fn a_file_of_unknown_length_is_refused_when_the_limit_is_passed() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    assert_eq!(post(&ann, "/projects/1/uploads", stream_of(50)).await.code(), 413);
+    assert!(nothing_is_left(&forge));
+    let uploaded = post(&ann, "/projects/1/uploads", stream_of(10)).await;
+    let fetched = ann.page(&page(&uploaded)).await;
+    assert_eq!((fetched.code(), fetched.bytes.len()), (200, 10 << 20));
+    assert!(fetched.bytes.iter().all(|byte| *byte == b'x'));
+}
+
+#[tokio::test]
+async fn a_client_that_falls_silent_is_not_waited_for() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    tokio::time::pause();
+    let half = file("x.bin", &vec![0; 100_000])[..50_000].to_vec();
+    let half = stream::iter([Ok::<_, io::Error>(half)]).chain(stream::pending());
+    let answer = post(&ann, "/projects/1/uploads", Body::from_stream(half)).await;
+    assert_snapshot!(answer, @r#"
+    408 Request Timeout
+    {"message":"408 Request Timeout"}
+    "#);
+    assert!(nothing_is_left(&forge));
+}
+
+#[tokio::test]
+async fn lesson_30_a_client_that_dribbles_is_not_waited_for_either() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    tokio::time::pause();
+    let dribble = |begin: &[u8]| {
+        let begin = stream::iter([Ok::<_, io::Error>(Bytes::from(begin.to_vec()))]);
+        let drops = stream::repeat(()).then(|()| async {
+            tokio::time::sleep(Duration::from_secs(29)).await;
+            Ok(Bytes::from_static(b"x"))
+        });
+        Body::from_stream(begin.chain(drops))
+    };
+    // Somebody who may send a file has some time, but less than that after which the forge takes it for given up.
+    let start = tokio::time::Instant::now();
+    let answer = post(&ann, "/projects/1/uploads", dribble(&part("name=\"file\"; filename=\"x\"", b"x"))).await;
+    assert_eq!(answer.code(), 408);
+    assert!(start.elapsed() > Duration::from_secs(2000) && start.elapsed() < Duration::from_secs(3500));
+    // Somebody of whom nothing is known has little.
+    let start = tokio::time::Instant::now();
+    let answer = post(&forge.anonymous(), "/projects/1/uploads", dribble(b"--b0undary\r\nX-")).await;
+    assert_eq!(answer.code(), 408);
+    assert!(start.elapsed() < Duration::from_secs(60));
+    assert!(nothing_is_left(&forge));
+}
+
+/// Nobody waits for the answer any more, and yet everything is undone.
+#[tokio::test]
+async fn a_client_that_vanishes_in_the_middle_leaves_nothing() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    let (wire, body) = wire();
+    let request = tokio::spawn(async move { post(&ann, "/projects/1/uploads", body).await });
+    let half = file("x.bin", &vec![0; 1_000_000])[..600_000].to_vec();
+    wire.send(Ok(half.into())).await.expect("taken");
+    while forge.files() != ["uploads/1/1#1"] {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert_eq!(unfinished(&forge), 1);
+    request.abort();
+    let _ = wire.send(Err(io::ErrorKind::ConnectionReset.into())).await;
+    while !nothing_is_left(&forge) {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_crash_left_is_swept_away_after_an_hour() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    assert_eq!(upload(&ann, "whole", b"x").await.code(), 201);
+    let leave = |number: u8| {
+        let (now, secret) = (forge.forge.now(), Secret::new(format!("{number:032x}")));
+        let left = forge.behind_the_back(|db| store::uploads::insert(db, 1, ann.id, &secret, "x", now).expect("left"));
+        std::fs::write(forge.files_of("uploads", 1).join(format!("{}#1", left.id)), "half").expect("left");
+        format!("uploads/1/{}#1", left.id)
+    };
+    leave(1);
+    tasks::enqueue_recurring(&forge.forge).await.expect("written down");
+    do_all_jobs(&forge).await;
+    assert_eq!((forge.files().len(), unfinished(&forge)), (2, 1));
+    forge.clock.advance(SignedDuration::from_mins(30));
+    let young = leave(2);
+    forge.clock.advance(SignedDuration::from_mins(31));
+    do_all_jobs(&forge).await;
+    assert_eq!((forge.files(), unfinished(&forge)), (vec!["uploads/1/1".to_owned(), young], 1));
+    // A server that has its data to itself need not wait.
+    forge::uploads::sweep_at_start(&forge.forge).await.expect("swept");
+    assert_eq!(unfinished(&forge), usize::from(postgres_server().is_some()));
+    forge.clock.advance(SignedDuration::from_mins(61));
+    do_all_jobs(&forge).await;
+    assert_eq!((forge.files(), unfinished(&forge)), (vec!["uploads/1/1".to_owned()], 0));
+}
+
+/// The rights are those of the moment in which the file is whole.
+#[tokio::test]
+async fn a_project_that_is_closed_while_a_file_comes_in_does_not_get_it() {
+    for closing in ["removed", "private", "blocked"] {
+        let forge = TestForge::start().await;
+        let ann = ann_with_project(&forge, 20).await;
+        let (root, bob) = (forge.admin().await, forge.user("bob").await);
+        let (wire, body) = wire();
+        let sender = bob.clone();
+        let request = tokio::spawn(async move { post(&sender, "/projects/1/uploads", body).await });
+        let mut whole = file("x.bin", &[0; 1000]);
+        let rest = whole.split_off(500);
+        wire.send(Ok(whole.into())).await.expect("taken");
+        while forge.files().is_empty() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let closed = match closing {
+            "removed" => ann.delete("/projects/1").await,
+            "private" => ann.put("/projects/1", json!({ "name": "x", "visibility_level": 0 })).await,
+            _ => root.put(&format!("/users/{}/block", bob.id), json!({})).await,
+        };
+        assert_eq!(closed.code(), 200, "{closing}: {closed}");
+        wire.send(Ok(rest.into())).await.expect("taken");
+        drop(wire);
+        let answer = request.await.expect("answered");
+        assert_eq!(answer.code(), if closing == "blocked" { 401 } else { 404 }, "{closing}: {answer}");
+        assert!(nothing_is_left(&forge), "{closing}");
+    }
+}
+
+#[tokio::test]
+async fn lesson_07_every_download_checks_the_rights_anew() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 20).await;
+    let (root, bob) = (forge.admin().await, forge.user("bob").await);
+    let (anonymous, eve) = (forge.anonymous(), forge.external("eve").await);
+    // A picture as well as a text: the original gave pictures to whoever had the URL.
+    let pages = [page(&upload(&ann, "x.png", PNG).await), page(&upload(&ann, "x.txt", b"x").await)];
+    let callers = [("anonymous", &anonymous), ("external", &eve), ("bob", &bob), ("ann", &ann), ("root", &root)];
+    let seen = async || {
+        let mut seen = Vec::new();
+        for (name, client) in callers {
+            let codes = [client.page(&pages[0]).await.code(), client.page(&pages[1]).await.code()];
+            assert_eq!(codes[0], codes[1], "{name}");
+            if codes[0] == 200 {
+                seen.push(name);
+            } else {
+                assert_eq!(codes[0], 404, "{name}");
+            }
+        }
+        seen.join(" ")
+    };
+    let change = async |level: i64| {
+        let changed = ann.put("/projects/1", json!({ "name": "x", "visibility_level": level })).await;
+        assert_eq!(changed.code(), 200, "{changed}");
+    };
+    assert_eq!(seen().await, "anonymous external bob ann root");
+    change(10).await;
+    assert_eq!(seen().await, "bob ann root");
+    change(0).await;
+    assert_eq!(seen().await, "ann root");
+    let added = ann.post("/projects/1/members", json!({ "user_id": bob.id, "access_level": 10 })).await;
+    assert_eq!(added.code(), 201, "{added}");
+    assert_eq!(seen().await, "bob ann root");
+    let removed = ann.delete(&format!("/projects/1/members/{}", bob.id)).await;
+    assert_eq!(removed.code(), 200, "{removed}");
+    assert_eq!(seen().await, "ann root");
+    assert_eq!(root.put(&format!("/users/{}/block", ann.id), json!({})).await.code(), 200);
+    assert_eq!(seen().await, "root");
+    assert_eq!(root.put(&format!("/users/{}/unblock", ann.id), json!({})).await.code(), 200);
+    assert_eq!(seen().await, "ann root");
+    let token_of_root = forge.behind_the_back(|db| {
+        let digest = Secret::new(root.token.clone().unwrap_or_default()).digest();
+        store::tokens::find(db, &digest).expect("asked").expect("there").0.id
+    });
+    let revoke = move |tx: &mut forge::WriteTx<'_>| forge::tokens::revoke(tx, token_of_root);
+    forge.forge.write(forge::Caller::system(), revoke).await.expect("revoked");
+    assert_eq!(seen().await, "ann");
+}
+
+#[tokio::test]
+async fn lesson_07_what_is_hidden_looks_like_what_is_not_there() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    let created = ann.post("/projects", json!({ "name": "y", "visibility_level": 20 })).await;
+    assert_eq!(created.code(), 201, "{created}");
+    let page = page(&upload(&ann, "dk.png", PNG).await);
+    let bob = forge.user("bob").await;
+    let secret = page.split('/').nth(4).expect("a secret").to_owned();
+    let other = if secret.starts_with('0') { "1" } else { "0" };
+    let wrong_secret = page.replace(&secret, &format!("{other}{}", &secret[1..]));
+    let cases = [
+        (&bob, page.clone()),
+        (&forge.anonymous(), page.clone()),
+        (&bob.showing("abcdefghijklmnopqrst"), page.clone()),
+        (&forge.with_token(&ann, &[model::Scope::ReadUser], None).await, page.clone()),
+        (&ann, wrong_secret),
+        (&ann, format!("{page}x")),
+        (&ann, page.replace("/ann/x/", "/ann/y/")),
+        (&ann, page.replace("/ann/x/", "/ann/z/")),
+        (&ann, page.replace("/ann/x/", "/ann/x/y/")),
+        (&ann, page.replace("/ann/x/", "/nobody/x/")),
+        (&ann, page.replace(&secret, &secret.to_uppercase())),
+        (&ann, page.replace("uploads", "nowhere")),
+    ];
+    let shape = |answer: &Answer| {
+        let mut headers = answer.headers.clone();
+        headers.remove("x-request-id");
+        headers.remove("x-runtime");
+        format!("{answer} {headers:?}")
+    };
+    let unknown = ann.page("/nowhere").await;
+    assert_snapshot!(unknown, @r#"
+    404 Not Found
+    {"error":"404 Not Found"}
+    "#);
+    for (client, path) in cases {
+        let headers = [("if-none-match", "*"), ("range", "bytes=99999-")];
+        assert_eq!(shape(&client.page(&path).await), shape(&unknown), "{path}");
+        assert_eq!(shape(&client.page_with(Method::GET, &path, &headers).await), shape(&unknown), "{path}");
+        assert_eq!(client.page_with(Method::HEAD, &path, &[]).await.code(), 404, "{path}");
+    }
+    assert_eq!(ann.page(&page).await.code(), 200);
+}
+
+#[tokio::test]
+async fn a_token_opens_a_file_by_header_and_by_query() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    let page = page(&upload(&ann, "x", b"x").await);
+    let token = ann.token.clone().expect("a token");
+    let anonymous = forge.anonymous();
+    assert_eq!(anonymous.page(&format!("{page}?private_token={token}")).await.code(), 200);
+    let bearer = format!("Bearer {token}");
+    assert_eq!(anonymous.page_with(Method::GET, &page, &[("authorization", &bearer)]).await.code(), 200);
+    assert_eq!(anonymous.page(&format!("{page}?private_token=x")).await.code(), 404);
+    for method in [Method::POST, Method::PUT, Method::DELETE] {
+        assert_eq!(ann.page_with(method, &page, &[]).await.code(), 405);
+    }
+}
+
+/// Whatever a browser could run comes as a download, under a type that it does not run.
+#[tokio::test]
+async fn lesson_21_nothing_that_runs_is_ever_shown() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 20).await;
+    let script = "<script>alert(document.domain)</script>";
+    let svg = format!("<svg xmlns=\"http://www.w3.org/2000/svg\">{script}</svg>");
+    let xml = format!("<?xml version=\"1.0\"?><x:script xmlns:x=\"http://www.w3.org/1999/xhtml\">{script}</x:script>");
+    let pdf = "%PDF-1.7 /OpenAction << /S /JavaScript /JS (app.alert(1)) >>";
+    let files = [
+        ("x.html", script),
+        ("x.HTM", script),
+        ("x.xhtml", &xml),
+        ("x.svg", &svg),
+        ("x.svgz", &svg),
+        ("x.xml", &xml),
+        ("x.xsl", &xml),
+        ("x.pdf", pdf),
+        ("x.swf", "CWS"),
+        ("x.js", "alert(1)"),
+        ("x.mhtml", script),
+        ("x.ipynb", script),
+        ("x.txt", script),
+        ("x", script),
+        ("x.png.html", script),
+        ("x.html\0.png", script),
+        (".png", script),
+    ];
+    for (name, content) in files {
+        let name = name.replace('\0', "%00");
+        let disposition = format!("name=\"file\"; filename*=utf-8''{name}");
+        let uploaded = post(&ann, "/projects/1/uploads", form(&[part(&disposition, content.as_bytes())])).await;
+        let fetched = forge.anonymous().page(&page(&uploaded)).await;
+        assert_eq!((fetched.code(), fetched.text.as_str()), (200, content), "{name}");
+        assert_eq!(fetched.header("x-content-type-options"), "nosniff", "{name}");
+        assert_eq!(fetched.header("content-security-policy"), "default-src 'none'; sandbox", "{name}");
+        let shown = fetched.header("content-disposition").starts_with("inline");
+        let kind = fetched.header("content-type");
+        // A name ending as a picture's is served as that picture and nothing else, whatever is in it.
+        assert_eq!(shown, kind == "image/png", "{name}");
+        assert_eq!(shown, name == "x.html%00.png", "{name}");
+        assert!(shown || kind == "application/octet-stream", "{name}: {kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_is_fetched_in_parts_and_not_twice() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    let page = page(&upload(&ann, "film.mp4", b"0123456789").await);
+    let get = async |headers: &[(&str, &str)]| {
+        let answer = ann.page_with(Method::GET, &page, headers).await;
+        format!("{} {:?} {}", answer.code(), answer.header("content-range"), answer.text)
+    };
+    assert_eq!(get(&[("range", "bytes=2-4")]).await, "206 \"bytes 2-4/10\" 234");
+    assert_eq!(get(&[("range", "bytes=7-")]).await, "206 \"bytes 7-9/10\" 789");
+    assert_eq!(get(&[("range", "bytes=-1")]).await, "206 \"bytes 9-9/10\" 9");
+    assert_eq!(get(&[("range", "bytes=0-1,4-5")]).await, "200 \"\" 0123456789");
+    let outside = get(&[("range", "bytes=10-")]).await;
+    assert_eq!(outside, "416 \"bytes */10\" {\"error\":\"416 Range Not Satisfiable\"}");
+    let tag = ann.page(&page).await.header("etag").to_owned();
+    assert_eq!(tag, "\"upload-1\"");
+    assert_eq!(get(&[("if-none-match", &format!("\"a\", W/{tag}"))]).await, "304 \"\" ");
+    assert_eq!(get(&[("if-none-match", "\"upload-2\"")]).await, "200 \"\" 0123456789");
+    assert_eq!(get(&[("range", "bytes=2-4"), ("if-range", &tag)]).await, "206 \"bytes 2-4/10\" 234");
+    assert_eq!(get(&[("range", "bytes=2-4"), ("if-range", "\"a\"")]).await, "200 \"\" 0123456789");
+    let head = ann.page_with(Method::HEAD, &page, &[("range", "bytes=2-4")]).await;
+    assert_eq!((head.code(), head.header("content-length"), head.text.as_str()), (200, "10", ""));
+    assert_eq!(head.header("content-type"), "video/mp4");
+}
+
+#[tokio::test]
+async fn a_removed_project_takes_its_files_along() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    ann.post("/projects", json!({ "name": "y" })).await;
+    let page = page(&upload(&ann, "x", b"x").await);
+    assert_eq!(upload(&ann, "y", b"y").await.code(), 201);
+    assert_eq!(post(&ann, "/projects/2/uploads", file("z", b"z")).await.code(), 201);
+    let folder = forge.files_of("uploads", 1);
+    assert!(folder.exists());
+    assert_eq!(ann.delete("/projects/1").await.code(), 200);
+    assert_eq!(ann.page(&page).await.code(), 404);
+    do_all_jobs(&forge).await;
+    assert_eq!(forge.files(), ["uploads/2/3"]);
+    assert!(!folder.exists());
+    assert!(!forge.behind_the_back(|db| store::uploads::exist_in(db, 1).expect("asked")));
+}
+
+#[tokio::test]
+async fn a_project_waits_with_its_removal_for_a_file_that_is_under_way() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    assert_eq!(upload(&ann, "x", b"x").await.code(), 201);
+    let (now, secret) = (forge.forge.now(), Secret::new("f".repeat(32)));
+    forge.behind_the_back(|db| store::uploads::insert(db, 1, ann.id, &secret, "y", now).expect("begun"));
+    assert_eq!(ann.delete("/projects/1").await.code(), 200);
+    do_all_jobs(&forge).await;
+    assert_eq!((forge.files().len(), unfinished(&forge)), (0, 1));
+    // However often that is tried, the job is not given up.
+    for _ in 0..11 {
+        forge.clock.advance(SignedDuration::from_mins(5));
+        do_all_jobs(&forge).await;
+        assert!(forge.dump().contains("kind=remove_project"));
+    }
+    forge.clock.advance(SignedDuration::from_mins(10));
+    do_all_jobs(&forge).await;
+    assert!(nothing_is_left(&forge));
+    assert!(!forge.dump().contains("kind=remove_project"));
+}
+
+/// A token that opens nothing here counts as none, and what everybody may fetch, its owner may too.
+#[tokio::test]
+async fn a_token_for_something_else_is_no_hindrance() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 20).await;
+    let page = page(&upload(&ann, "x", b"x").await);
+    let reading = forge.with_token(&ann, &[model::Scope::ReadUser], None).await;
+    assert_eq!(reading.page(&page).await.code(), 200);
+    ann.put("/projects/1", json!({ "name": "x", "visibility_level": 0 })).await;
+    assert_eq!((reading.page(&page).await.code(), ann.page(&page).await.code()), (404, 200));
+}
+
+#[tokio::test]
+async fn a_moved_project_keeps_its_files() {
+    let forge = TestForge::start().await;
+    let ann = ann_with_project(&forge, 0).await;
+    let page = page(&upload(&ann, "x", b"x").await);
+    let renamed = ann.put("/projects/1", json!({ "name": "x", "path": "renamed" })).await;
+    assert_eq!(renamed.code(), 200, "{renamed}");
+    assert_eq!(ann.page(&page.replace("/ann/x/", "/ann/renamed/")).await.text, "x");
+    assert_eq!(ann.page(&page).await.code(), 404);
+}
+
+#[tokio::test]
+async fn the_document_tells_of_the_file() {
+    let document = TestForge::start().await.anonymous().get("/openapi.json").await.json();
+    let operation = &document["paths"]["/projects/{id}/uploads"]["post"];
+    let content = &operation["requestBody"]["content"];
+    assert_eq!(content.as_object().expect("types").keys().collect::<Vec<_>>(), ["multipart/form-data"]);
+    assert_eq!(content["multipart/form-data"]["schema"]["properties"]["file"]["format"], "binary");
+    for status in ["201", "400", "401", "404", "413"] {
+        assert!(operation["responses"][status].is_object(), "{status}");
+    }
+}
+
+/// `curl`, as somebody would type it; answers the status and the body.
+fn curl(arguments: &[&str]) -> (String, Vec<u8>) {
+    let output =
+        Command::new("curl").args(["--silent", "--write-out", "%{stderr}%{http_code}"]).args(arguments).output();
+    let output = output.expect("curl runs");
+    (String::from_utf8_lossy(&output.stderr).into_owned(), output.stdout)
+}
+
+/// A server with project 1, `root/x`.
+fn serve(home: &Home) -> (Server, String) {
+    let server = home.start();
+    let created = server.root().post("/api/v3/projects", &json!({ "name": "x" }));
+    assert_eq!(created.status, 201, "{created}");
+    let url = format!("{}/api/v3/projects/root%2Fx/uploads", server.url);
+    (server, url)
+}
+
+#[test]
+fn curl_sends_a_file_and_fetches_it_after_a_restart() {
+    let home = Home::new();
+    let (server, url) = serve(&home);
+    let path = home.file("notes and more.txt", "hello");
+    let (token, field) = (format!("PRIVATE-TOKEN: {ROOT_TOKEN}"), format!("file=@{path}"));
+    let (status, body) = curl(&["--header", &token, "--form", &field, &url]);
+    assert_eq!(status, "201", "{}", String::from_utf8_lossy(&body));
+    let upload: Value = serde_json::from_slice(&body).expect("JSON");
+    assert_eq!(upload["alt"], "notes_and_more.txt");
+    let in_form = format!("private_token={ROOT_TOKEN}");
+    assert_eq!(curl(&["--form", &in_form, "--form", &field, &url]).0, "201");
+    assert_eq!(server.stop().status, Some(0));
+    let server = home.start();
+    let page = format!("{}/root/x{}", server.url, upload["url"].as_str().expect("a URL"));
+    assert_eq!(curl(&["--header", &token, &page]), ("200".into(), b"hello".to_vec()));
+    assert_eq!(curl(&["--header", &token, "--range", "1-2", &page]), ("206".into(), b"el".to_vec()));
+    assert_eq!(curl(&["--header", &token, "--head", "--output", "/dev/null", &page]).0, "200");
+    assert_eq!(curl(&[&page]).0, "404");
+}
+
+#[test]
+fn a_huge_file_is_refused_in_little_memory() {
+    let home = Home::new();
+    let (server, url) = serve(&home);
+    let token = format!("PRIVATE-TOKEN: {ROOT_TOKEN}");
+    let before = server.peak_memory();
+    let huge = home.file("huge.bin", "");
+    std::fs::File::options().write(true).open(&huge).and_then(|file| file.set_len(2 << 30)).expect("a sparse file");
+    let field = format!("file=@{huge}");
+    // With a length, asking first and not; without one; and by a client that only listens in the end.
+    let asking = ["--header", "Expect: 100-continue"];
+    for how in [&asking[..], &["--header", "Expect:"], &["--header", "Transfer-Encoding: chunked"]] {
+        let (status, body) = curl(&[&["--header", &token, "--form", &field], how, &[&url]].concat());
+        let body = String::from_utf8_lossy(&body).into_owned();
+        assert_eq!(
+            (status.as_str(), body.as_str()),
+            ("413", r#"{"message":"413 Request Entity Too Large"}"#),
+            "{how:?}"
+        );
+    }
+    let grown = server.peak_memory() - before;
+    assert!(grown < 20 << 20, "{grown} bytes more");
+    assert_eq!(home.count("SELECT count(*) FROM uploads"), 0);
+    assert_eq!(files_in(&home), 0);
+}
+
+#[test]
+fn a_client_that_hangs_up_leaves_nothing() {
+    let home = Home::new();
+    let (_server, url) = serve(&home);
+    let mut client = begin_to_send(&home, &url);
+    client.kill().and_then(|()| client.wait()).expect("curl ends");
+    let start = Instant::now();
+    while (files_in(&home), home.count("SELECT count(*) FROM uploads")) != (0, 0) {
+        assert!(start.elapsed() < PATIENCE, "something stays");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn what_a_kill_left_of_an_upload_is_gone_after_the_next_start() {
+    let home = Home::embedded();
+    let (server, url) = serve(&home);
+    let mut client = begin_to_send(&home, &url);
+    server.kill();
+    client.wait().expect("curl ends");
+    assert_eq!((files_in(&home), home.count("SELECT count(*) FROM uploads")), (1, 1));
+    let server = home.start();
+    assert_eq!((files_in(&home), home.count("SELECT count(*) FROM uploads")), (0, 0));
+    drop(server);
+}
+
+/// A slow client, of whose file a part has arrived.
+fn begin_to_send(home: &Home, url: &str) -> Child {
+    let (token, field) = (format!("PRIVATE-TOKEN: {ROOT_TOKEN}"), home.file("slow.bin", &"x".repeat(4 << 20)));
+    let field = format!("file=@{field}");
+    let slowly = ["--silent", "--limit-rate", "100K", "--header", &token, "--form", &field, url];
+    let client = Command::new("curl").args(slowly).spawn().expect("curl runs");
+    let start = Instant::now();
+    while files_in(home) == 0 {
+        assert!(start.elapsed() < PATIENCE, "nothing arrives");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    client
+}
+
+fn files_in(home: &Home) -> usize {
+    let folder = home.data().join("files/uploads").join(home.storage_of(1));
+    std::fs::read_dir(folder).map_or(0, Iterator::count)
+}

@@ -1,0 +1,16 @@
+//! Tests of repositories.
+
+pub(crate) mod branches;
+mod commit_notes;
+mod commits;
+mod contents;
+mod first_writes;
+pub(crate) mod git_story;
+mod git_tables;
+pub(crate) mod hostile_repositories;
+mod malformed_fetches;
+mod pushes;
+mod ref_names;
+mod repository_files;
+mod tags;
+mod unreachable;

@@ -1,0 +1,10 @@
+//! Tests of the issue tracker.
+
+mod boards;
+mod issue_counts;
+mod issue_tables;
+mod issues;
+pub(crate) mod labels;
+mod mentions;
+mod milestones;
+mod notes;

@@ -1,0 +1,16 @@
+//! The statements of projects and groups.
+
+pub(crate) mod access;
+pub mod deploy_keys;
+pub mod events;
+pub mod forks;
+pub mod groups;
+pub mod imports;
+pub mod members;
+pub mod namespaces;
+pub mod project_lists;
+#[expect(clippy::module_inception, reason = "the resource that gives the domain its name")]
+pub mod projects;
+pub mod uploads;
+
+pub use self::projects::*;

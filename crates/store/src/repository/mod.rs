@@ -1,0 +1,6 @@
+//! The statements of repositories.
+
+pub mod commit_notes;
+pub mod intents;
+pub mod protections;
+pub mod releases;
