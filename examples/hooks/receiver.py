@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Receives hooks: checks that they come from the forge, takes each once, and answers before it works.
+"""Receives webhooks: checks the token, ignores duplicates, and responds before it processes a payload.
 
-    GABLE_HOOK_TOKEN=<a secret> python examples/hooks/receiver.py [PORT]
+    GABLE_HOOK_TOKEN=<a secret> python3 examples/hooks/receiver.py [PORT]
 
-Then tell a project about it (the server needs `--allow-local-network` to reach this machine):
+Then add it to a project (the server needs `--allow-local-network` to reach this machine):
 
     curl --header "PRIVATE-TOKEN: $GABLE_TOKEN" --data url=http://127.0.0.1:9000/ --data token=<the secret> \\
          --data issues_events=true http://127.0.0.1:8080/api/v3/projects/<id>/hooks
@@ -18,37 +18,37 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-TOKEN = os.environ.get("GABLE_HOOK_TOKEN") or sys.exit("set GABLE_HOOK_TOKEN to the secret of the hook")
-LARGEST = 25 << 20
+TOKEN = os.environ.get("GABLE_HOOK_TOKEN") or sys.exit("set GABLE_HOOK_TOKEN to the token of the webhook")
+MAX_BODY_SIZE = 25 << 20
 
-# Messages come at least once; one that was answered too late comes again, under the same number.
+# Deliveries arrive at least once: one whose response came too late is sent again, with the same id.
 seen = collections.OrderedDict()
-work = queue.Queue()
+payloads = queue.Queue()
 
 
 class Receiver(BaseHTTPRequestHandler):
     def do_POST(self):
         length = int(self.headers.get("Content-Length") or 0)
-        if length > LARGEST:
-            return self.answer(413)
+        if length > MAX_BODY_SIZE:
+            return self.respond(413)
         body = self.rfile.read(length)
-        shown = self.headers.get("X-Gitlab-Token", "")
-        if not hmac.compare_digest(shown.encode(), TOKEN.encode()):
-            return self.answer(401)
+        token = self.headers.get("X-Gitlab-Token", "")
+        if not hmac.compare_digest(token.encode(), TOKEN.encode()):
+            return self.respond(401)
         try:
             payload = json.loads(body)
         except ValueError:
-            return self.answer(400)
-        number = self.headers.get("X-Gitlab-Event-UUID")
-        if number not in seen:
-            seen[number] = True
+            return self.respond(400)
+        delivery_id = self.headers.get("X-Gitlab-Event-UUID")
+        if delivery_id not in seen:
+            seen[delivery_id] = True
             if len(seen) > 10_000:
                 seen.popitem(last=False)
-            work.put((self.headers.get("X-Gitlab-Event", "?"), payload))
-        # A receiver that works before it answers is one that the server gives up on.
-        self.answer(200)
+            payloads.put((self.headers.get("X-Gitlab-Event", "?"), payload))
+        # The server retries a delivery that is not answered within 10 seconds.
+        self.respond(200)
 
-    def answer(self, status):
+    def respond(self, status):
         self.send_response(status)
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -58,7 +58,7 @@ class Receiver(BaseHTTPRequestHandler):
 
 
 def describe(event, payload):
-    """One line for each kind of message."""
+    """Returns one line of text for each kind of event."""
     kind = payload.get("object_kind") or payload.get("event_name")
     if kind in ("push", "tag_push"):
         return f"{payload['user_name']} pushed {payload['total_commits_count']} commits to {payload['ref']}"
@@ -74,14 +74,14 @@ def describe(event, payload):
     return f"{event}: {kind}"
 
 
-def do_the_work():
+def process_payloads():
     while True:
-        print(describe(*work.get()), flush=True)
+        print(describe(*payloads.get()), flush=True)
 
 
 def main():
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 9000
-    threading.Thread(target=do_the_work, daemon=True).start()
+    threading.Thread(target=process_payloads, daemon=True).start()
     print(f"listening on http://127.0.0.1:{port}/", flush=True)
     ThreadingHTTPServer(("127.0.0.1", port), Receiver).serve_forever()
 

@@ -1,4 +1,4 @@
-// Stories told with node-gitlab 1.6.1: every resource that it has, in the order of its own list.
+// Tests with node-gitlab 1.6.1: every resource of the library, in the order of its own list.
 
 'use strict';
 
@@ -43,7 +43,7 @@ story('a wrong token is an error with its status', async () => {
   await assert.rejects(stranger.users.list({}), refused(401, { message: '401 Unauthorized' }));
 });
 
-fault('why something is refused, by field', 'it makes a text of what is an object', /^\[object Object\]$/, async () => {
+fault('reasons by field', 'it converts an object to text', /^\[object Object\]$/, async () => {
   const project = await newProject('taken');
   await call('projects', 'create', { name: project.name });
 });
@@ -64,7 +64,7 @@ story('a project is created, read, listed, changed and removed', async () => {
   await assert.rejects(call('projects', 'get', { id: project.id }), refused(404, { message: '404 Project Not Found' }));
 });
 
-fault('a project by its path', 'it asks for /project?path=…, which version 3 has not', /404/, () =>
+fault('a project by its path', 'it requests /project?path=…, which version 3 does not have', /404/, () =>
   call('projects', 'getByPath', { path: 'root/rocket' }));
 
 story('a project is forked', async () => {
@@ -75,14 +75,14 @@ story('a project is forked', async () => {
   assert.equal(fork.path_with_namespace, `${group.path}/${source.path}`);
 });
 
-story('what happened in a project is listed', async () => {
+story('events of a project are listed', async () => {
   const project = await filledProject();
   const events = await call('projects', 'listEvents', { id: project.id });
   assert.deepEqual(events.map((event) => event.action_name), ['pushed to', 'pushed new', 'created']);
   assert.equal(events[0].author_username, 'root');
 });
 
-story('labels are made, listed, changed and removed', async () => {
+story('labels are created, listed, changed and removed', async () => {
   const { id } = await newProject('labeled');
   const label = await call('projects', 'createLabel', { id, name: 'bug', color: '#D9534F' });
   assert.deepEqual([label.name, label.color], ['bug', '#D9534F']);
@@ -94,7 +94,7 @@ story('labels are made, listed, changed and removed', async () => {
 });
 
 for (const resource of ['projectMembers', 'members', 'groupMembers']) {
-  story(`${resource}: somebody joins, is promoted and leaves`, async () => {
+  story(`${resource}: members are added, promoted and removed`, async () => {
     const ann = await newUser('ann');
     const path = fresh('team');
     const place = resource === 'groupMembers' ? await call('groups', 'create', { name: path, path }) : await newProject('team');
@@ -120,7 +120,7 @@ story('branches are listed, shown, protected and unprotected', async () => {
   assert.equal((await call('repository', 'getBranch', { id, branch })).commit.message, 'Add src/main.rs');
 });
 
-story('a branch is made, shown, listed and removed', async () => {
+story('a branch is created, shown, listed and removed', async () => {
   const { id } = await filledProject();
   const branch = 'feature/x.y';
   const made = await call('repositoryBranches', 'create', { id, branch_name: branch, ref: 'master' });
@@ -133,13 +133,13 @@ story('a branch is made, shown, listed and removed', async () => {
 });
 
 for (const method of ['protect', 'unprotect']) {
-  fault(`repositoryBranches.${method}`, 'it says this.this', /undefined.*onePath/, async () => {
+  fault(`repositoryBranches.${method}`, 'it has this.this in its code', /undefined.*onePath/, async () => {
     const { id } = await filledProject();
     await call('repositoryBranches', method, { id, branch: 'master' });
   });
 }
 
-story('tags are made and listed', async () => {
+story('tags are created and listed', async () => {
   const { id } = await filledProject();
   const tag = await call('repository', 'createTag', { id, tag_name: 'v1.0', ref: 'master', message: 'First' });
   assert.deepEqual([tag.name, tag.message], ['v1.0', 'First']);
@@ -156,7 +156,7 @@ story('commits, trees and differences are read', async () => {
   assert.deepEqual(compared.diffs.map((diff) => diff.new_path), ['src/main.rs']);
 });
 
-story('files come as they are, by commit, by id and as an archive', async () => {
+story('files are downloaded by commit, by id and as an archive', async () => {
   const { id } = await filledProject();
   const blob = await call('repository', 'getBlob', { id, sha: 'master', filepath: 'README.md' });
   assert.equal(blob.toString(), 'hello\n');
@@ -197,7 +197,7 @@ story('a user is created, read, found, changed and removed', async () => {
   await assert.rejects(call('users', 'get', { user_id: ann.id }), refused(404, { message: '404 User Not Found' }));
 });
 
-story('an issue is written, read, listed, changed and removed', async () => {
+story('an issue is created, read, listed, changed and removed', async () => {
   const { id } = await newProject('troubled');
   const issue = await call('issues', 'create', { id, title: 'Cracked tile', labels: 'bug,heat shield' });
   assert.deepEqual([issue.iid, issue.state, issue.labels], [1, 'opened', ['bug', 'heat shield']]);
@@ -209,7 +209,7 @@ story('an issue is written, read, listed, changed and removed', async () => {
   await assert.rejects(call('issues', 'get', { ...place }), refused(404, { message: '404 Not found' }));
 });
 
-story('notes on an issue are written, listed, read and changed', async () => {
+story('notes on an issue are created, listed, read and changed', async () => {
   const { id } = await newProject('noted');
   const issue = await call('issues', 'create', { id, title: 'It leaks' });
   const place = { id, issue_id: issue.id };
@@ -220,7 +220,7 @@ story('notes on an issue are written, listed, read and changed', async () => {
   assert.deepEqual(ids(await call('issues', 'listNotes', { ...place })), [note.id]);
 });
 
-story('a milestone is made, read, listed, filled and closed', async () => {
+story('a milestone is created, read, listed, given issues and closed', async () => {
   const { id } = await newProject('planned');
   const milestone = await call('milestones', 'create', { id, title: '1.0', due_date: '2026-12-31' });
   const place = { id, milestone_id: milestone.id };
@@ -238,7 +238,7 @@ fault('a milestone is removed', 'version 3 has no such route, but every resource
   await call('milestones', 'remove', { id, milestone_id: milestone.id });
 });
 
-story('a hook of a project is made, read, listed, changed and removed', async () => {
+story('a hook of a project is created, read, listed, changed and removed', async () => {
   const { id } = await newProject('hooked');
   const url = 'https://example.org/hook?key=1';
   const hook = await call('hooks', 'create', { id, url, issues_events: true });
@@ -251,7 +251,7 @@ story('a hook of a project is made, read, listed, changed and removed', async ()
   assert.deepEqual(await call('hooks', 'list', { id }), []);
 });
 
-story('a hook of the instance is made, tried out, listed and removed', async () => {
+story('a system hook is created, tested, listed and removed', async () => {
   const hook = await call('globalHooks', 'create', { url: 'http://127.0.0.1:9/hook' });
   assert.equal((await call('globalHooks', 'get', { hook_id: hook.id })).event_name, 'project_create');
   assert.ok(ids(await call('globalHooks', 'list', {})).includes(hook.id));
@@ -259,7 +259,7 @@ story('a hook of the instance is made, tried out, listed and removed', async () 
   assert.ok(!ids(await call('globalHooks', 'list', {})).includes(hook.id));
 });
 
-story('a group is made, read, listed, changed, given a project and removed', async () => {
+story('a group is created, read, listed, changed, given a project and removed', async () => {
   const path = fresh('acme');
   const group = await call('groups', 'create', { name: path, path, description: 'Rockets' });
   assert.deepEqual([group.path, group.description], [path, 'Rockets']);
@@ -283,9 +283,9 @@ story('a deploy key is added, read, listed and removed', async () => {
   assert.deepEqual(await call('deployKeys', 'list', { id }), []);
 });
 
-// What it has no method for goes through `request`
+// Routes without a method of the library, with `request`
 
-story('whatever else there is can be asked for by path', async () => {
+story('other routes are requested by path', async () => {
   const { id } = await filledProject({ '.gitlab-ci.yml': CI_FILE });
   const request = Gitlab.createPromise(options).request;
   const pipelines = await request('get', '/projects/:id/pipelines', { id });
@@ -294,7 +294,7 @@ story('whatever else there is can be asked for by path', async () => {
   assert.deepEqual(builds.map((build) => [build.name, build.status]), [['test', 'pending']]);
 });
 
-story('merge requests are not there', async () => {
+story('merge requests are not found', async () => {
   const { id } = await newProject('unmerged');
   await assert.rejects(call('mergeRequests', 'list', { id }), refused(404));
 });

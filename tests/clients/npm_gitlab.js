@@ -1,6 +1,6 @@
-// Stories told with the package gitlab 1.8.0: every model that it has.
+// Tests with the package gitlab 1.8.0: every model of the package.
 //
-// It has no errors: what is refused arrives as null or false, and as true where something was to be made.
+// It reports no errors: the result of a rejected request is null or false, and true for a request to create something.
 
 'use strict';
 
@@ -17,12 +17,12 @@ const { repository } = projects;
 const call = (method, ...given) => new Promise((resolve) => { method(...given, resolve); });
 const ids = (list) => list.map((item) => item.id);
 
-story('a token of OAuth is taken as well', async () => {
+story('an OAuth token is accepted', async () => {
   const by = Gitlab({ url: URL, oauth_token: TOKEN });
   assert.equal((await call(by.users.current)).username, 'root');
 });
 
-fault('why something is refused', 'it answers true whatever became of a creation', /^true !== false$/, async () => {
+fault('the reason of an error', 'the result of a request to create something is always true', /^true !== false$/, async () => {
   const project = await newProject('taken');
   const made = await call(projects.create, { name: project.name });
   if (made === true) throw new Error('true !== false');
@@ -43,11 +43,11 @@ story('users are created, shown, found and listed', async () => {
   assert.deepEqual([session.id, session.private_token.length], [ann.id, 20]);
 });
 
-story('all users come, however many pages they fill', async () => {
+story('all pages of users are fetched', async () => {
   for (let i = 0; i < 5; i += 1) await newUser('page');
-  const everybody = ids(await call(users.all, { per_page: 2 }));
-  assert.equal(new Set(everybody).size, everybody.length);
-  assert.ok(everybody.length >= 6, `${everybody.length}`);
+  const found = ids(await call(users.all, { per_page: 2 }));
+  assert.equal(new Set(found).size, found.length);
+  assert.ok(found.length >= 6, `${found.length}`);
 });
 
 story('keys of a user are added and listed', async () => {
@@ -59,7 +59,7 @@ story('keys of a user are added and listed', async () => {
 
 // Groups
 
-story('a group is made, filled, found and removed', async () => {
+story('a group is created, given a project, found and removed', async () => {
   const path = fresh('acme');
   const group = await call(groups.create, { name: path, path, description: 'Rockets' });
   assert.deepEqual([group.path, group.description], [path, 'Rockets']);
@@ -73,7 +73,7 @@ story('a group is made, filled, found and removed', async () => {
   assert.equal(await call(groups.show, group.id), null);
 });
 
-story('members of a group join, are promoted and leave', async () => {
+story('members of a group are added, promoted and removed', async () => {
   const path = fresh('team');
   const group = await call(groups.create, { name: path, path });
   const ann = await newUser('ann');
@@ -100,7 +100,7 @@ story('a project is created, shown, listed, found, changed and removed', async (
   assert.equal(await call(projects.show, project.id), null);
 });
 
-story('a project is made for somebody else, forked and shared', async () => {
+story('a project is created for another user, forked and shared', async () => {
   const ann = await newUser('ann');
   const gift = await call(projects.create_for_user, { user_id: ann.id, name: 'gift' });
   assert.equal(gift.path_with_namespace, `${ann.username}/gift`);
@@ -113,7 +113,7 @@ story('a project is made for somebody else, forked and shared', async () => {
   assert.deepEqual([share.project_id, share.group_id, share.group_access], [source.id, group.id, 20]);
 });
 
-story('members of a project join, are promoted and leave', async () => {
+story('members of a project are added, promoted and removed', async () => {
   const { id } = await newProject('team');
   const [ann, bob] = [await newUser('ann'), await newUser('bob')];
   assert.equal((await call(projects.members.add, id, ann.id, 20)).access_level, 20);
@@ -137,7 +137,7 @@ story('hooks of a project are added, shown, listed and removed', async () => {
   assert.deepEqual(ids(await call(projects.hooks.list, id)), [plain.id]);
 });
 
-fault('a hook of a project is changed', 'it reads a variable that is not there', /accessLevel is not defined/, async () => {
+fault('a hook of a project is changed', 'it reads an undefined variable', /accessLevel is not defined/, async () => {
   const { id } = await newProject('hooked');
   const hook = await call(projects.hooks.add, id, 'https://example.org/hook');
   await call(projects.hooks.update, id, hook.id, 'https://example.org/other');
@@ -153,7 +153,7 @@ story('deploy keys are added, shown and listed', async () => {
 
 // The repository
 
-story('branches are made, shown, listed, protected and removed', async () => {
+story('branches are created, shown, listed, protected and removed', async () => {
   const { id } = await filledProject();
   const name = 'feature/x.y';
   assert.equal((await call(repository.createBranch, { projectId: id, branch_name: name, ref: 'master' })).name, name);
@@ -165,7 +165,7 @@ story('branches are made, shown, listed, protected and removed', async () => {
   assert.equal(await call(repository.showBranch, id, name), null);
 });
 
-story('tags are made, shown, listed and removed', async () => {
+story('tags are created, shown, listed and removed', async () => {
   const { id } = await filledProject();
   const tag = await call(repository.addTag, { id, tag_name: 'v1.0', ref: 'master', message: 'First' });
   assert.deepEqual([tag.name, tag.message], ['v1.0', 'First']);
@@ -202,7 +202,7 @@ story('files are added, shown and changed', async () => {
 
 // Issues, notes, labels, milestones
 
-story('issues are written, shown, listed, changed and removed', async () => {
+story('issues are created, shown, listed, changed and removed', async () => {
   const { id } = await newProject('troubled');
   const issue = await call(issues.create, id, { title: 'Cracked tile', labels: 'bug' });
   assert.deepEqual([issue.iid, issue.state, issue.labels], [1, 'opened', ['bug']]);
@@ -216,13 +216,13 @@ story('issues are written, shown, listed, changed and removed', async () => {
   assert.equal(await call(issues.show, id, issue.id), null);
 });
 
-fault('an issue is followed', 'it sends its own callback as the parameters', /reading 'length'/, async () => {
+fault('an issue is subscribed to', 'it sends its own callback as the parameters', /reading 'length'/, async () => {
   const { id } = await newProject('followed');
   const issue = await call(issues.create, id, { title: 'Cracked tile' });
   await call(issues.subscribe, id, issue.id, {});
 });
 
-story('notes on an issue are written and listed', async () => {
+story('notes on an issue are created and listed', async () => {
   const { id } = await newProject('noted');
   const issue = await call(issues.create, id, { title: 'It leaks' });
   const note = await call(notes.create, id, issue.id, { body: 'It *still* does' });
@@ -230,14 +230,14 @@ story('notes on an issue are written and listed', async () => {
   assert.deepEqual(ids(await call(projects.issues.notes.all, id, issue.id)), [note.id]);
 });
 
-story('labels are made and listed', async () => {
+story('labels are created and listed', async () => {
   const { id } = await newProject('labeled');
   assert.equal((await call(labels.create, id, { name: 'bug', color: '#D9534F' })).name, 'bug');
   const [only] = await call(projects.labels.all, id);
   assert.deepEqual([only.name, only.color], ['bug', '#D9534F']);
 });
 
-story('milestones are made, shown, listed and closed', async () => {
+story('milestones are created, shown, listed and closed', async () => {
   const { id } = await newProject('planned');
   const milestone = await call(projects.milestones.add, id, '1.0', 'First', '2026-12-31');
   assert.deepEqual([milestone.title, milestone.description, milestone.due_date], ['1.0', 'First', '2026-12-31']);
@@ -247,7 +247,7 @@ story('milestones are made, shown, listed and closed', async () => {
   assert.deepEqual(ids(await call(projects.milestones.all, id)), [milestone.id]);
 });
 
-fault('milestones by the older name of the list', 'its method is a variable that nobody sees', /not a function/, async () => {
+fault('milestones by the older name of the list', 'its method is a local variable', /not a function/, async () => {
   const { id } = await newProject('planned');
   await call(projects.milestones.list, id);
 });
@@ -263,7 +263,7 @@ story('pipelines and builds are listed and shown', async () => {
   assert.equal((await call(projects.builds.showBuild, id, build.id)).status, 'pending');
 });
 
-story('triggers are made, shown, listed, pulled and removed', async () => {
+story('triggers are created, shown, listed, run and removed', async () => {
   const { id } = await filledProject({ '.gitlab-ci.yml': CI_FILE });
   const { token } = await call(projects.createTrigger, { projectId: id });
   assert.equal((await call(projects.showTrigger, id, token)).token, token);
@@ -289,15 +289,15 @@ story('runners are listed, shown, changed and removed', async () => {
   assert.equal(await call(projects.runners.show, runner.id), null);
 });
 
-fault('a runner serves another project, too', 'it reads a variable that is not there', /attributes is not defined/, async () => {
+fault('a runner is enabled for another project', 'it reads an undefined variable', /attributes is not defined/, async () => {
   const runner = await newRunner(await newProject('built'));
   const other = await newProject('other');
   await call(projects.runners.enable, other.id, runner.id);
 });
 
-// What is not there
+// Missing resources
 
-story('merge requests and services are not there', async () => {
+story('merge requests and services are not found', async () => {
   const { id } = await newProject('unmerged');
   assert.equal(await call(projects.merge_requests.list, id), null);
   assert.equal(await call(projects.services.show, id, 'redmine'), null);

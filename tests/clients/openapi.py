@@ -1,6 +1,6 @@
-"""Holds the server to its own OpenAPI document, by calls that schemathesis makes up from it.
+"""Checks the server against its own OpenAPI document, with requests that schemathesis generates from it.
 
-The server is given by GABLE_URL and was started for this file alone; see crates/xtask/src/clients.rs.
+The server at GABLE_URL was started for this file alone; see crates/xtask/src/clients.rs.
 """
 
 import collections
@@ -17,8 +17,8 @@ import requests
 URL = os.environ["GABLE_URL"]
 DOCUMENT = f"{URL}/api/v3/openapi.json"
 
-# Left out: whether data that breaks the document is refused and data that keeps it is taken. The interface forgives
-# (`per_page=1.9`, unknown names) and knows rules that a document cannot tell (a name that is taken).
+# Not checked: that invalid data is rejected and valid data is accepted. The API is lenient (`per_page=1.9`, unknown
+# names) and has rules that the document cannot express (a name that is already taken).
 CHECKS = [
     "not_a_server_error",
     "status_code_conformance",
@@ -43,7 +43,7 @@ def main():
     reached, unreached = show(seen)
     alive = requests.get(f"{URL}/api/v3/user", headers={"PRIVATE-TOKEN": os.environ["GABLE_ROOT_TOKEN"]}).ok
     if not alive:
-        print("the administrator lost access on the way, so what came after proves little")
+        print("the administrator lost access during the run, so the results after that are not meaningful")
     failed = len(unreached) + (not held) + (not alive)
     print(f"{reached} passed, {failed} failed in {time.monotonic() - start:.0f} s")
     sys.exit(failed > 0)
@@ -67,7 +67,7 @@ def run_schemathesis(folder, statuses):
 
 
 def tokens_of_others():
-    """Configures schemathesis to present the token of another user where a call can end the access of its caller."""
+    """Configures schemathesis to use the token of another user where a request can revoke the access of its caller."""
     root = {"PRIVATE-TOKEN": os.environ["GABLE_ROOT_TOKEN"]}
     lines = []
     for number, operation in enumerate(["PUT /user", "DELETE /personal_access_tokens/self"]):
@@ -87,9 +87,9 @@ def tokens_of_others():
 
 
 def show(seen):
-    """Prints what every operation answered; counts those that were seen to succeed and names the others."""
+    """Prints the statuses of every operation; returns how many succeeded at least once, and the names of the others."""
     paths = requests.get(DOCUMENT).json()["paths"]
-    # The whole run starts from this one, and schemathesis leaves it out.
+    # schemathesis reads the document itself and does not test this route.
     paths.pop("/openapi.json")
     reached, unreached = 0, []
     for path, operations in paths.items():
@@ -104,7 +104,7 @@ def show(seen):
             else:
                 unreached.append(name)
     for name in unreached:
-        print(f"never succeeded, so its answers are unproved: {name}")
+        print(f"never succeeded, so its responses are not tested: {name}")
     return reached, unreached
 
 

@@ -1,7 +1,7 @@
-"""Helps schemathesis to calls that reach something, and counts what they answered.
+"""Makes requests of schemathesis refer to existing objects, and counts the statuses of the responses.
 
-Made-up numbers and texts nearly always end at 404 or 400. So every other call gets a record that is there and the few
-texts that the rules of the interface ask for; all else in it stays made up.
+Generated ids and texts nearly always result in 404 or 400. Every second request therefore gets the ids of existing
+objects and the texts that validation requires; the rest of it stays generated.
 """
 
 import atexit
@@ -21,12 +21,12 @@ OWN_ID = 1
 
 session = requests.Session()
 session.headers["PRIVATE-TOKEN"] = os.environ["GABLE_ROOT_TOKEN"]
-# Room for all the projects that are made up.
+# High enough for all generated projects.
 session.put(f"{API}/users/{OWN_ID}", json={"projects_limit": 1_000_000}).raise_for_status()
 numbers = itertools.count(1)
 calls = itertools.count()
-somebody = None
-fleeting = []
+other_user = None
+system_hooks = []
 seen = collections.defaultdict(collections.Counter)
 
 
@@ -35,14 +35,14 @@ def before_call(context, case, kwargs):
     path = case.operation.path
     changes_users = case.method in ("PUT", "DELETE") and path.startswith("/users/{id}")
     if path.endswith("/trace") and case.query:
-        # Whoever follows a job hears from the server until the job ends, and this one never does.
+        # A response with `follow` ends with the job, and this job never ends.
         case.query = {name: value for name, value in case.query.items() if name != "follow"}
     if next(calls) % 2:
         case.path_parameters.update(existing(case.method, path))
         if (case.method, path) == ("DELETE", "/projects/{id}/star"):
             session.post(f"{API}/projects/{case.path_parameters['id']}/star").raise_for_status()
         if (case.method, path) == ("POST", "/projects/{id}/issues/{issue_id}/subscription"):
-            # Whoever wrote it follows it already.
+            # The author of an issue is already subscribed.
             issue = f"{API}/projects/{case.path_parameters['id']}/issues/{case.path_parameters['issue_id']}"
             session.delete(f"{issue}/subscription").raise_for_status()
         if isinstance(case.body, dict):
@@ -58,21 +58,21 @@ def before_call(context, case, kwargs):
         if (case.method, path) == ("DELETE", "/projects/{id}/labels"):
             case.query = {**(case.query or {}), "name": LABEL["name"]}
     elif (case.method, path) == ("DELETE", "/personal_access_tokens/{id}"):
-        # One of the numbers that are made up is that of the token which all calls present.
+        # A generated id could be that of the token which all requests use.
         case.path_parameters.update(existing(case.method, path))
     elif changes_users and str(case.path_parameters.get("id")) == str(OWN_ID):
-        # Whoever removes, blocks or demotes the user that asks, learns nothing from then on.
+        # The caller must not be deleted, blocked or demoted.
         case.path_parameters.update(existing(case.method, path))
 
 
 @schemathesis.hook
 def after_call(context, case, response):
     seen[f"{case.method} {case.operation.path}"][str(response.status_code)] += 1
-    # Hooks of the instance are told of everything, and nobody shall be told what happens here.
+    # System hooks receive every event, so they are deleted at once.
     if (case.method, case.operation.path, response.status_code) == ("POST", "/hooks", 201):
-        fleeting.append(number_of(response.json()))
-    while fleeting:
-        session.delete(f"{API}/hooks/{fleeting.pop()}")
+        system_hooks.append(number_of(response.json()))
+    while system_hooks:
+        session.delete(f"{API}/hooks/{system_hooks.pop()}")
 
 
 @atexit.register
@@ -82,7 +82,7 @@ def write_statuses():
 
 
 def existing(method, path):
-    """Numbers for the braces of a path, of things that are there."""
+    """Returns ids of existing objects for the parameters of a path."""
     if path.startswith(("/projects", "/groups")):
         return existing_place(method, path)
     if path.startswith("/users/{id}"):
@@ -112,7 +112,7 @@ def existing(method, path):
 
 
 def existing_place(method, path):
-    """Numbers for the braces of a path of projects or groups."""
+    """Returns ids for the parameters of a path below projects or groups."""
     found = {}
     if path.startswith("/projects/user/"):
         found["user_id"] = user()
@@ -153,7 +153,7 @@ def existing_place(method, path):
 
 
 def existing_labels(method, path, project):
-    """A label, and where the path wants a list, two on the board."""
+    """Creates a label and, if the path needs one, a board with two lists."""
     label = create(f"/projects/{project}/labels", LABEL)
     found = {"label_id": label} if "{label_id}" in path else {}
     if (method, "{label_id}" in path) == ("DELETE", True):
@@ -169,7 +169,7 @@ def existing_labels(method, path, project):
 
 
 def existing_build(path, project):
-    """A pipeline, one of its builds, or with what it builds, as far as the path wants it."""
+    """Creates the pipeline, job, runner, variable or trigger that the path needs."""
     found = {}
     if "{key}" in path:
         session.post(f"{API}/projects/{project}/variables", json={"key": "KEY", "value": "x"}).raise_for_status()
@@ -179,12 +179,12 @@ def existing_build(path, project):
     if "{ref}" in path or "{ref_name}" in path:
         found["ref" if "{ref}" in path else "ref_name"] = "master"
     if "{runner_id}" in path:
-        # Who builds one project only cannot be taken from it.
+        # A runner cannot be removed from its only project.
         found["runner_id"] = runner(new_project())["id"]
         session.post(f"{API}/projects/{project}/runners", json={"runner_id": found["runner_id"]}).raise_for_status()
     if "/pipeline" not in path and "/builds" not in path:
         return found
-    # Only what went well as a whole is found by its ref.
+    # Artifacts are found by ref only if the whole pipeline succeeded.
     content = CI_FILE.split("\n")[0] if "{ref_name}" in path else CI_FILE
     ci = {"file_path": ".gitlab-ci.yml", "branch_name": "master", "content": content, "commit_message": "made up"}
     session.post(f"{API}/projects/{project}/repository/files", json=ci).raise_for_status()
@@ -213,7 +213,7 @@ def trigger(project):
 
 
 def runner(project):
-    """A runner of a project."""
+    """Registers a runner for a project."""
     token = session.get(f"{API}/projects/{project}").json()["runners_token"]
     answer = requests.post(f"{V4}/runners", json={"token": token, "description": "made up"})
     answer.raise_for_status()
@@ -221,7 +221,7 @@ def runner(project):
 
 
 def perform(project):
-    """Does the job that can be done, as a runner would."""
+    """Runs the job that needs no tag, as a runner would."""
     answer = requests.post(f"{V4}/jobs/request", json={"token": runner(project)["token"]})
     answer.raise_for_status()
     job = answer.json()
@@ -233,7 +233,7 @@ def perform(project):
 
 
 def about_builds(method, path, found):
-    """What a body says that is about something in the very project."""
+    """Returns the fields of a body that refer to objects of the same project."""
     if path.endswith("/trigger/builds"):
         token = trigger(found["id"])
         return {"token": token, "ref": "master", "variables": {"A": "1"}}
@@ -243,13 +243,13 @@ def about_builds(method, path, found):
 
 
 def existing_hook(path, hooks, name):
-    """A hook that was sent something, as far as the path wants it."""
+    """Creates a hook and, if the path needs one, a delivery."""
     if "{" + name + "}" not in path:
         return {}
     found = {name: create(hooks, HOOK)}
     if hooks == "/hooks":
-        fleeting.append(found[name])
-    # Of samples these are always there.
+        system_hooks.append(found[name])
+    # These samples are always available.
     trigger = "project_create" if name == "id" else "issues_events"
     if "{trigger}" in path or "{delivery_id}" in path:
         found["trigger"] = trigger
@@ -262,7 +262,7 @@ def existing_hook(path, hooks, name):
     return found
 
 
-# Nobody answers there, and soon.
+# Name resolution of `.invalid` fails quickly.
 HOOK = {"url": "http://hooks.invalid/"}
 
 LABEL = {"name": "made up", "color": "#fff"}
@@ -271,11 +271,11 @@ TOKEN = {"name": "made up", "scopes": ["api"], "expires_at": None}
 
 
 def existing_in_repository(method, path):
-    """A project with a commit, a branch and a tag, and what of them the path wants."""
+    """Creates a project with a commit, a branch and a tag; returns those that the path needs."""
     if method != "GET":
         found = {"id": filled_project()}
     else:
-        # Reading changes nothing, so one is enough.
+        # Reads change nothing and can share one project.
         shared["id"] = shared.get("id") or filled_project()
         found = dict(shared)
     repository = f"{API}/projects/{found['id']}/repository"
@@ -284,7 +284,7 @@ def existing_in_repository(method, path):
     if "{tag_name}" in path:
         found["tag_name"] = "v1"
     if path.endswith("/release"):
-        # Those that are changed have to be there, those that are made must not.
+        # A release must exist to be updated, and must not exist to be created.
         found["tag_name"] = "v2"
         tag = {"tag_name": "v2", "ref": "master", **releases[method == "PUT"]}
         session.post(f"{repository}/tags", json=tag).raise_for_status()
@@ -315,7 +315,7 @@ def action(path):
 
 
 def wanted(method, path):
-    """What a call without a body asks a repository for."""
+    """Returns the query of a request without a body to a repository."""
     kind = path.rsplit("/", 1)[1]
     if method == "DELETE":
         change = {"file_path": "README.md", "branch_name": "topic", "commit_message": "made up"}
@@ -337,7 +337,7 @@ def project():
 
 
 def commit_to(project):
-    """A first commit, on the branch master."""
+    """Creates a first commit on the branch master."""
     path = f"{API}/projects/{project}/repository/files"
     body = {"file_path": "a", "branch_name": "master", "content": "made up", "commit_message": "made up"}
     session.post(path, json=body).raise_for_status()
@@ -353,12 +353,12 @@ def named():
 
 
 def newcomer():
-    """Somebody who belongs to nothing yet."""
+    """Creates a user without memberships."""
     return create("/users", believable("POST", "/users"))
 
 
 def believable(method, path):
-    """The texts without which a body is always refused."""
+    """Returns the fields without which a body is always rejected."""
     if path in ("/groups", "/groups/{id}"):
         return {**named(), "description": "made up"}
     if path in ("/projects", "/projects/user/{user_id}"):
@@ -440,11 +440,11 @@ def believable(method, path):
 
 
 def user():
-    """Somebody who is there, but not the one who asks."""
-    global somebody
-    if somebody is None or not session.get(f"{API}/users/{somebody}").ok:
-        somebody = create("/users", believable("POST", "/users"))
-    return somebody
+    """Returns the id of a user other than the caller."""
+    global other_user
+    if other_user is None or not session.get(f"{API}/users/{other_user}").ok:
+        other_user = create("/users", believable("POST", "/users"))
+    return other_user
 
 
 def email():

@@ -1,6 +1,6 @@
-"""Stories told with a stock client library of the time, against the real binary.
+"""Tests with python-gitlab, the usual client library for version 3, against the real binary.
 
-The server is given by GABLE_URL and was started for this file alone; see crates/xtask/src/clients.rs.
+The server at GABLE_URL was started for this file alone; see crates/xtask/src/clients.rs.
 """
 
 import base64
@@ -35,7 +35,7 @@ def ann(root):
 
 @pytest.fixture
 def owner(root):
-    """Somebody with projects of their own, and room for more."""
+    """Returns a client of a user who may create projects."""
     return sign_in(new_user(root, "owner"))
 
 
@@ -52,27 +52,27 @@ def sign_in(user):
 
 
 def new_user(root, name, **more):
-    """Creates somebody whose name nobody else has."""
+    """Creates a user with a unique name."""
     username = f"{name}{next(numbers)}"
     given = {"username": username, "email": f"{username}@example.org", "name": name.title(), "password": PASSWORD}
     return root.users.create({**given, **more})
 
 
 def new_key():
-    """A public key that nobody else has."""
+    """Returns a unique public key."""
     name = b"ssh-ed25519"
     blob = struct.pack(">I", len(name)) + name + struct.pack(">I", 32) + os.urandom(32)
     return f"ssh-ed25519 {base64.b64encode(blob).decode()}"
 
 
 def refused(error, status, message=None):
-    """Expects the client's own kind of error, with this status and message."""
+    """Expects an error of the client library with this status and message."""
     return pytest.raises(error, check=lambda it: it.response_code == status and message in (None, it.error_message))
 
 
 @contextlib.contextmanager
 def client_fault(reason, error, status=None):
-    """Expects what the client itself gets wrong; it counts neither as passed nor as failed, unless it suddenly works."""
+    """Expects a known fault of the client: neither passed nor failed, unless the call works."""
     with pytest.raises(error, check=lambda it: status in (None, getattr(it, "response_code", None))):
         yield
     pytest.xfail(reason)
@@ -81,7 +81,7 @@ def client_fault(reason, error, status=None):
 # Signing in
 
 
-def test_a_password_is_traded_for_a_token_that_works(root, ann):
+def test_a_sign_in_with_a_password_returns_a_token_that_works(root, ann):
     client = sign_in(ann)
     assert client.user.username == ann.username
     assert len(client.private_token) == 20
@@ -101,7 +101,7 @@ def test_the_administrator_signs_in_with_the_password_of_the_first_start():
     assert (client.user.username, client.user.is_admin) == ("root", True)
 
 
-@pytest.mark.parametrize("login", ["root", "nobody@example.org"])
+@pytest.mark.parametrize("login", ["root", "unknown@example.org"])
 def test_a_wrong_password_is_an_authentication_error(login):
     with refused(gitlab.GitlabAuthenticationError, 401, "401 Unauthorized"):
         gitlab.Gitlab(URL, email=login, password="wrong-password", api_version="3").auth()
@@ -112,7 +112,7 @@ def test_an_unknown_token_is_an_authentication_error():
         sign_in_by_token("abcdefghijklmnopqrst")
 
 
-def test_the_version_is_told_to_users(root):
+def test_the_version_is_shown_to_users(root):
     version, revision = root.version()
     assert version == "8.14.0"
     assert revision.startswith("gable-")
@@ -152,7 +152,7 @@ def test_a_user_is_removed_by_number(root, ann):
         root.users.get(ann.id)
 
 
-def test_removing_a_user_who_is_not_there(root):
+def test_a_missing_user_cannot_be_removed(root):
     if DIALECT == "gitlab":
         with refused(gitlab.GitlabDeleteError, 404, "404 User Not Found"):
             root.users.delete(999_999)
@@ -163,12 +163,12 @@ def test_removing_a_user_who_is_not_there(root):
 def test_users_are_paged_and_the_client_follows_the_links(root):
     created = {new_user(root, "page").id for _ in range(25)}
     assert len(root.users.list()) == 20
-    everybody = [user.id for user in root.users.list(all=True)]
-    assert created < set(everybody)
-    assert len(everybody) == len(set(everybody)), "nobody comes twice"
-    assert everybody == sorted(everybody, reverse=True), "newest first"
-    assert [user.id for user in root.users.list(all=True, per_page=7)] == everybody
-    assert [user.id for user in root.users.list(page=2, per_page=7)] == everybody[7:14]
+    all_ids = [user.id for user in root.users.list(all=True)]
+    assert created < set(all_ids)
+    assert len(all_ids) == len(set(all_ids)), "no user is listed twice"
+    assert all_ids == sorted(all_ids, reverse=True), "newest first"
+    assert [user.id for user in root.users.list(all=True, per_page=7)] == all_ids
+    assert [user.id for user in root.users.list(page=2, per_page=7)] == all_ids[7:14]
     assert [user.id for user in root.users.list(page=999)] == []
 
 
@@ -185,13 +185,13 @@ def test_a_user_is_found_by_name(root, ann):
         root.users.get_by_username("there-is-no-such-user")
 
 
-def test_others_see_less(root, ann):
+def test_other_users_see_fewer_fields(root, ann):
     seen = sign_in(new_user(root, "bob")).users.get(ann.id)
     assert (seen.username, seen.name) == (ann.username, ann.name)
     assert not hasattr(seen, "email")
 
 
-def test_a_blocked_user_is_out_until_unblocked(root, ann):
+def test_a_blocked_user_cannot_sign_in_until_unblocked(root, ann):
     client = sign_in(ann)
     ann.block()
     assert root.users.get(ann.id).state == "blocked"
@@ -202,13 +202,13 @@ def test_a_blocked_user_is_out_until_unblocked(root, ann):
         sign_in(ann)
     ann.unblock()
     assert root.users.get(ann.id).state == "active"
-    # Blocking ended the session for good.
+    # The session that blocking ended stays invalid.
     with refused(gitlab.GitlabAuthenticationError, 401):
         client.users.list()
     assert sign_in(ann).users.list()
 
 
-def test_the_last_administrator_stays(root):
+def test_the_last_administrator_cannot_be_blocked_or_removed(root):
     with refused(gitlab.GitlabBlockError, 403):
         root.users.get(root.user.id).block()
     with refused(gitlab.GitlabDeleteError, 403):
@@ -216,15 +216,15 @@ def test_the_last_administrator_stays(root):
     assert root.users.get(root.user.id).state == "active"
 
 
-# Refusals
+# Rejected requests
 
 
 def test_a_taken_address_or_name_is_a_conflict(root, ann):
     other = {"name": "Other", "password": PASSWORD}
     with refused(gitlab.GitlabCreateError, 409, "Email has already been taken"):
-        root.users.create({**other, "email": ann.email, "username": "somebody-else"})
+        root.users.create({**other, "email": ann.email, "username": "another"})
     with refused(gitlab.GitlabCreateError, 409, "Username has already been taken"):
-        root.users.create({**other, "email": "somebody-else@example.org", "username": ann.username})
+        root.users.create({**other, "email": "another@example.org", "username": ann.username})
 
 
 def test_a_change_to_a_taken_name(root, ann):
@@ -235,7 +235,7 @@ def test_a_change_to_a_taken_name(root, ann):
     assert root.users.get(bob.id).username == before
 
 
-def test_a_bad_user_is_refused_field_by_field(root):
+def test_an_invalid_user_is_rejected_with_reasons_by_field(root):
     with pytest.raises(gitlab.GitlabCreateError) as refusal:
         root.users.create({"email": "no address", "username": "a b", "name": "A", "password": "short"})
     assert refusal.value.response_code == 400
@@ -263,12 +263,12 @@ def test_others_may_not_administer(root, ann):
 # Keys and addresses
 
 
-# What the contract answers to bad data about somebody else.
+# The status of a response to invalid keys or addresses of another user.
 BAD_DATA_OF_OTHERS = 400 if DIALECT == "gitlab" else 404
 
 
 def check_keys(keys, refusal_status=400):
-    """Adds, lists, reads and removes keys wherever they are kept."""
+    """Adds, lists, reads and removes keys, of the caller or of another user."""
     first = keys.create({"title": "laptop", "key": new_key() + " ann@laptop"})
     second = keys.create({"title": "desk", "key": new_key()})
     assert first.title == "laptop" and first.key.startswith("ssh-ed25519 ")
@@ -287,7 +287,7 @@ def check_keys(keys, refusal_status=400):
 
 
 def check_emails(emails, refusal_status=400):
-    """Adds, lists and removes addresses wherever they are kept."""
+    """Adds, lists and removes addresses, of the caller or of another user."""
     names = [f"further{next(numbers)}@example.org" for _ in range(2)]
     first, second = [emails.create({"email": name}) for name in names]
     assert [first.email, second.email] == names
@@ -300,15 +300,15 @@ def check_emails(emails, refusal_status=400):
     assert [email.email for email in emails.list()] == names[1:]
 
 
-def test_ones_own_keys(ann):
+def test_keys_of_the_caller(ann):
     check_keys(sign_in(ann).user.keys)
 
 
-def test_the_keys_of_somebody_else(root, ann):
+def test_keys_of_another_user(root, ann):
     check_keys(root.users.get(ann.id).keys, BAD_DATA_OF_OTHERS)
 
 
-def test_ones_own_addresses(ann):
+def test_addresses_of_the_caller(ann):
     client = sign_in(ann)
     check_emails(client.user.emails)
     left = client.user.emails.list()[0]
@@ -317,11 +317,11 @@ def test_ones_own_addresses(ann):
         client.user.emails.get(999_999)
 
 
-def test_the_addresses_of_somebody_else(root, ann):
+def test_addresses_of_another_user(root, ann):
     check_emails(root.users.get(ann.id).emails, BAD_DATA_OF_OTHERS)
 
 
-def test_one_cannot_touch_what_others_have(root, ann):
+def test_keys_of_other_users_cannot_be_read_or_removed(root, ann):
     key = root.users.get(ann.id).keys.create({"title": "laptop", "key": new_key()})
     bob = sign_in(new_user(root, "bob"))
     with refused(gitlab.GitlabGetError, 404, "404 Key Not Found"):
@@ -332,14 +332,14 @@ def test_one_cannot_touch_what_others_have(root, ann):
         bob.users.get(ann.id).keys.list()
 
 
-def test_keys_and_addresses_of_nobody(root):
+def test_keys_and_addresses_of_a_missing_user(root):
     with refused(gitlab.GitlabListError, 404, "404 User Not Found"):
         root.user_keys.list(user_id=999_999)
     with refused(gitlab.GitlabCreateError, 404, "404 User Not Found"):
-        root.user_emails.create({"email": "somebody@example.org"}, user_id=999_999)
+        root.user_emails.create({"email": "new@example.org"}, user_id=999_999)
 
 
-def test_short_lists_come_whole_or_in_pages(root, ann):
+def test_short_lists_are_whole_or_paged(root, ann):
     emails = root.users.get(ann.id).emails
     created = [emails.create({"email": f"many{next(numbers)}@example.org"}).id for _ in range(25)]
     assert len(emails.list()) == (25 if DIALECT == "gitlab" else 20)
@@ -347,10 +347,10 @@ def test_short_lists_come_whole_or_in_pages(root, ann):
     assert [email.id for email in emails.list(page=3, per_page=10)] == created[:5][::-1]
 
 
-# Acting as somebody else
+# Sudo
 
 
-def test_an_administrator_acts_as_somebody_else(root, ann):
+def test_an_administrator_acts_as_another_user(root, ann):
     for target in (ann.username, ann.id):
         assert objects.CurrentUser(root, None, sudo=target).id == ann.id
     key = root.user.keys.create({"title": "by root", "key": new_key()}, sudo=ann.username)
@@ -360,17 +360,17 @@ def test_an_administrator_acts_as_somebody_else(root, ann):
     assert root.users.get(ann.id).keys.list() == []
 
 
-def test_acting_as_somebody_else_gives_no_more_than_they_have(root, ann):
+def test_sudo_gives_no_more_rights_than_the_other_user_has(root, ann):
     with refused(gitlab.GitlabCreateError, 403, "403 Forbidden"):
         new_user(root, "eve", sudo=ann.username)
 
 
-def test_only_administrators_act_as_somebody_else(root, ann):
+def test_only_administrators_act_as_another_user(root, ann):
     client = sign_in(ann)
     with refused(gitlab.GitlabListError, 403, "403 Forbidden  - Must be admin to use sudo"):
         client.users.list(sudo="root")
-    with refused(gitlab.GitlabListError, 404, "404 No user id or username for: nobody-here Not Found"):
-        root.users.list(sudo="nobody-here")
+    with refused(gitlab.GitlabListError, 404, "404 No user id or username for: missing-user Not Found"):
+        root.users.list(sudo="missing-user")
 
 
 # Groups, projects and members
@@ -420,7 +420,7 @@ def test_a_project_is_created_read_changed_and_removed(root, ann):
         client.projects.get(project.id)
 
 
-def test_every_list_of_projects_shows_what_it_is_about(root, ann):
+def test_every_list_of_projects_shows_its_projects(root, ann):
     client = sign_in(ann)
     own = new_project(client, "own")
     public = new_project(root, "public", visibility_level=20)
@@ -435,7 +435,7 @@ def test_every_list_of_projects_shows_what_it_is_about(root, ann):
         client.projects.all()
 
 
-def test_stars_are_given_once_and_taken_once(root, ann):
+def test_a_project_is_starred_once_and_unstarred_once(root, ann):
     client = sign_in(ann)
     project = new_project(client, "star")
     assert project.star().star_count == 1
@@ -445,13 +445,13 @@ def test_stars_are_given_once_and_taken_once(root, ann):
     assert project.unstar() is project
 
 
-def test_a_project_is_archived_and_taken_out_again(root):
+def test_a_project_is_archived_and_unarchived(root):
     project = new_project(root, "old")
     assert project.archive().archived is True
     assert project.unarchive().archived is False
 
 
-def test_a_project_is_made_for_somebody_else(root, ann):
+def test_a_project_is_created_for_another_user(root, ann):
     project = root.user_projects.create({"name": "gift"}, user_id=ann.id)
     assert project.path_with_namespace == f"{ann.username}/gift"
     assert sign_in(ann).projects.get(project.id).owner.id == ann.id
@@ -493,7 +493,7 @@ def test_namespaces_are_found(root, ann):
     assert [space.path for space in sign_in(ann).namespaces.list()] == [ann.username]
 
 
-def test_a_limit_is_told(root):
+def test_the_limit_of_projects_is_enforced(root):
     ann = new_user(root, "ann", projects_limit=1)
     client = sign_in(ann)
     new_project(client, "first")
@@ -518,7 +518,7 @@ def test_a_file_is_uploaded_and_fetched(root):
 
 
 def filled_project(client):
-    """A project with two files on its default branch."""
+    """Creates a project with two files on its default branch."""
     project = new_project(client, "filled")
     for path, content in [("README.md", "hello\n"), ("src/main.rs", "fn main() {}\n")]:
         given = {"file_path": path, "branch_name": "master", "content": content, "commit_message": f"Add {path}"}
@@ -527,14 +527,14 @@ def filled_project(client):
 
 
 def made(create):
-    """What a client makes of a creation that the contract answers with 200: it insists on 201."""
+    """Creates something with a request that the contract answers with 200; the client expects 201."""
     if DIALECT == "gitlab":
         return create()
     with refused(gitlab.GitlabCreateError, 200):
         create()
 
 
-def test_a_branch_is_made_protected_listed_and_removed(root):
+def test_a_branch_is_created_protected_listed_and_removed(root):
     project = filled_project(root)
     made(lambda: project.branches.create({"branch_name": "feature/x.y", "ref": "master"}))
     branch = project.branches.get("feature/x.y")
@@ -550,7 +550,7 @@ def test_a_branch_is_made_protected_listed_and_removed(root):
         project.branches.delete("master")
 
 
-def test_a_tag_is_made_released_and_removed(root):
+def test_a_tag_is_created_released_and_removed(root):
     project = filled_project(root)
     tag = project.tags.create({"tag_name": "v1.0", "ref": "master", "message": "First"})
     assert (tag.name, tag.message, tag.release) == ("v1.0", "First", None)

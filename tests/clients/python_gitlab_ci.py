@@ -1,4 +1,4 @@
-"""Stories about CI, told with python-gitlab: pipelines, builds, triggers, variables, runners.
+"""Tests of CI with python-gitlab: pipelines, builds, triggers, variables, runners.
 
 What a runner does is done by hand here, so that every step happens when the story wants it.
 """
@@ -31,7 +31,7 @@ deploy:
 
 
 class Runner:
-    """A runner that serves one project, and does what it is told."""
+    """A runner of one project, controlled by the test."""
 
     def __init__(self, project):
         answer = self.post("runners", token=project.runners_token, description="by hand")
@@ -47,10 +47,10 @@ class Runner:
         return self.post("jobs/request", token=self.token)
 
     def finish(self, job, trace, files=None, state="success"):
-        """Says something about the job, leaves files behind, and ends it."""
+        """Sends a trace and artifacts, and ends the job."""
         place, token = f"{URL}/api/v4/jobs/{job['id']}", {"JOB-TOKEN": job["token"]}
-        told = requests.patch(f"{place}/trace", data=trace, headers={**token, "Content-Range": f"0-{len(trace) - 1}"})
-        assert told.status_code == 202, told.text
+        appended = requests.patch(f"{place}/trace", data=trace, headers={**token, "Content-Range": f"0-{len(trace) - 1}"})
+        assert appended.status_code == 202, appended.text
         if files:
             packed = io.BytesIO()
             with zipfile.ZipFile(packed, "w") as archive:
@@ -63,7 +63,7 @@ class Runner:
 
 
 def built_project(client):
-    """A project with a CI file, for which a pipeline waits."""
+    """Creates a project with a CI file and a pending pipeline."""
     project = new_project(client, "built")
     given = {"file_path": ".gitlab-ci.yml", "branch_name": "master", "content": CI_FILE, "commit_message": "Build"}
     project.files.create(given)
@@ -71,11 +71,11 @@ def built_project(client):
 
 
 def builds_of(project):
-    """The newest build of each job."""
+    """Returns the latest build of each name."""
     return {build.name: build for build in reversed(project.builds.list())}
 
 
-def test_a_pipeline_is_started_listed_canceled_and_tried_again(owner):
+def test_a_pipeline_is_started_listed_canceled_and_retried(owner):
     project = built_project(owner)
     assert [(kept.ref, kept.status) for kept in project.pipelines.list()] == [("master", "pending")]
     pipeline = project.pipelines.create({"ref": "master"})
@@ -96,17 +96,17 @@ def test_a_pipeline_is_canceled(owner):
     assert (pipeline.status, project.pipelines.get(pipeline.id).status) == ("canceled", "canceled")
 
 
-def test_a_pipeline_is_tried_again(owner):
+def test_a_pipeline_is_retried(owner):
     project = built_project(owner)
     builds_of(project)["test"].cancel()
     pipeline = project.pipelines.list()[0]
     assert pipeline.status == "canceled"
     pipeline.retry()
-    # In the original a pipeline that has run is never pending again.
+    # In GitLab 8.14 a pipeline that has run is never pending again.
     assert pipeline.status == ("running" if DIALECT == "gitlab" else "pending")
 
 
-def test_a_build_is_canceled_and_tried_again(owner):
+def test_a_build_is_canceled_and_retried(owner):
     project = built_project(owner)
     build = builds_of(project)["test"]
     assert (build.status, build.stage, build.ref, build.tag) == ("pending", "test", "master", False)
@@ -126,7 +126,7 @@ def test_a_build_is_canceled_and_tried_again(owner):
         project.builds.get(999_999)
 
 
-def test_what_a_runner_says_and_leaves_behind_is_fetched_and_erased(owner):
+def test_traces_and_artifacts_are_fetched_and_erased(owner):
     project = built_project(owner)
     runner = Runner(project)
     job = runner.take()
@@ -151,18 +151,18 @@ def test_what_a_runner_says_and_leaves_behind_is_fetched_and_erased(owner):
         build.artifacts()
 
 
-def test_a_build_that_waits_for_somebody_is_started(owner):
+def test_a_manual_build_is_started(owner):
     project = built_project(owner)
     runner = Runner(project)
     runner.finish(runner.take(), b"tested\n")
     deploy = builds_of(project)["deploy"]
-    # Version 3 has no word of its own for it.
+    # Version 3 has no status for manual builds.
     assert deploy.status == "skipped"
     deploy.play()
     assert project.builds.get(deploy.id).status == "pending"
 
 
-def test_a_variable_is_made_changed_and_removed(owner):
+def test_a_variable_is_created_changed_and_removed(owner):
     project = new_project(owner, "variable")
     variable = project.variables.create({"key": "DEPLOY", "value": "yes"})
     assert (variable.key, variable.value) == ("DEPLOY", "yes")
@@ -176,7 +176,7 @@ def test_a_variable_is_made_changed_and_removed(owner):
     assert project.variables.list() == []
 
 
-def test_a_trigger_is_made_pulled_and_removed(owner):
+def test_a_trigger_is_created_run_and_removed(owner):
     project = built_project(owner)
     trigger = project.triggers.create({})
     assert (project.triggers.get(trigger.token).token, trigger.last_used) == (trigger.token, None)
@@ -221,7 +221,7 @@ def test_one_runner_of_a_project(owner):
 
 
 @pytest.mark.parametrize("missing", ["environments", "deployments", "mergerequests", "snippets", "accessrequests", "notes"])
-def test_what_is_not_there_is_told(owner, missing):
+def test_missing_resources_of_a_project_are_not_found(owner, missing):
     project = new_project(owner, "plain")
     with refused(gitlab.GitlabListError, 404):
         getattr(project, missing).list()

@@ -1,4 +1,4 @@
-"""Stories about issues, labels, boards, notes, milestones and hooks, told with python-gitlab."""
+"""Tests of issues, labels, boards, notes, milestones and hooks with python-gitlab."""
 
 import gitlab
 
@@ -6,7 +6,7 @@ import gitlab
 from python_gitlab import DIALECT, ids, made, new_project, owner, refused, root  # noqa: F401
 
 
-def test_an_issue_is_written_listed_changed_and_removed(owner):
+def test_an_issue_is_created_listed_changed_and_removed(owner):
     project = new_project(owner, "troubled")
     milestone = project.milestones.create({"title": "1.0", "due_date": "2026-12-31"})
     given = {"title": "Cracked tile", "description": "Left", "labels": "bug,heat shield", "milestone_id": milestone.id}
@@ -36,7 +36,7 @@ def test_an_issue_is_written_listed_changed_and_removed(owner):
         project.issues.get(found.id)
 
 
-def test_an_issue_is_followed(owner):
+def test_an_issue_is_subscribed_to(owner):
     project = new_project(owner, "troubled")
     issue = project.issues.create({"title": "Cracked tile"})
     issue.unsubscribe()
@@ -48,14 +48,14 @@ def test_an_issue_is_followed(owner):
 
 
 def labeled_project(client):
-    """A project with three labels."""
+    """Creates a project with three labels."""
     project = new_project(client, "labeled")
     for name in ("bug", "to do/later?", "done"):
         made(lambda: project.labels.create({"name": name, "color": "#D9534F"}))
     return project
 
 
-def test_a_label_is_made_changed_followed_and_removed(owner):
+def test_a_label_is_created_changed_subscribed_to_and_removed(owner):
     project = labeled_project(owner)
     assert [label.name for label in project.labels.list()] == ["bug", "done", "to do/later?"]
     label = project.labels.get("bug")
@@ -79,7 +79,7 @@ def test_a_label_is_made_changed_followed_and_removed(owner):
         project.labels.delete("defect")
 
 
-def test_the_board_of_a_project_is_arranged(owner):
+def test_lists_of_a_board_are_created_moved_and_removed(owner):
     project = labeled_project(owner)
     lists = project.boards.list()[0].lists
     assert lists.list() == []
@@ -109,7 +109,7 @@ def test_the_board_of_a_project_is_arranged(owner):
 # Notes and milestones
 
 
-def test_a_note_is_written_and_changed(owner):
+def test_a_note_is_created_and_changed(owner):
     project = new_project(owner, "noted")
     issue = project.issues.create({"title": "It leaks"})
     note = issue.notes.create({"body": "It *still* does", "created_at": "2016-03-11T03:45:40Z"})
@@ -125,7 +125,7 @@ def test_a_note_is_written_and_changed(owner):
         issue.notes.get(999_999)
 
 
-def test_a_milestone_is_made_filled_and_ended(owner):
+def test_a_milestone_is_created_given_issues_and_closed(owner):
     project = new_project(owner, "planned")
     milestone = project.milestones.create({"title": "1.0", "due_date": "2026-03-01"})
     assert (milestone.iid, milestone.state, milestone.start_date) == (1, "active", None)
@@ -146,7 +146,7 @@ def test_a_milestone_is_made_filled_and_ended(owner):
 # Hooks
 
 
-def test_a_hook_of_a_project_is_made_changed_and_removed(owner):
+def test_a_hook_of_a_project_is_created_changed_and_removed(owner):
     project = new_project(owner, "hooked")
     url = "https://example.org/hook?key=1"
     hook = project.hooks.create({"url": url, "token": "s3cret", "issues_events": True})
@@ -171,7 +171,7 @@ def test_a_hook_of_a_project_is_made_changed_and_removed(owner):
             hook.delete()
 
 
-def test_credentials_of_a_hook_survive_a_change_by_somebody_who_does_not_see_them(owner):
+def test_credentials_of_a_hook_are_kept_by_a_change_with_the_masked_url(owner):
     project = new_project(owner, "hooked")
     hook = project.hooks.create({"url": "https://user:hunter2@example.org/hook"})
     assert hook.url == "https://*****:*****@example.org/hook"
@@ -180,15 +180,15 @@ def test_credentials_of_a_hook_survive_a_change_by_somebody_who_does_not_see_the
     assert (hook.url, hook.tag_push_events) == ("https://*****:*****@example.org/hook", True)
 
 
-def test_a_hook_of_the_instance_is_made_tried_out_and_removed(root, owner):
+def test_a_system_hook_is_created_tested_and_removed(root, owner):
     url = "http://127.0.0.1:9/hook"
     hook = root.hooks.create({"url": url})
     if DIALECT == "spec":
-        # The contract shows it in a list, of which this client makes nothing.
+        # The contract returns it in an array, which this client cannot read.
         hook = root.hooks.list()[0]
     assert (hook.url, hasattr(hook, "token")) == ("http://127.0.0.1:9/hook", False)
     assert hook.id in ids(root.hooks.list())
-    # Nobody is there, and nothing is told of that.
+    # The receiver does not respond, which the response does not show.
     sample = root.hooks.get(hook.id)
     assert (sample.event_name, sample.name, sample.path) == ("project_create", "Ruby", "ruby")
     with refused(gitlab.GitlabCreateError, 400, {"url": ["must be a valid URL"]}):

@@ -1,4 +1,4 @@
-"""Stories about what surrounds the code of a project, told with python-gitlab."""
+"""Tests of deploy keys, forks, commits, events, uploads and shares with python-gitlab."""
 
 import gitlab
 import pytest
@@ -19,7 +19,7 @@ from python_gitlab import (  # noqa: F401
 )
 
 
-def test_a_deploy_key_is_added_opened_elsewhere_and_removed(owner):
+def test_a_deploy_key_is_added_enabled_elsewhere_and_removed(owner):
     project, other = new_project(owner, "deployed"), new_project(owner, "deployed")
     key = project.keys.create({"title": "server", "key": new_key()})
     assert (key.title, project.keys.get(key.id).key) == ("server", key.key)
@@ -33,7 +33,7 @@ def test_a_deploy_key_is_added_opened_elsewhere_and_removed(owner):
     assert project.keys.list() == []
 
 
-def test_a_project_is_forked_and_forgets_it(root, owner):
+def test_a_fork_relation_is_created_and_removed(root, owner):
     source = filled_project(owner)
     group = new_group(owner, "forks")
     fork = source.forks.create({"namespace": group.path})
@@ -46,7 +46,7 @@ def test_a_project_is_forked_and_forgets_it(root, owner):
     assert owner.projects.get(fork.id).forked_from_project["id"] == source.id
 
 
-def test_comments_on_a_commit_are_written_and_listed(owner):
+def test_comments_on_a_commit_are_created_and_listed(owner):
     commit = filled_project(owner).commits.get("master")
     commit.comments.create({"note": "Nice", "path": "src/main.rs", "line": 1, "line_type": "new"})
     (comment,) = commit.comments.list()
@@ -54,10 +54,10 @@ def test_comments_on_a_commit_are_written_and_listed(owner):
     assert comment.author["username"] == owner.user.username
 
 
-def test_the_status_of_a_commit_is_told_and_listed(owner):
+def test_the_status_of_a_commit_is_set_and_listed(owner):
     commit = filled_project(owner).commits.get("master")
-    told = commit.statuses.create({"state": "success", "name": "outside", "target_url": "https://example.org/1"})
-    assert (told.status, told.name, told.target_url) == ("success", "outside", "https://example.org/1")
+    created = commit.statuses.create({"state": "success", "name": "outside", "target_url": "https://example.org/1"})
+    assert (created.status, created.name, created.target_url) == ("success", "outside", "https://example.org/1")
     assert [(status.name, status.status) for status in commit.statuses.list()] == [("outside", "success")]
 
 
@@ -73,14 +73,14 @@ def test_several_changes_make_one_commit(owner):
     assert [entry["path"] for entry in project.repository_tree()] == ["docs", "HELLO.md"]
 
 
-def test_a_commit_is_picked(owner):
+def test_a_commit_is_not_cherry_picked(owner):
     # The contract has no such route, and neither has Gable.
     commit = filled_project(owner).commits.get("master")
     with refused(gitlab.GitlabOperationError, 404):
         commit.cherry_pick("master")
 
 
-def test_what_happened_in_a_project_is_listed(owner):
+def test_events_of_a_project_are_listed(owner):
     project = filled_project(owner)
     project.issues.create({"title": "It leaks"})
     events = project.events.list()
@@ -106,7 +106,7 @@ def test_issues_of_a_group_are_listed(owner):
     assert group.issues.list(state="closed") == []
 
 
-def test_a_share_is_taken_back(owner, ann):
+def test_a_share_is_removed(owner, ann):
     project, group = new_project(owner, "common"), new_group(owner, "team")
     group.members.create({"user_id": ann.id, "access_level": gitlab.DEVELOPER_ACCESS})
     project.share(group.id, gitlab.REPORTER_ACCESS)
@@ -120,7 +120,7 @@ def test_a_share_is_taken_back(owner, ann):
 def test_a_note_is_removed(owner):
     issue = new_project(owner, "noted").issues.create({"title": "It leaks"})
     note = issue.notes.create({"body": "It *still* does"})
-    # Version 3 has the route; the client has no way to it.
+    # Version 3 has the route, but the client has no method for it.
     with pytest.raises(NotImplementedError):
         note.delete()
 
@@ -135,6 +135,6 @@ def test_the_release_of_a_tag_is_changed(owner):
 
 
 @pytest.mark.parametrize("missing", ["broadcastmessages", "snippets", "todos", "licenses", "deploykeys", "gitignores"])
-def test_what_the_instance_has_not_is_told(root, missing):
+def test_missing_resources_of_the_instance_are_not_found(root, missing):
     with refused(gitlab.GitlabListError, 404):
         getattr(root, missing).list()

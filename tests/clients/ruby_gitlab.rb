@@ -1,7 +1,7 @@
-# Stories told with the gem gitlab as Debian packages it (4.17 at the time of writing).
+# Tests with the gem gitlab as packaged by Debian, currently 4.17.
 #
-# It was made for version 4 of the interface. What both versions have in common is told here as stories, and where it
-# insists on version 4 as its own faults.
+# The gem is written for version 4 of the API. Requests that both versions have are tests that must pass; requests that
+# only version 4 has are known faults of the client.
 
 require_relative 'stories'
 
@@ -12,30 +12,30 @@ story 'a wrong token is refused' do
   refused(Gitlab::Error::Unauthorized, '401 Unauthorized') { stranger.user }
 end
 
-story 'a password is traded for a token' do
+story 'a sign-in with a password returns a token' do
   ann = new_user('ann')
   session = CLIENT.session(ann.email, 'battery-staple')
   equal [session.id, session.private_token.size], [ann.id, 20]
 end
 
-story 'the version is told' do
+story 'the version is shown' do
   equal CLIENT.version.version, '8.14.0'
 end
 
 story 'pages are followed by their links' do
   5.times { new_user('page') }
-  everybody = CLIENT.users(per_page: 2).auto_paginate
-  equal ids(everybody).uniq.size, everybody.size
-  raise Unexpected, everybody.size.to_s unless everybody.size >= 6
+  found = CLIENT.users(per_page: 2).auto_paginate
+  equal ids(found).uniq.size, found.size
+  raise Unexpected, found.size.to_s unless found.size >= 6
 end
 
-story 'an administrator acts as somebody else' do
+story 'an administrator acts as another user' do
   ann = new_user('ann')
   as_ann = Gitlab.client(endpoint: "#{URL}/api/v3", private_token: TOKEN, sudo: ann.username)
   begin
     equal as_ann.user.id, ann.id
   ensure
-    # The client keeps sudo for its whole class.
+    # The client stores sudo in its class.
     Gitlab.client(endpoint: "#{URL}/api/v3", private_token: TOKEN, sudo: nil)
   end
 end
@@ -53,15 +53,15 @@ story 'a user is created, shown, found, changed and removed' do
   refused(Gitlab::Error::NotFound, '404 User Not Found') { CLIENT.user(ann.id) }
 end
 
-fault 'a user is blocked', 'it sends POST, version 3 wants PUT', Gitlab::Error::MethodNotAllowed do
+fault 'a user is blocked', 'it sends POST, version 3 requires PUT', Gitlab::Error::MethodNotAllowed do
   CLIENT.block_user(new_user('ann').id)
 end
 
-fault 'a user is unblocked', 'it sends POST, version 3 wants PUT', Gitlab::Error::MethodNotAllowed do
+fault 'a user is unblocked', 'it sends POST, version 3 requires PUT', Gitlab::Error::MethodNotAllowed do
   CLIENT.unblock_user(new_user('ann').id)
 end
 
-story 'keys are added, shown, listed and removed, own ones and those of others' do
+story 'keys of the caller and of other users are added, shown, listed and removed' do
   ann = new_user('ann')
   theirs = CLIENT.create_ssh_key('laptop', new_key, user_id: ann.id)
   equal ids(CLIENT.ssh_keys(user_id: ann.id)), [theirs.id]
@@ -75,7 +75,7 @@ story 'keys are added, shown, listed and removed, own ones and those of others' 
   equal CLIENT.ssh_keys.size, 0
 end
 
-story 'addresses are added, shown, listed and removed, own ones and those of others' do
+story 'addresses of the caller and of other users are added, shown, listed and removed' do
   ann = new_user('ann')
   theirs = CLIENT.add_email("#{fresh('further')}@example.org", ann.id)
   equal ids(CLIENT.emails(ann.id)), [theirs.id]
@@ -89,7 +89,7 @@ end
 
 # Groups, projects, members
 
-story 'a group is made, shown, found, changed, given a project and removed' do
+story 'a group is created, shown, found, changed, given a project and removed' do
   path = fresh('acme')
   group = CLIENT.create_group(path, path, description: 'Rockets')
   equal [group.path, group.description], [path, 'Rockets']
@@ -106,7 +106,7 @@ story 'a group is made, shown, found, changed, given a project and removed' do
   refused(Gitlab::Error::NotFound, '404 Group Not Found') { CLIENT.group(group.id) }
 end
 
-story 'members of a group join, are promoted and leave' do
+story 'members of a group are added, promoted and removed' do
   path = fresh('team')
   group = CLIENT.create_group(path, path)
   ann = new_user('ann')
@@ -134,13 +134,13 @@ story 'a project is created, shown, found, changed and removed' do
   refused(Gitlab::Error::NotFound, '404 Project Not Found') { CLIENT.project(project.id) }
 end
 
-story 'a project is made for somebody else' do
+story 'a project is created for another user' do
   ann = new_user('ann')
   gift = CLIENT.create_project('gift', user_id: ann.id)
   equal gift.path_with_namespace, "#{ann.username}/gift"
 end
 
-story 'a project is starred, put away and shared' do
+story 'a project is starred, archived and shared' do
   project = new_project('rocket')
   equal CLIENT.star_project(project.id).star_count, 1
   equal CLIENT.unstar_project(project.id).star_count, 0
@@ -153,7 +153,7 @@ story 'a project is starred, put away and shared' do
   equal CLIENT.project(project.id).shared_with_groups, []
 end
 
-story 'members of a project join, are promoted and leave' do
+story 'members of a project are added, promoted and removed' do
   project = new_project('team')
   ann = new_user('ann')
   equal CLIENT.add_team_member(project.id, ann.id, 20).access_level, 20
@@ -167,7 +167,7 @@ fault 'a project is forked', 'it sends /projects/:id/fork, version 3 has /projec
   CLIENT.create_fork(filled_project.id)
 end
 
-story 'the relation of a fork is noted and forgotten' do
+story 'a fork relation is created and removed' do
   source = new_project('source')
   project = new_project('fork')
   CLIENT.make_forked_from(project.id, source.id)
@@ -197,7 +197,7 @@ story 'hooks of a project are added, shown, listed, changed and removed' do
   equal CLIENT.project_hooks(project.id).size, 0
 end
 
-story 'hooks of the instance are added, tried out, listed and removed' do
+story 'system hooks are added, tested, listed and removed' do
   hook = CLIENT.add_hook('http://127.0.0.1:9/hook')
   equal CLIENT.hook(hook.id).event_name, 'project_create'
   equal ids(CLIENT.hooks).include?(hook.id), true
@@ -217,13 +217,13 @@ story 'deploy keys are added, shown, listed, enabled elsewhere and removed' do
   equal CLIENT.deploy_keys(project.id).size, 0
 end
 
-fault 'a deploy key is disabled', 'it sends POST, version 3 wants DELETE', Gitlab::Error::MethodNotAllowed do
+fault 'a deploy key is disabled', 'it sends POST, version 3 requires DELETE', Gitlab::Error::MethodNotAllowed do
   project = new_project('deployed')
   added = CLIENT.create_deploy_key(project.id, 'server', new_key)
   CLIENT.disable_deploy_key(project.id, added.id)
 end
 
-story 'what happened is listed, for a project and for a user' do
+story 'events of a project and of a user are listed' do
   project = filled_project
   equal CLIENT.project_events(project.id).map(&:action_name), ['pushed to', 'pushed new', 'created']
   equal CLIENT.user_events(CLIENT.user.id).first.project_id, project.id
@@ -240,7 +240,7 @@ story 'branches are listed, shown and removed' do
   equal CLIENT.branches(project.id).map(&:name), %w[master]
 end
 
-fault 'a branch is made', 'it sends branch, version 3 wants branch_name', Gitlab::Error::BadRequest do
+fault 'a branch is created', 'it sends branch, version 3 requires branch_name', Gitlab::Error::BadRequest do
   CLIENT.create_branch(filled_project.id, 'feature', 'master')
 end
 
@@ -258,7 +258,7 @@ story 'merged branches are removed' do
   CLIENT.delete_merged_branches(project.id)
 end
 
-story 'tags are made, released, shown, listed and removed' do
+story 'tags are created, released, shown, listed and removed' do
   project = filled_project
   equal CLIENT.create_tag(project.id, 'v1.0', 'master', 'First').message, 'First'
   CLIENT.create_release(project.id, 'v1.0', 'Great')
@@ -284,20 +284,20 @@ story 'an archive is fetched' do
   equal CLIENT.repo_archive(filled_project.id).read(2).bytes, [0x1f, 0x8b]
 end
 
-story 'comments on a commit are written and listed' do
+story 'comments on a commit are created and listed' do
   project = filled_project
   CLIENT.create_commit_comment(project.id, 'master', 'Nice', path: 'src/main.rs', line: 1, line_type: 'new')
   equal CLIENT.commit_comments(project.id, 'master').map(&:note), %w[Nice]
 end
 
-story 'statuses of a commit are told and listed' do
+story 'statuses of a commit are set and listed' do
   project = filled_project
   sha = CLIENT.commit(project.id, 'master').id
   equal CLIENT.update_commit_status(project.id, sha, 'success', name: 'outside').status, 'success'
   equal CLIENT.commit_status(project.id, sha).map(&:name), %w[outside]
 end
 
-fault 'a commit of several changes is made', 'it sends branch, version 3 wants branch_name', Gitlab::Error::BadRequest do
+fault 'a commit of several changes is created', 'it sends branch, version 3 requires branch_name', Gitlab::Error::BadRequest do
   actions = [{ action: 'create', file_path: 'a', content: 'a' }]
   CLIENT.create_commit(filled_project.id, 'master', 'Add a', actions)
 end
@@ -317,7 +317,7 @@ end
 
 # Issues, notes, labels, boards, milestones
 
-story 'an issue is written, listed, changed, closed, opened again, moved and removed' do
+story 'an issue is created, listed, changed, closed, reopened, moved and removed' do
   project = new_project('troubled')
   issue = CLIENT.create_issue(project.id, 'Cracked tile', labels: 'bug')
   equal [issue.iid, issue.state, issue.labels], [1, 'opened', %w[bug]]
@@ -334,17 +334,17 @@ story 'an issue is written, listed, changed, closed, opened again, moved and rem
   refused(Gitlab::Error::NotFound, '404 Not found') { CLIENT.issue(elsewhere.id, moved.id) }
 end
 
-fault 'an issue is followed', 'it sends /subscribe, version 3 has /subscription', Gitlab::Error::NotFound do
+fault 'an issue is subscribed to', 'it sends /subscribe, version 3 has /subscription', Gitlab::Error::NotFound do
   project = new_project('followed')
   CLIENT.subscribe_to_issue(project.id, CLIENT.create_issue(project.id, 'Cracked tile').id)
 end
 
-fault 'an issue is followed no more', 'it sends /unsubscribe, version 3 has /subscription', Gitlab::Error::NotFound do
+fault 'an issue is unsubscribed from', 'it sends /unsubscribe, version 3 has /subscription', Gitlab::Error::NotFound do
   project = new_project('followed')
   CLIENT.unsubscribe_from_issue(project.id, CLIENT.create_issue(project.id, 'Cracked tile').id)
 end
 
-story 'notes on an issue are written, shown, listed, changed and removed' do
+story 'notes on an issue are created, shown, listed, changed and removed' do
   project = new_project('noted')
   issue = CLIENT.create_issue(project.id, 'It leaks')
   note = CLIENT.create_issue_note(project.id, issue.id, 'It *still* does')
@@ -355,26 +355,26 @@ story 'notes on an issue are written, shown, listed, changed and removed' do
   equal CLIENT.issue_notes(project.id, issue.id).size, 0
 end
 
-story 'labels are made, listed and changed' do
+story 'labels are created, listed and changed' do
   project = new_project('labeled')
   equal CLIENT.create_label(project.id, 'bug', '#D9534F').name, 'bug'
   equal CLIENT.edit_label(project.id, 'bug', new_name: 'defect').name, 'defect'
   equal CLIENT.labels(project.id).map(&:name), %w[defect]
 end
 
-fault 'a label is removed', 'it has the name in the address, version 3 in name', Gitlab::Error::NotFound do
+fault 'a label is removed', 'it sends the name in the path, version 3 requires the parameter name', Gitlab::Error::NotFound do
   project = new_project('labeled')
   CLIENT.create_label(project.id, 'bug', '#D9534F')
   CLIENT.delete_label(project.id, 'bug')
 end
 
-fault 'a label is followed', 'it sends /subscribe, version 3 has /subscription', Gitlab::Error::NotFound do
+fault 'a label is subscribed to', 'it sends /subscribe, version 3 has /subscription', Gitlab::Error::NotFound do
   project = new_project('labeled')
   CLIENT.create_label(project.id, 'bug', '#D9534F')
   CLIENT.subscribe_to_label(project.id, 'bug')
 end
 
-story 'the board of a project is arranged' do
+story 'lists of a board are created, moved and removed' do
   project = new_project('arranged')
   made = %w[bug done].map { |name| CLIENT.create_label(project.id, name, '#D9534F') }
   board = CLIENT.boards(project.id).first
@@ -386,11 +386,11 @@ story 'the board of a project is arranged' do
   equal ids(CLIENT.board_lists(project.id, board.id)), [lists[0].id]
 end
 
-fault 'boards are made', 'in version 3 every project has one board, which is only listed', Gitlab::Error::MethodNotAllowed do
+fault 'boards are created', 'in version 3 every project has exactly one board', Gitlab::Error::MethodNotAllowed do
   CLIENT.create_board(new_project('arranged').id, 'second')
 end
 
-story 'milestones are made, shown, listed, filled and closed' do
+story 'milestones are created, shown, listed, given issues and closed' do
   project = new_project('planned')
   milestone = CLIENT.create_milestone(project.id, '1.0', due_date: '2026-12-31')
   CLIENT.create_issue(project.id, 'It leaks', milestone_id: milestone.id)
@@ -407,7 +407,7 @@ end
 
 # Pipelines, builds, variables, triggers, runners
 
-story 'pipelines are started, shown, listed, canceled and tried again' do
+story 'pipelines are started, shown, listed, canceled and retried' do
   project = built_project
   pipeline = CLIENT.create_pipeline(project.id, 'master')
   equal [pipeline.ref, pipeline.status], %w[master pending]
@@ -417,7 +417,7 @@ story 'pipelines are started, shown, listed, canceled and tried again' do
   equal CLIENT.pipelines(project.id).size, 2
 end
 
-story 'builds are listed, shown, canceled and tried again' do
+story 'builds are listed, shown, canceled and retried' do
   project = built_project
   build = CLIENT.builds(project.id).first
   equal [build.name, build.status], %w[test pending]
@@ -431,7 +431,7 @@ story 'builds are listed, shown, canceled and tried again' do
   refused(Gitlab::Error::NotFound) { CLIENT.build_artifacts(project.id, build.id) }
 end
 
-story 'what a runner says and leaves behind is fetched and erased' do
+story 'traces and artifacts are fetched and erased' do
   project = built_project
   runner = JOINING.register_runner(CLIENT.project(project.id).runners_token)
   job = JOINING.post('/jobs/request', body: { token: runner.token }, unauthenticated: true)
@@ -442,7 +442,7 @@ story 'what a runner says and leaves behind is fetched and erased' do
     form = { 'Content-Type' => 'multipart/form-data', 'JOB-TOKEN' => job.token }
     JOINING.post("/jobs/#{job.id}/artifacts", body: { file: file }, headers: form, unauthenticated: true)
   end
-  # The answer to this is no JSON, which only a runner expects.
+  # The client would expect JSON here, so the request is sent without it.
   ended = HTTParty.put("#{URL}/api/v4/jobs/#{job.id}", body: { token: job.token, state: 'success' })
   equal ended.code, 200
   equal CLIENT.build(project.id, job.id).status, 'success'
@@ -459,7 +459,7 @@ fault 'a CI file is checked', 'it sends /lint, version 3 has /ci/lint', Gitlab::
   CLIENT.validate_gitlab_ci_yml('test: {script: make}')
 end
 
-story 'variables are made, shown, listed, changed and removed' do
+story 'variables are created, shown, listed, changed and removed' do
   project = new_project('variable')
   equal CLIENT.create_variable(project.id, 'DEPLOY', 'yes').value, 'yes'
   equal CLIENT.update_variable(project.id, 'DEPLOY', 'no').value, 'no'
@@ -468,7 +468,7 @@ story 'variables are made, shown, listed, changed and removed' do
   equal CLIENT.variables(project.id).size, 0
 end
 
-story 'triggers are made, shown by token, listed and removed' do
+story 'triggers are created, shown by token, listed and removed' do
   project = built_project
   trigger = CLIENT.create_trigger(project.id, 'ignored')
   equal CLIENT.trigger(project.id, trigger.token).token, trigger.token
@@ -477,12 +477,12 @@ story 'triggers are made, shown by token, listed and removed' do
   equal CLIENT.triggers(project.id).size, 0
 end
 
-fault 'a trigger is pulled', 'it sends /trigger/pipeline, version 3 has /trigger/builds', Gitlab::Error::NotFound do
+fault 'a trigger is run', 'it sends /trigger/pipeline, version 3 has /trigger/builds', Gitlab::Error::NotFound do
   project = built_project
   CLIENT.run_trigger(project.id, CLIENT.create_trigger(project.id, 'ignored').token, 'master')
 end
 
-story 'runners join over version 4 and are shown, changed, shared and removed over version 3' do
+story 'runners are registered with version 4 and are shown, changed, shared and removed with version 3' do
   project = new_project('built')
   runner = JOINING.register_runner(project.runners_token, description: 'by hand')
   JOINING.verify_auth_registered_runner(runner.token)
@@ -499,9 +499,9 @@ story 'runners join over version 4 and are shown, changed, shared and removed ov
   refused(Gitlab::Error::NotFound) { CLIENT.runner(runner.id) }
 end
 
-# What is not there
+# Missing resources
 
-story 'merge requests, snippets and wikis are not there' do
+story 'merge requests, snippets and wikis are not found' do
   project = new_project('unmerged')
   refused(Gitlab::Error::NotFound) { CLIENT.merge_requests(project.id) }
   refused(Gitlab::Error::NotFound) { CLIENT.snippets(project.id) }

@@ -1,6 +1,6 @@
-"""Stories told with stock git and ssh, over HTTP and SSH, against one server.
+"""Tests with the installed git and ssh, over HTTP and SSH, against one server.
 
-The server is given by GABLE_URL and GABLE_SSH_URL and was started for this file alone; see crates/xtask/src/clients.rs.
+The server at GABLE_URL and GABLE_SSH_URL was started for this file alone; see crates/xtask/src/clients.rs.
 """
 
 import json
@@ -17,7 +17,7 @@ TOKEN = os.environ["GABLE_ROOT_TOKEN"]
 
 
 def api(method, path, **body):
-    """Asks the server directly, to prepare a story or to look behind it."""
+    """Sends a request to the API, to prepare a test or to check its result."""
     headers = {"PRIVATE-TOKEN": TOKEN, "Content-Type": "application/json"}
     data = json.dumps(body).encode() if body else None
     request = urllib.request.Request(f"{URL}/api/v3{path}", data=data, method=method, headers=headers)
@@ -26,7 +26,7 @@ def api(method, path, **body):
 
 
 class Person:
-    """Somebody at a machine of their own: a home, a key, a token."""
+    """A user with a home folder, a key and a token."""
 
     def __init__(self, home, name, token=None):
         self.home, self.name, self.token = home, name, token
@@ -89,7 +89,7 @@ def make(parent, name):
 
 
 def pushed(person, project, transport):
-    """A clone with one commit, which the server has, too."""
+    """Returns a clone with one commit that is pushed."""
     work = person.home / "work"
     person.git("clone", "-q", person.url(transport, project["path_with_namespace"]), work)
     person.git("checkout", "-q", "-b", "master", folder=work)
@@ -102,7 +102,7 @@ both = pytest.mark.parametrize("transport", ["http", "ssh"])
 
 
 @both
-def test_what_is_pushed_is_cloned(root, project, transport):
+def test_pushed_commits_are_cloned(root, project, transport):
     work = pushed(root, project, transport)
     head = root.git("rev-parse", "HEAD", folder=work)
     branch = api("GET", f"/projects/{project['id']}/repository/branches/master")
@@ -124,7 +124,7 @@ def test_new_commits_are_fetched_and_pulled(root, project, transport):
 
 
 @both
-def test_branches_and_tags_come_and_go(root, project, transport):
+def test_branches_and_tags_are_created_and_deleted(root, project, transport):
     work = pushed(root, project, transport)
     root.git("push", "-q", "origin", "master:feature/x.y", folder=work)
     root.git("tag", "-a", "-m", "First", "v1.0", folder=work)
@@ -151,7 +151,7 @@ def test_a_shallow_clone_is_deepened(root, project, transport):
 
 
 @both
-def test_a_mirror_moves_everything(root, project, transport):
+def test_a_mirror_push_transfers_all_refs(root, project, transport):
     work = pushed(root, project, transport)
     root.git("push", "-q", "origin", "master:release", folder=work)
     root.git("clone", "-q", "--mirror", root.url(transport, project["path_with_namespace"]), "mirror")
@@ -162,23 +162,23 @@ def test_a_mirror_moves_everything(root, project, transport):
 
 
 @both
-def test_what_is_not_a_fast_forward_is_refused_by_a_protected_branch(root, project, transport):
+def test_a_protected_branch_rejects_a_push_that_is_not_a_fast_forward(root, project, transport):
     work = pushed(root, project, transport)
     root.git("commit", "-q", "--amend", "-m", "Other", folder=work)
-    told = root.git("push", "origin", "+master", folder=work, fails=True)
-    assert "protected" in told, told
+    output = root.git("push", "origin", "+master", folder=work, fails=True)
+    assert "protected" in output, output
 
 
 def test_a_wrong_token_is_refused(tmp_path, project):
     stranger = Person(make(tmp_path, "stranger"), "root", "abcdefghijklmnopqrst")
-    told = stranger.git("ls-remote", stranger.url("http", project["path_with_namespace"]), fails=True)
-    assert "Authentication failed" in told, told
+    output = stranger.git("ls-remote", stranger.url("http", project["path_with_namespace"]), fails=True)
+    assert "Authentication failed" in output, output
 
 
 def test_an_unknown_key_is_refused(tmp_path, project):
     stranger = Person(make(tmp_path, "stranger"), "root")
-    told = stranger.git("ls-remote", stranger.url("ssh", project["path_with_namespace"]), fails=True)
-    assert "Permission denied" in told, told
+    output = stranger.git("ls-remote", stranger.url("ssh", project["path_with_namespace"]), fails=True)
+    assert "Permission denied" in output, output
 
 
 def test_a_deploy_key_reads_and_does_not_write(tmp_path, root, project):
@@ -187,18 +187,18 @@ def test_a_deploy_key_reads_and_does_not_write(tmp_path, root, project):
     api("POST", f"/projects/{project['id']}/deploy_keys", title="server", key=server.public_key)
     server.git("clone", "-q", server.url("ssh", project["path_with_namespace"]), "work")
     server.commit(server.home / "work", "more.txt", "more\n")
-    told = server.git("push", folder=server.home / "work", fails=True)
-    assert "Deploy keys are not allowed to push code." in told, told
+    output = server.git("push", folder=server.home / "work", fails=True)
+    assert "Deploy keys are not allowed to push code." in output, output
 
 
-def test_a_public_project_is_cloned_by_anybody(tmp_path, root):
+def test_a_public_project_is_cloned_without_credentials(tmp_path, root):
     public = api("POST", "/projects", name="open-house", visibility_level=20)
     pushed(root, public, "http")
     anybody = Person(make(tmp_path, "anybody"), "anybody")
     anybody.git("clone", "-q", anybody.url("http", public["path_with_namespace"]), "work")
     assert (anybody.home / "work" / "README.md").read_text() == "hello\n"
-    told = anybody.git("push", "origin", "HEAD:other", folder=anybody.home / "work", fails=True)
-    assert "could not read Username" in told, told
+    output = anybody.git("push", "origin", "HEAD:other", folder=anybody.home / "work", fails=True)
+    assert "could not read Username" in output, output
 
 
 def test_a_push_starts_a_pipeline(root, project):

@@ -1,6 +1,6 @@
-// Tells small named stories one after the other, all of them even if one fails, and counts how they ended.
+// Runs named tests one after the other, continues after a failure, and counts the results.
 //
-// The server is given by GABLE_URL and was started for one script alone; see crates/xtask/src/clients.rs.
+// The server at GABLE_URL was started for one script alone; see crates/xtask/src/clients.rs.
 
 'use strict';
 
@@ -9,36 +9,36 @@ const crypto = require('node:crypto');
 
 const URL = process.env.GABLE_URL;
 const TOKEN = process.env.GABLE_ROOT_TOKEN;
-const PATIENCE = 20_000;
+const TIMEOUT_MS = 20_000;
 
 const stories = [];
 let number = 0;
 
-// Something that works.
-function story(name, tell) {
-  stories.push({ name, tell });
+// Adds a test that must pass.
+function story(name, test) {
+  stories.push({ name, test });
 }
 
-// Something that the client itself gets wrong, with the reason; how it shows is part of the story, so a client that
-// suddenly does it, or fails in another way, fails here.
-function fault(name, reason, expected, tell) {
-  stories.push({ name, tell, reason, expected });
+// Adds a test of something that the client gets wrong, with the reason and the expected error. It fails if the client
+// succeeds or fails in another way.
+function fault(name, reason, expected, test) {
+  stories.push({ name, test, reason, expected });
 }
 
-// A name that nobody else has.
+// Returns a unique name.
 function fresh(name) {
   number += 1;
   return `${name}${number}`;
 }
 
-// A public key that nobody else has.
+// Returns a unique public key.
 function newKey() {
   const field = (bytes) => Buffer.concat([Buffer.from(Uint32Array.of(bytes.length).buffer).swap32(), bytes]);
   const blob = Buffer.concat([field(Buffer.from('ssh-ed25519')), field(crypto.randomBytes(32))]);
   return `ssh-ed25519 ${blob.toString('base64')}`;
 }
 
-// What a client does not offer, done by hand to prepare a story or to look behind it.
+// Sends a request without the client, to prepare a test or to check its result.
 async function byHand(method, path, body, version = 'v3') {
   const headers = { 'PRIVATE-TOKEN': TOKEN, 'Content-Type': 'application/json' };
   const answer = await fetch(`${URL}/api/${version}${path}`, { method, headers, body: body && JSON.stringify(body) });
@@ -54,7 +54,7 @@ async function newProject(name, more) {
   return body;
 }
 
-// A project with files on its default branch.
+// Creates a project with files on its default branch.
 async function filledProject(files = { 'README.md': 'hello\n', 'src/main.rs': 'fn main() {}\n' }) {
   const project = await newProject('filled');
   for (const [path, content] of Object.entries(files)) {
@@ -65,7 +65,7 @@ async function filledProject(files = { 'README.md': 'hello\n', 'src/main.rs': 'f
   return project;
 }
 
-// Somebody whose name nobody else has.
+// Creates a user with a unique name.
 async function newUser(name) {
   const username = fresh(name);
   const given = { username, email: `${username}@example.org`, name, password: 'battery-staple' };
@@ -74,7 +74,7 @@ async function newUser(name) {
   return body;
 }
 
-// A runner that serves one project.
+// Registers a runner for one project.
 async function newRunner(project) {
   const { body } = await byHand('GET', `/projects/${project.id}`);
   const joined = await byHand('POST', '/runners', { token: body.runners_token, description: 'by hand' }, 'v4');
@@ -82,17 +82,17 @@ async function newRunner(project) {
   return joined.body;
 }
 
-// A client that throws inside a callback throws at nobody; the story that is told at the time takes it.
+// An exception in a callback of the client has no caller that could catch it; it fails the current test.
 let current = null;
 process.on('uncaughtException', (error) => (current ? current(error) : process.exit(70)));
 
-function tellOnce({ tell }) {
+function runTest({ test }) {
   let clock;
   const ends = new Promise((_, reject) => {
     current = reject;
-    clock = setTimeout(() => reject(new Error('the client never answered')), PATIENCE);
+    clock = setTimeout(() => reject(new Error('the client never answered')), TIMEOUT_MS);
   });
-  return Promise.race([Promise.resolve().then(tell), ends]).finally(() => {
+  return Promise.race([Promise.resolve().then(test), ends]).finally(() => {
     clearTimeout(clock);
     current = null;
   });
@@ -102,7 +102,7 @@ async function run() {
   const begin = Date.now();
   let [passed, failed, faults] = [0, 0, 0];
   for (const it of stories) {
-    const error = await tellOnce(it).then(() => null, (error) => error ?? new Error('refused without a reason'));
+    const error = await runTest(it).then(() => null, (error) => error ?? new Error('rejected without a reason'));
     const text = error && String(error.message ?? error);
     if (it.reason && text && it.expected.test(text)) {
       faults += 1;

@@ -1,7 +1,6 @@
-# Tells small named stories one after the other with the gem gitlab, all of them even if one fails, and counts how they
-# ended.
+# Runs named tests with the gem gitlab one after the other, continues after a failure, and counts the results.
 #
-# The server is given by GABLE_URL and was started for one script alone; see crates/xtask/src/clients.rs.
+# The server at GABLE_URL was started for one script alone; see crates/xtask/src/clients.rs.
 
 require 'base64'
 require 'gitlab'
@@ -11,27 +10,27 @@ require 'tempfile'
 URL = ENV.fetch('GABLE_URL')
 TOKEN = ENV.fetch('GABLE_ROOT_TOKEN')
 CLIENT = Gitlab.client(endpoint: "#{URL}/api/v3", private_token: TOKEN)
-# Runners join over version 4, here as in the original.
+# Runners are registered with version 4, as in GitLab.
 JOINING = Gitlab.client(endpoint: "#{URL}/api/v4", private_token: TOKEN)
 
-# An archive with a file `out` that says `made of bricks`.
+# An archive with a file `out` that contains `made of bricks`.
 ARCHIVE = 'UEsDBBQAAAAAAAAAIQCCdwSjDgAAAA4AAAADAAAAb3V0bWFkZSBvZiBicmlja3NQSwECFAMUAAAAAAAAACEAgncEow4AAAAOAAAA' \
           'AwAAAAAAAAAAAAAAgAEAAAAAb3V0UEsFBgAAAAABAAEAMQAAAC8AAAAAAA=='
 
-# What an answer means that a client did not expect.
+# An unexpected result.
 class Unexpected < StandardError; end
 
 STORIES = []
 COUNTER = (1..).each
 
-# Something that works.
-def story(name, &tell)
-  STORIES << { name: name, tell: tell }
+# Adds a test that must pass.
+def story(name, &test)
+  STORIES << { name: name, test: test }
 end
 
-# Something that the client itself gets wrong, with the reason and the refusal that it earns.
-def fault(name, reason, expected, &tell)
-  STORIES << { name: name, tell: tell, reason: reason, expected: expected }
+# Adds a test of something that the client gets wrong, with the reason and the expected error.
+def fault(name, reason, expected, &test)
+  STORIES << { name: name, test: test, reason: reason, expected: expected }
 end
 
 def equal(found, wanted)
@@ -64,7 +63,7 @@ def new_project(name, **more)
   CLIENT.create_project(fresh(name), **more)
 end
 
-# The client's own way to add a file is that of version 4; this request is that of version 3.
+# The method of the client sends a request of version 4; this one is of version 3.
 def add_file(project, path, content)
   given = { file_path: path, branch_name: 'master', content: content, commit_message: "Add #{path}" }
   CLIENT.post("/projects/#{project.id}/repository/files", body: given)
@@ -87,17 +86,17 @@ def ids(list)
   list.map(&:id)
 end
 
-def tell(it)
-  it[:tell].call
+def run_test(it)
+  it[:test].call
   nil
 rescue StandardError => error
   error
 end
 
-# Tells all stories, and ends the program with how they went.
+# Runs all tests and exits with the result.
 def run
   began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-  counts = STORIES.map { |it| outcome(it, tell(it)) }.tally
+  counts = STORIES.map { |it| outcome(it, run_test(it)) }.tally
   seconds = (Process.clock_gettime(Process::CLOCK_MONOTONIC) - began).round(1)
   passed, failed, faults = %i[passed failed fault].map { |kind| counts.fetch(kind, 0) }
   puts "#{passed} passed, #{failed} failed, #{faults} known faults of the client in #{seconds} s"

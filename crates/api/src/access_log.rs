@@ -16,7 +16,8 @@ use axum::{
     response::Response,
 };
 use bytes::Bytes;
-use forge::caller::Noted;
+use forge::caller::LogIdentity;
+use model::UserId;
 
 use crate::{
     metrics,
@@ -24,156 +25,161 @@ use crate::{
 };
 
 const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-request-id");
-const RUNTIME: HeaderName = HeaderName::from_static("x-runtime");
+const RUNTIME_HEADER: HeaderName = HeaderName::from_static("x-runtime");
 
-/// What becomes known of a request on its way in: left by whoever finds out, read by the log.
+/// Facts about a request that become known while it is handled, for its access log entry.
 #[derive(Clone, Default)]
-pub(crate) struct Footprint(Arc<Found>);
+pub(crate) struct AccessLogContext(Arc<ContextFields>);
 
 #[derive(Default)]
-struct Found {
+struct ContextFields {
     route: OnceLock<MatchedPath>,
-    page: OnceLock<&'static str>,
-    who: Arc<Noted>,
+    fixed_route: OnceLock<&'static str>,
+    identity: Arc<LogIdentity>,
 }
 
-impl Found {
+impl ContextFields {
     fn route(&self) -> &str {
-        self.route.get().map(MatchedPath::as_str).or(self.page.get().copied()).unwrap_or("-")
+        self.route.get().map(MatchedPath::as_str).or(self.fixed_route.get().copied()).unwrap_or("-")
     }
 }
 
-impl Footprint {
-    /// The footprint of this request.
+impl AccessLogContext {
+    /// Returns the context of this request.
     pub(crate) fn of(extensions: &Extensions) -> Self {
         extensions.get::<Self>().cloned().unwrap_or_default()
     }
 
-    /// Where it is to be left who is asking.
-    pub(crate) fn who(&self) -> Arc<Noted> {
-        Arc::clone(&self.0.who)
+    /// Returns the slot in which authentication records the user.
+    pub(crate) fn identity(&self) -> Arc<LogIdentity> {
+        Arc::clone(&self.0.identity)
     }
 
-    /// Whether it is known by now which user is asking.
-    pub(crate) fn knows_user(&self) -> bool {
-        self.0.who.user().is_some()
+    /// Returns whether the user has been authenticated.
+    pub(crate) fn has_user(&self) -> bool {
+        self.0.identity.user().is_some()
     }
 
-    /// What is known of the route by now.
+    /// Returns the template of the matched route, or `-`.
     pub(crate) fn route(&self) -> &str {
         self.0.route()
     }
 
-    /// Leaves the template of the matched route.
-    pub(crate) fn leave_route(extensions: &Extensions) {
-        if let (Some(footprint), Some(route)) = (extensions.get::<Self>(), extensions.get::<MatchedPath>()) {
-            let _ = footprint.0.route.set(route.clone());
+    /// Records the template of the matched route.
+    pub(crate) fn record_route(extensions: &Extensions) {
+        if let (Some(log_context), Some(route)) = (extensions.get::<Self>(), extensions.get::<MatchedPath>()) {
+            let _ = log_context.0.route.set(route.clone());
         }
     }
 
-    /// Leaves what stands for a page that no template can tell from others.
-    pub(crate) fn leave_page(extensions: &Extensions, page: &'static str) {
-        if let Some(footprint) = extensions.get::<Self>() {
-            let _ = footprint.0.page.set(page);
+    /// Records a fixed name for requests that the router does not match.
+    pub(crate) fn record_fixed_route(extensions: &Extensions, fixed_route: &'static str) {
+        if let Some(log_context) = extensions.get::<Self>() {
+            let _ = log_context.0.fixed_route.set(fixed_route);
         }
     }
 }
 
-/// Leaves the template of the matched route, for routes beside the interface.
-pub(crate) async fn remember_route(request: Request, next: Next) -> Response {
-    Footprint::leave_route(request.extensions());
+/// Middleware that records the template of the matched route, for routes outside the API.
+pub(crate) async fn record_route_layer(request: Request, next: Next) -> Response {
+    AccessLogContext::record_route(request.extensions());
     next.run(request).await
 }
 
-/// One answered request, for the log.
-pub struct Answered<'a> {
-    /// The id of the request, also in the answer's `X-Request-Id`.
+/// The access log entry of one request.
+pub struct AccessLogEntry<'a> {
+    /// The id of the request, also sent as `X-Request-Id`.
     pub id: &'a str,
     /// The method.
     pub method: &'a str,
     /// The template of the route, or `-`.
     pub route: &'a str,
-    /// The status of the answer.
+    /// The status of the response.
     pub status: u16,
-    /// How long it took.
+    /// The time from the request to its response.
     pub duration: Duration,
-    /// The number of the user, if one was known.
-    pub user: Option<i64>,
-    /// The number of the user as whom an administrator acted.
-    pub acting_as: Option<i64>,
+    /// The id of the authenticated user.
+    pub user: Option<UserId>,
+    /// The id of the user as whom an administrator acted (`sudo`).
+    pub acting_as: Option<UserId>,
 }
 
-/// Writes a line for each answered request.
+/// Writes an entry for each request.
 ///
-/// Not an event of `tracing`: putting together such an event for every request costs more than asking the database.
-pub type AccessLog = Arc<dyn Fn(&Answered<'_>) + Send + Sync>;
+/// Not a `tracing` event: building one for every request costs more than a database query.
+pub type AccessLog = Arc<dyn Fn(&AccessLogEntry<'_>) + Send + Sync>;
 
 tokio::task_local! {
     static REQUEST_ID: HeaderValue;
 }
 
-/// The id of the request under way, for lines that tell of its troubles.
+/// Returns the id of the current request, for log lines about its errors.
 pub(crate) fn request_id() -> String {
     REQUEST_ID.try_with(|id| id.to_str().unwrap_or_default().to_owned()).unwrap_or_default()
 }
 
-/// Gives each request an id, and one line in the log when it is answered.
-pub(crate) async fn log<F: Future<Output = Response>>(
+/// Assigns an id to a request and writes its access log entry.
+pub(crate) async fn log_request<F: Future<Output = Response>>(
     log: &AccessLog,
     mut request: Request,
     next: impl FnOnce(Request) -> F,
 ) -> Response {
     let start = Instant::now();
-    let id = request.headers().get(REQUEST_ID_HEADER).filter(|id| is_sane(id)).cloned().unwrap_or_else(fresh_id);
+    let id = request
+        .headers()
+        .get(REQUEST_ID_HEADER)
+        .filter(|id| is_valid_request_id(id))
+        .cloned()
+        .unwrap_or_else(generate_request_id);
     let method = request.method().clone();
-    let footprint = Footprint::default();
-    request.extensions_mut().insert(footprint.clone());
-    let mut line = Line { log, id, method, footprint, start, status: CLIENT_GONE };
-    let mut response = REQUEST_ID.scope(line.id.clone(), next(request)).await;
-    line.status = response.status().as_u16();
-    let id = line.id.clone();
+    let log_context = AccessLogContext::default();
+    request.extensions_mut().insert(log_context.clone());
+    let mut entry = PendingEntry { log, id, method, log_context, start, status: CLIENT_CLOSED_REQUEST };
+    let mut response = REQUEST_ID.scope(entry.id.clone(), next(request)).await;
+    entry.status = response.status().as_u16();
+    let id = entry.id.clone();
     let micros = start.elapsed().as_micros();
-    drop(line);
+    drop(entry);
     let runtime = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID_HEADER, id);
     if let Ok(runtime) = HeaderValue::from_maybe_shared(Bytes::from(runtime)) {
-        headers.insert(RUNTIME, runtime);
+        headers.insert(RUNTIME_HEADER, runtime);
     }
     response
 }
 
-/// What the log shows for a request whose client went away before the answer.
-const CLIENT_GONE: u16 = 499;
+/// The status logged for a request whose client disconnected before the response.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
 
-/// The line of a request, written when it is let go of: after the answer, or because nobody waits for it any more.
-struct Line<'a> {
+/// An access log entry that is written on drop: after the response, or when the request is cancelled.
+struct PendingEntry<'a> {
     log: &'a AccessLog,
     id: HeaderValue,
     method: Method,
-    footprint: Footprint,
+    log_context: AccessLogContext,
     start: Instant,
     status: u16,
 }
 
-impl Drop for Line<'_> {
+impl Drop for PendingEntry<'_> {
     fn drop(&mut self) {
-        let Self { log, id, method, footprint, start, status } = self;
-        let answered = Answered {
+        let Self { log, id, method, log_context, start, status } = self;
+        let entry = AccessLogEntry {
             id: id.to_str().unwrap_or_default(),
             method: method.as_str(),
-            route: footprint.0.route(),
+            route: log_context.0.route(),
             status: *status,
             duration: start.elapsed(),
-            user: footprint.0.who.user(),
-            acting_as: footprint.0.who.acting_as(),
+            user: log_context.0.identity.user(),
+            acting_as: log_context.0.identity.acting_as(),
         };
-        log(&answered);
-        metrics::count(&answered);
+        log(&entry);
+        metrics::record(&entry);
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Footprint {
+impl<S: Send + Sync> FromRequestParts<S> for AccessLogContext {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
@@ -181,17 +187,17 @@ impl<S: Send + Sync> FromRequestParts<S> for Footprint {
     }
 }
 
-impl ArgDoc for Footprint {
+impl ArgDoc for AccessLogContext {
     fn describe(_: &mut OperationDoc) {}
 }
 
-/// Whether an id that came with the request may go into our log.
-fn is_sane(id: &HeaderValue) -> bool {
+/// Returns whether an id sent by the client may appear in the log.
+fn is_valid_request_id(id: &HeaderValue) -> bool {
     (1..=64).contains(&id.len()) && id.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
 }
 
-/// An id that does not come twice: the start of the process and a running number.
-fn fresh_id() -> HeaderValue {
+/// Returns a unique id: the start time of the process and a sequence number.
+fn generate_request_id() -> HeaderValue {
     static START: OnceLock<u64> = OnceLock::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let start = START.get_or_init(|| {
@@ -200,5 +206,5 @@ fn fresh_id() -> HeaderValue {
     });
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let id = Bytes::from(format!("{start:x}-{number:x}"));
-    HeaderValue::from_maybe_shared(id).expect("hex digits are fine in a header")
+    HeaderValue::from_maybe_shared(id).expect("hex digits are valid in a header")
 }

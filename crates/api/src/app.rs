@@ -1,4 +1,4 @@
-//! The application as a router: what requests pass on their way in and out.
+//! The assembled HTTP service: the router and what every request and response passes.
 
 use std::{num::NonZeroU32, panic::AssertUnwindSafe, sync::Arc};
 
@@ -12,31 +12,28 @@ use axum::{
 };
 use forge::{
     Forge,
-    deliveries::{Address, Letter},
+    deliveries::{HookTarget, OutgoingDelivery},
+    rate_limiter::NetworkRateLimiter,
 };
 use futures_util::{FutureExt as _, future::BoxFuture};
-use model::hooks::Attempt;
+use model::hooks::DeliveryAttempt;
 use tower::ServiceExt as _;
 
 use crate::{
     Dialect,
-    access_log::{self, AccessLog, Footprint},
+    access_log::{self, AccessLog, AccessLogContext},
+    client_address::client_address,
     cors,
     error::plain_error,
-    headers::{self, StrictTransport},
-    identicon,
-    limits::{Guards, Limits},
-    names,
-    neighbourhood::address_in,
-    openapi, pages,
-    proxies::{Reached, TrustedProxies},
-    routes::Routes,
-    runner,
-    sign_in::SignInThrottle,
+    limits::{LimitOptions, Limits},
+    openapi, path_normalization,
+    proxies::{PublicEndpoint, TrustedProxies},
+    public_files, runner,
+    security_headers::{self, StrictTransport},
     v3,
 };
 
-/// What the handlers share.
+/// The state that the handlers share.
 #[derive(Clone)]
 pub struct App(Arc<Inner>);
 
@@ -47,53 +44,53 @@ struct Inner {
     body_limit: usize,
     upload_limit: u64,
     artifact_limit: u64,
-    throttle: SignInThrottle,
+    sign_in_limiter: NetworkRateLimiter,
     limits: Limits,
     trusted_proxies: TrustedProxies,
     strict_transport: StrictTransport,
     openapi: bytes::Bytes,
     ssh_port: Option<u16>,
-    git: Option<GitDoor>,
-    courier: Option<CourierDoor>,
+    git: Option<GitHandler>,
+    webhook_sender: Option<WebhookSender>,
     access_log: AccessLog,
 }
 
-/// Takes the requests of git itself, and gives back what is none of its own.
-pub type GitDoor = Arc<dyn Fn(Request) -> Result<BoxFuture<'static, Response>, Box<Request>> + Send + Sync>;
+/// Handles requests of the git protocol and returns all others unhandled.
+pub type GitHandler = Arc<dyn Fn(Request) -> Result<BoxFuture<'static, Response>, Box<Request>> + Send + Sync>;
 
-/// Brings a message to a hook at once, and tells how that went.
-pub type CourierDoor = Arc<dyn Fn(Address, Letter) -> BoxFuture<'static, Attempt> + Send + Sync>;
+/// Sends a webhook delivery immediately and returns the attempt.
+pub type WebhookSender = Arc<dyn Fn(HookTarget, OutgoingDelivery) -> BoxFuture<'static, DeliveryAttempt> + Send + Sync>;
 
-/// What an application is made of.
+/// The parts and settings of an [`App`].
 pub struct AppOptions {
-    /// Where everything is decided.
+    /// The use cases.
     pub forge: Forge,
-    /// Whose word counts where the contract and the original differ.
+    /// Whether the contract or GitLab 8.14 decides where they differ.
     pub dialect: Dialect,
-    /// The URL under which clients reach this server; without it, what the request says.
+    /// The URL under which clients reach this server; `None` derives it from each request.
     pub external_url: Option<String>,
-    /// The largest request body that is not an upload.
+    /// The maximum size of a request body that is not an upload, in bytes.
     pub body_limit: usize,
-    /// The largest file that is taken.
+    /// The maximum size of an uploaded file, in bytes.
     pub upload_limit: u64,
-    /// The largest file that a job may leave behind.
+    /// The maximum size of a job artifact, in bytes.
     pub artifact_limit: u64,
-    /// How often a minute one address may try to sign in; `None` is without limit.
+    /// The maximum number of sign-in attempts per minute and client network; `None` is unlimited.
     pub sign_ins_per_minute: Option<NonZeroU32>,
-    /// How the interface is kept usable for everybody.
-    pub guards: Guards,
-    /// The port on which SSH listens, for links in answers.
+    /// Rate and concurrency limits.
+    pub limit_options: LimitOptions,
+    /// The SSH port, for clone URLs in responses.
     pub ssh_port: Option<u16>,
-    /// Who speaks the protocol of git.
-    pub git: Option<GitDoor>,
-    /// Who brings messages to hooks that are tried out.
-    pub courier: Option<CourierDoor>,
-    /// Writes a line for each answered request.
+    /// Serves git over HTTP.
+    pub git: Option<GitHandler>,
+    /// Sends test deliveries of webhooks.
+    pub webhook_sender: Option<WebhookSender>,
+    /// Writes an entry for each request.
     pub access_log: AccessLog,
 }
 
 impl App {
-    /// Puts an application together.
+    /// Creates the shared state.
     pub fn new(options: AppOptions) -> Self {
         let AppOptions {
             forge,
@@ -103,10 +100,10 @@ impl App {
             upload_limit,
             artifact_limit,
             sign_ins_per_minute,
-            guards,
+            limit_options,
             ssh_port,
             git,
-            courier,
+            webhook_sender,
             access_log,
         } = options;
         Self(Arc::new(Inner {
@@ -116,14 +113,14 @@ impl App {
             body_limit,
             upload_limit,
             artifact_limit,
-            throttle: SignInThrottle::new(sign_ins_per_minute),
-            limits: Limits::new(&guards, body_limit),
-            strict_transport: StrictTransport::new(guards.hsts_seconds),
-            trusted_proxies: guards.trusted_proxies,
+            sign_in_limiter: NetworkRateLimiter::per_minute(sign_ins_per_minute),
+            limits: Limits::new(&limit_options, body_limit),
+            strict_transport: StrictTransport::new(limit_options.hsts_seconds),
+            trusted_proxies: limit_options.trusted_proxies,
             openapi: openapi::document(&v3::routes()),
             ssh_port,
             git,
-            courier,
+            webhook_sender,
             access_log,
         }))
     }
@@ -156,12 +153,12 @@ impl App {
         self.0.artifact_limit
     }
 
-    pub(crate) fn courier(&self) -> Option<&CourierDoor> {
-        self.0.courier.as_ref()
+    pub(crate) fn webhook_sender(&self) -> Option<&WebhookSender> {
+        self.0.webhook_sender.as_ref()
     }
 
-    pub(crate) fn throttle(&self) -> &SignInThrottle {
-        &self.0.throttle
+    pub(crate) fn sign_in_limiter(&self) -> &NetworkRateLimiter {
+        &self.0.sign_in_limiter
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -179,77 +176,79 @@ impl FromRef<App> for Forge {
     }
 }
 
-/// The way in: everything under `/api`, the pictures it points to, and what stands beside it.
+/// The HTTP service: all APIs, git over HTTP, public files and extra routes.
 #[derive(Clone)]
-pub struct Door {
+pub struct HttpService {
     router: Router,
     app: App,
 }
 
-/// The longest path with its query that is looked at.
-const LONGEST_URI: usize = 16 << 10;
+/// The maximum length of a path with its query, in bytes.
+const MAX_URI_LENGTH: usize = 16 << 10;
 
-impl Door {
-    /// Builds the way in. `beside` joins the interface and passes the same log.
-    pub fn new(app: &App, beside: Router) -> Self {
-        let beside = beside
-            .route("/-/identicon/{seed}", axum::routing::get(identicon::show))
-            .layer(from_fn(access_log::remember_route));
-        let api = Routes::into_router(v3::routes(), "/api/v3")
-            .merge(Routes::into_router(runner::v4(), runner::V4))
-            .merge(Routes::into_router(runner::ci_v1(), runner::CI_V1))
+impl HttpService {
+    /// Builds the service; `extra_routes` are served with the same middleware as the API.
+    pub fn new(app: &App, extra_routes: Router) -> Self {
+        let extra_routes = extra_routes
+            .route("/-/identicon/{seed}", axum::routing::get(public_files::identicon::get))
+            .layer(from_fn(access_log::record_route_layer));
+        let api = v3::routes()
+            .into_router("/api/v3")
+            .merge(runner::v4::routes().into_router(runner::v4::PREFIX))
+            .merge(runner::ci_v1::routes().into_router(runner::ci_v1::PREFIX))
             .with_state(app.clone())
-            .merge(beside)
-            .method_not_allowed_fallback(wrong_method);
-        let (tidied, app_of_pages) = (api.clone(), app.clone());
-        let router = api.fallback(move |request| elsewhere(app_of_pages, tidied, request));
+            .merge(extra_routes)
+            .method_not_allowed_fallback(method_not_allowed);
+        let (fallback_router, fallback_app) = (api.clone(), app.clone());
+        let router = api.fallback(move |request| fallback(fallback_app, fallback_router, request));
         Self { router, app: app.clone() }
     }
 
-    /// Answers a request. Around every route stand the access log, other origins, limits, and the net under a panic;
-    /// they are plain calls here and not layers of the router, which would cost each request several allocations.
-    pub async fn answer(&self, mut request: Request) -> Response {
+    /// Handles a request: access log, CORS, limits, routing and a catch for panics.
+    ///
+    /// These are plain calls and not router layers, which would cost each request several allocations.
+    pub async fn handle(&self, mut request: Request) -> Response {
         let app = &self.app.0;
-        app.trusted_proxies.look_behind(&mut request);
-        let secure = request.extensions().get::<Reached>().is_some_and(|reached| reached.secure);
-        let for_pages = !request.uri().path().starts_with("/api/");
-        let answering = access_log::log(&app.access_log, request, |request| {
-            cors::allow(request, async |request| self.admit(with_plain_path(request)).await)
+        app.trusted_proxies.apply_forwarded_headers(&mut request);
+        let secure = request.extensions().get::<PublicEndpoint>().is_some_and(|endpoint| endpoint.secure);
+        let is_outside_api = !request.uri().path().starts_with("/api/");
+        let response_future = access_log::log_request(&app.access_log, request, |request| {
+            cors::with_cors(request, async |request| self.admit(normalize_path(request)).await)
         });
-        let mut response = answering.await;
-        headers::guard(&mut response, secure, &app.strict_transport, for_pages);
+        let mut response = response_future.await;
+        security_headers::add(&mut response, secure, &app.strict_transport, is_outside_api);
         response
     }
 
-    /// Answers a request that is within its limits.
+    /// Handles a request if it is within the limits.
     async fn admit(&self, mut request: Request) -> Response {
-        if request.uri().path_and_query().is_some_and(|uri| uri.as_str().len() > LONGEST_URI) {
+        if request.uri().path_and_query().is_some_and(|uri| uri.as_str().len() > MAX_URI_LENGTH) {
             return plain_error(StatusCode::URI_TOO_LONG);
         }
         let limits = self.app.limits();
-        let ticket = match limits.admit(&mut request) {
-            Ok(ticket) => ticket,
-            Err(refusal) => return without_body(&request, refusal.into_response()),
+        let admission = match limits.admit(&mut request) {
+            Ok(admission) => admission,
+            Err(error) => return close_if_body_unread(&request, error.into_response()),
         };
-        let (address, footprint) = (address_in(request.extensions()), Footprint::of(request.extensions()));
-        let answer = AssertUnwindSafe(route(self.router.clone(), request)).catch_unwind().await;
-        let answer = answer.unwrap_or_else(|panic| {
+        let (address, log_context) = (client_address(request.extensions()), AccessLogContext::of(request.extensions()));
+        let response = AssertUnwindSafe(route(self.router.clone(), request)).catch_unwind().await;
+        let response = response.unwrap_or_else(|panic| {
             let request = access_log::request_id();
-            tracing::error!(request, panic = forge::panic_text(&*panic), "a handler panicked");
+            tracing::error!(request, panic = forge::panic_text(&*panic), "request handler panicked");
             crate::error::internal()
         });
-        limits.conclude(ticket, address, &footprint, answer.status());
-        answer
+        limits.record_outcome(admission, address, &log_context, response.status());
+        response
     }
 }
 
-/// An answer to a request of whose body nothing was read: if there is one, the connection ends with it, and the client is
-/// told so, lest it sends the next request into nothing.
-fn without_body(request: &Request, mut answer: Response) -> Response {
+/// Announces that the connection closes if the request has a body, none of which was read: the client must not send its
+/// next request on it.
+fn close_if_body_unread(request: &Request, mut response: Response) -> Response {
     if !request.body().is_end_stream() {
-        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    answer
+    response
 }
 
 async fn route(router: Router, request: Request) -> Response {
@@ -259,89 +258,89 @@ async fn route(router: Router, request: Request) -> Response {
     }
 }
 
-/// Clients may write the same path in several ways.
-fn with_plain_path(mut request: Request) -> Request {
+/// Rewrites the path to the form that the router expects.
+fn normalize_path(mut request: Request) -> Request {
     let path = request.uri().path();
-    let plain = match names::in_one_piece(request.method(), path) {
-        Some(whole) => Some(whole).filter(|whole| whole != path),
-        None => without_suffix(request.method(), path).map(ToOwned::to_owned),
+    let normalized = match path_normalization::encode_slashes_in_name(request.method(), path) {
+        Some(encoded) => Some(encoded).filter(|encoded| encoded != path),
+        None => strip_format_suffix(request.method(), path).map(ToOwned::to_owned),
     };
-    if let Some(mut plain) = plain {
+    if let Some(mut normalized) = normalized {
         if let Some(query) = request.uri().query() {
-            plain.push('?');
-            plain.push_str(query);
+            normalized.push('?');
+            normalized.push_str(query);
         }
-        if let Ok(plain) = plain.parse() {
-            *request.uri_mut() = plain;
+        if let Ok(uri) = normalized.parse() {
+            *request.uri_mut() = uri;
         }
     }
     request
 }
 
-/// Clients of the original may name the format at the end of a path. Not where it may belong to a name: in an encoded path
-/// of a project, outside the interface, and in the one name that is ours.
-fn without_suffix<'a>(method: &Method, path: &'a str) -> Option<&'a str> {
-    let changes = matches!(*method, Method::PUT | Method::DELETE);
-    let named = |path: &str| {
+/// Removes a `.json` suffix, which clients of GitLab 8.14 may append, unless it may be part of a name: in an encoded
+/// project path, outside the API, and in `openapi.json`.
+fn strip_format_suffix<'a>(method: &Method, path: &'a str) -> Option<&'a str> {
+    let is_write = matches!(*method, Method::PUT | Method::DELETE);
+    let is_part_of_name = |path: &str| {
         let (above, last) = path.rsplit_once('/').unwrap_or_default();
         // Two groups may differ by the suffix alone, and the wrong one must not be changed.
-        let may_be_group = changes && above.ends_with("/groups") && !last.starts_with(|c: char| c.is_ascii_digit());
-        last.contains('%') || last == "openapi.json" || may_be_group
+        let may_name_group = is_write && above.ends_with("/groups") && !last.starts_with(|c: char| c.is_ascii_digit());
+        last.contains('%') || last == "openapi.json" || may_name_group
     };
-    let short = path.strip_suffix(".json").filter(|_| !named(path))?;
-    let of_interface = short.starts_with("/api/") || short.starts_with(runner::CI_V1);
-    (of_interface && !short.ends_with('/')).then_some(short)
+    let stripped = path.strip_suffix(".json").filter(|_| !is_part_of_name(path))?;
+    let is_api_path = stripped.starts_with("/api/") || stripped.starts_with(runner::ci_v1::PREFIX);
+    (is_api_path && !stripped.ends_with('/')).then_some(stripped)
 }
 
-/// A path that fits no route may be a repository or a page below a project, whose path has any number of segments.
-async fn elsewhere(app: App, router: Router, request: Request) -> Response {
+/// Handles a path that matches no route: git requests and uploads lie below a project path of any number of segments.
+async fn fallback(app: App, router: Router, request: Request) -> Response {
     let request = match &app.0.git {
         None => request,
         Some(git) => {
             let extensions = request.extensions().clone();
             match git(request) {
-                Ok(answer) => {
-                    Footprint::leave_page(&extensions, "git");
-                    return answer.await;
+                Ok(response) => {
+                    AccessLogContext::record_fixed_route(&extensions, "git");
+                    return response.await;
                 }
                 Err(request) => *request,
             }
         }
     };
-    match pages::uploads::Place::find(request.uri().path()) {
-        Some(place) => pages::uploads::show(app, place, request).await,
-        None => tidy(router, request).await,
+    match public_files::uploads::UploadPath::parse(request.uri().path()) {
+        Some(path) => public_files::uploads::get(app, path, request).await,
+        None => retry_with_normalized_path(router, request).await,
     }
 }
 
-/// A path that fits no route may fit one once double and trailing slashes and a `.json` at its end are gone.
-async fn tidy(router: Router, mut request: Request) -> Response {
+/// Routes again without double and trailing slashes and a `.json` suffix.
+async fn retry_with_normalized_path(router: Router, mut request: Request) -> Response {
     let path = request.uri().path();
-    let mut tidied = String::with_capacity(path.len());
+    let mut normalized = String::with_capacity(path.len());
     for segment in path.split('/').filter(|segment| !segment.is_empty()) {
-        tidied.push('/');
-        tidied.push_str(segment);
+        normalized.push('/');
+        normalized.push_str(segment);
     }
-    if let Some(whole) = names::in_one_piece(request.method(), &tidied) {
-        tidied = whole;
-    } else if let Some(short) = tidied.strip_suffix(".json") {
-        tidied.truncate(short.len());
+    if let Some(encoded) = path_normalization::encode_slashes_in_name(request.method(), &normalized) {
+        normalized = encoded;
+    } else if let Some(stripped) = normalized.strip_suffix(".json") {
+        normalized.truncate(stripped.len());
     }
-    if tidied == path || tidied.is_empty() {
+    if normalized == path || normalized.is_empty() {
         return plain_error(StatusCode::NOT_FOUND);
     }
     if let Some(query) = request.uri().query() {
-        tidied.push('?');
-        tidied.push_str(query);
+        normalized.push('?');
+        normalized.push_str(query);
     }
-    let Ok(uri) = tidied.parse::<Uri>() else { return plain_error(StatusCode::NOT_FOUND) };
+    let Ok(uri) = normalized.parse::<Uri>() else { return plain_error(StatusCode::NOT_FOUND) };
     *request.uri_mut() = uri;
     route(router.fallback(|| async { plain_error(StatusCode::NOT_FOUND) }), request).await
 }
 
-/// A known path, but not with this method.
-pub(crate) async fn wrong_method(request: Request) -> Response {
-    Footprint::leave_route(request.extensions());
+/// Handles a known path with a method that it does not support.
+pub(crate) async fn method_not_allowed(request: Request) -> Response {
+    AccessLogContext::record_route(request.extensions());
     match *request.method() {
         Method::OPTIONS => StatusCode::NO_CONTENT.into_response(),
         _ => plain_error(StatusCode::METHOD_NOT_ALLOWED),

@@ -1,52 +1,52 @@
-//! Every difference between the contract and the original server, in one table. Nothing else asks for the dialect.
+//! Every difference between the contract and GitLab 8.14. No other file matches on the dialect.
 //!
 //! | Where | `spec` (default) | `gitlab` |
 //! |---|---|---|
-//! | `PUT /users/:id` with a taken e-mail or username | 404 | 409 |
+//! | `PUT /users/:id` with a taken email address or username | 404 | 409 |
 //! | `DELETE /users/:id` of a missing user | 200, `null` | 404 |
 //! | `POST /users/:id/keys` and `/users/:id/emails` with invalid or taken data | 404 | 400 |
-//! | `PUT /projects/:id` without `name` | 400 | the name stays |
-//! | `PUT /projects/:id` with the name it has, by a master | 200 | 403 |
+//! | `PUT /projects/:id` without `name` | 400 | the name is kept |
+//! | `PUT /projects/:id` with its current name, by a master | 200 | 403 |
 //! | `POST` of a branch | 200 | 201 |
 //! | `DELETE` of the default or of a protected branch | 400 | 405 |
-//! | `DELETE` of merged branches without the right to push | 403 | 200, nothing is deleted |
+//! | `DELETE` of merged branches without permission to push | 403 | 200, nothing is deleted |
 //! | comparison with an unknown ref | 404 | 200, empty |
-//! | `POST` of a tag that cannot be made | 405 | 400 |
-//! | lists of branches, tags, tree entries and contributors | paged, 20 by default | whole list unless `page` or `per_page` is sent |
+//! | `POST` of a tag that cannot be created | 405 | 400 |
+//! | lists of branches, tags, tree entries and contributors | paginated, 20 by default | whole list unless `page` or `per_page` is sent |
 //! | `POST /projects/fork/:id` without `namespace` | 400 | the caller's namespace |
-//! | lists of keys and addresses | paged, 20 by default | whole list unless `page` or `per_page` is sent |
-//! | `POST` of a label or of a list of a board | 200 | 201 |
-//! | `PUT /projects/:id/labels` needs one of | `new_name`, `color` | those, `description`, `priority` |
-//! | `DELETE` of a list of a board | owners | reporters and above |
-//! | `DELETE` of a missing hook of a project | 200, `null` | 404 |
-//! | `POST /hooks` | an array that holds the hook | the hook |
-//! | status in the answer of a retry that tries a pipeline again | `pending` | what its jobs say, `running` as a rule |
-//! | lists of labels, boards and their lists, and of hooks of the instance | paged, 20 by default | whole list unless `page` or `per_page` is sent |
+//! | lists of keys and email addresses | paginated, 20 by default | whole list unless `page` or `per_page` is sent |
+//! | `POST` of a label or of a board list | 200 | 201 |
+//! | `PUT /projects/:id/labels` requires one of | `new_name`, `color` | those, `description`, `priority` |
+//! | `DELETE` of a board list | owners | reporters and above |
+//! | `DELETE` of a missing project hook | 200, `null` | 404 |
+//! | `POST /hooks` | an array that contains the hook | the hook |
+//! | status in the response to a pipeline retry that retries jobs | `pending` | derived from its jobs, usually `running` |
+//! | lists of labels, boards, board lists and system hooks | paginated, 20 by default | whole list unless `page` or `per_page` is sent |
 
 use std::{fmt, str::FromStr};
 
 use axum::http::StatusCode;
 
-/// Whose word counts where the contract and the original differ.
+/// Whether the contract or GitLab 8.14 decides where they differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// The contract.
+    /// Follows the contract.
     #[default]
     Spec,
-    /// The original server, which stock client libraries insist on.
+    /// Follows GitLab 8.14, which stock client libraries require.
     Gitlab,
 }
 
 impl Dialect {
-    /// The status of a user update that collides with another user.
-    pub fn user_update_conflict(self) -> StatusCode {
+    /// Returns the status of a user update that conflicts with another user.
+    pub fn user_update_conflict_status(self) -> StatusCode {
         match self {
             Self::Spec => StatusCode::NOT_FOUND,
             Self::Gitlab => StatusCode::CONFLICT,
         }
     }
 
-    /// Whether deleting a user who is not there succeeds.
+    /// Returns whether deleting a missing user succeeds.
     pub fn deletes_missing_users(self) -> bool {
         match self {
             Self::Spec => true,
@@ -54,15 +54,15 @@ impl Dialect {
         }
     }
 
-    /// The status of a key or an address that an administrator cannot add to a user.
-    pub fn addition_to_user_refused(self) -> StatusCode {
+    /// Returns the status when an administrator cannot add a key or an email address to a user.
+    pub fn user_addition_refused_status(self) -> StatusCode {
         match self {
             Self::Spec => StatusCode::NOT_FOUND,
             Self::Gitlab => StatusCode::BAD_REQUEST,
         }
     }
 
-    /// Whether deleting merged branches is refused to callers who may not push, instead of deleting nothing.
+    /// Returns whether deleting merged branches without permission to push is refused, instead of deleting nothing.
     pub fn refuses_to_delete_merged_branches(self) -> bool {
         match self {
             Self::Spec => true,
@@ -70,7 +70,7 @@ impl Dialect {
         }
     }
 
-    /// Whether a comparison with a ref that does not exist is refused, instead of being empty.
+    /// Returns whether a comparison with an unknown ref is refused, instead of being empty.
     pub fn refuses_unknown_refs_in_comparisons(self) -> bool {
         match self {
             Self::Spec => true,
@@ -78,79 +78,79 @@ impl Dialect {
         }
     }
 
-    /// Whether an edit of a project has to name it. Who has to send the name may send it without the right to change it.
-    pub fn names_project_in_edits(self) -> bool {
+    /// Returns whether an edit of a project requires its name. If so, sending the current name needs no permission to rename.
+    pub fn requires_name_in_project_edits(self) -> bool {
         match self {
             Self::Spec => true,
             Self::Gitlab => false,
         }
     }
 
-    /// The status of a branch that was made.
-    pub fn branch_made(self) -> StatusCode {
+    /// Returns the status of a created branch.
+    pub fn branch_created_status(self) -> StatusCode {
         match self {
             Self::Spec => StatusCode::OK,
             Self::Gitlab => StatusCode::CREATED,
         }
     }
 
-    /// The status of a branch that must not be removed.
-    pub fn branch_kept(self) -> StatusCode {
+    /// Returns the status of deleting a default or protected branch.
+    pub fn undeletable_branch_status(self) -> StatusCode {
         match self {
             Self::Spec => StatusCode::BAD_REQUEST,
             Self::Gitlab => StatusCode::METHOD_NOT_ALLOWED,
         }
     }
 
-    /// The status of a tag that cannot be made.
-    pub fn tag_refused(self) -> StatusCode {
+    /// Returns the status of a tag that cannot be created.
+    pub fn tag_refused_status(self) -> StatusCode {
         match self {
             Self::Spec => StatusCode::METHOD_NOT_ALLOWED,
             Self::Gitlab => StatusCode::BAD_REQUEST,
         }
     }
 
-    /// Whether a fork has to be told where it goes.
-    pub fn names_namespace_of_forks(self) -> bool {
+    /// Returns whether forking requires a namespace.
+    pub fn requires_fork_namespace(self) -> bool {
         match self {
             Self::Spec => true,
             Self::Gitlab => false,
         }
     }
 
-    /// The status of a label that was made.
-    pub fn label_made(self) -> StatusCode {
+    /// Returns the status of a created label.
+    pub fn label_created_status(self) -> StatusCode {
         match self {
             Self::Spec => StatusCode::OK,
             Self::Gitlab => StatusCode::CREATED,
         }
     }
 
-    /// The parameters of which an edit of a label has to bring at least one.
-    pub fn needed_in_label_edits(self) -> &'static [&'static str] {
+    /// Returns the parameters of which an edit of a label requires at least one.
+    pub fn required_in_label_edits(self) -> &'static [&'static str] {
         match self {
             Self::Spec => &["new_name", "color"],
             Self::Gitlab => &["new_name", "color", "description", "priority"],
         }
     }
 
-    /// The status of a list that was added to a board.
-    pub fn board_list_made(self) -> StatusCode {
+    /// Returns the status of a created board list.
+    pub fn board_list_created_status(self) -> StatusCode {
         match self {
             Self::Spec => StatusCode::OK,
             Self::Gitlab => StatusCode::CREATED,
         }
     }
 
-    /// Whether only owners take lists off a board, and not everybody who may arrange it.
-    pub fn leaves_board_lists_to_owners(self) -> bool {
+    /// Returns whether only owners may delete board lists, and not every user who may move them.
+    pub fn only_owners_delete_board_lists(self) -> bool {
         match self {
             Self::Spec => true,
             Self::Gitlab => false,
         }
     }
 
-    /// Whether deleting a hook of a project that is not there succeeds.
+    /// Returns whether deleting a missing project hook succeeds.
     pub fn deletes_missing_hooks(self) -> bool {
         match self {
             Self::Spec => true,
@@ -158,24 +158,24 @@ impl Dialect {
         }
     }
 
-    /// Whether a hook that was added to the instance is shown in a list of its own.
-    pub fn lists_new_system_hooks(self) -> bool {
+    /// Returns whether the response to creating a system hook is an array.
+    pub fn wraps_new_system_hook_in_array(self) -> bool {
         match self {
             Self::Spec => true,
             Self::Gitlab => false,
         }
     }
 
-    /// Whether a pipeline that is tried again is called pending in the answer, whatever it is.
-    pub fn calls_retried_pipelines_pending(self) -> bool {
+    /// Returns whether the response to a pipeline retry always has the status `pending`.
+    pub fn reports_retried_pipelines_as_pending(self) -> bool {
         match self {
             Self::Spec => true,
             Self::Gitlab => false,
         }
     }
 
-    /// Whether lists that are short by nature are paged even if nobody asked for a page.
-    pub fn pages_short_lists(self) -> bool {
+    /// Returns whether short lists are paginated even without `page` or `per_page`.
+    pub fn paginates_short_lists(self) -> bool {
         match self {
             Self::Spec => true,
             Self::Gitlab => false,
@@ -183,14 +183,19 @@ impl Dialect {
     }
 }
 
-impl FromStr for Dialect {
-    type Err = String;
+/// A text that names no dialect.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown dialect {0}; choose spec or gitlab")]
+pub struct UnknownDialect(String);
 
-    fn from_str(word: &str) -> Result<Self, Self::Err> {
-        match word {
+impl FromStr for Dialect {
+    type Err = UnknownDialect;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
             "spec" => Ok(Self::Spec),
             "gitlab" => Ok(Self::Gitlab),
-            _ => Err(format!("the dialect is spec or gitlab, not {word}")),
+            _ => Err(UnknownDialect(text.to_owned())),
         }
     }
 }

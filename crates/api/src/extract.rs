@@ -1,74 +1,78 @@
-//! Extractors: who is asking, and which thing is meant.
+//! Extractors for the credentials of a request and the parameters in its path.
 
 use axum::{
     extract::{FromRequestParts, RawPathParams, State},
     http::{HeaderMap, Method, header, request::Parts},
 };
-use forge::{Caller, Error, GroupRef, ProjectRef, Unvalidated, outgoing::DEPTH};
-use model::{labels::LabelRef, tokens::Secret};
+use forge::{Caller, Error, GroupRef, ProjectRef, Unvalidated, outbound_addresses::HOOK_DEPTH_HEADER};
+use model::{
+    BoardId, BoardListId, DeliveryId, DeployKeyId, HookId, IssueId, JobId, MilestoneId, NamespaceId, NoteId,
+    PipelineId, RunnerId, UserId, labels::LabelRef, tokens::Secret,
+};
 use serde_json::json;
 
 use crate::{
-    access_log::Footprint,
+    access_log::AccessLogContext,
     error::ApiError,
-    params::{Bag, bag_of},
+    params::{Id, RawParams, raw_params},
     routes::{ArgDoc, OperationDoc},
     site::Site,
 };
 
-/// Who is asking, as far as they show it; the forge finds out whether it is true.
+/// The credentials that a request presents; the forge verifies them.
 pub(crate) struct Credentials(pub(crate) Caller);
 
 impl<S: Send + Sync> FromRequestParts<S> for Credentials {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        let bag = bag_of(parts);
-        let (private, bearer) = (text(&parts.headers, "private-token"), bearer(&parts.headers));
-        if bearer.is_some() && bag.mentions("access_token") {
-            return Err(ApiError::TwoTokens);
+        let params = raw_params(parts);
+        let (private, bearer) = (header_text(&parts.headers, "private-token"), bearer_token(&parts.headers));
+        if bearer.is_some() && params.contains("access_token") {
+            return Err(ApiError::DuplicateToken);
         }
         // The parameter wins over the header, even if it is empty.
-        let private = if bag.mentions("private_token") { bag.text("private_token") } else { private };
-        let carriers = [private, bag.text("access_token"), bearer, bag.text("bearer_token")];
-        let tokens = carriers.into_iter().flatten().filter(|token| !token.is_empty());
-        let caller = Caller::with_tokens(tokens).acting_as(sudo(&bag, parts)?).led_by_hooks(depth(parts)?);
-        Ok(Self(caller.noted_in(Footprint::of(&parts.extensions).who())))
+        let private = if params.contains("private_token") { params.text("private_token") } else { private };
+        let candidates = [private, params.text("access_token"), bearer, params.text("bearer_token")];
+        let tokens = candidates.into_iter().flatten().filter(|token| !token.is_empty());
+        let caller = Caller::with_tokens(tokens).acting_as(sudo(&params, parts)?).with_hook_depth(hook_depth(parts)?);
+        Ok(Self(caller.with_log_identity(AccessLogContext::of(&parts.extensions).identity())))
     }
 }
 
-/// How many hooks have led to a request, one by the other. Past a few it is refused to change anything: a hook that leads
-/// back to what it tells of would go on for ever.
-fn depth(parts: &Parts) -> Result<i32, ApiError> {
-    const DEEPEST: i32 = 3;
-    let depth = text(&parts.headers, DEPTH).and_then(|depth| depth.parse().ok()).unwrap_or(0);
-    if depth > DEEPEST && !parts.method.is_safe() {
-        let told = "Hooks have led to this request one by the other; what they tell of must not lead back to them.";
-        return Err(ApiError::Forge(Error::Refused(told.into())));
+/// Returns how many webhooks led to this request, one triggering the next. Past a limit, writes are refused: a webhook that
+/// triggers itself would never stop.
+fn hook_depth(parts: &Parts) -> Result<i32, ApiError> {
+    const MAX_HOOK_DEPTH: i32 = 3;
+    let hook_depth =
+        header_text(&parts.headers, HOOK_DEPTH_HEADER).and_then(|hook_depth| hook_depth.parse().ok()).unwrap_or(0);
+    if hook_depth > MAX_HOOK_DEPTH && !parts.method.is_safe() {
+        let message = "too many webhooks have triggered each other; a webhook must not trigger itself";
+        return Err(ApiError::Forge(Error::Refused(message.into())));
     }
-    Ok(depth)
+    Ok(hook_depth)
 }
 
-/// Who is asking, as far as the headers show it.
-pub fn shown_by(headers: &HeaderMap) -> Caller {
-    Caller::with_tokens(text(headers, "private-token").into_iter().chain(bearer(headers)))
+/// Returns the caller with the tokens in the headers, not yet verified.
+pub fn caller_from_headers(headers: &HeaderMap) -> Caller {
+    Caller::with_tokens(header_text(headers, "private-token").into_iter().chain(bearer_token(headers)))
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = text(headers, header::AUTHORIZATION.as_str())?.split_once(' ')?;
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = header_text(headers, header::AUTHORIZATION.as_str())?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Whom the caller wants to act as. What cannot be understood is refused: a call that was meant to run with the rights of
-/// another must not run with those of the administrator.
-fn sudo(bag: &Bag, parts: &Parts) -> Result<Option<String>, ApiError> {
+/// Returns the user as whom the caller wants to act. An invalid value is refused: a call meant to run with the rights of
+/// another user must not run with those of the administrator.
+fn sudo(params: &RawParams, parts: &Parts) -> Result<Option<String>, ApiError> {
     let malformed = || ApiError::Forge(Error::Malformed(vec!["sudo is invalid".to_owned()]));
-    if bag.mentions("sudo") {
-        let target = bag.text("sudo").filter(|target| !target.is_empty());
+    if params.contains("sudo") {
+        let target = params.text("sudo").filter(|target| !target.is_empty());
         return target.map(|target| Some(target.to_owned())).ok_or_else(malformed);
     }
     let mut headers = parts.headers.get_all("sudo").iter();
@@ -83,301 +87,323 @@ impl ArgDoc for Credentials {
     }
 }
 
-/// The numbers in a path, in their order. Anything but digits does not fit the route.
-pub(crate) struct Numbers<const N: usize>(pub(crate) [i64; N]);
+/// The first ids in a path: one, or a pair in order. A segment with anything but digits does not match the route.
+pub(crate) struct IdsInPath<T>(pub(crate) T);
 
-impl<S: Send + Sync, const N: usize> FromRequestParts<S> for Numbers<N> {
-    type Rejection = ApiError;
+/// What [`IdsInPath`] reads from the first segments of a path.
+pub(crate) trait FromSegments: Sized {
+    /// Reads the ids; `None` if a segment is missing or has anything but digits.
+    fn read<'a>(segments: &mut impl Iterator<Item = &'a str>) -> Option<Self>;
+}
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        let params = RawPathParams::from_request_parts(parts, state).await.map_err(|_| ApiError::NoRoute)?;
-        let mut numbers = [0; N];
-        let mut segments = params.iter();
-        for number in &mut numbers {
-            let (_, segment) = segments.next().ok_or(ApiError::NoRoute)?;
-            *number = number_in(segment).ok_or(ApiError::NoRoute)?;
-        }
-        Ok(Self(numbers))
+impl<T: Id> FromSegments for T {
+    fn read<'a>(segments: &mut impl Iterator<Item = &'a str>) -> Option<Self> {
+        parse_digits(segments.next()?)
     }
 }
 
-impl<const N: usize> ArgDoc for Numbers<N> {
+impl<T: Id, U: Id> FromSegments for (T, U) {
+    fn read<'a>(segments: &mut impl Iterator<Item = &'a str>) -> Option<Self> {
+        Some((parse_digits(segments.next()?)?, parse_digits(segments.next()?)?))
+    }
+}
+
+impl<S: Send + Sync, T: FromSegments> FromRequestParts<S> for IdsInPath<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let params = RawPathParams::from_request_parts(parts, state).await.map_err(|_| ApiError::RouteNotFound)?;
+        let mut segments = params.iter().map(|(_, segment)| segment);
+        T::read(&mut segments).map(Self).ok_or(ApiError::RouteNotFound)
+    }
+}
+
+impl<T> ArgDoc for IdsInPath<T> {
     fn describe(operation: &mut OperationDoc) {
-        operation.looks_up = true;
+        operation.may_be_missing = true;
     }
 }
 
-/// The project that a path means, by number or by its full path with the slashes encoded.
-pub(crate) struct InProject(pub(crate) ProjectRef);
+/// The project in a path, by id or by its full path with encoded slashes.
+pub(crate) struct ProjectInPath(pub(crate) ProjectRef);
 
-impl<S: Send + Sync> FromRequestParts<S> for InProject {
+impl<S: Send + Sync> FromRequestParts<S> for ProjectInPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        let segment = segment(parts, state, "id").await?;
+        let segment = path_segment(parts, state, "id").await?;
         Ok(Self(project_ref(segment)))
     }
 }
 
-impl ArgDoc for InProject {
+impl ArgDoc for ProjectInPath {
     fn describe(operation: &mut OperationDoc) {
-        operation.looks_up = true;
-        operation.path_schemas.push(("id", json!({ "type": ["integer", "string"] })));
+        let description = "The ID of the project, or its full path with encoded slashes";
+        operation.may_be_missing = true;
+        operation.add_path_param("id", Some(json!({ "type": ["integer", "string"] })), description);
     }
 }
 
-/// A second project that a path means.
-pub(crate) struct OtherProject(pub(crate) ProjectRef);
+/// A second project in a path.
+pub(crate) struct OtherProjectInPath(pub(crate) ProjectRef);
 
-impl<S: Send + Sync> FromRequestParts<S> for OtherProject {
+impl<S: Send + Sync> FromRequestParts<S> for OtherProjectInPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        let segment = segment(parts, state, "project_id").await?;
+        let segment = path_segment(parts, state, "project_id").await?;
         Ok(Self(project_ref(segment)))
     }
 }
 
-impl ArgDoc for OtherProject {
+impl ArgDoc for OtherProjectInPath {
     fn describe(operation: &mut OperationDoc) {
-        operation.looks_up = true;
-        operation.path_schemas.push(("project_id", json!({ "type": ["integer", "string"] })));
+        let description = "The ID of the project to fork from or to transfer, or its full path with encoded slashes";
+        operation.may_be_missing = true;
+        operation.add_path_param("project_id", Some(json!({ "type": ["integer", "string"] })), description);
     }
 }
 
-/// The group that a path means, by number or by its full path.
-pub(crate) struct InGroup(pub(crate) GroupRef);
+/// The group in a path, by id or by its full path.
+pub(crate) struct GroupInPath(pub(crate) GroupRef);
 
-impl<S: Send + Sync> FromRequestParts<S> for InGroup {
+impl<S: Send + Sync> FromRequestParts<S> for GroupInPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        let segment = segment(parts, state, "id").await?;
-        Ok(Self(number_in(&segment).map_or_else(|| GroupRef::Path(findable(segment)), GroupRef::Id)))
+        let segment = path_segment(parts, state, "id").await?;
+        Ok(Self(parse_digits(&segment).map_or_else(|| GroupRef::Path(lookup_path(segment)), GroupRef::Id)))
     }
 }
 
-impl ArgDoc for InGroup {
+impl ArgDoc for GroupInPath {
     fn describe(operation: &mut OperationDoc) {
-        operation.looks_up = true;
-        operation.path_schemas.push(("id", json!({ "type": ["integer", "string"] })));
+        let description = "The ID of the group, or its full path with encoded slashes";
+        operation.may_be_missing = true;
+        operation.add_path_param("id", Some(json!({ "type": ["integer", "string"] })), description);
     }
 }
 
-/// The user that the rest of a path means. Anything but digits is malformed.
-pub(crate) struct UserNumber(pub(crate) Unvalidated<i64>);
+/// The id of a user in a path. Anything but digits is malformed.
+pub(crate) struct UserIdInPath(pub(crate) Unvalidated<UserId>);
 
-/// The group that the rest of a path means. Anything but digits is malformed.
-pub(crate) struct GroupNumber(pub(crate) Unvalidated<i64>);
+/// The id of a group in a path. Anything but digits is malformed.
+pub(crate) struct GroupIdInPath(pub(crate) Unvalidated<NamespaceId>);
 
-/// The key that the rest of a path means. Anything but digits is malformed.
-pub(crate) struct KeyNumber(pub(crate) Unvalidated<i64>);
+/// The id of a key in a path. Anything but digits is malformed.
+pub(crate) struct KeyIdInPath(pub(crate) Unvalidated<DeployKeyId>);
 
-/// The issue that a path means, by its number on the instance. Anything but digits is malformed.
-pub(crate) struct IssueNumber(pub(crate) Unvalidated<i64>);
+/// The global id (not the `iid`) of an issue in a path. Anything but digits is malformed.
+pub(crate) struct IssueIdInPath(pub(crate) Unvalidated<IssueId>);
 
-/// The note that a path means. Anything but digits is malformed.
-pub(crate) struct NoteNumber(pub(crate) Unvalidated<i64>);
+/// The id of a note in a path. Anything but digits is malformed.
+pub(crate) struct NoteIdInPath(pub(crate) Unvalidated<NoteId>);
 
-/// The milestone that a path means. Anything but digits is malformed.
-pub(crate) struct MilestoneNumber(pub(crate) Unvalidated<i64>);
+/// The id of a milestone in a path. Anything but digits is malformed.
+pub(crate) struct MilestoneIdInPath(pub(crate) Unvalidated<MilestoneId>);
 
-/// The board that a path means. Anything but digits is malformed.
-pub(crate) struct BoardNumber(pub(crate) Unvalidated<i64>);
+/// The id of a board in a path. Anything but digits is malformed.
+pub(crate) struct BoardIdInPath(pub(crate) Unvalidated<BoardId>);
 
-/// The list of a board that a path means. Anything but digits is malformed.
-pub(crate) struct ListNumber(pub(crate) Unvalidated<i64>);
+/// The id of a board list in a path. Anything but digits is malformed.
+pub(crate) struct ListIdInPath(pub(crate) Unvalidated<BoardListId>);
 
-/// The hook of a project that a path means. Anything but digits is malformed.
-pub(crate) struct HookNumber(pub(crate) Unvalidated<i64>);
+/// The id of a project hook in a path. Anything but digits is malformed.
+pub(crate) struct HookIdInPath(pub(crate) Unvalidated<HookId>);
 
-/// The hook of the instance that a path means. Anything but digits is malformed.
-pub(crate) struct SystemHookNumber(pub(crate) Unvalidated<i64>);
+/// The id of a system hook in a path. Anything but digits is malformed.
+pub(crate) struct SystemHookIdInPath(pub(crate) Unvalidated<HookId>);
 
-/// The line of a log that a path means. Anything but digits is malformed.
-pub(crate) struct DeliveryNumber(pub(crate) Unvalidated<i64>);
+/// The id of a webhook delivery in a path. Anything but digits is malformed.
+pub(crate) struct DeliveryIdInPath(pub(crate) Unvalidated<DeliveryId>);
 
-/// The pipeline that a path means. Anything but digits is malformed.
-pub(crate) struct PipelineNumber(pub(crate) Unvalidated<i64>);
+/// The id of a pipeline in a path. Anything but digits is malformed.
+pub(crate) struct PipelineIdInPath(pub(crate) Unvalidated<PipelineId>);
 
-/// The build that a path means. Anything but digits is malformed.
-pub(crate) struct BuildNumber(pub(crate) Unvalidated<i64>);
+/// The id of a build in a path. Anything but digits is malformed.
+pub(crate) struct BuildIdInPath(pub(crate) Unvalidated<JobId>);
 
-/// The runner that a path means. Anything but digits is malformed.
-pub(crate) struct RunnerNumber(pub(crate) Unvalidated<i64>);
+/// The id of a runner in a path. Anything but digits is malformed.
+pub(crate) struct RunnerIdInPath(pub(crate) Unvalidated<RunnerId>);
 
-/// The runner of a project that a path means. Anything but digits is malformed.
-pub(crate) struct ProjectRunnerNumber(pub(crate) Unvalidated<i64>);
+/// The id of a runner of a project in a path. Anything but digits is malformed.
+pub(crate) struct ProjectRunnerIdInPath(pub(crate) Unvalidated<RunnerId>);
 
-/// An extractor of one part of the path, as a number.
-macro_rules! number_in_path {
-    ($extractor:ident, $name:literal) => {
+/// Implements an extractor of one path parameter as an id.
+macro_rules! id_in_path {
+    ($extractor:ident, $name:literal, $description:literal) => {
         impl<S: Send + Sync> FromRequestParts<S> for $extractor {
             type Rejection = ApiError;
 
             async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-                let segment = segment(parts, state, $name).await?;
-                Ok(Self(given_number($name, &segment)))
+                let segment = path_segment(parts, state, $name).await?;
+                Ok(Self(parse_id($name, &segment)))
             }
         }
 
         impl ArgDoc for $extractor {
             fn describe(operation: &mut OperationDoc) {
-                operation.looks_up = true;
+                operation.may_be_missing = true;
+                operation.add_path_param($name, None, $description);
             }
         }
     };
 }
-number_in_path!(UserNumber, "user_id");
-number_in_path!(GroupNumber, "group_id");
-number_in_path!(KeyNumber, "key_id");
-number_in_path!(IssueNumber, "issue_id");
-number_in_path!(NoteNumber, "note_id");
-number_in_path!(MilestoneNumber, "milestone_id");
-number_in_path!(BoardNumber, "board_id");
-number_in_path!(ListNumber, "list_id");
-number_in_path!(HookNumber, "hook_id");
-number_in_path!(SystemHookNumber, "id");
-number_in_path!(DeliveryNumber, "delivery_id");
-number_in_path!(PipelineNumber, "pipeline_id");
-number_in_path!(BuildNumber, "build_id");
-number_in_path!(RunnerNumber, "id");
-number_in_path!(ProjectRunnerNumber, "runner_id");
+id_in_path!(UserIdInPath, "user_id", "The ID of the user");
+id_in_path!(GroupIdInPath, "group_id", "The ID of the group");
+id_in_path!(KeyIdInPath, "key_id", "The ID of the deploy key");
+id_in_path!(IssueIdInPath, "issue_id", "The global ID of the issue, not its number in the project (iid)");
+id_in_path!(NoteIdInPath, "note_id", "The ID of the note");
+id_in_path!(MilestoneIdInPath, "milestone_id", "The global ID of the milestone, not its number in the project (iid)");
+id_in_path!(BoardIdInPath, "board_id", "The ID of the board");
+id_in_path!(ListIdInPath, "list_id", "The ID of the board list");
+id_in_path!(HookIdInPath, "hook_id", "The ID of the project hook");
+id_in_path!(SystemHookIdInPath, "id", "The ID of the system hook");
+id_in_path!(DeliveryIdInPath, "delivery_id", "The ID of the delivery");
+id_in_path!(PipelineIdInPath, "pipeline_id", "The ID of the pipeline");
+id_in_path!(BuildIdInPath, "build_id", "The ID of the build");
+id_in_path!(RunnerIdInPath, "id", "The ID of the runner");
+id_in_path!(ProjectRunnerIdInPath, "runner_id", "The ID of the runner");
 
-/// The words that somebody looks for in a path.
-pub(crate) struct Query(pub(crate) String);
+/// The search term in a path.
+pub(crate) struct SearchTermInPath(pub(crate) String);
 
-impl<S: Send + Sync> FromRequestParts<S> for Query {
+impl<S: Send + Sync> FromRequestParts<S> for SearchTermInPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        Ok(Self(segment(parts, state, "query").await?))
+        Ok(Self(path_segment(parts, state, "query").await?))
     }
 }
 
-impl ArgDoc for Query {
+impl ArgDoc for SearchTermInPath {
     fn describe(operation: &mut OperationDoc) {
-        operation.path_schemas.push(("query", json!({ "type": "string" })));
+        operation.add_path_param("query", Some(json!({ "type": "string" })), "The text to search for");
     }
 }
 
-/// The branch that a path means.
-pub(crate) struct BranchName(pub(crate) String);
+/// The name of a branch in a path.
+pub(crate) struct BranchInPath(pub(crate) String);
 
-/// The tag that a path means.
-pub(crate) struct TagName(pub(crate) String);
+/// The name of a tag in a path.
+pub(crate) struct TagInPath(pub(crate) String);
 
-/// What a path says of a commit or a file: an id, or the name of a branch or a tag.
-pub(crate) struct Revision(pub(crate) String);
+/// The revision in a path: an object id, or the name of a branch or a tag.
+pub(crate) struct RevisionInPath(pub(crate) String);
 
-/// The ending of a path that says in which form something is wanted.
-pub(crate) struct FormatName(pub(crate) String);
+/// The id of a blob in a path.
+pub(crate) struct BlobIdInPath(pub(crate) String);
 
-/// What a hook is tried out with.
-pub(crate) struct TriggerName(pub(crate) String);
+/// The format at the end of a path.
+pub(crate) struct FormatInPath(pub(crate) String);
 
-/// The branch or the tag that a path means.
+/// The trigger with which a hook is tested.
+pub(crate) struct HookTriggerInPath(pub(crate) String);
+
+/// The name of a branch or a tag in a path, as `ref`.
 pub(crate) struct RefInPath(pub(crate) String);
 
-/// The variable that a path means.
-pub(crate) struct VariableKey(pub(crate) String);
+/// The key of a variable in a path.
+pub(crate) struct VariableKeyInPath(pub(crate) String);
 
-/// The token of the trigger that a path means.
-pub(crate) struct TriggerToken(pub(crate) Secret);
+/// The token of a trigger in a path.
+pub(crate) struct TriggerTokenInPath(pub(crate) Secret);
 
-/// The branch or the tag whose files a path means.
-pub(crate) struct RefSegment(pub(crate) String);
+/// The name of a branch or a tag in a path, as `ref_name`.
+pub(crate) struct RefNameInPath(pub(crate) String);
 
-/// An extractor of one part of the path, as text.
-macro_rules! part_of_path {
-    ($extractor:ident, $name:literal) => {
+/// Implements an extractor of one path parameter as text.
+macro_rules! text_in_path {
+    ($extractor:ident, $name:literal, $description:literal) => {
         impl<S: Send + Sync> FromRequestParts<S> for $extractor {
             type Rejection = ApiError;
 
             async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-                Ok(Self(segment(parts, state, $name).await?))
+                Ok(Self(path_segment(parts, state, $name).await?))
             }
         }
 
         impl ArgDoc for $extractor {
             fn describe(operation: &mut OperationDoc) {
-                operation.looks_up = true;
-                operation.path_schemas.push(($name, json!({ "type": "string" })));
+                operation.may_be_missing = true;
+                operation.add_path_param($name, Some(json!({ "type": "string" })), $description);
             }
         }
     };
 }
-part_of_path!(BranchName, "branch");
-part_of_path!(TagName, "tag_name");
-part_of_path!(Revision, "sha");
-part_of_path!(FormatName, "format");
-part_of_path!(TriggerName, "trigger");
-part_of_path!(RefInPath, "ref");
-part_of_path!(RefSegment, "ref_name");
-part_of_path!(VariableKey, "key");
+text_in_path!(BranchInPath, "branch", "The name of the branch");
+text_in_path!(TagInPath, "tag_name", "The name of the tag");
+text_in_path!(RevisionInPath, "sha", "The ID of the commit, or the name of a branch or a tag");
+text_in_path!(BlobIdInPath, "sha", "The ID of the blob");
+text_in_path!(FormatInPath, "format", "The archive format, such as tar.gz or zip");
+text_in_path!(HookTriggerInPath, "trigger", "The kind of event, such as push_events");
+text_in_path!(RefInPath, "ref", "The name of the branch or the tag");
+text_in_path!(RefNameInPath, "ref_name", "The name of the branch or the tag");
+text_in_path!(VariableKeyInPath, "key", "The key of the variable");
 
-impl<S: Send + Sync> FromRequestParts<S> for TriggerToken {
+impl<S: Send + Sync> FromRequestParts<S> for TriggerTokenInPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        Ok(Self(Secret::new(segment(parts, state, "token").await?)))
+        Ok(Self(Secret::new(path_segment(parts, state, "token").await?)))
     }
 }
 
-impl ArgDoc for TriggerToken {
+impl ArgDoc for TriggerTokenInPath {
     fn describe(operation: &mut OperationDoc) {
-        operation.looks_up = true;
-        operation.path_schemas.push(("token", json!({ "type": "string" })));
+        operation.may_be_missing = true;
+        operation.add_path_param("token", Some(json!({ "type": "string" })), "The token of the trigger");
     }
 }
 
-/// The label that a path means, by number or by its title.
-pub(crate) struct LabelName(pub(crate) LabelRef);
+/// The label in a path, by id or by its title.
+pub(crate) struct LabelInPath(pub(crate) LabelRef);
 
-impl<S: Send + Sync> FromRequestParts<S> for LabelName {
+impl<S: Send + Sync> FromRequestParts<S> for LabelInPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        let segment = segment(parts, state, "label_id").await?;
-        // No title has NUL, and PostgreSQL does not even look for it.
+        let segment = path_segment(parts, state, "label_id").await?;
+        // No title contains NUL, and PostgreSQL refuses to search for it.
         let title = if segment.contains('\0') { String::new() } else { segment };
-        Ok(Self(match number_in(&title) {
-            Some(number) => LabelRef::Number(number, title),
+        Ok(Self(match parse_digits(&title) {
+            Some(id) => LabelRef::Number(id, title),
             None => LabelRef::Title(title),
         }))
     }
 }
 
-impl ArgDoc for LabelName {
+impl ArgDoc for LabelInPath {
     fn describe(operation: &mut OperationDoc) {
-        operation.looks_up = true;
-        operation.path_schemas.push(("label_id", json!({ "type": ["integer", "string"] })));
+        operation.may_be_missing = true;
+        let schema = json!({ "type": ["integer", "string"] });
+        operation.add_path_param("label_id", Some(schema), "The ID or the title of the label");
     }
 }
 
-/// A named part of the path, decoded.
-async fn segment<S: Send + Sync>(parts: &mut Parts, state: &S, name: &str) -> Result<String, ApiError> {
-    let params = RawPathParams::from_request_parts(parts, state).await.map_err(|_| ApiError::NoRoute)?;
-    let found = params.iter().find(|(known, _)| *known == name);
-    found.map(|(_, segment)| segment.to_owned()).ok_or(ApiError::NoRoute)
+/// Returns a path parameter, decoded.
+async fn path_segment<S: Send + Sync>(parts: &mut Parts, state: &S, name: &str) -> Result<String, ApiError> {
+    let params = RawPathParams::from_request_parts(parts, state).await.map_err(|_| ApiError::RouteNotFound)?;
+    let param = params.iter().find(|(known, _)| *known == name);
+    param.map(|(_, segment)| segment.to_owned()).ok_or(ApiError::RouteNotFound)
 }
 
 fn project_ref(segment: String) -> ProjectRef {
-    number_in(&segment).map_or_else(|| ProjectRef::Path(findable(segment)), ProjectRef::Id)
+    parse_digits(&segment).map_or_else(|| ProjectRef::Path(lookup_path(segment)), ProjectRef::Id)
 }
 
-/// A segment of digits as a number; one too large for any id finds nothing.
-fn number_in(segment: &str) -> Option<i64> {
-    let digits = !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then(|| segment.parse().unwrap_or(i64::MAX))
+/// Parses a segment of digits; a number too large for any id becomes `i64::MAX`, which matches nothing.
+fn parse_digits<T: Id>(segment: &str) -> Option<T> {
+    let is_number = !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| T::from_number(segment.parse().unwrap_or(i64::MAX)))
 }
 
-fn given_number(name: &str, segment: &str) -> Unvalidated<i64> {
-    Unvalidated::new(number_in(segment).ok_or_else(|| vec![format!("{name} is invalid")]))
+fn parse_id<T: Id>(name: &str, segment: &str) -> Unvalidated<T> {
+    Unvalidated::new(parse_digits(segment).ok_or_else(|| vec![format!("{name} is invalid")]))
 }
 
-/// A path that can be looked for: nothing has a control character, and PostgreSQL does not even look for NUL.
-fn findable(path: String) -> String {
+/// Returns a path that can be looked up: no path has a control character, and PostgreSQL refuses to search for NUL.
+fn lookup_path(path: String) -> String {
     if model::text::has_control(&path) { String::new() } else { path }
 }
 

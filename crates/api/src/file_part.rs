@@ -1,4 +1,4 @@
-//! Requests that carry a file: the fields before it are parameters, the file itself is read as it comes.
+//! Requests with a file: the multipart fields before it are parameters, the file itself is streamed to the handler.
 
 use std::{
     convert::Infallible,
@@ -33,70 +33,69 @@ use tokio::{
 
 use crate::{
     App,
-    access_log::Footprint,
-    bodies::{ARRIVAL_TIMEOUT, Prover},
+    access_log::AccessLogContext,
     error::ApiError,
-    inbox::{self, ReadParams},
-    limits::Place,
-    params::{Bag, Item, MOST_PARAMETERS},
+    limits::Permit,
+    params::{MAX_PARAMS, ParamValue, RawParams},
+    request_body::{ARRIVAL_TIMEOUT, DISCARD_TIMEOUT, LargeBodyAuth},
+    request_params::{self, ParsedParams},
     routes::{ArgDoc, OperationDoc},
 };
 
-/// The field that holds the file.
-const FIELD: &str = "file";
-/// How much is handed on at a time, and how much may be on its way to whoever takes the parts apart.
-const PIECE: usize = 64 * 1024;
-const UNDER_WAY: u64 = 2 * PIECE as u64;
-/// How much may come beside the file. It is held in memory before anybody knows who is asking.
-const BESIDE: usize = 256 << 10;
-/// How long a client may be silent in the middle of a file.
-const SILENCE: Duration = Duration::from_secs(30);
-/// How long a file may take, however lively its client is; less than after which the forge takes it for given up.
-const WHOLE: Duration = Duration::from_secs(50 * 60);
-/// For how long the rest of a refused body is read and thrown away: many clients listen only after they have sent all.
-const LINGER: Duration = Duration::from_secs(30);
+/// The multipart field that contains the file.
+const FILE_FIELD: &str = "file";
+/// The size of the chunks handed to the multipart parser.
+const CHUNK_SIZE: usize = 64 * 1024;
+/// The maximum number of bytes that the multipart parser may buffer.
+const MAX_BYTES_IN_FLIGHT: u64 = 2 * CHUNK_SIZE as u64;
+/// The maximum size of all other fields. They are held in memory before the client is authenticated.
+const MAX_OTHER_FIELDS_SIZE: usize = 256 << 10;
+/// The maximum pause of a client in the middle of a file.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum time of an upload; shorter than the time after which the forge considers it abandoned.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(50 * 60);
 
-/// A handler whose request carries a file, with how large that may be.
+/// A handler of requests with a file, and the maximum size of the file.
 #[derive(Clone)]
 pub(crate) struct WithFile<H>(pub(crate) FileLimit, pub(crate) H);
 
-/// How large a file may be.
+/// Returns the maximum size of a file in bytes.
 pub(crate) type FileLimit = fn(&App) -> u64;
 
 impl<H: Handler<T, App>, T: 'static> Handler<T, App> for WithFile<H> {
     type Future = Pin<Box<dyn Future<Output = Response> + Send>>;
 
     fn call(self, request: Request, app: App) -> Self::Future {
-        let most = self.0(&app);
-        Box::pin(open(self.1, request, app, most))
+        let max_size = self.0(&app);
+        Box::pin(handle_request(self.1, request, app, max_size))
     }
 }
 
-/// The file of a request, to be looked at after the gate.
+/// The file of a request, to be validated after the permission check.
 pub(crate) struct FilePart {
-    /// What the client calls it; malformed if there is none.
+    /// The file name sent by the client; malformed if there is no file.
     pub(crate) name: Unvalidated<String>,
-    /// What is in it, read from the client as it is asked for.
+    /// The content, read from the client on demand.
     pub(crate) content: BoxStream<'static, Result<Bytes, ApiError>>,
 }
 
 impl FilePart {
     fn absent(fault: &str) -> Self {
-        let fault = format!("{FIELD} {fault}");
+        let fault = format!("{FILE_FIELD} {fault}");
         Self { name: Unvalidated::new(Err(vec![fault])), content: stream::empty().boxed() }
     }
 }
 
-/// A file on its way from the request to the handler, which takes it once.
+/// The request extension from which the extractor takes the file, once.
 #[derive(Clone)]
-struct Waiting(Arc<Mutex<Option<FilePart>>>);
+struct PendingFile(Arc<Mutex<Option<FilePart>>>);
 
 impl<S: Send + Sync> FromRequestParts<S> for FilePart {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        let waiting = parts.extensions.remove::<Waiting>();
-        let file = waiting.and_then(|waiting| waiting.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let pending = parts.extensions.remove::<PendingFile>();
+        let file = pending.and_then(|pending| pending.0.lock().unwrap_or_else(PoisonError::into_inner).take());
         Ok(file.unwrap_or_else(|| Self::absent("is missing")))
     }
 }
@@ -107,105 +106,120 @@ impl ArgDoc for FilePart {
     }
 }
 
-async fn open<H: Handler<T, App>, T: 'static>(handler: H, request: Request, app: App, most: u64) -> Response {
-    Footprint::leave_route(request.extensions());
+async fn handle_request<H: Handler<T, App>, T: 'static>(
+    handler: H,
+    request: Request,
+    app: App,
+    max_size: u64,
+) -> Response {
+    AccessLogContext::record_route(request.extensions());
     let (mut parts, body) = request.into_parts();
-    // Before anything is read, so that a client that asks first does not send it at all.
-    let place = match app.limits().upload_place(&parts.extensions).await {
-        Ok(place) => place,
+    // Before anything is read, so that a client that sends `Expect: 100-continue` does not send it at all.
+    let permit = match app.limits().acquire_upload(&parts.extensions).await {
+        Ok(permit) => permit,
         Err(error) => return error.into_response(),
     };
-    let (bag, file, places) = match read(&app, most, &mut parts, body).await {
-        Ok(opened) => opened,
+    let (params, file, permits) = match read(&app, max_size, &mut parts, body).await {
+        Ok(read) => read,
         Err(error) => return error.into_response(),
     };
-    if let Err(error) = app.limits().settle(&parts.extensions, &bag) {
+    if let Err(error) = app.limits().count_body_tokens(&parts.extensions, &params) {
         return error.into_response();
     }
-    parts.extensions.insert(Arc::new(bag));
-    parts.extensions.insert(Waiting(Arc::new(Mutex::new(Some(file)))));
+    parts.extensions.insert(Arc::new(params));
+    parts.extensions.insert(PendingFile(Arc::new(Mutex::new(Some(file)))));
     let response = handler.call(Request::from_parts(parts, Body::empty()), app).await;
-    drop((place, places));
+    drop((permit, permits));
     response
 }
 
-/// Reads as far as the file begins.
-async fn read(app: &App, most: u64, parts: &mut Parts, body: Body) -> Result<(Bag, FilePart, Vec<Place>), ApiError> {
-    let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let in_parts = kind.trim_start().to_ascii_lowercase().starts_with("multipart/form-data");
-    if !in_parts || body.is_end_stream() {
-        let ReadParams { bag, places } = inbox::read(app, parts, body, app.body_limit(), Prover::User).await?;
-        let fault = if bag.get(FIELD).is_some() { "is invalid" } else { "is missing" };
-        return Ok((bag, FilePart::absent(fault), places));
+/// Reads the request up to the beginning of the file.
+async fn read(
+    app: &App,
+    max_size: u64,
+    parts: &mut Parts,
+    body: Body,
+) -> Result<(RawParams, FilePart, Vec<Permit>), ApiError> {
+    let content_type =
+        parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let is_multipart = content_type.trim_start().to_ascii_lowercase().starts_with("multipart/form-data");
+    if !is_multipart || body.is_end_stream() {
+        let ParsedParams { params, permits } =
+            request_params::read(app, parts, body, app.body_limit(), LargeBodyAuth::User).await?;
+        let fault = if params.get(FILE_FIELD).is_some() { "is invalid" } else { "is missing" };
+        return Ok((params, FilePart::absent(fault), permits));
     }
     let (query, headers) = (parts.uri.query(), &parts.headers);
-    let boundary = multer::parse_boundary(kind).map_err(|_| ApiError::BadBody)?;
-    let allowance = Allowance::new(app.body_limit().min(BESIDE) as u64 + UNDER_WAY);
-    let too_large = body.size_hint().lower() > most.saturating_add(allowance.beside);
+    let boundary = multer::parse_boundary(content_type).map_err(|_| ApiError::MalformedBody)?;
+    let allowance = ByteAllowance::new(app.body_limit().min(MAX_OTHER_FIELDS_SIZE) as u64 + MAX_BYTES_IN_FLIGHT);
+    let too_large = body.size_hint().lower() > max_size.saturating_add(allowance.other_fields);
     if too_large && headers.contains_key(header::EXPECT) {
-        // The client asked first, so it will send nothing.
-        return Err(ApiError::TooLarge);
+        // The client waits for the response before it sends anything.
+        return Err(ApiError::BodyTooLarge);
     }
-    let sent = Sent::new(body, allowance.clone());
+    let upload_body = UploadBody::new(body, allowance.clone());
     if too_large {
-        // Let go of, what is sent is still read for a while.
-        return Err(ApiError::TooLarge);
+        // Dropping the body discards the rest in the background.
+        return Err(ApiError::BodyTooLarge);
     }
-    let multipart = Multipart::new(stream::unfold(sent, Sent::next), boundary);
-    let mut bag = inbox::read_query(query)?;
-    // Nobody knows yet who is asking, so this may take no longer than an ordinary body.
+    let multipart = Multipart::new(stream::unfold(upload_body, UploadBody::next), boundary);
+    let mut params = request_params::read_query(query)?;
+    // The client is not authenticated yet, so this has the same timeout as an ordinary body.
     let fields = timeout(ARRIVAL_TIMEOUT, read_fields(multipart, allowance)).await;
-    let (fields, file) = fields.map_err(|_| ApiError::TooSlow)??;
-    bag.overlay(fields);
-    Ok((bag, file, Vec::new()))
+    let (fields, file) = fields.map_err(|_| ApiError::BodyTimeout)??;
+    params.overlay(fields);
+    Ok((params, file, Vec::new()))
 }
 
-/// Collects fields until the file comes; those after it are too late to be heard.
-async fn read_fields(mut multipart: Multipart<'static>, allowance: Allowance) -> Result<(Bag, FilePart), ApiError> {
+/// Collects fields up to the file; fields after it are ignored.
+async fn read_fields(
+    mut multipart: Multipart<'static>,
+    allowance: ByteAllowance,
+) -> Result<(RawParams, FilePart), ApiError> {
     let (mut pairs, mut count) = (Vec::new(), 0);
     let file = loop {
         count += 1;
-        if count > MOST_PARAMETERS {
-            return Err(ApiError::TooMany);
+        if count > MAX_PARAMS {
+            return Err(ApiError::TooManyParams);
         }
-        let Some(field) = multipart.next_field().await.map_err(trouble)? else {
+        let Some(field) = multipart.next_field().await.map_err(into_api_error)? else {
             break FilePart::absent("is missing");
         };
         let Some(name) = field.name().map(ToOwned::to_owned) else { continue };
         match file_name(field.headers()) {
-            Some(file_name) if name == FIELD => {
+            Some(file_name) if name == FILE_FIELD => {
                 let content = content(multipart, field, allowance);
-                break FilePart { name: Unvalidated::good(file_name), content };
+                break FilePart { name: Unvalidated::valid(file_name), content };
             }
-            None if name == FIELD => break FilePart::absent("is invalid"),
-            Some(_) => pairs.push((name, Item::Other)),
+            None if name == FILE_FIELD => break FilePart::absent("is invalid"),
+            Some(_) => pairs.push((name, ParamValue::File)),
             None => {
-                let text = field.bytes().await.map_err(trouble)?;
-                pairs.push((name, String::from_utf8(text.to_vec()).map_or(Item::Garbled, Item::Text)));
+                let text = field.bytes().await.map_err(into_api_error)?;
+                pairs.push((name, String::from_utf8(text.to_vec()).map_or(ParamValue::InvalidUtf8, ParamValue::Text)));
             }
         }
     };
-    Ok((Bag::collect(pairs.into_iter())?, file))
+    Ok((RawParams::from_pairs(pairs.into_iter())?, file))
 }
 
-/// The file, piece by piece. It is whole when the request is, and no second file came.
+/// Streams the file. It is complete if the whole request arrives and has no second file.
 fn content(
     multipart: Multipart<'static>,
     file: Field<'static>,
-    allowance: Allowance,
+    allowance: ByteAllowance,
 ) -> BoxStream<'static, Result<Bytes, ApiError>> {
-    // Whoever stores the file counts it.
-    allowance.grant(u64::MAX);
+    // The code that stores the file enforces its size.
+    allowance.reset(u64::MAX);
     let state = (multipart, file, allowance);
     stream::try_unfold(state, |(mut multipart, mut file, allowance)| async move {
-        if let Some(piece) = file.chunk().await.map_err(trouble)? {
-            return Ok(Some((piece, (multipart, file, allowance))));
+        if let Some(chunk) = file.chunk().await.map_err(into_api_error)? {
+            return Ok(Some((chunk, (multipart, file, allowance))));
         }
         drop(file);
-        allowance.grant(allowance.beside);
-        while let Some(field) = multipart.next_field().await.map_err(trouble)? {
-            if field.name() == Some(FIELD) {
-                return Err(ApiError::Forge(Error::Malformed(vec![format!("{FIELD} is invalid")])));
+        allowance.reset(allowance.other_fields);
+        while let Some(field) = multipart.next_field().await.map_err(into_api_error)? {
+            if field.name() == Some(FILE_FIELD) {
+                return Err(ApiError::Forge(Error::Malformed(vec![format!("{FILE_FIELD} is invalid")])));
             }
         }
         Ok(None)
@@ -213,110 +227,110 @@ fn content(
     .boxed()
 }
 
-/// How much may still come.
+/// The number of bytes that may still be received.
 #[derive(Clone)]
-struct Allowance {
-    beside: u64,
+struct ByteAllowance {
+    other_fields: u64,
     left: Arc<AtomicU64>,
 }
 
-impl Allowance {
-    fn new(beside: u64) -> Self {
-        Self { beside, left: Arc::new(AtomicU64::new(beside)) }
+impl ByteAllowance {
+    fn new(other_fields: u64) -> Self {
+        Self { other_fields, left: Arc::new(AtomicU64::new(other_fields)) }
     }
 
-    fn grant(&self, bytes: u64) {
+    fn reset(&self, bytes: u64) {
         self.left.store(bytes, Ordering::Relaxed);
     }
 
-    fn is_used_up(&self) -> bool {
+    fn is_exhausted(&self) -> bool {
         self.left.load(Ordering::Relaxed) == 0
     }
 
     fn take(&self, bytes: usize) {
-        self.grant(self.left.load(Ordering::Relaxed).saturating_sub(bytes as u64));
+        self.reset(self.left.load(Ordering::Relaxed).saturating_sub(bytes as u64));
     }
 }
 
-/// What the client sends, with an eye on how much it is and how long it takes.
-struct Sent {
+/// The body of an upload, limited in size and time.
+struct UploadBody {
     body: Option<BodyDataStream>,
-    arrived: Bytes,
-    allowance: Allowance,
-    end: Instant,
+    received: Bytes,
+    allowance: ByteAllowance,
+    deadline: Instant,
 }
 
-impl Sent {
-    fn new(body: Body, allowance: Allowance) -> Self {
-        let (body, end) = (Some(body.into_data_stream()), Instant::now() + WHOLE);
-        Self { body, arrived: Bytes::new(), allowance, end }
+impl UploadBody {
+    fn new(body: Body, allowance: ByteAllowance) -> Self {
+        let (body, deadline) = (Some(body.into_data_stream()), Instant::now() + UPLOAD_TIMEOUT);
+        Self { body, received: Bytes::new(), allowance, deadline }
     }
 
-    async fn next(mut self) -> Option<(Result<Bytes, Trouble>, Self)> {
-        // Whoever takes the parts apart takes all that there is at the moment; with a pause, that is one piece.
+    async fn next(mut self) -> Option<(Result<Bytes, ReadError>, Self)> {
+        // The multipart parser polls until nothing is ready; yielding limits it to one chunk at a time.
         tokio::task::yield_now().await;
-        if self.allowance.is_used_up() {
-            return Some((Err(Trouble::TooMuch), self));
+        if self.allowance.is_exhausted() {
+            return Some((Err(ReadError::TooLarge), self));
         }
-        while self.arrived.is_empty() {
+        while self.received.is_empty() {
             let body = self.body.as_mut()?;
-            let arrived = timeout_at(self.end.min(Instant::now() + SILENCE), body.next()).await;
-            let trouble = match arrived {
-                Ok(Some(Ok(arrived))) => {
-                    self.arrived = arrived;
+            let received = timeout_at(self.deadline.min(Instant::now() + IDLE_TIMEOUT), body.next()).await;
+            let error = match received {
+                Ok(Some(Ok(received))) => {
+                    self.received = received;
                     continue;
                 }
-                Ok(Some(Err(_))) => Some(Trouble::Gone),
+                Ok(Some(Err(_))) => Some(ReadError::Disconnected),
                 Ok(None) => None,
-                Err(_) => Some(Trouble::TooSlow),
+                Err(_) => Some(ReadError::Timeout),
             };
-            // Nothing more comes, or nothing worth waiting for.
+            // The end, or an error after which reading stops.
             self.body = None;
-            return trouble.map(|trouble| (Err(trouble), self));
+            return error.map(|error| (Err(error), self));
         }
-        let piece = self.arrived.split_to(self.arrived.len().min(PIECE));
-        self.allowance.take(piece.len());
-        Some((Ok(piece), self))
+        let chunk = self.received.split_to(self.received.len().min(CHUNK_SIZE));
+        self.allowance.take(chunk.len());
+        Some((Ok(chunk), self))
     }
 }
 
-/// Reads on for a while in the background: a connection closed on a client that still sends takes the answer with it.
-impl Drop for Sent {
+/// Discards the rest in the background: closing the connection while the client still sends would lose the response.
+impl Drop for UploadBody {
     fn drop(&mut self) {
         if let (Some(mut body), Ok(runtime)) = (self.body.take(), Handle::try_current()) {
-            runtime.spawn(timeout(LINGER, async move { while let Some(Ok(_)) = body.next().await {} }));
+            runtime.spawn(timeout(DISCARD_TIMEOUT, async move { while let Some(Ok(_)) = body.next().await {} }));
         }
     }
 }
 
-/// Why a body cannot be read on.
+/// Why a body cannot be read further.
 #[derive(Debug)]
-enum Trouble {
-    TooMuch,
-    TooSlow,
-    Gone,
+enum ReadError {
+    TooLarge,
+    Timeout,
+    Disconnected,
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?}")
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for ReadError {}
 
-fn trouble(error: multer::Error) -> ApiError {
-    let multer::Error::StreamReadFailed(source) = error else { return ApiError::BadBody };
+fn into_api_error(error: multer::Error) -> ApiError {
+    let multer::Error::StreamReadFailed(source) = error else { return ApiError::MalformedBody };
     match source.downcast_ref() {
-        Some(Trouble::TooMuch) => ApiError::TooLarge,
-        Some(Trouble::TooSlow) => ApiError::TooSlow,
-        Some(Trouble::Gone) | None => ApiError::BadBody,
+        Some(ReadError::TooLarge) => ApiError::BodyTooLarge,
+        Some(ReadError::Timeout) => ApiError::BodyTimeout,
+        Some(ReadError::Disconnected) | None => ApiError::MalformedBody,
     }
 }
 
-/// The name that a part gives its file, if it is one. What is not UTF-8 is repaired, since the name gets cleaned anyway.
+/// Returns the file name of a multipart field, if it is a file. Invalid UTF-8 is replaced, since the name is sanitized anyway.
 ///
-/// By hand, because the library knows neither `filename*`, by which older clients send other letters, nor repairs.
+/// Not from `multer`, which supports neither `filename*`, which older clients use for non-ASCII names, nor invalid UTF-8.
 fn file_name(headers: &HeaderMap) -> Option<String> {
     let disposition = headers.get(header::CONTENT_DISPOSITION)?;
     let disposition = String::from_utf8_lossy(disposition.as_bytes());
@@ -335,22 +349,22 @@ fn file_name(headers: &HeaderMap) -> Option<String> {
     extended.or(plain)
 }
 
-/// A value, quoted or not, and what comes after it. Of escapes only `\"` counts: some clients send paths of Windows.
+/// Parses a value, quoted or not, and returns the rest. Only `\"` is an escape: some clients send Windows paths.
 fn attribute_value(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find(';').unwrap_or(text.len());
         return (text[..end].trim_end().to_owned(), &text[end..]);
     };
     let mut value = String::new();
-    let mut letters = quoted.char_indices().peekable();
-    while let Some((at, letter)) = letters.next() {
-        match letter {
+    let mut characters = quoted.char_indices().peekable();
+    while let Some((at, character)) = characters.next() {
+        match character {
             '"' => return (value, &quoted[at + 1..]),
-            '\\' if letters.peek().is_some_and(|(_, next)| *next == '"') => {
-                letters.next();
+            '\\' if characters.peek().is_some_and(|(_, next)| *next == '"') => {
+                characters.next();
                 value.push('"');
             }
-            _ => value.push(letter),
+            _ => value.push(character),
         }
     }
     (value, "")
@@ -363,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_file_is_read_however_it_is_written() {
+    fn file_names_are_parsed_in_every_notation() {
         let check = |disposition: &[u8], expected: Option<&str>| {
             let value = HeaderValue::from_bytes(disposition).expect("a header");
             let headers = HeaderMap::from_iter([(header::CONTENT_DISPOSITION, value)]);

@@ -1,42 +1,40 @@
-//! REST: parameters in, JSON out. Everything that all versions of the interface share lies here; `v3` is the first.
+//! The REST API over HTTP: parameters in, JSON out. Machinery that all versions share is here; `v3` is the first version.
 
 pub mod dialect;
 pub mod routes;
 
 mod access_log;
 mod app;
-mod bodies;
-mod buffered;
+mod client_address;
+mod context;
 mod cors;
 mod error;
 mod extract;
 mod file_part;
-mod headers;
-mod identicon;
-mod inbox;
-mod json_items;
+mod file_response;
+mod json_params;
 mod limits;
 mod metrics;
-mod names;
-mod neighbourhood;
 mod openapi;
-mod pages;
 mod paging;
 mod params;
+mod path_normalization;
 mod proxies;
-mod raw;
+mod public_files;
 mod raw_body;
 mod reply;
+mod request_body;
+mod request_params;
+mod response_buffer;
 mod runner;
-mod sign_in;
+mod security_headers;
 mod site;
 mod v3;
 
-pub use access_log::{AccessLog, Answered};
-pub use app::{App, AppOptions, CourierDoor, Door, GitDoor};
+pub use access_log::{AccessLog, AccessLogEntry};
+pub use app::{App, AppOptions, GitHandler, HttpService, WebhookSender};
 pub use dialect::Dialect;
 pub use error::plain_error;
-pub use extract::shown_by;
-pub use limits::Guards;
-pub use neighbourhood::neighbourhood;
-pub use proxies::{Reached, TrustedProxies, parse_proxy};
+pub use extract::caller_from_headers;
+pub use limits::LimitOptions;
+pub use proxies::{InvalidProxy, PublicEndpoint, TrustedProxies, parse_proxy};

@@ -1,6 +1,10 @@
-//! The OpenAPI document, made from the routes themselves.
+//! The OpenAPI document, generated from the routes.
 
-use axum::http::Method;
+mod tags;
+
+use std::collections::BTreeSet;
+
+use axum::http::{Method, StatusCode};
 use bytes::Bytes;
 use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
@@ -10,29 +14,31 @@ use crate::{
     routes::{RouteDoc, Routes},
 };
 
-/// Statuses that any route can answer, with what they mean.
-const ALWAYS: [(u16, &str); 8] = [
-    (400, "The request is not well formed, or the record would break its rules"),
+pub(crate) use tags::Tag;
+
+/// Error statuses that any route may return, with their descriptions.
+const COMMON_ERRORS: [(u16, &str); 8] = [
+    (400, "The request is malformed or a validation failed"),
     (408, "The body took too long to arrive"),
     (413, "The body is too large"),
     (414, "The path with its query is too long"),
-    (415, "The body is of a type that is not read here"),
-    (500, "A fault of the server"),
-    (503, "Too many requests are waiting"),
+    (415, "The content type of the body is not supported"),
+    (500, "Internal server error"),
+    (503, "The server is overloaded; retry later"),
     (507, "The disk of the server is full"),
 ];
 
 const PAGE_HEADERS: [(&str, &str); 7] = [
     ("Link", "Links to the previous, next, first and last page"),
-    ("X-Total", "Number of items on all pages"),
-    ("X-Total-Pages", "Number of pages"),
-    ("X-Per-Page", "Items on a page"),
-    ("X-Page", "This page"),
-    ("X-Next-Page", "The next page, or empty"),
-    ("X-Prev-Page", "The previous page, or empty"),
+    ("X-Total", "The number of items on all pages"),
+    ("X-Total-Pages", "The number of pages"),
+    ("X-Per-Page", "The number of items per page"),
+    ("X-Page", "The number of this page"),
+    ("X-Next-Page", "The number of the next page, or empty"),
+    ("X-Prev-Page", "The number of the previous page, or empty"),
 ];
 
-/// The document for all routes of a version.
+/// Returns the document for all routes of a version.
 pub(crate) fn document(routes: &Routes) -> Bytes {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();
@@ -47,16 +53,19 @@ pub(crate) fn document(routes: &Routes) -> Bytes {
     }
     let mut components = schemas.take_definitions(true);
     components.insert("Error".into(), error_schema());
+    let tags: BTreeSet<Tag> = routes.table().iter().map(|route| route.tag).collect();
+    let tag = |tag: Tag| json!({ "name": tag.name(), "description": tag.description() });
     let document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Gable",
-            "description": "A git forge that speaks the GitLab REST interface, version 3. \
-                            Parameters are read from query, form, multipart and JSON bodies alike.",
+            "description": "A git forge with version 3 of the GitLab REST API. \
+                            Parameters are accepted in the query and in form, multipart and JSON bodies.",
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
         "servers": [{ "url": "/api/v3" }],
+        "tags": tags.into_iter().map(tag).collect::<Vec<_>>(),
         "paths": paths,
         "components": {
             "schemas": components,
@@ -66,17 +75,21 @@ pub(crate) fn document(routes: &Routes) -> Bytes {
             },
         },
     });
-    Bytes::from(serde_json::to_vec(&document).expect("a document of plain values"))
+    Bytes::from(serde_json::to_vec(&document).expect("plain values are serializable"))
 }
 
 fn operation(route: &RouteDoc, schemas: &mut SchemaGenerator) -> Value {
     let doc = &route.operation;
     let mut parameters: Vec<Value> = path_names(route.path)
         .map(|name| {
-            let number = json!({ "type": "integer", "minimum": 0, "format": "int64" });
-            let known = doc.path_schemas.iter().find(|(known, _)| *known == name);
-            let schema = known.map_or(number, |(_, schema)| schema.clone());
-            json!({ "name": name, "in": "path", "required": true, "schema": schema })
+            let known = doc.path_params.iter().find(|param| param.name == name);
+            let schema = known.and_then(|param| param.schema.clone());
+            let schema = schema.unwrap_or_else(|| json!({ "type": "integer", "minimum": 0, "format": "int64" }));
+            let mut parameter = json!({ "name": name, "in": "path", "required": true, "schema": schema });
+            if let Some(param) = known {
+                parameter["description"] = json!(param.description);
+            }
+            parameter
         })
         .collect();
     let in_body = matches!(route.method, Method::POST | Method::PUT);
@@ -86,6 +99,7 @@ fn operation(route: &RouteDoc, schemas: &mut SchemaGenerator) -> Value {
     let mut operation = json!({
         "operationId": operation_id(route),
         "summary": route.summary,
+        "tags": [route.tag.name()],
         "parameters": parameters,
         "responses": responses(route, schemas),
     });
@@ -96,14 +110,14 @@ fn operation(route: &RouteDoc, schemas: &mut SchemaGenerator) -> Value {
         operation["requestBody"] = file_body();
     }
     if doc.authenticated {
-        let nothing = doc.open.then(|| json!({}));
+        let anonymous = doc.allow_anonymous.then(|| json!({}));
         let tokens = [json!({ "privateToken": [] }), json!({ "bearer": [] })];
-        operation["security"] = nothing.into_iter().chain(tokens).collect();
+        operation["security"] = anonymous.into_iter().chain(tokens).collect();
     }
     operation
 }
 
-/// The names in the braces of a path.
+/// Returns the names of the parameters in a path.
 fn path_names(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter_map(|segment| segment.strip_suffix('}')?.split_once('{').map(|(_, name)| name))
 }
@@ -121,7 +135,7 @@ fn query_parameter(param: &ParamDoc) -> Value {
     })
 }
 
-/// An object whose fields are parameters.
+/// Returns the schema of an object whose fields are parameters.
 pub(crate) fn object(params: &[ParamDoc]) -> Value {
     let properties: Map<String, Value> = params
         .iter()
@@ -145,9 +159,9 @@ fn request_body(params: &[ParamDoc]) -> Value {
     json!({ "required": required, "content": content })
 }
 
-/// A body that holds a file.
+/// Returns the schema of a body with a file.
 fn file_body() -> Value {
-    let file = json!({ "type": "string", "format": "binary", "description": "The file, with its name" });
+    let file = json!({ "type": "string", "format": "binary", "description": "The file with its name" });
     let schema = json!({ "type": "object", "properties": { "file": file }, "required": ["file"] });
     json!({ "required": true, "content": { "multipart/form-data": { "schema": schema } } })
 }
@@ -156,13 +170,13 @@ fn responses(route: &RouteDoc, schemas: &mut SchemaGenerator) -> Value {
     let doc = &route.operation;
     let mut responses: Map<String, Value> = Map::new();
     let schema = doc.schema.map(|schema| json!(schema(schemas)));
-    let mut success = json!({ "description": if doc.status == 201 { "Created" } else { "Done" } });
+    let mut success = json!({ "description": if doc.status == 201 { "Created" } else { "Success" } });
     if let Some(schema) = schema {
         success["content"] = json!({ "application/json": { "schema": schema } });
     }
-    if !doc.kinds.is_empty() {
+    if !doc.content_types.is_empty() {
         let bytes = |kind: &&str| ((*kind).to_owned(), json!({ "schema": { "type": "string", "format": "binary" } }));
-        success["content"] = Value::Object(doc.kinds.iter().map(bytes).collect());
+        success["content"] = Value::Object(doc.content_types.iter().map(bytes).collect());
     }
     if doc.paged {
         let headers: Map<String, Value> = PAGE_HEADERS
@@ -176,29 +190,29 @@ fn responses(route: &RouteDoc, schemas: &mut SchemaGenerator) -> Value {
     }
     responses.insert(doc.status.to_string(), success);
     if route.method == Method::GET {
-        responses.insert("304".into(), json!({ "description": "Unchanged since the given ETag" }));
+        responses.insert("304".into(), json!({ "description": "Not modified: the client has this version already" }));
     }
-    let mut errors: Vec<(u16, &str)> = ALWAYS.to_vec();
+    let mut errors: Vec<(u16, &str)> = COMMON_ERRORS.to_vec();
     if doc.authenticated {
         errors.extend([
-            (401, "Nobody is signed in"),
+            (401, "Not authenticated"),
             (403, "Not allowed"),
-            (404, "Not there, or hidden from the caller"),
+            (404, "Not found, or hidden from the caller"),
         ]);
     }
-    if doc.looks_up {
-        errors.push((404, "Not there, or hidden from the caller"));
+    if doc.may_be_missing {
+        errors.push((404, "Not found, or hidden from the caller"));
     }
-    if route.also.contains(&304) {
-        responses.insert("304".into(), json!({ "description": "Everything is as asked for already" }));
+    if route.extra_statuses.contains(&304) {
+        responses.insert("304".into(), json!({ "description": "Not modified: there is nothing to change" }));
     }
-    errors.extend(route.also.iter().map(|status| (*status, "See the interface specification")));
+    errors.extend(route.extra_statuses.iter().map(|status| (*status, reason(*status))));
     errors.sort_by_key(|(status, _)| *status);
     for (status, text) in errors {
         let schema = json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } });
         responses.entry(status.to_string()).or_insert_with(|| json!({ "description": text, "content": schema }));
     }
-    let limited = if doc.throttled { "Too many sign-ins or other requests" } else { "Too many requests" };
+    let limited = if doc.limits_sign_ins { "Too many sign-in attempts or other requests" } else { "Too many requests" };
     responses.insert(
         "429".into(),
         json!({
@@ -210,10 +224,15 @@ fn responses(route: &RouteDoc, schemas: &mut SchemaGenerator) -> Value {
     Value::Object(responses)
 }
 
-/// The two envelopes of errors.
+/// Returns the standard reason phrase of a status.
+fn reason(status: u16) -> &'static str {
+    StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Error")
+}
+
+/// Returns the schema of the two shapes of errors.
 fn error_schema() -> Value {
     json!({
-        "description": "What went wrong: `message` from the application, `error` from the framework around it",
+        "description": "An error: in `message`, or in `error` if the path, a parameter or the body is malformed",
         "anyOf": [
             {
                 "type": "object",

@@ -1,4 +1,4 @@
-//! Pages: `page` and `per_page` in, `Link` and `X-…` headers out.
+//! Pagination: `page` and `per_page` in, `Link` and `X-…` headers out.
 
 use std::{convert::Infallible, fmt::Write as _, sync::Arc};
 
@@ -14,52 +14,53 @@ use serde::Serialize;
 
 use crate::{
     App,
-    params::{self, Bag, FromParams, ParamReader},
+    params::{self, FromParams, ParamReader, RawParams},
     reply,
     routes::{ArgDoc, OperationDoc},
     site::Site,
 };
 
-/// Parameters that must not be repeated in a link.
-const SECRET: [&str; 3] = ["private_token", "access_token", "bearer_token"];
-/// How much of the caller's parameters a link repeats at most; clients refuse longer header lines.
-const LONGEST_QUERY: usize = 1000;
-/// Commas are encoded too, because clients split the header on them.
+/// Parameters that must not be repeated in a link because they are secret.
+const SECRET_PARAMS: [&str; 3] = ["private_token", "access_token", "bearer_token"];
+/// The maximum length of the parameters that a link repeats; clients refuse longer header lines.
+const MAX_QUERY_LENGTH: usize = 1000;
+/// Commas are encoded as well, because clients split the header at them.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Which page is wanted, and what the links to its neighbours need.
+/// The requested page and the data for the links to other pages.
 pub(crate) struct Paging {
     pub(crate) page: Unvalidated<Page>,
-    asked: bool,
-    whole_unless_asked: bool,
+    requested: bool,
+    whole_by_default: bool,
     url: String,
-    bag: Arc<Bag>,
+    params: Arc<RawParams>,
 }
 
 struct PageParams(Page);
 
 impl FromParams for PageParams {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let number = from.integer_within("page", 0..=i64::from(i32::MAX), "Which page, counted from 1");
-        let size = from.integer_within("per_page", 0..=i64::MAX, "Items on a page, 100 at most");
+        let number = from.integer_within("page", 0..=i64::from(i32::MAX), "The page number, starting at 1; default: 1");
+        let size =
+            from.integer_within("per_page", 0..=i64::MAX, "The number of items per page, at most 100; default: 20");
         Self(Page::new(number, size))
     }
 }
 
 impl Paging {
-    /// The page to read from a list that is short by nature: all of it, where the dialect says so and nobody asked.
-    pub(crate) fn of_short_list(&self) -> Unvalidated<Page> {
-        if self.whole_unless_asked && !self.asked { Unvalidated::good(Page::whole()) } else { self.page.clone() }
+    /// Returns the page of a list that is usually short: the whole list if the dialect allows and no page was requested.
+    pub(crate) fn page_of_short_list(&self) -> Unvalidated<Page> {
+        if self.whole_by_default && !self.requested { Unvalidated::valid(Page::whole()) } else { self.page.clone() }
     }
 
-    /// The answer with the headers around it.
-    pub(crate) fn answer<T>(self, slice: Slice<T>) -> Paged<T> {
+    /// Returns the response with its pagination headers.
+    pub(crate) fn reply<T>(self, slice: Slice<T>) -> Paged<T> {
         Paged { headers: self.headers(slice.page, slice.total), items: slice.items }
     }
 
     fn headers(&self, page: Page, total: i64) -> HeaderMap {
-        let whole = page.size == i64::MAX;
-        let size = if whole { total.max(1) } else { page.size };
+        let is_whole_list = page.size == i64::MAX;
+        let size = if is_whole_list { total.max(1) } else { page.size };
         let pages = total.div_euclid(size) + i64::from(total.rem_euclid(size) > 0);
         let next = (page.number < pages).then(|| page.number + 1);
         let prev = (page.number > 1).then(|| page.number - 1);
@@ -90,15 +91,15 @@ impl Paging {
 
     fn link(&self, number: i64, size: i64) -> String {
         let (number, size) = (number.to_string(), size.to_string());
-        let mut room = LONGEST_QUERY;
-        let kept = self.bag.plain().filter(|(name, text)| {
-            let own = SECRET.contains(&name.as_ref()) || matches!(name.as_ref(), "page" | "per_page");
+        let mut remaining = MAX_QUERY_LENGTH;
+        let repeated = self.params.plain_texts().filter(|(name, text)| {
+            let is_excluded = SECRET_PARAMS.contains(&name.as_ref()) || matches!(name.as_ref(), "page" | "per_page");
             let length = name.len() + text.len();
-            let fits = !own && length <= room;
-            room -= if fits { length } else { 0 };
+            let fits = !is_excluded && length <= remaining;
+            remaining -= if fits { length } else { 0 };
             fits
         });
-        let mut pairs: Vec<(String, &str)> = kept.map(|(name, text)| (name.into_owned(), text)).collect();
+        let mut pairs: Vec<(String, &str)> = repeated.map(|(name, text)| (name.into_owned(), text)).collect();
         pairs.push(("page".into(), &number));
         pairs.push(("per_page".into(), &size));
         pairs.sort();
@@ -115,20 +116,20 @@ impl FromRequestParts<App> for Paging {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
-        let bag = params::bag_of(parts);
+        let params = params::raw_params(parts);
         let site = Site::from_request_parts(parts, app).await?;
         let uri = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |original| &original.0);
-        let asked = bag.get("page").is_some() || bag.get("per_page").is_some();
-        let page = params::read_from::<PageParams>(&bag).map(|params| params.0);
+        let requested = params.get("page").is_some() || params.get("per_page").is_some();
+        let page = params::parse_params::<PageParams>(&params).map(|params| params.0);
         let url = format!("{}{}", site.root(), uri.path());
-        let whole_unless_asked = !app.dialect().pages_short_lists();
-        Ok(Self { page, asked, whole_unless_asked, url, bag })
+        let whole_by_default = !app.dialect().paginates_short_lists();
+        Ok(Self { page, requested, whole_by_default, url, params })
     }
 }
 
 impl ArgDoc for Paging {
     fn describe(operation: &mut OperationDoc) {
-        operation.params.extend(params::declared_by::<PageParams>());
+        operation.params.extend(params::param_docs::<PageParams>());
         operation.paged = true;
     }
 }
@@ -141,7 +142,7 @@ pub(crate) struct Paged<T> {
 
 impl<T: Serialize> IntoResponse for Paged<T> {
     fn into_response(self) -> Response {
-        let mut response = reply::tagged(StatusCode::OK, &self.items);
+        let mut response = reply::json_with_etag(StatusCode::OK, &self.items);
         response.headers_mut().extend(self.headers);
         response
     }

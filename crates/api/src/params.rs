@@ -1,29 +1,55 @@
-//! Parameters: one way to read them, which at the same time says what there is to read.
+//! Typed parameters of requests.
 //!
-//! A set of parameters is a type with a `read` function. The same function reads a request and, against nothing,
-//! describes itself for the OpenAPI document, so the two cannot differ.
+//! A set of parameters is a type with a `read` function. The same function reads a request and, without one, describes the
+//! parameters for the OpenAPI document, so the two cannot differ.
 
-mod bag;
+mod raw_params;
 
 use std::{convert::Infallible, ops::RangeInclusive, sync::Arc};
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 use forge::Unvalidated;
 use jiff::civil::Date;
-use model::{Change, Time};
+use model::{
+    BoardId, BoardListId, Change, DeliveryId, DeployKeyId, EmailId, HookId, IssueId, IssueIid, JobId, KeyId, LabelId,
+    MilestoneId, MilestoneIid, NamespaceId, NoteId, PipelineId, ProjectId, RunnerId, Time, TokenId, UserId,
+};
 use serde_json::{Value, json};
 
 use crate::routes::{ArgDoc, OperationDoc};
 
-pub(crate) use bag::{Bag, Item, MOST as MOST_PARAMETERS, TooMany};
+pub(crate) use raw_params::{MAX_PARAMS, ParamValue, RawParams, TooManyParams};
 
 /// A set of parameters.
 pub(crate) trait FromParams: Sized {
-    /// Reads the set; faults are collected by the reader, in the order of the calls.
+    /// Reads the set; the reader collects errors in the order of the calls.
     fn read(from: &mut ParamReader<'_>) -> Self;
 }
 
-/// One declared parameter, for the document.
+/// An id that a request names, in a parameter or in its path.
+pub(crate) trait Id: Copy + Send {
+    /// Creates the id with this number.
+    fn from_number(number: i64) -> Self;
+}
+
+macro_rules! ids {
+    ($($id:ident)*) => {$(
+        impl Id for $id {
+            fn from_number(number: i64) -> Self {
+                Self::new(number)
+            }
+        }
+    )*};
+}
+ids! {
+    UserId EmailId KeyId TokenId
+    NamespaceId ProjectId DeployKeyId
+    IssueId IssueIid NoteId LabelId MilestoneId MilestoneIid BoardId BoardListId
+    HookId DeliveryId
+    PipelineId JobId RunnerId
+}
+
+/// The description of a parameter for the OpenAPI document.
 #[derive(Clone, Debug)]
 pub(crate) struct ParamDoc {
     pub(crate) name: &'static str,
@@ -32,20 +58,20 @@ pub(crate) struct ParamDoc {
     pub(crate) description: &'static str,
 }
 
-/// Reads parameters by name and type, or only notes what would be read.
+/// Reads parameters by name and type, or only collects their descriptions if there is no request.
 pub(crate) struct ParamReader<'a> {
-    bag: Option<&'a Bag>,
-    faults: Vec<String>,
-    declared: Vec<ParamDoc>,
+    params: Option<&'a RawParams>,
+    errors: Vec<String>,
+    docs: Vec<ParamDoc>,
 }
 
 const MISSING: &str = "is missing";
 const INVALID: &str = "is invalid";
 const EMPTY: &str = "is empty";
-const UNKNOWN: &str = "does not have a valid value";
+const INVALID_CHOICE: &str = "does not have a valid value";
 
 impl ParamReader<'_> {
-    /// A text that has to be there, though it may be empty.
+    /// Reads a required string, which may be empty.
     pub(crate) fn required_text(&mut self, name: &'static str, description: &'static str) -> String {
         self.declare(name, json!({ "type": "string" }), true, description);
         let text = self.read_text(name);
@@ -53,93 +79,93 @@ impl ParamReader<'_> {
         text.unwrap_or_default()
     }
 
-    /// A text that may be there.
+    /// Reads an optional string.
     pub(crate) fn text(&mut self, name: &'static str, description: &'static str) -> Option<String> {
         self.declare(name, json!({ "type": "string" }), false, description);
         self.read_text(name)
     }
 
-    /// A text that has to be there and to say something.
-    pub(crate) fn filled_text(&mut self, name: &'static str, description: &'static str) -> String {
+    /// Reads a required string that is not blank.
+    pub(crate) fn required_nonblank_text(&mut self, name: &'static str, description: &'static str) -> String {
         let text = self.required_text(name, description);
-        if self.bag.and_then(|bag| bag.text(name)).is_some_and(|text| text.trim().is_empty()) {
-            self.faults.push(format!("{name} {EMPTY}"));
+        if self.params.and_then(|params| params.text(name)).is_some_and(|text| text.trim().is_empty()) {
+            self.errors.push(format!("{name} {EMPTY}"));
         }
         text
     }
 
-    /// The content of a file that may be there: text, of which nothing is refused.
+    /// Reads the content of a file: any string, including NUL.
     pub(crate) fn content(&mut self, name: &'static str, required: bool, description: &'static str) -> Option<String> {
         self.declare(name, json!({ "type": "string" }), required, description);
-        let item = self.bag?.get(name);
-        match item {
-            Some(Item::Text(text) | Item::Number(text)) => Some(text.clone()),
-            Some(Item::Bool(value)) => Some(value.to_string()),
+        let value = self.params?.get(name);
+        match value {
+            Some(ParamValue::Text(text) | ParamValue::Number(text)) => Some(text.clone()),
+            Some(ParamValue::Bool(value)) => Some(value.to_string()),
             Some(_) => {
-                self.fault(name);
+                self.reject(name);
                 None
             }
             None if required => {
-                self.faults.push(format!("{name} {MISSING}"));
+                self.errors.push(format!("{name} {MISSING}"));
                 None
             }
             None => None,
         }
     }
 
-    /// A list of objects that has to be there, each read like a set of parameters.
+    /// Reads a required list of objects, each a set of parameters.
     pub(crate) fn required_objects<T: FromParams>(&mut self, name: &'static str, description: &'static str) -> Vec<T> {
-        if self.bag.is_none() {
-            let item = crate::openapi::object(&declared_by::<T>());
-            self.declare(name, json!({ "type": "array", "items": item }), true, description);
+        if self.params.is_none() {
+            let value = crate::openapi::object(&param_docs::<T>());
+            self.declare(name, json!({ "type": "array", "items": value }), true, description);
         }
         self.require(name);
-        let Some(item) = self.bag.and_then(|bag| bag.get(name)) else { return Vec::new() };
-        let Item::List(items) = item else {
-            self.fault(name);
+        let Some(value) = self.params.and_then(|params| params.get(name)) else { return Vec::new() };
+        let ParamValue::List(values) = value else {
+            self.reject(name);
             return Vec::new();
         };
-        let mut read = Vec::with_capacity(items.len());
-        for (index, item) in items.iter().enumerate() {
-            let Item::Object(fields) = item else {
-                self.fault(name);
+        let mut read = Vec::with_capacity(values.len());
+        for (index, value) in values.iter().enumerate() {
+            let ParamValue::Object(fields) = value else {
+                self.reject(name);
                 break;
             };
-            let bag = Bag::of_object(fields);
-            let mut reader = ParamReader { bag: Some(&bag), faults: Vec::new(), declared: Vec::new() };
+            let params = RawParams::from_object(fields);
+            let mut reader = ParamReader { params: Some(&params), errors: Vec::new(), docs: Vec::new() };
             read.push(T::read(&mut reader));
-            // As the original names them: the list, which one, and the field with its fault.
-            self.faults.extend(reader.faults.iter().map(|fault| match fault.split_once(' ') {
-                Some((field, fault)) => format!("{name}[{index}][{field}] {fault}"),
-                None => format!("{name}[{index}] {fault}"),
+            // As GitLab 8.14 names them: the list, the index, and the field with its error.
+            self.errors.extend(reader.errors.iter().map(|error| match error.split_once(' ') {
+                Some((field, error)) => format!("{name}[{index}][{field}] {error}"),
+                None => format!("{name}[{index}] {error}"),
             }));
         }
         read
     }
 
-    /// An object that may be there, read like a set of parameters; what is wrong with it counts for nothing.
+    /// Reads an optional object as a set of parameters; errors in it are ignored.
     pub(crate) fn lenient_object<T: FromParams>(&mut self, name: &'static str, description: &'static str) -> Option<T> {
-        if self.bag.is_none() {
-            let item = crate::openapi::object(&declared_by::<T>());
-            self.declare(name, item, false, description);
+        if self.params.is_none() {
+            let value = crate::openapi::object(&param_docs::<T>());
+            self.declare(name, value, false, description);
         }
-        let Some(Item::Object(fields)) = self.bag?.get(name) else { return None };
-        let bag = Bag::of_object(fields);
-        let mut reader = ParamReader { bag: Some(&bag), faults: Vec::new(), declared: Vec::new() };
+        let Some(ParamValue::Object(fields)) = self.params?.get(name) else { return None };
+        let params = RawParams::from_object(fields);
+        let mut reader = ParamReader { params: Some(&params), errors: Vec::new(), docs: Vec::new() };
         Some(T::read(&mut reader))
     }
 
-    /// Notes that a parameter cannot be understood.
-    pub(crate) fn fault(&mut self, name: &str) {
-        self.faults.push(format!("{name} {INVALID}"));
+    /// Adds an error: the parameter is invalid.
+    pub(crate) fn reject(&mut self, name: &str) {
+        self.errors.push(format!("{name} {INVALID}"));
     }
 
-    /// A yes or no that may be there; empty counts as absent.
+    /// Reads an optional boolean; empty counts as absent.
     pub(crate) fn flag(&mut self, name: &'static str, description: &'static str) -> Option<bool> {
         self.declare(name, json!({ "type": "boolean" }), false, description);
-        self.read(name, |item| match item {
-            Item::Bool(value) => Some(*value),
-            Item::Text(word) | Item::Number(word) => match word.to_ascii_lowercase().as_str() {
+        self.read(name, |value| match value {
+            ParamValue::Bool(value) => Some(*value),
+            ParamValue::Text(word) | ParamValue::Number(word) => match word.to_ascii_lowercase().as_str() {
                 "1" | "on" | "t" | "true" | "y" | "yes" => Some(true),
                 "0" | "off" | "f" | "false" | "n" | "no" => Some(false),
                 _ => None,
@@ -148,27 +174,46 @@ impl ParamReader<'_> {
         })
     }
 
-    /// A whole number that may be there; empty counts as absent.
+    /// Reads an optional integer; empty counts as absent.
     pub(crate) fn integer(&mut self, name: &'static str, description: &'static str) -> Option<i64> {
         self.declare(name, json!({ "type": "integer" }), false, description);
-        self.read(name, Item::integer)
+        self.read(name, ParamValue::integer)
     }
 
-    /// A whole number that may be there, or be taken away by null or the empty text.
+    /// Reads a change of an integer: null and the empty string clear it.
     pub(crate) fn integer_change(&mut self, name: &'static str, description: &'static str) -> Change<i64> {
         self.declare(name, json!({ "type": ["integer", "null"] }), false, description);
-        // A form has no other way to say null.
-        if self.bag.is_some_and(|bag| bag.text(name) == Some("null")) {
+        // Forms have no other notation for null.
+        if self.params.is_some_and(|params| params.text(name) == Some("null")) {
             return Change::Clear;
         }
-        match self.read(name, Item::integer) {
+        match self.read(name, ParamValue::integer) {
             Some(number) => Change::Set(number),
-            None if self.bag.is_some_and(|bag| bag.mentions(name)) => Change::Clear,
+            None if self.params.is_some_and(|params| params.contains(name)) => Change::Clear,
             None => Change::Keep,
         }
     }
 
-    /// A whole number within limits that may be there; empty counts as absent.
+    /// Reads an optional id; empty counts as absent.
+    pub(crate) fn id<T: Id>(&mut self, name: &'static str, description: &'static str) -> Option<T> {
+        self.integer(name, description).map(T::from_number)
+    }
+
+    /// Reads a change of an id: null, the empty string and 0, which names nothing, clear it.
+    pub(crate) fn id_change<T: Id>(&mut self, name: &'static str, description: &'static str) -> Change<T> {
+        match self.integer_change(name, description) {
+            Change::Keep => Change::Keep,
+            Change::Clear | Change::Set(0) => Change::Clear,
+            Change::Set(number) => Change::Set(T::from_number(number)),
+        }
+    }
+
+    /// Reads a required id.
+    pub(crate) fn required_id<T: Id>(&mut self, name: &'static str, description: &'static str) -> T {
+        T::from_number(self.required_integer(name, description))
+    }
+
+    /// Reads an optional integer within limits; empty counts as absent.
     pub(crate) fn integer_within(
         &mut self,
         name: &'static str,
@@ -177,22 +222,22 @@ impl ParamReader<'_> {
     ) -> Option<i64> {
         let schema = json!({ "type": "integer", "minimum": limits.start(), "maximum": limits.end() });
         self.declare(name, schema, false, description);
-        self.read(name, |item| item.integer().filter(|number| limits.contains(number)))
+        self.read(name, |value| value.integer().filter(|number| limits.contains(number)))
     }
 
-    /// A whole number that has to be there.
+    /// Reads a required integer.
     pub(crate) fn required_integer(&mut self, name: &'static str, description: &'static str) -> i64 {
         self.declare(name, json!({ "type": "integer", "format": "int64" }), true, description);
-        let number = self.read(name, Item::integer);
-        let empty = self.bag.and_then(|bag| bag.text(name)).is_some_and(str::is_empty);
+        let number = self.read(name, ParamValue::integer);
+        let empty = self.params.and_then(|params| params.text(name)).is_some_and(str::is_empty);
         if empty {
-            self.faults.push(format!("{name} {INVALID}"));
+            self.errors.push(format!("{name} {INVALID}"));
         }
         self.require(name);
         number.unwrap_or_default()
     }
 
-    /// One of a few words that may be there; empty counts as absent.
+    /// Reads one of several words, optional; empty counts as absent.
     pub(crate) fn choice<T: Copy>(
         &mut self,
         name: &'static str,
@@ -204,12 +249,12 @@ impl ParamReader<'_> {
         let word = self.read_text(name).filter(|word| !word.is_empty())?;
         let chosen = choices.iter().find(|(known, _)| *known == word);
         if chosen.is_none() {
-            self.faults.push(format!("{name} {UNKNOWN}"));
+            self.errors.push(format!("{name} {INVALID_CHOICE}"));
         }
         chosen.map(|(_, value)| *value)
     }
 
-    /// Some of a few words: one alone, or several as a list, whose places forms may number. None of them counts as absent.
+    /// Reads any of several words: a single one, or a list, whose items forms may index. Empty words are ignored.
     pub(crate) fn choices<T: Copy + PartialEq>(
         &mut self,
         name: &'static str,
@@ -218,18 +263,18 @@ impl ParamReader<'_> {
     ) -> Vec<T> {
         let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
         self.declare(name, json!({ "type": "string", "enum": words }), false, description);
-        let Some(bag) = self.bag else { return Vec::new() };
-        let mut items: Vec<&Item> = match bag.get(name) {
-            Some(Item::List(items)) => items.iter().collect(),
-            Some(item) => vec![item],
+        let Some(params) = self.params else { return Vec::new() };
+        let mut values: Vec<&ParamValue> = match params.get(name) {
+            Some(ParamValue::List(values)) => values.iter().collect(),
+            Some(value) => vec![value],
             None => Vec::new(),
         };
-        let is_place = |key: &str| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_digit());
-        items.extend(bag.within(name).filter(|(key, _)| is_place(key)).map(|(_, item)| item));
+        let is_index = |key: &str| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_digit());
+        values.extend(params.nested(name).filter(|(key, _)| is_index(key)).map(|(_, value)| value));
         let mut chosen = Vec::new();
-        for item in items {
-            let Item::Text(word) = item else {
-                self.fault(name);
+        for value in values {
+            let ParamValue::Text(word) = value else {
+                self.reject(name);
                 break;
             };
             if word.is_empty() {
@@ -239,7 +284,7 @@ impl ParamReader<'_> {
                 Some((_, value)) if chosen.contains(value) => {}
                 Some((_, value)) => chosen.push(*value),
                 None => {
-                    self.faults.push(format!("{name} {UNKNOWN}"));
+                    self.errors.push(format!("{name} {INVALID_CHOICE}"));
                     break;
                 }
             }
@@ -247,7 +292,7 @@ impl ParamReader<'_> {
         chosen
     }
 
-    /// Some of a few words, of which there has to be a list: with commas between them, or as a list. It may be empty.
+    /// Reads a required list of words, comma-separated or as an array. It may be empty.
     pub(crate) fn required_choices<T: Copy + PartialEq>(
         &mut self,
         name: &'static str,
@@ -258,14 +303,14 @@ impl ParamReader<'_> {
         let schema = json!({ "type": "array", "items": { "type": "string", "enum": words } });
         self.declare(name, schema, true, description);
         self.require(name);
-        let given = self.split_words(name).unwrap_or_default();
+        let sent_words = self.split_comma_separated(name).unwrap_or_default();
         let mut chosen = Vec::new();
-        for word in given {
+        for word in sent_words {
             match choices.iter().find(|(known, _)| *known == word) {
                 Some((_, value)) if chosen.contains(value) => {}
                 Some((_, value)) => chosen.push(*value),
                 None => {
-                    self.faults.push(format!("{name} {UNKNOWN}"));
+                    self.errors.push(format!("{name} {INVALID_CHOICE}"));
                     break;
                 }
             }
@@ -273,36 +318,36 @@ impl ParamReader<'_> {
         chosen
     }
 
-    /// Named texts that may be there: an object, or `name[key]` in a form or a query. `None` if it is something else, of
-    /// which each route tells in its own words.
-    pub(crate) fn texts_by_name(
+    /// Reads optional strings by key: an object, or `name[key]` in a form or a query. Returns `None` if the value is invalid,
+    /// which each route reports with its own message.
+    pub(crate) fn string_map(
         &mut self,
         name: &'static str,
         description: &'static str,
     ) -> Option<Vec<(String, String)>> {
         let schema = json!({ "type": "object", "additionalProperties": { "type": "string" } });
         self.declare(name, schema, false, description);
-        let Some(bag) = self.bag else { return Some(Vec::new()) };
-        let mut found: Vec<(&str, &Item)> = match bag.get(name) {
-            Some(Item::Object(fields)) => fields.iter().map(|(key, item)| (key.as_str(), item)).collect(),
-            // A form has no other way to say that there are none.
-            Some(Item::Text(text)) if text.is_empty() => Vec::new(),
+        let Some(params) = self.params else { return Some(Vec::new()) };
+        let mut entries: Vec<(&str, &ParamValue)> = match params.get(name) {
+            Some(ParamValue::Object(fields)) => fields.iter().map(|(key, value)| (key.as_str(), value)).collect(),
+            // Forms have no other notation for an empty object.
+            Some(ParamValue::Text(text)) if text.is_empty() => Vec::new(),
             Some(_) => return None,
             None => Vec::new(),
         };
-        found.extend(bag.within(name));
-        let mut texts: Vec<(String, String)> = Vec::with_capacity(found.len());
-        for (key, item) in found {
-            match item {
-                // No variable of a process can hold NUL.
-                Item::Text(text) if !text.contains('\0') => texts.push((key.to_owned(), text.clone())),
+        entries.extend(params.nested(name));
+        let mut texts: Vec<(String, String)> = Vec::with_capacity(entries.len());
+        for (key, value) in entries {
+            match value {
+                // Environment variables cannot contain NUL.
+                ParamValue::Text(text) if !text.contains('\0') => texts.push((key.to_owned(), text.clone())),
                 _ => return None,
             }
         }
         Some(texts)
     }
 
-    /// One of a few words that has to be there; the first of them stands in for one that is missing.
+    /// Reads a required word out of several; returns the first one if it is missing or invalid.
     pub(crate) fn required_choice<T: Copy>(
         &mut self,
         name: &'static str,
@@ -314,14 +359,14 @@ impl ParamReader<'_> {
         let word = self.read_text(name);
         let chosen = choices.iter().find(|(known, _)| Some(*known) == word.as_deref());
         if word.is_some() && chosen.is_none() {
-            self.faults.push(format!("{name} {UNKNOWN}"));
+            self.errors.push(format!("{name} {INVALID_CHOICE}"));
         }
         self.require(name);
         chosen.unwrap_or(&choices[0]).1
     }
 
-    /// One of a few numbers that may be there; empty counts as absent.
-    pub(crate) fn number_choice<T: Copy>(
+    /// Reads one of several integers, optional; empty counts as absent.
+    pub(crate) fn integer_choice<T: Copy>(
         &mut self,
         name: &'static str,
         choices: &[(i64, T)],
@@ -329,67 +374,71 @@ impl ParamReader<'_> {
     ) -> Option<T> {
         let numbers: Vec<i64> = choices.iter().map(|(number, _)| *number).collect();
         self.declare(name, json!({ "type": "integer", "enum": numbers }), false, description);
-        let number = self.read(name, Item::integer)?;
+        let number = self.read(name, ParamValue::integer)?;
         let chosen = choices.iter().find(|(known, _)| *known == number);
         if chosen.is_none() {
-            self.faults.push(format!("{name} {UNKNOWN}"));
+            self.errors.push(format!("{name} {INVALID_CHOICE}"));
         }
         chosen.map(|(_, value)| *value)
     }
 
-    /// Whole numbers that may be there.
-    pub(crate) fn integers(&mut self, name: &'static str, description: &'static str) -> Vec<i64> {
+    /// Reads an optional list of ids, or a single one.
+    pub(crate) fn ids<T: Id>(&mut self, name: &'static str, description: &'static str) -> Vec<T> {
         let schema = json!({ "type": "array", "items": { "type": "integer", "format": "int64" } });
         self.declare(name, schema, false, description);
-        let numbers = self.read(name, |item| match item {
-            Item::List(items) => items.iter().map(Item::integer).collect(),
-            item => item.integer().map(|number| vec![number]),
+        let numbers: Option<Vec<i64>> = self.read(name, |value| match value {
+            ParamValue::List(values) => values.iter().map(ParamValue::integer).collect(),
+            value => value.integer().map(|number| vec![number]),
         });
-        numbers.unwrap_or_default()
+        numbers.unwrap_or_default().into_iter().map(T::from_number).collect()
     }
 
-    /// A day that may be there; empty counts as absent.
-    pub(crate) fn day(&mut self, name: &'static str, description: &'static str) -> Option<Date> {
+    /// Reads an optional date; empty counts as absent.
+    pub(crate) fn date(&mut self, name: &'static str, description: &'static str) -> Option<Date> {
         self.declare(name, json!({ "type": "string", "format": "date" }), false, description);
-        self.read(name, Item::day)
+        self.read(name, ParamValue::date)
     }
 
-    /// A day that may be there, or be taken away by null or the empty text.
-    pub(crate) fn day_change(&mut self, name: &'static str, description: &'static str) -> Change<Date> {
-        let mentioned = self.bag.is_some_and(|bag| bag.mentions(name));
-        match self.day(name, description) {
-            Some(day) => Change::Set(day),
+    /// Reads a change of a date: null and the empty string clear it.
+    pub(crate) fn date_change(&mut self, name: &'static str, description: &'static str) -> Change<Date> {
+        let mentioned = self.params.is_some_and(|params| params.contains(name));
+        match self.date(name, description) {
+            Some(date) => Change::Set(date),
             None if mentioned => Change::Clear,
             None => Change::Keep,
         }
     }
 
-    /// A moment that may be there; empty counts as absent.
-    pub(crate) fn moment(&mut self, name: &'static str, description: &'static str) -> Option<Time> {
+    /// Reads an optional timestamp; empty counts as absent.
+    pub(crate) fn timestamp(&mut self, name: &'static str, description: &'static str) -> Option<Time> {
         self.declare(name, json!({ "type": "string", "format": "date-time" }), false, description);
-        self.read(name, Item::moment)
+        self.read(name, ParamValue::timestamp)
     }
 
-    /// Words that may be there: in one text with commas between them, or as a list.
-    pub(crate) fn words(&mut self, name: &'static str, description: &'static str) -> Option<Vec<String>> {
+    /// Reads optional words, comma-separated or as an array.
+    pub(crate) fn comma_separated_list(
+        &mut self,
+        name: &'static str,
+        description: &'static str,
+    ) -> Option<Vec<String>> {
         self.declare(name, json!({ "type": "string" }), false, description);
-        self.split_words(name)
+        self.split_comma_separated(name)
     }
 
-    fn split_words(&mut self, name: &'static str) -> Option<Vec<String>> {
-        let item = self.bag?.get(name)?;
-        let items = match item {
-            Item::List(items) => items.as_slice(),
-            item => std::slice::from_ref(item),
+    fn split_comma_separated(&mut self, name: &'static str) -> Option<Vec<String>> {
+        let value = self.params?.get(name)?;
+        let values = match value {
+            ParamValue::List(values) => values.as_slice(),
+            value => std::slice::from_ref(value),
         };
         let mut words = Vec::new();
-        for item in items {
-            match item {
-                Item::Text(text) | Item::Number(text) if !text.contains('\0') => {
+        for value in values {
+            match value {
+                ParamValue::Text(text) | ParamValue::Number(text) if !text.contains('\0') => {
                     words.extend(text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(ToOwned::to_owned));
                 }
                 _ => {
-                    self.fault(name);
+                    self.reject(name);
                     return None;
                 }
             }
@@ -397,117 +446,119 @@ impl ParamReader<'_> {
         Some(words)
     }
 
-    /// Notes a fault unless at least one of the parameters was sent.
+    /// Adds an error unless at least one of the parameters has a value.
     pub(crate) fn at_least_one(&mut self, names: &[&'static str]) {
-        let Some(bag) = self.bag else { return };
-        if !names.iter().any(|name| bag.get(name).is_some()) {
+        let Some(params) = self.params else { return };
+        if !names.iter().any(|name| params.get(name).is_some()) {
             let text = "are missing, at least one parameter must be provided";
-            self.faults.push(format!("{} {text}", names.join(", ")));
+            self.errors.push(format!("{} {text}", names.join(", ")));
         }
     }
 
-    /// The same where to take something away by null is something, too.
-    pub(crate) fn at_least_one_mentioned(&mut self, names: &[&'static str]) {
-        let Some(bag) = self.bag else { return };
-        if !names.iter().any(|name| bag.mentions(name)) {
+    /// Adds an error unless at least one of the parameters was sent, even as null.
+    pub(crate) fn at_least_one_sent(&mut self, names: &[&'static str]) {
+        let Some(params) = self.params else { return };
+        if !names.iter().any(|name| params.contains(name)) {
             self.at_least_one(names);
         }
     }
 
-    /// Notes a fault if both parameters were sent.
-    pub(crate) fn not_both(&mut self, names: [&'static str; 2]) {
-        let Some(bag) = self.bag else { return };
-        let sent = |name: &&str| bag.get(name).is_some_and(|item| !matches!(item, Item::Text(text) if text.is_empty()));
+    /// Adds an error if both parameters were sent.
+    pub(crate) fn mutually_exclusive(&mut self, names: [&'static str; 2]) {
+        let Some(params) = self.params else { return };
+        let sent = |name: &&str| {
+            params.get(name).is_some_and(|value| !matches!(value, ParamValue::Text(text) if text.is_empty()))
+        };
         if names.iter().all(sent) {
-            self.faults.push(format!("{} are mutually exclusive", names.join(", ")));
+            self.errors.push(format!("{} are mutually exclusive", names.join(", ")));
         }
     }
 
-    /// Notes a fault if some of the parameters were sent and others not.
+    /// Adds an error if some of the parameters were sent and others not.
     pub(crate) fn all_or_none(&mut self, names: &[&'static str]) {
-        let Some(bag) = self.bag else { return };
-        let sent = names.iter().filter(|name| bag.get(name).is_some()).count();
+        let Some(params) = self.params else { return };
+        let sent = names.iter().filter(|name| params.get(name).is_some()).count();
         if sent != 0 && sent != names.len() {
-            self.faults.push(format!("{} provide all or none of parameters", names.join(", ")));
+            self.errors.push(format!("{} provide all or none of parameters", names.join(", ")));
         }
     }
 
     fn declare(&mut self, name: &'static str, schema: Value, required: bool, description: &'static str) {
-        if self.bag.is_none() {
-            self.declared.push(ParamDoc { name, schema, required, description });
+        if self.params.is_none() {
+            self.docs.push(ParamDoc { name, schema, required, description });
         }
     }
 
     fn require(&mut self, name: &'static str) {
-        if self.bag.is_some_and(|bag| bag.get(name).is_none()) {
-            self.faults.push(format!("{name} {MISSING}"));
+        if self.params.is_some_and(|params| params.get(name).is_none()) {
+            self.errors.push(format!("{name} {MISSING}"));
         }
     }
 
     fn read_text(&mut self, name: &'static str) -> Option<String> {
-        let item = self.bag?.get(name)?;
-        match item {
-            // No name, address or note needs NUL, and PostgreSQL cannot store it.
-            Item::Text(text) if !text.contains('\0') => Some(text.clone()),
-            Item::Number(digits) => Some(digits.clone()),
-            Item::Bool(value) => Some(value.to_string()),
+        let value = self.params?.get(name)?;
+        match value {
+            // No text parameter needs NUL, and PostgreSQL cannot store it.
+            ParamValue::Text(text) if !text.contains('\0') => Some(text.clone()),
+            ParamValue::Number(digits) => Some(digits.clone()),
+            ParamValue::Bool(value) => Some(value.to_string()),
             _ => {
-                self.faults.push(format!("{name} {INVALID}"));
+                self.errors.push(format!("{name} {INVALID}"));
                 None
             }
         }
     }
 
-    fn read<T>(&mut self, name: &'static str, parse: impl FnOnce(&Item) -> Option<T>) -> Option<T> {
-        let item = self.bag?.get(name)?;
-        if matches!(item, Item::Text(text) if text.is_empty()) {
+    fn read<T>(&mut self, name: &'static str, parse: impl FnOnce(&ParamValue) -> Option<T>) -> Option<T> {
+        let value = self.params?.get(name)?;
+        if matches!(value, ParamValue::Text(text) if text.is_empty()) {
             return None;
         }
-        let value = parse(item);
+        let value = parse(value);
         if value.is_none() {
-            self.faults.push(format!("{name} {INVALID}"));
+            self.errors.push(format!("{name} {INVALID}"));
         }
         value
     }
 }
 
-/// Reads a set of parameters from a bag.
-pub(crate) fn read_from<T: FromParams>(bag: &Bag) -> Unvalidated<T> {
-    let mut reader = ParamReader { bag: Some(bag), faults: Vec::new(), declared: Vec::new() };
+/// Reads a set of parameters.
+pub(crate) fn parse_params<T: FromParams>(params: &RawParams) -> Unvalidated<T> {
+    let mut reader = ParamReader { params: Some(params), errors: Vec::new(), docs: Vec::new() };
     let value = T::read(&mut reader);
-    let mut faults = reader.faults;
+    let mut errors = reader.errors;
     let mut seen = std::collections::HashSet::new();
-    faults.retain(|fault| seen.insert(fault.clone()));
-    Unvalidated::new(if faults.is_empty() { Ok(value) } else { Err(faults) })
+    errors.retain(|error| seen.insert(error.clone()));
+    Unvalidated::new(if errors.is_empty() { Ok(value) } else { Err(errors) })
 }
 
-/// Lists what a set of parameters reads.
-pub(crate) fn declared_by<T: FromParams>() -> Vec<ParamDoc> {
-    let mut reader = ParamReader { bag: None, faults: Vec::new(), declared: Vec::new() };
+/// Returns the descriptions of a set of parameters.
+pub(crate) fn param_docs<T: FromParams>() -> Vec<ParamDoc> {
+    let mut reader = ParamReader { params: None, errors: Vec::new(), docs: Vec::new() };
     T::read(&mut reader);
-    reader.declared
+    reader.docs
 }
 
-/// The parameters of a request, to be looked at after the gate.
+/// The parameters of a request, to be validated after the permission check.
 pub(crate) struct Params<T>(pub(crate) Unvalidated<T>);
 
 impl<S: Send + Sync, T: FromParams> FromRequestParts<S> for Params<T> {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        Ok(Self(read_from(&bag_of(parts))))
+        Ok(Self(parse_params(&raw_params(parts))))
     }
 }
 
 impl<T: FromParams> ArgDoc for Params<T> {
     fn describe(operation: &mut OperationDoc) {
-        operation.params.extend(declared_by::<T>());
+        operation.params.extend(param_docs::<T>());
     }
 }
 
-/// The bag that the inbox has filled.
-pub(crate) fn bag_of(parts: &Parts) -> Arc<Bag> {
-    parts.extensions.get::<Arc<Bag>>().cloned().unwrap_or_default()
+/// Returns the parameters that `request_params` has read.
+pub(crate) fn raw_params(parts: &Parts) -> Arc<RawParams> {
+    parts.extensions.get::<Arc<RawParams>>().cloned().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -529,46 +580,49 @@ mod tests {
         }
     }
 
-    fn check(items: &[(&str, Item)], expected: Result<(&str, Option<bool>, Option<i64>), &str>) {
-        let names: Vec<_> = items.iter().map(|(name, _)| name).collect();
-        let pairs = items.iter().map(|(name, item)| ((*name).to_owned(), item.clone()));
-        let bag = Bag::collect(pairs).expect("a few");
-        let read = read_from::<Sample>(&bag);
-        let read = read.get().map(|sample| (sample.name.as_str(), sample.active, sample.limit));
+    fn check(values: &[(&str, ParamValue)], expected: Result<(&str, Option<bool>, Option<i64>), &str>) {
+        let names: Vec<_> = values.iter().map(|(name, _)| name).collect();
+        let pairs = values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        let params = RawParams::from_pairs(pairs).expect("a few");
+        let read = parse_params::<Sample>(&params);
+        let read = read.validate().map(|sample| (sample.name.as_str(), sample.active, sample.limit));
         assert_eq!(read.map_err(|error| error.to_string()), expected.map_err(ToOwned::to_owned), "{names:?}");
     }
 
-    fn text(text: &str) -> Item {
-        Item::Text(text.to_owned())
+    fn text(text: &str) -> ParamValue {
+        ParamValue::Text(text.to_owned())
     }
 
     #[test]
-    fn words_and_numbers_are_read_as_the_original_does() {
+    fn scalars_are_read_as_in_gitlab() {
         check(&[("name", text("x"))], Ok(("x", None, None)));
         check(&[("name", text("")), ("active", text("")), ("limit", text(""))], Ok(("", None, None)));
         check(&[("name", text("x")), ("active", text("YES")), ("limit", text("1.9"))], Ok(("x", Some(true), Some(1))));
-        check(&[("name", Item::Number("7".into())), ("active", Item::Bool(false))], Ok(("7", Some(false), None)));
+        check(
+            &[("name", ParamValue::Number("7".into())), ("active", ParamValue::Bool(false))],
+            Ok(("7", Some(false), None)),
+        );
         check(&[("name", text("x")), ("limit", text("-3"))], Ok(("x", None, Some(-3))));
-        check(&[("name", text("x")), ("active", Item::Null)], Ok(("x", None, None)));
+        check(&[("name", text("x")), ("active", ParamValue::Null)], Ok(("x", None, None)));
     }
 
     #[test]
-    fn all_faults_are_told_at_once_and_each_once() {
+    fn all_errors_are_reported_together_without_duplicates() {
         check(&[], Err("name is missing"));
-        check(&[("name", Item::Null)], Err("name is missing"));
+        check(&[("name", ParamValue::Null)], Err("name is missing"));
         check(
             &[("active", text("maybe")), ("limit", text("many")), ("a", text("1"))],
             Err("name is missing, active is invalid, limit is invalid, a, b provide all or none of parameters"),
         );
         check(&[("name", text("a\0b"))], Err("name is invalid"));
-        check(&[("name", Item::Garbled)], Err("name is invalid"));
+        check(&[("name", ParamValue::InvalidUtf8)], Err("name is invalid"));
         check(&[("name", text("x")), ("limit", text("99999999999999999999"))], Err("limit is invalid"));
     }
 
     #[test]
-    fn a_moment_is_read_with_and_without_a_zone() {
+    fn a_timestamp_is_read_with_and_without_a_time_zone() {
         let check = |value: &str, expected: Option<&str>| {
-            let read = text(value).moment().map(|moment| moment.to_string());
+            let read = text(value).timestamp().map(|timestamp| timestamp.to_string());
             assert_eq!(read.as_deref(), expected, "{value}");
         };
         check("2016-03-11T03:45:40Z", Some("2016-03-11T03:45:40Z"));
@@ -578,22 +632,22 @@ mod tests {
         for refused in ["yesterday", "2016-13-11", "2016-02-30T00:00:00Z", "-000001-01-01T00:00:00Z", "1457667940"] {
             check(refused, None);
         }
-        assert_eq!(Item::Number("5".into()).moment(), None);
+        assert_eq!(ParamValue::Number("5".into()).timestamp(), None);
     }
 
     #[test]
-    fn lesson_26_a_flood_of_parameters_is_refused() {
+    fn a_flood_of_parameters_is_refused() {
         let flood = |count: usize| (0..count).map(|number| (format!("p{number}"), text("x")));
-        assert!(Bag::collect(flood(bag::MOST)).is_ok());
-        assert!(Bag::collect(flood(bag::MOST + 1)).is_err());
+        assert!(RawParams::from_pairs(flood(MAX_PARAMS)).is_ok());
+        assert!(RawParams::from_pairs(flood(MAX_PARAMS + 1)).is_err());
     }
 
     #[test]
-    fn lesson_11_a_scalar_is_refused_as_array_or_with_two_values() {
+    fn a_scalar_is_refused_as_array_or_with_two_values() {
         check(&[("name[]", text("a")), ("name[]", text("b"))], Err("name is invalid"));
         check(&[("name", text("a")), ("name", text("b"))], Err("name is invalid"));
         check(&[("name", text("a")), ("name[]", text("b"))], Err("name is invalid"));
-        check(&[("name", Item::List(vec![text("a")]))], Err("name is invalid"));
+        check(&[("name", ParamValue::List(vec![text("a")]))], Err("name is invalid"));
         check(&[("name", text("a")), ("name", text("a"))], Ok(("a", None, None)));
     }
 
@@ -602,20 +656,20 @@ mod tests {
     impl FromParams for Several {
         fn read(from: &mut ParamReader<'_>) -> Self {
             let choices = [("one", 1), ("two", 2), ("three", 3)];
-            Self(from.choices("scope", &choices, ""), from.texts_by_name("variables", ""))
+            Self(from.choices("scope", &choices, ""), from.string_map("variables", ""))
         }
     }
 
-    fn several(items: &[(&str, Item)]) -> Unvalidated<Several> {
-        let pairs = items.iter().map(|(name, item)| ((*name).to_owned(), item.clone()));
-        read_from(&Bag::collect(pairs).expect("a few"))
+    fn several(values: &[(&str, ParamValue)]) -> Unvalidated<Several> {
+        let pairs = values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        parse_params(&RawParams::from_pairs(pairs).expect("a few"))
     }
 
     #[test]
-    fn several_words_come_in_several_ways() {
-        let check = |items: &[(&str, Item)], expected: Result<&[i64], &str>| {
-            let read = several(items);
-            let read = read.get().map(|read| read.0.as_slice()).map_err(|error| error.to_string());
+    fn several_words_are_read_in_every_notation() {
+        let check = |values: &[(&str, ParamValue)], expected: Result<&[i64], &str>| {
+            let read = several(values);
+            let read = read.validate().map(|read| read.0.as_slice()).map_err(|error| error.to_string());
             assert_eq!(read, expected.map_err(ToOwned::to_owned));
         };
         check(&[], Ok(&[]));
@@ -623,21 +677,21 @@ mod tests {
         check(&[("scope", text("two"))], Ok(&[2]));
         check(&[("scope[]", text("two")), ("scope[]", text("one")), ("scope[]", text("two"))], Ok(&[2, 1]));
         check(&[("scope[0]", text("three")), ("scope[1]", text("one"))], Ok(&[3, 1]));
-        check(&[("scope", Item::from(json!(["one", "three"])))], Ok(&[1, 3]));
+        check(&[("scope", ParamValue::from(json!(["one", "three"])))], Ok(&[1, 3]));
         check(&[("scope[x]", text("one"))], Ok(&[]));
         check(&[("scope", text("four"))], Err("scope does not have a valid value"));
         check(&[("scope[]", text("one")), ("scope[]", text("four"))], Err("scope does not have a valid value"));
         check(&[("scope[7]", text("ONE"))], Err("scope does not have a valid value"));
-        check(&[("scope", Item::from(json!([1])))], Err("scope is invalid"));
-        check(&[("scope", Item::from(json!({ "a": "one" })))], Err("scope is invalid"));
+        check(&[("scope", ParamValue::from(json!([1])))], Err("scope is invalid"));
+        check(&[("scope", ParamValue::from(json!({ "a": "one" })))], Err("scope is invalid"));
         check(&[("scope", text("one")), ("scope", text("two"))], Err("scope is invalid"));
     }
 
     #[test]
-    fn texts_by_name_are_the_same_in_a_form_and_in_json() {
-        let check = |items: &[(&str, Item)], expected: Option<&[(&str, &str)]>| {
-            let read = several(items);
-            let read = read.get().ok().and_then(|read| read.1.clone());
+    fn a_string_map_is_the_same_in_a_form_and_in_json() {
+        let check = |values: &[(&str, ParamValue)], expected: Option<&[(&str, &str)]>| {
+            let read = several(values);
+            let read = read.validate().ok().and_then(|read| read.1.clone());
             let expected: Option<Vec<_>> =
                 expected.map(|pairs| pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect());
             assert_eq!(read, expected);
@@ -645,12 +699,12 @@ mod tests {
         check(&[], Some(&[]));
         check(&[("variables", text(""))], Some(&[]));
         check(&[("variables[A]", text("1")), ("variables[B]", text("x]y"))], Some(&[("A", "1"), ("B", "x]y")]));
-        check(&[("variables", Item::from(json!({ "A": "1", "B": "" })))], Some(&[("A", "1"), ("B", "")]));
+        check(&[("variables", ParamValue::from(json!({ "A": "1", "B": "" })))], Some(&[("A", "1"), ("B", "")]));
         check(&[("variables[]", text("1"))], None);
         check(&[("variables", text("1"))], None);
-        check(&[("variables", Item::from(json!(["1"])))], None);
+        check(&[("variables", ParamValue::from(json!(["1"])))], None);
         for value in [json!(1), json!(null), json!(true), json!(["x"]), json!({ "x": "y" }), json!("a\u{0}b")] {
-            check(&[("variables", Item::from(json!({ "A": value })))], None);
+            check(&[("variables", ParamValue::from(json!({ "A": value })))], None);
         }
         check(&[("variables[A]", text("1")), ("variables[A]", text("2"))], None);
     }
@@ -666,7 +720,7 @@ mod tests {
 
     impl FromParams for Action {
         fn read(from: &mut ParamReader<'_>) -> Self {
-            let kind = from.filled_text("kind", "");
+            let kind = from.required_nonblank_text("kind", "");
             Self { kind, path: from.text("path", ""), content: from.content("content", false, "") }
         }
     }
@@ -681,27 +735,29 @@ mod tests {
     fn a_list_of_objects_is_the_same_in_a_form_and_in_json() {
         let form = [("kind", "a"), ("path", "x"), ("kind", "b"), ("content", "nul\0")];
         let form = form.map(|(name, value)| (format!("actions[][{name}]"), text(value)));
-        let form = Bag::collect(form.into_iter()).expect("a few");
+        let form = RawParams::from_pairs(form.into_iter()).expect("a few");
         let object = json!([{ "kind": "a", "path": "x" }, { "kind": "b", "content": "nul\u{0}" }]);
-        let object = Bag::collect([("actions".to_owned(), Item::from(object))].into_iter()).expect("one");
+        let object =
+            RawParams::from_pairs([("actions".to_owned(), ParamValue::from(object))].into_iter()).expect("one");
         let action = |kind: &str, path: Option<&str>, content: Option<&str>| Action {
             kind: kind.into(),
             path: path.map(Into::into),
             content: content.map(Into::into),
         };
-        for bag in [form, object] {
-            let read = read_from::<Actions>(&bag);
-            let read = &read.get().expect("in order").0;
+        for params in [form, object] {
+            let read = parse_params::<Actions>(&params);
+            let read = &read.validate().expect("in order").0;
             assert_eq!(*read, [action("a", Some("x"), None), action("b", None, Some("nul\0"))]);
         }
     }
 
     #[test]
-    fn a_list_that_holds_no_objects_is_refused() {
+    fn a_list_without_objects_is_refused() {
         let check = |value: Value, expected: &str| {
-            let bag = Bag::collect([("actions".to_owned(), Item::from(value))].into_iter()).expect("one");
-            let read = read_from::<Actions>(&bag);
-            assert_eq!(read.get().err().map(|error| error.to_string()).as_deref(), Some(expected));
+            let params =
+                RawParams::from_pairs([("actions".to_owned(), ParamValue::from(value))].into_iter()).expect("one");
+            let read = parse_params::<Actions>(&params);
+            assert_eq!(read.validate().err().map(|error| error.to_string()).as_deref(), Some(expected));
         };
         check(json!(null), "actions is missing");
         check(json!("x"), "actions is invalid");

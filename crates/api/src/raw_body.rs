@@ -1,4 +1,4 @@
-//! Requests whose body is no set of parameters but bytes, such as a piece of a trace; parameters stand in the URL.
+//! Requests with a raw body, such as a part of a trace; their parameters are in the URL.
 
 use std::{convert::Infallible, pin::Pin, sync::Arc};
 
@@ -10,35 +10,35 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use bytes::Bytes;
-use forge::traces::JobProof;
+use forge::traces::JobCredentials;
 use model::tokens::Digest;
 
 use crate::{
     App,
-    access_log::Footprint,
-    bodies::{self, Prover, ReadBody},
+    access_log::AccessLogContext,
     error::ApiError,
-    inbox,
-    params::Bag,
+    params::RawParams,
+    request_body::{self, LargeBodyAuth, ReadBody},
+    request_params,
     routes::{ArgDoc, OperationDoc},
 };
 
-/// The most bytes that are read.
-const MOST: usize = 8 << 20;
+/// The maximum size of a raw body, in bytes.
+const MAX_SIZE: usize = 8 << 20;
 
-/// A handler whose request carries bytes, and what proves that the client may send them.
+/// A handler of requests with a raw body, and how their tokens for the job are checked.
 #[derive(Clone)]
-pub(crate) struct WithRawBody<H>(pub(crate) fn(Vec<Digest>) -> JobProof, pub(crate) H);
+pub(crate) struct WithRawBody<H>(pub(crate) fn(Vec<Digest>) -> JobCredentials, pub(crate) H);
 
 impl<H: Handler<T, App>, T: 'static> Handler<T, App> for WithRawBody<H> {
     type Future = Pin<Box<dyn Future<Output = Response> + Send>>;
 
     fn call(self, request: Request, app: App) -> Self::Future {
-        Box::pin(open(self.1, request, app, self.0))
+        Box::pin(handle_request(self.1, request, app, self.0))
     }
 }
 
-/// The bytes of a request.
+/// The raw body of a request.
 #[derive(Clone)]
 pub(crate) struct RawBody(pub(crate) Bytes);
 
@@ -54,22 +54,22 @@ impl ArgDoc for RawBody {
     fn describe(_: &mut OperationDoc) {}
 }
 
-async fn open<H: Handler<T, App>, T: 'static>(
+async fn handle_request<H: Handler<T, App>, T: 'static>(
     handler: H,
     request: Request,
     app: App,
-    proof: fn(Vec<Digest>) -> JobProof,
+    credentials: fn(Vec<Digest>) -> JobCredentials,
 ) -> Response {
-    Footprint::leave_route(request.extensions());
+    AccessLogContext::record_route(request.extensions());
     let (mut parts, body) = request.into_parts();
-    let (bag, ReadBody { bytes, places, .. }) = match read(&app, &mut parts, body, proof).await {
+    let (params, ReadBody { bytes, permits, .. }) = match read(&app, &mut parts, body, credentials).await {
         Ok(read) => read,
         Err(error) => return error.into_response(),
     };
-    parts.extensions.insert(Arc::new(bag));
+    parts.extensions.insert(Arc::new(params));
     parts.extensions.insert(RawBody(bytes));
     let response = handler.call(Request::from_parts(parts, Body::empty()), app).await;
-    drop(places);
+    drop(permits);
     response
 }
 
@@ -77,15 +77,15 @@ async fn read(
     app: &App,
     parts: &mut Parts,
     body: Body,
-    proof: fn(Vec<Digest>) -> JobProof,
-) -> Result<(Bag, ReadBody), ApiError> {
-    let bag = inbox::read_query(parts.uri.query())?;
+    credentials: fn(Vec<Digest>) -> JobCredentials,
+) -> Result<(RawParams, ReadBody), ApiError> {
+    let params = request_params::read_query(parts.uri.query())?;
     let size = body.size_hint();
-    if size.exact().is_none_or(|size| (bodies::SMALL as u64 + 1..=MOST as u64).contains(&size))
-        && let Err(error) = bodies::check_job(app.forge(), parts, proof).await
+    if size.exact().is_none_or(|size| (request_body::MAX_SMALL_BODY as u64 + 1..=MAX_SIZE as u64).contains(&size))
+        && let Err(error) = request_body::check_job_token(app.forge(), parts, credentials).await
     {
-        bodies::discard(body);
+        request_body::discard(body);
         return Err(error);
     }
-    Ok((bag, bodies::read(app, parts, body, MOST, Prover::Job(proof)).await?))
+    Ok((params, request_body::read(app, parts, body, MAX_SIZE, LargeBodyAuth::Job(credentials)).await?))
 }

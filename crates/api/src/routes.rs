@@ -1,4 +1,4 @@
-//! Routes that remember what they serve, so that the document and the access table cannot forget one.
+//! Routes with their descriptions, from which the OpenAPI document and the table of the access tests are derived.
 
 use axum::{
     Router,
@@ -6,75 +6,94 @@ use axum::{
     http::Method,
     routing::{MethodFilter, MethodRouter, on},
 };
-use forge::traces::JobProof;
+use forge::traces::JobCredentials;
 use model::tokens::Digest;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::Value;
 
 use crate::{
     App,
-    bodies::Prover,
     file_part::{FileLimit, WithFile},
-    inbox::{Opened, OpenedUpTo},
+    file_response::{Download, RawText},
+    openapi::Tag,
     paging::Paged,
     params::ParamDoc,
-    raw::{Download, RawText},
     raw_body::WithRawBody,
-    reply::{Created, CreatedSecret, Done, Made, NoContent, Recalled, Reply, Streamed},
-    runner,
+    reply::{CachedJson, Created, CreatedSecret, NoContent, OkJson, Reply, StreamedJson, WithStatus},
+    request_body::LargeBodyAuth,
+    request_params::{WithLargeParams, WithParams},
+    runner::{ci_v1, v4},
 };
 
-/// All routes of a version of the interface.
-#[derive(Default)]
+/// The routes of one version of the API, or of a resource in it.
 pub struct Routes {
+    /// The tag of the routes that are added next.
+    tag: Tag,
     handlers: Vec<(&'static str, MethodRouter<App>)>,
     table: Vec<RouteDoc>,
 }
 
-/// One route.
+/// The description of a route.
 #[derive(Clone)]
 pub struct RouteDoc {
     /// The method.
     pub method: Method,
-    /// The path below the version, with names in braces.
+    /// The path below the version prefix, with parameters in braces.
     pub path: &'static str,
-    pub(crate) summary: &'static str,
+    /// The summary in the OpenAPI document.
+    pub summary: &'static str,
+    pub(crate) tag: Tag,
     pub(crate) operation: OperationDoc,
-    pub(crate) also: Vec<u16>,
+    pub(crate) extra_statuses: Vec<u16>,
 }
 
-/// What a handler takes and gives, read off its signature.
+/// The description of a handler, derived from its signature.
 #[derive(Clone, Default)]
 pub(crate) struct OperationDoc {
     pub(crate) params: Vec<ParamDoc>,
     pub(crate) authenticated: bool,
-    /// Whether those who show nothing are let in where everybody is.
-    pub(crate) open: bool,
-    pub(crate) looks_up: bool,
+    /// Whether anonymous requests are allowed for public resources.
+    pub(crate) allow_anonymous: bool,
+    pub(crate) may_be_missing: bool,
     pub(crate) paged: bool,
-    pub(crate) throttled: bool,
+    pub(crate) limits_sign_ins: bool,
     pub(crate) takes_file: bool,
     pub(crate) status: u16,
-    /// Names in the path that are not plain numbers.
-    pub(crate) path_schemas: Vec<(&'static str, Value)>,
+    pub(crate) path_params: Vec<PathParamDoc>,
     pub(crate) schema: Option<fn(&mut SchemaGenerator) -> Schema>,
-    /// The kinds of an answer that is not JSON.
-    pub(crate) kinds: &'static [&'static str],
-    /// Whether 201 may be answered as well, where the dialect says so.
+    /// The content types of a response that is not JSON.
+    pub(crate) content_types: &'static [&'static str],
+    /// Whether the status may be 201 instead, depending on the dialect.
     pub(crate) or_created: bool,
 }
 
-/// An argument of a handler that can say what it reads.
+/// The description of a path parameter.
+#[derive(Clone)]
+pub(crate) struct PathParamDoc {
+    pub(crate) name: &'static str,
+    /// The schema, unless the parameter is an ID.
+    pub(crate) schema: Option<Value>,
+    pub(crate) description: &'static str,
+}
+
+impl OperationDoc {
+    /// Describes a path parameter; without a schema it is an ID.
+    pub(crate) fn add_path_param(&mut self, name: &'static str, schema: Option<Value>, description: &'static str) {
+        self.path_params.push(PathParamDoc { name, schema, description });
+    }
+}
+
+/// An argument of a handler that describes what it reads.
 pub(crate) trait ArgDoc {
     fn describe(operation: &mut OperationDoc);
 }
 
-/// A reply that can say what it looks like.
+/// A success response that describes itself.
 pub(crate) trait ReplyDoc {
     fn describe(operation: &mut OperationDoc);
 }
 
-/// A handler whose signature tells all.
+/// A handler whose signature describes the operation.
 pub(crate) trait Documented<Args> {
     fn describe() -> OperationDoc;
 }
@@ -97,16 +116,17 @@ macro_rules! documented {
         }
     };
 }
-documented!();
-documented!(A);
-documented!(A, B);
-documented!(A, B, C);
-documented!(A, B, C, D);
-documented!(A, B, C, D, E);
-documented!(A, B, C, D, E, G);
-documented!(A, B, C, D, E, G, H);
+/// Implements [`Documented`] for handlers with every number of arguments that axum supports.
+macro_rules! documented_up_to {
+    () => { documented!(); };
+    ($first:ident $(, $rest:ident)*) => {
+        documented!($first $(, $rest)*);
+        documented_up_to!($($rest),*);
+    };
+}
+documented_up_to!(A1, A2, A3, A4, A5, A6, A7, A8, A9, A10, A11, A12, A13, A14, A15, A16);
 
-impl<T: JsonSchema> ReplyDoc for Done<T> {
+impl<T: JsonSchema> ReplyDoc for OkJson<T> {
     fn describe(operation: &mut OperationDoc) {
         operation.status = 200;
         operation.schema = Some(SchemaGenerator::subschema_for::<T>);
@@ -126,21 +146,21 @@ impl<T: JsonSchema> ReplyDoc for CreatedSecret<T> {
     }
 }
 
-impl<T: JsonSchema> ReplyDoc for Recalled<T> {
+impl<T: JsonSchema> ReplyDoc for CachedJson<T> {
     fn describe(operation: &mut OperationDoc) {
-        Done::<T>::describe(operation);
+        OkJson::<T>::describe(operation);
     }
 }
 
-impl<T: JsonSchema> ReplyDoc for Streamed<T> {
+impl<T: JsonSchema> ReplyDoc for StreamedJson<T> {
     fn describe(operation: &mut OperationDoc) {
-        Done::<T>::describe(operation);
+        OkJson::<T>::describe(operation);
     }
 }
 
-impl<T: JsonSchema> ReplyDoc for Made<T> {
+impl<T: JsonSchema> ReplyDoc for WithStatus<T> {
     fn describe(operation: &mut OperationDoc) {
-        Done::<T>::describe(operation);
+        OkJson::<T>::describe(operation);
         operation.or_created = true;
     }
 }
@@ -148,14 +168,14 @@ impl<T: JsonSchema> ReplyDoc for Made<T> {
 impl ReplyDoc for RawText {
     fn describe(operation: &mut OperationDoc) {
         operation.status = 200;
-        operation.kinds = &["text/plain"];
+        operation.content_types = &["text/plain"];
     }
 }
 
 impl ReplyDoc for Download {
     fn describe(operation: &mut OperationDoc) {
         operation.status = 200;
-        operation.kinds = &["application/octet-stream", "application/zip"];
+        operation.content_types = &["application/octet-stream", "application/zip"];
     }
 }
 
@@ -173,11 +193,12 @@ impl<T: JsonSchema> ReplyDoc for Paged<T> {
 }
 
 impl Routes {
-    pub(crate) fn new() -> Self {
-        Self::default()
+    /// Creates an empty set for routes with this tag.
+    pub(crate) fn new(tag: Tag) -> Self {
+        Self { tag, handlers: Vec::new(), table: Vec::new() }
     }
 
-    /// What there is, in the order of declaration.
+    /// Returns all routes in the order of declaration.
     pub fn table(&self) -> &[RouteDoc] {
         &self.table
     }
@@ -198,19 +219,19 @@ impl Routes {
         self.add(Method::POST, MethodFilter::POST, path, summary, handler)
     }
 
-    /// `POST` of a file, which is not read before the handler asks for it.
+    /// Adds a `POST` of a file, which is streamed to the handler.
     pub(crate) fn post_file<H, T, D>(self, path: &'static str, summary: &'static str, handler: H) -> Self
     where
         H: Handler<T, App> + Documented<D>,
         T: 'static,
     {
-        self.post_file_up_to(App::upload_limit, path, summary, handler)
+        self.post_file_with_limit(App::upload_limit, path, summary, handler)
     }
 
-    /// The same for files that may be larger or smaller than others.
-    pub(crate) fn post_file_up_to<H, T, D>(
+    /// Adds a `POST` of a file with another maximum size.
+    pub(crate) fn post_file_with_limit<H, T, D>(
         mut self,
-        most: FileLimit,
+        max_size: FileLimit,
         path: &'static str,
         summary: &'static str,
         handler: H,
@@ -219,15 +240,15 @@ impl Routes {
         H: Handler<T, App> + Documented<D>,
         T: 'static,
     {
-        self.handlers.push((path, on(MethodFilter::POST, WithFile(most, handler))));
-        self.table.push(RouteDoc { method: Method::POST, path, summary, operation: H::describe(), also: Vec::new() });
+        self.handlers.push((path, on(MethodFilter::POST, WithFile(max_size, handler))));
+        self.describe(Method::POST, path, summary, H::describe());
         self
     }
 
-    /// `PATCH` whose body is bytes and no parameters. A large one is read only from clients with such tokens for the job.
+    /// Adds a `PATCH` with a raw body. A large body is read only from clients with a token for the job.
     pub(crate) fn patch_raw<H, T, D>(
         mut self,
-        proof: fn(Vec<Digest>) -> JobProof,
+        job_credentials: fn(Vec<Digest>) -> JobCredentials,
         path: &'static str,
         summary: &'static str,
         handler: H,
@@ -236,16 +257,17 @@ impl Routes {
         H: Handler<T, App> + Documented<D>,
         T: 'static,
     {
-        self.handlers.push((path, on(MethodFilter::PATCH, WithRawBody(proof, handler))));
-        self.table.push(RouteDoc { method: Method::PATCH, path, summary, operation: H::describe(), also: Vec::new() });
+        self.handlers.push((path, on(MethodFilter::PATCH, WithRawBody(job_credentials, handler))));
+        self.describe(Method::PATCH, path, summary, H::describe());
         self
     }
 
-    /// `PUT` whose body may be larger than others; clients with such tokens for the job in their headers are preferred.
-    pub(crate) fn put_up_to<H, T, D>(
+    /// Adds a `PUT` with another maximum body size; clients with a token for the job in their headers have a separate memory
+    /// budget.
+    pub(crate) fn put_with_limit<H, T, D>(
         mut self,
-        most: usize,
-        proof: fn(Vec<Digest>) -> JobProof,
+        max_size: usize,
+        job_credentials: fn(Vec<Digest>) -> JobCredentials,
         path: &'static str,
         summary: &'static str,
         handler: H,
@@ -254,8 +276,11 @@ impl Routes {
         H: Handler<T, App> + Documented<D>,
         T: 'static,
     {
-        self.handlers.push((path, on(MethodFilter::PUT, OpenedUpTo(most, Prover::Job(proof), handler))));
-        self.table.push(RouteDoc { method: Method::PUT, path, summary, operation: H::describe(), also: Vec::new() });
+        self.handlers.push((
+            path,
+            on(MethodFilter::PUT, WithLargeParams(max_size, LargeBodyAuth::Job(job_credentials), handler)),
+        ));
+        self.describe(Method::PUT, path, summary, H::describe());
         self
     }
 
@@ -275,30 +300,30 @@ impl Routes {
         self.add(Method::DELETE, MethodFilter::DELETE, path, summary, handler)
     }
 
-    /// Names statuses of the route just added that its signature does not tell.
-    pub(crate) fn also(mut self, statuses: &[u16]) -> Self {
+    /// Adds error statuses to the description of the last route.
+    pub(crate) fn with_statuses(mut self, statuses: &[u16]) -> Self {
         if let Some(route) = self.table.last_mut() {
-            route.also.extend_from_slice(statuses);
+            route.extra_statuses.extend_from_slice(statuses);
         }
         self
     }
 
-    /// Says that the route just added may be asked without a token, where a project is public.
-    pub(crate) fn open(mut self) -> Self {
+    /// Declares that the last route allows anonymous requests for public projects.
+    pub(crate) fn allow_anonymous(mut self) -> Self {
         if let Some(route) = self.table.last_mut() {
-            route.operation.open = true;
+            route.operation.allow_anonymous = true;
         }
         self
     }
 
-    /// Adds all routes of another list.
-    pub(crate) fn and(mut self, other: Self) -> Self {
+    /// Adds all routes of another set, which keep their tags.
+    pub(crate) fn merge(mut self, other: Self) -> Self {
         self.handlers.extend(other.handlers);
         self.table.extend(other.table);
         self
     }
 
-    /// Serves the routes below a prefix. Flat, because nested routers cost every request.
+    /// Returns a router for the routes below a prefix. Not nested, which would cost every request.
     pub(crate) fn into_router(self, prefix: &str) -> Router<App> {
         let routes = self.handlers.into_iter();
         routes.fold(Router::new(), |router, (path, handler)| router.route(&format!("{prefix}{path}"), handler))
@@ -319,19 +344,24 @@ impl Routes {
         // HEAD is served wherever GET is.
         let filter = if method == Method::GET { filter.or(MethodFilter::HEAD) } else { filter };
         let operation = H::describe();
-        self.handlers.push((path, on(filter, Opened(handler, operation.paged))));
-        self.table.push(RouteDoc { method, path, summary, operation, also: Vec::new() });
+        self.handlers.push((path, on(filter, WithParams(handler, operation.paged))));
+        self.describe(method, path, summary, operation);
         self
+    }
+
+    fn describe(&mut self, method: Method, path: &'static str, summary: &'static str, operation: OperationDoc) {
+        let tag = self.tag;
+        self.table.push(RouteDoc { method, path, summary, tag, operation, extra_statuses: Vec::new() });
     }
 }
 
-/// All routes of version 3, for tests and documents.
+/// Returns all routes of version 3, for tests and documentation.
 pub fn v3() -> Vec<RouteDoc> {
     crate::v3::routes().table().to_vec()
 }
 
-/// All routes of the protocols of runners, each with the prefix below which it is served.
+/// Returns all routes of the runner protocols, each with the prefix below which it is served.
 pub fn runner_protocols() -> Vec<(&'static str, RouteDoc)> {
-    let below = |prefix: &'static str, routes: Routes| routes.table.into_iter().map(move |route| (prefix, route));
-    below(runner::V4, runner::v4()).chain(below(runner::CI_V1, runner::ci_v1())).collect()
+    let with_prefix = |prefix: &'static str, routes: Routes| routes.table.into_iter().map(move |route| (prefix, route));
+    with_prefix(v4::PREFIX, v4::routes()).chain(with_prefix(ci_v1::PREFIX, ci_v1::routes())).collect()
 }

@@ -1,4 +1,4 @@
-//! The URL under which the client reached us, for links in answers.
+//! The URL under which the client reached the server, for links in responses.
 
 use std::convert::Infallible;
 
@@ -8,7 +8,7 @@ use axum::{
 };
 pub(crate) use model::Site;
 
-use crate::{App, proxies::Reached};
+use crate::{App, proxies::PublicEndpoint};
 
 impl FromRequestParts<App> for Site {
     type Rejection = Infallible;
@@ -18,16 +18,16 @@ impl FromRequestParts<App> for Site {
         if let Some(url) = app.external_url() {
             return Ok(Self::new(url, ssh_port));
         }
-        let reached = parts.extensions.get::<Reached>();
-        let told = || parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        let host = reached.and_then(|reached| reached.host.as_deref()).or_else(told);
+        let endpoint = parts.extensions.get::<PublicEndpoint>();
+        let host_header = || parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let host = endpoint.and_then(|endpoint| endpoint.host.as_deref()).or_else(host_header);
         let host = host.filter(|host| is_host(host)).unwrap_or("localhost");
-        let scheme = if reached.is_some_and(|reached| reached.secure) { "https" } else { "http" };
+        let scheme = if endpoint.is_some_and(|endpoint| endpoint.secure) { "https" } else { "http" };
         Ok(Self::new(format!("{scheme}://{host}"), ssh_port))
     }
 }
 
-/// Whether a host header can go into a link.
+/// Returns whether a `Host` header is safe to use in a link.
 pub(crate) fn is_host(host: &str) -> bool {
     !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte))
 }

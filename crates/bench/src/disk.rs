@@ -1,4 +1,4 @@
-//! How fast the disk is on its own.
+//! Speed of the disk, without a server.
 
 use std::{
     fs::{self, File},
@@ -8,29 +8,31 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Outcome, load::Measured};
+use anyhow::{Context as _, Result};
 
-/// How many pages the file has, about as many as SQLite's log before it starts from the top again.
+use crate::closed_loop::Measurement;
+
+/// The number of pages of the file, about the size of SQLite's write-ahead log.
 const PAGES: u64 = 1000;
 const PAGE: [u8; 4096] = [7; 4096];
 
-/// Writes a page and waits until it is on the disk, again and again, as a database does at each commit.
-pub(crate) fn measure(folder: &Path, time: Duration) -> Outcome<Measured> {
+/// Repeatedly writes and syncs a page, as a database does at each commit.
+pub(crate) fn measure(folder: &Path, time: Duration) -> Result<Measurement> {
     let path = folder.join("pages");
-    let measured = write_pages(&path, time).map_err(|error| format!("cannot write to {}: {error}", path.display()));
+    let measured = write_pages(&path, time).with_context(|| format!("cannot write to {}", path.display()));
     let _ = fs::remove_file(&path);
     measured
 }
 
-fn write_pages(path: &Path, time: Duration) -> io::Result<Measured> {
+fn write_pages(path: &Path, time: Duration) -> io::Result<Measurement> {
     let file = File::create(path)?;
-    // A file that grows needs the journal of the file system as well; a log that is used again does not.
+    // Growing a file involves the journal of the file system; overwriting a log does not.
     for page in 0..PAGES {
         file.write_all_at(&PAGE, page * 4096)?;
     }
     file.sync_all()?;
     let start = Instant::now();
-    let mut measured = Measured::default();
+    let mut measured = Measurement::default();
     for page in (0..PAGES).cycle() {
         let before = Instant::now();
         if before.duration_since(start) >= time {

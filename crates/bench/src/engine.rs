@@ -1,4 +1,4 @@
-//! Databases full of projects, and servers on them.
+//! Database engines, and servers on empty or filled databases.
 
 use std::{
     fmt,
@@ -6,19 +6,20 @@ use std::{
     time::Instant,
 };
 
+use anyhow::{Context as _, Result, anyhow};
 use diesel::{Connection as _, SqliteConnection, connection::SimpleConnection as _};
 use tokio_postgres::NoTls;
 
-use crate::{Outcome, server::Server, town};
+use crate::{list_dataset, server::Server};
 
-/// The two engines.
+/// The kind of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum EngineKind {
     Sqlite,
     Postgres,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for EngineKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Sqlite => "SQLite",
@@ -27,69 +28,79 @@ impl fmt::Display for Kind {
     }
 }
 
-/// An engine that can be filled: beneath a folder, or on a server.
+/// An engine on which databases can be created.
 #[derive(Clone)]
 pub(crate) enum Engine {
     Sqlite,
-    /// The URL of a database beside which others can be made.
+    /// The URL of an existing database on the server.
     Postgres(String),
 }
 
 impl Engine {
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> EngineKind {
         match self {
-            Self::Sqlite => Kind::Sqlite,
-            Self::Postgres(_) => Kind::Postgres,
+            Self::Sqlite => EngineKind::Sqlite,
+            Self::Postgres(_) => EngineKind::Postgres,
         }
     }
 
-    /// Makes a database with so many projects, and what further statements write, and starts a server on it.
-    pub(crate) fn fill(&self, program: &Path, folder: &Path, projects: u64, further: &[String]) -> Outcome<Filled> {
+    /// Creates a database with the given number of projects, executes extra statements, and starts a server on it.
+    pub(crate) fn fill(
+        &self,
+        program: &Path,
+        folder: &Path,
+        projects: u64,
+        extra_statements: &[String],
+    ) -> Result<FilledInstance> {
         let data = folder.join(format!("{}-{projects}", self.kind()).to_lowercase());
         let database = match self {
             Self::Sqlite => None,
-            Self::Postgres(server) => Some(Copy::create(server, &format!("gable_bench_{projects}"))?),
+            Self::Postgres(server) => Some(TemporaryDatabase::create(server, &format!("gable_bench_{projects}"))?),
         };
         let start = || Server::gable_on(program, &data, database.as_ref().map(|database| database.url.as_str()));
-        // Once to make the tables and the administrator; the rest comes while nobody looks.
+        // The first start creates the tables and the administrator; the rows are inserted while no server runs.
         drop(start()?);
-        let (mut statements, before) = (town::statements(self.kind(), projects), Instant::now());
-        statements.extend_from_slice(further);
+        let (mut statements, before) = (list_dataset::statements(self.kind(), projects), Instant::now());
+        statements.extend_from_slice(extra_statements);
         match &database {
             None => fill_sqlite(&data.join("gable.sqlite3"), &statements)?,
             Some(database) => fill_postgres(&database.url, &statements)?,
         }
         eprintln!("{} filled with {projects} projects in {:.1} s", self.kind(), before.elapsed().as_secs_f64());
-        Ok(Filled { server: start()?, data, _database: database })
+        Ok(FilledInstance { server: start()?, data, _database: database })
     }
 }
 
 impl Engine {
-    /// An empty database for servers that are started one after the other.
-    pub(crate) fn house(&self, folder: &Path, name: &str) -> Outcome<House> {
+    /// Creates an empty database for servers that are started one after another.
+    pub(crate) fn empty_instance(&self, folder: &Path, name: &str) -> Result<EmptyInstance> {
         let data = folder.join(format!("{}-{name}", self.kind()).to_lowercase());
         let database = match self {
             Self::Sqlite => None,
-            Self::Postgres(server) => Some(Copy::create(server, &format!("gable_bench_{name}"))?),
+            Self::Postgres(server) => Some(TemporaryDatabase::create(server, &format!("gable_bench_{name}"))?),
         };
-        Ok(House { data, database })
+        Ok(EmptyInstance { data, database })
     }
 }
 
-/// A database and a folder; both go when this is dropped.
-pub(crate) struct House {
+/// An empty database and a data folder; both are deleted on drop.
+pub(crate) struct EmptyInstance {
     data: PathBuf,
-    database: Option<Copy>,
+    database: Option<TemporaryDatabase>,
 }
 
-impl House {
-    /// Starts a server that talks to this machine.
-    pub(crate) fn start(&self, program: &Path) -> Outcome<Server> {
-        Server::gable_with_neighbours(program, &self.data, self.database.as_ref().map(|database| database.url.as_str()))
+impl EmptyInstance {
+    /// Starts a server that may send webhooks to this machine.
+    pub(crate) fn start(&self, program: &Path) -> Result<Server> {
+        Server::gable_with_local_network(
+            program,
+            &self.data,
+            self.database.as_ref().map(|database| database.url.as_str()),
+        )
     }
 
-    /// Runs statements while no server does.
-    pub(crate) fn execute(&self, statements: &[String]) -> Outcome {
+    /// Executes statements while no server runs.
+    pub(crate) fn execute(&self, statements: &[String]) -> Result<()> {
         match &self.database {
             None => fill_sqlite(&self.data.join("gable.sqlite3"), statements),
             Some(database) => fill_postgres(&database.url, statements),
@@ -97,70 +108,71 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for EmptyInstance {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.data);
     }
 }
 
-/// A server on a database with projects; both go when this is dropped.
-pub(crate) struct Filled {
+/// A server on a filled database; both are deleted on drop.
+pub(crate) struct FilledInstance {
     pub(crate) server: Server,
     data: PathBuf,
-    _database: Option<Copy>,
+    _database: Option<TemporaryDatabase>,
 }
 
-impl Drop for Filled {
+impl Drop for FilledInstance {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.data);
     }
 }
 
-fn fill_sqlite(path: &Path, statements: &[String]) -> Outcome {
-    let text = path.to_str().ok_or("the path of the database is not valid UTF-8")?;
-    let failed = |error: diesel::result::Error| format!("cannot fill {text}: {error}");
-    let mut conn = SqliteConnection::establish(text).map_err(|error| format!("cannot open {text}: {error}"))?;
-    conn.batch_execute("PRAGMA synchronous = OFF; PRAGMA cache_size = -262144; BEGIN").map_err(failed)?;
+fn fill_sqlite(path: &Path, statements: &[String]) -> Result<()> {
+    let text = path.to_str().context("the path of the database is not valid UTF-8")?;
+    let context = || format!("cannot fill {text}");
+    let mut conn = SqliteConnection::establish(text).with_context(|| format!("cannot open {text}"))?;
+    conn.batch_execute("PRAGMA synchronous = OFF; PRAGMA cache_size = -262144; BEGIN").with_context(context)?;
     for statement in statements {
-        conn.batch_execute(statement).map_err(failed)?;
+        conn.batch_execute(statement).with_context(context)?;
     }
-    conn.batch_execute("COMMIT").map_err(failed)
+    conn.batch_execute("COMMIT").with_context(context)
 }
 
-fn fill_postgres(url: &str, statements: &[String]) -> Outcome {
-    // What the vacuum of any server in use does within minutes; SQLite gets no such help.
+fn fill_postgres(url: &str, statements: &[String]) -> Result<()> {
+    // Autovacuum would do this within minutes; SQLite has nothing comparable.
     execute(url, statements.iter().map(String::as_str).chain(["VACUUM ANALYZE"]))
 }
 
-/// A database of our own on a server, dropped with this.
-struct Copy {
+/// A PostgreSQL database that is dropped with this value.
+struct TemporaryDatabase {
     server: String,
     name: String,
     url: String,
 }
 
-impl Copy {
-    fn create(server: &str, name: &str) -> Outcome<Self> {
+impl TemporaryDatabase {
+    fn create(server: &str, name: &str) -> Result<Self> {
         let name = format!("{name}_{}", std::process::id());
         execute(server, [format!("CREATE DATABASE {name}").as_str()])?;
         let scheme = server.find("://").map_or(0, |at| at + 3);
         let host = server[scheme..].find('/').map_or(server, |at| &server[..scheme + at]);
-        // Both are on this machine.
+        // Client and server are on the same machine.
         let url = format!("{host}/{name}?sslmode=disable");
         Ok(Self { server: server.to_owned(), name, url })
     }
 }
 
-impl Drop for Copy {
+impl Drop for TemporaryDatabase {
     fn drop(&mut self) {
         let _ = execute(&self.server, [format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name).as_str()]);
     }
 }
 
-fn execute<'a>(url: &str, statements: impl IntoIterator<Item = &'a str>) -> Outcome {
+fn execute<'a>(url: &str, statements: impl IntoIterator<Item = &'a str>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
-    let failed = |error: tokio_postgres::Error| format!("PostgreSQL refuses: {error}");
+    let runtime = runtime.context("cannot start")?;
+    // The text of this error already contains its source.
+    let failed = |error: tokio_postgres::Error| anyhow!("PostgreSQL error: {error}");
     runtime.block_on(async {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await.map_err(failed)?;
         let connection = tokio::spawn(connection);

@@ -1,7 +1,8 @@
-//! The floor: a bare handler that answers the same bytes and does nothing for them.
+//! The floor, a lower bound for latencies: a bare handler that sends the same bytes without computing them.
 
 use std::{net::SocketAddr, path::Path};
 
+use anyhow::{Context as _, Result};
 use axum::{
     Router,
     body::{Body, Bytes},
@@ -12,18 +13,16 @@ use axum::{
 };
 use tokio::net::TcpListener;
 
-use crate::Outcome;
-
-/// The argument that makes this program the floor.
-pub(crate) const WORD: &str = "floor";
-/// What it prints before its URL.
+/// The subcommand that runs the floor.
+pub(crate) const SUBCOMMAND: &str = "floor";
+/// The text that it prints before its URL.
 pub(crate) const READY: &str = "floor ready on ";
 
-/// Serves the content of a file under a path until it is killed.
-pub(crate) fn run(answer: impl AsRef<Path>, path: &str) -> Outcome {
-    let body = std::fs::read(answer).map_err(|error| format!("cannot read the answer: {error}"))?;
+/// Serves the content of a file under a path until the process is killed.
+pub(crate) fn run(answer: impl AsRef<Path>, path: &str) -> Result<()> {
+    let body = std::fs::read(answer).context("cannot read the response")?;
     let body = Bytes::from(body);
-    let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start: {error}"))?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
     let served = runtime.block_on(async {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         println!("{READY}http://{}", listener.local_addr()?);
@@ -33,10 +32,10 @@ pub(crate) fn run(answer: impl AsRef<Path>, path: &str) -> Outcome {
         });
         axum::serve(listener, router).await
     });
-    served.map_err(|error| format!("cannot serve: {error}"))
+    served.context("cannot serve")
 }
 
-/// As many headers as the real answer has, so that both cost the same on the wire.
+/// Returns a response with as many headers as the server sends, so that both cost the same on the wire.
 fn answer_with(body: Bytes) -> Response {
     let mut response = Response::new(Body::from(body));
     let headers = response.headers_mut();

@@ -1,5 +1,5 @@
-//! Hooks: what a push costs whose message goes to a thousand receivers, how many messages a second arrive, and what a
-//! receiver that never answers costs the others.
+//! Benchmark of webhooks: the cost of a push with a thousand hooks, the rate of deliveries, and the effect of a
+//! receiver that never responds.
 
 use std::{
     io::{Read as _, Write as _},
@@ -13,97 +13,109 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::{Context as _, Result, bail};
+use model::ProjectId;
 use serde_json::{Value, json};
 
 use crate::{
-    Outcome,
-    engine::{Engine, Kind},
-    load::{self, Load, Measured, Until},
-    run::Scratch,
+    basics::ScratchFolder,
+    closed_loop::{self, Load, Measurement, Until},
+    engine::{Engine, EngineKind},
     server::{Server, TOKEN},
 };
 
-/// How many hooks one project has.
+/// The number of hooks of one project.
 pub(crate) const HOOKS: usize = 1000;
-/// How many messages wait for the receiver that never answers.
-pub(crate) const WAITING: u64 = 10_000;
-/// How often each thing is measured.
+/// The number of deliveries pending for the receiver that never responds.
+pub(crate) const PENDING_DELIVERIES: u64 = 10_000;
+/// The number of measured pushes.
 const PUSHES: usize = 20;
-/// How many pushes in a row make a storm, in which every hook is told of each.
-const STORM: u64 = 20;
-/// How long anybody waits for messages.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// The number of pushes in a burst.
+const BURST_PUSHES: u64 = 20;
+/// The maximum time to wait for deliveries.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What was measured on one engine.
+/// The results on one engine.
 pub(crate) struct Results {
-    pub(crate) kind: Kind,
-    /// A push of which nobody is told.
-    pub(crate) quiet_push: Measured,
-    /// A push of which [`HOOKS`] hooks are told.
-    pub(crate) crowded_push: Measured,
-    /// From the answer to that push until the last message has arrived.
-    pub(crate) all_told: Measured,
-    /// Messages a second, alone.
+    pub(crate) kind: EngineKind,
+    /// A push without hooks.
+    pub(crate) no_hooks_push: Measurement,
+    /// A push with [`HOOKS`] hooks.
+    pub(crate) many_hooks_push: Measurement,
+    /// The time from the response to that push to the last delivery.
+    pub(crate) all_delivered: Measurement,
+    /// Deliveries per second.
     pub(crate) rate: f64,
-    /// The same, while [`WAITING`] messages wait for a receiver that never answers.
+    /// Deliveries per second while [`PENDING_DELIVERIES`] deliveries to the receiver that never responds are pending.
     pub(crate) rate_beside_dead: f64,
-    /// From the answer to a push until one hook has been told, alone.
-    pub(crate) told: Measured,
-    /// The same beside the receiver that never answers.
-    pub(crate) told_beside_dead: Measured,
+    /// The time from the response to a push to the delivery to a single hook.
+    pub(crate) delivery: Measurement,
+    /// The same while the other receiver does not respond.
+    pub(crate) delivery_beside_dead: Measurement,
 }
 
 /// Measures everything on one engine.
-pub(crate) fn measure(program: &Path, folder: &Path, engine: &Engine) -> Outcome<Results> {
-    let scratch = Scratch::new(folder)?;
-    let house = engine.house(&scratch.0, "hooks")?;
+pub(crate) fn measure(program: &Path, folder: &Path, engine: &Engine) -> Result<Results> {
+    let scratch = ScratchFolder::new(folder)?;
+    let instance = engine.empty_instance(&scratch.0, "hooks")?;
     let (listening, dead) = (Receiver::start(true)?, Receiver::start(false)?);
-    let server = house.start(program)?;
-    let [quiet, crowded, single, doomed] =
-        ["quiet", "crowded", "single", "doomed"].map(|name| Place::make(&server, name));
-    let (quiet, crowded, single, doomed) = (quiet?, crowded?, single?, doomed?);
-    crowded.add_hooks(&server, &listening, HOOKS)?;
+    let server = instance.start(program)?;
+    let [no_hooks, many_hooks, single, unreachable] =
+        ["quiet", "crowded", "single", "doomed"].map(|name| HookedProject::create(&server, name));
+    let (no_hooks, many_hooks, single, unreachable) = (no_hooks?, many_hooks?, single?, unreachable?);
+    many_hooks.add_hooks(&server, &listening, HOOKS)?;
     single.add_hooks(&server, &listening, 1)?;
-    doomed.add_hooks(&server, &dead, 1)?;
+    unreachable.add_hooks(&server, &dead, 1)?;
 
-    let (mut quiet_push, mut crowded_push, mut all_told) = <(Measured, Measured, Measured)>::default();
+    let (mut no_hooks_push, mut many_hooks_push, mut all_delivered) =
+        <(Measurement, Measurement, Measurement)>::default();
     for _ in 0..PUSHES {
-        quiet_push.push(quiet.push(&server)?);
+        no_hooks_push.push(no_hooks.push(&server)?);
         let before = listening.count();
-        crowded_push.push(crowded.push(&server)?);
-        all_told.push(listening.wait_for(before + HOOKS as u64)?);
+        many_hooks_push.push(many_hooks.push(&server)?);
+        all_delivered.push(listening.wait_for(before + HOOKS as u64)?);
     }
-    let told = single.tell(&server, &listening)?;
-    let rate = storm(&server, &crowded, &listening)?;
+    let delivery = single.measure_delivery(&server, &listening)?;
+    let rate = measure_burst(&server, &many_hooks, &listening)?;
 
-    // What a receiver that was away for long has waiting.
-    doomed.push(&server)?;
+    // The backlog of a receiver that was unreachable for long.
+    unreachable.push(&server)?;
     dead.wait_for(1)?;
     drop(server);
-    house.execute(&let_wait())?;
-    let server = house.start(program)?;
+    instance.execute(&pending_deliveries())?;
+    let server = instance.start(program)?;
     dead.wait_for(2)?;
-    let told_beside_dead = single.tell(&server, &listening)?;
-    let rate_beside_dead = storm(&server, &crowded, &listening)?;
+    let delivery_beside_dead = single.measure_delivery(&server, &listening)?;
+    let rate_beside_dead = measure_burst(&server, &many_hooks, &listening)?;
     let kind = engine.kind();
-    Ok(Results { kind, quiet_push, crowded_push, all_told, rate, rate_beside_dead, told, told_beside_dead })
+    Ok(Results {
+        kind,
+        no_hooks_push,
+        many_hooks_push,
+        all_delivered,
+        rate,
+        rate_beside_dead,
+        delivery,
+        delivery_beside_dead,
+    })
 }
 
-/// Several pushes at once; answers how many messages a second arrived, until all had.
-fn storm(server: &Server, place: &Place, receiver: &Receiver) -> Outcome<f64> {
+/// Pushes several times and returns the number of deliveries per second.
+fn measure_burst(server: &Server, project: &HookedProject, receiver: &Receiver) -> Result<f64> {
     let (before, start) = (receiver.count(), Instant::now());
-    for _ in 0..STORM {
-        place.push(server)?;
+    for _ in 0..BURST_PUSHES {
+        project.push(server)?;
     }
-    let messages = STORM * HOOKS as u64;
+    let messages = BURST_PUSHES * HOOKS as u64;
     receiver.wait_for(before + messages)?;
-    #[expect(clippy::cast_precision_loss, reason = "nobody waits for 2^52 messages")]
+    #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 deliveries")]
     Ok(messages as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Statements that let many more messages wait for the hook that has one waiting.
-fn let_wait() -> Vec<String> {
-    let numbers = format!("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {WAITING})");
+/// Returns statements that multiply the pending delivery of the unreachable hook.
+fn pending_deliveries() -> Vec<String> {
+    let numbers =
+        format!("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {PENDING_DELIVERIES})");
     vec![
         format!(
             "INSERT INTO hook_deliveries (hook_id, event_id, state, attempts, due_at, created_at) {numbers} \
@@ -115,79 +127,79 @@ fn let_wait() -> Vec<String> {
 }
 
 /// A project with a repository.
-struct Place {
-    id: i64,
+struct HookedProject {
+    id: ProjectId,
 }
 
-static NEXT: AtomicU64 = AtomicU64::new(0);
+static NEXT_FILE: AtomicU64 = AtomicU64::new(0);
 
-impl Place {
-    fn make(server: &Server, name: &str) -> Outcome<Self> {
-        let made = ask(server, "/api/v3/projects", &json!({ "name": name, "path": name }))?;
-        let id = made["id"].as_i64().ok_or_else(|| format!("no project: {made}"))?;
-        let place = Self { id };
-        place.push(server)?;
-        Ok(place)
+impl HookedProject {
+    fn create(server: &Server, name: &str) -> Result<Self> {
+        let created = post(server, "/api/v3/projects", &json!({ "name": name, "path": name }))?;
+        let id = created["id"].as_i64().with_context(|| format!("cannot create a project: {created}"))?;
+        let project = Self { id: ProjectId::new(id) };
+        project.push(server)?;
+        Ok(project)
     }
 
-    fn add_hooks(&self, server: &Server, receiver: &Receiver, count: usize) -> Outcome {
+    fn add_hooks(&self, server: &Server, receiver: &Receiver, count: usize) -> Result<()> {
         let url = format!("http://{}/hook", receiver.address);
         let body = json!({ "url": url, "push_events": true, "token": "bench" }).to_string();
-        let next = load::post(&format!("/api/v3/projects/{}/hooks", self.id), TOKEN, move || body.clone());
+        let next = closed_loop::post(&format!("/api/v3/projects/{}/hooks", self.id), TOKEN, move || body.clone());
         let clients = count.min(8);
         let load = Load { address: server.address, clients, next, status: 201 };
-        load::run(&load, Until::Asked(count / clients)).map(drop)
+        closed_loop::run(&load, Until::Requests(count / clients)).map(drop)
     }
 
-    /// Writes a file; answers how long that took.
-    fn push(&self, server: &Server) -> Outcome<Duration> {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    /// Commits a file; returns the latency.
+    fn push(&self, server: &Server) -> Result<Duration> {
+        let number = NEXT_FILE.fetch_add(1, Ordering::Relaxed);
         let file = json!({
             "file_path": format!("file-{number}"), "branch_name": "master", "content": "x", "commit_message": "One more",
         });
         let start = Instant::now();
-        let written = ask(server, &format!("/api/v3/projects/{}/repository/files", self.id), &file)?;
+        let written = post(server, &format!("/api/v3/projects/{}/repository/files", self.id), &file)?;
         if written["file_path"].is_null() {
-            return Err(format!("no file: {written}"));
+            bail!("cannot create a file: {written}");
         }
         Ok(start.elapsed())
     }
 
-    /// How long it takes from the answer to a push until its hook is told.
-    fn tell(&self, server: &Server, receiver: &Receiver) -> Outcome<Measured> {
-        let mut told = Measured::default();
+    /// Measures the time from the response to a push to its delivery.
+    fn measure_delivery(&self, server: &Server, receiver: &Receiver) -> Result<Measurement> {
+        let mut delivery = Measurement::default();
         for _ in 0..PUSHES * 5 {
             let before = receiver.count();
             self.push(server)?;
-            told.push(receiver.wait_for(before + 1)?);
+            delivery.push(receiver.wait_for(before + 1)?);
         }
-        Ok(told)
+        Ok(delivery)
     }
 }
 
-fn ask(server: &Server, path: &str, body: &Value) -> Outcome<Value> {
+fn post(server: &Server, path: &str, body: &Value) -> Result<Value> {
     let text = body.to_string();
-    let answer = load::fetch(server.address, &load::post(path, TOKEN, move || text.clone()))?;
-    serde_json::from_slice(&answer).map_err(|error| format!("{path} does not answer with JSON: {error}"))
+    let response = closed_loop::fetch(server.address, &closed_loop::post(path, TOKEN, move || text.clone()))?;
+    serde_json::from_slice(&response).with_context(|| format!("{path} did not return JSON"))
 }
 
-/// Counts messages; answers them at once, or never.
+/// A webhook receiver that counts deliveries, and responds at once or never.
 struct Receiver {
     address: SocketAddr,
     count: Arc<AtomicU64>,
 }
 
 impl Receiver {
-    fn start(answers: bool) -> Outcome<Self> {
-        let failed = |error: std::io::Error| format!("cannot listen: {error}");
-        let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+    fn start(responds: bool) -> Result<Self> {
+        let context = "cannot listen";
+        let listener = TcpListener::bind("127.0.0.1:0").context(context)?;
+        let address = listener.local_addr().context(context)?;
         let count = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&count);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let counter = Arc::clone(&counter);
-                thread::spawn(move || receive(stream, answers, &counter));
+                thread::spawn(move || receive(stream, responds, &counter));
             }
         });
         Ok(Self { address, count })
@@ -197,12 +209,12 @@ impl Receiver {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many messages have arrived in all; answers how long that took.
-    fn wait_for(&self, count: u64) -> Outcome<Duration> {
+    /// Waits until `count` deliveries have arrived in total; returns the time.
+    fn wait_for(&self, count: u64) -> Result<Duration> {
         let start = Instant::now();
         while self.count() < count {
-            if start.elapsed() > PATIENCE {
-                return Err(format!("{} messages arrived where {count} should", self.count()));
+            if start.elapsed() > DELIVERY_TIMEOUT {
+                bail!("only {} of {count} deliveries arrived", self.count());
             }
             thread::sleep(Duration::from_micros(200));
         }
@@ -210,27 +222,27 @@ impl Receiver {
     }
 }
 
-/// Takes messages off one connection until it ends.
-fn receive(mut stream: TcpStream, answers: bool, counter: &AtomicU64) {
+/// Reads requests from a connection until it ends.
+fn receive(mut stream: TcpStream, responds: bool, counter: &AtomicU64) {
     let mut buffer = Vec::new();
-    let mut part = [0; 16 << 10];
+    let mut chunk = [0; 16 << 10];
     loop {
         if let Some(end) = message_end(&buffer) {
             buffer.drain(..end);
             counter.fetch_add(1, Ordering::Relaxed);
-            if answers && stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err() {
+            if responds && stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err() {
                 return;
             }
             continue;
         }
-        match stream.read(&mut part) {
+        match stream.read(&mut chunk) {
             Ok(0) | Err(_) => return,
-            Ok(count) => buffer.extend_from_slice(&part[..count]),
+            Ok(count) => buffer.extend_from_slice(&chunk[..count]),
         }
     }
 }
 
-/// Where the first message ends, if all of it is there.
+/// Returns the end of the first request in the buffer, if it is complete.
 fn message_end(buffer: &[u8]) -> Option<usize> {
     let head = buffer.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let text = std::str::from_utf8(&buffer[..head]).ok()?;

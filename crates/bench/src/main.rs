@@ -1,41 +1,41 @@
-//! Measures the shipped binary against the goals of the design, on the machine at hand. Started by `cargo xtask
-//! bench`, `cargo xtask seed` and `cargo xtask load`.
+//! Benchmarks and load tests of the shipped binary, run by `cargo xtask bench`, `cargo xtask seed` and `cargo xtask
+//! load`.
 
-#![expect(clippy::print_stdout, reason = "a tool talks to the person at the terminal")]
+#![expect(clippy::print_stdout, reason = "a command-line tool prints its results")]
 
-mod cases;
+mod basics;
+mod closed_loop;
 mod disk;
-mod drive;
 mod engine;
 mod floor;
+mod git_http_backend;
 mod hooks;
 mod issues;
-mod landscape;
+mod large_repository;
+mod list_cases;
+mod list_dataset;
 mod lists;
-mod load;
-mod peer;
+mod load_test;
 mod pipelines;
 mod report;
 mod repository;
-mod run;
+mod rng;
 mod seed;
 mod server;
-mod town;
+mod sql;
 mod transport;
 
 use std::{collections::HashSet, path::PathBuf, process::ExitCode, time::Duration};
 
+use anyhow::{Context as _, Result, anyhow, bail};
 use engine::Engine;
 use report::Report;
 
-/// What ends the program early: one sentence for the person at the terminal.
-type Outcome<T = ()> = Result<T, String>;
-
-/// Where PostgreSQL is, for whoever measures on it; a variable, as the URL may hold a password.
+/// The variable with the URL of PostgreSQL, which may contain a password.
 const DATABASE: &str = "GABLE_BENCH_DATABASE";
 const FLAGS: &str = "--basics, --project, --lists, --growth, --repository, --issues, --hooks, --pipelines, --sqlite, --postgres, --all-rows, --seconds N and --json";
 
-/// What to measure and for how long.
+/// The benchmarks to run, and for how long.
 struct Settings {
     gable: PathBuf,
     folder: PathBuf,
@@ -47,52 +47,52 @@ struct Settings {
     issues: bool,
     hooks: bool,
     pipelines: bool,
-    parts: lists::Parts,
+    parts: lists::ListParts,
     engines: Vec<Engine>,
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match arguments.as_slice() {
-        // The floor is a process of its own, so that it has a runtime and an allocator of its own.
-        [word, answer, path] if word == floor::WORD => floor::run(answer, path),
+        // The floor is a separate process with its own runtime and allocator.
+        [word, answer, path] if word == floor::SUBCOMMAND => floor::run(answer, path),
         [word, rest @ ..] if word == "seed" => seed::run(rest),
-        [word, rest @ ..] if word == "load" => drive::run(rest),
-        _ => read(&arguments).and_then(measure),
+        [word, rest @ ..] if word == "load" => load_test::run(rest),
+        _ => parse_settings(&arguments).and_then(measure),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(sentence) => {
-            eprintln!("bench: {sentence}");
+        Err(error) => {
+            eprintln!("bench: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn read(arguments: &[String]) -> Outcome<Settings> {
+fn parse_settings(arguments: &[String]) -> Result<Settings> {
     let (mut gable, mut folder, mut seconds) = (PathBuf::new(), PathBuf::new(), 40);
     let mut named = HashSet::new();
     let mut words = arguments.iter();
     while let Some(flag) = words.next() {
-        let mut value = || words.next().ok_or_else(|| format!("{flag} needs a value"));
+        let mut value = || words.next().with_context(|| format!("{flag} needs a value"));
         match flag.as_str() {
             "--gable" => gable = value()?.into(),
             "--folder" => folder = value()?.into(),
             "--seconds" => {
                 let text = value()?;
-                seconds = text.parse().map_err(|_| format!("--seconds takes a number, not {text}"))?;
+                seconds = text.parse().map_err(|_| anyhow!("--seconds takes a number, not {text}"))?;
             }
             "--json" | "--all-rows" | "--basics" | "--project" | "--lists" | "--growth" | "--repository"
             | "--issues" | "--hooks" | "--pipelines" | "--sqlite" | "--postgres" => {
                 named.insert(flag.as_str());
             }
-            other => return Err(format!("bench knows {FLAGS}, not {other}")),
+            other => bail!("unknown flag {other}; bench accepts {FLAGS}"),
         }
     }
     if seconds < 4 {
-        return Err("fewer than 4 seconds tell nothing".into());
+        bail!("too short for a measurement: use at least 4 seconds");
     }
-    // What is named, and everything if nothing is.
+    // The selected parts, or all if none is selected.
     let wanted = |flag: &str, all: &[&str]| named.contains(flag) || !all.iter().any(|flag| named.contains(flag));
     let part = |flag: &str| {
         let all =
@@ -100,13 +100,13 @@ fn read(arguments: &[String]) -> Outcome<Settings> {
         wanted(flag, &all)
     };
     let engine = |flag: &str| wanted(flag, &["--sqlite", "--postgres"]);
-    let parts = lists::Parts { project: part("--project"), lists: part("--lists"), growth: part("--growth") };
+    let parts = lists::ListParts { project: part("--project"), lists: part("--lists"), growth: part("--growth") };
     let mut engines = Vec::new();
     if engine("--sqlite") {
         engines.push(Engine::Sqlite);
     }
     if engine("--postgres") && (parts.any() || part("--issues") || part("--hooks") || part("--pipelines")) {
-        engines.push(Engine::Postgres(std::env::var(DATABASE).map_err(|_| format!("{DATABASE} is not set"))?));
+        engines.push(Engine::Postgres(std::env::var(DATABASE).map_err(|_| anyhow!("{DATABASE} is not set"))?));
     }
     let (json, all_rows) = (named.contains("--json"), named.contains("--all-rows"));
     let (basics, repository) = (part("--basics"), part("--repository"));
@@ -127,7 +127,7 @@ fn read(arguments: &[String]) -> Outcome<Settings> {
     })
 }
 
-fn measure(settings: Settings) -> Outcome {
+fn measure(settings: Settings) -> Result<()> {
     let Settings {
         gable,
         folder,
@@ -145,7 +145,7 @@ fn measure(settings: Settings) -> Outcome {
     let time = Duration::from_secs(seconds.into());
     let mut report = Report::default();
     if basics {
-        report.basics = Some(run::measure(&gable, &folder, time)?);
+        report.basics = Some(basics::measure(&gable, &folder, time)?);
     }
     for engine in engines.iter().filter(|_| parts.any()) {
         report.lists.push(lists::measure(&gable, &folder, engine, parts, time)?);

@@ -1,4 +1,4 @@
-//! What is shown: a table for people, JSON for machines.
+//! The report: tables, or JSON.
 
 use std::{
     fmt::Write as _,
@@ -7,20 +7,20 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use crate::{
-    Outcome,
-    engine::Kind,
-    hooks::{self, HOOKS, WAITING},
+    basics::{Comparison, READERS, Results, USERS, WRITERS},
+    engine::EngineKind,
+    hooks::{self, HOOKS, PENDING_DELIVERIES},
     issues::{self, ISSUES},
-    lists::{self, Growth, PROJECTS, Paged},
-    pipelines::{self, JOBS, RUNNERS, TALK, TALKERS},
+    lists::{self, Growth, PROJECTS, PageTiming},
+    pipelines::{self, JOBS, RUNNERS, TRACE_BYTES_PER_SECOND, TRACING_JOBS},
     repository,
-    run::{Comparison, READERS, Results, USERS, WRITERS},
 };
 
-/// Everything that was measured, of the parts that were wanted.
+/// The results of the selected benchmarks.
 #[derive(Default)]
 pub(crate) struct Report {
     pub(crate) basics: Option<Results>,
@@ -34,7 +34,7 @@ pub(crate) struct Report {
     pub(crate) repository: Option<repository::Results>,
 }
 
-/// What a value has to reach.
+/// The goal of a value.
 enum Goal {
     AtLeast(f64),
     AtMost(f64),
@@ -60,7 +60,7 @@ impl Row {
 }
 
 impl Report {
-    /// Tables, with the goals beside the values; of the lists either each case or the worst of each route.
+    /// Formats tables of values and goals; of lists either every case or the slowest of each route.
     pub(crate) fn tables(&self, every_case: bool) -> String {
         let mut tables = String::new();
         for (number, row) in self.rows().into_iter().enumerate() {
@@ -87,7 +87,7 @@ impl Report {
         tables + &self.repository.as_ref().map(reads).unwrap_or_default()
     }
 
-    /// Everything as one object.
+    /// Returns the report as JSON.
     pub(crate) fn json(&self) -> Value {
         let values = self.rows().into_iter().map(|row| {
             let goal = match row.goal {
@@ -100,14 +100,14 @@ impl Report {
         let of_issues = self.issues.iter().map(|results| (results.kind, &results.pages));
         let pages = of_lists.chain(of_issues).flat_map(|(kind, pages)| {
             pages.iter().map(move |page| {
-                let (asker, target) = (page.case.route.asker.to_string(), page.case.target());
-                json!({ "engine": kind.to_string(), "asker": asker, "target": target, "p50": page.half, "p99": page.most })
+                let (user, target) = (page.case.route.user.to_string(), page.case.target());
+                json!({ "engine": kind.to_string(), "asker": user, "target": target, "p50": page.p50, "p99": page.p99 })
             })
         });
         let growths = self.lists.iter().flat_map(|results| {
             results.growths.iter().map(|growth| {
-                let (asker, target) = (growth.case.route.asker.to_string(), growth.case.target());
-                json!({ "engine": results.kind.to_string(), "asker": asker, "target": target, "p50": growth.halves })
+                let (user, target) = (growth.case.route.user.to_string(), growth.case.target());
+                json!({ "engine": results.kind.to_string(), "asker": user, "target": target, "p50": growth.p50s })
             })
         });
         let reads = self.repository.iter().flat_map(|results| &results.rows).map(|row| {
@@ -123,12 +123,12 @@ impl Report {
         })
     }
 
-    /// Writes the JSON to a file of its own and tells which.
-    pub(crate) fn write(&self, folder: &Path) -> Outcome<PathBuf> {
+    /// Writes the JSON to a new file and returns its path.
+    pub(crate) fn write(&self, folder: &Path) -> Result<PathBuf> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let path = folder.join(format!("{now}.json"));
-        let text = serde_json::to_string_pretty(&self.json()).map_err(|error| error.to_string())?;
-        fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        let text = serde_json::to_string_pretty(&self.json())?;
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
 
@@ -148,7 +148,7 @@ fn verdict(met: Option<bool>) -> &'static str {
     }
 }
 
-/// What is read from a large repository, beside what git takes for it.
+/// Formats the comparison of repository reads with git.
 fn reads(results: &repository::Results) -> String {
     let mut table = format!(
         "\n{:<48} {:>10} {:>10} {:>8} {:>8}  verdict\n",
@@ -167,10 +167,10 @@ fn is_met(row: &repository::Compared) -> Option<bool> {
     row.goal.map(|goal| row.ratio() <= goal)
 }
 
-/// Pages of lists: each, or the slowest of each route.
-fn pages(what: &str, pages: &[Paged], every_case: bool) -> String {
+/// Formats the latencies of pages: every case, or the slowest of each route.
+fn pages(what: &str, pages: &[PageTiming], every_case: bool) -> String {
     let mut table = String::new();
-    let is_met = |page: &Paged| page.most <= page.goal;
+    let is_met = |page: &PageTiming| page.p99 <= page.goal;
     let missed = pages.iter().filter(|page| !is_met(page)).count();
     for (number, page) in pages.iter().enumerate() {
         if number == 0 {
@@ -185,20 +185,20 @@ fn pages(what: &str, pages: &[Paged], every_case: bool) -> String {
                 "verdict",
             );
         }
-        let same = |other: &&Paged| other.case.route == page.case.route;
-        let is_worst = pages.iter().filter(same).all(|other| other.most <= page.most);
+        let same = |other: &&PageTiming| other.case.route == page.case.route;
+        let is_worst = pages.iter().filter(same).all(|other| other.p99 <= page.p99);
         if every_case || is_worst {
             let (route, verdict, goal) = (&page.case.route, verdict(Some(is_met(page))), format!("≤ {}", page.goal));
-            let name = format!("{} ({})", route.name, route.asker);
-            let (half, most, query) = (page.half, page.most, &page.case.query);
-            let line = format!("{name:<64} {half:>8.2} {most:>8.2} {goal:>6}  {verdict:<7} {query}");
+            let name = format!("{} ({})", route.name, route.user);
+            let (p50, p99, query) = (page.p50, page.p99, &page.case.query);
+            let line = format!("{name:<64} {p50:>8.2} {p99:>8.2} {goal:>6}  {verdict:<7} {query}");
             let _ = writeln!(table, "{}", line.trim_end());
         }
     }
     table
 }
 
-/// How lists grow: each, or what grows most of each route.
+/// Formats the growth of latencies: every case, or the fastest growing of each route.
 fn growths(results: &lists::Results, every_case: bool) -> String {
     let mut table = String::new();
     for (number, growth) in results.growths.iter().enumerate() {
@@ -213,9 +213,9 @@ fn growths(results: &lists::Results, every_case: bool) -> String {
         let is_worst = results.growths.iter().filter(same).all(|other| other.factor() <= growth.factor());
         if every_case || is_worst {
             let route = &growth.case.route;
-            let _ = write!(table, "{:<48}", format!("{} ({})", route.name, route.asker));
-            for half in &growth.halves {
-                let _ = write!(table, " {half:>8.2}");
+            let _ = write!(table, "{:<48}", format!("{} ({})", route.name, route.user));
+            for p50 in &growth.p50s {
+                let _ = write!(table, " {p50:>8.2}");
             }
             let _ = writeln!(table, " {:>8.1}  {}", growth.factor(), growth.case.query);
         }
@@ -223,17 +223,17 @@ fn growths(results: &lists::Results, every_case: bool) -> String {
     table
 }
 
-/// One project, and one group with a thousand.
+/// Rows of a single project, and of a group with a thousand projects.
 fn rows_of_project(results: &lists::Results) -> Vec<Row> {
     let kind = results.kind;
     let compared = results.project.iter().flat_map(|comparison| {
-        // What a hop to another process costs is not ours to promise.
-        let goal = if kind == Kind::Sqlite { Goal::AtLeast(0.5) } else { Goal::Open };
+        // The latency of another process is beyond our control.
+        let goal = if kind == EngineKind::Sqlite { Goal::AtLeast(0.5) } else { Goal::Open };
         rows_of_comparison(&format!("GET /projects/:id, {kind}"), comparison, goal)
     });
-    let groups = results.groups.iter().flat_map(|(asker, measured)| {
+    let groups = results.groups.iter().flat_map(|(user, measured)| {
         let row = |percent, goal| Row {
-            name: format!("GET /groups/:id, 1000 projects, {kind}, {asker}, p{percent}"),
+            name: format!("GET /groups/:id, 1000 projects, {kind}, {user}, p{percent}"),
             value: measured.percentile(percent),
             unit: "ms",
             goal,
@@ -243,32 +243,32 @@ fn rows_of_project(results: &lists::Results) -> Vec<Row> {
     compared.chain(groups).collect()
 }
 
-/// What telling costs.
+/// Rows of the webhook benchmark.
 fn rows_of_hooks(results: &hooks::Results) -> Vec<Row> {
     let kind = results.kind;
     let mut rows = vec![];
     let mut row = |name: String, value, unit, goal| rows.push(Row { name, value, unit, goal });
-    let beyond = results.crowded_push.percentile(50) - results.quiet_push.percentile(50);
+    let beyond = results.many_hooks_push.percentile(50) - results.no_hooks_push.percentile(50);
+    row(format!("push with {HOOKS} hooks, {kind}, beyond one without, p50"), beyond, "ms", Goal::AtMost(50.0));
+    row("  push without hooks, p50".into(), results.no_hooks_push.percentile(50), "ms", Goal::Open);
+    row("  from its response to the last delivery, p50".into(), results.all_delivered.percentile(50), "ms", Goal::Open);
+    row(format!("webhook deliveries, {kind}"), results.rate, "/s", Goal::AtLeast(1000.0));
     row(
-        format!("a push that {HOOKS} hooks are told of, {kind}, beyond one without, p50"),
-        beyond,
-        "ms",
-        Goal::AtMost(50.0),
+        format!("  beside a dead receiver with {PENDING_DELIVERIES} pending"),
+        results.rate_beside_dead,
+        "/s",
+        Goal::Open,
     );
-    row("  a push without hooks, p50".into(), results.quiet_push.percentile(50), "ms", Goal::Open);
-    row("  from its answer until all were told, p50".into(), results.all_told.percentile(50), "ms", Goal::Open);
-    row(format!("messages to hooks, {kind}"), results.rate, "/s", Goal::AtLeast(1000.0));
-    row(format!("  beside a dead receiver with {WAITING} waiting"), results.rate_beside_dead, "/s", Goal::Open);
     let share = results.rate_beside_dead / results.rate;
     row("  share of the rate alone".into(), share, "", Goal::AtLeast(0.9));
-    row(format!("from a push to its hook, {kind}, p50"), results.told.percentile(50), "ms", Goal::Open);
-    row("  p99".into(), results.told.percentile(99), "ms", Goal::Open);
-    row("  beside a dead receiver, p50".into(), results.told_beside_dead.percentile(50), "ms", Goal::Open);
-    row("  beside a dead receiver, p99".into(), results.told_beside_dead.percentile(99), "ms", Goal::Open);
+    row(format!("from a push to its delivery, {kind}, p50"), results.delivery.percentile(50), "ms", Goal::Open);
+    row("  p99".into(), results.delivery.percentile(99), "ms", Goal::Open);
+    row("  beside a dead receiver, p50".into(), results.delivery_beside_dead.percentile(50), "ms", Goal::Open);
+    row("  beside a dead receiver, p99".into(), results.delivery_beside_dead.percentile(99), "ms", Goal::Open);
     rows
 }
 
-/// What building costs.
+/// Rows of the pipeline benchmark.
 fn rows_of_pipelines(results: &pipelines::Results) -> Vec<Row> {
     let kind = results.kind;
     let mut rows = vec![];
@@ -277,19 +277,24 @@ fn rows_of_pipelines(results: &pipelines::Results) -> Vec<Row> {
     row("  p99".into(), results.planning.percentile(99), "ms", Goal::AtMost(50.0));
     row(format!("POST pipeline of {JOBS} jobs, {kind}"), results.creation.percentile(50), "ms", Goal::Open);
     row(
-        format!("a job for one of {RUNNERS} runners that ask at once, {kind}, p99"),
+        format!("job request of one of {RUNNERS} concurrent runners, {kind}, p99"),
         results.assignment.percentile(99),
         "ms",
         Goal::AtMost(20.0),
     );
     row("  p50".into(), results.assignment.percentile(50), "ms", Goal::Open);
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-    let wanted = (TALKERS * TALK) as f64 / f64::from(1 << 20);
-    // The first and the last second are not whole.
-    row(format!("traces of {TALKERS} jobs, {kind}"), results.said, "MB/s", Goal::AtLeast(wanted * 0.95));
-    row("  one piece, p50".into(), results.patches.percentile(50), "ms", Goal::Open);
-    row("  one piece, p99".into(), results.patches.percentile(99), "ms", Goal::Open);
-    row("  processors taken by the server".into(), results.cores, "", Goal::Open);
+    let expected_rate = (TRACING_JOBS * TRACE_BYTES_PER_SECOND) as f64 / f64::from(1 << 20);
+    // The first and the last second are incomplete.
+    row(
+        format!("traces of {TRACING_JOBS} jobs, {kind}"),
+        results.trace_rate,
+        "MB/s",
+        Goal::AtLeast(expected_rate * 0.95),
+    );
+    row("  one chunk, p50".into(), results.patches.percentile(50), "ms", Goal::Open);
+    row("  one chunk, p99".into(), results.patches.percentile(99), "ms", Goal::Open);
+    row("  processors used by the server".into(), results.cores, "", Goal::Open);
     rows
 }
 
@@ -306,42 +311,42 @@ fn rows_of_comparison(name: &str, comparison: &Comparison, goal: Goal) -> Vec<Ro
     row("  floor p50", floor.measured.percentile(50), "ms", Goal::Open);
     row("  floor p90", floor.measured.percentile(90), "ms", Goal::Open);
     row("  floor p99", floor.measured.percentile(99), "ms", Goal::Open);
-    row("  floor, processor time per answer", floor.cpu_per_answer(), "µs", Goal::Open);
+    row("  floor, processor time per response", floor.cpu_per_response(), "µs", Goal::Open);
     row("  gable", gable.measured.rate(), "/s", Goal::Open);
     row("  gable p50", gable.measured.percentile(50), "ms", Goal::Open);
     row("  gable p90", gable.measured.percentile(90), "ms", Goal::Open);
     row("  gable p99", gable.measured.percentile(99), "ms", Goal::Open);
-    row("  gable, processor time per answer", gable.cpu_per_answer(), "µs", Goal::Open);
+    row("  gable, processor time per response", gable.cpu_per_response(), "µs", Goal::Open);
     rows
 }
 
 fn rows(results: &Results) -> Vec<Row> {
-    let Results { write_alone, write_together, .. } = results;
+    let Results { write_single, write_concurrent, .. } = results;
     let mut rows = rows_of_comparison("GET /user", &results.user, Goal::AtLeast(0.5));
     let mut row = |name: &str, value, unit, goal| rows.push(Row { name: name.to_owned(), value, unit, goal });
     row(
         &format!("GET /users, 20 of {USERS}, 1 client, p99"),
-        results.list_alone.percentile(99),
+        results.list_single.percentile(99),
         "ms",
         Goal::AtMost(5.0),
     );
-    row(&format!("GET /users, 20 of {USERS}, {READERS} clients"), results.list_together.rate(), "/s", Goal::Open);
+    row(&format!("GET /users, 20 of {USERS}, {READERS} clients"), results.list_concurrent.rate(), "/s", Goal::Open);
     row("POST /users, 8 clients", results.created_users.rate(), "/s", Goal::Open);
-    let factor = write_together.rate() / write_alone.rate();
+    let factor = write_concurrent.rate() / write_single.rate();
     row(&format!("POST /user/emails, {WRITERS} clients over 1, this disk"), factor, "times", Goal::AtLeast(10.0));
-    row("  1 client", write_alone.rate(), "/s", Goal::Open);
-    row("  1 client p50", write_alone.percentile(50), "ms", Goal::Open);
-    row("  1 client p99", write_alone.percentile(99), "ms", Goal::Open);
-    row(&format!("  {WRITERS} clients"), write_together.rate(), "/s", Goal::Open);
-    row(&format!("  {WRITERS} clients p50"), write_together.percentile(50), "ms", Goal::Open);
-    row(&format!("  {WRITERS} clients p99"), write_together.percentile(99), "ms", Goal::Open);
+    row("  1 client", write_single.rate(), "/s", Goal::Open);
+    row("  1 client p50", write_single.percentile(50), "ms", Goal::Open);
+    row("  1 client p99", write_single.percentile(99), "ms", Goal::Open);
+    row(&format!("  {WRITERS} clients"), write_concurrent.rate(), "/s", Goal::Open);
+    row(&format!("  {WRITERS} clients p50"), write_concurrent.percentile(50), "ms", Goal::Open);
+    row(&format!("  {WRITERS} clients p99"), write_concurrent.percentile(99), "ms", Goal::Open);
     row("  the disk alone, pages written and synced", results.disk.rate(), "/s", Goal::Open);
     row("  the disk alone p50", results.disk.percentile(50), "ms", Goal::Open);
     row("  the disk alone p99", results.disk.percentile(99), "ms", Goal::Open);
-    let factor = results.slow_together.rate() / results.slow_alone.rate();
+    let factor = results.slow_disk_concurrent.rate() / results.slow_disk_single.rate();
     row(&format!("POST /user/emails, {WRITERS} over 1, syncs 2 ms slower"), factor, "times", Goal::AtLeast(10.0));
-    row("  1 client", results.slow_alone.rate(), "/s", Goal::Open);
-    row(&format!("  {WRITERS} clients"), results.slow_together.rate(), "/s", Goal::Open);
+    row("  1 client", results.slow_disk_single.rate(), "/s", Goal::Open);
+    row(&format!("  {WRITERS} clients"), results.slow_disk_concurrent.rate(), "/s", Goal::Open);
     row("memory, idle after the first start", results.idle_first, "MB", Goal::AtMost(40.0));
     row("memory, idle after a later start", results.idle_next, "MB", Goal::AtMost(40.0));
     row("memory after the GET /user above", results.after_reads, "MB", Goal::Open);

@@ -1,12 +1,12 @@
-//! `cargo xtask seed`: a whole forge on disk, always the same for the same seed, to try and to measure things on.
+//! `cargo xtask seed`: a deterministic data folder for experiments and load tests.
 //!
-//! The rows are what the service itself would leave behind, written in one transaction with all triggers at work, so that
-//! counters, ancestors and indexes are the service's own.
+//! The rows are those that the server itself would write, inserted in one transaction with all triggers active, so that
+//! counters, ancestors and indexes are up to date.
 
-mod places;
+mod activity;
+pub(crate) mod dataset;
 pub(crate) mod repositories;
-mod work;
-pub(crate) mod world;
+mod users_and_projects;
 
 use std::{
     fs,
@@ -15,160 +15,157 @@ use std::{
     time::Instant,
 };
 
+use anyhow::{Context as _, Result, anyhow, bail};
 use diesel::connection::SimpleConnection as _;
 use serde_json::{Value, json};
 use store::{Conn, Database};
 
-use crate::{
-    Outcome,
-    engine::Kind,
-    town::{self, Dice},
-};
-pub(crate) use places::key_line;
-pub(crate) use work::{LABELS, LISTS, YARD_LABELS, YARD_LISTS};
-use world::World;
+use crate::{engine::EngineKind, rng::Rng, sql};
+pub(crate) use activity::{BOARD_LISTS, LABELS, WRITE_PROJECT_LABELS, WRITE_PROJECT_LISTS};
+use dataset::Dataset;
+pub(crate) use users_and_projects::public_key_line;
 
-/// Microseconds since 1970, in the autumn of 2025.
-const START: u64 = 1_760_000_000_000_000;
-const MINUTE: u64 = 60_000_000;
-/// To be raised with what is made, so that a data set of an older edition is not taken for one of this.
-const EDITION: u64 = 1;
+/// The version of the content; increased with every change, so that older data sets are not reused.
+const FORMAT_VERSION: u64 = 1;
 pub(crate) const PROJECTS: u64 = 10_000;
 pub(crate) const SEED: u64 = 8;
-/// What is noted of a data set that is no longer as it was made.
+/// The marker of a data set that a failed run has changed.
 const SPOILED: &str = "spoiled";
-/// Fewer would leave some of what is asked for without a place.
-const FEWEST: u64 = 50;
+/// The minimum number of projects that the load test needs.
+const MIN_PROJECTS: u64 = 50;
 
-/// What to make, and where.
+/// The data set to create, and where.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) data: PathBuf,
     pub(crate) projects: u64,
     pub(crate) seed: u64,
-    /// The URL of an empty PostgreSQL database; without one it is SQLite in the data folder.
+    /// The URL of an empty PostgreSQL database; by default, SQLite in the data folder.
     pub(crate) database: Option<String>,
 }
 
 impl Settings {
-    /// Where it is noted what the folder holds.
-    fn mark(&self) -> PathBuf {
+    /// Returns the path of the marker file, which describes the content of the folder.
+    fn marker_path(&self) -> PathBuf {
         self.data.with_extension("seed.json")
     }
 
-    /// What is noted.
-    fn said(&self) -> Value {
+    /// Returns the content of the marker file.
+    fn marker(&self) -> Value {
         let Self { projects, seed, database, .. } = self;
-        json!({ "edition": EDITION, "projects": projects, "seed": seed, "postgres": database.is_some() })
+        json!({ "edition": FORMAT_VERSION, "projects": projects, "seed": seed, "postgres": database.is_some() })
     }
 
-    /// Notes that a run has left something behind, so that the next one does not stumble over it.
-    pub(crate) fn spoil(&self) -> Outcome {
-        let mark = self.mark();
-        fs::write(&mark, format!("\"{SPOILED}\"\n"))
-            .map_err(|error| format!("cannot write {}: {error}", mark.display()))
+    /// Marks the data set as changed, so that the next run recreates it.
+    pub(crate) fn mark_spoiled(&self) -> Result<()> {
+        let marker_path = self.marker_path();
+        fs::write(&marker_path, format!("\"{SPOILED}\"\n"))
+            .with_context(|| format!("cannot write {}", marker_path.display()))
     }
 }
 
-/// Reads the flags and makes the data set.
-pub(crate) fn run(arguments: &[String]) -> Outcome {
+/// Parses the flags and creates the data set.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let mut settings = Settings { data: PathBuf::new(), projects: PROJECTS, seed: SEED, database: database() };
     let mut words = arguments.iter();
     while let Some(flag) = words.next() {
-        let mut value = || words.next().ok_or_else(|| format!("{flag} needs a value"));
-        let number = |text: &String| text.parse().map_err(|_| format!("{flag} takes a number, not {text}"));
+        let mut value = || words.next().with_context(|| format!("{flag} needs a value"));
+        let number = |text: &String| text.parse().map_err(|_| anyhow!("{flag} takes a number, not {text}"));
         match flag.as_str() {
             "--data" => settings.data = value()?.into(),
             "--database" => settings.database = Some(value()?.clone()),
             "--projects" => settings.projects = number(value()?)?,
             "--seed" => settings.seed = number(value()?)?,
-            other => return Err(format!("seed knows --data, --projects, --database and --seed, not {other}")),
+            other => {
+                bail!("unknown flag {other}; seed accepts --data, --projects, --database and --seed");
+            }
         }
     }
     if settings.data.as_os_str().is_empty() {
-        return Err("say where the data set shall be: --data DIR".into());
+        bail!("no folder for the data set; choose one with --data DIR");
     }
-    provide(&settings).map(drop)
+    open_or_create(&settings).map(drop)
 }
 
-/// Where PostgreSQL is, if a variable says so; a URL may hold a password, which does not belong into arguments.
+/// Returns the URL of PostgreSQL from the environment; it may contain a password, which does not belong in arguments.
 pub(crate) fn database() -> Option<String> {
     std::env::var("GABLE_DATABASE").ok().filter(|url| !url.is_empty())
 }
 
-/// Makes the data set, unless it is there; answers what is in it.
-pub(crate) fn provide(settings: &Settings) -> Outcome<World> {
+/// Creates the data set unless it exists; returns its layout.
+pub(crate) fn open_or_create(settings: &Settings) -> Result<Dataset> {
     let Settings { data, projects, seed, database } = settings;
-    if *projects < FEWEST {
-        return Err(format!("a data set has at least {FEWEST} projects"));
+    if *projects < MIN_PROJECTS {
+        bail!("a data set has at least {MIN_PROJECTS} projects");
     }
-    let world = World::new(*projects, *seed);
-    let (mark, said) = (settings.mark(), settings.said());
+    let dataset = Dataset::new(*projects, *seed);
+    let (marker_path, marker) = (settings.marker_path(), settings.marker());
     if data.exists() {
-        let found = fs::read_to_string(&mark).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        let found = fs::read_to_string(&marker_path).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
         let folder = data.display();
         match found {
-            Some(found) if found == said => {
-                eprintln!("{folder} is there already");
-                return Ok(world);
+            Some(found) if found == marker => {
+                eprintln!("{folder} is up to date");
+                return Ok(dataset);
             }
             Some(Value::String(note)) if note == SPOILED && database.is_none() => {
-                eprintln!("{folder} holds what a run with errors left, and is made anew");
-                fs::remove_dir_all(data).map_err(|error| format!("cannot remove {folder}: {error}"))?;
+                eprintln!("{folder} was changed by a failed run; recreating it");
+                fs::remove_dir_all(data).with_context(|| format!("cannot remove {folder}"))?;
             }
             Some(Value::String(note)) if note == SPOILED => {
-                return Err(format!("{folder} holds what a run with errors left; remove it and say an empty database"));
+                bail!("{folder} was changed by a failed run; remove it and pass an empty database");
             }
             Some(found) => {
-                return Err(format!("{folder} holds another data set: {found}; remove it or say another folder"));
+                bail!("{folder} holds another data set: {found}; remove it or choose another folder");
             }
-            None => return Err(format!("{folder} is there and was not made here; say another folder")),
+            None => bail!("{folder} exists and is not a data set; choose another folder"),
         }
     }
     let before = Instant::now();
-    // Made beside, so that a run that is broken off leaves nothing that looks whole.
+    // Renamed when complete, so that an interrupted run leaves no partial data set.
     let unfinished = data.with_extension("unfinished");
     let _ = fs::remove_dir_all(&unfinished);
-    make_folder(&unfinished)?;
+    create_folder(&unfinished)?;
     let database = match database {
         None => Database::sqlite(unfinished.join("gable.sqlite3")),
-        Some(url) => Database::postgres(url).map_err(|error| error.to_string())?,
+        Some(url) => Database::postgres(url)?,
     };
-    fill(&world, &unfinished, &database)?;
-    fs::rename(&unfinished, data).map_err(|error| format!("cannot rename {}: {error}", unfinished.display()))?;
-    fs::write(&mark, format!("{said}\n")).map_err(|error| format!("cannot write {}: {error}", mark.display()))?;
+    fill(&dataset, &unfinished, &database)?;
+    fs::rename(&unfinished, data).with_context(|| format!("cannot rename {}", unfinished.display()))?;
+    fs::write(&marker_path, format!("{marker}\n"))
+        .with_context(|| format!("cannot write {}", marker_path.display()))?;
     let seconds = before.elapsed().as_secs_f64();
-    eprintln!("{} holds {projects} projects now, made from seed {seed} in {seconds:.0} s", data.display());
-    Ok(world)
+    eprintln!("created {} with {projects} projects from seed {seed} in {seconds:.0} s", data.display());
+    Ok(dataset)
 }
 
-fn fill(world: &World, data: &Path, database: &Database) -> Outcome {
-    let key = work::instance_key(world.seed);
+fn fill(dataset: &Dataset, data: &Path, database: &Database) -> Result<()> {
+    let key = activity::instance_key(dataset.seed);
     write_secret(&data.join("instance-key"), &format!("{}\n", key.to_text().reveal()))?;
-    if database.is_embedded() {
+    if database.is_in_data_folder() {
         write_secret(&data.join("gable.sqlite3"), "")?;
     }
-    let histories = repositories::build(&data.join("repositories"), world)?;
-    let kind = if database.is_embedded() { Kind::Sqlite } else { Kind::Postgres };
-    let (mut rows, mut dice) = (Rows { kind, statements: Vec::new() }, Dice::new(world.seed));
-    places::add_people(&mut rows, world, &mut dice)?;
-    places::add_places(&mut rows, world, &mut dice, &key);
-    // The repositories and uploads that are made here lie in places that are named by numbers.
+    let histories = repositories::build(&data.join("repositories"), dataset)?;
+    let kind = if database.is_sqlite() { EngineKind::Sqlite } else { EngineKind::Postgres };
+    let (mut rows, mut rng) = (SqlRows { kind, statements: Vec::new() }, Rng::new(dataset.seed));
+    users_and_projects::add_users(&mut rows, dataset, &mut rng)?;
+    users_and_projects::add_groups_and_projects(&mut rows, dataset, &mut rng, &key);
+    // Repositories and uploads are stored by project id.
     rows.statements.push("UPDATE project_storage SET storage_id = CAST(project_id AS TEXT)".into());
-    work::add_issues(&mut rows, world, &mut dice);
-    work::add_events(&mut rows, world, &mut dice, &histories);
-    work::add_pipelines(&mut rows, world, &mut dice, &histories)?;
-    work::add_hooks(&mut rows, world, &mut dice, &key)?;
-    work::add_uploads(&mut rows, world, &mut dice, &data.join("files"))?;
-    database.migrate().map_err(|error| error.to_string())?;
-    let mut conn = database.connect_writer().map_err(|error| error.to_string())?;
+    activity::add_issues(&mut rows, dataset, &mut rng);
+    activity::add_events(&mut rows, dataset, &mut rng, &histories);
+    activity::add_pipelines(&mut rows, dataset, &mut rng, &histories)?;
+    activity::add_hooks(&mut rows, dataset, &mut rng, &key)?;
+    activity::add_uploads(&mut rows, dataset, &mut rng, &data.join("files"))?;
+    database.migrate()?;
+    let mut conn = database.connect_writer()?;
     execute(&mut conn, &rows.statements)
 }
 
-/// Runs all statements in one transaction.
-fn execute(conn: &mut Conn, statements: &[String]) -> Outcome {
-    /// What was written with numbers of its own leaves the counters that give numbers behind.
-    const COUNT_ON: &str = "DO $$ DECLARE t text; BEGIN FOR t IN SELECT table_name FROM information_schema.columns \
+/// Executes all statements in one transaction.
+fn execute(conn: &mut Conn, statements: &[String]) -> Result<()> {
+    /// Advances the identity sequences past the ids that were inserted explicitly.
+    const RESET_SEQUENCES: &str = "DO $$ DECLARE t text; BEGIN FOR t IN SELECT table_name FROM information_schema.columns \
         WHERE table_schema = 'public' AND column_name = 'id' AND is_identity = 'YES' LOOP \
         EXECUTE format('SELECT setval(pg_get_serial_sequence(%L, ''id''), (SELECT coalesce(max(id), 0) + 1 FROM %I), false)', t, t); \
         END LOOP; END $$";
@@ -177,7 +174,7 @@ fn execute(conn: &mut Conn, statements: &[String]) -> Outcome {
             Conn::Sqlite(conn) => conn.batch_execute(statement),
             Conn::Pg(conn) => conn.batch_execute(statement),
         };
-        ran.map_err(|error| format!("{error}, in {}", statement.chars().take(100).collect::<String>()))
+        ran.map_err(|error| anyhow!("{error}, in {}", statement.chars().take(100).collect::<String>()))
     };
     run("BEGIN")?;
     for statement in statements {
@@ -186,36 +183,36 @@ fn execute(conn: &mut Conn, statements: &[String]) -> Outcome {
     run("COMMIT")?;
     match conn {
         Conn::Sqlite(conn) => conn.batch_execute("PRAGMA wal_checkpoint(TRUNCATE)"),
-        Conn::Pg(conn) => conn.batch_execute(COUNT_ON).and_then(|()| conn.batch_execute("VACUUM ANALYZE")),
+        Conn::Pg(conn) => conn.batch_execute(RESET_SEQUENCES).and_then(|()| conn.batch_execute("VACUUM ANALYZE")),
     }
-    .map_err(|error| format!("cannot finish the database: {error}"))
+    .context("cannot finish the database")
 }
 
-/// The folder of a service, open to nobody else.
-fn make_folder(path: &Path) -> Outcome {
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|error| format!("cannot make {}: {error}", path.display()))
+/// Creates a folder that only the current user can access.
+fn create_folder(path: &Path) -> Result<()> {
+    let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    created.with_context(|| format!("cannot create {}", path.display()))
 }
 
-fn write_secret(path: &Path, content: &str) -> Outcome {
+fn write_secret(path: &Path, content: &str) -> Result<()> {
     let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, content.as_bytes()));
-    written.map_err(|error| format!("cannot write {}: {error}", path.display()))
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Statements in the notation of an engine.
-struct Rows {
-    kind: Kind,
+/// SQL statements for an engine.
+struct SqlRows {
+    kind: EngineKind,
     statements: Vec<String>,
 }
 
-impl Rows {
+impl SqlRows {
     fn insert(&mut self, table: &str, columns: &str, rows: &[String]) {
-        town::insert(&mut self.statements, table, columns, rows);
+        sql::insert(&mut self.statements, table, columns, rows);
     }
 
     fn bytes(&self, bytes: &[u8]) -> String {
-        town::literal(self.kind, bytes)
+        sql::bytes_literal(self.kind, bytes)
     }
 }
 
@@ -237,9 +234,9 @@ mod tests {
         found.into_iter().map(|line| line.line).collect()
     }
 
-    /// Every row of every table, and every ref of every repository.
+    /// Returns every row of every table and every ref of every repository.
     fn dump(data: &Path, projects: u64) -> String {
-        let mut conn = Database::sqlite(data.join("gable.sqlite3")).connect_reader().expect("the database is there");
+        let mut conn = Database::sqlite(data.join("gable.sqlite3")).connect_reader().expect("the database exists");
         let tables = "SELECT name AS line FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' \
                       AND name NOT LIKE '\\_\\_%' ESCAPE '\\' AND name NOT LIKE '%\\_search%' ESCAPE '\\' \
                       AND name NOT LIKE '%\\_trigrams' ESCAPE '\\' ORDER BY 1";
@@ -251,10 +248,12 @@ mod tests {
             text += &format!("{table} {}\n{}\n", rows.len(), rows.join("\n"));
         }
         for project in 1..=projects {
-            let place =
-                crate::landscape::place_of(&data.join("repositories"), i64::try_from(project).expect("it is small"));
-            if place.exists() {
-                let refs = crate::landscape::git(&place, &["show-ref", "--head"]).expect("a repository has refs");
+            let path = crate::large_repository::repository_path(
+                &data.join("repositories"),
+                model::ProjectId::new(i64::try_from(project).expect("a small number")),
+            );
+            if path.exists() {
+                let refs = crate::large_repository::git(&path, &["show-ref", "--head"]).expect("a repository has refs");
                 text += &format!("{project}\n{}", String::from_utf8_lossy(&refs));
             }
         }
@@ -262,36 +261,37 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_rows_and_the_same_objects_and_another_seed_does_not() {
-        let folder = tempfile::tempdir().expect("there is room");
+    fn data_depends_on_the_seed_only() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
         let seeded = |name: &str, seed| {
             let data = folder.path().join(name);
-            let settings = Settings { data: data.clone(), projects: FEWEST, seed, database: None };
-            provide(&settings).expect("it can be made");
-            (dump(&data, FEWEST), settings)
+            let settings = Settings { data: data.clone(), projects: MIN_PROJECTS, seed, database: None };
+            open_or_create(&settings).expect("created");
+            (dump(&data, MIN_PROJECTS), settings)
         };
         let ((once, settings), (again, _), (other, _)) = (seeded("once", 7), seeded("again", 7), seeded("other", 9));
-        assert!(once == again, "the same seed makes something else");
+        assert!(once == again, "the same seed gives different data");
         assert!(once != other);
         for (table, rows) in [("projects", 50), ("users", 51), ("issues", 100), ("boards", 50), ("pipelines", 150)] {
             assert!(once.contains(&format!("{table} {rows}\n")), "not {rows} {table}");
         }
-        provide(&settings).expect("what is there is taken as it is");
-        let refused = provide(&Settings { seed: 8, ..settings.clone() }).map(drop);
-        assert!(refused.is_err_and(|sentence| sentence.contains("another data set")));
-        fs::write(settings.data.join("left-behind"), "").expect("there is room");
-        settings.spoil().expect("it can be noted");
-        provide(&settings).expect("what was spoiled is made anew");
+        open_or_create(&settings).expect("reused");
+        let refused = open_or_create(&Settings { seed: 8, ..settings.clone() }).map(drop);
+        assert!(refused.is_err_and(|error| error.to_string().contains("another data set")));
+        fs::write(settings.data.join("left-behind"), "").expect("a temporary folder");
+        settings.mark_spoiled().expect("marked");
+        open_or_create(&settings).expect("recreated");
         assert!(!settings.data.join("left-behind").exists());
-        assert!(dump(&settings.data, FEWEST) == once, "made anew it is something else");
+        assert!(dump(&settings.data, MIN_PROJECTS) == once, "recreated with different data");
     }
 
     #[test]
     fn counters_agree_with_what_they_count() {
-        let folder = tempfile::tempdir().expect("there is room");
+        let folder = tempfile::tempdir().expect("a temporary folder");
         let data = folder.path().join("data");
-        provide(&Settings { data: data.clone(), projects: FEWEST, seed: 3, database: None }).expect("it can be made");
-        let mut conn = Database::sqlite(data.join("gable.sqlite3")).connect_reader().expect("the database is there");
+        open_or_create(&Settings { data: data.clone(), projects: MIN_PROJECTS, seed: 3, database: None })
+            .expect("created");
+        let mut conn = Database::sqlite(data.join("gable.sqlite3")).connect_reader().expect("the database exists");
         let mut check = |query: &str| assert_eq!(lines(&mut conn, query), ["1"], "{query}");
         check("SELECT ((SELECT sum(amount) FROM project_counts) = (SELECT count(*) FROM projects)) || '' AS line");
         check("SELECT ((SELECT sum(star_count) FROM projects) = (SELECT count(*) FROM project_stars)) || '' AS line");

@@ -1,4 +1,4 @@
-//! A server under measurement: how soon it is ready, what it eats.
+//! A server process under measurement: its start time, memory and processor time.
 
 use std::{
     fs::{self, File},
@@ -9,66 +9,68 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Outcome, floor};
+use anyhow::{Context as _, Result, bail};
 
-/// The administrator's token.
+use crate::floor;
+
+/// The access token of the administrator.
 pub(crate) const TOKEN: &str = "bench-administrator1";
 
-/// A running server; it ends when this is dropped.
+/// A running server, which is killed on drop.
 pub(crate) struct Server {
     process: Child,
     pub(crate) address: SocketAddr,
-    /// From the start of the process until it said that it is ready.
+    /// The time from the start of the process until it reported to be ready.
     pub(crate) start_time: Duration,
     _output: BufReader<ChildStdout>,
 }
 
 impl Server {
-    /// Starts our own server with default settings; it logs as it would anywhere.
-    pub(crate) fn gable(program: &Path, data: &Path) -> Outcome<Self> {
+    /// Starts Gable with default settings, logging included.
+    pub(crate) fn gable(program: &Path, data: &Path) -> Result<Self> {
         Self::gable_on(program, data, None)
     }
 
-    /// The same on a database of PostgreSQL, if there is one.
-    pub(crate) fn gable_on(program: &Path, data: &Path, database: Option<&str>) -> Outcome<Self> {
+    /// Starts Gable on a PostgreSQL database, if one is given.
+    pub(crate) fn gable_on(program: &Path, data: &Path, database: Option<&str>) -> Result<Self> {
         Self::gable_with(Command::new(program), data, database)
     }
 
-    /// The same on a disk whose syncs take two milliseconds longer: what a library that is loaded before others makes of
-    /// it. How much writes gain by sharing a sync depends on what a sync costs, and here it may cost next to nothing.
-    pub(crate) fn gable_on_slow_disk(program: &Path, data: &Path) -> Outcome<Self> {
+    /// Starts Gable with a preloaded library that delays every sync by two milliseconds. The gain of group commits
+    /// depends on the cost of a sync, which may be close to zero on this machine.
+    pub(crate) fn gable_on_slow_disk(program: &Path, data: &Path) -> Result<Self> {
         let (source, library) = (data.with_extension("c"), data.with_extension("so"));
-        fs::write(&source, include_str!("slow_sync.c")).map_err(|error| format!("cannot write: {error}"))?;
+        fs::write(&source, include_str!("slow_sync.c")).context("cannot write")?;
         let mut compile = Command::new("cc");
         compile.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).arg("-ldl");
-        let compiled = compile.status().map_err(|error| format!("cannot run the C compiler: {error}"))?;
+        let compiled = compile.status().context("cannot run the C compiler")?;
         if !compiled.success() {
-            return Err("cannot compile the library that slows syncs down".into());
+            bail!("cannot compile slow_sync.c");
         }
         let mut command = Command::new(program);
         command.env("LD_PRELOAD", library);
         Self::gable_with(command, data, None)
     }
 
-    /// The same, and it may talk to this machine.
-    pub(crate) fn gable_with_neighbours(program: &Path, data: &Path, database: Option<&str>) -> Outcome<Self> {
+    /// Starts Gable with access to the local network.
+    pub(crate) fn gable_with_local_network(program: &Path, data: &Path, database: Option<&str>) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(["serve", "--allow-local-network"]);
         Self::gable_with(command, data, database)
     }
 
-    fn gable_with(mut command: Command, data: &Path, database: Option<&str>) -> Outcome<Self> {
+    fn gable_with(mut command: Command, data: &Path, database: Option<&str>) -> Result<Self> {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GABLE_")) {
             command.env_remove(name);
         }
         let log = data.with_extension("log");
         let log = File::options().create(true).append(true).open(log);
-        let log = log.map_err(|error| format!("cannot write the log: {error}"))?;
+        let log = log.context("cannot write the log")?;
         if command.get_args().len() == 0 {
             command.arg("serve");
         }
-        // What is measured is how fast it can be, not how fast it lets one caller be.
-        command.args(unlimited(Path::new(command.get_program())));
+        // Rate limits would distort the measurement.
+        command.args(unlimited_flags(Path::new(command.get_program())));
         command.args(["--listen", "127.0.0.1:0", "--data"]).arg(data).env("GABLE_ROOT_TOKEN", TOKEN);
         if let Some(url) = database {
             command.env("GABLE_DATABASE", url);
@@ -76,104 +78,108 @@ impl Server {
         Self::start(command.stderr(log), "gable ready on http://")
     }
 
-    /// Starts the floor, which answers with the content of a file when it is asked for a path.
-    pub(crate) fn floor(answer: &Path, path: &str) -> Outcome<Self> {
-        let program = std::env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
-        Self::start(Command::new(program).arg(floor::WORD).arg(answer).arg(path), &format!("{}http://", floor::READY))
+    /// Starts the floor, which serves the content of a file under a path.
+    pub(crate) fn floor(answer: &Path, path: &str) -> Result<Self> {
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
+        Self::start(
+            Command::new(program).arg(floor::SUBCOMMAND).arg(answer).arg(path),
+            &format!("{}http://", floor::READY),
+        )
     }
 
-    fn start(command: &mut Command, ready: &str) -> Outcome<Self> {
+    fn start(command: &mut Command, ready: &str) -> Result<Self> {
         let start = Instant::now();
         let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-        let mut process = spawned.map_err(|error| format!("cannot start a server: {error}"))?;
-        let mut output = BufReader::new(process.stdout.take().ok_or("a server has no standard output")?);
+        let mut process = spawned.context("cannot start a server")?;
+        let mut output = BufReader::new(process.stdout.take().context("server has no standard output")?);
         let address = (&mut output)
             .lines()
             .map_while(Result::ok)
             .find_map(|line| line.strip_prefix(ready).and_then(|address| address.parse().ok()));
         let start_time = start.elapsed();
-        let address = address.ok_or("a server ended before it was ready")?;
+        let address = address.context("server exited before it was ready; see its log")?;
         Ok(Self { process, address, start_time, _output: output })
     }
 
-    /// The memory it holds now, in megabytes.
-    pub(crate) fn memory(&self) -> Outcome<f64> {
+    /// Returns the resident memory, in megabytes.
+    pub(crate) fn memory(&self) -> Result<f64> {
         self.status("VmRSS:")
     }
 
-    /// The most memory it ever held, in megabytes.
-    pub(crate) fn peak_memory(&self) -> Outcome<f64> {
+    /// Returns the peak resident memory, in megabytes.
+    pub(crate) fn peak_memory(&self) -> Result<f64> {
         self.status("VmHWM:")
     }
 
-    /// Lets the system count the most memory anew, where it can.
-    pub(crate) fn forget_peak(&self) {
+    /// Resets the peak memory counter, if the system supports it.
+    pub(crate) fn reset_peak_memory(&self) {
         let _ = fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5");
     }
 
-    /// The processor time it has used so far.
-    pub(crate) fn cpu_time(&self) -> Outcome<Duration> {
-        ticks(&self.read("stat")?, &[11, 12]).ok_or_else(|| "cannot read the processor time of a server".into())
+    /// Returns the processor time used so far.
+    pub(crate) fn cpu_time(&self) -> Result<Duration> {
+        ticks(&self.read("stat")?, &[11, 12]).context("cannot read the processor time of a server")
     }
 
-    /// The processor time that it and all its children that have ended have used so far.
-    pub(crate) fn family_time(&self) -> Outcome<Duration> {
-        ticks(&self.read("stat")?, &[11, 12, 13, 14]).ok_or_else(|| "cannot read the processor time of a server".into())
+    /// Returns the processor time used so far by the process and its finished children.
+    pub(crate) fn process_tree_cpu_time(&self) -> Result<Duration> {
+        ticks(&self.read("stat")?, &[11, 12, 13, 14]).context("cannot read the processor time of a server")
     }
 
-    /// Its number among processes.
+    /// Returns the process id.
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 
-    fn status(&self, name: &str) -> Outcome<f64> {
+    fn status(&self, name: &str) -> Result<f64> {
         let text = self.read("status")?;
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
-        Ok(kibibytes.ok_or("cannot read the memory of a server")? * 1024.0 / 1e6)
+        Ok(kibibytes.context("cannot read the memory of a server")? * 1024.0 / 1e6)
     }
 
-    fn read(&self, file: &str) -> Outcome<String> {
+    fn read(&self, file: &str) -> Result<String> {
         let path = format!("/proc/{}/{file}", self.process.id());
-        fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}"))
+        fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
     }
 }
 
-/// Flags that lift limits, which measure whoever asks and not the service.
-const UNLIMITED: [[&str; 2]; 3] =
+/// Flags that disable rate limits.
+const UNLIMITED_FLAGS: [[&str; 2]; 3] =
     [["--sign-ins-per-minute", "0"], ["--requests-per-minute", "0"], ["--anonymous-requests-per-minute", "0"]];
 
-/// Those of the flags that the program knows.
-fn unlimited(program: &Path) -> Vec<&'static str> {
+/// Returns the flags that the program supports.
+fn unlimited_flags(program: &Path) -> Vec<&'static str> {
     let help = Command::new(program).args(["serve", "--help"]).output();
     let help = help.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    UNLIMITED.iter().filter(|[flag, _]| help.contains(flag)).flatten().copied().collect()
+    UNLIMITED_FLAGS.iter().filter(|[flag, _]| help.contains(flag)).flatten().copied().collect()
 }
 
-/// The memory of one process in megabytes, as far as it can be seen.
-pub(crate) fn memory_of(id: u32) -> f64 {
+/// Returns the resident memory of a process in megabytes, or 0 if it cannot be read.
+pub(crate) fn process_memory(id: u32) -> f64 {
     let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
     let own =
         status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
     own.unwrap_or(0.0) * 1024.0 / 1e6
 }
 
-/// The sum of some fields of a process's state that count ticks, as a time.
-pub(crate) fn ticks(stat: &str, places: &[usize]) -> Option<Duration> {
-    // The name in parentheses may hold anything; what follows it is numbers. Ticks are a hundredth of a second.
+/// Returns the sum of fields of `/proc/PID/stat` that count clock ticks.
+pub(crate) fn ticks(stat: &str, indices: &[usize]) -> Option<Duration> {
+    // Fields are counted after the name, which is in parentheses and may contain spaces. A tick is a hundredth of a
+    // second.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let sum = places.iter().map(|place| fields.get(*place)?.parse::<u64>().ok()).sum::<Option<u64>>()?;
+    let sum = indices.iter().map(|index| fields.get(*index)?.parse::<u64>().ok()).sum::<Option<u64>>()?;
     Some(Duration::from_millis(10 * sum))
 }
 
-/// The memory of a process and of all below it, in megabytes, as far as it can be seen.
-pub(crate) fn family_memory(id: u32) -> f64 {
+/// Returns the resident memory of a process and all its descendants, in megabytes.
+pub(crate) fn process_tree_memory(id: u32) -> f64 {
     let threads = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
     let children = threads.flat_map(|thread| {
         let text = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
         text.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<u32>>()
     });
-    memory_of(id) + children.map(family_memory).sum::<f64>()
+    process_memory(id) + children.map(process_tree_memory).sum::<f64>()
 }
 
 impl Drop for Server {

@@ -1,24 +1,24 @@
-/* Makes every sync of a file take two milliseconds longer, as on a disk that cannot lie about its cache. */
+/* Delays every sync by two milliseconds, like a disk without a volatile write cache. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <time.h>
 
-static void linger(void) {
-    struct timespec pause = {0, 2000000};
-    nanosleep(&pause, 0);
+static void delay(void) {
+    struct timespec duration = {0, 2000000};
+    nanosleep(&duration, 0);
 }
 
 int fsync(int file) {
     static int (*real)(int);
     if (!real) real = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
-    linger();
+    delay();
     return real(file);
 }
 
 int fdatasync(int file) {
     static int (*real)(int);
     if (!real) real = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
-    linger();
+    delay();
     return real(file);
 }

@@ -1,4 +1,4 @@
-//! Git itself: pushes and clones of stock git against the shipped binary, beside the same with the programs of git.
+//! Benchmark of pushes and clones with stock git, compared with the server programs of git.
 
 use std::{
     fs,
@@ -13,26 +13,28 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::{Context as _, Result, anyhow, bail};
+
 use crate::{
-    Outcome, landscape, peer,
+    git_http_backend, large_repository,
     repository::Compared,
     server::{Server, TOKEN},
 };
 
-/// How many small pushes are timed on each side.
+/// The number of small pushes to each server.
 const PUSHES: u32 = 40;
-/// How many clones run at once.
+/// The number of concurrent clones.
 const CLONES: u32 = 10;
-/// How large the large push is: so many files of so many bytes, none of which can be packed any smaller.
+/// The number and the size of the incompressible files of the large push.
 const LARGE: (usize, usize) = (64, 16 << 20);
-/// How much memory the server may take for it, in megabytes.
-const MEMORY: f64 = 150.0;
+/// The maximum memory of the server during the large push, in megabytes.
+const MAX_MEMORY_MB: f64 = 150.0;
 
 /// Measures pushes and clones.
-pub(crate) fn measure(gable: &Path, folder: &Path) -> Outcome<Vec<Compared>> {
+pub(crate) fn measure(gable: &Path, folder: &Path) -> Result<Vec<Compared>> {
     let work = folder.join("transport");
     let _ = fs::remove_dir_all(&work);
-    fs::create_dir_all(&work).map_err(|error| format!("cannot make {}: {error}", work.display()))?;
+    fs::create_dir_all(&work).with_context(|| format!("cannot create {}", work.display()))?;
     let server = Server::gable(gable, &work.join("data"))?;
     let mut rows = vec![small_pushes(&server, &work)?, clones(&server, folder, &work)?];
     drop(server);
@@ -43,35 +45,35 @@ pub(crate) fn measure(gable: &Path, folder: &Path) -> Outcome<Vec<Compared>> {
     Ok(rows)
 }
 
-/// A new project, as the URL to push to.
-fn project(server: &Server, name: &str) -> Outcome<String> {
+/// Creates a project and returns its URL.
+fn project(server: &Server, name: &str) -> Result<String> {
     let address = server.address;
     let header = format!("PRIVATE-TOKEN: {TOKEN}");
     let url = format!("http://{address}/api/v3/projects");
     let arguments = ["-sf", "-o", "/dev/null", "-H", &header, "-d", &format!("name={name}"), &url];
-    let status = Command::new("curl").args(arguments).status().map_err(|error| format!("cannot run curl: {error}"))?;
+    let status = Command::new("curl").args(arguments).status().context("cannot run curl")?;
     let url = format!("http://root:{TOKEN}@{address}/root/{name}.git");
-    status.success().then_some(url).ok_or_else(|| format!("the project {name} cannot be made"))
+    status.success().then_some(url).with_context(|| format!("cannot create the project {name}"))
 }
 
-fn git(folder: &Path, arguments: &[&str], input: &[u8]) -> Outcome<String> {
-    let failed = |error: std::io::Error| format!("cannot run git: {error}");
-    let mut child = quiet(folder)
+fn git(folder: &Path, arguments: &[&str], input: &[u8]) -> Result<String> {
+    let context = "cannot run git";
+    let mut child = git_command(folder)
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
         .spawn()
-        .map_err(failed)?;
+        .context(context)?;
     if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(input).map_err(failed)?;
+        stdin.write_all(input).context(context)?;
     }
-    let output = child.wait_with_output().map_err(failed)?;
-    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    output.status.success().then_some(said).ok_or_else(|| format!("git {arguments:?} failed"))
+    let output = child.wait_with_output().context(context)?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    output.status.success().then_some(text).with_context(|| format!("git {arguments:?} failed"))
 }
 
-fn quiet(folder: &Path) -> Command {
+fn git_command(folder: &Path) -> Command {
     let mut command = Command::new("git");
     command.current_dir(folder).env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
     for name in ["GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"] {
@@ -80,17 +82,17 @@ fn quiet(folder: &Path) -> Command {
     command
 }
 
-/// A push of one commit, end to end: ours, and that to `git http-backend` which syncs as we do.
-fn small_pushes(server: &Server, work: &Path) -> Outcome<Compared> {
+/// Measures pushes of one commit to Gable and to `git http-backend` with the same durability.
+fn small_pushes(server: &Server, work: &Path) -> Result<Compared> {
     let ours = project(server, "small")?;
     let peers = work.join("peers");
-    fs::create_dir_all(&peers).map_err(|error| format!("cannot make a folder: {error}"))?;
+    fs::create_dir_all(&peers).context("cannot create a folder")?;
     git(&peers, &["init", "-q", "--bare", "small.git"], b"")?;
     let bare = peers.join("small.git");
     for (name, value) in [("core.fsync", "all"), ("http.receivepack", "true"), ("gc.auto", "0")] {
         git(&bare, &["config", name, value], b"")?;
     }
-    let theirs = format!("http://{}/small.git", peer::serve(&peers)?);
+    let theirs = format!("http://{}/small.git", git_http_backend::serve(&peers)?);
     let clone = work.join("clone");
     git(work, &["init", "-q", "-b", "main", "clone"], b"")?;
     let tree = git(&clone, &["mktree"], b"")?;
@@ -112,20 +114,20 @@ fn small_pushes(server: &Server, work: &Path) -> Outcome<Compared> {
     let goal = Some(1.0);
     Ok(Compared {
         name: "small push, durable; against http-backend",
-        measured: middle(measured),
-        floor: middle(floor),
+        measured: median(measured),
+        floor: median(floor),
         goal,
     })
 }
 
-/// Ten clones at once of the large repository: what they cost the server and its programs, against ten calls of
-/// `git upload-pack` that send the same.
-fn clones(server: &Server, folder: &Path, work: &Path) -> Outcome<Compared> {
-    let (_, path) = landscape::provide(folder)?;
+/// Measures the processor time of the server and its processes for concurrent clones of the large repository, compared
+/// with as many runs of `git upload-pack`.
+fn clones(server: &Server, folder: &Path, work: &Path) -> Result<Compared> {
+    let (_, path) = large_repository::open_or_create(folder)?;
     let url = project(server, "large")?;
     git(&path, &["push", "-q", &url, "refs/heads/*:refs/heads/*", "refs/tags/*:refs/tags/*"], b"")?;
     wait_for_housekeeping(&work.join("data/repositories"))?;
-    let before = server.family_time()?;
+    let before = server.process_tree_cpu_time()?;
     let cloned: Vec<_> = (0..CLONES)
         .map(|number| {
             let (work, url) = (work.to_owned(), url.clone());
@@ -133,9 +135,9 @@ fn clones(server: &Server, folder: &Path, work: &Path) -> Outcome<Compared> {
         })
         .collect();
     for clone in cloned {
-        clone.join().map_err(|_| "a clone panicked")??;
+        clone.join().map_err(|_| anyhow!("a clone panicked"))??;
     }
-    let spent = server.family_time()?.saturating_sub(before);
+    let spent = server.process_tree_cpu_time()?.saturating_sub(before);
     for number in 0..CLONES {
         let _ = fs::remove_dir_all(work.join(format!("clone-{number}")));
     }
@@ -148,8 +150,8 @@ fn clones(server: &Server, folder: &Path, work: &Path) -> Outcome<Compared> {
     })
 }
 
-/// Waits until the server has packed what was pushed, as it does half a minute later: the other side is packed as well.
-fn wait_for_housekeeping(repositories: &Path) -> Outcome {
+/// Waits until the housekeeping of the server has packed the repository, as the reference is packed, too.
+fn wait_for_housekeeping(repositories: &Path) -> Result<()> {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(120) {
         let mut folders = vec![repositories.to_owned()];
@@ -167,16 +169,16 @@ fn wait_for_housekeeping(repositories: &Path) -> Outcome {
         }
         thread::sleep(Duration::from_millis(500));
     }
-    Err("the server has not kept house within two minutes".into())
+    Err(anyhow!("no housekeeping within two minutes"))
 }
 
-/// Whether a file is the graph of many commits.
+/// Returns whether a file is a commit-graph of many commits.
 fn is_large(file: fs::DirEntry) -> bool {
     file.metadata().is_ok_and(|data| data.len() > 500_000)
 }
 
-/// The processor time of one `git upload-pack` that sends everything.
-fn upload_pack(path: &Path) -> Outcome<Duration> {
+/// Returns the processor time of a `git upload-pack` that sends everything.
+fn upload_pack(path: &Path) -> Result<Duration> {
     let tips = git(path, &["for-each-ref", "--format=%(objectname)"], b"")?;
     let mut tips: Vec<&str> = tips.lines().collect();
     tips.sort_unstable();
@@ -191,96 +193,96 @@ fn upload_pack(path: &Path) -> Outcome<Duration> {
     }
     request += &(packet("done") + "0000");
     let before = children_time()?;
-    let mut child = quiet(path)
+    let mut child = git_command(path)
         .args(["upload-pack", "--stateless-rpc", "."])
         .env("GIT_PROTOCOL", "version=2")
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
-        .map_err(|error| format!("cannot run git: {error}"))?;
+        .context("cannot run git")?;
     if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(request.as_bytes()).map_err(|error| format!("cannot write to git: {error}"))?;
+        stdin.write_all(request.as_bytes()).context("cannot write to git")?;
     }
-    let status = child.wait().map_err(|error| format!("cannot wait for git: {error}"))?;
+    let status = child.wait().context("cannot wait for git")?;
     if !status.success() {
-        return Err("git upload-pack failed".into());
+        bail!("git upload-pack failed");
     }
     Ok(children_time()?.saturating_sub(before))
 }
 
-/// The processor time of all children of this program that have ended, and of theirs.
-fn children_time() -> Outcome<Duration> {
-    let text = fs::read_to_string("/proc/self/stat").map_err(|error| format!("cannot read my own state: {error}"))?;
-    crate::server::ticks(&text, &[13, 14]).ok_or_else(|| "cannot read my own processor time".into())
+/// Returns the processor time of all finished descendants of this process.
+fn children_time() -> Result<Duration> {
+    let text = fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
+    crate::server::ticks(&text, &[13, 14]).context("cannot read the processor time of this process")
 }
 
-/// One push of a pack of a gigabyte: how much memory the server takes for it, alone and with its programs.
-fn large_push(server: &Server, work: &Path) -> Outcome<Vec<Compared>> {
+/// Measures the memory of the server during a push of a gigabyte, without and with its child processes.
+fn large_push(server: &Server, work: &Path) -> Result<Vec<Compared>> {
     let url = project(server, "huge")?;
     let source = work.join("huge.git");
     git(work, &["init", "-q", "--bare", "huge.git"], b"")?;
     write_noise(&source)?;
     let done = Arc::new(AtomicBool::new(false));
-    let family = {
+    let tree_memory = {
         let (done, pid) = (Arc::clone(&done), server.id());
         thread::spawn(move || {
-            let mut most = 0.0_f64;
+            let mut peak = 0.0_f64;
             while !done.load(Ordering::Relaxed) {
-                most = most.max(crate::server::family_memory(pid));
+                peak = peak.max(crate::server::process_tree_memory(pid));
                 thread::sleep(Duration::from_millis(50));
             }
-            most
+            peak
         })
     };
     let pushed =
         git(&source, &["-c", "core.compression=0", "-c", "core.bigFileThreshold=1m", "push", "-q", &url, "main"], b"");
     done.store(true, Ordering::Relaxed);
-    let family = family.join().map_err(|_| "the watcher panicked")?;
+    let tree_memory = tree_memory.join().map_err(|_| anyhow!("the memory sampler panicked"))?;
     pushed?;
-    let alone = server.peak_memory()?;
+    let server_peak = server.peak_memory()?;
     Ok(vec![
         Compared {
             name: "push of 1 GB, peak memory of the server in MB",
-            measured: alone,
-            floor: MEMORY,
+            measured: server_peak,
+            floor: MAX_MEMORY_MB,
             goal: Some(1.0),
         },
-        Compared { name: "the same with the programs it runs", measured: family, floor: MEMORY, goal: None },
+        Compared { name: "the same with its child processes", measured: tree_memory, floor: MAX_MEMORY_MB, goal: None },
     ])
 }
 
-/// Files that cannot be packed any smaller.
-fn write_noise(path: &Path) -> Outcome {
-    let failed = |error: std::io::Error| format!("cannot write noise: {error}");
-    let mut child = quiet(path)
+/// Creates a repository of incompressible files.
+fn write_noise(path: &Path) -> Result<()> {
+    let context = "cannot write noise";
+    let mut child = git_command(path)
         .args(["-c", "core.compression=0", "fast-import", "--quiet"])
         .stdin(Stdio::piped())
         .spawn()
-        .map_err(failed)?;
-    let mut out = child.stdin.take().ok_or("git takes no input")?;
+        .context(context)?;
+    let mut out = child.stdin.take().context("git has no standard input")?;
     let (files, size) = LARGE;
     let mut state = 88_172_645_463_325_252_u64;
-    let mut piece = vec![0; size];
+    let mut chunk = vec![0; size];
     for file in 1..=files {
-        for place in piece.chunks_exact_mut(8) {
+        for word in chunk.chunks_exact_mut(8) {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            place.copy_from_slice(&state.to_le_bytes());
+            word.copy_from_slice(&state.to_le_bytes());
         }
-        write!(out, "blob\nmark :{file}\ndata {size}\n").map_err(failed)?;
-        out.write_all(&piece).map_err(failed)?;
+        write!(out, "blob\nmark :{file}\ndata {size}\n").context(context)?;
+        out.write_all(&chunk).context(context)?;
     }
-    write!(out, "\ncommit refs/heads/main\ncommitter x <x> 0 +0000\ndata 5\nnoise\n").map_err(failed)?;
+    write!(out, "\ncommit refs/heads/main\ncommitter x <x> 0 +0000\ndata 5\nnoise\n").context(context)?;
     for file in 1..=files {
-        writeln!(out, "M 100644 :{file} noise-{file}").map_err(failed)?;
+        writeln!(out, "M 100644 :{file} noise-{file}").context(context)?;
     }
     drop(out);
-    let status = child.wait().map_err(failed)?;
-    status.success().then_some(()).ok_or_else(|| "git fast-import failed".into())
+    let status = child.wait().context(context)?;
+    status.success().then_some(()).context("git fast-import failed")
 }
 
-fn middle(mut times: Vec<Duration>) -> f64 {
+fn median(mut times: Vec<Duration>) -> f64 {
     times.sort_unstable();
     times.get(times.len() / 2).map_or(0.0, |time| time.as_secs_f64() * 1000.0)
 }

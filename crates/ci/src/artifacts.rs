@@ -1,82 +1,85 @@
-//! What a job leaves behind.
+//! The `artifacts` keyword: files that a job uploads.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::caches::Outcome;
-use crate::durations::{Lifetime, read_lifetime};
-use crate::entries::{ARRAY_OF_STRINGS, BOOLEAN, STRING, attribute, known_keys, mapping, owned_text, text_or_texts};
-use crate::invalid::{Invalid, Place};
+use crate::caches::UploadWhen;
+use crate::config_error::{ConfigError, KeyPath};
+use crate::durations::{Lifetime, parse_lifetime};
+use crate::fields::{
+    ARRAY_OF_STRINGS, BOOLEAN, STRING, expect_map, owned_text, read_attribute, reject_unknown_keys, text_or_texts,
+};
 use crate::value::Value;
 
-/// Files that a job hands over to the server.
+/// The files that a job uploads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artifacts {
     /// The name of the archive.
     pub name: Option<String>,
-    /// Whether files that git does not track belong to it.
+    /// Whether files that git does not track are included.
     pub untracked: bool,
-    /// What belongs to it.
+    /// Patterns of the paths to include.
     pub paths: Vec<String>,
-    /// What does not, although its path does.
+    /// Patterns of the paths to exclude.
     pub exclude: Vec<String>,
-    /// After which outcome it is uploaded.
-    pub when: Outcome,
-    /// How long it is kept, as it was written; runners send it back.
+    /// After which result of the job the files are uploaded.
+    pub when: UploadWhen,
+    /// The expiry as written in the file; runners send it back.
     pub expire_in: Option<String>,
-    /// Under which name a merge request shows it.
+    /// The name under which a merge request shows the artifacts.
     pub expose_as: Option<String>,
-    /// Who may fetch it, if the file says so.
+    /// Who may download the artifacts, if the file restricts it.
     pub access: Option<ArtifactAccess>,
-    /// Reports by kind, each with its paths.
+    /// Paths of reports by report type.
     pub reports: BTreeMap<String, Vec<String>>,
 }
 
-/// Who may fetch artifacts, besides the jobs that get them.
+/// Who may download artifacts. Jobs that depend on them always may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ArtifactAccess {
-    /// Everybody who sees the pipeline.
+    /// Every user who can see the pipeline.
     All,
-    /// Those who may write to the project.
+    /// Users who may write to the project.
     Developer,
-    /// Those who run the project.
+    /// Maintainers of the project.
     Maintainer,
-    /// Nobody.
+    /// No user.
     Nobody,
 }
 
 impl Artifacts {
-    /// How long it is kept, if the file says so.
+    /// Returns the expiry, if the file sets one.
     pub fn lifetime(&self) -> Option<Lifetime> {
-        self.expire_in.as_deref().and_then(read_lifetime)
+        self.expire_in.as_deref().and_then(parse_lifetime)
     }
 }
 
 /// Reads `artifacts`.
-pub(crate) fn read(value: &Value, place: Place<'_>) -> Result<Artifacts, Invalid> {
-    let map = mapping(value, place)?;
+pub(crate) fn read(value: &Value, key_path: KeyPath<'_>) -> Result<Artifacts, ConfigError> {
+    let map = expect_map(value, key_path)?;
     let known =
         ["name", "untracked", "paths", "exclude", "when", "expire_in", "expose_as", "reports", "public", "access"];
-    known_keys(map, place, &known)?;
-    let is_duration = |value: &Value| owned_text(value).filter(|text| read_lifetime(text).is_some());
-    let public = attribute(map, "public", place, BOOLEAN, Value::as_bool)?;
-    let access = attribute(map, "access", place, "should be all, developer, maintainer or none", read_access)?;
+    reject_unknown_keys(map, key_path, &known)?;
+    let is_duration = |value: &Value| owned_text(value).filter(|text| parse_lifetime(text).is_some());
+    let public = read_attribute(map, "public", key_path, BOOLEAN, Value::as_bool)?;
+    let access = read_attribute(map, "access", key_path, "should be all, developer, maintainer or none", read_access)?;
     if public.is_some() && access.is_some() {
-        return Err(place.invalid("config has both `public` and `access`: keep one of them"));
+        return Err(key_path.error("config has both `public` and `access`: keep one of them"));
     }
     let of_public = |public| if public { ArtifactAccess::All } else { ArtifactAccess::Developer };
     Ok(Artifacts {
         access: access.or(public.map(of_public)),
-        name: attribute(map, "name", place, STRING, owned_text)?,
-        untracked: attribute(map, "untracked", place, BOOLEAN, Value::as_bool)?.unwrap_or_default(),
-        paths: attribute(map, "paths", place, ARRAY_OF_STRINGS, Value::texts)?.unwrap_or_default(),
-        exclude: attribute(map, "exclude", place, ARRAY_OF_STRINGS, Value::texts)?.unwrap_or_default(),
-        when: attribute(map, "when", place, "should be on_success, on_failure or always", Outcome::read)?
+        name: read_attribute(map, "name", key_path, STRING, owned_text)?,
+        untracked: read_attribute(map, "untracked", key_path, BOOLEAN, Value::as_bool)?.unwrap_or_default(),
+        paths: read_attribute(map, "paths", key_path, ARRAY_OF_STRINGS, Value::texts)?.unwrap_or_default(),
+        exclude: read_attribute(map, "exclude", key_path, ARRAY_OF_STRINGS, Value::texts)?.unwrap_or_default(),
+        when: read_attribute(map, "when", key_path, "should be on_success, on_failure or always", UploadWhen::read)?
             .unwrap_or_default(),
-        expire_in: attribute(map, "expire_in", place, "should be a duration", is_duration)?,
-        expose_as: attribute(map, "expose_as", place, STRING, owned_text)?,
-        reports: attribute(map, "reports", place, "should be a hash of paths", read_reports)?.unwrap_or_default(),
+        expire_in: read_attribute(map, "expire_in", key_path, "should be a duration", is_duration)?,
+        expose_as: read_attribute(map, "expose_as", key_path, STRING, owned_text)?,
+        reports: read_attribute(map, "reports", key_path, "should be a hash of paths", read_reports)?
+            .unwrap_or_default(),
     })
 }
 
@@ -90,7 +93,7 @@ fn read_access(value: &Value) -> Option<ArtifactAccess> {
     }
 }
 
-/// Reads reports without asking which kinds there are: runners and servers learn new ones all the time.
+/// Reads reports. The report type is not checked: runners and servers keep adding new ones.
 fn read_reports(value: &Value) -> Option<BTreeMap<String, Vec<String>>> {
     value
         .as_map()?

@@ -1,60 +1,62 @@
-//! What a runner keeps between jobs.
+//! The `cache` keyword: files that a runner stores between jobs.
 
 use serde::{Deserialize, Serialize};
 
-use crate::entries::{ARRAY_OF_STRINGS, BOOLEAN, attribute, entry, known_keys, mapping, owned_text};
-use crate::invalid::{Invalid, Place};
+use crate::config_error::{ConfigError, KeyPath};
+use crate::fields::{
+    ARRAY_OF_STRINGS, BOOLEAN, expect_map, owned_text, read_attribute, read_entry, reject_unknown_keys,
+};
 use crate::value::Value;
 
-/// How many caches a job may have.
+/// The maximum number of caches of a job.
 const MAX_CACHES: usize = 4;
 
 /// One cache of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
-    /// Under which name it is kept.
+    /// The key under which the cache is stored.
     pub key: Option<CacheKey>,
-    /// Keys to try when there is nothing under the own one.
+    /// Keys to try if there is no cache under `key`.
     pub fallback_keys: Vec<String>,
-    /// Whether files that git does not track are kept.
+    /// Whether files that git does not track are included.
     pub untracked: bool,
-    /// What is kept.
+    /// Patterns of the paths to include.
     pub paths: Vec<String>,
-    /// Whether it is fetched, stored or both.
+    /// Whether the cache is restored, stored or both.
     pub policy: CachePolicy,
-    /// After which outcome it is stored.
-    pub when: Outcome,
+    /// After which result of the job the cache is stored.
+    pub when: UploadWhen,
 }
 
-/// The name of a cache.
+/// The key of a cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CacheKey {
-    /// A text, variables not yet expanded.
+    /// A text whose variables are not yet expanded.
     Text(String),
-    /// A name made of the last changes of files.
+    /// A key computed from the last commits that changed some files.
     Files {
         /// The files.
         files: Vec<String>,
-        /// What stands before the name.
+        /// The prefix of the key.
         prefix: Option<String>,
     },
 }
 
-/// What happens to a cache.
+/// Whether a cache is restored, stored or both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CachePolicy {
-    /// Fetched before and stored after the job.
+    /// Restored before the job and stored after it.
     #[default]
     PullPush,
-    /// Only fetched.
+    /// Only restored.
     Pull,
     /// Only stored.
     Push,
 }
 
 impl CachePolicy {
-    /// The word that runners know.
-    pub fn word(self) -> &'static str {
+    /// Returns the keyword that runners use.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::PullPush => "pull-push",
             Self::Pull => "pull",
@@ -63,21 +65,21 @@ impl CachePolicy {
     }
 }
 
-/// The outcome of a job after which something is uploaded.
+/// The result of a job after which artifacts or a cache are uploaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
-    /// It succeeded.
+pub enum UploadWhen {
+    /// The job succeeded.
     #[default]
     OnSuccess,
-    /// It failed.
+    /// The job failed.
     OnFailure,
-    /// Whatever happened.
+    /// Any result.
     Always,
 }
 
-impl Outcome {
-    /// The word of files and runners.
-    pub fn word(self) -> &'static str {
+impl UploadWhen {
+    /// Returns the keyword used in CI files and by runners.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::OnSuccess => "on_success",
             Self::OnFailure => "on_failure",
@@ -95,46 +97,52 @@ impl Outcome {
     }
 }
 
-/// Reads `cache`: a mapping or a few of them.
-pub(crate) fn read(value: &Value, place: Place<'_>) -> Result<Vec<Cache>, Invalid> {
+/// Reads `cache`: one mapping or a list of them.
+pub(crate) fn read(value: &Value, key_path: KeyPath<'_>) -> Result<Vec<Cache>, ConfigError> {
     match value {
         Value::List(items) if items.len() > MAX_CACHES => {
-            Err(place.invalid(format_args!("config no more than {MAX_CACHES} caches can be created")))
+            Err(key_path.error(format_args!("config no more than {MAX_CACHES} caches can be created")))
         }
-        Value::List(items) => items.iter().map(|item| read_one(item, place)).collect(),
-        other => Ok(vec![read_one(other, place)?]),
+        Value::List(items) => items.iter().map(|item| read_one(item, key_path)).collect(),
+        other => Ok(vec![read_one(other, key_path)?]),
     }
 }
 
-fn read_one(value: &Value, place: Place<'_>) -> Result<Cache, Invalid> {
-    let map = mapping(value, place)?;
-    known_keys(map, place, &["key", "fallback_keys", "untracked", "paths", "policy", "when", "unprotect"])?;
+fn read_one(value: &Value, key_path: KeyPath<'_>) -> Result<Cache, ConfigError> {
+    let map = expect_map(value, key_path)?;
+    reject_unknown_keys(map, key_path, &["key", "fallback_keys", "untracked", "paths", "policy", "when", "unprotect"])?;
     Ok(Cache {
-        key: map.get("key").map(|value| read_key(value, place.at("key"))).transpose()?,
-        fallback_keys: entry(map, "fallback_keys", place, ARRAY_OF_STRINGS, Value::texts)?.unwrap_or_default(),
-        untracked: entry(map, "untracked", place, BOOLEAN, Value::as_bool)?.unwrap_or_default(),
-        paths: entry(map, "paths", place, ARRAY_OF_STRINGS, Value::texts)?.unwrap_or_default(),
-        policy: attribute(map, "policy", place, "should be one of: pull-push, push, pull", read_policy)?
+        key: map.get("key").map(|value| read_key(value, key_path.child("key"))).transpose()?,
+        fallback_keys: read_entry(map, "fallback_keys", key_path, ARRAY_OF_STRINGS, Value::texts)?.unwrap_or_default(),
+        untracked: read_entry(map, "untracked", key_path, BOOLEAN, Value::as_bool)?.unwrap_or_default(),
+        paths: read_entry(map, "paths", key_path, ARRAY_OF_STRINGS, Value::texts)?.unwrap_or_default(),
+        policy: read_attribute(map, "policy", key_path, "should be one of: pull-push, push, pull", read_policy)?
             .unwrap_or_default(),
-        when: attribute(map, "when", place, "should be one of: on_success, on_failure, always", Outcome::read)?
-            .unwrap_or_default(),
+        when: read_attribute(
+            map,
+            "when",
+            key_path,
+            "should be one of: on_success, on_failure, always",
+            UploadWhen::read,
+        )?
+        .unwrap_or_default(),
     })
 }
 
-fn read_key(value: &Value, place: Place<'_>) -> Result<CacheKey, Invalid> {
+fn read_key(value: &Value, key_path: KeyPath<'_>) -> Result<CacheKey, ConfigError> {
     match value {
         Value::Text(text) => Ok(CacheKey::Text(text.clone())),
         Value::Map(map) => {
-            known_keys(map, place, &["files", "prefix"])?;
-            let files = entry(map, "files", place, ARRAY_OF_STRINGS, Value::texts)?
+            reject_unknown_keys(map, key_path, &["files", "prefix"])?;
+            let files = read_entry(map, "files", key_path, ARRAY_OF_STRINGS, Value::texts)?
                 .filter(|files| !files.is_empty())
-                .ok_or_else(|| place.invalid("config missing required keys: files"))?;
+                .ok_or_else(|| key_path.error("config missing required keys: files"))?;
             Ok(CacheKey::Files {
                 files,
-                prefix: entry(map, "prefix", place, "should be a string or symbol", owned_text)?,
+                prefix: read_entry(map, "prefix", key_path, "should be a string or symbol", owned_text)?,
             })
         }
-        _ => Err(place.invalid("config should be a string or symbol")),
+        _ => Err(key_path.error("config should be a string or symbol")),
     }
 }
 

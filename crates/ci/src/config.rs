@@ -1,16 +1,16 @@
-//! A CI file, read and found right.
+//! A CI file that has been read and validated.
 
-use crate::budget::{Budget, MAX_JOBS, MAX_NAME, MAX_STAGES};
+use crate::budget::{Budget, MAX_JOBS, MAX_NAME_LENGTH, MAX_STAGES};
 use crate::checks;
-use crate::defaults::{self, GLOBAL};
-use crate::entries::{ARRAY_OF_STRINGS, entry, known_keys, mapping};
+use crate::config_error::{ConfigError, KeyPath};
+use crate::defaults::{self, GLOBAL_KEYS};
 use crate::extends;
-use crate::includes::{self, Include};
-use crate::invalid::{Invalid, Place};
-use crate::jobs::{self, Desk, Job};
-use crate::patterns::Patterns;
+use crate::fields::{ARRAY_OF_STRINGS, expect_map, read_entry, reject_unknown_keys};
+use crate::includes::{self, LocalFiles};
+use crate::jobs::{self, Job, JobReadContext};
+use crate::patterns::PatternCache;
 use crate::references;
-use crate::rules::{self, Of, Rule};
+use crate::rules::{self, Rule, RuleScope};
 use crate::value::{Key, Map, Value};
 use crate::variables::{self, Variables};
 
@@ -19,51 +19,52 @@ pub const FIRST_STAGE: &str = ".pre";
 /// The stage after all others.
 pub const LAST_STAGE: &str = ".post";
 
-/// A CI file, read and found right.
+/// A CI file that has been read and validated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// All stages in their order, `.pre` and `.post` included.
+    /// All stages in order, `.pre` and `.post` included.
     pub stages: Vec<String>,
     /// The global variables.
     pub variables: Variables,
-    /// Rules for the whole pipeline, if there are any.
+    /// The `workflow` rules, if there are any.
     pub workflow: Option<Vec<Rule>>,
     /// The visible jobs, in the order of the file.
     pub jobs: Vec<Job>,
 }
 
 impl Config {
-    /// Reads a file with everything that it includes, and tells its first error.
-    pub fn load(text: &str, files: &dyn Include) -> Result<Self, Invalid> {
+    /// Reads a file with all its includes; returns its first error.
+    pub fn load(text: &str, files: &dyn LocalFiles) -> Result<Self, ConfigError> {
         let mut budget = Budget::new();
         let root = includes::load(text, files, &mut budget)?;
-        let root = extends::follow(root, &mut budget)?;
-        let root = references::follow(root, &mut budget)?;
-        let mut patterns = Patterns::default();
+        let root = extends::resolve(root, &mut budget)?;
+        let root = references::resolve(root, &mut budget)?;
+        let mut patterns = PatternCache::default();
         let config = read(&root, &mut patterns, &mut budget);
-        match patterns.excess() {
-            Some(excess) => Err(Invalid::new(excess)),
+        match patterns.limit_error() {
+            Some(message) => Err(ConfigError::new(message)),
             None => config,
         }
     }
 }
 
-fn read(root: &Map, patterns: &mut Patterns, budget: &mut Budget) -> Result<Config, Invalid> {
+fn read(root: &Map, patterns: &mut PatternCache, budget: &mut Budget) -> Result<Config, ConfigError> {
     let defaults = defaults::read(root)?;
-    let variables = root.get("variables").map(|value| variables::read(value, Place::top("variables"))).transpose()?;
+    let variables =
+        root.get("variables").map(|value| variables::read(value, KeyPath::root("variables"))).transpose()?;
     let stages = read_stages(root)?;
     let workflow = root.get("workflow").map(|value| read_workflow(value, patterns)).transpose()?.flatten();
 
     let entries: Vec<(&Key, &Value)> = root.iter().filter(|(key, _)| !is_reserved(key)).collect();
     let visible = entries.iter().filter(|(key, _)| !is_hidden(key)).count();
-    let place = Place::top("jobs");
+    let key_path = KeyPath::root("jobs");
     if visible == 0 {
-        return Err(place.invalid("config should contain at least one visible job"));
+        return Err(key_path.error("config should contain at least one visible job"));
     }
     if visible > MAX_JOBS {
-        return Err(place.invalid(format_args!("config contains {visible} jobs (maximum is {MAX_JOBS})")));
+        return Err(key_path.error(format_args!("config contains {visible} jobs (maximum is {MAX_JOBS})")));
     }
-    let mut desk = Desk { defaults: &defaults, patterns, budget };
+    let mut cx = JobReadContext { defaults: &defaults, patterns, budget };
     let mut jobs = Vec::with_capacity(visible);
     for (key, value) in entries {
         if is_hidden(key) {
@@ -75,10 +76,10 @@ fn read(root: &Map, patterns: &mut Patterns, budget: &mut Budget) -> Result<Conf
                 _ => false,
             };
             if blank {
-                return Err(place.at(&key.text).invalid("config can't be blank"));
+                return Err(key_path.child(&key.text).error("config can't be blank"));
             }
         } else {
-            jobs.push(jobs::read(key, value, &mut desk)?);
+            jobs.push(jobs::read(key, value, &mut cx)?);
         }
     }
     checks::check(&jobs, &stages)?;
@@ -86,7 +87,7 @@ fn read(root: &Map, patterns: &mut Patterns, budget: &mut Budget) -> Result<Conf
 }
 
 fn is_reserved(key: &Key) -> bool {
-    GLOBAL.contains(&key.text.as_str())
+    GLOBAL_KEYS.contains(&key.text.as_str())
         || ["variables", "stages", "types", "default", "workflow"].contains(&key.text.as_str())
 }
 
@@ -94,25 +95,27 @@ fn is_hidden(key: &Key) -> bool {
     key.text.starts_with('.')
 }
 
-/// Reads the stages, or takes the usual ones; `.pre` and `.post` are always there.
-fn read_stages(root: &Map) -> Result<Vec<String>, Invalid> {
+/// Reads the stages, with GitLab's default; `.pre` and `.post` are always added.
+fn read_stages(root: &Map) -> Result<Vec<String>, ConfigError> {
     let read = |key: &str| {
-        let place = Place::top(key);
+        let key_path = KeyPath::root(key);
         root.get(key)
-            .map(|value| value.lines().ok_or_else(|| place.invalid(format_args!("config {ARRAY_OF_STRINGS}"))))
+            .map(|value| {
+                value.flattened_texts().ok_or_else(|| key_path.error(format_args!("config {ARRAY_OF_STRINGS}")))
+            })
             .transpose()
     };
     let (stages, types) = (read("stages")?, read("types")?);
-    let given = stages.or(types).unwrap_or_else(|| ["build", "test", "deploy"].map(str::to_owned).to_vec());
-    let place = Place::top("stages");
-    if given.len() > MAX_STAGES {
-        return Err(place.invalid(format_args!("config contains {} stages (maximum is {MAX_STAGES})", given.len())));
+    let names = stages.or(types).unwrap_or_else(|| ["build", "test", "deploy"].map(str::to_owned).to_vec());
+    let key_path = KeyPath::root("stages");
+    if names.len() > MAX_STAGES {
+        return Err(key_path.error(format_args!("config contains {} stages (maximum is {MAX_STAGES})", names.len())));
     }
-    if given.iter().any(|stage| stage.chars().count() > MAX_NAME) {
-        return Err(place.invalid(format_args!("config name is too long (maximum is {MAX_NAME} characters)")));
+    if names.iter().any(|stage| stage.chars().count() > MAX_NAME_LENGTH) {
+        return Err(key_path.error(format_args!("config name is too long (maximum is {MAX_NAME_LENGTH} characters)")));
     }
     let mut ordered = vec![FIRST_STAGE.to_owned()];
-    for stage in given {
+    for stage in names {
         if !ordered.contains(&stage) && stage != LAST_STAGE {
             ordered.push(stage);
         }
@@ -121,11 +124,11 @@ fn read_stages(root: &Map) -> Result<Vec<String>, Invalid> {
     Ok(ordered)
 }
 
-/// Reads `workflow`; its name and `auto_cancel` are accepted, but nothing here has a use for them.
-fn read_workflow(value: &Value, patterns: &mut Patterns) -> Result<Option<Vec<Rule>>, Invalid> {
-    let place = Place::top("workflow");
-    let map = mapping(value, place)?;
-    known_keys(map, place, &["rules", "name", "auto_cancel"])?;
-    entry(map, "name", place, "should be a string", Value::as_text)?;
-    map.get("rules").map(|value| rules::read(value, place.at("rules"), Of::Workflow, patterns)).transpose()
+/// Reads `workflow`; `name` and `auto_cancel` are accepted and ignored.
+fn read_workflow(value: &Value, patterns: &mut PatternCache) -> Result<Option<Vec<Rule>>, ConfigError> {
+    let key_path = KeyPath::root("workflow");
+    let map = expect_map(value, key_path)?;
+    reject_unknown_keys(map, key_path, &["rules", "name", "auto_cancel"])?;
+    read_entry(map, "name", key_path, "should be a string", Value::as_text)?;
+    map.get("rules").map(|value| rules::read(value, key_path.child("rules"), RuleScope::Workflow, patterns)).transpose()
 }

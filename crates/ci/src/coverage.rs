@@ -1,19 +1,19 @@
-//! Finding the coverage that a job tells in its trace.
+//! Finds the coverage of a job in its trace.
 
-use crate::patterns::Patterns;
+use crate::patterns::PatternCache;
 
-/// The coverage in percent: the first number in the last place where the expression, written `/…/`, is found. If the
-/// expression has groups, the first of them counts instead of the whole.
+/// Returns the coverage in percent: the first number in the last match of the expression, written `/…/`. If the
+/// expression has groups, the first group is used instead of the whole match.
 pub fn find_coverage(pattern: &str, trace: &str) -> Option<f64> {
-    let pattern = Patterns::default().compile(pattern)?;
-    let found = pattern.last_in(trace)?;
-    let start = found.find(|sign: char| sign.is_ascii_digit())?;
+    let pattern = PatternCache::default().compile(pattern)?;
+    let found = pattern.last_match(trace)?;
+    let start = found.find(|ch: char| ch.is_ascii_digit())?;
     let number = &found[start..];
-    let end = number.find(|sign: char| !sign.is_ascii_digit() && sign != '.').unwrap_or(number.len());
+    let end = number.find(|ch: char| !ch.is_ascii_digit() && ch != '.').unwrap_or(number.len());
     let mut parts = number[..end].split('.');
     let (whole, fraction) = (parts.next()?, parts.next().unwrap_or_default());
     let coverage: f64 = format!("{whole}.{fraction}0").parse().ok()?;
-    // Whatever else a trace says, this is a share of something.
+    // Numbers above 100 are not percentages.
     (coverage <= 100.0).then_some(coverage)
 }
 
@@ -26,7 +26,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_place_counts() {
+    fn the_last_match_counts() {
         let trace = "Coverage 10%\nCoverage 98.76% (1/2)\ndone 100\n";
         check(r"/Coverage \d+(\.\d+)?%/", "Coverage 10%\n", None);
         check(r"/Coverage \d+(?:\.\d+)?%/", trace, Some(98.76));

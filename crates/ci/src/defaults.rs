@@ -1,23 +1,23 @@
-//! What jobs inherit from the top of the file and from `default`.
+//! Values that jobs inherit from the top level of the file and from `default`.
 
 use crate::artifacts::{self, Artifacts};
-use crate::budget::Weight;
+use crate::budget::ValueSize;
 use crate::caches::{self, Cache};
-use crate::entries::{known_keys, mapping};
+use crate::config_error::{ConfigError, KeyPath};
+use crate::fields::{expect_map, reject_unknown_keys};
 use crate::images::{self, Image, Service};
-use crate::invalid::{Invalid, Place};
 use crate::jobs::read_timeout;
 use crate::retries::{self, Retry};
 use crate::value::{Map, Value};
 
-/// A value for all jobs that do not say otherwise, with what a copy costs.
+/// A value for all jobs that do not set it, with the size that is charged for each copy.
 #[derive(Debug)]
 pub(crate) struct Inherited<T> {
     pub(crate) value: Option<T>,
-    pub(crate) weight: Weight,
+    pub(crate) size: ValueSize,
 }
 
-/// What jobs inherit.
+/// The values that jobs inherit.
 #[derive(Debug)]
 pub(crate) struct Defaults {
     pub(crate) before_script: Inherited<Vec<String>>,
@@ -32,10 +32,10 @@ pub(crate) struct Defaults {
     pub(crate) tags: Inherited<Vec<String>>,
 }
 
-/// The entries that may stand at the top of the file as well as in `default`.
-pub(crate) const GLOBAL: [&str; 5] = ["before_script", "image", "services", "after_script", "cache"];
+/// The keys that are allowed at the top level of the file as well as in `default`.
+pub(crate) const GLOBAL_KEYS: [&str; 5] = ["before_script", "image", "services", "after_script", "cache"];
 
-const KEYS: [&str; 10] = [
+const DEFAULT_KEYS: [&str; 10] = [
     "before_script",
     "image",
     "services",
@@ -48,59 +48,59 @@ const KEYS: [&str; 10] = [
     "tags",
 ];
 
-/// Reads what jobs inherit.
-pub(crate) fn read(root: &Map) -> Result<Defaults, Invalid> {
-    let place = Place::top("default");
+/// Reads the defaults.
+pub(crate) fn read(root: &Map) -> Result<Defaults, ConfigError> {
+    let key_path = KeyPath::root("default");
     let empty = Map::default();
-    let own = root.get("default").map(|value| mapping(value, place)).transpose()?.unwrap_or(&empty);
-    known_keys(own, place, &KEYS)?;
-    if let Some(twice) = GLOBAL.into_iter().find(|key| own.get(key).is_some() && root.get(key).is_some()) {
-        return Err(place.invalid(format_args!("config {twice} is defined in top-level and `default:` entry")));
+    let default_map = root.get("default").map(|value| expect_map(value, key_path)).transpose()?.unwrap_or(&empty);
+    reject_unknown_keys(default_map, key_path, &DEFAULT_KEYS)?;
+    if let Some(twice) = GLOBAL_KEYS.into_iter().find(|key| default_map.get(key).is_some() && root.get(key).is_some()) {
+        return Err(key_path.error(format_args!("config {twice} is defined in top-level and `default:` entry")));
     }
-    let from = Sources { root, own, place: &place };
+    let reader = DefaultsReader { root, default_map, key_path: &key_path };
     Ok(Defaults {
-        before_script: from.read("before_script", |value, place| {
-            value.lines().ok_or_else(|| place.invalid("config should be an array of strings"))
+        before_script: reader.read("before_script", |value, key_path| {
+            value.flattened_texts().ok_or_else(|| key_path.error("config should be an array of strings"))
         })?,
-        image: from.read("image", images::read_image)?,
-        services: from.read("services", images::read_services)?,
-        after_script: from.read("after_script", |value, place| {
-            value.lines().ok_or_else(|| place.invalid("config should be an array of strings"))
+        image: reader.read("image", images::read_image)?,
+        services: reader.read("services", images::read_services)?,
+        after_script: reader.read("after_script", |value, key_path| {
+            value.flattened_texts().ok_or_else(|| key_path.error("config should be an array of strings"))
         })?,
-        cache: from.read("cache", caches::read)?,
-        artifacts: from.read("artifacts", artifacts::read)?,
-        retry: from.read("retry", retries::read)?,
-        timeout: from.read("timeout", |value, _| read_timeout(value, place))?,
-        interruptible: from.read("interruptible", |value, place| {
-            value.as_bool().ok_or_else(|| place.invalid("config should be a boolean value"))
+        cache: reader.read("cache", caches::read)?,
+        artifacts: reader.read("artifacts", artifacts::read)?,
+        retry: reader.read("retry", retries::read)?,
+        timeout: reader.read("timeout", |value, _| read_timeout(value, key_path))?,
+        interruptible: reader.read("interruptible", |value, key_path| {
+            value.as_bool().ok_or_else(|| key_path.error("config should be a boolean value"))
         })?,
-        tags: from.read("tags", |value, _| {
-            value.lines().ok_or_else(|| place.invalid("tags should be an array of strings"))
+        tags: reader.read("tags", |value, _| {
+            value.flattened_texts().ok_or_else(|| key_path.error("tags should be an array of strings"))
         })?,
     })
 }
 
-struct Sources<'a> {
+struct DefaultsReader<'a> {
     root: &'a Map,
-    own: &'a Map,
-    place: &'a Place<'a>,
+    default_map: &'a Map,
+    key_path: &'a KeyPath<'a>,
 }
 
-impl Sources<'_> {
-    /// Reads an entry of `default`, or else the one at the top of the file, which has its own place in errors.
+impl DefaultsReader<'_> {
+    /// Reads a key of `default`, or else the one at the top level, which has another key path in errors.
     fn read<T>(
         &self,
         key: &str,
-        read: impl FnOnce(&Value, Place<'_>) -> Result<T, Invalid>,
-    ) -> Result<Inherited<T>, Invalid> {
-        let found = match self.own.get(key) {
-            Some(value) => Some((value, self.place.at(key))),
-            None if GLOBAL.contains(&key) => self.root.get(key).map(|value| (value, Place::top(key))),
+        read: impl FnOnce(&Value, KeyPath<'_>) -> Result<T, ConfigError>,
+    ) -> Result<Inherited<T>, ConfigError> {
+        let found = match self.default_map.get(key) {
+            Some(value) => Some((value, self.key_path.child(key))),
+            None if GLOBAL_KEYS.contains(&key) => self.root.get(key).map(|value| (value, KeyPath::root(key))),
             None => None,
         };
         match found {
-            Some((value, place)) => Ok(Inherited { value: Some(read(value, place)?), weight: value.weight() }),
-            None => Ok(Inherited { value: None, weight: Weight::default() }),
+            Some((value, key_path)) => Ok(Inherited { value: Some(read(value, key_path)?), size: value.size() }),
+            None => Ok(Inherited { value: None, size: ValueSize::default() }),
         }
     }
 }

@@ -1,17 +1,17 @@
-//! Spans of time as people write them: `7d`, `1 week`, `3 mins 4 sec`, `2h20min`, plain seconds, `never`.
+//! Durations in the notation of GitLab: `7d`, `1 week`, `3 mins 4 sec`, `2h20min`, plain seconds, `never`.
 
 use serde::{Deserialize, Serialize};
 
-/// How long something is kept.
+/// How long something is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lifetime {
-    /// It goes after so many seconds.
+    /// The number of seconds.
     Seconds(u64),
-    /// It stays.
+    /// No expiry.
     Never,
 }
 
-/// The longest span that is accepted: a hundred years.
+/// The maximum duration: a hundred years.
 pub const MAX_SECONDS: u64 = 100 * YEAR;
 
 const MINUTE: u64 = 60;
@@ -19,17 +19,17 @@ const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 365 * DAY + 6 * HOUR;
 
-/// Reads `expire_in`: a span of time or `never`.
-pub fn read_lifetime(text: &str) -> Option<Lifetime> {
+/// Parses `expire_in`: a duration or `never`.
+pub fn parse_lifetime(text: &str) -> Option<Lifetime> {
     if text.trim().eq_ignore_ascii_case("never") {
         return Some(Lifetime::Never);
     }
-    read_seconds(text).map(Lifetime::Seconds)
+    parse_seconds(text).map(Lifetime::Seconds)
 }
 
-/// Reads a span of time in seconds; fractions of a second are dropped.
-pub fn read_seconds(text: &str) -> Option<u64> {
-    // Longer ones are no durations, and nobody has to look at them.
+/// Parses a duration in seconds; fractions of a second are dropped.
+pub fn parse_seconds(text: &str) -> Option<u64> {
+    // Bounds the time spent on hostile input.
     if text.len() > 200 {
         return None;
     }
@@ -40,10 +40,11 @@ pub fn read_seconds(text: &str) -> Option<u64> {
     while !rest.is_empty() {
         let (number, after) = take_number(rest)?;
         let after = after.trim_start();
-        let end = after.find(|sign: char| !sign.is_ascii_alphabetic()).unwrap_or(after.len());
+        let end = after.find(|ch: char| !ch.is_ascii_alphabetic()).unwrap_or(after.len());
         let (unit, after) = after.split_at(end);
-        // A number without a unit counts seconds, but only when it stands alone.
-        let seconds = if unit.is_empty() { (parts == 0 && after.is_empty()).then_some(1)? } else { seconds_of(unit)? };
+        // A number without a unit means seconds, but only on its own.
+        let seconds =
+            if unit.is_empty() { (parts == 0 && after.is_empty()).then_some(1)? } else { unit_seconds(unit)? };
         total = total.checked_add(number.checked_mul(seconds)? / THOUSANDTHS)?;
         parts += 1;
         rest = after.trim_start_matches([' ', ',', '\t']);
@@ -54,13 +55,13 @@ pub fn read_seconds(text: &str) -> Option<u64> {
 
 const THOUSANDTHS: u64 = 1000;
 
-/// Takes a number, in thousandths, from the beginning of a text.
+/// Splits a number, in thousandths, off the beginning of a text.
 fn take_number(text: &str) -> Option<(u64, &str)> {
-    let end = text.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(text.len());
+    let end = text.find(|ch: char| !ch.is_ascii_digit()).unwrap_or(text.len());
     let (whole, rest) = text.split_at(end);
     let whole = whole.parse::<u64>().ok()?.checked_mul(THOUSANDTHS)?;
     let Some(fraction) = rest.strip_prefix('.') else { return Some((whole, rest)) };
-    let end = fraction.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(fraction.len());
+    let end = fraction.find(|ch: char| !ch.is_ascii_digit()).unwrap_or(fraction.len());
     let (digits, rest) = fraction.split_at(end);
     if digits.is_empty() {
         return None;
@@ -69,7 +70,7 @@ fn take_number(text: &str) -> Option<(u64, &str)> {
     Some((whole + thousandths, rest))
 }
 
-fn seconds_of(unit: &str) -> Option<u64> {
+fn unit_seconds(unit: &str) -> Option<u64> {
     Some(match unit {
         "s" | "sec" | "secs" | "second" | "seconds" => 1,
         "m" | "min" | "mins" | "minute" | "minutes" => MINUTE,
@@ -87,11 +88,11 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: Option<u64>) {
-        assert_eq!(read_seconds(text), expected, "{text}");
+        assert_eq!(parse_seconds(text), expected, "{text}");
     }
 
     #[test]
-    fn spans_are_read_as_people_write_them() {
+    fn durations_are_parsed() {
         check("42", Some(42));
         check("7d", Some(7 * DAY));
         check("1 week", Some(7 * DAY));
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_spans() {
+    fn other_texts_are_rejected() {
         for text in
             ["", " ", "soon", "7 elephants", "1 week 3", "-1 day", "d7", "1..5h", "99999999999999999999d", "101 years"]
         {
@@ -117,10 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn only_a_lifetime_may_be_endless() {
-        assert_eq!(read_lifetime("never"), Some(Lifetime::Never));
-        assert_eq!(read_lifetime("1 day"), Some(Lifetime::Seconds(DAY)));
-        assert_eq!(read_lifetime("nevermore"), None);
+    fn never_is_a_lifetime_but_not_a_duration() {
+        assert_eq!(parse_lifetime("never"), Some(Lifetime::Never));
+        assert_eq!(parse_lifetime("1 day"), Some(Lifetime::Seconds(DAY)));
+        assert_eq!(parse_lifetime("nevermore"), None);
         check("never", None);
     }
 }

@@ -1,7 +1,7 @@
 //! The language of `rules: if`: variables, texts, regular expressions, comparisons, `&&`, `||` and parentheses.
 
 use crate::budget::{MAX_DEPTH, MAX_EXPRESSION_BYTES};
-use crate::patterns::{Pattern, Patterns};
+use crate::patterns::{Pattern, PatternCache};
 
 /// A parsed expression.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +14,7 @@ enum Node {
     Null,
     Pattern(Pattern),
     Compare(Box<Node>, Comparison, Box<Node>),
-    /// All of them, or one of them; lists rather than pairs, so that a long chain does not nest.
+    /// Lists rather than pairs, so that a long chain does not nest.
     All(Vec<Node>),
     Any(Vec<Node>),
 }
@@ -28,8 +28,8 @@ enum Comparison {
 }
 
 impl Expression {
-    /// Parses an expression; nothing if it is malformed or too long.
-    pub(crate) fn parse(text: &str, patterns: &mut Patterns) -> Option<Self> {
+    /// Parses an expression; returns `None` if it is malformed or too long.
+    pub(crate) fn parse(text: &str, patterns: &mut PatternCache) -> Option<Self> {
         if text.len() > MAX_EXPRESSION_BYTES {
             return None;
         }
@@ -38,16 +38,16 @@ impl Expression {
         parser.rest.trim_start().is_empty().then_some(Self(node))
     }
 
-    /// Tells whether the expression holds. A lone variable holds if it is set and not empty.
-    pub(crate) fn holds<'a>(&self, lookup: &impl Fn(&str) -> Option<&'a str>, patterns: &mut Patterns) -> bool {
-        holds(&self.0, lookup, patterns)
+    /// Evaluates the expression. A lone variable is true if it is set and not empty.
+    pub(crate) fn evaluate<'a>(&self, lookup: &impl Fn(&str) -> Option<&'a str>, patterns: &mut PatternCache) -> bool {
+        evaluate(&self.0, lookup, patterns)
     }
 }
 
-fn holds<'a>(node: &Node, lookup: &impl Fn(&str) -> Option<&'a str>, patterns: &mut Patterns) -> bool {
+fn evaluate<'a>(node: &Node, lookup: &impl Fn(&str) -> Option<&'a str>, patterns: &mut PatternCache) -> bool {
     match node {
-        Node::All(parts) => parts.iter().all(|part| holds(part, lookup, patterns)),
-        Node::Any(parts) => parts.iter().any(|part| holds(part, lookup, patterns)),
+        Node::All(parts) => parts.iter().all(|part| evaluate(part, lookup, patterns)),
+        Node::Any(parts) => parts.iter().any(|part| evaluate(part, lookup, patterns)),
         Node::Compare(left, comparison, right) => compare(left, *comparison, right, lookup, patterns),
         Node::Variable(name) => lookup(name).is_some_and(|value| !value.is_empty()),
         Node::Text(text) => !text.is_empty(),
@@ -61,24 +61,22 @@ fn compare<'a>(
     comparison: Comparison,
     right: &Node,
     lookup: &impl Fn(&str) -> Option<&'a str>,
-    patterns: &mut Patterns,
+    patterns: &mut PatternCache,
 ) -> bool {
     let left = value_of(left, lookup);
     let right_value = value_of(right, lookup);
     let size = |value: Option<&str>| value.map_or(0, str::len);
-    // Searching takes several times as long as comparing.
+    // Matching takes several times as long as comparing.
     let factor = if matches!(comparison, Comparison::Matching | Comparison::NotMatching) { 4 } else { 1 };
-    if !patterns.spend(factor * (size(left) + size(right_value))) {
+    if !patterns.charge_bytes(factor * (size(left) + size(right_value))) {
         return false;
     }
     let mut found = || {
         let Some(text) = left else { return false };
         match right {
-            Node::Pattern(pattern) => pattern.is_found_in(text),
-            // A pattern may also be the value of a variable; anything else there matches nothing.
-            _ => {
-                right_value.and_then(|source| patterns.compile(source)).is_some_and(|pattern| pattern.is_found_in(text))
-            }
+            Node::Pattern(pattern) => pattern.is_match(text),
+            // A variable may hold a pattern; other values match nothing.
+            _ => right_value.and_then(|source| patterns.compile(source)).is_some_and(|pattern| pattern.is_match(text)),
         }
     };
     match comparison {
@@ -100,7 +98,7 @@ fn value_of<'n, 'a: 'n>(node: &'n Node, lookup: &impl Fn(&str) -> Option<&'a str
 
 struct Parser<'a> {
     rest: &'a str,
-    patterns: &'a mut Patterns,
+    patterns: &'a mut PatternCache,
     depth: usize,
 }
 
@@ -158,8 +156,8 @@ impl Parser<'_> {
 
     fn operand(&mut self) -> Option<Node> {
         self.rest = self.rest.trim_start();
-        let mut signs = self.rest.chars();
-        match signs.next()? {
+        let mut chars = self.rest.chars();
+        match chars.next()? {
             '$' => {
                 let name = self.word(1)?;
                 Some(Node::Variable(name))
@@ -175,10 +173,10 @@ impl Parser<'_> {
         }
     }
 
-    /// Takes letters, digits and underscores after so many bytes.
+    /// Takes letters, digits and underscores after skipping some bytes.
     fn word(&mut self, skip: usize) -> Option<String> {
         let text = &self.rest[skip..];
-        let end = text.find(|sign: char| !sign.is_ascii_alphanumeric() && sign != '_').unwrap_or(text.len());
+        let end = text.find(|ch: char| !ch.is_ascii_alphanumeric() && ch != '_').unwrap_or(text.len());
         let (word, rest) = text.split_at(end);
         self.rest = rest;
         (!word.is_empty()).then(|| word.to_owned())
@@ -186,12 +184,12 @@ impl Parser<'_> {
 
     fn pattern(&mut self) -> Option<Node> {
         let bytes = self.rest.as_bytes();
-        let mut at = 1;
-        while *bytes.get(at)? != b'/' {
-            at += if bytes[at] == b'\\' { 2 } else { 1 };
+        let mut index = 1;
+        while *bytes.get(index)? != b'/' {
+            index += if bytes[index] == b'\\' { 2 } else { 1 };
         }
-        let flags = bytes[at + 1..].iter().take_while(|flag| flag.is_ascii_lowercase()).count();
-        let (source, rest) = self.rest.split_at(at + 1 + flags);
+        let flags = bytes[index + 1..].iter().take_while(|flag| flag.is_ascii_lowercase()).count();
+        let (source, rest) = self.rest.split_at(index + 1 + flags);
         self.rest = rest;
         self.patterns.compile(source).map(Node::Pattern)
     }
@@ -201,7 +199,7 @@ impl Parser<'_> {
 mod tests {
     use super::*;
 
-    /// The value of an expression where BRANCH is main, EMPTY is empty, RE is `/^ma/` and WORD is `ma`.
+    /// Checks an expression where BRANCH is main, EMPTY is empty, RE is `/^ma/` and WORD is `ma`.
     fn check(text: &str, expected: Option<bool>) {
         let lookup = |name: &str| match name {
             "BRANCH" => Some("main"),
@@ -210,8 +208,8 @@ mod tests {
             "WORD" => Some("ma"),
             _ => None,
         };
-        let mut patterns = Patterns::default();
-        let found = Expression::parse(text, &mut patterns).map(|parsed| parsed.holds(&lookup, &mut patterns));
+        let mut patterns = PatternCache::default();
+        let found = Expression::parse(text, &mut patterns).map(|parsed| parsed.evaluate(&lookup, &mut patterns));
         assert_eq!(found, expected, "{text}");
     }
 
@@ -253,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_no_expression() {
+    fn malformed_expressions_are_rejected() {
         for text in [
             "",
             " ",

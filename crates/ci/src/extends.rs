@@ -1,17 +1,17 @@
-//! `extends`: a job that takes over what other jobs say.
+//! Resolves `extends`: a job inherits the keys of other jobs.
 
 use std::collections::HashMap;
 
-use crate::budget::{Budget, MAX_CHAIN};
-use crate::entries::text_or_texts;
-use crate::invalid::Invalid;
+use crate::budget::{Budget, MAX_CHAIN_LENGTH};
+use crate::config_error::ConfigError;
+use crate::fields::text_or_texts;
 use crate::value::{Map, Value};
 
-/// Follows `extends` in every entry at the top of the file.
-pub(crate) fn follow(root: Map, budget: &mut Budget) -> Result<Map, Invalid> {
+/// Resolves `extends` in every entry at the top level of the file.
+pub(crate) fn resolve(root: Map, budget: &mut Budget) -> Result<Map, ConfigError> {
     let names: Vec<String> = root
         .iter()
-        // A variable may be called so too.
+        // `variables` may have a variable of that name.
         .filter(|(key, value)| {
             key.text != "variables" && value.as_map().is_some_and(|map| map.get("extends").is_some())
         })
@@ -20,46 +20,46 @@ pub(crate) fn follow(root: Map, budget: &mut Budget) -> Result<Map, Invalid> {
     if names.is_empty() {
         return Ok(root);
     }
-    let mut extending = Extending { root, budget, done: HashMap::new(), open: Vec::new() };
+    let mut resolver = ExtendsResolver { root, budget, resolved: HashMap::new(), stack: Vec::new() };
     for name in &names {
-        extending.resolve(name)?;
+        resolver.resolve(name)?;
     }
-    Ok(extending.root)
+    Ok(resolver.root)
 }
 
-struct Extending<'a> {
+struct ExtendsResolver<'a> {
     root: Map,
     budget: &'a mut Budget,
-    /// The entries that are resolved, with the length of the chain below each.
-    done: HashMap<String, usize>,
-    /// The entries that are being resolved, outermost first.
-    open: Vec<String>,
+    /// The resolved entries, with the length of the chain below each.
+    resolved: HashMap<String, usize>,
+    /// The entries being resolved, outermost first.
+    stack: Vec<String>,
 }
 
-impl Extending<'_> {
-    /// Resolves an entry in place, and tells how long the chain below it is.
-    fn resolve(&mut self, name: &str) -> Result<usize, Invalid> {
-        if let Some(height) = self.done.get(name) {
-            return Ok(*height);
+impl ExtendsResolver<'_> {
+    /// Resolves an entry in place; returns the length of the chain below it.
+    fn resolve(&mut self, name: &str) -> Result<usize, ConfigError> {
+        if let Some(chain_length) = self.resolved.get(name) {
+            return Ok(*chain_length);
         }
-        if self.open.iter().any(|open| open == name) {
-            return Err(Invalid::new(format!("{}: circular dependency detected in `extends`", self.open[0])));
+        if self.stack.iter().any(|open| open == name) {
+            return Err(ConfigError::new(format!("{}: circular dependency detected in `extends`", self.stack[0])));
         }
-        if self.open.len() > MAX_CHAIN {
+        if self.stack.len() > MAX_CHAIN_LENGTH {
             return Err(self.too_deep());
         }
         let Some(own) = self.root.get(name).and_then(Value::as_map) else { return Ok(0) };
         let Some(extends) = own.get("extends") else {
-            self.done.insert(name.to_owned(), 0);
+            self.resolved.insert(name.to_owned(), 0);
             return Ok(0);
         };
         let bases = text_or_texts(extends).ok_or_else(|| {
-            Invalid::new(format!("jobs:{name}:extends config should be an array of strings or a string"))
+            ConfigError::new(format!("jobs:{name}:extends config should be an array of strings or a string"))
         })?;
         let unknown: Vec<&str> =
             bases.iter().filter(|base| self.root.get(base).is_none()).map(String::as_str).collect();
         if !unknown.is_empty() {
-            return Err(Invalid::new(format!("{name}: unknown keys in `extends` (`{}`)", unknown.join("`, `"))));
+            return Err(ConfigError::new(format!("{name}: unknown keys in `extends` (`{}`)", unknown.join("`, `"))));
         }
         let wrong: Vec<&str> = bases
             .iter()
@@ -67,31 +67,34 @@ impl Extending<'_> {
             .map(String::as_str)
             .collect();
         if !wrong.is_empty() {
-            return Err(Invalid::new(format!("{name}: invalid base hashes in `extends` (`{}`)", wrong.join("`, `"))));
+            return Err(ConfigError::new(format!(
+                "{name}: invalid base hashes in `extends` (`{}`)",
+                wrong.join("`, `")
+            )));
         }
-        self.open.push(name.to_owned());
-        let mut height = 0;
+        self.stack.push(name.to_owned());
+        let mut chain_length = 0;
         let mut merged = Map::default();
         for base in &bases {
-            height = height.max(self.resolve(base)? + 1);
+            chain_length = chain_length.max(self.resolve(base)? + 1);
             if let Some(base) = self.root.get(base).and_then(Value::as_map) {
-                merged.merge_deeply(base.copy(self.budget)?);
+                merged.deep_merge(base.charged_clone(self.budget)?);
             }
         }
-        if self.open.len() + height > MAX_CHAIN + 1 {
+        if self.stack.len() + chain_length > MAX_CHAIN_LENGTH + 1 {
             return Err(self.too_deep());
         }
-        self.open.pop();
+        self.stack.pop();
         if let Some(own) = self.root.get(name).and_then(Value::as_map) {
-            merged.merge_deeply(own.copy(self.budget)?);
+            merged.deep_merge(own.charged_clone(self.budget)?);
         }
         merged.remove("extends");
         self.root.replace(name, Value::Map(merged));
-        self.done.insert(name.to_owned(), height);
-        Ok(height)
+        self.resolved.insert(name.to_owned(), chain_length);
+        Ok(chain_length)
     }
 
-    fn too_deep(&self) -> Invalid {
-        Invalid::new(format!("{}: nesting too deep in `extends`", self.open[0]))
+    fn too_deep(&self) -> ConfigError {
+        ConfigError::new(format!("{}: nesting too deep in `extends`", self.stack[0]))
     }
 }

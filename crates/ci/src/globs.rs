@@ -1,77 +1,102 @@
-//! Patterns for paths, as `changes` and `exists` use them: `*`, `**/`, `?`, `[…]` and `{a,b}`.
+//! Globs for paths: `*` and `?` within a name, `**` for any number of names, `[a-z]` and `{a,b}`.
 
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::budget::MAX_PATTERN_BYTES;
 
-/// A compiled pattern for paths.
+/// What a glob means, where the programs that GitLab uses differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GlobSemantics {
+    /// `changes` and `exists`, as in `File.fnmatch` of Ruby: only a whole path matches, and `**` at the end is a plain
+    /// `*`.
+    Fnmatch,
+    /// Files of artifacts and caches, as in GitLab Runner: everything in a matching folder matches too, and `**` at the
+    /// end matches any number of names.
+    Doublestar,
+}
+
+/// A compiled glob.
 #[derive(Clone, Debug)]
 pub struct Glob {
     text: String,
-    kind: Kind,
+    semantics: GlobSemantics,
+    kind: GlobKind,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum GlobKind {
     /// One path.
     Literal,
-    /// `folder/**/*`, everything below a folder: by far the most frequent one, and it needs no regular expression.
-    Below,
+    /// `folder/**/*`: by far the most frequent glob, which needs no regular expression.
+    Subtree,
     Pattern(Regex),
 }
 
 impl Glob {
-    /// Compiles a glob; nothing if it is malformed or too large.
-    pub fn compile(text: &str) -> Option<Self> {
+    /// Compiles a glob; returns `None` if it is malformed or too large.
+    pub fn compile(text: &str, semantics: GlobSemantics) -> Option<Self> {
         let text = text.strip_prefix('/').unwrap_or(text);
         if text.len() > MAX_PATTERN_BYTES {
             return None;
         }
         let kind = match text.strip_suffix("/**/*") {
-            _ if is_literal(text) => Kind::Literal,
-            Some(folder) if is_literal(folder) => Kind::Below,
-            _ => Kind::Pattern(build(text)?),
+            _ if is_literal(text) => GlobKind::Literal,
+            Some(folder) if is_literal(folder) => GlobKind::Subtree,
+            _ => GlobKind::Pattern(build(text, semantics)?),
         };
-        Some(Self { text: text.to_owned(), kind })
+        Some(Self { text: text.to_owned(), semantics, kind })
     }
 
-    /// Tells whether a path, relative to the root of the repository, fits.
+    /// Returns whether a path, relative to the root of the repository, matches.
     pub fn matches(&self, path: &str) -> bool {
         match &self.kind {
-            Kind::Literal => self.text == path,
-            Kind::Below => path.strip_prefix(self.folder()).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/')),
-            Kind::Pattern(regex) => regex.is_match(path.as_bytes()),
+            GlobKind::Literal => {
+                path == self.text || (self.semantics == GlobSemantics::Doublestar && is_below(path, &self.text))
+            }
+            GlobKind::Subtree => is_below(path, self.folder()),
+            GlobKind::Pattern(regex) => regex.is_match(path.as_bytes()),
         }
     }
 
-    /// The path itself if there is nothing to match, so that one look into a tree suffices.
-    pub fn literal(&self) -> Option<&str> {
-        matches!(self.kind, Kind::Literal).then_some(self.text.as_str())
+    /// Returns `false` only if no path below this folder can match.
+    pub fn may_match_below(&self, folder: &str) -> bool {
+        let prefix = self.literal().unwrap_or_else(|| self.folder());
+        let mut names = prefix.split('/').zip(folder.split('/'));
+        prefix.is_empty() || folder.is_empty() || names.all(|(name, found)| name == found)
     }
 
-    /// The folder that every fitting path lies in, without a trailing slash; empty for the root.
+    /// Returns the path itself if the glob has no wildcards; a single tree lookup is then enough.
+    pub fn literal(&self) -> Option<&str> {
+        matches!(self.kind, GlobKind::Literal).then_some(self.text.as_str())
+    }
+
+    /// Returns the folder that contains every matching path, without a trailing slash; empty for the root.
     pub fn folder(&self) -> &str {
         folder(&self.text)
     }
 }
 
-/// The folder that every path lies in that fits to a glob which is not compiled yet. Compiling is what costs, and most
-/// globs of a large repository speak of folders where nothing happened.
+/// Returns the folder that contains every path matching an uncompiled glob. Compiling is expensive, and most globs of a
+/// large repository name folders without changes.
 pub(crate) fn folder(glob: &str) -> &str {
-    let plain = glob.find(SPECIAL).map_or(glob, |end| &glob[..end]);
+    let plain = glob.find(SPECIAL_CHARS).map_or(glob, |end| &glob[..end]);
     plain.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-const SPECIAL: [char; 5] = ['*', '?', '[', '{', '\\'];
+const SPECIAL_CHARS: [char; 5] = ['*', '?', '[', '{', '\\'];
 
-fn is_literal(glob: &str) -> bool {
-    !glob.contains(SPECIAL)
+fn is_below(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
 }
 
-fn build(glob: &str) -> Option<Regex> {
-    // Classes of bytes are far smaller than those of characters, and compiling them is what costs.
-    let any_sign = if glob.is_ascii() { r"(?:[^/\x80-\xBF][\x80-\xBF]*)" } else { "[^/]" };
-    RegexBuilder::new(&translate(glob, any_sign)?)
+fn is_literal(glob: &str) -> bool {
+    !glob.contains(SPECIAL_CHARS)
+}
+
+fn build(glob: &str, semantics: GlobSemantics) -> Option<Regex> {
+    // Byte classes are much smaller than character classes and faster to compile.
+    let any_char = if glob.is_ascii() { r"(?:[^/\x80-\xBF][\x80-\xBF]*)" } else { "[^/]" };
+    RegexBuilder::new(&translate(glob, semantics, any_char)?)
         .unicode(!glob.is_ascii())
         .dot_matches_new_line(true)
         .size_limit(256 * 1024)
@@ -81,29 +106,34 @@ fn build(glob: &str) -> Option<Regex> {
         .ok()
 }
 
-/// Turns a glob into a regular expression for the whole path. Files that begin with a dot are found too.
-fn translate(glob: &str, any_sign: &str) -> Option<String> {
+/// Translates a glob into a regular expression for the whole path. Files that begin with a dot match too.
+fn translate(glob: &str, semantics: GlobSemantics, any_char: &str) -> Option<String> {
     let mut out = String::from("^");
-    let mut signs = glob.chars().peekable();
+    let mut chars = glob.chars().peekable();
     let mut at_segment_start = true;
     let mut braces = 0_usize;
-    while let Some(sign) = signs.next() {
+    while let Some(ch) = chars.next() {
         let was_start = at_segment_start;
-        at_segment_start = sign == '/';
-        match sign {
-            '*' if signs.peek() == Some(&'*') => {
-                while signs.next_if_eq(&'*').is_some() {}
-                if was_start && signs.next_if_eq(&'/').is_some() {
+        at_segment_start = ch == '/';
+        match ch {
+            '*' if chars.peek() == Some(&'*') => {
+                while chars.next_if_eq(&'*').is_some() {}
+                if was_start && chars.next_if_eq(&'/').is_some() {
                     out.push_str("(?:[^/]+/)*");
                     at_segment_start = true;
+                } else if was_start && semantics == GlobSemantics::Doublestar && ends_name(chars.peek(), braces) {
+                    // `a/**` matches `a` as well.
+                    let rest = if out.ends_with('/') { "(?:/.*)?" } else { ".*" };
+                    out.truncate(out.trim_end_matches('/').len());
+                    out.push_str(rest);
                 } else {
-                    // Without a slash after it, also at the end, it is a plain `*`, as in the original.
+                    // Without a following slash, and for `File.fnmatch` even at the end, `**` is a plain `*`.
                     out.push_str("[^/]*");
                 }
             }
             '*' => out.push_str("[^/]*"),
-            '?' => out.push_str(any_sign),
-            '[' => translate_class(&mut signs, &mut out)?,
+            '?' => out.push_str(any_char),
+            '[' => translate_class(&mut chars, &mut out)?,
             '{' => {
                 braces += 1;
                 at_segment_start = was_start;
@@ -117,31 +147,38 @@ fn translate(glob: &str, any_sign: &str) -> Option<String> {
                 at_segment_start = true;
                 out.push('|');
             }
-            '\\' => push_literal(signs.next()?, &mut out),
+            '\\' => push_literal(chars.next()?, &mut out),
             other => push_literal(other, &mut out),
         }
     }
     if braces > 0 {
         return None;
     }
-    out.push('$');
+    out.push_str(match semantics {
+        GlobSemantics::Fnmatch => "$",
+        GlobSemantics::Doublestar => "(?:/.*)?$",
+    });
     Some(out)
 }
 
-fn translate_class(signs: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String) -> Option<()> {
-    // A class never matches the slash, which separates folders.
+fn ends_name(next: Option<&char>, braces: usize) -> bool {
+    next.is_none_or(|next| braces > 0 && matches!(next, ',' | '}'))
+}
+
+fn translate_class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String) -> Option<()> {
+    // A class never matches a slash.
     out.push('[');
-    if signs.next_if(|sign| matches!(sign, '!' | '^')).is_some() {
+    if chars.next_if(|ch| matches!(ch, '!' | '^')).is_some() {
         out.push_str("^/");
     }
     let mut any = false;
     loop {
-        match signs.next()? {
+        match chars.next()? {
             ']' if any => break,
-            '-' if any && signs.peek() != Some(&']') => out.push('-'),
-            sign => {
+            '-' if any && chars.peek() != Some(&']') => out.push('-'),
+            ch => {
                 any = true;
-                push_literal(sign, out);
+                push_literal(ch, out);
             }
         }
     }
@@ -149,29 +186,35 @@ fn translate_class(signs: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &m
     Some(())
 }
 
-fn push_literal(sign: char, out: &mut String) {
-    if !sign.is_alphanumeric() && sign.is_ascii() && !matches!(sign, '/' | '_' | ' ') {
+fn push_literal(ch: char, out: &mut String) {
+    // `\<` and `\>` are boundaries of words.
+    if ch.is_ascii_punctuation() && !matches!(ch, '/' | '_' | '<' | '>') {
         out.push('\\');
     }
-    out.push(sign);
+    out.push(ch);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(glob: &str, fits: &[&str], does_not_fit: &[&str]) {
-        let glob = Glob::compile(glob).expect("a glob");
-        for path in fits {
-            assert!(glob.matches(path), "{path}");
+    fn check(semantics: GlobSemantics, glob: &str, matching: &[&str], other_paths: &[&str]) {
+        let compiled = Glob::compile(glob, semantics).expect("a glob");
+        for path in matching {
+            assert!(compiled.matches(path), "{glob} and {path}");
+            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            assert!(compiled.may_match_below(folder), "{glob} and what is below {folder}");
         }
-        for path in does_not_fit {
-            assert!(!glob.matches(path), "{path}");
+        for path in other_paths {
+            assert!(!compiled.matches(path), "{glob} and {path}");
         }
     }
 
     #[test]
-    fn globs_match_paths_as_the_original_does() {
+    fn globs_of_rules_match_whole_paths() {
+        let check = |glob, matching: &[&str], other_paths: &[&str]| {
+            check(GlobSemantics::Fnmatch, glob, matching, other_paths);
+        };
         check("Dockerfile", &["Dockerfile"], &["a/Dockerfile", "Dockerfile.old"]);
         check("*.md", &["README.md", ".md"], &["docs/a.md", "a.mdx"]);
         check("docs/*", &["docs/a", "docs/.b"], &["docs/a/b", "docs"]);
@@ -189,18 +232,53 @@ mod tests {
         check("?.txt", &["ä.txt"], &["/.txt", ".txt", "ab.txt"]);
         check("ä?", &["äö"], &["ä/"]);
         check("w[&&]x", &["w&x"], &["wx"]);
+        check("[]a-]x", &["]x", "ax", "-x"], &["bx"]);
+        check("\\{a,b\\}\\*", &["{a,b}*"], &["a*", "{a,b}c"]);
+        check("a,b}", &["a,b}"], &["a"]);
+        check("*<a>", &["<a>", "b<a>"], &["a"]);
     }
 
     #[test]
-    fn a_broken_glob_is_refused() {
-        for glob in ["[", "[]", "{a", "x\\", "[a-"] {
-            assert!(Glob::compile(glob).is_none(), "{glob}");
+    fn globs_of_artifacts_match_whole_folders() {
+        let check = |glob, matching: &[&str], other_paths: &[&str]| {
+            check(GlobSemantics::Doublestar, glob, matching, other_paths);
+        };
+        check("out", &["out", "out/a/b"], &["outer", "a/out"]);
+        check("out/*", &["out/a", "out/a/b"], &["out"]);
+        check("out/**", &["out", "out/a", "out/a/b"], &["other/x", "outer"]);
+        check("out/**/*", &["out/a", "out/a/b"], &["out"]);
+        check("**/out", &["out", "a/out", "a/out/b"], &["a/outer"]);
+        check("**", &["a", "a/b"], &[]);
+        check("{a,b/**}", &["a", "a/x", "b", "b/x/y"], &["c"]);
+        check("{a,b/**}/c?", &["a/cä", "b/c1", "b/x/c1/y"], &["a/x/c1", "b/c"]);
+    }
+
+    #[test]
+    fn only_folders_that_may_contain_a_match_are_searched() {
+        let check = |glob, folder, expected| {
+            let compiled = Glob::compile(glob, GlobSemantics::Doublestar).expect("a glob");
+            assert_eq!(compiled.may_match_below(folder), expected, "{glob} and {folder}");
+        };
+        check("a/b", "a", true);
+        check("a/b", "a/b/c", true);
+        check("a/b", "a/c", false);
+        check("a/*.txt", "", true);
+        check("a/*.txt", "a", true);
+        check("a/*.txt", "ab", false);
+        check("a/**/x", "a/b/c", true);
+        check("*/x", "a/b", true);
+    }
+
+    #[test]
+    fn a_malformed_glob_is_rejected() {
+        for glob in ["[", "[]", "{a", "x\\", "[a-", "[z-a]"] {
+            assert!(Glob::compile(glob, GlobSemantics::Fnmatch).is_none(), "{glob}");
         }
     }
 
     #[test]
-    fn a_glob_tells_where_to_look() {
-        let compile = |text| Glob::compile(text).expect("a glob");
+    fn a_glob_knows_its_literal_path_and_folder() {
+        let compile = |text| Glob::compile(text, GlobSemantics::Fnmatch).expect("a glob");
         assert_eq!(compile("docs/a.md").literal(), Some("docs/a.md"));
         assert_eq!(compile("docs/*.md").literal(), None);
         assert_eq!(compile("docs/api/*.md").folder(), "docs/api");

@@ -1,92 +1,96 @@
-//! Images and services: a name, or a mapping with more to say.
+//! The `image` and `services` keywords.
 
 use serde::{Deserialize, Serialize};
 
-use crate::entries::{ARRAY_OF_STRINGS, STRING, attribute, known_keys, owned_text, text_or_texts};
-use crate::invalid::{Invalid, Place};
+use crate::config_error::{ConfigError, KeyPath};
+use crate::fields::{ARRAY_OF_STRINGS, STRING, owned_text, read_attribute, reject_unknown_keys, text_or_texts};
 use crate::value::Value;
 use crate::variables::{self, Variables};
 
 /// The image that a job runs in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
-    /// Its name, variables not yet expanded.
+    /// The name, variables not yet expanded.
     pub name: String,
-    /// What to start instead of the image's own entrypoint.
+    /// Overrides the entrypoint of the image.
     pub entrypoint: Option<Vec<String>>,
-    /// When the runner fetches it anew.
+    /// When the runner pulls the image.
     pub pull_policy: Vec<String>,
 }
 
-/// A service that runs beside a job.
+/// A service container that runs beside a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
-    /// The name of its image.
+    /// The name of the image.
     pub name: String,
-    /// The host name under which the job finds it.
+    /// The host name of the service.
     pub alias: Option<String>,
-    /// What to start instead of the image's own entrypoint.
+    /// Overrides the entrypoint of the image.
     pub entrypoint: Option<Vec<String>>,
-    /// What to start instead of the image's own command.
+    /// Overrides the command of the image.
     pub command: Option<Vec<String>>,
-    /// Variables for the service alone.
+    /// Variables for the service only.
     pub variables: Variables,
-    /// When the runner fetches it anew.
+    /// When the runner pulls the image.
     pub pull_policy: Vec<String>,
 }
 
 /// Reads `image`.
-pub(crate) fn read_image(value: &Value, place: Place<'_>) -> Result<Image, Invalid> {
+pub(crate) fn read_image(value: &Value, key_path: KeyPath<'_>) -> Result<Image, ConfigError> {
     match value {
         Value::Text(name) => Ok(Image { name: name.clone(), ..Image::default() }),
         Value::Map(map) => {
-            known_keys(map, place, &["name", "entrypoint", "pull_policy"])?;
+            reject_unknown_keys(map, key_path, &["name", "entrypoint", "pull_policy"])?;
             Ok(Image {
-                name: attribute(map, "name", place, STRING, owned_text)?
-                    .ok_or_else(|| place.invalid("name can't be blank"))?,
-                entrypoint: attribute(map, "entrypoint", place, ARRAY_OF_STRINGS, Value::texts)?,
-                pull_policy: read_pull_policy(map.get("pull_policy"), place)?,
+                name: read_attribute(map, "name", key_path, STRING, owned_text)?
+                    .ok_or_else(|| key_path.error("name can't be blank"))?,
+                entrypoint: read_attribute(map, "entrypoint", key_path, ARRAY_OF_STRINGS, Value::texts)?,
+                pull_policy: read_pull_policy(map.get("pull_policy"), key_path)?,
             })
         }
-        _ => Err(place.invalid("config should be a string")),
+        _ => Err(key_path.error("config should be a string")),
     }
 }
 
 /// Reads `services`.
-pub(crate) fn read_services(value: &Value, place: Place<'_>) -> Result<Vec<Service>, Invalid> {
-    let refuse = || place.invalid("config should be an array of strings");
-    value.as_list().ok_or_else(refuse)?.iter().map(|item| read_service(item, place)).collect()
+pub(crate) fn read_services(value: &Value, key_path: KeyPath<'_>) -> Result<Vec<Service>, ConfigError> {
+    let error = || key_path.error("config should be an array of strings");
+    value.as_list().ok_or_else(error)?.iter().map(|item| read_service(item, key_path)).collect()
 }
 
-fn read_service(value: &Value, place: Place<'_>) -> Result<Service, Invalid> {
+fn read_service(value: &Value, key_path: KeyPath<'_>) -> Result<Service, ConfigError> {
     match value {
         Value::Text(name) => Ok(Service { name: name.clone(), ..Service::default() }),
         Value::Map(map) => {
-            let place = place.at("service");
-            known_keys(map, place, &["name", "alias", "entrypoint", "command", "variables", "pull_policy"])?;
+            let key_path = key_path.child("service");
+            reject_unknown_keys(
+                map,
+                key_path,
+                &["name", "alias", "entrypoint", "command", "variables", "pull_policy"],
+            )?;
             Ok(Service {
-                name: attribute(map, "name", place, STRING, owned_text)?
-                    .ok_or_else(|| place.invalid("name can't be blank"))?,
-                alias: attribute(map, "alias", place, STRING, owned_text)?,
-                entrypoint: attribute(map, "entrypoint", place, ARRAY_OF_STRINGS, Value::texts)?,
-                command: attribute(map, "command", place, ARRAY_OF_STRINGS, Value::texts)?,
+                name: read_attribute(map, "name", key_path, STRING, owned_text)?
+                    .ok_or_else(|| key_path.error("name can't be blank"))?,
+                alias: read_attribute(map, "alias", key_path, STRING, owned_text)?,
+                entrypoint: read_attribute(map, "entrypoint", key_path, ARRAY_OF_STRINGS, Value::texts)?,
+                command: read_attribute(map, "command", key_path, ARRAY_OF_STRINGS, Value::texts)?,
                 variables: map
                     .get("variables")
-                    .map(|value| variables::read(value, place.at("variables")))
+                    .map(|value| variables::read(value, key_path.child("variables")))
                     .transpose()?
                     .unwrap_or_default(),
-                pull_policy: read_pull_policy(map.get("pull_policy"), place)?,
+                pull_policy: read_pull_policy(map.get("pull_policy"), key_path)?,
             })
         }
-        _ => Err(place.invalid("config should be an array of strings")),
+        _ => Err(key_path.error("config should be an array of strings")),
     }
 }
 
-fn read_pull_policy(value: Option<&Value>, place: Place<'_>) -> Result<Vec<String>, Invalid> {
+fn read_pull_policy(value: Option<&Value>, key_path: KeyPath<'_>) -> Result<Vec<String>, ConfigError> {
     let Some(value) = value else { return Ok(Vec::new()) };
     text_or_texts(value)
         .filter(|policies| {
             policies.iter().all(|policy| matches!(policy.as_str(), "always" | "if-not-present" | "never"))
         })
-        .ok_or_else(|| place.invalid("pull policy should be always, if-not-present or never"))
+        .ok_or_else(|| key_path.error("pull policy should be always, if-not-present or never"))
 }

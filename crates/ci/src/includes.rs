@@ -1,119 +1,123 @@
-//! `include`: other files of the same repository, merged under the file that names them.
+//! Resolves `include`: other files of the same repository, merged below the including file.
 
-use crate::budget::{Budget, MAX_CHAIN, MAX_INCLUDES, Weight};
-use crate::invalid::Invalid;
+use crate::budget::{Budget, MAX_CHAIN_LENGTH, MAX_INCLUDES, ValueSize};
+use crate::config_error::ConfigError;
 use crate::value::{Map, Value};
 use crate::yaml;
 
-/// Hands out files of the repository, at the commit of the pipeline.
-pub trait Include {
-    /// The text of a file, by its path from the root and without a slash before it; nothing if it is not there.
-    fn local(&self, path: &str) -> Option<String>;
+/// The files of the repository at the commit of the pipeline.
+pub trait LocalFiles {
+    /// Returns the content of a file by its path from the root, without a leading slash; `None` if it does not exist.
+    fn read(&self, path: &str) -> Option<String>;
 }
 
 /// A repository without files to include.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoFiles;
 
-impl Include for NoFiles {
-    fn local(&self, _path: &str) -> Option<String> {
+impl LocalFiles for NoFiles {
+    fn read(&self, _path: &str) -> Option<String> {
         None
     }
 }
 
-/// Loads a file with everything that it includes.
-pub(crate) fn load(text: &str, files: &dyn Include, budget: &mut Budget) -> Result<Map, Invalid> {
-    let mut includes = Includes { files, budget, count: 0, open: Vec::new() };
+/// Loads a file with all its includes.
+pub(crate) fn load(text: &str, files: &dyn LocalFiles, budget: &mut Budget) -> Result<Map, ConfigError> {
+    let mut includes = IncludeLoader { files, budget, count: 0, stack: Vec::new() };
     includes.load(text)
 }
 
-struct Includes<'a> {
-    files: &'a dyn Include,
+struct IncludeLoader<'a> {
+    files: &'a dyn LocalFiles,
     budget: &'a mut Budget,
     count: usize,
-    /// The files that are being read, outermost first.
-    open: Vec<String>,
+    /// The files being read, outermost first.
+    stack: Vec<String>,
 }
 
-impl Includes<'_> {
-    fn load(&mut self, text: &str) -> Result<Map, Invalid> {
+impl IncludeLoader<'_> {
+    fn load(&mut self, text: &str) -> Result<Map, ConfigError> {
         let loaded = yaml::load(text, self.budget).map_err(|error| self.name_file(error))?;
         let Value::Map(mut root) = loaded else {
-            return Err(self.name_file(Invalid::new("Invalid configuration format")));
+            return Err(self.name_file(ConfigError::new("Invalid configuration format")));
         };
         let Some(include) = root.remove("include").filter(|value| *value != Value::Null) else { return Ok(root) };
         let mut merged = Map::default();
         for path in paths(&include)? {
-            merged.merge_deeply(self.open(path)?);
+            merged.deep_merge(self.load_file(path)?);
         }
-        merged.merge_deeply(root);
+        merged.deep_merge(root);
         Ok(merged)
     }
 
-    fn open(&mut self, written: String) -> Result<Map, Invalid> {
-        let path = written.trim_start_matches('/').to_owned();
-        if self.open.contains(&path) {
-            let mut chain = self.open.clone();
+    fn load_file(&mut self, raw_path: String) -> Result<Map, ConfigError> {
+        let path = raw_path.trim_start_matches('/').to_owned();
+        if self.stack.contains(&path) {
+            let mut chain = self.stack.clone();
             chain.push(path);
-            return Err(Invalid::new(format!("Include `{written}` includes itself: {}", chain.join(" -> "))));
+            return Err(ConfigError::new(format!("Include `{raw_path}` includes itself: {}", chain.join(" -> "))));
         }
-        if self.open.len() == MAX_CHAIN {
-            return Err(Invalid::new(format!("Includes nest too deep: at most {MAX_CHAIN} levels are allowed")));
+        if self.stack.len() == MAX_CHAIN_LENGTH {
+            return Err(ConfigError::new(format!(
+                "Includes nest too deep: at most {MAX_CHAIN_LENGTH} levels are allowed"
+            )));
         }
         self.count += 1;
         if self.count > MAX_INCLUDES {
-            return Err(Invalid::new(format!("Maximum of {MAX_INCLUDES} nested includes are allowed!")));
+            return Err(ConfigError::new(format!("Maximum of {MAX_INCLUDES} nested includes are allowed!")));
         }
         if !(path.ends_with(".yml") || path.ends_with(".yaml")) {
-            return Err(Invalid::new(format!("Included file `{written}` does not have YAML extension!")));
+            return Err(ConfigError::new(format!("Included file `{raw_path}` does not have YAML extension!")));
         }
         if path.contains('*') || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Err(Invalid::new(format!(
-                "Included file `{written}` must be named by its plain path from the root of the repository"
+            return Err(ConfigError::new(format!(
+                "Included file `{raw_path}` must be named by its plain path from the root of the repository"
             )));
         }
-        let text =
-            self.files.local(&path).ok_or_else(|| Invalid::new(format!("Local file `{written}` does not exist!")))?;
-        // Comments cost nothing in memory but are read all the same.
-        self.budget.charge(Weight { nodes: 0, bytes: text.len(), height: 0 })?;
-        self.open.push(path);
+        let text = self
+            .files
+            .read(&path)
+            .ok_or_else(|| ConfigError::new(format!("Local file `{raw_path}` does not exist!")))?;
+        // Comments use no memory but take time to parse.
+        self.budget.charge(ValueSize { nodes: 0, bytes: text.len(), depth: 0 })?;
+        self.stack.push(path);
         let loaded = self.load(&text);
-        self.open.pop();
+        self.stack.pop();
         loaded
     }
 
-    /// Tells which file an error is about, unless it is the first one.
-    fn name_file(&self, error: Invalid) -> Invalid {
-        match self.open.last() {
-            Some(path) => Invalid::new(format!("Included file `{path}`: {}", error.text)),
+    /// Adds the name of the file to an error, unless it is the main file.
+    fn name_file(&self, error: ConfigError) -> ConfigError {
+        match self.stack.last() {
+            Some(path) => ConfigError::new(format!("Included file `{path}`: {}", error.text)),
             None => error,
         }
     }
 }
 
-fn paths(include: &Value) -> Result<Vec<String>, Invalid> {
+fn paths(include: &Value) -> Result<Vec<String>, ConfigError> {
     match include {
         Value::List(items) => items.iter().map(path).collect(),
         one => Ok(vec![path(one)?]),
     }
 }
 
-fn path(item: &Value) -> Result<String, Invalid> {
+fn path(item: &Value) -> Result<String, ConfigError> {
     match item {
-        Value::Text(path) if path.starts_with("http://") || path.starts_with("https://") => Err(Invalid::new(format!(
-            "Include `{path}` is refused: only files of the same repository can be included, with `local`"
-        ))),
+        Value::Text(path) if path.starts_with("http://") || path.starts_with("https://") => Err(ConfigError::new(
+            format!("Include `{path}` is refused: only files of the same repository can be included, with `local`"),
+        )),
         Value::Text(path) => Ok(path.clone()),
         Value::Map(map) => match (map.get("local").and_then(Value::as_text), map.len()) {
             (Some(path), 1) => Ok(path.to_owned()),
-            (Some(path), _) => Err(Invalid::new(format!(
+            (Some(path), _) => Err(ConfigError::new(format!(
                 "Include `{path}` has keys that are not supported: only `local` is, without rules or inputs"
             ))),
-            (None, _) => Err(Invalid::new(format!(
+            (None, _) => Err(ConfigError::new(format!(
                 "Include with `{}` is refused: only files of the same repository can be included, with `local`",
                 map.iter().map(|(key, _)| key.text.as_str()).collect::<Vec<_>>().join("`, `")
             ))),
         },
-        _ => Err(Invalid::new("Include should be a path, a hash with `local`, or a list of these")),
+        _ => Err(ConfigError::new("Include should be a path, a hash with `local`, or a list of these")),
     }
 }

@@ -1,88 +1,88 @@
-//! A job as the file describes it.
+//! A job as defined in the file.
 
 use serde::{Deserialize, Serialize};
 
 use crate::artifacts::{self, Artifacts};
-use crate::budget::{Budget, MAX_NAME};
+use crate::budget::{Budget, MAX_NAME_LENGTH};
 use crate::caches::{self, Cache};
+use crate::config_error::{ConfigError, KeyPath};
 use crate::defaults::{Defaults, Inherited};
-use crate::durations::read_seconds;
-use crate::entries::{ARRAY_OF_STRINGS, BOOLEAN, STRING, attribute, entry, known_keys, owned_text};
+use crate::durations::parse_seconds;
 use crate::environments::{self, Environment};
+use crate::fields::{ARRAY_OF_STRINGS, BOOLEAN, STRING, owned_text, read_attribute, read_entry, reject_unknown_keys};
 use crate::images::{self, Image, Service};
-use crate::invalid::{Invalid, Place};
 use crate::needs::{self, Need};
+use crate::only_except::{self, JobPolicy};
 use crate::parallel::{self, Parallel};
-use crate::patterns::{self, Patterns};
-use crate::refs::{self, Policy};
+use crate::patterns::{self, PatternCache};
 use crate::retries::{self, Retry, read_exit_codes};
-use crate::rules::{self, Of, Rule, When};
+use crate::rules::{self, Rule, RuleScope, When};
 use crate::value::{Key, Map, Value};
 use crate::variables::{self, Variables};
 
 /// A visible job of a file, with everything that it inherits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The name of its stage.
+    /// The name of the stage.
     pub stage: String,
-    /// What runs: the lines before the script, then the script.
+    /// The commands to run: `before_script`, then `script`.
     pub script: Vec<String>,
-    /// What runs afterwards, whatever happened.
+    /// The commands to run afterwards, whatever the result.
     pub after_script: Vec<String>,
-    /// The image that it runs in.
+    /// The image that the job runs in.
     pub image: Option<Image>,
-    /// Services beside it.
+    /// Services that run beside the job.
     pub services: Vec<Service>,
-    /// Its own variables, over the global ones.
+    /// The job's own variables, which override the global ones.
     pub variables: Variables,
     /// The tags that a runner must have.
     pub tags: Vec<String>,
-    /// When it starts.
+    /// When the job starts.
     pub when: When,
-    /// Whether its failure matters.
+    /// Whether the job may fail without failing the pipeline.
     pub allow_failure: AllowFailure,
-    /// For which pipelines it is made.
-    pub selection: Selection,
-    /// What it leaves behind.
+    /// The pipelines that include the job.
+    pub selection: JobSelection,
+    /// The files that the job uploads.
     pub artifacts: Option<Artifacts>,
-    /// What the runner keeps for it.
+    /// The caches of the job.
     pub cache: Vec<Cache>,
-    /// Whose artifacts it gets; nothing said means those of all earlier stages.
+    /// The jobs whose artifacts are downloaded; `None` means all jobs of earlier stages.
     pub dependencies: Option<Vec<String>>,
-    /// What it waits for; nothing said means all earlier stages.
+    /// The jobs to wait for; `None` means all jobs of earlier stages.
     pub needs: Option<Vec<Need>>,
-    /// Where it deploys to.
+    /// Where the job deploys to.
     pub environment: Option<Environment>,
-    /// The regular expression, between slashes, that finds the coverage in its trace.
+    /// The regular expression, between slashes, that finds the coverage in the trace.
     pub coverage: Option<String>,
-    /// How often it is tried again.
+    /// How often a failed job is retried.
     pub retry: Retry,
-    /// After how many seconds it is stopped.
+    /// The timeout in seconds.
     pub timeout: Option<u64>,
-    /// Whether a newer pipeline may cancel it.
+    /// Whether a newer pipeline may cancel the job.
     pub interruptible: bool,
-    /// Into how many jobs it is split.
+    /// How many jobs are created from this one.
     pub parallel: Parallel,
-    /// How many bytes of text it carries.
-    pub(crate) weight: usize,
+    /// The number of bytes of text in the job.
+    pub(crate) text_bytes: usize,
 }
 
-/// Whether the failure of a job matters to the pipeline.
+/// Whether a job may fail without failing the pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AllowFailure {
-    /// It does.
+    /// It may not.
     #[default]
     No,
-    /// It does not.
+    /// It may.
     Yes,
-    /// It does not if the script ended with one of these codes.
+    /// It may if the script exits with one of these codes.
     ExitCodes(Vec<i64>),
 }
 
 impl AllowFailure {
-    /// Tells whether a failure with this exit code is allowed.
+    /// Returns whether a failure with this exit code is allowed.
     pub fn tolerates(&self, exit_code: Option<i64>) -> bool {
         match self {
             Self::No => false,
@@ -92,21 +92,21 @@ impl AllowFailure {
     }
 }
 
-/// For which pipelines a job is made.
+/// The pipelines that include a job.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Selection {
-    /// Those that `only` names and `except` does not.
+pub enum JobSelection {
+    /// Those matching `only` but not `except`.
     Policies {
-        /// Which ones; nothing said means all.
-        only: Option<Policy>,
-        /// Which ones not.
-        except: Option<Policy>,
+        /// `None` matches all pipelines.
+        only: Option<JobPolicy>,
+        /// `None` matches no pipeline.
+        except: Option<JobPolicy>,
     },
-    /// Those for which the first rule that fits says so.
+    /// Those for which the first matching rule includes the job.
     Rules(Vec<Rule>),
 }
 
-const KEYS: [&str; 25] = [
+const JOB_KEYS: [&str; 25] = [
     "script",
     "stage",
     "type",
@@ -131,82 +131,93 @@ const KEYS: [&str; 25] = [
     "timeout",
     "parallel",
     "interruptible",
-    // It has been followed before a job is read; only an empty one is left.
+    // Resolved before jobs are read; only an empty one is left.
     "extends",
 ];
 
-/// What reading a job needs besides the job.
-pub(crate) struct Desk<'a> {
+/// The shared state of reading the jobs of a file.
+pub(crate) struct JobReadContext<'a> {
     pub(crate) defaults: &'a Defaults,
-    pub(crate) patterns: &'a mut Patterns,
+    pub(crate) patterns: &'a mut PatternCache,
     pub(crate) budget: &'a mut Budget,
 }
 
-/// Reads a job. First come the checks of the job itself, then those of its entries, as in the original.
-pub(crate) fn read(key: &Key, value: &Value, desk: &mut Desk<'_>) -> Result<Job, Invalid> {
-    let jobs = Place::top("jobs");
-    let place = jobs.at(&key.text);
+/// Reads a job. Its own attributes are checked before its nested entries, as in GitLab.
+pub(crate) fn read(key: &Key, value: &Value, cx: &mut JobReadContext<'_>) -> Result<Job, ConfigError> {
+    let jobs = KeyPath::root("jobs");
+    let key_path = jobs.child(&key.text);
     let map = match value {
         Value::Map(map) => map,
-        Value::Null => return Err(place.invalid("config can't be blank")),
-        _ => return Err(place.invalid("config should be a hash")),
+        Value::Null => return Err(key_path.error("config can't be blank")),
+        _ => return Err(key_path.error("config should be a hash")),
     };
     if map.is_empty() {
-        return Err(place.invalid("config can't be blank"));
+        return Err(key_path.error("config can't be blank"));
     }
-    known_keys(map, place, &KEYS)?;
+    reject_unknown_keys(map, key_path, &JOB_KEYS)?;
     if map.get("script").is_none_or(is_blank) {
-        return Err(place.invalid("script can't be blank"));
+        return Err(key_path.error("script can't be blank"));
     }
     if !key.is_text {
-        return Err(place.invalid("name should be a symbol"));
+        return Err(key_path.error("name should be a symbol"));
     }
     if key.text.contains(char::is_control) {
-        return Err(place.invalid("name should not contain line breaks or other control characters"));
+        return Err(key_path.error("name should not contain line breaks or other control characters"));
     }
-    let own = Own::read(map, place)?;
-    let defaults = desk.defaults;
-    let mut inherit = Inheriting { budget: &mut *desk.budget, bytes: 0 };
+    let attributes = JobAttributes::read(map, key_path)?;
+    let defaults = cx.defaults;
+    let mut inherit = Inheritance { budget: &mut *cx.budget, bytes: 0 };
 
-    let mut script = inherit.take(map, "before_script", &defaults.before_script, |value| {
-        value.lines().ok_or_else(|| place.at("before_script").invalid("config should be an array of strings"))
+    let mut script = inherit.own_or_inherited(map, "before_script", &defaults.before_script, |value| {
+        value
+            .flattened_texts()
+            .ok_or_else(|| key_path.child("before_script").error("config should be an array of strings"))
     })?;
     script.get_or_insert_default().extend(
-        entry(map, "script", place, "should be a string or an array of strings", read_script)?.unwrap_or_default(),
+        read_entry(map, "script", key_path, "should be a string or an array of strings", read_script)?
+            .unwrap_or_default(),
     );
-    let stage = entry(map, "stage", place, STRING, owned_text)?;
-    let old_stage = entry(map, "type", place, STRING, owned_text)?;
-    let after_script = inherit.take(map, "after_script", &defaults.after_script, |value| {
-        value.lines().ok_or_else(|| place.at("after_script").invalid("config should be an array of strings"))
+    let stage = read_entry(map, "stage", key_path, STRING, owned_text)?;
+    let old_stage = read_entry(map, "type", key_path, STRING, owned_text)?;
+    let after_script = inherit.own_or_inherited(map, "after_script", &defaults.after_script, |value| {
+        value
+            .flattened_texts()
+            .ok_or_else(|| key_path.child("after_script").error("config should be an array of strings"))
     })?;
-    let cache = inherit.take(map, "cache", &defaults.cache, |value| caches::read(value, place.at("cache")))?;
-    let image = inherit.take(map, "image", &defaults.image, |value| images::read_image(value, place.at("image")))?;
-    let services = inherit
-        .take(map, "services", &defaults.services, |value| images::read_services(value, place.at("services")))?;
-    let selection = read_selection(map, place, desk.patterns)?;
-    let variables = map.get("variables").map(|value| variables::read(value, place.at("variables"))).transpose()?;
+    let cache = inherit
+        .own_or_inherited(map, "cache", &defaults.cache, |value| caches::read(value, key_path.child("cache")))?;
+    let image = inherit
+        .own_or_inherited(map, "image", &defaults.image, |value| images::read_image(value, key_path.child("image")))?;
+    let services = inherit.own_or_inherited(map, "services", &defaults.services, |value| {
+        images::read_services(value, key_path.child("services"))
+    })?;
+    let selection = read_selection(map, key_path, cx.patterns)?;
+    let variables =
+        map.get("variables").map(|value| variables::read(value, key_path.child("variables"))).transpose()?;
     let environment =
-        map.get("environment").map(|value| environments::read(value, place.at("environment"))).transpose()?;
-    let artifacts =
-        inherit.take(map, "artifacts", &defaults.artifacts, |value| artifacts::read(value, place.at("artifacts")))?;
-    let coverage = entry(map, "coverage", place, "must be a regular expression", |value| {
+        map.get("environment").map(|value| environments::read(value, key_path.child("environment"))).transpose()?;
+    let artifacts = inherit.own_or_inherited(map, "artifacts", &defaults.artifacts, |value| {
+        artifacts::read(value, key_path.child("artifacts"))
+    })?;
+    let coverage = read_entry(map, "coverage", key_path, "must be a regular expression", |value| {
         let text = value.as_text().filter(|text| patterns::split(text).is_some())?;
-        desk.patterns.compile(text).map(|_| text.to_owned())
+        cx.patterns.compile(text).map(|_| text.to_owned())
     })?;
-    let retry = inherit.take(map, "retry", &defaults.retry, |value| retries::read(value, place.at("retry")))?;
-    let needs = map.get("needs").map(|value| needs::read(value, place.at("needs"))).transpose()?;
-    let parallel = map.get("parallel").map(|value| parallel::read(value, place.at("parallel"))).transpose()?;
-    let interruptible = inherit.take(map, "interruptible", &defaults.interruptible, |value| {
-        value.as_bool().ok_or_else(|| place.at("interruptible").invalid("config should be a boolean value"))
+    let retry = inherit
+        .own_or_inherited(map, "retry", &defaults.retry, |value| retries::read(value, key_path.child("retry")))?;
+    let needs = map.get("needs").map(|value| needs::read(value, key_path.child("needs"))).transpose()?;
+    let parallel = map.get("parallel").map(|value| parallel::read(value, key_path.child("parallel"))).transpose()?;
+    let interruptible = inherit.own_or_inherited(map, "interruptible", &defaults.interruptible, |value| {
+        value.as_bool().ok_or_else(|| key_path.child("interruptible").error("config should be a boolean value"))
     })?;
-    let timeout = inherit.take(map, "timeout", &defaults.timeout, |value| read_timeout(value, place))?;
-    let tags = inherit.take(map, "tags", &defaults.tags, |value| {
-        value.lines().ok_or_else(|| place.invalid("tags should be an array of strings"))
+    let timeout = inherit.own_or_inherited(map, "timeout", &defaults.timeout, |value| read_timeout(value, key_path))?;
+    let tags = inherit.own_or_inherited(map, "tags", &defaults.tags, |value| {
+        value.flattened_texts().ok_or_else(|| key_path.error("tags should be an array of strings"))
     })?;
     let parallel = parallel.unwrap_or_default();
-    check_name(&key.text, &parallel, place)?;
+    check_name(&key.text, &parallel, key_path)?;
 
-    let weight = map.weight().bytes + inherit.bytes;
+    let text_bytes = map.size().bytes + inherit.bytes;
     Ok(Job {
         name: key.text.clone(),
         stage: stage.or(old_stage).unwrap_or_else(|| "test".to_owned()),
@@ -216,12 +227,12 @@ pub(crate) fn read(key: &Key, value: &Value, desk: &mut Desk<'_>) -> Result<Job,
         services: services.unwrap_or_default(),
         variables: variables.unwrap_or_default(),
         tags: tags.unwrap_or_default(),
-        when: own.when,
-        allow_failure: own.allow_failure,
+        when: attributes.when,
+        allow_failure: attributes.allow_failure,
         selection,
         artifacts,
         cache: cache.unwrap_or_default(),
-        dependencies: own.dependencies,
+        dependencies: attributes.dependencies,
         needs,
         environment,
         coverage,
@@ -229,48 +240,50 @@ pub(crate) fn read(key: &Key, value: &Value, desk: &mut Desk<'_>) -> Result<Job,
         timeout,
         interruptible: interruptible.unwrap_or_default(),
         parallel,
-        weight,
+        text_bytes,
     })
 }
 
-/// The attributes that the job checks itself.
-struct Own {
+/// The attributes that are checked before nested entries.
+struct JobAttributes {
     allow_failure: AllowFailure,
     when: When,
     dependencies: Option<Vec<String>>,
 }
 
-impl Own {
-    fn read(map: &Map, place: Place<'_>) -> Result<Self, Invalid> {
-        attribute(map, "tags", place, ARRAY_OF_STRINGS, Value::lines)?;
+impl JobAttributes {
+    fn read(map: &Map, key_path: KeyPath<'_>) -> Result<Self, ConfigError> {
+        read_attribute(map, "tags", key_path, ARRAY_OF_STRINGS, Value::flattened_texts)?;
         let when = "should be on_success, on_failure, always or manual";
         Ok(Self {
-            allow_failure: attribute(map, "allow_failure", place, BOOLEAN, read_allow_failure)?.unwrap_or_default(),
-            when: attribute(map, "when", place, when, |value| When::parse(value.as_text()?))?.unwrap_or_default(),
-            dependencies: attribute(map, "dependencies", place, ARRAY_OF_STRINGS, Value::texts)?,
+            allow_failure: read_attribute(map, "allow_failure", key_path, BOOLEAN, read_allow_failure)?
+                .unwrap_or_default(),
+            when: read_attribute(map, "when", key_path, when, |value| When::parse(value.as_text()?))?
+                .unwrap_or_default(),
+            dependencies: read_attribute(map, "dependencies", key_path, ARRAY_OF_STRINGS, Value::texts)?,
         })
     }
 }
 
-/// Takes what a job says itself or else what it inherits; copies are paid for.
-struct Inheriting<'a> {
+/// Looks up a job's own or inherited values; copies are charged to the budget.
+struct Inheritance<'a> {
     budget: &'a mut Budget,
     bytes: usize,
 }
 
-impl Inheriting<'_> {
-    fn take<T: Clone>(
+impl Inheritance<'_> {
+    fn own_or_inherited<T: Clone>(
         &mut self,
         map: &Map,
         key: &str,
         inherited: &Inherited<T>,
-        read: impl FnOnce(&Value) -> Result<T, Invalid>,
-    ) -> Result<Option<T>, Invalid> {
+        read: impl FnOnce(&Value) -> Result<T, ConfigError>,
+    ) -> Result<Option<T>, ConfigError> {
         if let Some(value) = map.get(key) {
             return read(value).map(Some);
         }
-        self.budget.charge(inherited.weight)?;
-        self.bytes += inherited.weight.bytes;
+        self.budget.charge(inherited.size)?;
+        self.bytes += inherited.size.bytes;
         Ok(inherited.value.clone())
     }
 }
@@ -286,7 +299,7 @@ fn is_blank(value: &Value) -> bool {
 }
 
 fn read_script(value: &Value) -> Option<Vec<String>> {
-    value.as_text().map_or_else(|| value.lines(), |text| Some(vec![text.to_owned()]))
+    value.as_text().map_or_else(|| value.flattened_texts(), |text| Some(vec![text.to_owned()]))
 }
 
 fn read_allow_failure(value: &Value) -> Option<AllowFailure> {
@@ -300,37 +313,38 @@ fn read_allow_failure(value: &Value) -> Option<AllowFailure> {
     }
 }
 
-/// Reads `timeout`, which is never zero and never endless.
-pub(crate) fn read_timeout(value: &Value, place: Place<'_>) -> Result<u64, Invalid> {
+/// Reads `timeout`, which must be positive and finite.
+pub(crate) fn read_timeout(value: &Value, key_path: KeyPath<'_>) -> Result<u64, ConfigError> {
     let seconds = match value {
         Value::Int(number) => u64::try_from(*number).ok(),
-        other => other.as_text().and_then(read_seconds),
+        other => other.as_text().and_then(parse_seconds),
     };
     seconds
         .filter(|seconds| (1..=MAX_TIMEOUT).contains(seconds))
-        .ok_or_else(|| place.invalid("timeout should be a duration"))
+        .ok_or_else(|| key_path.error("timeout should be a duration"))
 }
 
-/// The longest time that a job may ask for: thirty days.
+/// The maximum timeout of a job: thirty days.
 const MAX_TIMEOUT: u64 = 30 * 24 * 60 * 60;
 
-fn read_selection(map: &Map, place: Place<'_>, patterns: &mut Patterns) -> Result<Selection, Invalid> {
-    let mut read = |key: &str| map.get(key).map(|value| refs::read(value, place.at(key), patterns)).transpose();
+fn read_selection(map: &Map, key_path: KeyPath<'_>, patterns: &mut PatternCache) -> Result<JobSelection, ConfigError> {
+    let mut read =
+        |key: &str| map.get(key).map(|value| only_except::read(value, key_path.child(key), patterns)).transpose();
     let (only, except) = (read("only")?, read("except")?);
-    let Some(value) = map.get("rules") else { return Ok(Selection::Policies { only, except }) };
-    let beside: Vec<&str> = ["only", "except"].into_iter().filter(|key| map.get(key).is_some()).collect();
-    if !beside.is_empty() {
-        return Err(place.invalid(format_args!("config key may not be used with `rules`: {}", beside.join(", "))));
+    let Some(value) = map.get("rules") else { return Ok(JobSelection::Policies { only, except }) };
+    let conflicting: Vec<&str> = ["only", "except"].into_iter().filter(|key| map.get(key).is_some()).collect();
+    if !conflicting.is_empty() {
+        return Err(key_path.error(format_args!("config key may not be used with `rules`: {}", conflicting.join(", "))));
     }
-    rules::read(value, place.at("rules"), Of::Job, patterns).map(Selection::Rules)
+    rules::read(value, key_path.child("rules"), RuleScope::Job, patterns).map(JobSelection::Rules)
 }
 
-/// Refuses a name that does not fit into the database, with what `parallel` adds to it.
-fn check_name(name: &str, parallel: &Parallel, place: Place<'_>) -> Result<(), Invalid> {
+/// Rejects a name that is too long for the database, including the suffix that `parallel` adds.
+fn check_name(name: &str, parallel: &Parallel, key_path: KeyPath<'_>) -> Result<(), ConfigError> {
     if name.is_empty() {
-        return Err(place.invalid("name can't be blank"));
+        return Err(key_path.error("name can't be blank"));
     }
-    let longest = match parallel {
+    let suffix_length = match parallel {
         Parallel::One => 0,
         Parallel::Count(_) => " 200/200".len(),
         Parallel::Matrix(combinations) => combinations
@@ -339,8 +353,8 @@ fn check_name(name: &str, parallel: &Parallel, place: Place<'_>) -> Result<(), I
             .max()
             .unwrap_or_default(),
     };
-    if name.chars().count() + longest > MAX_NAME {
-        return Err(place.invalid(format_args!("name is too long (maximum is {MAX_NAME} characters)")));
+    if name.chars().count() + suffix_length > MAX_NAME_LENGTH {
+        return Err(key_path.error(format_args!("name is too long (maximum is {MAX_NAME_LENGTH} characters)")));
     }
     Ok(())
 }

@@ -1,43 +1,43 @@
-//! `needs`: a job that starts as soon as certain others are done, whatever the stages say.
+//! The `needs` keyword: jobs that a job waits for, regardless of stages.
 
 use crate::budget::MAX_NEEDS;
-use crate::entries::{BOOLEAN, attribute, known_keys, owned_text};
-use crate::invalid::{Invalid, Place};
+use crate::config_error::{ConfigError, KeyPath};
+use crate::fields::{BOOLEAN, owned_text, read_attribute, reject_unknown_keys};
 use crate::value::{Value, flatten};
 
 /// A job that another one needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// Its name in the file.
+    /// The name of the job in the file.
     pub job: String,
-    /// Whether its artifacts are fetched.
+    /// Whether its artifacts are downloaded.
     pub artifacts: bool,
-    /// Whether the pipeline may lack it.
+    /// Whether the pipeline may lack the job.
     pub optional: bool,
 }
 
-/// Reads `needs`: names, or mappings with more to say.
-pub(crate) fn read(value: &Value, place: Place<'_>) -> Result<Vec<Need>, Invalid> {
-    let refuse = || place.invalid("config should be an array of job names or hashes");
-    let items = flatten(value.as_list().ok_or_else(refuse)?).ok_or_else(refuse)?;
+/// Reads `needs`: names or mappings.
+pub(crate) fn read(value: &Value, key_path: KeyPath<'_>) -> Result<Vec<Need>, ConfigError> {
+    let error = || key_path.error("config should be an array of job names or hashes");
+    let items = flatten(value.as_list().ok_or_else(error)?).ok_or_else(error)?;
     if items.len() > MAX_NEEDS {
-        return Err(place.invalid(format_args!("config lists {} jobs (maximum is {MAX_NEEDS})", items.len())));
+        return Err(key_path.error(format_args!("config lists {} jobs (maximum is {MAX_NEEDS})", items.len())));
     }
     items
         .into_iter()
         .map(|item| match item {
             Value::Text(job) => Ok(Need { job: job.clone(), artifacts: true, optional: false }),
             Value::Map(map) => {
-                let place = place.at("need");
-                known_keys(map, place, &["job", "artifacts", "optional"])?;
+                let key_path = key_path.child("need");
+                reject_unknown_keys(map, key_path, &["job", "artifacts", "optional"])?;
                 Ok(Need {
-                    job: attribute(map, "job", place, "should be a string", owned_text)?
-                        .ok_or_else(|| place.invalid("job can't be blank"))?,
-                    artifacts: attribute(map, "artifacts", place, BOOLEAN, Value::as_bool)?.unwrap_or(true),
-                    optional: attribute(map, "optional", place, BOOLEAN, Value::as_bool)?.unwrap_or(false),
+                    job: read_attribute(map, "job", key_path, "should be a string", owned_text)?
+                        .ok_or_else(|| key_path.error("job can't be blank"))?,
+                    artifacts: read_attribute(map, "artifacts", key_path, BOOLEAN, Value::as_bool)?.unwrap_or(true),
+                    optional: read_attribute(map, "optional", key_path, BOOLEAN, Value::as_bool)?.unwrap_or(false),
                 })
             }
-            _ => Err(refuse()),
+            _ => Err(error()),
         })
         .collect()
 }

@@ -1,33 +1,33 @@
-//! One job that becomes several: a number of equal ones, or one for each combination of variables.
+//! The `parallel` keyword: several jobs created from one, by number or by a matrix of variables.
 
-use crate::budget::{MAX_NAME, MAX_PARALLEL};
-use crate::entries::{known_keys, mapping};
-use crate::invalid::{Invalid, Place};
+use crate::budget::{MAX_NAME_LENGTH, MAX_PARALLEL};
+use crate::config_error::{ConfigError, KeyPath};
+use crate::fields::{expect_map, reject_unknown_keys};
 use crate::value::{Map, Value};
 use crate::variables::Variables;
 
-/// Into how many jobs one job is split.
+/// How many jobs are created from one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Parallel {
-    /// It stays one.
+    /// One.
     #[default]
     One,
-    /// So many equal ones.
+    /// A number of equal jobs.
     Count(usize),
-    /// One for each set of variables, named by the values.
+    /// One job per combination of variables, named by their values.
     Matrix(Vec<Combination>),
 }
 
 /// One job of a matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Combination {
-    /// The values, in the order of the file, as they appear in the name.
+    /// The values in the order of the file, as they appear in the name.
     pub label: String,
     /// The variables.
     pub variables: Variables,
 }
 
-/// One of the jobs that a job becomes.
+/// One of the jobs created from a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Instance {
     pub(crate) name: String,
@@ -35,7 +35,7 @@ pub(crate) struct Instance {
 }
 
 impl Parallel {
-    /// How many jobs there will be.
+    /// Returns the number of jobs.
     pub fn count(&self) -> usize {
         match self {
             Self::One => 1,
@@ -44,7 +44,7 @@ impl Parallel {
         }
     }
 
-    /// The jobs that come out, with the variables that tell them apart.
+    /// Returns the jobs with their names and the variables that distinguish them.
     pub(crate) fn instances(&self, name: &str) -> Vec<Instance> {
         let total = self.count();
         match self {
@@ -70,51 +70,51 @@ fn numbers(number: usize, total: usize) -> Variables {
 }
 
 /// Reads `parallel`: a number, or a mapping with `matrix`.
-pub(crate) fn read(value: &Value, place: Place<'_>) -> Result<Parallel, Invalid> {
+pub(crate) fn read(value: &Value, key_path: KeyPath<'_>) -> Result<Parallel, ConfigError> {
     match value {
-        Value::Int(number) if *number < 1 => Err(place.invalid("config must be greater than or equal to 1")),
+        Value::Int(number) if *number < 1 => Err(key_path.error("config must be greater than or equal to 1")),
         Value::Int(number) => usize::try_from(*number)
             .ok()
             .filter(|count| *count <= MAX_PARALLEL)
             .map(Parallel::Count)
-            .ok_or_else(|| place.invalid(format_args!("config must be less than or equal to {MAX_PARALLEL}"))),
+            .ok_or_else(|| key_path.error(format_args!("config must be less than or equal to {MAX_PARALLEL}"))),
         Value::Map(map) => {
-            known_keys(map, place, &["matrix"])?;
-            let place = place.at("matrix");
+            reject_unknown_keys(map, key_path, &["matrix"])?;
+            let key_path = key_path.child("matrix");
             let items = map
                 .get("matrix")
                 .and_then(Value::as_list)
                 .filter(|items| !items.is_empty())
-                .ok_or_else(|| place.invalid("config should be an array of hashes"))?;
+                .ok_or_else(|| key_path.error("config should be an array of hashes"))?;
             let mut combinations = Vec::new();
             for item in items {
-                combine(mapping(item, place)?, place, &mut combinations)?;
+                combine(expect_map(item, key_path)?, key_path, &mut combinations)?;
             }
             Ok(Parallel::Matrix(combinations))
         }
-        _ => Err(place.invalid("config should be an integer or a hash")),
+        _ => Err(key_path.error("config should be an integer or a hash")),
     }
 }
 
-fn combine(map: &Map, place: Place<'_>, combinations: &mut Vec<Combination>) -> Result<(), Invalid> {
-    let refuse = || place.invalid("config should be a hash of key value pairs");
+fn combine(map: &Map, key_path: KeyPath<'_>, combinations: &mut Vec<Combination>) -> Result<(), ConfigError> {
+    let error = || key_path.error("config should be a hash of key value pairs");
     let mut axes: Vec<(&str, Vec<String>)> = Vec::new();
-    // Counted before anything is made: a product of lists grows faster than any file.
+    // Counted before anything is built: the product of lists grows quickly.
     let mut count: usize = 1;
     for (key, value) in map.iter() {
         let values = match value {
             Value::List(items) => items.iter().map(Value::scalar_text).collect::<Option<Vec<_>>>(),
             other => other.scalar_text().map(|text| vec![text]),
         };
-        let values = values.filter(|values| !values.is_empty()).ok_or_else(refuse)?;
+        let values = values.filter(|values| !values.is_empty()).ok_or_else(error)?;
         count = count.saturating_mul(values.len());
         axes.push((key.text.as_str(), values));
     }
     if axes.is_empty() {
-        return Err(refuse());
+        return Err(error());
     }
     if count.saturating_add(combinations.len()) > MAX_PARALLEL {
-        return Err(place.invalid(format_args!("config generates too many jobs (maximum is {MAX_PARALLEL})")));
+        return Err(key_path.error(format_args!("config generates too many jobs (maximum is {MAX_PARALLEL})")));
     }
     for number in 0..count {
         let mut rest = number;
@@ -125,9 +125,11 @@ fn combine(map: &Map, place: Place<'_>, combinations: &mut Vec<Combination>) -> 
         }
         chosen.reverse();
         let label = chosen.iter().map(|(_, value)| *value).collect::<Vec<_>>().join(", ");
-        // The label becomes part of a name; the limit also keeps two hundred copies of the values small.
-        if label.len() > MAX_NAME || chosen.iter().any(|(key, _)| key.len() > MAX_NAME) {
-            return Err(place.invalid(format_args!("config values are too long (maximum is {MAX_NAME} characters)")));
+        // The label becomes part of a name; the limit also bounds the memory of two hundred copies.
+        if label.len() > MAX_NAME_LENGTH || chosen.iter().any(|(key, _)| key.len() > MAX_NAME_LENGTH) {
+            return Err(
+                key_path.error(format_args!("config values are too long (maximum is {MAX_NAME_LENGTH} characters)"))
+            );
         }
         combinations.push(Combination {
             label,

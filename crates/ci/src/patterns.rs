@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use regex::{Regex, RegexBuilder};
 
-use crate::budget::{MAX_EFFORT, MAX_PATTERN_BYTES, MAX_PATTERNS};
+use crate::budget::{MAX_PATTERN_BYTES, MAX_PATTERNS, MAX_SCANNED_BYTES};
 
-/// A compiled regular expression; copies share it.
+/// A compiled regular expression; clones share it.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     source: String,
@@ -14,19 +14,19 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Tells whether the expression is found anywhere in the text.
-    pub fn is_found_in(&self, text: &str) -> bool {
+    /// Returns whether the expression matches anywhere in the text.
+    pub fn is_match(&self, text: &str) -> bool {
         self.regex.is_match(text)
     }
 
-    /// The last place in a text where the expression is found, or the first group of it if there are groups.
-    pub(crate) fn last_in<'a>(&self, text: &'a str) -> Option<&'a str> {
+    /// Returns the last match in a text, or its first group if there are groups.
+    pub(crate) fn last_match<'a>(&self, text: &'a str) -> Option<&'a str> {
         let captures = self.regex.captures_iter(text).last()?;
-        let place = if captures.len() > 1 { captures.get(1) } else { captures.get(0) };
-        place.map(|place| place.as_str())
+        let matched = if captures.len() > 1 { captures.get(1) } else { captures.get(0) };
+        matched.map(|matched| matched.as_str())
     }
 
-    /// The expression as it was written, slashes and flags included.
+    /// Returns the expression as written, with slashes and flags.
     pub fn source(&self) -> &str {
         &self.source
     }
@@ -38,51 +38,52 @@ impl PartialEq for Pattern {
     }
 }
 
-/// Whatever has been compiled for one file or one plan. The same expression is compiled once, and there is a limit to
-/// different ones, because compiling costs most. What is looked at with them, or compared otherwise, is counted too.
+/// The compiled expressions of one file or one plan. Each distinct expression is compiled once and their number is
+/// limited, because compiling is expensive. Also counts the bytes that rules scan or compare.
 #[derive(Debug, Default)]
-pub(crate) struct Patterns {
-    known: HashMap<String, Option<Pattern>>,
-    effort: usize,
-    excess: Option<String>,
+pub(crate) struct PatternCache {
+    compiled: HashMap<String, Option<Pattern>>,
+    scanned_bytes: usize,
+    limit_error: Option<String>,
 }
 
-impl Patterns {
-    /// Compiles `/…/flags`; nothing if the text is not written so, cannot be compiled or is one too many.
+impl PatternCache {
+    /// Compiles `/…/flags`; returns `None` if the text has another form, does not compile or exceeds the limit.
     pub(crate) fn compile(&mut self, text: &str) -> Option<Pattern> {
-        if let Some(known) = self.known.get(text) {
-            return known.clone();
+        if let Some(compiled) = self.compiled.get(text) {
+            return compiled.clone();
         }
         let (body, flags) = split(text)?;
         if text.len() > MAX_PATTERN_BYTES {
             return None;
         }
-        if self.known.len() >= MAX_PATTERNS {
-            self.excess = Some(format!("There are too many different regular expressions (maximum is {MAX_PATTERNS})"));
+        if self.compiled.len() >= MAX_PATTERNS {
+            self.limit_error =
+                Some(format!("There are too many different regular expressions (maximum is {MAX_PATTERNS})"));
             return None;
         }
         let pattern = build(body, flags).map(|regex| Pattern { source: text.to_owned(), regex });
-        self.known.insert(text.to_owned(), pattern.clone());
+        self.compiled.insert(text.to_owned(), pattern.clone());
         pattern
     }
 
-    /// Counts bytes that are about to be looked at, and tells whether that is still allowed.
-    pub(crate) fn spend(&mut self, bytes: usize) -> bool {
-        self.effort = self.effort.saturating_add(bytes);
-        if self.effort > MAX_EFFORT {
-            self.excess = Some("The rules of the file have to look at too much: simplify them".to_owned());
+    /// Counts bytes about to be scanned; returns whether that is still allowed.
+    pub(crate) fn charge_bytes(&mut self, bytes: usize) -> bool {
+        self.scanned_bytes = self.scanned_bytes.saturating_add(bytes);
+        if self.scanned_bytes > MAX_SCANNED_BYTES {
+            self.limit_error = Some("The rules of the file compare or match too much text: simplify them".to_owned());
             return false;
         }
         true
     }
 
-    /// Tells what there was too much of, if anything. Answers given since then do not count.
-    pub(crate) fn excess(&self) -> Option<&str> {
-        self.excess.as_deref()
+    /// Returns which limit was exceeded, if any; previous results are then meaningless.
+    pub(crate) fn limit_error(&self) -> Option<&str> {
+        self.limit_error.as_deref()
     }
 }
 
-/// Takes `/body/flags` apart; other texts are no regular expressions.
+/// Splits `/body/flags`; returns `None` for other texts.
 pub(crate) fn split(text: &str) -> Option<(&str, &str)> {
     let rest = text.strip_prefix('/')?;
     let (body, flags) = rest.rsplit_once('/')?;
@@ -91,9 +92,9 @@ pub(crate) fn split(text: &str) -> Option<(&str, &str)> {
 }
 
 fn build(body: &str, flags: &str) -> Option<Regex> {
-    // A slash may be escaped between slashes; `\A`, `\z` and `\Z` are the original's anchors.
+    // A slash may be escaped between slashes; `\Z` is an end anchor of Ruby.
     let body = body.replace("\\/", "/").replace("\\Z", "\\z");
-    // Memory for one expression stays small, whatever it says.
+    // Bounds the memory of one expression.
     RegexBuilder::new(&body)
         .size_limit(256 * 1024)
         .dfa_size_limit(256 * 1024)
@@ -111,12 +112,12 @@ mod tests {
     use super::*;
 
     fn check(pattern: &str, text: &str, expected: Option<bool>) {
-        let found = Patterns::default().compile(pattern).map(|pattern| pattern.is_found_in(text));
+        let found = PatternCache::default().compile(pattern).map(|pattern| pattern.is_match(text));
         assert_eq!(found, expected, "{pattern} in {text}");
     }
 
     #[test]
-    fn expressions_are_found_anywhere_unless_anchored() {
+    fn expressions_match_anywhere_unless_anchored() {
         check("/issue-.*/", "my-issue-7", Some(true));
         check("/^issue-.*$/", "my-issue-7", Some(false));
         check("/^Master$/i", "master", Some(true));
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_refused() {
+    fn other_texts_are_rejected() {
         check("master", "master", None);
         check("//", "master", None);
         check("/(/", "master", None);
@@ -137,11 +138,11 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_expressions_are_compiled() {
-        let mut patterns = Patterns::default();
+    fn the_number_of_compiled_expressions_is_limited() {
+        let mut patterns = PatternCache::default();
         let compiled = (0..1000).filter(|number| patterns.compile(&format!("/a{number}/")).is_some()).count();
         assert_eq!(compiled, MAX_PATTERNS);
         assert!(patterns.compile("/a1/").is_some(), "known ones stay");
-        assert_eq!(patterns.excess(), Some("There are too many different regular expressions (maximum is 300)"),);
+        assert_eq!(patterns.limit_error(), Some("There are too many different regular expressions (maximum is 300)"),);
     }
 }

@@ -1,4 +1,4 @@
-//! Which jobs a pipeline has.
+//! Decides which jobs a pipeline has.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -7,22 +7,22 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::artifacts::Artifacts;
-use crate::budget::{MAX_JOBS, MAX_PLAN_TEXT};
+use crate::budget::{MAX_JOBS, MAX_PLAN_BYTES};
 use crate::caches::Cache;
-use crate::circumstances::Circumstances;
 use crate::config::{Config, FIRST_STAGE, LAST_STAGE};
 use crate::environments::Environment;
 use crate::images::{Image, Service};
 use crate::jobs::{AllowFailure, Job};
-use crate::judge::{Decision, Judge};
+use crate::pipeline_context::PipelineContext;
 use crate::retries::Retry;
-use crate::rules::{Verdict, When};
+use crate::rule_evaluator::{Decision, RuleEvaluator};
+use crate::rules::{RuleOutcome, When};
 use crate::variables::Variables;
 
-/// The jobs of a pipeline, before any of them exists.
+/// The jobs of a pipeline before they are created.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// All stages of the file in their order; jobs point into it.
+    /// All stages of the file in order; jobs refer to them by index.
     pub stages: Vec<String>,
     /// The jobs, stage by stage.
     pub jobs: Vec<PlannedJob>,
@@ -31,83 +31,83 @@ pub struct Plan {
 /// One job of a plan, with everything that a runner and the database need.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedJob {
-    /// Its name, with a number or values if it was split.
+    /// The name, with a number or values if the job is parallel.
     pub name: String,
-    /// The name of its stage.
+    /// The name of the stage.
     pub stage: String,
-    /// The position of its stage among all stages.
+    /// The index of the stage among all stages.
     pub stage_index: usize,
-    /// What runs: the lines before the script, then the script.
+    /// The commands to run: `before_script`, then `script`.
     pub script: Vec<String>,
-    /// What runs afterwards, whatever happened.
+    /// The commands to run afterwards, whatever the result.
     pub after_script: Vec<String>,
-    /// The image that it runs in.
+    /// The image that the job runs in.
     pub image: Option<Image>,
-    /// Services beside it.
+    /// Services that run beside the job.
     pub services: Vec<Service>,
-    /// The variables of the file: global ones, its own, those of a rule and of a matrix.
+    /// The variables of the file: global, of the job, of the matching rule and of the matrix.
     pub variables: Variables,
     /// The tags that a runner must have.
     pub tags: Vec<String>,
-    /// When it starts.
+    /// When the job starts.
     pub when: When,
-    /// Whether its failure matters.
+    /// Whether the job may fail without failing the pipeline.
     pub allow_failure: AllowFailure,
-    /// What it leaves behind.
+    /// The files that the job uploads.
     pub artifacts: Option<Artifacts>,
-    /// What the runner keeps for it.
+    /// The caches of the job.
     pub cache: Vec<Cache>,
-    /// The jobs of the plan whose artifacts it gets; nothing said means those of all earlier stages.
+    /// The indices of the jobs whose artifacts are downloaded; `None` means all jobs of earlier stages.
     pub dependencies: Option<Vec<usize>>,
-    /// The jobs of the plan that it waits for; nothing said means all earlier stages.
+    /// The jobs to wait for; `None` means all jobs of earlier stages.
     pub needs: Option<Vec<PlannedNeed>>,
-    /// Where it deploys to.
+    /// Where the job deploys to.
     pub environment: Option<Environment>,
-    /// The regular expression, between slashes, that finds the coverage in its trace.
+    /// The regular expression, between slashes, that finds the coverage in the trace.
     pub coverage: Option<String>,
-    /// How often it is tried again.
+    /// How often a failed job is retried.
     pub retry: Retry,
-    /// After how many seconds it is stopped.
+    /// The timeout in seconds.
     pub timeout: Option<u64>,
-    /// Whether a newer pipeline may cancel it.
+    /// Whether a newer pipeline may cancel the job.
     pub interruptible: bool,
 }
 
 /// A job of the plan that another one waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedNeed {
-    /// Its position in the plan.
+    /// The index of the job in the plan.
     pub job: usize,
-    /// Whether its artifacts are fetched.
+    /// Whether its artifacts are downloaded.
     pub artifacts: bool,
 }
 
 impl Plan {
-    /// The positions of the jobs whose artifacts a job gets: those that it names, or else those that it needs, or else
-    /// all of earlier stages.
-    pub fn sources(&self, at: usize) -> Vec<usize> {
-        let Some(job) = self.jobs.get(at) else { return Vec::new() };
+    /// Returns the indices of the jobs whose artifacts a job downloads: its dependencies, or else its needs, or else
+    /// all jobs of earlier stages.
+    pub fn artifact_sources(&self, index: usize) -> Vec<usize> {
+        let Some(job) = self.jobs.get(index) else { return Vec::new() };
         let needed = job.needs.as_ref().map(|needs| needs.iter().filter(|need| need.artifacts).map(|need| need.job));
         match (&job.dependencies, needed) {
             (Some(named), _) => named.clone(),
             (None, Some(needed)) => needed.collect(),
-            (None, None) => (0..at).filter(|&other| self.jobs[other].stage_index < job.stage_index).collect(),
+            (None, None) => (0..index).filter(|&other| self.jobs[other].stage_index < job.stage_index).collect(),
         }
     }
 }
 
-/// Why there is no pipeline.
+/// Why no pipeline is created.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PlanRefusal {
-    /// No job is left.
+pub enum PlanError {
+    /// No job is selected.
     NoJobs,
-    /// The rules of the workflow say no.
+    /// The workflow rules exclude the pipeline.
     Workflow,
-    /// The file cannot be planned under these circumstances.
+    /// The file is invalid in this context.
     Invalid(String),
 }
 
-impl fmt::Display for PlanRefusal {
+impl fmt::Display for PlanError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::NoJobs => "No builds for this pipeline.",
@@ -117,44 +117,44 @@ impl fmt::Display for PlanRefusal {
     }
 }
 
-impl std::error::Error for PlanRefusal {}
+impl std::error::Error for PlanError {}
 
 /// Decides which jobs a pipeline has.
-pub fn plan(config: &Config, circumstances: &Circumstances<'_>) -> Result<Plan, PlanRefusal> {
-    let known = circumstances.known_variables();
-    let mut judge = Judge::new(circumstances);
+pub fn plan(config: &Config, context: &PipelineContext<'_>) -> Result<Plan, PlanError> {
+    let predefined = context.predefined_variables();
+    let mut evaluator = RuleEvaluator::new(context);
     let mut globals = config.variables.clone();
     if let Some(rules) = &config.workflow {
-        let layers = [&circumstances.variables, &config.variables, &known];
-        match judge.first(rules, &layers, "workflow")? {
-            Some(rule) if rule.verdict != Some(Verdict::Never) => globals.extend(rule.variables.clone()),
-            _ => return Err(judge.excess().unwrap_or(PlanRefusal::Workflow)),
+        let layers = [&context.variables, &config.variables, &predefined];
+        match evaluator.first_match(rules, &layers, "workflow")? {
+            Some(rule) if rule.outcome != Some(RuleOutcome::Never) => globals.extend(rule.variables.clone()),
+            _ => return Err(evaluator.limit_error().unwrap_or(PlanError::Workflow)),
         }
     }
 
-    let mut chosen: Vec<(&Job, usize, Decision)> = Vec::new();
+    let mut selected: Vec<(&Job, usize, Decision)> = Vec::new();
     for job in &config.jobs {
-        let layers = [&circumstances.variables, &job.variables, &globals, &known];
-        if let Some(decision) = judge.decide(job, &layers)? {
+        let layers = [&context.variables, &job.variables, &globals, &predefined];
+        if let Some(decision) = evaluator.decide(job, &layers)? {
             let stage = config.stages.iter().position(|stage| *stage == job.stage).unwrap_or_default();
-            chosen.push((job, stage, decision));
+            selected.push((job, stage, decision));
         }
     }
-    if let Some(excess) = judge.excess() {
-        return Err(excess);
+    if let Some(error) = evaluator.limit_error() {
+        return Err(error);
     }
-    // Jobs before and after everything are no reason for a pipeline.
-    if chosen.iter().all(|(job, ..)| job.stage == FIRST_STAGE || job.stage == LAST_STAGE) {
-        return Err(PlanRefusal::NoJobs);
+    // Jobs of `.pre` and `.post` alone do not make a pipeline.
+    if selected.iter().all(|(job, ..)| job.stage == FIRST_STAGE || job.stage == LAST_STAGE) {
+        return Err(PlanError::NoJobs);
     }
-    chosen.sort_by_key(|(_, stage, _)| *stage);
-    weigh(&chosen, &globals)?;
+    selected.sort_by_key(|(_, stage, _)| *stage);
+    check_size(&selected, &globals)?;
 
-    let places = Places::of(&chosen);
-    let mut jobs = Vec::with_capacity(places.total);
-    for (job, stage_index, decision) in chosen {
-        let needs = places.needs(job)?;
-        let dependencies = places.dependencies(job);
+    let positions = JobPositions::of(&selected);
+    let mut jobs = Vec::with_capacity(positions.total);
+    for (job, stage_index, decision) in selected {
+        let needs = positions.needs(job)?;
+        let dependencies = positions.dependencies(job);
         let mut variables = globals.clone();
         variables.extend(job.variables.clone());
         variables.extend(decision.variables);
@@ -189,63 +189,63 @@ pub fn plan(config: &Config, circumstances: &Circumstances<'_>) -> Result<Plan, 
     Ok(Plan { stages: config.stages.clone(), jobs })
 }
 
-/// Counts jobs and their text before anything is copied.
-fn weigh(chosen: &[(&Job, usize, Decision)], globals: &Variables) -> Result<(), PlanRefusal> {
+/// Checks the number of jobs and the size of their text before anything is copied.
+fn check_size(selected: &[(&Job, usize, Decision)], globals: &Variables) -> Result<(), PlanError> {
     let size = |variables: &Variables| variables.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
-    let common = size(globals);
-    let total: usize = chosen.iter().map(|(job, ..)| job.parallel.count()).sum();
+    let global_bytes = size(globals);
+    let total: usize = selected.iter().map(|(job, ..)| job.parallel.count()).sum();
     if total > MAX_JOBS {
-        return Err(PlanRefusal::Invalid(format!("The pipeline would have {total} jobs (maximum is {MAX_JOBS})")));
+        return Err(PlanError::Invalid(format!("The pipeline would have {total} jobs (maximum is {MAX_JOBS})")));
     }
-    let bytes = chosen
+    let bytes = selected
         .iter()
         .map(|(job, _, decision)| {
-            (job.weight + common + size(&decision.variables)).saturating_mul(job.parallel.count())
+            (job.text_bytes + global_bytes + size(&decision.variables)).saturating_mul(job.parallel.count())
         })
         .fold(0, usize::saturating_add);
-    if bytes > MAX_PLAN_TEXT {
-        return Err(PlanRefusal::Invalid(format!(
-            "The jobs of the pipeline would carry {bytes} bytes of scripts and variables (maximum is {MAX_PLAN_TEXT})"
+    if bytes > MAX_PLAN_BYTES {
+        return Err(PlanError::Invalid(format!(
+            "The jobs of the pipeline would carry {bytes} bytes of scripts and variables (maximum is {MAX_PLAN_BYTES})"
         )));
     }
     Ok(())
 }
 
-/// Where the jobs of a file stand in the plan; a split job takes several places.
-struct Places<'a> {
-    first: HashMap<&'a str, (usize, usize)>,
+/// The indices of jobs in the plan; a parallel job has several.
+struct JobPositions<'a> {
+    by_name: HashMap<&'a str, (usize, usize)>,
     total: usize,
 }
 
-impl<'a> Places<'a> {
-    fn of(chosen: &[(&'a Job, usize, Decision)]) -> Self {
-        let mut first = HashMap::new();
+impl<'a> JobPositions<'a> {
+    fn of(selected: &[(&'a Job, usize, Decision)]) -> Self {
+        let mut by_name = HashMap::new();
         let mut total = 0;
-        for (job, ..) in chosen {
-            first.insert(job.name.as_str(), (total, job.parallel.count()));
+        for (job, ..) in selected {
+            by_name.insert(job.name.as_str(), (total, job.parallel.count()));
             total += job.parallel.count();
         }
-        Self { first, total }
+        Self { by_name, total }
     }
 
     fn range(&self, name: &str) -> Range<usize> {
-        self.first.get(name).map_or(0..0, |&(first, count)| first..first + count)
+        self.by_name.get(name).map_or(0..0, |&(first, count)| first..first + count)
     }
 
-    fn needs(&self, job: &Job) -> Result<Option<Vec<PlannedNeed>>, PlanRefusal> {
+    fn needs(&self, job: &Job) -> Result<Option<Vec<PlannedNeed>>, PlanError> {
         let Some(needs) = &job.needs else { return Ok(None) };
         let mut planned: Vec<PlannedNeed> = Vec::new();
         for need in needs {
             let range = self.range(&need.job);
             if range.is_empty() && !need.optional {
-                return Err(PlanRefusal::Invalid(format!(
+                return Err(PlanError::Invalid(format!(
                     "'{}' job needs '{}' job, but '{}' does not exist in the pipeline. This might be because of the \
                      only, except, or rules keywords. To need a job that sometimes does not exist in the pipeline, \
                      use needs:optional.",
                     job.name, need.job, need.job
                 )));
             }
-            planned.extend(range.map(|at| PlannedNeed { job: at, artifacts: need.artifacts }));
+            planned.extend(range.map(|index| PlannedNeed { job: index, artifacts: need.artifacts }));
         }
         planned.sort_by_key(|need| need.job);
         planned.dedup_by_key(|need| need.job);
@@ -261,12 +261,12 @@ impl<'a> Places<'a> {
     }
 }
 
-/// A split job may take the name of another one; the latest job of a name is the one that counts, so names are unique.
-fn check_names(jobs: &[PlannedJob]) -> Result<(), PlanRefusal> {
+/// Rejects duplicate names, which parallel jobs can cause: jobs are identified by name within a pipeline.
+fn check_names(jobs: &[PlannedJob]) -> Result<(), PlanError> {
     let mut names: HashSet<&str> = HashSet::with_capacity(jobs.len());
     for job in jobs {
         if !names.insert(&job.name) {
-            return Err(PlanRefusal::Invalid(format!("Two jobs of the pipeline would be called '{}'", job.name)));
+            return Err(PlanError::Invalid(format!("Two jobs of the pipeline would be called '{}'", job.name)));
         }
     }
     Ok(())

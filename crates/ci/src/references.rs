@@ -1,17 +1,17 @@
-//! `!reference [job, key]`: a value that stands elsewhere in the file.
+//! Resolves `!reference [job, key]`: a value copied from elsewhere in the file.
 
-use crate::budget::{Budget, MAX_CHAIN};
-use crate::invalid::Invalid;
+use crate::budget::{Budget, MAX_CHAIN_LENGTH};
+use crate::config_error::ConfigError;
 use crate::value::{Map, Value};
 
-/// Follows every reference of a file; a file without any is left as it is.
-pub(crate) fn follow(mut root: Map, budget: &mut Budget) -> Result<Map, Invalid> {
+/// Resolves every reference of a file; a file without references is returned unchanged.
+pub(crate) fn resolve(mut root: Map, budget: &mut Budget) -> Result<Map, ConfigError> {
     if !root.iter().any(|(_, value)| has_reference(value)) {
         return Ok(root);
     }
-    let source = root.copy(budget)?;
+    let source = root.charged_clone(budget)?;
     for (_, value) in root.values_mut() {
-        resolve(value, &source, budget, 0)?;
+        resolve_value(value, &source, budget, 0)?;
     }
     Ok(root)
 }
@@ -25,18 +25,18 @@ fn has_reference(value: &Value) -> bool {
     }
 }
 
-fn resolve(value: &mut Value, source: &Map, budget: &mut Budget, chain: usize) -> Result<(), Invalid> {
+fn resolve_value(value: &mut Value, source: &Map, budget: &mut Budget, chain: usize) -> Result<(), ConfigError> {
     match value {
-        Value::List(items) => items.iter_mut().try_for_each(|item| resolve(item, source, budget, chain)),
-        Value::Map(map) => map.values_mut().try_for_each(|(_, value)| resolve(value, source, budget, chain)),
+        Value::List(items) => items.iter_mut().try_for_each(|item| resolve_value(item, source, budget, chain)),
+        Value::Map(map) => map.values_mut().try_for_each(|(_, value)| resolve_value(value, source, budget, chain)),
         Value::Reference(path) => {
             let written = format!("!reference [{}]", path.join(", "));
-            if chain == MAX_CHAIN {
-                return Err(Invalid::new(format!("{written} is part of a circular or too long chain")));
+            if chain == MAX_CHAIN_LENGTH {
+                return Err(ConfigError::new(format!("{written} is part of a circular or too long chain")));
             }
-            let found = find(path, source).ok_or_else(|| Invalid::new(format!("{written} could not be found")))?;
-            let mut found = found.copy(budget)?;
-            resolve(&mut found, source, budget, chain + 1)?;
+            let found = find(path, source).ok_or_else(|| ConfigError::new(format!("{written} could not be found")))?;
+            let mut found = found.charged_clone(budget)?;
+            resolve_value(&mut found, source, budget, chain + 1)?;
             *value = found;
             Ok(())
         }

@@ -1,27 +1,27 @@
-//! How often a failed job is tried again by itself.
+//! The `retry` keyword: automatic retries of a failed job.
 
 use serde::{Deserialize, Serialize};
 
-use crate::entries::{attribute, known_keys, text_or_texts};
-use crate::invalid::{Invalid, Place};
+use crate::config_error::{ConfigError, KeyPath};
+use crate::fields::{read_attribute, reject_unknown_keys, text_or_texts};
 use crate::value::Value;
 
-/// The most attempts after the first one.
+/// The maximum number of retries.
 const MAX_RETRIES: i64 = 2;
 
-/// When a failed job is tried again.
+/// When a failed job is retried.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
-    /// How many more attempts there are.
+    /// The maximum number of retries.
     pub max: u8,
-    /// For which reasons; empty for all of them.
+    /// The failure reasons to retry; empty for all.
     pub when: Vec<String>,
-    /// For which exit codes; empty for all of them.
+    /// The exit codes to retry; empty for all.
     pub exit_codes: Vec<i64>,
 }
 
 impl Retry {
-    /// Tells whether a job that failed is tried again; `attempts` counts the ones so far, the first included.
+    /// Returns whether a failed job is retried. `attempts` counts the attempts so far, including the first.
     pub fn allows(&self, attempts: usize, reason: &str, exit_code: Option<i64>) -> bool {
         if attempts > usize::from(self.max) {
             return false;
@@ -33,35 +33,42 @@ impl Retry {
     }
 }
 
-/// Reads `retry`: a number, or a mapping with reasons.
-pub(crate) fn read(value: &Value, place: Place<'_>) -> Result<Retry, Invalid> {
+/// Reads `retry`: a number or a mapping.
+pub(crate) fn read(value: &Value, key_path: KeyPath<'_>) -> Result<Retry, ConfigError> {
     match value {
-        Value::Int(number) => Ok(Retry { max: read_max(*number, place, "config")?, ..Retry::default() }),
+        Value::Int(number) => Ok(Retry { max: read_max(*number, key_path, "config")?, ..Retry::default() }),
         Value::Map(map) => {
-            known_keys(map, place, &["max", "when", "exit_codes"])?;
-            let max = attribute(map, "max", place, "must be an integer", Value::as_int)?;
+            reject_unknown_keys(map, key_path, &["max", "when", "exit_codes"])?;
+            let max = read_attribute(map, "max", key_path, "must be an integer", Value::as_int)?;
             let reasons = |value: &Value| {
                 text_or_texts(value).filter(|reasons| reasons.iter().all(|reason| REASONS.contains(&reason.as_str())))
             };
             Ok(Retry {
-                max: max.map(|number| read_max(number, place, "max")).transpose()?.unwrap_or_default(),
-                when: attribute(map, "when", place, "is not one of the known reasons", reasons)?.unwrap_or_default(),
-                exit_codes: attribute(map, "exit_codes", place, "should be an integer or a list", read_exit_codes)?
+                max: max.map(|number| read_max(number, key_path, "max")).transpose()?.unwrap_or_default(),
+                when: read_attribute(map, "when", key_path, "is not one of the known reasons", reasons)?
                     .unwrap_or_default(),
+                exit_codes: read_attribute(
+                    map,
+                    "exit_codes",
+                    key_path,
+                    "should be an integer or a list",
+                    read_exit_codes,
+                )?
+                .unwrap_or_default(),
             })
         }
-        _ => Err(place.invalid("config has to be either an integer or a hash")),
+        _ => Err(key_path.error("config has to be either an integer or a hash")),
     }
 }
 
-fn read_max(number: i64, place: Place<'_>, what: &str) -> Result<u8, Invalid> {
+fn read_max(number: i64, key_path: KeyPath<'_>, subject: &str) -> Result<u8, ConfigError> {
     if number > MAX_RETRIES {
-        return Err(place.invalid(format_args!("{what} must be less than or equal to {MAX_RETRIES}")));
+        return Err(key_path.error(format_args!("{subject} must be less than or equal to {MAX_RETRIES}")));
     }
-    u8::try_from(number).map_err(|_| place.invalid(format_args!("{what} must be greater than or equal to 0")))
+    u8::try_from(number).map_err(|_| key_path.error(format_args!("{subject} must be greater than or equal to 0")))
 }
 
-/// Reads one exit code or a list of them.
+/// Reads one exit code or a list.
 pub(crate) fn read_exit_codes(value: &Value) -> Option<Vec<i64>> {
     match value {
         Value::Int(code) => Some(vec![*code]),
@@ -96,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_tried_again_for_the_given_reasons_only() {
+    fn a_job_is_retried_for_the_given_reasons_only() {
         let plain = Retry { max: 1, ..Retry::default() };
         assert!(plain.allows(1, "script_failure", Some(1)));
         assert!(!plain.allows(2, "script_failure", Some(1)));

@@ -1,31 +1,31 @@
-//! `rules`: the first one that fits decides whether and how a job is made.
+//! The `rules` keyword: the first matching rule decides whether and how a job is added.
 
 use serde::{Deserialize, Serialize};
 
-use crate::entries::{BOOLEAN, attribute, known_keys, mapping, text_or_texts};
+use crate::config_error::{ConfigError, KeyPath};
 use crate::expression::Expression;
-use crate::invalid::{Invalid, Place};
-use crate::patterns::Patterns;
+use crate::fields::{BOOLEAN, expect_map, read_attribute, reject_unknown_keys, text_or_texts};
+use crate::patterns::PatternCache;
 use crate::value::{Map, Value, flatten};
 use crate::variables::{self, Variables};
 
 /// When a job starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum When {
-    /// When everything before it went well.
+    /// When everything before it succeeded.
     #[default]
     OnSuccess,
     /// When something before it failed.
     OnFailure,
     /// When everything before it has ended.
     Always,
-    /// When somebody says so.
+    /// When a user starts it.
     Manual,
 }
 
 impl When {
-    /// The word of files and interfaces.
-    pub fn word(self) -> &'static str {
+    /// Returns the keyword used in CI files and in the API.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::OnSuccess => "on_success",
             Self::OnFailure => "on_failure",
@@ -34,114 +34,127 @@ impl When {
         }
     }
 
-    /// Reads the word.
+    /// Parses the keyword.
     pub fn parse(word: &str) -> Option<Self> {
-        [Self::OnSuccess, Self::OnFailure, Self::Always, Self::Manual].into_iter().find(|when| when.word() == word)
+        [Self::OnSuccess, Self::OnFailure, Self::Always, Self::Manual].into_iter().find(|when| when.as_str() == word)
     }
 }
 
-/// What a rule says about `when`.
+/// The `when` of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The job is made.
+pub enum RuleOutcome {
+    /// The job is added.
     When(When),
-    /// The job, or the pipeline, is not made.
+    /// The job, or the pipeline, is not created.
     Never,
 }
 
-/// One rule: everything that it names must hold.
+/// One rule; all its conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
-    /// An expression.
+    /// The expression of `if`.
     pub condition: Option<Expression>,
     /// Paths, one of which must have changed.
     pub changes: Option<Vec<String>>,
-    /// Paths, one of which must be there.
+    /// Paths, one of which must exist.
     pub exists: Option<Vec<String>>,
-    /// What follows; nothing said means the job's own `when`.
-    pub verdict: Option<Verdict>,
-    /// Whether the job may fail, if the rule says so.
+    /// The `when` of the rule; `None` means the job's own `when`.
+    pub outcome: Option<RuleOutcome>,
+    /// Overrides whether the job may fail.
     pub allow_failure: Option<bool>,
-    /// Variables that come with the rule.
+    /// Variables that the rule adds.
     pub variables: Variables,
 }
 
-/// Where rules stand: those of `workflow` know fewer words.
+/// Where rules are used; those of `workflow` allow fewer keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum RuleScope {
     Job,
     Workflow,
 }
 
-/// Reads `rules`; lists among them are opened, as references make them.
-pub(crate) fn read(value: &Value, place: Place<'_>, of: Of, patterns: &mut Patterns) -> Result<Vec<Rule>, Invalid> {
-    let refuse = || place.invalid("config should be an array of hashes");
-    let items = flatten(value.as_list().ok_or_else(refuse)?).ok_or_else(refuse)?;
+/// Reads `rules`; nested lists, which references produce, are flattened.
+pub(crate) fn read(
+    value: &Value,
+    key_path: KeyPath<'_>,
+    scope: RuleScope,
+    patterns: &mut PatternCache,
+) -> Result<Vec<Rule>, ConfigError> {
+    let error = || key_path.error("config should be an array of hashes");
+    let items = flatten(value.as_list().ok_or_else(error)?).ok_or_else(error)?;
     items
         .into_iter()
         .map(|item| {
-            let place = place.at("rule");
-            read_rule(mapping(item, place)?, place, of, patterns)
+            let key_path = key_path.child("rule");
+            read_rule(expect_map(item, key_path)?, key_path, scope, patterns)
         })
         .collect()
 }
 
-fn read_rule(map: &Map, place: Place<'_>, of: Of, patterns: &mut Patterns) -> Result<Rule, Invalid> {
-    let known: &[&str] = match of {
-        Of::Job => &["if", "changes", "exists", "when", "allow_failure", "variables"],
-        Of::Workflow => &["if", "changes", "exists", "when", "variables"],
+fn read_rule(
+    map: &Map,
+    key_path: KeyPath<'_>,
+    scope: RuleScope,
+    patterns: &mut PatternCache,
+) -> Result<Rule, ConfigError> {
+    let known: &[&str] = match scope {
+        RuleScope::Job => &["if", "changes", "exists", "when", "allow_failure", "variables"],
+        RuleScope::Workflow => &["if", "changes", "exists", "when", "variables"],
     };
-    known_keys(map, place, known)?;
-    let wanted = match of {
-        Of::Job => "should be on_success, on_failure, always, manual or never",
-        Of::Workflow => "should be always or never",
+    reject_unknown_keys(map, key_path, known)?;
+    let expected_when = match scope {
+        RuleScope::Job => "should be on_success, on_failure, always, manual or never",
+        RuleScope::Workflow => "should be always or never",
     };
     let rule = Rule {
-        condition: attribute(map, "if", place, "invalid expression syntax", |value| {
+        condition: read_attribute(map, "if", key_path, "invalid expression syntax", |value| {
             Expression::parse(value.as_text()?, patterns)
         })?,
-        changes: attribute(map, "changes", place, "should be an array of strings", |value| {
+        changes: read_attribute(map, "changes", key_path, "should be an array of strings", |value| {
             read_paths(value, "compare_to")
         })?,
-        exists: attribute(map, "exists", place, "should be an array of strings", |value| read_paths(value, ""))?,
-        verdict: attribute(map, "when", place, wanted, |value| read_verdict(value, of))?,
-        allow_failure: attribute(map, "allow_failure", place, BOOLEAN, Value::as_bool)?,
+        exists: read_attribute(map, "exists", key_path, "should be an array of strings", |value| {
+            read_paths(value, "")
+        })?,
+        outcome: read_attribute(map, "when", key_path, expected_when, |value| read_outcome(value, scope))?,
+        allow_failure: read_attribute(map, "allow_failure", key_path, BOOLEAN, Value::as_bool)?,
         variables: map
             .get("variables")
-            .map(|value| variables::read(value, place.at("variables")))
+            .map(|value| variables::read(value, key_path.child("variables")))
             .transpose()?
             .unwrap_or_default(),
     };
     for (key, paths) in [("changes", &rule.changes), ("exists", &rule.exists)] {
         if paths.as_ref().is_some_and(|paths| paths.len() > MAX_PATHS) {
-            return Err(place.invalid(format_args!("{key} has too many entries (maximum {MAX_PATHS})")));
+            return Err(key_path.error(format_args!("{key} has too many entries (maximum {MAX_PATHS})")));
         }
     }
     Ok(rule)
 }
 
-/// Reads paths: a list, or a mapping with `paths` and one more key. What to compare with is left to the caller, who
-/// hands in what changed.
-fn read_paths(value: &Value, also: &str) -> Option<Vec<String>> {
+/// Reads paths: a list, or a mapping with `paths` and one more key. `compare_to` is ignored: the caller passes the
+/// changes.
+fn read_paths(value: &Value, extra_key: &str) -> Option<Vec<String>> {
     let paths = match value {
         Value::Map(map) => {
-            let known = map.iter().all(|(key, _)| key.text == "paths" || (!also.is_empty() && key.text == also));
-            map.get("paths").filter(|_| known).and_then(Value::lines)?
+            let known =
+                map.iter().all(|(key, _)| key.text == "paths" || (!extra_key.is_empty() && key.text == extra_key));
+            map.get("paths").filter(|_| known).and_then(Value::flattened_texts)?
         }
-        Value::List(_) => value.lines()?,
+        Value::List(_) => value.flattened_texts()?,
         other => text_or_texts(other)?,
     };
     Some(paths)
 }
 
-/// How many paths one rule may name.
+/// The maximum number of paths in one rule.
 const MAX_PATHS: usize = 50;
 
-fn read_verdict(value: &Value, of: Of) -> Option<Verdict> {
-    match (value.as_text()?, of) {
-        ("never", _) => Some(Verdict::Never),
-        ("always", Of::Workflow) => Some(Verdict::When(When::Always)),
-        (_, Of::Workflow) => None,
-        (word, Of::Job) => When::parse(word).map(Verdict::When),
+fn read_outcome(value: &Value, scope: RuleScope) -> Option<RuleOutcome> {
+    match (value.as_text()?, scope) {
+        ("never", _) => Some(RuleOutcome::Never),
+        ("always", RuleScope::Workflow) => Some(RuleOutcome::When(When::Always)),
+        (_, RuleScope::Workflow) => None,
+        (word, RuleScope::Job) => When::parse(word).map(RuleOutcome::When),
     }
 }

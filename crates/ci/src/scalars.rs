@@ -1,4 +1,4 @@
-//! What a plain scalar means: YAML 1.1 as the original's parser reads it, without dates and base 60.
+//! Plain scalars of YAML 1.1 as GitLab's parser reads them, without dates and base 60.
 
 use crate::value::Value;
 
@@ -10,7 +10,7 @@ pub(crate) fn read_plain(text: &str) -> Value {
         "false" | "False" | "FALSE" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => return Value::Bool(false),
         _ => {}
     }
-    // Most scalars are words; the first letter tells without trying.
+    // Most scalars are words; the first character distinguishes them from numbers.
     if !text.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '+' | '-' | '.')) {
         return Value::Text(text.to_owned());
     }
@@ -36,20 +36,20 @@ fn read_integer(text: &str) -> Option<Value> {
     if !digits.starts_with(|first: char| first.is_digit(radix)) {
         return None;
     }
-    let plain: String = digits.chars().filter(|&sign| sign != '_').collect();
+    let plain: String = digits.chars().filter(|&ch| ch != '_').collect();
     if !plain.chars().all(|digit| digit.is_digit(radix)) {
         return None;
     }
-    // A number that fits nowhere stays the text that it is.
+    // A number out of range stays a text.
     let number = i64::from_str_radix(&plain, radix).ok()?;
     Some(Value::Int(if negative { -number } else { number }))
 }
 
 fn read_float(text: &str) -> Option<Value> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    // Rust also reads words such as `inf`; here at least a digit and a point or an exponent are asked for.
-    let digits = unsigned.chars().any(|sign| sign.is_ascii_digit());
-    let shape = unsigned.chars().all(|sign| sign.is_ascii_digit() || matches!(sign, '.' | 'e' | 'E' | '+' | '-' | '_'));
+    // Rust also parses words such as `inf`; require a digit and a point.
+    let digits = unsigned.chars().any(|ch| ch.is_ascii_digit());
+    let shape = unsigned.chars().all(|ch| ch.is_ascii_digit() || matches!(ch, '.' | 'e' | 'E' | '+' | '-' | '_'));
     let fraction = unsigned.contains('.');
     if !(digits && shape && fraction) {
         return None;
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_scalars_are_typed_as_the_original_does() {
+    fn plain_scalars_are_typed_as_in_gitlab() {
         check("", Value::Null);
         check("~", Value::Null);
         check("yes", Value::Bool(true));

@@ -1,7 +1,7 @@
-//! What is kept of a plan: how it is written down until it is carried out, and what each job does.
+//! Stored forms of a plan and of its jobs.
 //!
-//! The notation is this crate's own matter. Fields that later versions add have defaults, so that what an older one has
-//! written can be read.
+//! The format is JSON and private to this crate. Fields added by later versions have defaults, so that older data can
+//! be read.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,69 +14,69 @@ use crate::plan::Plan;
 use crate::retries::Retry;
 use crate::variables::Variables;
 
-/// What a job does: everything that is asked for only once it runs, or ends, or is tried again.
+/// The part of a job that is needed only when it runs, ends or is retried.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Spec {
-    /// What runs.
+pub struct JobSpec {
+    /// The commands to run.
     pub script: Vec<String>,
-    /// What runs afterwards, whatever happened.
+    /// The commands to run afterwards, whatever the result.
     pub after_script: Vec<String>,
-    /// The image that it runs in.
+    /// The image that the job runs in.
     pub image: Option<Image>,
-    /// Services beside it.
+    /// Services that run beside the job.
     pub services: Vec<Service>,
     /// The variables of the file.
     pub variables: Variables,
-    /// Whether its failure matters.
+    /// Whether the job may fail without failing the pipeline.
     pub allow_failure: AllowFailure,
-    /// What it leaves behind.
+    /// The files that the job uploads.
     pub artifacts: Option<Artifacts>,
-    /// What the runner keeps for it.
+    /// The caches of the job.
     pub cache: Vec<Cache>,
-    /// The names of the jobs whose artifacts it gets; nothing said means those of all earlier stages.
+    /// The names of the jobs whose artifacts are downloaded; `None` means all jobs of earlier stages.
     pub dependencies: Option<Vec<String>>,
-    /// Where it deploys to.
+    /// Where the job deploys to.
     pub environment: Option<Environment>,
-    /// The regular expression, between slashes, that finds the coverage in its trace.
+    /// The regular expression, between slashes, that finds the coverage in the trace.
     pub coverage: Option<String>,
-    /// How often it is tried again.
+    /// How often a failed job is retried.
     pub retry: Retry,
-    /// After how many seconds it is stopped.
+    /// The timeout in seconds.
     pub timeout: Option<u64>,
-    /// Whether a newer pipeline may cancel it.
+    /// Whether a newer pipeline may cancel the job.
     pub interruptible: bool,
 }
 
-impl Spec {
-    /// The text that is kept.
-    pub fn to_text(&self) -> String {
-        serde_json::to_string(self).expect("everything in it can be written")
+impl JobSpec {
+    /// Serializes the job for storage.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("serializing to JSON cannot fail")
     }
 
-    /// Reads what [`Self::to_text`] wrote; nothing if it is something else.
-    pub fn from_text(text: &str) -> Option<Self> {
+    /// Parses the output of [`Self::to_json`].
+    pub fn from_json(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 }
 
 impl Plan {
-    /// The text that is kept until the plan is carried out.
-    pub fn to_text(&self) -> String {
-        serde_json::to_string(self).expect("everything in it can be written")
+    /// Serializes the plan for storage until it is carried out.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("serializing to JSON cannot fail")
     }
 
-    /// Reads what [`Self::to_text`] wrote; nothing if it is something else.
-    pub fn from_text(text: &str) -> Option<Self> {
+    /// Parses the output of [`Self::to_json`].
+    pub fn from_json(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// What a job of the plan does.
-    pub fn spec(&self, at: usize) -> Option<Spec> {
-        let job = self.jobs.get(at)?;
+    /// Returns the spec of a job of the plan.
+    pub fn spec(&self, index: usize) -> Option<JobSpec> {
+        let job = self.jobs.get(index)?;
         let named = job.dependencies.is_some() || job.needs.is_some();
-        let name_of = |at: usize| self.jobs[at].name.clone();
-        Some(Spec {
+        let name_of = |index: usize| self.jobs[index].name.clone();
+        Some(JobSpec {
             script: job.script.clone(),
             after_script: job.after_script.clone(),
             image: job.image.clone(),
@@ -85,7 +85,7 @@ impl Plan {
             allow_failure: job.allow_failure.clone(),
             artifacts: job.artifacts.clone(),
             cache: job.cache.clone(),
-            dependencies: named.then(|| self.sources(at).into_iter().map(name_of).collect()),
+            dependencies: named.then(|| self.artifact_sources(index).into_iter().map(name_of).collect()),
             environment: job.environment.clone(),
             coverage: job.coverage.clone(),
             retry: job.retry.clone(),
@@ -94,9 +94,9 @@ impl Plan {
         })
     }
 
-    /// The names of the jobs that a job waits for; nothing said means all earlier stages.
-    pub fn needs(&self, at: usize) -> Option<Vec<&str>> {
-        let needs = self.jobs.get(at)?.needs.as_ref()?;
+    /// Returns the names of the jobs that a job waits for; `None` means all jobs of earlier stages.
+    pub fn needed_job_names(&self, index: usize) -> Option<Vec<&str>> {
+        let needs = self.jobs.get(index)?.needs.as_ref()?;
         Some(needs.iter().map(|need| self.jobs[need.job].name.as_str()).collect())
     }
 }
@@ -104,10 +104,10 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Circumstances, Config, NoFiles, plan};
+    use crate::{Config, NoFiles, PipelineContext, plan};
 
     #[test]
-    fn a_plan_and_its_jobs_are_read_back_as_they_were_written() {
+    fn a_plan_and_its_jobs_survive_a_round_trip() {
         let file = "
 stages: [build, test]
 variables: {A: '1'}
@@ -131,19 +131,22 @@ three:
   environment: {name: review/$CI_COMMIT_REF_NAME, action: stop}
 ";
         let config = Config::load(file, &NoFiles).expect("a good file");
-        let plan = plan(&config, &Circumstances::default()).expect("a plan");
-        assert_eq!(Plan::from_text(&plan.to_text()).as_ref(), Some(&plan));
+        let plan = plan(&config, &PipelineContext::default()).expect("a plan");
+        assert_eq!(Plan::from_json(&plan.to_json()).as_ref(), Some(&plan));
         let spec = plan.spec(1).expect("a job");
         assert_eq!(spec.dependencies, Some(vec!["one".to_owned()]));
-        assert_eq!(Spec::from_text(&spec.to_text()), Some(spec));
+        assert_eq!(JobSpec::from_json(&spec.to_json()), Some(spec));
         assert_eq!(plan.spec(0).and_then(|spec| spec.dependencies), None);
-        assert_eq!(plan.needs(1), Some(vec!["one"]));
-        assert_eq!(plan.needs(0), None);
-        assert_eq!(Plan::from_text("nonsense"), None);
+        assert_eq!(plan.needed_job_names(1), Some(vec!["one"]));
+        assert_eq!(plan.needed_job_names(0), None);
+        assert_eq!(Plan::from_json("nonsense"), None);
     }
 
     #[test]
-    fn a_job_that_an_older_version_has_written_can_be_read() {
-        assert_eq!(Spec::from_text("{\"script\":[\"make\"]}").map(|spec| spec.script), Some(vec!["make".to_owned()]));
+    fn a_job_stored_by_an_older_version_can_be_read() {
+        assert_eq!(
+            JobSpec::from_json("{\"script\":[\"make\"]}").map(|spec| spec.script),
+            Some(vec!["make".to_owned()])
+        );
     }
 }

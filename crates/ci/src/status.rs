@@ -1,54 +1,54 @@
-//! What jobs and pipelines are called, and what may happen to them.
+//! Statuses of jobs and pipelines, and the transitions between them.
 
 pub use model::Status;
 
-/// What happens to a job.
+/// An event that changes the status of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// Its turn has come, or somebody plays it.
+pub enum StatusEvent {
+    /// The job is ready to run, or a user plays it.
     Enqueue,
-    /// It gets another chance, because something before it is tried again.
+    /// A skipped job gets another chance, because a job before it is retried.
     Process,
-    /// A runner takes it.
+    /// A runner takes the job.
     Run,
-    /// There is nothing to do for it.
+    /// The job is not needed.
     Skip,
-    /// It fails.
+    /// The job fails.
     Drop,
-    /// It succeeds.
+    /// The job succeeds.
     Succeed,
-    /// Somebody stops it.
+    /// The job is canceled.
     Cancel,
 }
 
-impl Event {
-    /// All of them.
+impl StatusEvent {
+    /// All events.
     pub const ALL: [Self; 7] =
         [Self::Enqueue, Self::Process, Self::Run, Self::Skip, Self::Drop, Self::Succeed, Self::Cancel];
 }
 
-/// The state of a job after an event, or nothing if the event is impossible: then nothing changes.
-pub fn step(status: Status, event: Event) -> Option<Status> {
+/// Returns the status of a job after an event, or `None` if the event is impossible in this status.
+pub fn transition(status: Status, event: StatusEvent) -> Option<Status> {
     use Status::{Canceled, Created, Failed, Manual, Pending, Running, Skipped, Success};
     match (event, status) {
-        (Event::Enqueue, Created | Skipped | Manual) => Some(Pending),
-        (Event::Process, Skipped | Manual) => Some(Created),
-        (Event::Run, Pending) => Some(Running),
-        (Event::Skip, Created | Pending | Manual) => Some(Skipped),
-        (Event::Drop, Created | Pending | Running) => Some(Failed),
-        (Event::Succeed, Created | Pending | Running) => Some(Success),
-        (Event::Cancel, Created | Pending | Running | Manual) => Some(Canceled),
+        (StatusEvent::Enqueue, Created | Skipped | Manual) => Some(Pending),
+        (StatusEvent::Process, Skipped | Manual) => Some(Created),
+        (StatusEvent::Run, Pending) => Some(Running),
+        (StatusEvent::Skip, Created | Pending | Manual) => Some(Skipped),
+        (StatusEvent::Drop, Created | Pending | Running) => Some(Failed),
+        (StatusEvent::Succeed, Created | Pending | Running) => Some(Success),
+        (StatusEvent::Cancel, Created | Pending | Running | Manual) => Some(Canceled),
         _ => None,
     }
 }
 
-/// How many jobs are in which state. Failed and canceled ones that are allowed to fail are left out.
+/// The number of jobs by status. Failed and canceled jobs that are allowed to fail are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct StatusCounts {
     counts: [usize; Status::ALL.len()],
 }
 
-impl Tally {
+impl StatusCounts {
     /// Counts one more job.
     pub fn add(&mut self, status: Status, allow_failure: bool) {
         if !(allow_failure && matches!(status, Status::Failed | Status::Canceled)) {
@@ -65,8 +65,8 @@ impl Tally {
         counted == self.counts.iter().sum::<usize>()
     }
 
-    /// What these jobs are called together; the first row that fits wins. None at all, or only allowed failures, are a
-    /// success.
+    /// Returns the combined status of these jobs; the first matching row wins. No jobs at all, or only allowed
+    /// failures, are a success.
     pub fn status(&self) -> Status {
         use Status::{Canceled, Created, Manual, Pending, Running, Skipped, Success};
         if self.only(&[]) {
@@ -93,21 +93,21 @@ impl Tally {
     }
 }
 
-/// What jobs are called together, given the state of each and whether it may fail. Only the latest job of each name
-/// belongs here.
-pub fn compute(jobs: impl IntoIterator<Item = (Status, bool)>) -> Status {
-    let mut tally = Tally::default();
+/// Returns the combined status of jobs, given the status of each and whether it may fail. Pass only the latest job of
+/// each name.
+pub fn combine(jobs: impl IntoIterator<Item = (Status, bool)>) -> Status {
+    let mut counts = StatusCounts::default();
     for (status, allow_failure) in jobs {
-        tally.add(status, allow_failure);
+        counts.add(status, allow_failure);
     }
-    tally.status()
+    counts.status()
 }
 
-/// The state of a pipeline after its jobs were computed anew.
+/// Returns the status of a pipeline after the combined status of its jobs changed.
 ///
-/// `Created` does nothing, and a pipeline that has run is never pending again. A pipeline whose file is wrong is failed
-/// and one without jobs is skipped; the caller stores these two and does not compute them.
-pub fn follow(pipeline: Status, computed: Status) -> Status {
+/// `Created` changes nothing, and a pipeline that has run never becomes pending again. Pipelines with an invalid file
+/// (failed) and without jobs (skipped) are stored by the caller and not computed here.
+pub fn next_pipeline_status(pipeline: Status, computed: Status) -> Status {
     use Status::{Canceled, Created, Failed, Pending, Skipped, Success};
     match (computed, pipeline) {
         (Pending, Created) => Pending,
@@ -117,7 +117,7 @@ pub fn follow(pipeline: Status, computed: Status) -> Status {
     }
 }
 
-/// How long at least one of these intervals lasted, in the unit of their ends. Gaps do not count, overlaps count once.
+/// Returns the total time covered by the intervals, in the unit of their ends. Gaps do not count, overlaps count once.
 pub fn duration(intervals: &[(i64, i64)]) -> i64 {
     let mut sorted: Vec<(i64, i64)> = intervals.iter().copied().filter(|(from, to)| from < to).collect();
     sorted.sort_unstable();
@@ -138,32 +138,32 @@ mod tests {
     use super::*;
     use Status::{Canceled, Created, Failed, Manual, Pending, Running, Skipped, Success};
 
-    /// The table of the reference, event by event.
+    /// The transitions of the specification, event by event.
     #[test]
-    fn a_job_moves_only_as_the_table_says() {
-        let table: [(Event, &[Status], Status); 7] = [
-            (Event::Enqueue, &[Created, Skipped, Manual], Pending),
-            (Event::Process, &[Skipped, Manual], Created),
-            (Event::Run, &[Pending], Running),
-            (Event::Skip, &[Created, Pending, Manual], Skipped),
-            (Event::Drop, &[Created, Pending, Running], Failed),
-            (Event::Succeed, &[Created, Pending, Running], Success),
-            (Event::Cancel, &[Created, Pending, Running, Manual], Canceled),
+    fn a_job_changes_status_only_as_specified() {
+        let table: [(StatusEvent, &[Status], Status); 7] = [
+            (StatusEvent::Enqueue, &[Created, Skipped, Manual], Pending),
+            (StatusEvent::Process, &[Skipped, Manual], Created),
+            (StatusEvent::Run, &[Pending], Running),
+            (StatusEvent::Skip, &[Created, Pending, Manual], Skipped),
+            (StatusEvent::Drop, &[Created, Pending, Running], Failed),
+            (StatusEvent::Succeed, &[Created, Pending, Running], Success),
+            (StatusEvent::Cancel, &[Created, Pending, Running, Manual], Canceled),
         ];
         for (event, from, to) in table {
             for status in Status::ALL {
                 let expected = from.contains(&status).then_some(to);
-                assert_eq!(step(status, event), expected, "{event:?} at {status:?}");
+                assert_eq!(transition(status, event), expected, "{event:?} at {status:?}");
             }
         }
     }
 
     fn check(jobs: &[Status], expected: Status) {
-        assert_eq!(compute(jobs.iter().map(|&status| (status, false))), expected, "{jobs:?}");
+        assert_eq!(combine(jobs.iter().map(|&status| (status, false))), expected, "{jobs:?}");
     }
 
     #[test]
-    fn the_first_row_of_the_table_wins() {
+    fn the_first_matching_row_wins() {
         check(&[], Success);
         check(&[Skipped, Skipped], Skipped);
         check(&[Success, Success], Success);
@@ -185,23 +185,23 @@ mod tests {
     }
 
     #[test]
-    fn allowed_failures_are_left_out_and_running_ones_are_not() {
-        assert_eq!(compute([(Failed, true)]), Success);
-        assert_eq!(compute([(Failed, true), (Success, false)]), Success);
-        assert_eq!(compute([(Failed, true), (Canceled, false)]), Canceled);
-        assert_eq!(compute([(Canceled, true), (Success, false)]), Success);
-        assert_eq!(compute([(Running, true), (Success, false)]), Running);
+    fn allowed_failures_are_not_counted_but_running_jobs_are() {
+        assert_eq!(combine([(Failed, true)]), Success);
+        assert_eq!(combine([(Failed, true), (Success, false)]), Success);
+        assert_eq!(combine([(Failed, true), (Canceled, false)]), Canceled);
+        assert_eq!(combine([(Canceled, true), (Success, false)]), Success);
+        assert_eq!(combine([(Running, true), (Success, false)]), Running);
     }
 
     #[test]
     fn a_pipeline_that_has_run_is_never_pending_again() {
-        assert_eq!(follow(Created, Pending), Pending);
-        assert_eq!(follow(Pending, Running), Running);
-        assert_eq!(follow(Running, Pending), Running);
+        assert_eq!(next_pipeline_status(Created, Pending), Pending);
+        assert_eq!(next_pipeline_status(Pending, Running), Running);
+        assert_eq!(next_pipeline_status(Running, Pending), Running);
         for done in [Success, Failed, Canceled, Skipped] {
-            assert_eq!(follow(done, Pending), Running);
-            assert_eq!(follow(done, Created), done);
-            assert_eq!(follow(Running, done), done);
+            assert_eq!(next_pipeline_status(done, Pending), Running);
+            assert_eq!(next_pipeline_status(done, Created), done);
+            assert_eq!(next_pipeline_status(Running, done), done);
         }
     }
 

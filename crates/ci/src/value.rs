@@ -1,9 +1,9 @@
-//! What a YAML file says, before anybody knows what it means.
+//! The values of a YAML file before they are interpreted.
 
 use std::collections::HashMap;
 
-use crate::budget::{Budget, MAX_CHAIN, Weight};
-use crate::invalid::Invalid;
+use crate::budget::{Budget, MAX_CHAIN_LENGTH, ValueSize};
+use crate::config_error::ConfigError;
 
 /// A value of a YAML file.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,11 +15,11 @@ pub(crate) enum Value {
     Text(String),
     List(Vec<Value>),
     Map(Map),
-    /// `!reference [job, key]`, until it is followed.
+    /// `!reference [job, key]`, not yet resolved.
     Reference(Vec<String>),
 }
 
-/// The key of a mapping. Numbers and booleans are keys too, but no names of jobs.
+/// The key of a mapping. Numbers and booleans are valid keys, but not valid job names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) text: String,
@@ -30,12 +30,12 @@ pub(crate) struct Key {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Map {
     entries: Vec<(Key, Value)>,
-    /// Filled once a mapping is large: files are hostile, and looking through a long list for each key is quadratic.
+    /// Filled once the mapping is large: with a linear search for each key, a hostile file would take quadratic time.
     index: HashMap<String, usize>,
 }
 
-/// Up to this size a mapping is searched from its beginning.
-const SMALL: usize = 16;
+/// The maximum number of entries that are searched linearly.
+const MAX_UNINDEXED_LEN: usize = 16;
 
 impl Map {
     pub(crate) fn len(&self) -> usize {
@@ -54,9 +54,9 @@ impl Map {
         }
     }
 
-    /// Finds the value of a key; an empty value counts as absent, as in the original.
+    /// Returns the value of a key; an empty value counts as absent, as in GitLab.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
-        self.position(key).map(|at| &self.entries[at].1).filter(|value| **value != Value::Null)
+        self.position(key).map(|position| &self.entries[position].1).filter(|value| **value != Value::Null)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &Value)> {
@@ -71,64 +71,66 @@ impl Map {
         self.entries.iter_mut().map(|(key, value)| (&*key, value))
     }
 
-    /// Sets a key; one that is there keeps its position.
+    /// Sets a key; an existing one keeps its position.
     pub(crate) fn insert(&mut self, key: Key, value: Value) {
-        if let Some(at) = self.position(&key.text) {
-            self.entries[at] = (key, value);
+        if let Some(position) = self.position(&key.text) {
+            self.entries[position] = (key, value);
             return;
         }
         if !self.index.is_empty() {
             self.index.insert(key.text.clone(), self.entries.len());
         }
         self.entries.push((key, value));
-        if self.index.is_empty() && self.entries.len() > SMALL {
-            self.index = self.entries.iter().enumerate().map(|(at, (key, _))| (key.text.clone(), at)).collect();
+        if self.index.is_empty() && self.entries.len() > MAX_UNINDEXED_LEN {
+            self.index =
+                self.entries.iter().enumerate().map(|(position, (key, _))| (key.text.clone(), position)).collect();
         }
     }
 
-    /// Replaces the value of a key that is there.
+    /// Replaces the value of an existing key.
     pub(crate) fn replace(&mut self, key: &str, value: Value) {
-        if let Some(at) = self.position(key) {
-            self.entries[at].1 = value;
+        if let Some(position) = self.position(key) {
+            self.entries[position].1 = value;
         }
     }
 
-    /// Takes a key out.
+    /// Removes a key.
     pub(crate) fn remove(&mut self, key: &str) -> Option<Value> {
-        let at = self.position(key)?;
-        let (_, value) = self.entries.remove(at);
+        let position = self.position(key)?;
+        let (_, value) = self.entries.remove(position);
         if !self.index.is_empty() {
-            self.index = self.entries.iter().enumerate().map(|(at, (key, _))| (key.text.clone(), at)).collect();
+            self.index =
+                self.entries.iter().enumerate().map(|(position, (key, _))| (key.text.clone(), position)).collect();
         }
         Some(value)
     }
 
-    /// Lays another mapping over this one: mappings are merged, everything else is replaced.
-    pub(crate) fn merge_deeply(&mut self, over: Map) {
+    /// Merges another mapping over this one: mappings are merged, everything else is replaced.
+    pub(crate) fn deep_merge(&mut self, over: Map) {
         for (key, value) in over.entries {
-            let below = self.position(&key.text).map(|at| &mut self.entries[at].1);
+            let below = self.position(&key.text).map(|position| &mut self.entries[position].1);
             match (below, value) {
-                (Some(Value::Map(below)), Value::Map(over)) => below.merge_deeply(over),
+                (Some(Value::Map(below)), Value::Map(over)) => below.deep_merge(over),
                 (_, value) => self.insert(key, value),
             }
         }
     }
 
-    pub(crate) fn weight(&self) -> Weight {
-        let mut sum = Weight { nodes: 1, bytes: 0, height: 0 };
+    pub(crate) fn size(&self) -> ValueSize {
+        let mut sum = ValueSize { nodes: 1, bytes: 0, depth: 0 };
         for (key, value) in &self.entries {
-            let weight = value.weight();
-            sum.nodes += weight.nodes + 1;
-            sum.bytes += weight.bytes + key.text.len();
-            sum.height = sum.height.max(weight.height);
+            let size = value.size();
+            sum.nodes += size.nodes + 1;
+            sum.bytes += size.bytes + key.text.len();
+            sum.depth = sum.depth.max(size.depth);
         }
-        sum.height += 1;
+        sum.depth += 1;
         sum
     }
 
-    /// Copies the mapping if the budget allows it.
-    pub(crate) fn copy(&self, budget: &mut Budget) -> Result<Map, Invalid> {
-        budget.charge(self.weight())?;
+    /// Clones the mapping and charges its size to the budget.
+    pub(crate) fn charged_clone(&self, budget: &mut Budget) -> Result<Map, ConfigError> {
+        budget.charge(self.size())?;
         Ok(self.clone())
     }
 }
@@ -154,7 +156,7 @@ impl Value {
         if let Self::List(items) = self { Some(items) } else { None }
     }
 
-    /// The text of a scalar, as the original turns numbers and booleans into texts.
+    /// Returns the text of a scalar; numbers and booleans are converted as in GitLab.
     pub(crate) fn scalar_text(&self) -> Option<String> {
         match self {
             Self::Text(text) => Some(text.clone()),
@@ -165,53 +167,53 @@ impl Value {
         }
     }
 
-    /// A list of texts and nothing else.
+    /// Returns the items of a list of texts.
     pub(crate) fn texts(&self) -> Option<Vec<String>> {
         self.as_list()?.iter().map(|item| item.as_text().map(ToOwned::to_owned)).collect()
     }
 
-    /// A list of texts that may hold lists again, as aliases and references make them.
-    pub(crate) fn lines(&self) -> Option<Vec<String>> {
+    /// Returns the items of a list of texts that may contain nested lists, as aliases and references produce them.
+    pub(crate) fn flattened_texts(&self) -> Option<Vec<String>> {
         let items = self.as_list()?;
         flatten(items)?.into_iter().map(|item| item.as_text().map(ToOwned::to_owned)).collect()
     }
 
-    pub(crate) fn weight(&self) -> Weight {
+    pub(crate) fn size(&self) -> ValueSize {
         match self {
-            Self::Null | Self::Bool(_) | Self::Int(_) | Self::Float(_) => Weight { nodes: 1, bytes: 0, height: 0 },
-            Self::Text(text) => Weight { nodes: 1, bytes: text.len(), height: 0 },
-            Self::Reference(path) => Weight { nodes: 1, bytes: path.iter().map(String::len).sum(), height: 0 },
-            Self::Map(map) => map.weight(),
+            Self::Null | Self::Bool(_) | Self::Int(_) | Self::Float(_) => ValueSize { nodes: 1, bytes: 0, depth: 0 },
+            Self::Text(text) => ValueSize { nodes: 1, bytes: text.len(), depth: 0 },
+            Self::Reference(path) => ValueSize { nodes: 1, bytes: path.iter().map(String::len).sum(), depth: 0 },
+            Self::Map(map) => map.size(),
             Self::List(items) => {
-                items.iter().map(Self::weight).fold(Weight { nodes: 1, bytes: 0, height: 1 }, |sum, item| Weight {
+                items.iter().map(Self::size).fold(ValueSize { nodes: 1, bytes: 0, depth: 1 }, |sum, item| ValueSize {
                     nodes: sum.nodes + item.nodes,
                     bytes: sum.bytes + item.bytes,
-                    height: sum.height.max(item.height + 1),
+                    depth: sum.depth.max(item.depth + 1),
                 })
             }
         }
     }
 
-    /// Copies the value if the budget allows it.
-    pub(crate) fn copy(&self, budget: &mut Budget) -> Result<Value, Invalid> {
-        budget.charge(self.weight())?;
+    /// Clones the value and charges its size to the budget.
+    pub(crate) fn charged_clone(&self, budget: &mut Budget) -> Result<Value, ConfigError> {
+        budget.charge(self.size())?;
         Ok(self.clone())
     }
 }
 
-/// The items of a list with the lists among them opened, or nothing if they nest too deep.
+/// Flattens nested lists; returns `None` if they nest too deep.
 pub(crate) fn flatten(items: &[Value]) -> Option<Vec<&Value>> {
-    fn open<'a>(items: &'a [Value], depth: usize, flat: &mut Vec<&'a Value>) -> Option<()> {
+    fn push_flattened<'a>(items: &'a [Value], depth: usize, flat: &mut Vec<&'a Value>) -> Option<()> {
         for item in items {
             match item {
-                Value::List(_) if depth == MAX_CHAIN => return None,
-                Value::List(inner) => open(inner, depth + 1, flat)?,
+                Value::List(_) if depth == MAX_CHAIN_LENGTH => return None,
+                Value::List(inner) => push_flattened(inner, depth + 1, flat)?,
                 other => flat.push(other),
             }
         }
         Some(())
     }
     let mut flat = Vec::with_capacity(items.len());
-    open(items, 0, &mut flat)?;
+    push_flattened(items, 0, &mut flat)?;
     Some(flat)
 }

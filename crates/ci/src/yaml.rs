@@ -1,100 +1,103 @@
-//! A loader for YAML that never builds more than the budget allows.
+//! A YAML loader that never builds more than the budget allows.
 //!
-//! The parser hands out events; aliases are resolved here, and each copy is paid for before it is made. Positions are
-//! told in the errors of this file and not kept: once `extends` and includes have merged values from several places,
-//! a line would mislead more often than it helps.
+//! The parser produces events; aliases are resolved here, and each copy is charged before it is made. Only the errors
+//! of this file have positions: once `extends` and includes have merged values, a line would mislead more often than
+//! help.
 
 use std::collections::HashMap;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
 
-use crate::budget::{Budget, MAX_DEPTH, MAX_FILE_BYTES, Weight};
-use crate::invalid::Invalid;
+use crate::budget::{Budget, MAX_DEPTH, MAX_FILE_BYTES, ValueSize};
+use crate::config_error::ConfigError;
 use crate::scalars::read_plain;
 use crate::value::{Key, Map, Value};
 
-/// Loads the one document of a file.
-pub(crate) fn load(text: &str, budget: &mut Budget) -> Result<Value, Invalid> {
+/// Loads the only document of a file.
+pub(crate) fn load(text: &str, budget: &mut Budget) -> Result<Value, ConfigError> {
     if text.len() > MAX_FILE_BYTES {
-        return Err(Invalid::new(format!(
+        return Err(ConfigError::new(format!(
             "The file is too large: it has {} bytes, at most {MAX_FILE_BYTES} are allowed",
             text.len()
         )));
     }
-    let mut loader = Loader { budget, open: Vec::new(), anchors: HashMap::new(), root: None, documents: 0 };
-    for step in Parser::new_from_str(text) {
-        let (event, span) = step.map_err(|error| at(*error.marker(), error.info()))?;
-        loader.take(event, span.start)?;
+    let mut loader = Loader { budget, stack: Vec::new(), anchors: HashMap::new(), root: None, documents: 0 };
+    for item in Parser::new_from_str(text) {
+        let (event, span) = item.map_err(|error| error_at(*error.marker(), error.info()))?;
+        loader.handle_event(event, span.start)?;
     }
     Ok(loader.root.unwrap_or(Value::Null))
 }
 
-fn at(marker: Marker, text: &str) -> Invalid {
-    Invalid::new(format!("{text} at line {} column {}", marker.line(), marker.col() + 1))
+fn error_at(marker: Marker, text: &str) -> ConfigError {
+    ConfigError::new(format!("{text} at line {} column {}", marker.line(), marker.col() + 1))
 }
 
 struct Loader<'a> {
     budget: &'a mut Budget,
-    open: Vec<Open>,
-    anchors: HashMap<usize, (Value, Weight)>,
+    stack: Vec<OpenCollection>,
+    anchors: HashMap<usize, (Value, ValueSize)>,
     root: Option<Value>,
     documents: usize,
 }
 
-/// A list or a mapping whose end has not been seen yet.
-struct Open {
+/// A list or a mapping whose end has not been read yet.
+struct OpenCollection {
     anchor: usize,
-    kind: Kind,
+    collection: Collection,
 }
 
-enum Kind {
+enum Collection {
     List { items: Vec<Value>, is_reference: bool },
     Map { map: Map, key: Option<Key>, is_merge: bool },
 }
 
 impl Loader<'_> {
-    fn take(&mut self, event: Event<'_>, marker: Marker) -> Result<(), Invalid> {
+    fn handle_event(&mut self, event: Event<'_>, marker: Marker) -> Result<(), ConfigError> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 if text.contains('\0') {
-                    // A database may refuse such a text much later and much less clearly.
-                    return Err(at(marker, "a text must not contain the character NUL"));
+                    // A database may reject such a text much later with a less clear error.
+                    return Err(error_at(marker, "a text must not contain the character NUL"));
                 }
                 let value = read_scalar(&text, style, tag.as_deref(), marker)?;
                 let is_merge = style == ScalarStyle::Plain && text == "<<";
-                self.budget.charge(value.weight())?;
-                self.remember(anchor, &value)?;
-                self.place(value, is_merge, marker)
+                self.budget.charge(value.size())?;
+                self.store_anchor(anchor, &value)?;
+                self.insert_value(value, is_merge, marker)
             }
             Event::SequenceStart(anchor, tag) => {
                 let is_reference = tag.as_deref().is_some_and(is_reference);
-                known_tag(tag.as_deref(), marker)?;
-                self.enter(Open { anchor, kind: Kind::List { items: Vec::new(), is_reference } }, marker)
+                check_tag(tag.as_deref(), marker)?;
+                self.open_collection(
+                    OpenCollection { anchor, collection: Collection::List { items: Vec::new(), is_reference } },
+                    marker,
+                )
             }
             Event::MappingStart(anchor, tag) => {
                 if tag.as_deref().is_some_and(is_reference) {
-                    return Err(at(marker, "!reference takes a list, such as !reference [.setup, script]"));
+                    return Err(error_at(marker, "!reference takes a list, such as !reference [.setup, script]"));
                 }
-                known_tag(tag.as_deref(), marker)?;
-                let kind = Kind::Map { map: Map::default(), key: None, is_merge: false };
-                self.enter(Open { anchor, kind }, marker)
+                check_tag(tag.as_deref(), marker)?;
+                let collection = Collection::Map { map: Map::default(), key: None, is_merge: false };
+                self.open_collection(OpenCollection { anchor, collection }, marker)
             }
-            Event::SequenceEnd | Event::MappingEnd => self.leave(marker),
+            Event::SequenceEnd | Event::MappingEnd => self.close_collection(marker),
             Event::Alias(anchor) => {
-                let Some((value, weight)) = self.anchors.get(&anchor) else {
-                    return Err(at(marker, "an alias stands inside of what it names"));
+                let Some((value, size)) = self.anchors.get(&anchor) else {
+                    return Err(error_at(marker, "an alias refers to a value that contains it"));
                 };
-                if self.open.len() + weight.height > MAX_DEPTH {
+                if self.stack.len() + size.depth > MAX_DEPTH {
                     return Err(too_deep(marker));
                 }
-                self.budget.charge(*weight)?;
+                self.budget.charge(*size)?;
                 let value = value.clone();
-                self.place(value, false, marker)
+                self.insert_value(value, false, marker)
             }
             Event::DocumentStart(_) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    return Err(at(marker, "only one YAML document is allowed in a file"));
+                    return Err(error_at(marker, "only one YAML document is allowed in a file"));
                 }
                 Ok(())
             }
@@ -102,49 +105,49 @@ impl Loader<'_> {
         }
     }
 
-    fn enter(&mut self, open: Open, marker: Marker) -> Result<(), Invalid> {
-        if self.open.len() == MAX_DEPTH {
+    fn open_collection(&mut self, collection: OpenCollection, marker: Marker) -> Result<(), ConfigError> {
+        if self.stack.len() == MAX_DEPTH {
             return Err(too_deep(marker));
         }
-        self.budget.charge(Weight { nodes: 1, bytes: 0, height: 0 })?;
-        self.open.push(open);
+        self.budget.charge(ValueSize { nodes: 1, bytes: 0, depth: 0 })?;
+        self.stack.push(collection);
         Ok(())
     }
 
-    fn leave(&mut self, marker: Marker) -> Result<(), Invalid> {
-        // The parser pairs starts with ends; nothing to close means nothing to do.
-        let Some(Open { anchor, kind }) = self.open.pop() else { return Ok(()) };
-        let value = match kind {
-            Kind::Map { map, .. } => Value::Map(map),
-            Kind::List { items, is_reference: false } => Value::List(items),
-            Kind::List { items, is_reference: true } => {
+    fn close_collection(&mut self, marker: Marker) -> Result<(), ConfigError> {
+        // The parser pairs starts with ends, so this cannot happen.
+        let Some(OpenCollection { anchor, collection }) = self.stack.pop() else { return Ok(()) };
+        let value = match collection {
+            Collection::Map { map, .. } => Value::Map(map),
+            Collection::List { items, is_reference: false } => Value::List(items),
+            Collection::List { items, is_reference: true } => {
                 let path: Option<Vec<String>> = items.iter().map(Value::scalar_text).collect();
                 match path {
                     Some(path) if !path.is_empty() => Value::Reference(path),
-                    _ => return Err(at(marker, "!reference takes a list of names")),
+                    _ => return Err(error_at(marker, "!reference takes a list of names")),
                 }
             }
         };
-        self.remember(anchor, &value)?;
-        self.place(value, false, marker)
+        self.store_anchor(anchor, &value)?;
+        self.insert_value(value, false, marker)
     }
 
-    /// Keeps a value that has an anchor; that is a copy like any other.
-    fn remember(&mut self, anchor: usize, value: &Value) -> Result<(), Invalid> {
+    /// Stores a value that has an anchor; this copy is charged like any other.
+    fn store_anchor(&mut self, anchor: usize, value: &Value) -> Result<(), ConfigError> {
         if anchor != 0 {
-            let weight = value.weight();
-            self.budget.charge(weight)?;
-            self.anchors.insert(anchor, (value.clone(), weight));
+            let size = value.size();
+            self.budget.charge(size)?;
+            self.anchors.insert(anchor, (value.clone(), size));
         }
         Ok(())
     }
 
-    /// Puts a finished value where it belongs: into the innermost list or mapping, or at the root.
-    fn place(&mut self, value: Value, is_merge_key: bool, marker: Marker) -> Result<(), Invalid> {
-        match self.open.last_mut().map(|open| &mut open.kind) {
+    /// Inserts a finished value into the innermost list or mapping, or as the root.
+    fn insert_value(&mut self, value: Value, is_merge_key: bool, marker: Marker) -> Result<(), ConfigError> {
+        match self.stack.last_mut().map(|open| &mut open.collection) {
             None => self.root = Some(value),
-            Some(Kind::List { items, .. }) => items.push(value),
-            Some(Kind::Map { map, key, is_merge }) => match key.take() {
+            Some(Collection::List { items, .. }) => items.push(value),
+            Some(Collection::Map { map, key, is_merge }) => match key.take() {
                 None => {
                     *is_merge = is_merge_key;
                     *key = Some(read_key(&value, marker)?);
@@ -157,8 +160,8 @@ impl Loader<'_> {
     }
 }
 
-/// Follows `<<`. As in the original it acts where it stands: keys before it are replaced, keys after it win.
-fn merge(map: &mut Map, value: Value, marker: Marker) -> Result<(), Invalid> {
+/// Applies `<<` at its position, as in GitLab: keys before it are replaced, keys after it win.
+fn merge(map: &mut Map, value: Value, marker: Marker) -> Result<(), ConfigError> {
     let sources = match value {
         Value::Map(source) => vec![source],
         Value::List(items) => {
@@ -167,9 +170,9 @@ fn merge(map: &mut Map, value: Value, marker: Marker) -> Result<(), Invalid> {
                 .rev()
                 .map(|item| if let Value::Map(source) = item { Some(source) } else { None })
                 .collect();
-            sources.ok_or_else(|| at(marker, "<< takes a mapping or a list of mappings"))?
+            sources.ok_or_else(|| error_at(marker, "<< takes a mapping or a list of mappings"))?
         }
-        _ => return Err(at(marker, "<< takes a mapping or a list of mappings")),
+        _ => return Err(error_at(marker, "<< takes a mapping or a list of mappings")),
     };
     for source in sources {
         for (key, value) in source.into_entries() {
@@ -179,28 +182,28 @@ fn merge(map: &mut Map, value: Value, marker: Marker) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn too_deep(marker: Marker) -> Invalid {
-    at(marker, &format!("lists and mappings nest too deep, at most {MAX_DEPTH} levels are allowed"))
+fn too_deep(marker: Marker) -> ConfigError {
+    error_at(marker, &format!("lists and mappings nest too deep, at most {MAX_DEPTH} levels are allowed"))
 }
 
-fn read_key(value: &Value, marker: Marker) -> Result<Key, Invalid> {
+fn read_key(value: &Value, marker: Marker) -> Result<Key, ConfigError> {
     match value {
         Value::Text(text) => Ok(Key { text: text.clone(), is_text: true }),
         Value::Null => Ok(Key { text: String::new(), is_text: false }),
         other => match other.scalar_text() {
             Some(text) => Ok(Key { text, is_text: false }),
-            None => Err(at(marker, "a key must be a name, not a list or a mapping")),
+            None => Err(error_at(marker, "a key must be a name, not a list or a mapping")),
         },
     }
 }
 
-fn read_scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, marker: Marker) -> Result<Value, Invalid> {
-    known_tag(tag, marker)?;
+fn read_scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, marker: Marker) -> Result<Value, ConfigError> {
+    check_tag(tag, marker)?;
     if tag.is_some_and(is_reference) {
-        return Err(at(marker, "!reference takes a list, such as !reference [.setup, script]"));
+        return Err(error_at(marker, "!reference takes a list, such as !reference [.setup, script]"));
     }
-    let says_text = tag.is_some_and(|tag| tag.suffix == "str" || tag.suffix.is_empty());
-    if style != ScalarStyle::Plain || says_text || text == "<<" {
+    let has_text_tag = tag.is_some_and(|tag| tag.suffix == "str" || tag.suffix.is_empty());
+    if style != ScalarStyle::Plain || has_text_tag || text == "<<" {
         return Ok(Value::Text(text.to_owned()));
     }
     Ok(read_plain(text))
@@ -210,11 +213,11 @@ fn is_reference(tag: &Tag) -> bool {
     tag.handle == "!" && tag.suffix == "reference"
 }
 
-/// Lets tags of YAML itself pass, and `!reference`; whatever else would be an object of somebody's program.
-fn known_tag(tag: Option<&Tag>, marker: Marker) -> Result<(), Invalid> {
+/// Rejects tags other than YAML's own and `!reference`; others would name objects of a program.
+fn check_tag(tag: Option<&Tag>, marker: Marker) -> Result<(), ConfigError> {
     match tag {
         None => Ok(()),
         Some(tag) if tag.is_yaml_core_schema() || is_reference(tag) || tag.suffix.is_empty() => Ok(()),
-        Some(tag) => Err(at(marker, &format!("unknown tag {tag}"))),
+        Some(tag) => Err(error_at(marker, &format!("unknown tag {tag}"))),
     }
 }

@@ -1,4 +1,4 @@
-//! How much room there is on the disk, and whether something can still be written to it.
+//! Free disk space, and a probe that checks whether the disk still accepts writes.
 
 use std::{
     fs::{self, OpenOptions},
@@ -12,125 +12,125 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How much is written to find out whether something can be.
-const TRIAL: usize = 64 * 1024;
-/// How long the outcome of a trial counts.
-const TRIAL_LASTS: Duration = Duration::from_secs(1);
+/// The number of bytes that a probe writes.
+const PROBE_SIZE: usize = 64 * 1024;
+/// How long the result of a probe is reused.
+const PROBE_TTL: Duration = Duration::from_secs(1);
 
-/// The room around a folder; cheap to clone.
+/// The disk space of the file system that holds a folder; cheap to clone.
 #[derive(Clone)]
-pub struct Room(Arc<Inner>);
+pub struct DiskSpace(Arc<Inner>);
 
 struct Inner {
     folder: PathBuf,
-    /// How much shall stay free for what must not fail.
-    least: u64,
-    /// Whether something could not be written, and no trial has gone well since.
+    /// The number of bytes to keep free for writes that must not fail.
+    min_free: u64,
+    /// Set when a write failed for lack of space; cleared by a successful probe.
     was_full: AtomicBool,
-    /// When the last trial was made, and how it went.
-    tried: Mutex<Option<(Instant, bool)>>,
-    number: AtomicU64,
+    /// The time and the result of the last probe.
+    last_probe: Mutex<Option<(Instant, bool)>>,
+    next_probe: AtomicU64,
 }
 
-/// How much there is and how much is free; of files as of bytes.
+/// The total and free capacity of a file system, in bytes and in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
-    /// Bytes that this process may still write.
+pub struct DiskUsage {
+    /// Bytes that this process can still write.
     pub free_bytes: u64,
-    /// Bytes altogether.
+    /// Total size in bytes.
     pub bytes: u64,
-    /// Files that may still be made.
+    /// Files that can still be created.
     pub free_files: u64,
-    /// Files altogether; zero where the file system does not count them.
+    /// The maximum number of files; zero if the file system does not report it.
     pub files: u64,
 }
 
-/// Whether there is room.
+/// Whether enough disk space is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// There is.
+pub enum FreeSpace {
+    /// At least the minimum is free.
     Enough,
-    /// Less is free than shall be: what is large is refused.
+    /// Less than the minimum is free; large writes are refused.
     Low {
-        /// How much is free, in bytes.
+        /// Free bytes.
         free: u64,
     },
     /// Nothing can be written.
     Full,
 }
 
-impl Room {
-    /// The room around a folder that is there; so many bytes of it shall stay free, none if zero.
-    pub fn around(folder: &Path, least: u64) -> Self {
+impl DiskSpace {
+    /// Watches the file system of an existing folder. `min_free` bytes are to stay free; zero disables the minimum.
+    pub fn new(folder: &Path, min_free: u64) -> Self {
         Self(Arc::new(Inner {
             folder: folder.to_owned(),
-            least,
+            min_free,
             was_full: AtomicBool::new(false),
-            tried: Mutex::new(None),
-            number: AtomicU64::new(0),
+            last_probe: Mutex::new(None),
+            next_probe: AtomicU64::new(0),
         }))
     }
 
-    /// How much shall stay free.
-    pub fn least(&self) -> u64 {
-        self.0.least
+    /// Returns the number of bytes to keep free.
+    pub fn min_free(&self) -> u64 {
+        self.0.min_free
     }
 
-    /// How much there is.
-    pub fn space(&self) -> io::Result<Space> {
-        let found = rustix::fs::statvfs(&self.0.folder)?;
-        Ok(Space {
-            free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
-            bytes: found.f_blocks.saturating_mul(found.f_frsize),
-            free_files: found.f_favail,
-            files: found.f_files,
+    /// Returns the capacity of the file system.
+    pub fn usage(&self) -> io::Result<DiskUsage> {
+        let stats = rustix::fs::statvfs(&self.0.folder)?;
+        Ok(DiskUsage {
+            free_bytes: stats.f_bavail.saturating_mul(stats.f_frsize),
+            bytes: stats.f_blocks.saturating_mul(stats.f_frsize),
+            free_files: stats.f_favail,
+            files: stats.f_files,
         })
     }
 
-    /// How much is free, if that is less than shall be. Where nobody can tell, there is enough.
+    /// Returns the number of free bytes if it is below the minimum. If it cannot be determined, there is enough.
     pub fn shortage(&self) -> Option<u64> {
-        if self.0.least == 0 {
+        if self.0.min_free == 0 {
             return None;
         }
-        self.space().ok().map(|space| space.free_bytes).filter(|free| *free < self.0.least)
+        self.usage().ok().map(|usage| usage.free_bytes).filter(|free| *free < self.0.min_free)
     }
 
-    /// Notes that something could not be written.
-    pub fn note_full(&self) {
+    /// Records that a write failed for lack of space.
+    pub fn mark_full(&self) {
         self.0.was_full.store(true, Ordering::Relaxed);
     }
 
-    /// Whether there is room now. If something could not be written a while ago, that is tried again: quotas show nowhere
-    /// else.
-    pub fn state(&self) -> State {
+    /// Returns whether enough space is free. After a failed write it probes the disk, because an exhausted quota does
+    /// not show in the capacity.
+    pub fn free_space(&self) -> FreeSpace {
         if self.0.was_full.load(Ordering::Relaxed) {
             if self.is_full() {
-                return State::Full;
+                return FreeSpace::Full;
             }
             self.0.was_full.store(false, Ordering::Relaxed);
         }
-        self.shortage().map_or(State::Enough, |free| State::Low { free })
+        self.shortage().map_or(FreeSpace::Enough, |free| FreeSpace::Low { free })
     }
 
-    /// Whether nothing can be written, by a trial that is not made too often.
+    /// Returns whether nothing can be written, by a probe that runs at most once a second.
     pub fn is_full(&self) -> bool {
-        let mut tried = self.0.tried.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, full)) = *tried
-            && at.elapsed() < TRIAL_LASTS
+        let mut last_probe = self.0.last_probe.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, full)) = *last_probe
+            && at.elapsed() < PROBE_TTL
         {
             return full;
         }
-        let full = self.try_to_write().is_err_and(|error| is_full(&error));
-        *tried = Some((Instant::now(), full));
+        let full = self.probe().is_err_and(|error| is_full(&error));
+        *last_probe = Some((Instant::now(), full));
         full
     }
 
-    fn try_to_write(&self) -> io::Result<()> {
-        let number = self.0.number.fetch_add(1, Ordering::Relaxed);
-        let path = self.0.folder.join(format!("room-{}-{number}.new", std::process::id()));
+    fn probe(&self) -> io::Result<()> {
+        let next_probe = self.0.next_probe.fetch_add(1, Ordering::Relaxed);
+        let path = self.0.folder.join(format!("probe-{}-{next_probe}.new", std::process::id()));
         let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).and_then(|mut file| {
-            file.write_all(&vec![0; TRIAL])?;
-            // Some file systems find out no sooner.
+            file.write_all(&vec![0; PROBE_SIZE])?;
+            // Some file systems report a full disk only now.
             file.sync_data()
         });
         match fs::remove_file(&path) {
@@ -140,7 +140,7 @@ impl Room {
     }
 }
 
-/// Whether an operation failed because there is no room left.
+/// Returns whether an operation failed because the disk or a quota is full.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -150,22 +150,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_room_until_less_is_free_than_shall_be() {
+    fn free_space_is_low_below_the_minimum() {
         let folder = tempfile::tempdir().expect("a folder");
-        assert_eq!(Room::around(folder.path(), 0).state(), State::Enough);
-        let demanding = Room::around(folder.path(), u64::MAX);
+        assert_eq!(DiskSpace::new(folder.path(), 0).free_space(), FreeSpace::Enough);
+        let demanding = DiskSpace::new(folder.path(), u64::MAX);
         let free = demanding.shortage().expect("no disk is that large");
-        assert!(matches!(demanding.state(), State::Low { .. }), "{free}");
-        let space = demanding.space().expect("asked");
-        assert!(space.bytes >= space.free_bytes && space.bytes > 0, "{space:?}");
+        assert!(matches!(demanding.free_space(), FreeSpace::Low { .. }), "{free}");
+        let usage = demanding.usage().expect("asked");
+        assert!(usage.bytes >= usage.free_bytes && usage.bytes > 0, "{usage:?}");
     }
 
     #[test]
-    fn a_trial_that_goes_well_ends_the_alarm_and_leaves_nothing() {
+    fn a_successful_probe_clears_the_full_state_and_leaves_no_file() {
         let folder = tempfile::tempdir().expect("a folder");
-        let room = Room::around(folder.path(), 0);
-        room.note_full();
-        assert_eq!(room.state(), State::Enough);
+        let disk_space = DiskSpace::new(folder.path(), 0);
+        disk_space.mark_full();
+        assert_eq!(disk_space.free_space(), FreeSpace::Enough);
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
     }
 }

@@ -1,14 +1,14 @@
-//! Bytes by key, in a folder. Knows no users, no SQL and no HTTP.
+//! Files by key, in a folder. Knows no users, no SQL and no HTTP.
 //!
-//! What is written is on disk before it is acknowledged, and what was not written to its end leaves nothing behind, a
-//! crash aside: removing the key then removes the rest too.
+//! Writes are on disk before they are acknowledged. An unfinished write leaves nothing behind except after a crash;
+//! removing its key removes the remains.
 
 pub mod disk_space;
 pub mod logs;
 pub mod spool;
 
 use std::{
-    fmt,
+    error::Error as StdError,
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom},
     ops::Range,
@@ -26,81 +26,104 @@ use object_store::{
     GetOptions, GetResultPayload, MultipartUpload, ObjectStore, ObjectStoreExt as _, PutPayload,
     local::LocalFileSystem, path::Path as Location,
 };
-use tokio::{runtime::Handle, task::spawn_blocking};
+use tokio::{
+    runtime::Handle,
+    task::{JoinError, spawn_blocking},
+};
 
-/// How much is collected in memory before it is written; an object store across the network will want more.
-const PART: usize = 64 * 1024;
-/// How much is read at a time.
-const PIECE: usize = 64 * 1024;
+/// The number of bytes buffered before they are written; an object store across the network will want more.
+const PART_SIZE: usize = 64 * 1024;
+/// The number of bytes read at a time.
+const CHUNK_SIZE: usize = 64 * 1024;
 
-/// A place for files; cheap to clone.
+/// A store of files; cheap to clone.
 #[derive(Clone)]
 pub struct Files {
     store: Arc<dyn ObjectStore>,
-    /// Where the store keeps them: it leaves some things undone that only whoever knows the folder can do.
+    /// The folder of the store, for the durability guarantees that the store itself does not give.
     folder: Arc<Path>,
 }
 
-/// What a key holds.
+/// The content of a key.
 pub struct Content {
-    /// How many bytes there are, whatever range was asked for.
+    /// The size of the whole file, whatever range was requested.
     pub size: u64,
-    /// The bytes, read as they are asked for.
+    /// The requested bytes, read on demand.
     pub bytes: BoxStream<'static, io::Result<Bytes>>,
 }
 
-/// Why a place for files did not do what it was asked to.
-#[derive(Debug)]
-pub struct Error {
-    text: String,
-    full: bool,
+/// Why an operation on the store failed. The text of an error includes that of its cause.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The folder of the store cannot be used.
+    #[error("cannot use the folder {}: {source}", path.display())]
+    UnusableFolder {
+        /// The folder.
+        path: PathBuf,
+        /// The cause.
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    /// An I/O operation failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The object store failed.
+    #[error("{0}")]
+    Store(#[from] object_store::Error),
+    /// A key is not allowed.
+    #[error("{0}")]
+    InvalidKey(#[from] object_store::path::Error),
+    /// Work on another thread panicked or was cancelled.
+    #[error("{0}")]
+    Task(#[from] JoinError),
 }
 
-/// Why something was not written. Nothing of it is kept.
-#[derive(Debug)]
+/// Why a write failed. Nothing of it is stored.
+#[derive(Debug, thiserror::Error)]
 pub enum WriteError<E> {
-    /// There was more than allowed.
+    /// The content exceeds the allowed size.
+    #[error("the content is too large")]
     TooLarge,
-    /// Where it came from, it ended early.
+    /// The source of the content failed.
+    #[error("{0}")]
     Source(E),
-    /// It could not be kept.
-    Failed(Error),
+    /// The store failed.
+    #[error("{0}")]
+    Failed(#[source] Error),
 }
 
 impl Files {
-    /// Keeps files in a folder, which is made if it is not there.
-    pub fn in_folder(path: &Path) -> Result<Self, Error> {
-        let unusable =
-            |error: &dyn fmt::Display| Error::new(format!("cannot use the folder {}: {error}", path.display()));
-        fs::create_dir_all(path).map_err(|error| unusable(&error))?;
-        let folder = path.canonicalize().map_err(|error| unusable(&error))?;
+    /// Opens the store in a folder, which is created if it does not exist.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let unusable = |error: io::Error| Error::unusable_folder(path, error);
+        fs::create_dir_all(path).map_err(unusable)?;
+        let folder = path.canonicalize().map_err(unusable)?;
         let parent = folder.parent().map_or(Ok(()), sync_folder);
-        parent.and_then(|()| sync_folder(&folder)).map_err(|error| unusable(&error))?;
-        let store = LocalFileSystem::new_with_prefix(&folder).map_err(|error| unusable(&error))?;
+        parent.and_then(|()| sync_folder(&folder)).map_err(unusable)?;
+        let store = LocalFileSystem::new_with_prefix(&folder).map_err(|error| Error::unusable_folder(path, error))?;
         Ok(Self { store: Arc::new(store.with_fsync(true)), folder: folder.into() })
     }
 
-    /// Writes what comes, up to so many bytes, and answers how many it were once they are on disk.
+    /// Writes a stream of at most `max_size` bytes; returns its size once it is on disk.
     pub async fn write<E>(
         &self,
         key: &str,
-        most: u64,
+        max_size: u64,
         content: impl Stream<Item = Result<Bytes, E>> + Send,
     ) -> Result<u64, WriteError<E>> {
-        let mut upload = self.begin(key).await.map_err(WriteError::Failed)?;
-        let written = match fill(&mut *upload, most, content).await {
-            Ok(size) => self.finish(&mut *upload, key).await.map(|()| size).map_err(WriteError::Failed),
+        let mut upload = self.begin_upload(key).await.map_err(WriteError::Failed)?;
+        let written = match upload_parts(&mut *upload, max_size, content).await {
+            Ok(size) => self.finish_upload(&mut *upload, key).await.map(|()| size).map_err(WriteError::Failed),
             Err(error) => Err(error),
         };
         if written.is_err() {
-            // The first trouble is the one to tell.
+            // The first error is the one to report.
             let _ = upload.abort().await;
             let _ = self.remove(&[key.to_owned()]).await;
         }
         written
     }
 
-    /// Reads a key, or a range of it; `None` if there is nothing.
+    /// Reads a key or a range of it; `None` if the key does not exist.
     pub async fn read(&self, key: &str, range: Option<Range<u64>>) -> Result<Option<Content>, Error> {
         let found = match self.store.get_opts(&location(key)?, GetOptions::new().with_range(range)).await {
             Ok(found) => found,
@@ -109,15 +132,15 @@ impl Files {
         };
         let size = found.meta.size;
         let bytes = match found.payload {
-            GetResultPayload::File(file, _) => pieces(file, found.range),
+            GetResultPayload::File(file, _) => read_chunks(file, found.range),
             GetResultPayload::Stream(stream) => stream.map_err(io::Error::other).boxed(),
         };
         Ok(Some(Content { size, bytes }))
     }
 
-    /// Removes keys for good, with what a crash has left of writing them; those that are not there are fine.
+    /// Removes keys and what crashes have left of writing them; keys that do not exist are ignored.
     ///
-    /// Their folder stays, since somebody may be about to write into it; see [`Self::remove_folder`].
+    /// The folders stay, because another write may be about to use them; see [`Self::remove_folder`].
     pub async fn remove(&self, keys: &[String]) -> Result<(), Error> {
         for key in keys {
             match self.store.delete(&location(key)?).await {
@@ -126,104 +149,106 @@ impl Files {
             }
         }
         let (folder, keys) = (Arc::clone(&self.folder), keys.to_vec());
-        blocking(move || {
+        run_blocking(move || {
             for key in &keys {
                 remove_unfinished(&folder.join(key))?;
             }
-            sync_above(&folder, &keys)
+            sync_ancestors(&folder, &keys)
         })
         .await
     }
 
-    /// Removes the folder in which keys were, if none is left and none will come.
+    /// Removes an empty folder of keys. No write to it may be in progress.
     pub async fn remove_folder(&self, folder: &str) -> Result<(), Error> {
         let (root, key) = (Arc::clone(&self.folder), folder.to_owned());
-        blocking(move || match fs::remove_dir(root.join(&key)) {
+        run_blocking(move || match fs::remove_dir(root.join(&key)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => sync_above(&root, &[key]),
+            _ => sync_ancestors(&root, &[key]),
         })
         .await
     }
 
-    /// The folder in which they lie, for whoever looks after it.
+    /// Returns the folder of the store.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    async fn begin(&self, key: &str) -> Result<Box<dyn MultipartUpload>, Error> {
+    async fn begin_upload(&self, key: &str) -> Result<Box<dyn MultipartUpload>, Error> {
         let (store, location) = (Arc::clone(&self.store), location(key)?);
-        // A folder's store makes and syncs folders right here, which must not hold an async worker.
-        let begun = spawn_blocking(move || Handle::current().block_on(store.put_multipart(&location))).await;
-        Ok(begun.map_err(|error| Error::of(&error))??)
+        // The local store creates and syncs folders synchronously, which must not block an async worker.
+        let upload = spawn_blocking(move || Handle::current().block_on(store.put_multipart(&location))).await;
+        Ok(upload??)
     }
 
-    async fn finish(&self, upload: &mut dyn MultipartUpload, key: &str) -> Result<(), Error> {
+    async fn finish_upload(&self, upload: &mut dyn MultipartUpload, key: &str) -> Result<(), Error> {
         upload.complete().await?;
-        // The store syncs the folder it writes into and those it makes, but not one that another write has just made.
+        // The store syncs the folder it writes into and those it creates, but not one that a concurrent write has just
+        // created.
         let (root, folder) =
             (Arc::clone(&self.folder), key.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned());
-        blocking(move || sync_above(&root, &[folder])).await
+        run_blocking(move || sync_ancestors(&root, &[folder])).await
     }
 }
 
-/// Where a key lies. Keys are ours, so one that needs escaping is a mistake.
+/// Converts a key to a location in the store. Keys come from the server, so one that needs escaping is a bug.
 fn location(key: &str) -> Result<Location, Error> {
-    Location::parse(key).map_err(|error| Error::of(&error))
+    Ok(Location::parse(key)?)
 }
 
-/// Writes part by part, so that memory does not grow with what comes.
-async fn fill<E>(
+/// Uploads a stream part by part, so that memory use does not depend on its size.
+async fn upload_parts<E>(
     upload: &mut dyn MultipartUpload,
-    most: u64,
+    max_size: u64,
     content: impl Stream<Item = Result<Bytes, E>> + Send,
 ) -> Result<u64, WriteError<E>> {
     let mut content = pin!(content);
     let mut part = BytesMut::new();
     let mut size = 0;
-    while let Some(piece) = content.next().await {
-        let piece = piece.map_err(WriteError::Source)?;
-        size += piece.len() as u64;
-        if size > most {
+    while let Some(chunk) = content.next().await {
+        let chunk = chunk.map_err(WriteError::Source)?;
+        size += chunk.len() as u64;
+        if size > max_size {
             return Err(WriteError::TooLarge);
         }
-        part.extend_from_slice(&piece);
-        if part.len() >= PART {
-            put(upload, &mut part).await?;
+        part.extend_from_slice(&chunk);
+        if part.len() >= PART_SIZE {
+            put_part(upload, &mut part).await?;
         }
     }
     if !part.is_empty() {
-        put(upload, &mut part).await?;
+        put_part(upload, &mut part).await?;
     }
     Ok(size)
 }
 
-async fn put<E>(upload: &mut dyn MultipartUpload, part: &mut BytesMut) -> Result<(), WriteError<E>> {
+async fn put_part<E>(upload: &mut dyn MultipartUpload, part: &mut BytesMut) -> Result<(), WriteError<E>> {
     let part = PutPayload::from(std::mem::take(part).freeze());
     upload.put_part(part).await.map_err(|error| WriteError::Failed(error.into()))
 }
 
-/// The bytes of a file. The store's own stream hops to another thread for every 8 KiB.
-fn pieces(file: File, range: Range<u64>) -> BoxStream<'static, io::Result<Bytes>> {
+/// Reads a range of a file in chunks. The store's own stream switches threads for every 8 KiB.
+fn read_chunks(file: File, range: Range<u64>) -> BoxStream<'static, io::Result<Bytes>> {
     stream::try_unfold((file, range), |(mut file, range)| async move {
         if range.is_empty() {
             return Ok(None);
         }
         let read = spawn_blocking(move || {
             file.seek(SeekFrom::Start(range.start))?;
-            let mut piece = Vec::with_capacity(PIECE.min(usize::try_from(range.end - range.start).unwrap_or(PIECE)));
-            (&mut file).take(piece.capacity() as u64).read_to_end(&mut piece)?;
-            if piece.is_empty() {
+            let mut chunk =
+                Vec::with_capacity(CHUNK_SIZE.min(usize::try_from(range.end - range.start).unwrap_or(CHUNK_SIZE)));
+            (&mut file).take(chunk.capacity() as u64).read_to_end(&mut chunk)?;
+            if chunk.is_empty() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            let rest = range.start + piece.len() as u64..range.end;
-            Ok(Some((Bytes::from(piece), (file, rest))))
+            let rest = range.start + chunk.len() as u64..range.end;
+            Ok(Some((Bytes::from(chunk), (file, rest))))
         });
         read.await.map_err(io::Error::other)?
     })
     .boxed()
 }
 
-/// Removes the files beside the path into which the store writes before it renames.
+/// Removes the temporary files next to the path that the store writes before it renames them.
 fn remove_unfinished(path: &Path) -> io::Result<()> {
     for number in 1.. {
         let mut unfinished = path.as_os_str().to_owned();
@@ -237,8 +262,8 @@ fn remove_unfinished(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the entries of all folders between the keys and the root durable.
-fn sync_above(root: &Path, keys: &[String]) -> io::Result<()> {
+/// Syncs all folders between the keys and the root.
+fn sync_ancestors(root: &Path, keys: &[String]) -> io::Result<()> {
     let mut folders: Vec<PathBuf> = keys
         .iter()
         .flat_map(|key| Path::new(key).ancestors().skip(1).map(|folder| root.join(folder)).collect::<Vec<_>>())
@@ -256,41 +281,21 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-async fn blocking(f: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<(), Error> {
-    let done = spawn_blocking(f).await.map_err(|error| Error::of(&error))?;
-    done.map_err(|error| Error::of(&error))
-}
-
-impl From<object_store::Error> for Error {
-    fn from(error: object_store::Error) -> Self {
-        Self::of(&error)
-    }
+async fn run_blocking(f: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<(), Error> {
+    Ok(spawn_blocking(f).await??)
 }
 
 impl Error {
-    fn new(text: String) -> Self {
-        Self { text, full: false }
+    fn unusable_folder(path: &Path, error: impl StdError + Send + Sync + 'static) -> Self {
+        Self::UnusableFolder { path: path.to_owned(), source: Box::new(error) }
     }
 
-    fn of(error: &(dyn std::error::Error + 'static)) -> Self {
-        let mut causes = std::iter::successors(Some(error), |error| error.source());
-        let full = causes.any(|cause| cause.downcast_ref().is_some_and(disk_space::is_full));
-        Self { text: error.to_string(), full }
-    }
-
-    /// Whether there was no room left.
+    /// Returns whether the disk is full.
     pub fn is_full(&self) -> bool {
-        self.full
+        let mut causes = std::iter::successors(self.source(), |error| (*error).source());
+        causes.any(|cause| cause.downcast_ref().is_some_and(disk_space::is_full))
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for Error {}
 
 #[cfg(test)]
 mod tests {
@@ -298,14 +303,14 @@ mod tests {
 
     use super::*;
 
-    fn place() -> (tempfile::TempDir, Files) {
+    fn temp_files() -> (tempfile::TempDir, Files) {
         let folder = tempfile::tempdir().expect("a folder");
-        let files = Files::in_folder(&folder.path().join("files")).expect("a place");
+        let files = Files::open(&folder.path().join("files")).expect("a store");
         (folder, files)
     }
 
-    fn given(pieces: &[&'static str]) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + use<> {
-        stream::iter(pieces.iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes()))).collect::<Vec<_>>())
+    fn stream_of(chunks: &[&'static str]) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + use<> {
+        stream::iter(chunks.iter().map(|chunk| Ok(Bytes::from_static(chunk.as_bytes()))).collect::<Vec<_>>())
     }
 
     async fn text(files: &Files, range: Option<Range<u64>>) -> String {
@@ -314,8 +319,8 @@ mod tests {
         String::from_utf8(bytes.to_vec()).expect("text")
     }
 
-    /// All files and folders, whatever they are.
-    fn everything(files: &Files) -> Vec<String> {
+    /// Lists all files and folders of the store.
+    fn list_all(files: &Files) -> Vec<String> {
         let mut found = Vec::new();
         let mut folders = vec![files.folder.to_path_buf()];
         while let Some(folder) = folders.pop() {
@@ -332,10 +337,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_can_be_read_in_whole_and_in_part_until_it_is_removed() {
-        let (_folder, files) = place();
-        assert_eq!(files.write("a/1", 100, given(&["hello ", "", "world"])).await.expect("written"), 11);
-        assert_eq!(everything(&files), ["a", "a/1"]);
+    async fn content_can_be_read_in_whole_and_in_part_until_it_is_removed() {
+        let (_folder, files) = temp_files();
+        assert_eq!(files.write("a/1", 100, stream_of(&["hello ", "", "world"])).await.expect("written"), 11);
+        assert_eq!(list_all(&files), ["a", "a/1"]);
         assert_eq!(text(&files, None).await, "hello world");
         assert_eq!(text(&files, Some(4..7)).await, "o w");
         assert_eq!(files.read("a/1", Some(4..7)).await.expect("read").expect("there").size, 11);
@@ -345,13 +350,13 @@ mod tests {
         assert!(files.read("a/1", None).await.expect("asked").is_none());
         files.remove_folder("a").await.expect("removed");
         files.remove_folder("a").await.expect("removed already");
-        assert_eq!(everything(&files), [] as [&str; 0]);
+        assert_eq!(list_all(&files), [] as [&str; 0]);
     }
 
     #[tokio::test]
-    async fn nothing_at_all_and_many_parts_are_content_too() {
-        let (_folder, files) = place();
-        assert_eq!(files.write("a/1", 0, given(&[])).await.expect("written"), 0);
+    async fn empty_content_and_many_parts_can_be_stored() {
+        let (_folder, files) = temp_files();
+        assert_eq!(files.write("a/1", 0, stream_of(&[])).await.expect("written"), 0);
         assert_eq!(text(&files, None).await, "");
         let letters: Vec<Bytes> = (0..40_u8).map(|number| Bytes::from(vec![b'a' + number % 26; 70_000])).collect();
         let content = stream::iter(letters.clone().into_iter().map(Ok::<_, Infallible>));
@@ -360,32 +365,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_large_or_ends_early_leaves_nothing() {
-        let (_folder, files) = place();
-        let written = files.write("a/1", 10, given(&["hello ", "world"])).await;
+    async fn a_write_that_is_too_large_or_fails_leaves_nothing() {
+        let (_folder, files) = temp_files();
+        let written = files.write("a/1", 10, stream_of(&["hello ", "world"])).await;
         assert!(matches!(written, Err(WriteError::TooLarge)));
-        let broken = stream::iter([Ok(Bytes::from(vec![0; 2 * PART])), Err("gone")]);
+        let broken = stream::iter([Ok(Bytes::from(vec![0; 2 * PART_SIZE])), Err("gone")]);
         let written = files.write("a/1", u64::MAX, broken).await;
         assert!(matches!(written, Err(WriteError::Source("gone"))));
-        assert_eq!(everything(&files), ["a"]);
+        assert_eq!(list_all(&files), ["a"]);
     }
 
     #[tokio::test]
-    async fn what_a_crash_left_of_a_write_goes_with_its_key() {
-        let (_folder, files) = place();
-        files.write("a/1", 10, given(&["x"])).await.expect("written");
+    async fn remains_of_a_crashed_write_are_removed_with_the_key() {
+        let (_folder, files) = temp_files();
+        files.write("a/1", 10, stream_of(&["x"])).await.expect("written");
         for unfinished in ["a/1#1", "a/1#2", "a/2#1"] {
             fs::write(files.folder.join(unfinished), "half").expect("planted");
         }
         files.remove(&["a/1".to_owned()]).await.expect("removed");
-        assert_eq!(everything(&files), ["a", "a/2#1"]);
+        assert_eq!(list_all(&files), ["a", "a/2#1"]);
         assert!(files.remove_folder("a").await.is_err());
     }
 
-    /// A killed process does not show what a power cut would: the setting itself is held.
+    /// Killing a process does not show what a power cut would, so the setting itself is checked.
     #[tokio::test]
     async fn a_write_waits_for_the_disk() {
-        let (_folder, files) = place();
+        let (_folder, files) = temp_files();
         assert!(format!("{:?}", files.store).contains("fsync: true"));
     }
 }

@@ -1,8 +1,9 @@
-//! Files that are read while they are still being written: made once, followed by everybody who asks meanwhile, and kept
-//! for those who ask later, as long as there is room.
+//! Files that are read while they are still being written: produced once, followed by every concurrent request, and
+//! cached for later ones.
 //!
-//! It is a cache: nothing survives a restart, nothing is synced, and what was not finished is never taken for whole. When
-//! the disk is full, what is kept makes room; if that is not enough, the rest of a file goes to its followers past the disk.
+//! The cache does not survive a restart, nothing is synced, and an unfinished file is never mistaken for a complete
+//! one. When the disk is full, cached files are evicted; if that is not enough, the rest of a file is passed to its
+//! followers in memory.
 
 mod tail;
 #[cfg(test)]
@@ -32,14 +33,15 @@ use lru::LruCache;
 use tokio::{sync::watch, task::spawn_blocking};
 
 use self::tail::{Reader, Tail};
-use crate::disk_space::{self, Room};
+use crate::disk_space::{self, DiskSpace};
 
-/// However small the cache, so much may be under way at once, in bytes; beyond four times the cache nothing grows.
-const GROWING_AT_LEAST: u64 = 8 << 30;
-/// How much a follower reads at a time.
-const PIECE: u64 = 64 * 1024;
-/// How much is written between two looks at how much room there is, in bytes.
-const LOOK_EVERY: u64 = 4 << 20;
+/// The minimum limit for all files in progress together, in bytes. The limit is four times the size of the cache if
+/// that is more.
+const MIN_GROWING_LIMIT: u64 = 8 << 30;
+/// The number of bytes that a follower reads at a time.
+const CHUNK_SIZE: u64 = 64 * 1024;
+/// The number of bytes written between two checks of the free disk space.
+const SPACE_CHECK_INTERVAL: u64 = 4 << 20;
 
 /// The spools of one folder; cheap to clone.
 #[derive(Clone)]
@@ -47,25 +49,25 @@ pub struct Spools(Arc<Inner>);
 
 struct Inner {
     folder: PathBuf,
-    most_bytes: u64,
-    /// How much all files hold together that are still being written.
+    max_bytes: u64,
+    /// The size of all files that are still being written.
     growing_bytes: AtomicU64,
     index: Mutex<Index>,
-    room: OnceLock<Room>,
+    disk_space: OnceLock<DiskSpace>,
 }
 
-/// What is there under which key. Whoever joins, gives up or finishes does so under its lock.
+/// The spools by key. Joining, abandoning and finishing a spool happen under its lock.
 struct Index {
     growing: HashMap<String, Arc<Spool>>,
-    kept: LruCache<String, Kept>,
-    /// How much all kept files hold together.
-    kept_bytes: u64,
+    cached: LruCache<String, CachedFile>,
+    /// The size of all cached files.
+    cached_bytes: u64,
     /// The number of the next file.
     next: u64,
 }
 
-/// A file that is whole.
-struct Kept {
+/// A finished file.
+struct CachedFile {
     path: PathBuf,
     len: u64,
 }
@@ -78,15 +80,15 @@ struct Spool {
     progress: watch::Sender<Progress>,
 }
 
-/// Where the bytes of a spool are.
+/// Where the bytes of a spool are stored.
 #[derive(Clone)]
 struct Source {
-    /// Nothing where not even an empty file could be made.
+    /// `None` if not even an empty file could be created.
     file: Option<Arc<File>>,
     tail: Arc<Tail>,
 }
 
-/// How far a file has come.
+/// How many bytes of a file are available, and whether more will follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Growing(u64),
@@ -94,40 +96,41 @@ enum Progress {
     Failed(u64),
 }
 
-/// Where somebody who asks for a key finds themselves.
-pub enum Seat {
-    /// Nobody has made it yet: the file is theirs to write, and to follow.
-    First(Producer, Follower),
-    /// It is whole already, or somebody is at it.
-    Another(Follower),
+/// The result of [`Spools::join`].
+pub enum Joined {
+    /// The key is new: the caller produces the file, and can follow it.
+    New(Producer, Follower),
+    /// The file is finished, or another producer is writing it.
+    Existing(Follower),
 }
 
-/// Writes a spool. Every write reaches the followers at once, so small ones are better collected first.
+/// Writes a spool. Every write wakes all followers, so small writes should be buffered.
 ///
-/// A write fails with [`io::ErrorKind::BrokenPipe`] when nobody follows any more. Dropped without
-/// [`finish`](Self::finish), the file has failed: its followers hear of it, and the key is free again.
+/// A write fails with [`io::ErrorKind::BrokenPipe`] when no follower is left. If it is dropped without
+/// [`finish`](Self::finish), the file has failed: its followers get an error, and the key is free again.
 pub struct Producer {
     spools: Spools,
     spool: Arc<Spool>,
     written: u64,
-    /// How much of that is on the disk.
+    /// The number of written bytes that are on disk.
     on_disk: u64,
-    /// How much is to be written before it is looked again how much room there is.
-    next_look: u64,
+    /// The value of `written` at which the free disk space is checked again.
+    next_space_check: u64,
     finished: bool,
 }
 
-/// Reads a spool from its first byte to its last, as a stream of pieces of up to 64 KiB.
+/// Reads a spool from start to end, as a stream of chunks of up to 64 KiB.
 ///
-/// An error after the last piece tells that the file was not finished.
+/// An error after the last chunk means that the file was not finished.
 pub struct Follower {
     progress: watch::Receiver<Progress>,
-    pieces: BoxStream<'static, io::Result<Bytes>>,
+    chunks: BoxStream<'static, io::Result<Bytes>>,
 }
 
 impl Spools {
-    /// Spools in a folder, which is made if need be and emptied of its files; finished ones are kept up to so many bytes.
-    pub fn in_folder(folder: &Path, most_bytes: u64) -> io::Result<Self> {
+    /// Opens spools in a folder, which is created if necessary and emptied of files. Finished files are cached up to
+    /// `max_bytes`.
+    pub fn open(folder: &Path, max_bytes: u64) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
@@ -135,179 +138,181 @@ impl Spools {
                 fs::remove_file(entry.path())?;
             }
         }
-        Ok(Self::beside(&folder.canonicalize()?, most_bytes))
+        Ok(Self::attach(&folder.canonicalize()?, max_bytes))
     }
 
-    /// Spools in a folder that another process has for itself: nothing is made or removed until somebody joins.
-    pub fn beside(folder: &Path, most_bytes: u64) -> Self {
-        let index = Index { growing: HashMap::new(), kept: LruCache::unbounded(), kept_bytes: 0, next: 0 };
+    /// Uses a folder that another process owns: nothing is created or removed before the first [`join`](Self::join).
+    pub fn attach(folder: &Path, max_bytes: u64) -> Self {
+        let index = Index { growing: HashMap::new(), cached: LruCache::unbounded(), cached_bytes: 0, next: 0 };
         Self(Arc::new(Inner {
             folder: folder.to_owned(),
-            most_bytes,
+            max_bytes,
             growing_bytes: AtomicU64::new(0),
             index: Mutex::new(index),
-            room: OnceLock::new(),
+            disk_space: OnceLock::new(),
         }))
     }
 
-    /// Leaves so much room on the disk as shall stay free.
+    /// Keeps the minimum of disk space free.
     #[must_use]
-    pub fn mindful_of(self, room: Room) -> Self {
-        let _ = self.0.room.set(room);
+    pub fn with_disk_space(self, disk_space: DiskSpace) -> Self {
+        let _ = self.0.disk_space.set(disk_space);
         self
     }
 
-    /// Joins whoever is at this key, or is the first; without a key the file is shared with nobody and never kept.
-    pub fn join(&self, key: Option<String>) -> io::Result<Seat> {
+    /// Joins the spool of a key, or starts it. Without a key the file is neither shared nor cached.
+    pub fn join(&self, key: Option<String>) -> io::Result<Joined> {
         let mut index = self.index();
         if let Some(key) = &key {
             if let Some(spool) = index.growing.get(key) {
-                return Ok(Seat::Another(Follower::of(spool.source.clone(), spool.progress.subscribe())));
+                return Ok(Joined::Existing(Follower::new(spool.source.clone(), spool.progress.subscribe())));
             }
-            if let Some(follower) = index.follow_kept(key) {
-                return Ok(Seat::Another(follower));
+            if let Some(follower) = index.follow_cached(key) {
+                return Ok(Joined::Existing(follower));
             }
         }
         // Another process may have spools in the same folder.
         let path = self.0.folder.join(format!("{}-{}", std::process::id(), index.next));
         index.next += 1;
-        let made = || OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
-        let (key, file) = match made() {
+        let create_file = || OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
+        let (key, file) = match create_file() {
             Ok(file) => (key, Some(file)),
-            // Past the disk, and so for nobody else: a cache is no reason to refuse.
+            // A full cache is no reason to refuse; without a file the spool cannot be shared, so it has no key.
             Err(error) if disk_space::is_full(&error) => {
-                index.give_way();
-                made().map_or((None, None), |file| (key, Some(file)))
+                index.evict_all();
+                create_file().map_or((None, None), |file| (key, Some(file)))
             }
             Err(error) => return Err(error),
         };
         if key.is_none() && file.is_some() {
-            // Nobody else will ever open it, so it goes with its last reader, whatever happens.
+            // No one else opens this file, so it is unlinked now and disappears with its last reader.
             fs::remove_file(&path)?;
         }
-        let (progress, watched) = watch::channel(Progress::Growing(0));
+        let (progress, receiver) = watch::channel(Progress::Growing(0));
         let source = Source { file: file.map(Arc::new), tail: Arc::default() };
         if source.file.is_none() {
-            source.tail.begin(0);
+            source.tail.start_at(0);
         }
         let spool = Arc::new(Spool { key, path, source, progress });
         if let Some(key) = &spool.key {
             index.growing.insert(key.clone(), Arc::clone(&spool));
         }
         drop(index);
-        let follower = Follower::of(spool.source.clone(), watched);
-        let producer = Producer { spools: self.clone(), spool, written: 0, on_disk: 0, next_look: 0, finished: false };
-        Ok(Seat::First(producer, follower))
+        let follower = Follower::new(spool.source.clone(), receiver);
+        let producer =
+            Producer { spools: self.clone(), spool, written: 0, on_disk: 0, next_space_check: 0, finished: false };
+        Ok(Joined::New(producer, follower))
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
         self.0.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Frees the key of a spool that nobody follows, unless somebody has just joined; tells whether nobody has.
-    fn desert(&self, spool: &Spool) -> bool {
+    /// Frees the key of a spool without followers, unless one has just joined; returns whether there is none.
+    fn discard_if_unfollowed(&self, spool: &Spool) -> bool {
         let mut index = self.index();
-        let deserted = spool.progress.receiver_count() == 0;
-        if deserted {
-            index.forget(spool);
+        let abandoned = spool.progress.receiver_count() == 0;
+        if abandoned {
+            index.discard(spool);
         }
-        deserted
+        abandoned
     }
 }
 
 impl Index {
-    fn follow_kept(&mut self, key: &str) -> Option<Follower> {
-        let kept = self.kept.get(key)?;
-        let Ok(file) = File::open(&kept.path) else {
-            // Somebody has tidied up: it is made anew.
-            let kept = self.kept.pop(key)?;
-            self.kept_bytes -= kept.len;
+    fn follow_cached(&mut self, key: &str) -> Option<Follower> {
+        let cached = self.cached.get(key)?;
+        let Ok(file) = File::open(&cached.path) else {
+            // The file was removed from outside; it is produced again.
+            let cached = self.cached.pop(key)?;
+            self.cached_bytes -= cached.len;
             return None;
         };
-        let (_, progress) = watch::channel(Progress::Finished(kept.len));
-        Some(Follower::of(Source { file: Some(Arc::new(file)), tail: Arc::default() }, progress))
+        let (_, progress) = watch::channel(Progress::Finished(cached.len));
+        Some(Follower::new(Source { file: Some(Arc::new(file)), tail: Arc::default() }, progress))
     }
 
-    /// Takes a spool off the index, if it is still there; who follows it goes on reading the open file.
-    fn forget(&mut self, spool: &Spool) {
-        if self.take(spool).is_some() {
+    /// Removes a spool from the index if it is still there; its followers continue to read the open file.
+    fn discard(&mut self, spool: &Spool) {
+        if self.remove_growing(spool).is_some() {
             remove(&spool.path);
         }
     }
 
-    /// Takes a spool out of those that grow and tells its key; `None` if it has none or another spool has it by now.
-    fn take<'a>(&mut self, spool: &'a Spool) -> Option<&'a String> {
+    /// Removes a spool from the growing ones and returns its key; `None` if it has none, or another spool uses the key
+    /// by now.
+    fn remove_growing<'a>(&mut self, spool: &'a Spool) -> Option<&'a String> {
         let key = spool.key.as_ref()?;
         let found = self.growing.get(key)?;
         (found.path == spool.path).then(|| self.growing.remove(key))?;
         Some(key)
     }
 
-    fn keep(&mut self, spool: &Spool, len: u64, most_bytes: u64) {
-        if len > most_bytes {
-            return self.forget(spool);
+    fn add_to_cache(&mut self, spool: &Spool, len: u64, max_bytes: u64) {
+        if len > max_bytes {
+            return self.discard(spool);
         }
-        let Some(key) = self.take(spool) else { return };
-        self.kept.put(key.clone(), Kept { path: spool.path.clone(), len });
-        self.kept_bytes += len;
-        while self.kept_bytes > most_bytes
-            && let Some((_, oldest)) = self.kept.pop_lru()
+        let Some(key) = self.remove_growing(spool) else { return };
+        self.cached.put(key.clone(), CachedFile { path: spool.path.clone(), len });
+        self.cached_bytes += len;
+        while self.cached_bytes > max_bytes
+            && let Some((_, oldest)) = self.cached.pop_lru()
         {
-            self.kept_bytes -= oldest.len;
+            self.cached_bytes -= oldest.len;
             remove(&oldest.path);
         }
     }
 }
 
 impl Index {
-    /// Removes everything that is kept; who reads it goes on reading the open file.
-    fn give_way(&mut self) {
-        while let Some((_, kept)) = self.kept.pop_lru() {
-            self.kept_bytes -= kept.len;
-            remove(&kept.path);
+    /// Removes all cached files; their readers continue to read the open files.
+    fn evict_all(&mut self) {
+        while let Some((_, cached)) = self.cached.pop_lru() {
+            self.cached_bytes -= cached.len;
+            remove(&cached.path);
         }
     }
 }
 
-/// Removes a file of the cache. One that stays behind is removed at the next start.
+/// Removes a file of the cache. If that fails, the next start removes it.
 fn remove(path: &Path) {
     let _ = fs::remove_file(path);
 }
 
 impl Producer {
-    /// Tells everybody that the file is whole, and keeps it if there is room.
+    /// Marks the file as finished, and caches it if there is space.
     pub fn finish(mut self) -> io::Result<()> {
         self.finished = true;
-        self.spools.index().keep(&self.spool, self.written, self.spools.0.most_bytes);
+        self.spools.index().add_to_cache(&self.spool, self.written, self.spools.0.max_bytes);
         self.spool.progress.send_replace(Progress::Finished(self.written));
         Ok(())
     }
 
-    /// Tells everybody that the file is whole, and keeps it for nobody who asks later.
-    pub fn finish_unkept(mut self) {
+    /// Marks the file as finished without caching it.
+    pub fn finish_uncached(mut self) {
         self.finished = true;
-        self.spools.index().forget(&self.spool);
+        self.spools.index().discard(&self.spool);
         self.spool.progress.send_replace(Progress::Finished(self.written));
     }
 
-    /// How many bytes were written so far.
+    /// Returns the number of bytes written so far.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Tells whether nobody follows at the moment, for a producer that works for long before it writes.
-    pub fn watch_followers(&self) -> impl Fn() -> bool + Send + 'static {
+    /// Returns a function that checks whether no follower is left, for a producer that works for long before it writes.
+    pub fn abandonment_check(&self) -> impl Fn() -> bool + Send + 'static {
         let spool = Arc::clone(&self.spool);
         move || spool.progress.receiver_count() == 0
     }
 
-    /// Waits until nobody follows any more, for a producer that has nothing to write for a while.
-    pub fn deserted(&self) -> impl Future<Output = ()> + Send + use<> {
+    /// Waits until no follower is left, for a producer that has nothing to write for a while.
+    pub fn abandoned(&self) -> impl Future<Output = ()> + Send + use<> {
         let (spools, spool) = (self.spools.clone(), Arc::clone(&self.spool));
         async move {
             loop {
                 spool.progress.closed().await;
-                if spools.desert(&spool) {
+                if spools.discard_if_unfollowed(&spool) {
                     return;
                 }
             }
@@ -316,19 +321,19 @@ impl Producer {
 }
 
 impl Producer {
-    /// Writes to the disk, if there is room; `None` from the moment on at which there is none.
+    /// Writes to the disk; `None` from the moment on at which the disk is full.
     fn write_to_disk(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
-        let leaves_room = self.leaves_room();
+        let has_disk_space = self.has_disk_space();
         let source = &self.spool.source;
         let Some(file) = source.file.as_ref().filter(|_| source.tail.start().is_none()) else { return Ok(None) };
         let inner = &self.spools.0;
-        let most = inner.most_bytes.saturating_mul(4).max(GROWING_AT_LEAST);
-        let fits = inner.growing_bytes.load(Ordering::Relaxed) <= most && leaves_room;
+        let limit = inner.max_bytes.saturating_mul(4).max(MIN_GROWING_LIMIT);
+        let fits = inner.growing_bytes.load(Ordering::Relaxed) <= limit && has_disk_space;
         let write = || file.write_at(bytes, self.written);
         let written = if fits { write() } else { Err(io::ErrorKind::StorageFull.into()) };
         let written = match written {
             Err(error) if fits && disk_space::is_full(&error) => {
-                self.spools.index().give_way();
+                self.spools.index().evict_all();
                 write()
             }
             written => written,
@@ -340,22 +345,25 @@ impl Producer {
                 Ok(Some(written))
             }
             Err(error) if disk_space::is_full(&error) => {
-                // First nobody can join any more, since the beginning of what comes is not kept.
-                self.spools.index().forget(&self.spool);
-                source.tail.begin(self.written);
+                // Discarded first, so that no follower joins whose beginning of the file would be missing.
+                self.spools.index().discard(&self.spool);
+                source.tail.start_at(self.written);
                 Ok(None)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Whether there is as much room as shall stay free, looked at now and then; what is kept gives way first.
-    fn leaves_room(&mut self) -> bool {
-        let Some(room) = self.spools.0.room.get().filter(|_| self.written >= self.next_look) else { return true };
-        self.next_look = self.written + LOOK_EVERY;
-        let is_short = || room.shortage().is_some();
+    /// Returns whether the minimum of disk space is free, evicting the cache if it is not. Checked every
+    /// [`SPACE_CHECK_INTERVAL`] bytes.
+    fn has_disk_space(&mut self) -> bool {
+        let Some(disk_space) = self.spools.0.disk_space.get().filter(|_| self.written >= self.next_space_check) else {
+            return true;
+        };
+        self.next_space_check = self.written + SPACE_CHECK_INTERVAL;
+        let is_short = || disk_space.shortage().is_some();
         if is_short() {
-            self.spools.index().give_way();
+            self.spools.index().evict_all();
         }
         !is_short()
     }
@@ -363,7 +371,7 @@ impl Producer {
 
 impl Write for Producer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.spool.progress.receiver_count() == 0 && self.spools.desert(&self.spool) {
+        if self.spool.progress.receiver_count() == 0 && self.spools.discard_if_unfollowed(&self.spool) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let written = if let Some(written) = self.write_to_disk(bytes)? {
@@ -386,7 +394,7 @@ impl Drop for Producer {
     fn drop(&mut self) {
         self.spools.0.growing_bytes.fetch_sub(self.on_disk, Ordering::Relaxed);
         if !self.finished {
-            self.spools.index().forget(&self.spool);
+            self.spools.index().discard(&self.spool);
             self.spool.progress.send_replace(Progress::Failed(self.written));
         }
     }
@@ -399,8 +407,8 @@ impl fmt::Debug for Producer {
 }
 
 impl Follower {
-    /// How long the file is, once it is finished.
-    #[expect(clippy::len_without_is_empty, reason = "a length that is not known yet says nothing about emptiness")]
+    /// Returns the length of the file once it is finished.
+    #[expect(clippy::len_without_is_empty, reason = "an unknown length says nothing about emptiness")]
     pub fn len(&self) -> Option<u64> {
         match *self.progress.borrow() {
             Progress::Finished(len) => Some(len),
@@ -408,43 +416,43 @@ impl Follower {
         }
     }
 
-    /// Waits until there is something to read; `false` if the file has failed before that.
-    pub fn begins(&self) -> impl Future<Output = bool> + Send + use<> {
+    /// Waits until there is something to read; `false` if the file fails before that.
+    pub fn wait_for_start(&self) -> impl Future<Output = bool> + Send + use<> {
         let mut progress = self.progress.clone();
         async move {
-            let begun = progress.wait_for(|progress| *progress != Progress::Growing(0)).await;
-            matches!(begun.as_deref(), Ok(Progress::Growing(_) | Progress::Finished(_)))
+            let started = progress.wait_for(|progress| *progress != Progress::Growing(0)).await;
+            matches!(started.as_deref(), Ok(Progress::Growing(_) | Progress::Finished(_)))
         }
     }
 
-    fn of(source: Source, progress: watch::Receiver<Progress>) -> Self {
+    fn new(source: Source, progress: watch::Receiver<Progress>) -> Self {
         let reader = source.tail.reader();
         let start = (source, reader, progress.clone(), 0);
-        let pieces = stream::unfold(Some(start), |state| async {
+        let chunks = stream::unfold(Some(start), |state| async {
             let (source, reader, mut progress, at): (Source, Reader, _, u64) = state?;
-            reader.moved_to(at);
+            reader.advance_to(at);
             let known =
                 match progress.wait_for(|progress| !matches!(progress, Progress::Growing(len) if *len <= at)).await {
                     Ok(known) => *known,
-                    // The producer always says how it ended before it goes.
+                    // The producer always reports its outcome before it is dropped.
                     Err(_) => Progress::Failed(at),
                 };
             let (Progress::Growing(len) | Progress::Finished(len) | Progress::Failed(len)) = known;
             if at < len {
-                return Some(match read(&source, at, (len - at).min(PIECE)).await {
-                    Ok(piece) => {
-                        let next = at + piece.len() as u64;
-                        (Ok(piece), Some((source, reader, progress, next)))
+                return Some(match read(&source, at, (len - at).min(CHUNK_SIZE)).await {
+                    Ok(chunk) => {
+                        let next = at + chunk.len() as u64;
+                        (Ok(chunk), Some((source, reader, progress, next)))
                     }
                     Err(error) => (Err(error), None),
                 });
             }
             match known {
                 Progress::Finished(_) => None,
-                _ => Some((Err(io::Error::other("what was being written has not come to its end")), None)),
+                _ => Some((Err(io::Error::other("the spool ended before it was finished")), None)),
             }
         });
-        Self { progress, pieces: pieces.boxed() }
+        Self { progress, chunks: chunks.boxed() }
     }
 }
 
@@ -452,7 +460,7 @@ impl Stream for Follower {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.pieces.poll_next_unpin(context)
+        self.chunks.poll_next_unpin(context)
     }
 }
 
@@ -469,9 +477,9 @@ async fn read(source: &Source, at: u64, len: u64) -> io::Result<Bytes> {
     };
     let (file, len) = (Arc::clone(file), len.min(on_disk - at));
     let read = spawn_blocking(move || {
-        let mut piece = vec![0; usize::try_from(len).map_err(io::Error::other)?];
-        file.read_exact_at(&mut piece, at)?;
-        Ok(piece.into())
+        let mut chunk = vec![0; usize::try_from(len).map_err(io::Error::other)?];
+        file.read_exact_at(&mut chunk, at)?;
+        Ok(chunk.into())
     });
     read.await.map_err(io::Error::other)?
 }

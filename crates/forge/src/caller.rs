@@ -1,54 +1,54 @@
-//! Who asks: first what they show, then who they are.
+//! Authentication: the credentials of a request, and the actor that they prove.
 
 use std::{
     fmt,
     sync::{Arc, OnceLock},
 };
 
-use model::{Scope, Token, User, UserState, tokens::Digest};
+use model::{PipelineId, ProjectId, Scope, Token, User, UserId, UserState, tokens::Digest};
 use store::Conn;
 
 use crate::{Error, Result};
 
-/// What somebody shows to be let in; proved inside the transaction that acts on it.
+/// The originator of a request with its credentials, which are checked inside the transaction that uses them.
 ///
-/// A block, a revocation or an expiry therefore counts from the moment it is committed, and a request needs no second
-/// trip to the database for its identity.
+/// A block, a revocation or an expiry therefore takes effect as soon as it is committed, and a request needs no second
+/// round trip to the database to authenticate.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
-    proof: Proof,
+    credential: Credential,
     sudo: Option<String>,
-    noted_in: Option<Arc<Noted>>,
-    depth: i32,
+    log_identity: Option<Arc<LogIdentity>>,
+    hook_depth: i32,
 }
 
-/// Who a caller turned out to be, for the log.
+/// The ids of an authenticated caller, for the access log.
 #[derive(Debug, Default)]
-pub struct Noted {
-    user: OnceLock<i64>,
-    acting_as: OnceLock<i64>,
+pub struct LogIdentity {
+    user: OnceLock<UserId>,
+    acting_as: OnceLock<UserId>,
 }
 
-impl Noted {
-    /// The number of the user who called.
-    pub fn user(&self) -> Option<i64> {
+impl LogIdentity {
+    /// Returns the id of the authenticated user.
+    pub fn user(&self) -> Option<UserId> {
         self.user.get().copied()
     }
 
-    /// The number of the user as whom an administrator acted.
-    pub fn acting_as(&self) -> Option<i64> {
+    /// Returns the id of the user as whom an administrator acted.
+    pub fn acting_as(&self) -> Option<UserId> {
         self.acting_as.get().copied()
     }
 }
 
-/// What a caller shows: the same tokens, acting as the same user.
+/// The tokens and the sudo target of a caller, as a part of the key of the read cache.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Identity {
+pub(crate) struct CallerKey {
     digests: Vec<Digest>,
     sudo: Option<String>,
 }
 
-/// The hash of a password; it does not print.
+/// The hash of a password; its `Debug` output is redacted.
 #[derive(Clone)]
 pub(crate) struct PasswordHash(pub(crate) String);
 
@@ -59,152 +59,152 @@ impl fmt::Debug for PasswordHash {
 }
 
 #[derive(Clone, Debug, Default)]
-enum Proof {
-    /// Nothing, or tokens of which the first good one counts.
+enum Credential {
     #[default]
-    Nothing,
+    None,
+    /// Access tokens, of which the first valid one is used.
     Tokens(Vec<Digest>),
-    /// A user whose password was checked a moment ago, with the hash it was checked against.
-    Password(i64, PasswordHash),
-    /// A user for whom the service finishes what they began.
-    OnBehalfOf(i64),
-    /// An SSH key, by its fingerprint, with which somebody has signed a moment ago.
+    /// The id of a user whose password was just verified, with the hash it was verified against.
+    Password(UserId, PasswordHash),
+    /// The id of a user for whom the server completes earlier work.
+    OnBehalfOf(UserId),
+    /// The fingerprint of an SSH key whose owner has just signed with it.
     SshKey(String),
-    /// The token of a job.
+    /// The token of a CI job.
     JobToken(Digest),
-    /// The service itself, or its operator at the command line.
+    /// The server itself, or its operator at the command line.
     System,
 }
 
-/// Who somebody has proved to be.
+/// The authenticated originator of a request.
 #[derive(Clone, Debug)]
 pub enum Actor {
-    /// Nobody in particular.
+    /// No valid credentials.
     Anonymous,
-    /// A user who may come in.
+    /// An active user.
     User {
-        /// Who.
+        /// The user.
         user: Box<User>,
-        /// What the proof opens.
+        /// The scopes of the credentials.
         scopes: Vec<Scope>,
     },
-    /// A machine that holds a deploy key.
+    /// A machine with a deploy key.
     DeployKey {
-        /// What the key is called.
+        /// The title of the key.
         title: String,
-        /// The projects that it opens.
-        projects: Vec<i64>,
+        /// The ids of the projects that have the key.
+        projects: Vec<ProjectId>,
     },
-    /// A job that runs at this moment, by its token.
+    /// A running CI job.
     Job {
-        /// The user who started it, whose rights it has; `None` if a trigger did.
+        /// The user who started the job, whose rights it has; `None` if a trigger started it.
         user: Option<Box<User>>,
-        /// The project that it belongs to.
-        project: i64,
-        /// The pipeline that it belongs to.
-        pipeline: i64,
+        /// The id of its project.
+        project: ProjectId,
+        /// The id of its pipeline.
+        pipeline: PipelineId,
     },
-    /// The service itself, or its operator at the command line.
+    /// The server itself, or its operator at the command line.
     System,
 }
 
 impl Caller {
-    /// Somebody who shows nothing.
+    /// Creates a caller without credentials.
     pub fn anonymous() -> Self {
         Self::default()
     }
 
-    /// Somebody who shows tokens; the first good one counts.
+    /// Creates a caller with access tokens, of which the first valid one is used.
     pub fn with_tokens<'a>(tokens: impl IntoIterator<Item = &'a str>) -> Self {
         let digests: Vec<_> = tokens.into_iter().map(Digest::of).collect();
-        let proof = if digests.is_empty() { Proof::Nothing } else { Proof::Tokens(digests) };
-        Self { proof, ..Self::default() }
+        let credential = if digests.is_empty() { Credential::None } else { Credential::Tokens(digests) };
+        Self { credential, ..Self::default() }
     }
 
-    /// Whether there is anything to prove.
-    pub fn shows_something(&self) -> bool {
-        !matches!(self.proof, Proof::Nothing)
+    /// Returns whether the caller presents credentials, valid or not.
+    pub fn has_credentials(&self) -> bool {
+        !matches!(self.credential, Credential::None)
     }
 
-    /// The service itself, or its operator at the command line.
+    /// Creates the caller for the server itself, or for its operator at the command line.
     pub fn system() -> Self {
-        Self { proof: Proof::System, ..Self::default() }
+        Self { credential: Credential::System, ..Self::default() }
     }
 
-    /// A user whose password fits this hash. It counts for as long as the user has this password.
-    pub(crate) fn with_checked_password(user: i64, hash: PasswordHash) -> Self {
-        Self { proof: Proof::Password(user, hash), ..Self::default() }
+    /// Creates a caller whose password matched this hash. It is valid for as long as the user has this password.
+    pub(crate) fn with_verified_password(user: UserId, hash: PasswordHash) -> Self {
+        Self { credential: Credential::Password(user, hash), ..Self::default() }
     }
 
-    /// A user for whom the service finishes what they began; it has the rights that the user has by then.
-    pub(crate) fn on_behalf_of(user: i64) -> Self {
-        Self { proof: Proof::OnBehalfOf(user), ..Self::default() }
+    /// Creates a caller with the current rights of a user, for work that the server completes later.
+    pub(crate) fn on_behalf_of(user: UserId) -> Self {
+        Self { credential: Credential::OnBehalfOf(user), ..Self::default() }
     }
 
-    /// Somebody who has signed with the SSH key of this fingerprint, or is about to.
+    /// Creates a caller who has signed with the SSH key of this fingerprint, or is about to.
     pub(crate) fn with_ssh_key(fingerprint: String) -> Self {
-        Self { proof: Proof::SshKey(fingerprint), ..Self::default() }
+        Self { credential: Credential::SshKey(fingerprint), ..Self::default() }
     }
 
-    /// A job that shows its token; it opens something only while the job runs.
+    /// Creates a caller with the token of a CI job, which is valid while the job runs.
     pub fn with_job_token(token: &str) -> Self {
-        Self { proof: Proof::JobToken(Digest::of(token)), ..Self::default() }
+        Self { credential: Credential::JobToken(Digest::of(token)), ..Self::default() }
     }
 
-    /// The same caller, acting as another user by number or name.
+    /// Makes the caller act as another user, given by id or username.
     pub fn acting_as(mut self, sudo: Option<String>) -> Self {
         self.sudo = sudo;
         self
     }
 
-    /// The same caller, led here by so many hooks, one by the other.
-    pub fn led_by_hooks(mut self, depth: i32) -> Self {
-        self.depth = depth;
+    /// Sets the length of the chain of webhooks that caused the request.
+    pub fn with_hook_depth(mut self, hook_depth: i32) -> Self {
+        self.hook_depth = hook_depth;
         self
     }
 
-    /// How many hooks have led here, one by the other.
-    pub(crate) fn depth(&self) -> i32 {
-        self.depth
+    /// Returns the length of the chain of webhooks that caused the request.
+    pub(crate) fn hook_depth(&self) -> i32 {
+        self.hook_depth
     }
 
-    /// What this caller shows, as something to compare; `None` if it is no token.
-    pub(crate) fn identity(&self) -> Option<Identity> {
-        match &self.proof {
-            Proof::Tokens(digests) => Some(Identity { digests: digests.clone(), sudo: self.sudo.clone() }),
-            Proof::Nothing
-            | Proof::Password(..)
-            | Proof::OnBehalfOf(_)
-            | Proof::SshKey(_)
-            | Proof::JobToken(_)
-            | Proof::System => None,
+    /// Returns the key under which reads of this caller are cached; `None` unless it presents tokens.
+    pub(crate) fn cache_key(&self) -> Option<CallerKey> {
+        match &self.credential {
+            Credential::Tokens(digests) => Some(CallerKey { digests: digests.clone(), sudo: self.sudo.clone() }),
+            Credential::None
+            | Credential::Password(..)
+            | Credential::OnBehalfOf(_)
+            | Credential::SshKey(_)
+            | Credential::JobToken(_)
+            | Credential::System => None,
         }
     }
 
-    /// Who this caller was found to be.
-    pub(crate) fn noted(&self) -> (Option<i64>, Option<i64>) {
-        self.noted_in.as_ref().map_or((None, None), |noted| (noted.user(), noted.acting_as()))
+    /// Returns the ids recorded for the log: of the user, and of the user as whom they act.
+    pub(crate) fn logged_ids(&self) -> (Option<UserId>, Option<UserId>) {
+        self.log_identity.as_ref().map_or((None, None), |identity| (identity.user(), identity.acting_as()))
     }
 
-    /// Notes who this caller is known to be.
-    pub(crate) fn note(&self, user: Option<i64>, acting_as: Option<i64>) {
-        let Some(noted) = &self.noted_in else { return };
-        for (place, id) in [(&noted.user, user), (&noted.acting_as, acting_as)] {
+    /// Records the ids of an authenticated caller for the log.
+    pub(crate) fn record_ids(&self, user: Option<UserId>, acting_as: Option<UserId>) {
+        let Some(identity) = &self.log_identity else { return };
+        for (cell, id) in [(&identity.user, user), (&identity.acting_as, acting_as)] {
             if let Some(id) = id {
-                let _ = place.set(id);
+                let _ = cell.set(id);
             }
         }
     }
 
-    /// The same caller, of whom it is noted in this place who they turn out to be.
-    pub fn noted_in(mut self, place: Arc<Noted>) -> Self {
-        self.noted_in = Some(place);
+    /// Sets where the ids of the authenticated caller are recorded for the log.
+    pub fn with_log_identity(mut self, log_identity: Arc<LogIdentity>) -> Self {
+        self.log_identity = Some(log_identity);
         self
     }
 }
 
 impl Actor {
-    /// The user, if it is one.
+    /// Returns the user, if the actor is one.
     pub fn user(&self) -> Option<&User> {
         match self {
             Self::User { user, .. } => Some(user),
@@ -212,7 +212,7 @@ impl Actor {
         }
     }
 
-    /// What to call them, if they are anybody in particular.
+    /// Returns the name of the user or the title of the deploy key.
     pub fn name(&self) -> Option<String> {
         match self {
             Self::User { user, .. } => Some(user.name.clone()),
@@ -221,19 +221,19 @@ impl Actor {
         }
     }
 
-    /// Whether a deploy key opens this project.
-    pub(crate) fn has_key_to(&self, project: i64) -> bool {
+    /// Returns whether the actor has a deploy key of this project.
+    pub(crate) fn has_deploy_key_for(&self, project: ProjectId) -> bool {
         matches!(self, Self::DeployKey { projects, .. } if projects.contains(&project))
     }
 
-    /// Whether a job reads its own project whatever its starter is to that project: a trigger started it, or an
-    /// administrator. All other jobs have the rights that their starter has at this moment.
-    pub(crate) fn has_own_rights_to(&self, project: i64) -> bool {
+    /// Returns whether the actor is a job that may read its own project regardless of memberships, because a trigger or
+    /// an administrator started it. All other jobs have the current rights of the user who started them.
+    pub(crate) fn has_job_access_to(&self, project: ProjectId) -> bool {
         matches!(self, Self::Job { user, project: own, .. }
             if *own == project && user.as_deref().is_none_or(|user| user.admin))
     }
 
-    /// Whether this is an administrator, or the service itself.
+    /// Returns whether the actor is an administrator or the server itself.
     pub fn is_admin(&self) -> bool {
         match self {
             Self::User { user, .. } => user.admin,
@@ -243,53 +243,50 @@ impl Actor {
     }
 }
 
-/// An actor with the token that proved it.
-pub(crate) struct Proved {
+/// An actor, and the token that authenticated it.
+pub(crate) struct Authenticated {
     pub(crate) actor: Actor,
     pub(crate) token: Option<Token>,
 }
 
-/// Finds out who the caller is.
-pub(crate) fn prove(db: &mut Conn, caller: &Caller, now: model::Time) -> Result<Proved> {
-    let proved = match &caller.proof {
-        Proof::Nothing => Proved { actor: Actor::Anonymous, token: None },
-        Proof::System => Proved { actor: Actor::System, token: None },
-        Proof::Password(id, hash) => {
-            // The password may have changed since it was checked.
-            let stands = store::users::password_hash(db, *id)?.is_some_and(|now| now == hash.0);
-            let actor = if stands { prove_by_id(db, *id)? } else { Actor::Anonymous };
-            Proved { actor, token: None }
+/// Authenticates a caller and applies sudo; invalid credentials make it anonymous.
+pub(crate) fn authenticate(db: &mut Conn, caller: &Caller, now: model::Time) -> Result<Authenticated> {
+    let authenticated = match &caller.credential {
+        Credential::None => Authenticated { actor: Actor::Anonymous, token: None },
+        Credential::System => Authenticated { actor: Actor::System, token: None },
+        Credential::Password(id, hash) => {
+            // The password may have changed since it was verified.
+            let unchanged = store::users::password_hash(db, *id)?.is_some_and(|current| current == hash.0);
+            let actor = if unchanged { authenticate_user_id(db, *id)? } else { Actor::Anonymous };
+            Authenticated { actor, token: None }
         }
-        Proof::OnBehalfOf(id) => Proved { actor: prove_by_id(db, *id)?, token: None },
-        Proof::SshKey(fingerprint) => Proved { actor: prove_by_key(db, fingerprint)?, token: None },
-        Proof::Tokens(digests) => prove_by_tokens(db, digests, now)?,
-        Proof::JobToken(digest) => Proved { actor: prove_by_job_token(db, digest)?, token: None },
+        Credential::OnBehalfOf(id) => Authenticated { actor: authenticate_user_id(db, *id)?, token: None },
+        Credential::SshKey(fingerprint) => Authenticated { actor: authenticate_ssh_key(db, fingerprint)?, token: None },
+        Credential::Tokens(digests) => authenticate_tokens(db, digests, now)?,
+        Credential::JobToken(digest) => Authenticated { actor: authenticate_job_token(db, digest)?, token: None },
     };
-    let note = |of: fn(&Noted) -> &OnceLock<i64>, user: Option<&User>| {
-        if let (Some(noted), Some(user)) = (&caller.noted_in, user) {
-            let _ = of(noted).set(user.id);
+    caller.record_ids(authenticated.actor.user().map(|user| user.id), None);
+    match (&caller.sudo, &authenticated.actor) {
+        (None, _) | (_, Actor::Anonymous | Actor::DeployKey { .. } | Actor::Job { .. } | Actor::System) => {
+            Ok(authenticated)
         }
-    };
-    note(|noted| &noted.user, proved.actor.user());
-    match (&caller.sudo, &proved.actor) {
-        (None, _) | (_, Actor::Anonymous | Actor::DeployKey { .. } | Actor::Job { .. } | Actor::System) => Ok(proved),
         (Some(target), Actor::User { user, scopes }) => {
             if !user.admin || !scopes.contains(&Scope::Api) {
                 return Err(Error::forbidden("Must be admin to use sudo"));
             }
-            let actor = act_as(db, target)?;
-            note(|noted| &noted.acting_as, actor.user());
-            Ok(Proved { actor, token: proved.token })
+            let actor = resolve_sudo(db, target)?;
+            caller.record_ids(None, actor.user().map(|user| user.id));
+            Ok(Authenticated { actor, token: authenticated.token })
         }
     }
 }
 
-pub(crate) fn prove_by_id(db: &mut Conn, id: i64) -> Result<Actor> {
+pub(crate) fn authenticate_user_id(db: &mut Conn, id: UserId) -> Result<Actor> {
     let user = store::users::by_id(db, id)?.filter(|user| user.state == UserState::Active);
     Ok(user.map_or(Actor::Anonymous, |user| Actor::User { user: Box::new(user), scopes: vec![Scope::Api] }))
 }
 
-fn prove_by_key(db: &mut Conn, fingerprint: &str) -> Result<Actor> {
+fn authenticate_ssh_key(db: &mut Conn, fingerprint: &str) -> Result<Actor> {
     if let Some(user) = store::keys::holder(db, fingerprint)? {
         let active = user.state == UserState::Active;
         let actor = Actor::User { user: Box::new(user), scopes: vec![Scope::Api] };
@@ -299,45 +296,45 @@ fn prove_by_key(db: &mut Conn, fingerprint: &str) -> Result<Actor> {
     Ok(found.map_or(Actor::Anonymous, |(key, projects)| Actor::DeployKey { title: key.title, projects }))
 }
 
-pub(crate) fn prove_by_job_token(db: &mut Conn, digest: &Digest) -> Result<Actor> {
-    let Some(job) = store::build_runs::running(db, digest)? else { return Ok(Actor::Anonymous) };
+pub(crate) fn authenticate_job_token(db: &mut Conn, digest: &Digest) -> Result<Actor> {
+    let Some(job) = store::job_runs::running_by_token(db, digest)? else { return Ok(Actor::Anonymous) };
     let user = match job.user {
         None if job.triggered => None,
         // The user who started it was removed.
         None => return Ok(Actor::Anonymous),
         Some(id) => match store::users::by_id(db, id)?.filter(|user| user.state == UserState::Active) {
             Some(user) => Some(Box::new(user)),
-            // Whoever is kept out is so with everything that runs on their behalf.
+            // A blocked user also loses the jobs that run on their behalf.
             None => return Ok(Actor::Anonymous),
         },
     };
     Ok(Actor::Job { user, project: job.project, pipeline: job.pipeline })
 }
 
-fn prove_by_tokens(db: &mut Conn, digests: &[Digest], now: model::Time) -> Result<Proved> {
+fn authenticate_tokens(db: &mut Conn, digests: &[Digest], now: model::Time) -> Result<Authenticated> {
     for digest in digests {
         if let Some((token, user)) = store::tokens::find(db, digest)?
             && token.is_active(now)
             && user.state == UserState::Active
         {
             let actor = Actor::User { user: Box::new(user), scopes: token.scopes.clone() };
-            return Ok(Proved { actor, token: Some(token) });
+            return Ok(Authenticated { actor, token: Some(token) });
         }
     }
-    Ok(Proved { actor: Actor::Anonymous, token: None })
+    Ok(Authenticated { actor: Actor::Anonymous, token: None })
 }
 
-fn act_as(db: &mut Conn, target: &str) -> Result<Actor> {
-    let by_number = target.bytes().all(|byte| byte.is_ascii_digit()) && !target.is_empty();
-    let user = if by_number {
+fn resolve_sudo(db: &mut Conn, target: &str) -> Result<Actor> {
+    let is_id = target.bytes().all(|byte| byte.is_ascii_digit()) && !target.is_empty();
+    let user = if is_id {
         target.parse().map_or(Ok(None), |id| store::users::by_id(db, id))?
     } else if model::text::has_control(target) {
-        // No username has one, and PostgreSQL refuses to look for NUL.
+        // No username contains one, and PostgreSQL refuses NUL in a query.
         None
     } else {
         store::users::by_username(db, target)?
     };
-    let user = user.ok_or_else(|| Error::NotFound(format!("No user id or username for: {target}")))?;
+    let user = user.ok_or_else(|| Error::not_found(format!("No user id or username for: {target}")))?;
     if user.state != UserState::Active {
         return Ok(Actor::Anonymous);
     }

@@ -1,91 +1,138 @@
-//! What can go wrong, without a word about how it is told.
+//! Errors of use cases, independent of any protocol.
 
-use std::fmt;
+use std::error::Error as StdError;
 
 use model::Violations;
 
-/// The answer of a use case.
+use crate::pushes::RefRejection;
+
+/// The result of a use case.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a use case did not happen.
-#[derive(Debug)]
+/// The cause of an error.
+pub type Cause = Box<dyn StdError + Send + Sync>;
+
+/// Why a use case failed. The text of an error includes that of its cause.
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody is signed in, and somebody has to be.
+    /// The caller is not signed in.
+    #[error("not signed in")]
     Unauthenticated,
-    /// The actor may see it but not do this; the reason if it is worth telling.
+    /// The actor lacks the permission; with a reason to show, if there is one.
+    #[error("{}", .0.as_deref().unwrap_or("not allowed"))]
     Forbidden(Option<String>),
-    /// There is no such thing, or the actor may not know of it. Holds what was looked for.
-    NotFound(String),
-    /// There is no such thing; tells so in its own words.
-    Absent(String),
-    /// It must stay as it is, whoever wants it otherwise; tells why.
-    Kept(String),
-    /// There is no such row in a thing that is there.
+    /// The object does not exist, or the actor may not see it; with its noun, such as `Project`, if the reply names it.
+    #[error("{}", .0.as_ref().map_or_else(|| "not found".to_owned(), |what| format!("{what} not found")))]
+    NotFound(Option<String>),
+    /// The object does not exist. Holds the complete message.
+    #[error("{0}")]
+    NotFoundMessage(String),
+    /// The object must not be changed or removed by anyone. Holds the message.
+    #[error("{0}")]
+    Protected(String),
+    /// A row inside an existing object does not exist.
+    #[error("not found")]
     NoSuchRow,
-    /// Everything is as asked for already.
+    /// The request would not change anything.
+    #[error("nothing to change")]
     Unchanged,
-    /// The request itself is not well formed; one text for each fault.
+    /// The parameters are malformed; one message for each fault.
+    #[error("{}", .0.join(", "))]
     Malformed(Vec<String>),
-    /// The record would break its own rules.
+    /// The record violates validation rules.
+    #[error("{0}")]
     Invalid(Violations),
-    /// The record would break its own rules, because of what is there already.
+    /// The record violates validation rules because of existing records.
+    #[error("{0}")]
     Conflicting(Violations),
-    /// Somebody else has it already.
+    /// The token was revoked before.
+    #[error("token already revoked")]
+    AlreadyRevoked,
+    /// A unique value is already taken. Holds the message.
+    #[error("{0}")]
     Taken(String),
-    /// It cannot be done as things are; tells why.
+    /// The current state does not allow it. Holds the message.
+    #[error("{0}")]
     Refused(String),
-    /// A value has no meaning here; tells which.
+    /// A push of one ref was rejected.
+    #[error("{0}")]
+    RefRejected(#[from] RefRejection),
+    /// A value has no meaning here. Holds the message.
+    #[error("{0}")]
     Unprocessable(String),
-    /// The caller has as many as they may have; tells how many that is.
+    /// A limit is reached. Holds the message.
+    #[error("{0}")]
     LimitReached(String),
-    /// Too many requests are waiting.
+    /// Too many requests are queued.
+    #[error("too many requests are queued")]
     Busy,
-    /// There is no room left to write to; tells the log where.
-    NoRoom(String),
-    /// The database did not play along.
-    Store(store::Error),
-    /// A fault of ours; told to the log, not to the caller.
-    Internal(String),
+    /// A disk is full; the cause is for the log only.
+    #[error("disk full: {0}")]
+    DiskFull(#[source] Cause),
+    /// The database failed.
+    #[error("database: {0}")]
+    Store(#[source] store::Error),
+    /// A repository could not be read or written.
+    #[error("git: {0}")]
+    Git(#[source] git::Error),
+    /// A stored file could not be read or written.
+    #[error("files: {0}")]
+    Files(#[source] files::Error),
+    /// A bug or a fault of the server; the cause is for the log only.
+    #[error("{0}")]
+    Internal(#[source] Cause),
 }
 
-/// What people are told when there is no room left.
-pub const NO_ROOM: &str = "The disk of the server is full; whoever operates it has to make room.";
+/// The message to clients when a disk is full.
+pub const DISK_FULL_MESSAGE: &str = "The disk of the server is full; its operator has to free space.";
 
 impl Error {
-    /// There is no such thing.
-    pub fn not_found(what: &str) -> Self {
-        Self::NotFound(what.to_owned())
+    /// Creates a [`Self::NotFound`] for a noun.
+    pub fn not_found(what: impl Into<String>) -> Self {
+        Self::NotFound(Some(what.into()))
     }
 
-    /// Not allowed, for a reason worth telling.
+    /// Creates a [`Self::Forbidden`] with a reason.
     pub fn forbidden(reason: &str) -> Self {
         Self::Forbidden(Some(reason.to_owned()))
     }
+
+    /// Creates a [`Self::Internal`] that says what failed, and why.
+    pub fn internal(what: impl Into<String>, cause: impl Into<Cause>) -> Self {
+        Self::Internal(Box::new(Failure { what: what.into(), cause: cause.into() }))
+    }
+}
+
+/// What failed, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {cause}")]
+struct Failure {
+    what: String,
+    #[source]
+    cause: Cause,
 }
 
 impl From<store::Error> for Error {
     fn from(error: store::Error) -> Self {
-        if error.is_full() { Self::NoRoom(format!("database: {error}")) } else { Self::Store(error) }
+        if error.is_full() { Self::DiskFull(Box::new(Self::Store(error))) } else { Self::Store(error) }
     }
 }
 
 impl From<git::Error> for Error {
     fn from(error: git::Error) -> Self {
         match error {
-            // Whoever pushed it, or asks for it, can be told.
-            git::Error::TooLarge(text) => return Self::Refused(text),
-            git::Error::Busy | git::Error::Indexing => return Self::Busy,
-            _ => {}
+            // The text is meant for the client.
+            git::Error::TooLarge(text) => Self::Refused(text),
+            git::Error::Busy | git::Error::Indexing => Self::Busy,
+            error if error.is_full() => Self::DiskFull(Box::new(Self::Git(error))),
+            error => Self::Git(error),
         }
-        let text = format!("git: {error}");
-        if error.is_full() { Self::NoRoom(text) } else { Self::Internal(text) }
     }
 }
 
 impl From<files::Error> for Error {
     fn from(error: files::Error) -> Self {
-        let text = format!("files: {error}");
-        if error.is_full() { Self::NoRoom(text) } else { Self::Internal(text) }
+        if error.is_full() { Self::DiskFull(Box::new(Self::Files(error))) } else { Self::Files(error) }
     }
 }
 
@@ -94,30 +141,3 @@ impl From<Violations> for Error {
         Self::Invalid(violations)
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unauthenticated => f.write_str("nobody is signed in"),
-            Self::Forbidden(None) => f.write_str("not allowed"),
-            Self::Forbidden(Some(reason)) => f.write_str(reason),
-            Self::NotFound(what) => write!(f, "{what} not found"),
-            Self::NoSuchRow => f.write_str("not found"),
-            Self::Unchanged => f.write_str("nothing to change"),
-            Self::Malformed(faults) => f.write_str(&faults.join(", ")),
-            Self::Invalid(violations) | Self::Conflicting(violations) => violations.fmt(f),
-            Self::Busy => f.write_str("too many requests are waiting"),
-            Self::Store(error) => write!(f, "database: {error}"),
-            Self::NoRoom(text) => write!(f, "no room left: {text}"),
-            Self::Taken(text)
-            | Self::Absent(text)
-            | Self::Kept(text)
-            | Self::Refused(text)
-            | Self::Unprocessable(text)
-            | Self::LimitReached(text)
-            | Self::Internal(text) => f.write_str(text),
-        }
-    }
-}
-
-impl std::error::Error for Error {}

@@ -1,4 +1,4 @@
-//! What one can do here: rights, use cases, events and jobs. Synchronous below the [`bridge`].
+//! The use cases of the forge: permissions, business rules, events and background tasks. Synchronous below the [`bridge`].
 
 mod accounts;
 mod admin;
@@ -13,18 +13,17 @@ pub use accounts::{emails, keys, passwords, sessions, tokens, users};
 pub use admin::{doctor, first_start, instance_key, tasks};
 use ci::job_notifier;
 pub use ci::{
-    artifacts, assignments, builds, lint, pipelines, runners, stale_jobs, statuses, traces, triggers, variables,
-    waiting,
+    artifacts, job_queue, jobs, lint, pipelines, runners, stale_jobs, statuses, stuck_jobs, traces, triggers, variables,
 };
 pub use projects::{deploy_keys, events, fork_links, forks, groups, members, namespaces, uploads};
 use projects::{import_slots, imports};
 pub use repository::{branches, commit_notes, commits, contents, downloads, pushes, repository_files, tags, transport};
-pub use runtime::{bridge, clock, disk_space};
-use runtime::{commit_outcome, memo, repository_locks, stored_files};
+use runtime::{blocking, commit_outcome, read_cache, repository_locks, stored_files};
+pub use runtime::{bridge, clock, disk_space, outbound_addresses, rate_limiter, weak_map};
 use tracker::mentions;
 pub use tracker::{boards, issues, labels, milestones, notes};
-pub use webhooks::{announcements, deliveries, hooks, outgoing};
-use webhooks::{hook_samples, webhook_events};
+pub use webhooks::{deliveries, hooks, outbox};
+use webhooks::{sample_payloads, system_events};
 
 pub mod caller;
 pub mod error;

@@ -1,55 +1,60 @@
-//! Who may do what, as tables. Lists apply the same rules in SQL (`store::Viewer`).
+//! Permissions, as tables of abilities. Lists apply the same rules in SQL (`store::Viewer`).
+//!
+//! Who may push to a protected branch is decided in `pushes::authorize`.
 
-use model::{Namespace, NamespaceKind, Project, Role, Scope, User, UserState, Visibility, tokens::Digest};
-use store::{Sight, Viewer, projects::Key};
+use model::{
+    Namespace, NamespaceId, NamespaceKind, Project, ProjectId, Role, Scope, User, UserId, UserState, Visibility,
+    tokens::Digest,
+};
+use store::{IssueVisibility, Viewer, projects::ProjectKey};
 
 use crate::{Actor, Error, ReadTx, Result, caller};
 
-/// Something one can do to the instance as a whole.
+/// An action on the instance as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ability {
-    /// See one's own account.
+    /// Read the user's own account.
     ReadOwnAccount,
-    /// Change one's own profile, password, keys, addresses and tokens.
+    /// Change the user's own profile, password, keys, email addresses and tokens.
     ChangeOwnAccount,
-    /// See other users as users see each other.
+    /// Read the public profiles of other users.
     ReadUsers,
-    /// Create, change, block and remove users, see their keys and addresses.
+    /// Create, change, block and remove users; read their keys and email addresses.
     AdministerUsers,
-    /// Ask which version this is.
+    /// Read the version of the server.
     ReadVersion,
-    /// See how the service is doing, and steer its background work.
-    Operate,
-    /// Look for groups, projects and namespaces; what is found is another question.
+    /// Monitor the server and control its background tasks.
+    ManageServer,
+    /// List groups, projects and namespaces; each entry is subject to its own rules.
     Browse,
-    /// Create projects and groups; where and how many is another question.
+    /// Create projects and groups; namespaces and limits have their own rules.
     Create,
-    /// See every project, create them for others, move them between namespaces.
+    /// Read all projects, create them for other users, move them between namespaces.
     AdministerProjects,
-    /// Say who is told what happens in the instance.
+    /// Manage the system hooks.
     AdministerHooks,
 }
 
-/// How close somebody stands to the instance.
+/// The role of an actor in the instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum InstanceRole {
     /// Not signed in.
     Anonymous,
     /// Signed in.
     User,
-    /// Runs the instance.
+    /// An administrator.
     Administrator,
 }
 
 impl Ability {
-    /// All abilities, for whoever prints the table.
+    /// All abilities, for printing the table.
     pub const ALL: [Self; 10] = [
         Self::ReadOwnAccount,
         Self::ChangeOwnAccount,
         Self::ReadUsers,
         Self::AdministerUsers,
         Self::ReadVersion,
-        Self::Operate,
+        Self::ManageServer,
         Self::Browse,
         Self::Create,
         Self::AdministerProjects,
@@ -57,29 +62,29 @@ impl Ability {
     ];
 }
 
-/// The least standing that grants an ability.
-pub fn least_standing(ability: Ability) -> Standing {
+/// Returns the lowest role that has an ability.
+pub fn required_role(ability: Ability) -> InstanceRole {
     match ability {
         Ability::ReadOwnAccount
         | Ability::ChangeOwnAccount
         | Ability::ReadUsers
         | Ability::ReadVersion
         | Ability::Browse
-        | Ability::Create => Standing::User,
-        Ability::AdministerUsers | Ability::Operate | Ability::AdministerProjects | Ability::AdministerHooks => {
-            Standing::Administrator
+        | Ability::Create => InstanceRole::User,
+        Ability::AdministerUsers | Ability::ManageServer | Ability::AdministerProjects | Ability::AdministerHooks => {
+            InstanceRole::Administrator
         }
     }
 }
 
-/// The least scope that a token needs for an ability; `api` opens everything.
-pub fn least_scope(ability: Ability) -> Scope {
+/// Returns the token scope that an ability requires; the scope `api` includes all others.
+pub fn required_scope(ability: Ability) -> Scope {
     match ability {
         Ability::ReadOwnAccount | Ability::ReadUsers => Scope::ReadUser,
         Ability::ChangeOwnAccount
         | Ability::AdministerUsers
         | Ability::ReadVersion
-        | Ability::Operate
+        | Ability::ManageServer
         | Ability::Browse
         | Ability::Create
         | Ability::AdministerProjects
@@ -87,109 +92,111 @@ pub fn least_scope(ability: Ability) -> Scope {
     }
 }
 
-/// Something one can do to a project.
+/// An action on a project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectAbility {
-    /// Fetch a file that was uploaded to it.
+    /// Download an uploaded file.
     DownloadUpload,
-    /// See it and its members.
+    /// Read the project and its members.
     ReadProject,
-    /// Read its repository.
+    /// Read the repository.
     DownloadCode,
-    /// Write to its repository.
+    /// Write to the repository.
     PushCode,
-    /// Say which branches not everybody may change.
+    /// Protect and unprotect branches.
     ProtectBranches,
-    /// See its pipelines.
+    /// Read pipelines.
     ReadPipelines,
-    /// See its builds with what they say and leave behind.
-    ReadBuilds,
-    /// Start, retry, cancel and erase pipelines and builds.
+    /// Read jobs with their traces and artifacts.
+    ReadJobs,
+    /// Start, retry, cancel and erase pipelines and jobs.
     RunPipelines,
-    /// Say with which runners, variables and triggers it builds.
-    AdministerBuilds,
-    /// See what others found out about its commits.
+    /// Manage runners, variables and triggers.
+    AdministerCi,
+    /// Read commit statuses.
     ReadStatuses,
-    /// Say what one found out about its commits.
+    /// Set commit statuses.
     SetStatus,
-    /// Comment on its commits.
+    /// Comment on commits.
     CommentOnCommits,
-    /// Say who is told what happens in it.
+    /// Manage webhooks.
     AdministerHooks,
-    /// Say which keys open it to machines.
+    /// Manage deploy keys.
     AdministerDeployKeys,
-    /// See its issues, apart from those that only some see.
+    /// Read issues that are not confidential.
     ReadIssues,
-    /// See the issues that only some see.
+    /// Read confidential issues.
     ReadConfidentialIssues,
-    /// Write issues and notes.
+    /// Create issues and notes.
     WriteIssues,
-    /// Change issues of others, and say who works on them and until when.
+    /// Change issues of other users, and set assignees and due dates.
     AdministerIssues,
     /// Remove issues.
     RemoveIssues,
-    /// Change and remove notes of others.
+    /// Change and remove notes of other users.
     AdministerNotes,
-    /// Make, change and remove labels.
+    /// Create, change and remove labels.
     AdministerLabels,
-    /// Arrange its board.
+    /// Create and move lists of the board.
     AdministerBoards,
-    /// Remove lists from its board.
+    /// Remove lists from the board.
     RemoveBoardLists,
-    /// Make and change milestones.
+    /// Create and change milestones.
     AdministerMilestones,
-    /// Star it.
+    /// Star the project.
     StarProject,
-    /// Upload a file to it.
+    /// Upload a file.
     UploadFile,
-    /// Change its path, description and switches.
+    /// Change the path, the description and the feature switches.
     ChangeProject,
-    /// See the token with which runners join it.
+    /// Read the registration token for runners.
     ReadRunnersToken,
     /// Add, change and remove members.
     AdministerMembers,
-    /// Open it to groups and close it again.
+    /// Share the project with groups and end such shares.
     ShareProject,
-    /// Change its name and how far it can be seen.
-    PresentProject,
-    /// Put it away and take it out again.
+    /// Change the name and the visibility.
+    ChangeNameOrVisibility,
+    /// Archive and unarchive the project.
     ArchiveProject,
-    /// Forget from where it was forked.
+    /// Remove the link to the fork source.
     UnlinkFork,
-    /// Remove it.
+    /// Remove the project.
     RemoveProject,
 }
 
-/// Something one can do to a group.
+/// An action on a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupAbility {
-    /// See it, its members, and those of its projects that one sees.
+    /// Read the group, its members, and those of its projects that the actor may see.
     ReadGroup,
-    /// Create projects in it.
+    /// Create projects in the group.
     CreateProjects,
-    /// Change it.
+    /// Change the group.
     ChangeGroup,
     /// Add, change and remove members.
     AdministerMembers,
-    /// Remove it with all its projects.
+    /// Remove the group with all its projects.
     RemoveGroup,
 }
 
-/// What it takes to do something to a project or a group.
+/// What an ability requires of an actor who can see the project or group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Least {
-    /// To see it.
-    Sight,
-    /// To see it and be signed in.
+pub enum Requirement {
+    /// Nothing else.
+    Visible,
+    /// To be signed in.
     SignedIn,
-    /// To see it without belonging to it, or to be at least this to it.
-    OpenOrRole(Role),
-    /// To be at least this to it.
+    /// The project is visible without membership, or the actor has at least this role.
+    VisibleOrRole(Role),
+    /// To be signed in, and the project is visible without membership or the actor has at least this role.
+    SignedInVisibleOrRole(Role),
+    /// At least this role.
     Role(Role),
 }
 
 impl ProjectAbility {
-    /// All abilities, for whoever prints the table.
+    /// All abilities, for printing the table.
     pub const ALL: [Self; 34] = [
         Self::DownloadUpload,
         Self::ReadProject,
@@ -197,9 +204,9 @@ impl ProjectAbility {
         Self::PushCode,
         Self::ProtectBranches,
         Self::ReadPipelines,
-        Self::ReadBuilds,
+        Self::ReadJobs,
         Self::RunPipelines,
-        Self::AdministerBuilds,
+        Self::AdministerCi,
         Self::ReadStatuses,
         Self::SetStatus,
         Self::CommentOnCommits,
@@ -221,30 +228,29 @@ impl ProjectAbility {
         Self::ReadRunnersToken,
         Self::AdministerMembers,
         Self::ShareProject,
-        Self::PresentProject,
+        Self::ChangeNameOrVisibility,
         Self::ArchiveProject,
         Self::UnlinkFork,
         Self::RemoveProject,
     ];
 
-    /// The table for projects.
-    pub fn least(self) -> Least {
+    /// Returns the requirement of each ability: the permission table of projects.
+    pub fn requirement(self) -> Requirement {
         match self {
-            Self::DownloadUpload => Least::Sight,
-            Self::DownloadCode
-            | Self::ReadPipelines
-            | Self::ReadBuilds
-            | Self::ReadStatuses
-            | Self::CommentOnCommits => Least::OpenOrRole(Role::Reporter),
-            Self::PushCode | Self::RunPipelines | Self::SetStatus => Least::Role(Role::Developer),
+            Self::DownloadUpload => Requirement::Visible,
+            Self::DownloadCode => Requirement::VisibleOrRole(Role::Reporter),
+            Self::ReadPipelines | Self::ReadJobs | Self::ReadStatuses | Self::CommentOnCommits => {
+                Requirement::SignedInVisibleOrRole(Role::Reporter)
+            }
+            Self::PushCode | Self::RunPipelines | Self::SetStatus => Requirement::Role(Role::Developer),
             Self::ReadProject | Self::StarProject | Self::UploadFile | Self::ReadIssues | Self::WriteIssues => {
-                Least::SignedIn
+                Requirement::SignedIn
             }
             Self::ReadConfidentialIssues | Self::AdministerIssues | Self::AdministerLabels | Self::AdministerBoards => {
-                Least::Role(Role::Reporter)
+                Requirement::Role(Role::Reporter)
             }
             Self::ProtectBranches
-            | Self::AdministerBuilds
+            | Self::AdministerCi
             | Self::AdministerNotes
             | Self::AdministerMilestones
             | Self::AdministerDeployKeys
@@ -252,17 +258,17 @@ impl ProjectAbility {
             | Self::ChangeProject
             | Self::ReadRunnersToken
             | Self::AdministerMembers
-            | Self::ShareProject => Least::Role(Role::Master),
-            Self::PresentProject
+            | Self::ShareProject => Requirement::Role(Role::Master),
+            Self::ChangeNameOrVisibility
             | Self::ArchiveProject
             | Self::UnlinkFork
             | Self::RemoveProject
             | Self::RemoveIssues
-            | Self::RemoveBoardLists => Least::Role(Role::Owner),
+            | Self::RemoveBoardLists => Requirement::Role(Role::Owner),
         }
     }
 
-    /// Whether nobody can do this to a project whose issues are switched off.
+    /// Returns whether the ability is disabled in a project without issues.
     fn needs_issues(self) -> bool {
         matches!(
             self,
@@ -275,109 +281,115 @@ impl ProjectAbility {
         )
     }
 
-    /// Whether nobody can do this to a project that builds nothing.
-    fn needs_builds(self) -> bool {
-        matches!(self, Self::ReadPipelines | Self::ReadBuilds | Self::RunPipelines | Self::AdministerBuilds)
+    /// Returns whether the ability is disabled in a project without CI.
+    fn needs_ci(self) -> bool {
+        matches!(self, Self::ReadPipelines | Self::ReadJobs | Self::RunPipelines | Self::AdministerCi)
     }
 
-    /// Whether nobody can do this to a project that is put away.
-    fn rests_in_archive(self) -> bool {
+    /// Returns whether the ability is disabled in an archived project.
+    fn is_disabled_by_archiving(self) -> bool {
         matches!(self, Self::PushCode | Self::RunPipelines)
     }
 }
 
 impl GroupAbility {
-    /// All abilities, for whoever prints the table.
+    /// All abilities, for printing the table.
     pub const ALL: [Self; 5] =
         [Self::ReadGroup, Self::CreateProjects, Self::ChangeGroup, Self::AdministerMembers, Self::RemoveGroup];
 
-    /// The table for groups.
-    pub fn least(self) -> Least {
+    /// Returns the requirement of each ability: the permission table of groups.
+    pub fn requirement(self) -> Requirement {
         match self {
-            Self::ReadGroup => Least::SignedIn,
-            Self::CreateProjects => Least::Role(Role::Master),
-            Self::ChangeGroup | Self::AdministerMembers | Self::RemoveGroup => Least::Role(Role::Owner),
+            Self::ReadGroup => Requirement::SignedIn,
+            Self::CreateProjects => Requirement::Role(Role::Master),
+            Self::ChangeGroup | Self::AdministerMembers | Self::RemoveGroup => Requirement::Role(Role::Owner),
         }
     }
 }
 
-impl Least {
-    /// Whether a role, or none, is enough for somebody who sees the thing, which may be open to those without a role.
-    fn is_met_by(self, role: Option<Role>, open: bool) -> bool {
+impl Requirement {
+    /// Returns whether an actor with this role, or none, meets the requirement.
+    fn is_met_by(self, role: Option<Role>, visible_without_membership: bool) -> bool {
         match self {
-            Self::Sight | Self::SignedIn => true,
-            Self::OpenOrRole(least) => open || role >= Some(least),
-            Self::Role(least) => role >= Some(least),
+            Self::Visible | Self::SignedIn => true,
+            Self::VisibleOrRole(required) | Self::SignedInVisibleOrRole(required) => {
+                visible_without_membership || role >= Some(required)
+            }
+            Self::Role(required) => role >= Some(required),
         }
     }
 }
 
-/// Which project is meant.
+/// A reference to a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProjectRef {
-    /// By number.
-    Id(i64),
-    /// By its full path.
+    /// By id.
+    Id(ProjectId),
+    /// By full path.
     Path(String),
 }
 
-/// Which group is meant.
+/// A reference to a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupRef {
-    /// By number.
-    Id(i64),
-    /// By its full path.
+    /// By id.
+    Id(NamespaceId),
+    /// By full path.
     Path(String),
 }
 
 impl Actor {
-    /// How close this actor stands to the instance.
-    pub fn standing(&self) -> Standing {
+    /// Returns the role of the actor in the instance.
+    pub fn instance_role(&self) -> InstanceRole {
         match self {
-            // A key or a job opens projects and nothing of the instance.
-            Self::Anonymous | Self::DeployKey { .. } | Self::Job { .. } => Standing::Anonymous,
-            Self::User { user, .. } if user.admin => Standing::Administrator,
-            Self::User { .. } => Standing::User,
-            Self::System => Standing::Administrator,
+            // Deploy keys and jobs only have access to projects.
+            Self::Anonymous | Self::DeployKey { .. } | Self::Job { .. } => InstanceRole::Anonymous,
+            Self::User { user, .. } if user.admin => InstanceRole::Administrator,
+            Self::User { .. } => InstanceRole::User,
+            Self::System => InstanceRole::Administrator,
         }
     }
 
-    /// Whether this actor may do this.
+    /// Checks that the actor has an ability.
     ///
-    /// A token without the scope counts as no token at all, as clients of the original expect.
-    pub fn check(&self, ability: Ability) -> Result<()> {
-        let least = least_standing(ability);
-        self.check_scope(least_scope(ability))?;
-        match self.standing() {
-            standing if standing >= least => Ok(()),
-            Standing::Anonymous => Err(Error::Unauthenticated),
-            Standing::User | Standing::Administrator => Err(Error::Forbidden(None)),
+    /// A token without the scope is treated like a missing token, as clients of GitLab 8.14 expect.
+    pub fn authorize(&self, ability: Ability) -> Result<()> {
+        let required = required_role(ability);
+        self.check_scope(required_scope(ability))?;
+        match self.instance_role() {
+            role if role >= required => Ok(()),
+            InstanceRole::Anonymous => Err(Error::Unauthenticated),
+            InstanceRole::User | InstanceRole::Administrator => Err(Error::Forbidden(None)),
         }
     }
 
-    fn check_scope(&self, least: Scope) -> Result<()> {
+    fn check_scope(&self, required: Scope) -> Result<()> {
         match self {
-            Self::User { scopes, .. } if !scopes.contains(&Scope::Api) && !scopes.contains(&least) => {
+            Self::User { scopes, .. } if !scopes.contains(&Scope::Api) && !scopes.contains(&required) => {
                 Err(Error::Unauthenticated)
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether this actor can try at all: whoever has to be signed in, is.
-    fn check_entry(&self, least: Least) -> Result<()> {
-        match (self, least) {
-            (_, Least::Sight | Least::OpenOrRole(_)) | (Self::DeployKey { .. } | Self::Job { .. }, Least::Role(_)) => {
-                Ok(())
-            }
-            (Self::Anonymous, Least::SignedIn | Least::Role(_))
-            | (Self::DeployKey { .. } | Self::Job { .. }, Least::SignedIn) => Err(Error::Unauthenticated),
-            (_, Least::SignedIn | Least::Role(_)) => self.check_scope(Scope::Api),
+    /// Checks that the actor is signed in, if the requirement demands it.
+    fn check_signed_in(&self, requirement: Requirement) -> Result<()> {
+        match requirement {
+            Requirement::Visible | Requirement::VisibleOrRole(_) => Ok(()),
+            Requirement::SignedIn | Requirement::SignedInVisibleOrRole(_) | Requirement::Role(_) => match self {
+                Self::Anonymous => Err(Error::Unauthenticated),
+                // Deploy keys and jobs are not users, but may have a role in the project.
+                Self::DeployKey { .. } | Self::Job { .. } if requirement == Requirement::SignedIn => {
+                    Err(Error::Unauthenticated)
+                }
+                Self::DeployKey { .. } | Self::Job { .. } => Ok(()),
+                Self::User { .. } | Self::System => self.check_scope(Scope::Api),
+            },
         }
     }
 
-    /// What is at least this visible, the actor sees without belonging to it.
-    fn open_from(&self) -> Visibility {
+    /// Returns the lowest visibility level that the actor sees without membership.
+    fn visible_from(&self) -> Visibility {
         match self {
             Self::Anonymous | Self::DeployKey { .. } | Self::Job { user: None, .. } => Visibility::Public,
             Self::User { user, .. } | Self::Job { user: Some(user), .. } if user.external => Visibility::Public,
@@ -387,20 +399,26 @@ impl Actor {
 }
 
 impl ReadTx<'_> {
-    /// The gate to the instance: every use case begins here, or by opening a project or a group.
-    pub fn may(&self, ability: Ability) -> Result<()> {
-        self.actor().check(ability)
+    /// Checks that the actor has an ability in the instance. Every use case starts with this, [`Self::project`] or
+    /// [`Self::group`].
+    pub fn authorize(&self, ability: Ability) -> Result<()> {
+        self.actor().authorize(ability)
     }
 
-    /// The gate to one's own account: answers the number of the user who is asking.
-    pub fn my_id(&self, ability: Ability) -> Result<i64> {
-        self.may(ability)?;
+    /// Checks an ability and returns the id of the signed-in user.
+    pub fn current_user_id(&self, ability: Ability) -> Result<UserId> {
+        self.authorize(ability)?;
+        self.user_id()
+    }
+
+    /// Returns the id of the signed-in user, for use after a check of an ability that requires one.
+    pub fn user_id(&self) -> Result<UserId> {
         self.actor().user().map(|user| user.id).ok_or(Error::Unauthenticated)
     }
 
-    /// The gate to one's own account for use cases that are about nothing else: hands out the user who is asking.
-    pub fn take_myself(&mut self, ability: Ability) -> Result<User> {
-        self.may(ability)?;
+    /// Checks an ability and takes the signed-in user out of the transaction, for use cases that need no actor afterwards.
+    pub fn take_current_user(&mut self, ability: Ability) -> Result<User> {
+        self.authorize(ability)?;
         match self.take_actor() {
             Actor::User { user, .. } => Ok(*user),
             Actor::Anonymous | Actor::DeployKey { .. } | Actor::Job { .. } | Actor::System => {
@@ -409,181 +427,208 @@ impl ReadTx<'_> {
         }
     }
 
-    /// Through whose eyes lists are seen.
+    /// Returns the viewer by whose rights lists are filtered.
     pub(crate) fn viewer(&self) -> Viewer {
         let user = match self.actor() {
-            // A job reads what the one reads who started it.
+            // A job has the rights of the user who started it.
             Actor::Job { user, .. } => user.as_deref(),
             actor => actor.user(),
         };
-        let user = user.map_or(0, |user| user.id);
-        Viewer { user, open_from: self.actor().open_from(), admin: self.actor().is_admin(), now: self.now() }
+        let user = user.map_or(UserId::ANONYMOUS, |user| user.id);
+        Viewer { user, visible_from: self.actor().visible_from(), admin: self.actor().is_admin(), now: self.now() }
     }
 
-    /// The same where projects are shown: what is open to everybody is so to those whose token opens nothing here, too.
+    /// Returns the viewer for lists of projects; a token without the scope `api` sees public projects only.
     pub(crate) fn viewer_of_projects(&self) -> Viewer {
-        if self.is_stranger() {
-            return Viewer { user: 0, open_from: Visibility::Public, admin: false, now: self.now() };
+        if self.lacks_api_scope() {
+            return Viewer { user: UserId::ANONYMOUS, visible_from: Visibility::Public, admin: false, now: self.now() };
         }
         self.viewer()
     }
 
-    /// Whether the actor shows a token that opens no project.
-    fn is_stranger(&self) -> bool {
+    /// Returns whether the actor's token lacks the scope for projects.
+    fn lacks_api_scope(&self) -> bool {
         self.actor().check_scope(Scope::Api).is_err()
     }
 
-    /// The gate to a project: the only way to get hold of one is to say what for.
+    /// Finds a project and checks that the actor has an ability in it; there is no other way to get a project.
     ///
-    /// Who does not see it hears that there is none; who sees it but may not do this hears that.
-    pub fn open(&mut self, project: &ProjectRef, ability: ProjectAbility) -> Result<Project> {
-        self.actor().check_entry(ability.least())?;
-        let (stranger, viewer) = (self.is_stranger(), self.viewer_of_projects());
+    /// Fails with `NotFound` if the actor cannot see the project, and with `Forbidden` if they only lack the ability.
+    pub fn project(&mut self, project: &ProjectRef, ability: ProjectAbility) -> Result<Project> {
+        self.actor().check_signed_in(ability.requirement())?;
+        let (lacks_scope, viewer) = (self.lacks_api_scope(), self.viewer_of_projects());
         let key = match project {
-            ProjectRef::Id(id) => Some(Key::Id(*id)),
-            ProjectRef::Path(path) => path.rsplit_once('/').map(|(namespace, path)| Key::Path(namespace, path)),
+            ProjectRef::Id(id) => Some(ProjectKey::Id(*id)),
+            ProjectRef::Path(path) => path.rsplit_once('/').map(|(namespace, path)| ProjectKey::Path(namespace, path)),
         };
         let found = key.map(|key| store::projects::find(self.db(), &viewer, key)).transpose()?.flatten();
-        let seen = |project: &Project| project.visibility == Visibility::Public || (!stranger && self.sees(project));
-        let project = found.filter(seen).ok_or(Error::not_found("Project"))?;
-        self.may_to(&project, ability)?;
+        let visible =
+            |project: &Project| project.visibility == Visibility::Public || (!lacks_scope && self.can_see(project));
+        let project = found.filter(visible).ok_or(Error::not_found("Project"))?;
+        self.authorize_project(&project, ability)?;
         Ok(project)
     }
 
-    /// The gate for what the service does on behalf of somebody who has shown the token of a runner or a job, and who has
-    /// no rights of their own: the project is there, and what is to be done is not switched off.
-    pub(crate) fn open_as_service(&mut self, project: &ProjectRef, ability: ProjectAbility) -> Result<Project> {
-        let asking = std::mem::replace(&mut self.actor, Actor::System);
-        let opened = self.open(project, ability);
-        self.actor = asking;
-        opened
+    /// As [`Self::project`], and validates the parameters of the request after the check for a signed-in user: the contract's
+    /// sections on projects and groups require 401 before 400, and 400 before 404 and 403.
+    pub fn project_with<P>(
+        &mut self,
+        project: &ProjectRef,
+        ability: ProjectAbility,
+        params: impl FnOnce() -> Result<P>,
+    ) -> Result<(Project, P)> {
+        self.actor().check_signed_in(ability.requirement())?;
+        let params = params()?;
+        Ok((self.project(project, ability)?, params))
     }
 
-    /// Whether a user could do this to a project at this moment; no user who is blocked or removed can.
-    pub(crate) fn may_user_to(&mut self, user: i64, project: i64, ability: ProjectAbility) -> Result<bool> {
-        let user = caller::prove_by_id(self.db(), user)?;
-        let asking = std::mem::replace(&mut self.actor, user);
-        let opened = self.open(&ProjectRef::Id(project), ability);
-        self.actor = asking;
-        match opened {
+    /// As [`Self::group`], and validates the parameters of the request as [`Self::project_with`] does.
+    pub fn group_with<P>(
+        &mut self,
+        group: &GroupRef,
+        ability: GroupAbility,
+        params: impl FnOnce() -> Result<P>,
+    ) -> Result<(Namespace, Option<Role>, P)> {
+        self.actor().check_signed_in(ability.requirement())?;
+        let params = params()?;
+        let (group, role) = self.group(group, ability)?;
+        Ok((group, role, params))
+    }
+
+    /// As [`Self::project`], with the rights of the server, for a client that was authenticated by the token of a runner or
+    /// a job: checks that the project exists and that the ability is not disabled in it.
+    pub(crate) fn project_as_system(&mut self, project: &ProjectRef, ability: ProjectAbility) -> Result<Project> {
+        let caller_actor = std::mem::replace(&mut self.actor, Actor::System);
+        let result = self.project(project, ability);
+        self.actor = caller_actor;
+        result
+    }
+
+    /// Returns whether a user currently has an ability in a project; blocked and removed users have none.
+    pub(crate) fn user_can(&mut self, user: UserId, project: ProjectId, ability: ProjectAbility) -> Result<bool> {
+        let user = caller::authenticate_user_id(self.db(), user)?;
+        let caller_actor = std::mem::replace(&mut self.actor, user);
+        let result = self.project(&ProjectRef::Id(project), ability);
+        self.actor = caller_actor;
+        match result {
             Ok(_) => Ok(true),
             Err(Error::NotFound(_) | Error::Forbidden(_) | Error::Unauthenticated) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// The gate for a job that runs: opens a project with the rights that its token has at this moment.
-    pub(crate) fn open_as_job(
+    /// As [`Self::project`], with the current rights of a job token.
+    pub(crate) fn project_as_job(
         &mut self,
         token: &Digest,
         project: &ProjectRef,
         ability: ProjectAbility,
     ) -> Result<Project> {
-        let job = caller::prove_by_job_token(self.db(), token)?;
-        let asking = std::mem::replace(&mut self.actor, job);
-        let opened = self.open(project, ability);
-        self.actor = asking;
-        opened.map_err(|error| match error {
-            // The job knows of its own project.
+        let job = caller::authenticate_job_token(self.db(), token)?;
+        let caller_actor = std::mem::replace(&mut self.actor, job);
+        let result = self.project(project, ability);
+        self.actor = caller_actor;
+        result.map_err(|error| match error {
+            // The job knows that its own project exists.
             Error::NotFound(_) | Error::Unauthenticated => Error::Forbidden(None),
             other => other,
         })
     }
 
-    /// Whether an open project may also be used for something else.
-    pub fn may_to(&self, project: &Project, ability: ProjectAbility) -> Result<()> {
-        let (actor, least) = (self.actor(), ability.least());
-        if actor.has_key_to(project.id) && ability == ProjectAbility::DownloadCode {
+    /// Checks that the actor has a further ability in a project that was found before.
+    pub fn authorize_project(&self, project: &Project, ability: ProjectAbility) -> Result<()> {
+        let (actor, requirement) = (self.actor(), ability.requirement());
+        if actor.has_deploy_key_for(project.id) && ability == ProjectAbility::DownloadCode {
             return Ok(());
         }
         if matches!(actor, Actor::DeployKey { .. }) && ability == ProjectAbility::PushCode {
             return Err(Error::forbidden("Deploy keys are not allowed to push code."));
         }
         if let Actor::Job { project: own, .. } = actor {
-            // Its token is known to every script that runs in it, so it opens next to nothing.
+            // Every script of the job can read its token, so the token permits very little.
             let readable = match ability {
                 ProjectAbility::DownloadCode => true,
-                ProjectAbility::ReadBuilds => project.id == *own,
+                ProjectAbility::ReadJobs => project.id == *own,
                 _ => false,
             };
             if !readable {
-                return Err(Error::forbidden("The token of a job only reads code."));
+                return Err(Error::forbidden("Job tokens can only read code."));
             }
         }
-        let open = project.visibility >= actor.open_from()
-            && (ability != ProjectAbility::ReadBuilds || project.switches.public_builds);
-        let off = ability.rests_in_archive() && project.archived
-            || ability.needs_issues() && !project.switches.issues_enabled
-            || ability.needs_builds() && !project.switches.builds_enabled;
-        let may = least.is_met_by(self.role_to(project), open) && !off;
-        if may { Ok(()) } else { Err(Error::Forbidden(None)) }
+        let visible_without_membership = project.visibility >= actor.visible_from()
+            && (ability != ProjectAbility::ReadJobs || project.features.public_builds);
+        let disabled = ability.is_disabled_by_archiving() && project.archived
+            || ability.needs_issues() && !project.features.issues_enabled
+            || ability.needs_ci() && !project.features.builds_enabled;
+        let allowed = requirement.is_met_by(self.project_role(project), visible_without_membership) && !disabled;
+        if allowed { Ok(()) } else { Err(Error::Forbidden(None)) }
     }
 
-    /// Whether an open project may also be used for something else, as an answer.
+    /// Returns whether the actor has a further ability in a project that was found before.
     pub(crate) fn can(&self, project: &Project, ability: ProjectAbility) -> bool {
-        self.may_to(project, ability).is_ok()
+        self.authorize_project(project, ability).is_ok()
     }
 
-    /// Which issues of a project the actor sees.
-    pub(crate) fn sight_in(&self, project: &Project) -> Sight {
-        let user = self.actor().user().map_or(0, |user| user.id);
-        Sight { user, confidential: self.can(project, ProjectAbility::ReadConfidentialIssues) }
+    /// Returns which issues of a project the actor may see.
+    pub(crate) fn issue_visibility(&self, project: &Project) -> IssueVisibility {
+        let user = self.actor().user().map_or(UserId::ANONYMOUS, |user| user.id);
+        IssueVisibility { user, confidential: self.can(project, ProjectAbility::ReadConfidentialIssues) }
     }
 
-    /// Whether another user who may come in sees a project.
-    pub(crate) fn is_seen_by(&mut self, project: &Project, user: i64) -> Result<bool> {
+    /// Returns whether another user is active and can see a project.
+    pub(crate) fn is_visible_to(&mut self, project: &Project, user: UserId) -> Result<bool> {
         let found = store::users::by_id(self.db(), user)?.filter(|user| user.state == UserState::Active);
         let Some(found) = found else { return Ok(false) };
         let other = Actor::User { user: Box::new(found), scopes: vec![Scope::Api] };
-        if project.visibility >= other.open_from() || other.is_admin() {
+        if project.visibility >= other.visible_from() || other.is_admin() {
             return Ok(true);
         }
-        let viewer = Viewer { user, open_from: other.open_from(), admin: false, now: self.now() };
-        let seen = store::projects::find(self.db(), &viewer, Key::Id(project.id))?;
-        Ok(seen.is_some_and(|seen| seen.access.role().is_some()))
+        let viewer = Viewer { user, visible_from: other.visible_from(), admin: false, now: self.now() };
+        let found = store::projects::find(self.db(), &viewer, ProjectKey::Id(project.id))?;
+        Ok(found.is_some_and(|found| found.access.role().is_some()))
     }
 
-    /// What the actor is to a project.
-    pub(crate) fn role_to(&self, project: &Project) -> Option<Role> {
+    /// Returns the role of the actor in a project.
+    pub(crate) fn project_role(&self, project: &Project) -> Option<Role> {
         match self.actor() {
-            // A token without the scope opens nothing, whoever it belongs to.
-            _ if self.is_stranger() => None,
+            // A token without the scope has no rights, even if its owner is an administrator.
+            _ if self.lacks_api_scope() => None,
             actor if actor.is_admin() => Some(Role::Owner),
-            actor if actor.has_own_rights_to(project.id) => Some(Role::Reporter),
+            actor if actor.has_job_access_to(project.id) => Some(Role::Reporter),
             _ => project.access.role(),
         }
     }
 
-    /// Whether the actor sees a project.
-    fn sees(&self, project: &Project) -> bool {
+    /// Returns whether the actor can see a project.
+    fn can_see(&self, project: &Project) -> bool {
         let actor = self.actor();
-        let belongs = self.role_to(project).is_some() || actor.has_key_to(project.id);
-        belongs || project.visibility >= actor.open_from()
+        let is_member = self.project_role(project).is_some() || actor.has_deploy_key_for(project.id);
+        is_member || project.visibility >= actor.visible_from()
     }
 
-    /// The gate to a group, as [`Self::open`] is to a project. Also answers what the actor is to it.
-    pub fn open_group(&mut self, group: &GroupRef, ability: GroupAbility) -> Result<(Namespace, Option<Role>)> {
-        self.actor().check_entry(ability.least())?;
+    /// Finds a group and checks that the actor has an ability in it, as [`Self::project`] does; also returns their role.
+    pub fn group(&mut self, group: &GroupRef, ability: GroupAbility) -> Result<(Namespace, Option<Role>)> {
+        self.actor().check_signed_in(ability.requirement())?;
         let found = match group {
             GroupRef::Id(id) => store::namespaces::by_id(self.db(), *id)?,
             GroupRef::Path(path) => store::namespaces::by_full_path(self.db(), path)?,
         };
         let group = found.filter(|found| found.kind == NamespaceKind::Group).ok_or(Error::not_found("Group"))?;
-        let role = self.role_in(&group)?;
-        let seen = role.is_some() || group.visibility >= self.actor().open_from() || {
-            // A private group is no secret to those who see something in it.
+        let role = self.namespace_role(&group)?;
+        let visible = role.is_some() || group.visibility >= self.actor().visible_from() || {
+            // A private group is visible to those who can see one of its projects.
             let viewer = self.viewer();
-            store::groups::shows_a_project(self.db(), &viewer, group.id)?
+            store::groups::has_visible_project(self.db(), &viewer, group.id)?
         };
-        match (seen, ability.least().is_met_by(role, false)) {
+        match (visible, ability.requirement().is_met_by(role, false)) {
             (false, _) => Err(Error::not_found("Group")),
             (true, false) => Err(Error::Forbidden(None)),
             (true, true) => Ok((group, role)),
         }
     }
 
-    /// What the actor is to a namespace.
-    fn role_in(&mut self, namespace: &Namespace) -> Result<Option<Role>> {
+    /// Returns the role of the actor in a namespace.
+    fn namespace_role(&mut self, namespace: &Namespace) -> Result<Option<Role>> {
         if self.actor().is_admin() {
             return Ok(Some(Role::Owner));
         }
@@ -594,8 +639,8 @@ impl ReadTx<'_> {
         })
     }
 
-    /// Whether a user may create projects in a namespace; the user need not be the one who is asking.
-    pub(crate) fn may_create_in(&mut self, namespace: &Namespace, user: &User) -> Result<bool> {
+    /// Returns whether a user, not necessarily the actor, may create projects in a namespace.
+    pub(crate) fn user_can_create_in(&mut self, namespace: &Namespace, user: &User) -> Result<bool> {
         if user.admin {
             return Ok(true);
         }
@@ -604,7 +649,7 @@ impl ReadTx<'_> {
             NamespaceKind::User => namespace.owner_id == Some(user.id),
             NamespaceKind::Group => {
                 let role = store::groups::role_in(self.db(), &viewer, namespace.id)?;
-                GroupAbility::CreateProjects.least().is_met_by(role, false)
+                GroupAbility::CreateProjects.requirement().is_met_by(role, false)
             }
         })
     }
@@ -614,14 +659,13 @@ impl ReadTx<'_> {
 mod tests {
     use super::*;
 
-    /// The rights, as tables a person can read.
     #[test]
-    fn the_table_of_rights() {
+    fn instance_permission_table() {
         let rows: Vec<String> = Ability::ALL
             .iter()
             .map(|ability| {
-                let (standing, scope) = (least_standing(*ability), least_scope(*ability).as_str());
-                format!("{:<20}{:<15}{scope}", format!("{ability:?}"), format!("{standing:?}"))
+                let (role, scope) = (required_role(*ability), required_scope(*ability).as_str());
+                format!("{:<20}{:<15}{scope}", format!("{ability:?}"), format!("{role:?}"))
             })
             .collect();
         assert_eq!(
@@ -632,7 +676,7 @@ mod tests {
                 "ReadUsers           User           read_user",
                 "AdministerUsers     Administrator  api",
                 "ReadVersion         User           api",
-                "Operate             Administrator  api",
+                "ManageServer        Administrator  api",
                 "Browse              User           api",
                 "Create              User           api",
                 "AdministerProjects  Administrator  api",
@@ -641,77 +685,78 @@ mod tests {
         );
     }
 
-    /// Who may do what to something they see: a stranger, and each role.
-    fn table<A: std::fmt::Debug + Copy>(abilities: &[A], least: impl Fn(A) -> Least) -> String {
-        let mut table = format!("{:<22}{:>9}{:>9}", "", "anonymous", "stranger");
+    /// Prints which abilities a non-member and each role have in a project or group that they can see. Non-members are
+    /// evaluated as in a public project, and roles as in a private one.
+    fn table<A: std::fmt::Debug + Copy>(abilities: &[A], requirement: impl Fn(A) -> Requirement) -> String {
+        let mut table = format!("{:<22}{:>9}{:>11}", "", "anonymous", "non-member");
         for role in Role::ALL {
             table += &format!("{:>10}", format!("{role:?}").to_lowercase());
         }
         for ability in abilities {
-            let least = least(*ability);
-            let yes = |may: bool| if may { "yes" } else { "-" };
-            let stranger = least.is_met_by(None, true);
-            let anonymous = stranger && Actor::Anonymous.check_entry(least).is_ok();
-            table += &format!("\n{:<22}{:>9}{:>9}", format!("{ability:?}"), yes(anonymous), yes(stranger));
+            let requirement = requirement(*ability);
+            let yes = |allowed: bool| if allowed { "yes" } else { "-" };
+            let non_member = requirement.is_met_by(None, true);
+            let anonymous = non_member && Actor::Anonymous.check_signed_in(requirement).is_ok();
+            table += &format!("\n{:<22}{:>9}{:>11}", format!("{ability:?}"), yes(anonymous), yes(non_member));
             for role in Role::ALL {
-                table += &format!("{:>10}", yes(least.is_met_by(Some(role), false)));
+                table += &format!("{:>10}", yes(requirement.is_met_by(Some(role), false)));
             }
         }
         table
     }
 
     #[test]
-    fn the_table_of_rights_in_a_project() {
+    fn project_permission_table() {
         assert_eq!(
-            table(&ProjectAbility::ALL, ProjectAbility::least),
-            "                      anonymous stranger     guest  reporter developer    master     owner
-DownloadUpload              yes      yes       yes       yes       yes       yes       yes
-ReadProject                   -      yes       yes       yes       yes       yes       yes
-DownloadCode                yes      yes         -       yes       yes       yes       yes
-PushCode                      -        -         -         -       yes       yes       yes
-ProtectBranches               -        -         -         -         -       yes       yes
-ReadPipelines               yes      yes         -       yes       yes       yes       yes
-ReadBuilds                  yes      yes         -       yes       yes       yes       yes
-RunPipelines                  -        -         -         -       yes       yes       yes
-AdministerBuilds              -        -         -         -         -       yes       yes
-ReadStatuses                yes      yes         -       yes       yes       yes       yes
-SetStatus                     -        -         -         -       yes       yes       yes
-CommentOnCommits            yes      yes         -       yes       yes       yes       yes
-AdministerHooks               -        -         -         -         -       yes       yes
-AdministerDeployKeys          -        -         -         -         -       yes       yes
-ReadIssues                    -      yes       yes       yes       yes       yes       yes
-ReadConfidentialIssues        -        -         -       yes       yes       yes       yes
-WriteIssues                   -      yes       yes       yes       yes       yes       yes
-AdministerIssues              -        -         -       yes       yes       yes       yes
-RemoveIssues                  -        -         -         -         -         -       yes
-AdministerNotes               -        -         -         -         -       yes       yes
-AdministerLabels              -        -         -       yes       yes       yes       yes
-AdministerBoards              -        -         -       yes       yes       yes       yes
-RemoveBoardLists              -        -         -         -         -         -       yes
-AdministerMilestones          -        -         -         -         -       yes       yes
-StarProject                   -      yes       yes       yes       yes       yes       yes
-UploadFile                    -      yes       yes       yes       yes       yes       yes
-ChangeProject                 -        -         -         -         -       yes       yes
-ReadRunnersToken              -        -         -         -         -       yes       yes
-AdministerMembers             -        -         -         -         -       yes       yes
-ShareProject                  -        -         -         -         -       yes       yes
-PresentProject                -        -         -         -         -         -       yes
-ArchiveProject                -        -         -         -         -         -       yes
-UnlinkFork                    -        -         -         -         -         -       yes
-RemoveProject                 -        -         -         -         -         -       yes"
+            table(&ProjectAbility::ALL, ProjectAbility::requirement),
+            "                      anonymous non-member     guest  reporter developer    master     owner
+DownloadUpload              yes        yes       yes       yes       yes       yes       yes
+ReadProject                   -        yes       yes       yes       yes       yes       yes
+DownloadCode                yes        yes         -       yes       yes       yes       yes
+PushCode                      -          -         -         -       yes       yes       yes
+ProtectBranches               -          -         -         -         -       yes       yes
+ReadPipelines                 -        yes         -       yes       yes       yes       yes
+ReadJobs                      -        yes         -       yes       yes       yes       yes
+RunPipelines                  -          -         -         -       yes       yes       yes
+AdministerCi                  -          -         -         -         -       yes       yes
+ReadStatuses                  -        yes         -       yes       yes       yes       yes
+SetStatus                     -          -         -         -       yes       yes       yes
+CommentOnCommits              -        yes         -       yes       yes       yes       yes
+AdministerHooks               -          -         -         -         -       yes       yes
+AdministerDeployKeys          -          -         -         -         -       yes       yes
+ReadIssues                    -        yes       yes       yes       yes       yes       yes
+ReadConfidentialIssues        -          -         -       yes       yes       yes       yes
+WriteIssues                   -        yes       yes       yes       yes       yes       yes
+AdministerIssues              -          -         -       yes       yes       yes       yes
+RemoveIssues                  -          -         -         -         -         -       yes
+AdministerNotes               -          -         -         -         -       yes       yes
+AdministerLabels              -          -         -       yes       yes       yes       yes
+AdministerBoards              -          -         -       yes       yes       yes       yes
+RemoveBoardLists              -          -         -         -         -         -       yes
+AdministerMilestones          -          -         -         -         -       yes       yes
+StarProject                   -        yes       yes       yes       yes       yes       yes
+UploadFile                    -        yes       yes       yes       yes       yes       yes
+ChangeProject                 -          -         -         -         -       yes       yes
+ReadRunnersToken              -          -         -         -         -       yes       yes
+AdministerMembers             -          -         -         -         -       yes       yes
+ShareProject                  -          -         -         -         -       yes       yes
+ChangeNameOrVisibility        -          -         -         -         -         -       yes
+ArchiveProject                -          -         -         -         -         -       yes
+UnlinkFork                    -          -         -         -         -         -       yes
+RemoveProject                 -          -         -         -         -         -       yes"
         );
     }
 
     #[test]
-    fn the_table_of_rights_in_a_group() {
+    fn group_permission_table() {
         assert_eq!(
-            table(&GroupAbility::ALL, GroupAbility::least),
-            "                      anonymous stranger     guest  reporter developer    master     owner
-ReadGroup                     -      yes       yes       yes       yes       yes       yes
-CreateProjects                -        -         -         -         -       yes       yes
-ChangeGroup                   -        -         -         -         -         -       yes
-AdministerMembers             -        -         -         -         -         -       yes
-RemoveGroup                   -        -         -         -         -         -       yes"
+            table(&GroupAbility::ALL, GroupAbility::requirement),
+            "                      anonymous non-member     guest  reporter developer    master     owner
+ReadGroup                     -        yes       yes       yes       yes       yes       yes
+CreateProjects                -          -         -         -         -       yes       yes
+ChangeGroup                   -          -         -         -         -         -       yes
+AdministerMembers             -          -         -         -         -         -       yes
+RemoveGroup                   -          -         -         -         -         -       yes"
         );
     }
 }

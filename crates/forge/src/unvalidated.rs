@@ -1,32 +1,32 @@
-//! What the caller sent, to be looked at after the gate.
+//! Parameters that are validated only after authorization.
 
 use crate::{Error, Result};
 
-/// Parameters that may turn out to be malformed.
+/// Parsed parameters of a request that may be malformed.
 ///
-/// A use case first asks whether the actor may do this at all and only then looks at what was given, so that a stranger
-/// learns nothing from the order of the answers.
+/// A use case authorizes the actor before it calls [`Self::validate`], so that a caller without permission learns nothing
+/// from the order of errors.
 #[derive(Clone, Debug)]
 pub struct Unvalidated<T>(std::result::Result<T, Vec<String>>);
 
 impl<T> Unvalidated<T> {
-    /// Wraps what a protocol made of the request.
-    pub fn new(read: std::result::Result<T, Vec<String>>) -> Self {
-        Self(read)
+    /// Wraps the outcome of parsing a request.
+    pub fn new(parsed: std::result::Result<T, Vec<String>>) -> Self {
+        Self(parsed)
     }
 
-    /// Wraps parameters that are in order.
-    pub fn good(value: T) -> Self {
+    /// Wraps parameters that are known to be valid.
+    pub fn valid(value: T) -> Self {
         Self(Ok(value))
     }
 
-    /// The parameters, if they are in order.
-    pub fn get(&self) -> Result<&T> {
+    /// Returns the parameters, or [`Error::Malformed`] with all faults.
+    pub fn validate(&self) -> Result<&T> {
         self.0.as_ref().map_err(|faults| Error::Malformed(faults.clone()))
     }
 
-    /// The same parameters, unless there is something wrong with them after all.
-    pub fn unless(self, fault: impl FnOnce(&T) -> Option<String>) -> Self {
+    /// Makes the parameters malformed if `fault` finds something wrong with them.
+    pub fn reject_if(self, fault: impl FnOnce(&T) -> Option<String>) -> Self {
         match self.0 {
             Ok(value) => match fault(&value) {
                 None => Self(Ok(value)),
@@ -36,7 +36,7 @@ impl<T> Unvalidated<T> {
         }
     }
 
-    /// The same parameters in other words.
+    /// Converts the parameters.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Unvalidated<U> {
         Unvalidated(self.0.map(f))
     }

@@ -1,4 +1,4 @@
-//! A commit as one file.
+//! Archives of commits as tar and zip files.
 
 use std::{
     cell::Cell,
@@ -26,40 +26,40 @@ use crate::{
     Error, Repository, Result,
     deadline::Deadline,
     diff::empty_tree,
-    export::Exports,
-    large::LargeObject,
+    export_attributes::AttributeStack,
+    format_substitution::FormatSubstitution,
+    large_object::LargeObject,
     repository::gix_id,
-    substitutes::Substitutes,
     tree_walk::TreeWalk,
-    trees::{LONGEST_WALK, kind_and_mode},
+    trees::{WALK_TIMEOUT, kind_and_mode},
 };
 
-/// How many bytes the files of an archive may have together before they are packed. A few small objects can make up a tree
-/// with far more: one file can be in it a million times.
-pub const MOST_ARCHIVE_BYTES: u64 = 8 << 30;
-/// Of how many different files the size is looked up before an archive is begun. The sizes of all files are added up again
-/// while they are written.
-const MOST_LOOKUPS: usize = 200_000;
+/// The maximum total size of the files in an archive before compression. A few small objects can form a tree with far
+/// more: it can contain the same file a million times.
+pub const MAX_ARCHIVE_BYTES: u64 = 8 << 30;
+/// The maximum number of files whose sizes are looked up before an archive is started. All sizes are added up again
+/// while the archive is written.
+const MAX_SIZE_LOOKUPS: usize = 200_000;
 
-/// The same as git's own archives.
-const LEVEL: u32 = 6;
-/// The longest file that a zip entry of the short form holds.
-const LONG_ZIP_ENTRY: u64 = 0xffff_ffff;
+/// The compression level that `git archive` uses.
+const GZIP_LEVEL: u32 = 6;
+/// The size from which on a zip entry needs the ZIP64 format.
+const ZIP64_THRESHOLD: u64 = 0xffff_ffff;
 
 impl Repository {
-    /// Fails if a commit has too many or too large files for an archive, before one is begun.
+    /// Fails if the files of a commit are too many or too large for an archive, before any output is produced.
     pub fn check_archive(&self, commit: Oid) -> Result<()> {
         let Some(tree) = self.tree_of(commit)? else { return Ok(()) };
-        self.check_entries(tree)?;
+        self.check_entry_count(tree)?;
         self.check_sizes(tree)
     }
 
-    /// Fails if the files below a tree are larger together than those of an archive may be. Each tree is visited once, however
-    /// often it is in others.
+    /// Fails if the total size of the files below a tree exceeds the limit. Each tree is visited once, however often it
+    /// occurs.
     fn check_sizes(&self, tree: ObjectId) -> Result<()> {
         let (mut trees, mut blobs) = (HashMap::new(), HashMap::new());
-        let mut walk = TreeWalk::until(self, tree, Vec::new(), Deadline::within(LONGEST_WALK))?;
-        // The trees that the walk is in, and the sizes of what was visited in them so far.
+        let mut walk = TreeWalk::with_deadline(self, tree, Vec::new(), Deadline::within(WALK_TIMEOUT))?;
+        // The trees on the path of the walk, with the total size of what was visited in them so far.
         let mut open = vec![(tree, 0_u64)];
         loop {
             let entry = walk.next()?;
@@ -68,10 +68,10 @@ impl Repository {
             {
                 let Some((_, above)) = open.last_mut() else { return Ok(()) };
                 *above = above.saturating_add(size);
-                check_sum(*above)?;
+                check_total(*above)?;
                 trees.insert(id, size);
             }
-            let (Some(entry), Some((_, sum))) = (entry, open.last_mut()) else { continue };
+            let (Some(entry), Some((_, total))) = (entry, open.last_mut()) else { continue };
             let size = match kind_and_mode(entry.mode).0 {
                 EntryKind::Submodule => 0,
                 EntryKind::Tree => {
@@ -84,7 +84,7 @@ impl Repository {
                 }
                 EntryKind::Blob => match blobs.get(&entry.id) {
                     Some(size) => *size,
-                    None if blobs.len() == MOST_LOOKUPS => return Ok(()),
+                    None if blobs.len() == MAX_SIZE_LOOKUPS => return Ok(()),
                     None => {
                         let size = self.header(&entry.id)?.map_or(0, |(_, size)| size);
                         blobs.insert(entry.id, size);
@@ -92,15 +92,15 @@ impl Repository {
                     }
                 },
             };
-            *sum = sum.saturating_add(size);
-            check_sum(*sum)?;
+            *total = total.saturating_add(size);
+            check_total(*total)?;
         }
     }
 
-    /// Writes the files of a commit as an archive, all below one folder; the same commit gives the same bytes.
+    /// Writes the files of a commit as an archive below one folder; the same commit results in the same bytes.
     ///
-    /// What `.gitattributes` mark `export-ignore` is left out, and what they mark `export-subst` has its `$Format:…$`
-    /// filled in. Submodules are empty folders. Large files are written in pieces.
+    /// Files with the attribute `export-ignore` are left out, and in files with `export-subst` the `$Format:…$`
+    /// placeholders are expanded. Submodules are empty folders. Large files are written in chunks.
     pub fn archive(
         &self,
         commit: Oid,
@@ -111,28 +111,28 @@ impl Repository {
         let node = self.history().node(gix_id(commit))?;
         let tree = node.tree.unwrap_or_else(empty_tree);
         let seconds = u64::try_from(node.seconds).unwrap_or(0);
-        let state = Rc::new(ValveState::default());
-        let contents = Contents { repository: self, commit, tree, folder, state: &state };
-        let valve = Valve { out, state: Rc::clone(&state) };
+        let state = Rc::new(WriterState::default());
+        let contents = ArchiveContents { repository: self, commit, tree, folder, state: &state };
+        let writer = GuardedWriter { out, state: Rc::clone(&state) };
         match format {
             ArchiveFormat::Tar => {
-                let mut tar = Tar::new(valve, commit, seconds)?;
+                let mut tar = Tar::new(writer, commit, seconds)?;
                 contents.write(&mut tar)?;
                 tar.0.finish()?;
             }
             ArchiveFormat::TarGz => {
-                let mut tar = Tar::new(GzEncoder::new(valve, Compression::new(LEVEL)), commit, seconds)?;
+                let mut tar = Tar::new(GzEncoder::new(writer, Compression::new(GZIP_LEVEL)), commit, seconds)?;
                 contents.write(&mut tar)?;
                 tar.0.into_inner()?.finish()?;
             }
             ArchiveFormat::TarBz2 => {
-                let encoder = BzEncoder::new(valve, bzip2::Compression::best());
+                let encoder = BzEncoder::new(writer, bzip2::Compression::best());
                 let mut tar = Tar::new(encoder, commit, seconds)?;
                 contents.write(&mut tar)?;
                 tar.0.into_inner()?.finish()?;
             }
             ArchiveFormat::Zip => {
-                let mut zip = Zip::new(valve, commit, seconds)?;
+                let mut zip = Zip::new(writer, commit, seconds)?;
                 contents.write(&mut zip)?;
                 zip.0.finish().map_err(io::Error::from)?;
             }
@@ -141,107 +141,109 @@ impl Repository {
     }
 }
 
-/// Fails if so many bytes are too many for the files of an archive.
-fn check_sum(bytes: u64) -> Result<()> {
-    if bytes <= MOST_ARCHIVE_BYTES {
+/// Fails if this total size of files exceeds the limit.
+fn check_total(bytes: u64) -> Result<()> {
+    if bytes <= MAX_ARCHIVE_BYTES {
         return Ok(());
     }
-    let most = MOST_ARCHIVE_BYTES >> 30;
-    Err(Error::TooLarge(format!("the files have more than {most} GB together, which is too much for an archive")))
+    let max_gigabytes = MAX_ARCHIVE_BYTES >> 30;
+    Err(Error::TooLarge(format!(
+        "the files have more than {max_gigabytes} GB together, which is too much for an archive"
+    )))
 }
 
-/// Lets nothing out any more once the archive has failed, and keeps why it could not be written. Whoever packs closes
-/// properly what is given up, so that half an archive would look as if it were whole; and complains aloud if that fails.
-struct Valve<'a> {
+/// Discards all output once the archive has failed, and keeps the write error. The encoders properly close an abandoned
+/// archive when they are dropped, so an incomplete one would look complete; and they panic or print if that fails.
+struct GuardedWriter<'a> {
     out: &'a mut dyn Write,
-    state: Rc<ValveState>,
+    state: Rc<WriterState>,
 }
 
 #[derive(Default)]
-struct ValveState {
-    is_shut: Cell<bool>,
+struct WriterState {
+    is_closed: Cell<bool>,
     error: Cell<Option<io::Error>>,
 }
 
-impl ValveState {
-    /// Whether all was written so far.
+impl WriterState {
+    /// Fails with the error of an earlier write.
     fn check(&self) -> Result<()> {
         self.error.take().map_or(Ok(()), |error| Err(error.into()))
     }
 }
 
-impl Valve<'_> {
-    fn pass(&mut self, pass: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
-        if !self.state.is_shut.get()
-            && let Err(error) = pass(self.out)
+impl GuardedWriter<'_> {
+    fn forward(&mut self, forward: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
+        if !self.state.is_closed.get()
+            && let Err(error) = forward(self.out)
         {
-            self.state.is_shut.set(true);
+            self.state.is_closed.set(true);
             self.state.error.set(Some(error));
         }
     }
 }
 
-impl Write for Valve<'_> {
+impl Write for GuardedWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.pass(|out| out.write_all(bytes));
+        self.forward(|out| out.write_all(bytes));
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.pass(|out| out.flush());
+        self.forward(|out| out.flush());
         Ok(())
     }
 }
 
-/// What goes into an archive.
-struct Contents<'a> {
+/// The content of an archive.
+struct ArchiveContents<'a> {
     repository: &'a Repository,
     commit: Oid,
     tree: ObjectId,
     folder: &'a str,
-    state: &'a ValveState,
+    state: &'a WriterState,
 }
 
-/// A kind of archive. Paths of folders end in a slash.
-trait Archive {
+/// An archive format. Paths of folders end in a slash.
+trait ArchiveWriter {
     fn folder(&mut self, path: &[u8]) -> Result<()>;
     fn file(&mut self, path: &[u8], executable: bool, size: u64, data: &mut dyn Read) -> Result<()>;
     fn link(&mut self, path: &[u8], target: &[u8]) -> Result<()>;
 }
 
-impl Contents<'_> {
-    fn write(&self, archive: &mut impl Archive) -> Result<()> {
+impl ArchiveContents<'_> {
+    fn write(&self, archive: &mut impl ArchiveWriter) -> Result<()> {
         let written = self.write_entries(archive);
-        self.state.is_shut.set(self.state.is_shut.get() || written.is_err());
+        self.state.is_closed.set(self.state.is_closed.get() || written.is_err());
         written
     }
 
-    fn write_entries(&self, archive: &mut impl Archive) -> Result<()> {
+    fn write_entries(&self, archive: &mut impl ArchiveWriter) -> Result<()> {
         let prefix = format!("{}/", self.folder).into_bytes();
         let depth = prefix.len();
         archive.folder(&prefix)?;
         let mut walk = TreeWalk::new(self.repository, self.tree, prefix)?;
-        let mut exports = Exports::new()?;
-        exports.enter(self.repository, walk.folder(), b"")?;
-        let mut substitutes = None;
+        let mut attributes = AttributeStack::new()?;
+        attributes.enter(self.repository, walk.folder(), b"")?;
+        let mut substitution = None;
         let mut buffer = Vec::new();
-        let mut sum = 0_u64;
+        let mut total = 0_u64;
         let mut count = |size: u64| {
-            sum = sum.saturating_add(size);
-            check_sum(sum)
+            total = total.saturating_add(size);
+            check_total(total)
         };
         while let Some(entry) = walk.next()? {
-            exports.leave(walk.depth());
+            attributes.leave(walk.depth());
             self.state.check()?;
             let (kind, mode) = kind_and_mode(entry.mode);
-            let export = exports.of(&walk.path()[depth..], kind == EntryKind::Tree);
-            if export.is_ignored || !is_safe(walk.name()) {
+            let entry_attributes = attributes.attributes_of(&walk.path()[depth..], kind == EntryKind::Tree);
+            if entry_attributes.is_ignored || !is_safe_name(walk.name()) {
                 continue;
             }
             if kind == EntryKind::Tree {
                 walk.enter(entry.id)?;
                 archive.folder(walk.path())?;
-                exports.enter(self.repository, walk.folder(), &walk.path()[depth..])?;
+                attributes.enter(self.repository, walk.folder(), &walk.path()[depth..])?;
                 continue;
             }
             if kind == EntryKind::Submodule {
@@ -250,14 +252,14 @@ impl Contents<'_> {
             }
             let (is_link, executable) = (mode == 0o120_000, mode == 0o100_755);
             match self.repository.blob(&entry.id, &mut buffer) {
-                Ok(None) => return Err(Error::Broken(format!("the blob {} is missing", entry.id))),
+                Ok(None) => return Err(Error::corrupt(format!("the blob {} is missing", entry.id))),
                 Ok(Some(blob)) if is_link => archive.link(walk.path(), blob)?,
-                Ok(Some(blob)) if export.is_substituted => {
-                    let substitutes = match &mut substitutes {
+                Ok(Some(blob)) if entry_attributes.is_substituted => {
+                    let substitution = match &mut substitution {
                         Some(known) => known,
-                        none => none.insert(Substitutes::of(self.repository, self.commit)?),
+                        none => none.insert(FormatSubstitution::new(self.repository, self.commit)?),
                     };
-                    let filled = substitutes.fill_in(blob);
+                    let filled = substitution.apply(blob);
                     count(filled.len() as u64)?;
                     archive.file(walk.path(), executable, filled.len() as u64, &mut &filled[..])?;
                 }
@@ -265,13 +267,13 @@ impl Contents<'_> {
                     count(blob.len() as u64)?;
                     archive.file(walk.path(), executable, blob.len() as u64, &mut blob)?;
                 }
-                // No link leads to a path of that length.
+                // No symbolic link can have a target of that length.
                 Err(Error::TooLarge(_)) if is_link => {}
                 Err(Error::TooLarge(_)) => {
-                    let blob = self.repository.large_blob(&entry.id)?;
+                    let blob = self.repository.open_large_blob(&entry.id)?;
                     let size = blob.size;
                     count(size)?;
-                    let mut blob = Wanted { data: blob, state: self.state };
+                    let mut blob = CancellableBlob { data: blob, state: self.state };
                     archive.file(walk.path(), executable, size, &mut blob)?;
                 }
                 Err(error) => return Err(error),
@@ -281,26 +283,26 @@ impl Contents<'_> {
     }
 }
 
-/// A file that is read for as long as somebody takes the archive.
-struct Wanted<'a> {
+/// A blob that stops being read once the output has failed.
+struct CancellableBlob<'a> {
     data: LargeObject,
-    state: &'a ValveState,
+    state: &'a WriterState,
 }
 
-impl Read for Wanted<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.state.is_shut.get() {
+impl Read for CancellableBlob<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.state.is_closed.get() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        self.data.read(into)
+        self.data.read(buf)
     }
 }
 
-/// Whether a name stays where it is put, whoever unpacks it. Git takes no trees with such names in; this is for those
-/// that got in by other ways.
-fn is_safe(name: &[u8]) -> bool {
-    let climbs = |part: &[u8]| matches!(part, b"" | b"." | b"..");
-    !name.split(|byte| matches!(byte, b'/' | b'\\')).any(climbs)
+/// Returns whether a name cannot lead out of the folder it is extracted to. `git index-pack` refuses trees with unsafe
+/// names; this is for trees that arrived in other ways.
+fn is_safe_name(name: &[u8]) -> bool {
+    let is_traversal = |part: &[u8]| matches!(part, b"" | b"." | b"..");
+    !name.split(|byte| matches!(byte, b'/' | b'\\')).any(is_traversal)
         && !name.contains(&b'/')
         && !name.contains(&0)
         && !name.eq_ignore_ascii_case(b".git")
@@ -311,7 +313,7 @@ struct Tar<W: Write>(tar::Builder<W>, u64);
 impl<W: Write> Tar<W> {
     fn new(out: W, commit: Oid, seconds: u64) -> Result<Self> {
         let mut tar = Self(tar::Builder::new(out), seconds);
-        // Where git puts the commit: `git get-tar-commit-id` finds it there.
+        // The place where `git get-tar-commit-id` finds the commit.
         let comment = format!("52 comment={commit}\n");
         let mut header = tar.header(tar::EntryType::XGlobalHeader, 0o666, comment.len() as u64);
         header.set_path("pax_global_header")?;
@@ -339,24 +341,24 @@ impl<W: Write> Tar<W> {
         target: Option<&[u8]>,
         data: &mut dyn Read,
     ) -> Result<()> {
-        let mut long = Vec::new();
+        let mut pax_extensions = Vec::new();
         if header.set_path(Path::new(OsStr::from_bytes(path))).is_err() {
-            long.push(("path", path));
+            pax_extensions.push(("path", path));
             header.set_path("long")?;
         }
         if let Some(target) = target
             && header.set_link_name_literal(target).is_err()
         {
-            long.push(("linkpath", target));
+            pax_extensions.push(("linkpath", target));
             header.set_link_name("long")?;
         }
-        self.0.append_pax_extensions(long)?;
+        self.0.append_pax_extensions(pax_extensions)?;
         header.set_cksum();
         Ok(self.0.append(&header, data)?)
     }
 }
 
-impl<W: Write> Archive for Tar<W> {
+impl<W: Write> ArchiveWriter for Tar<W> {
     fn folder(&mut self, path: &[u8]) -> Result<()> {
         self.append(self.header(tar::EntryType::Directory, 0o775, 0), path, None, &mut io::empty())
     }
@@ -371,26 +373,26 @@ impl<W: Write> Archive for Tar<W> {
     }
 }
 
-struct Zip<'a>(ZipWriter<StreamWriter<Valve<'a>>>, SimpleFileOptions);
+struct Zip<'a>(ZipWriter<StreamWriter<GuardedWriter<'a>>>, SimpleFileOptions);
 
 impl<'a> Zip<'a> {
-    fn new(out: Valve<'a>, commit: Oid, seconds: u64) -> Result<Self> {
+    fn new(out: GuardedWriter<'a>, commit: Oid, seconds: u64) -> Result<Self> {
         let mut zip = ZipWriter::new_stream(out);
-        // The same place as with git.
+        // The place where `git archive` puts the commit.
         zip.set_comment(commit.to_string()).map_err(io::Error::from)?;
         Ok(Self(zip, SimpleFileOptions::default().last_modified_time(zip_time(seconds))))
     }
 
     fn start(&mut self, path: &[u8], mode: u32, size: u64) -> Result<()> {
-        let large = size >= LONG_ZIP_ENTRY;
+        let large = size >= ZIP64_THRESHOLD;
         let options = self.1.external_attributes(mode << 16).large_file(large).name(path);
         Ok(self.0.start_file_with_options(options).map_err(io::Error::from)?)
     }
 }
 
-impl Archive for Zip<'_> {
+impl ArchiveWriter for Zip<'_> {
     fn folder(&mut self, path: &[u8]) -> Result<()> {
-        // A folder is known by what is in it; one whose name is no text needs no entry of its own.
+        // A folder exists by the files in it, so one whose name is not UTF-8 needs no entry of its own.
         match std::str::from_utf8(path) {
             Ok(path) => Ok(self.0.add_directory(path, self.1.unix_permissions(0o755)).map_err(io::Error::from)?),
             Err(_) => Ok(()),
@@ -409,7 +411,7 @@ impl Archive for Zip<'_> {
     }
 }
 
-/// A time as a zip file knows it: from 1980 on, in steps of two seconds.
+/// Converts a time to that of a zip entry: from 1980 on, with a resolution of two seconds.
 fn zip_time(seconds: u64) -> zip::DateTime {
     let time = i64::try_from(seconds).ok().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
     let time = time.map(|time| jiff::tz::Offset::UTC.to_datetime(time));

@@ -1,4 +1,4 @@
-//! Which files differ between two trees.
+//! The files that differ between two trees.
 
 use std::{collections::VecDeque, ops::ControlFlow};
 
@@ -7,7 +7,7 @@ use gix::{
     bstr::{BStr, BString, ByteVec as _},
     diff::tree::{
         self, Visit,
-        visit::{Action, Change as Raw},
+        visit::{Action, Change as RawChange},
     },
     objs::tree::EntryMode,
 };
@@ -16,115 +16,118 @@ use model::Oid;
 
 use crate::{
     Error, Repository, Result,
+    deadline::SoftDeadline,
     decode::text,
-    limits::{Buffer, LONGEST_PATH},
-    objects::Trees,
-    patience::Patience,
+    limits::{Buffer, MAX_PATH_LENGTH},
+    objects::TreeFinder,
     renames,
     trees::kind_and_mode,
 };
 
-/// How many entries that differ are looked at. Beyond that the list is cut: a few trees that hold one another several
-/// times over make up for more files than there is time to look at.
-const MOST_ENTRIES: usize = 100_000;
+/// The maximum number of entries that are compared; beyond it the list is truncated. A few trees that contain each
+/// other repeatedly stand for more files than there is time to compare.
+const MAX_ENTRIES: usize = 100_000;
 
-/// How many bytes of paths are collected before the list is cut.
-const MOST_PATHS: usize = 8 << 20;
+/// The maximum number of bytes of paths before the list is truncated.
+const MAX_PATH_BYTES: usize = 8 << 20;
 
-/// One side of a difference.
+/// One version of a file: where it is and what it contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Side {
+pub(crate) struct FileVersion {
     pub(crate) path: BString,
     pub(crate) mode: u16,
     pub(crate) id: ObjectId,
 }
 
-/// How a file differs: it was added, removed, changed or moved.
+/// How a file differs between two trees.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    Added(Side),
-    Removed(Side),
-    /// Changed, and moved if the paths differ.
-    Changed(Side, Side),
+pub(crate) enum FileChange {
+    Added(FileVersion),
+    Removed(FileVersion),
+    /// Changed, and renamed if the paths differ.
+    Changed(FileVersion, FileVersion),
 }
 
-impl Change {
-    /// The path by which changes are ordered.
+impl FileChange {
+    /// The path by which changes are sorted.
     fn path(&self) -> &BString {
         match self {
-            Self::Added(side) | Self::Removed(side) | Self::Changed(_, side) => &side.path,
+            Self::Added(version) | Self::Removed(version) | Self::Changed(_, version) => &version.path,
         }
     }
 }
 
-/// The files that differ, in byte order of their paths.
+/// The files that differ, sorted by path in byte order.
 pub(crate) struct Changes {
-    pub(crate) list: Vec<Change>,
-    /// Whether there are more than were looked at.
-    pub(crate) is_cut: bool,
+    pub(crate) list: Vec<FileChange>,
+    /// Whether there are more files than were compared.
+    pub(crate) is_truncated: bool,
 }
 
 impl Repository {
-    /// The paths of all files that differ between two commits, those of files that are gone too; `None` if there are more
-    /// than anybody looks at.
+    /// Returns the paths of all files that differ between two commits, including those of deleted files; `None` if
+    /// there are too many.
     pub fn changed_paths(&self, from: Oid, to: Oid) -> Result<Option<Vec<String>>> {
         let (Some(old), Some(new)) = (self.tree_of(from)?, self.tree_of(to)?) else { return Ok(None) };
         let (mut old_buffer, mut new_buffer) = (Buffer::default(), Buffer::default());
         let old = self.read_tree(&old, &mut old_buffer)?;
         let new = self.read_tree(&new, &mut new_buffer)?;
         let mut collector = Collector::default();
-        match gix::diff::tree(old, new, tree::State::default(), Trees::of(self), &mut collector) {
+        match gix::diff::tree(old, new, tree::State::default(), TreeFinder::of(self), &mut collector) {
             Ok(()) => {}
             Err(tree::Error::Cancelled) => return Ok(None),
-            Err(error) => return Err(Error::of_read(&error)),
+            Err(error) => return Err(Error::from_read(error)),
         }
         let Collector { removed, added, changed, .. } = collector;
-        let changed = changed.iter().map(Change::path);
+        let changed = changed.iter().map(FileChange::path);
         let mut paths: Vec<String> =
-            removed.iter().chain(&added).map(|side| &side.path).chain(changed).map(|path| text(path)).collect();
+            removed.iter().chain(&added).map(|version| &version.path).chain(changed).map(|path| text(path)).collect();
         paths.sort_unstable();
         paths.dedup();
         Ok(Some(paths))
     }
 
-    /// How files differ between two trees, with those that were moved found.
-    pub(crate) fn changes(&self, old: ObjectId, new: ObjectId, patience: &Patience) -> Result<Changes> {
+    /// Returns how files differ between two trees, with renames detected.
+    pub(crate) fn changes(&self, old: ObjectId, new: ObjectId, soft_deadline: &SoftDeadline) -> Result<Changes> {
         let (mut old_buffer, mut new_buffer) = (Buffer::default(), Buffer::default());
         let old = self.read_tree(&old, &mut old_buffer)?;
         let new = self.read_tree(&new, &mut new_buffer)?;
         let mut collector = Collector::default();
-        let is_cut = match gix::diff::tree(old, new, tree::State::default(), Trees::of(self), &mut collector) {
+        let is_truncated = match gix::diff::tree(old, new, tree::State::default(), TreeFinder::of(self), &mut collector)
+        {
             Ok(()) => false,
             Err(tree::Error::Cancelled) => true,
-            Err(error) => return Err(Error::of_read(&error)),
+            Err(error) => return Err(Error::from_read(error)),
         };
         let Collector { removed, added, changed: mut list, .. } = collector;
-        list.append(&mut renames::find(self, removed, added, patience)?);
-        // A file that became something else was removed before it was added.
+        list.append(&mut renames::find(self, removed, added, soft_deadline)?);
+        // A file that changed its type was removed before it was added.
         list.sort_by(|a, b| {
-            a.path().cmp(b.path()).then_with(|| matches!(a, Change::Added(_)).cmp(&matches!(b, Change::Added(_))))
+            a.path()
+                .cmp(b.path())
+                .then_with(|| matches!(a, FileChange::Added(_)).cmp(&matches!(b, FileChange::Added(_))))
         });
-        Ok(Changes { list, is_cut })
+        Ok(Changes { list, is_truncated })
     }
 }
 
-/// Takes in what differs while trees are walked, folder by folder.
+/// Collects the differences while trees are walked, folder by folder.
 #[derive(Default)]
 struct Collector {
-    removed: Vec<Side>,
-    added: Vec<Side>,
-    changed: Vec<Change>,
-    seen: usize,
-    /// How long all paths are together.
-    bytes: usize,
+    removed: Vec<FileVersion>,
+    added: Vec<FileVersion>,
+    changed: Vec<FileChange>,
+    visited: usize,
+    /// The total length of all paths.
+    path_bytes: usize,
     path: BString,
-    /// Paths of folders that are yet to be walked.
+    /// Paths of folders that are still to be visited.
     folders: VecDeque<BString>,
 }
 
 impl Collector {
-    fn side(&self, mode: u16, id: ObjectId) -> Side {
-        Side { path: self.path.clone(), mode, id }
+    fn version(&self, mode: u16, id: ObjectId) -> FileVersion {
+        FileVersion { path: self.path.clone(), mode, id }
     }
 }
 
@@ -150,32 +153,32 @@ impl Visit for Collector {
         self.path.truncate(end);
     }
 
-    fn visit(&mut self, change: Raw) -> Action {
-        self.seen += 1;
-        if self.seen > MOST_ENTRIES {
+    fn visit(&mut self, change: RawChange) -> Action {
+        self.visited += 1;
+        if self.visited > MAX_ENTRIES {
             return ControlFlow::Break(());
         }
-        self.bytes += self.path.len();
-        if self.bytes > MOST_PATHS || self.path.len() > LONGEST_PATH {
+        self.path_bytes += self.path.len();
+        if self.path_bytes > MAX_PATH_BYTES || self.path.len() > MAX_PATH_LENGTH {
             return ControlFlow::Break(());
         }
         let canonical = |mode: EntryMode| (!mode.is_tree()).then(|| kind_and_mode(mode).1);
         match change {
-            Raw::Addition { entry_mode, oid, .. } => {
-                self.added.extend(canonical(entry_mode).map(|mode| self.side(mode, oid)));
+            RawChange::Addition { entry_mode, oid, .. } => {
+                self.added.extend(canonical(entry_mode).map(|mode| self.version(mode, oid)));
             }
-            Raw::Deletion { entry_mode, oid, .. } => {
-                self.removed.extend(canonical(entry_mode).map(|mode| self.side(mode, oid)));
+            RawChange::Deletion { entry_mode, oid, .. } => {
+                self.removed.extend(canonical(entry_mode).map(|mode| self.version(mode, oid)));
             }
-            Raw::Modification { previous_entry_mode, previous_oid, entry_mode, oid } => {
+            RawChange::Modification { previous_entry_mode, previous_oid, entry_mode, oid } => {
                 let (Some(old), Some(new)) = (canonical(previous_entry_mode), canonical(entry_mode)) else {
                     return ControlFlow::Continue(());
                 };
-                let (before, after) = (self.side(old, previous_oid), self.side(new, oid));
+                let (before, after) = (self.version(old, previous_oid), self.version(new, oid));
                 if kind_bits(old) != kind_bits(new) {
-                    self.changed.extend([Change::Removed(before), Change::Added(after)]);
+                    self.changed.extend([FileChange::Removed(before), FileChange::Added(after)]);
                 } else if before != after {
-                    self.changed.push(Change::Changed(before, after));
+                    self.changed.push(FileChange::Changed(before, after));
                 }
             }
         }
@@ -183,7 +186,7 @@ impl Visit for Collector {
     }
 }
 
-/// The part of a mode that tells a file from a link and from a submodule.
+/// The part of a mode that distinguishes files, links and submodules.
 pub(crate) fn kind_bits(mode: u16) -> u16 {
     mode & 0o170_000
 }

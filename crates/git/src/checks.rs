@@ -1,4 +1,4 @@
-//! Whether repositories are whole, and whether there are some that belong to nobody.
+//! Integrity checks of repositories, and a search for repositories without a project.
 
 use std::{
     collections::HashSet,
@@ -15,81 +15,81 @@ use gix::{
 use model::StorageId;
 
 use crate::{
-    Error, Repositories, Result, child,
-    limits::{LARGEST_COMMIT, LARGEST_TREE},
+    Error, Repositories, Result, git_process,
+    limits::{MAX_COMMIT_SIZE, MAX_TREE_SIZE},
     objects::too_large,
-    packs::{LONGEST_CHAIN, base_offset, indices, result_size, too_deep},
+    packs::{MAX_DELTA_CHAIN, base_offset, indices, result_size, too_deep},
     repository::gix_id,
 };
 
-/// How many faults of one repository are told.
-const TOLD: usize = 10;
+/// The maximum number of faults reported per repository.
+const MAX_FAULTS: usize = 10;
 
-/// What lies about in the folder of repositories and belongs to none.
+/// Entries of the repositories folder that should not be there.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Strays {
-    /// Repositories that belong to no project, and links that are nobody's.
+pub struct UnexpectedEntries {
+    /// Repositories without a project, and symbolic links that no project uses.
     pub orphans: Vec<PathBuf>,
-    /// Links in the place of folders in which repositories of projects lie.
-    pub links: Vec<PathBuf>,
-    /// What was being built or taken in, or is on its way out; the next start removes it.
+    /// Symbolic links in place of folders that contain repositories of projects.
+    pub symlinks: Vec<PathBuf>,
+    /// Unfinished work and repositories to be deleted; the next start removes them.
     pub leftovers: Vec<PathBuf>,
 }
 
 impl Repositories {
-    /// What is wrong with the repository of a project, in words. That every ref leads to an object is always looked at, that
-    /// everything is there which the refs lead to only by a deep check.
+    /// Returns the faults of a project's repository as text. Always checks that the target of every ref exists; a deep
+    /// check also verifies all objects reachable from the refs.
     pub fn check(&self, storage: &StorageId, deep: bool) -> Result<Vec<String>> {
-        // Not what a warm handle remembers.
-        self.forget(storage);
+        // The check must not use what an open handle has cached.
+        self.evict_handle(storage);
         let Some(repository) = self.find(storage)? else { return Ok(Vec::new()) };
         let refs = match repository.refs() {
             Ok(refs) => refs,
-            Err(error) => return Ok(vec![format!("its refs cannot be read: {error}")]),
+            Err(error) => return Ok(vec![format!("the refs cannot be read: {error}")]),
         };
         let mut faults = Vec::new();
-        for one in refs.iter() {
-            if repository.gix.find_header(gix_id(one.target)).is_err() {
-                faults.push(format!("{} leads to {}, which is not there", one.name, one.target));
+        for reference in refs.iter() {
+            if repository.gix.find_header(gix_id(reference.target)).is_err() {
+                faults.push(format!("{} points to {}, which does not exist", reference.name, reference.target));
             }
         }
         if deep && faults.is_empty() {
             faults = fsck(repository.path())?;
         }
-        faults.truncate(TOLD);
+        faults.truncate(MAX_FAULTS);
         Ok(faults)
     }
 
-    /// Whether a project has a repository.
+    /// Returns whether a project has a repository.
     pub fn exists(&self, storage: &StorageId) -> bool {
         self.path_of(storage).join("HEAD").exists()
     }
 
-    /// What belongs to none of these projects. Nothing is looked for behind links.
-    pub fn strays(&self, projects: impl IntoIterator<Item = StorageId>) -> Result<Strays> {
+    /// Finds the entries that belong to none of these projects. Symbolic links are not followed.
+    pub fn find_unexpected_entries(&self, projects: impl IntoIterator<Item = StorageId>) -> Result<UnexpectedEntries> {
         let known: HashSet<PathBuf> = projects.into_iter().map(|storage| self.path_of(&storage)).collect();
         let root = self.root();
-        let (mut strays, mut links) = (Strays::default(), Vec::new());
-        for outer in shelves(root, &mut links)? {
-            for inner in shelves(&outer, &mut links)? {
+        let (mut unexpected, mut links) = (UnexpectedEntries::default(), Vec::new());
+        for outer in shard_folders(root, &mut links)? {
+            for inner in shard_folders(&outer, &mut links)? {
                 let found = entries(&inner)?.into_iter().filter(|(_, kind)| kind.is_dir() || kind.is_symlink());
-                strays.orphans.extend(found.map(|(path, _)| path).filter(|path| !known.contains(path)));
+                unexpected.orphans.extend(found.map(|(path, _)| path).filter(|path| !known.contains(path)));
             }
         }
         for link in links {
             let in_use = known.iter().any(|path| path.starts_with(&link));
-            if in_use { &mut strays.links } else { &mut strays.orphans }.push(link);
+            if in_use { &mut unexpected.symlinks } else { &mut unexpected.orphans }.push(link);
         }
-        for place in ["tmp", "trash"] {
-            strays.leftovers.extend(entries(&root.join(place))?.into_iter().map(|(path, _)| path));
+        for folder in ["tmp", "trash"] {
+            unexpected.leftovers.extend(entries(&root.join(folder))?.into_iter().map(|(path, _)| path));
         }
-        Ok(strays)
+        Ok(unexpected)
     }
 }
 
-/// Fails with [`Error::TooLarge`] if a pack of a repository holds a commit, a tag or a tree that is larger than it may be,
-/// or an object that builds upon too many others. For what has come in and is not yet part of a repository that others
-/// read; no object is unpacked, and the work is linear in the number of objects.
+/// Fails with [`Error::TooLarge`] if a pack of a repository contains a commit, a tag or a tree that exceeds its size
+/// limit, or a delta chain that is too long. Run on received packs before they become visible. No object is unpacked,
+/// and the run time is linear in the number of objects.
 pub(crate) fn check_packed_sizes(repository: &Path) -> Result<()> {
     for index in indices(&repository.join("objects/pack"))? {
         PackCheck::open(&index)?.run()?;
@@ -100,15 +100,15 @@ pub(crate) fn check_packed_sizes(repository: &Path) -> Result<()> {
 /// A check of one pack.
 pub(crate) struct PackCheck {
     bundle: Bundle,
-    /// The objects in the order in which they lie in the pack.
+    /// The positions of the objects in the index, in the order of their offsets in the pack.
     by_offset: Vec<u32>,
-    /// What is known of each object.
+    /// The resolved objects, by their position in the index.
     known: Vec<Option<Resolved>>,
-    /// How many entries of the pack were looked at.
-    steps: usize,
+    /// The number of pack entries that were read.
+    entries_read: usize,
 }
 
-/// What an object is, and how many deltas it is built from.
+/// The kind of an object, and the length of its delta chain.
 #[derive(Clone, Copy)]
 struct Resolved {
     kind: Kind,
@@ -117,50 +117,50 @@ struct Resolved {
 
 impl PackCheck {
     pub(crate) fn open(index: &Path) -> Result<Self> {
-        let bundle = Bundle::at(index, gix::hash::Kind::Sha1).map_err(Error::broken)?;
+        let bundle = Bundle::at(index, gix::hash::Kind::Sha1).map_err(Error::corrupt)?;
         let count = bundle.index.num_objects();
         let mut by_offset: Vec<u32> = (0..count).collect();
-        by_offset.sort_unstable_by_key(|place| bundle.index.pack_offset_at_index(*place));
-        Ok(Self { known: vec![None; by_offset.len()], bundle, by_offset, steps: 0 })
+        by_offset.sort_unstable_by_key(|position| bundle.index.pack_offset_at_index(*position));
+        Ok(Self { known: vec![None; by_offset.len()], bundle, by_offset, entries_read: 0 })
     }
 
-    /// Looks at every object; answers how many entries of the pack that took.
+    /// Checks every object; returns the number of pack entries that were read.
     pub(crate) fn run(mut self) -> Result<usize> {
         for at in 0..self.by_offset.len() {
-            let place = self.by_offset[at];
-            let kind = self.resolve(place)?.kind;
+            let position = self.by_offset[at];
+            let kind = self.resolve(position)?.kind;
             if kind == Kind::Blob {
                 continue;
             }
-            let entry = self.entry(place)?;
+            let entry = self.entry(position)?;
             let size =
                 if entry.header.is_delta() { result_size(&self.bundle.pack, &entry)? } else { entry.decompressed_size };
-            check_size(kind, self.bundle.index.oid_at_index(place), size)?;
+            check_size(kind, self.bundle.index.oid_at_index(position), size)?;
         }
-        Ok(self.steps)
+        Ok(self.entries_read)
     }
 
-    /// What an object is. Each object on the way to the one that is stored whole is remembered, so none is looked at twice.
-    fn resolve(&mut self, place: u32) -> Result<Resolved> {
-        let (mut at, mut chain) = (place, Vec::new());
+    /// Determines the kind of an object. Every object of the delta chain is remembered, so none is read twice.
+    fn resolve(&mut self, position: u32) -> Result<Resolved> {
+        let (mut at, mut chain) = (position, Vec::new());
         let mut found = loop {
             if let Some(known) = self.known[at as usize] {
                 break known;
             }
             let entry = self.entry(at)?;
             if let Some(kind) = entry.header.as_kind() {
-                let whole = Resolved { kind, depth: 0 };
-                self.known[at as usize] = Some(whole);
-                break whole;
+                let base_entry = Resolved { kind, depth: 0 };
+                self.known[at as usize] = Some(base_entry);
+                break base_entry;
             }
             chain.push(at);
-            if chain.len() > LONGEST_CHAIN {
-                return Err(self.too_deep(place));
+            if chain.len() > MAX_DELTA_CHAIN {
+                return Err(self.too_deep(position));
             }
             at = self.base_of(&entry)?;
         };
         while let Some(delta) = chain.pop() {
-            if usize::from(found.depth) >= LONGEST_CHAIN {
+            if usize::from(found.depth) >= MAX_DELTA_CHAIN {
                 return Err(self.too_deep(delta));
             }
             found.depth += 1;
@@ -169,56 +169,57 @@ impl PackCheck {
         Ok(found)
     }
 
-    fn entry(&mut self, place: u32) -> Result<data::Entry> {
-        self.steps += 1;
-        self.bundle.pack.entry(self.bundle.index.pack_offset_at_index(place)).map_err(Error::broken)
+    fn entry(&mut self, position: u32) -> Result<data::Entry> {
+        self.entries_read += 1;
+        self.bundle.pack.entry(self.bundle.index.pack_offset_at_index(position)).map_err(Error::corrupt)
     }
 
-    /// The object that a delta builds upon. A pack that was taken in holds it.
+    /// Returns the base of a delta. A received pack contains it.
     fn base_of(&self, delta: &data::Entry) -> Result<u32> {
         let index = &self.bundle.index;
         let found = match delta.header {
             Header::OfsDelta { base_distance } => {
                 let offset = base_offset(delta, base_distance)?;
-                let place = self.by_offset.binary_search_by_key(&offset, |place| index.pack_offset_at_index(*place));
-                place.ok().map(|at| self.by_offset[at])
+                let position =
+                    self.by_offset.binary_search_by_key(&offset, |position| index.pack_offset_at_index(*position));
+                position.ok().map(|at| self.by_offset[at])
             }
             Header::RefDelta { base_id } => index.lookup(base_id),
             Header::Commit | Header::Tree | Header::Blob | Header::Tag => None,
         };
-        found.ok_or_else(|| Error::Broken("the pack does not hold the base of a delta".into()))
+        found.ok_or_else(|| Error::corrupt("the pack does not hold the base of a delta"))
     }
 
-    fn too_deep(&self, place: u32) -> Error {
-        too_deep(self.bundle.index.oid_at_index(place))
+    fn too_deep(&self, position: u32) -> Error {
+        too_deep(self.bundle.index.oid_at_index(position))
     }
 }
 
-/// Fails if an object of this kind may not have this size.
+/// Fails if an object of this kind exceeds its size limit.
 pub(crate) fn check_size(kind: Kind, id: &gix::oid, size: u64) -> Result<()> {
-    let most = match kind {
-        Kind::Commit | Kind::Tag => LARGEST_COMMIT,
-        Kind::Tree => LARGEST_TREE,
+    let limit = match kind {
+        Kind::Commit | Kind::Tag => MAX_COMMIT_SIZE,
+        Kind::Tree => MAX_TREE_SIZE,
         Kind::Blob => return Ok(()),
     };
-    if size > most { Err(too_large(kind, id, size, most)) } else { Ok(()) }
+    if size > limit { Err(too_large(kind, id, size, limit)) } else { Ok(()) }
 }
 
-/// Whether a folder is one of those that repositories are spread over.
-fn is_shelf(folder: &Path) -> bool {
+/// Returns whether a folder is one of those that repositories are distributed over.
+fn is_shard(folder: &Path) -> bool {
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name.len() == 2 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The folders in a folder that repositories are spread over; what is a link instead is set apart.
-fn shelves(folder: &Path, links: &mut Vec<PathBuf>) -> io::Result<Vec<PathBuf>> {
-    let found = entries(folder)?.into_iter().filter(|(path, _)| is_shelf(path));
+/// Returns the folders that repositories are distributed over; symbolic links are collected separately.
+fn shard_folders(folder: &Path, links: &mut Vec<PathBuf>) -> io::Result<Vec<PathBuf>> {
+    let found = entries(folder)?.into_iter().filter(|(path, _)| is_shard(path));
     let (linked, others): (Vec<_>, Vec<_>) = found.partition(|(_, kind)| kind.is_symlink());
     links.extend(linked.into_iter().map(|(path, _)| path));
     Ok(others.into_iter().filter(|(_, kind)| kind.is_dir()).map(|(path, _)| path).collect())
 }
 
-/// What a folder holds, in order, and what it is; a link is a link, wherever it leads.
+/// Returns the sorted entries of a folder with their types; symbolic links are not followed.
 fn entries(folder: &Path) -> io::Result<Vec<(PathBuf, FileType)>> {
     let mut found: Vec<_> = match fs::read_dir(folder) {
         Ok(entries) => entries
@@ -227,27 +228,27 @@ fn entries(folder: &Path) -> io::Result<Vec<(PathBuf, FileType)>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(error),
     };
-    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    found.sort_by(|(a, _), (b, _)| a.cmp(b));
     Ok(found)
 }
 
-/// Lets git read everything and look whether it is what it was; what it finds is told in its words, which name objects only.
+/// Runs `git fsck`; its messages are returned as they are, since they contain nothing but object ids.
 fn fsck(repository: &Path) -> Result<Vec<String>> {
-    let mut command = child::git(repository);
-    for forgiven in child::FORGIVEN.split(',') {
-        command.arg("-c").arg(format!("fsck.{forgiven}"));
+    let mut command = git_process::git_command(repository);
+    for ignored in git_process::IGNORED_FSCK_ERRORS.split(',') {
+        command.arg("-c").arg(format!("fsck.{ignored}"));
     }
     command.args(["fsck", "--full", "--no-dangling", "--no-progress"]).stdin(Stdio::null());
-    let output = command.output().map_err(|error| Error::Child(format!("cannot start git: {error}")))?;
+    let output = command.output().map_err(Error::GitNotStarted)?;
     if output.status.success() {
         return Ok(Vec::new());
     }
-    let said = [output.stdout, output.stderr].concat();
+    let output_text = [output.stdout, output.stderr].concat();
     let mut faults: Vec<String> =
-        String::from_utf8_lossy(&said).lines().take(TOLD).map(|line| line.trim().to_owned()).collect();
+        String::from_utf8_lossy(&output_text).lines().take(MAX_FAULTS).map(|line| line.trim().to_owned()).collect();
     faults.retain(|line| !line.is_empty());
     if faults.is_empty() {
-        faults.push(format!("git fsck ended with {}", output.status));
+        faults.push(format!("git fsck exited with {}", output.status));
     }
     Ok(faults)
 }

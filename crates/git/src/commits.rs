@@ -1,4 +1,4 @@
-//! Commits: by name, by history.
+//! Commits by name and by history.
 
 use std::collections::HashMap;
 
@@ -7,82 +7,82 @@ use model::{Commit, Oid, RefName};
 
 use crate::{
     Error, Repository, Result, decode,
-    history::{CommitMap, History, Newest},
+    history::{CommitMap, CommitQueue, History},
     repository::{gix_id, oid},
 };
 
-/// The longest text that can name a commit: a full name of a ref, or an id.
-const LONGEST_NAME: usize = 300;
-/// The least number of digits by which an object is named. With fewer, all objects of a repository could be found by trying
-/// the few combinations there are.
-pub(crate) const FEWEST_DIGITS: usize = 7;
+/// The maximum length of a name of a commit: a full ref name or an id.
+const MAX_NAME_LENGTH: usize = 300;
+/// The minimum number of digits of an abbreviated id. With fewer, all objects of a repository could be found by trial
+/// and error.
+pub(crate) const MIN_PREFIX_DIGITS: usize = 7;
 
-/// How many bytes of messages a list of commits shows before long ones are cut.
-const LISTED_MESSAGES: usize = 1 << 20;
-/// Messages up to this length are never cut.
-const SHORT_MESSAGE: usize = 256;
-/// How many parents of a commit a list shows.
-const LISTED_PARENTS: usize = 1000;
+/// The maximum total length of the messages in a list of commits; beyond it long messages are truncated.
+const MAX_MESSAGE_BYTES: usize = 1 << 20;
+/// Messages up to this length are never truncated.
+const SHORT_MESSAGE_LENGTH: usize = 256;
+/// The maximum number of parents of a commit in a list.
+const MAX_PARENTS: usize = 1000;
 
-/// How much the commits of one list have said so far.
-pub struct ListedCommits {
-    room: usize,
+/// Limits the total size of the commits in one list.
+pub struct CommitListBudget {
+    remaining: usize,
 }
 
-impl Default for ListedCommits {
+impl Default for CommitListBudget {
     fn default() -> Self {
-        Self { room: LISTED_MESSAGES }
+        Self { remaining: MAX_MESSAGE_BYTES }
     }
 }
 
-impl ListedCommits {
-    /// Cuts what would make a list too long.
-    pub fn fit(&mut self, commit: &mut Commit) {
-        self.fit_message(&mut commit.message);
-        commit.parents.truncate(LISTED_PARENTS);
+impl CommitListBudget {
+    /// Truncates a commit that would make the list too large.
+    pub fn truncate(&mut self, commit: &mut Commit) {
+        self.truncate_message(&mut commit.message);
+        commit.parents.truncate(MAX_PARENTS);
     }
 
-    /// Cuts a message that would make a list too long.
-    pub fn fit_message(&mut self, message: &mut String) {
-        if message.len() > SHORT_MESSAGE.max(self.room) {
-            *message = decode::cut(message, SHORT_MESSAGE);
+    /// Truncates a message that would make the list too large.
+    pub fn truncate_message(&mut self, message: &mut String) {
+        if message.len() > SHORT_MESSAGE_LENGTH.max(self.remaining) {
+            *message = decode::truncate_message(message, SHORT_MESSAGE_LENGTH);
         }
-        self.room = self.room.saturating_sub(message.len());
+        self.remaining = self.remaining.saturating_sub(message.len());
     }
 }
 
-/// Which commits a list shows.
+/// Selects the commits of a log.
 #[derive(Clone, Debug, Default)]
 pub struct LogQuery {
-    /// Only those that touch this path.
+    /// Only commits that change this path.
     pub path: Option<String>,
-    /// Only those committed at this second or later.
+    /// Only commits with this commit time or later, in seconds.
     pub since: Option<i64>,
-    /// Only those committed at this second or earlier.
+    /// Only commits with this commit time or earlier, in seconds.
     pub until: Option<i64>,
-    /// How many are left out at the start.
+    /// The number of commits to skip.
     pub skip: usize,
-    /// How many are shown at most.
+    /// The maximum number of commits.
     pub limit: usize,
 }
 
 impl Repository {
-    /// The commit that a text names. The first of these that exists is meant:
+    /// Resolves the name of a commit. The first of these that exists is returned:
     ///
     /// 1. 40 hexadecimal digits: the commit with this id and nothing else, whatever branches and tags are called.
     /// 2. `HEAD`.
-    /// 3. A branch of exactly this name, then a tag. Git prefers the tag, but anybody who can push can create tags, and
-    ///    a tag must not take the place of a protected branch.
+    /// 3. A branch of exactly this name, then a tag. Git prefers the tag, but every user who can push can create tags,
+    ///    and a tag must not shadow a protected branch.
     /// 4. A full name of a ref, or one below `refs/`: `refs/heads/main`, `heads/main`, `tags/v1`.
     /// 5. The first digits of the id of a commit, at least seven.
     ///
-    /// A commit is found by its id only if a visible ref leads to it. What a deleted branch or a forced push has left behind
-    /// is not, so that what was taken back stays so.
+    /// A commit is found by its id only if it is reachable from a visible ref. What a deleted branch or a forced push has
+    /// left behind is not found, so that retracted commits stay unreadable.
     ///
-    /// There is no syntax for revisions: `main~1`, `main^{tree}`, `main@{1}` and `:/text` name nothing. Hidden refs are
-    /// not found.
+    /// The revision syntax of git is not supported: `main~1`, `main^{tree}`, `main@{1}` and `:/text` name nothing. Hidden refs
+    /// are not found.
     pub fn resolve(&self, text: &str) -> Result<Option<Oid>> {
-        if text.len() > LONGEST_NAME {
+        if text.len() > MAX_NAME_LENGTH {
             return Ok(None);
         }
         if let Ok(id) = text.parse() {
@@ -98,49 +98,56 @@ impl Repository {
             names.iter().flatten().find_map(|name| refs.find(name))
         };
         if let Some(named) = named {
-            return self.peel_to_commit(named.leads_to());
+            return self.peel_to_commit(named.peeled_target());
         }
         Ok(self.find_prefix(text, Kind::Commit)?.map(|id| oid(&id)))
     }
 
-    /// A commit; `None` if there is no such commit.
+    /// Returns a commit; `None` if there is no such commit.
     pub fn commit(&self, id: Oid) -> Result<Option<Commit>> {
         let id = gix_id(id);
         let mut buffer = Vec::new();
-        let commit = self.start_of(&id, Kind::Commit, &mut buffer)?;
+        let commit = self.read_bounded(&id, Kind::Commit, &mut buffer)?;
         Ok(commit.map(|commit| decode::commit(&id, commit)))
     }
 
-    /// Whether the one commit is the other, or lies in its past.
+    /// Returns whether a commit is an ancestor of another one, or the same.
     pub fn is_ancestor(&self, ancestor: Oid, of: Oid) -> Result<bool> {
         Ok(ancestor == of || self.which_are_ancestors(&[ancestor], of)? == [true])
     }
 
-    /// Which of these commits are the tip or lie in its past, in the order given.
+    /// Returns for each of these commits whether it is the tip or an ancestor of it.
     pub fn which_are_ancestors(&self, candidates: &[Oid], of: Oid) -> Result<Vec<bool>> {
         self.history().which_are_ancestors(candidates, of)
     }
 
-    /// The newest commits that one commit has and the others lack, newest first, and how many there are in all.
-    pub fn commits_beyond(&self, tip: Oid, without: &[Oid], newest: usize) -> Result<(Vec<Commit>, usize)> {
-        let found = self.history().beyond(tip, without)?;
-        let commits = self.decode_commits(found.iter().take(newest))?;
+    /// Returns the newest commits that are reachable from `tip` but not from `excluded`, newest first, and their total
+    /// number.
+    pub fn commits_excluding(&self, tip: Oid, excluded: &[Oid], limit: usize) -> Result<(Vec<Commit>, usize)> {
+        let found = self.history().excluding(tip, excluded)?;
+        let commits = self.decode_commits(found.iter().take(limit))?;
         Ok((commits, found.len()))
     }
 
-    /// Hands out the newest commits that one commit has and the others lack, newest first and one at a time: all of
-    /// their messages at once may be far more than was sent.
-    pub fn each_beyond(&self, tip: Oid, without: &[Oid], newest: usize, mut show: impl FnMut(Commit)) -> Result<()> {
-        for id in self.history().beyond(tip, without)?.iter().take(newest) {
-            self.decode_commits([id])?.into_iter().for_each(&mut show);
+    /// Calls `visit` with the newest commits that are reachable from `tip` but not from `excluded`, newest first. One
+    /// at a time, because all their messages together may be far larger than the push.
+    pub fn for_each_commit_excluding(
+        &self,
+        tip: Oid,
+        excluded: &[Oid],
+        limit: usize,
+        mut visit: impl FnMut(Commit),
+    ) -> Result<()> {
+        for id in self.history().excluding(tip, excluded)?.iter().take(limit) {
+            self.decode_commits([id])?.into_iter().for_each(&mut visit);
         }
         Ok(())
     }
 
-    /// A part of the history of a commit, newest first.
+    /// Returns a part of the history of a commit, newest first.
     ///
-    /// With a path, a commit is shown if it differs there from everything it builds upon; where it is the same as one
-    /// of them, only that one is followed.
+    /// With a path, a commit is included if its entry at the path differs from that of every parent; if a parent has
+    /// the same entry, only that parent is followed.
     pub fn log(&self, tip: Oid, query: &LogQuery) -> Result<Vec<Commit>> {
         let mut found = Vec::new();
         let mut to_skip = query.skip;
@@ -155,7 +162,7 @@ impl Repository {
         self.decode_commits(&found)
     }
 
-    /// The newest commit in the past of this one that touched a path.
+    /// Returns the newest commit in the history of `tip` that changed a path.
     pub fn last_commit_of(&self, tip: Oid, path: &str) -> Result<Option<Oid>> {
         let query = LogQuery { path: Some(path.to_owned()), ..LogQuery::default() };
         let mut found = None;
@@ -166,42 +173,43 @@ impl Repository {
         Ok(found)
     }
 
-    /// Commits for one list. Once their messages are long enough together, the others are cut.
+    /// Decodes the commits of one list, with long messages truncated once the list is large.
     pub(crate) fn decode_commits<'a>(&self, ids: impl IntoIterator<Item = &'a ObjectId>) -> Result<Vec<Commit>> {
         let mut buffer = Vec::new();
-        let mut listed = ListedCommits::default();
+        let mut budget = CommitListBudget::default();
         let decode = |id: &ObjectId| {
-            let missing = || Error::Broken(format!("the commit {id} is missing"));
-            let commit = self.start_of(id, Kind::Commit, &mut buffer)?.ok_or_else(missing)?;
+            let missing = || Error::corrupt(format!("the commit {id} is missing"));
+            let commit = self.read_bounded(id, Kind::Commit, &mut buffer)?.ok_or_else(missing)?;
             let mut commit = decode::commit(id, commit);
-            listed.fit(&mut commit);
+            budget.truncate(&mut commit);
             Ok(commit)
         };
         ids.into_iter().map(decode).collect()
     }
 
-    /// Hands out commits, newest first, until `show` has had enough.
-    fn walk(&self, tip: Oid, query: &LogQuery, mut show: impl FnMut(ObjectId) -> bool) -> Result<()> {
+    /// Calls `visit` with commits, newest first, until it returns `false`.
+    fn walk(&self, tip: Oid, query: &LogQuery, mut visit: impl FnMut(ObjectId) -> bool) -> Result<()> {
         let mut history = self.history();
-        let mut newest = Newest::default();
+        let mut queue = CommitQueue::default();
         let path = query.path.as_deref().map(|path| path.trim_matches('/')).filter(|path| !path.is_empty());
-        let mut places = Places { repository: self, path, known: CommitMap::default(), folders: HashMap::new() };
+        let mut path_history =
+            PathHistory { repository: self, path, known: CommitMap::default(), folders: HashMap::new() };
         let tip = gix_id(tip);
-        newest.push(tip, history.node(tip)?.seconds);
-        while let Some(id) = newest.pop() {
+        queue.push(tip, history.node(tip)?.seconds);
+        while let Some(id) = queue.pop() {
             let node = history.node(id)?;
-            // What lies before the time asked for lies behind us; its past is older still.
+            // The ancestors of a commit before `since` are older still.
             if query.since.is_some_and(|since| node.seconds < since) {
                 continue;
             }
-            let same = places.parent_like(id, &mut history)?;
-            let followed = same.as_ref().map_or(&node.parents[..], std::slice::from_ref);
+            let unchanged = path_history.unchanged_parent(id, &mut history)?;
+            let followed = unchanged.as_ref().map_or(&node.parents[..], std::slice::from_ref);
             for parent in followed {
-                newest.push(*parent, history.node(*parent)?.seconds);
+                queue.push(*parent, history.node(*parent)?.seconds);
             }
             let shown =
-                places.is_touched_by(id, &mut history)? && query.until.is_none_or(|until| node.seconds <= until);
-            if shown && same.is_none() && !show(id) {
+                path_history.touches_path(id, &mut history)? && query.until.is_none_or(|until| node.seconds <= until);
+            if shown && unchanged.is_none() && !visit(id) {
                 break;
             }
         }
@@ -209,21 +217,21 @@ impl Repository {
     }
 }
 
-/// What an entry of a tree is: its mode and its object.
-type Place = Option<(u16, ObjectId)>;
+/// The mode and the object of a tree entry.
+type EntryAtPath = Option<(u16, ObjectId)>;
 
-/// What lies at one path in several commits.
-struct Places<'a> {
+/// The entry at one path in several commits.
+struct PathHistory<'a> {
     repository: &'a Repository,
     path: Option<&'a str>,
-    known: CommitMap<Place>,
-    /// What folders hold of the path, by how much of it is left.
-    folders: HashMap<(ObjectId, usize), Place>,
+    known: CommitMap<EntryAtPath>,
+    /// Entries of folders on the path, by folder and by the length of the rest of the path.
+    folders: HashMap<(ObjectId, usize), EntryAtPath>,
 }
 
-impl Places<'_> {
-    /// The first of the parents where the same lies at the path; `None` if it lies at none, or if there is no path.
-    fn parent_like(&mut self, id: ObjectId, history: &mut History<'_>) -> Result<Option<ObjectId>> {
+impl PathHistory<'_> {
+    /// Returns the first parent with the same entry at the path; `None` if there is none, or no path is given.
+    fn unchanged_parent(&mut self, id: ObjectId, history: &mut History<'_>) -> Result<Option<ObjectId>> {
         if self.path.is_none() {
             return Ok(None);
         }
@@ -236,37 +244,37 @@ impl Places<'_> {
         Ok(None)
     }
 
-    /// Whether a commit that differs from all its parents does so by something that is there. Only the first commits of
-    /// a history have nothing to differ from.
-    fn is_touched_by(&mut self, id: ObjectId, history: &mut History<'_>) -> Result<bool> {
+    /// Returns whether a commit that differs from all its parents has an entry to show. Only root commits have no
+    /// parents to differ from.
+    fn touches_path(&mut self, id: ObjectId, history: &mut History<'_>) -> Result<bool> {
         Ok(self.path.is_none() || !history.node(id)?.parents.is_empty() || self.at(id, history)?.is_some())
     }
 
-    fn at(&mut self, id: ObjectId, history: &mut History<'_>) -> Result<Place> {
-        if let Some(place) = self.known.get(&id) {
-            return Ok(*place);
+    fn at(&mut self, id: ObjectId, history: &mut History<'_>) -> Result<EntryAtPath> {
+        if let Some(entry) = self.known.get(&id) {
+            return Ok(*entry);
         }
-        let place = match (history.node(id)?.tree, self.path) {
+        let entry = match (history.node(id)?.tree, self.path) {
             (Some(tree), Some(path)) => self.below(tree, path)?,
             _ => None,
         };
-        self.known.insert(id, place);
-        Ok(place)
+        self.known.insert(id, entry);
+        Ok(entry)
     }
 
-    /// What lies at a path below a tree. Most commits share most of their folders, so each folder is looked at once.
-    fn below(&mut self, tree: ObjectId, path: &str) -> Result<Place> {
+    /// Returns the entry at a path below a tree. Most commits share most folders, so each folder is read once.
+    fn below(&mut self, tree: ObjectId, path: &str) -> Result<EntryAtPath> {
         let (mut folder, mut left) = (tree, path);
         loop {
             let (part, rest) = left.split_once('/').map_or((left, None), |(part, rest)| (part, Some(rest)));
             let key = (folder, left.len());
-            let place = match self.folders.get(&key) {
-                Some(place) => *place,
+            let entry = match self.folders.get(&key) {
+                Some(entry) => *entry,
                 None => self.repository.lookup(folder, part)?.map(|entry| (entry.mode, entry.id)),
             };
-            self.folders.insert(key, place);
-            match (rest, place) {
-                (None, place) => return Ok(place),
+            self.folders.insert(key, entry);
+            match (rest, entry) {
+                (None, entry) => return Ok(entry),
                 (Some(rest), Some((0o040_000, inner))) => (folder, left) = (inner, rest),
                 (Some(_), _) => return Ok(None),
             }

@@ -1,11 +1,11 @@
-//! Whether everything that a push makes reachable was sent with it or could be reached before.
+//! Checks that everything a push makes reachable was sent with it or was reachable before.
 //!
-//! A repository keeps objects that no ref leads to any more, and `git index-pack --strict` accepts links to them, because
-//! they exist. Without this check a client that knows the id of a deleted object could link to it and read it afterwards.
-//! Deltas from objects that were not sent are never put together: whether that works would tell what is in the object.
+//! A repository keeps unreachable objects, and `git index-pack --strict` accepts links to them, because they exist.
+//! Without this check a client that knows the id of a deleted object could link to it and read it afterwards. Deltas
+//! against objects that were not sent are never resolved: whether that succeeds would reveal the content of the object.
 //!
-//! The check reads the commits and trees that were sent, and of the repository only the folders that the push has changed;
-//! what is not found there is looked up among everything that is reachable.
+//! The check reads the received commits and trees, and of the repository only the folders that the push has changed;
+//! links that are not found there are looked up among all reachable objects.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -23,58 +23,59 @@ use model::Oid;
 
 use crate::{
     Error, Repository, Result,
-    decode::Parts,
+    decode::CommitParts,
     limits::Buffer,
     packs,
     repository::{gix_id, oid},
 };
 
-/// The time after which reading what was sent is given up.
-const LONGEST: Duration = Duration::from_secs(10 * 60);
-/// The time for which a push waits until it is known what is reachable. What was found out until then is kept, so the next
-/// push of the same objects continues from there.
-const LONGEST_LOOKUP: Duration = Duration::from_secs(2 * 60);
-/// How many bytes of trees of the parents of what was sent are read before everything that is reachable is asked instead.
-const MOST_PARENT_BYTES: usize = 256 << 20;
-const TOO_LONG: &str = "it takes too long to check what the pushed objects lead to; push fewer commits at a time";
+/// The time limit for reading received objects.
+const READ_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// The time for which a push waits for the reachability index. The index keeps its progress, so the next push of the
+/// same objects continues from there.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2 * 60);
+/// The maximum number of bytes of parent trees that are read before the reachability index is used instead.
+const MAX_PARENT_BYTES: usize = 256 << 20;
+const TIMEOUT_MESSAGE: &str =
+    "it takes too long to check what the pushed objects lead to; push fewer commits at a time";
 
-/// A set of ids.
+/// A set of object ids.
 type Ids = HashSet<ObjectId, Builder>;
 
 /// The objects that a client has sent, or that were written on its behalf.
-pub struct Sent {
+pub struct ReceivedObjects {
     packs: Vec<pack::index::File>,
     written: Ids,
 }
 
-impl Sent {
-    /// What lies in a folder of packs, and what was written one by one.
+impl ReceivedObjects {
+    /// Reads the indexes of a folder of packs, and adds objects that were written one by one.
     pub(crate) fn read(packs: &Path, written: &[Oid]) -> Result<Self> {
-        let mut sent = Self { packs: Vec::new(), written: written.iter().map(|id| gix_id(*id)).collect() };
+        let mut received = Self { packs: Vec::new(), written: written.iter().map(|id| gix_id(*id)).collect() };
         for path in packs::indices(packs)? {
-            sent.packs.push(pack::index::File::at(&path, gix::hash::Kind::Sha1).map_err(Error::broken)?);
+            received.packs.push(pack::index::File::at(&path, gix::hash::Kind::Sha1).map_err(Error::corrupt)?);
         }
-        Ok(sent)
+        Ok(received)
     }
 
-    /// Whether an object was sent, whether or not the repository has it as well.
+    /// Returns whether an object was received, whether or not the repository has it as well.
     pub fn contains(&self, id: Oid) -> bool {
-        self.has(&gix_id(id))
+        self.contains_id(&gix_id(id))
     }
 
-    fn has(&self, id: &gix::oid) -> bool {
+    fn contains_id(&self, id: &gix::oid) -> bool {
         self.written.contains(id) || self.packs.iter().any(|pack| pack.lookup(id).is_some())
     }
 
-    /// The objects that were not sent and that have to be reachable for the push to be whole: what these tips lead to.
-    /// `objects` is the repository together with what was sent.
+    /// Returns the objects that were not received but that the tips lead to, and that must therefore be reachable
+    /// already. `objects` is the repository together with the received objects.
     ///
     /// Objects that were written one by one are built from reachable ones and need no check.
-    pub fn find_links(&self, objects: &Repository, tips: impl IntoIterator<Item = Oid>) -> Result<Vec<Oid>> {
+    pub fn find_prerequisites(&self, objects: &Repository, tips: impl IntoIterator<Item = Oid>) -> Result<Vec<Oid>> {
         if self.packs.is_empty() {
             return Ok(Vec::new());
         }
-        let mut walk = Walk::new(self, objects);
+        let mut walk = ConnectivityWalk::new(self, objects);
         walk.follow(tips)?;
         let found = walk.find_in_parents(&walk.contents)?;
         // What is found in the parents is reachable if they are.
@@ -84,11 +85,12 @@ impl Sent {
 }
 
 impl Repository {
-    /// Which of these objects cannot be reached from a visible ref, in order. As [`Self::which_are_reachable`], but waits
-    /// longer until that is known, and costs almost nothing if they are what the refs point to.
+    /// Returns the objects that are not reachable from a visible ref, in order. Like [`Self::which_are_reachable`], but
+    /// waits longer for the index, and costs almost nothing for targets of refs.
     pub fn find_unreachable(&self, mut ids: Vec<Oid>) -> Result<BTreeSet<Oid>> {
         let refs = self.refs()?;
-        let tips: HashSet<Oid> = refs.iter().flat_map(|one| [one.target, one.leads_to()]).collect();
+        let tips: HashSet<Oid> =
+            refs.iter().flat_map(|reference| [reference.target, reference.peeled_target()]).collect();
         ids.retain(|id| !tips.contains(id));
         if ids.is_empty() {
             return Ok(BTreeSet::new());
@@ -96,7 +98,7 @@ impl Repository {
         let start = Instant::now();
         let reachable = loop {
             match self.which_are_reachable(&ids) {
-                Err(Error::Indexing | Error::Busy) if start.elapsed() < LONGEST_LOOKUP => {}
+                Err(Error::Indexing | Error::Busy) if start.elapsed() < LOOKUP_TIMEOUT => {}
                 answer => break answer?,
             }
         };
@@ -104,29 +106,29 @@ impl Repository {
     }
 }
 
-/// A walk over what was sent, which ends where something begins that was not.
-struct Walk<'a> {
-    sent: &'a Sent,
+/// A walk over received objects, which ends at objects that were not received.
+struct ConnectivityWalk<'a> {
+    received: &'a ReceivedObjects,
     objects: &'a Repository,
-    until: Instant,
+    deadline: Instant,
     seen: Ids,
     /// Commits and trees that are still to be read.
     commits: Vec<ObjectId>,
     trees: Vec<ObjectId>,
-    /// Commits that were not sent and that something that was sent leads to.
+    /// Commits that received objects link to and that were not received.
     parents: Ids,
-    /// The same of trees, blobs and tags.
+    /// The same for trees, blobs and tags.
     contents: Ids,
     buffer: Vec<u8>,
     tree: Buffer,
 }
 
-impl<'a> Walk<'a> {
-    fn new(sent: &'a Sent, objects: &'a Repository) -> Self {
+impl<'a> ConnectivityWalk<'a> {
+    fn new(received: &'a ReceivedObjects, objects: &'a Repository) -> Self {
         Self {
-            sent,
+            received,
             objects,
-            until: Instant::now() + LONGEST,
+            deadline: Instant::now() + READ_TIMEOUT,
             seen: Ids::default(),
             commits: Vec::new(),
             trees: Vec::new(),
@@ -142,28 +144,28 @@ impl<'a> Walk<'a> {
             self.add_any(gix_id(tip))?;
         }
         while let Some(id) = self.commits.pop() {
-            self.check_time()?;
+            self.check_deadline()?;
             self.read_commit(&id)?;
         }
         while let Some(id) = self.trees.pop() {
-            self.check_time()?;
+            self.check_deadline()?;
             self.read_tree(&id)?;
         }
         Ok(())
     }
 
-    /// Adds an object of whatever kind, and what a tag leads to.
+    /// Adds an object of any kind; tags are followed.
     fn add_any(&mut self, mut id: ObjectId) -> Result<()> {
         loop {
-            self.check_time()?;
-            let missing = || Error::Broken(format!("the object {id} is missing"));
+            self.check_deadline()?;
+            let missing = || Error::corrupt(format!("the object {id} is missing"));
             match self.objects.header(&id)?.ok_or_else(missing)?.0 {
                 Kind::Commit => self.add_commit(id),
                 Kind::Tree => self.add_tree(id),
                 Kind::Blob => self.add_blob(id),
-                Kind::Tag if self.sent.has(&id) => {
+                Kind::Tag if self.received.contains_id(&id) => {
                     if self.seen.insert(id) {
-                        let target = self.objects.target_of_tag(&id, &mut self.buffer)?;
+                        let target = self.objects.tag_target(&id, &mut self.buffer)?;
                         id = target.ok_or_else(|| unreadable("tag", &id))?;
                         continue;
                     }
@@ -175,7 +177,7 @@ impl<'a> Walk<'a> {
     }
 
     fn add_commit(&mut self, id: ObjectId) {
-        if !self.sent.has(&id) {
+        if !self.received.contains_id(&id) {
             self.parents.insert(id);
         } else if self.seen.insert(id) {
             self.commits.push(id);
@@ -183,7 +185,7 @@ impl<'a> Walk<'a> {
     }
 
     fn add_tree(&mut self, id: ObjectId) {
-        if !self.sent.has(&id) {
+        if !self.received.contains_id(&id) {
             self.add_content(id);
         } else if self.seen.insert(id) {
             self.trees.push(id);
@@ -191,27 +193,27 @@ impl<'a> Walk<'a> {
     }
 
     fn add_blob(&mut self, id: ObjectId) {
-        if !self.sent.has(&id) {
+        if !self.received.contains_id(&id) {
             self.add_content(id);
         }
     }
 
     fn add_content(&mut self, id: ObjectId) {
-        // What holds nothing reveals nothing, and git knows the empty tree without storing it.
+        // Empty objects reveal nothing, and git knows the empty tree without storing it.
         if !id.is_empty_tree() && !id.is_empty_blob() {
             self.contents.insert(id);
         }
     }
 
     fn read_commit(&mut self, id: &gix::oid) -> Result<()> {
-        let commit = self.objects.start_of(id, Kind::Commit, &mut self.buffer)?;
-        let commit = commit.ok_or_else(|| Error::Broken(format!("the commit {id} is missing")))?;
-        if commit.is_cut {
-            // What it leads to would not be checked.
+        let commit = self.objects.read_bounded(id, Kind::Commit, &mut self.buffer)?;
+        let commit = commit.ok_or_else(|| Error::corrupt(format!("the commit {id} is missing")))?;
+        if commit.is_truncated {
+            // Its links could not be checked.
             return Err(unreadable("commit", id));
         }
-        let Parts { tree, parents, .. } = Parts::of(commit.data);
-        self.add_tree(tree.ok_or_else(|| Error::Broken(format!("the commit {id} names no tree")))?);
+        let CommitParts { tree, parents, .. } = CommitParts::parse(commit.data);
+        self.add_tree(tree.ok_or_else(|| Error::corrupt(format!("the commit {id} names no tree")))?);
         for parent in parents {
             self.add_commit(parent);
         }
@@ -222,7 +224,7 @@ impl<'a> Walk<'a> {
         let mut buffer = std::mem::take(&mut self.tree);
         let data = self.tree_bytes(id, &mut buffer)?;
         for entry in TreeRefIter::from_bytes(data, gix::hash::Kind::Sha1) {
-            let entry = entry.map_err(Error::broken)?;
+            let entry = entry.map_err(Error::corrupt)?;
             if entry.mode.is_tree() {
                 self.add_tree(entry.oid.to_owned());
             } else if !entry.mode.is_commit() {
@@ -233,15 +235,15 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Which of some objects are in the trees of the parents. Folders that the push has changed are read first: almost always
-    /// everything is found there.
+    /// Returns which objects are in the trees of the parents. Folders that the push has changed are read first: almost
+    /// always everything is found there.
     fn find_in_parents(&self, wanted: &Ids) -> Result<Ids> {
         let (mut found, mut seen) = (Ids::default(), Ids::default());
         let (mut changed, mut unchanged) = (Vec::new(), Vec::new());
-        let (mut left, mut buffer) = (MOST_PARENT_BYTES, Buffer::default());
+        let (mut remaining_bytes, mut buffer) = (MAX_PARENT_BYTES, Buffer::default());
         let mut parents = self.parents.iter();
-        while found.len() < wanted.len() && left > 0 {
-            self.check_time()?;
+        while found.len() < wanted.len() && remaining_bytes > 0 {
+            self.check_deadline()?;
             let tree = match changed.pop() {
                 Some(tree) => tree,
                 None => match parents.next() {
@@ -266,9 +268,9 @@ impl<'a> Walk<'a> {
                 Err(Error::TooLarge(_)) => continue,
                 Err(error) => return Err(error),
             };
-            left = left.saturating_sub(data.len().max(1));
+            remaining_bytes = remaining_bytes.saturating_sub(data.len().max(1));
             for entry in TreeRefIter::from_bytes(data, gix::hash::Kind::Sha1) {
-                let entry = entry.map_err(Error::broken)?;
+                let entry = entry.map_err(Error::corrupt)?;
                 if entry.mode.is_commit() {
                     continue;
                 }
@@ -276,8 +278,8 @@ impl<'a> Walk<'a> {
                     found.insert(entry.oid.to_owned());
                 }
                 if entry.mode.is_tree() {
-                    // What was sent links to it, so the push has left it as it was.
-                    let is_unchanged = self.contents.contains(entry.oid) || self.sent.has(entry.oid);
+                    // A received object links to it, so the push did not change it.
+                    let is_unchanged = self.contents.contains(entry.oid) || self.received.contains_id(entry.oid);
                     if is_unchanged { &mut unchanged } else { &mut changed }.push(entry.oid.to_owned());
                 }
             }
@@ -285,11 +287,11 @@ impl<'a> Walk<'a> {
         Ok(found)
     }
 
-    /// The bytes of a tree. Waits while readers hold the room for large ones: everything was uploaded already.
+    /// Reads a tree. Waits while other readers hold all reservations, because the upload is already complete.
     fn tree_bytes<'b>(&self, id: &gix::oid, buffer: &'b mut Buffer) -> Result<&'b [u8]> {
         loop {
             match self.objects.tree_bytes(id, buffer).map(drop) {
-                Err(Error::Busy) => self.check_time()?,
+                Err(Error::Busy) => self.check_deadline()?,
                 read => {
                     read?;
                     return Ok(&buffer.bytes);
@@ -298,12 +300,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn check_time(&self) -> Result<()> {
-        if Instant::now() < self.until { Ok(()) } else { Err(Error::TooLarge(TOO_LONG.to_owned())) }
+    fn check_deadline(&self) -> Result<()> {
+        if Instant::now() < self.deadline { Ok(()) } else { Err(Error::TooLarge(TIMEOUT_MESSAGE.to_owned())) }
     }
 }
 
-/// The refusal of an object that is stored in so many pieces that it is not read as a whole.
+/// The error for an object whose delta chain is too expensive to resolve.
 fn unreadable(kind: &str, id: &gix::oid) -> Error {
     Error::TooLarge(format!(
         "the {kind} {id} cannot be read within the limits; run \"git repack -adf --depth=50\" and push again"

@@ -1,4 +1,4 @@
-//! Who wrote the commits of a branch.
+//! The contributors of a branch.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -10,30 +10,30 @@ use model::{Oid, objects::Contributor};
 
 use crate::{
     Error, Repository, Result,
-    decode::Parts,
-    history::{CommitMap, Newest},
+    decode::CommitParts,
+    history::{CommitMap, CommitQueue},
     repository::gix_id,
 };
 
-/// How many commits are counted, from the newest on.
-const NEWEST: usize = 2000;
+/// The maximum number of commits that are counted, from the newest on.
+const MAX_COUNTED_COMMITS: usize = 2000;
 
-/// How many parents commits may have together before counting ends; only a history that is made to annoy has as many.
-const MOST_LINKS: usize = 500_000;
-/// How many parents, and how many bytes of names and addresses, are remembered for the next time.
-const KEPT_LINKS: usize = 20_000;
-const KEPT_TEXTS: usize = 256 << 10;
+/// The maximum total number of parents before counting stops; only a crafted history has as many.
+const MAX_PARENT_LINKS: usize = 500_000;
+/// The maximum number of parents, and of bytes of names and addresses, that are cached.
+const MAX_CACHED_LINKS: usize = 20_000;
+const MAX_CACHED_TEXT_BYTES: usize = 256 << 10;
 
-/// Who wrote the commits that were last counted. When the branch has moved on, the walk begins anew at its tip, but
-/// only commits that were not known are read; so an update costs what is new, and can never disagree with a recount.
+/// The result of the last count. When the branch has moved, the walk starts again at its tip but reads only new
+/// commits; so an update costs what is new, and always agrees with a recount.
 #[derive(Default)]
-pub(crate) struct Authors {
+pub(crate) struct ContributorCache {
     counted: Option<(ObjectId, Arc<[Contributor]>)>,
-    commits: Arc<CommitMap<Arc<Known>>>,
+    commits: Arc<CommitMap<Arc<CommitAuthor>>>,
 }
 
-/// What counting has to know about a commit.
-struct Known {
+/// The data of a commit that counting needs.
+struct CommitAuthor {
     parents: Box<[ObjectId]>,
     seconds: i64,
     name: Arc<str>,
@@ -41,63 +41,70 @@ struct Known {
 }
 
 impl Repository {
-    /// Who wrote the newest commits that are no merges, the author of the newest first.
+    /// Returns the authors of the newest commits without merges, the author of the newest commit first.
     pub fn contributors(&self, tip: Oid) -> Result<Vec<Contributor>> {
         let tip = gix_id(tip);
-        let known = {
-            let authors = self.handle.authors();
-            match &authors.counted {
+        let cached = {
+            let cache = self.handle.contributor_cache();
+            match &cache.counted {
                 Some((counted, contributors)) if *counted == tip => return Ok(contributors.to_vec()),
-                _ => Arc::clone(&authors.commits),
+                _ => Arc::clone(&cache.commits),
             }
         };
-        let mut walk =
-            Walk { repository: self, before: &known, commits: CommitMap::default(), texts: HashMap::new(), links: 0 };
+        let mut walk = ContributorWalk {
+            repository: self,
+            cached: &cached,
+            commits: CommitMap::default(),
+            texts: HashMap::new(),
+            links: 0,
+        };
         let contributors: Arc<[_]> = walk.count(tip)?.into();
-        // What takes much memory is counted anew each time.
-        if walk.links <= KEPT_LINKS && walk.texts.keys().map(String::len).sum::<usize>() <= KEPT_TEXTS {
+        // Results that take much memory are not cached.
+        if walk.links <= MAX_CACHED_LINKS && walk.texts.keys().map(String::len).sum::<usize>() <= MAX_CACHED_TEXT_BYTES
+        {
             let commits = Arc::new(walk.commits);
-            *self.handle.authors() = Authors { counted: Some((tip, Arc::clone(&contributors))), commits };
+            *self.handle.contributor_cache() =
+                ContributorCache { counted: Some((tip, Arc::clone(&contributors))), commits };
         }
         Ok(contributors.to_vec())
     }
 }
 
-struct Walk<'a> {
+struct ContributorWalk<'a> {
     repository: &'a Repository,
-    /// What was known before.
-    before: &'a CommitMap<Arc<Known>>,
-    /// What is known now: the commits of this walk and no others, so that what is kept does not grow.
-    commits: CommitMap<Arc<Known>>,
+    /// The commits of the last count.
+    cached: &'a CommitMap<Arc<CommitAuthor>>,
+    /// The commits of this walk and no others, so that the cache does not grow.
+    commits: CommitMap<Arc<CommitAuthor>>,
     texts: HashMap<String, Arc<str>>,
-    /// How many parents all these commits have.
+    /// The total number of parents of these commits.
     links: usize,
 }
 
-impl Walk<'_> {
+impl ContributorWalk<'_> {
     fn count(&mut self, tip: ObjectId) -> Result<Vec<Contributor>> {
         let mut contributors: Vec<Contributor> = Vec::new();
-        let mut places: HashMap<Arc<str>, usize> = HashMap::new();
-        let mut newest = Newest::default();
+        let mut indexes: HashMap<Arc<str>, usize> = HashMap::new();
+        let mut queue = CommitQueue::default();
         let mut counted = 0;
-        newest.push(tip, self.look_at(tip)?.seconds);
-        while counted < NEWEST
-            && self.links < MOST_LINKS
-            && let Some(id) = newest.pop()
+        queue.push(tip, self.load_commit(tip)?.seconds);
+        while counted < MAX_COUNTED_COMMITS
+            && self.links < MAX_PARENT_LINKS
+            && let Some(id) = queue.pop()
         {
-            let commit = self.look_at(id)?;
+            let commit = self.load_commit(id)?;
             for parent in &commit.parents {
-                newest.push(*parent, self.look_at(*parent)?.seconds);
+                queue.push(*parent, self.load_commit(*parent)?.seconds);
             }
             if commit.parents.len() > 1 {
                 continue;
             }
             counted += 1;
-            let place = *places.entry(Arc::clone(&commit.email)).or_insert_with(|| {
+            let index = *indexes.entry(Arc::clone(&commit.email)).or_insert_with(|| {
                 contributors.push(Contributor { name: String::new(), email: commit.email.to_string(), commits: 0 });
                 contributors.len() - 1
             });
-            let contributor = &mut contributors[place];
+            let contributor = &mut contributors[index];
             contributor.commits += 1;
             if contributor.name.is_empty() && !commit.name.trim().is_empty() {
                 contributor.name = commit.name.to_string();
@@ -106,37 +113,37 @@ impl Walk<'_> {
         Ok(contributors)
     }
 
-    fn look_at(&mut self, id: ObjectId) -> Result<Arc<Known>> {
-        if let Some(known) = self.commits.get(&id) {
-            return Ok(Arc::clone(known));
+    fn load_commit(&mut self, id: ObjectId) -> Result<Arc<CommitAuthor>> {
+        if let Some(commit) = self.commits.get(&id) {
+            return Ok(Arc::clone(commit));
         }
-        let known = match self.before.get(&id) {
-            Some(known) => Arc::clone(known),
+        let commit = match self.cached.get(&id) {
+            Some(commit) => Arc::clone(commit),
             None => Arc::new(self.read(id)?),
         };
-        self.links += known.parents.len();
-        self.commits.insert(id, Arc::clone(&known));
-        Ok(known)
+        self.links += commit.parents.len();
+        self.commits.insert(id, Arc::clone(&commit));
+        Ok(commit)
     }
 
-    fn read(&mut self, id: ObjectId) -> Result<Known> {
+    fn read(&mut self, id: ObjectId) -> Result<CommitAuthor> {
         let mut buffer = Vec::new();
-        let commit = self.repository.start_of(&id, Kind::Commit, &mut buffer)?;
-        let commit = commit.ok_or_else(|| Error::Broken(format!("the commit {id} is missing")))?;
-        let parts = Parts::of(commit.data);
+        let commit = self.repository.read_bounded(&id, Kind::Commit, &mut buffer)?;
+        let commit = commit.ok_or_else(|| Error::corrupt(format!("the commit {id} is missing")))?;
+        let parts = CommitParts::parse(commit.data);
         let author = parts.author();
         let seconds = parts.seconds();
-        let (name, email) = (self.shared(author.name), self.shared(author.email));
-        Ok(Known { parents: parts.parents.into(), seconds, name, email })
+        let (name, email) = (self.intern(author.name), self.intern(author.email));
+        Ok(CommitAuthor { parents: parts.parents.into(), seconds, name, email })
     }
 
-    /// A text that is kept once, however many commits have it.
-    fn shared(&mut self, text: String) -> Arc<str> {
+    /// Returns a shared copy of a text.
+    fn intern(&mut self, text: String) -> Arc<str> {
         match self.texts.entry(text) {
-            Entry::Occupied(kept) => Arc::clone(kept.get()),
-            Entry::Vacant(place) => {
-                let text = Arc::from(place.key().as_str());
-                Arc::clone(place.insert(text))
+            Entry::Occupied(existing) => Arc::clone(existing.get()),
+            Entry::Vacant(vacant) => {
+                let text = Arc::from(vacant.key().as_str());
+                Arc::clone(vacant.insert(text))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Bounds on the time that one request may keep a thread busy.
+//! Limits on the time for which one request may occupy a thread: deadlines and cancellation.
 
 use std::{
     cell::{Cell, RefCell},
@@ -9,13 +9,13 @@ use std::{
 
 use crate::{Error, Result};
 
-/// How many steps are taken between two looks at the clock.
+/// The number of steps between two checks of the clock.
 const STEPS: u32 = 256;
 
 type IsCancelled = Rc<dyn Fn() -> bool>;
 
 thread_local! {
-    /// Whether the client that the current thread works for has gone.
+    /// Returns whether the client that the current thread works for has disconnected.
     static CANCELLATION: RefCell<Option<IsCancelled>> = const { RefCell::new(None) };
 }
 
@@ -35,13 +35,13 @@ pub fn with_cancellation<T>(is_cancelled: impl Fn() -> bool + 'static, work: imp
     work()
 }
 
-/// Whether the client that the current thread works for has gone; see [`with_cancellation`].
+/// Returns whether the client that the current thread works for has disconnected; see [`with_cancellation`].
 pub fn is_cancelled() -> bool {
     let check = CANCELLATION.with_borrow(Option::clone);
     check.is_some_and(|check| check())
 }
 
-/// A moment after which work ends with [`Error::Busy`].
+/// A deadline after which work fails with [`Error::Busy`].
 pub(crate) struct Deadline {
     until: Instant,
     steps: Cell<u32>,
@@ -57,14 +57,14 @@ impl Deadline {
     }
 
     /// Counts one step of the work. The first step and every 256th after it fail if the deadline has passed or the client
-    /// has gone.
+    /// has disconnected.
     pub(crate) fn step(&self) -> Result<()> {
         let steps = self.steps.get();
         self.steps.set((steps + 1) % STEPS);
         if steps == 0 { self.check() } else { Ok(()) }
     }
 
-    /// Fails if the deadline has passed or the client has gone.
+    /// Fails if the deadline has passed or the client has disconnected.
     pub(crate) fn check(&self) -> Result<()> {
         if is_cancelled() {
             return Err(Error::Io(io::ErrorKind::BrokenPipe.into()));
@@ -73,15 +73,37 @@ impl Deadline {
     }
 }
 
+/// A deadline after which the rest of the work is left out. Unlike [`Deadline`] it never fails: what was found so far is
+/// the result.
+pub(crate) struct SoftDeadline {
+    /// `None` once it was made to expire early.
+    until: Option<Instant>,
+}
+
+impl SoftDeadline {
+    pub(crate) fn within(time: Duration) -> Self {
+        Self { until: Some(Instant::now() + time) }
+    }
+
+    /// Makes the deadline pass now.
+    pub(crate) fn expire(&mut self) {
+        self.until = None;
+    }
+
+    pub(crate) fn has_passed(&self) -> bool {
+        self.until.is_none_or(|until| Instant::now() > until)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn work_ends_at_its_deadline_and_when_its_client_has_gone() {
+    fn work_ends_at_its_deadline_and_when_its_client_disconnects() {
         let passed = Deadline::within(Duration::ZERO);
         assert!(matches!(passed.step(), Err(Error::Busy)));
-        assert!((1..STEPS).all(|_| passed.step().is_ok()), "the clock is not looked at with every step");
+        assert!((1..STEPS).all(|_| passed.step().is_ok()), "the clock is not checked with every step");
         assert!(matches!(passed.step(), Err(Error::Busy)));
 
         let ahead = Deadline::within(Duration::from_secs(3600));

@@ -1,37 +1,37 @@
-//! Takes commits and tags apart.
+//! Parses commits and tags.
 //!
-//! Histories hold commits that the tools of their day got wrong: dates without a number, authors without an address,
-//! texts in other encodings. They have to be shown all the same, so nothing in here fails.
+//! Histories contain malformed commits by old tools: dates without a number, authors without an address, texts in other
+//! encodings. They have to be shown nevertheless, so nothing in here fails.
 
 use gix::{ObjectId, actor::SignatureRef};
 use model::{Commit, objects::Signature};
 
-use crate::{objects::Shown, repository::oid};
+use crate::{objects::BoundedObject, repository::oid};
 
-/// The furthest from UTC that a clock can be, in seconds; what is further off is a mistake.
-const FURTHEST_OFFSET: i32 = 24 * 60 * 60;
+/// The maximum offset of a time zone from UTC, in seconds; larger ones are treated as errors.
+const MAX_UTC_OFFSET: i32 = 24 * 60 * 60;
 
-/// How much of a name or an address is shown, in bytes.
-const LONGEST_NAME: usize = 1024;
-/// How much is shown of the message of a commit or a tag that is too large, in bytes.
-const SHOWN_OF_CUT: usize = 4096;
-/// The line that ends a message that is not shown in full.
-pub(crate) const CUT: &str = "[the rest of this message is too long to be shown]";
+/// The maximum length of a name or an address, in bytes.
+const MAX_NAME_BYTES: usize = 1024;
+/// The length to which the message of a commit or a tag that is too large is truncated, in bytes.
+const TRUNCATED_MESSAGE_BYTES: usize = 4096;
+/// The last line of a truncated message.
+pub(crate) const TRUNCATION_NOTICE: &str = "[the rest of this message is too long to be shown]";
 
-/// The parts of a commit as they stand in the object.
+/// The parts of a commit as they are stored.
 #[derive(Default)]
-pub(crate) struct Parts<'a> {
-    /// What it holds.
+pub(crate) struct CommitParts<'a> {
+    /// The root tree.
     pub(crate) tree: Option<ObjectId>,
-    /// What it builds upon.
+    /// The parents.
     pub(crate) parents: Vec<ObjectId>,
     author: &'a [u8],
     committer: &'a [u8],
     message: &'a [u8],
 }
 
-impl<'a> Parts<'a> {
-    pub(crate) fn of(data: &'a [u8]) -> Self {
+impl<'a> CommitParts<'a> {
+    pub(crate) fn parse(data: &'a [u8]) -> Self {
         let mut parts = Self::default();
         let mut rest = data;
         while let Some((line, below)) = next_line(rest) {
@@ -53,7 +53,7 @@ impl<'a> Parts<'a> {
         parts
     }
 
-    /// When it was put there, in seconds since 1970.
+    /// Returns the commit time in seconds since 1970.
     pub(crate) fn seconds(&self) -> i64 {
         SignatureRef::from_bytes(self.committer).map_or(0, |signature| signature.seconds())
     }
@@ -71,45 +71,49 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// A commit from its object.
-pub(crate) fn commit(id: &gix::oid, commit: Shown<'_>) -> Commit {
-    let parts = Parts::of(commit.data);
+/// Parses a commit object.
+pub(crate) fn commit(id: &gix::oid, commit: BoundedObject<'_>) -> Commit {
+    let parts = CommitParts::parse(commit.data);
     Commit {
         id: oid(id),
         parents: parts.parents.iter().map(|id| oid(id)).collect(),
         author: parts.author(),
         committer: parts.committer(),
-        message: if commit.is_cut { cut(&parts.message(), SHOWN_OF_CUT) } else { parts.message() },
+        message: if commit.is_truncated {
+            truncate_message(&parts.message(), TRUNCATED_MESSAGE_BYTES)
+        } else {
+            parts.message()
+        },
     }
 }
 
-/// The annotation of a tag without its final newline.
-pub(crate) fn annotation(tag: Shown<'_>) -> String {
+/// Returns the annotation of a tag object without its final newline.
+pub(crate) fn annotation(tag: BoundedObject<'_>) -> String {
     let data = tag.data;
     let start = data.windows(2).position(|pair| pair == b"\n\n").map_or(data.len(), |end| end + 2);
     let message = &data[start..];
     let message = text(message.strip_suffix(b"\n").unwrap_or(message));
-    if tag.is_cut { cut(&message, SHOWN_OF_CUT) } else { message }
+    if tag.is_truncated { truncate_message(&message, TRUNCATED_MESSAGE_BYTES) } else { message }
 }
 
-/// The beginning of a message whose rest is not shown, with a line that says so.
-pub(crate) fn cut(message: &str, most: usize) -> String {
-    let beginning = beginning(message, most);
-    format!("{beginning}{}{CUT}", if beginning.is_empty() || beginning.ends_with('\n') { "" } else { "\n" })
+/// Truncates a message and adds [`TRUNCATION_NOTICE`].
+pub(crate) fn truncate_message(message: &str, max_bytes: usize) -> String {
+    let prefix = prefix(message, max_bytes);
+    format!("{prefix}{}{TRUNCATION_NOTICE}", if prefix.is_empty() || prefix.ends_with('\n') { "" } else { "\n" })
 }
 
-/// As much of a text as fits.
-fn beginning(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+/// Returns the longest prefix that fits and ends at a character boundary.
+fn prefix(text: &str, max_bytes: usize) -> &str {
+    let end = (0..=max_bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or_default()]
 }
 
-/// A name or an address: nobody has a longer one.
+/// Converts a name or an address, truncated to [`MAX_NAME_BYTES`].
 fn short_text(bytes: &[u8]) -> String {
-    text(&bytes[..bytes.len().min(LONGEST_NAME)])
+    text(&bytes[..bytes.len().min(MAX_NAME_BYTES)])
 }
 
-/// Bytes as text; what is not UTF-8 is replaced.
+/// Converts bytes to text; invalid UTF-8 is replaced.
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -123,7 +127,7 @@ fn signature(bytes: &[u8]) -> Signature {
         name: short_text(parsed.name.trim_ascii()),
         email: short_text(parsed.email),
         seconds: parsed.seconds(),
-        offset: if offset.abs() < FURTHEST_OFFSET { offset } else { 0 },
+        offset: if offset.abs() < MAX_UTC_OFFSET { offset } else { 0 },
     }
 }
 
@@ -144,7 +148,7 @@ mod tests {
     #[track_caller]
     fn check(rest: &[u8], author: (&str, &str, i64, i32), message: &str) {
         let data = [TREE.as_bytes(), rest].concat();
-        let commit = commit(&ObjectId::null(gix::hash::Kind::Sha1), Shown { data: &data, is_cut: false });
+        let commit = commit(&ObjectId::null(gix::hash::Kind::Sha1), BoundedObject { data: &data, is_truncated: false });
         let found = &commit.author;
         assert_eq!((&*found.name, &*found.email, found.seconds, found.offset), author);
         assert_eq!(commit.message, message);
@@ -176,7 +180,7 @@ mod tests {
 
     #[test]
     fn an_annotation_loses_one_newline() {
-        let annotation = |data: &[u8]| annotation(Shown { data, is_cut: false });
+        let annotation = |data: &[u8]| annotation(BoundedObject { data, is_truncated: false });
         assert_eq!(annotation(b"object 1\ntype commit\n\none\n\ntwo\n\n"), "one\n\ntwo\n");
         assert_eq!(annotation(b"object 1\ntype commit\n"), "");
         assert_eq!(annotation(b"tagger x\n\n\xff"), "\u{fffd}");
@@ -184,16 +188,16 @@ mod tests {
 
     #[test]
     fn a_message_that_is_cut_says_so() {
-        let cut = |data: &[u8]| annotation(Shown { data, is_cut: true });
-        assert_eq!(cut(b"tagger x\n\none\n"), format!("one\n{CUT}"));
-        assert_eq!(cut(b""), CUT);
-        let long = "ä".repeat(SHOWN_OF_CUT);
+        let truncate_message = |data: &[u8]| annotation(BoundedObject { data, is_truncated: true });
+        assert_eq!(truncate_message(b"tagger x\n\none\n"), format!("one\n{TRUNCATION_NOTICE}"));
+        assert_eq!(truncate_message(b""), TRUNCATION_NOTICE);
+        let long = "ä".repeat(TRUNCATED_MESSAGE_BYTES);
         let data = [TREE.as_bytes(), b"author A <a@b> 1 +0000\n\n", long.as_bytes()].concat();
-        let commit = commit(&ObjectId::null(gix::hash::Kind::Sha1), Shown { data: &data, is_cut: true });
-        assert_eq!(commit.message, format!("{}\n{CUT}", "ä".repeat(SHOWN_OF_CUT / 2)));
+        let commit = commit(&ObjectId::null(gix::hash::Kind::Sha1), BoundedObject { data: &data, is_truncated: true });
+        assert_eq!(commit.message, format!("{}\n{TRUNCATION_NOTICE}", "ä".repeat(TRUNCATED_MESSAGE_BYTES / 2)));
         let name = [TREE, "author ", &"n".repeat(5000), " <", &"e".repeat(5000), "> 1 +0000\n\nm"].concat();
-        let commit = super::commit(&commit_id(), Shown { data: name.as_bytes(), is_cut: false });
-        assert_eq!((commit.author.name.len(), commit.author.email.len()), (LONGEST_NAME, LONGEST_NAME));
+        let commit = super::commit(&commit_id(), BoundedObject { data: name.as_bytes(), is_truncated: false });
+        assert_eq!((commit.author.name.len(), commit.author.email.len()), (MAX_NAME_BYTES, MAX_NAME_BYTES));
     }
 
     fn commit_id() -> ObjectId {

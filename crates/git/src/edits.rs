@@ -1,5 +1,5 @@
-//! Commits made of edits to files. Trees are built in the object database: there is no work tree in which a link or a
-//! clever path could lead anywhere.
+//! Creates commits from edits to files. Trees are built in the object database: there is no work tree in which a
+//! symbolic link or a crafted path could lead elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -16,87 +16,93 @@ use model::{Oid, objects::Signature};
 use crate::{
     Error, Quarantine, Repository, Result,
     limits::Buffer,
-    objects::Trees,
+    objects::TreeFinder,
     quarantine::signature,
     repository::{gix_id, oid},
 };
 
-/// The longest path that is taken.
-const LONGEST_PATH: usize = 4096;
+/// The maximum length of a path.
+const MAX_EDIT_PATH_LENGTH: usize = 4096;
 
-/// A wish to change one file.
+/// A change of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileEdit {
-    /// A file where there is none.
+    /// Creates a file; fails if the path exists.
     Create {
-        /// Where.
+        /// The path.
         path: String,
-        /// What it holds.
+        /// The content.
         content: Vec<u8>,
     },
-    /// Another content for a file that is there.
+    /// Replaces the content of an existing file.
     Update {
-        /// Where.
+        /// The path.
         path: String,
-        /// What it shall hold.
+        /// The new content.
         content: Vec<u8>,
     },
-    /// A file with this content, whether it is there or not.
+    /// Creates a file or replaces its content.
     Put {
-        /// Where.
+        /// The path.
         path: String,
-        /// What it shall hold.
+        /// The new content.
         content: Vec<u8>,
     },
-    /// No file any more.
+    /// Deletes an existing file.
     Delete {
-        /// Where.
+        /// The path.
         path: String,
     },
-    /// A file somewhere else, with another content if one is given.
+    /// Renames an existing file.
     Move {
-        /// Where it is.
+        /// The old path.
         from: String,
-        /// Where it shall be.
+        /// The new path; fails if it exists.
         path: String,
-        /// What it shall hold.
+        /// The new content, if it changes.
         content: Option<Vec<u8>>,
     },
 }
 
-/// Why edits cannot be made. Each holds the path that is meant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EditRefusal {
-    /// Not a path that a repository may hold.
+/// Why an edit was refused, with the path in question.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EditError {
+    /// The path is not allowed in a repository.
+    #[error("the path {0} is not allowed in a repository")]
     BadPath(String),
-    /// It would lead out of the repository.
+    /// The path leads out of the repository.
+    #[error("the path {0} leads out of the repository")]
     Traversal(String),
-    /// Something is there already.
+    /// The path exists.
+    #[error("{0} exists")]
     Exists(String),
-    /// No file is there; tells what was to be done to it.
+    /// The file does not exist; also says what was to be done to it.
+    #[error("{0}, which is to be {1}, does not exist")]
     Missing(String, &'static str),
-    /// Something is where the file shall be moved.
+    /// The new path of a renamed file exists.
+    #[error("the new path {0} exists")]
     TargetExists(String),
-    /// There is nothing that could be changed: the repository is empty.
+    /// The repository is empty.
+    #[error("the repository is empty")]
     Empty,
 }
 
-/// What lies at a path, all edits so far considered.
-enum State {
-    Nothing,
+/// What exists at a path after the edits so far.
+enum PathState {
+    Vacant,
     File(EntryKind, Oid),
-    /// A folder, a submodule, or something below a file.
-    InTheWay,
+    /// A folder, a submodule, or a path below a file.
+    Blocked,
 }
 
-struct Editing<'a> {
+struct EditSession<'a> {
     repository: &'a Repository,
     base: Option<ObjectId>,
     edited: BTreeMap<String, Option<(EntryKind, Oid)>>,
 }
 
 impl Quarantine {
-    /// Writes a commit that makes some edits to its parent, all or none.
+    /// Writes a commit that applies all edits to its parent, or none.
     pub fn commit(
         &self,
         parent: Option<Oid>,
@@ -104,18 +110,18 @@ impl Quarantine {
         message: &str,
         author: &Signature,
         committer: &Signature,
-    ) -> Result<std::result::Result<Oid, EditRefusal>> {
+    ) -> Result<std::result::Result<Oid, EditError>> {
         let repository = self.repository()?;
-        let missing = |parent| Error::Broken(format!("the commit {parent} is missing"));
+        let missing = |parent| Error::corrupt(format!("the commit {parent} is missing"));
         let tree_of = |parent| repository.tree_of(parent)?.ok_or_else(|| missing(parent));
         let base = parent.map(tree_of).transpose()?;
-        let mut editing = Editing { repository: &repository, base, edited: BTreeMap::new() };
+        let mut session = EditSession { repository: &repository, base, edited: BTreeMap::new() };
         for edit in edits {
-            if let Err(refusal) = self.make_edit(&repository, &mut editing, edit)? {
-                return Ok(Err(refusal));
+            if let Err(error) = self.apply_edit(&repository, &mut session, edit)? {
+                return Ok(Err(error));
             }
         }
-        let tree = self.write_tree(&repository, editing)?;
+        let tree = self.write_tree(&repository, session)?;
         let commit = gix::objs::Commit {
             tree: gix_id(tree),
             parents: parent.map(gix_id).into_iter().collect(),
@@ -128,12 +134,12 @@ impl Quarantine {
         Ok(Ok(self.write(&repository, commit)?))
     }
 
-    fn make_edit(
+    fn apply_edit(
         &self,
         repository: &Repository,
-        editing: &mut Editing<'_>,
+        session: &mut EditSession<'_>,
         edit: FileEdit,
-    ) -> Result<std::result::Result<(), EditRefusal>> {
+    ) -> Result<std::result::Result<(), EditError>> {
         let blob = |content: &[u8]| self.write_blob(repository, content);
         let (FileEdit::Create { path, .. }
         | FileEdit::Update { path, .. }
@@ -142,65 +148,63 @@ impl Quarantine {
         | FileEdit::Move { path, .. }) = &edit;
         let path = match clean_path(path) {
             Ok(path) => path,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(error) => return Ok(Err(error)),
         };
-        let there = editing.state(&path)?;
-        let (path, entry) = match (edit, there) {
-            (FileEdit::Create { content, .. } | FileEdit::Put { content, .. }, State::Nothing) => {
+        let current = session.state(&path)?;
+        let (path, entry) = match (edit, current) {
+            (FileEdit::Create { content, .. } | FileEdit::Put { content, .. }, PathState::Vacant) => {
                 (path, Some((EntryKind::Blob, blob(&content)?)))
             }
-            (FileEdit::Create { .. }, _) | (FileEdit::Put { .. }, State::InTheWay) => {
-                return Ok(Err(EditRefusal::Exists(path)));
+            (FileEdit::Create { .. }, _) | (FileEdit::Put { .. }, PathState::Blocked) => {
+                return Ok(Err(EditError::Exists(path)));
             }
-            (FileEdit::Update { content, .. } | FileEdit::Put { content, .. }, State::File(kind, _)) => {
+            (FileEdit::Update { content, .. } | FileEdit::Put { content, .. }, PathState::File(kind, _)) => {
                 (path, Some((kind, blob(&content)?)))
             }
-            (FileEdit::Update { .. }, State::Nothing | State::InTheWay) => {
-                return Ok(Err(missing(editing, path, "updated")));
+            (FileEdit::Update { .. }, PathState::Vacant | PathState::Blocked) => {
+                return Ok(Err(missing(session, path, "updated")));
             }
-            (FileEdit::Delete { .. }, State::File(..)) => (path, None),
-            (FileEdit::Delete { .. }, State::Nothing | State::InTheWay) => {
-                return Ok(Err(missing(editing, path, "deleted")));
+            (FileEdit::Delete { .. }, PathState::File(..)) => (path, None),
+            (FileEdit::Delete { .. }, PathState::Vacant | PathState::Blocked) => {
+                return Ok(Err(missing(session, path, "deleted")));
             }
-            (FileEdit::Move { from, content, .. }, State::Nothing) => {
+            (FileEdit::Move { from, content, .. }, PathState::Vacant) => {
                 let from = match clean_path(&from) {
                     Ok(from) => from,
-                    Err(refusal) => return Ok(Err(refusal)),
+                    Err(error) => return Ok(Err(error)),
                 };
-                let State::File(kind, id) = editing.state(&from)? else {
-                    return Ok(Err(missing(editing, from, "moved")));
+                let PathState::File(kind, id) = session.state(&from)? else {
+                    return Ok(Err(missing(session, from, "moved")));
                 };
                 let id = content.map_or(Ok(id), |content| blob(&content))?;
-                editing.edited.insert(from, None);
+                session.edited.insert(from, None);
                 (path, Some((kind, id)))
             }
-            (FileEdit::Move { .. }, _) => return Ok(Err(EditRefusal::TargetExists(path))),
+            (FileEdit::Move { .. }, _) => return Ok(Err(EditError::TargetExists(path))),
         };
-        editing.edited.insert(path, entry);
+        session.edited.insert(path, entry);
         Ok(Ok(()))
     }
 
-    fn write_tree(&self, repository: &Repository, editing: Editing<'_>) -> Result<Oid> {
+    fn write_tree(&self, repository: &Repository, session: EditSession<'_>) -> Result<Oid> {
         let mut buffer = Buffer::default();
-        let root = match &editing.base {
+        let root = match &session.base {
             Some(tree) => {
                 let data = repository.tree_bytes(tree, &mut buffer)?;
-                TreeRef::from_bytes(data, gix::hash::Kind::Sha1).map_err(Error::broken)?.into_owned()
+                TreeRef::from_bytes(data, gix::hash::Kind::Sha1).map_err(Error::corrupt)?.into_owned()
             }
             None => gix::objs::Tree::empty(),
         };
-        let trees = Trees::of(repository);
+        let trees = TreeFinder::of(repository);
         let mut editor = gix::objs::tree::Editor::new(root, &trees, gix::hash::Kind::Sha1);
-        // What goes makes room before something else comes.
-        for (path, _) in editing.edited.iter().filter(|(_, entry)| entry.is_none()) {
-            editor
-                .remove(path.split('/').map(|part| part.as_bytes().as_bstr()))
-                .map_err(|error| Error::of_read(&error))?;
+        // Removals come first, because they can make paths available.
+        for (path, _) in session.edited.iter().filter(|(_, entry)| entry.is_none()) {
+            editor.remove(path.split('/').map(|part| part.as_bytes().as_bstr())).map_err(Error::from_read)?;
         }
-        for (path, entry) in &editing.edited {
+        for (path, entry) in &session.edited {
             if let Some((kind, id)) = entry {
                 let parts = path.split('/').map(|part| part.as_bytes().as_bstr());
-                editor.upsert(parts, *kind, gix_id(*id)).map_err(|error| Error::of_read(&error))?;
+                editor.upsert(parts, *kind, gix_id(*id)).map_err(Error::from_read)?;
             }
         }
         let id = editor.write(|tree| self.write(repository, tree).map(gix_id))?;
@@ -208,28 +212,28 @@ impl Quarantine {
     }
 }
 
-fn missing(editing: &Editing<'_>, path: String, done: &'static str) -> EditRefusal {
-    if editing.base.is_none() { EditRefusal::Empty } else { EditRefusal::Missing(path, done) }
+fn missing(session: &EditSession<'_>, path: String, done: &'static str) -> EditError {
+    if session.base.is_none() { EditError::Empty } else { EditError::Missing(path, done) }
 }
 
-impl Editing<'_> {
-    fn state(&self, path: &str) -> Result<State> {
-        // A file, a link or a submodule cannot hold anything: what lies below one is not written through it.
+impl EditSession<'_> {
+    fn state(&self, path: &str) -> Result<PathState> {
+        // Nothing can be written through a file, a symbolic link or a submodule.
         for (at, _) in path.match_indices('/') {
             match self.entry(&path[..at])? {
-                Some((kind, _)) if kind != EntryKind::Tree => return Ok(State::InTheWay),
+                Some((kind, _)) if kind != EntryKind::Tree => return Ok(PathState::Blocked),
                 _ => {}
             }
         }
         let below = format!("{path}/");
-        let filled = self.edited.range(below.clone()..).take_while(|(other, _)| other.starts_with(&below));
-        if filled.map(|(_, entry)| entry).any(Option::is_some) {
-            return Ok(State::InTheWay);
+        let occupied = self.edited.range(below.clone()..).take_while(|(other, _)| other.starts_with(&below));
+        if occupied.map(|(_, entry)| entry).any(Option::is_some) {
+            return Ok(PathState::Blocked);
         }
         Ok(match self.entry(path)? {
-            None => State::Nothing,
-            Some((EntryKind::Tree | EntryKind::Commit, _)) => State::InTheWay,
-            Some((kind, id)) => State::File(kind, id),
+            None => PathState::Vacant,
+            Some((EntryKind::Tree | EntryKind::Commit, _)) => PathState::Blocked,
+            Some((kind, id)) => PathState::File(kind, id),
         })
     }
 
@@ -243,23 +247,24 @@ impl Editing<'_> {
     }
 }
 
-/// A path without slashes at its ends, if a repository may hold it: nothing that leads out of it, and no spelling of
-/// `.git` that some file system takes for the real one.
-fn clean_path(path: &str) -> std::result::Result<String, EditRefusal> {
+/// Trims slashes from a path and validates it: it must not lead out of the repository, nor contain a spelling of `.git`
+/// that some file system treats as the real one.
+fn clean_path(path: &str) -> std::result::Result<String, EditError> {
     let trimmed = path.trim_matches('/');
     if trimmed.split('/').any(|part| part == "..") {
-        return Err(EditRefusal::Traversal(path.to_owned()));
+        return Err(EditError::Traversal(path.to_owned()));
     }
     let options =
         gix::validate::path::component::Options { protect_windows: false, protect_hfs: true, protect_ntfs: true };
-    let holds = |part: &str| gix::validate::path::component(part.as_bytes().as_bstr(), None, options).is_ok();
-    let fits = trimmed.len() <= LONGEST_PATH
+    let is_valid_component =
+        |part: &str| gix::validate::path::component(part.as_bytes().as_bstr(), None, options).is_ok();
+    let is_valid = trimmed.len() <= MAX_EDIT_PATH_LENGTH
         && !path.starts_with('/')
         && !trimmed.contains(|c: char| c.is_control() || c == '\\');
-    if fits && trimmed.split('/').all(holds) {
+    if is_valid && trimmed.split('/').all(is_valid_component) {
         Ok(trimmed.to_owned())
     } else {
-        Err(EditRefusal::BadPath(path.to_owned()))
+        Err(EditError::BadPath(path.to_owned()))
     }
 }
 
@@ -268,13 +273,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lesson_01_paths_that_some_file_system_takes_for_something_else_are_refused() {
+    fn paths_that_some_file_system_takes_for_something_else_are_refused() {
         for good in ["a", "a/b.c", "-x", "a b", "ä/ö", ".gitignore", "a/.gitmodules", "git", "con", "COM1"] {
             assert_eq!(clean_path(good), Ok(good.to_owned()));
         }
         assert_eq!(clean_path("a/b/"), Ok("a/b".to_owned()));
         for bad in ["../a", "a/../b", "a/..", ".."] {
-            assert_eq!(clean_path(bad), Err(EditRefusal::Traversal(bad.to_owned())), "{bad}");
+            assert_eq!(clean_path(bad), Err(EditError::Traversal(bad.to_owned())), "{bad}");
         }
         let long = "x/".repeat(3000);
         let bad = [

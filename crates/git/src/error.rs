@@ -1,98 +1,118 @@
-//! What can go wrong with a repository.
+//! Errors of operations on repositories.
 
-use std::{fmt, io};
+use std::{error::Error as StdError, io, time::Duration};
 
-/// The answer of an operation on a repository.
+/// The result of an operation on a repository.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation on a repository failed.
-#[derive(Debug)]
+/// Why an operation on a repository failed. The text of an error includes that of its cause.
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The disk did not play along.
-    Io(io::Error),
-    /// A repository, or what was sent for one, is not as it has to be; tells what.
-    Broken(String),
-    /// A ref is not what it was taken for; tells which.
-    Moved(String),
-    /// A program of git failed; tells what it said.
-    Child(String),
-    /// A program of git could not be started, or was ended before it was done; tells why.
-    Unfinished(String),
-    /// Whether an object can be reached is still being found out.
+    /// An I/O operation failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// A repository, or a pack sent for one, is invalid; says what is wrong.
+    #[error("{0}")]
+    Corrupt(#[source] Box<dyn StdError + Send + Sync>),
+    /// A ref does not have the expected value; names the ref.
+    #[error("{0} has changed meanwhile")]
+    RefChanged(String),
+    /// A `git` process could not be started.
+    #[error("cannot start git: {0}")]
+    GitNotStarted(#[source] io::Error),
+    /// A `git` process failed; holds its error output.
+    #[error("{0}")]
+    GitFailed(String),
+    /// A `git` process was killed or ran out of memory before it finished; holds its error output.
+    #[error("{0}")]
+    GitInterrupted(String),
+    /// A `git` process was killed because its result is no longer wanted.
+    #[error("cancelled")]
+    Cancelled,
+    /// A `git` process was killed at its deadline.
+    #[error("timed out")]
+    DeadlineExceeded,
+    /// A `git` process was killed because it ran longer than this.
+    #[error("timed out after {} seconds", .0.as_secs())]
+    TimedOut(Duration),
+    /// A fetch was aborted because the repository exceeds the size limit.
+    #[error("the repository is too large")]
+    FetchTooLarge,
+    /// A fetch was aborted because the other server made no progress.
+    #[error("the other side is too slow")]
+    FetchTooSlow,
+    /// Whether an object is reachable is still being determined.
+    #[error("the history is still being indexed, try again in a moment")]
     Indexing,
-    /// An object, or what it would take to read it, is larger than allowed; names it and the limit.
+    /// An object, or the effort of reading it, exceeds a limit; names the object and the limit.
+    #[error("{0}")]
     TooLarge(String),
-    /// Too many others read large objects or the same repository at the same time, or the work takes too long.
+    /// Too many requests read large objects or the same repository at the same time, or the work takes too long.
+    #[error("too many requests read this repository or large objects, try again in a moment")]
     Busy,
 }
 
 impl Error {
-    /// Whether there is no room left to write to.
+    /// Returns whether the disk or a quota is full.
     pub fn is_full(&self) -> bool {
-        // Programs of git talk in the C locale.
-        let says_so = |text: &str| text.contains("No space left on device") || text.contains("Disk quota exceeded");
+        // `git` processes report it only as text; they run in the C locale.
+        let mentions_full_disk =
+            |text: &str| text.contains("No space left on device") || text.contains("Disk quota exceeded");
         match self {
-            Self::Io(error) => is_full(error),
-            Self::Child(text) | Self::Unfinished(text) | Self::Broken(text) => says_so(text),
-            Self::Moved(_) | Self::Indexing | Self::TooLarge(_) | Self::Busy => false,
-        }
-    }
-
-    /// Something could not be written; if the disk did not play along, that is what counts.
-    pub(crate) fn of_write(error: &(dyn std::error::Error + 'static)) -> Self {
-        let mut cause = Some(error);
-        while let Some(one) = cause {
-            if let Some(io) = one.downcast_ref::<io::Error>() {
-                return Self::Io(io::Error::new(io.kind(), io.to_string()));
+            Self::Io(error) | Self::GitNotStarted(error) => is_full(error),
+            Self::GitFailed(text) | Self::GitInterrupted(text) => mentions_full_disk(text),
+            Self::Corrupt(error) => {
+                causes(&**error).any(|cause| cause.downcast_ref::<io::Error>().is_some_and(is_full))
             }
-            cause = one.source();
+            Self::RefChanged(_)
+            | Self::Cancelled
+            | Self::DeadlineExceeded
+            | Self::TimedOut(_)
+            | Self::FetchTooLarge
+            | Self::FetchTooSlow
+            | Self::Indexing
+            | Self::TooLarge(_)
+            | Self::Busy => false,
         }
-        Self::broken(error)
     }
 
-    /// Something could not be read: it is larger than allowed, or it is not as it has to be.
-    pub(crate) fn of_read(error: &(dyn std::error::Error + 'static)) -> Self {
-        let mut causes = std::iter::successors(Some(error), |error| error.source());
-        let own = causes.find_map(|cause| match cause.downcast_ref::<Self>() {
+    /// Converts the error of a write; if an I/O error caused it, that error is returned.
+    pub(crate) fn from_write(error: impl StdError + Send + Sync + 'static) -> Self {
+        let io = causes(&error).find_map(|cause| cause.downcast_ref::<io::Error>());
+        // The I/O error belongs to the other one, and cannot be taken out of it or cloned.
+        match io.map(|io| io::Error::new(io.kind(), io.to_string())) {
+            Some(io) => Self::Io(io),
+            None => Self::corrupt(error),
+        }
+    }
+
+    /// Converts the error of a read: a limit was exceeded, or the repository is corrupt.
+    pub(crate) fn from_read(error: impl StdError + Send + Sync + 'static) -> Self {
+        let known = causes(&error).find_map(|cause| match cause.downcast_ref::<Self>() {
             Some(Self::TooLarge(text)) => Some(Self::TooLarge(text.clone())),
             Some(Self::Busy) => Some(Self::Busy),
             _ => None,
         });
-        if let Some(own) = own {
-            return own;
+        if let Some(known) = known {
+            return known;
         }
-        if gix::error::classify(error).is_resource_exhausted() {
+        if gix::error::classify(&error).is_resource_exhausted() {
             return Self::TooLarge(format!("an object is larger than allowed: {error}"));
         }
-        Self::broken(error)
+        Self::corrupt(error)
     }
 
-    /// Something in the repository is not as it has to be.
-    pub(crate) fn broken(error: impl fmt::Display) -> Self {
-        Self::Broken(error.to_string())
+    /// Something in the repository is invalid.
+    pub(crate) fn corrupt(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::Corrupt(cause.into())
     }
+}
+
+/// Returns an error and its causes.
+fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |error| (*error).source())
 }
 
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
-
-impl From<io::Error> for Error {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => error.fmt(f),
-            Self::Broken(text) | Self::Child(text) | Self::Unfinished(text) | Self::TooLarge(text) => f.write_str(text),
-            Self::Indexing => f.write_str("the history is still being indexed, try again in a moment"),
-            Self::Busy => f.write_str("too many requests read this repository or large objects, try again in a moment"),
-            Self::Moved(name) => write!(f, "{name} has changed meanwhile"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}

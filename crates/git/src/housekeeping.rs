@@ -1,5 +1,5 @@
-//! Keeping repositories quick: few packs, a graph of the commits, packed refs. Nothing here is in the way of a reader
-//! or a push, and nothing is ever thrown away: an object that nobody reaches costs room, a missing one costs trust.
+//! Keeps repositories fast: few packs, a commit-graph, packed refs. Readers and pushes are not blocked, and no object
+//! is ever deleted: an unreachable object costs disk space, a missing one is data loss.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -10,21 +10,21 @@ use std::{
 
 use model::StorageId;
 
-use crate::{Repositories, Result, child, disk};
+use crate::{Repositories, Result, disk, git_process};
 
-/// So many refs lie about as files before they are packed.
-const LOOSE_REFS: usize = 64;
-/// So many packs, and so many folders with loose objects, before they are put together.
-const PACKS: usize = 8;
-const LOOSE_FOLDERS: usize = 32;
+/// The number of loose refs from which on they are packed.
+const MAX_LOOSE_REFS: usize = 64;
+/// The number of packs, and of folders with loose objects, from which on they are repacked.
+const MAX_PACKS: usize = 8;
+const MAX_LOOSE_FOLDERS: usize = 32;
 
-/// The name of the file that is locked while a repository is packed anew.
-const LOCK: &str = "house.lock";
+/// The name of the file that is locked during housekeeping.
+const LOCK_FILE: &str = "house.lock";
 
 impl Repositories {
-    /// Does for the repository of a project what is due; says whether it did. If somebody else is at it, nothing is done:
-    /// most likely a program that outlived a server that was killed.
-    pub fn keep_house(&self, storage: &StorageId) -> Result<bool> {
+    /// Runs the housekeeping that is due for the repository of a project; returns whether it ran. It does not run while
+    /// another process does it, such as one that has outlived a killed server.
+    pub fn run_housekeeping(&self, storage: &StorageId) -> Result<bool> {
         let path = self.path_of(storage);
         if !path.join("HEAD").exists() {
             return Ok(true);
@@ -35,69 +35,73 @@ impl Repositories {
             Err(TryLockError::WouldBlock) => return Ok(false),
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
-        if count_files(&path.join("refs"), LOOSE_REFS) >= LOOSE_REFS {
-            run(&path, &lock, &["pack-refs", "--all"])?;
-            // Git removes what it has packed without making sure that the pack's name lasts.
+        if count_files(&path.join("refs"), MAX_LOOSE_REFS) >= MAX_LOOSE_REFS {
+            run_git(&path, &lock, &["pack-refs", "--all"])?;
+            // Git removes the loose refs without syncing the new name of `packed-refs`.
             disk::sync_folder(&path)?;
         }
-        // With bitmaps a clone need not look at every object, also if it all came in one pack. They are about everything that
-        // can be reached, so loose objects are packed with the rest.
-        let is_new = || count_packs(&path) > 0 && is_behind(&path.join("objects/pack"));
-        if count_packs(&path) >= PACKS || count_loose_folders(&path) >= LOOSE_FOLDERS || is_new() {
-            run(&path, &lock, &["repack", "-d", "-q", "--geometric=2", "--write-midx", "--write-bitmap-index"])?;
+        // With bitmaps a clone need not visit every object, even if all came in one pack. They cover everything that is
+        // reachable, so loose objects are packed, too.
+        let has_unindexed_packs = || count_packs(&path) > 0 && is_multi_pack_index_outdated(&path.join("objects/pack"));
+        if count_packs(&path) >= MAX_PACKS || count_loose_folders(&path) >= MAX_LOOSE_FOLDERS || has_unindexed_packs() {
+            run_git(&path, &lock, &["repack", "-d", "-q", "--geometric=2", "--write-midx", "--write-bitmap-index"])?;
             disk::sync_folder(&path.join("objects/pack"))?;
         }
-        run(&path, &lock, &["commit-graph", "write", "--reachable", "--changed-paths", "--split", "--no-progress"])?;
+        run_git(
+            &path,
+            &lock,
+            &["commit-graph", "write", "--reachable", "--changed-paths", "--split", "--no-progress"],
+        )?;
         let graphs = path.join("objects/info/commit-graphs");
         if graphs.is_dir() {
             // Git syncs the graphs, but not the list of them.
-            disk::sync_tree(&graphs)?;
+            disk::sync_recursively(&graphs)?;
         }
-        // Packs and graphs that a warm handle knows may be gone.
-        self.forget(storage);
+        // Packs and graphs that an open handle uses may be gone.
+        self.evict_handle(storage);
         Ok(true)
     }
 }
 
-/// Waits until nobody packs a repository anew; nobody does for as long as the answer is kept. Several may keep one.
-pub(crate) fn wait_for_house(repository: &Path) -> io::Result<File> {
+/// Waits until no housekeeping runs in a repository; none starts while the result is held. It is a shared lock.
+pub(crate) fn lock_out_housekeeping(repository: &Path) -> io::Result<File> {
     let lock = lock_file(repository)?;
     lock.lock_shared()?;
     Ok(lock)
 }
 
-/// Whether nobody packs a repository anew at this moment.
-pub(crate) fn nobody_keeps_house(repository: &Path) -> bool {
+/// Returns whether no housekeeping runs in a repository at the moment.
+pub(crate) fn is_housekeeping_idle(repository: &Path) -> bool {
     lock_file(repository).is_ok_and(|lock| lock.try_lock_shared().is_ok())
 }
 
 fn lock_file(repository: &Path) -> io::Result<File> {
-    File::options().write(true).create(true).truncate(false).open(repository.join(LOCK))
+    File::options().write(true).create(true).truncate(false).open(repository.join(LOCK_FILE))
 }
 
-/// Runs a program that has the lock as its input, which it never reads. So the lock lasts for as long as the program
-/// does, even if it outlives us.
-fn run(repository: &Path, lock: &File, arguments: &[&str]) -> Result<()> {
-    let mut command = child::git(repository);
+/// Runs a process with the lock file as its standard input, which it never reads. So the lock is held as long as the
+/// process runs, even if it outlives the server.
+fn run_git(repository: &Path, lock: &File, arguments: &[&str]) -> Result<()> {
+    let mut command = git_process::git_command(repository);
     command.args(arguments).stdin(Stdio::from(lock.try_clone()?));
-    child::run(command)
+    git_process::run(command)
 }
 
-/// How many files a folder and those below it hold; no use in counting beyond `most`.
-fn count_files(folder: &Path, most: usize) -> usize {
+/// Counts the files in a folder and below it, up to about `limit`.
+fn count_files(folder: &Path, limit: usize) -> usize {
     let mut count = 0;
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if count >= most {
+        if count >= limit {
             break;
         }
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        count += if is_folder { count_files(&entry.path(), most) } else { 1 };
+        count += if is_folder { count_files(&entry.path(), limit) } else { 1 };
     }
     count
 }
 
-/// Whether there is a pack that the index over all packs does not know.
-fn is_behind(packs: &Path) -> bool {
+/// Returns whether there is a pack that is not in the multi-pack-index.
+fn is_multi_pack_index_outdated(packs: &Path) -> bool {
     let time = |file: &Path| fs::metadata(file).and_then(|data| data.modified()).ok();
     let index = time(&packs.join("multi-pack-index"));
     let entries = fs::read_dir(packs).into_iter().flatten().flatten().map(|entry| entry.path());

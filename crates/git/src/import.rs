@@ -1,4 +1,4 @@
-//! Taking over a repository from somewhere else.
+//! Fetches repositories from other servers.
 
 use std::{
     fs,
@@ -15,44 +15,40 @@ use model::StorageId;
 
 use crate::{
     ChildLimits, Error, Ref, Refs, Repositories, Repository, Result, checks,
-    child::{self, Supervision},
+    git_process::{self, Supervision},
     repositories::write_refs,
     repository::Handle,
 };
 
-/// How an error reads if there is more to fetch than is taken.
-pub const TOO_LARGE: &str = "the repository is too large";
-/// How an error reads if the other side gets nowhere.
-pub const TOO_SLOW: &str = "the other side is too slow";
-/// How much processor time stands for progress, in ticks: whoever resolves the deltas of a large pack writes nothing for
+/// The processor time that counts as progress, in clock ticks: resolving the deltas of a large pack writes nothing for
 /// long.
-const BUSY: u64 = 100;
+const BUSY_CPU_TICKS: u64 = 100;
 
-/// Where a repository comes from: known to be allowed, and pinned to one address.
-pub struct Source {
+/// The source of a fetch, which was checked and pinned to one address.
+pub struct FetchSource {
     /// The URL without credentials: `http` or `https`.
     pub url: String,
     /// The host as the URL names it, and its port.
     pub host: (String, u16),
-    /// The address that was looked up and allowed; no other is ever asked.
+    /// The address that was resolved and allowed; no other is contacted.
     pub address: IpAddr,
     /// The value of an `Authorization` header, if there is one.
     pub authorization: Option<String>,
 }
 
-/// How much a repository that is fetched may ask of this machine.
+/// The resource limits of a fetch.
 #[derive(Clone, Copy, Debug)]
 pub struct FetchLimits {
-    /// How much memory each program may use for its data, in bytes.
+    /// The maximum size of the data segment of each process, in bytes.
     pub memory: u64,
-    /// How large the pack may be, in bytes.
+    /// The maximum size of the pack, in bytes.
     pub pack: Option<u64>,
-    /// How long all of it may take.
+    /// The time limit of the whole fetch.
     pub time: Duration,
-    /// How long nothing or next to nothing may come in, before it is given up.
+    /// The time after which a fetch without progress is aborted.
     pub stall: Duration,
-    /// How much has to come in during that time, in bytes.
-    pub least: u64,
+    /// The number of bytes that have to arrive during that time.
+    pub min_progress: u64,
 }
 
 impl Default for FetchLimits {
@@ -62,114 +58,116 @@ impl Default for FetchLimits {
             pack: None,
             time: Duration::from_secs(60 * 60),
             stall: Duration::from_secs(5 * 60),
-            least: 1 << 20,
+            min_progress: 1 << 20,
         }
     }
 }
 
 impl FetchLimits {
-    /// What holds for the programs. A file with a hard limit is the last resort: it is larger than the pack may be, because
-    /// the index of a pack of many small objects is.
-    fn of_child(&self) -> ChildLimits {
+    /// Returns the limits of the processes. The hard limit on files is the last resort: it is larger than the pack may
+    /// be, because the index of a pack with many small objects is.
+    fn child_limits(&self) -> ChildLimits {
         let file_size = self.pack.map(|pack| pack.saturating_mul(3).saturating_add(1 << 20));
         ChildLimits { memory: self.memory, file_size }
     }
 }
 
-/// How long the other side may take to name its default branch, and how much it may say about that, in bytes.
-const PATIENCE: Duration = Duration::from_secs(2 * 60);
-const LONGEST_ANSWER: u64 = 64 << 10;
-/// How many bytes of names of refs are looked at, and how many of them are logged at most.
-const LONGEST_LIST: u64 = 64 << 20;
-const MOST_WARNINGS: usize = 20;
+/// The time limit for the query of the default branch, and the maximum size of the answer, in bytes.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2 * 60);
+const MAX_HEAD_ANSWER_BYTES: u64 = 64 << 10;
+/// The maximum size of the list of ref names, in bytes, and the maximum number of names that are logged.
+const MAX_REF_LIST_BYTES: u64 = 64 << 20;
+const MAX_WARNINGS: usize = 20;
 
-/// A repository that was fetched and found good, on its way into its place; gone with this value unless it is adopted.
-pub struct Fetched(TempDir);
+/// A fetched and verified repository, which is deleted with this value unless it is adopted.
+pub struct FetchedRepository(TempDir);
 
 impl Repositories {
-    /// Fetches all branches and tags of another repository, unless somebody raises the flag. Whatever way they came, every
-    /// object is looked at as one that is pushed, and that everything they lead to is there.
-    pub fn fetch(&self, source: &Source, limits: &FetchLimits, cancelled: &AtomicBool) -> Result<Fetched> {
-        let raw = self.blank()?;
+    /// Fetches all branches and tags of another repository, until `cancelled` is set. All objects are checked as those
+    /// of a push are, and that everything they link to exists.
+    pub fn fetch(
+        &self,
+        source: &FetchSource,
+        limits: &FetchLimits,
+        cancelled: &AtomicBool,
+    ) -> Result<FetchedRepository> {
+        let raw = self.create_blank()?;
         let deadline = Instant::now() + limits.time;
-        let supervision = Supervision { limits: limits.of_child(), deadline, cancelled };
-        let mut progress = Progress::new(raw.path(), limits);
-        let run =
-            child::run_supervised(fetch(raw.path(), source, limits), &supervision, &mut |group| progress.look(group));
-        // Whatever it failed of, too large is too large.
+        let supervision = Supervision { limits: limits.child_limits(), deadline, cancelled };
+        let mut progress = FetchProgress::new(raw.path(), limits);
+        let run = git_process::run_supervised(fetch(raw.path(), source, limits), &supervision, &mut |group| {
+            progress.check(group)
+        });
+        // Whatever the process failed of, exceeding the size limit is the error to report.
         progress.check_size()?;
         run?;
         let head = remote_head(raw.path(), source, limits, &supervision)?;
         let fetched = Repository::new(Handle::open(raw.path())?.into());
         let all = fetched.refs()?;
-        let refs = without_ids(&all);
+        let refs = without_id_like_names(&all);
         for name in unusable_names(raw.path(), &supervision)? {
-            tracing::warn!(name = %name.escape_ascii(), "a ref of an import was left out, its name is not allowed here");
+            tracing::warn!(name = %name.escape_ascii(), "left a ref out of an import: its name is not allowed");
         }
-        let build = self.blank()?;
+        let build = self.create_blank()?;
         if refs.iter().next().is_some() {
-            let mut pack = child::git(raw.path());
+            let mut pack = git_process::git_command(raw.path());
             pack.args(["pack-objects", "--all", "--stdout", "-q"]);
-            child::pipe_supervised(pack, child::index_pack(build.path(), limits.pack), &supervision)?;
+            git_process::pipe_supervised(pack, git_process::index_pack(build.path(), limits.pack), &supervision)?;
             checks::check_packed_sizes(build.path())?;
         }
         write_refs(build.path(), &refs, head.as_ref().filter(|head| refs.find(head).is_some()))?;
-        Ok(Fetched(build))
+        Ok(FetchedRepository(build))
     }
 
-    /// Makes what was fetched the repository of a project. It appears whole or not at all, and never in the place of
-    /// one that is there. Whoever calls this is the only one who writes to the project.
-    pub fn adopt(&self, fetched: Fetched, storage: &StorageId) -> Result<()> {
+    /// Makes a fetched repository that of a project. It appears atomically, and never replaces an existing one. The
+    /// caller must be the only one that writes to the project.
+    pub fn adopt(&self, fetched: FetchedRepository, storage: &StorageId) -> Result<()> {
         if self.path_of(storage).exists() {
-            return Err(Error::Moved("the repository is not empty any more, it".into()));
+            return Err(Error::RefChanged("the repository is no longer empty; it".into()));
         }
-        self.put_in_place(fetched.0, &self.path_of(storage))
+        self.install(fetched.0, &self.path_of(storage))
     }
 }
 
-/// Whether what is fetched gets on, and stays within bounds.
-struct Progress<'a> {
+/// Checks that a fetch makes progress and stays within its size limit.
+struct FetchProgress<'a> {
     packs: PathBuf,
     limits: &'a FetchLimits,
-    /// When it was last seen to get on, and how far it had come by then: bytes that were written, and processor time.
-    last: (Instant, u64, u64),
+    /// The time of the last progress, with the bytes written and the processor time used by then.
+    last_seen: (Instant, u64, u64),
 }
 
-impl<'a> Progress<'a> {
+impl<'a> FetchProgress<'a> {
     fn new(repository: &Path, limits: &'a FetchLimits) -> Self {
-        Self { packs: repository.join("objects/pack"), limits, last: (Instant::now(), 0, 0) }
+        Self { packs: repository.join("objects/pack"), limits, last_seen: (Instant::now(), 0, 0) }
     }
 
-    fn look(&mut self, group: u32) -> Result<()> {
+    fn check(&mut self, group: u32) -> Result<()> {
         let written = self.check_size()?;
-        let (since, before, ticks_before) = self.last;
-        let ticks = child::ticks_used(group);
-        let is_busy = ticks.saturating_sub(ticks_before) >= BUSY && before > 0;
-        if written.saturating_sub(before) >= self.limits.least || is_busy {
-            self.last = (Instant::now(), written, ticks);
+        let (since, before, ticks_before) = self.last_seen;
+        let ticks = git_process::cpu_ticks(group);
+        let is_busy = ticks.saturating_sub(ticks_before) >= BUSY_CPU_TICKS && before > 0;
+        if written.saturating_sub(before) >= self.limits.min_progress || is_busy {
+            self.last_seen = (Instant::now(), written, ticks);
         } else if since.elapsed() > self.limits.stall {
-            return Err(Error::Child(TOO_SLOW.into()));
+            return Err(Error::FetchTooSlow);
         }
         Ok(())
     }
 
-    /// How many bytes of packs were written, if they are not too many.
+    /// Returns the size of all packs so far; fails if it exceeds the limit.
     fn check_size(&self) -> Result<u64> {
         let entries = fs::read_dir(&self.packs).into_iter().flatten().flatten();
         let is_pack = |name: &str| name.starts_with("tmp_pack") || name.ends_with(".pack");
         let packs = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_pack));
         let written = packs.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum();
-        if self.limits.pack.is_some_and(|most| written > most) {
-            Err(Error::Child(TOO_LARGE.into()))
-        } else {
-            Ok(written)
-        }
+        if self.limits.pack.is_some_and(|limit| written > limit) { Err(Error::FetchTooLarge) } else { Ok(written) }
     }
 }
 
-/// A program of git that talks to the other side and to nobody else.
-fn guarded(repository: &Path, source: &Source, limits: &FetchLimits) -> Command {
-    let mut command = child::git(repository);
+/// Returns a `git` command that can contact the source and no other server.
+fn remote_command(repository: &Path, source: &FetchSource, limits: &FetchLimits) -> Command {
+    let mut command = git_process::git_command(repository);
     let (host, port) = &source.host;
     let address = match source.address {
         IpAddr::V4(address) => address.to_string(),
@@ -189,7 +187,7 @@ fn guarded(repository: &Path, source: &Source, limits: &FetchLimits) -> Command 
     if let Some(authorization) = &source.authorization {
         settings.push(("http.extraHeader".into(), format!("Authorization: {authorization}")));
     }
-    // In the environment, because everybody on the machine can read the arguments of a program.
+    // In the environment, because every user of the machine can read the arguments of a process.
     command.env("GIT_CONFIG_COUNT", settings.len().to_string()).env("GIT_ASKPASS", "/bin/false");
     for (index, (name, value)) in settings.into_iter().enumerate() {
         command.env(format!("GIT_CONFIG_KEY_{index}"), name).env(format!("GIT_CONFIG_VALUE_{index}"), value);
@@ -197,51 +195,52 @@ fn guarded(repository: &Path, source: &Source, limits: &FetchLimits) -> Command 
     command
 }
 
-fn fetch(repository: &Path, source: &Source, limits: &FetchLimits) -> Command {
-    let mut command = guarded(repository, source, limits);
+fn fetch(repository: &Path, source: &FetchSource, limits: &FetchLimits) -> Command {
+    let mut command = remote_command(repository, source, limits);
     command.args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance"]);
     command.arg("--end-of-options").arg(&source.url).args(["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"]);
     command
 }
 
-/// The refs but those that are called like the id of a commit, which would never be found by their name.
-fn without_ids(refs: &Refs) -> Refs {
-    let kept = |list: &[Ref]| list.iter().filter(|one| !one.name.looks_like_an_id()).cloned().collect();
+/// Returns the refs without those that are named like an object id, which could never be resolved by name.
+fn without_id_like_names(refs: &Refs) -> Refs {
+    let usable = |list: &[Ref]| list.iter().filter(|reference| !reference.name.looks_like_oid()).cloned().collect();
     Refs {
         head: refs.head.clone(),
-        branches: kept(&refs.branches),
-        tags: kept(&refs.tags),
+        branches: usable(&refs.branches),
+        tags: usable(&refs.tags),
         others: refs.others.clone(),
         ..Refs::default()
     }
 }
 
-/// The names of refs that cannot be taken over: not valid UTF-8, or refused here for another reason. They are never
-/// converted to something else, which would be the name of another ref.
+/// Returns the names of refs that cannot be imported: invalid UTF-8, or not allowed by this server. They are never
+/// converted, because the result could be the name of another ref.
 fn unusable_names(repository: &Path, supervision: &Supervision<'_>) -> Result<Vec<Vec<u8>>> {
-    let mut command = child::git(repository);
+    let mut command = git_process::git_command(repository);
     command.args(["for-each-ref", "--format=%(refname)"]);
-    let said = child::said_supervised(command, LONGEST_LIST, supervision)?;
+    let output = git_process::output_supervised(command, MAX_REF_LIST_BYTES, supervision)?;
     let is_usable = |name: &[u8]| {
         let name = std::str::from_utf8(name).ok().and_then(model::RefName::new);
-        name.is_some_and(|name| !name.looks_like_an_id())
+        name.is_some_and(|name| !name.looks_like_oid())
     };
-    let names = said.split(|byte| *byte == b'\n').filter(|name| !name.is_empty());
-    Ok(names.filter(|name| !is_usable(name)).take(MOST_WARNINGS).map(<[u8]>::to_vec).collect())
+    let names = output.split(|byte| *byte == b'\n').filter(|name| !name.is_empty());
+    Ok(names.filter(|name| !is_usable(name)).take(MAX_WARNINGS).map(<[u8]>::to_vec).collect())
 }
 
-/// The branch that the other side names as its own.
+/// Returns the default branch of the source.
 fn remote_head(
     repository: &Path,
-    source: &Source,
+    source: &FetchSource,
     limits: &FetchLimits,
     supervision: &Supervision<'_>,
 ) -> Result<Option<model::RefName>> {
-    let mut command = guarded(repository, source, limits);
+    let mut command = remote_command(repository, source, limits);
     command.args(["ls-remote", "--symref", "--end-of-options"]).arg(&source.url).arg("HEAD");
-    let deadline = supervision.deadline.min(Instant::now() + PATIENCE);
-    let said = child::said_supervised(command, LONGEST_ANSWER, &Supervision { deadline, ..*supervision })?;
-    let text = String::from_utf8_lossy(&said);
+    let deadline = supervision.deadline.min(Instant::now() + HEAD_TIMEOUT);
+    let output =
+        git_process::output_supervised(command, MAX_HEAD_ANSWER_BYTES, &Supervision { deadline, ..*supervision })?;
+    let text = String::from_utf8_lossy(&output);
     let line = text.lines().find_map(|line| line.strip_prefix("ref: ")?.strip_suffix("\tHEAD"));
     Ok(line.and_then(model::RefName::new))
 }
@@ -261,8 +260,8 @@ mod tests {
 
     const ID: &str = "1111111111111111111111111111111111111111";
 
-    /// A server that answers requests by their method as it likes, for as long as it likes.
-    fn serve(answer: impl Fn(&str, &mut TcpStream) -> io::Result<()> + Send + Sync + 'static) -> Source {
+    /// Starts a server that handles each connection with `answer`.
+    fn serve(answer: impl Fn(&str, &mut TcpStream) -> io::Result<()> + Send + Sync + 'static) -> FetchSource {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let answer = Arc::new(answer);
@@ -280,7 +279,7 @@ mod tests {
                 });
             }
         });
-        Source {
+        FetchSource {
             url: format!("http://{address}/x.git"),
             host: ("127.0.0.1".into(), address.port()),
             address: address.ip(),
@@ -288,7 +287,7 @@ mod tests {
         }
     }
 
-    fn begin(out: &mut TcpStream, kind: &str) -> io::Result<()> {
+    fn send_response_head(out: &mut TcpStream, kind: &str) -> io::Result<()> {
         let head = format!(
             "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/x-git-upload-pack-{kind}\r\n\r\n"
         );
@@ -300,54 +299,54 @@ mod tests {
         out.write_all(content)
     }
 
-    fn begin_refs(out: &mut TcpStream) -> io::Result<()> {
-        begin(out, "advertisement")?;
+    fn send_refs_head(out: &mut TcpStream) -> io::Result<()> {
+        send_response_head(out, "advertisement")?;
         packet(out, b"# service=git-upload-pack\n")?;
         out.write_all(b"0000")?;
         packet(out, format!("{ID} refs/heads/main\0side-band-64k ofs-delta\n").as_bytes())
     }
 
-    /// A pack that never ends, in pieces of this size.
-    fn endless_pack(out: &mut TcpStream, piece: usize, pause: Duration) -> io::Result<()> {
-        begin(out, "result")?;
+    /// Sends a pack that never ends, in chunks of this size.
+    fn send_endless_pack(out: &mut TcpStream, chunk: usize, pause: Duration) -> io::Result<()> {
+        send_response_head(out, "result")?;
         packet(out, b"NAK\n")?;
         // A file of a tebibyte, in blocks that are not compressed.
         let mut start = b"\x01PACK\0\0\0\x02\0\0\0\x01".to_vec();
         start.extend([0xb0, 0x80, 0x80, 0x80, 0x80, 0x80, 0x04, 0x78, 0x01]);
         packet(out, &start)?;
-        let length = u16::try_from(piece).expect("a small piece");
+        let length = u16::try_from(chunk).expect("a small piece");
         let mut block = vec![1, 0];
         block.extend(length.to_le_bytes());
         block.extend((!length).to_le_bytes());
-        block.extend(vec![7; piece]);
+        block.extend(vec![7; chunk]);
         loop {
             packet(out, &block)?;
             thread::sleep(pause);
         }
     }
 
-    fn small() -> FetchLimits {
+    fn small_limits() -> FetchLimits {
         FetchLimits { memory: 256 << 20, ..FetchLimits::default() }
     }
 
-    fn impatient() -> FetchLimits {
-        FetchLimits { stall: Duration::from_secs(3), ..small() }
+    fn short_stall_limits() -> FetchLimits {
+        FetchLimits { stall: Duration::from_secs(3), ..small_limits() }
     }
 
-    fn fetch_of(source: &Source, limits: &FetchLimits) -> String {
+    fn fetch_error(source: &FetchSource, limits: &FetchLimits) -> Error {
         let folder = tempfile::tempdir().expect("a folder");
-        let repositories = Repositories::in_folder(folder.path()).expect("a place");
+        let repositories = Repositories::open(folder.path()).expect("repositories");
         let fetched = repositories.fetch(source, limits, &AtomicBool::new(false));
-        let error = fetched.map(drop).expect_err("nothing can be had there").to_string();
+        let error = fetched.map(drop).expect_err("the fetch fails");
         let left = fs::read_dir(folder.path().join("tmp")).expect("a folder").count();
         assert_eq!(left, 0, "something is left: {error}");
         error
     }
 
     #[test]
-    fn a_server_that_sends_refs_without_end_does_not_get_more_memory_than_a_push() {
+    fn a_server_that_sends_refs_without_end_hits_the_memory_limit() {
         let source = serve(|_, out| {
-            begin_refs(out)?;
+            send_refs_head(out)?;
             let mut many = Vec::new();
             for number in 0..1000 {
                 packet(&mut many, format!("{ID} refs/heads/{number:0>200}\n").as_bytes())?;
@@ -356,89 +355,89 @@ mod tests {
                 out.write_all(&many)?;
             }
         });
-        let error = fetch_of(&source, &small());
-        assert!(error.contains("ut of memory"), "{error}");
+        let error = fetch_error(&source, &small_limits());
+        assert!(error.to_string().contains("ut of memory"), "{error}");
     }
 
     #[test]
-    fn a_pack_that_is_larger_than_a_push_may_be_is_given_up() {
+    fn a_pack_that_exceeds_the_size_limit_is_aborted() {
         let source = serve(|method, out| match method {
-            "GET" => begin_refs(out).and_then(|()| out.write_all(b"0000")),
-            _ => endless_pack(out, 60_000, Duration::ZERO),
+            "GET" => send_refs_head(out).and_then(|()| out.write_all(b"0000")),
+            _ => send_endless_pack(out, 60_000, Duration::ZERO),
         });
-        let error = fetch_of(&source, &FetchLimits { pack: Some(4 << 20), ..small() });
-        assert_eq!(error, TOO_LARGE);
+        let error = fetch_error(&source, &FetchLimits { pack: Some(4 << 20), ..small_limits() });
+        assert!(matches!(error, Error::FetchTooLarge), "{error}");
     }
 
     #[test]
-    fn a_server_that_is_silent_or_drips_is_given_up() {
+    fn a_silent_or_slow_server_is_given_up() {
         let silent = serve(|_, out| out.read_to_end(&mut Vec::new()).map(drop));
-        let error = fetch_of(&silent, &impatient());
-        assert!(error.contains("too slow"), "silent: {error}");
+        let error = fetch_error(&silent, &short_stall_limits());
+        assert!(error.to_string().contains("too slow"), "silent: {error}");
         let drip = serve(|_, out| {
-            begin_refs(out)?;
+            send_refs_head(out)?;
             loop {
                 out.write_all(b"0")?;
                 thread::sleep(Duration::from_millis(50));
             }
         });
-        let error = fetch_of(&drip, &impatient());
-        assert!(error.contains("too slow"), "refs that drip: {error}");
-        // Quick enough for the library that speaks HTTP.
+        let error = fetch_error(&drip, &short_stall_limits());
+        assert!(error.to_string().contains("too slow"), "refs that drip: {error}");
+        // Fast enough for the limits of libcurl.
         let pack = serve(|method, out| match method {
-            "GET" => begin_refs(out).and_then(|()| out.write_all(b"0000")),
-            _ => endless_pack(out, 4_000, Duration::from_millis(200)),
+            "GET" => send_refs_head(out).and_then(|()| out.write_all(b"0000")),
+            _ => send_endless_pack(out, 4_000, Duration::from_millis(200)),
         });
-        let error = fetch_of(&pack, &FetchLimits { least: 1 << 30, ..impatient() });
-        assert!(error.contains("too slow"), "a pack that drips: {error}");
+        let error = fetch_error(&pack, &FetchLimits { min_progress: 1 << 30, ..short_stall_limits() });
+        assert!(error.to_string().contains("too slow"), "a pack that drips: {error}");
     }
 
     #[test]
-    fn messages_without_end_are_no_progress() {
+    fn progress_messages_without_end_do_not_count_as_progress() {
         let source = serve(|method, out| {
             if method == "GET" {
-                return begin_refs(out).and_then(|()| out.write_all(b"0000"));
+                return send_refs_head(out).and_then(|()| out.write_all(b"0000"));
             }
-            begin(out, "result")?;
+            send_response_head(out, "result")?;
             packet(out, b"NAK\n")?;
             loop {
                 packet(out, format!("\x02{}\r", "Counting objects ".repeat(100)).as_bytes())?;
                 thread::sleep(Duration::from_millis(2));
             }
         });
-        let error = fetch_of(&source, &impatient());
-        assert!(error.contains("too slow"), "{error}");
+        let error = fetch_error(&source, &short_stall_limits());
+        assert!(error.to_string().contains("too slow"), "{error}");
     }
 
     #[test]
-    fn a_fetch_that_nobody_wants_any_more_ends_with_its_connection() {
-        let (tell, told) = mpsc::channel();
+    fn a_cancelled_fetch_closes_its_connection() {
+        let (sender, receiver) = mpsc::channel();
         let source = serve(move |_, out| {
-            let _ = tell.send("open");
+            let _ = sender.send("open");
             let ended = out.read_to_end(&mut Vec::new()).map(drop);
-            let _ = tell.send("closed");
+            let _ = sender.send("closed");
             ended
         });
         let folder = tempfile::tempdir().expect("a folder");
-        let repositories = Repositories::in_folder(folder.path()).expect("a place");
+        let repositories = Repositories::open(folder.path()).expect("repositories");
         let cancelled = AtomicBool::new(false);
         thread::scope(|scope| {
             let fetching = scope.spawn(|| repositories.fetch(&source, &FetchLimits::default(), &cancelled).map(drop));
-            let most = Duration::from_secs(50);
-            assert_eq!(told.recv_timeout(most), Ok("open"));
+            let max_wait = Duration::from_secs(50);
+            assert_eq!(receiver.recv_timeout(max_wait), Ok("open"));
             cancelled.store(true, Ordering::Relaxed);
-            assert_eq!(told.recv_timeout(most), Ok("closed"));
-            let error = fetching.join().expect("no panic").expect_err("cancelled");
-            assert_eq!(error.to_string(), child::CANCELLED);
+            assert_eq!(receiver.recv_timeout(max_wait), Ok("closed"));
+            let result = fetching.join().expect("no panic");
+            assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
         });
     }
 
     #[test]
-    fn names_that_are_not_allowed_are_told_and_not_taken_over() {
+    fn refs_with_invalid_names_are_reported_and_left_out() {
         let folder = tempfile::tempdir().expect("a folder");
-        let repositories = Repositories::in_folder(folder.path()).expect("a place");
+        let repositories = Repositories::open(folder.path()).expect("repositories");
         let storage = StorageId::parse("1").expect("a storage id");
-        let path = repositories.find_or_make(&storage).expect("made").path().to_owned();
+        let path = repositories.find_or_create(&storage).expect("created").path().to_owned();
         let id = "1".repeat(40);
         let packed = [
             b"# pack-refs with: peeled fully-peeled sorted \n",
@@ -448,10 +447,10 @@ mod tests {
         .concat();
         fs::write(path.join("packed-refs"), packed).expect("written");
         let repository = repositories.find(&storage).expect("asked").expect("there");
-        let refs = without_ids(&repository.refs().expect("refs"));
-        let taken: Vec<String> = refs.iter().map(|one| one.name.to_string()).collect();
+        let refs = without_id_like_names(&repository.refs().expect("refs"));
+        let taken: Vec<String> = refs.iter().map(|reference| reference.name.to_string()).collect();
         assert_eq!(taken, ["refs/heads/fine"]);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + HEAD_TIMEOUT;
         let cancelled = AtomicBool::new(false);
         let supervision = Supervision { limits: ChildLimits::default(), deadline, cancelled: &cancelled };
         let left_out = unusable_names(&path, &supervision).expect("names");

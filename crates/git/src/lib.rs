@@ -1,26 +1,26 @@
-//! Repositories on disk: refs, trees, differences, packs.
+//! Repositories on disk: refs, trees, diffs and packs.
 //!
-//! Reading happens in process, through warm handles. Writing goes through a [`Quarantine`] and [`Repositories::apply`];
-//! the programs of git are called for what they do best: taking packs in, sending packs, and housekeeping.
+//! Objects and refs are read in process, through cached handles. Writes go through a [`Quarantine`] and
+//! [`Repositories::apply`]. The `git` program is used to receive packs, to send packs and for housekeeping.
 
 mod error;
 mod repositories;
 mod repository;
 
 mod apply;
+pub mod backup;
 mod checks;
-mod child;
 mod connectivity;
-pub mod copies;
 mod disk;
 mod edits;
 mod fork;
+mod git_process;
 mod housekeeping;
 mod import;
 mod object_files;
 mod peel;
 mod quarantine;
-mod standstill;
+mod ref_freeze;
 
 mod archive;
 mod blobs;
@@ -34,40 +34,39 @@ mod changes;
 mod deadline;
 mod decode;
 mod diff;
-mod export;
+mod export_attributes;
+mod file_stamps;
+mod format_substitution;
 mod history;
-mod large;
-mod large_trees;
+mod large_object;
 mod limits;
-mod marks;
 mod objects;
 mod packs;
 mod patch;
-mod patience;
 mod reachable;
 mod renames;
 mod snapshot;
-mod substitutes;
+mod tree_cache;
 mod tree_walk;
 
 #[cfg(test)]
 mod tests;
 
-pub use archive::MOST_ARCHIVE_BYTES;
-pub use checks::Strays;
-pub use child::{ChildLimits, check_version, stand_back};
-pub use commits::{ListedCommits, LogQuery};
-pub use connectivity::Sent;
+pub use archive::MAX_ARCHIVE_BYTES;
+pub use checks::UnexpectedEntries;
+pub use commits::{CommitListBudget, LogQuery};
+pub use connectivity::ReceivedObjects;
 pub use deadline::{is_cancelled, with_cancellation};
-pub use diff::Listing;
-pub use edits::{EditRefusal, FileEdit};
+pub use diff::FileListBudget;
+pub use edits::{EditError, FileEdit};
 pub use error::{Error, Result};
-pub use import::{FetchLimits, Fetched, Source, TOO_LARGE, TOO_SLOW};
-pub use object_files::FileCheck;
+pub use git_process::{ChildLimits, VersionError, check_version, lower_priority};
+pub use import::{FetchLimits, FetchSource, FetchedRepository};
+pub use object_files::{FileCheck, FileFault};
 pub use peel::Peeled;
 pub use quarantine::Quarantine;
-pub use refs::{Ref, Refs, listed_size_of};
+pub use ref_freeze::{RefFreeze, RefUpdateGuard};
+pub use refs::{Ref, Refs, packed_size_of};
 pub use repositories::Repositories;
 pub use repository::Repository;
-pub use snapshot::MOST_LISTED;
-pub use standstill::{Moving, Standstill};
+pub use snapshot::PACKED_REFS_PUSH_LIMIT;

@@ -1,7 +1,7 @@
-//! How much memory reading objects may take, whatever was pushed.
+//! Limits on the memory for reading objects, whatever was pushed.
 //!
-//! gix refuses every single allocation of more than [`UNRESERVED`] bytes, so an ordinary read needs no look at the size
-//! first. What is larger is read by `large.rs`: in pieces, or whole after room was reserved here.
+//! gix refuses every single allocation of more than [`MAX_UNRESERVED`] bytes, so an ordinary read need not check the
+//! size first. Larger objects are read by `large_object.rs`: in chunks, or whole with a reservation.
 
 use std::{
     cell::RefCell,
@@ -12,31 +12,31 @@ use std::{
 
 use crate::{Error, Result};
 
-/// The largest commit and the largest tag object that is taken in, and that is shown in full, in bytes.
-pub(crate) const LARGEST_COMMIT: u64 = 1 << 20;
-/// The largest tree that is taken in and read, in bytes: a folder of some 200,000 entries.
-pub(crate) const LARGEST_TREE: u64 = 8 << 20;
-/// The longest path in a repository that is read, in bytes.
-pub(crate) const LONGEST_PATH: usize = 8 << 10;
+/// The maximum size of a commit or a tag object that is accepted, and that is read in full, in bytes.
+pub(crate) const MAX_COMMIT_SIZE: u64 = 1 << 20;
+/// The maximum size of a tree that is accepted and read, in bytes: a folder of some 200,000 entries.
+pub(crate) const MAX_TREE_SIZE: u64 = 8 << 20;
+/// The maximum length of a path in a repository, in bytes.
+pub(crate) const MAX_PATH_LENGTH: usize = 8 << 10;
 
-/// What one read may allocate at once without a reservation, in bytes.
-pub(crate) const UNRESERVED: usize = 2 << 20;
-/// What a request may hold with a reservation, in bytes: two of the largest trees.
-pub(crate) const RESERVATION: u64 = 2 * LARGEST_TREE;
-/// How many requests may hold a reservation at the same time.
-const RESERVATIONS: usize = 3;
-/// How long a request waits for others before it is told to try again. It keeps a thread meanwhile.
-pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// The maximum size of one allocation without a reservation, in bytes.
+pub(crate) const MAX_UNRESERVED: usize = 2 << 20;
+/// The memory that a request may hold with a reservation, in bytes: two trees of the maximum size.
+pub(crate) const RESERVATION_SIZE: u64 = 2 * MAX_TREE_SIZE;
+/// The maximum number of requests that hold a reservation at the same time.
+const MAX_RESERVATIONS: usize = 3;
+/// How long a request waits for others before it fails as busy. It occupies a thread meanwhile.
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-static RESERVED: Slots = Slots::new(RESERVATIONS);
+static RESERVED: Slots = Slots::new(MAX_RESERVATIONS);
 
-/// A number of places, of which each is held by one thread at a time.
+/// A counting semaphore.
 pub(crate) struct Slots {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-/// One of the places of [`Slots`]; given back when it is dropped.
+/// A permit of [`Slots`]; released when it is dropped.
 pub(crate) struct Slot(&'static Slots);
 
 impl Slots {
@@ -44,9 +44,9 @@ impl Slots {
         Self { free: Mutex::new(count), freed: Condvar::new() }
     }
 
-    /// Waits for a place; fails with [`Error::Busy`] if none is free within [`LONGEST_WAIT`].
+    /// Waits for a slot; fails with [`Error::Busy`] if none is free within [`WAIT_TIMEOUT`].
     pub(crate) fn take(&'static self) -> Result<Slot> {
-        let deadline = Instant::now() + LONGEST_WAIT;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         while *free == 0 {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -68,23 +68,23 @@ impl Drop for Slot {
 }
 
 thread_local! {
-    /// The reservation of the current thread, and how many values share it.
-    static HELD: RefCell<(usize, Option<Slot>)> = const { RefCell::new((0, None)) };
+    /// The number of reservations of the current thread, and the slot that they share.
+    static THREAD_RESERVATION: RefCell<(usize, Option<Slot>)> = const { RefCell::new((0, None)) };
 }
 
-/// Room for [`RESERVATION`] bytes; kept together with the buffers that it pays for.
+/// Permission to hold [`RESERVATION_SIZE`] bytes; kept together with the buffers that need it.
 ///
-/// All reservations of one thread share one place, so a thread that holds one never waits for another. Take it before
-/// locks that other requests wait for.
+/// All reservations of a thread share one slot, so a thread with a reservation never waits for another one. It has to
+/// be taken before locks that other requests wait for.
 pub(crate) struct Reservation {
-    /// It belongs to the thread that has taken it.
+    /// A reservation belongs to its thread.
     not_send: PhantomData<*const ()>,
 }
 
 impl Reservation {
-    /// Waits for room; fails with [`Error::Busy`] if there is none within [`LONGEST_WAIT`].
+    /// Waits for a reservation; fails with [`Error::Busy`] if there is none within [`WAIT_TIMEOUT`].
     pub(crate) fn take() -> Result<Self> {
-        HELD.with_borrow_mut(|(count, slot)| {
+        THREAD_RESERVATION.with_borrow_mut(|(count, slot)| {
             if slot.is_none() {
                 *slot = Some(RESERVED.take()?);
             }
@@ -96,7 +96,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        HELD.with_borrow_mut(|(count, slot)| {
+        THREAD_RESERVATION.with_borrow_mut(|(count, slot)| {
             *count -= 1;
             if *count == 0 {
                 *slot = None;
@@ -105,45 +105,45 @@ impl Drop for Reservation {
     }
 }
 
-/// The bytes of an object, with room for them if they are many.
+/// The bytes of an object, with a reservation if it is large.
 #[derive(Default)]
 pub(crate) struct Buffer {
     pub(crate) bytes: Vec<u8>,
-    room: Option<Reservation>,
+    reservation: Option<Reservation>,
 }
 
 impl Buffer {
-    /// Empties the buffer before something else is read into it. What it was read into stays allocated unless that is
-    /// more than may be held without a reservation.
+    /// Empties the buffer before the next read. Its memory is reused unless it is more than may be held without a
+    /// reservation.
     pub(crate) fn clear(&mut self) {
-        if self.bytes.capacity() > UNRESERVED {
+        if self.bytes.capacity() > MAX_UNRESERVED {
             self.bytes = Vec::new();
         }
         self.bytes.clear();
-        self.room = None;
+        self.reservation = None;
     }
 
-    /// A buffer that makes use of what is allocated already.
-    pub(crate) fn of(bytes: Vec<u8>) -> Self {
-        Self { bytes, room: None }
+    /// Creates a buffer that reuses an allocation.
+    pub(crate) fn from_vec(bytes: Vec<u8>) -> Self {
+        Self { bytes, reservation: None }
     }
 
-    /// The bytes, and the room for them.
+    /// Returns the bytes and the reservation for them.
     pub(crate) fn into_parts(self) -> (Vec<u8>, Option<Reservation>) {
-        (self.bytes, self.room)
+        (self.bytes, self.reservation)
     }
 
-    /// Makes sure that there is room for a large object.
+    /// Takes a reservation for a large object, if there is none yet.
     pub(crate) fn reserve(&mut self) -> Result<()> {
-        if self.room.is_none() {
-            self.room = Some(Reservation::take()?);
+        if self.reservation.is_none() {
+            self.reservation = Some(Reservation::take()?);
         }
         Ok(())
     }
 }
 
-/// A number of bytes in the unit that people use, with one digit after the point unless it is a round number.
-pub(crate) fn in_words(bytes: u64) -> String {
+/// Formats a size with a unit, and with one decimal unless it is a round number.
+pub(crate) fn format_size(bytes: u64) -> String {
     const UNITS: [&str; 3] = ["KB", "MB", "GB"];
     let Some(power) = (1..=UNITS.len()).rev().find(|power| bytes >> (10 * power) > 0) else {
         return format!("{bytes} bytes");
@@ -159,39 +159,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_for_a_place_ends_with_an_error() {
-        static PLACES: Slots = Slots::new(2);
-        let (first, second) = (PLACES.take().expect("a place"), PLACES.take().expect("a place"));
-        assert!(matches!(PLACES.take(), Err(Error::Busy)), "both are held, and nobody gives one back");
+    fn waiting_for_a_slot_times_out() {
+        static SLOTS: Slots = Slots::new(2);
+        let (first, second) = (SLOTS.take().expect("a slot"), SLOTS.take().expect("a slot"));
+        assert!(matches!(SLOTS.take(), Err(Error::Busy)), "both are held");
         drop(first);
-        let third = PLACES.take().expect("a place that was given back");
+        let third = SLOTS.take().expect("a slot that was released");
         drop((second, third));
-        assert_eq!(*PLACES.free.lock().expect("no panic"), 2);
+        assert_eq!(*SLOTS.free.lock().expect("no panic"), 2);
     }
 
     #[test]
-    fn a_thread_holds_one_place_for_all_its_reservations_and_only_as_long_as_their_buffers() {
-        let held = || HELD.with_borrow(|(count, slot)| (*count, slot.is_some()));
-        let first = Reservation::take().expect("room");
-        let second = Reservation::take().expect("room");
-        assert_eq!(held(), (2, true), "two reservations share one place");
+    fn all_reservations_of_a_thread_share_one_slot_until_they_are_dropped() {
+        let thread_state = || THREAD_RESERVATION.with_borrow(|(count, slot)| (*count, slot.is_some()));
+        let first = Reservation::take().expect("a reservation");
+        let second = Reservation::take().expect("a reservation");
+        assert_eq!(thread_state(), (2, true), "two reservations share one slot");
         drop(first);
-        assert_eq!(held(), (1, true), "the place is kept for the second");
+        assert_eq!(thread_state(), (1, true), "the slot is kept for the second");
         drop(second);
-        assert_eq!(held(), (0, false));
+        assert_eq!(thread_state(), (0, false));
         let mut buffer = Buffer::default();
-        buffer.reserve().expect("room");
-        buffer.reserve().expect("the same room");
-        buffer.bytes = vec![0; 2 * UNRESERVED];
-        assert_eq!(held(), (1, true));
+        buffer.reserve().expect("a reservation");
+        buffer.reserve().expect("the same reservation");
+        buffer.bytes = vec![0; 2 * MAX_UNRESERVED];
+        assert_eq!(thread_state(), (1, true));
         buffer.clear();
-        assert_eq!((held(), buffer.bytes.capacity()), ((0, false), 0), "the room goes with the bytes that it pays for");
+        assert_eq!(
+            (thread_state(), buffer.bytes.capacity()),
+            ((0, false), 0),
+            "the reservation is dropped with the bytes"
+        );
     }
 
     #[test]
-    fn sizes_are_readable() {
-        let sizes = [0, 1023, 1024, LARGEST_COMMIT, LARGEST_COMMIT + 1, LARGEST_TREE, 7 << 29];
+    fn sizes_are_formatted_with_units() {
+        let sizes = [0, 1023, 1024, MAX_COMMIT_SIZE, MAX_COMMIT_SIZE + 1, MAX_TREE_SIZE, 7 << 29];
         let expected = ["0 bytes", "1023 bytes", "1 KB", "1 MB", "1.0 MB", "8 MB", "3.5 GB"];
-        assert_eq!(sizes.map(in_words), expected);
+        assert_eq!(sizes.map(format_size), expected);
     }
 }

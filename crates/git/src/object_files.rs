@@ -1,5 +1,5 @@
-//! Checks of the files in which git keeps objects, against what each of them says about itself: a loose object is named
-//! after its content, and packs and what belongs to them end with a checksum.
+//! Verifies object files against their own checksums: a loose object is named after its content, and packs and the
+//! files that belong to them end with a checksum.
 
 use flate2::{Decompress, FlushDecompress, Status};
 use gix::{
@@ -8,27 +8,59 @@ use gix::{
 };
 
 /// The length of a SHA-1.
-const HASH: usize = 20;
-/// How much of the beginning of a file is looked at: up to the fan-out table of an index.
-const HEAD: usize = 8 + 256 * 4;
-/// How much of the content of a loose object is inflated at a time.
-const INFLATED: usize = 64 * 1024;
-/// The longest header of a loose object: a type, a space, a size and a zero.
-const LONGEST_HEADER: usize = 64;
+const HASH_LENGTH: usize = 20;
+/// The number of bytes at the start of a file that are kept: up to the end of the fan-out table of an index.
+const HEAD_LENGTH: usize = 8 + 256 * 4;
+/// The number of bytes of a loose object that are inflated at a time.
+const INFLATE_BUFFER_SIZE: usize = 64 * 1024;
+/// The maximum length of the header of a loose object: a type, a space, a size and a NUL.
+const MAX_HEADER_LENGTH: usize = 64;
 
-/// Checks one file as its bytes pass by.
+/// Verifies one file while its bytes are read.
 pub struct FileCheck(Check);
 
+/// What is wrong with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FileFault {
+    /// There are bytes after the compressed content.
+    #[error("bytes follow the end of the object")]
+    TrailingBytes,
+    /// The content of a loose object is not valid zlib data.
+    #[error("the content cannot be decompressed")]
+    NotDecompressible,
+    /// The header of a loose object is not a type and a size.
+    #[error("the object header is invalid")]
+    InvalidHeader,
+    /// The content of a loose object is shorter or longer than its header declares.
+    #[error("the object is truncated")]
+    Truncated,
+    /// The content of a loose object is not the one it is named after.
+    #[error("the content does not match the object id")]
+    WrongId,
+    /// The file does not start as its format requires.
+    #[error("the file signature is invalid")]
+    InvalidSignature,
+    /// The file is too short for a checksum.
+    #[error("the file is too short")]
+    TooShort,
+    /// The checksum at the end of the file is not that of its content.
+    #[error("its content does not match the checksum at its end")]
+    WrongChecksum,
+    /// The checksum in the name of the file is not the one in its content.
+    #[error("the checksum does not match the file name")]
+    WrongName,
+}
+
 enum Check {
-    /// The file says nothing about itself.
+    /// The file has no checksum.
     None,
     Loose(Box<Loose>),
-    Trailed(Box<Trailed>),
+    Checksummed(Box<Checksummed>),
 }
 
 impl FileCheck {
-    /// The check for a file of a repository; the path begins at the repository.
-    pub fn of(path: &str) -> Self {
+    /// Creates the check for a file; the path is relative to the repository.
+    pub fn for_path(path: &str) -> Self {
         let Some(path) = path.strip_prefix("objects/") else { return Self(Check::None) };
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         if folder.len() == 2
@@ -37,25 +69,26 @@ impl FileCheck {
             return Self(Check::Loose(Box::new(Loose::new(id))));
         }
         Self(
-            Format::of(name).map_or(Check::None, |(format, name)| Check::Trailed(Box::new(Trailed::new(format, name)))),
+            Format::of(name)
+                .map_or(Check::None, |(format, name)| Check::Checksummed(Box::new(Checksummed::new(format, name)))),
         )
     }
 
-    /// Takes the next bytes of the file.
+    /// Adds the next bytes of the file.
     pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.0 {
             Check::None => {}
             Check::Loose(loose) => loose.update(bytes),
-            Check::Trailed(trailed) => trailed.update(bytes),
+            Check::Checksummed(checksummed) => checksummed.update(bytes),
         }
     }
 
-    /// Ends the file; the error says what is wrong with it.
-    pub fn finish(self) -> Result<(), String> {
+    /// Finishes the check at the end of the file; the error says what is wrong.
+    pub fn finish(self) -> Result<(), FileFault> {
         match self.0 {
             Check::None => Ok(()),
             Check::Loose(loose) => loose.finish(),
-            Check::Trailed(trailed) => trailed.finish(),
+            Check::Checksummed(checksummed) => checksummed.finish(),
         }
     }
 }
@@ -67,11 +100,11 @@ struct Loose {
     buffer: Vec<u8>,
     hash: Hasher,
     header: Vec<u8>,
-    /// How many bytes of content the header promises, once it is known.
-    promised: Option<u64>,
+    /// The size of the content that the header declares, once it is known.
+    declared_size: Option<u64>,
     content: u64,
     ended: bool,
-    fault: Option<String>,
+    fault: Option<FileFault>,
 }
 
 impl Loose {
@@ -79,10 +112,10 @@ impl Loose {
         Self {
             id,
             inflate: Decompress::new(true),
-            buffer: vec![0; INFLATED],
+            buffer: vec![0; INFLATE_BUFFER_SIZE],
             hash: hasher(Kind::Sha1),
             header: Vec::new(),
-            promised: None,
+            declared_size: None,
             content: 0,
             ended: false,
             fault: None,
@@ -93,20 +126,20 @@ impl Loose {
         while self.fault.is_none() {
             if self.ended {
                 if !bytes.is_empty() {
-                    self.fault = Some("bytes follow the end of the object".into());
+                    self.fault = Some(FileFault::TrailingBytes);
                 }
                 return;
             }
             let (read, written) = (self.inflate.total_in(), self.inflate.total_out());
             let Ok(status) = self.inflate.decompress(bytes, &mut self.buffer, FlushDecompress::None) else {
-                self.fault = Some("its content cannot be decompressed".into());
+                self.fault = Some(FileFault::NotDecompressible);
                 return;
             };
             let read = usize::try_from(self.inflate.total_in() - read).unwrap_or(bytes.len());
             let written = usize::try_from(self.inflate.total_out() - written).unwrap_or_default();
             bytes = &bytes[read..];
             let buffer = std::mem::take(&mut self.buffer);
-            self.take(&buffer[..written]);
+            self.take_inflated(&buffer[..written]);
             self.buffer = buffer;
             self.ended = status == Status::StreamEnd;
             if !self.ended && written == 0 && (bytes.is_empty() || read == 0) {
@@ -115,47 +148,47 @@ impl Loose {
         }
     }
 
-    fn take(&mut self, inflated: &[u8]) {
+    fn take_inflated(&mut self, inflated: &[u8]) {
         self.hash.update(inflated);
-        if self.promised.is_some() {
+        if self.declared_size.is_some() {
             self.content += inflated.len() as u64;
             return;
         }
         let end = inflated.iter().position(|byte| *byte == 0);
-        self.header.extend_from_slice(&inflated[..end.unwrap_or(inflated.len()).min(LONGEST_HEADER)]);
+        self.header.extend_from_slice(&inflated[..end.unwrap_or(inflated.len()).min(MAX_HEADER_LENGTH)]);
         let Some(end) = end else {
-            if self.header.len() >= LONGEST_HEADER {
-                self.fault = Some("it has no header of an object".into());
+            if self.header.len() >= MAX_HEADER_LENGTH {
+                self.fault = Some(FileFault::InvalidHeader);
             }
             return;
         };
         let size = std::str::from_utf8(&self.header).ok().and_then(|text| text.split_once(' '));
         match size.and_then(|(_, size)| size.parse().ok()) {
-            None => self.fault = Some("it has no header of an object".into()),
-            promised => self.promised = promised,
+            None => self.fault = Some(FileFault::InvalidHeader),
+            declared_size => self.declared_size = declared_size,
         }
         self.content = (inflated.len() - end - 1) as u64;
     }
 
-    fn finish(self) -> Result<(), String> {
+    fn finish(self) -> Result<(), FileFault> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
-        if !self.ended || self.promised != Some(self.content) {
-            return Err("it ends before the object does".into());
+        if !self.ended || self.declared_size != Some(self.content) {
+            return Err(FileFault::Truncated);
         }
-        compare(self.hash, self.id.as_bytes(), "its content is not what its name says")
+        compare(self.hash, self.id.as_bytes(), FileFault::WrongId)
     }
 }
 
-/// A file with a checksum of all before it at its end.
-struct Trailed {
+/// A file that ends with a checksum of everything before it.
+struct Checksummed {
     format: Format,
     /// The checksum in the name of the file, if there is one.
     name: Option<ObjectId>,
     hash: Hasher,
     head: Vec<u8>,
-    /// The last bytes: what comes before the checksum, and the checksum.
+    /// The last bytes: a second checksum in some formats, and the checksum of the file.
     tail: Vec<u8>,
 }
 
@@ -170,7 +203,7 @@ enum Format {
 }
 
 impl Format {
-    /// By the name of a file; answers the checksum in it, too.
+    /// Determines the format by the name of a file; also returns the checksum in the name.
     fn of(name: &str) -> Option<(Self, Option<ObjectId>)> {
         if name == "multi-pack-index" {
             return Some((Self::MultiPackIndex, None));
@@ -204,54 +237,54 @@ impl Format {
     }
 }
 
-impl Trailed {
+impl Checksummed {
     fn new(format: Format, name: Option<ObjectId>) -> Self {
         Self { format, name, hash: hasher(Kind::Sha1), head: Vec::new(), tail: Vec::new() }
     }
 
     fn update(&mut self, bytes: &[u8]) {
-        let wanted = HEAD.saturating_sub(self.head.len()).min(bytes.len());
+        let wanted = HEAD_LENGTH.saturating_sub(self.head.len()).min(bytes.len());
         self.head.extend_from_slice(&bytes[..wanted]);
-        if bytes.len() >= 2 * HASH {
-            let (body, tail) = bytes.split_at(bytes.len() - 2 * HASH);
+        if bytes.len() >= 2 * HASH_LENGTH {
+            let (body, tail) = bytes.split_at(bytes.len() - 2 * HASH_LENGTH);
             self.hash.update(&self.tail);
             self.hash.update(body);
             self.tail.clear();
             self.tail.extend_from_slice(tail);
         } else {
             self.tail.extend_from_slice(bytes);
-            let beyond = self.tail.len().saturating_sub(2 * HASH);
-            self.hash.update(&self.tail[..beyond]);
-            self.tail.drain(..beyond);
+            let surplus = self.tail.len().saturating_sub(2 * HASH_LENGTH);
+            self.hash.update(&self.tail[..surplus]);
+            self.tail.drain(..surplus);
         }
     }
 
-    fn finish(mut self) -> Result<(), String> {
+    fn finish(mut self) -> Result<(), FileFault> {
         if !self.head.starts_with(self.format.magic()) {
-            return Err("it does not begin as such a file does".into());
+            return Err(FileFault::InvalidSignature);
         }
-        let Some(body) = self.tail.len().checked_sub(HASH) else { return Err("it is too short".into()) };
+        let Some(body) = self.tail.len().checked_sub(HASH_LENGTH) else { return Err(FileFault::TooShort) };
         let (before, checksum) = self.tail.split_at(body);
         self.hash.update(before);
-        compare(self.hash, checksum, "its content does not match the checksum at its end")?;
-        // All of these belong to the file whose checksum they and their names repeat.
-        let named = match self.format {
+        compare(self.hash, checksum, FileFault::WrongChecksum)?;
+        // Each of these files repeats the checksum in its name.
+        let embedded = match self.format {
             Format::Pack | Format::CommitGraph => checksum,
             Format::Index | Format::ReverseIndex => before,
-            Format::Bitmap => self.head.get(12..12 + HASH).unwrap_or_default(),
+            Format::Bitmap => self.head.get(12..12 + HASH_LENGTH).unwrap_or_default(),
             Format::MultiPackIndex => return Ok(()),
         };
         match self.name {
-            Some(name) if name.as_bytes() != named => Err("it is not the file that its name says".into()),
+            Some(name) if name.as_bytes() != embedded => Err(FileFault::WrongName),
             _ => Ok(()),
         }
     }
 }
 
-fn compare(hash: Hasher, expected: &[u8], otherwise: &str) -> Result<(), String> {
+fn compare(hash: Hasher, expected: &[u8], fault: FileFault) -> Result<(), FileFault> {
     match hash.try_finalize() {
         Ok(found) if found.as_bytes() == expected => Ok(()),
-        _ => Err(otherwise.into()),
+        _ => Err(fault),
     }
 }
 
@@ -261,8 +294,8 @@ mod tests {
 
     use super::*;
 
-    fn check(path: &str, content: &[u8], piece: usize) -> Result<(), String> {
-        let mut check = FileCheck::of(path);
+    fn check(path: &str, content: &[u8], piece: usize) -> Result<(), FileFault> {
+        let mut check = FileCheck::for_path(path);
         content.chunks(piece).for_each(|bytes| check.update(bytes));
         check.finish()
     }
@@ -281,7 +314,7 @@ mod tests {
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Every kind of file that git keeps objects in: path and content.
+    /// The path and content of files of every format that git stores objects in.
     fn every_kind() -> Vec<(String, Vec<u8>)> {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path();
@@ -310,18 +343,21 @@ mod tests {
                 }
             }
         }
-        files.retain(|(path, _)| !matches!(FileCheck::of(path).0, Check::None));
+        files.retain(|(path, _)| !matches!(FileCheck::for_path(path).0, Check::None));
         files
     }
 
     #[test]
-    fn files_as_git_writes_them_are_good_and_any_damage_to_any_kind_is_found() {
+    fn intact_files_pass_and_any_damage_to_any_format_is_found() {
         let files = every_kind();
         let kinds = [".pack", ".idx", ".rev", ".bitmap", ".graph", "multi-pack-index"];
         for kind in kinds {
             assert!(files.iter().any(|(path, _)| path.ends_with(kind)), "no {kind}");
         }
-        assert!(files.iter().any(|(path, _)| matches!(FileCheck::of(path).0, Check::Loose(_))), "no loose object");
+        assert!(
+            files.iter().any(|(path, _)| matches!(FileCheck::for_path(path).0, Check::Loose(_))),
+            "no loose object"
+        );
         for (path, content) in &files {
             for piece in [1, 7, 39, 40, 41, 65_536] {
                 assert_eq!(check(path, content, piece), Ok(()), "{path} in pieces of {piece}");
@@ -332,8 +368,8 @@ mod tests {
             for end in [0, 1, 19, 20, 40, content.len() / 2, content.len() - 20, content.len() - 1] {
                 damaged(&format!("cut at {end}"), &content[..end.min(content.len() - 1)]);
             }
-            // The last byte of what is compressed, before its checksum of 4 bytes, may have bits that mean nothing.
-            let is_loose = matches!(FileCheck::of(path).0, Check::Loose(_));
+            // The last byte of the compressed data, before its checksum of 4 bytes, may have unused bits.
+            let is_loose = matches!(FileCheck::for_path(path).0, Check::Loose(_));
             let means_something = |place: &usize| !is_loose || *place != content.len() - 5;
             let places = (0..content.len()).step_by(content.len() / 97 + 1).chain([content.len() - 1]);
             for place in places.filter(means_something) {

@@ -1,4 +1,4 @@
-//! Looks objects up.
+//! Reads objects.
 
 use std::{cell::RefCell, collections::HashSet};
 
@@ -10,82 +10,84 @@ use model::Oid;
 
 use crate::{
     Error, Repository, Result,
-    commits::FEWEST_DIGITS,
-    decode::Parts,
-    large_trees,
-    limits::{Buffer, LARGEST_COMMIT, LARGEST_TREE, Reservation, UNRESERVED, in_words},
+    commits::MIN_PREFIX_DIGITS,
+    decode::CommitParts,
+    limits::{Buffer, MAX_COMMIT_SIZE, MAX_TREE_SIZE, MAX_UNRESERVED, Reservation, format_size},
     repository::{gix_id, oid},
+    tree_cache,
 };
 
-/// How many tags may point to one another.
-pub(crate) const DEEPEST_TAG: usize = 16;
-/// How much is read of a commit or a tag object that is too large to be shown in full, in bytes.
-const BEGINNING: usize = 64 << 10;
+/// The maximum number of tags that may point to each other.
+pub(crate) const MAX_TAG_DEPTH: usize = 16;
+/// The number of bytes that are read of a commit or a tag object that is too large.
+const TRUNCATED_SIZE: usize = 64 << 10;
 
-/// A commit or a tag object as far as it is shown.
+/// The content of a commit or a tag object, truncated if it is too large.
 #[derive(Clone, Copy)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct BoundedObject<'a> {
     pub(crate) data: &'a [u8],
-    /// Whether this is only its beginning, because it is too large.
-    pub(crate) is_cut: bool,
+    /// Whether this is only the start of the object.
+    pub(crate) is_truncated: bool,
 }
 
 impl Repository {
-    /// An object; `None` if there is none of this name. One that cannot be unpacked within [`UNRESERVED`] bytes is
-    /// [`Error::TooLarge`].
-    ///
-    /// [`UNRESERVED`]: crate::limits::UNRESERVED
+    /// Returns an object; `None` if it does not exist. An object that cannot be unpacked within [`MAX_UNRESERVED`]
+    /// bytes is [`Error::TooLarge`].
     pub(crate) fn object<'a>(&self, id: &gix::oid, buffer: &'a mut Vec<u8>) -> Result<Option<Data<'a>>> {
-        self.gix.objects.try_find(id, buffer).map_err(|error| Error::of_read(&error))
+        self.gix.objects.try_find(id, buffer).map_err(Error::from_read)
     }
 
-    /// A commit or a tag object, as far as it is shown: in full if it is not larger than it may be, else its beginning.
-    /// `None` if there is no object of this kind.
-    pub(crate) fn start_of<'a>(&self, id: &gix::oid, kind: Kind, buffer: &'a mut Vec<u8>) -> Result<Option<Shown<'a>>> {
+    /// Returns a commit or a tag object, truncated if it exceeds its size limit; `None` if there is no object of this
+    /// kind.
+    pub(crate) fn read_bounded<'a>(
+        &self,
+        id: &gix::oid,
+        kind: Kind,
+        buffer: &'a mut Vec<u8>,
+    ) -> Result<Option<BoundedObject<'a>>> {
         match self.object(id, buffer) {
             Ok(None) => return Ok(None),
             Ok(Some(object)) if object.kind != kind => return Ok(None),
-            Ok(Some(object)) if object.data.len() as u64 <= LARGEST_COMMIT => {
-                return Ok(Some(Shown { data: &buffer[..], is_cut: false }));
+            Ok(Some(object)) if object.data.len() as u64 <= MAX_COMMIT_SIZE => {
+                return Ok(Some(BoundedObject { data: &buffer[..], is_truncated: false }));
             }
-            Ok(Some(_)) => buffer.truncate(BEGINNING),
+            Ok(Some(_)) => buffer.truncate(TRUNCATED_SIZE),
             Err(Error::TooLarge(_)) => {
                 buffer.clear();
                 if self.kind(id)? != Some(kind) {
                     return Ok(None);
                 }
                 match self.large_object(id, false) {
-                    Ok(Some(object)) => object.beginning(BEGINNING, buffer)?,
-                    // It would have to be put together on the disk; nothing of it is shown.
+                    Ok(Some(object)) => object.read_prefix(TRUNCATED_SIZE, buffer)?,
+                    // It would have to be reconstructed on disk; its content is left out.
                     Ok(None) | Err(Error::TooLarge(_)) => {}
                     Err(error) => return Err(error),
                 }
             }
             Err(error) => return Err(error),
         }
-        Ok(Some(Shown { data: buffer, is_cut: true }))
+        Ok(Some(BoundedObject { data: buffer, is_truncated: true }))
     }
 
-    /// A blob that is not large, past the cache of objects. One that cannot be unpacked within [`UNRESERVED`] bytes is
-    /// [`Error::TooLarge`]; [`Self::large_object`] reads it in pieces.
-    ///
-    /// [`UNRESERVED`]: crate::limits::UNRESERVED
+    /// Returns a blob that is not large, without caching it. One that cannot be unpacked within [`MAX_UNRESERVED`]
+    /// bytes is [`Error::TooLarge`]; [`Self::large_object`] reads it in chunks.
     pub(crate) fn blob<'a>(&self, id: &gix::oid, buffer: &'a mut Vec<u8>) -> Result<Option<&'a [u8]>> {
         use gix::odb::pack::Find as _;
         let odb: &gix::odb::store::Handle<_> = &self.gix.objects;
         let mut bases = self.blob_bases.borrow_mut();
-        let found = odb.try_find_cached(id, buffer, &mut **bases).map_err(|error| Error::of_read(&error))?;
+        let found = odb.try_find_cached(id, buffer, &mut **bases).map_err(Error::from_read)?;
         Ok(found.and_then(|(object, _)| (object.kind == Kind::Blob).then_some(object.data)))
     }
 
-    /// The one reachable object of a kind whose id begins like this; `None` if there is none or more than one.
+    /// Returns the only reachable object of a kind whose id starts with this prefix; `None` if there is none or more
+    /// than one.
     pub(crate) fn find_prefix(&self, prefix: &str, kind: Kind) -> Result<Option<ObjectId>> {
-        if prefix.len() < FEWEST_DIGITS {
+        if prefix.len() < MIN_PREFIX_DIGITS {
             return Ok(None);
         }
         let Ok(prefix) = gix::hash::Prefix::from_hex(prefix) else { return Ok(None) };
         let mut candidates = HashSet::new();
-        self.gix.objects.lookup_prefix(prefix, Some(&mut candidates)).map_err(Error::broken)?;
+        self.gix.objects.lookup_prefix(prefix, Some(&mut candidates)).map_err(Error::corrupt)?;
         let mut found = Vec::new();
         for id in candidates {
             if self.kind(&id)? == Some(kind) {
@@ -103,108 +105,108 @@ impl Repository {
         Ok(found.next().filter(|_| found.next().is_none()))
     }
 
-    /// What a tag object leads to in the end; `None` if it is no tag object, or leads nowhere.
+    /// Follows a tag object to the end; `None` if it is not a tag object, or leads nowhere.
     pub(crate) fn peel_tag(&self, id: Oid) -> Result<Option<Oid>> {
         let mut at = gix_id(id);
         let mut buffer = Vec::new();
-        for step in 0..DEEPEST_TAG {
+        for step in 0..MAX_TAG_DEPTH {
             match self.kind(&at)? {
                 Some(Kind::Tag) => {}
                 Some(_) => return Ok((step > 0).then(|| oid(&at))),
                 None => return Ok(None),
             }
-            let Some(target) = self.target_of_tag(&at, &mut buffer)? else { return Ok(None) };
+            let Some(target) = self.tag_target(&at, &mut buffer)? else { return Ok(None) };
             at = target;
         }
         Ok(None)
     }
 
-    /// What a tag object points to; `None` if it is none, or does not say.
-    pub(crate) fn target_of_tag(&self, id: &gix::oid, buffer: &mut Vec<u8>) -> Result<Option<ObjectId>> {
-        let tag = self.start_of(id, Kind::Tag, buffer)?;
+    /// Returns the target of a tag object; `None` if it is not one, or names no target.
+    pub(crate) fn tag_target(&self, id: &gix::oid, buffer: &mut Vec<u8>) -> Result<Option<ObjectId>> {
+        let tag = self.read_bounded(id, Kind::Tag, buffer)?;
         Ok(tag.and_then(|tag| TagRefIter::from_bytes(tag.data, gix::hash::Kind::Sha1).target_id().ok()))
     }
 
-    /// The commit that an object is or leads to.
+    /// Returns the commit that an object is or leads to.
     pub(crate) fn peel_to_commit(&self, id: Oid) -> Result<Option<Oid>> {
         let id = self.peel_tag(id)?.unwrap_or(id);
         Ok((self.kind(&gix_id(id))? == Some(Kind::Commit)).then_some(id))
     }
 
-    /// The tree of a commit; `None` if there is no such commit.
+    /// Returns the root tree of a commit; `None` if there is no such commit.
     pub(crate) fn tree_of(&self, commit: Oid) -> Result<Option<ObjectId>> {
         let mut buffer = Vec::new();
-        let commit = self.start_of(&gix_id(commit), Kind::Commit, &mut buffer)?;
-        Ok(commit.and_then(|commit| Parts::of(commit.data).tree))
+        let commit = self.read_bounded(&gix_id(commit), Kind::Commit, &mut buffer)?;
+        Ok(commit.and_then(|commit| CommitParts::parse(commit.data).tree))
     }
 
-    /// The entries of a tree.
+    /// Returns the entries of a tree.
     pub(crate) fn read_tree<'a>(&self, id: &gix::oid, buffer: &'a mut Buffer) -> Result<TreeRefIter<'a>> {
         Ok(TreeRefIter::from_bytes(self.tree_bytes(id, buffer)?, gix::hash::Kind::Sha1))
     }
 
-    /// The bytes of a tree.
+    /// Returns the bytes of a tree.
     pub(crate) fn tree_bytes<'a>(&self, id: &gix::oid, buffer: &'a mut Buffer) -> Result<&'a [u8]> {
         buffer.clear();
-        // Git never writes the empty tree, and knows it nevertheless.
+        // Git knows the empty tree without storing it.
         if id.is_empty_tree() {
             return Ok(&[]);
         }
-        if let Some(tree) = large_trees::find(id) {
-            if tree.len() > UNRESERVED {
+        if let Some(tree) = tree_cache::get(id) {
+            if tree.len() > MAX_UNRESERVED {
                 buffer.reserve()?;
             }
             buffer.bytes.extend_from_slice(&tree);
             return Ok(&buffer.bytes);
         }
-        let missing = || Error::Broken(format!("the tree {id} is missing"));
+        let missing = || Error::corrupt(format!("the tree {id} is missing"));
         match self.object(id, &mut buffer.bytes) {
             Ok(found) => drop(found.filter(|object| object.kind == Kind::Tree).ok_or_else(missing)?),
             Err(Error::TooLarge(_)) => self.read_large_tree(id, buffer)?,
             Err(error) => return Err(error),
         }
-        large_trees::keep(id, &buffer.bytes);
+        tree_cache::insert(id, &buffer.bytes);
         Ok(&buffer.bytes)
     }
 
     fn read_large_tree(&self, id: &gix::oid, buffer: &mut Buffer) -> Result<()> {
         buffer.clear();
-        let missing = || Error::Broken(format!("the tree {id} is missing"));
+        let missing = || Error::corrupt(format!("the tree {id} is missing"));
         let (_, size) = self.header(id)?.filter(|(kind, _)| *kind == Kind::Tree).ok_or_else(missing)?;
-        if size > LARGEST_TREE {
-            return Err(too_large(Kind::Tree, id, size, LARGEST_TREE));
+        if size > MAX_TREE_SIZE {
+            return Err(too_large(Kind::Tree, id, size, MAX_TREE_SIZE));
         }
         buffer.reserve()?;
-        self.large_object(id, true)?.ok_or_else(missing)?.whole(&mut buffer.bytes)
+        self.large_object(id, true)?.ok_or_else(missing)?.read_all(&mut buffer.bytes)
     }
 }
 
-/// What is said of an object that is larger than it may be.
-pub(crate) fn too_large(kind: Kind, id: &gix::oid, size: u64, most: u64) -> Error {
-    Error::TooLarge(format!("the {kind} {id} has {}; the limit is {}", in_words(size), in_words(most)))
+/// The error for an object that exceeds its size limit.
+pub(crate) fn too_large(kind: Kind, id: &gix::oid, size: u64, limit: u64) -> Error {
+    Error::TooLarge(format!("the {kind} {id} has {}; the limit is {}", format_size(size), format_size(limit)))
 }
 
-/// Trees for whoever compares them: those that are large are read as all others.
-pub(crate) struct Trees<'a> {
+/// Provides trees to the diff algorithm of gix; large trees are read like all others.
+pub(crate) struct TreeFinder<'a> {
     repository: &'a Repository,
-    /// The room for large trees, which stay in buffers of the reader until the end.
-    room: RefCell<Option<Reservation>>,
+    /// The reservation for large trees, which stay in the buffers of gix until the end.
+    reservation: RefCell<Option<Reservation>>,
 }
 
-impl<'a> Trees<'a> {
+impl<'a> TreeFinder<'a> {
     pub(crate) fn of(repository: &'a Repository) -> Self {
-        Self { repository, room: RefCell::new(None) }
+        Self { repository, reservation: RefCell::new(None) }
     }
 }
 
-impl Find for Trees<'_> {
+impl Find for TreeFinder<'_> {
     fn try_find<'a>(&self, id: &gix::oid, buffer: &'a mut Vec<u8>) -> gix::error::Result<Option<Data<'a>>> {
-        let mut read = Buffer::of(std::mem::take(buffer));
+        let mut read = Buffer::from_vec(std::mem::take(buffer));
         self.repository.tree_bytes(id, &mut read).map_err(gix::error::Error::from_error)?;
-        let (bytes, room) = read.into_parts();
+        let (bytes, reservation) = read.into_parts();
         *buffer = bytes;
-        if room.is_some() {
-            self.room.replace(room);
+        if reservation.is_some() {
+            self.reservation.replace(reservation);
         }
         Ok(Some(Data { kind: Kind::Tree, object_hash: gix::hash::Kind::Sha1, data: buffer }))
     }

@@ -1,7 +1,7 @@
-//! The pack files of a repository, opened once and shared by all reads.
+//! The pack files of a repository, opened once and shared by all readers.
 //!
-//! gix reads most objects. What it does not offer happens on these files: finding the kind and the size of an object with a
-//! bounded number of steps, and reading large objects in pieces.
+//! gix reads most objects. These files serve what it does not offer: determining the kind and the size of an object in
+//! a bounded number of steps, and reading large objects in chunks.
 
 use std::{
     cell::RefCell,
@@ -22,10 +22,10 @@ use gix::{
     },
 };
 
-use crate::{Error, Repository, Result, marks::Marks};
+use crate::{Error, Repository, Result, file_stamps::FileStamps};
 
-/// How many deltas may build upon one another; git makes 4095 at most.
-pub(crate) const LONGEST_CHAIN: usize = 4096;
+/// The maximum length of a delta chain; git creates at most 4095.
+pub(crate) const MAX_DELTA_CHAIN: usize = 4096;
 
 thread_local! {
     static INFLATE: RefCell<gix::zlib::Inflate> = RefCell::default();
@@ -33,21 +33,21 @@ thread_local! {
 
 #[cfg(test)]
 thread_local! {
-    /// How many files of packs the current thread has opened.
+    /// The number of pack files that the current thread has opened.
     pub(crate) static OPENED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
-    /// How many kinds of objects the current thread has looked up.
+    /// The number of object headers that the current thread has looked up.
     pub(crate) static HEADERS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
-    /// Called whenever the current thread looks up the kind of an object.
+    /// Called for every object header that the current thread looks up.
     pub(crate) static ON_HEADER: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
-/// All packs of a repository and of those that it borrows objects from, as they were at one moment.
+/// A snapshot of all packs of a repository and of its alternates.
 pub(crate) struct Packs {
     files: Vec<Arc<PackFile>>,
-    /// The folders of objects: those of other repositories first, then its own.
+    /// The object folders: those of the alternates first, then its own.
     objects: Vec<PathBuf>,
-    /// Tell whether the list is still right; `None` if it has to be made anew.
-    marks: Option<Marks>,
+    /// Detect changes of the list; `None` if it has to be read again.
+    stamps: Option<FileStamps>,
 }
 
 /// One pack. Its data is opened when it is first needed.
@@ -60,7 +60,7 @@ pub(crate) struct PackFile {
 impl PackFile {
     fn open(path: PathBuf) -> Result<Self> {
         count_opened();
-        let index = index::File::at(&path, HashKind::Sha1).map_err(Error::broken)?;
+        let index = index::File::at(&path, HashKind::Sha1).map_err(Error::corrupt)?;
         Ok(Self { path, index, data: OnceLock::new() })
     }
 
@@ -69,82 +69,82 @@ impl PackFile {
             return Ok(data);
         }
         count_opened();
-        let data = data::File::at(self.path.with_extension("pack"), HashKind::Sha1).map_err(Error::broken)?;
+        let data = data::File::at(self.path.with_extension("pack"), HashKind::Sha1).map_err(Error::corrupt)?;
         Ok(self.data.get_or_init(|| data))
     }
 
     pub(crate) fn entry(&self, offset: data::Offset) -> Result<Entry> {
-        self.data()?.entry(offset).map_err(Error::broken)
+        self.data()?.entry(offset).map_err(Error::corrupt)
     }
 
-    /// The entry that an entry stored as a difference by offset builds upon.
+    /// Returns the base of a delta that is stored by offset.
     pub(crate) fn base(&self, entry: &Entry, distance: u64) -> Result<Entry> {
         self.entry(base_offset(entry, distance)?)
     }
 }
 
-/// Where the base of a delta begins that is `distance` bytes before the delta.
+/// Returns the offset of a base that is `distance` bytes before the delta.
 pub(crate) fn base_offset(entry: &Entry, distance: u64) -> Result<data::Offset> {
-    entry.checked_base_pack_offset(distance).ok_or_else(|| Error::Broken("a delta without a base".into()))
+    entry.checked_base_pack_offset(distance).ok_or_else(|| Error::corrupt("a delta has no base"))
 }
 
-/// The size of the object that a delta makes; only the first bytes of the delta are inflated.
+/// Returns the size of the object that a delta results in; only the first bytes of the delta are inflated.
 pub(crate) fn result_size(pack: &data::File, delta: &Entry) -> Result<u64> {
-    // With a base that is said to be elsewhere, gix follows the chain no further.
+    // With a base outside the pack, gix does not follow the chain.
     let header = Header::RefDelta { base_id: HashKind::Sha1.null() };
     let delta = Entry { header, ..delta.clone() };
     let elsewhere = |_: &gix::oid| Ok(Some(ResolvedBase::OutOfPack { kind: Kind::Blob, num_deltas: None }));
     let found = INFLATE.with_borrow_mut(|inflate| pack.decode_header(delta, inflate, &elsewhere));
-    Ok(found.map_err(Error::broken)?.object_size)
+    Ok(found.map_err(Error::corrupt)?.object_size)
 }
 
-/// What is said of an object that builds upon too many others.
+/// The error for an object whose delta chain is too long.
 pub(crate) fn too_deep(id: &gix::oid) -> Error {
     Error::TooLarge(format!(
-        "the object {id} is stored as a chain of more than {LONGEST_CHAIN} deltas; shorten it with git repack -adf --depth=50"
+        "the object {id} is stored as a chain of more than {MAX_DELTA_CHAIN} deltas; shorten it with git repack -adf --depth=50"
     ))
 }
 
 impl Packs {
-    /// Opens the packs of a repository, or takes over those that are open already.
-    fn list(repository: &Path, known: Option<&Self>) -> Result<Self> {
-        let mut marks = Marks::new();
-        marks.note(&repository.join("objects/info/alternates"))?;
+    /// Opens the packs of a repository; packs that are already open are reused.
+    fn list(repository: &Path, existing: Option<&Self>) -> Result<Self> {
+        let mut stamps = FileStamps::new();
+        stamps.record(&repository.join("objects/info/alternates"))?;
         let objects = object_folders(repository)?;
-        let known: HashMap<&Path, &Arc<PackFile>> =
-            known.into_iter().flat_map(|known| &known.files).map(|file| (file.path.as_path(), file)).collect();
+        let existing: HashMap<&Path, &Arc<PackFile>> =
+            existing.into_iter().flat_map(|existing| &existing.files).map(|file| (file.path.as_path(), file)).collect();
         let mut files = Vec::new();
         for folder in &objects {
             let folder = folder.join("pack");
-            marks.note(&folder)?;
+            stamps.record(&folder)?;
             for path in indices(&folder)? {
-                match known.get(path.as_path()) {
+                match existing.get(path.as_path()) {
                     Some(file) => files.push(Arc::clone(file)),
-                    // One that cannot be opened was removed since.
+                    // It was removed since.
                     None => files.extend(PackFile::open(path).ok().map(Arc::new)),
                 }
             }
         }
-        Ok(Self { files, objects, marks: marks.are_settled().then_some(marks) })
+        Ok(Self { files, objects, stamps: stamps.are_reliable().then_some(stamps) })
     }
 
     fn is_current(&self) -> bool {
-        self.marks.as_ref().is_some_and(Marks::stand)
+        self.stamps.as_ref().is_some_and(FileStamps::are_current)
     }
 
-    /// The packs that hold an object, with where it begins in each of them.
+    /// Returns the packs that contain an object, with its offset in each of them.
     fn find<'a>(&'a self, id: &'a gix::oid) -> impl Iterator<Item = (&'a Arc<PackFile>, data::Offset)> + 'a {
         self.files.iter().filter_map(move |file| Some((file, file.index.pack_offset_at_index(file.index.lookup(id)?))))
     }
 
-    /// The folders of objects, also of repositories that objects are borrowed from.
+    /// Returns the object folders, including those of the alternates.
     pub(crate) fn objects(&self) -> &[PathBuf] {
         &self.objects
     }
 }
 
 impl Repository {
-    /// The packs as they were when this value first needed them, or when they were last listed anew.
+    /// Returns the packs as they were when this value first needed them or last refreshed them.
     pub(crate) fn packs(&self) -> Result<Arc<Packs>> {
         if let Some(packs) = &*self.packs.borrow() {
             return Ok(Arc::clone(packs));
@@ -159,17 +159,17 @@ impl Repository {
         }
     }
 
-    /// Lists the packs anew, for a reader that has not found what has to be there: a repack may have moved it.
+    /// Lists the packs again, for a reader that misses an object: a repack may have moved it.
     pub(crate) fn refresh_packs(&self) -> Result<Arc<Packs>> {
-        let known = self.handle.packs().clone();
-        let packs = Arc::new(Packs::list(self.path(), known.as_deref())?);
+        let existing = self.handle.packs().clone();
+        let packs = Arc::new(Packs::list(self.path(), existing.as_deref())?);
         *self.handle.packs() = Some(Arc::clone(&packs));
         self.packs.replace(Some(Arc::clone(&packs)));
         Ok(packs)
     }
 
-    /// Finds an object in the packs; `None` if it is in none of them. The packs are listed anew once if the object is in a
-    /// pack that has gone.
+    /// Finds an object in the packs; `None` if it is in none of them. The packs are listed again once if the object is
+    /// in a pack that was removed.
     pub(crate) fn find_packed(&self, id: &gix::oid) -> Result<Option<(Arc<PackFile>, Entry)>> {
         let mut packs = self.packs()?;
         for attempt in 0..2 {
@@ -189,7 +189,7 @@ impl Repository {
         Ok(None)
     }
 
-    /// What an object is; `None` if there is none of this name. Takes a bounded number of steps.
+    /// Returns the kind of an object in a bounded number of steps; `None` if it does not exist.
     pub(crate) fn kind(&self, id: &gix::oid) -> Result<Option<Kind>> {
         count_header();
         match self.find_packed(id) {
@@ -198,7 +198,7 @@ impl Repository {
         }
     }
 
-    /// What an object is and how long, without reading all of it. Takes a bounded number of steps.
+    /// Returns the kind and the size of an object in a bounded number of steps, without reading all of it.
     pub(crate) fn header(&self, id: &gix::oid) -> Result<Option<(Kind, u64)>> {
         count_header();
         let Ok(Some((pack, entry))) = self.find_packed(id) else {
@@ -208,14 +208,14 @@ impl Repository {
         Ok(Some((self.base_kind(id, pack, entry)?, size)))
     }
 
-    /// The header of an object that is not packed, or in a pack that has just come or that can be mapped only once.
+    /// Returns the header of an object that is loose, in a new pack, or in a pack that can be mapped only once.
     fn header_elsewhere(&self, id: &gix::oid) -> Result<Option<gix::odb::find::Header>> {
-        self.gix.try_find_header(id).map_err(Error::broken)
+        self.gix.try_find_header(id).map_err(Error::corrupt)
     }
 
-    /// The kind of what the first delta of a chain builds upon, which is that of all objects of the chain.
+    /// Returns the kind of the object that a delta chain starts from, which is that of all objects of the chain.
     fn base_kind(&self, id: &gix::oid, mut pack: Arc<PackFile>, mut entry: Entry) -> Result<Kind> {
-        for _ in 0..=LONGEST_CHAIN {
+        for _ in 0..=MAX_DELTA_CHAIN {
             if let Some(kind) = entry.header.as_kind() {
                 return Ok(kind);
             }
@@ -223,7 +223,7 @@ impl Repository {
                 Header::OfsDelta { base_distance } => entry = pack.base(&entry, base_distance)?,
                 Header::RefDelta { base_id } => {
                     let Some(found) = self.find_packed(&base_id)? else {
-                        let missing = || Error::Broken(format!("the object {base_id} is missing"));
+                        let missing = || Error::corrupt(format!("the object {base_id} is missing"));
                         return Ok(self.header_elsewhere(&base_id)?.ok_or_else(missing)?.kind());
                     };
                     (pack, entry) = found;
@@ -252,12 +252,12 @@ fn count_header() {
     }
 }
 
-/// How many packs a repository has, with those of repositories that it borrows objects from.
+/// Returns the number of packs of a repository and its alternates.
 pub(crate) fn count(repository: &Path) -> Result<usize> {
     object_folders(repository)?.iter().map(|folder| Ok(indices(&folder.join("pack"))?.len())).sum()
 }
 
-/// The folders of objects of a repository: those of other repositories first, then its own.
+/// Returns the object folders of a repository: those of the alternates first, then its own.
 fn object_folders(repository: &Path) -> Result<Vec<PathBuf>> {
     let own = repository.join("objects");
     let mut folders = alternates(&own)?;
@@ -265,7 +265,7 @@ fn object_folders(repository: &Path) -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// The folders of objects that a repository borrows from.
+/// Returns the object folders of the alternates of a repository.
 fn alternates(objects: &Path) -> Result<Vec<PathBuf>> {
     let text = match fs::read(objects.join("info/alternates")) {
         Ok(text) => text,
@@ -276,7 +276,7 @@ fn alternates(objects: &Path) -> Result<Vec<PathBuf>> {
     Ok(lines.map(|line| objects.join(OsStr::from_bytes(line))).collect())
 }
 
-/// The indices of all packs in a folder.
+/// Returns the paths of the indexes of all packs in a folder.
 pub(crate) fn indices(packs: &Path) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(packs) {
         Ok(entries) => entries,

@@ -1,37 +1,38 @@
-//! Differences of texts, written down the way git does.
+//! Diffs of texts in the unified format of git.
 
 use std::ops::Range;
 
 use gix::diff::blob::{Algorithm, InternedInput, diff_with_slider_heuristics};
 
-/// How many lines around a change are shown.
-const CONTEXT: u32 = 3;
-/// How many bytes of a line are repeated at the head of a hunk.
-const LONGEST_HEADING: usize = 80;
-/// How far into a file a NUL makes it binary.
-const BINARY_WITHIN: usize = 8000;
-/// From how many bytes of lines on a difference is not shown.
-pub(crate) const TOO_LARGE: usize = 102_400;
+/// The number of context lines around a change.
+const CONTEXT_LINES: u32 = 3;
+/// The maximum length of the heading of a hunk.
+const MAX_HEADING_LENGTH: usize = 80;
+/// A file with a NUL within this many bytes is binary.
+const BINARY_CHECK_BYTES: usize = 8000;
+/// Diffs whose lines have this many bytes or more are too large.
+pub(crate) const MAX_PATCH_BYTES: usize = 102_400;
 
-/// How two texts differ.
+/// The diff of two texts.
 pub(crate) struct Patch {
-    /// The hunks; `None` if they are too large to be shown.
+    /// The hunks; `None` if they are too large.
     pub(crate) hunks: Option<Vec<u8>>,
     pub(crate) added: usize,
     pub(crate) removed: usize,
 }
 
-/// Whether something is no text.
+/// Returns whether a file is binary.
 pub(crate) fn is_binary(data: &[u8]) -> bool {
-    data[..data.len().min(BINARY_WITHIN)].contains(&0)
+    data[..data.len().min(BINARY_CHECK_BYTES)].contains(&0)
 }
 
 /// Compares two texts line by line.
 pub(crate) fn compare(old: &[u8], new: &[u8]) -> Patch {
     let input = InternedInput::new(old, new);
     let diff = diff_with_slider_heuristics(Algorithm::Myers, &input);
-    let changes: Vec<Lines> = diff.hunks().map(|hunk| Lines { old: hunk.before, new: hunk.after }).collect();
-    let lines = Texts {
+    let changes: Vec<ChangedLines> =
+        diff.hunks().map(|hunk| ChangedLines { old: hunk.before, new: hunk.after }).collect();
+    let lines = TextPair {
         old_len: u32::try_from(input.before.len()).unwrap_or(u32::MAX),
         old: input.before.iter().map(|token| input.interner[*token]).collect(),
         new: input.after.iter().map(|token| input.interner[*token]).collect(),
@@ -41,7 +42,7 @@ pub(crate) fn compare(old: &[u8], new: &[u8]) -> Patch {
     Patch { hunks: lines.hunks(&changes), added, removed }
 }
 
-/// A path as it stands in the head of a patch: quoted if it would otherwise break the line or end early.
+/// Formats a path for the header of a patch: quoted if it contains special characters.
 pub(crate) fn quote(prefix: &str, path: &str) -> String {
     if !path.contains(|c: char| c.is_ascii_control() || c == '"' || c == '\\') {
         return format!("{prefix}{path}");
@@ -66,30 +67,30 @@ pub(crate) fn quote(prefix: &str, path: &str) -> String {
     quoted
 }
 
-/// Lines of the one text that are replaced by lines of the other.
-struct Lines {
+/// Lines of the old text that are replaced by lines of the new one.
+struct ChangedLines {
     old: Range<u32>,
     new: Range<u32>,
 }
 
 /// Two texts as lines, each with its newline if it has one.
-struct Texts<'a> {
+struct TextPair<'a> {
     old_len: u32,
     old: Vec<&'a [u8]>,
     new: Vec<&'a [u8]>,
 }
 
-impl Texts<'_> {
-    /// The hunks as text; `None` if there is too much of it.
-    fn hunks(&self, changes: &[Lines]) -> Option<Vec<u8>> {
+impl TextPair<'_> {
+    /// Formats the hunks; `None` if they are too large.
+    fn hunks(&self, changes: &[ChangedLines]) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         let mut bytes = 0;
         let mut headings = Headings { at: 0, last: None };
-        // Changes share a hunk if the context around them touches.
-        for group in changes.chunk_by(|a, b| b.old.start - a.old.end <= 2 * CONTEXT) {
+        // Changes share a hunk if their contexts touch.
+        for group in changes.chunk_by(|a, b| b.old.start - a.old.end <= 2 * CONTEXT_LINES) {
             let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
-            let before = first.old.start.min(CONTEXT);
-            let after = (self.old_len - last.old.end).min(CONTEXT);
+            let before = first.old.start.min(CONTEXT_LINES);
+            let after = (self.old_len - last.old.end).min(CONTEXT_LINES);
             let old = first.old.start - before..last.old.end + after;
             let new = first.new.start - before..last.new.end + after;
             out.extend_from_slice(format!("@@ -{} +{} @@", span(&old), span(&new)).as_bytes());
@@ -104,12 +105,12 @@ impl Texts<'_> {
                 write(b'-', &self.old, change.old.clone(), &mut out, &mut bytes);
                 write(b'+', &self.new, change.new.clone(), &mut out, &mut bytes);
                 at = change.old.end;
-                if bytes >= TOO_LARGE {
+                if bytes >= MAX_PATCH_BYTES {
                     return None;
                 }
             }
             write(b' ', &self.old, at..old.end, &mut out, &mut bytes);
-            if bytes >= TOO_LARGE {
+            if bytes >= MAX_PATCH_BYTES {
                 return None;
             }
         }
@@ -125,13 +126,13 @@ fn write(sign: u8, lines: &[&[u8]], range: Range<u32>, out: &mut Vec<u8>, bytes:
         if !line.ends_with(b"\n") {
             out.extend_from_slice(b"\n\\ No newline at end of file\n");
         }
-        if *bytes >= TOO_LARGE {
+        if *bytes >= MAX_PATCH_BYTES {
             return;
         }
     }
 }
 
-/// The last line above a hunk that looks like the head of something: it begins with a letter.
+/// Finds the last line above a hunk that looks like a heading: it starts with a letter.
 struct Headings {
     at: usize,
     last: Option<usize>,
@@ -139,14 +140,14 @@ struct Headings {
 
 impl Headings {
     fn above<'a>(&mut self, line: usize, lines: &[&'a [u8]]) -> Option<&'a [u8]> {
-        let is_heading = |place: &usize| {
-            lines[*place].first().is_some_and(|byte| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'$'))
+        let is_heading = |line_number: &usize| {
+            lines[*line_number].first().is_some_and(|byte| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'$'))
         };
-        // Each line is looked at once, however many hunks there are.
+        // Each line is inspected once, however many hunks there are.
         self.last = (self.at..line).rev().find(is_heading).or(self.last);
         self.at = line;
         let heading = lines[self.last?];
-        Some(heading[..heading.len().min(LONGEST_HEADING)].trim_ascii_end())
+        Some(heading[..heading.len().min(MAX_HEADING_LENGTH)].trim_ascii_end())
     }
 }
 

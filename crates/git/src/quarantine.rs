@@ -1,8 +1,8 @@
-//! Where objects wait until the push that brings them is accepted.
+//! Holds objects until the push that brings them is accepted.
 //!
-//! A quarantine is a small repository of its own that sees the objects of the real one. Nobody who reads the real one
-//! sees what is in here. Moving in keeps one promise: whatever is in the repository, everything it leads to is there,
-//! too. So a crash in the middle of a move leaves objects that nobody needs, never one that lacks something.
+//! A quarantine is a small repository that sees the objects of the real one through alternates, but is not visible from
+//! there. Objects are moved into the real repository after the objects that they link to. So a crash in the middle
+//! leaves unneeded objects, never one with a missing link.
 
 use std::{
     fs::{self, File},
@@ -17,22 +17,22 @@ use model::{Oid, RefName, objects::Signature};
 use tempfile::TempDir;
 
 use crate::{
-    Error, Repository, Result, Sent, checks, child, disk,
-    large::LargeObject,
+    Error, ReceivedObjects, Repository, Result, checks, disk, git_process,
+    large_object::LargeObject,
     repository::{Handle, gix_id, oid},
 };
 
-/// Objects on their way in; gone with this value unless they were moved.
+/// Objects on their way into a repository; deleted with this value unless they were moved.
 pub struct Quarantine {
     folder: TempDir,
-    /// Where the objects of the real repository lie, whether it exists yet or not.
+    /// The object folder of the real repository, which may not exist yet.
     objects: PathBuf,
-    /// Objects that were written one by one, each after everything that it leads to.
+    /// Objects that were written one by one, each after the objects that it links to.
     written: Mutex<Vec<Oid>>,
 }
 
 impl Quarantine {
-    pub(crate) fn make(folder: TempDir, objects: PathBuf) -> Result<Self> {
+    pub(crate) fn create(folder: TempDir, objects: PathBuf) -> Result<Self> {
         let path = folder.path();
         for part in ["objects/pack", "objects/info", "refs"] {
             fs::create_dir_all(path.join(part))?;
@@ -44,8 +44,8 @@ impl Quarantine {
         Ok(quarantine)
     }
 
-    /// Makes the objects of the real repository visible from here, if there is a real repository. The first write to a
-    /// project creates it, so it can appear while other quarantines for the same project are open.
+    /// Makes the objects of the real repository visible from here, if it exists. The first write to a project creates
+    /// it, so it can appear while other quarantines of the project are open.
     fn link_objects(&self) -> Result<()> {
         let alternates = self.folder.path().join("objects/info/alternates");
         if alternates.exists() || !self.objects.is_dir() {
@@ -53,32 +53,32 @@ impl Quarantine {
         }
         let mut line = self.objects.as_os_str().as_encoded_bytes().to_vec();
         line.push(b'\n');
-        // Renamed into place, so that a concurrent reader never sees half of a path.
+        // Renamed into place, so that a concurrent reader never sees a partial path.
         let mut file = tempfile::NamedTempFile::new_in(self.folder.path())?;
         file.write_all(&line)?;
         file.persist(&alternates).map_err(|error| error.error)?;
         Ok(())
     }
 
-    /// The program that takes a pack in from its standard input.
+    /// Returns the process that indexes a pack from its standard input.
     pub fn index_pack(&self, max_size: Option<u64>) -> Command {
-        child::index_pack(self.folder.path(), max_size)
+        git_process::index_pack(self.folder.path(), max_size)
     }
 
-    /// The repository as it will be: what is there and what is waiting here, but no refs.
+    /// Opens the repository as it will be: its objects and those in quarantine, but no refs.
     pub fn repository(&self) -> Result<Repository> {
         self.link_objects()?;
         Ok(Repository::new(Handle::open(self.folder.path())?.into()))
     }
 
-    /// The objects in here that the client has sent, or that were written on its behalf.
-    pub fn sent(&self) -> Result<Sent> {
+    /// Returns the objects that the client has sent, or that were written on its behalf.
+    pub fn received(&self) -> Result<ReceivedObjects> {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        Sent::read(&self.folder.path().join("objects/pack"), &written)
+        ReceivedObjects::read(&self.folder.path().join("objects/pack"), &written)
     }
 
-    /// Fails with [`Error::TooLarge`] if a commit, a tag or a tree in here is larger than it may be; names the object and
-    /// the limit.
+    /// Fails with [`Error::TooLarge`] if a commit, a tag or a tree in quarantine exceeds its size limit; names the
+    /// object and the limit.
     pub fn check_sizes(&self) -> Result<()> {
         checks::check_packed_sizes(self.folder.path())?;
         let objects = self.folder.path().join("objects");
@@ -89,7 +89,7 @@ impl Quarantine {
                     let object = LargeObject::loose(file)?;
                     checks::check_size(object.kind, &gix_id(*id), object.size)?;
                 }
-                // The repository has it already.
+                // The repository already has it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
             }
@@ -112,19 +112,19 @@ impl Quarantine {
         self.write(&repository, tag)
     }
 
-    /// Writes one object after everything that it leads to.
+    /// Writes an object, after the objects that it links to.
     pub(crate) fn write(&self, repository: &Repository, object: impl WriteTo) -> Result<Oid> {
-        let id = repository.gix.write_object(object).map_err(|error| Error::of_write(&error))?.detach();
-        Ok(self.note(&id))
+        let id = repository.gix.write_object(object).map_err(Error::from_write)?.detach();
+        Ok(self.record_written(&id))
     }
 
-    /// As [`Self::write`], of the content of a file.
+    /// Writes a blob, like [`Self::write`].
     pub(crate) fn write_blob(&self, repository: &Repository, content: &[u8]) -> Result<Oid> {
-        let id = repository.gix.write_blob(content).map_err(|error| Error::of_write(&error))?.detach();
-        Ok(self.note(&id))
+        let id = repository.gix.write_blob(content).map_err(Error::from_write)?.detach();
+        Ok(self.record_written(&id))
     }
 
-    fn note(&self, id: &gix::oid) -> Oid {
+    fn record_written(&self, id: &gix::oid) -> Oid {
         let id = oid(id);
         self.written.lock().unwrap_or_else(PoisonError::into_inner).push(id);
         id
@@ -140,13 +140,13 @@ impl Quarantine {
             let name = id.to_string();
             let (folder, file) = name.split_at(2);
             let source = from.join(folder).join(file);
-            // The same bytes written twice are one object, and what the repository has is not written again.
+            // Written twice, or already in the repository.
             if !source.exists() {
                 continue;
             }
             disk::sync_file(&source)?;
             let folder = to.join(folder);
-            disk::make_folder(&folder)?;
+            disk::create_folder(&folder)?;
             fs::rename(&source, folder.join(file))?;
             folders.push(folder);
         }
@@ -157,7 +157,7 @@ impl Quarantine {
     }
 }
 
-/// Moves packs: the index comes last, because with it a pack begins to count.
+/// Moves packs. The index comes last, because a pack becomes visible with its index.
 fn move_packs(from: &Path, to: &Path) -> io::Result<()> {
     let mut files: Vec<PathBuf> = fs::read_dir(from)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     if files.is_empty() {
@@ -169,7 +169,7 @@ fn move_packs(from: &Path, to: &Path) -> io::Result<()> {
         _ => 1,
     };
     files.sort_by_key(|file| rank(file));
-    // The same pack again: the bytes are the same, and whoever reads the old files goes on doing so.
+    // If the repository has the same pack, it is replaced by an identical one; current readers keep the old file open.
     for file in files {
         let Some(name) = file.file_name() else { continue };
         disk::sync_file(&file)?;
@@ -178,15 +178,15 @@ fn move_packs(from: &Path, to: &Path) -> io::Result<()> {
     disk::sync_folder(to)
 }
 
-pub(crate) fn signature(who: &Signature) -> gix::actor::Signature {
-    // What would end the field or the line has no place in a name.
-    let plain = |text: &str| {
+pub(crate) fn signature(author: &Signature) -> gix::actor::Signature {
+    // Removes characters that would end the field or the line.
+    let sanitize = |text: &str| {
         let kept: String = text.chars().filter(|c| !matches!(c, '<' | '>') && !c.is_control()).collect();
         kept.trim().to_owned()
     };
     gix::actor::Signature {
-        name: plain(&who.name).into(),
-        email: plain(&who.email).into(),
-        time: gix::date::Time { seconds: who.seconds, offset: who.offset },
+        name: sanitize(&author.name).into(),
+        email: sanitize(&author.email).into(),
+        time: gix::date::Time { seconds: author.seconds, offset: author.offset },
     }
 }

@@ -1,14 +1,15 @@
-//! Which objects can be reached from the refs that people see.
+//! Which objects are reachable from visible refs.
 //!
-//! Nothing is ever removed from a repository, so what a deleted branch or a forced push leaves behind is still on disk.
-//! Asked for by its id it must not be found. To know what can be reached, the commits of all visible refs are walked once,
-//! and their trees as far as somebody asks: those of the tips first, the rest of the history only for an object that is
-//! not found there. If that takes long, git lists everything beside it: it has bitmaps of large repositories. What was found
-//! out is kept as one bit for each object of a pack, and it grows with each push; only when a ref is removed or moved back
-//! it has to be found out anew.
+//! Nothing is ever removed from a repository, so what a deleted branch or a forced push leaves behind is still on disk,
+//! but must not be found by its id. To determine what is reachable, the commits of all visible refs are walked once,
+//! and their trees on demand: those of the tips first, the rest of the history only for an object that is not found
+//! there. If that takes long, `git rev-list` lists everything in the background: it uses the bitmaps of large
+//! repositories. The result is cached as one bit per object of a pack and grows with each push; only when a ref is
+//! deleted or moved back it has to be computed again.
 //!
-//! The walk is done in small pieces by the threads that ask. Objects are read without the lock of the repository, which is
-//! held for moments only; a thread that does not get it in time, or no place for a walk, answers [`Error::Busy`].
+//! The walk is done in small slices by the threads that query it. Objects are read without the lock of the repository's
+//! set, which is held for moments only; a thread that gets neither the lock nor a slot for a walk in time fails with
+//! [`Error::Busy`].
 
 use std::{
     collections::HashSet,
@@ -37,102 +38,104 @@ use lru::LruCache;
 use model::Oid;
 
 use crate::{
-    Error, Refs, Repository, Result, child,
+    Error, Refs, Repository, Result,
     deadline::Deadline,
-    decode::Parts,
-    limits::{Buffer, LONGEST_WAIT, Slots},
-    marks::Marks,
-    objects::DEEPEST_TAG,
+    decode::CommitParts,
+    file_stamps::FileStamps,
+    git_process,
+    limits::{Buffer, Slots, WAIT_TIMEOUT},
+    objects::MAX_TAG_DEPTH,
     repository::{gix_id, oid},
 };
 
-/// How much one thread does before others who ask about the same repository get their turn: how many commits or trees it
-/// reads, how many entries and bytes they may have, and how long that may take. The first one is always read.
-const SLICE: usize = 256;
+/// The size of a slice, after which other threads that query the same repository can continue: the number of commits or
+/// trees, the number and size of their entries, and the time. The first object is always read.
+const SLICE_OBJECTS: usize = 256;
 const SLICE_ENTRIES: usize = 64 << 10;
 const SLICE_BYTES: usize = 4 << 20;
 const SLICE_TIME: Duration = Duration::from_millis(100);
-/// How many ids are looked up, and how many are marked, before the lock is given back for a moment.
-const LOOKED_UP: usize = 256;
-const MARKED: usize = 16 << 10;
-/// How many commits of a commit-graph are walked at once. They are not read from packs.
-const GRAPH_SLICE: usize = 16 << 10;
-/// How many commits are read to find out whether a ref has moved forward.
-const MOST_ANCESTORS: usize = 10_000;
-/// How long one question may take. What was found out until then is kept, so asking again goes on from there.
-const LONGEST: Duration = Duration::from_secs(20);
-/// How long it may take if it is about one commit: that is asked by threads that many others wait for.
-const LONGEST_FOR_COMMIT: Duration = Duration::from_secs(5);
-/// How long trees are read here before git is asked to list everything, and how long that may take. It is done for one
-/// repository at a time.
-const PATIENCE: Duration = Duration::from_millis(500);
-const LONGEST_LIST: Duration = Duration::from_secs(30 * 60);
-/// How long somebody goes on reading trees beside that before they only wait for it, and how often they look then. What is
-/// in the newest commits is found here before git has listed all of the history.
-const READING: Duration = Duration::from_secs(3);
-const PAUSE: Duration = Duration::from_millis(20);
-/// How often a thread tries to get a lock that another one holds before it sleeps, and how long it sleeps between tries.
-const LOCK_TRIES: u32 = 64;
-const LOCK_PAUSE: Duration = Duration::from_millis(1);
-/// About how many repositories something is kept, and how many bytes in all.
-const MOST_KEPT: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
-const MOST_BYTES: usize = 64 << 20;
+/// The number of ids that are looked up, and that are marked, before the lock is released for a moment.
+const LOOKUP_BATCH: usize = 256;
+const MARK_BATCH: usize = 16 << 10;
+/// The number of commits of a commit-graph that are walked at once. They are not read from packs.
+const GRAPH_SLICE_COMMITS: usize = 16 << 10;
+/// The maximum number of commits that are read to determine whether a ref has moved forward.
+const MAX_ANCESTOR_READS: usize = 10_000;
+/// The time limit of a query. The progress is kept, so a repeated query continues from there.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(20);
+/// The time limit of a query for one commit, on threads that many requests wait for.
+const COMMIT_QUERY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long trees are read before a listing by `git` is started, and the time limit of the listing. There is one
+/// listing at a time.
+const LISTING_DELAY: Duration = Duration::from_millis(500);
+const LISTING_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// How long a query continues to read trees during a listing before it only waits, and how often it checks then.
+/// Objects of the newest commits are found by reading before the whole history is listed.
+const WALK_DURING_LISTING: Duration = Duration::from_secs(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How often a thread retries to get the lock before it sleeps, and how long it sleeps between retries.
+const LOCK_SPINS: u32 = 64;
+const LOCK_SLEEP: Duration = Duration::from_millis(1);
+/// The maximum number of repositories in the cache, and their maximum total size in bytes.
+const MAX_CACHED_REPOSITORIES: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+const MAX_CACHED_BYTES: usize = 64 << 20;
 
-/// The places for threads that read objects to find out what can be reached, in all repositories together.
-static WALKS: Slots = Slots::new(4);
+/// Limits the threads that read objects for queries, across all repositories.
+static WALK_SLOTS: Slots = Slots::new(4);
 
-/// What is kept of all repositories. It outlives their handles, which go with each repack.
-static KEPT: LazyLock<Mutex<Kept>> =
-    LazyLock::new(|| Mutex::new(Kept { repositories: LruCache::new(MOST_KEPT), bytes: 0 }));
+/// The cache of all repositories. It outlives their handles, which are dropped with each repack.
+static CACHE: LazyLock<Mutex<Cache>> =
+    LazyLock::new(|| Mutex::new(Cache { repositories: LruCache::new(MAX_CACHED_REPOSITORIES), bytes: 0 }));
 
-/// The repository of which git lists everything at this moment.
-static LISTED: Mutex<Option<PathBuf>> = Mutex::new(None);
+/// The repository whose objects `git` is listing.
+static LISTING: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-struct Kept {
-    /// By the folder of the repository, with how many bytes it takes.
-    repositories: LruCache<PathBuf, (Arc<Mutex<Reachable>>, usize)>,
+struct Cache {
+    /// By the folder of the repository, with the size in bytes.
+    repositories: LruCache<PathBuf, (Arc<Mutex<ReachableSet>>, usize)>,
     bytes: usize,
 }
 
-/// A set of ids.
+/// A set of object ids.
 type Ids = HashSet<ObjectId, Builder>;
 
-/// What is known of one repository.
+/// The known reachable objects of one repository.
 #[derive(Default)]
-struct Reachable {
+struct ReachableSet {
     generation: Generation,
-    /// The refs that it is about.
+    /// The refs that the set is computed for.
     fingerprint: Option<[u8; 32]>,
     /// The commits that the refs lead to.
     tips: Arc<Ids>,
-    /// Trees and blobs that refs lead to.
+    /// The trees and blobs that refs lead to.
     contents: Ids,
-    /// The objects that the refs themselves name, annotated tags among them.
-    named: Ids,
+    /// The direct targets of the refs, including annotated tags.
+    direct_targets: Ids,
     packs: Vec<Pack>,
-    /// When the packs were listed.
-    listed: Option<Marks>,
+    /// Detect changes of the list of packs.
+    pack_stamps: Option<FileStamps>,
     /// Reachable objects that are in none of the packs.
     unpacked: Ids,
     /// Commits that are still to be read, the next one last.
     commits: Vec<ObjectId>,
-    /// Walks over commits of a commit-graph that are not at their end.
+    /// Unfinished walks over commits of a commit-graph.
     graph_walks: Vec<GraphWalk>,
-    /// Trees of commits in the order in which these were found; they are read when all commits are known.
+    /// Root trees of commits in the order in which these were found; they are read once all commits are known.
     roots: Vec<ObjectId>,
     /// Trees that are still to be read, the next one last.
     trees: Vec<ObjectId>,
     /// Commits of a commit-graph whose trees are still to be read, the next one last.
     graph_commits: Vec<(Arc<Graph>, Vec<Position>)>,
-    /// All of `commits` and `trees`, and what is being read at this moment.
+    /// All of `commits` and `trees`, and the objects that are being read.
     queued: Ids,
-    /// How many commits and how many trees are being read at this moment.
-    reading: [usize; 2],
-    /// Whether there are commits, and trees, that are too large to be read here; git lists what they lead to.
-    unread: [bool; 2],
+    /// The number of commits and of trees that are being read.
+    in_progress: [usize; 2],
+    /// Whether there are commits, and trees, that are too large to be read here; the listing by `git` covers what they
+    /// lead to.
+    has_unreadable: [bool; 2],
 }
 
-/// Tells whether what was known has been forgotten since: each [`Reachable`] that begins anew has another one.
+/// Identifies a computation: a [`ReachableSet`] that is reset gets a new one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Generation(u64);
 
@@ -146,7 +149,7 @@ impl Default for Generation {
 /// A walk over commits of a commit-graph.
 struct GraphWalk {
     graph: Arc<Graph>,
-    waiting: Vec<Position>,
+    pending: Vec<Position>,
     found: Vec<Position>,
 }
 
@@ -162,43 +165,44 @@ impl Pack {
         self.bits[at as usize / 64] & 1 << (at % 64) != 0
     }
 
-    /// Sets a bit; says whether it was not set before.
+    /// Sets a bit; returns whether it was not set before.
     fn set(&mut self, at: u32) -> bool {
-        let fresh = !self.get(at);
+        let is_new = !self.get(at);
         self.bits[at as usize / 64] |= 1 << (at % 64);
-        fresh
+        is_new
     }
 }
 
 impl Repository {
-    /// Which of these objects can be reached from a visible ref, in the order given. What does not exist cannot.
+    /// Returns for each of these objects whether it is reachable from a visible ref. An object that does not exist is
+    /// not.
     ///
-    /// The first question about a repository walks its commits. A tree or a blob that is not in the newest commits may take
-    /// a walk over all trees of the history; if that takes too long, the answer is [`Error::Indexing`].
+    /// The first query of a repository walks its commits. A tree or a blob that is not in the newest commits may need a
+    /// walk over all trees of the history; if that takes too long, the result is [`Error::Indexing`].
     pub fn which_are_reachable(&self, ids: &[Oid]) -> Result<Vec<bool>> {
-        self.answers_within(LONGEST, ids)
+        self.answers_with_timeout(QUERY_TIMEOUT, ids)
     }
 
-    /// Which of these commits can be reached from a visible ref. As [`Self::which_are_reachable`], but fails earlier: for threads
-    /// that many others wait for.
+    /// Like [`Self::which_are_reachable`] for commits, with a shorter time limit, for threads that many requests wait
+    /// for.
     pub fn which_commits_are_reachable(&self, ids: &[Oid]) -> Result<Vec<bool>> {
-        self.answers_within(LONGEST_FOR_COMMIT, ids)
+        self.answers_with_timeout(COMMIT_QUERY_TIMEOUT, ids)
     }
 
-    fn answers_within(&self, time: Duration, ids: &[Oid]) -> Result<Vec<bool>> {
+    fn answers_with_timeout(&self, time: Duration, ids: &[Oid]) -> Result<Vec<bool>> {
         let mut answers = vec![false; ids.len()];
-        self.decide(ids, &Deadline::within(time), |at, is_reachable| {
+        self.classify(ids, &Deadline::within(time), |at, is_reachable| {
             answers[at] = is_reachable;
             ControlFlow::Continue(())
         })?;
         Ok(answers)
     }
 
-    /// One of these objects that cannot be reached from a visible ref, or does not exist; `None` if all of them can. Ends
-    /// with the first such object, and else as [`Self::which_are_reachable`].
+    /// Returns one of these objects that is not reachable from a visible ref or does not exist; `None` if all are
+    /// reachable. Stops at the first such object, and otherwise fails like [`Self::which_are_reachable`].
     pub fn first_unreachable(&self, ids: &[Oid]) -> Result<Option<Oid>> {
         let mut found = None;
-        self.decide(ids, &Deadline::within(LONGEST), |at, is_reachable| {
+        self.classify(ids, &Deadline::within(QUERY_TIMEOUT), |at, is_reachable| {
             if is_reachable {
                 return ControlFlow::Continue(());
             }
@@ -208,35 +212,35 @@ impl Repository {
         Ok(found)
     }
 
-    /// Whether an object can be reached from a visible ref.
+    /// Returns whether an object is reachable from a visible ref.
     pub(crate) fn is_reachable(&self, id: Oid) -> Result<bool> {
-        Ok(self.answers_within(LONGEST_FOR_COMMIT, &[id])? == [true])
+        Ok(self.answers_with_timeout(COMMIT_QUERY_TIMEOUT, &[id])? == [true])
     }
 
-    /// Finds out for each object whether it can be reached, and calls `answer` with its place among the ids, in any order,
-    /// until that breaks off.
-    fn decide(
+    /// Determines for each object whether it is reachable, and calls `answer` with its index, in any order, until that
+    /// returns `Break`.
+    fn classify(
         &self,
         ids: &[Oid],
         deadline: &Deadline,
         mut answer: impl FnMut(usize, bool) -> ControlFlow<()>,
     ) -> Result<()> {
         let (start, mut refs) = (Instant::now(), self.refs()?);
-        let shared = kept(self.path());
-        drop(self.state_of(&shared, &refs, deadline)?);
-        self.keep(&shared)?;
-        // What takes a walk to be decided, and whether it is a commit.
+        let shared = cached(self.path());
+        drop(self.lock_for_refs(&shared, &refs, deadline)?);
+        self.record_size(&shared)?;
+        // The objects that need a walk, and whether they are commits.
         let mut undecided: Vec<(bool, usize)> = Vec::new();
         let mut inner_tags = None;
-        for (number, some) in ids.chunks(LOOKED_UP).enumerate() {
+        for (batch_number, batch) in ids.chunks(LOOKUP_BATCH).enumerate() {
             deadline.check()?;
             let known: Vec<bool> = {
-                let state = self.state_of(&shared, &refs, deadline)?;
-                some.iter().map(|id| state.is_known(&gix_id(*id))).collect()
+                let state = self.lock_for_refs(&shared, &refs, deadline)?;
+                batch.iter().map(|id| state.is_known_reachable(&gix_id(*id))).collect()
             };
-            for (place, (id, known)) in some.iter().zip(known).enumerate() {
-                let at = number * LOOKED_UP + place;
-                // Looked up without the lock: it may be at the end of a long chain of deltas.
+            for (position, (id, known)) in batch.iter().zip(known).enumerate() {
+                let at = batch_number * LOOKUP_BATCH + position;
+                // Looked up without the lock: it may be at the end of a long delta chain.
                 let kind = if known { None } else { self.kind(&gix_id(*id))? };
                 deadline.step()?;
                 match kind {
@@ -258,28 +262,28 @@ impl Repository {
                 }
             }
         }
-        // Taken from the end: commits first, since all of them are known long before all trees.
+        // Taken from the end: commits first, because all of them are known long before all trees.
         undecided.sort_unstable_by_key(|(is_commit, at)| (*is_commit, std::cmp::Reverse(*at)));
         let mut shared = shared;
         while !undecided.is_empty() {
-            // Always about the newest refs: questions about older ones would undo what is known about newer ones.
+            // Always for the newest refs: a query for older ones would undo progress for newer ones.
             refs = self.refs()?;
             let looked_up = {
-                let state = self.state_of(&shared, &refs, deadline)?;
-                let (knows_commits, is_complete) = (state.knows_commits(), state.is_complete());
+                let state = self.lock_for_refs(&shared, &refs, deadline)?;
+                let (has_all_commits, is_complete) = (state.has_all_commits(), state.is_complete());
                 let mut looked_up = 0;
                 // Each is looked up until it is decided, and then the next one, so this stays linear.
-                while looked_up < LOOKED_UP
+                while looked_up < LOOKUP_BATCH
                     && let Some((is_commit, at)) = undecided.last().copied()
                 {
-                    let is_known = state.is_known(&gix_id(ids[at]));
-                    let is_decided = is_known || is_complete || is_commit && knows_commits;
+                    let is_known_reachable = state.is_known_reachable(&gix_id(ids[at]));
+                    let is_decided = is_known_reachable || is_complete || is_commit && has_all_commits;
                     if !is_decided {
                         break;
                     }
                     undecided.pop();
                     looked_up += 1;
-                    if answer(at, is_known).is_break() {
+                    if answer(at, is_known_reachable).is_break() {
                         return Ok(());
                     }
                 }
@@ -289,32 +293,32 @@ impl Repository {
                 Err(Error::Busy) => return Err(Error::Indexing),
                 checked => checked?,
             }
-            if looked_up == LOOKED_UP || undecided.is_empty() {
+            if looked_up == LOOKUP_BATCH || undecided.is_empty() {
                 continue;
             }
-            let waits = start.elapsed() > READING && is_listed(self.path());
-            if waits || !self.read_more(&shared, deadline)? {
-                // Git lists everything, or other threads read what is left.
-                thread::sleep(PAUSE);
+            let waits_for_listing = start.elapsed() > WALK_DURING_LISTING && is_listing(self.path());
+            if waits_for_listing || !self.read_more(&shared, deadline)? {
+                // `git` lists everything, or other threads read the rest.
+                thread::sleep(POLL_INTERVAL);
             }
-            self.keep(&shared)?;
-            if !waits && start.elapsed() > PATIENCE {
-                self.list_beside(&refs);
+            self.record_size(&shared)?;
+            if !waits_for_listing && start.elapsed() > LISTING_DELAY {
+                self.list_in_background(&refs);
             }
-            shared = kept(self.path());
+            shared = cached(self.path());
         }
         Ok(())
     }
 
-    /// The tags that annotated tags lead to on the way to something else. There are few of them, so they are looked for only
-    /// when somebody asks for a tag that no ref names.
+    /// Returns the intermediate tags in chains of annotated tags. There are few of them, so they are looked up only
+    /// when a tag is queried that no ref points to.
     fn inner_tags(&self, refs: &Refs, deadline: &Deadline) -> Result<Ids> {
         let (mut found, mut buffer) = (Ids::default(), Vec::new());
-        for one in refs.iter().filter(|one| one.peeled.is_some()) {
-            let (mut at, end) = (gix_id(one.target), gix_id(one.leads_to()));
-            for _ in 0..DEEPEST_TAG {
+        for reference in refs.iter().filter(|reference| reference.peeled.is_some()) {
+            let (mut at, end) = (gix_id(reference.target), gix_id(reference.peeled_target()));
+            for _ in 0..MAX_TAG_DEPTH {
                 deadline.check()?;
-                match self.target_of_tag(&at, &mut buffer)? {
+                match self.tag_target(&at, &mut buffer)? {
                     Some(target) if target != end => at = target,
                     Some(_) | None => break,
                 }
@@ -324,16 +328,16 @@ impl Repository {
         Ok(found)
     }
 
-    /// What is known about these refs. Others may have asked about older or newer ones since the last time.
-    fn state_of<'a>(
+    /// Locks the set, updated to these refs. Other threads may have updated it to older or newer ones in the meantime.
+    fn lock_for_refs<'a>(
         &self,
-        shared: &'a Mutex<Reachable>,
+        shared: &'a Mutex<ReachableSet>,
         refs: &Refs,
         deadline: &Deadline,
-    ) -> Result<MutexGuard<'a, Reachable>> {
+    ) -> Result<MutexGuard<'a, ReachableSet>> {
         let fingerprint = refs.fingerprint();
         loop {
-            self.follow(shared, refs, deadline, true)?;
+            self.follow_refs(shared, refs, deadline, true)?;
             let state = lock_in_time(shared)?;
             if state.fingerprint == Some(fingerprint) {
                 return Ok(state);
@@ -343,15 +347,21 @@ impl Repository {
         }
     }
 
-    /// Notes how much is kept of this repository.
-    fn keep(&self, shared: &Arc<Mutex<Reachable>>) -> Result<()> {
+    /// Records the current size of the repository's set.
+    fn record_size(&self, shared: &Arc<Mutex<ReachableSet>>) -> Result<()> {
         let bytes = lock_in_time(shared)?.count_bytes();
-        keep(self.path(), shared, bytes);
+        record_size(self.path(), shared, bytes);
         Ok(())
     }
 
-    /// Makes what is known be about these refs. Objects are looked up without the lock.
-    fn follow(&self, shared: &Mutex<Reachable>, refs: &Refs, deadline: &Deadline, takes_place: bool) -> Result<()> {
+    /// Updates the set to these refs. Objects are looked up without the lock.
+    fn follow_refs(
+        &self,
+        shared: &Mutex<ReachableSet>,
+        refs: &Refs,
+        deadline: &Deadline,
+        needs_slot: bool,
+    ) -> Result<()> {
         let fingerprint = refs.fingerprint();
         loop {
             let known = {
@@ -362,12 +372,12 @@ impl Repository {
                 }
                 Arc::clone(&state.tips)
             };
-            let _place = if takes_place { Some(WALKS.take()?) } else { None };
-            let (mut named, mut tips, mut contents) = (Ids::default(), Ids::default(), Vec::new());
-            for one in refs.iter() {
+            let _slot = if needs_slot { Some(WALK_SLOTS.take()?) } else { None };
+            let (mut direct_targets, mut tips, mut contents) = (Ids::default(), Ids::default(), Vec::new());
+            for reference in refs.iter() {
                 deadline.step()?;
-                named.insert(gix_id(one.target));
-                let id = gix_id(one.leads_to());
+                direct_targets.insert(gix_id(reference.target));
+                let id = gix_id(reference.peeled_target());
                 if tips.contains(&id) {
                     continue;
                 }
@@ -377,38 +387,38 @@ impl Repository {
                     Some(Kind::Tag) | None => {}
                 }
             }
-            let left: Vec<Oid> = known.difference(&tips).map(|id| oid(id)).collect();
+            let dropped: Vec<Oid> = known.difference(&tips).map(|id| oid(id)).collect();
             let all: Vec<Oid> = tips.iter().map(|id| oid(id)).collect();
-            let keeps_commits = left.is_empty()
+            let keeps_commits = dropped.is_empty()
                 || self
                     .history()
-                    .ancestors_within(&left, &all, MOST_ANCESTORS)?
+                    .which_are_ancestors_bounded(&dropped, &all, MAX_ANCESTOR_READS)?
                     .is_some_and(|found| !found.contains(&false));
             let graph = self.commit_graph();
             let mut state = lock_in_time(shared)?;
             if !Arc::ptr_eq(&state.tips, &known) {
-                // Another thread was faster, and maybe with other refs.
+                // Another thread was faster, maybe with other refs.
                 continue;
             }
-            state.take_refs(Targets { named, tips, contents }, keeps_commits, graph.as_ref());
+            state.set_refs(RefTargets { direct_targets, tips, contents }, keeps_commits, graph.as_ref());
             state.fingerprint = Some(fingerprint);
             return Ok(());
         }
     }
 
-    /// Reads some commits or trees; says whether there was anything to do.
-    fn read_more(&self, shared: &Mutex<Reachable>, deadline: &Deadline) -> Result<bool> {
-        let _place = WALKS.take()?;
+    /// Reads a slice of commits or trees; returns whether there was anything to do.
+    fn read_more(&self, shared: &Mutex<ReachableSet>, deadline: &Deadline) -> Result<bool> {
+        let _slot = WALK_SLOTS.take()?;
         let mut state = lock_in_time(shared)?;
         if state.walk_graphs()? {
             return Ok(true);
         }
-        let Some((what, ids)) = state.take_slice() else { return Ok(state.finish_commits()) };
-        let mut slice = Slice { shared, generation: state.generation, what, left: ids };
+        let Some((kind, ids)) = state.next_slice() else { return Ok(state.finish_commits()) };
+        let mut slice = Slice { shared, generation: state.generation, kind, remaining: ids };
         drop(state);
-        match what {
-            What::Commits => self.read_commits(&mut slice, deadline)?,
-            What::Trees => self.read_trees(&mut slice, deadline)?,
+        match kind {
+            SliceKind::Commits => self.read_commits(&mut slice, deadline)?,
+            SliceKind::Trees => self.read_trees(&mut slice, deadline)?,
         }
         Ok(true)
     }
@@ -416,18 +426,18 @@ impl Repository {
     fn read_commits(&self, slice: &mut Slice<'_>, deadline: &Deadline) -> Result<()> {
         let (start, graph) = (Instant::now(), self.commit_graph());
         let (mut buffer, mut entries) = (Vec::new(), 0);
-        while let Some(id) = slice.left.last().copied() {
+        while let Some(id) = slice.remaining.last().copied() {
             deadline.step()?;
-            // Of a very large one the beginning, which names its tree and its parents.
-            let commit = self.start_of(&id, Kind::Commit, &mut buffer)?;
-            let commit = commit.ok_or_else(|| Error::Broken(format!("the commit {id} is missing")))?;
-            let Parts { tree, parents, .. } = Parts::of(commit.data);
+            // For a very large commit the start is enough, which names its tree and its parents.
+            let commit = self.read_bounded(&id, Kind::Commit, &mut buffer)?;
+            let commit = commit.ok_or_else(|| Error::corrupt(format!("the commit {id} is missing")))?;
+            let CommitParts { tree, parents, .. } = CommitParts::parse(commit.data);
             // The author comes after all parents.
-            let is_read = !commit.is_cut || commit.data.windows(8).any(|bytes| bytes == b"\nauthor ");
+            let is_read = !commit.is_truncated || commit.data.windows(8).any(|bytes| bytes == b"\nauthor ");
             entries += 1 + parents.len();
             let goes_on = slice.done(|state| {
                 state.mark(&id);
-                state.unread[What::Commits as usize] |= !is_read;
+                state.has_unreadable[SliceKind::Commits as usize] |= !is_read;
                 state.roots.extend(tree);
                 for parent in parents {
                     state.queue_commit(graph.as_ref(), parent);
@@ -440,43 +450,42 @@ impl Repository {
         Ok(())
     }
 
-    /// Reads trees and marks what is in them.
+    /// Reads trees and marks their entries.
     fn read_trees(&self, slice: &mut Slice<'_>, deadline: &Deadline) -> Result<()> {
         let start = Instant::now();
         let (mut buffer, mut entries, mut bytes) = (Buffer::default(), 0, 0);
-        while let Some(id) = slice.left.last().copied() {
+        while let Some(id) = slice.remaining.last().copied() {
             deadline.step()?;
             let (data, is_read) = match self.tree_bytes(&id, &mut buffer) {
                 Ok(data) => (data, true),
-                // Its files are found once git has listed everything.
+                // Its entries are found once `git` has listed everything.
                 Err(Error::TooLarge(_)) => (&[][..], false),
                 Err(error) => return Err(error),
             };
             bytes += data.len();
             let mut found = Vec::new();
             for entry in TreeRefIter::from_bytes(data, gix::hash::Kind::Sha1) {
-                let entry = entry.map_err(Error::broken)?;
+                let entry = entry.map_err(Error::corrupt)?;
                 if !entry.mode.is_commit() {
                     found.push((entry.mode.is_tree(), entry.oid.to_owned()));
                 }
             }
             entries += found.len();
             let mut goes_on = true;
-            let mut parts = found.chunks(MARKED).peekable();
+            let mut parts = found.chunks(MARK_BATCH).peekable();
             while let Some(part) = parts.next()
                 && goes_on
                 && parts.peek().is_some()
             {
-                goes_on = slice.apply(|state| state.take_entries(part))?;
+                goes_on = slice.apply(|state| state.add_entries(part))?;
             }
-            // The tree is marked with the last of its entries, so that one that could not be read is not taken for one whose
-            // content is known.
-            let rest = found.chunks(MARKED).next_back().unwrap_or_default();
+            // The tree is marked together with its last entries, so that a tree is not marked before its content is.
+            let rest = found.chunks(MARK_BATCH).next_back().unwrap_or_default();
             goes_on = goes_on
                 && slice.done(|state| {
-                    state.take_entries(rest);
+                    state.add_entries(rest);
                     state.mark(&id);
-                    state.unread[What::Trees as usize] |= !is_read;
+                    state.has_unreadable[SliceKind::Trees as usize] |= !is_read;
                 })?;
             let is_enough = entries > SLICE_ENTRIES || bytes > SLICE_BYTES || start.elapsed() > SLICE_TIME;
             if !goes_on || is_enough {
@@ -486,82 +495,81 @@ impl Repository {
         Ok(())
     }
 
-    /// Lets git list everything on a thread of its own, unless it is busy with that.
-    fn list_beside(&self, refs: &Arc<Refs>) {
-        let mut listed = lock(&LISTED);
-        if listed.is_some() {
+    /// Starts a listing by `git` on a thread of its own, unless one is running.
+    fn list_in_background(&self, refs: &Arc<Refs>) {
+        let mut listing = lock(&LISTING);
+        if listing.is_some() {
             return;
         }
         let (handle, refs) = (Arc::clone(&self.handle), Arc::clone(refs));
         let list = move || {
-            // Whatever happens, the next one gets its turn.
-            let _turn = Turn;
+            // Resets the state even after a panic.
+            let _guard = ListingGuard;
             let repository = Repository::new(handle);
-            match Reachable::list(&repository, &refs) {
+            match ReachableSet::list(&repository, &refs) {
                 Ok(whole) => {
-                    let (bytes, kept) = (whole.count_bytes(), kept(repository.path()));
-                    *lock(&kept) = whole;
-                    keep(repository.path(), &kept, bytes);
+                    let (bytes, cached) = (whole.count_bytes(), cached(repository.path()));
+                    *lock(&cached) = whole;
+                    record_size(repository.path(), &cached, bytes);
                 }
                 Err(error) => {
-                    tracing::warn!(path = %repository.path().display(), %error, "what can be reached cannot be listed");
+                    tracing::warn!(path = %repository.path().display(), %error, "cannot list the reachable objects");
                 }
             }
         };
         if thread::Builder::new().name("reachable".into()).spawn(list).is_ok() {
-            *listed = Some(self.path().to_owned());
+            *listing = Some(self.path().to_owned());
         }
     }
 
-    /// What git lists as reachable, for tests: answers which of some objects are.
+    /// Returns a function that checks which objects `git` lists as reachable.
     #[cfg(test)]
     pub(crate) fn list_reachable(&self) -> Result<impl Fn(&[Oid]) -> Vec<bool>> {
-        let whole = Reachable::list(self, &*self.refs()?)?;
+        let whole = ReachableSet::list(self, &*self.refs()?)?;
         assert!(whole.is_complete(), "nothing is left to be read");
-        let is_there = move |id: &Oid| whole.named.contains(&gix_id(*id)) || whole.contains(&gix_id(*id));
+        let is_there = move |id: &Oid| whole.direct_targets.contains(&gix_id(*id)) || whole.contains(&gix_id(*id));
         Ok(move |ids: &[Oid]| ids.iter().map(&is_there).collect())
     }
 }
 
-/// The turn of a thread that lets git list everything; ends with its value.
-struct Turn;
+/// Clears [`LISTING`] when it is dropped.
+struct ListingGuard;
 
-impl Drop for Turn {
+impl Drop for ListingGuard {
     fn drop(&mut self) {
-        *lock(&LISTED) = None;
+        *lock(&LISTING) = None;
     }
 }
 
-/// Whether git lists everything of the repository in this folder.
-fn is_listed(path: &Path) -> bool {
-    lock(&LISTED).as_deref() == Some(path)
+/// Returns whether `git` is listing the objects of the repository in this folder.
+fn is_listing(path: &Path) -> bool {
+    lock(&LISTING).as_deref() == Some(path)
 }
 
-/// What is known of the repository in a folder.
-fn kept(path: &Path) -> Arc<Mutex<Reachable>> {
-    let mut all = lock(&KEPT);
+/// Returns the cached set of the repository in a folder.
+fn cached(path: &Path) -> Arc<Mutex<ReachableSet>> {
+    let mut all = lock(&CACHE);
     if let Some((found, _)) = all.repositories.get(path) {
         return Arc::clone(found);
     }
-    let fresh = Arc::default();
-    let pushed = all.repositories.push(path.to_owned(), (Arc::clone(&fresh), 0));
+    let created = Arc::default();
+    let pushed = all.repositories.push(path.to_owned(), (Arc::clone(&created), 0));
     all.bytes -= pushed.map_or(0, |(_, (_, bytes))| bytes);
-    fresh
+    created
 }
 
-/// Notes how much one repository takes, and lets go of those that nobody has asked about the longest if it is too much in
-/// all.
-fn keep(path: &Path, one: &Arc<Mutex<Reachable>>, bytes: usize) {
-    let mut all = lock(&KEPT);
+/// Records the size of a set, and evicts the least recently used sets if the cache is too large.
+fn record_size(path: &Path, set: &Arc<Mutex<ReachableSet>>, bytes: usize) {
+    let mut all = lock(&CACHE);
     let all = &mut *all;
-    if let Some((found, noted)) = all.repositories.peek_mut(path)
-        && Arc::ptr_eq(found, one)
+    if let Some((found, recorded)) = all.repositories.peek_mut(path)
+        && Arc::ptr_eq(found, set)
     {
-        all.bytes = all.bytes - *noted + bytes;
-        *noted = bytes;
+        all.bytes = all.bytes - *recorded + bytes;
+        *recorded = bytes;
     }
-    // Not what was just noted: it would be found out anew for ever.
-    while all.bytes > MOST_BYTES
+    // The set that was just recorded stays, because it would be computed again and again.
+    while all.bytes > MAX_CACHED_BYTES
         && all.repositories.len() > 1
         && let Some((_, (_, bytes))) = all.repositories.pop_lru()
     {
@@ -573,97 +581,99 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The lock of what is known; [`Error::Busy`] if others hold it for too long.
-fn lock_in_time(shared: &Mutex<Reachable>) -> Result<MutexGuard<'_, Reachable>> {
-    let (start, mut tries) = (Instant::now(), 0);
+/// Locks a set; fails with [`Error::Busy`] if other threads hold the lock for too long.
+fn lock_in_time(shared: &Mutex<ReachableSet>) -> Result<MutexGuard<'_, ReachableSet>> {
+    let (start, mut attempts) = (Instant::now(), 0);
     loop {
         match shared.try_lock() {
             Ok(state) => return Ok(state),
             Err(TryLockError::Poisoned(poisoned)) => {
-                // Whatever was being noted is noted by halves.
+                // The update was interrupted halfway.
                 shared.clear_poison();
                 let mut state = poisoned.into_inner();
                 state.reset();
                 return Ok(state);
             }
-            Err(TryLockError::WouldBlock) if start.elapsed() >= LONGEST_WAIT => return Err(Error::Busy),
-            // Almost always it is held for microseconds.
-            Err(TryLockError::WouldBlock) if tries < LOCK_TRIES => thread::yield_now(),
-            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) if start.elapsed() >= WAIT_TIMEOUT => return Err(Error::Busy),
+            // Almost always it is held for microseconds only.
+            Err(TryLockError::WouldBlock) if attempts < LOCK_SPINS => thread::yield_now(),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_SLEEP),
         }
-        tries += 1;
+        attempts += 1;
     }
 }
 
-/// Commits or trees.
+/// The kind of the objects in a slice.
 #[derive(Clone, Copy)]
-enum What {
+enum SliceKind {
     Commits,
     Trees,
 }
 
-/// Objects that a thread has taken to read. Those that it does not read, for whatever reason, are given back.
+/// Objects that a thread has taken to read. Those that it does not read, for whatever reason, are returned to the
+/// queue.
 struct Slice<'a> {
-    shared: &'a Mutex<Reachable>,
+    shared: &'a Mutex<ReachableSet>,
     generation: Generation,
-    what: What,
-    /// What is still to be read, the next one last.
-    left: Vec<ObjectId>,
+    kind: SliceKind,
+    /// The objects still to be read, the next one last.
+    remaining: Vec<ObjectId>,
 }
 
 impl Slice<'_> {
-    /// Notes something that was found out; says whether that is still of use.
-    fn apply(&self, note: impl FnOnce(&mut Reachable)) -> Result<bool> {
+    /// Updates the set; returns whether the update is still wanted.
+    fn apply(&self, update: impl FnOnce(&mut ReachableSet)) -> Result<bool> {
         let mut state = lock_in_time(self.shared)?;
         let is_wanted = state.generation == self.generation;
         if is_wanted {
-            note(&mut state);
+            update(&mut state);
         }
         Ok(is_wanted)
     }
 
-    /// Notes what was found out about the next object, which is thereby done; says whether that is still of use.
-    fn done(&mut self, note: impl FnOnce(&mut Reachable)) -> Result<bool> {
-        let Some(id) = self.left.last().copied() else { return Ok(false) };
-        let what = self.what;
+    /// Updates the set after the next object was read, which is removed from the slice; returns whether the update is
+    /// still wanted.
+    fn done(&mut self, update: impl FnOnce(&mut ReachableSet)) -> Result<bool> {
+        let Some(id) = self.remaining.last().copied() else { return Ok(false) };
+        let kind = self.kind;
         let is_wanted = self.apply(|state| {
-            note(state);
+            update(state);
             state.queued.remove(&id);
-            state.reading[what as usize] -= 1;
+            state.in_progress[kind as usize] -= 1;
         })?;
-        self.left.pop();
+        self.remaining.pop();
         Ok(is_wanted)
     }
 }
 
 impl Drop for Slice<'_> {
     fn drop(&mut self) {
-        if self.left.is_empty() {
+        if self.remaining.is_empty() {
             return;
         }
         let mut state = lock(self.shared);
         if state.generation == self.generation {
-            state.reading[self.what as usize] -= self.left.len();
-            match self.what {
-                What::Commits => state.commits.append(&mut self.left),
-                What::Trees => state.trees.append(&mut self.left),
+            state.in_progress[self.kind as usize] -= self.remaining.len();
+            match self.kind {
+                SliceKind::Commits => state.commits.append(&mut self.remaining),
+                SliceKind::Trees => state.trees.append(&mut self.remaining),
             }
         }
     }
 }
 
-/// What refs lead to.
-struct Targets {
-    named: Ids,
+/// The objects that refs lead to.
+struct RefTargets {
+    direct_targets: Ids,
     tips: Ids,
     contents: Vec<(ObjectId, Kind)>,
 }
 
-impl Reachable {
-    /// All that can be reached from some refs, as git lists it.
+impl ReachableSet {
+    /// Lists everything that is reachable from some refs with `git rev-list`.
     fn list(repository: &Repository, refs: &Refs) -> Result<Self> {
         let whole = Mutex::new(Self::default());
-        repository.follow(&whole, refs, &Deadline::within(LONGEST_LIST), false)?;
+        repository.follow_refs(&whole, refs, &Deadline::within(LISTING_TIMEOUT), false)?;
         let mut whole = whole.into_inner().unwrap_or_else(PoisonError::into_inner);
         // The ids and not the refs, which may have moved since.
         let mut starts = tempfile::tempfile()?;
@@ -671,9 +681,9 @@ impl Reachable {
             writeln!(starts, "{id}")?;
         }
         starts.rewind()?;
-        let mut command = child::git(repository.path());
+        let mut command = git_process::git_command(repository.path());
         command.args(["rev-list", "--objects", "--use-bitmap-index", "--no-object-names", "--stdin"]).stdin(starts);
-        child::each_line(command, LONGEST_LIST, |line| {
+        git_process::for_each_line(command, LISTING_TIMEOUT, |line| {
             if let Ok(id) = ObjectId::from_hex(line) {
                 whole.mark(&id);
             }
@@ -687,9 +697,9 @@ impl Reachable {
         Ok(whole)
     }
 
-    /// Makes this about other refs. If commits may have been lost, everything is found out anew.
-    fn take_refs(&mut self, targets: Targets, keeps_commits: bool, graph: Option<&Arc<Graph>>) {
-        let Targets { named, tips, contents } = targets;
+    /// Updates the set to other refs. If commits may have become unreachable, it is computed again.
+    fn set_refs(&mut self, targets: RefTargets, keeps_commits: bool, graph: Option<&Arc<Graph>>) {
+        let RefTargets { direct_targets, tips, contents } = targets;
         let ids: Ids = contents.iter().map(|(id, _)| *id).collect();
         if !keeps_commits || !self.contents.is_subset(&ids) {
             self.reset();
@@ -706,22 +716,22 @@ impl Reachable {
                 _ => drop(self.mark(&id)),
             }
         }
-        (self.named, self.tips, self.contents) = (named, Arc::new(tips), ids);
+        (self.direct_targets, self.tips, self.contents) = (direct_targets, Arc::new(tips), ids);
     }
 
-    /// Lets a commit be read, unless it is known or queued.
+    /// Queues a commit to be read, unless it is known or queued.
     fn queue_commit(&mut self, graph: Option<&Arc<Graph>>, id: ObjectId) {
         if self.contains(&id) {
             return;
         }
-        if let Some((graph, place)) = graph.and_then(|graph| Some((graph, graph.lookup(id)?))) {
-            // The commit-graph holds with every commit all of its past.
-            self.roots.push(graph.commit_at(place).root_tree_id().to_owned());
+        if let Some((graph, position)) = graph.and_then(|graph| Some((graph, graph.lookup(id)?))) {
+            // The commit-graph contains all ancestors of its commits.
+            self.roots.push(graph.commit_at(position).root_tree_id().to_owned());
             match self.graph_walks.last_mut().filter(|walk| Arc::ptr_eq(&walk.graph, graph)) {
-                Some(walk) => walk.waiting.push(place),
+                Some(walk) => walk.pending.push(position),
                 None => self.graph_walks.push(GraphWalk {
                     graph: Arc::clone(graph),
-                    waiting: vec![place],
+                    pending: vec![position],
                     found: Vec::new(),
                 }),
             }
@@ -730,15 +740,15 @@ impl Reachable {
         }
     }
 
-    /// Lets a tree be read, unless it is known or queued.
+    /// Queues a tree to be read, unless it is known or queued.
     fn queue_tree(&mut self, id: ObjectId) {
         if !self.contains(&id) && self.queued.insert(id) {
             self.trees.push(id);
         }
     }
 
-    /// Takes in what a tree holds: for each entry whether it is a tree, and its id.
-    fn take_entries(&mut self, entries: &[(bool, ObjectId)]) {
+    /// Adds the entries of a tree: whether each is a tree, and its id.
+    fn add_entries(&mut self, entries: &[(bool, ObjectId)]) {
         for (is_tree, id) in entries {
             if *is_tree {
                 self.queue_tree(*id);
@@ -748,32 +758,32 @@ impl Reachable {
         }
     }
 
-    /// Walks over some commits of a commit-graph; says whether there were any.
+    /// Continues a walk over a commit-graph; returns whether there was one.
     fn walk_graphs(&mut self) -> Result<bool> {
         let Some(mut walk) = self.graph_walks.pop() else { return Ok(false) };
-        let mut left = GRAPH_SLICE;
-        while left > 0
-            && let Some(place) = walk.waiting.pop()
+        let mut remaining = GRAPH_SLICE_COMMITS;
+        while remaining > 0
+            && let Some(position) = walk.pending.pop()
         {
-            left -= 1;
-            let commit = walk.graph.commit_at(place);
+            remaining -= 1;
+            let commit = walk.graph.commit_at(position);
             if !self.mark(commit.id()) {
                 continue;
             }
-            walk.found.push(place);
+            walk.found.push(position);
             for parent in commit.iter_parents() {
-                left = left.saturating_sub(1);
+                remaining = remaining.saturating_sub(1);
                 match parent {
-                    Ok(parent) => walk.waiting.push(parent),
+                    Ok(parent) => walk.pending.push(parent),
                     Err(error) => {
-                        // A commit is marked whose past is not.
+                        // The commit is marked, but its ancestors are not.
                         self.reset();
-                        return Err(Error::broken(error));
+                        return Err(Error::corrupt(error));
                     }
                 }
             }
         }
-        if walk.waiting.is_empty() {
+        if walk.pending.is_empty() {
             // Found from the tips on, and taken from the end.
             walk.found.reverse();
             self.graph_commits.push((walk.graph, walk.found));
@@ -783,35 +793,35 @@ impl Reachable {
         Ok(true)
     }
 
-    /// The next objects to be read; `None` if there are none at this moment.
-    fn take_slice(&mut self) -> Option<(What, Vec<ObjectId>)> {
-        let (what, mut ids) = if self.commits.is_empty() {
-            let start = self.trees.len().saturating_sub(SLICE);
-            (What::Trees, self.trees.split_off(start))
+    /// Returns the next objects to read; `None` if there are none at the moment.
+    fn next_slice(&mut self) -> Option<(SliceKind, Vec<ObjectId>)> {
+        let (kind, mut ids) = if self.commits.is_empty() {
+            let start = self.trees.len().saturating_sub(SLICE_OBJECTS);
+            (SliceKind::Trees, self.trees.split_off(start))
         } else {
-            let start = self.commits.len().saturating_sub(SLICE);
-            (What::Commits, self.commits.split_off(start))
+            let start = self.commits.len().saturating_sub(SLICE_OBJECTS);
+            (SliceKind::Commits, self.commits.split_off(start))
         };
         if ids.is_empty() && self.has_read_commits() && self.roots.is_empty() {
             ids = self.next_roots();
         }
-        self.reading[what as usize] += ids.len();
-        (!ids.is_empty()).then_some((what, ids))
+        self.in_progress[kind as usize] += ids.len();
+        (!ids.is_empty()).then_some((kind, ids))
     }
 
-    /// Trees of commits in the commit-graph, as they are to be read, the next one last.
+    /// Returns the next root trees of commits in the commit-graph, the next one last.
     fn next_roots(&mut self) -> Vec<ObjectId> {
-        let (mut ids, mut looked_at) = (Vec::new(), 0);
-        while ids.len() < SLICE
-            && looked_at < GRAPH_SLICE
-            && let Some((graph, places)) = self.graph_commits.last_mut()
+        let (mut ids, mut visited) = (Vec::new(), 0);
+        while ids.len() < SLICE_OBJECTS
+            && visited < GRAPH_SLICE_COMMITS
+            && let Some((graph, positions)) = self.graph_commits.last_mut()
         {
-            let Some(place) = places.pop() else {
+            let Some(position) = positions.pop() else {
                 self.graph_commits.pop();
                 continue;
             };
-            looked_at += 1;
-            let tree = graph.commit_at(place).root_tree_id().to_owned();
+            visited += 1;
+            let tree = graph.commit_at(position).root_tree_id().to_owned();
             if !self.contains(&tree) && self.queued.insert(tree) {
                 ids.push(tree);
             }
@@ -820,8 +830,8 @@ impl Reachable {
         ids
     }
 
-    /// Once all commits are known, lets their trees be read, those of the tips first. Says whether this thread can
-    /// go on.
+    /// Once all commits are known, queues their trees, those of the tips first. Returns whether this thread can
+    /// continue.
     fn finish_commits(&mut self) -> bool {
         if self.has_read_commits() {
             for tree in std::mem::take(&mut self.roots).into_iter().rev() {
@@ -831,29 +841,29 @@ impl Reachable {
         self.is_complete() || !(self.trees.is_empty() && self.graph_commits.is_empty())
     }
 
-    /// Whether an object is known to be reachable.
-    fn is_known(&self, id: &gix::oid) -> bool {
-        self.named.contains(id) || self.contains(id)
+    /// Returns whether an object is known to be reachable.
+    fn is_known_reachable(&self, id: &gix::oid) -> bool {
+        self.direct_targets.contains(id) || self.contains(id)
     }
 
-    /// Whether all commits have been found.
-    fn knows_commits(&self) -> bool {
-        self.has_read_commits() && !self.unread[What::Commits as usize]
+    /// Returns whether all reachable commits are known.
+    fn has_all_commits(&self) -> bool {
+        self.has_read_commits() && !self.has_unreadable[SliceKind::Commits as usize]
     }
 
-    /// Whether no commit is left to be read.
+    /// Returns whether no commit is left to be read.
     fn has_read_commits(&self) -> bool {
-        self.commits.is_empty() && self.graph_walks.is_empty() && self.reading[What::Commits as usize] == 0
+        self.commits.is_empty() && self.graph_walks.is_empty() && self.in_progress[SliceKind::Commits as usize] == 0
     }
 
-    /// Whether all trees have been read.
+    /// Returns whether all trees were read.
     fn is_complete(&self) -> bool {
-        self.knows_commits()
+        self.has_all_commits()
             && self.roots.is_empty()
             && self.trees.is_empty()
             && self.graph_commits.is_empty()
-            && self.reading[What::Trees as usize] == 0
-            && !self.unread[What::Trees as usize]
+            && self.in_progress[SliceKind::Trees as usize] == 0
+            && !self.has_unreadable[SliceKind::Trees as usize]
     }
 
     fn contains(&self, id: &gix::oid) -> bool {
@@ -863,7 +873,7 @@ impl Reachable {
         }
     }
 
-    /// Marks an object as reachable; says whether it was not before.
+    /// Marks an object as reachable; returns whether it was not marked before.
     fn mark(&mut self, id: &gix::oid) -> bool {
         match self.packs.iter_mut().find_map(|pack| pack.index.lookup(id).map(|at| (pack, at))) {
             Some((pack, at)) => pack.set(at),
@@ -871,14 +881,14 @@ impl Reachable {
         }
     }
 
-    /// Takes in which packs there are. What is marked in one that is gone lies elsewhere now, and stays marked.
+    /// Updates the list of packs. Objects marked in a removed pack are stored elsewhere now, and stay marked.
     fn list_packs(&mut self, repository: &Repository) -> Result<()> {
-        if self.listed.as_ref().is_some_and(Marks::stand) {
+        if self.pack_stamps.as_ref().is_some_and(FileStamps::are_current) {
             return Ok(());
         }
         let folder = repository.path().join("objects/pack");
-        let mut marks = Marks::new();
-        marks.note(&folder)?;
+        let mut stamps = FileStamps::new();
+        stamps.record(&folder)?;
         let names = index_names(&folder)?;
         let (stay, gone): (Vec<Pack>, Vec<Pack>) =
             std::mem::take(&mut self.packs).into_iter().partition(|pack| names.contains(&pack.name));
@@ -886,7 +896,7 @@ impl Reachable {
         let known: HashSet<OsString> = self.packs.iter().map(|pack| pack.name.clone()).collect();
         let mut changed = !gone.is_empty();
         for name in names.into_iter().filter(|name| !known.contains(name)) {
-            // One that cannot be opened was removed since, or is found the next time.
+            // It was removed since, or can be opened the next time.
             if let Ok(index) = pack::index::File::at(folder.join(&name), gix::hash::Kind::Sha1) {
                 let bits = vec![0; (index.num_objects() as usize).div_ceil(64)];
                 self.packs.push(Pack { name, index, bits });
@@ -894,7 +904,7 @@ impl Reachable {
             }
         }
         if changed {
-            // Most objects are in the largest packs, so these are looked at first.
+            // Most objects are in the largest packs, so these are searched first.
             self.packs.sort_by_key(|pack| std::cmp::Reverse(pack.index.num_objects()));
             for id in std::mem::take(&mut self.unpacked) {
                 self.mark(&id);
@@ -905,32 +915,36 @@ impl Reachable {
                 }
             }
         }
-        self.listed = marks.are_settled().then_some(marks);
+        self.pack_stamps = stamps.are_reliable().then_some(stamps);
         Ok(())
     }
 
-    /// Forgets what is reachable, but not which packs there are.
+    /// Forgets which objects are reachable, but not the list of packs.
     fn reset(&mut self) {
         let mut packs = std::mem::take(&mut self.packs);
         for pack in &mut packs {
             pack.bits.fill(0);
         }
-        *self = Self { packs, listed: self.listed.take(), ..Self::default() };
+        *self = Self { packs, pack_stamps: self.pack_stamps.take(), ..Self::default() };
     }
 
-    /// About how many bytes this takes, without the indexes of packs, which are mapped from their files.
+    /// Returns the approximate size in memory, without the indexes of packs, which are memory-mapped.
     fn count_bytes(&self) -> usize {
-        let ids = self.tips.len() + self.contents.len() + self.named.len() + self.unpacked.len() + self.queued.len();
+        let ids =
+            self.tips.len() + self.contents.len() + self.direct_targets.len() + self.unpacked.len() + self.queued.len();
         let bits: usize = self.packs.iter().map(|pack| pack.bits.len() * size_of::<u64>()).sum();
-        let walked = self.graph_walks.iter().map(|walk| walk.waiting.len() + walk.found.len()).sum::<usize>();
-        let places = walked + self.graph_commits.iter().map(|(_, places)| places.len()).sum::<usize>();
-        let listed = self.commits.len() + self.roots.len() + self.trees.len();
-        // A table is not full, and each place has a byte of its own.
-        ids * 2 * (size_of::<ObjectId>() + 1) + listed * size_of::<ObjectId>() + places * size_of::<Position>() + bits
+        let walked = self.graph_walks.iter().map(|walk| walk.pending.len() + walk.found.len()).sum::<usize>();
+        let positions = walked + self.graph_commits.iter().map(|(_, positions)| positions.len()).sum::<usize>();
+        let queued_ids = self.commits.len() + self.roots.len() + self.trees.len();
+        // A hash table is partly empty, and has one control byte per slot.
+        ids * 2 * (size_of::<ObjectId>() + 1)
+            + queued_ids * size_of::<ObjectId>()
+            + positions * size_of::<Position>()
+            + bits
     }
 }
 
-/// The names of the indexes in a folder of packs.
+/// Returns the names of the indexes in a folder of packs.
 fn index_names(folder: &Path) -> Result<HashSet<OsString>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -938,21 +952,24 @@ fn index_names(folder: &Path) -> Result<HashSet<OsString>> {
         Err(error) => return Err(error.into()),
     };
     let names = entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
-    Ok(names.into_iter().filter(|name| Path::new(name).extension().is_some_and(|it| it == "idx")).collect())
+    Ok(names
+        .into_iter()
+        .filter(|name| Path::new(name).extension().is_some_and(|extension| extension == "idx"))
+        .collect())
 }
 
-/// Holds the lock of what is known of a repository while something else happens.
+/// Holds the lock of a repository's set while `work` runs.
 #[cfg(test)]
 pub(crate) fn while_locked<T>(path: &Path, work: impl FnOnce() -> T) -> T {
-    let shared = kept(path);
+    let shared = cached(path);
     let _held = lock(&shared);
     work()
 }
 
-/// Whether somebody holds the lock of what is known of a repository.
+/// Returns whether the lock of a repository's set is held.
 #[cfg(test)]
 pub(crate) fn is_locked(path: &Path) -> bool {
-    matches!(kept(path).try_lock(), Err(TryLockError::WouldBlock))
+    matches!(cached(path).try_lock(), Err(TryLockError::WouldBlock))
 }
 
 #[cfg(test)]
@@ -962,42 +979,42 @@ mod tests {
 
     #[test]
     fn a_tree_is_queued_once_however_often_it_is_found() {
-        let mut state = Reachable::default();
+        let mut state = ReachableSet::default();
         let id = |number: u8| ObjectId::Sha1([number; 20]);
         for _ in 0..100 {
-            state.take_entries(&[(true, id(1)), (true, id(2)), (false, id(3)), (true, id(1))]);
+            state.add_entries(&[(true, id(1)), (true, id(2)), (false, id(3)), (true, id(1))]);
         }
         assert_eq!(state.trees, [id(1), id(2)]);
-        let (_, slice) = state.take_slice().expect("something to read");
+        let (_, slice) = state.next_slice().expect("something to read");
         assert_eq!(slice, [id(1), id(2)]);
-        state.take_entries(&[(true, id(1))]);
+        state.add_entries(&[(true, id(1))]);
         assert!(state.trees.is_empty(), "it is being read");
         assert!(!state.is_complete(), "what is being read is not known yet");
     }
 
     #[test]
-    fn one_turn_reads_a_bounded_number_of_trees_and_gives_back_what_it_could_not_read() {
+    fn a_slice_reads_a_bounded_number_of_trees_and_returns_unread_ones_to_the_queue() {
         let fixture = Fixture::new();
-        // 1000 folders that differ, in one folder.
+        // 1000 different folders, in one folder.
         let trees = fixture.small_trees(1000);
         let list: Vec<String> =
             trees.iter().enumerate().map(|(number, tree)| format!("040000 tree {tree}\tf{number}\n")).collect();
         let root = String::from_utf8(fixture.git_with(&["mktree"], list.concat().as_bytes())).expect("UTF-8");
         let root = ObjectId::from_hex(root.trim().as_bytes()).expect("an id");
-        let repository = fixture.open_anew();
-        let shared = Mutex::new(Reachable::default());
+        let repository = fixture.reopen();
+        let shared = Mutex::new(ReachableSet::default());
         lock(&shared).queue_tree(root);
         let deadline = Deadline::within(Duration::from_secs(3600));
         assert!(repository.read_more(&shared, &deadline).expect("read"));
         assert_eq!(lock(&shared).trees.len(), 1000);
         assert!(repository.read_more(&shared, &deadline).expect("read"));
-        let left = lock(&shared).trees.len();
-        assert!((1000 - SLICE..1000).contains(&left), "{left}");
+        let remaining = lock(&shared).trees.len();
+        assert!((1000 - SLICE_OBJECTS..1000).contains(&remaining), "{remaining}");
 
         let passed = Deadline::within(Duration::ZERO);
         assert!(matches!(repository.read_more(&shared, &passed), Err(Error::Busy)));
-        assert_eq!(lock(&shared).trees.len(), left);
-        assert_eq!(lock(&shared).reading, [0, 0]);
+        assert_eq!(lock(&shared).trees.len(), remaining);
+        assert_eq!(lock(&shared).in_progress, [0, 0]);
         for _ in 0..1000 {
             repository.read_more(&shared, &deadline).expect("read");
         }

@@ -12,99 +12,99 @@ use crate::{Repository, Result, decode, repository::gix_id};
 pub struct Ref {
     /// The full name.
     pub name: RefName,
-    /// What it points to.
+    /// The object it points to.
     pub target: Oid,
-    /// What an annotated tag leads to in the end.
+    /// The object that an annotated tag leads to in the end.
     pub peeled: Option<Oid>,
 }
 
-/// All refs that people may see, each kind in byte order of its names.
+/// All visible refs, sorted by name within each kind.
 #[derive(Debug, Default)]
 pub struct Refs {
-    /// The branch that HEAD names, whether it exists or not.
+    /// The branch that `HEAD` names, whether or not it exists.
     pub head: Option<RefName>,
-    /// Below `refs/heads/`.
+    /// Refs below `refs/heads/`.
     pub branches: Vec<Ref>,
-    /// Below `refs/tags/`.
+    /// Refs below `refs/tags/`.
     pub tags: Vec<Ref>,
-    /// All others but the hidden ones.
+    /// All other refs except for hidden ones.
     pub others: Vec<Ref>,
     pub(crate) fingerprint: OnceLock<[u8; 32]>,
 }
 
 impl Ref {
-    /// What it leads to in the end: the commit, if all is well.
-    pub fn leads_to(&self) -> Oid {
+    /// Returns the object that the ref leads to in the end, usually a commit.
+    pub fn peeled_target(&self) -> Oid {
         self.peeled.unwrap_or(self.target)
     }
 }
 
 impl Refs {
-    /// The ref of this name.
+    /// Returns the ref with this name.
     pub fn find(&self, name: &RefName) -> Option<&Ref> {
         let list = match name.kind() {
             RefKind::Branch => &self.branches,
             RefKind::Tag => &self.tags,
             RefKind::Other => &self.others,
         };
-        list.binary_search_by(|it| it.name.cmp(name)).ok().map(|place| &list[place])
+        list.binary_search_by(|reference| reference.name.cmp(name)).ok().map(|index| &list[index])
     }
 
-    /// All refs, in byte order of their full names.
+    /// Returns all refs, sorted by full name in byte order.
     pub fn iter(&self) -> impl Iterator<Item = &Ref> {
-        // Branches and tags each lie together in that order, with others before, between and after them.
+        // In this order branches and tags are contiguous, with others before, between and after them.
         let (before, rest) = split(&self.others, "refs/heads/");
         let (between, after) = split(rest, "refs/tags/");
         before.iter().chain(&self.branches).chain(between).chain(&self.tags).chain(after)
     }
 
-    /// How many bytes a list of all refs takes, as git stores it.
-    pub fn listed_size(&self) -> u64 {
-        let size = |one: &Ref| listed_size_of(&one.name) + if one.peeled.is_some() { 42 } else { 0 };
+    /// Returns the size of all refs in a `packed-refs` file.
+    pub fn packed_size(&self) -> u64 {
+        let size = |reference: &Ref| packed_size_of(&reference.name) + if reference.peeled.is_some() { 42 } else { 0 };
         self.iter().map(size).sum()
     }
 
-    /// A few bytes that differ whenever the refs differ.
+    /// Returns a digest that differs whenever the refs differ.
     pub fn fingerprint(&self) -> [u8; 32] {
         *self.fingerprint.get_or_init(|| {
             let mut digest = Sha256::new();
             digest.update(self.head.as_ref().map_or("", RefName::as_str));
-            for it in self.iter() {
-                // No name holds a NUL, so no two lists of refs look alike.
+            for reference in self.iter() {
+                // Names contain no NUL, so different lists of refs never result in the same bytes.
                 digest.update(b"\0");
-                digest.update(it.name.as_str());
+                digest.update(reference.name.as_str());
                 digest.update(b"\0");
-                digest.update(it.target.0);
+                digest.update(reference.target.0);
             }
             digest.finalize().into()
         })
     }
 }
 
-/// How many bytes a ref of this name takes in a list of refs: its id, a space, the name and the end of the line.
-pub fn listed_size_of(name: &RefName) -> u64 {
+/// Returns the size of a ref in a `packed-refs` file: its id, a space, the name and the line feed.
+pub fn packed_size_of(name: &RefName) -> u64 {
     name.as_str().len() as u64 + 42
 }
 
 impl Repository {
-    /// A tag with its annotation and the commit it leads to.
+    /// Returns a tag with its annotation and its commit.
     pub fn tag(&self, tag: &Ref) -> Result<Tag> {
         let message = match tag.peeled {
             Some(_) => self.annotation(tag.target)?,
             None => None,
         };
-        let commit = self.commit(tag.leads_to())?;
+        let commit = self.commit(tag.peeled_target())?;
         Ok(Tag { name: tag.name.short().to_owned(), target: tag.target, message, commit })
     }
 
-    /// What the annotation of a tag says; `None` if this is no tag but something else.
+    /// Returns the annotation of a tag object; `None` if it is not a tag object.
     pub fn annotation(&self, id: Oid) -> Result<Option<String>> {
         let mut buffer = Vec::new();
-        let tag = self.start_of(&gix_id(id), gix::object::Kind::Tag, &mut buffer)?;
+        let tag = self.read_bounded(&gix_id(id), gix::object::Kind::Tag, &mut buffer)?;
         Ok(tag.map(decode::annotation))
     }
 }
 
 fn split<'a>(refs: &'a [Ref], at: &str) -> (&'a [Ref], &'a [Ref]) {
-    refs.split_at(refs.partition_point(|it| it.name.as_str() < at))
+    refs.split_at(refs.partition_point(|reference| reference.name.as_str() < at))
 }

@@ -1,8 +1,8 @@
-//! Finds files that were moved, the way git does: the same contents first, then a file of the same name that is much
-//! alike, then whatever is most alike.
+//! Detects renamed files the way git does: identical contents first, then similar files with the same name, then the
+//! most similar ones.
 //!
-//! gix can do it as well, but by a measure of its own, and by comparing every pair line by line, which takes minutes
-//! where many files were moved at once. Here each file is summed up once.
+//! gix can do this as well, but by a different measure, and by comparing every pair line by line, which takes minutes
+//! if many files were renamed at once. Here each file is summarized once.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -14,43 +14,43 @@ use gix::{ObjectId, bstr::BString};
 
 use crate::{
     Error, Repository, Result,
-    changes::{Change, Side, kind_bits},
-    patience::Patience,
+    changes::{FileChange, FileVersion, kind_bits},
+    deadline::SoftDeadline,
 };
 
-/// How much of the larger file has to be found in the other, in percent, for a file to count as moved.
-const ALIKE: u64 = 50;
-/// How much, if both have the same name and no other removed or added file has it.
-const ALIKE_BY_NAME: u64 = 75;
-/// Beyond as many pairs as this many files on either side make, contents are not compared.
-const MOST_FILES: usize = 1000;
-/// How many of the files that a file may have been are remembered.
-const MOST_ORIGINS: usize = 4;
-/// Files longer than this are not compared.
-const LONGEST: u64 = 1024 * 1024;
-/// How many pieces of files are remembered in all before contents are no longer compared.
-const MOST_PIECES: usize = 400_000;
-/// How many bytes are read in all before contents are no longer compared.
-const MOST_BYTES: u64 = 32 * 1024 * 1024;
-/// The longest piece of a file that is summed up as one, if no line ends before.
-const LONGEST_PIECE: usize = 64;
+/// The minimum similarity of a renamed file: the percentage of the larger file that is found in the other one.
+const MIN_SIMILARITY: u64 = 50;
+/// The minimum similarity if both files have the same name, and no other removed or added file has it.
+const MIN_SIMILARITY_SAME_NAME: u64 = 75;
+/// Contents are not compared if there are more pairs than this many files on either side result in.
+const MAX_FILES: usize = 1000;
+/// The maximum number of candidates that are kept for each added file.
+const MAX_ORIGINS: usize = 4;
+/// Files larger than this are not compared.
+const MAX_FILE_SIZE: u64 = 1024 * 1024;
+/// The maximum number of chunks that are kept in total before contents are no longer compared.
+const MAX_CHUNKS: usize = 400_000;
+/// The maximum number of bytes that are read in total before contents are no longer compared.
+const MAX_TOTAL_BYTES: u64 = 32 * 1024 * 1024;
+/// The maximum length of a chunk, if no line ends before.
+const MAX_CHUNK_LENGTH: usize = 64;
 
-/// Pairs files that were removed with files that were added.
+/// Pairs removed files with added files.
 pub(crate) fn find(
     repository: &Repository,
-    removed: Vec<Side>,
-    added: Vec<Side>,
-    patience: &Patience,
-) -> Result<Vec<Change>> {
+    removed: Vec<FileVersion>,
+    added: Vec<FileVersion>,
+    soft_deadline: &SoftDeadline,
+) -> Result<Vec<FileChange>> {
     let mut pairs = Pairs::new(removed, added);
     pairs.match_contents();
-    let (origins, targets) = pairs.open();
+    let (origins, targets) = pairs.unmatched();
     if !origins.is_empty() && !targets.is_empty() {
-        let mut sketches = Sketches { repository, known: HashMap::new(), bytes: 0, pieces: 0 };
+        let mut sketches = Sketches { repository, by_id: HashMap::new(), bytes: 0, chunks: 0 };
         pairs.match_names(&mut sketches)?;
-        let (origins, targets) = pairs.open();
-        if origins.len().saturating_mul(targets.len()) <= MOST_FILES * MOST_FILES {
-            pairs.match_alike(&origins, &targets, &mut sketches, patience)?;
+        let (origins, targets) = pairs.unmatched();
+        if origins.len().saturating_mul(targets.len()) <= MAX_FILES * MAX_FILES {
+            pairs.match_similar(&origins, &targets, &mut sketches, soft_deadline)?;
         }
     }
     Ok(pairs.into_changes())
@@ -58,58 +58,58 @@ pub(crate) fn find(
 
 struct Pairs {
     /// Sorted by path, as is `added`.
-    removed: Vec<Side>,
-    added: Vec<Side>,
-    /// Which of the added files a removed one has become.
-    became: Vec<Option<usize>>,
-    /// Which of the removed files an added one has been.
-    was: Vec<Option<usize>>,
+    removed: Vec<FileVersion>,
+    added: Vec<FileVersion>,
+    /// The added file of each removed one.
+    target_of: Vec<Option<usize>>,
+    /// The removed file of each added one.
+    origin_of: Vec<Option<usize>>,
 }
 
 impl Pairs {
-    fn new(mut removed: Vec<Side>, mut added: Vec<Side>) -> Self {
+    fn new(mut removed: Vec<FileVersion>, mut added: Vec<FileVersion>) -> Self {
         removed.sort_by(|a, b| a.path.cmp(&b.path));
         added.sort_by(|a, b| a.path.cmp(&b.path));
-        let (became, was) = (vec![None; removed.len()], vec![None; added.len()]);
-        Self { removed, added, became, was }
+        let (target_of, origin_of) = (vec![None; removed.len()], vec![None; added.len()]);
+        Self { removed, added, target_of, origin_of }
     }
 
-    fn join(&mut self, origin: usize, target: usize) {
-        self.became[origin] = Some(target);
-        self.was[target] = Some(origin);
+    fn pair(&mut self, origin: usize, target: usize) {
+        self.target_of[origin] = Some(target);
+        self.origin_of[target] = Some(origin);
     }
 
-    /// The files, by their places, that have not found each other and whose contents can be compared.
-    fn open(&self) -> (Vec<usize>, Vec<usize>) {
-        let open = |sides: &[Side], matched: &[Option<usize>]| {
-            let is_open = |place: &usize| matched[*place].is_none() && is_file(&sides[*place]);
-            (0..sides.len()).filter(is_open).collect()
+    /// Returns the indexes of the files that are not paired and whose contents can be compared.
+    fn unmatched(&self) -> (Vec<usize>, Vec<usize>) {
+        let unmatched = |versions: &[FileVersion], pairing: &[Option<usize>]| {
+            let is_unmatched = |index: &usize| pairing[*index].is_none() && is_file(&versions[*index]);
+            (0..versions.len()).filter(is_unmatched).collect()
         };
-        (open(&self.removed, &self.became), open(&self.added, &self.was))
+        (unmatched(&self.removed, &self.target_of), unmatched(&self.added, &self.origin_of))
     }
 
-    /// Joins files with the same contents; of several, that of the same name.
+    /// Pairs files with the same contents; if there are several, the one with the same name.
     fn match_contents(&mut self) {
         let mut by_id: HashMap<ObjectId, Vec<usize>> = HashMap::new();
-        for (place, side) in self.removed.iter().enumerate() {
-            by_id.entry(side.id).or_default().push(place);
+        for (index, version) in self.removed.iter().enumerate() {
+            by_id.entry(version.id).or_default().push(index);
         }
         for target in 0..self.added.len() {
             let Some(origins) = by_id.get_mut(&self.added[target].id) else { continue };
-            let fits = |origin: usize| kind_bits(self.removed[origin].mode) == kind_bits(self.added[target].mode);
+            let same_kind = |origin: usize| kind_bits(self.removed[origin].mode) == kind_bits(self.added[target].mode);
             let same_name = |origin: usize| name(&self.removed[origin]) == name(&self.added[target]);
-            let place = origins.iter().position(|origin| fits(*origin) && same_name(*origin));
-            let place = place.or_else(|| origins.iter().position(|origin| fits(*origin)));
-            if let Some(place) = place {
-                let origin = origins.remove(place);
-                self.join(origin, target);
+            let index = origins.iter().position(|origin| same_kind(*origin) && same_name(*origin));
+            let index = index.or_else(|| origins.iter().position(|origin| same_kind(*origin)));
+            if let Some(index) = index {
+                let origin = origins.remove(index);
+                self.pair(origin, target);
             }
         }
     }
 
-    /// Joins files of one name that only one removed and one added file has, if they are much alike.
+    /// Pairs similar files with a name that only one removed and one added file has.
     fn match_names(&mut self, sketches: &mut Sketches<'_>) -> Result<()> {
-        let (origins, targets) = self.open();
+        let (origins, targets) = self.unmatched();
         let origins = unique_names(&self.removed, &origins);
         let targets = unique_names(&self.added, &targets);
         let mut found: Vec<_> = targets
@@ -118,154 +118,154 @@ impl Pairs {
             .collect();
         found.sort_unstable();
         for (origin, target) in found {
-            if sketches.likeness(&self.removed[origin], &self.added[target])? >= ALIKE_BY_NAME * 100 {
-                self.join(origin, target);
+            if sketches.similarity(&self.removed[origin], &self.added[target])? >= MIN_SIMILARITY_SAME_NAME * 100 {
+                self.pair(origin, target);
             }
         }
         Ok(())
     }
 
-    /// Joins the files that are most alike.
-    fn match_alike(
+    /// Pairs the most similar files.
+    fn match_similar(
         &mut self,
         origins: &[usize],
         targets: &[usize],
         sketches: &mut Sketches<'_>,
-        patience: &Patience,
+        soft_deadline: &SoftDeadline,
     ) -> Result<()> {
         let mut found = Vec::new();
         for target in targets {
-            if patience.is_lost() {
+            if soft_deadline.has_passed() {
                 break;
             }
             let mut best = Vec::new();
             for origin in origins {
-                let likeness = sketches.likeness(&self.removed[*origin], &self.added[*target])?;
-                if likeness >= ALIKE * 100 {
+                let similarity = sketches.similarity(&self.removed[*origin], &self.added[*target])?;
+                if similarity >= MIN_SIMILARITY * 100 {
                     let same_name = name(&self.removed[*origin]) == name(&self.added[*target]);
-                    best.push(((likeness, same_name), *origin, *target));
+                    best.push(((similarity, same_name), *origin, *target));
                 }
             }
             best.sort_by_key(|(score, ..)| Reverse(*score));
-            best.truncate(MOST_ORIGINS);
+            best.truncate(MAX_ORIGINS);
             found.append(&mut best);
         }
         found.sort_by_key(|(score, ..)| Reverse(*score));
         for (_, origin, target) in found {
-            if self.became[origin].is_none() && self.was[target].is_none() {
-                self.join(origin, target);
+            if self.target_of[origin].is_none() && self.origin_of[target].is_none() {
+                self.pair(origin, target);
             }
         }
         Ok(())
     }
 
-    fn into_changes(self) -> Vec<Change> {
+    fn into_changes(self) -> Vec<FileChange> {
         let mut removed: Vec<_> = self.removed.into_iter().map(Some).collect();
         let mut changes = Vec::with_capacity(removed.len() + self.added.len());
-        for (side, was) in self.added.into_iter().zip(self.was) {
-            changes.push(match was.and_then(|origin| removed[origin].take()) {
-                Some(origin) => Change::Changed(origin, side),
-                None => Change::Added(side),
+        for (version, origin) in self.added.into_iter().zip(self.origin_of) {
+            changes.push(match origin.and_then(|index| removed[index].take()) {
+                Some(origin) => FileChange::Changed(origin, version),
+                None => FileChange::Added(version),
             });
         }
-        changes.extend(removed.into_iter().flatten().map(Change::Removed));
+        changes.extend(removed.into_iter().flatten().map(FileChange::Removed));
         changes
     }
 }
 
-/// What is in files, summed up so that two of them are quickly compared.
+/// Summaries of files, which allow fast comparisons.
 struct Sketches<'a> {
     repository: &'a Repository,
-    known: HashMap<ObjectId, Option<Sketch>>,
+    by_id: HashMap<ObjectId, Option<Sketch>>,
     bytes: u64,
-    pieces: usize,
+    chunks: usize,
 }
 
-/// How many bytes of a file are in pieces of which kind, sorted by kind.
+/// The number of bytes in chunks with each hash, sorted by hash.
 struct Sketch {
     size: u64,
-    pieces: Vec<(u64, u64)>,
+    chunks: Vec<(u64, u64)>,
 }
 
 impl Sketches<'_> {
-    /// How much of the larger file is found in the other, in hundredths of a percent.
-    fn likeness(&mut self, old: &Side, new: &Side) -> Result<u64> {
-        self.learn(&old.id)?;
-        self.learn(&new.id)?;
-        let (Some(Some(old)), Some(Some(new))) = (self.known.get(&old.id), self.known.get(&new.id)) else {
+    /// Returns the percentage of the larger file that is found in the other one, in hundredths.
+    fn similarity(&mut self, old: &FileVersion, new: &FileVersion) -> Result<u64> {
+        self.load(&old.id)?;
+        self.load(&new.id)?;
+        let (Some(Some(old)), Some(Some(new))) = (self.by_id.get(&old.id), self.by_id.get(&new.id)) else {
             return Ok(0);
         };
-        let largest = old.size.max(new.size);
-        // Nothing is like an empty file, and no file can be alike that is much longer or shorter.
-        if old.size.min(new.size) * 100 < largest * ALIKE || largest == 0 {
+        let larger_size = old.size.max(new.size);
+        // Nothing is similar to an empty file, or to a much larger one.
+        if old.size.min(new.size) * 100 < larger_size * MIN_SIMILARITY || larger_size == 0 {
             return Ok(0);
         }
-        Ok(old.in_common(new) * 10_000 / largest)
+        Ok(old.common_bytes(new) * 10_000 / larger_size)
     }
 
-    fn learn(&mut self, id: &ObjectId) -> Result<()> {
-        if self.known.contains_key(id) {
+    fn load(&mut self, id: &ObjectId) -> Result<()> {
+        if self.by_id.contains_key(id) {
             return Ok(());
         }
         let size = self.repository.blob_size(crate::repository::oid(id))?.unwrap_or(u64::MAX);
         let mut sketch = None;
-        if size <= LONGEST && self.bytes + size <= MOST_BYTES && self.pieces < MOST_PIECES {
+        if size <= MAX_FILE_SIZE && self.bytes + size <= MAX_TOTAL_BYTES && self.chunks < MAX_CHUNKS {
             self.bytes += size;
             let mut buffer = Vec::new();
             let blob = match self.repository.blob(id, &mut buffer) {
                 Err(Error::TooLarge(_)) => None,
                 blob => blob?,
             };
-            let most = MOST_PIECES - self.pieces;
-            sketch = blob.filter(|data| count_pieces(data) <= most).map(Sketch::of);
-            self.pieces += sketch.as_ref().map_or(0, |sketch| sketch.pieces.len());
+            let max_chunks = MAX_CHUNKS - self.chunks;
+            sketch = blob.filter(|data| max_chunk_count(data) <= max_chunks).map(Sketch::of);
+            self.chunks += sketch.as_ref().map_or(0, |sketch| sketch.chunks.len());
         }
-        self.known.insert(*id, sketch);
+        self.by_id.insert(*id, sketch);
         Ok(())
     }
 }
 
-/// How many pieces a file has at most.
-fn count_pieces(data: &[u8]) -> usize {
-    data.split(|byte| *byte == b'\n').count() + data.len() / LONGEST_PIECE
+/// Returns the maximum number of chunks of a file.
+fn max_chunk_count(data: &[u8]) -> usize {
+    data.split(|byte| *byte == b'\n').count() + data.len() / MAX_CHUNK_LENGTH
 }
 
 impl Sketch {
     fn of(data: &[u8]) -> Self {
         let is_text = !crate::patch::is_binary(data);
-        let mut pieces = Vec::new();
+        let mut chunks = Vec::new();
         for line in data.split_inclusive(|byte| *byte == b'\n') {
-            for piece in line.chunks(LONGEST_PIECE) {
-                // How lines end makes no difference.
-                let piece = match piece.strip_suffix(b"\r\n") {
-                    Some(piece) if is_text => (hash(&[piece, b"\n"]), piece.len() + 1),
-                    _ => (hash(&[piece]), piece.len()),
+            for chunk in line.chunks(MAX_CHUNK_LENGTH) {
+                // The kind of line ending makes no difference.
+                let chunk = match chunk.strip_suffix(b"\r\n") {
+                    Some(chunk) if is_text => (hash(&[chunk, b"\n"]), chunk.len() + 1),
+                    _ => (hash(&[chunk]), chunk.len()),
                 };
-                pieces.push((piece.0, piece.1 as u64));
+                chunks.push((chunk.0, chunk.1 as u64));
             }
         }
-        pieces.sort_unstable();
-        pieces.dedup_by(|later, earlier| {
+        chunks.sort_unstable();
+        chunks.dedup_by(|later, earlier| {
             let same = later.0 == earlier.0;
             earlier.1 += if same { later.1 } else { 0 };
             same
         });
-        pieces.shrink_to_fit();
-        Self { size: data.len() as u64, pieces }
+        chunks.shrink_to_fit();
+        Self { size: data.len() as u64, chunks }
     }
 
-    /// How many bytes are in both.
-    fn in_common(&self, other: &Self) -> u64 {
-        let (mut mine, mut theirs) = (self.pieces.iter().peekable(), other.pieces.iter().peekable());
+    /// Returns the number of bytes in chunks that are in both files.
+    fn common_bytes(&self, other: &Self) -> u64 {
+        let (mut own_chunks, mut other_chunks) = (self.chunks.iter().peekable(), other.chunks.iter().peekable());
         let mut bytes = 0;
-        while let (Some(a), Some(b)) = (mine.peek(), theirs.peek()) {
+        while let (Some(a), Some(b)) = (own_chunks.peek(), other_chunks.peek()) {
             match a.0.cmp(&b.0) {
-                Ordering::Less => drop(mine.next()),
-                Ordering::Greater => drop(theirs.next()),
+                Ordering::Less => drop(own_chunks.next()),
+                Ordering::Greater => drop(other_chunks.next()),
                 Ordering::Equal => {
                     bytes += a.1.min(b.1);
-                    mine.next();
-                    theirs.next();
+                    own_chunks.next();
+                    other_chunks.next();
                 }
             }
         }
@@ -281,19 +281,19 @@ fn hash(parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-fn name(side: &Side) -> &[u8] {
-    side.path.rsplit(|byte| *byte == b'/').next().unwrap_or(&side.path)
+fn name(version: &FileVersion) -> &[u8] {
+    version.path.rsplit(|byte| *byte == b'/').next().unwrap_or(&version.path)
 }
 
-fn is_file(side: &Side) -> bool {
-    kind_bits(side.mode) == 0o100_000
+fn is_file(version: &FileVersion) -> bool {
+    kind_bits(version.mode) == 0o100_000
 }
 
-/// The files by their names; `None` for a name that several have.
-fn unique_names(sides: &[Side], places: &[usize]) -> HashMap<BString, Option<usize>> {
+/// Returns the files by name; `None` for a name that several files have.
+fn unique_names(versions: &[FileVersion], indexes: &[usize]) -> HashMap<BString, Option<usize>> {
     let mut names = HashMap::new();
-    for place in places {
-        names.entry(name(&sides[*place]).into()).and_modify(|it| *it = None).or_insert(Some(*place));
+    for index in indexes {
+        names.entry(name(&versions[*index]).into()).and_modify(|slot| *slot = None).or_insert(Some(*index));
     }
     names
 }

@@ -1,12 +1,12 @@
-//! Where repositories lie, and the warm handles to them.
+//! The layout of the repositories folder, and the cache of open handles.
 //!
 //! ```text
 //! repositories/
-//!   3f/a2/3fa2….git   one for each project to which something was written, named by a hash of its storage id
-//!   empty.git         what a project is read from to which nothing was ever written
-//!   tmp/              what is being built or taken in; nothing in it survives a start
-//!   trash/            what is being removed
-//!   refs.…            locks, see `standstill.rs`
+//!   3f/a2/3fa2….git   one per project that was written to, named by a hash of its storage id
+//!   empty.git         read in place of repositories that were never written to
+//!   tmp/              repositories and quarantines under construction; emptied at start
+//!   trash/            repositories to be deleted
+//!   refs.…            locks, see `ref_freeze.rs`
 //! ```
 
 use std::{
@@ -23,13 +23,14 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use crate::{
-    Quarantine, Refs, Repository, Result, child, disk, fork, housekeeping::wait_for_house, repository::Handle,
+    Quarantine, Refs, Repository, Result, disk, fork, git_process, housekeeping::lock_out_housekeeping,
+    repository::Handle,
 };
 
-/// How many repositories stay open.
-const HANDLES: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
-/// The branch that a new repository names until one is pushed.
-const FIRST_BRANCH: &str = "refs/heads/master";
+/// The maximum number of repositories that stay open.
+const MAX_OPEN_HANDLES: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+/// The branch that `HEAD` of a new repository names until one is pushed.
+const INITIAL_BRANCH: &str = "refs/heads/master";
 
 const CONFIG: &str = "[core]
 \trepositoryformatversion = 0
@@ -50,7 +51,7 @@ const CONFIG: &str = "[core]
 \tallowFilter = true
 ";
 
-/// All repositories of a forge: cheap to clone.
+/// All repositories of a forge; cheap to clone.
 #[derive(Clone)]
 pub struct Repositories(Arc<Inner>);
 
@@ -60,31 +61,31 @@ struct Inner {
 }
 
 impl Repositories {
-    /// Repositories in a folder that another process may have for itself: nothing is made or removed.
-    pub fn beside(root: &Path) -> Self {
-        let handles = Mutex::new(LruCache::new(HANDLES));
+    /// Uses a folder that another process may own: nothing is created or removed.
+    pub fn attach(root: &Path) -> Self {
+        let handles = Mutex::new(LruCache::new(MAX_OPEN_HANDLES));
         Self(Arc::new(Inner { root: root.to_owned(), handles }))
     }
 
-    /// Repositories in a folder, which is made if need be. Whatever an earlier start was building is thrown away, so
-    /// nobody else may use the folder at the same time.
-    pub fn in_folder(root: &Path) -> Result<Self> {
-        disk::make_folder(root)?;
-        let repositories = Self::beside(&root.canonicalize()?);
-        let unfinished = repositories.tmp();
-        if unfinished.is_dir() {
-            fs::rename(&unfinished, repositories.trash_folder()?.join(format!("tmp-{}", std::process::id())))
-                .or_else(|_| fs::remove_dir_all(&unfinished))?;
+    /// Opens a folder, which is created if necessary. Unfinished work of an earlier process is deleted, so no other
+    /// process may use the folder at the same time.
+    pub fn open(root: &Path) -> Result<Self> {
+        disk::create_folder(root)?;
+        let repositories = Self::attach(&root.canonicalize()?);
+        let leftover = repositories.temp_root();
+        if leftover.is_dir() {
+            fs::rename(&leftover, repositories.trash_folder()?.join(format!("tmp-{}", std::process::id())))
+                .or_else(|_| fs::remove_dir_all(&leftover))?;
         }
-        disk::make_folder(&unfinished)?;
-        let empty = repositories.empty();
-        if !empty.join("HEAD").exists() {
-            repositories.put_in_place(repositories.blank()?, &empty)?;
+        disk::create_folder(&leftover)?;
+        let empty_repository = repositories.empty_repository();
+        if !empty_repository.join("HEAD").exists() {
+            repositories.install(repositories.create_blank()?, &empty_repository)?;
         }
         Ok(repositories)
     }
 
-    /// The repository of a project; `None` if nothing was ever written to it.
+    /// Returns the repository of a project; `None` if it was never written to.
     pub fn find(&self, storage: &StorageId) -> Result<Option<Repository>> {
         if let Some(handle) = self.handles().get(storage) {
             return Ok(Some(Repository::new(Arc::clone(handle))));
@@ -93,70 +94,70 @@ impl Repositories {
         if !path.join("HEAD").exists() {
             return Ok(None);
         }
-        // Opened outside the lock, since it takes the disk; of two that do so at once the later one stays.
+        // Opened outside the lock, because it reads from disk; if two threads do so at once, the later handle stays.
         let handle = Arc::new(Handle::open(&path)?);
         self.handles().put(storage.clone(), Arc::clone(&handle));
         Ok(Some(Repository::new(handle)))
     }
 
-    /// The program that sends a client what it asks for, on standard input and output.
+    /// Returns the `git upload-pack` process for a client, which talks on standard input and output.
     pub fn upload_pack(&self, storage: &StorageId, protocol: Option<&str>, stateless: bool) -> Command {
-        child::upload_pack(&self.folder_of(storage), protocol, stateless)
+        git_process::upload_pack(&self.folder_of(storage), protocol, stateless)
     }
 
-    /// The program that sends a client an archive, on standard input and output.
+    /// Returns the `git upload-archive` process for a client, which talks on standard input and output.
     pub fn upload_archive(&self, storage: &StorageId) -> Command {
-        child::upload_archive(&self.folder_of(storage))
+        git_process::upload_archive(&self.folder_of(storage))
     }
 
-    /// The folder from which a project is read, also if nothing was ever written to it.
+    /// Returns the folder that a project is read from, even if it was never written to.
     fn folder_of(&self, storage: &StorageId) -> PathBuf {
         let path = self.path_of(storage);
-        if path.join("HEAD").exists() { path } else { self.empty() }
+        if path.join("HEAD").exists() { path } else { self.empty_repository() }
     }
 
-    /// The repository of a project, made if there is none: built beside, synced, and then moved into its place.
-    pub fn find_or_make(&self, storage: &StorageId) -> Result<Repository> {
+    /// Returns the repository of a project. If there is none, it is built in `tmp`, synced and moved into place.
+    pub fn find_or_create(&self, storage: &StorageId) -> Result<Repository> {
         if let Some(found) = self.find(storage)? {
             return Ok(found);
         }
-        self.put_in_place(self.blank()?, &self.path_of(storage))?;
+        self.install(self.create_blank()?, &self.path_of(storage))?;
         self.find(storage)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound).into())
     }
 
-    /// A place for what is to come into the repository of a project.
+    /// Creates a quarantine for objects on their way into the repository of a project.
     pub fn quarantine(&self, storage: &StorageId) -> Result<Quarantine> {
-        Quarantine::make(self.folder_to_build_in("in-")?, self.path_of(storage).join("objects"))
+        Quarantine::create(self.temp_folder("in-")?, self.path_of(storage).join("objects"))
     }
 
-    /// Makes the repository of a project out of another one: the refs are those that can be seen, and the objects are those
-    /// that they lead to, where possible as the same files. It appears whole or not at all; nothing happens if the project
-    /// has a repository already. Others may push to the source meanwhile.
+    /// Creates the repository of a project as a copy of another one, with its visible refs and the objects reachable
+    /// from them; pack files are hard-linked if possible. The copy appears atomically; nothing happens if the target
+    /// exists. Others may push to the source at the same time.
     pub fn copy(&self, from: &StorageId, to: &StorageId) -> Result<()> {
         let Some(source) = self.find(from)? else { return Ok(()) };
         if self.path_of(to).exists() {
             return Ok(());
         }
-        let build = self.blank()?;
+        let build = self.create_blank()?;
         let target = build.path();
-        let _kept = wait_for_house(source.path())?;
+        let _housekeeping_lock = lock_out_housekeeping(source.path())?;
         let refs = source.refs()?;
         fork::copy_objects(&source, &refs, target)?;
         write_refs(target, &refs, refs.head.as_ref())?;
-        self.put_in_place(build, &self.path_of(to))
+        self.install(build, &self.path_of(to))
     }
 
-    /// Takes the repository of a project away: it is gone at once, and its files go with [`Self::empty_trash`].
+    /// Removes the repository of a project. It disappears at once; its files are deleted by [`Self::empty_trash`].
     pub fn remove(&self, storage: &StorageId) -> Result<()> {
         let path = self.path_of(storage);
-        self.forget(storage);
+        self.evict_handle(storage);
         if path.exists() {
             let trash = self.trash_folder()?;
-            let place = trash.join(storage.as_str());
-            if place.exists() {
-                fs::remove_dir_all(&place)?;
+            let target_path = trash.join(storage.as_str());
+            if target_path.exists() {
+                fs::remove_dir_all(&target_path)?;
             }
-            fs::rename(&path, &place)?;
+            fs::rename(&path, &target_path)?;
             if let Some(parent) = path.parent() {
                 disk::sync_folder(parent)?;
             }
@@ -164,11 +165,11 @@ impl Repositories {
         Ok(())
     }
 
-    /// Removes what was taken away.
+    /// Deletes the files of removed repositories.
     pub fn empty_trash(&self) -> Result<()> {
         for entry in fs::read_dir(self.trash_folder()?)? {
             match fs::remove_dir_all(entry?.path()) {
-                // Somebody else is at it, too.
+                // Another thread is deleting it, too.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed?,
             }
@@ -176,52 +177,53 @@ impl Repositories {
         Ok(())
     }
 
-    /// Lets go of the warm handle of a project, so that the next reader sees the disk as it is.
-    pub(crate) fn forget(&self, storage: &StorageId) {
+    /// Drops the cached handle of a project, so that the next reader sees the current state of the disk.
+    pub(crate) fn evict_handle(&self, storage: &StorageId) {
         self.handles().pop(storage);
     }
 
-    /// Where the repository of a project lies or would lie, below the folder of all.
-    pub fn place_of(&self, storage: &StorageId) -> String {
+    /// Returns the path of a project's repository relative to the folder of all repositories, whether or not it exists.
+    pub fn relative_path(&self, storage: &StorageId) -> String {
         let path = self.path_of(storage);
         path.strip_prefix(&self.0.root).unwrap_or(&path).display().to_string()
     }
 
-    /// Where the repository of a project lies or would lie. A rename or a transfer of the project moves nothing.
+    /// Returns the path of a project's repository, whether or not it exists. It does not depend on the name of the
+    /// project.
     pub(crate) fn path_of(&self, storage: &StorageId) -> PathBuf {
         let digest = Sha256::digest(storage.as_str());
-        let name: String = digest.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(hex_digit).collect();
+        let name = model::text::hex(&digest);
         self.0.root.join(&name[..2]).join(&name[2..4]).join(format!("{name}.git"))
     }
 
-    /// A fresh folder in which something is built; gone with its value.
-    pub(crate) fn folder_to_build_in(&self, prefix: &str) -> Result<TempDir> {
-        Ok(tempfile::Builder::new().prefix(prefix).tempdir_in(self.tmp())?)
+    /// Creates a temporary folder, which is deleted when the value is dropped.
+    pub(crate) fn temp_folder(&self, prefix: &str) -> Result<TempDir> {
+        Ok(tempfile::Builder::new().prefix(prefix).tempdir_in(self.temp_root())?)
     }
 
-    /// A repository without anything in it, beside the others.
-    pub(crate) fn blank(&self) -> Result<TempDir> {
-        let build = self.folder_to_build_in("new-")?;
+    /// Creates an empty repository in a temporary folder.
+    pub(crate) fn create_blank(&self) -> Result<TempDir> {
+        let build = self.temp_folder("new-")?;
         let path = build.path();
         for folder in ["objects/pack", "objects/info", "refs/heads", "refs/tags"] {
             fs::create_dir_all(path.join(folder))?;
         }
         fs::write(path.join("config"), CONFIG)?;
-        fs::write(path.join("HEAD"), format!("ref: {FIRST_BRANCH}\n"))?;
+        fs::write(path.join("HEAD"), format!("ref: {INITIAL_BRANCH}\n"))?;
         Ok(build)
     }
 
-    pub(crate) fn put_in_place(&self, build: TempDir, place: &Path) -> Result<()> {
-        disk::sync_tree(build.path())?;
-        let parent = place.parent().unwrap_or(&self.0.root);
-        disk::make_folder(parent)?;
-        let fresh = build.keep();
-        match fs::rename(&fresh, place) {
+    pub(crate) fn install(&self, build: TempDir, target_path: &Path) -> Result<()> {
+        disk::sync_recursively(build.path())?;
+        let parent = target_path.parent().unwrap_or(&self.0.root);
+        disk::create_folder(parent)?;
+        let temp_path = build.keep();
+        match fs::rename(&temp_path, target_path) {
             Ok(()) => {}
-            // Somebody was faster; theirs stays.
-            Err(_) if place.join("HEAD").exists() => fs::remove_dir_all(&fresh)?,
+            // Another thread was faster; its repository stays.
+            Err(_) if target_path.join("HEAD").exists() => fs::remove_dir_all(&temp_path)?,
             Err(error) => {
-                let _ = fs::remove_dir_all(&fresh);
+                let _ = fs::remove_dir_all(&temp_path);
                 return Err(error.into());
             }
         }
@@ -232,32 +234,32 @@ impl Repositories {
         self.0.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The folder in which they lie, for whoever looks after it.
+    /// Returns the folder of all repositories.
     pub fn root(&self) -> &Path {
         &self.0.root
     }
 
-    fn tmp(&self) -> PathBuf {
+    fn temp_root(&self) -> PathBuf {
         self.0.root.join("tmp")
     }
 
-    fn empty(&self) -> PathBuf {
+    fn empty_repository(&self) -> PathBuf {
         self.0.root.join("empty.git")
     }
 
     fn trash_folder(&self) -> Result<PathBuf> {
         let trash = self.0.root.join("trash");
-        disk::make_folder(&trash)?;
+        disk::create_folder(&trash)?;
         Ok(trash)
     }
 }
 
-/// Gives a repository that is being built its refs.
+/// Writes the refs of a repository under construction.
 pub(crate) fn write_refs(build: &Path, refs: &Refs, head: Option<&RefName>) -> io::Result<()> {
     let mut packed = String::from("# pack-refs with: peeled fully-peeled sorted \n");
-    for one in refs.iter() {
-        packed += &format!("{} {}\n", one.target, one.name);
-        if let Some(peeled) = one.peeled {
+    for reference in refs.iter() {
+        packed += &format!("{} {}\n", reference.target, reference.name);
+        if let Some(peeled) = reference.peeled {
             packed += &format!("^{peeled}\n");
         }
     }
@@ -266,8 +268,4 @@ pub(crate) fn write_refs(build: &Path, refs: &Refs, head: Option<&RefName>) -> i
         fs::write(build.join("HEAD"), format!("ref: {head}\n"))?;
     }
     Ok(())
-}
-
-fn hex_digit(value: u8) -> char {
-    char::from_digit(value.into(), 16).unwrap_or('0')
 }

@@ -10,41 +10,41 @@ use gix::odb::store::init::Slots;
 
 use crate::{
     Error, Result,
-    contributors::Authors,
+    contributors::ContributorCache,
     history::GraphFile,
-    limits::UNRESERVED,
+    limits::MAX_UNRESERVED,
     packs::{self, Packs},
     snapshot::{Snapshot, SnapshotCell},
 };
 
-/// How much memory a handle spends on objects that it has unpacked.
-const OBJECT_CACHE: usize = 4 * 1024 * 1024;
-/// How much on those that others are packed as differences from. Versions of a file or a folder lie next to each other in
-/// a pack, so whoever goes through a history needs each of them again at once.
-const BASE_CACHE: usize = 2 * 1024 * 1024;
-/// How many packs may be added to a repository while a handle to it is open. gix reserves memory for each of them.
+/// The memory that a handle spends on unpacked objects, in bytes.
+const OBJECT_CACHE_BYTES: usize = 4 * 1024 * 1024;
+/// The memory for the bases of deltas, in bytes. Versions of a file or a folder are neighbours in a pack, so a walk
+/// over a history needs each base again soon.
+const BASE_CACHE_BYTES: usize = 2 * 1024 * 1024;
+/// How many packs can be added to a repository while a handle is open. gix reserves memory for each of them.
 const SPARE_PACKS: usize = 96;
-/// The largest number of packs that gix can have open.
-const MOST_PACKS: usize = 32_767;
+/// The maximum number of packs that gix can have open.
+const MAX_PACKS: usize = 32_767;
 
-/// Objects of a pack that others are built from.
-pub(crate) type Bases = gix::odb::pack::cache::lru::StaticLinkedList<64>;
+/// A cache of objects that deltas in a pack build upon.
+pub(crate) type DeltaBaseCache = gix::odb::pack::cache::lru::StaticLinkedList<64>;
 
-/// What is shared by everybody who reads one repository.
+/// The state that all readers of one repository share.
 pub(crate) struct Handle {
     pub(crate) path: PathBuf,
     pub(crate) gix: gix::ThreadSafeRepository,
-    /// The refs as they were last read, and the marks on disk that tell whether they still stand.
+    /// The refs as they were last read, with the file stamps that detect a change.
     refs: SnapshotCell,
     /// Held while the refs are read.
-    reading: Mutex<()>,
-    /// The commit-graph that was last found, and the marks of its files.
+    ref_reading: Mutex<()>,
+    /// The last commit-graph, with the stamps of its files.
     graph: Mutex<Option<GraphFile>>,
-    /// Who wrote the commits that were last counted.
-    authors: Mutex<Authors>,
+    /// The result of the last count of contributors.
+    contributor_cache: Mutex<ContributorCache>,
     /// The packs as they were last listed.
     packs: Mutex<Option<Arc<Packs>>>,
-    /// How many packs there were when the handle was opened.
+    /// The number of packs when the handle was opened.
     packs_at_open: usize,
 }
 
@@ -52,42 +52,43 @@ pub(crate) struct Handle {
 pub struct Repository {
     pub(crate) handle: Arc<Handle>,
     pub(crate) gix: gix::Repository,
-    /// The bases of blobs, which are read past the other caches.
-    pub(crate) blob_bases: RefCell<Box<Bases>>,
-    /// The packs, once they were needed.
+    /// The bases of blobs, which bypass the other caches.
+    pub(crate) blob_bases: RefCell<Box<DeltaBaseCache>>,
+    /// The packs, once they are needed.
     pub(crate) packs: RefCell<Option<Arc<Packs>>>,
 }
 
 impl Handle {
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        // Nothing but the repository's own configuration counts: not the machine's, not the user's, no environment.
-        let limit = format!("gitoxide.objects.allocLimit={UNRESERVED}");
+        // Only the repository's own configuration applies: not the machine's, not the user's, no environment.
+        let limit = format!("gitoxide.objects.allocLimit={MAX_UNRESERVED}");
         let packs_at_open = packs::count(path)?;
-        let slots = (packs_at_open + SPARE_PACKS).min(MOST_PACKS);
+        let slots = (packs_at_open + SPARE_PACKS).min(MAX_PACKS);
         let slots = Slots::Given(u16::try_from(slots).expect("fits"));
         let options =
             gix::open::Options::isolated().open_path_as_is(true).object_store_slots(slots).config_overrides([limit]);
-        let gix = gix::open_opts(path, options).map_err(Error::broken)?.into_sync();
+        let gix = gix::open_opts(path, options).map_err(Error::corrupt)?.into_sync();
         let path = path.to_owned();
         Ok(Self {
             path,
             gix,
             refs: Mutex::default(),
-            reading: Mutex::default(),
+            ref_reading: Mutex::default(),
             graph: Mutex::default(),
-            authors: Mutex::default(),
+            contributor_cache: Mutex::default(),
             packs: Mutex::default(),
             packs_at_open,
         })
     }
 
-    /// Whether so many packs were added that the handle has to be opened anew, while those who read with it can go on.
+    /// Returns whether so many packs were added that the handle has to be reopened. Current readers can continue to use
+    /// it.
     pub(crate) fn is_outgrown(&self) -> Result<bool> {
         Ok(packs::count(&self.path)? >= self.packs_at_open + SPARE_PACKS / 2)
     }
 
-    /// Lets the refs be read anew by whoever asks next.
-    pub(crate) fn forget_refs(&self) {
+    /// Makes the next reader read the refs from disk.
+    pub(crate) fn invalidate_refs(&self) {
         *self.refs() = None;
     }
 
@@ -95,17 +96,17 @@ impl Handle {
         self.refs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody else reads the refs.
-    pub(crate) fn read_refs_alone(&self) -> MutexGuard<'_, ()> {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits until no other thread reads the refs from disk.
+    pub(crate) fn lock_ref_reading(&self) -> MutexGuard<'_, ()> {
+        self.ref_reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn graph(&self) -> MutexGuard<'_, Option<GraphFile>> {
         self.graph.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn authors(&self) -> MutexGuard<'_, Authors> {
-        self.authors.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn contributor_cache(&self) -> MutexGuard<'_, ContributorCache> {
+        self.contributor_cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn packs(&self) -> MutexGuard<'_, Option<Arc<Packs>>> {
@@ -116,33 +117,33 @@ impl Handle {
 impl Repository {
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
         let mut gix = handle.gix.to_thread_local();
-        gix.object_cache_size_if_unset(OBJECT_CACHE);
-        gix.objects.set_pack_cache(|| Box::new(Bases::new(BASE_CACHE)));
-        // A pushed `refs/replace/` must not change what other people read.
+        gix.object_cache_size_if_unset(OBJECT_CACHE_BYTES);
+        gix.objects.set_pack_cache(|| Box::new(DeltaBaseCache::new(BASE_CACHE_BYTES)));
+        // A pushed `refs/replace/` must not change what other users read.
         gix.objects.ignore_replacements = true;
-        let blob_bases = RefCell::new(Box::new(Bases::new(BASE_CACHE)));
+        let blob_bases = RefCell::new(Box::new(DeltaBaseCache::new(BASE_CACHE_BYTES)));
         Self { handle, gix, blob_bases, packs: RefCell::new(None) }
     }
 
-    /// The folder of the repository.
+    /// Returns the folder of the repository.
     pub fn path(&self) -> &Path {
         &self.handle.path
     }
 
-    /// Lets the refs be read anew by whoever asks next. For those who have just moved one.
-    pub fn forget_refs(&self) {
-        self.handle.forget_refs();
+    /// Makes the next reader read the refs from disk; called after a ref was changed.
+    pub fn invalidate_refs(&self) {
+        self.handle.invalidate_refs();
     }
 }
 
-/// An object's name as the rest of the house knows it.
+/// Converts an object id of gix.
 pub(crate) fn oid(id: &gix::oid) -> model::Oid {
     let mut bytes = [0; 20];
     bytes.copy_from_slice(id.as_bytes());
     model::Oid(bytes)
 }
 
-/// An object's name as gix knows it.
+/// Converts an object id to that of gix.
 pub(crate) fn gix_id(id: model::Oid) -> gix::ObjectId {
     gix::ObjectId::Sha1(id.0)
 }

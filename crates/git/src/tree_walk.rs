@@ -1,4 +1,4 @@
-//! Visits everything below a folder, a folder before what is in it.
+//! Walks over everything below a folder; a folder is visited before its entries.
 
 use gix::{
     ObjectId,
@@ -8,83 +8,92 @@ use gix::{
 use crate::{
     Error, Repository, Result,
     deadline::Deadline,
-    limits::{Buffer, LONGEST_PATH, RESERVATION, Reservation, UNRESERVED, in_words},
+    limits::{Buffer, MAX_PATH_LENGTH, MAX_UNRESERVED, RESERVATION_SIZE, Reservation, format_size},
 };
 
-/// How deep folders may lie, as git has it.
-const DEEPEST: usize = 2048;
-/// How many entries are visited at most. A few trees that hold one another several times over make up for more entries
-/// than there is time to look at.
-pub(crate) const MOST_ENTRIES: usize = 2_000_000;
-/// How many bytes of folders are read at most, those counted that are read again.
-const MOST_READ: u64 = 512 << 20;
-/// How many bytes of the folders are kept that the walk will come back to; the others are read again. With a reservation
-/// if there are more than may be held without one.
-const KEPT: u64 = RESERVATION;
+/// The maximum depth of folders, as in git.
+const MAX_DEPTH: usize = 2048;
+/// The maximum number of visited entries. A few trees that contain each other repeatedly stand for more entries than
+/// there is time to visit.
+pub(crate) const MAX_ENTRIES: usize = 2_000_000;
+/// The maximum number of bytes of folders that are read, including repeated reads.
+const MAX_READ_BYTES: u64 = 512 << 20;
+/// The maximum size of the folders on the path of the walk that are buffered; the others are read again. Needs a
+/// reservation if it is more than may be held without one.
+const MAX_BUFFERED_BYTES: u64 = RESERVATION_SIZE;
 
-/// An entry that is being visited.
+/// The entry that is visited.
 #[derive(Clone, Copy)]
-pub(crate) struct Visited {
+pub(crate) struct WalkEntry {
     pub(crate) mode: EntryMode,
     pub(crate) id: ObjectId,
 }
 
-/// A walk over everything below a folder. Trees are entered when [`TreeWalk::enter`] says so.
+/// A walk over everything below a folder. Subfolders are visited if the caller calls [`TreeWalk::enter`].
 pub(crate) struct TreeWalk<'a> {
     repository: &'a Repository,
     folders: Vec<Folder>,
     path: Vec<u8>,
-    visited: usize,
-    /// How many bytes of folders are kept, the current one not counted.
-    kept: usize,
-    /// The room for all folders that are kept, if they are large.
-    room: Option<Reservation>,
-    /// How many bytes of folders were read.
-    read: u64,
+    visited_count: usize,
+    /// The size of the buffered folders, except for the current one.
+    buffered_bytes: usize,
+    /// The reservation for all buffered folders, if they are large.
+    reservation: Option<Reservation>,
+    /// The number of bytes of folders that were read.
+    read_bytes: u64,
     deadline: Option<Deadline>,
 }
 
 struct Folder {
     id: ObjectId,
-    /// Nothing while it is not kept.
+    /// `None` while it is not buffered.
     data: Option<Vec<u8>>,
-    /// Where the next entry begins.
+    /// The offset of the next entry.
     at: usize,
-    /// How much of the path is the folder's own.
+    /// The length of the folder's own path.
     prefix: usize,
 }
 
 impl<'a> TreeWalk<'a> {
-    /// A walk below a tree; the prefix is what paths begin with.
+    /// Starts a walk below a tree; all paths start with the prefix.
     pub(crate) fn new(repository: &'a Repository, tree: ObjectId, prefix: Vec<u8>) -> Result<Self> {
-        Self::begin(repository, tree, prefix, None)
+        Self::start(repository, tree, prefix, None)
     }
 
-    /// As [`TreeWalk::new`]; the walk fails once the deadline has passed or the client has gone.
-    pub(crate) fn until(
+    /// Like [`TreeWalk::new`]; the walk fails once the deadline has passed or the client has disconnected.
+    pub(crate) fn with_deadline(
         repository: &'a Repository,
         tree: ObjectId,
         prefix: Vec<u8>,
         deadline: Deadline,
     ) -> Result<Self> {
-        Self::begin(repository, tree, prefix, Some(deadline))
+        Self::start(repository, tree, prefix, Some(deadline))
     }
 
-    fn begin(repository: &'a Repository, tree: ObjectId, prefix: Vec<u8>, deadline: Option<Deadline>) -> Result<Self> {
+    fn start(repository: &'a Repository, tree: ObjectId, prefix: Vec<u8>, deadline: Option<Deadline>) -> Result<Self> {
         let folders = Vec::new();
-        let mut walk = Self { repository, folders, path: prefix, visited: 0, kept: 0, room: None, read: 0, deadline };
+        let mut walk = Self {
+            repository,
+            folders,
+            path: prefix,
+            visited_count: 0,
+            buffered_bytes: 0,
+            reservation: None,
+            read_bytes: 0,
+            deadline,
+        };
         walk.open(tree)?;
         Ok(walk)
     }
 
-    /// How many bytes of folders were read so far.
+    /// Returns the number of bytes of folders that were read so far.
     #[cfg(test)]
     pub(crate) fn bytes_read(&self) -> u64 {
-        self.read
+        self.read_bytes
     }
 
-    /// The next entry.
-    pub(crate) fn next(&mut self) -> Result<Option<Visited>> {
+    /// Returns the next entry.
+    pub(crate) fn next(&mut self) -> Result<Option<WalkEntry>> {
         if let Some(deadline) = &self.deadline {
             deadline.step()?;
         }
@@ -105,64 +114,64 @@ impl<'a> TreeWalk<'a> {
                 self.close();
                 continue;
             };
-            let entry = entry.map_err(Error::broken)?;
-            let visited = Visited { mode: entry.mode, id: entry.oid.to_owned() };
-            if self.path.len() + entry.filename.len() > LONGEST_PATH {
+            let entry = entry.map_err(Error::corrupt)?;
+            let next = WalkEntry { mode: entry.mode, id: entry.oid.to_owned() };
+            if self.path.len() + entry.filename.len() > MAX_PATH_LENGTH {
                 return Err(Error::TooLarge(format!(
-                    "a path in the tree {} has more than {LONGEST_PATH} bytes",
+                    "a path in the tree {} has more than {MAX_PATH_LENGTH} bytes",
                     folder.id
                 )));
             }
             self.path.extend_from_slice(entry.filename);
             folder.at += entries.offset_to_next_entry(rest);
-            self.visited += 1;
-            if self.visited > MOST_ENTRIES {
-                return Err(Error::TooLarge(format!("there are more than {MOST_ENTRIES} files and folders")));
+            self.visited_count += 1;
+            if self.visited_count > MAX_ENTRIES {
+                return Err(Error::TooLarge(format!("there are more than {MAX_ENTRIES} files and folders")));
             }
-            return Ok(Some(visited));
+            return Ok(Some(next));
         }
         Ok(None)
     }
 
-    /// Goes on with what is in the folder that was visited last.
+    /// Continues with the entries of the folder that was visited last.
     pub(crate) fn enter(&mut self, tree: ObjectId) -> Result<()> {
-        if self.folders.len() >= DEEPEST {
-            return Err(Error::TooLarge(format!("folders lie deeper than {DEEPEST}")));
+        if self.folders.len() >= MAX_DEPTH {
+            return Err(Error::TooLarge(format!("the folders are nested deeper than {MAX_DEPTH}")));
         }
         self.path.push(b'/');
         self.open(tree)
     }
 
-    /// The path of the entry that was visited last.
+    /// Returns the path of the last entry.
     pub(crate) fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// The last part of that path.
+    /// Returns the last component of that path.
     pub(crate) fn name(&self) -> &[u8] {
         let start = self.folders.last().map_or(0, |folder| folder.prefix);
         &self.path[start..]
     }
 
-    /// How deep the entry lies that was visited last: 1 for those of the first folder.
+    /// Returns the depth of the last entry: 1 for those of the first folder.
     pub(crate) fn depth(&self) -> usize {
         self.folders.len()
     }
 
-    /// The bytes of the folder that the walk is in.
+    /// Returns the entries of the current folder.
     pub(crate) fn folder(&self) -> TreeRefIter<'_> {
         let data = self.folders.last().and_then(|folder| folder.data.as_deref()).unwrap_or_default();
         TreeRefIter::from_bytes(data, gix::hash::Kind::Sha1)
     }
 
     fn open(&mut self, tree: ObjectId) -> Result<()> {
-        self.kept += self.folders.last().map_or(0, Folder::bytes);
-        // Those nearest to the root are needed last.
+        self.buffered_bytes += self.folders.last().map_or(0, Folder::bytes);
+        // The folders nearest to the root are needed last.
         let mut folders = self.folders.iter_mut();
-        while self.kept as u64 > KEPT
+        while self.buffered_bytes as u64 > MAX_BUFFERED_BYTES
             && let Some(folder) = folders.next()
         {
-            self.kept -= folder.bytes();
+            self.buffered_bytes -= folder.bytes();
             folder.data = None;
         }
         let data = self.read(&tree)?;
@@ -172,31 +181,31 @@ impl<'a> TreeWalk<'a> {
 
     fn close(&mut self) {
         self.folders.pop();
-        // This one is the current one from now on.
-        self.kept -= self.folders.last().map_or(0, Folder::bytes);
+        // This folder is the current one from now on.
+        self.buffered_bytes -= self.folders.last().map_or(0, Folder::bytes);
         let current = self.folders.last().map_or(0, Folder::bytes);
-        if self.kept + current <= UNRESERVED {
-            self.room = None;
+        if self.buffered_bytes + current <= MAX_UNRESERVED {
+            self.reservation = None;
         }
     }
 
-    /// Reads a folder that becomes the current one.
+    /// Reads a folder, which becomes the current one.
     fn read(&mut self, tree: &gix::oid) -> Result<Vec<u8>> {
-        // One folder may take long if it is stored as a long chain of deltas.
+        // One folder may take long if it is stored as a long delta chain.
         if let Some(deadline) = &self.deadline {
             deadline.check()?;
         }
         let mut buffer = Buffer::default();
         self.repository.tree_bytes(tree, &mut buffer)?;
-        let (mut data, _room) = buffer.into_parts();
-        // Unpacking may take more room than what is unpacked.
+        let (mut data, _reservation) = buffer.into_parts();
+        // Unpacking may allocate more than the result needs.
         data.shrink_to_fit();
-        if self.room.is_none() && self.kept + data.len() > UNRESERVED {
-            self.room = Some(Reservation::take()?);
+        if self.reservation.is_none() && self.buffered_bytes + data.len() > MAX_UNRESERVED {
+            self.reservation = Some(Reservation::take()?);
         }
-        self.read += data.len() as u64;
-        if self.read > MOST_READ {
-            return Err(Error::TooLarge(format!("the folders have more than {}", in_words(MOST_READ))));
+        self.read_bytes += data.len() as u64;
+        if self.read_bytes > MAX_READ_BYTES {
+            return Err(Error::TooLarge(format!("the folders have more than {}", format_size(MAX_READ_BYTES))));
         }
         Ok(data)
     }

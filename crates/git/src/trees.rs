@@ -15,28 +15,29 @@ use crate::{
     Error, Repository, Result,
     deadline::Deadline,
     decode::text,
-    limits::{Buffer, LONGEST_PATH},
+    limits::{Buffer, MAX_PATH_LENGTH},
     repository::oid,
-    tree_walk::{MOST_ENTRIES, TreeWalk},
+    tree_walk::{MAX_ENTRIES, TreeWalk},
 };
 
-/// How many different folders are counted for one answer.
-const MOST_FOLDERS: usize = 250_000;
-/// How many bytes of paths are told at once.
-const MOST_PATHS: usize = 8 << 20;
-/// How long everything below a folder may take to be counted, and again to be listed.
-pub(crate) const LONGEST_WALK: Duration = Duration::from_secs(20);
+/// The maximum number of different folders that are counted for one response.
+const MAX_FOLDERS: usize = 250_000;
+/// The maximum number of bytes of paths in one response.
+const MAX_PATH_BYTES: usize = 8 << 20;
+/// The time limit for counting everything below a folder, and again for listing it.
+pub(crate) const WALK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What lies at a path of a tree.
+/// The entry at a path of a tree.
 #[derive(Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct PathEntry {
     pub(crate) mode: u16,
     pub(crate) kind: EntryKind,
     pub(crate) id: ObjectId,
 }
 
 impl Repository {
-    /// A page of a folder: folders first, then files, then submodules. A path that is no folder has no entries.
+    /// Returns a page of a folder: folders first, then files, then submodules. A path that is not a folder has no
+    /// entries.
     pub fn tree(&self, commit: Oid, path: &str, recursive: bool, page: Page) -> Result<Slice<TreeEntry>> {
         let path = path.trim_matches('/');
         let folder = match self.tree_of(commit)? {
@@ -46,28 +47,34 @@ impl Repository {
         };
         let Some(folder) = folder else { return Ok(Slice::empty(page)) };
         let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
-        if recursive { self.whole_tree(folder, prefix, page) } else { self.flat_tree(folder, &prefix, page) }
+        if recursive { self.recursive_tree(folder, prefix, page) } else { self.list_folder(folder, &prefix, page) }
     }
 
-    /// What lies at a path.
+    /// Returns the entry at a path.
     pub fn entry(&self, commit: Oid, path: &str) -> Result<Option<TreeEntry>> {
         let path = path.trim_start_matches('/');
         let Some(root) = self.tree_of(commit)? else { return Ok(None) };
         let found = self.lookup(root, path)?;
         let name = path.rsplit('/').next().unwrap_or(path).to_owned();
-        Ok(found.map(|Found { mode, kind, id }| TreeEntry { id: oid(&id), name, path: path.to_owned(), kind, mode }))
+        Ok(found.map(|PathEntry { mode, kind, id }| TreeEntry {
+            id: oid(&id),
+            name,
+            path: path.to_owned(),
+            kind,
+            mode,
+        }))
     }
 
-    /// The paths of all files of a commit; `None` if there are more files and folders than `most`.
-    pub fn file_paths(&self, commit: Oid, most: usize) -> Result<Option<Vec<String>>> {
+    /// Returns the paths of all files of a commit; `None` if there are more than `max_entries` files and folders.
+    pub fn file_paths(&self, commit: Oid, max_entries: usize) -> Result<Option<Vec<String>>> {
         let Some(root) = self.tree_of(commit)? else { return Ok(Some(Vec::new())) };
-        let mut walk = TreeWalk::until(self, root, Vec::new(), Deadline::within(LONGEST_WALK))?;
+        let mut walk = TreeWalk::with_deadline(self, root, Vec::new(), Deadline::within(WALK_TIMEOUT))?;
         let mut paths = Vec::new();
-        let (mut seen, mut bytes) = (0, 0);
+        let (mut counted, mut bytes) = (0, 0);
         while let Some(entry) = walk.next()? {
-            seen += 1;
+            counted += 1;
             bytes += walk.path().len();
-            if seen > most || bytes > MOST_PATHS {
+            if counted > max_entries || bytes > MAX_PATH_BYTES {
                 return Ok(None);
             }
             match kind_and_mode(entry.mode).0 {
@@ -79,18 +86,18 @@ impl Repository {
         Ok(Some(paths))
     }
 
-    /// What lies at a path below a tree.
-    pub(crate) fn lookup(&self, tree: ObjectId, path: &str) -> Result<Option<Found>> {
+    /// Returns the entry at a path below a tree.
+    pub(crate) fn lookup(&self, tree: ObjectId, path: &str) -> Result<Option<PathEntry>> {
         let mut buffer = Buffer::default();
         let mut at = tree;
         let mut parts = path.split('/').peekable();
         while let Some(part) = parts.next() {
             let mut found = None;
             for entry in self.read_tree(&at, &mut buffer)? {
-                let entry = entry.map_err(Error::broken)?;
+                let entry = entry.map_err(Error::corrupt)?;
                 if entry.filename == part.as_bytes() {
                     let (kind, mode) = kind_and_mode(entry.mode);
-                    found = Some(Found { mode, kind, id: entry.oid.to_owned() });
+                    found = Some(PathEntry { mode, kind, id: entry.oid.to_owned() });
                     break;
                 }
             }
@@ -106,17 +113,19 @@ impl Repository {
         Ok(None)
     }
 
-    fn flat_tree(&self, folder: ObjectId, prefix: &str, page: Page) -> Result<Slice<TreeEntry>> {
+    fn list_folder(&self, folder: ObjectId, prefix: &str, page: Page) -> Result<Slice<TreeEntry>> {
         let mut buffer = Buffer::default();
-        let mut grouped = Grouped::new(page);
+        let mut grouped_page = GroupedPage::new(page);
         for entry in self.read_tree(&folder, &mut buffer)? {
-            let entry = entry.map_err(Error::broken)?;
-            if entry.filename.len() > LONGEST_PATH {
-                return Err(Error::TooLarge(format!("a name in the tree {folder} has more than {LONGEST_PATH} bytes")));
+            let entry = entry.map_err(Error::corrupt)?;
+            if entry.filename.len() > MAX_PATH_LENGTH {
+                return Err(Error::TooLarge(format!(
+                    "a name in the tree {folder} has more than {MAX_PATH_LENGTH} bytes"
+                )));
             }
-            grouped.offer(kind_and_mode(entry.mode).0, || entry);
+            grouped_page.push(kind_and_mode(entry.mode).0, || entry);
         }
-        Ok(grouped.page().map(|EntryRef { mode, filename, oid: id }| {
+        Ok(grouped_page.page().map(|EntryRef { mode, filename, oid: id }| {
             let (kind, mode) = kind_and_mode(mode);
             let name = text(filename);
             let path = format!("{prefix}{name}");
@@ -124,19 +133,20 @@ impl Repository {
         }))
     }
 
-    /// A page of everything below a folder. Each folder is counted once, however often it is there, and only those are
-    /// entered that have something to show; so a few trees that hold one another many times over cost no more than others.
-    fn whole_tree(&self, folder: ObjectId, prefix: String, page: Page) -> Result<Slice<TreeEntry>> {
+    /// Returns a page of everything below a folder. Each folder is counted once, however often it occurs, and only
+    /// folders with entries on the page are entered; so trees that contain each other repeatedly cost no more than
+    /// others.
+    fn recursive_tree(&self, folder: ObjectId, prefix: String, page: Page) -> Result<Slice<TreeEntry>> {
         let (total, counts) = self.count_below(folder)?;
-        let wanted = Wanted::new(page, total);
-        let mut walk = TreeWalk::until(self, folder, prefix.into_bytes(), Deadline::within(LONGEST_WALK))?;
-        let mut seen = Counts::default();
+        let ranges = PageRanges::new(page, total);
+        let mut walk = TreeWalk::with_deadline(self, folder, prefix.into_bytes(), Deadline::within(WALK_TIMEOUT))?;
+        let mut counted = Counts::default();
         let mut items = [Vec::new(), Vec::new(), Vec::new()];
-        while !wanted.is_passed(&seen)
+        while !ranges.are_passed(&counted)
             && let Some(entry) = walk.next()?
         {
             let (kind, mode) = kind_and_mode(entry.mode);
-            if wanted.0[kind as usize].contains(&seen[kind as usize]) {
+            if ranges.0[kind as usize].contains(&counted[kind as usize]) {
                 items[kind as usize].push(TreeEntry {
                     id: oid(&entry.id),
                     name: text(walk.name()),
@@ -145,13 +155,13 @@ impl Repository {
                     mode,
                 });
             }
-            seen[kind as usize] += 1;
+            counted[kind as usize] += 1;
             if kind == EntryKind::Tree {
                 let below = counts.get(&entry.id).copied().unwrap_or_default();
-                if wanted.has_some_of(&seen, &below) {
+                if ranges.overlap(&counted, &below) {
                     walk.enter(entry.id)?;
                 } else {
-                    add(&mut seen, &below);
+                    add(&mut counted, &below);
                 }
             }
         }
@@ -160,34 +170,34 @@ impl Repository {
         Ok(Slice { items: items.into_iter().flatten().collect(), total, page })
     }
 
-    /// Fails if there are more entries below a tree than a walk over all of them visits.
-    pub(crate) fn check_entries(&self, tree: ObjectId) -> Result<()> {
+    /// Fails if there are more entries below a tree than a walk may visit.
+    pub(crate) fn check_entry_count(&self, tree: ObjectId) -> Result<()> {
         let (counts, _) = self.count_below(tree)?;
-        if counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count)) > MOST_ENTRIES as u64 {
-            return Err(Error::TooLarge(format!("there are more than {MOST_ENTRIES} files and folders")));
+        if counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count)) > MAX_ENTRIES as u64 {
+            return Err(Error::TooLarge(format!("there are more than {MAX_ENTRIES} files and folders")));
         }
         Ok(())
     }
 
-    /// How many entries of each kind there are below a tree, and below each of the trees in it.
+    /// Returns the number of entries of each kind below a tree, and below each of its subtrees.
     fn count_below(&self, tree: ObjectId) -> Result<(Counts, HashMap<ObjectId, Counts>)> {
         let mut known: HashMap<ObjectId, Counts> = HashMap::new();
-        let mut walk = TreeWalk::until(self, tree, Vec::new(), Deadline::within(LONGEST_WALK))?;
-        // The folders that the walk is in, and what was counted in them so far.
-        let mut open = vec![(tree, Counts::default())];
+        let mut walk = TreeWalk::with_deadline(self, tree, Vec::new(), Deadline::within(WALK_TIMEOUT))?;
+        // The folders on the path of the walk, with what was counted in them so far.
+        let mut open_folders = vec![(tree, Counts::default())];
         loop {
             let entry = walk.next()?;
-            while open.len() > walk.depth()
-                && let Some((id, counts)) = open.pop()
+            while open_folders.len() > walk.depth()
+                && let Some((id, counts)) = open_folders.pop()
             {
-                let Some((_, above)) = open.last_mut() else { return Ok((counts, known)) };
-                add(above, &counts);
+                let Some((_, parent)) = open_folders.last_mut() else { return Ok((counts, known)) };
+                add(parent, &counts);
                 known.insert(id, counts);
-                if known.len() > MOST_FOLDERS {
-                    return Err(Error::TooLarge(format!("there are more than {MOST_FOLDERS} different folders")));
+                if known.len() > MAX_FOLDERS {
+                    return Err(Error::TooLarge(format!("there are more than {MAX_FOLDERS} different folders")));
                 }
             }
-            let (Some(entry), Some((_, counts))) = (entry, open.last_mut()) else { continue };
+            let (Some(entry), Some((_, counts))) = (entry, open_folders.last_mut()) else { continue };
             let kind = kind_and_mode(entry.mode).0;
             counts[kind as usize] = counts[kind as usize].saturating_add(1);
             if kind == EntryKind::Tree {
@@ -195,14 +205,14 @@ impl Repository {
                     add(counts, below);
                 } else {
                     walk.enter(entry.id)?;
-                    open.push((entry.id, Counts::default()));
+                    open_folders.push((entry.id, Counts::default()));
                 }
             }
         }
     }
 }
 
-/// How many folders, files and submodules.
+/// The number of folders, files and submodules.
 type Counts = [u64; 3];
 
 fn add(counts: &mut Counts, more: &Counts) {
@@ -211,37 +221,37 @@ fn add(counts: &mut Counts, more: &Counts) {
     }
 }
 
-/// Which of the folders, files and submodules a page shows.
-struct Wanted([Range<u64>; 3]);
+/// The ranges of folders, files and submodules that are on a page.
+struct PageRanges([Range<u64>; 3]);
 
-impl Wanted {
+impl PageRanges {
     fn new(page: Page, total: Counts) -> Self {
         let mut start = u64::try_from(page.offset()).unwrap_or(u64::MAX);
-        let mut left = u64::try_from(page.size).unwrap_or_default();
+        let mut remaining = u64::try_from(page.size).unwrap_or_default();
         Self(total.map(|count| {
             let first = start.min(count);
-            let shown = left.min(count - first);
+            let shown = remaining.min(count - first);
             start -= first;
-            left -= shown;
+            remaining -= shown;
             first..first + shown
         }))
     }
 
-    /// Whether nothing is wanted any more.
-    fn is_passed(&self, seen: &Counts) -> bool {
-        self.0.iter().zip(seen).all(|(wanted, seen)| wanted.is_empty() || *seen >= wanted.end)
+    /// Returns whether the page is complete.
+    fn are_passed(&self, counted: &Counts) -> bool {
+        self.0.iter().zip(counted).all(|(ranges, counted)| ranges.is_empty() || *counted >= ranges.end)
     }
 
-    /// Whether something is wanted of those that come next.
-    fn has_some_of(&self, seen: &Counts, next: &Counts) -> bool {
-        let is_among = |(wanted, (seen, next)): (&Range<u64>, (&u64, &u64))| {
-            !wanted.is_empty() && *seen < wanted.end && seen.saturating_add(*next) > wanted.start
+    /// Returns whether some of the next entries are on the page.
+    fn overlap(&self, counted: &Counts, next: &Counts) -> bool {
+        let is_among = |(ranges, (counted, next)): (&Range<u64>, (&u64, &u64))| {
+            !ranges.is_empty() && *counted < ranges.end && counted.saturating_add(*next) > ranges.start
         };
-        self.0.iter().zip(seen.iter().zip(next)).any(is_among)
+        self.0.iter().zip(counted.iter().zip(next)).any(is_among)
     }
 }
 
-/// What an entry is, and its mode without the bits that git does not care for.
+/// Returns the kind of an entry, and its mode in canonical form.
 pub(crate) fn kind_and_mode(mode: EntryMode) -> (EntryKind, u16) {
     let kind = match mode.kind() {
         GitKind::Tree => EntryKind::Tree,
@@ -251,35 +261,35 @@ pub(crate) fn kind_and_mode(mode: EntryMode) -> (EntryKind, u16) {
     (kind, EntryMode::from(mode.kind()).value())
 }
 
-/// A page of a list that comes ungrouped and is shown by kinds. Of each kind only as many are kept as the page could
-/// need if it began with them, so that the first pages of a large folder cost little.
-struct Grouped<T> {
+/// A page of a list that arrives ungrouped and is shown grouped by kind. Of each kind only as many entries are kept as
+/// the page could need if it started with them, so that the first pages of a large folder cost little.
+struct GroupedPage<T> {
     page: Page,
     start: usize,
     end: usize,
-    kept: [Vec<T>; 3],
-    seen: [usize; 3],
+    items_by_kind: [Vec<T>; 3],
+    counted: [usize; 3],
 }
 
-impl<T> Grouped<T> {
+impl<T> GroupedPage<T> {
     fn new(page: Page) -> Self {
         let start = usize::try_from(page.offset()).unwrap_or(usize::MAX);
         let end = start.saturating_add(usize::try_from(page.size).unwrap_or(0));
-        Self { page, start, end, kept: [Vec::new(), Vec::new(), Vec::new()], seen: [0; 3] }
+        Self { page, start, end, items_by_kind: [Vec::new(), Vec::new(), Vec::new()], counted: [0; 3] }
     }
 
-    fn offer(&mut self, kind: EntryKind, make: impl FnOnce() -> T) {
-        let place = kind as usize;
-        if self.seen[place] < self.end {
-            self.kept[place].push(make());
+    fn push(&mut self, kind: EntryKind, make: impl FnOnce() -> T) {
+        let kind_index = kind as usize;
+        if self.counted[kind_index] < self.end {
+            self.items_by_kind[kind_index].push(make());
         }
-        self.seen[place] += 1;
+        self.counted[kind_index] += 1;
     }
 
     fn page(self) -> Slice<T> {
-        let total = i64::try_from(self.seen.iter().sum::<usize>()).unwrap_or(i64::MAX);
+        let total = i64::try_from(self.counted.iter().sum::<usize>()).unwrap_or(i64::MAX);
         let size = self.end - self.start;
-        let items = self.kept.into_iter().flatten().skip(self.start).take(size).collect();
+        let items = self.items_by_kind.into_iter().flatten().skip(self.start).take(size).collect();
         Slice { items, total, page: self.page }
     }
 }

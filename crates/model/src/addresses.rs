@@ -1,10 +1,10 @@
-//! Which addresses of the network belong to everybody, and which are somebody's own.
+//! Classifies IP addresses for outgoing requests (public, private, never to be contacted), and groups clients for rate limits.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Ranges of the old protocol that are not for everybody: this network, private ones, carriers', loopback, link-local,
-/// documentation, benchmarks, groups, and the rest that has no meaning.
-const CLOSED_V4: &[(Ipv4Addr, u32)] = &[
+/// IPv4 ranges that are not public: this network, private networks, carrier-grade NAT, loopback, link-local,
+/// documentation, benchmarking, multicast and reserved.
+const NON_PUBLIC_V4: &[(Ipv4Addr, u32)] = &[
     (Ipv4Addr::UNSPECIFIED, 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(100, 64, 0, 0), 10),
@@ -21,20 +21,20 @@ const CLOSED_V4: &[(Ipv4Addr, u32)] = &[
     (Ipv4Addr::new(224, 0, 0, 0), 3),
 ];
 
-/// Only this range of the new protocol is given out to everybody.
-const OPEN_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
-/// What is closed within it: tunnels to addresses that cannot be seen here, and documentation.
-const CLOSED_V6: &[(Ipv6Addr, u32)] = &[
+/// The only IPv6 range that is globally routed.
+const GLOBAL_UNICAST_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+/// Exceptions within it: tunnels to addresses that cannot be inspected here, and documentation.
+const NON_PUBLIC_V6: &[(Ipv6Addr, u32)] = &[
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
 ];
-/// How a network of the new protocol writes addresses of the old one.
+/// The prefix under which NAT64 embeds IPv4 addresses.
 const NAT64: (Ipv6Addr, u32) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
 
-/// Ranges of the old protocol where nobody has a receiver, or where clouds keep the secrets of their machines.
-const NEVER_V4: &[(Ipv4Addr, u32)] = &[
+/// IPv4 ranges that are never contacted: no receiver can be there, or cloud providers serve instance metadata there.
+const BLOCKED_V4: &[(Ipv4Addr, u32)] = &[
     (Ipv4Addr::UNSPECIFIED, 8),
     (Ipv4Addr::new(100, 100, 100, 200), 32),
     (Ipv4Addr::new(168, 63, 129, 16), 32),
@@ -42,8 +42,8 @@ const NEVER_V4: &[(Ipv4Addr, u32)] = &[
     (Ipv4Addr::new(192, 0, 0, 192), 32),
     (Ipv4Addr::new(224, 0, 0, 0), 3),
 ];
-/// The same of the new protocol.
-const NEVER_V6: &[(Ipv6Addr, u32)] = &[
+/// The same for IPv6.
+const BLOCKED_V6: &[(Ipv6Addr, u32)] = &[
     (Ipv6Addr::UNSPECIFIED, 128),
     (Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe), 128),
     (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0), 112),
@@ -51,53 +51,53 @@ const NEVER_V6: &[(Ipv6Addr, u32)] = &[
     (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
     (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8),
 ];
-/// Further ranges of the new protocol that hold an address of the old one, and how many bits follow it. What is in them
-/// belongs to nobody, but a network may lead it to that address all the same.
-const HOLDERS: &[(Ipv6Addr, u32, u32)] = &[
+/// Further IPv6 ranges that embed an IPv4 address, with the number of bits after it. They are not public, but a network
+/// may still route them to the embedded address.
+const V4_EMBEDDING_RANGES: &[(Ipv6Addr, u32, u32)] = &[
     (Ipv6Addr::UNSPECIFIED, 96, 0),
     (Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, 0, 0), 96, 0),
     (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48, 0),
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16, 80),
 ];
 
-/// Whether an address is talked to on somebody's behalf; `allow_local` if that may also be one that is somebody's own.
-pub fn is_talked_to(address: IpAddr, allow_local: bool) -> bool {
-    if allow_local { is_ever_reached(address) } else { is_public(address) }
+/// Returns whether the server may connect to an address on behalf of a user; `allow_local` also permits private addresses.
+pub fn may_connect_to(address: IpAddr, allow_local: bool) -> bool {
+    if allow_local { is_connectable(address) } else { is_public(address) }
 }
 
-/// Whether an address belongs to everybody, in whatever way it is written.
+/// Returns whether an address is public, in whatever form it is written.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(inner) => is_ever_reached(address) && !CLOSED_V4.iter().any(|range| holds_v4(*range, inner)),
+        IpAddr::V4(inner) => is_connectable(address) && !NON_PUBLIC_V4.iter().any(|range| contains_v4(*range, inner)),
         IpAddr::V6(address) => {
-            if let Some(inner) = written_as_new(address) {
+            if let Some(inner) = translated_v4(address) {
                 return is_public(inner.into());
             }
-            holds_v6(OPEN_V6, address) && !CLOSED_V6.iter().any(|range| holds_v6(*range, address))
+            contains_v6(GLOBAL_UNICAST_V6, address) && !NON_PUBLIC_V6.iter().any(|range| contains_v6(*range, address))
         }
     }
 }
 
-/// Whether there may be something behind an address that wants to hear from us, at least for whoever may talk to the
-/// network of the service itself: loopback and private addresses, but none that only lead to harm.
-pub fn is_ever_reached(address: IpAddr) -> bool {
+/// Returns whether an address may be contacted if local networks are allowed: public, loopback and private addresses,
+/// but no metadata services, link-local or multicast addresses.
+pub fn is_connectable(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(address) => !NEVER_V4.iter().any(|range| holds_v4(*range, address)),
+        IpAddr::V4(address) => !BLOCKED_V4.iter().any(|range| contains_v4(*range, address)),
         IpAddr::V6(address) => {
             if address == Ipv6Addr::LOCALHOST {
                 return true;
             }
-            let held = HOLDERS.iter().find(|(start, bits, _)| holds_v6((*start, *bits), address));
-            let held = held.map(|(_, _, after)| low_v4(address.to_bits() >> after));
-            written_as_new(address).or(held).is_none_or(|inner| is_ever_reached(inner.into()))
-                && !NEVER_V6.iter().any(|range| holds_v6(*range, address))
+            let embedded = V4_EMBEDDING_RANGES.iter().find(|(start, bits, _)| contains_v6((*start, *bits), address));
+            let embedded = embedded.map(|(_, _, after)| low_v4(address.to_bits() >> after));
+            translated_v4(address).or(embedded).is_none_or(|inner| is_connectable(inner.into()))
+                && !BLOCKED_V6.iter().any(|range| contains_v6(*range, address))
         }
     }
 }
 
-/// The address of the old protocol that one of the new protocol stands for.
-fn written_as_new(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    address.to_ipv4_mapped().or_else(|| holds_v6(NAT64, address).then(|| low_v4(address.to_bits())))
+/// Returns the IPv4 address that an IPv4-mapped or NAT64 address stands for.
+fn translated_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    address.to_ipv4_mapped().or_else(|| contains_v6(NAT64, address).then(|| low_v4(address.to_bits())))
 }
 
 fn low_v4(bits: u128) -> Ipv4Addr {
@@ -105,12 +105,24 @@ fn low_v4(bits: u128) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, d)
 }
 
-fn holds_v4((start, bits): (Ipv4Addr, u32), address: Ipv4Addr) -> bool {
+fn contains_v4((start, bits): (Ipv4Addr, u32), address: Ipv4Addr) -> bool {
     (start.to_bits() ^ address.to_bits()) >> (32 - bits) == 0
 }
 
-fn holds_v6((start, bits): (Ipv6Addr, u32), address: Ipv6Addr) -> bool {
+fn contains_v6((start, bits): (Ipv6Addr, u32), address: Ipv6Addr) -> bool {
     (start.to_bits() ^ address.to_bits()) >> (128 - bits) == 0
+}
+
+/// Returns the network of a client, the key of rate limits: an IPv4 address, or the /64 of an IPv6 address, since one host
+/// usually has all of it.
+pub fn client_network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        v4 @ IpAddr::V4(_) => v4,
+    }
 }
 
 #[cfg(test)]
@@ -118,15 +130,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lesson_10_addresses_that_are_somebodys_own_are_known_in_every_spelling() {
+    fn private_addresses_are_recognized_in_every_notation() {
         let check = |address: &str, expected: bool| {
             let parsed = address.parse().expect("an address");
             assert_eq!(is_public(parsed), expected, "{address}");
-            assert_eq!(is_talked_to(parsed, false), expected, "{address}");
-            // Whoever may go everywhere may also go where everybody may.
-            assert!(!expected || is_talked_to(parsed, true), "{address}");
+            assert_eq!(may_connect_to(parsed, false), expected, "{address}");
+            // Allowing local networks never forbids a public address.
+            assert!(!expected || may_connect_to(parsed, true), "{address}");
         };
-        for own in [
+        for private in [
             "0.0.0.0",
             "0.1.2.3",
             "10.0.0.1",
@@ -165,9 +177,9 @@ mod tests {
             "3fff::1",
             "4000::1",
         ] {
-            check(own, false);
+            check(private, false);
         }
-        for open in [
+        for public in [
             "1.1.1.1",
             "9.255.255.255",
             "11.0.0.0",
@@ -183,14 +195,14 @@ mod tests {
             "2606:4700::1111",
             "2a00:1450::1",
         ] {
-            check(open, true);
+            check(public, true);
         }
     }
 
     #[test]
-    fn lesson_10_some_addresses_are_never_reached_in_any_spelling() {
+    fn metadata_and_multicast_addresses_are_refused_in_every_notation() {
         let check = |address: &str, expected: bool| {
-            assert_eq!(is_ever_reached(address.parse().expect("an address")), expected, "{address}");
+            assert_eq!(is_connectable(address.parse().expect("an address")), expected, "{address}");
         };
         for never in [
             "0.0.0.0",
@@ -227,7 +239,7 @@ mod tests {
         ] {
             check(never, false);
         }
-        for sometimes in [
+        for connectable in [
             "10.0.0.1",
             "100.64.0.1",
             "100.100.100.199",
@@ -252,7 +264,18 @@ mod tests {
             "fd00:ec3::254",
             "fec0::1",
         ] {
-            check(sometimes, true);
+            check(connectable, true);
         }
+    }
+
+    #[test]
+    fn clients_of_one_ipv6_network_share_a_key() {
+        let check = |address: &str, expected: &str| {
+            let parse = |text: &str| text.parse::<IpAddr>().expect("an address");
+            assert_eq!(client_network(parse(address)), parse(expected), "{address}");
+        };
+        check("192.0.2.7", "192.0.2.7");
+        check("::ffff:192.0.2.7", "192.0.2.7");
+        check("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::");
     }
 }

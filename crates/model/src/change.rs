@@ -1,24 +1,24 @@
 //! A partial update of one field.
 
-/// What an update does to a field: leaves it, empties it, or gives it a new value.
+/// The change of one field in an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Change<T> {
     /// The field was not mentioned.
     #[default]
     Keep,
-    /// The field is emptied.
+    /// The field is cleared.
     Clear,
     /// The field gets this value.
     Set(T),
 }
 
 impl<T> Change<T> {
-    /// Reads an optional parameter: absent means keep.
+    /// Converts an optional parameter: `None` keeps the field.
     pub fn from_option(value: Option<T>) -> Self {
         value.map_or(Self::Keep, Self::Set)
     }
 
-    /// The new value, if there is one.
+    /// Returns the new value, if there is one.
     pub fn set(&self) -> Option<&T> {
         match self {
             Self::Set(value) => Some(value),
@@ -26,8 +26,8 @@ impl<T> Change<T> {
         }
     }
 
-    /// What becomes of a field that held this.
-    pub fn over(self, old: Option<T>) -> Option<T> {
+    /// Applies the change to the old value of a field and returns the new one.
+    pub fn apply_to(self, old: Option<T>) -> Option<T> {
         match self {
             Self::Keep => old,
             Self::Clear => None,
@@ -37,7 +37,7 @@ impl<T> Change<T> {
 }
 
 impl Change<String> {
-    /// Reads an optional text in which the empty text empties the field.
+    /// Converts an optional text; the empty text clears the field.
     pub fn from_text(value: Option<String>) -> Self {
         match value {
             None => Self::Keep,
@@ -46,7 +46,7 @@ impl Change<String> {
         }
     }
 
-    /// Reads an optional text that may not be emptied: the empty text keeps the old one.
+    /// Converts an optional text of a required field; the empty text keeps the old value.
     pub fn from_required_text(value: Option<String>) -> Self {
         Self::from_option(value.filter(|text| !text.is_empty()))
     }
@@ -65,9 +65,9 @@ mod tests {
     }
 
     #[test]
-    fn a_change_says_what_a_field_holds_then() {
-        assert_eq!(Change::Keep.over(Some(1)), Some(1));
-        assert_eq!(Change::Clear.over(Some(1)), None);
-        assert_eq!(Change::Set(2).over(Some(1)), Some(2));
+    fn a_change_is_applied_to_the_old_value() {
+        assert_eq!(Change::Keep.apply_to(Some(1)), Some(1));
+        assert_eq!(Change::Clear.apply_to(Some(1)), None);
+        assert_eq!(Change::Set(2).apply_to(Some(1)), Some(2));
     }
 }

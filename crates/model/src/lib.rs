@@ -1,4 +1,4 @@
-//! The nouns of the forge and their own rules: plain values, no I/O, no serialisation.
+//! Domain types of the forge and their validation rules: plain values, no I/O, no serialization.
 
 mod accounts;
 mod admin;
@@ -10,7 +10,7 @@ mod webhooks;
 
 pub use accounts::{emails, keys, tokens, users};
 pub use admin::tasks;
-pub use ci::{pipelines, runners, statuses};
+pub use ci::{jobs, pipelines, runners, statuses, triggers, variables};
 pub use projects::{deploy_keys, events, groups, imports, members, namespaces, roles, storage, uploads, visibility};
 pub use repository::{commit_notes, objects, protections, refs, releases};
 pub use tracker::{boards, issues, labels, milestones, notes, references};
@@ -18,6 +18,7 @@ pub use webhooks::{hooks, webhook_events};
 
 pub mod addresses;
 pub mod change;
+pub mod ids;
 pub mod page;
 pub mod site;
 pub mod text;
@@ -30,7 +31,13 @@ pub use deploy_keys::DeployKey;
 pub use emails::Email;
 pub use events::Event;
 pub use hooks::{Delivery, EventKind, Hook};
+pub use ids::{
+    ArtifactId, BoardId, BoardListId, CommitNoteId, DeliveryId, DeployKeyId, EmailId, EventId, ForkLinkId, HookId,
+    IntentId, IssueId, IssueIid, JobId, KeyId, LabelId, MilestoneId, MilestoneIid, NamespaceId, NoteId, PipelineId,
+    ProjectId, RunnerId, ShareId, TaskId, TokenId, TriggerId, UploadId, UserId, WebhookEventId,
+};
 pub use issues::{Issue, IssueState};
+pub use jobs::Job;
 pub use keys::Key;
 pub use labels::Label;
 pub use members::{Member, Share};
@@ -39,7 +46,7 @@ pub use namespaces::{Namespace, NamespaceKind};
 pub use notes::Note;
 pub use objects::{Commit, Oid};
 pub use page::{Page, Slice};
-pub use pipelines::{Build, Pipeline, Status};
+pub use pipelines::{Pipeline, Status};
 pub use projects::Project;
 pub use protections::{Protection, PushLevel};
 pub use refs::{RefChange, RefKind, RefName};
@@ -56,5 +63,5 @@ pub use violations::Violations;
 pub use visibility::Visibility;
 pub use webhook_events::WebhookEvent;
 
-/// A moment in UTC, cut to microseconds so that it survives every database unchanged.
+/// A timestamp in UTC, truncated to microseconds so that every database stores it unchanged.
 pub type Time = jiff::Timestamp;

@@ -1,62 +1,62 @@
-//! Pages of a list.
+//! Pagination: the requested page and the slice of a list that it selects.
 
 /// The default number of items on a page.
 pub const DEFAULT_SIZE: i64 = 20;
-/// The largest number of items on a page.
+/// The maximum number of items on a page.
 pub const MAX_SIZE: i64 = 100;
 
-/// Which part of a list is wanted.
+/// A requested page of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Counted from 1.
+    /// The page number, starting at 1.
     pub number: i64,
-    /// Items on a page.
+    /// The number of items per page.
     pub size: i64,
 }
 
 impl Page {
-    /// A page within the limits, whatever was asked for.
+    /// Creates a page; missing, non-positive and too large values are replaced by defaults and limits.
     pub fn new(number: Option<i64>, size: Option<i64>) -> Self {
         let size = size.filter(|size| *size > 0).unwrap_or(DEFAULT_SIZE).min(MAX_SIZE);
         let number = number.filter(|number| *number > 0).unwrap_or(1);
         Self { number, size }
     }
 
-    /// The whole list as one page, for lists that are short by nature.
+    /// Returns a page that holds the whole list, for lists that are always short.
     pub fn whole() -> Self {
         Self { number: 1, size: i64::MAX }
     }
 
-    /// How many items lie before this page.
+    /// Returns the number of items before this page.
     pub fn offset(self) -> i64 {
         (self.number - 1).saturating_mul(self.size)
     }
 
-    /// The items of this page, of a list that is there as a whole.
-    pub fn cut<T>(self, items: &[T]) -> &[T] {
+    /// Returns the items of this page from a list that is completely in memory.
+    pub fn slice<T>(self, items: &[T]) -> &[T] {
         let at = |number: i64| usize::try_from(number).unwrap_or(usize::MAX).min(items.len());
         &items[at(self.offset())..at(self.offset().saturating_add(self.size))]
     }
 }
 
-/// One page of a list, with the size of the whole.
+/// One page of a list, with the total number of items.
 #[derive(Clone, Debug)]
 pub struct Slice<T> {
     /// The items of this page.
     pub items: Vec<T>,
-    /// How many items the list has on all pages.
+    /// The number of items on all pages.
     pub total: i64,
-    /// The page that was asked for.
+    /// The requested page.
     pub page: Page,
 }
 
 impl<T> Slice<T> {
-    /// A list without items.
+    /// Creates a slice without items.
     pub fn empty(page: Page) -> Self {
         Self { items: Vec::new(), total: 0, page }
     }
 
-    /// The same page with every item turned into something else.
+    /// Converts every item of the page.
     pub fn map<U>(self, f: impl FnMut(T) -> U) -> Slice<U> {
         Slice { items: self.items.into_iter().map(f).collect(), total: self.total, page: self.page }
     }
@@ -81,13 +81,13 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_cut_out_of_a_list() {
+    fn a_page_selects_a_slice_of_a_list() {
         let items = [1, 2, 3, 4, 5];
-        let cut = |number, size| Page { number, size }.cut(&items);
-        assert_eq!(cut(1, 2), [1, 2]);
-        assert_eq!(cut(3, 2), [5]);
-        assert_eq!(cut(4, 2), [0; 0]);
-        assert_eq!(cut(i64::MAX, 100), [0; 0]);
-        assert_eq!(Page::whole().cut(&items), items);
+        let slice = |number, size| Page { number, size }.slice(&items);
+        assert_eq!(slice(1, 2), [1, 2]);
+        assert_eq!(slice(3, 2), [5]);
+        assert_eq!(slice(4, 2), [0; 0]);
+        assert_eq!(slice(i64::MAX, 100), [0; 0]);
+        assert_eq!(Page::whole().slice(&items), items);
     }
 }

@@ -1,8 +1,8 @@
-//! The URL under which the service is reached, for links in answers and in what hooks tell.
+//! The public URL of the server, for links in responses and webhook payloads.
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The root of all absolute URLs, without a slash at its end, and the port for SSH where that is served.
+/// The root of all absolute URLs, and the SSH port if SSH is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     root: String,
@@ -10,37 +10,37 @@ pub struct Site {
 }
 
 impl Site {
-    /// A site with this root.
+    /// Creates a site; `root` has no trailing slash.
     pub fn new(root: impl Into<String>, ssh_port: Option<u16>) -> Self {
         Self { root: root.into(), ssh_port }
     }
 
-    /// The root, without a slash at its end.
+    /// Returns the root URL, without a trailing slash.
     pub fn root(&self) -> &str {
         &self.root
     }
 
-    /// The page of a user, a group or a project.
+    /// Returns the URL of the page of a user or a project.
     pub fn page(&self, path: &str) -> String {
         format!("{}/{path}", self.root)
     }
 
-    /// A picture for somebody who has uploaded none.
+    /// Returns the URL of the generated avatar of a user.
     pub fn identicon(&self, username: &str) -> String {
-        format!("{}/-/identicon/{}.svg", self.root, seed(username))
+        format!("{}/-/identicon/{}.svg", self.root, name_hash(username))
     }
 
-    /// The page of a group.
+    /// Returns the URL of the page of a group.
     pub fn group_page(&self, path: &str) -> String {
         format!("{}/groups/{path}", self.root)
     }
 
-    /// Where a repository is reached over SSH; empty if SSH is not served.
+    /// Returns the SSH URL of a repository; empty if SSH is not served.
     pub fn ssh_url(&self, full_path: &str) -> String {
         let Some(ssh_port) = self.ssh_port else { return String::new() };
         let authority = self.root.split_once("://").map_or(self.root.as_str(), |(_, rest)| rest);
         let authority = authority.split('/').next().unwrap_or_default();
-        // A port belongs to HTTP; brackets belong to an address of version 6.
+        // The port is that of HTTP; brackets belong to an IPv6 address and stay.
         let host = match authority.rsplit_once(':') {
             Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
             _ => authority,
@@ -52,7 +52,7 @@ impl Site {
     }
 }
 
-/// Sixteen hex digits that stand for a name.
-fn seed(name: &str) -> String {
+/// Returns a hash of a name as sixteen hex digits.
+fn name_hash(name: &str) -> String {
     format!("{:016x}", xxh3_64(name.to_lowercase().as_bytes()))
 }

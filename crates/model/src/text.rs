@@ -1,13 +1,13 @@
-//! Small rules about text that several nouns share.
+//! Text rules that several domain types share.
 
 use unicode_normalization::{UnicodeNormalization as _, char::is_combining_mark};
 
 /// Removes everything that looks like an HTML tag, in one pass over the text.
 ///
-/// A tag goes on to its `>`, or to the end of the text. A `<` that opens no tag stays only if what is left could not make
-/// it one: `a < b` and `1<2` are arithmetic, `<<b>script>` is not.
+/// A tag extends to its `>`, or to the end of the text. A `<` that opens no tag is kept only if the remaining text cannot
+/// turn it into one: `a < b` and `1<2` are kept, `<<b>script>` is not.
 pub fn strip_tags(text: &str) -> String {
-    let mut kept = String::with_capacity(text.len());
+    let mut stripped = String::with_capacity(text.len());
     let mut inside = false;
     let mut characters = text.chars().peekable();
     while let Some(c) = characters.next() {
@@ -17,54 +17,54 @@ pub fn strip_tags(text: &str) -> String {
             '<' if characters.peek().is_some_and(|next| next.is_alphabetic() || "/!?<".contains(*next)) => {
                 inside = true;
             }
-            _ => kept.push(c),
+            _ => stripped.push(c),
         }
     }
-    kept
+    stripped
 }
 
-/// Whether a text holds a character that no name or address needs.
+/// Returns whether a text contains a control character.
 pub fn has_control(text: &str) -> bool {
     text.chars().any(char::is_control)
 }
 
-/// A text without regard to case: each letter for itself, so that a part of a word folds as it does inside the word. (The
-/// usual lower case writes a Greek sigma in two ways, by whether it ends a word.)
-pub fn fold(text: &str) -> String {
+/// Folds the case of a text for comparison. Each letter is folded by itself, so that a part of a word folds as it does
+/// inside the word (`str::to_lowercase` maps a Greek sigma differently at the end of a word).
+pub fn fold_case(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).map(|c| if c == 'ς' { 'σ' } else { c }).collect()
 }
 
-/// Whether this is one of the dashes that people write.
+/// Returns whether a character is a hyphen or a dash.
 pub fn is_dash(c: char) -> bool {
     c == '-' || matches!(c, '\u{2010}'..='\u{2015}')
 }
 
-/// Whether this is a picture among letters. The ranges are those that pictures have in Unicode, with some room to grow.
+/// Returns whether a character is an emoji. The ranges are those of Unicode, with space for future ones.
 pub fn is_emoji(c: char) -> bool {
     matches!(c, '\u{203C}' | '\u{2049}' | '\u{2122}' | '\u{2139}' | '\u{2194}'..='\u{21AA}' | '\u{231A}'..='\u{23FF}'
         | '\u{25AA}'..='\u{27BF}' | '\u{2934}'..='\u{2B55}' | '\u{3030}' | '\u{303D}' | '\u{3297}' | '\u{3299}'
         | '\u{1F000}'..='\u{1FAFF}')
 }
 
-/// Whether all letters of a name are of this kind, with the marks and joiners that belong to them. A joiner without a
-/// picture before it would make two names that look the same.
-pub fn is_name_of(name: &str, letter: impl Fn(char) -> bool) -> bool {
-    let mut before = ' ';
+/// Returns whether a name consists of characters that `letter` accepts, with their combining marks and joiners. A joiner
+/// that does not follow an emoji is refused, because it would make two names look the same.
+pub fn is_name_made_of(name: &str, letter: impl Fn(char) -> bool) -> bool {
+    let mut previous = ' ';
     name.chars().all(|c| {
-        let joined = c == '\u{200D}' && (is_emoji(before) || joins_emojis(before));
-        let marked = before != ' ' && (is_combining_mark(c) || (c != '\u{200D}' && joins_emojis(c)));
-        before = c;
-        letter(c) || joined || marked
+        let is_joiner = c == '\u{200D}' && (is_emoji(previous) || modifies_emoji(previous));
+        let is_mark = previous != ' ' && (is_combining_mark(c) || (c != '\u{200D}' && modifies_emoji(c)));
+        previous = c;
+        letter(c) || is_joiner || is_mark
     })
 }
 
-/// Whether this only joins or tints the picture before it.
-fn joins_emojis(c: char) -> bool {
+/// Returns whether a character only joins or modifies the emoji before it.
+fn modifies_emoji(c: char) -> bool {
     matches!(c, '\u{200D}' | '\u{FE0F}' | '\u{20E3}')
 }
 
-/// Latin letters without their accents; everything else stays.
-pub fn without_accents(text: &str) -> String {
+/// Removes the accents of Latin letters; everything else is kept.
+pub fn strip_accents(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.nfd().filter(|c| !is_combining_mark(*c)) {
         match c {
@@ -88,12 +88,17 @@ pub fn without_accents(text: &str) -> String {
     plain
 }
 
+/// Returns bytes as lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    base16ct::lower::encode_string(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn tags_go_and_arithmetic_stays() {
+    fn tags_are_stripped_and_arithmetic_is_kept() {
         let check = |text, expected| assert_eq!(strip_tags(text), expected);
         check("Ann <b>Lee</b>", "Ann Lee");
         check("<script>alert(1)</script>", "alert(1)");

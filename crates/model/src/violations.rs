@@ -1,25 +1,25 @@
-//! What is wrong with a record, field by field.
+//! Validation errors of a record, by field.
 
 use std::fmt;
 
-/// Broken rules in the order in which they were found; a field holds all its texts.
+/// Validation errors in the order in which they were found; each field has all its messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Violations(Vec<(String, Vec<String>)>);
 
 impl Violations {
-    /// A record without faults so far.
+    /// Creates an empty set of violations.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A record with a single fault.
+    /// Creates a set with a single violation.
     pub fn one(field: &str, text: impl Into<String>) -> Self {
         let mut violations = Self::new();
         violations.add(field, text);
         violations
     }
 
-    /// Notes a fault of a field.
+    /// Adds a violation of a field.
     pub fn add(&mut self, field: &str, text: impl Into<String>) {
         let text = text.into();
         match self.0.iter_mut().find(|(name, _)| name == field) {
@@ -28,20 +28,20 @@ impl Violations {
         }
     }
 
-    /// Notes a fault unless the field is in order.
-    pub fn unless(&mut self, in_order: bool, field: &str, text: impl Into<String>) {
-        if !in_order {
+    /// Adds a violation unless the field is valid.
+    pub fn require(&mut self, valid: bool, field: &str, text: impl Into<String>) {
+        if !valid {
             self.add(field, text);
         }
     }
 
-    /// Notes that a text has more characters than it may.
-    pub fn longest(&mut self, field: &str, text: &str, most: usize) {
-        self.unless(text.chars().count() <= most, field, format!("is too long (maximum is {most} characters)"));
+    /// Adds a violation if a text has more than `max` characters.
+    pub fn max_length(&mut self, field: &str, text: &str, max: usize) {
+        self.require(text.chars().count() <= max, field, format!("is too long (maximum is {max} characters)"));
     }
 
-    /// Each fault as a sentence that begins with the name of its field.
-    pub fn in_words(&self) -> Vec<String> {
+    /// Returns each violation as a sentence that starts with the name of its field.
+    pub fn full_messages(&self) -> Vec<String> {
         let sentence = |field: &str, text: &str| {
             let mut letters = field.chars();
             let first = letters.next().into_iter().flat_map(char::to_uppercase);
@@ -50,17 +50,17 @@ impl Violations {
         self.0.iter().flat_map(|(field, texts)| texts.iter().map(|text| sentence(field, text))).collect()
     }
 
-    /// Whether nothing is wrong.
+    /// Returns whether there are no violations.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// `Ok` if nothing is wrong.
+    /// Returns `Ok` if there are no violations.
     pub fn into_result(self) -> Result<(), Self> {
         if self.is_empty() { Ok(()) } else { Err(self) }
     }
 
-    /// The fields with their texts, in the order in which they were found.
+    /// Iterates over the fields with their messages, in the order in which they were found.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[String])> {
         self.0.iter().map(|(field, texts)| (field.as_str(), texts.as_slice()))
     }

@@ -1,4 +1,4 @@
-//! Artifacts and caches as zip files: what is packed, and how far an archive of somebody else is believed.
+//! Artifacts and caches as zip archives. Archives from elsewhere are not trusted.
 
 use std::{
     collections::BTreeSet,
@@ -11,70 +11,122 @@ use std::{
 };
 
 use rustix::fs::FileType;
-use zip::{ZipArchive, ZipWriter, write::SimpleFileOptions};
+use tokio::task::JoinError;
+use zip::{ZipArchive, ZipWriter, result::ZipError, write::SimpleFileOptions};
 
-use crate::{folders::Folder, globs::Globs, isolation::User};
+use crate::{folder_handle::FolderHandle, globs::Globs, isolation::User};
 
-/// How much an archive may hold.
+/// The limits of an archive.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Most {
+pub(crate) struct ArchiveLimits {
     pub(crate) entries: u64,
-    /// Unpacked.
+    /// The unpacked size.
     pub(crate) bytes: u64,
 }
 
-/// How deep folders may lie in each other.
-const DEEPEST: usize = 128;
-/// How long the target of a link may be.
-const LONGEST_TARGET: u64 = 4096;
-/// How many of the files left out are named.
-const MOST_NAMED: usize = 10;
+/// The maximum nesting depth of folders.
+const MAX_DEPTH: usize = 128;
+/// The maximum length of a link target in bytes.
+const MAX_LINK_TARGET_BYTES: u64 = 4096;
+/// The maximum number of warnings.
+const MAX_WARNINGS: usize = 10;
 
-/// What goes into an archive.
+/// Why an archive cannot be packed or unpacked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ArchiveError {
+    #[error("interrupted")]
+    Interrupted,
+    #[error("cannot read the project folder: {0}")]
+    ReadFolder(#[source] io::Error),
+    #[error("cannot open the project folder: {0}")]
+    OpenFolder(#[source] io::Error),
+    #[error("cannot write the archive: {0}")]
+    Write(#[source] ZipError),
+    #[error("cannot pack {path}: {source}")]
+    PackEntry { path: String, source: EntryError },
+    #[error("cannot read the archive: {0}")]
+    Read(#[source] io::Error),
+    #[error("not a zip archive")]
+    NotAnArchive,
+    #[error("not a zip archive: {0}")]
+    InvalidArchive(#[source] ZipError),
+    #[error("the archive contains more than {0} files")]
+    TooManyFiles(u64),
+    #[error("the archive is corrupt: {0}")]
+    Corrupt(#[source] ZipError),
+    #[error("the archive contains the path {0:?}, which points outside the project")]
+    PathOutside(String),
+    #[error("the archive contains the link {0:?}, which points outside the project")]
+    LinkOutside(String),
+    #[error("the archive contains the path {0:?}, which belongs to git")]
+    GitPath(String),
+    #[error("cannot unpack {path:?}: {source}")]
+    UnpackEntry { path: String, source: EntryError },
+    #[error(transparent)]
+    Panicked(#[from] JoinError),
+}
+
+/// Why a file cannot be added to an archive or extracted from one.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EntryError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Zip(#[from] ZipError),
+    #[error("there are more than {0} files")]
+    TooManyFiles(u64),
+    #[error("the files are too large in total")]
+    TooLarge,
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// The files to pack.
 #[derive(Default)]
-pub(crate) struct Selection {
+pub(crate) struct FileSelection {
     pub(crate) paths: Globs,
     pub(crate) exclude: Globs,
-    /// Files that git does not know.
+    /// Files that git does not track.
     pub(crate) untracked: BTreeSet<String>,
 }
 
-/// How the packing went.
+/// The result of packing.
 #[derive(Debug, Default)]
-pub(crate) struct Packed {
+pub(crate) struct PackSummary {
     pub(crate) entries: u64,
-    /// What was left out, and why.
+    /// The skipped files, with reasons.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Packs what is chosen inside a folder; nothing is read through a link.
+/// Packs the selected files of a folder, without following links.
 pub(crate) fn pack(
     root: &Path,
-    chosen: &Selection,
+    selection: &FileSelection,
     into: &mut File,
-    most: Most,
+    limits: ArchiveLimits,
     stop: &AtomicBool,
-) -> Result<Packed, String> {
-    let root = Folder::open(root).map_err(|error| format!("cannot read the project folder: {error}"))?;
-    let mut packing = Packing { writer: ZipWriter::new(into), chosen, most, stop, bytes: 0, packed: Packed::default() };
-    packing.folder(&root, &mut Vec::new())?;
-    let Packing { writer, packed, .. } = packing;
-    writer.finish().map_err(|error| format!("cannot write the archive: {error}"))?;
+) -> Result<PackSummary, ArchiveError> {
+    let root = FolderHandle::open(root).map_err(ArchiveError::ReadFolder)?;
+    let mut packer =
+        Packer { writer: ZipWriter::new(into), selection, limits, stop, bytes: 0, packed: PackSummary::default() };
+    packer.add_folder(&root, &mut Vec::new())?;
+    let Packer { writer, packed, .. } = packer;
+    writer.finish().map_err(ArchiveError::Write)?;
     Ok(packed)
 }
 
-struct Packing<'a> {
+struct Packer<'a> {
     writer: ZipWriter<&'a mut File>,
-    chosen: &'a Selection,
-    most: Most,
+    selection: &'a FileSelection,
+    limits: ArchiveLimits,
     stop: &'a AtomicBool,
     bytes: u64,
-    packed: Packed,
+    packed: PackSummary,
 }
 
-impl Packing<'_> {
-    fn folder(&mut self, folder: &Folder, path: &mut Vec<String>) -> Result<(), String> {
-        if path.len() >= DEEPEST {
+impl Packer<'_> {
+    fn add_folder(&mut self, folder: &FolderHandle, path: &mut Vec<String>) -> Result<(), ArchiveError> {
+        if path.len() >= MAX_DEPTH {
             self.warn(format!("{}: too deep", path.join("/")));
             return Ok(());
         }
@@ -87,179 +139,181 @@ impl Packing<'_> {
         };
         for entry in entries {
             if self.stop.load(Ordering::Relaxed) {
-                return Err("it was stopped".to_owned());
+                return Err(ArchiveError::Interrupted);
             }
-            // What git keeps for itself may hold more than the files of the project.
+            // `.git` may contain more than the files of the project.
             if path.is_empty() && entry.name == ".git" {
                 continue;
             }
             let Some(name) = entry.name.to_str().filter(|name| !name.contains('\\')) else {
-                self.warn(format!("{}: a name that cannot be packed", entry.name.display()));
+                self.warn(format!("{}: the name is not valid UTF-8 or contains a backslash", entry.name.display()));
                 continue;
             };
             path.push(name.to_owned());
-            let outcome = self.entry(folder, &entry.name, entry.kind, path);
+            let outcome = self.add_entry(folder, &entry.name, entry.kind, path);
             path.pop();
             outcome?;
         }
         Ok(())
     }
 
-    fn entry(&mut self, folder: &Folder, name: &OsStr, kind: FileType, path: &mut Vec<String>) -> Result<(), String> {
-        let names: Vec<&str> = path.iter().map(String::as_str).collect();
-        let text = names.join("/");
+    fn add_entry(
+        &mut self,
+        folder: &FolderHandle,
+        name: &OsStr,
+        kind: FileType,
+        path: &mut Vec<String>,
+    ) -> Result<(), ArchiveError> {
+        let path_text = path.join("/");
         if kind == FileType::Directory {
-            let below = format!("{text}/");
-            let untracked = self.chosen.untracked.range(below.clone()..).next();
-            if !self.chosen.paths.may_take_below(&names) && !untracked.is_some_and(|it| it.starts_with(&below)) {
+            let below = format!("{path_text}/");
+            let untracked = self.selection.untracked.range(below.clone()..).next();
+            let has_untracked = untracked.is_some_and(|path| path.starts_with(&below));
+            if !has_untracked && !self.selection.paths.may_match_below(&path_text) {
                 return Ok(());
             }
-            return match folder.enter(name) {
-                Ok(inner) => self.folder(&inner, path),
+            return match folder.open_subfolder(name) {
+                Ok(inner) => self.add_folder(&inner, path),
                 Err(error) => {
-                    self.warn(format!("{text}: {error}"));
+                    self.warn(format!("{path_text}: {error}"));
                     Ok(())
                 }
             };
         }
-        let wanted = self.chosen.paths.take(&names) || self.chosen.untracked.contains(&text);
-        if !wanted || self.chosen.exclude.take(&names) {
+        let selected = self.selection.paths.matches(&path_text) || self.selection.untracked.contains(&path_text);
+        if !selected || self.selection.exclude.matches(&path_text) {
             return Ok(());
         }
-        match kind {
-            FileType::RegularFile => self.file(folder, name, &text),
-            FileType::Symlink => self.link(folder, name, &text),
+        let added = match kind {
+            FileType::RegularFile => self.add_file(folder, name, &path_text),
+            FileType::Symlink => self.add_link(folder, name, &path_text),
             _ => {
-                self.warn(format!("{text}: neither a file nor a link"));
+                self.warn(format!("{path_text}: not a file or a link"));
                 Ok(())
             }
-        }
+        };
+        added.map_err(|source| ArchiveError::PackEntry { path: path_text, source })
     }
 
-    fn file(&mut self, folder: &Folder, name: &OsStr, text: &str) -> Result<(), String> {
-        let opened = folder.read(name).and_then(|file| file.metadata().map(|found| (file, found)));
+    fn add_file(&mut self, folder: &FolderHandle, name: &OsStr, path_text: &str) -> Result<(), EntryError> {
+        let opened = folder.open_file(name).and_then(|file| file.metadata().map(|found| (file, found)));
         let (mut file, found) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                self.warn(format!("{text}: {error}"));
+                self.warn(format!("{path_text}: {error}"));
                 return Ok(());
             }
         };
-        self.count(text)?;
+        self.count_entry()?;
         let options = SimpleFileOptions::default()
             .unix_permissions(found.permissions().mode() & 0o777)
-            // The file may still grow; the room that this takes is nothing beside such a file.
+            // The file may still grow; the overhead is negligible for such a file.
             .large_file(found.len() > u64::from(u32::MAX) / 2);
-        self.writer.start_file(text, options).map_err(|error| cannot_pack(text, &error))?;
-        let left = self.most.bytes.saturating_sub(self.bytes);
-        let copied = copy(&mut file, &mut self.writer, left, self.stop).map_err(|error| cannot_pack(text, &error))?;
-        self.bytes += copied;
+        self.writer.start_file(path_text, options)?;
+        let left = self.limits.bytes.saturating_sub(self.bytes);
+        self.bytes += copy(&mut file, &mut self.writer, left, self.stop)?;
         Ok(())
     }
 
-    fn link(&mut self, folder: &Folder, name: &OsStr, text: &str) -> Result<(), String> {
-        let target = folder.target(name).ok().and_then(|target| target.into_string().ok());
-        let Some(target) = target.filter(|target| stays_inside(text, target)) else {
-            self.warn(format!("{text}: a link that leads out of the project"));
+    fn add_link(&mut self, folder: &FolderHandle, name: &OsStr, path_text: &str) -> Result<(), EntryError> {
+        let target = folder.read_link(name).ok().and_then(|target| target.into_string().ok());
+        let Some(target) = target.filter(|target| stays_inside(path_text, target)) else {
+            self.warn(format!("{path_text}: the link points outside the project"));
             return Ok(());
         };
-        self.count(text)?;
-        self.writer.add_symlink(text, target, SimpleFileOptions::default()).map_err(|error| cannot_pack(text, &error))
+        self.count_entry()?;
+        Ok(self.writer.add_symlink(path_text, target, SimpleFileOptions::default())?)
     }
 
-    fn count(&mut self, text: &str) -> Result<(), String> {
+    fn count_entry(&mut self) -> Result<(), EntryError> {
         self.packed.entries += 1;
-        if self.packed.entries > self.most.entries {
-            return Err(cannot_pack(text, &format!("there are more than {} files", self.most.entries)));
+        if self.packed.entries > self.limits.entries {
+            Err(EntryError::TooManyFiles(self.limits.entries))
+        } else {
+            Ok(())
         }
-        Ok(())
     }
 
     fn warn(&mut self, warning: String) {
         match self.packed.warnings.len() {
-            0..MOST_NAMED => self.packed.warnings.push(warning),
-            MOST_NAMED => self.packed.warnings.push("and others".to_owned()),
+            0..MAX_WARNINGS => self.packed.warnings.push(warning),
+            MAX_WARNINGS => self.packed.warnings.push("and others".to_owned()),
             _ => {}
         }
     }
 }
 
-fn cannot_pack(text: &str, error: &dyn std::fmt::Display) -> String {
-    format!("cannot pack {text}: {error}")
-}
-
-/// Unpacks an archive into a folder. What leads outside is refused, and so is what is larger than it should be.
+/// Unpacks an archive into a folder. Rejects paths outside the folder and archives over the limits.
 pub(crate) fn unpack(
     mut file: File,
     into: &Path,
     owner: Option<&User>,
-    most: Most,
+    limits: ArchiveLimits,
     stop: &AtomicBool,
-) -> Result<u64, String> {
-    let announced = announced_entries(&mut file).map_err(|error| format!("cannot read the archive: {error}"))?;
-    if announced.ok_or("it is no archive")? > most.entries {
-        return Err(format!("the archive holds more than {} files", most.entries));
+) -> Result<u64, ArchiveError> {
+    let declared = declared_entries(&mut file).map_err(ArchiveError::Read)?;
+    if declared.ok_or(ArchiveError::NotAnArchive)? > limits.entries {
+        return Err(ArchiveError::TooManyFiles(limits.entries));
     }
-    let root = Folder::open(into).map_err(|error| format!("cannot open the project folder: {error}"))?;
-    let mut archive =
-        ZipArchive::new(io::BufReader::new(file)).map_err(|error| format!("it is no archive: {error}"))?;
-    if archive.len() as u64 > most.entries {
-        return Err(format!("the archive holds more than {} files", most.entries));
+    let root = FolderHandle::open(into).map_err(ArchiveError::OpenFolder)?;
+    let mut archive = ZipArchive::new(io::BufReader::new(file)).map_err(ArchiveError::InvalidArchive)?;
+    if archive.len() as u64 > limits.entries {
+        return Err(ArchiveError::TooManyFiles(limits.entries));
     }
     let mut bytes = 0;
     let mut unpacked = 0;
     for index in 0..archive.len() {
         if stop.load(Ordering::Relaxed) {
-            return Err("it was stopped".to_owned());
+            return Err(ArchiveError::Interrupted);
         }
-        let mut entry = archive.by_index(index).map_err(|error| format!("the archive is broken: {error}"))?;
-        let name = entry.name().map_err(|error| format!("the archive is broken: {error}"))?.into_owned();
+        let mut entry = archive.by_index(index).map_err(ArchiveError::Corrupt)?;
+        let name = entry.name().map_err(ArchiveError::Corrupt)?.into_owned();
         let is_folder = name.ends_with('/');
-        let names =
-            plain_names(&name).ok_or_else(|| format!("the archive holds the path {name:?}, which leads outside"))?;
-        let wrong = |error: &dyn std::fmt::Display| format!("cannot unpack {name:?}: {error}");
+        let names = relative_components(&name).ok_or_else(|| ArchiveError::PathOutside(name.clone()))?;
+        let fail = |source| ArchiveError::UnpackEntry { path: name.clone(), source };
+        let io_error = |error: io::Error| fail(error.into());
         let Some((last, above)) = names.split_last() else { continue };
-        // What git keeps for itself would decide which programs it starts.
+        // Files in `.git` could make git run programs.
         if names[0].eq_ignore_ascii_case(".git") {
-            return Err(format!("the archive holds the path {name:?}, which belongs to git"));
+            return Err(ArchiveError::GitPath(name));
         }
         let mut folder = None;
         for part in above {
-            let next = folder.as_ref().unwrap_or(&root).make(OsStr::new(part), owner).map_err(|error| wrong(&error))?;
-            folder = Some(next);
+            let parent = folder.as_ref().unwrap_or(&root);
+            folder = Some(parent.create_subfolder(OsStr::new(part), owner).map_err(io_error)?);
         }
         let folder = folder.as_ref().unwrap_or(&root);
         let last = OsStr::new(last);
         let mode = entry.unix_mode().unwrap_or(0o644);
         if is_folder {
-            folder.make(last, owner).map_err(|error| wrong(&error))?;
+            folder.create_subfolder(last, owner).map_err(io_error)?;
         } else if FileType::from_raw_mode(mode) == FileType::Symlink {
             let mut target = Vec::new();
-            entry.by_ref().take(LONGEST_TARGET).read_to_end(&mut target).map_err(|error| wrong(&error))?;
+            entry.by_ref().take(MAX_LINK_TARGET_BYTES).read_to_end(&mut target).map_err(io_error)?;
             let target = OsStr::from_bytes(&target);
             if !target.to_str().is_some_and(|target| stays_inside(&name, target)) {
-                return Err(format!("the archive holds the link {name:?}, which leads outside"));
+                return Err(ArchiveError::LinkOutside(name));
             }
-            folder.link(last, target, owner).map_err(|error| wrong(&error))?;
+            folder.create_link(last, target, owner).map_err(io_error)?;
         } else {
-            let mut file = folder.create(last, mode, owner).map_err(|error| wrong(&error))?;
-            bytes += copy(&mut entry, &mut file, most.bytes - bytes, stop).map_err(|error| wrong(&error))?;
+            let mut file = folder.create_file(last, mode, owner).map_err(io_error)?;
+            bytes += copy(&mut entry, &mut file, limits.bytes - bytes, stop).map_err(fail)?;
         }
         unpacked += 1;
     }
     Ok(unpacked)
 }
 
-/// The names of a path that stays where it is.
-fn plain_names(path: &str) -> Option<Vec<&str>> {
+/// Returns the components of a relative path without `..`.
+fn relative_components(path: &str) -> Option<Vec<&str>> {
     if path.starts_with('/') || path.contains(['\\', '\0']) {
         return None;
     }
     let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
-    (!names.contains(&"..") && names.len() <= DEEPEST).then_some(names)
+    (!names.contains(&"..") && names.len() <= MAX_DEPTH).then_some(names)
 }
 
-/// Whether a link at this path leads to something inside.
+/// Returns whether a link at this path stays inside the folder.
 fn stays_inside(path: &str, target: &str) -> bool {
     if target.is_empty() || target.starts_with('/') || target.contains('\0') {
         return false;
@@ -276,31 +330,31 @@ fn stays_inside(path: &str, target: &str) -> bool {
     true
 }
 
-/// Copies no more than this.
-fn copy(from: &mut impl Read, to: &mut impl Write, most: u64, stop: &AtomicBool) -> io::Result<u64> {
-    let mut piece = vec![0; 64 << 10];
+/// Copies at most this many bytes.
+fn copy(from: &mut impl Read, to: &mut impl Write, max_bytes: u64, stop: &AtomicBool) -> Result<u64, EntryError> {
+    let mut buffer = vec![0; 64 << 10];
     let mut copied = 0;
     loop {
-        let count = from.read(&mut piece)?;
+        let count = from.read(&mut buffer)?;
         if count == 0 {
             return Ok(copied);
         }
         copied += count as u64;
-        if copied > most {
-            return Err(io::Error::other("all files together are too large"));
+        if copied > max_bytes {
+            return Err(EntryError::TooLarge);
         }
         if stop.load(Ordering::Relaxed) {
-            return Err(io::Error::other("it was stopped"));
+            return Err(EntryError::Interrupted);
         }
-        to.write_all(&piece[..count])?;
+        to.write_all(&buffer[..count])?;
     }
 }
 
-/// How many entries an archive says that it has, read before all of them are taken into memory. `None`: it is none.
+/// Returns the number of entries that an archive declares, before they are read into memory; `None` if it is not an
+/// archive.
 ///
-/// The end has to be the very end: a comment behind it could hold another one, and it would depend on the reader which
-/// of them counts.
-fn announced_entries(file: &mut File) -> io::Result<Option<u64>> {
+/// The end record must be at the very end: a trailing comment could contain another one, and readers would disagree.
+fn declared_entries(file: &mut File) -> io::Result<Option<u64>> {
     const END: usize = 22;
     const LOCATOR: usize = 20;
     let length = file.seek(SeekFrom::End(0))?;
@@ -334,7 +388,7 @@ mod tests {
 
     use super::*;
 
-    const MOST: Most = Most { entries: 1000, bytes: 1 << 20 };
+    const TEST_LIMITS: ArchiveLimits = ArchiveLimits { entries: 1000, bytes: 1 << 20 };
 
     fn archive(entries: &[(&str, &str, u32)]) -> File {
         let mut file = tempfile::tempfile().expect("a file");
@@ -352,50 +406,51 @@ mod tests {
         file
     }
 
-    fn refused(entries: &[(&str, &str, u32)]) -> String {
+    fn unpack_error(entries: &[(&str, &str, u32)]) -> String {
         let outer = tempfile::tempdir().expect("a folder");
         let folder = outer.path().join("project");
         fs::create_dir(&folder).expect("made");
-        let error = unpack(archive(entries), &folder, None, MOST, &AtomicBool::new(false)).expect_err("refused");
+        let error =
+            unpack(archive(entries), &folder, None, TEST_LIMITS, &AtomicBool::new(false)).expect_err("rejected");
         let beside: Vec<_> = fs::read_dir(outer.path()).expect("read").collect();
         assert_eq!(beside.len(), 1, "{error}");
-        error
+        error.to_string()
     }
 
-    fn everything(patterns: &[&str], exclude: &[&str]) -> Selection {
+    fn selection(patterns: &[&str], exclude: &[&str]) -> FileSelection {
         let globs = |patterns: &[&str]| Globs::new(patterns.iter().copied(), "/nowhere").0;
-        Selection { paths: globs(patterns), exclude: globs(exclude), untracked: BTreeSet::new() }
+        FileSelection { paths: globs(patterns), exclude: globs(exclude), untracked: BTreeSet::new() }
     }
 
     #[test]
-    fn what_leads_outside_is_refused() {
-        assert!(refused(&[("../x", "x", 0o644)]).contains("leads outside"));
-        assert!(refused(&[("/tmp/x", "x", 0o644)]).contains("leads outside"));
-        assert!(refused(&[("a/../../x", "x", 0o644)]).contains("leads outside"));
-        assert!(refused(&[("a", "../x", 0o120_777)]).contains("leads outside"));
-        assert!(refused(&[("a", "/etc/passwd", 0o120_777)]).contains("leads outside"));
-        assert!(refused(&[(".git/hooks/x", "x", 0o755)]).contains("belongs to git"));
-        // Through a link of the archive itself, even one that leads inside.
-        assert!(refused(&[("b", "a", 0o120_777), ("b/x", "x", 0o644)]).contains("cannot unpack"));
+    fn paths_outside_the_folder_are_rejected() {
+        assert!(unpack_error(&[("../x", "x", 0o644)]).contains("points outside"));
+        assert!(unpack_error(&[("/tmp/x", "x", 0o644)]).contains("points outside"));
+        assert!(unpack_error(&[("a/../../x", "x", 0o644)]).contains("points outside"));
+        assert!(unpack_error(&[("a", "../x", 0o120_777)]).contains("points outside"));
+        assert!(unpack_error(&[("a", "/etc/passwd", 0o120_777)]).contains("points outside"));
+        assert!(unpack_error(&[(".git/hooks/x", "x", 0o755)]).contains("belongs to git"));
+        // Through a link of the archive itself, even one that stays inside.
+        assert!(unpack_error(&[("b", "a", 0o120_777), ("b/x", "x", 0o644)]).contains("cannot unpack"));
     }
 
     #[test]
-    fn bombs_are_refused_before_they_are_unpacked_whole() {
+    fn zip_bombs_are_rejected_before_they_are_unpacked() {
         let zeros = "0".repeat(2 << 20);
-        assert!(refused(&[("a", &zeros, 0o644)]).contains("too large"));
+        assert!(unpack_error(&[("a", &zeros, 0o644)]).contains("too large"));
         let names: Vec<String> = (0..1001).map(|number| number.to_string()).collect();
         let many: Vec<(&str, &str, u32)> = names.iter().map(|name| (name.as_str(), "", 0o644)).collect();
-        assert!(refused(&many).contains("more than 1000 files"));
-        let mut text = tempfile::tempfile().expect("a file");
-        text.write_all(b"no archive at all").expect("written");
+        assert!(unpack_error(&many).contains("more than 1000 files"));
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(b"not an archive").expect("written");
         let folder = tempfile::tempdir().expect("a folder");
-        let error = unpack(text, folder.path(), None, MOST, &AtomicBool::new(false)).expect_err("refused");
-        assert!(error.contains("no archive"), "{error}");
+        let error = unpack(file, folder.path(), None, TEST_LIMITS, &AtomicBool::new(false)).expect_err("rejected");
+        assert_eq!(error.to_string(), "not a zip archive");
     }
 
     #[test]
-    fn the_number_of_entries_is_known_before_they_are_read() {
-        let count = |mut file: File| announced_entries(&mut file).expect("read");
+    fn the_declared_number_of_entries_is_read() {
+        let count = |mut file: File| declared_entries(&mut file).expect("read");
         assert_eq!(count(archive(&[("a", "", 0o644), ("b", "", 0o644)])), Some(2));
         let names: Vec<String> = (0..70_000).map(|number| number.to_string()).collect();
         let many: Vec<(&str, &str, u32)> = names.iter().map(|name| (name.as_str(), "", 0o644)).collect();
@@ -407,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_packed_comes_out_again_with_its_modes_and_links() {
+    fn packed_files_are_unpacked_with_their_modes_and_links() {
         let from = tempfile::tempdir().expect("a folder");
         let at = |name: &str| from.path().join(name);
         fs::create_dir_all(at("out/deep")).expect("made");
@@ -423,15 +478,15 @@ mod tests {
         std::os::unix::fs::symlink("/etc", at("out/etc")).expect("linked");
         let mut file = tempfile::tempfile().expect("a file");
         let stop = AtomicBool::new(false);
-        let chosen = everything(&["out", ".git", "out/etc/passwd"], &["**/*.log"]);
-        let packed = pack(from.path(), &chosen, &mut file, MOST, &stop).expect("packed");
+        let selection = selection(&["out", ".git", "out/etc/passwd"], &["**/*.log"]);
+        let packed = pack(from.path(), &selection, &mut file, TEST_LIMITS, &stop).expect("packed");
         assert_eq!(packed.entries, 3);
         assert_eq!(
             packed.warnings,
-            ["out/etc: a link that leads out of the project", "out/passwd: a link that leads out of the project"]
+            ["out/etc: the link points outside the project", "out/passwd: the link points outside the project"]
         );
         let into = tempfile::tempdir().expect("a folder");
-        assert_eq!(unpack(file, into.path(), None, MOST, &stop).expect("unpacked"), 3);
+        assert_eq!(unpack(file, into.path(), None, TEST_LIMITS, &stop).expect("unpacked"), 3);
         let at = |name: &str| into.path().join(name);
         assert_eq!(fs::read_to_string(at("out/link")).expect("read"), "a");
         assert_eq!(fs::metadata(at("out/run")).expect("there").permissions().mode() & 0o7777, 0o755);
@@ -439,12 +494,13 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_the_project_is_not_written_through() {
+    fn links_of_the_project_are_not_followed() {
         let (inside, outside) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
         std::os::unix::fs::symlink(outside.path(), inside.path().join("out")).expect("linked");
         let stop = AtomicBool::new(false);
-        let error = unpack(archive(&[("out/x", "x", 0o644)]), inside.path(), None, MOST, &stop).expect_err("refused");
-        assert!(error.contains("cannot unpack"), "{error}");
+        let error =
+            unpack(archive(&[("out/x", "x", 0o644)]), inside.path(), None, TEST_LIMITS, &stop).expect_err("rejected");
+        assert!(matches!(error, ArchiveError::UnpackEntry { .. }), "{error}");
         assert_eq!(fs::read_dir(outside.path()).expect("read").count(), 0);
     }
 }

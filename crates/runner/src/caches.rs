@@ -1,4 +1,4 @@
-//! Caches of jobs, kept on this machine; whatever goes wrong with them, no job fails of it.
+//! Caches of jobs, stored on this machine. A failure of a cache never fails a job.
 
 use std::{
     fs, io,
@@ -13,48 +13,48 @@ use sha2::{Digest as _, Sha256};
 /// The folder of caches.
 pub(crate) struct Caches {
     folder: PathBuf,
-    most_bytes: u64,
+    max_bytes: u64,
 }
 
 impl Caches {
-    pub(crate) fn new(folder: PathBuf, most_bytes: u64) -> Self {
-        Self { folder, most_bytes }
+    pub(crate) fn new(folder: PathBuf, max_bytes: u64) -> Self {
+        Self { folder, max_bytes }
     }
 
-    /// Where the cache of a project with this key lies. Projects never share one.
+    /// Returns the path of the cache of a project with this key. Projects never share a cache.
     pub(crate) fn path(&self, server: &str, project: &str, key: &str) -> PathBuf {
         let digest = Sha256::digest(format!("{server}\n{project}\n{key}"));
         self.folder.join(format!("{:x}.zip", Bytes::copy_from_slice(&digest)))
     }
 
-    /// Puts a new archive in the place of the old one.
-    pub(crate) fn keep(&self, archive: tempfile::NamedTempFile, path: &Path) -> io::Result<()> {
+    /// Replaces a cache with a new archive.
+    pub(crate) fn store(&self, archive: tempfile::NamedTempFile, path: &Path) -> io::Result<()> {
         archive.persist(path).map_err(|error| error.error)?;
         self.prune();
         Ok(())
     }
 
-    /// A file beside the caches that may become one.
-    pub(crate) fn begin(&self) -> io::Result<tempfile::NamedTempFile> {
+    /// Creates a temporary file in the folder of caches.
+    pub(crate) fn create_temp_file(&self) -> io::Result<tempfile::NamedTempFile> {
         tempfile::Builder::new().prefix(".new-").tempfile_in(&self.folder)
     }
 
-    /// Removes the oldest until all of them fit.
+    /// Removes the oldest caches until the rest is within the limit.
     fn prune(&self) {
         let mut found: Vec<(SystemTime, u64, PathBuf)> = fs::read_dir(&self.folder)
             .into_iter()
             .flatten()
             .flatten()
-            .filter(|entry| entry.path().extension().is_some_and(|ending| ending == "zip"))
+            .filter(|entry| entry.path().extension().is_some_and(|extension| extension == "zip"))
             .filter_map(|entry| {
-                let about = entry.metadata().ok()?;
-                Some((about.modified().ok()?, about.len(), entry.path()))
+                let metadata = entry.metadata().ok()?;
+                Some((metadata.modified().ok()?, metadata.len(), entry.path()))
             })
             .collect();
         found.sort();
         let mut total: u64 = found.iter().map(|(_, size, _)| size).sum();
         for (_, size, path) in found {
-            if total <= self.most_bytes {
+            if total <= self.max_bytes {
                 return;
             }
             if fs::remove_file(path).is_ok() {
@@ -64,9 +64,9 @@ impl Caches {
     }
 }
 
-/// The key of a cache as text.
-pub(crate) fn key(given: &Value) -> String {
-    match given {
+/// Returns the key of a cache as text.
+pub(crate) fn key_text(key_value: &Value) -> String {
+    match key_value {
         Value::Null => "default".to_owned(),
         Value::String(text) if text.is_empty() => "default".to_owned(),
         Value::String(text) => text.clone(),
@@ -81,17 +81,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn projects_share_no_cache_and_the_oldest_ones_go() {
+    fn projects_share_no_cache_and_the_oldest_are_pruned() {
         let folder = tempfile::tempdir().expect("a folder");
         let caches = Caches::new(folder.path().to_owned(), 25);
         let paths = ["1", "2", "3"].map(|project| caches.path("http://x", project, "../../key"));
         assert!(paths[0] != paths[1] && paths.iter().all(|path| path.parent() == Some(folder.path())));
         for (age, path) in paths.iter().enumerate() {
-            let mut archive = caches.begin().expect("begun");
+            let mut archive = caches.create_temp_file().expect("begun");
             archive.write_all(b"ten bytes!").expect("written");
             let modified = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000 + age as u64);
             archive.as_file().set_modified(modified).expect("set");
-            caches.keep(archive, path).expect("kept");
+            caches.store(archive, path).expect("kept");
         }
         assert_eq!(paths.map(|path| path.exists()), [false, true, true]);
     }

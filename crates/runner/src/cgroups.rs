@@ -1,4 +1,4 @@
-//! Control groups (version 2) for jobs, where the system has delegated a part of the tree to this process.
+//! Control groups (version 2) for jobs, if part of the hierarchy is delegated to this process.
 
 use std::{
     fs, io,
@@ -8,54 +8,70 @@ use std::{
     time::Duration,
 };
 
-/// The group that this process moves to, as a group with groups below it may hold no process itself.
+/// The group that this process moves to, because a group with child groups may not contain processes.
 const OWN_GROUP: &str = "gable-main";
-/// The controllers that jobs need.
+/// The required controllers.
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
 
-/// The part of the tree in which groups of jobs are made.
+/// Why control groups are not available.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CgroupError {
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    #[error("control groups of version 2 are not mounted")]
+    NotMounted,
+    #[error("{} is not delegated to this process", .0.display())]
+    NotDelegated(PathBuf),
+    #[error("the controller {controller} is not available in {}", group.display())]
+    MissingController { controller: &'static str, group: PathBuf },
+    #[error("cannot create control groups in {}: {source}", group.display())]
+    Create { group: PathBuf, source: io::Error },
+}
+
+/// The parent of the control groups of jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Cgroups {
     parent: PathBuf,
 }
 
 impl Cgroups {
-    /// Takes over the control group of this process if it was delegated; the error says why that is not possible.
-    pub(crate) fn prepare() -> Result<Self, String> {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
-        let membership = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
-        let group = own_group(&mounts, &membership).ok_or("control groups of version 2 are not mounted")?;
+    /// Takes over the control group of this process if it is delegated; the error says why that is not possible.
+    pub(crate) fn prepare() -> Result<Self, CgroupError> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let membership = fs::read_to_string("/proc/self/cgroup")?;
+        let group = own_group(&mounts, &membership).ok_or(CgroupError::NotMounted)?;
         if !is_delegated(&group) {
-            return Err(format!("{} was not delegated to this process", group.display()));
+            return Err(CgroupError::NotDelegated(group));
         }
         Self::prepare_in(&group)
     }
 
-    fn prepare_in(group: &Path) -> Result<Self, String> {
+    fn prepare_in(group: &Path) -> Result<Self, CgroupError> {
         let group = if group.ends_with(OWN_GROUP) { group.parent().unwrap_or(group) } else { group };
-        let there = fs::read_to_string(group.join("cgroup.controllers")).map_err(|error| error.to_string())?;
-        if let Some(missing) = CONTROLLERS.iter().find(|name| !there.split_whitespace().any(|it| it == **name)) {
-            return Err(format!("the controller {missing} is not available in {}", group.display()));
+        let available = fs::read_to_string(group.join("cgroup.controllers"))?;
+        let is_available = |name: &str| available.split_whitespace().any(|controller| controller == name);
+        if let Some(controller) = CONTROLLERS.into_iter().find(|name| !is_available(name)) {
+            return Err(CgroupError::MissingController { controller, group: group.to_owned() });
         }
         let own = group.join(OWN_GROUP);
         let made = match fs::create_dir(&own) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             other => other,
         };
-        let cannot = |error: io::Error| format!("cannot divide {}: {error}", group.display());
-        made.and_then(|()| fs::write(own.join("cgroup.procs"), "0")).map_err(cannot)?;
-        let wanted = CONTROLLERS.map(|name| format!("+{name}")).join(" ");
-        if let Err(error) = fs::write(group.join("cgroup.subtree_control"), wanted) {
+        let fail = |source| CgroupError::Create { group: group.to_owned(), source };
+        made.and_then(|()| fs::write(own.join("cgroup.procs"), "0")).map_err(fail)?;
+        let enabled = CONTROLLERS.map(|name| format!("+{name}")).join(" ");
+        if let Err(error) = fs::write(group.join("cgroup.subtree_control"), enabled) {
             let _ = fs::write(group.join("cgroup.procs"), "0");
             let _ = fs::remove_dir(&own);
-            return Err(cannot(error));
+            return Err(fail(error));
         }
         let cgroups = Self { parent: group.to_owned() };
         cgroups.remove_stale();
         Ok(cgroups)
     }
 
-    /// Removes groups of jobs whose runner was killed.
+    /// Removes the groups of jobs whose runner was killed.
     fn remove_stale(&self) {
         for entry in fs::read_dir(&self.parent).into_iter().flatten().flatten() {
             if entry.file_name().to_str().is_some_and(|name| name.starts_with("gable-job-")) {
@@ -64,7 +80,7 @@ impl Cgroups {
         }
     }
 
-    /// A group for one job.
+    /// Creates a group for one job.
     pub(crate) fn job(&self, name: &str, memory: Option<u64>, processes: Option<u64>) -> io::Result<JobCgroup> {
         let group = JobCgroup { path: self.parent.join(format!("gable-job-{name}")) };
         match fs::create_dir(&group.path) {
@@ -73,7 +89,7 @@ impl Cgroups {
         }
         if let Some(bytes) = memory {
             fs::write(group.path.join("memory.max"), bytes.to_string())?;
-            // Neither is there without swap accounting, and then there is nothing to limit.
+            // Missing without swap accounting; then there is nothing to limit.
             for (file, value) in [("memory.swap.max", "0"), ("memory.oom.group", "1")] {
                 match fs::write(group.path.join(file), value) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -82,14 +98,14 @@ impl Cgroups {
             }
         }
         if let Some(count) = processes {
-            // The supervisor and bubblewrap are in the group as well.
+            // The supervisor and bubblewrap are in the group too.
             fs::write(group.path.join("pids.max"), count.saturating_add(4).to_string())?;
         }
         Ok(group)
     }
 }
 
-/// The control group of one job; dropped, everything in it is killed and it is removed.
+/// The control group of one job. Dropping it kills its processes and removes it.
 #[derive(Debug)]
 pub(crate) struct JobCgroup {
     path: PathBuf,
@@ -100,12 +116,12 @@ impl JobCgroup {
         &self.path
     }
 
-    /// Whether the kernel has killed a process of the job because its memory was exhausted.
+    /// Returns whether the kernel has killed a process of the job for lack of memory.
     pub(crate) fn ran_out_of_memory(&self) -> bool {
         self.event("memory.events", "oom_kill")
     }
 
-    /// Whether the job was refused a process because it had too many.
+    /// Returns whether the job was denied a process because of its limit.
     pub(crate) fn ran_out_of_processes(&self) -> bool {
         self.event("pids.events", "max")
     }
@@ -126,35 +142,36 @@ impl Drop for JobCgroup {
                 _ => return,
             }
         }
-        tracing::warn!(group = %self.path.display(), "cannot remove the control group of a job: processes do not end");
+        tracing::warn!(group = %self.path.display(), "cannot remove the control group of a job: its processes do not end");
     }
 }
 
-/// Where the control group of this process lies.
+/// Returns the path of the control group of this process.
 fn own_group(mounts: &str, membership: &str) -> Option<PathBuf> {
     let path = membership.lines().find_map(|line| line.strip_prefix("0::"))?;
     mounts.lines().find_map(|line| {
         let (front, back) = line.split_once(" - ")?;
         let fields: Vec<&str> = front.split(' ').collect();
-        let (root, place) = (fields.get(3)?, fields.get(4)?);
+        let (root, mount_point) = (fields.get(3)?, fields.get(4)?);
         if !back.starts_with("cgroup2 ") {
             return None;
         }
-        // A container may show a part of the tree only.
+        // A container may show only a part of the hierarchy.
         let below = if *root == "/" { path } else { path.strip_prefix(root)? };
-        Some(Path::new(place).join(below.trim_start_matches('/')))
+        Some(Path::new(mount_point).join(below.trim_start_matches('/')))
     })
 }
 
-/// Whether a service manager has given this group away, or it belongs to the user who runs this.
+/// Returns whether a service manager has delegated this group, or it belongs to the current user.
 fn is_delegated(group: &Path) -> bool {
-    let marked = |name: &str| {
+    let has_attribute = |name: &str| {
         let mut value = [0; 8];
         rustix::fs::getxattr(group, name, &mut value).is_ok_and(|length| value.get(..length) == Some(b"1"))
     };
-    let me = rustix::process::geteuid();
-    let mine = !me.is_root() && fs::metadata(group).is_ok_and(|found| found.uid() == me.as_raw());
-    mine || marked("trusted.delegate") || marked("user.delegate")
+    let current_user = rustix::process::geteuid();
+    let is_owned =
+        !current_user.is_root() && fs::metadata(group).is_ok_and(|found| found.uid() == current_user.as_raw());
+    is_owned || has_attribute("trusted.delegate") || has_attribute("user.delegate")
 }
 
 #[cfg(test)]
@@ -162,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_group_is_found_below_its_mount() {
+    fn the_own_group_is_found_below_its_mount_point() {
         let unified = "31 24 0:27 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
         let hybrid = "30 24 0:26 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
                       31 24 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
@@ -178,7 +195,7 @@ mod tests {
         check(unified, "4:memory:/x\n", None);
     }
 
-    /// A folder that has the files of a group; the kernel's own behaviour is not there.
+    /// Creates a folder with the files of a group, without the kernel's behaviour.
     fn group(controllers: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("cgroup.controllers"), controllers).expect("written");
@@ -186,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delegated_group_is_divided_and_jobs_get_their_limits() {
+    fn jobs_get_limits_in_a_delegated_group() {
         let folder = group("cpu memory pids\n");
         let stale = folder.path().join("gable-job-7");
         fs::create_dir(&stale).expect("made");
@@ -206,15 +223,15 @@ mod tests {
         fs::write(job.path().join("memory.events"), "low 0\nmax 12\noom 1\noom_kill 1\n").expect("written");
         fs::write(job.path().join("pids.events"), "max 0\n").expect("written");
         assert!(job.ran_out_of_memory() && !job.ran_out_of_processes());
-        // A restart inside the group finds the same place.
+        // A restart inside the group finds the same parent.
         let again = Cgroups::prepare_in(&folder.path().join("gable-main")).expect("prepared");
         assert_eq!(again.parent, folder.path());
     }
 
     #[test]
-    fn a_group_without_the_controllers_is_refused_and_says_why() {
+    fn a_group_without_the_controllers_is_rejected() {
         let folder = group("cpu pids\n");
-        let error = Cgroups::prepare_in(folder.path()).expect_err("refused");
+        let error = Cgroups::prepare_in(folder.path()).expect_err("refused").to_string();
         assert!(error.starts_with("the controller memory is not available in "), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! How the runner talks to its server: bounded in time and in size, without proxies, following no redirects.
+//! The HTTP client of the runner: limits time and size, uses no proxies and follows no redirects.
 
 use std::{fmt::Display, io, sync::Arc, time::Duration};
 
@@ -27,159 +27,169 @@ use url::Url;
 
 use crate::Error;
 
-/// Until there is a connection.
-const CONNECT: Duration = Duration::from_secs(10);
-/// For how long an idle connection is kept; shorter than what widespread servers wait before they hang up.
-const IDLE: Duration = Duration::from_secs(4);
-/// How large an answer may be that is read as a whole.
-const LARGEST_ANSWER: usize = 16 << 20;
-/// How long nothing may arrive of a file under way.
-const STALL: Duration = Duration::from_secs(60);
+/// The timeout of establishing a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an idle connection is kept; shorter than the keep-alive of common servers.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+/// The maximum size of a response that is read into memory.
+const MAX_RESPONSE_BYTES: usize = 16 << 20;
+/// How long a download may receive no data.
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is sent.
+/// The body of a request.
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// A server, as its runner reaches it.
+/// A client of one server.
 #[derive(Clone)]
 pub(crate) struct Client {
     pool: legacy::Client<HttpsConnector<HttpConnector>, Body>,
-    /// The address without a slash at its end.
-    root: Arc<str>,
+    /// The base URL without a trailing slash.
+    base_url: Arc<str>,
 }
 
-/// One call, before it is made.
-pub(crate) struct Call {
+/// A request to the server.
+pub(crate) struct ApiCall {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) headers: Vec<(HeaderName, String)>,
     pub(crate) body: Body,
-    pub(crate) within: Duration,
+    pub(crate) timeout: Duration,
 }
 
-/// What the server said.
-pub(crate) struct Answer {
+/// A response of the server.
+pub(crate) struct ApiResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-/// Nothing was heard, for this reason.
+/// No response was received; contains the reason.
 #[derive(Debug)]
-pub(crate) struct Unreachable(pub(crate) String);
+pub(crate) struct ConnectionError(pub(crate) String);
 
-impl Answer {
-    /// A header as text.
+impl ApiResponse {
+    /// Returns a header as text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// Whether the same call may go better later.
-    pub(crate) fn is_passing(&self) -> bool {
-        passing(self.status)
+    /// Returns whether the same request may succeed later.
+    pub(crate) fn is_transient(&self) -> bool {
+        is_transient(self.status)
     }
 }
 
-/// How the fetch of a file ended.
-pub(crate) enum Fetched {
-    /// All of it is there.
-    Whole,
-    /// The server has an answer of its own.
-    Said(StatusCode),
-    /// It is larger than what is taken.
+/// The result of a download.
+pub(crate) enum DownloadOutcome {
+    /// The file is complete.
+    Complete,
+    /// The server responded with another status.
+    Status(StatusCode),
+    /// The file exceeds the size limit.
     TooLarge,
 }
 
-/// Whether the same call may go better later.
-pub(crate) fn passing(status: StatusCode) -> bool {
+/// Returns whether the same request may succeed later.
+pub(crate) fn is_transient(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
 }
 
 impl Client {
-    /// A client of the server at this address.
+    /// Creates a client of the server at this URL.
     pub(crate) fn new(url: &str) -> Result<Self, Error> {
-        let root = check(url)?;
+        let base_url = validate_url(url)?;
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
-        connector.set_connect_timeout(Some(CONNECT));
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.set_nodelay(true);
-        // Reading the machine's authorities takes a while, and not everybody needs them.
-        let roots = if root.starts_with("https://") { roots() } else { Roots::none() };
-        let tls = tls::strict(roots).map_err(Error::Setup)?;
+        // Reading the system's certificates takes time and only HTTPS needs them.
+        let roots = if base_url.starts_with("https://") { roots() } else { Roots::empty() };
+        let tls = tls::verified_client(roots)?;
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(connector);
         let pool = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
+            .pool_idle_timeout(IDLE_TIMEOUT)
             .build(connector);
-        Ok(Self { pool, root: root.into() })
+        Ok(Self { pool, base_url: base_url.into() })
     }
 
-    /// The address without a slash at its end.
-    pub(crate) fn root(&self) -> &str {
-        &self.root
+    /// Returns the base URL without a trailing slash.
+    pub(crate) fn base_url(&self) -> &str {
+        &self.base_url
     }
 
-    /// Calls and takes the whole answer.
-    pub(crate) async fn call(&self, call: Call) -> Result<Answer, Unreachable> {
-        let end = Instant::now() + call.within;
+    /// Sends a request and reads the whole response.
+    pub(crate) async fn call(&self, call: ApiCall) -> Result<ApiResponse, ConnectionError> {
+        let deadline = Instant::now() + call.timeout;
         let response = self.send(call).await?;
         let (head, body) = response.into_parts();
-        let body = timeout_at(end, Limited::new(body, LARGEST_ANSWER).collect())
+        let body = timeout_at(deadline, Limited::new(body, MAX_RESPONSE_BYTES).collect())
             .await
-            .map_err(|_| Unreachable("the answer did not come to its end in time".to_owned()))?
-            .map_err(|error| Unreachable(format!("the answer broke off: {error}")))?;
-        Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+            .map_err(|_| ConnectionError("timed out while reading the response".to_owned()))?
+            .map_err(|error| ConnectionError(format!("the response ended early: {error}")))?;
+        Ok(ApiResponse { status: head.status, headers: head.headers, body: body.to_bytes() })
     }
 
-    /// Brings a file here, as far as it is not larger than this.
-    pub(crate) async fn fetch(&self, call: Call, into: &mut File, largest: u64) -> Result<Fetched, Unreachable> {
+    /// Downloads a file up to a maximum size.
+    pub(crate) async fn fetch(
+        &self,
+        call: ApiCall,
+        into: &mut File,
+        max_bytes: u64,
+    ) -> Result<DownloadOutcome, ConnectionError> {
         let mut response = self.send(call).await?;
         if response.status() != StatusCode::OK {
-            return Ok(Fetched::Said(response.status()));
+            return Ok(DownloadOutcome::Status(response.status()));
         }
-        let broken = |error: &dyn Display| Unreachable(format!("the file broke off: {error}"));
-        let mut taken = 0;
-        while let Some(frame) = timeout(STALL, response.frame()).await.map_err(|_| broken(&"nothing more came"))? {
-            let Ok(piece) = frame.map_err(|error| broken(&error))?.into_data() else { continue };
-            taken += piece.len() as u64;
-            if taken > largest {
-                return Ok(Fetched::TooLarge);
+        let fail = |error: &dyn Display| ConnectionError(format!("the download ended early: {error}"));
+        let mut received = 0;
+        while let Some(frame) = timeout(STALL_TIMEOUT, response.frame()).await.map_err(|_| fail(&"timed out"))? {
+            let Ok(chunk) = frame.map_err(|error| fail(&error))?.into_data() else { continue };
+            received += chunk.len() as u64;
+            if received > max_bytes {
+                return Ok(DownloadOutcome::TooLarge);
             }
-            into.write_all(&piece).await.map_err(|error| broken(&error))?;
+            into.write_all(&chunk).await.map_err(|error| fail(&error))?;
         }
-        into.flush().await.map_err(|error| broken(&error))?;
-        Ok(Fetched::Whole)
+        into.flush().await.map_err(|error| fail(&error))?;
+        Ok(DownloadOutcome::Complete)
     }
 
-    async fn send(&self, call: Call) -> Result<Response<Incoming>, Unreachable> {
+    async fn send(&self, call: ApiCall) -> Result<Response<Incoming>, ConnectionError> {
         let mut request = Request::builder()
             .method(call.method)
-            .uri(format!("{}{}", self.root, call.path))
+            .uri(format!("{}{}", self.base_url, call.path))
             .header(USER_AGENT, concat!("gable-runner/", env!("CARGO_PKG_VERSION")));
         for (name, value) in call.headers {
             let mut value = HeaderValue::from_str(&value)
-                .map_err(|_| Unreachable("a header holds characters that cannot be sent".to_owned()))?;
-            // Some of them are tokens.
+                .map_err(|_| ConnectionError("a header value contains invalid characters".to_owned()))?;
+            // Some headers are tokens.
             value.set_sensitive(true);
             request = request.header(name, value);
         }
-        let request = request.body(call.body).map_err(|error| Unreachable(format!("cannot be asked: {error}")))?;
-        timeout(call.within, self.pool.request(request))
+        let request =
+            request.body(call.body).map_err(|error| ConnectionError(format!("cannot build the request: {error}")))?;
+        timeout(call.timeout, self.pool.request(request))
             .await
-            .map_err(|_| Unreachable(format!("no answer within {} seconds", call.within.as_secs())))?
-            .map_err(|error| Unreachable(innermost(&error)))
+            .map_err(|_| ConnectionError(format!("no response within {} seconds", call.timeout.as_secs())))?
+            .map_err(|error| ConnectionError(root_cause(&error)))
     }
 }
 
-/// A body that is there already.
-pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
+/// Returns a body from bytes in memory.
+pub(crate) fn full_body(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A file as the only part of a form, and the headers that belong to it.
-pub(crate) fn form(file: File, size: u64, name: &str) -> Result<(Vec<(HeaderName, String)>, Body), io::Error> {
-    let boundary = format!("----gable{}", random()?);
-    let name: String = name.chars().filter(|letter| !letter.is_control() && !matches!(letter, '"' | '\\')).collect();
+/// Returns a file as the only part of a multipart form, with its headers.
+pub(crate) fn multipart_body(
+    file: File,
+    size: u64,
+    name: &str,
+) -> Result<(Vec<(HeaderName, String)>, Body), io::Error> {
+    let boundary = format!("----gable{}", random_hex()?);
+    let name: String = name.chars().filter(|ch| !ch.is_control() && !matches!(ch, '"' | '\\')).collect();
     let head = format!(
         "--{boundary}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\
          Content-Type: application/octet-stream\r\n\r\n"
@@ -187,53 +197,52 @@ pub(crate) fn form(file: File, size: u64, name: &str) -> Result<(Vec<(HeaderName
     let tail = format!("\r\n--{boundary}--\r\n");
     let length = head.len() as u64 + size + tail.len() as u64;
     let (head, tail) = (Bytes::from(head), Bytes::from(tail));
-    let once = |piece: Bytes| stream::once(async { Ok::<_, io::Error>(piece) });
+    let once = |chunk: Bytes| stream::once(async { Ok::<_, io::Error>(chunk) });
     let file = ReaderStream::with_capacity(file.take(size), 64 << 10);
-    let pieces = once(head).chain(file).chain(once(tail));
-    let body = StreamBody::new(pieces.map_ok(Frame::data)).boxed_unsync();
+    let chunks = once(head).chain(file).chain(once(tail));
+    let body = StreamBody::new(chunks.map_ok(Frame::data)).boxed_unsync();
     let headers =
         vec![(CONTENT_TYPE, format!("multipart/form-data; boundary={boundary}")), (CONTENT_LENGTH, length.to_string())];
     Ok((headers, body))
 }
 
-/// Something that nobody can guess, in hexadecimal digits.
-pub(crate) fn random() -> Result<String, io::Error> {
+/// Returns 128 random bits in hexadecimal.
+pub(crate) fn random_hex() -> Result<String, io::Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(format!("{:x}", Bytes::copy_from_slice(&bytes)))
 }
 
-/// The address of a server, or why it is none.
-fn check(text: &str) -> Result<String, Error> {
-    let wrong =
-        || Error::Setup(format!("{text} is not the address of a server; give one such as https://git.example.com"));
-    let url = Url::parse(text).map_err(|_| wrong())?;
-    let plain = matches!(url.scheme(), "http" | "https") && url.has_host() && url.query().is_none();
-    if !plain || url.fragment().is_some() {
-        return Err(wrong());
+/// Validates and normalizes the URL of a server.
+fn validate_url(text: &str) -> Result<String, Error> {
+    let invalid = || Error::Setup(format!("{text} is not a valid server URL; use one such as https://git.example.com"));
+    let url = Url::parse(text).map_err(|_| invalid())?;
+    let is_plain = matches!(url.scheme(), "http" | "https") && url.has_host() && url.query().is_none();
+    if !is_plain || url.fragment().is_some() {
+        return Err(invalid());
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(Error::Setup("the address of the server must not hold a user or a password".to_owned()));
+        return Err(Error::Setup("the server URL must not contain a user name or a password".to_owned()));
     }
     Ok(url.as_str().trim_end_matches('/').to_owned())
 }
 
-/// The authorities of the machine; without any, that is told before the first call fails.
+/// Returns the system's root certificates; warns if there are none.
 fn roots() -> Roots {
-    let (roots, problems) = Roots::of_the_machine();
+    let (roots, problems) = Roots::system();
     if roots.is_empty() {
-        warn!(?problems, "no root certificates are found on this machine, so the server cannot prove who it is");
+        warn!(?problems, "no root certificates found on this machine; the server cannot be verified");
     }
     roots
 }
 
-/// The reason at the bottom of an error: "client error (Connect)" helps nobody.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut at = error;
-    while let Some(below) = at.source() {
-        at = below;
+/// Returns the innermost cause of an error: "client error (Connect)" is not helpful.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
     }
-    at.to_string()
+    cause.to_string()
 }
 
 #[cfg(test)]
@@ -241,12 +250,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_addresses_are_servers() {
-        assert_eq!(check("http://127.0.0.1:8080/").expect("fine"), "http://127.0.0.1:8080");
-        assert_eq!(check("https://host/prefix/").expect("fine"), "https://host/prefix");
-        for wrong in ["host", "ftp://host", "http://", "http://host/?q", "http://ann:pw@host", "http://host/#x"] {
-            let error = check(wrong).expect_err("refused").to_string();
-            assert!(!error.contains("pw") || !wrong.contains('@'), "{error}");
+    fn only_plain_urls_are_valid() {
+        assert_eq!(validate_url("http://127.0.0.1:8080/").expect("fine"), "http://127.0.0.1:8080");
+        assert_eq!(validate_url("https://host/prefix/").expect("fine"), "https://host/prefix");
+        for invalid in ["host", "ftp://host", "http://", "http://host/?q", "http://ann:pw@host", "http://host/#x"] {
+            let error = validate_url(invalid).expect_err("rejected").to_string();
+            assert!(!error.contains("pw") || !invalid.contains('@'), "{error}");
         }
     }
 }

@@ -1,14 +1,13 @@
-//! Patterns of paths: `*` and `?` inside a name, `**` for any number of names, `[a-z]` and `{one,two}`.
+//! The globs that select the files of artifacts and caches.
 
-/// How many patterns `{a,b}` may become.
-const MOST_BRANCHES: usize = 256;
+use ci::{Glob, GlobSemantics};
 
-/// A set of patterns.
+/// A set of globs.
 #[derive(Default)]
-pub(crate) struct Globs(Vec<Vec<String>>);
+pub(crate) struct Globs(Vec<Glob>);
 
 impl Globs {
-    /// The patterns, and those that lead out of the project, which are left out.
+    /// Compiles patterns; returns separately those that point outside the project. Malformed patterns match nothing.
     pub(crate) fn new<'a>(patterns: impl IntoIterator<Item = &'a str>, project: &str) -> (Self, Vec<String>) {
         let (mut globs, mut outside) = (Vec::new(), Vec::new());
         for pattern in patterns {
@@ -22,118 +21,22 @@ impl Globs {
                 outside.push(pattern.to_owned());
                 continue;
             }
-            // The whole project is meant by its own folder.
+            // The project folder means everything in it.
             let text = if names.is_empty() { "**".to_owned() } else { names.join("/") };
-            for branch in branches(&text) {
-                globs.push(branch.split('/').map(ToOwned::to_owned).collect());
-            }
+            globs.extend(Glob::compile(&text, GlobSemantics::Doublestar));
         }
         (Self(globs), outside)
     }
 
-    /// Whether a path is meant, or a folder above it.
-    pub(crate) fn take(&self, path: &[&str]) -> bool {
-        self.0.iter().any(|pattern| matches_prefix(pattern, path))
+    /// Returns whether a path or one of its parents matches.
+    pub(crate) fn matches(&self, path: &str) -> bool {
+        self.0.iter().any(|glob| glob.matches(path))
     }
 
-    /// Whether something below this folder could be meant.
-    pub(crate) fn may_take_below(&self, folder: &[&str]) -> bool {
-        self.0.iter().any(|pattern| {
-            let plain = pattern.iter().take_while(|name| !name.contains(['*', '?', '[', '\\']));
-            plain.zip(folder).all(|(name, found)| name == found)
-        })
+    /// Returns whether something below this folder could match.
+    pub(crate) fn may_match_below(&self, folder: &str) -> bool {
+        self.0.iter().any(|glob| glob.may_match_below(folder))
     }
-}
-
-/// Whether the pattern means the path or a folder above it; takes time in proportion to the product of both lengths.
-fn matches_prefix(pattern: &[String], path: &[&str]) -> bool {
-    // `reach[n]`: what was looked at of the pattern so far can mean the first n names.
-    let mut reach = vec![false; path.len() + 1];
-    reach[0] = true;
-    for part in pattern {
-        let mut next = vec![false; path.len() + 1];
-        if part == "**" {
-            let mut open = false;
-            for (place, reached) in reach.iter().enumerate() {
-                open |= reached;
-                next[place] = open;
-            }
-        } else {
-            for (place, name) in path.iter().enumerate() {
-                next[place + 1] = reach[place] && matches_name(part.as_bytes(), name.as_bytes());
-            }
-        }
-        reach = next;
-    }
-    // The project folder itself is never what is meant.
-    reach.iter().skip(1).any(|reached| *reached)
-}
-
-fn matches_name(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut at, mut place) = (0, 0);
-    // Where the last star stands, and how much it has swallowed.
-    let mut star: Option<(usize, usize)> = None;
-    while place < name.len() {
-        if pattern.get(at) == Some(&b'*') {
-            star = Some((at, place));
-            at += 1;
-        } else if let Some(after) = one(pattern, at, name[place]) {
-            at = after;
-            place += 1;
-        } else if let Some((before, swallowed)) = star {
-            star = Some((before, swallowed + 1));
-            (at, place) = (before + 1, swallowed + 1);
-        } else {
-            return false;
-        }
-    }
-    pattern[at..].iter().all(|rest| *rest == b'*')
-}
-
-/// Where the pattern goes on if it takes this letter here.
-fn one(pattern: &[u8], at: usize, letter: u8) -> Option<usize> {
-    match *pattern.get(at)? {
-        b'?' => Some(at + 1),
-        b'\\' if at + 1 < pattern.len() => (pattern[at + 1] == letter).then_some(at + 2),
-        b'[' => {
-            let end = at + 2 + pattern.get(at + 2..)?.iter().position(|byte| *byte == b']')?;
-            let (negated, class) = match &pattern[at + 1..end] {
-                [b'!' | b'^', class @ ..] => (true, class),
-                class => (false, class),
-            };
-            let mut found = false;
-            let mut rest = class;
-            while let Some((&first, after)) = rest.split_first() {
-                if let [b'-', last, after @ ..] = after {
-                    found |= (first..=*last).contains(&letter);
-                    rest = after;
-                } else {
-                    found |= first == letter;
-                    rest = after;
-                }
-            }
-            (found != negated).then_some(end + 1)
-        }
-        plain => (plain == letter).then_some(at + 1),
-    }
-}
-
-/// The patterns that `{a,b}` stands for, as far as they are not too many.
-fn branches(text: &str) -> Vec<String> {
-    let mut done = Vec::new();
-    let mut open = vec![text.to_owned()];
-    while let Some(next) = open.pop() {
-        let inner = next.find('}').and_then(|end| next[..end].rfind('{').map(|start| (start, end)));
-        match inner {
-            Some((start, end)) if open.len() + done.len() < MOST_BRANCHES => {
-                for choice in next[start + 1..end].split(',') {
-                    open.push(format!("{}{choice}{}", &next[..start], &next[end + 1..]));
-                }
-            }
-            _ => done.push(next),
-        }
-    }
-    done
 }
 
 #[cfg(test)]
@@ -142,15 +45,15 @@ mod tests {
 
     fn check(pattern: &str, path: &str, expected: bool) {
         let (globs, _) = Globs::new([pattern], "/builds/7/rocket");
-        let names: Vec<&str> = path.split('/').collect();
-        assert_eq!(globs.take(&names), expected, "{pattern} and {path}");
+        assert_eq!(globs.matches(path), expected, "{pattern} and {path}");
         if expected {
-            assert!(globs.may_take_below(&names[..names.len() - 1]), "{pattern} and what is below {path}");
+            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            assert!(globs.may_match_below(folder), "{pattern} and what is below {folder}");
         }
     }
 
     #[test]
-    fn patterns_mean_files_and_whole_folders() {
+    fn patterns_match_files_and_whole_folders() {
         check("out", "out/a/b.txt", true);
         check("out/", "out/a", true);
         check("./out/*.txt", "out/a.txt", true);
@@ -172,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_lead_out_are_left_out() {
+    fn patterns_outside_the_project_are_ignored() {
         let (globs, outside) =
             Globs::new(["../x", "/etc/passwd", "a/../../b", "", "/builds/7/rocketeer"], "/builds/7/rocket");
         assert!(globs.0.is_empty());
@@ -180,7 +83,9 @@ mod tests {
     }
 
     #[test]
-    fn braces_do_not_explode() {
-        assert!(branches(&"{a,b}".repeat(100)).len() <= MOST_BRANCHES + 1);
+    fn malformed_patterns_match_nothing() {
+        let (globs, outside) = Globs::new(["[", "a{b", "x\\"], "/builds/7/rocket");
+        assert!(globs.0.is_empty());
+        assert!(outside.is_empty());
     }
 }

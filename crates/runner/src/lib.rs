@@ -1,89 +1,89 @@
-//! The built-in runner: takes jobs from a server, runs each in a shell in a folder of its own, and tells how it went.
+//! The built-in runner: requests jobs from a server, runs each in a shell in its own folder, and reports the result.
 //!
-//! It speaks the protocol of the stock runner (`/api/v4`) and knows nothing of the server but that.
+//! It speaks the protocol of GitLab Runner (`/api/v4`) and knows nothing else about the server.
 
 mod archives;
 mod caches;
 mod cgroups;
 mod checkout;
 mod client;
-mod folders;
+mod folder_handle;
 mod globs;
 mod isolation;
+mod job_execution;
 mod network;
+mod polling;
 mod processes;
 mod protocol;
 mod registrations;
-mod reports;
-mod rounds;
+mod reporter;
+mod resource_usage;
 mod script;
 mod supervisor;
 mod trace;
-mod usage;
 mod variables;
-mod work;
 
-use std::{ffi::OsString, fmt, path::PathBuf, time::Duration};
+use std::{ffi::OsString, io, path::PathBuf, time::Duration};
 
 pub use isolation::Isolation;
 pub use network::Network;
+pub use polling::{Runner, prepare};
 pub use registrations::{Registration, read_token, register, unregister, verify, write_token};
-pub use rounds::{Runner, prepare};
 pub use supervisor::supervise;
 
-/// The server that a runner works for. It holds a token, so it does not print.
+/// The server that a runner works for. Contains a token and therefore does not implement `Debug`.
 pub struct Connection {
-    /// The address of the server.
+    /// The URL of the server.
     pub url: String,
-    /// The runner's own token.
+    /// The token of the runner.
     pub token: String,
-    /// Where repositories are fetched from, if not from where the server says.
-    pub clone_from: Option<CloneFrom>,
+    /// Where repositories are cloned from, if not from the URL that the server sends.
+    pub clone_source: Option<CloneSource>,
 }
 
-/// Another address of a server, from which its repositories are fetched.
+/// An alternative base URL from which the repositories of a server are cloned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CloneFrom {
-    /// The address.
-    pub root: String,
-    /// The address that stands before the paths of repositories where the server names them, if it is not the same.
+pub struct CloneSource {
+    /// The base URL to clone from.
+    pub base_url: String,
+    /// The base URL of repositories in the job payload, if it differs.
     pub external_url: Option<String>,
 }
 
-/// What a runner is to do, and how.
+/// The options of a runner.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the runner calls itself in traces.
+    /// The name of the runner in traces.
     pub name: String,
-    /// How many jobs are run at once.
+    /// The maximum number of concurrent jobs.
     pub concurrency: usize,
-    /// Where jobs, caches and the runner's own files lie.
+    /// The folder of jobs, caches and the runner's own files.
     pub folder: PathBuf,
-    /// What keeps jobs from the rest of the machine.
+    /// How jobs are isolated from the rest of the machine.
     pub isolation: Isolation,
-    /// Who runs jobs, if not whoever runs this.
+    /// The user that runs jobs, if not the current user.
     pub run_as: Option<String>,
-    /// What jobs may reach.
+    /// The network access of jobs.
     pub network: Network,
-    /// Whether jobs that want an image or services run without them; else they fail.
+    /// Whether `image` and `services` of jobs are ignored; otherwise such jobs fail.
     pub ignore_image: bool,
     /// The program that calls [`supervise`], with its first arguments.
     pub supervisor: Vec<OsString>,
-    /// Files and folders whose content no job in bubblewrap sees.
-    pub hidden: Vec<PathBuf>,
-    /// Whether somebody gives jobs out again that were interrupted when the runner was stopped; then nobody is told that
-    /// they failed.
-    pub resumes: bool,
-    /// How long jobs under way may take once the runner is told to stop.
-    pub grace: Duration,
-    /// How much a job may use, say and leave behind.
+    /// Files and folders whose content is hidden from jobs in bubblewrap.
+    pub hidden_paths: Vec<PathBuf>,
+    /// Whether the server requeues jobs that are interrupted by a shutdown of the runner. They are then not reported as
+    /// failed.
+    pub requeues_interrupted_jobs: bool,
+    /// How long running jobs may continue after the runner is asked to stop.
+    pub grace_period: Duration,
+    /// The resource limits of a job.
     pub limits: Limits,
-    /// How often things are done, and how long they are tried.
-    pub pace: Pace,
+    /// Intervals, delays and timeouts.
+    pub timing: Timing,
 }
 
 impl Options {
-    /// The usual runner.
+    /// Returns options with the defaults.
     pub fn new(folder: impl Into<PathBuf>, supervisor: Vec<OsString>) -> Self {
         Self {
             name: "this machine".to_owned(),
@@ -94,33 +94,33 @@ impl Options {
             network: Network::Auto,
             ignore_image: false,
             supervisor,
-            hidden: Vec::new(),
-            resumes: false,
-            grace: Duration::from_secs(30),
+            hidden_paths: Vec::new(),
+            requeues_interrupted_jobs: false,
+            grace_period: Duration::from_secs(30),
             limits: Limits::default(),
-            pace: Pace::default(),
+            timing: Timing::default(),
         }
     }
 }
 
-/// How much a job may use, say and leave behind.
+/// The resource limits of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How many bytes of memory its processes may use.
+    /// The maximum memory of its processes in bytes.
     pub memory: Option<u64>,
-    /// How many processes and threads it may have at once.
+    /// The maximum number of processes and threads.
     pub processes: Option<u64>,
-    /// How many bytes its folder may take on disk.
+    /// The maximum size of its folder on disk in bytes.
     pub disk: Option<u64>,
-    /// How many bytes of output are kept.
+    /// The maximum size of its output in bytes; the rest is discarded.
     pub output: u64,
-    /// How large an archive of artifacts or a cache may be.
+    /// The maximum size of an archive of artifacts or of a cache in bytes.
     pub archive: u64,
-    /// How many files an archive may hold.
+    /// The maximum number of files in an archive.
     pub entries: u64,
-    /// How large all files of an archive may be together.
+    /// The maximum total size of the files of an archive in bytes.
     pub unpacked: u64,
-    /// How large all caches may be together.
+    /// The maximum total size of all caches in bytes.
     pub caches: u64,
 }
 
@@ -139,59 +139,68 @@ impl Default for Limits {
     }
 }
 
-/// How often things are done, and how long they are tried.
+/// Intervals, delays and timeouts.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    /// Between two questions for a job, if the server does not hold them.
-    pub poll: Duration,
-    /// Between two pieces of a trace.
-    pub trace: Duration,
-    /// Between two signs of life of a job that says nothing.
-    pub keep_alive: Duration,
-    /// Before the first repetition of what has failed; later ones take longer.
-    pub retry: Duration,
-    /// Between two repetitions at most.
-    pub longest_pause: Duration,
-    /// How often a file is sent or fetched until it is given up.
-    pub attempts: u32,
-    /// How long the end of a job is told to a server that does not listen.
-    pub patience: Duration,
-    /// The same when the runner stops.
-    pub patience_at_stop: Duration,
+pub struct Timing {
+    /// Between two requests for a job, if the server does not support long polling.
+    pub poll_interval: Duration,
+    /// Between two chunks of a trace.
+    pub trace_interval: Duration,
+    /// Between two keep-alive updates of a job without output.
+    pub keep_alive_interval: Duration,
+    /// Before the first retry; the delay doubles with each further one.
+    pub retry_delay: Duration,
+    /// The maximum delay between two retries.
+    pub max_retry_delay: Duration,
+    /// The maximum number of attempts to upload or download a file.
+    pub max_attempts: u32,
+    /// How long the result of a job is sent to an unavailable server.
+    pub finish_timeout: Duration,
+    /// The same after the runner is asked to stop.
+    pub finish_timeout_at_shutdown: Duration,
 }
 
-impl Default for Pace {
+impl Default for Timing {
     fn default() -> Self {
         Self {
-            poll: Duration::from_secs(3),
-            trace: Duration::from_secs(1),
-            keep_alive: Duration::from_secs(10),
-            retry: Duration::from_millis(500),
-            longest_pause: Duration::from_secs(15),
-            attempts: 20,
-            patience: Duration::from_secs(30 * 60),
-            patience_at_stop: Duration::from_secs(20),
+            poll_interval: Duration::from_secs(3),
+            trace_interval: Duration::from_secs(1),
+            keep_alive_interval: Duration::from_secs(10),
+            retry_delay: Duration::from_millis(500),
+            max_retry_delay: Duration::from_secs(15),
+            max_attempts: 20,
+            finish_timeout: Duration::from_secs(30 * 60),
+            finish_timeout_at_shutdown: Duration::from_secs(20),
         }
     }
 }
 
-/// Why a runner cannot do what it should: a sentence that tells what to do.
-#[derive(Debug)]
+/// An error of the runner. The message includes what to do, and the text of its cause.
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something on this machine is not as it should be.
+    /// This machine is not set up correctly.
+    #[error("{0}")]
     Setup(String),
-    /// The server does not want this runner.
+    /// A file or folder of the runner cannot be used.
+    #[error("cannot {action} {}: {source}", path.display())]
+    File {
+        /// What was attempted, such as `read`.
+        action: &'static str,
+        /// The path of the file or folder.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] tls::Error),
+    /// A thread of the runner has panicked.
+    #[error(transparent)]
+    Panicked(#[from] tokio::task::JoinError),
+    /// The server rejects this runner.
+    #[error("{0}")]
     Refused(String),
-    /// The server does not answer.
+    /// The server does not respond.
+    #[error("{0}")]
     Unreachable(String),
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Setup(sentence) | Self::Refused(sentence) | Self::Unreachable(sentence) => to.write_str(sentence),
-        }
-    }
-}
-
-impl std::error::Error for Error {}

@@ -1,5 +1,5 @@
-//! What network a job has. A job that may reach public addresses only gets a network namespace of its own, which
-//! `slirp4netns` connects to the world and in which rules of routing refuse everything else.
+//! Network access of jobs. A job limited to public addresses gets its own network namespace, which `slirp4netns`
+//! connects to the internet and in which routing rules block everything else.
 
 use std::{
     fmt::Write as _,
@@ -8,41 +8,42 @@ use std::{
     net::Ipv4Addr,
     os::fd::AsRawFd as _,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, ExitStatus},
     time::Duration,
 };
 
-use tokio::{process::Child, time::timeout};
+use tokio::{process::Child, task::JoinError, time::timeout};
 
 use crate::isolation::PATH;
 
-/// What jobs may reach, as the operator wants it.
+/// The network access of jobs, as configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Network {
-    /// Public addresses if `slirp4netns` is installed and works, else nothing.
+    /// In bubblewrap, public addresses if `slirp4netns` is installed and works, otherwise none. Without isolation,
+    /// everything that the machine can reach. As another user, the runner does not start.
     #[default]
     Auto,
     /// Public addresses only; without `slirp4netns` the runner does not start.
     Public,
-    /// Nothing.
+    /// No network.
     None,
-    /// Everything that the machine can reach, its own services included.
+    /// Everything that the machine can reach, including its own services.
     Host,
 }
 
-/// What a program of a job may reach, as it turned out.
+/// The network access of a program, as determined at startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum NetworkAccess {
     Public,
     None,
     Host,
 }
 
-/// The address at which a job asks for names; only port 53 of it can be reached.
-const RESOLVER: &str = "10.0.2.3";
+/// The address of the job's name server; only port 53 of it is reachable.
+const RESOLVER_ADDRESS: &str = "10.0.2.3";
 /// Networks that are not public: <https://www.iana.org/assignments/iana-ipv4-special-registry>, multicast and reserved
-/// addresses. The loopback network is the job's own.
-const NOT_PUBLIC: &[&str] = &[
+/// addresses. The loopback network belongs to the namespace.
+const NON_PUBLIC_NETWORKS: &[&str] = &[
     "0.0.0.0/8",
     "10.0.0.0/8",
     "100.64.0.0/10",
@@ -58,129 +59,162 @@ const NOT_PUBLIC: &[&str] = &[
     "224.0.0.0/4",
     "240.0.0.0/4",
 ];
-/// How long it may take until a network is there.
-const SET_UP: Duration = Duration::from_secs(30);
-/// What keeps the namespace: it waits until there is an interface, forbids what is not public, and stays until the
-/// other end of its standard input is closed.
-const KEEPER: &str = "echo namespace && read -r go && ip -batch - <<'RULES' && echo rules && exec cat >/dev/null\n";
+/// The timeout of setting up a network.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(30);
+/// The process that keeps the namespace alive: waits for the interface, adds the routing rules, and runs until its
+/// standard input is closed.
+const HOLDER_SCRIPT: &str =
+    "echo namespace && read -r go && ip -batch - <<'RULES' && echo rules && exec cat >/dev/null\n";
 
-/// The network namespace of one job; dropped, it goes away with what is in it.
+/// Why a network namespace cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NetworkError {
+    #[error("the setup timed out")]
+    TimedOut,
+    #[error("{0} is not installed")]
+    NotInstalled(&'static str),
+    #[error("cannot start {program}: {source}")]
+    Start { program: &'static str, source: io::Error },
+    #[error("cannot create a pipe: {0}")]
+    Pipe(#[from] io::Error),
+    #[error("cannot open {path}: {source}")]
+    OpenNamespace { path: String, source: io::Error },
+    #[error("the network namespace is gone")]
+    NamespaceGone,
+    #[error("the network namespace ended early: {0}")]
+    NamespaceEnded(ExitStatus),
+    #[error("{step}: {output}")]
+    Program { step: &'static str, output: String },
+    #[error(transparent)]
+    Panicked(#[from] JoinError),
+}
+
+/// The network namespace of one job; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct JobNetwork {
-    /// How programs enter it.
-    entrance: Vec<String>,
+    /// The command prefix that enters the namespace.
+    nsenter_arguments: Vec<String>,
     _namespaces: [Namespace; 2],
-    _keeper: Child,
-    _keep: PipeWriter,
+    _holder: Child,
+    _holder_stdin: PipeWriter,
     _slirp: Child,
-    _stay: PipeWriter,
+    _slirp_exit: PipeWriter,
 }
 
 impl JobNetwork {
-    /// Makes a namespace from which public addresses can be reached.
-    pub(crate) async fn public() -> Result<Self, String> {
-        timeout(SET_UP, Self::set_up()).await.unwrap_or_else(|_| Err("it takes too long to set up".to_owned()))
+    /// Creates a namespace with access to public addresses.
+    pub(crate) async fn public() -> Result<Self, NetworkError> {
+        timeout(SETUP_TIMEOUT, Self::set_up()).await.unwrap_or(Err(NetworkError::TimedOut))
     }
 
-    async fn set_up() -> Result<Self, String> {
+    async fn set_up() -> Result<Self, NetworkError> {
         let root = rustix::process::geteuid().is_root();
-        let script = format!("{KEEPER}{}RULES\n", rules(&own_addresses()));
-        let mut keeper = with_plain_environment(Command::new("unshare"));
+        let script = format!("{HOLDER_SCRIPT}{}RULES\n", routing_rules(&own_addresses()));
+        let mut holder = with_clean_environment(Command::new("unshare"));
         if !root {
-            keeper.args(["--user", "--map-root-user"]);
+            holder.args(["--user", "--map-root-user"]);
         }
-        keeper.args(["--net", "--", "sh", "-c", &script]);
-        let (said, says) = pipe()?;
-        let (input, mut keep) = pipe()?;
-        let errors = says.try_clone().map_err(cannot_pipe)?;
-        keeper.stdin(input).stdout(says).stderr(errors);
-        let mut keeper = spawn(keeper, "unshare")?;
-        let said = expect(said, "namespace", "cannot make a network namespace").await?;
-        let pid = keeper.id().ok_or("the network namespace is gone")?.to_string();
+        holder.args(["--net", "--", "sh", "-c", &script]);
+        let (output, output_writer) = io::pipe()?;
+        let (input, mut holder_stdin) = io::pipe()?;
+        let errors = output_writer.try_clone()?;
+        holder.stdin(input).stdout(output_writer).stderr(errors);
+        let mut holder = spawn(holder, "unshare")?;
+        let output = wait_for_output(output, "namespace", "cannot create a network namespace").await?;
+        let pid = holder.id().ok_or(NetworkError::NamespaceGone)?.to_string();
 
         let namespaces = [Namespace::open(&pid, "net")?, Namespace::open(&pid, "user")?];
-        let mut slirp = with_plain_environment(Command::new("slirp4netns"));
-        // There are no descriptors but these three to hand over: one is written to when the interface is there, and
-        // slirp4netns ends with the other.
+        let mut slirp = with_clean_environment(Command::new("slirp4netns"));
+        // There are no file descriptors to pass but the standard streams: one is written when the interface is ready,
+        // another one stops slirp4netns when closed.
         slirp.args(["--configure", "--mtu=65520", "--disable-host-loopback", "--enable-sandbox", "--enable-seccomp"]);
         slirp.args(["--ready-fd=0", "--exit-fd=1", &pid, "tap0"]);
-        let (is_ready, ready) = pipe()?;
-        let (exit, stay) = pipe()?;
-        let (reason, errors_of_slirp) = pipe()?;
-        slirp.stdin(ready).stdout(exit).stderr(errors_of_slirp);
+        let (is_ready, ready) = io::pipe()?;
+        let (exit, slirp_exit) = io::pipe()?;
+        let (slirp_errors, slirp_stderr) = io::pipe()?;
+        slirp.stdin(ready).stdout(exit).stderr(slirp_stderr);
         let slirp = spawn(slirp, "slirp4netns")?;
-        if expect(is_ready, "1", "slirp4netns does not work").await.is_err() {
-            let said = read_all(reason).await;
-            return Err(format!("slirp4netns does not work: {}", said.trim().replace('\n', "; ")));
+        let step = "slirp4netns does not work";
+        if wait_for_output(is_ready, "1", step).await.is_err() {
+            let output = read_all(slirp_errors).await.trim().replace('\n', "; ");
+            return Err(NetworkError::Program { step, output });
         }
-        drop(reason);
-        keep.write_all(b"go\n").map_err(cannot_pipe)?;
-        expect(said, "rules", "cannot forbid addresses that are not public").await?;
-        if let Ok(Some(status)) = keeper.try_wait() {
-            return Err(format!("the network namespace does not stay: {status}"));
+        drop(slirp_errors);
+        holder_stdin.write_all(b"go\n")?;
+        wait_for_output(output, "rules", "cannot add routing rules").await?;
+        if let Ok(Some(status)) = holder.try_wait() {
+            return Err(NetworkError::NamespaceEnded(status));
         }
-        let mut entrance = vec!["nsenter".to_owned(), namespaces[0].entrance("net")];
+        let mut nsenter_arguments = vec!["nsenter".to_owned(), namespaces[0].nsenter_argument("net")];
         if !root {
-            entrance.extend([namespaces[1].entrance("user"), "--preserve-credentials".to_owned()]);
+            nsenter_arguments.extend([namespaces[1].nsenter_argument("user"), "--preserve-credentials".to_owned()]);
         }
-        entrance.push("--".to_owned());
-        Ok(Self { entrance, _namespaces: namespaces, _keeper: keeper, _keep: keep, _slirp: slirp, _stay: stay })
+        nsenter_arguments.push("--".to_owned());
+        Ok(Self {
+            nsenter_arguments,
+            _namespaces: namespaces,
+            _holder: holder,
+            _holder_stdin: holder_stdin,
+            _slirp: slirp,
+            _slirp_exit: slirp_exit,
+        })
     }
 
-    /// The words before a program that is to run in the namespace.
-    pub(crate) fn entrance(&self) -> &[String] {
-        &self.entrance
+    /// Returns the command prefix that runs a program in the namespace.
+    pub(crate) fn nsenter_arguments(&self) -> &[String] {
+        &self.nsenter_arguments
     }
 }
 
-/// A namespace of another process, held open: the number of a process that has ended may become that of another one.
+/// A namespace of another process, held open because process ids are reused.
 #[derive(Debug)]
 struct Namespace(File);
 
 impl Namespace {
-    fn open(pid: &str, kind: &str) -> Result<Self, String> {
+    fn open(pid: &str, kind: &str) -> Result<Self, NetworkError> {
         let path = format!("/proc/{pid}/ns/{kind}");
-        File::open(&path).map(Self).map_err(|error| format!("cannot open {path}: {error}"))
+        File::open(&path).map(Self).map_err(|source| NetworkError::OpenNamespace { path, source })
     }
 
-    /// The argument with which `nsenter` enters it.
-    fn entrance(&self, kind: &str) -> String {
+    /// Returns the argument of `nsenter` for this namespace.
+    fn nsenter_argument(&self, kind: &str) -> String {
         format!("--{kind}=/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 }
 
-/// What a job finds in the place of the machine's `resolv.conf`, and where.
-pub(crate) fn resolver() -> (String, Option<PathBuf>) {
-    // It often is a link to a file that a daemon keeps.
-    let place = Path::new("/etc/resolv.conf").canonicalize().ok();
-    (format!("nameserver {RESOLVER}\n"), place)
+/// Returns the content of the job's `resolv.conf`, and the path of the machine's own.
+pub(crate) fn resolv_conf() -> (String, Option<PathBuf>) {
+    // Often a link to a file maintained by a daemon.
+    let path = Path::new("/etc/resolv.conf").canonicalize().ok();
+    (format!("nameserver {RESOLVER_ADDRESS}\n"), path)
 }
 
-/// The rules of routing in the namespace, as `ip -batch` reads them.
-fn rules(own: &[Ipv4Addr]) -> String {
-    let mut rules = String::from("link set lo up\n");
+/// Returns the routing rules of the namespace in the format of `ip -batch`.
+fn routing_rules(own: &[Ipv4Addr]) -> String {
+    let mut routing_rules = String::from("link set lo up\n");
     for protocol in ["udp", "tcp"] {
-        let _ = writeln!(rules, "rule add pref 100 to {RESOLVER} ipproto {protocol} dport 53 lookup main");
+        let _ =
+            writeln!(routing_rules, "rule add pref 100 to {RESOLVER_ADDRESS} ipproto {protocol} dport 53 lookup main");
     }
-    for network in NOT_PUBLIC {
-        let _ = writeln!(rules, "rule add pref 200 to {network} unreachable");
+    for network in NON_PUBLIC_NETWORKS {
+        let _ = writeln!(routing_rules, "rule add pref 200 to {network} unreachable");
     }
-    // What this machine serves to its own network often listens on all of its addresses.
+    // Services for the local network often listen on all addresses of the machine.
     for address in own.iter().filter(|address| !address.is_loopback()) {
-        let _ = writeln!(rules, "rule add pref 300 to {address} unreachable");
+        let _ = writeln!(routing_rules, "rule add pref 300 to {address} unreachable");
     }
-    rules
+    routing_rules
 }
 
-/// The addresses of this machine.
+/// Returns the addresses of this machine.
 fn own_addresses() -> Vec<Ipv4Addr> {
     local_addresses(&std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default())
 }
 
-/// Reads the kernel's tables: an address stands above the line that says that it is local.
-fn local_addresses(tries: &str) -> Vec<Ipv4Addr> {
+/// Parses `/proc/net/fib_trie`: an address precedes the line that marks it as local.
+fn local_addresses(fib_trie: &str) -> Vec<Ipv4Addr> {
     let (mut addresses, mut last): (_, Option<Ipv4Addr>) = (Vec::new(), None);
-    for line in tries.lines().map(str::trim) {
+    for line in fib_trie.lines().map(str::trim) {
         if let Some(address) = line.strip_prefix("|-- ") {
             last = address.parse().ok();
         } else if line.starts_with("/32 host LOCAL") {
@@ -192,47 +226,42 @@ fn local_addresses(tries: &str) -> Vec<Ipv4Addr> {
     addresses
 }
 
-fn with_plain_environment(mut command: Command) -> Command {
+fn with_clean_environment(mut command: Command) -> Command {
     command.env_clear().env("PATH", PATH).env("LC_ALL", "C");
     command
 }
 
-fn spawn(command: Command, name: &str) -> Result<Child, String> {
-    tokio::process::Command::from(command).kill_on_drop(true).spawn().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!("{name} is not installed"),
-        _ => format!("cannot start {name}: {error}"),
+fn spawn(command: Command, program: &'static str) -> Result<Child, NetworkError> {
+    tokio::process::Command::from(command).kill_on_drop(true).spawn().map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => NetworkError::NotInstalled(program),
+        _ => NetworkError::Start { program, source },
     })
 }
 
-fn pipe() -> Result<(PipeReader, PipeWriter), String> {
-    io::pipe().map_err(cannot_pipe)
-}
-
-fn cannot_pipe(error: io::Error) -> String {
-    format!("cannot make a pipe: {error}")
-}
-
-/// Waits until a program says this; else the error holds what it said.
-async fn expect(mut from: PipeReader, word: &'static str, failed: &str) -> Result<PipeReader, String> {
+/// Waits until a program writes this text; the error contains its other output.
+async fn wait_for_output(
+    mut from: PipeReader,
+    expected: &'static str,
+    step: &'static str,
+) -> Result<PipeReader, NetworkError> {
     let read = move || {
-        let (mut said, mut byte) = (Vec::new(), [0]);
-        while !String::from_utf8_lossy(&said).contains(word) {
-            if from.read(&mut byte).unwrap_or(0) == 0 || said.len() > 4000 {
-                return Err(String::from_utf8_lossy(&said).trim().replace('\n', "; "));
+        let (mut output, mut byte) = (Vec::new(), [0]);
+        while !String::from_utf8_lossy(&output).contains(expected) {
+            if from.read(&mut byte).unwrap_or(0) == 0 || output.len() > 4000 {
+                return Err(String::from_utf8_lossy(&output).trim().replace('\n', "; "));
             }
-            said.push(byte[0]);
+            output.push(byte[0]);
         }
         Ok(from)
     };
-    let read = tokio::task::spawn_blocking(read).await.map_err(|error| error.to_string())?;
-    read.map_err(|said| format!("{failed}: {said}"))
+    tokio::task::spawn_blocking(read).await?.map_err(|output| NetworkError::Program { step, output })
 }
 
 async fn read_all(mut from: PipeReader) -> String {
     let read = move || {
-        let mut said = Vec::new();
-        let _ = from.by_ref().take(4000).read_to_end(&mut said);
-        String::from_utf8_lossy(&said).into_owned()
+        let mut output = Vec::new();
+        let _ = from.by_ref().take(4000).read_to_end(&mut output);
+        String::from_utf8_lossy(&output).into_owned()
     };
     tokio::task::spawn_blocking(read).await.unwrap_or_default()
 }
@@ -242,13 +271,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_addresses_are_read_from_the_tables_of_the_kernel() {
-        let tries = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n     |-- 203.0.113.9\n        \
+    fn local_addresses_are_parsed_and_blocked() {
+        let fib_trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n     |-- 203.0.113.9\n        \
                      /32 host LOCAL\nLocal:\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 203.0.113.9\n        \
                      /32 host LOCAL\n     |-- 203.0.113.255\n        /32 link BROADCAST\n";
-        let found = local_addresses(tries);
+        let found = local_addresses(fib_trie);
         assert_eq!(found, [Ipv4Addr::LOCALHOST, Ipv4Addr::new(203, 0, 113, 9)]);
-        let rules = rules(&found);
+        let rules = routing_rules(&found);
         assert!(rules.contains("to 203.0.113.9 unreachable\n") && !rules.contains("127.0.0.1"), "{rules}");
         assert!(rules.contains("to 10.0.0.0/8 unreachable\n"), "{rules}");
     }

@@ -1,4 +1,4 @@
-//! Programs of a job: what they say is taken, and all that they have started ends with them.
+//! Runs the programs of a job: captures their output and kills everything they have started.
 
 use std::{
     fmt, fs,
@@ -24,89 +24,89 @@ use tokio::{
 };
 
 use crate::{
-    isolation::{Build, MARK, SUPERVISORS, size},
-    usage,
+    isolation::{BUILDS_DIR_VARIABLE, JobWorkspace, SUPERVISOR_PROCESSES, format_size},
+    resource_usage,
 };
 
-/// How long a program may take to end by itself once it was asked to.
-const GENTLE: Duration = Duration::from_secs(5);
-/// How often is measured what a job uses.
-const MEASURED: Duration = Duration::from_millis(500);
-/// How many files a job may have in its folder.
-const MOST_FILES: u64 = 2_000_000;
-/// How long what was said is waited for when whoever said it has ended.
-const DRAIN: Duration = Duration::from_secs(2);
+/// How long a program may take to end after SIGTERM.
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(5);
+/// The interval of measuring resource usage.
+const MEASURE_INTERVAL: Duration = Duration::from_millis(500);
+/// The maximum number of files in the folder of a job.
+const MAX_FILES: u64 = 2_000_000;
+/// How long remaining output is read after the program has ended.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why a job does not go on.
+/// Why a job is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interrupt {
-    /// The server wants it to end.
+    /// The server canceled the job.
     Canceled,
-    /// The server does not know it any more.
+    /// The server does not know the job any more.
     Refused,
-    /// It took too long.
+    /// The job timed out.
     TimedOut,
-    /// The runner stops.
+    /// The runner is stopping.
     Stopped,
 }
 
-/// How long a job may go on.
+/// The deadline and the interrupts of a job.
 #[derive(Clone)]
-pub(crate) struct Leash {
+pub(crate) struct Cancellation {
     deadline: Instant,
-    told: watch::Receiver<Option<Interrupt>>,
+    interrupts: watch::Receiver<Option<Interrupt>>,
 }
 
-impl Leash {
-    pub(crate) fn new(told: watch::Receiver<Option<Interrupt>>, most: Duration) -> Self {
-        Self { deadline: Instant::now() + most, told }
+impl Cancellation {
+    pub(crate) fn new(interrupts: watch::Receiver<Option<Interrupt>>, duration: Duration) -> Self {
+        Self { deadline: Instant::now() + duration, interrupts }
     }
 
-    /// The same leash, but not longer than this.
-    pub(crate) fn within(&self, most: Duration) -> Self {
-        Self { deadline: self.deadline.min(Instant::now() + most), told: self.told.clone() }
+    /// Returns the same with an earlier deadline, if this duration ends earlier.
+    pub(crate) fn within(&self, duration: Duration) -> Self {
+        Self { deadline: self.deadline.min(Instant::now() + duration), interrupts: self.interrupts.clone() }
     }
 
-    /// The same leash, but exactly this long from now.
-    pub(crate) fn anew(&self, most: Duration) -> Self {
-        Self { deadline: Instant::now() + most, told: self.told.clone() }
+    /// Returns the same with a new deadline.
+    pub(crate) fn with_timeout(&self, duration: Duration) -> Self {
+        Self { deadline: Instant::now() + duration, interrupts: self.interrupts.clone() }
     }
 
-    /// Waits for the reason not to go on.
-    pub(crate) async fn pulled(&self) -> Interrupt {
-        let mut told = self.told.clone();
-        let told = async {
-            match told.wait_for(Option::is_some).await.map(|told| *told) {
-                Ok(Some(why)) => why,
+    /// Waits for an interrupt or the deadline.
+    pub(crate) async fn interrupted(&self) -> Interrupt {
+        let mut interrupts = self.interrupts.clone();
+        let received = async {
+            match interrupts.wait_for(Option::is_some).await.map(|interrupt| *interrupt) {
+                Ok(Some(interrupt)) => interrupt,
                 Ok(None) | Err(_) => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
-            why = told => why,
+            interrupt = received => interrupt,
             () = sleep_until(self.deadline) => Interrupt::TimedOut,
         }
     }
 
-    /// Works on something that can be dropped, for as long as there is no reason not to.
-    pub(crate) async fn hold<T>(&self, work: impl Future<Output = T>) -> Result<T, Interrupt> {
+    /// Runs a future that may be dropped, until it completes or the job is interrupted.
+    pub(crate) async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Interrupt> {
         tokio::select! {
             biased;
-            why = self.pulled() => Err(why),
+            interrupt = self.interrupted() => Err(interrupt),
             done = work => Ok(done),
         }
     }
 }
 
-/// Why a program did not come to its own end.
+/// Why a program did not end by itself.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum ProcessError {
     Interrupted(Interrupt),
-    Exceeded(Excess),
+    Exceeded(ExceededLimit),
     Failed(io::Error),
 }
 
-impl From<io::Error> for Broken {
+impl From<io::Error> for ProcessError {
     fn from(error: io::Error) -> Self {
         Self::Failed(error)
     }
@@ -114,7 +114,7 @@ impl From<io::Error> for Broken {
 
 /// A limit that a job has exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Excess {
+pub(crate) enum ExceededLimit {
     Memory(u64),
     Processes(u64),
     Disk(u64),
@@ -122,65 +122,65 @@ pub(crate) enum Excess {
     Depth,
 }
 
-impl fmt::Display for Excess {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl fmt::Display for ExceededLimit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memory(most) => write!(to, "job exceeded its memory limit of {}", size(*most)),
-            Self::Processes(most) => write!(to, "job exceeded its limit of {most} processes"),
-            Self::Disk(most) => write!(to, "job exceeded its disk limit of {}", size(*most)),
-            Self::Files(most) => write!(to, "job exceeded its limit of {most} files"),
-            Self::Depth => to.write_str("job nests folders deeper than they can be measured"),
+            Self::Memory(limit) => write!(formatter, "job exceeded its memory limit of {}", format_size(*limit)),
+            Self::Processes(limit) => write!(formatter, "job exceeded its limit of {limit} processes"),
+            Self::Disk(limit) => write!(formatter, "job exceeded its disk limit of {}", format_size(*limit)),
+            Self::Files(limit) => write!(formatter, "job exceeded its limit of {limit} files"),
+            Self::Depth => formatter.write_str("job nests folders too deeply to measure them"),
         }
     }
 }
 
-/// What is taken of what a program says.
+/// Which output streams are captured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Streams {
     Both,
     OutputOnly,
 }
 
-/// Runs a program, which the supervisor starts, to its end, and ends all that it has left behind; the code is as a
-/// shell tells it.
+/// Runs a program through the supervisor, and kills everything it leaves behind. Returns the exit status as a shell
+/// would.
 pub(crate) async fn run(
     mut command: Command,
     streams: Streams,
-    build: &Build,
-    leash: &Leash,
-    mut said: impl FnMut(&[u8]),
-) -> Result<i32, Broken> {
-    build.repair_way()?;
+    workspace: &JobWorkspace,
+    cancellation: &Cancellation,
+    mut on_output: impl FnMut(&[u8]),
+) -> Result<i32, ProcessError> {
+    workspace.restore_parent_folders()?;
     let (reader, writer) = io::pipe()?;
-    let (orders, controls) = io::pipe()?;
+    let (control_reader, control_pipe) = io::pipe()?;
     let errors = if streams == Streams::Both { Stdio::from(writer.try_clone()?) } else { Stdio::null() };
-    command.stdin(orders).stdout(writer).stderr(errors).process_group(0);
-    let mut running = Running::start(command, controls, build)?;
-    let excess = exceeds(running.supervisor, build);
-    tokio::pin!(excess);
-    let mut output = receive(reader)?;
-    let mut piece = vec![0; 32 << 10];
+    command.stdin(control_reader).stdout(writer).stderr(errors).process_group(0);
+    let mut running = RunningProcess::start(command, control_pipe, workspace)?;
+    let exceeded_limit = wait_for_exceeded_limit(running.supervisor, workspace);
+    tokio::pin!(exceeded_limit);
+    let mut output = async_receiver(reader)?;
+    let mut buffer = vec![0; 32 << 10];
     let mut open = true;
     let mut exceeded = None;
-    let mut asked_to_end: Option<(Interrupt, Instant)> = None;
+    let mut termination: Option<(Interrupt, Instant)> = None;
     let status = loop {
         tokio::select! {
-            // Somebody who never stops talking is ended all the same.
+            // A program that never stops writing must be interruptible too.
             biased;
-            why = leash.pulled(), if asked_to_end.is_none() => {
-                asked_to_end = Some((why, Instant::now() + GENTLE));
+            interrupt = cancellation.interrupted(), if termination.is_none() => {
+                termination = Some((interrupt, Instant::now() + TERMINATION_TIMEOUT));
                 running.terminate();
             }
-            () = until(asked_to_end.map(|(_, end)| end)) => {
-                asked_to_end = asked_to_end.map(|(why, _)| (why, Instant::now() + GENTLE));
+            () = sleep_until_some(termination.map(|(_, end)| end)) => {
+                termination = termination.map(|(interrupt, _)| (interrupt, Instant::now() + TERMINATION_TIMEOUT));
                 running.kill();
             }
-            which = &mut excess, if exceeded.is_none() => {
+            which = &mut exceeded_limit, if exceeded.is_none() => {
                 exceeded = Some(which);
                 running.kill();
             }
-            count = output.read(&mut piece), if open => match count {
-                Ok(count @ 1..) => said(&piece[..count]),
+            count = output.read(&mut buffer), if open => match count {
+                Ok(count @ 1..) => on_output(&buffer[..count]),
                 _ => open = false,
             },
             status = running.child.wait() => break status?,
@@ -189,128 +189,131 @@ pub(crate) async fn run(
     running.end().await;
     let drained = async {
         while open {
-            match output.read(&mut piece).await {
-                Ok(count @ 1..) => said(&piece[..count]),
+            match output.read(&mut buffer).await {
+                Ok(count @ 1..) => on_output(&buffer[..count]),
                 _ => open = false,
             }
         }
     };
-    let _ = timeout(DRAIN, drained).await;
-    if let (None, Some(most)) = (exceeded, build.limits.memory) {
-        exceeded = build.cgroup.as_ref().filter(|it| it.ran_out_of_memory()).map(|_| Excess::Memory(most));
+    let _ = timeout(DRAIN_TIMEOUT, drained).await;
+    if let (None, Some(limit)) = (exceeded, workspace.limits.memory) {
+        exceeded = workspace.cgroup.as_ref().filter(|it| it.ran_out_of_memory()).map(|_| ExceededLimit::Memory(limit));
     }
-    match (asked_to_end, exceeded) {
-        (Some((why, _)), _) => Err(Broken::Interrupted(why)),
-        (None, Some(excess)) => Err(Broken::Exceeded(excess)),
+    match (termination, exceeded) {
+        (Some((interrupt, _)), _) => Err(ProcessError::Interrupted(interrupt)),
+        (None, Some(exceeded_limit)) => Err(ProcessError::Exceeded(exceeded_limit)),
         (None, None) => Ok(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)),
     }
 }
 
-/// Measures what a job uses, again and again, until it is too much. What a control group holds is not measured.
-async fn exceeds(supervisor: Option<Pid>, build: &Build) -> Excess {
+/// Measures the resource usage of a job until it exceeds a limit. Limits that the control group enforces are not
+/// measured.
+async fn wait_for_exceeded_limit(supervisor: Option<Pid>, workspace: &JobWorkspace) -> ExceededLimit {
     let Some(supervisor) = supervisor else { return std::future::pending().await };
-    let limits = build.limits;
-    let (memory, processes) = if build.cgroup.is_some() { (None, None) } else { (limits.memory, limits.processes) };
+    let limits = workspace.limits;
+    let (memory, processes) = if workspace.cgroup.is_some() { (None, None) } else { (limits.memory, limits.processes) };
     let mut disk_due = Instant::now();
     loop {
-        sleep(MEASURED).await;
+        sleep(MEASURE_INTERVAL).await;
         if memory.is_some() || processes.is_some() {
-            let Ok(used) = spawn_blocking(move || usage::of_descendants(supervisor, memory)).await else { continue };
-            build.peak_memory.fetch_max(used.memory, Ordering::Relaxed);
-            if let Some(most) = memory.filter(|most| used.memory > *most) {
-                return Excess::Memory(most);
+            let Ok(usage) = spawn_blocking(move || resource_usage::descendant_usage(supervisor, memory)).await else {
+                continue;
+            };
+            workspace.peak_memory.fetch_max(usage.memory, Ordering::Relaxed);
+            if let Some(limit) = memory.filter(|limit| usage.memory > *limit) {
+                return ExceededLimit::Memory(limit);
             }
-            if let Some(most) = processes.filter(|most| used.tasks > most.saturating_add(SUPERVISORS)) {
-                return Excess::Processes(most);
+            if let Some(limit) = processes.filter(|limit| usage.tasks > limit.saturating_add(SUPERVISOR_PROCESSES)) {
+                return ExceededLimit::Processes(limit);
             }
         }
-        let Some(most) = limits.disk.filter(|_| Instant::now() >= disk_due) else { continue };
-        let begun = Instant::now();
-        let root = build.root.clone();
+        let Some(limit) = limits.disk.filter(|_| Instant::now() >= disk_due) else { continue };
+        let started_at = Instant::now();
+        let root = workspace.root.clone();
         let measured = spawn_blocking(move || {
-            let taken = usage::of_folder(&root, MOST_FILES);
-            (taken.unwrap_or_default(), usage::of_unnamed_files(supervisor, &root))
+            let usage = resource_usage::folder_usage(&root, MAX_FILES);
+            (usage.unwrap_or_default(), resource_usage::unlinked_file_bytes(supervisor, &root))
         });
-        let Ok((taken, unnamed)) = measured.await else { continue };
+        let Ok((usage, unlinked_bytes)) = measured.await else { continue };
         // A folder that takes long to measure is measured less often.
-        disk_due = Instant::now() + begun.elapsed() * 20;
-        if taken.bytes.saturating_add(unnamed) > most {
-            return Excess::Disk(most);
+        disk_due = Instant::now() + started_at.elapsed() * 20;
+        if usage.bytes.saturating_add(unlinked_bytes) > limit {
+            return ExceededLimit::Disk(limit);
         }
-        if taken.entries > MOST_FILES {
-            return Excess::Files(MOST_FILES);
+        if usage.entries > MAX_FILES {
+            return ExceededLimit::Files(MAX_FILES);
         }
-        if taken.too_deep {
-            return Excess::Depth;
+        if usage.too_deep {
+            return ExceededLimit::Depth;
         }
     }
 }
 
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
+async fn sleep_until_some(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
         None => std::future::pending().await,
     }
 }
 
-fn receive(reader: PipeReader) -> io::Result<Receiver> {
+fn async_receiver(reader: PipeReader) -> io::Result<Receiver> {
     Receiver::from_owned_fd(OwnedFd::from(reader))
 }
 
-/// A supervisor with all that it has started; dropped before its end, all of them are killed by it.
-struct Running {
+/// A running supervisor; it kills all its processes if this is dropped.
+struct RunningProcess {
     child: Child,
     supervisor: Option<Pid>,
-    /// What the supervisor listens to; it kills everything when this is closed.
-    controls: Option<PipeWriter>,
+    /// The write end of the supervisor's standard input; it kills everything when this is closed.
+    control_pipe: Option<PipeWriter>,
     root: std::path::PathBuf,
 }
 
-impl Running {
-    fn start(command: Command, controls: PipeWriter, build: &Build) -> io::Result<Self> {
+impl RunningProcess {
+    fn start(command: Command, control_pipe: PipeWriter, workspace: &JobWorkspace) -> io::Result<Self> {
         let child = tokio::process::Command::from(command).spawn()?;
         let supervisor = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        Ok(Self { child, supervisor, controls: Some(controls), root: build.root.clone() })
+        Ok(Self { child, supervisor, control_pipe: Some(control_pipe), root: workspace.root.clone() })
     }
 
-    /// Asks the program to end by itself.
+    /// Asks the program to terminate.
     fn terminate(&mut self) {
-        if let Some(controls) = &mut self.controls {
-            // If it has just ended there is nobody to tell.
-            let _ = controls.write_all(b"t");
+        if let Some(control_pipe) = &mut self.control_pipe {
+            // The supervisor may have just ended.
+            let _ = control_pipe.write_all(b"t");
         }
     }
 
-    /// Has everything killed; the second time, the supervisor too.
+    /// Kills everything; the second call also kills the supervisor.
     fn kill(&mut self) {
-        if self.controls.take().is_none()
+        if self.control_pipe.take().is_none()
             && let Some(supervisor) = self.supervisor
         {
             let _ = kill_process(supervisor, Signal::KILL);
         }
     }
 
-    /// Ends what is left if somebody has killed the supervisor.
+    /// Kills remaining processes in case the supervisor was killed.
     async fn end(mut self) {
         let root = std::mem::take(&mut self.root);
-        let _ = spawn_blocking(move || sweep(&root)).await;
+        let _ = spawn_blocking(move || kill_marked_processes(&root)).await;
     }
 }
 
-/// Kills whatever carries the mark of a folder of jobs, or of one below it.
-pub(crate) fn sweep(folder: &Path) {
-    let mark = [MARK.as_bytes(), b"=", folder.as_os_str().as_bytes()].concat();
-    // Whoever is being killed may have started another one a moment before.
+/// Kills all processes whose environment names this folder of jobs or one below it.
+pub(crate) fn kill_marked_processes(folder: &Path) {
+    let marker = [BUILDS_DIR_VARIABLE.as_bytes(), b"=", folder.as_os_str().as_bytes()].concat();
+    // A process may fork just before it is killed.
     for _ in 0..20 {
         let mut found = false;
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
             let Some(pid) = pid else { continue };
-            // Those of others cannot be read, and those that have ended are empty.
+            // Environments of other users cannot be read, and those of ended processes are empty.
             let Ok(environment) = fs::read(entry.path().join("environ")) else { continue };
-            let marked =
-                |it: &[u8]| it.strip_prefix(&*mark).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')));
-            if environment.split(|byte| *byte == 0).any(marked) {
+            let is_marked =
+                |it: &[u8]| it.strip_prefix(&*marker).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')));
+            if environment.split(|byte| *byte == 0).any(is_marked) {
                 found = true;
                 let _ = kill_process(pid, Signal::KILL);
             }

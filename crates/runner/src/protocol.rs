@@ -1,4 +1,4 @@
-//! The words of the protocol: what a job looks like, and the calls around it.
+//! The runner protocol: the job payload and the API calls.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use tokio::fs::File;
 
-use crate::client::{Answer, Body, Call, Client, Fetched, Unreachable, form, whole};
+use crate::client::{ApiCall, ApiResponse, Body, Client, ConnectionError, DownloadOutcome, full_body, multipart_body};
 
-/// How long a short call may take.
-const SHORT: Duration = Duration::from_secs(30);
-/// How long the server may hold a request for a job, and some more.
-const HELD: Duration = Duration::from_secs(90);
-/// How long the server may take until a file begins to come.
-const FILE_BEGINS: Duration = Duration::from_secs(120);
-/// How long a file may be on its way to the server.
-const FILE_SENT: Duration = Duration::from_secs(3600);
+/// The timeout of a short request.
+const SHORT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The timeout of a request for a job, which the server may hold open.
+const LONG_POLL_TIMEOUT: Duration = Duration::from_secs(90);
+/// The timeout until a download begins.
+const DOWNLOAD_START_TIMEOUT: Duration = Duration::from_secs(120);
+/// The timeout of an upload.
+pub(crate) const UPLOAD_TIMEOUT: Duration = Duration::from_secs(3600);
 
 const JOB_TOKEN: HeaderName = HeaderName::from_static("job-token");
 
-/// A job, as the server hands it out.
+/// A job, as the server sends it.
 #[derive(Deserialize)]
 pub(crate) struct Job {
     pub(crate) id: u64,
@@ -59,7 +59,7 @@ pub(crate) struct JobInfo {
     pub(crate) project_id: u64,
     #[serde(deserialize_with = "or_default")]
     pub(crate) project_name: String,
-    /// Random, and never used for another project; other servers than Gable do not send it.
+    /// Random and never reused for another project. Servers other than Gable do not send it.
     #[serde(deserialize_with = "or_default")]
     pub(crate) project_storage_id: String,
 }
@@ -160,25 +160,25 @@ pub(crate) struct ArtifactsFile {
     pub(crate) filename: String,
 }
 
-/// `null` counts as not given.
+/// Deserializes `null` as the default.
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-/// How a job ended.
+/// The result of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum JobResult {
     Success,
-    /// The script ended with this code.
+    /// The script exited with this code.
     Script(i32),
-    /// It took too long.
+    /// The job timed out.
     TimedOut,
-    /// It is not the script's fault.
+    /// The runner failed, not the script.
     System,
 }
 
-/// What a runner says of itself.
-fn info() -> Value {
+/// Returns the description of this runner.
+fn runner_details() -> Value {
     json!({
         "name": "gable-runner",
         "version": env!("CARGO_PKG_VERSION"),
@@ -194,39 +194,54 @@ fn info() -> Value {
 }
 
 impl Client {
-    /// What a new runner is to be; the token is the one for registrations.
-    pub(crate) async fn register(&self, token: &str, wishes: &crate::Registration) -> Result<Answer, Unreachable> {
+    /// Registers a runner; `token` is the registration token.
+    pub(crate) async fn register(
+        &self,
+        token: &str,
+        registration: &crate::Registration,
+    ) -> Result<ApiResponse, ConnectionError> {
         let body = json!({
             "token": token,
-            "description": wishes.description,
-            "tag_list": wishes.tags.join(","),
-            "run_untagged": wishes.run_untagged,
-            "locked": wishes.locked,
+            "description": registration.description,
+            "tag_list": registration.tags.join(","),
+            "run_untagged": registration.run_untagged,
+            "locked": registration.locked,
             "active": true,
-            "info": info(),
+            "info": runner_details(),
         });
-        self.call(send(Method::POST, "/api/v4/runners", &body, SHORT)).await
+        self.call(json_call(Method::POST, "/api/v4/runners", &body, SHORT_TIMEOUT)).await
     }
 
-    pub(crate) async fn verify(&self, token: &str, system: &str) -> Result<Answer, Unreachable> {
-        let body = json!({ "token": token, "system_id": system });
-        self.call(send(Method::POST, "/api/v4/runners/verify", &body, SHORT)).await
+    pub(crate) async fn verify(&self, token: &str, system_id: &str) -> Result<ApiResponse, ConnectionError> {
+        let body = json!({ "token": token, "system_id": system_id });
+        self.call(json_call(Method::POST, "/api/v4/runners/verify", &body, SHORT_TIMEOUT)).await
     }
 
-    pub(crate) async fn unregister(&self, token: &str) -> Result<Answer, Unreachable> {
-        self.call(send(Method::DELETE, "/api/v4/runners", &json!({ "token": token }), SHORT)).await
+    pub(crate) async fn unregister(&self, token: &str) -> Result<ApiResponse, ConnectionError> {
+        self.call(json_call(Method::DELETE, "/api/v4/runners", &json!({ "token": token }), SHORT_TIMEOUT)).await
     }
 
-    /// Asks for a job; the server may hold the question for a while.
-    pub(crate) async fn request(&self, token: &str, system: &str, last_update: &str) -> Result<Answer, Unreachable> {
-        let body = json!({ "token": token, "system_id": system, "last_update": last_update, "info": info() });
-        self.call(send(Method::POST, "/api/v4/jobs/request", &body, HELD)).await
+    /// Requests a job; the server may hold the request open for a while.
+    pub(crate) async fn request_job(
+        &self,
+        token: &str,
+        system_id: &str,
+        last_update: &str,
+    ) -> Result<ApiResponse, ConnectionError> {
+        let body =
+            json!({ "token": token, "system_id": system_id, "last_update": last_update, "info": runner_details() });
+        self.call(json_call(Method::POST, "/api/v4/jobs/request", &body, LONG_POLL_TIMEOUT)).await
     }
 
-    /// Sends a piece of the trace that begins at this place.
-    pub(crate) async fn patch(&self, job: &Badge, from: u64, piece: Vec<u8>) -> Result<Answer, Unreachable> {
-        let last = from + (piece.len() as u64).max(1) - 1;
-        self.call(Call {
+    /// Appends a chunk to the trace at this offset.
+    pub(crate) async fn append_trace(
+        &self,
+        job: &JobAuth,
+        from: u64,
+        chunk: Vec<u8>,
+    ) -> Result<ApiResponse, ConnectionError> {
+        let last = from + (chunk.len() as u64).max(1) - 1;
+        self.call(ApiCall {
             method: Method::PATCH,
             path: format!("/api/v4/jobs/{}/trace", job.id),
             headers: vec![
@@ -234,120 +249,120 @@ impl Client {
                 (CONTENT_TYPE, "text/plain".to_owned()),
                 (CONTENT_RANGE, format!("{from}-{last}")),
             ],
-            body: whole(piece),
-            within: SHORT,
+            body: full_body(chunk),
+            timeout: SHORT_TIMEOUT,
         })
         .await
     }
 
-    /// Says that the job is still running.
-    pub(crate) async fn touch(&self, job: &Badge) -> Result<Answer, Unreachable> {
-        self.put(job, &json!({ "token": job.token, "state": "running", "info": info() })).await
+    /// Reports that the job is still running.
+    pub(crate) async fn keep_alive(&self, job: &JobAuth) -> Result<ApiResponse, ConnectionError> {
+        self.update_job(job, &json!({ "token": job.token, "state": "running", "info": runner_details() })).await
     }
 
-    /// Says how the job ended.
-    pub(crate) async fn finish(&self, job: &Badge, ending: Ending) -> Result<Answer, Unreachable> {
-        let mut body = json!({ "token": job.token, "info": info() });
-        let (state, reason) = match ending {
-            Ending::Success => ("success", None),
-            Ending::Script(_) => ("failed", Some("script_failure")),
-            Ending::TimedOut => ("failed", Some("job_execution_timeout")),
-            Ending::System => ("failed", Some("runner_system_failure")),
+    /// Reports the result of the job.
+    pub(crate) async fn finish(&self, job: &JobAuth, result: JobResult) -> Result<ApiResponse, ConnectionError> {
+        let mut body = json!({ "token": job.token, "info": runner_details() });
+        let (state, reason) = match result {
+            JobResult::Success => ("success", None),
+            JobResult::Script(_) => ("failed", Some("script_failure")),
+            JobResult::TimedOut => ("failed", Some("job_execution_timeout")),
+            JobResult::System => ("failed", Some("runner_system_failure")),
         };
         body["state"] = state.into();
         if let Some(reason) = reason {
             body["failure_reason"] = reason.into();
         }
-        match ending {
-            Ending::Success => body["exit_code"] = 0.into(),
-            Ending::Script(code) => body["exit_code"] = code.into(),
-            Ending::TimedOut | Ending::System => {}
+        match result {
+            JobResult::Success => body["exit_code"] = 0.into(),
+            JobResult::Script(code) => body["exit_code"] = code.into(),
+            JobResult::TimedOut | JobResult::System => {}
         }
-        self.put(job, &body).await
+        self.update_job(job, &body).await
     }
 
-    async fn put(&self, job: &Badge, body: &Value) -> Result<Answer, Unreachable> {
-        let mut call = send(Method::PUT, &format!("/api/v4/jobs/{}", job.id), body, SHORT);
+    async fn update_job(&self, job: &JobAuth, body: &Value) -> Result<ApiResponse, ConnectionError> {
+        let mut call = json_call(Method::PUT, &format!("/api/v4/jobs/{}", job.id), body, SHORT_TIMEOUT);
         call.headers.push((JOB_TOKEN, job.token.clone()));
         self.call(call).await
     }
 
-    /// Brings the artifacts of another job here.
+    /// Downloads the artifacts of another job.
     pub(crate) async fn download(
         &self,
         dependency: &Dependency,
         into: &mut File,
-        largest: u64,
-    ) -> Result<Fetched, Unreachable> {
-        let call = Call {
+        max_bytes: u64,
+    ) -> Result<DownloadOutcome, ConnectionError> {
+        let call = ApiCall {
             method: Method::GET,
             path: format!("/api/v4/jobs/{}/artifacts", dependency.id),
             headers: vec![(JOB_TOKEN, dependency.token.clone())],
-            body: whole(Vec::new()),
-            within: FILE_BEGINS,
+            body: full_body(Vec::new()),
+            timeout: DOWNLOAD_START_TIMEOUT,
         };
-        self.fetch(call, into, largest).await
+        self.fetch(call, into, max_bytes).await
     }
 
-    /// Hands artifacts in.
+    /// Uploads artifacts.
     pub(crate) async fn upload(
         &self,
-        job: &Badge,
+        job: &JobAuth,
         artifact: &Artifact,
         name: &str,
         (file, size): (File, u64),
-    ) -> Result<Answer, Unreachable> {
-        let (mut headers, body): (_, Body) =
-            form(file, size, name).map_err(|error| Unreachable(format!("cannot be sent: {error}")))?;
+    ) -> Result<ApiResponse, ConnectionError> {
+        let (mut headers, body): (_, Body) = multipart_body(file, size, name)
+            .map_err(|error| ConnectionError(format!("cannot build the request: {error}")))?;
         headers.push((JOB_TOKEN, job.token.clone()));
-        let path = format!("/api/v4/jobs/{}/artifacts?{}", job.id, about(artifact));
-        self.call(Call { method: Method::POST, path, headers, body, within: FILE_SENT }).await
+        let path = format!("/api/v4/jobs/{}/artifacts?{}", job.id, artifact_query(artifact));
+        self.call(ApiCall { method: Method::POST, path, headers, body, timeout: UPLOAD_TIMEOUT }).await
     }
 }
 
-/// What proves that a call belongs to a job.
-pub(crate) struct Badge {
+/// The id and the token of a job, which authenticate requests.
+pub(crate) struct JobAuth {
     pub(crate) id: u64,
     pub(crate) token: String,
 }
 
-fn send(method: Method, path: &str, body: &Value, within: Duration) -> Call {
-    Call {
+fn json_call(method: Method, path: &str, body: &Value, timeout: Duration) -> ApiCall {
+    ApiCall {
         method,
         path: path.to_owned(),
         headers: vec![(CONTENT_TYPE, "application/json".to_owned())],
-        body: whole(body.to_string()),
-        within,
+        body: full_body(body.to_string()),
+        timeout,
     }
 }
 
-/// What the server is told about artifacts beside the file.
-fn about(artifact: &Artifact) -> String {
+/// Returns the query parameters of an upload of artifacts.
+fn artifact_query(artifact: &Artifact) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
-    let passed_on = [
+    let parameters = [
         ("expire_in", &artifact.expire_in),
         ("artifact_format", &artifact.artifact_format),
         ("artifact_type", &artifact.artifact_type),
     ];
-    for (key, value) in passed_on.into_iter().filter(|(_, value)| !value.is_empty()) {
+    for (key, value) in parameters.into_iter().filter(|(_, value)| !value.is_empty()) {
         query.append_pair(key, value);
     }
     query.finish()
 }
 
-/// Whether the server does not want to hear of the job any more.
-pub(crate) fn is_over(answer: &Answer) -> bool {
-    matches!(answer.header("job-status"), Some("canceled" | "failed"))
+/// Returns whether the server has ended the job.
+pub(crate) fn is_ended(response: &ApiResponse) -> bool {
+    matches!(response.header("job-status"), Some("canceled" | "failed"))
 }
 
-/// Whether the server knows no such job, or not from us.
-pub(crate) fn is_refused(status: StatusCode) -> bool {
+/// Returns whether the server rejects the job id or its token.
+pub(crate) fn is_rejected(status: StatusCode) -> bool {
     matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND)
 }
 
-/// How many bytes of the trace the server has, as it says after a PATCH.
-pub(crate) fn stored(answer: &Answer) -> Option<u64> {
-    answer.header("range")?.rsplit_once('-')?.1.trim().parse().ok()
+/// Returns how many bytes of the trace the server has, from the response to a PATCH.
+pub(crate) fn stored_length(response: &ApiResponse) -> Option<u64> {
+    response.header("range")?.rsplit_once('-')?.1.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -355,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_read_whatever_is_left_out_or_null() {
+    fn missing_and_null_fields_get_defaults() {
         let job: Job = serde_json::from_value(json!({
             "id": 7, "token": "t", "allow_git_fetch": true,
             "job_info": {"name": "build", "stage": "test", "project_id": 3, "project_name": "rocket"},
@@ -370,7 +385,7 @@ mod tests {
         .expect("a job");
         assert_eq!((job.id, job.git_info.ref_name.as_str(), job.steps.len()), (7, "main", 1));
         assert!(job.artifacts.is_empty() && job.dependencies.is_empty() && job.image.is_none());
-        let least: Job = serde_json::from_value(json!({"id": 1, "token": "t"})).expect("a job");
-        assert!(least.steps.is_empty() && least.git_info.refspecs.is_empty());
+        let minimal: Job = serde_json::from_value(json!({"id": 1, "token": "t"})).expect("a job");
+        assert!(minimal.steps.is_empty() && minimal.git_info.refspecs.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! How a runner and a server get to know each other.
+//! Registration of a runner with a server, and its token.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -12,134 +12,140 @@ use serde::Deserialize;
 
 use crate::{
     Error,
-    client::{Answer, Client, Unreachable},
+    client::{ApiResponse, Client, ConnectionError},
     isolation,
 };
 
-/// What a new runner is to be.
+/// The attributes of a new runner.
 #[derive(Clone, Debug, Default)]
 pub struct Registration {
-    /// What people read.
+    /// The description.
     pub description: String,
-    /// Which jobs it takes.
+    /// The tags of the jobs it takes.
     pub tags: Vec<String>,
     /// Whether it also takes jobs without tags.
     pub run_untagged: bool,
-    /// Whether it stays with the project it was registered for.
+    /// Whether it is locked to the project it is registered for.
     pub locked: bool,
 }
 
-/// Makes a runner known to the server; answers its own token.
-pub async fn register(url: &str, registration_token: &str, wishes: &Registration) -> Result<String, Error> {
+/// Registers a runner; returns its token.
+pub async fn register(url: &str, registration_token: &str, registration: &Registration) -> Result<String, Error> {
     #[derive(Deserialize)]
     struct Registered {
         token: String,
     }
-    if wishes.tags.is_empty() && !wishes.run_untagged {
-        let words = "a runner without tags would get no job at all; give it tags, or let it run untagged jobs";
-        return Err(Error::Setup(words.to_owned()));
+    if registration.tags.is_empty() && !registration.run_untagged {
+        let message =
+            "a runner without tags that does not run untagged jobs never gets a job; add tags or allow untagged jobs";
+        return Err(Error::Setup(message.to_owned()));
     }
     let client = Client::new(url)?;
-    let answer = heard(&client, client.register(registration_token, wishes).await)?;
-    match answer.status {
-        StatusCode::CREATED => match serde_json::from_slice::<Registered>(&answer.body) {
+    let response = require_response(&client, client.register(registration_token, registration).await)?;
+    match response.status {
+        StatusCode::CREATED => match serde_json::from_slice::<Registered>(&response.body) {
             Ok(registered) if !registered.token.is_empty() => Ok(registered.token),
-            _ => Err(strange(&client)),
+            _ => Err(not_a_runner_api(&client)),
         },
         StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Err(Error::Refused(
-            "the server does not know this registration token; take the one that the project or the administrator shows"
-                .to_owned(),
+            "unknown registration token; use the token of the project or of the instance".to_owned(),
         )),
         StatusCode::BAD_REQUEST => Err(Error::Refused(format!(
-            "the server does not take this runner: {}",
-            String::from_utf8_lossy(&answer.body).chars().take(300).collect::<String>()
+            "the server rejected this runner: {}",
+            String::from_utf8_lossy(&response.body).chars().take(300).collect::<String>()
         ))),
-        status => Err(unexpected(&client, status)),
+        status => Err(unexpected_status(&client, status)),
     }
 }
 
-/// Whether the server knows a runner's token; an error tells what to do if not.
+/// Verifies the token of a runner with the server.
 pub async fn verify(url: &str, token: &str) -> Result<(), Error> {
     let client = Client::new(url)?;
-    check(&client, token, "").await
+    verify_token(&client, token, "").await
 }
 
-/// As [`verify`], with a client that is there already.
-pub(crate) async fn check(client: &Client, token: &str, system: &str) -> Result<(), Error> {
-    let answer = heard(client, client.verify(token, system).await)?;
-    match answer.status {
+/// Like [`verify`], with an existing client.
+pub(crate) async fn verify_token(client: &Client, token: &str, system_id: &str) -> Result<(), Error> {
+    let response = require_response(client, client.verify(token, system_id).await)?;
+    match response.status {
         StatusCode::OK => Ok(()),
         StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Err(unknown_runner()),
-        status => Err(unexpected(client, status)),
+        status => Err(unexpected_status(client, status)),
     }
 }
 
-/// Takes a runner away from the server.
+/// Removes a runner from the server.
 pub async fn unregister(url: &str, token: &str) -> Result<(), Error> {
     let client = Client::new(url)?;
-    let answer = heard(&client, client.unregister(token).await)?;
-    match answer.status {
+    let response = require_response(&client, client.unregister(token).await)?;
+    match response.status {
         StatusCode::NO_CONTENT | StatusCode::OK => Ok(()),
         StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Err(unknown_runner()),
-        status => Err(unexpected(&client, status)),
+        status => Err(unexpected_status(&client, status)),
     }
 }
 
-/// Writes a token to a file that only its owner can read, durably.
+/// Writes a token durably to a file that only its owner can read.
 pub fn write_token(path: &Path, token: &str) -> Result<(), Error> {
-    let failed = |error: io::Error| Error::Setup(format!("cannot write {}: {error}", path.display()));
+    let fail = |source| Error::File { action: "write", path: path.to_owned(), source };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(folder).map_err(failed)?;
-    // Beside it first: a crash leaves the old file or the new one, never half of one.
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(".new");
-    let _ = fs::remove_file(&fresh);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).map_err(failed)?;
-    writeln!(file, "{token}").and_then(|()| file.sync_all()).map_err(failed)?;
-    fs::rename(&fresh, path).map_err(failed)?;
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
+    fs::create_dir_all(folder).map_err(fail)?;
+    // Written to a temporary file first, so that a crash never leaves half a file.
+    let mut temp_path = path.as_os_str().to_owned();
+    temp_path.push(".new");
+    let _ = fs::remove_file(&temp_path);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temp_path).map_err(fail)?;
+    writeln!(file, "{token}").and_then(|()| file.sync_all()).map_err(fail)?;
+    fs::rename(&temp_path, path).map_err(fail)?;
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(fail)
 }
 
-/// Reads a token from a file that nobody else can read; `None` if there is no such file.
+/// Reads a token from a file that no other user can read; returns `None` if the file does not exist.
 pub fn read_token(path: &Path) -> Result<Option<String>, Error> {
-    let failed = |error: io::Error| Error::Setup(format!("cannot read {}: {error}", path.display()));
-    let found = match fs::metadata(path) {
-        Ok(found) => found,
+    let fail = |source| Error::File { action: "read", path: path.to_owned(), source };
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(fail(error)),
     };
-    if !isolation::is_private(&found) {
-        let words = format!("others can read the token in {}; change its mode to 600 and its owner", path.display());
-        return Err(Error::Setup(words));
+    if !isolation::is_private(&metadata) {
+        let message = format!(
+            "the token file {} is readable by other users; run `chmod 600` and check its owner",
+            path.display()
+        );
+        return Err(Error::Setup(message));
     }
-    let text = fs::read_to_string(path).map_err(failed)?;
+    let text = fs::read_to_string(path).map_err(fail)?;
     let token = text.trim();
     if token.is_empty() || token.contains(char::is_whitespace) {
-        return Err(Error::Setup(format!("{} holds no token; it should be one word on one line", path.display())));
+        return Err(Error::Setup(format!(
+            "{} does not contain a token; expected one word on one line",
+            path.display()
+        )));
     }
     Ok(Some(token.to_owned()))
 }
 
 pub(crate) fn unknown_runner() -> Error {
-    Error::Refused("the server does not know this runner's token; register the runner anew".to_owned())
+    Error::Refused("unknown runner token; register the runner again".to_owned())
 }
 
-fn heard(client: &Client, heard: Result<Answer, Unreachable>) -> Result<Answer, Error> {
-    heard.map_err(|Unreachable(reason)| {
+fn require_response(client: &Client, response: Result<ApiResponse, ConnectionError>) -> Result<ApiResponse, Error> {
+    response.map_err(|ConnectionError(reason)| {
         Error::Unreachable(format!(
-            "the server at {} cannot be reached ({reason}); check the address and whether it runs",
-            client.root()
+            "cannot reach the server at {} ({reason}); check the URL and whether the server is running",
+            client.base_url()
         ))
     })
 }
 
-fn unexpected(client: &Client, status: StatusCode) -> Error {
+fn unexpected_status(client: &Client, status: StatusCode) -> Error {
     if status == StatusCode::NOT_FOUND || status.is_redirection() {
-        return strange(client);
+        return not_a_runner_api(client);
     }
-    Error::Unreachable(format!("the server at {} answers {status}; look into its log", client.root()))
+    Error::Unreachable(format!("the server at {} responded with {status}; check its log", client.base_url()))
 }
 
-fn strange(client: &Client) -> Error {
-    Error::Refused(format!("what answers at {} is no server for runners; check the address", client.root()))
+fn not_a_runner_api(client: &Client) -> Error {
+    Error::Refused(format!("{} does not serve the runner API; check the URL", client.base_url()))
 }

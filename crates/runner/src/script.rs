@@ -1,4 +1,4 @@
-//! What the shell is given to do.
+//! The shell script of a job.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use crate::{
     variables::{Variables, quote},
 };
 
-/// A whole script: settings, variables, and each line of the job after it was shown.
-pub(crate) fn write(
+/// Renders a complete script: shell options, variables, and each line of the job preceded by a command that prints it.
+pub(crate) fn render(
     shell: Program,
     variables: &Variables,
     status: Option<&str>,
@@ -41,11 +41,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_is_shown_before_it_is_done() {
+    fn each_line_is_printed_before_it_runs() {
         let folder = tempfile::tempdir().expect("a folder");
         let variables = Variables::new(&[], &[("A", "it's".to_owned())], folder.path(), None).expect("made");
         let lines = ["echo one".to_owned(), String::new(), "if true\nthen echo two; fi\n".to_owned()];
-        let script = write(Program::Bash, &variables, Some("success"), Path::new("/builds/1/x"), &lines);
+        let script = render(Program::Bash, &variables, Some("success"), Path::new("/builds/1/x"), &lines);
         assert_eq!(
             script,
             "set -eo pipefail\nset +o noclobber\nexport A='it'\\''s'\nexport CI_JOB_STATUS='success'\ncd '/builds/1/x'\n\

@@ -1,5 +1,5 @@
-//! A process between the runner and each program of a job: it applies limits, adopts every process whose parent has
-//! ended, and kills all of them when the program ends or the runner goes away.
+//! A process between the runner and each program of a job: applies limits, adopts orphaned processes, and kills all of
+//! them when the program ends or the runner disappears.
 //!
 //! The runner holds the other end of its standard input: a byte asks the program to terminate, the end of the stream
 //! kills everything. So nothing survives a runner that was killed.
@@ -7,9 +7,9 @@
 use std::{
     ffi::OsString,
     fs,
-    io::Read as _,
+    io::{self, Read as _},
     os::{fd::BorrowedFd, unix::process::CommandExt as _},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, ExitCode, Stdio},
     thread,
     time::Duration,
@@ -23,30 +23,57 @@ use rustix::{
     },
 };
 
-use crate::usage;
+use crate::resource_usage;
 
-/// The exit status if the program cannot be started, as shells use it.
-const CANNOT_START: u8 = 126;
-/// The exit status after SIGKILL, as shells show it.
-const KILLED: u8 = 137;
+/// The exit status if the program cannot be started, as in shells.
+const CANNOT_START_EXIT_CODE: u8 = 126;
+/// The exit status after SIGKILL, as in shells.
+pub(crate) const KILLED_EXIT_CODE: u8 = 137;
 
-/// What the supervisor is asked to do.
+/// Why a program cannot be supervised.
+#[derive(Debug, thiserror::Error)]
+enum SupervisorError {
+    #[error("{} needs a value", .0.display())]
+    MissingValue(OsString),
+    #[error("{0} is not a number")]
+    InvalidNumber(String),
+    #[error("{0} is not of the form UID:GID")]
+    InvalidUser(String),
+    #[error("unknown option {}", .0.display())]
+    UnknownOption(OsString),
+    #[error("no program to supervise")]
+    NoProgram,
+    #[error("cannot join the control group {}: {source}", path.display())]
+    JoinCgroup { path: PathBuf, source: io::Error },
+    #[error("cannot set the limit {resource:?}: {source}")]
+    SetLimit { resource: Resource, source: Errno },
+    #[error("cannot adopt processes: {0}")]
+    AdoptProcesses(#[source] Errno),
+    #[error("cannot start {}: {source}", program.display())]
+    Start { program: OsString, source: io::Error },
+    #[error("the program has no process id")]
+    NoProcessId,
+    #[error("cannot wait for the program: {0}")]
+    Wait(#[source] Errno),
+}
+
+/// The options of a supervisor.
 #[derive(Default)]
-pub(crate) struct Request {
+pub(crate) struct SupervisorOptions {
     /// The control group to join.
     pub(crate) cgroup: Option<PathBuf>,
-    /// How many processes and threads the user may have.
+    /// The maximum number of processes and threads of the user.
     pub(crate) processes: Option<u64>,
-    /// The largest file, in bytes.
+    /// The maximum size of a file in bytes.
     pub(crate) file_size: Option<u64>,
-    /// The most memory that one process may allocate, in bytes.
+    /// The maximum memory that one process may allocate in bytes.
     pub(crate) data_size: Option<u64>,
     /// The user and the group to run as.
     pub(crate) user: Option<(u32, u32)>,
 }
 
-impl Request {
-    /// The arguments that stand for this request; the program and its own arguments follow.
+impl SupervisorOptions {
+    /// Returns the command-line arguments of these options; the program and its arguments follow.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         let mut arguments = Vec::new();
         if let Some(cgroup) = &self.cgroup {
@@ -66,77 +93,77 @@ impl Request {
         arguments
     }
 
-    /// Reads the arguments back; what follows is the program with its arguments.
-    fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<(Self, Vec<OsString>), String> {
-        let mut request = Self::default();
+    /// Parses the arguments; returns also the program with its arguments.
+    fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<(Self, Vec<OsString>), SupervisorError> {
+        let mut options = Self::default();
         while let Some(name) = arguments.next() {
             if name == "--" {
-                return Ok((request, arguments.collect()));
+                return Ok((options, arguments.collect()));
             }
-            let value = arguments.next().ok_or_else(|| format!("{} needs a value", name.display()))?;
+            let Some(value) = arguments.next() else { return Err(SupervisorError::MissingValue(name)) };
             let text = value.to_string_lossy();
-            let number = || text.parse().map_err(|_| format!("{text} is no number"));
+            let number = || text.parse().map_err(|_| SupervisorError::InvalidNumber(text.to_string()));
             match name.to_str() {
-                Some("--cgroup") => request.cgroup = Some(PathBuf::from(value)),
-                Some("--processes") => request.processes = Some(number()?),
-                Some("--file-size") => request.file_size = Some(number()?),
-                Some("--data-size") => request.data_size = Some(number()?),
+                Some("--cgroup") => options.cgroup = Some(PathBuf::from(value)),
+                Some("--processes") => options.processes = Some(number()?),
+                Some("--file-size") => options.file_size = Some(number()?),
+                Some("--data-size") => options.data_size = Some(number()?),
                 Some("--user") => {
                     let ids = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
-                    request.user = Some(ids.ok_or_else(|| format!("{text} is not of the form UID:GID"))?);
+                    options.user = Some(ids.ok_or_else(|| SupervisorError::InvalidUser(text.to_string()))?);
                 }
-                _ => return Err(format!("unknown option {}", name.display())),
+                _ => return Err(SupervisorError::UnknownOption(name)),
             }
         }
-        Err("there is no program to supervise".to_owned())
+        Err(SupervisorError::NoProgram)
     }
 
-    fn apply(&self) -> Result<(), String> {
+    fn apply(&self) -> Result<(), SupervisorError> {
         if let Some(cgroup) = &self.cgroup {
             let joined = fs::write(cgroup.join("cgroup.procs"), "0");
-            joined.map_err(|error| format!("cannot join the control group {}: {error}", cgroup.display()))?;
+            joined.map_err(|source| SupervisorError::JoinCgroup { path: cgroup.clone(), source })?;
         }
-        // A core dump is a copy of the job's secrets in a place that nobody measures.
+        // A core dump would be an unmeasured copy of the job's secrets.
         let mut limits = vec![(Resource::Core, 0)];
         limits.extend(self.processes.map(|count| (Resource::Nproc, count)));
         limits.extend(self.file_size.map(|bytes| (Resource::Fsize, bytes)));
         limits.extend(self.data_size.map(|bytes| (Resource::Data, bytes)));
-        for (resource, most) in limits {
-            // Only root may raise a limit that is lower already.
-            let most = rustix::process::getrlimit(resource).maximum.map_or(most, |hard| hard.min(most));
-            let set = setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
-            set.map_err(|error| format!("cannot set the limit {resource:?}: {error}"))?;
+        for (resource, limit) in limits {
+            // Only root may raise a limit that is already lower.
+            let limit = rustix::process::getrlimit(resource).maximum.map_or(limit, |hard| hard.min(limit));
+            let set = setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) });
+            set.map_err(|source| SupervisorError::SetLimit { resource, source })?;
         }
-        set_child_subreaper(Some(getpid())).map_err(|error| format!("cannot adopt processes: {error}"))
+        set_child_subreaper(Some(getpid())).map_err(SupervisorError::AdoptProcesses)
     }
 }
 
-/// Runs a program until it ends or the runner closes standard input, then kills everything that it has started.
-/// The exit status is the program's, or 128 and the number of the signal that ended it.
+/// Runs a program until it ends or the runner closes standard input, then kills everything that it has started. The
+/// exit status is the program's, or 128 plus the number of the signal that ended it.
 pub fn supervise(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match run(arguments) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("gable runner: {error}");
-            ExitCode::from(CANNOT_START)
+            ExitCode::from(CANNOT_START_EXIT_CODE)
         }
     }
 }
 
-fn run(arguments: impl Iterator<Item = OsString>) -> Result<u8, String> {
-    let (request, words) = Request::parse(arguments)?;
-    let (program, arguments) = words.split_first().ok_or("there is no program to supervise")?;
-    request.apply()?;
-    keep_files_to_itself();
+fn run(arguments: impl Iterator<Item = OsString>) -> Result<u8, SupervisorError> {
+    let (options, command_line) = SupervisorOptions::parse(arguments)?;
+    let (program, arguments) = command_line.split_first().ok_or(SupervisorError::NoProgram)?;
+    options.apply()?;
+    set_close_on_exec();
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).process_group(0);
-    if let Some((uid, gid)) = request.user {
-        // As root, this also takes all other groups away.
+    if let Some((uid, gid)) = options.user {
+        // As root, this also drops all supplementary groups.
         command.gid(gid).uid(uid);
     }
-    let child = command.spawn().map_err(|error| format!("cannot start {}: {error}", Path::new(program).display()))?;
-    let child = Pid::from_raw(child.id().cast_signed()).ok_or("the program has no process id")?;
-    thread::spawn(move || listen(child));
+    let child = command.spawn().map_err(|source| SupervisorError::Start { program: program.clone(), source })?;
+    let child = Pid::from_raw(child.id().cast_signed()).ok_or(SupervisorError::NoProcessId)?;
+    thread::spawn(move || handle_commands(child));
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid == child => {
@@ -144,17 +171,17 @@ fn run(arguments: impl Iterator<Item = OsString>) -> Result<u8, String> {
                 let code = status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));
                 return Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
             }
-            // Another process that was adopted has ended.
+            // Another adopted process has ended.
             Ok(_) | Err(Errno::INTR) => {}
-            // The other thread has killed the program and taken its status.
-            Err(Errno::CHILD) => return Ok(KILLED),
-            Err(error) => return Err(format!("cannot wait for the program: {error}")),
+            // The other thread has killed the program and reaped it.
+            Err(Errno::CHILD) => return Ok(KILLED_EXIT_CODE),
+            Err(error) => return Err(SupervisorError::Wait(error)),
         }
     }
 }
 
-/// Lets the program inherit no open file but its three streams: the server may have been started with others.
-fn keep_files_to_itself() {
+/// Marks all open files except the standard streams as close-on-exec: the server may have been started with others.
+fn set_close_on_exec() {
     let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let numbers: Vec<i32> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     for number in numbers.into_iter().filter(|number| *number > 2) {
@@ -165,29 +192,29 @@ fn keep_files_to_itself() {
     }
 }
 
-/// Does what the runner asks for.
-fn listen(child: Pid) {
-    let mut stdin = std::io::stdin().lock();
+/// Handles the commands of the runner on standard input.
+fn handle_commands(child: Pid) {
+    let mut stdin = io::stdin().lock();
     let mut byte = [0];
     loop {
         match stdin.read(&mut byte) {
             Ok(1) => {
                 let _ = kill_process_group(child, Signal::TERM);
             }
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             _ => break,
         }
     }
     kill_descendants();
-    std::process::exit(KILLED.into());
+    std::process::exit(KILLED_EXIT_CODE.into());
 }
 
-/// Kills all descendants. Whatever loses its parent meanwhile becomes a child of this process and is found again.
+/// Kills all descendants. Processes orphaned meanwhile become children of this process and are found in the next pass.
 fn kill_descendants() {
-    let own = getpid();
-    // A process in an uninterruptible call cannot be killed at once, and the job is not to wait for it for ever.
+    let own_pid = getpid();
+    // A process in an uninterruptible system call cannot be killed immediately; do not wait for it indefinitely.
     for _ in 0..3000 {
-        let descendants = usage::descendants(own);
+        let descendants = resource_usage::descendants(own_pid);
         for pid in &descendants {
             let _ = kill_process(*pid, Signal::KILL);
         }
@@ -195,7 +222,7 @@ fn kill_descendants() {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Ok(None) => break,
-                // There are no children any more.
+                // There are no children left.
                 Err(_) => return,
             }
         }
@@ -208,21 +235,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_read_as_it_was_written() {
-        let request = Request {
+    fn options_survive_a_round_trip() {
+        let options = SupervisorOptions {
             cgroup: Some("/sys/fs/cgroup/x".into()),
             processes: Some(5),
             file_size: Some(6),
             data_size: Some(7),
             user: Some((8, 9)),
         };
-        let arguments = request.arguments().into_iter().chain(["sh".into(), "--user".into()]);
-        let (read, program) = Request::parse(arguments).expect("read");
+        let arguments = options.arguments().into_iter().chain(["sh".into(), "--user".into()]);
+        let (read, program) = SupervisorOptions::parse(arguments).expect("read");
         assert_eq!(program, ["sh", "--user"]);
-        assert_eq!((read.cgroup, read.processes, read.file_size), (request.cgroup, Some(5), Some(6)));
+        assert_eq!((read.cgroup, read.processes, read.file_size), (options.cgroup, Some(5), Some(6)));
         assert_eq!((read.data_size, read.user), (Some(7), Some((8, 9))));
         for wrong in [&["--user", "x", "--", "sh"][..], &["--processes"], &["--what", "1", "--", "sh"], &[]] {
-            assert!(Request::parse(wrong.iter().map(OsString::from)).is_err(), "{wrong:?}");
+            assert!(SupervisorOptions::parse(wrong.iter().map(OsString::from)).is_err(), "{wrong:?}");
         }
     }
 }

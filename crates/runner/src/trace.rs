@@ -1,4 +1,4 @@
-//! What a job says: kept in a file until the server has all of it, and cut where it becomes too long.
+//! The output of a job: buffered in a file until the server has received it, and truncated at a limit.
 
 use std::{
     fs::File,
@@ -17,94 +17,94 @@ const PLAIN: &str = "\x1b[0;m";
 
 /// The trace of one job.
 pub(crate) struct Trace {
-    inner: Mutex<Inner>,
+    state: Mutex<TraceState>,
     grown: Notify,
     limit: u64,
 }
 
-struct Inner {
+struct TraceState {
     file: File,
     length: u64,
-    cut: bool,
+    truncated: bool,
 }
 
 impl Trace {
-    /// An empty trace whose file has no name, so that nobody else finds it and a crash leaves nothing.
+    /// Creates an empty trace in an unnamed file, which no other process can open and a crash does not leave behind.
     pub(crate) fn new(folder: &Path, limit: u64) -> io::Result<Self> {
         let file = tempfile::tempfile_in(folder)?;
-        Ok(Self { inner: Mutex::new(Inner { file, length: 0, cut: false }), grown: Notify::new(), limit })
+        Ok(Self { state: Mutex::new(TraceState { file, length: 0, truncated: false }), grown: Notify::new(), limit })
     }
 
-    /// Adds what was said; beyond the limit one line says so, and nothing more is kept.
+    /// Appends output; beyond the limit one notice is appended and the rest is discarded.
     pub(crate) fn write(&self, bytes: &[u8]) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.cut || bytes.is_empty() {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.truncated || bytes.is_empty() {
             return;
         }
-        let room = usize::try_from(self.limit.saturating_sub(inner.length)).unwrap_or(usize::MAX);
-        if bytes.len() <= room {
-            inner.add(bytes);
+        let remaining = usize::try_from(self.limit.saturating_sub(state.length)).unwrap_or(usize::MAX);
+        if bytes.len() <= remaining {
+            state.add(bytes);
         } else {
-            inner.add(&bytes[..room]);
-            let words = format!(
-                "\n{YELLOW}The output was longer than {} bytes and is cut here; the job goes on.{PLAIN}\n",
+            state.add(&bytes[..remaining]);
+            let notice = format!(
+                "\n{YELLOW}The output exceeds {} bytes and is truncated here; the job continues.{PLAIN}\n",
                 self.limit
             );
-            inner.add(words.as_bytes());
-            inner.cut = true;
+            state.add(notice.as_bytes());
+            state.truncated = true;
         }
-        drop(inner);
+        drop(state);
         self.grown.notify_one();
     }
 
-    /// A line of the runner's own.
-    pub(crate) fn say(&self, text: &str) {
+    /// Appends a line of the runner.
+    pub(crate) fn write_line(&self, text: &str) {
         self.write(format!("{text}{PLAIN}\n").as_bytes());
     }
 
-    /// A line that tells of something going well.
-    pub(crate) fn cheer(&self, text: &str) {
+    /// Appends a highlighted line of the runner.
+    pub(crate) fn write_heading(&self, text: &str) {
         self.write(format!("{GREEN}{text}{PLAIN}\n").as_bytes());
     }
 
-    /// A line that is no reason to fail.
-    pub(crate) fn warn(&self, text: &str) {
+    /// Appends a warning.
+    pub(crate) fn write_warning(&self, text: &str) {
         self.write(format!("{YELLOW}WARNING: {text}{PLAIN}\n").as_bytes());
     }
 
-    /// A line that tells why the job fails.
-    pub(crate) fn complain(&self, text: &str) {
+    /// Appends the reason of a failure.
+    pub(crate) fn write_error(&self, text: &str) {
         self.write(format!("{RED}ERROR: {text}{PLAIN}\n").as_bytes());
     }
 
     pub(crate) fn length(&self) -> u64 {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).length
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).length
     }
 
-    /// Some of what stands from this place on.
-    pub(crate) fn read(&self, from: u64, most: usize) -> io::Result<Vec<u8>> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let length = usize::try_from(inner.length.saturating_sub(from)).unwrap_or(usize::MAX).min(most);
-        let mut piece = vec![0; length];
-        inner.file.read_exact_at(&mut piece, from)?;
-        Ok(piece)
+    /// Reads a chunk of the trace from this offset.
+    pub(crate) fn read(&self, from: u64, max_bytes: usize) -> io::Result<Vec<u8>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let length = usize::try_from(state.length.saturating_sub(from)).unwrap_or(usize::MAX).min(max_bytes);
+        let mut chunk = vec![0; length];
+        state.file.read_exact_at(&mut chunk, from)?;
+        Ok(chunk)
     }
 
-    /// Waits until there is something beyond this place.
-    pub(crate) async fn beyond(&self, place: u64) {
-        while self.length() <= place {
+    /// Waits until the trace is longer than this offset.
+    pub(crate) async fn wait_beyond(&self, offset: u64) {
+        while self.length() <= offset {
             self.grown.notified().await;
         }
     }
 }
 
-impl Inner {
+impl TraceState {
     fn add(&mut self, bytes: &[u8]) {
-        // A full disk loses words, not the job.
+        // A full disk loses output but does not fail the job.
         if self.file.write_all(bytes).is_ok() {
             self.length += bytes.len() as u64;
         } else {
-            self.cut = true;
+            self.truncated = true;
         }
     }
 }
@@ -114,15 +114,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_is_cut_once_and_says_so() {
+    fn a_trace_is_truncated_with_one_notice() {
         let folder = tempfile::tempdir().expect("a folder");
         let trace = Trace::new(folder.path(), 10).expect("a trace");
         trace.write(b"12345678");
         trace.write(b"90abc");
-        trace.write(b"never seen");
+        trace.write(b"never stored");
         let text = String::from_utf8(trace.read(0, 1000).expect("read")).expect("text");
         assert!(text.starts_with("1234567890\n") && !text.contains("abc") && !text.contains("never"), "{text}");
-        assert_eq!(text.matches("longer than 10 bytes").count(), 1);
+        assert_eq!(text.matches("exceeds 10 bytes").count(), 1);
         assert_eq!(trace.read(2, 3).expect("read"), b"345");
     }
 }

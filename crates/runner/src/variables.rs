@@ -1,4 +1,4 @@
-//! The variables of a job: which one wins, and what stands inside them.
+//! The variables of a job: precedence and expansion.
 
 use std::{
     fs::OpenOptions,
@@ -9,40 +9,46 @@ use std::{
 
 use crate::{isolation::User, protocol::Variable};
 
-/// What the shell does not let anybody set.
+/// Variables that the shell does not allow to set.
 const READ_ONLY: &[&str] = &["BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID", "_"];
 
 /// The variables of a job, with their values as the script sees them.
 pub(crate) struct Variables(Vec<(String, String)>);
 
 impl Variables {
-    /// Writes files where a variable wants one, and expands what values say of others: once, as the stock runner does.
+    /// Writes the files of file variables and expands references to other variables, once, as GitLab Runner does.
     pub(crate) fn new(
-        given: &[Variable],
-        own: &[(&str, String)],
+        job_variables: &[Variable],
+        runner_variables: &[(&str, String)],
         files: &Path,
         owner: Option<&User>,
     ) -> io::Result<Self> {
-        let own = own.iter().map(|(key, value)| Variable {
+        let runner_variables = runner_variables.iter().map(|(key, value)| Variable {
             key: (*key).to_owned(),
             value: value.clone(),
             file: false,
             raw: true,
         });
-        // The last one of a name counts, and what the runner says counts most.
+        // The last variable of a name wins, and those of the runner win over all others.
         let mut latest: Vec<Variable> = Vec::new();
-        for variable in given.iter().cloned().chain(own).filter(|it| is_name(&it.key) && !it.value.contains('\0')) {
+        for variable in job_variables
+            .iter()
+            .cloned()
+            .chain(runner_variables)
+            .filter(|it| is_name(&it.key) && !it.value.contains('\0'))
+        {
             latest.retain(|it| it.key != variable.key);
             latest.push(variable);
         }
         let path = |key: &str| files.join(key).display().to_string();
-        let seen = |name: &str| {
+        let shell_value = |name: &str| {
             let variable = latest.iter().find(|it| it.key == name);
             variable.map(|it| if it.file { path(&it.key) } else { it.value.clone() })
         };
         let mut values = Vec::with_capacity(latest.len());
         for variable in &latest {
-            let value = if variable.raw { variable.value.clone() } else { expand(&variable.value, |name| seen(name)) };
+            let value =
+                if variable.raw { variable.value.clone() } else { expand(&variable.value, |name| shell_value(name)) };
             if variable.file {
                 write(&files.join(&variable.key), &value, owner)?;
                 values.push((variable.key.clone(), path(&variable.key)));
@@ -53,23 +59,23 @@ impl Variables {
         Ok(Self(values))
     }
 
-    /// The value of a variable, or nothing.
+    /// Returns the value of a variable, or an empty text.
     pub(crate) fn get(&self, key: &str) -> &str {
         self.0.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value)
     }
 
-    /// A text with the variables that it names.
+    /// Expands variables in a text.
     pub(crate) fn expand(&self, text: &str) -> String {
         expand(text, |name| Some(self.get(name).to_owned()))
     }
 
-    /// What the shell is told first.
+    /// Returns the `export` commands of all variables.
     pub(crate) fn exports(&self) -> String {
         self.0.iter().fold(String::new(), |all, (key, value)| all + &format!("export {key}={}\n", quote(value)))
     }
 }
 
-/// A text that the shell takes as it is.
+/// Quotes a text for the shell.
 pub(crate) fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
@@ -84,14 +90,14 @@ fn write(path: &Path, content: &str, owner: Option<&User>) -> io::Result<()> {
 }
 
 fn is_name(key: &str) -> bool {
-    let letters = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let is_allowed = |ch: char| ch.is_ascii_alphanumeric() || ch == '_';
     !key.is_empty()
-        && key.chars().all(letters)
+        && key.chars().all(is_allowed)
         && !key.starts_with(|first: char| first.is_ascii_digit())
         && !READ_ONLY.contains(&key)
 }
 
-/// Puts values in the place of `$NAME` and `${NAME}`; `$$` is a dollar, and what nobody knows is nothing.
+/// Expands `$NAME` and `${NAME}`; `$$` is a dollar sign, and unknown variables are empty.
 fn expand(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
@@ -109,7 +115,7 @@ fn expand(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
             rest = after;
             continue;
         }
-        let end = after.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(after.len());
+        let end = after.find(|ch: char| !ch.is_ascii_alphanumeric() && ch != '_').unwrap_or(after.len());
         let (name, after) = after.split_at(end);
         if name.is_empty() {
             expanded.push('$');
@@ -130,9 +136,9 @@ mod tests {
     }
 
     #[test]
-    fn the_last_one_counts_and_values_may_name_others() {
+    fn the_last_variable_wins_and_values_are_expanded() {
         let folder = tempfile::tempdir().expect("a folder");
-        let given = [
+        let job_variables = [
             variable("A", "first"),
             variable("PATHS", "$A/${B}/$UNKNOWN/$$/100$"),
             variable("A", "second"),
@@ -146,7 +152,7 @@ mod tests {
             variable("WHERE", "$KEY"),
         ];
         let variables =
-            Variables::new(&given, &[("CI_SERVER", "yes".to_owned())], folder.path(), None).expect("written");
+            Variables::new(&job_variables, &[("CI_SERVER", "yes".to_owned())], folder.path(), None).expect("written");
         let key = folder.path().join("KEY");
         assert_eq!(variables.get("A"), "second");
         assert_eq!(variables.get("PATHS"), "second/bee//$/100$");
@@ -162,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_in_a_value_the_shell_takes_it_as_it_is() {
+    fn values_are_quoted_for_the_shell() {
         assert_eq!(quote("it's $HOME `x`\n"), "'it'\\''s $HOME `x`\n'");
     }
 }

@@ -1,22 +1,22 @@
-//! The lines of the access log, for people or as JSON.
+//! The lines of the access log, as text or JSON.
 
 use std::{cell::RefCell, io::Write as _, sync::Arc};
 
-use api::{AccessLog, Answered};
+use api::{AccessLog, AccessLogEntry};
 use jiff::{Timestamp, tz::Offset};
 use tracing::enabled;
 
 use crate::{config::LogFormat, log_writer::LogWriter};
 
-/// Writes a line for each answered request, unless the log keeps to warnings.
+/// Returns an access log that writes a line per request if level `info` is enabled.
 pub(crate) fn access_log(writer: LogWriter, format: LogFormat) -> AccessLog {
-    Arc::new(move |answered| {
+    Arc::new(move |entry| {
         if enabled!(target: "api::access_log", tracing::Level::INFO) {
-            // Put together before the buffer that all threads share is locked.
+            // Formatted before the shared buffer is locked.
             LINE.with_borrow_mut(|line| {
                 line.clear();
-                write_line(line, format, answered);
-                writer.put(line);
+                write_line(line, format, entry);
+                writer.write_buffered(line);
             });
         }
     })
@@ -26,10 +26,10 @@ thread_local! {
     static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Nothing needs escaping: ids were checked, routes and numbers are ours, and a method is an HTTP token, which holds
+/// Nothing needs escaping: request ids are validated, routes are our own, and a method is an HTTP token, which contains
 /// neither quotes nor backslashes.
-fn write_line(line: &mut Vec<u8>, format: LogFormat, answered: &Answered<'_>) {
-    let Answered { id, method, route, status, duration, user, acting_as } = answered;
+fn write_line(line: &mut Vec<u8>, format: LogFormat, entry: &AccessLogEntry<'_>) {
+    let AccessLogEntry { id, method, route, status, duration, user, acting_as } = entry;
     let now = Offset::UTC.to_datetime(Timestamp::now());
     let (date, time) = (now.date(), now.time());
     let (hour, minute, second, micro) = (time.hour(), time.minute(), time.second(), time.subsec_nanosecond() / 1000);
@@ -62,32 +62,34 @@ fn write_line(line: &mut Vec<u8>, format: LogFormat, answered: &Answered<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use model::UserId;
+
     use super::*;
 
     #[test]
-    fn a_line_tells_who_what_and_how_long() {
-        let answered = Answered {
+    fn a_line_contains_request_user_and_duration() {
+        let entry = AccessLogEntry {
             id: "a-1",
             method: "GET",
             route: "/api/v3/user",
             status: 200,
             duration: std::time::Duration::from_micros(1_234_005),
-            user: Some(7),
-            acting_as: Some(8),
+            user: Some(UserId::new(7)),
+            acting_as: Some(UserId::new(8)),
         };
         let line = |format| {
             let mut line = Vec::new();
-            write_line(&mut line, format, &answered);
+            write_line(&mut line, format, &entry);
             String::from_utf8(line).expect("text")
         };
         let human = line(LogFormat::Human);
-        let (_, told) = human.split_once("Z  ").expect("a time");
+        let (_, message) = human.split_once("Z  ").expect("a time");
         assert_eq!(
-            told,
+            message,
             "INFO answered request=a-1 method=GET route=/api/v3/user status=200 duration_ms=1234.005 user=7 acting_as=8\n"
         );
         let json = line(LogFormat::Json);
-        let told: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-        assert_eq!((&told["user"], &told["duration_ms"]), (&serde_json::json!(7), &serde_json::json!(1234.005)));
+        let value: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!((&value["user"], &value["duration_ms"]), (&serde_json::json!(7), &serde_json::json!(1234.005)));
     }
 }

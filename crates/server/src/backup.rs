@@ -1,11 +1,11 @@
-//! Backups: everything of an instance at one instant, in a file, a stream or a folder, and back.
+//! `gable backup`: writes a consistent copy of an instance to a file, a stream or a folder, and verifies it.
 
 mod archive;
 mod capture;
-mod examine;
 mod folder;
 mod manifest;
 pub(crate) mod migrate;
+mod preflight;
 mod progress;
 pub(crate) mod restore;
 mod rows;
@@ -13,197 +13,198 @@ pub(crate) mod schedule;
 mod staging;
 
 use std::{
-    io::{self, BufWriter, IsTerminal as _},
+    io::{self, BufWriter, IntoInnerError, IsTerminal as _},
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
 };
 
+use anyhow::{Context as _, Result, anyhow, bail};
 use git::Repositories;
 use indicatif::HumanBytes;
 use store::Database;
 
+pub(crate) use self::capture::BackupSource;
 use crate::{
-    Outcome,
     backup::{
-        archive::{Archive, Target},
-        capture::Ground,
-        folder::{Addition, Folder},
-        manifest::Seal,
+        archive::{Archive, PartialFile},
+        folder::{BackupFolder, NewSnapshot},
+        manifest::ManifestSummary,
         progress::Progress,
     },
     commands::BackupCommand,
     config::{self, Config},
     data_folder::DataFolder,
-    exit::{Ending, Failure, complain},
-    serve::say,
+    exit::{CommandResult, Failure, message, print_line, print_stderr},
 };
 
-/// What went wrong, for the operator.
-type Sentence = String;
-
-/// Makes a backup, or looks at those that there are.
-pub(crate) fn run(command: BackupCommand) -> Ending {
-    let BackupCommand { target, folder, keep, list, verify, snapshot, force, quiet, place } = command;
+/// Makes, lists or verifies backups.
+pub(crate) fn run(command: BackupCommand) -> CommandResult {
+    let BackupCommand { target, folder, keep, list, verify, snapshot, force, quiet, location } = command;
     if list {
-        let folder = folder.ok_or_else(|| Failure::Misused("--list needs --folder DIR".into()))?;
-        return Ok(show(&Folder::open(&folder)?)?);
+        let folder = folder.ok_or_else(|| Failure::Usage(anyhow!("--list needs --folder DIR")))?;
+        return Ok(list_snapshots(&BackupFolder::open(&folder)?)?);
     }
-    let place_of = target.clone().or_else(|| folder.clone());
+    let existing = target.clone().or_else(|| folder.clone());
     if verify {
-        let from = place_of.ok_or_else(|| Failure::Misused("name what to verify: a file, - or a folder".into()))?;
-        return Ok(check(&from, snapshot.as_deref(), quiet)?);
+        let from =
+            existing.ok_or_else(|| Failure::Usage(anyhow!("specify what to verify: a file, - or --folder DIR")))?;
+        return Ok(verify_backup(&from, snapshot.as_deref(), quiet)?);
     }
-    let config = config::load(place.into())?;
+    let config = config::load(location)?;
     match (target, folder) {
         (None, Some(folder)) => into_folder(&config, &folder, keep, quiet)?,
         (Some(target), None) if target == Path::new("-") => into_stream(&config, quiet)?,
         (Some(target), None) => into_file(&config, &target, force, quiet)?,
         _ => {
-            let sentence = "name one place for the backup: a file, - for standard output, or --folder DIR";
-            return Err(Failure::Misused(sentence.into()));
+            return Err(Failure::Usage(anyhow!(
+                "specify exactly one destination: a file, - for standard output, or --folder DIR"
+            )));
         }
     }
     Ok(())
 }
 
-fn into_file(config: &Config, path: &Path, force: bool, quiet: bool) -> Outcome {
-    let (target, file) = Target::make(path, force)?;
-    let ground = ground_of(config)?;
+fn into_file(config: &Config, path: &Path, force: bool, quiet: bool) -> Result<()> {
+    let (target, file) = PartialFile::create(path, force)?;
+    let source = open_source(config)?;
     let mut archive = Archive::new(BufWriter::with_capacity(1 << 20, &file));
-    let seal = make(&ground, &mut archive, quiet)?;
-    archive.into_inner()?.into_inner().map_err(|error| format!("the backup cannot be written: {error}"))?;
+    let summary = make(&source, &mut archive, quiet)?;
+    archive.into_inner()?.into_inner().map_err(IntoInnerError::into_error).context("cannot write the backup")?;
     target.finish(&file)?;
-    say(&format!("backed up into {}: {}", path.display(), describe(&seal)));
-    refuse_incomplete(&seal)
+    print_line(&format!("backed up into {}: {}", path.display(), describe(&summary)));
+    ensure_complete(&summary)
 }
 
-fn into_stream(config: &Config, quiet: bool) -> Outcome {
+fn into_stream(config: &Config, quiet: bool) -> Result<()> {
     if io::stdout().is_terminal() {
-        return Err("a backup is no text for a terminal; send standard output somewhere".into());
+        bail!("refusing to write a backup to a terminal; redirect standard output");
     }
-    let ground = ground_of(config)?;
+    let source = open_source(config)?;
     let mut archive = Archive::new(BufWriter::with_capacity(1 << 20, io::stdout().lock()));
-    let seal = make(&ground, &mut archive, quiet)?;
-    refuse_incomplete(&seal)
+    let summary = make(&source, &mut archive, quiet)?;
+    ensure_complete(&summary)
 }
 
-fn into_folder(config: &Config, path: &Path, keep: Option<u32>, quiet: bool) -> Outcome {
-    let ground = ground_of(config)?;
-    let folder = Folder::make(path)?;
-    let mut addition = Addition::new(&folder)?;
-    let told = addition.warnings.len();
-    warn(&addition.warnings);
-    let seal = make(&ground, &mut addition, quiet)?;
-    say(&format!(
+fn into_folder(config: &Config, path: &Path, keep: Option<u32>, quiet: bool) -> Result<()> {
+    let source = open_source(config)?;
+    let folder = BackupFolder::open_or_create(path)?;
+    let mut new_snapshot = NewSnapshot::new(&folder)?;
+    let printed = new_snapshot.warnings.len();
+    warn(&new_snapshot.warnings);
+    let summary = make(&source, &mut new_snapshot, quiet)?;
+    print_line(&format!(
         "backed up into {}: {}, of which {} are new",
         path.display(),
-        describe(&seal),
-        HumanBytes(addition.added)
+        describe(&summary),
+        HumanBytes(new_snapshot.bytes_added)
     ));
-    // Older backups may have what this one lacks.
-    refuse_incomplete(&seal)?;
-    let removed = keep.map(|keep| addition.keep(usize::try_from(keep).unwrap_or(usize::MAX))).transpose();
-    warn(&addition.warnings[told..]);
-    let removed = removed.map_err(|error| format!("the backup is made, but old ones could not be removed: {error}"))?;
+    // Older backups may contain what is missing in this one.
+    ensure_complete(&summary)?;
+    let removed = keep.map(|keep| new_snapshot.prune(usize::try_from(keep).unwrap_or(usize::MAX))).transpose();
+    warn(&new_snapshot.warnings[printed..]);
+    let removed = removed.context("the backup was written, but old backups could not be removed")?;
     if let Some(removed) = removed {
-        say(&format!("removed {removed} old backups"));
+        print_line(&format!("removed {removed} old backups"));
     }
     Ok(())
 }
 
-fn warn(warnings: &[Sentence]) {
+fn warn(warnings: &[String]) {
     for warning in warnings {
-        complain(format_args!("warning: {warning}"));
+        print_stderr(format_args!("warning: {warning}"));
     }
 }
 
-fn make(ground: &Ground, sink: &mut dyn capture::Sink, quiet: bool) -> Result<Seal, Sentence> {
-    capture::copy(ground, sink, &mut Progress::new(quiet), &AtomicBool::new(false))
+fn make(source: &BackupSource, sink: &mut dyn capture::Sink, quiet: bool) -> Result<ManifestSummary> {
+    capture::copy(source, sink, &mut Progress::new(quiet), &AtomicBool::new(false))
 }
 
-fn describe(seal: &Seal) -> String {
-    let rows: u64 = seal.rows.values().sum();
-    let lacks = if seal.missing.is_empty() { String::new() } else { format!("; lacks {}", seal.missing.len()) };
-    let damaged = if seal.damaged.is_empty() { String::new() } else { format!("; {} damaged", seal.damaged.len()) };
+fn describe(summary: &ManifestSummary) -> String {
+    let rows: u64 = summary.rows.values().sum();
+    let missing =
+        if summary.missing.is_empty() { String::new() } else { format!("; {} missing", summary.missing.len()) };
+    let damaged =
+        if summary.damaged.is_empty() { String::new() } else { format!("; {} damaged", summary.damaged.len()) };
     format!(
-        "{rows} rows, {} repositories, {} files, {}{lacks}{damaged}",
-        seal.repositories,
-        seal.members,
-        HumanBytes(seal.bytes)
+        "{rows} rows, {} repositories, {} files, {}{missing}{damaged}",
+        summary.repositories,
+        summary.members,
+        HumanBytes(summary.bytes)
     )
 }
 
-/// A backup that lacks something or holds damage is there, but does not count as a good one.
-fn refuse_incomplete(seal: &Seal) -> Outcome {
-    what_is_wrong(seal).map_or(Ok(()), |wrong| {
-        Err(format!("the backup is made, but {wrong}; gable doctor tells more, and no older backup was removed"))
+/// Returns an error if files were missing or damaged when the backup was made.
+fn ensure_complete(summary: &ManifestSummary) -> Result<()> {
+    describe_defects(summary).map_or(Ok(()), |defects| {
+        Err(anyhow!(
+            "the backup was written, but {defects}; run `gable doctor` for details; no older backup was removed"
+        ))
     })
 }
 
-/// What the disk of the instance has lost or damaged, in a sentence.
-fn what_is_wrong(seal: &Seal) -> Option<Sentence> {
-    let missing = seal.missing.first().map(|first| {
+/// Describes which files of the instance were missing or damaged when the backup was made; `None` if none.
+fn describe_defects(summary: &ManifestSummary) -> Option<String> {
+    let missing = summary.missing.first().map(|first| {
         format!(
-            "lacks {} files or repositories that should be there, such as {first} (is every disk mounted?)",
-            seal.missing.len()
+            "{} files or repositories were missing, such as {first} (is every disk mounted?)",
+            summary.missing.len()
         )
     });
-    let damaged = seal.damaged.first().map(|first| {
+    let damaged = summary.damaged.first().map(|first| {
         format!(
-            "{} files are damaged on the disk of the instance, such as {first} (older backups may have them whole)",
-            seal.damaged.len()
+            "{} files were damaged, such as {first} (older backups may contain intact copies)",
+            summary.damaged.len()
         )
     });
     match (missing, damaged) {
-        (Some(missing), Some(damaged)) => Some(format!("it {missing}, and {damaged}")),
-        (Some(missing), None) => Some(format!("it {missing}")),
-        (None, damaged) => damaged,
+        (Some(missing), Some(damaged)) => Some(format!("{missing}, and {damaged}")),
+        (missing, damaged) => missing.or(damaged),
     }
 }
 
-/// Where everything is; nothing is made that is not there.
-fn ground_of(config: &Config) -> Result<Ground, Sentence> {
+/// Opens an existing instance for a backup.
+fn open_source(config: &Config) -> Result<BackupSource> {
     let folder = DataFolder::open_existing(&config.data)?;
-    // Whoever brings the database up to date at this moment is waited for.
-    let _turn = folder.take_turn()?;
-    Ok(Ground {
+    // Waits for a running migration.
+    let _opening_lock = folder.lock_for_opening()?;
+    Ok(BackupSource {
         data: folder.path().to_owned(),
         database: folder.existing_database(config.database.as_deref())?,
         repositories: folder.repositories(false)?,
     })
 }
 
-/// What a scheduled backup needs to know.
-pub(crate) fn ground(data: PathBuf, database: Database, repositories: Repositories) -> Ground {
-    Ground { data, database, repositories }
+/// Returns the source of scheduled backups.
+pub(crate) fn source(data: PathBuf, database: Database, repositories: Repositories) -> BackupSource {
+    BackupSource { data, database, repositories }
 }
 
-fn show(folder: &Folder) -> Outcome {
-    let ahead = folder.names_by_time()?.ahead;
+fn list_snapshots(folder: &BackupFolder) -> Result<()> {
+    let ahead = folder.classify_names()?.future;
     for name in folder.names()? {
-        match folder.look(&name) {
-            Ok(found) => say(&format!(
+        match folder.read_info(&name) {
+            Ok(info) => print_line(&format!(
                 "{}  gable {}, {}: {}{}",
-                found.name,
-                found.head.gable,
-                found.head.engine,
-                describe(&found.seal),
-                if ahead.contains(&found.name) { "; of the future" } else { "" }
+                info.name,
+                info.header.gable,
+                info.header.engine,
+                describe(&info.summary),
+                if ahead.contains(&info.name) { "; dated in the future" } else { "" }
             )),
-            Err(problem) => say(&format!("{name}  cannot be used: {problem}")),
+            Err(error) => print_line(&format!("{name}  unreadable: {}", message(&error))),
         }
     }
     Ok(())
 }
 
-fn check(from: &Path, snapshot: Option<&str>, quiet: bool) -> Outcome {
+fn verify_backup(from: &Path, snapshot: Option<&str>, quiet: bool) -> Result<()> {
     let mut progress = Progress::new(quiet);
-    progress.stage("checked");
-    let (head, seal) = restore::read(from, snapshot, None, &mut progress)?;
+    progress.stage("verified");
+    let (header, summary) = restore::read(from, snapshot, None, &mut progress)?;
     drop(progress);
-    if let Some(wrong) = what_is_wrong(&seal) {
-        return Err(format!("the backup of {} is what was written, but when it was made {wrong}", head.taken_at));
+    if let Some(defects) = describe_defects(&summary) {
+        bail!("the backup of {} is intact, but when it was made, {defects}", header.taken_at);
     }
-    say(&format!("the backup of {} is whole: {}", head.taken_at, describe(&seal)));
+    print_line(&format!("the backup of {} is intact: {}", header.taken_at, describe(&summary)));
     Ok(())
 }

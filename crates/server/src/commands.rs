@@ -4,190 +4,235 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 use clap_complete::Shell;
+use model::{TaskId, TokenId};
 
 use crate::{
     byte_size::ByteSize,
-    config::{Address, IsolationKind, NetworkKind, Place, Settings, check_log_filter},
+    config::{DataLocation, DoctorSettings, ExplicitSettings, JobSettings, LogFilter, ServerAddress, Settings},
     exit,
     time_span::Seconds,
 };
 
-/// A git forge in one binary.
+/// The text below the help of a command: examples and exit codes.
+macro_rules! examples {
+    ($($example:literal),+) => {
+        concat!(
+            "Examples:\n",
+            $("  ", $example, "\n",)+
+            "\nExit status: 0 on success, 1 on failure, 2 on a usage or configuration error"
+        )
+    };
+}
+
 #[derive(Parser)]
-#[command(name = "gable", version, about = "A git forge in one binary.", after_help = exit::HELP)]
-pub(crate) struct Gable {
+#[command(name = "gable", version, about = "A git forge in one binary", after_help = exit::HELP)]
+pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Runs the service.
-    Serve(Box<Settings>),
-    /// Backs everything up, whether or not the service runs.
+    /// Run the server
+    #[command(after_help = examples!(
+        "gable serve --data /var/lib/gable --listen 127.0.0.1:8080",
+        "gable serve --config /etc/gable/gable.toml"
+    ))]
+    Serve(ExplicitSettings<Settings>),
+    /// Make, list or verify backups; works while the server is running
+    #[command(after_help = examples!(
+        "gable backup gable.tar",
+        "gable backup --folder /backup/gable --keep 7",
+        "gable backup --folder /backup/gable --verify"
+    ))]
     Backup(BackupCommand),
-    /// Puts a backup back into an empty data folder, and into an empty database if that is elsewhere.
+    /// Restore a backup into an empty data folder, and into an empty PostgreSQL database if --database is set
+    #[command(after_help = examples!(
+        "gable restore --data /var/lib/gable gable.tar",
+        "gable restore --data /var/lib/gable --snapshot 2026-11-15T22 /backup/gable"
+    ))]
     Restore(RestoreCommand),
-    /// Copies the database into another one: from the embedded one to PostgreSQL, or back.
+    /// Copy the database from SQLite to PostgreSQL or back; the server must be stopped
+    #[command(after_help = examples!(
+        "gable migrate-database --data /var/lib/gable --to postgres://gable@localhost/gable"
+    ))]
     MigrateDatabase(MigrateDatabase),
-    /// Works on a data folder, whether or not the service runs.
+    /// Administer an instance; works while the server is running unless stated otherwise
+    #[command(after_help = examples!("gable admin --data /var/lib/gable user list"))]
     Admin(Admin),
-    /// Looks whether everything is in order, and says what would help.
+    /// Check an instance for problems, and repair them with --fix
+    #[command(after_help = concat!(
+        "Examples:\n  gable doctor --data /var/lib/gable\n  gable doctor --data /var/lib/gable --fix\n\n",
+        "Exit status: 0 if no problem is left, 1 if a problem is left or the check failed, 2 on a usage or configuration error"
+    ))]
     Doctor(Doctor),
-    /// Brings the database up to date, or tries whether that would go well.
+    /// Apply pending database migrations; the server must be stopped unless --dry-run is given
+    #[command(after_help = examples!(
+        "gable migrate --data /var/lib/gable --dry-run",
+        "gable migrate --data /var/lib/gable"
+    ))]
     Migrate(Migrate),
-    /// Takes jobs from a server and runs them on this machine.
-    #[command(subcommand)]
+    /// Run CI jobs of a server on this machine
+    #[command(subcommand, after_help = examples!(
+        "gable runner run --url https://git.example.com --folder /var/lib/gable-runner"
+    ))]
     Runner(RunnerCommand),
-    /// Asks a server whether it serves; ends with 0 if it does, for monitors and containers.
+    /// Check that a server is ready, for monitoring and containers
+    #[command(after_help = concat!(
+        "Examples:\n  gable health --url https://git.example.com\n\n",
+        "Exit status: 0 if the server is ready, 1 if it is not, 2 on a usage or configuration error"
+    ))]
     Health(Health),
-    /// Writes what packages bring along.
+    /// Generate shell completions, manual pages and the table of settings
     #[command(subcommand, hide = true)]
     Generate(GenerateCommand),
 }
 
-/// Shows help where it was asked for, and says in one sentence what is wrong with the command line where not.
-pub(crate) fn tell(told: &clap::Error) -> ExitCode {
-    if !told.use_stderr() || told.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let _ = told.print();
-        return if told.use_stderr() { ExitCode::from(exit::MISUSED) } else { ExitCode::SUCCESS };
+/// Prints the help that was asked for, or a usage error on one line; returns the exit code.
+pub(crate) fn report_parse_error(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return if error.use_stderr() { ExitCode::from(exit::USAGE_ERROR) } else { ExitCode::SUCCESS };
     }
-    let text = told.to_string();
+    let text = error.to_string();
     let mut lines = text.lines().map(str::trim);
     let first = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
     let rest = lines.by_ref().take_while(|line| !line.is_empty());
-    let sentence = rest.fold(first, |sentence, line| format!("{sentence} {line}"));
-    // What follows is how the command is used, which --help shows, and what may have been meant.
+    let message = rest.fold(first, |message, line| format!("{message} {line}"));
+    // The usage that follows is in --help; the suggestions are kept.
     let tips = lines.filter_map(|line| line.strip_prefix("tip: ")).fold(String::new(), |tips, tip| tips + "; " + tip);
-    exit::complain(format_args!("gable: {sentence}{tips}; see gable --help"));
-    ExitCode::from(exit::MISUSED)
+    exit::print_stderr(format_args!("gable: {message}{tips}; see gable --help"));
+    ExitCode::from(exit::USAGE_ERROR)
 }
 
-/// A backup, made or looked at.
 #[derive(Args)]
 pub(crate) struct BackupCommand {
-    /// The file to write, or - for standard output
+    /// Backup file to write or, with --verify, to read; `-` for standard output or input
     #[arg(value_name = "FILE", conflicts_with = "folder")]
     pub(crate) target: Option<PathBuf>,
-    /// A folder of backups, which share what has not changed
+    /// Backup folder; its backups share unchanged files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Removes older backups from the folder afterwards, so that this many are left
+    /// Number of backups to keep in the folder; older ones are removed afterwards [default: all]
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["target", "list"], requires = "folder",
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) keep: Option<u32>,
-    /// Lists the backups in the folder
+    /// List the backups in the folder
     #[arg(long, requires = "folder")]
     pub(crate) list: bool,
-    /// Reads a backup instead of making one, and says whether it is whole
+    /// Verify a backup instead of making one
     #[arg(long, conflicts_with_all = ["list", "keep", "force"])]
     pub(crate) verify: bool,
-    /// Which backup in the folder to verify, by the beginning of its name [default: the newest]
+    /// Backup to verify: its name as shown by --list, or a prefix [default: the newest]
     #[arg(long, value_name = "TIME", requires = "verify")]
     pub(crate) snapshot: Option<String>,
-    /// Writes over a file that is there
+    /// Overwrite an existing file
     #[arg(long, conflicts_with = "folder")]
     pub(crate) force: bool,
-    /// Says nothing while it works
+    /// Do not print progress
     #[arg(long)]
     pub(crate) quiet: bool,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) location: ExplicitSettings<DataLocation>,
 }
 
 #[derive(Args)]
 pub(crate) struct RestoreCommand {
-    /// The backup: a file, - for standard input, or a folder of backups
+    /// Backup to restore: a file, `-` for standard input, or a backup folder
     #[arg(value_name = "FILE|DIR")]
     pub(crate) from: PathBuf,
-    /// Which backup in the folder, by the beginning of its name [default: the newest]
+    /// Backup to restore: its name as shown by `gable backup --list`, or a prefix [default: the newest]
     #[arg(long, value_name = "TIME")]
     pub(crate) snapshot: Option<String>,
-    /// Says nothing while it works
+    /// Do not print progress
     #[arg(long)]
     pub(crate) quiet: bool,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) location: ExplicitSettings<DataLocation>,
 }
 
 #[derive(Args)]
 pub(crate) struct MigrateDatabase {
-    /// The database to fill, which must be empty: postgres://… or sqlite; with a password in it, use the variable
+    /// Target database, which must be empty: a postgres:// URL or `sqlite`; use GABLE_TO_DATABASE if the URL contains a
+    /// password
     #[arg(long, env = "GABLE_TO_DATABASE", value_name = "URL", hide_env_values = true)]
     pub(crate) to: String,
-    /// Says nothing while it works
+    /// Do not print progress
     #[arg(long)]
     pub(crate) quiet: bool,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) location: ExplicitSettings<DataLocation>,
 }
 
 #[derive(Args)]
 pub(crate) struct Admin {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) location: ExplicitSettings<DataLocation>,
     #[command(subcommand)]
-    pub(crate) topic: Topic,
+    pub(crate) command: AdminCommand,
 }
 
 #[derive(Args)]
 pub(crate) struct Doctor {
     #[command(flatten)]
-    pub(crate) place: Place,
-    /// Does what helps; what belongs to nobody is moved to lost+found in the data folder, never deleted
+    pub(crate) settings: ExplicitSettings<DoctorSettings>,
+    /// Repair problems; unreferenced files are moved to lost+found in the data folder, never deleted
     #[arg(long)]
     pub(crate) fix: bool,
-    /// With --fix, forgets uploads, artifacts and traces whose files are missing; lost+found keeps a list of them
+    /// With --fix, remove the records of uploads, artifacts and traces whose files are missing; lost+found keeps a list
     #[arg(long, requires = "fix")]
     pub(crate) forget_missing: bool,
-    /// Prints one JSON document instead of lines
+    /// Print the report as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Leaves out what takes long: everything in repositories beyond the objects that refs lead to
+    /// Skip slow checks: in repositories, check only the objects that refs point to
     #[arg(long)]
     pub(crate) quick: bool,
-    /// How much of the disk is to stay free, as `serve` has it [default: 100M]
-    #[arg(long, env = "GABLE_MIN_FREE_DISK", value_name = "SIZE")]
-    pub(crate) min_free_disk: Option<ByteSize>,
 }
 
 #[derive(Args)]
 pub(crate) struct Migrate {
     #[command(flatten)]
-    pub(crate) place: Place,
-    /// Changes nothing: shows what is pending, and tries it on a copy or in a transaction that is undone
+    pub(crate) location: ExplicitSettings<DataLocation>,
+    /// Show pending migrations and test them on a copy (SQLite) or in a rolled-back transaction (PostgreSQL)
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Topic {
-    /// Users.
-    #[command(subcommand)]
+pub(crate) enum AdminCommand {
+    /// Manage users
+    #[command(subcommand, after_help = examples!("gable admin user create ann --email ann@example.org"))]
     User(UserCommand),
-    /// Access tokens.
-    #[command(subcommand)]
+    /// Manage personal access tokens
+    #[command(subcommand, after_help = examples!("gable admin token create ann --expires-in-days 30"))]
     Token(TokenCommand),
-    /// Background work.
-    #[command(subcommand)]
-    Job(JobCommand),
-    /// Runners.
-    #[command(subcommand)]
-    Runner(RunnersCommand),
-    /// The instance as a whole, after a part of it was lost.
-    #[command(subcommand)]
+    /// Manage background tasks
+    #[command(subcommand, alias = "job", after_help = examples!("gable admin task list"))]
+    Task(TaskCommand),
+    /// Manage CI runners
+    #[command(subcommand, after_help = examples!("gable admin runner token"))]
+    Runner(AdminRunnerCommand),
+    /// Recover an instance after the data folder, the database or the instance key was lost; the server must be stopped
+    #[command(subcommand, after_help = examples!("gable admin --data /var/lib/gable instance rebind"))]
     Instance(InstanceCommand),
 }
 
 #[derive(Subcommand)]
 pub(crate) enum InstanceCommand {
-    /// Bind the data folder and the database to each other although one is lost, empty or an older copy. Files and
-    /// repositories that no row names are moved to lost+found in the data folder.
+    /// Accept this data folder and this database as one instance
+    ///
+    /// Use it after one of them was lost, emptied or replaced by an older copy. Files and repositories that the database
+    /// does not refer to are moved to lost+found in the data folder.
+    #[command(after_help = examples!("gable admin --data /var/lib/gable instance rebind"))]
     Rebind,
-    /// Create a new instance key after the old one was lost. Everything that was sealed with the old key is removed: webhooks,
-    /// variables, and credentials of imports; runners have to be registered again.
+    /// Create a new instance key
+    ///
+    /// Use it after the key was lost. Everything encrypted with the old key is removed: webhooks, CI variables and
+    /// credentials of imports. Runners have to be registered again.
+    #[command(after_help = examples!("gable admin --data /var/lib/gable instance new-key --yes"))]
     NewKey {
-        /// Do it; without this, the command only says what would be lost.
+        /// Confirm; without this flag the command only lists what would be lost
         #[arg(long)]
         yes: bool,
     },
@@ -195,48 +240,54 @@ pub(crate) enum InstanceCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum UserCommand {
-    /// Creates a user; prints a random password unless one comes on standard input.
+    /// Create a user; prints a random password unless --password-stdin is given
+    #[command(after_help = examples!("gable admin user create ann --email ann@example.org --name 'Ann Smith'"))]
     Create {
-        /// The unique name.
+        /// Username
         username: String,
-        /// The primary address.
+        /// Primary email address
         #[arg(long)]
         email: String,
-        /// The name people read; the username if not given.
+        /// Display name [default: the username]
         #[arg(long)]
         name: Option<String>,
-        /// Lets the user run the instance.
+        /// Make the user an administrator
         #[arg(long)]
         admin: bool,
-        /// Reads the password from standard input.
+        /// Read the password from standard input
         #[arg(long)]
         password_stdin: bool,
     },
-    /// Lists all users.
+    /// List all users
+    #[command(after_help = examples!("gable admin user list"))]
     List,
-    /// Keeps a user out.
+    /// Block a user
+    #[command(after_help = examples!("gable admin user block ann"))]
     Block {
-        /// Whom.
+        /// Username
         username: String,
     },
-    /// Lets a user in again.
+    /// Unblock a user
+    #[command(after_help = examples!("gable admin user unblock ann"))]
     Unblock {
-        /// Whom.
+        /// Username
         username: String,
     },
-    /// Deletes a user with their keys, tokens and personal projects; issues and comments elsewhere stay.
+    /// Delete a user with their keys, tokens and personal projects; issues and comments in other projects stay
+    #[command(after_help = examples!("gable admin user delete ann --yes"))]
     Delete {
-        /// The unique name of the user.
+        /// Username
         username: String,
-        /// Confirms the deletion, which cannot be undone.
+        /// Confirm the deletion, which cannot be undone
         #[arg(long)]
         yes: bool,
     },
-    /// Gives a user a new password and ends their sessions; prints a random one unless one comes on standard input.
+    /// Set a new password and end all sessions of a user; prints a random password unless --password-stdin is given
+    #[command(after_help = examples!("gable admin user password ann"))]
     Password {
-        /// Whom.
+        /// Username
         username: String,
-        /// Reads the password from standard input.
+        /// Read the password from standard input
         #[arg(long)]
         password_stdin: bool,
     },
@@ -244,66 +295,80 @@ pub(crate) enum UserCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Makes a token and prints it, this once.
+    /// Create a personal access token and print it once
+    #[command(after_help = examples!("gable admin token create ann --name deploy --scope api --expires-in-days 30"))]
     Create {
-        /// On whose behalf it speaks.
+        /// Username of the owner
         username: String,
-        /// What it is for.
-        #[arg(long, default_value = "made by the operator")]
+        /// Name of the token
+        #[arg(long, default_value = "created by gable admin")]
         name: String,
-        /// What it opens: api or read_user. May be given more than once.
+        /// Scope: `api` or `read_user`; can be given more than once
         #[arg(long = "scope", default_value = "api")]
         scopes: Vec<String>,
-        /// How long it lasts.
-        #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(i64).range(1..=36_500))]
+        /// Lifetime in days
+        #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(i64).range(1..=36_500))]
         expires_in_days: i64,
-        /// Lets it last until it is revoked.
+        /// Create a token that does not expire
         #[arg(long, conflicts_with = "expires_in_days")]
         no_expiry: bool,
     },
-    /// Lists the tokens of a user, never the tokens themselves.
+    /// List the personal access tokens of a user, without the secrets
+    #[command(after_help = examples!("gable admin token list ann"))]
     List {
-        /// Whose.
+        /// Username of the owner
         username: String,
     },
-    /// Takes a token back.
+    /// Revoke a personal access token
+    #[command(after_help = examples!("gable admin token revoke 12"))]
     Revoke {
-        /// Its number, as the list shows it.
-        id: i64,
+        /// ID of the token, as shown by `token list`
+        id: TokenId,
     },
 }
 
 #[derive(Subcommand)]
-pub(crate) enum JobCommand {
-    /// Lists the jobs that wait and those that were given up.
+pub(crate) enum TaskCommand {
+    /// List background tasks that are pending or failed permanently
+    #[command(after_help = examples!("gable admin task list"))]
     List,
-    /// Tries a job again that was given up.
+    /// Retry a background task that failed permanently
+    #[command(after_help = examples!("gable admin task retry 3"))]
     Retry {
-        /// Its number, as the list shows it.
-        id: i64,
+        /// ID of the task, as shown by `task list`
+        id: TaskId,
     },
 }
 
 #[derive(Subcommand)]
 pub(crate) enum RunnerCommand {
-    /// Runs jobs until a signal ends it; registers itself first if it is not registered yet.
+    /// Run jobs until interrupted; registers the runner first if necessary
+    #[command(after_help = examples!(
+        "gable runner run --url https://git.example.com --folder /var/lib/gable-runner --concurrency 4"
+    ))]
     Run(RunRunner),
-    /// Makes a runner known to a server, and writes its token to a file; the registration token is taken from
-    /// GABLE_REGISTRATION_TOKEN, or from a file.
+    /// Register a runner and store its token in the runner folder
+    ///
+    /// The registration token is read from GABLE_REGISTRATION_TOKEN or from --token-file.
+    #[command(after_help = examples!(
+        "gable runner register --url https://git.example.com --token-file registration-token --tags linux,large"
+    ))]
     Register(RegisterRunner),
-    /// Asks the server whether it knows the runner.
-    Verify(RunnerPlace),
-    /// Takes the runner away from the server.
-    Unregister(RunnerPlace),
+    /// Check that the server accepts the token of the runner
+    #[command(after_help = examples!("gable runner verify --url https://git.example.com"))]
+    Verify(RunnerIdentity),
+    /// Unregister the runner and remove its token file
+    #[command(after_help = examples!("gable runner unregister --url https://git.example.com"))]
+    Unregister(RunnerIdentity),
 }
 
-/// Which runner, and of which server.
+/// The server and the folder of a runner.
 #[derive(Args)]
-pub(crate) struct RunnerPlace {
-    /// The address of the server, such as https://git.example.com
+pub(crate) struct RunnerLocation {
+    /// URL of the server, such as https://git.example.com
     #[arg(long, env = "GABLE_RUNNER_URL", value_name = "URL")]
     pub(crate) url: String,
-    /// The folder of the runner: jobs, caches, and its token
+    /// Folder for jobs, caches and the token of the runner
     #[arg(
         long,
         alias = "runner-folder",
@@ -312,142 +377,114 @@ pub(crate) struct RunnerPlace {
         default_value = "./gable-runner"
     )]
     pub(crate) folder: PathBuf,
-    /// The file with the runner's token, which GABLE_RUNNER_TOKEN may hold instead [default: token in the folder]
+}
+
+/// A registered runner.
+#[derive(Args)]
+pub(crate) struct RunnerIdentity {
+    #[command(flatten)]
+    pub(crate) location: RunnerLocation,
+    /// File with the token of the runner; GABLE_RUNNER_TOKEN takes precedence [default: `token` in the folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// What a runner is to be.
+/// The attributes with which a runner is registered.
 #[derive(Args)]
-pub(crate) struct RunnerWishes {
-    /// What people read in lists of runners
+pub(crate) struct RunnerAttributes {
+    /// Description shown in lists of runners
     #[arg(long, value_name = "TEXT", default_value = "gable runner")]
     pub(crate) description: String,
-    /// Which jobs it takes, such as linux,large
+    /// Tags of the jobs that the runner takes, separated by commas, such as linux,large
     #[arg(long, value_name = "TAGS", value_delimiter = ',')]
     pub(crate) tags: Vec<String>,
-    /// Whether it also takes jobs without tags [default: true without tags, else false]
+    /// Whether to take jobs without tags [default: true if --tags is not given, otherwise false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) run_untagged: Option<bool>,
-    /// Keeps it with the project that it is registered for
+    /// Lock the runner to the project for which it is registered
     #[arg(long)]
     pub(crate) locked: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct RegisterRunner {
-    /// The address of the server, such as https://git.example.com
-    #[arg(long, env = "GABLE_RUNNER_URL", value_name = "URL")]
-    pub(crate) url: String,
-    /// The folder of the runner, into which its token is written
-    #[arg(
-        long,
-        alias = "runner-folder",
-        env = "GABLE_RUNNER_FOLDER",
-        value_name = "DIR",
-        default_value = "./gable-runner"
-    )]
-    pub(crate) folder: PathBuf,
-    /// The file with the registration token, unless GABLE_REGISTRATION_TOKEN holds it
+    #[command(flatten)]
+    pub(crate) location: RunnerLocation,
+    /// File with the registration token; GABLE_REGISTRATION_TOKEN takes precedence
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) wishes: RunnerWishes,
+    pub(crate) attributes: RunnerAttributes,
 }
 
 #[derive(Args)]
+#[command(
+    mut_arg("isolation", |argument| argument.long("isolation").alias("runner-isolation")),
+    mut_arg("user", |argument| argument.long("run-as").alias("runner-user")),
+    mut_arg("network", |argument| argument.long("network").alias("runner-network")),
+    mut_arg("memory", |argument| argument.long("memory").alias("runner-memory")),
+    mut_arg("processes", |argument| argument.long("processes").alias("runner-processes")),
+    mut_arg("disk", |argument| argument.long("disk").alias("runner-disk")),
+    mut_arg("ignore_image", |argument| argument.long("ignore-image").alias("runner-ignore-image"))
+)]
 pub(crate) struct RunRunner {
     #[command(flatten)]
-    pub(crate) place: RunnerPlace,
+    pub(crate) identity: RunnerIdentity,
     #[command(flatten)]
-    pub(crate) wishes: RunnerWishes,
-    /// How many jobs are run at once
+    pub(crate) attributes: RunnerAttributes,
+    /// Maximum number of concurrent jobs
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) concurrency: u16,
-    /// What keeps jobs from the rest of the machine
-    #[arg(
-        long,
-        alias = "runner-isolation",
-        env = "GABLE_RUNNER_ISOLATION",
-        value_name = "KIND",
-        default_value = "auto"
-    )]
-    pub(crate) isolation: IsolationKind,
-    /// Who runs jobs, if root starts the runner [default: gable-runner if it exists, else nobody]
-    #[arg(long, alias = "runner-user", env = "GABLE_RUNNER_USER", value_name = "USER")]
-    pub(crate) run_as: Option<String>,
-    /// What jobs may reach
-    #[arg(long, alias = "runner-network", env = "GABLE_RUNNER_NETWORK", value_name = "KIND", default_value = "auto")]
-    pub(crate) network: NetworkKind,
-    /// The memory that a job may use; 0 is without limit
-    #[arg(long, alias = "runner-memory", env = "GABLE_RUNNER_MEMORY", value_name = "SIZE", default_value = "4G")]
-    pub(crate) memory: ByteSize,
-    /// How many processes and threads a job may have at once; 0 is without limit
-    #[arg(
-        long,
-        alias = "runner-processes",
-        env = "GABLE_RUNNER_PROCESSES",
-        value_name = "COUNT",
-        default_value_t = 2048
-    )]
-    pub(crate) processes: u64,
-    /// The disk space that the folder of a job may take; 0 is without limit
-    #[arg(long, alias = "runner-disk", env = "GABLE_RUNNER_DISK", value_name = "SIZE", default_value = "10G")]
-    pub(crate) disk: ByteSize,
-    /// Runs jobs that ask for an image or services without them, instead of failing them
-    #[arg(long, alias = "runner-ignore-image")]
-    pub(crate) ignore_image: bool,
-    /// How much of the output of a job is kept
+    #[command(flatten)]
+    pub(crate) jobs: JobSettings,
+    /// Maximum size of the output of a job; the rest is discarded
     #[arg(long, value_name = "SIZE", default_value = "4M")]
     pub(crate) output_limit: ByteSize,
-    /// How long jobs under way may take when the runner is told to stop
+    /// Time for running jobs to finish when the runner is stopped, in seconds unless a unit is given
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     pub(crate) grace: Seconds,
-    /// What is logged: error, warn, info, debug, trace or off, or a filter such as info,runner=debug
-    #[arg(long, env = "GABLE_LOG", value_name = "FILTER", default_value = "info",
-        value_parser = |filter: &str| check_log_filter(filter.to_owned()))]
-    pub(crate) log: String,
+    #[command(flatten)]
+    pub(crate) log: LogFilter,
 }
 
-/// What the operator does about runners.
 #[derive(Subcommand)]
-pub(crate) enum RunnersCommand {
-    /// Prints the token with which shared runners join.
+pub(crate) enum AdminRunnerCommand {
+    /// Print the registration token for shared runners
+    #[command(after_help = examples!("gable admin runner token --reset"))]
     Token {
-        /// Makes another one; the one before opens nothing any more, and runners that have joined stay.
+        /// Create a new registration token; the old one becomes invalid, registered runners are not affected
         #[arg(long)]
         reset: bool,
     },
-    /// Lists all runners, never their tokens.
+    /// List all runners, without their tokens
+    #[command(after_help = examples!("gable admin runner list"))]
     List,
 }
 
-/// Which server is asked.
 #[derive(Args)]
 pub(crate) struct Health {
-    /// The address of the server [default: the one on this machine that listens as configured]
+    /// URL of the server [default: the server on this machine, as configured]
     #[arg(long, env = "GABLE_HEALTH_URL", value_name = "URL")]
     pub(crate) url: Option<String>,
     #[command(flatten)]
-    pub(crate) address: Address,
-    /// How long the answer may take
+    pub(crate) address: ExplicitSettings<ServerAddress>,
+    /// Timeout, in seconds unless a unit is given
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = Seconds::parse_positive)]
     pub(crate) within: Seconds,
 }
 
-/// What is made from this command line itself.
 #[derive(Subcommand)]
 pub(crate) enum GenerateCommand {
-    /// Prints what lets a shell complete commands and flags.
+    /// Print the completion script for a shell
     Completions {
-        /// Which shell.
+        /// Shell
         shell: Shell,
     },
-    /// Prints the table of all settings.
+    /// Print the table of settings in Markdown
     Settings,
-    /// Writes manual pages, one for each command.
+    /// Write the manual pages, one per command
     Man {
-        /// The folder for them; it is made if it is not there.
+        /// Output folder; created if it does not exist
         folder: PathBuf,
     },
 }

@@ -1,4 +1,4 @@
-//! The folder that holds everything, and the lock that keeps a second server out of it.
+//! The data folder of an instance, and its locks.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -6,191 +6,210 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anyhow::{Context as _, Error, Result, anyhow, bail};
 use files::{Files, logs::Logs, spool::Spools};
 use forge::{InstanceKey, clock::SystemSecrets};
 use git::Repositories;
-use store::{Database, OpenError, Schema};
+use store::{Database, OpenError, SchemaStatus};
 
-use crate::instance;
+use crate::{exit::message, instance};
 
 /// The file of the embedded database.
 pub(crate) const DATABASE: &str = "gable.sqlite3";
 
-/// What its file is called once its rows have moved elsewhere, so that nobody takes it for the database.
+/// The name of the embedded database after its rows were migrated to PostgreSQL.
 pub(crate) const MOVED: &str = "gable.sqlite3.moved";
 
-/// A note beside it, with where they have moved.
-const MOVED_TO: &str = "gable.sqlite3.moved-to";
+/// A file that describes where the rows were migrated to.
+const MOVED_NOTE: &str = "gable.sqlite3.moved-to";
 
-/// The file of the key of the instance.
+/// The file of the instance key.
 pub(crate) const INSTANCE_KEY: &str = "instance-key";
 
-/// A folder that is there while a backup is being put back; whatever else is there then is not whole.
-pub(crate) const UNFINISHED: &str = ".restoring";
+/// The file of the SSH host key.
+pub(crate) const SSH_HOST_KEY: &str = "ssh-host-key";
 
-/// The folder, known to be there and writable.
+/// The files of private keys.
+pub(crate) const PRIVATE_KEYS: [&str; 2] = [INSTANCE_KEY, SSH_HOST_KEY];
+
+/// The file with the generated credentials of the first administrator.
+pub(crate) const ROOT_CREDENTIALS: &str = "root-credentials";
+
+/// The file that a server locks while it uses the folder.
+pub(crate) const LOCK: &str = "gable.lock";
+
+/// The file that a process locks while it opens or migrates the database.
+pub(crate) const OPENING_LOCK: &str = "gable.turn";
+
+/// The folder for files that the database does not refer to.
+pub(crate) const LOST_AND_FOUND: &str = "lost+found";
+
+/// A folder that exists while a backup is being restored; the instance is incomplete then.
+pub(crate) const RESTORE_FOLDER: &str = ".restoring";
+
+/// An existing, writable data folder.
 #[derive(Clone)]
 pub(crate) struct DataFolder {
     path: PathBuf,
 }
 
-/// Held for as long as a server works on the folder.
+/// The lock that a server holds while it uses the folder.
 pub(crate) struct ServerLock {
     _file: File,
 }
 
-/// Any of these in a folder shows that it holds an instance, even if parts of it are lost.
-const SIGNS_OF_AN_INSTANCE: [&str; 6] = [DATABASE, MOVED, MOVED_TO, INSTANCE_KEY, instance::FILE, UNFINISHED];
+/// Any of these files shows that a folder contains an instance, even if parts of it are lost.
+const INSTANCE_MARKERS: [&str; 6] = [DATABASE, MOVED, MOVED_NOTE, INSTANCE_KEY, instance::FILE, RESTORE_FOLDER];
 
-/// Refuses a folder that holds no instance. Nothing is created there: only `gable serve` and `gable restore` make an
-/// instance.
-pub(crate) fn require_instance(path: &Path) -> Result<(), String> {
+/// Returns an error if a folder contains no instance. Nothing is created: only `gable serve` and `gable restore` create
+/// instances.
+pub(crate) fn require_instance(path: &Path) -> Result<()> {
     match fs::read_dir(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(format!("cannot use the data folder {}: {error}", path.display()));
+            bail!("cannot use the data folder {}: {error}", path.display());
         }
         _ => {}
     }
-    let is_sign = |name: &&str| {
+    let is_marker = |name: &&str| {
         let found = fs::metadata(path.join(name));
-        // SQLite takes an empty file for an empty database.
+        // To SQLite an empty file is an empty database.
         found.is_ok_and(|found| *name != DATABASE || found.len() > 0)
     };
-    if SIGNS_OF_AN_INSTANCE.iter().any(is_sign) { Ok(()) } else { Err(no_instance(path)) }
+    if INSTANCE_MARKERS.iter().any(is_marker) { Ok(()) } else { Err(no_instance(path)) }
 }
 
-pub(crate) fn no_instance(path: &Path) -> String {
+pub(crate) fn no_instance(path: &Path) -> Error {
     let path = path.display();
-    format!(
-        "no Gable instance in {path}; start one with \"gable serve --data {path}\", or name another folder with --data"
+    anyhow!(
+        "no Gable instance in {path}; create one with `gable serve --data {path}`, or choose another folder with --data"
     )
 }
 
 impl DataFolder {
-    /// A folder that is known to be there.
+    /// Returns a folder that is known to exist.
     pub(crate) fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
-    /// Opens the folder of an instance that exists.
-    pub(crate) fn open_existing(path: &Path) -> Result<Self, String> {
+    /// Opens the folder of an existing instance.
+    pub(crate) fn open_existing(path: &Path) -> Result<Self> {
         require_instance(path)?;
         Self::open(path)
     }
 
-    /// Opens the folder, which is created if it does not exist.
-    pub(crate) fn open(path: &Path) -> Result<Self, String> {
-        let unusable = |error: io::Error| format!("cannot use the data folder {}: {error}", path.display());
+    /// Opens the folder; creates it if it does not exist.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let context = || format!("cannot use the data folder {}", path.display());
         let mut builder = fs::DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.recursive(true).create(path).map_err(unusable)?;
-        let path = path.canonicalize().map_err(unusable)?;
-        // A folder that was just made is on disk before anything in it counts.
+        builder.recursive(true).create(path).with_context(context)?;
+        let path = path.canonicalize().with_context(context)?;
+        // Makes a newly created folder durable.
         if let Some(parent) = path.parent() {
             let _ = File::open(parent).and_then(|parent| parent.sync_all());
         }
         let folder = Self { path };
-        // Writing is tried now, so that a read-only folder is told as such.
-        folder.lock_file().map_err(unusable)?;
+        // Reports a read-only folder early.
+        folder.lock_file().with_context(context)?;
         Ok(folder)
     }
 
-    /// Takes the folder for a server; `None` if another one has it.
-    pub(crate) fn lock(&self) -> Result<Option<ServerLock>, String> {
-        let unusable = |error: io::Error| format!("cannot lock the data folder {}: {error}", self.path.display());
-        let mut file = self.lock_file().map_err(unusable)?;
+    /// Locks the folder for a server; `None` if another one has locked it.
+    pub(crate) fn lock(&self) -> Result<Option<ServerLock>> {
+        let context = || format!("cannot lock the data folder {}", self.path.display());
+        let mut file = self.lock_file().with_context(context)?;
         match file.try_lock() {
             Ok(()) => {
                 let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
                 Ok(Some(ServerLock { _file: file }))
             }
             Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(unusable(error)),
+            Err(TryLockError::Error(error)) => Err(error).with_context(context),
         }
     }
 
-    /// Waits until nobody else opens the database or brings it up to date. Whoever asks for the server's lock or
-    /// migrates holds this, so that a short command is never taken for a server.
-    pub(crate) fn take_turn(&self) -> Result<File, String> {
-        let unusable = |error: io::Error| format!("cannot lock the data folder {}: {error}", self.path.display());
-        let path = self.path.join("gable.turn");
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(unusable)?;
-        file.lock().map_err(unusable)?;
+    /// Waits until no other process is opening or migrating the database. The server lock is only requested under this lock,
+    /// so that a short command is not mistaken for a server.
+    pub(crate) fn lock_for_opening(&self) -> Result<File> {
+        let context = || format!("cannot lock the data folder {}", self.path.display());
+        let path = self.path.join(OPENING_LOCK);
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).with_context(context)?;
+        file.lock().with_context(context)?;
         Ok(file)
     }
 
-    /// The database of an instance that exists: one without tables, or of another folder, is refused, and none is
-    /// created.
-    pub(crate) fn existing_database(&self, url: Option<&str>) -> Result<Database, String> {
-        self.refuse_unfinished()?;
+    /// Opens the database of an existing instance. One without tables or of another folder is refused; none is created.
+    pub(crate) fn existing_database(&self, url: Option<&str>) -> Result<Database> {
+        self.ensure_not_restoring()?;
         if url.is_none() {
-            refuse_missing_database(&self.path)?;
+            ensure_database_exists(&self.path)?;
         }
         let database = self.database(url)?;
-        let schema = database.schema().map_err(|error| match error {
-            OpenError::Failed(text) if database.is_embedded() => {
-                format!("{text}; if the database is damaged, restore a backup")
+        let schema = database.schema_status().map_err(|error| match error {
+            OpenError::Failed(text) if database.is_in_data_folder() => {
+                anyhow!("{text}; if the database is damaged, restore a backup")
             }
-            error => error.to_string(),
-        });
-        refuse_without_tables(&self.path, &schema?)?;
+            error => error.into(),
+        })?;
+        ensure_has_tables(&self.path, &schema)?;
         instance::check_existing(&self.path, &database)?;
         Ok(database)
     }
 
-    fn refuse_unfinished(&self) -> Result<(), String> {
-        if !self.path.join(UNFINISHED).exists() {
+    fn ensure_not_restoring(&self) -> Result<()> {
+        if !self.path.join(RESTORE_FOLDER).exists() {
             return Ok(());
         }
-        Err(format!("a restore into the data folder {} was interrupted; run it again", self.path.display()))
+        Err(anyhow!("a restore into the data folder {} was interrupted; run it again", self.path.display()))
     }
 
-    /// The database of the folder, or the one at the URL. An embedded one need not exist, see
-    /// [`Self::make_database_file`].
-    pub(crate) fn database(&self, url: Option<&str>) -> Result<Database, String> {
-        self.refuse_unfinished()?;
+    /// Returns the database at `url`, or the embedded one, which need not exist (see [`Self::create_database_file`]).
+    pub(crate) fn database(&self, url: Option<&str>) -> Result<Database> {
+        self.ensure_not_restoring()?;
         match url {
             None => {
-                refuse_moved(&self.path)?;
+                ensure_not_moved(&self.path)?;
                 Ok(Database::sqlite(self.path.join(DATABASE)))
             }
             Some(url) => postgres(url),
         }
     }
 
-    /// Creates the file of an embedded database that does not exist, so that only its owner can read it; the files that
-    /// SQLite puts beside it take over the mode.
-    pub(crate) fn make_database_file(&self, database: &Database) -> Result<(), String> {
-        if !database.is_embedded() {
+    /// Creates the file of the embedded database with mode 0600 if it does not exist; SQLite uses the same mode for its other
+    /// files.
+    pub(crate) fn create_database_file(&self, database: &Database) -> Result<()> {
+        if !database.is_in_data_folder() {
             return Ok(());
         }
         let path = self.path.join(DATABASE);
-        let failed = |error: io::Error| format!("cannot open the database {}: {error}", path.display());
+        let context = || format!("cannot open the database {}", path.display());
         if !fs::metadata(&path).is_ok_and(|found| found.len() > 0) {
-            // What a lost database left beside itself would be read into the new one.
+            // SQLite would apply the log of a lost database to the new one.
             for ending in ["-wal", "-shm"] {
                 let (left, aside) = (format!("{DATABASE}{ending}"), format!("{DATABASE}.lost{ending}"));
                 match fs::rename(self.path.join(left), self.path.join(aside)) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(error).with_context(context);
+                    }
                     _ => {}
                 }
             }
         }
-        owner_only(OpenOptions::new().append(true).create(true)).open(&path).map(drop).map_err(failed)
+        owner_only(OpenOptions::new().append(true).create(true)).open(&path).map(drop).with_context(context)
     }
 
-    /// Gives the embedded database another name, because its rows are elsewhere from now on.
-    pub(crate) fn set_database_aside(&self, moved_to: &str) -> Result<(), String> {
+    /// Renames the embedded database after its rows were migrated.
+    pub(crate) fn rename_moved_database(&self, moved_to: &str) -> Result<()> {
         let by_hand = |error: &dyn std::fmt::Display| {
-            format!(
-                "the rows are copied to {moved_to}, but {DATABASE} could not be renamed to {MOVED} ({error}); do that \
-                 by hand, because nobody writes to it any more"
+            anyhow!(
+                "the rows were copied to {moved_to}, but {DATABASE} could not be renamed to {MOVED} ({error}); rename it \
+                 manually, because it is no longer used"
             )
         };
         let unusable = |error: io::Error| by_hand(&error);
-        self.write_secret(MOVED_TO, &format!("{moved_to}\n")).map_err(|error| by_hand(&error))?;
-        // What SQLite keeps beside it belongs to it by name; mostly there is nothing, because everybody has left.
+        self.write_secret(MOVED_NOTE, &format!("{moved_to}\n")).map_err(|error| by_hand(&message(&error)))?;
+        // SQLite finds its other files by name; usually there are none, because all connections are closed.
         for ending in ["", "-wal", "-shm"] {
             let (from, to) = (format!("{DATABASE}{ending}"), format!("{MOVED}{ending}"));
             match fs::rename(self.path.join(from), self.path.join(to)) {
@@ -203,84 +222,84 @@ impl DataFolder {
         File::open(&self.path).and_then(|folder| folder.sync_all()).map_err(unusable)
     }
 
-    /// The files of the folder, beside the database.
-    pub(crate) fn files(&self) -> Result<Files, String> {
-        Files::in_folder(&self.path.join("files")).map_err(|error| error.to_string())
+    /// Returns the store of uploads and artifacts.
+    pub(crate) fn files(&self) -> Result<Files> {
+        Ok(Files::open(&self.path.join("files"))?)
     }
 
-    /// The traces of the folder.
-    pub(crate) fn logs(&self) -> Result<Logs, String> {
-        Logs::in_folder(&self.path.join("traces")).map_err(|error| error.to_string())
+    /// Returns the store of CI traces.
+    pub(crate) fn logs(&self) -> Result<Logs> {
+        Ok(Logs::open(&self.path.join("traces"))?)
     }
 
-    /// The repositories of the folder. Only the server throws away what was left unfinished.
-    pub(crate) fn repositories(&self, serving: bool) -> Result<Repositories, String> {
+    /// Returns the repositories. Only the server removes what an interrupted operation left.
+    pub(crate) fn repositories(&self, serving: bool) -> Result<Repositories> {
         let path = self.path.join("repositories");
         if !serving {
-            return Ok(Repositories::beside(&path));
+            return Ok(Repositories::attach(&path));
         }
-        Repositories::in_folder(&path).map_err(|error| format!("cannot use {}: {error}", path.display()))
+        Repositories::open(&path).with_context(|| format!("cannot use {}", path.display()))
     }
 
-    /// Where large answers are kept while they are made and for a while after.
-    pub(crate) fn spools(&self, serving: bool, most_bytes: u64) -> Result<Spools, String> {
+    /// Returns the cache of large responses.
+    pub(crate) fn spools(&self, serving: bool, max_bytes: u64) -> Result<Spools> {
         let path = self.path.join("cache");
         if !serving {
-            return Ok(Spools::beside(&path, most_bytes));
+            return Ok(Spools::attach(&path, max_bytes));
         }
-        Spools::in_folder(&path, most_bytes).map_err(|error| format!("cannot use {}: {error}", path.display()))
+        Spools::open(&path, max_bytes).with_context(|| format!("cannot use {}", path.display()))
     }
 
-    /// The key of the instance, if there is one; what to do about a damaged one is added to the error.
-    pub(crate) fn existing_instance_key(&self, remedy: &str) -> Result<Option<InstanceKey>, String> {
+    /// Returns the instance key, if it exists; `remedy` is appended to the error about a damaged one.
+    pub(crate) fn existing_instance_key(&self, remedy: &str) -> Result<Option<InstanceKey>> {
         let path = self.path.join(INSTANCE_KEY);
         match fs::read_to_string(&path) {
             Ok(text) => match InstanceKey::from_text(&text) {
                 Some(key) => Ok(Some(key)),
-                None => Err(format!("{} holds no key, or only a part of one; {remedy}", path.display())),
+                None => Err(anyhow!("{} is not a complete instance key; {remedy}", path.display())),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(format!("cannot read {}: {error}", path.display())),
+            Err(error) => Err(anyhow!("cannot read {}: {error}", path.display())),
         }
     }
 
-    /// Creates the key of a new instance.
-    pub(crate) fn make_instance_key(&self) -> Result<InstanceKey, String> {
+    /// Creates the instance key.
+    pub(crate) fn create_instance_key(&self) -> Result<InstanceKey> {
         let key = InstanceKey::generate(&SystemSecrets);
         self.write_instance_key(&key)?;
         Ok(key)
     }
 
-    /// Writes the key of the instance.
-    pub(crate) fn write_instance_key(&self, key: &InstanceKey) -> Result<(), String> {
+    /// Writes the instance key.
+    pub(crate) fn write_instance_key(&self, key: &InstanceKey) -> Result<()> {
         self.write_secret(INSTANCE_KEY, &format!("{}\n", key.to_text().reveal())).map(drop)
     }
 
-    /// Renames a key that does not fit, in case that it is needed after all.
-    pub(crate) fn set_key_aside(&self) -> Result<(), String> {
+    /// Renames a key that does not match instead of removing it.
+    pub(crate) fn rename_replaced_key(&self) -> Result<()> {
         let path = self.path.join(INSTANCE_KEY);
         let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
         match fs::rename(&path, self.path.join(format!("{INSTANCE_KEY}.replaced-{now}"))) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(format!("cannot rename {}: {error}", path.display()))
+                Err(anyhow!("cannot rename {}: {error}", path.display()))
             }
             _ => Ok(()),
         }
     }
 
-    /// Writes a file that only its owner can read, durably.
-    pub(crate) fn write_secret(&self, name: &str, content: &str) -> Result<PathBuf, String> {
+    /// Writes a file with mode 0600, durably and atomically.
+    pub(crate) fn write_secret(&self, name: &str, content: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
-        let unwritable = |error: io::Error| format!("cannot write {}: {error}", path.display());
-        // Beside it first: a crash leaves the old file or the new one, never half of one.
-        let fresh = self.path.join(format!("{name}.new"));
+        let context = || format!("cannot write {}", path.display());
+        let temporary = self.path.join(format!("{name}.new"));
         let mut options = OpenOptions::new();
-        let mut file = owner_only(options.write(true).create(true).truncate(true)).open(&fresh).map_err(unwritable)?;
+        let mut file =
+            owner_only(options.write(true).create(true).truncate(true)).open(&temporary).with_context(context)?;
         #[cfg(unix)]
-        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)).map_err(unwritable)?;
-        file.write_all(content.as_bytes()).and_then(|()| file.sync_all()).map_err(unwritable)?;
-        fs::rename(&fresh, &path).map_err(unwritable)?;
-        File::open(&self.path).and_then(|folder| folder.sync_all()).map_err(unwritable)?;
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)).with_context(context)?;
+        file.write_all(content.as_bytes()).and_then(|()| file.sync_all()).with_context(context)?;
+        fs::rename(&temporary, &path).with_context(context)?;
+        File::open(&self.path).and_then(|folder| folder.sync_all()).with_context(context)?;
         Ok(path)
     }
 
@@ -289,60 +308,60 @@ impl DataFolder {
     }
 
     fn lock_file(&self) -> io::Result<File> {
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.path.join("gable.lock"))
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.path.join(LOCK))
     }
 }
 
-/// Refuses to work on the embedded database of a folder whose rows have moved elsewhere.
-pub(crate) fn refuse_moved(folder: &Path) -> Result<(), String> {
-    let is_there = fs::metadata(folder.join(DATABASE)).is_ok_and(|data| data.len() > 0);
-    // The note stays when somebody removes the old file, and so does what it says.
-    if is_there || ![MOVED, MOVED_TO].iter().any(|name| folder.join(name).exists()) {
+/// Returns an error if the rows of the embedded database were migrated to PostgreSQL.
+pub(crate) fn ensure_not_moved(folder: &Path) -> Result<()> {
+    let exists = fs::metadata(folder.join(DATABASE)).is_ok_and(|data| data.len() > 0);
+    // The note also counts if the old file was removed.
+    if exists || ![MOVED, MOVED_NOTE].iter().any(|name| folder.join(name).exists()) {
         return Ok(());
     }
-    let note = fs::read_to_string(folder.join(MOVED_TO)).unwrap_or_default();
-    let place = note.lines().next().filter(|line| !line.is_empty()).unwrap_or("a database on PostgreSQL");
-    Err(format!(
-        "the rows of the data folder {} have moved to {place}; set `database` (GABLE_DATABASE) to its URL, or, to go \
-         back to how it was before, rename {MOVED} to {DATABASE} and run \"gable admin instance rebind\"",
+    let note = fs::read_to_string(folder.join(MOVED_NOTE)).unwrap_or_default();
+    let target = note.lines().next().filter(|line| !line.is_empty()).unwrap_or("a database on PostgreSQL");
+    Err(anyhow!(
+        "the rows of the data folder {} were migrated to {target}; set `database` (GABLE_DATABASE) to its URL, or, to go \
+         back, rename {MOVED} to {DATABASE} and run `gable admin instance rebind`",
         folder.display()
     ))
 }
 
-/// Refuses a folder without the embedded database, which would be created by opening it.
-pub(crate) fn refuse_missing_database(folder: &Path) -> Result<(), String> {
-    refuse_moved(folder)?;
+/// Returns an error if the embedded database does not exist; opening it would create it.
+pub(crate) fn ensure_database_exists(folder: &Path) -> Result<()> {
+    ensure_not_moved(folder)?;
     let path = folder.join(DATABASE);
     if fs::metadata(&path).is_ok_and(|found| found.len() > 0) {
         return Ok(());
     }
-    Err(format!(
-        "the database {} is missing or empty; restore a backup, or name a PostgreSQL database with --database",
+    Err(anyhow!(
+        "the database {} is missing or empty; restore a backup, or specify a PostgreSQL database with --database",
         path.display()
     ))
 }
 
-/// Refuses a database in which no server has ever worked.
-pub(crate) fn refuse_without_tables(folder: &Path, schema: &Schema) -> Result<(), String> {
+/// Returns an error if the database was never used by a server.
+pub(crate) fn ensure_has_tables(folder: &Path, schema: &SchemaStatus) -> Result<()> {
     if schema.version.is_some() {
         return Ok(());
     }
     let folder = folder.display();
-    Err(format!(
-        "the database is empty: it holds no Gable instance; name the one that belongs to the data folder {folder} with \
+    Err(anyhow!(
+        "the database contains no Gable instance; specify the one that belongs to the data folder {folder} with \
          --database, or restore a backup"
     ))
 }
 
-/// The database at a URL.
-pub(crate) fn postgres(url: &str) -> Result<Database, String> {
+/// Returns the PostgreSQL database at a URL.
+pub(crate) fn postgres(url: &str) -> Result<Database> {
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        return Database::postgres(url).map_err(|error| error.to_string());
+        return Ok(Database::postgres(url)?);
     }
-    Err("the database URL does not begin with postgres://; leave it out for the embedded one".into())
+    Err(anyhow!("the database URL does not start with postgres://; omit it to use the embedded database"))
 }
 
-/// A file that is made readable by its owner only.
+/// Sets mode 0600 for a file that is created.
 pub(crate) fn owner_only(options: &mut OpenOptions) -> &OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);

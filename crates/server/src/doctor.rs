@@ -1,4 +1,4 @@
-//! `gable doctor`: looks at the data folder, what it needs of the machine, and everything that the database knows of.
+//! `gable doctor`: checks the data folder, the machine and everything that the database refers to.
 
 mod folder;
 
@@ -7,134 +7,130 @@ use std::{
     process::ExitCode,
 };
 
+use anyhow::{Context as _, Result};
 use forge::{
     Forge,
-    doctor::{Finding, Level, Progress, Wishes},
+    doctor::{DoctorOptions, Finding, Level, Progress},
 };
 use serde::Serialize;
 use store::Database;
 
 use crate::{
     commands::Doctor,
-    config::{self, Config, Settings},
-    data_folder::{DataFolder, UNFINISHED, require_instance},
-    exit::{self, complain},
-    serve::{Use, forge_options, say},
+    config::{self, Config},
+    data_folder::{DataFolder, LOST_AND_FOUND, RESTORE_FOLDER, require_instance},
+    exit::{self, print_line, print_stderr},
+    forge_options::{ForgeMode, forge_options},
 };
 
-/// Runs the command; its exit code tells scripts what it found.
+/// The remedy for a database that cannot be opened.
+const DATABASE_REMEDY: &str =
+    "check that the database is running and not newer than this gable; if it is lost or damaged, restore a backup";
+
+/// Runs the command; the exit code reports whether a problem is left.
 pub(crate) fn run(command: Doctor) -> ExitCode {
     let mut findings = Vec::new();
-    let settings = Settings::from(command.place).with_min_free_disk(command.min_free_disk);
-    let wishes = (command.fix, command.forget_missing, command.quick);
-    let looked = config::load(settings).and_then(|config| Ok(examine(&config, wishes, &mut findings)?));
-    let blocked = match looked {
+    let options = (command.fix, command.forget_missing, command.quick);
+    let examined = config::load(command.settings).and_then(|config| Ok(examine(&config, options, &mut findings)?));
+    let blocked = match examined {
         Ok(blocked) => blocked,
         Err(failure) if findings.is_empty() => {
-            complain(format_args!("gable: {failure}"));
+            print_stderr(format_args!("gable: {failure}"));
             return failure.code();
         }
         Err(failure) => {
-            let remedy = "put that right, and run this again";
-            findings.push(Finding::problem("doctor", format!("cannot look further: {failure}"), remedy));
+            let remedy = "fix that, and run gable doctor again";
+            findings.push(Finding::problem("doctor", format!("cannot continue: {failure}"), remedy));
             true
         }
     };
     if command.json {
-        tell_json(&findings);
+        print_json(&findings);
     } else {
-        tell(&findings);
+        print_text(&findings);
     }
-    let left = blocked || findings.iter().any(|finding| finding.level == Level::Problem && !finding.fixed);
-    if left { ExitCode::from(exit::FAILED) } else { ExitCode::SUCCESS }
+    let has_problems = blocked || findings.iter().any(|finding| finding.level == Level::Problem && !finding.fixed);
+    if has_problems { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS }
 }
 
-/// Adds what is found, and answers whether something keeps us from looking further.
+/// Adds findings; returns whether a problem prevents further checks.
 fn examine(
     config: &Config,
     (fix, forget_missing, quick): (bool, bool, bool),
     findings: &mut Vec<Finding>,
-) -> Result<bool, String> {
+) -> Result<bool> {
     let data = &config.data;
     require_instance(data)?;
     findings.extend(folder::examine(data, config.min_free_disk, fix));
     findings.push(match git::check_version() {
-        Ok(version) => Finding::fine("git", format!("git {version} is there")),
-        Err(sentence) => Finding::problem("git", sentence, "install it, and see that PATH leads to it"),
+        Ok(version) => Finding::ok("git", format!("git {version} is installed")),
+        Err(error) => Finding::problem("git", error.to_string(), "install git and make sure that it is in PATH"),
     });
-    if data.join(UNFINISHED).exists() {
-        let text = "a restore into this folder was interrupted, or is still at work: what is there is not whole";
-        findings.push(Finding::problem("restore", text, "unless it is still at work, run the restore again"));
+    if data.join(RESTORE_FOLDER).exists() {
+        let text = "a restore into this folder was interrupted or is still running; the data is incomplete";
+        findings.push(Finding::problem("restore", text, "run the restore again unless it is still running"));
         return Ok(true);
     }
     let folder = DataFolder::open_existing(data)?;
-    let turn = folder.take_turn()?;
+    let opening_lock = folder.lock_for_opening()?;
     let database = match folder.existing_database(config.database.as_deref()) {
         Ok(database) => database,
-        Err(sentence) => {
-            let remedy = "see that the database runs and that this gable is not too old for it; if it is lost or damaged, restore a backup";
-            findings.push(Finding::problem("database", sentence, remedy));
+        Err(error) => {
+            findings.push(Finding::problem("database", exit::message(&error), DATABASE_REMEDY));
             return Ok(true);
         }
     };
     let lock = folder.lock()?;
-    let beside_server = lock.is_none();
-    let server = if beside_server { "a server works on this folder" } else { "no server works on this folder" };
-    findings.push(Finding::fine("server", server));
+    let server_running = lock.is_none();
+    let server = if server_running { "the server is running" } else { "no server is running" };
+    findings.push(Finding::ok("server", server));
     let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
-    let lost_and_found = folder.path().join("lost+found").join(now.to_string());
-    findings.push(folder::leftovers(data, (fix && !beside_server).then_some(&lost_and_found)));
+    let lost_and_found = folder.path().join(LOST_AND_FOUND).join(now.to_string());
+    findings.push(folder::find_leftovers(data, (fix && !server_running).then_some(&lost_and_found)));
     if let Err(finding) = check_schema(&database) {
         findings.push(finding);
         return Ok(true);
     }
-    findings.push(Finding::fine("database", "it answers, and its tables are those of this version"));
-    let remedy = "restore it from a backup; if there is none, \"gable admin instance new-key\" goes on without what was \
-                  sealed with it";
+    findings.push(Finding::ok("database", "responds, and its schema is up to date"));
+    let remedy = "restore it from a backup; if there is none, run `gable admin instance new-key`, which removes everything \
+                  encrypted with it";
     let key = match folder.existing_instance_key("it is damaged") {
         Ok(Some(key)) => key,
         Ok(None) => {
-            findings.push(Finding::problem("instance key", "there is no file instance-key", remedy));
+            findings.push(Finding::problem("instance key", "the file instance-key is missing", remedy));
             return Ok(true);
         }
-        Err(sentence) => {
-            findings.push(Finding::problem("instance key", sentence, remedy));
+        Err(error) => {
+            findings.push(Finding::problem("instance key", exit::message(&error), remedy));
             return Ok(true);
         }
     };
-    let options = forge_options(&folder, database, key, config.default_projects_limit, Use::Administer)?;
-    // Whoever puts something right has the folder to itself, and a server that is to start waits for it; whoever only looks
-    // is in nobody's way.
-    let held = (fix && !beside_server).then_some((turn, lock));
-    let forge =
-        Forge::start(forge::Options { readers: 1, blocking: 1, ..options }).map_err(|error| error.to_string())?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| format!("cannot start: {error}"))?;
-    let wishes = Wishes { deep: !quick, fix, forget_missing, beside_server, lost_and_found, progress: progress() };
-    findings.extend(runtime.block_on(forge::doctor::examine(&forge, &wishes)));
+    let options = forge_options(&folder, database, key, config.default_projects_limit, ForgeMode::Administer)?;
+    // Repairs need exclusive use of the folder, and a server that is starting waits; checks alone do not block it.
+    let locks = (fix && !server_running).then_some((opening_lock, lock));
+    let forge = Forge::start(forge::Options { readers: 1, blocking: 1, ..options })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let options =
+        DoctorOptions { deep: !quick, fix, forget_missing, server_running, lost_and_found, progress: progress() };
+    findings.extend(runtime.block_on(forge::doctor::run_checks(&forge, &options)));
     clear_progress();
-    drop(held);
+    drop(locks);
     Ok(false)
 }
 
-/// Whether the database answers and is of this version; else what is the matter.
+/// Checks that the database responds and that its schema is up to date.
 fn check_schema(database: &Database) -> Result<(), Finding> {
-    let schema = database.schema().map_err(|error| {
-        let remedy =
-            "see that the database runs and that this gable is not too old for it; if it is damaged, restore a backup";
-        Finding::problem("database", error.to_string(), remedy)
-    })?;
+    let schema =
+        database.schema_status().map_err(|error| Finding::problem("database", error.to_string(), DATABASE_REMEDY))?;
     if schema.pending.is_empty() {
         return Ok(());
     }
-    let at = schema.version.unwrap_or_else(|| "nothing".to_owned());
-    let text = format!("the database is older than this gable: it is at {at}, and {} is known", schema.known);
+    let version = schema.version.unwrap_or_else(|| "nothing".to_owned());
+    let text = format!("the database is older than this gable: version {version} instead of {}", schema.latest);
     Err(Finding::problem("database", text, "run `gable migrate`, or start the server"))
 }
 
-/// Shows on a terminal how far it has come.
+/// Shows progress on a terminal.
 fn progress() -> Progress {
     if !std::io::stderr().is_terminal() {
         return Box::new(|_, _, _| {});
@@ -150,27 +146,27 @@ fn clear_progress() {
     }
 }
 
-fn word(finding: &Finding) -> &'static str {
+fn status_word(finding: &Finding) -> &'static str {
     match finding.level {
-        Level::Fine => "ok",
+        Level::Ok => "ok",
         _ if finding.fixed => "fixed",
         Level::Warning => "warning",
         Level::Problem => "problem",
     }
 }
 
-fn tell(findings: &[Finding]) {
+fn print_text(findings: &[Finding]) {
     for finding in findings {
         let remedy = match &finding.remedy {
             Some(remedy) if finding.fixed => format!(" (done: {remedy})"),
             Some(remedy) => format!(" -> {remedy}"),
             None => String::new(),
         };
-        say(&format!("{:<8} {}: {}{remedy}", word(finding), finding.check, finding.text));
+        print_line(&format!("{:<8} {}: {}{remedy}", status_word(finding), finding.check, finding.text));
     }
     let count = |level| findings.iter().filter(|finding| finding.level == level && !finding.fixed).count();
     let fixed = findings.iter().filter(|finding| finding.fixed).count();
-    say(&format!("{} problems, {} warnings, {fixed} fixed", count(Level::Problem), count(Level::Warning)));
+    print_line(&format!("{} problems, {} warnings, {fixed} fixed", count(Level::Problem), count(Level::Warning)));
 }
 
 #[derive(Serialize)]
@@ -192,11 +188,11 @@ struct CheckJson<'a> {
 impl<'a> CheckJson<'a> {
     fn of(finding: &'a Finding) -> Self {
         let Finding { check, text, remedy, .. } = finding;
-        Self { check, status: word(finding), message: text, remedy: remedy.as_deref() }
+        Self { check, status: status_word(finding), message: text, remedy: remedy.as_deref() }
     }
 }
 
-fn tell_json(findings: &[Finding]) {
+fn print_json(findings: &[Finding]) {
     let count = |level| findings.iter().filter(|finding| finding.level == level && !finding.fixed).count();
     let report = Report {
         problems: count(Level::Problem),
@@ -204,5 +200,5 @@ fn tell_json(findings: &[Finding]) {
         fixed: findings.iter().filter(|finding| finding.fixed).count(),
         checks: findings.iter().map(CheckJson::of).collect(),
     };
-    say(&serde_json::to_string_pretty(&report).expect("texts and numbers can be written"));
+    print_line(&serde_json::to_string_pretty(&report).expect("texts and numbers can be written"));
 }

@@ -1,52 +1,52 @@
-//! Which data folder and which database belong together.
+//! The binding between a data folder and its database.
 //!
-//! Both hold the id of the instance and a random mark, which changes at every start and stop, and now and then in
-//! between. A folder and a database are used together only if their marks are equal, so a database that was lost,
-//! replaced by another one or by an older copy of itself is noticed before anything is read from the folder.
+//! Both contain the id of the instance and a random mark, which changes at every start and stop and periodically in
+//! between. They are used together only if their marks are equal, so a database that was lost, replaced by another one or
+//! by an older copy is detected before anything is read from the folder.
 //!
-//! The database is written first and remembers the mark before: if the folder could not be written any more, its mark
-//! is that one.
+//! The database is written first and also stores the previous mark, which the folder has if it could not be written.
 
 use std::{fs, io, path::Path, sync::Mutex, time::Duration};
 
+use anyhow::{Context as _, Error, Result, anyhow, bail};
 use forge::{
     Forge, InstanceKey,
     clock::{Secrets as _, SystemSecrets},
-    doctor::{self, Wishes},
+    doctor::{self, DoctorOptions},
 };
 use store::{
     Conn, Database,
-    instance::{self, Binding, Content},
+    instance::{self, Binding, DatabaseContent},
 };
 use tokio::{sync::watch, task::JoinHandle};
 use tracing::{error, warn};
 
 use crate::{
-    Outcome,
-    data_folder::{DATABASE, DataFolder, INSTANCE_KEY, no_instance},
+    data_folder::{DATABASE, DataFolder, INSTANCE_KEY, LOST_AND_FOUND, no_instance},
+    exit::{message, print_line},
+    forge_options::{ForgeMode, forge_options},
     migrate,
-    serve::{Use, forge_options, say},
 };
 
-/// The file in the data folder.
+/// The file in the data folder that contains the binding.
 pub(crate) const FILE: &str = "instance";
-/// How often a running server changes the mark.
-const ADVANCE_EVERY: Duration = Duration::from_secs(600);
+/// The interval at which a running server changes the mark.
+const ADVANCE_INTERVAL: Duration = Duration::from_secs(600);
 
-/// What the data folder says about its instance.
+/// The binding as stored in the data folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Record {
+struct InstanceRecord {
     instance_id: String,
     generation: i64,
     mark: String,
 }
 
-/// How a data folder and a database that may be used together belong together.
+/// The relation of a data folder and a database that may be used together.
 #[derive(Debug)]
-pub(crate) enum Fit {
-    /// Neither holds an instance yet.
+pub(crate) enum BindingState {
+    /// Neither contains an instance.
     New,
-    /// Both hold an instance that was last used by a version that did not bind them to each other.
+    /// Both contain an instance that was last used by a version without bindings.
     Unbound,
     /// They are bound to each other.
     Bound,
@@ -54,37 +54,37 @@ pub(crate) enum Fit {
 
 /// Why a data folder and a database may not be used together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Misfit {
-    /// The folder holds an instance, and the database none.
+enum Mismatch {
+    /// The folder contains an instance, the database does not.
     DatabaseEmpty,
-    /// The database holds an instance, and the folder none.
+    /// The database contains an instance, the folder does not.
     FolderEmpty,
-    /// The folder lost its record.
+    /// The file with the binding is missing in the folder.
     RecordMissing,
-    /// They are of different instances.
+    /// They belong to different instances.
     OtherInstance,
     /// The database is an older copy.
     DatabaseOlder,
     /// The folder is an older copy.
     FolderOlder,
-    /// They are of different copies of the same instance.
+    /// They belong to different copies of the same instance.
     Diverged,
 }
 
-/// What was found on both sides.
-struct Sides {
-    record: Option<Record>,
-    content: Content,
+/// The bindings found in a data folder and a database.
+struct Inspection {
+    record: Option<InstanceRecord>,
+    content: DatabaseContent,
     folder_in_use: bool,
 }
 
-impl Record {
-    fn read(folder: &Path) -> Result<Option<Self>, String> {
+impl InstanceRecord {
+    fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(FILE);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(format!("cannot read {}: {error}", path.display())),
+            Err(error) => bail!("cannot read {}: {error}", path.display()),
         };
         let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         let record = || {
@@ -94,9 +94,14 @@ impl Record {
                 mark: value("mark")?.to_owned(),
             })
         };
-        let damaged =
-            || format!("the file {} is damaged; remove it, and start again to hear what to do", path.display());
-        record().map(Some).ok_or_else(damaged)
+        record().map(Some).with_context(|| {
+            format!(
+                "the file {} is damaged, so it is unknown whether the database belongs to this data folder; remove it, \
+                 then {}",
+                path.display(),
+                rebind_remedy(folder)
+            )
+        })
     }
 
     fn text(&self) -> String {
@@ -108,115 +113,121 @@ impl Record {
         Self { instance_id: instance_id.clone(), generation: *generation, mark: mark.clone() }
     }
 
-    /// Whether both sides were ever written.
-    fn is_finished(&self) -> bool {
+    /// Returns whether both the folder and the database were ever written.
+    fn was_committed(&self) -> bool {
         self.generation > 0
     }
 }
 
-impl Sides {
-    /// Looks at both. The folder first: a server that changes its mark meanwhile writes the database first.
-    fn look(folder: &Path, database: &Database) -> Result<Self, String> {
-        let record = Record::read(folder)?;
-        let content = database.content().map_err(|error| error.to_string())?;
+impl Inspection {
+    /// Reads both. The folder first, because a server that changes the mark writes the database first.
+    fn of(folder: &Path, database: &Database) -> Result<Self> {
+        let record = InstanceRecord::read(folder)?;
+        let content = database.content()?;
         // An embedded database is part of the folder.
-        let folder_in_use = holds_data(folder) || database.is_embedded() && content != Content::Nothing;
+        let folder_in_use =
+            contains_instance_data(folder) || database.is_in_data_folder() && content != DatabaseContent::Empty;
         Ok(Self { record, content, folder_in_use })
     }
 
-    fn fit(&self) -> Result<Fit, Misfit> {
-        let finished = self.record.as_ref().filter(|record| record.is_finished());
+    fn state(&self) -> Result<BindingState, Mismatch> {
+        let committed = self.record.as_ref().filter(|record| record.was_committed());
         match (&self.content, &self.record) {
-            (Content::Nothing, _) if finished.is_none() && !self.folder_in_use => Ok(Fit::New),
-            (Content::Nothing, _) => Err(Misfit::DatabaseEmpty),
-            (Content::Unbound, _) if finished.is_some() => Err(Misfit::DatabaseOlder),
-            (Content::Unbound, _) if self.folder_in_use => Ok(Fit::Unbound),
-            (Content::Bound(_), None) if self.folder_in_use => Err(Misfit::RecordMissing),
-            (Content::Unbound, _) | (Content::Bound(_), None) => Err(Misfit::FolderEmpty),
-            (Content::Bound(binding), Some(record)) => compare(binding, record),
+            (DatabaseContent::Empty, _) if committed.is_none() && !self.folder_in_use => Ok(BindingState::New),
+            (DatabaseContent::Empty, _) => Err(Mismatch::DatabaseEmpty),
+            (DatabaseContent::Unbound, _) if committed.is_some() => Err(Mismatch::DatabaseOlder),
+            (DatabaseContent::Unbound, _) if self.folder_in_use => Ok(BindingState::Unbound),
+            (DatabaseContent::Bound(_), None) if self.folder_in_use => Err(Mismatch::RecordMissing),
+            (DatabaseContent::Unbound, _) | (DatabaseContent::Bound(_), None) => Err(Mismatch::FolderEmpty),
+            (DatabaseContent::Bound(binding), Some(record)) => compare(binding, record),
         }
     }
 }
 
-fn compare(binding: &Binding, record: &Record) -> Result<Fit, Misfit> {
+fn compare(binding: &Binding, record: &InstanceRecord) -> Result<BindingState, Mismatch> {
     if binding.instance_id != record.instance_id {
-        return Err(Misfit::OtherInstance);
+        return Err(Mismatch::OtherInstance);
     }
     if binding.mark == record.mark || binding.previous_mark.as_ref() == Some(&record.mark) {
-        return Ok(Fit::Bound);
+        return Ok(BindingState::Bound);
     }
     Err(match binding.generation.cmp(&record.generation) {
-        std::cmp::Ordering::Less => Misfit::DatabaseOlder,
-        std::cmp::Ordering::Equal => Misfit::Diverged,
-        std::cmp::Ordering::Greater => Misfit::FolderOlder,
+        std::cmp::Ordering::Less => Mismatch::DatabaseOlder,
+        std::cmp::Ordering::Equal => Mismatch::Diverged,
+        std::cmp::Ordering::Greater => Mismatch::FolderOlder,
     })
 }
 
-/// Whether a folder holds what only an instance leaves there.
-fn holds_data(folder: &Path) -> bool {
+/// Returns whether a folder contains files that only an instance creates.
+fn contains_instance_data(folder: &Path) -> bool {
     let is_filled = |path: &str| fs::read_dir(folder.join(path)).is_ok_and(|mut entries| entries.next().is_some());
-    let is_shelf = |entry: fs::DirEntry| entry.file_name().len() == 2;
+    let is_fan_out_folder = |entry: fs::DirEntry| entry.file_name().len() == 2;
     let has_repositories = || {
         let entries = fs::read_dir(folder.join("repositories")).into_iter().flatten().flatten();
-        entries.into_iter().any(is_shelf)
+        entries.into_iter().any(is_fan_out_folder)
     };
     folder.join(INSTANCE_KEY).exists()
         || ["files/uploads", "files/artifacts", "traces"].into_iter().any(is_filled)
         || has_repositories()
 }
 
-impl Misfit {
-    /// What is the matter and what to do about it.
-    fn explain(self, folder: &Path, database: &Database) -> String {
-        let path = folder.display();
-        let remedy = format!(
-            "restore both from one backup with \"gable restore\", or, to go on with these two on purpose, run \
-             \"gable admin instance rebind --data {path}\""
-        );
+impl Mismatch {
+    /// Returns an error message with instructions.
+    fn explain(self, folder: &Path, database: &Database) -> Error {
+        let (path, remedy) = (folder.display(), rebind_remedy(folder));
         match self {
-            Self::DatabaseEmpty if database.is_embedded() => format!(
-                "the database {} is missing or empty, but the data folder holds the files of an instance; {remedy}",
+            Self::DatabaseEmpty if database.is_in_data_folder() => anyhow!(
+                "the database {} is missing or empty, but the data folder contains the files of an instance; {remedy}",
                 folder.join(DATABASE).display()
             ),
-            Self::DatabaseEmpty => format!(
-                "the database is empty, but the data folder {path} holds the files of an instance; name its database \
+            Self::DatabaseEmpty => anyhow!(
+                "the database is empty, but the data folder {path} contains the files of an instance; specify its database \
                  with --database, or {remedy}"
             ),
-            Self::FolderEmpty => format!(
-                "the database holds an instance, but the data folder {path} is not its folder: it is empty; name its \
-                 folder with --data, or {remedy}"
+            Self::FolderEmpty => anyhow!(
+                "the database contains an instance, but the data folder {path} is empty; specify its folder with --data, or \
+                 {remedy}"
             ),
-            Self::RecordMissing => format!(
-                "the file {} is missing, so nothing shows that the database belongs to this data folder; {remedy}",
+            Self::RecordMissing => anyhow!(
+                "the file {} is missing, so it is unknown whether the database belongs to this data folder; {remedy}",
                 folder.join(FILE).display()
             ),
-            Self::OtherInstance => format!(
-                "the database holds another instance than the data folder {path}; every instance needs a database and a \
-                 data folder of its own: name those that belong together with --database and --data"
+            Self::OtherInstance => anyhow!(
+                "the database contains another instance than the data folder {path}; specify a database and a data folder \
+                 that belong together with --database and --data"
             ),
             Self::DatabaseOlder => {
-                format!("the database is older than the data folder {path}, as if an old copy was put back; {remedy}")
+                anyhow!("the database is older than the data folder {path}, as if restored from an old copy; {remedy}")
             }
             Self::FolderOlder => {
-                format!("the data folder {path} is older than its database, as if an old copy was put back; {remedy}")
+                anyhow!("the data folder {path} is older than its database, as if restored from an old copy; {remedy}")
             }
             Self::Diverged => {
-                format!("the database and the data folder {path} are from two copies of the same instance; {remedy}")
+                anyhow!("the database and the data folder {path} are from two copies of the same instance; {remedy}")
             }
         }
     }
 }
 
-/// Refuses a database that does not belong to the folder. Nothing is changed.
-pub(crate) fn check(folder: &Path, database: &Database) -> Result<Fit, String> {
-    Sides::look(folder, database)?.fit().map_err(|misfit| misfit.explain(folder, database))
+/// Returns what to do if a data folder and a database do not match.
+fn rebind_remedy(folder: &Path) -> String {
+    format!(
+        "restore both from one backup with `gable restore`, or, to use these two anyway, run `gable admin instance rebind \
+         --data {}`",
+        folder.display()
+    )
 }
 
-/// As [`check`], and both have to hold an instance.
-pub(crate) fn check_existing(folder: &Path, database: &Database) -> Outcome {
+/// Returns an error if the database does not belong to the folder. Changes nothing.
+pub(crate) fn check(folder: &Path, database: &Database) -> Result<BindingState> {
+    Inspection::of(folder, database)?.state().map_err(|mismatch| mismatch.explain(folder, database))
+}
+
+/// Like [`check`], but both must contain an instance.
+pub(crate) fn check_existing(folder: &Path, database: &Database) -> Result<()> {
     match check(folder, database)? {
-        Fit::New => Err(no_instance(folder)),
-        Fit::Unbound | Fit::Bound => Ok(()),
+        BindingState::New => Err(no_instance(folder)),
+        BindingState::Unbound | BindingState::Bound => Ok(()),
     }
 }
 
@@ -226,82 +237,80 @@ fn random_text() -> String {
     format!("{:032x}", u128::from_be_bytes(bytes))
 }
 
-fn in_database(error: impl std::fmt::Display) -> String {
-    format!("cannot bind the database to the data folder: {error}")
+fn binding_error(error: impl std::fmt::Display) -> Error {
+    anyhow!("cannot bind the database to the data folder: {error}")
 }
 
-/// A server that keeps its folder and its database bound to each other.
-pub(crate) struct Bound {
+/// Changes the mark in the database and the data folder of a running server.
+pub(crate) struct BindingUpdater {
     folder: DataFolder,
     database: Database,
-    state: Mutex<State>,
+    state: Mutex<LastWritten>,
 }
 
-/// What was written last.
-struct State {
+/// The mark that was written last.
+struct LastWritten {
     /// The mark in the database.
     mark: String,
-    /// The record of that mark, if the folder does not hold it yet.
+    /// The content of the file for that mark, if it is not written to the folder yet.
     unwritten: Option<String>,
 }
 
-/// Binds a folder and a database that were checked and whose tables are up to date. The first start does so once, and every
-/// start changes the mark. The server's lock is held.
-pub(crate) fn bind(folder: &DataFolder, database: &Database) -> Result<(Bound, InstanceKey), String> {
-    let sides = Sides::look(folder.path(), database)?;
-    let refuse = |misfit: Misfit| misfit.explain(folder.path(), database);
-    let fit = sides.fit().map_err(refuse)?;
-    let mut db = database.connect_writer().map_err(|error| error.to_string())?;
-    if !matches!(fit, Fit::Bound) {
-        // The folder first: of two folders that begin on one database, the database tells which one it belongs to.
-        let record = match sides.record {
+/// Binds a folder and a database at the first start, and changes the mark at every start. The caller has checked both,
+/// applied pending migrations and holds the server lock.
+pub(crate) fn bind(folder: &DataFolder, database: &Database) -> Result<(BindingUpdater, InstanceKey)> {
+    let inspection = Inspection::of(folder.path(), database)?;
+    let refuse = |mismatch: Mismatch| mismatch.explain(folder.path(), database);
+    let state = inspection.state().map_err(refuse)?;
+    let mut db = database.connect_writer()?;
+    if !matches!(state, BindingState::Bound) {
+        // The folder first: if two folders are started on one database, the database decides which one it belongs to.
+        let record = match inspection.record {
             Some(record) => record,
-            None => Record { instance_id: random_text(), generation: 0, mark: random_text() },
+            None => InstanceRecord { instance_id: random_text(), generation: 0, mark: random_text() },
         };
         folder.write_secret(FILE, &record.text())?;
-        let Record { instance_id, generation, mark } = record;
+        let InstanceRecord { instance_id, generation, mark } = record;
         let binding = Binding { instance_id, generation, mark, previous_mark: None, key_check: None };
-        db.write(|db| instance::insert(db, &binding)).map_err(in_database)?;
+        db.write(|db| instance::insert(db, &binding)).map_err(binding_error)?;
     }
-    let binding = instance::find(&mut db).map_err(in_database)?;
-    let Some(binding) = binding else { return Err(in_database("its row is gone")) };
-    if let Some(record) = Record::read(folder.path())? {
+    let binding = instance::find(&mut db).map_err(binding_error)?;
+    let Some(binding) = binding else { return Err(binding_error("its row is missing")) };
+    if let Some(record) = InstanceRecord::read(folder.path())? {
         compare(&binding, &record).map_err(refuse)?;
     }
     let key = open_key(folder, &mut db)?;
     drop(db);
-    let state = State { mark: binding.mark.clone(), unwritten: None };
-    let bound = Bound { folder: folder.clone(), database: database.clone(), state: Mutex::new(state) };
-    match bound.advance() {
+    let state = LastWritten { mark: binding.mark.clone(), unwritten: None };
+    let updater = BindingUpdater { folder: folder.clone(), database: database.clone(), state: Mutex::new(state) };
+    match updater.advance() {
         Ok(()) => {}
-        // Both sides are known to fit, so a full disk does not keep the server from starting.
-        Err(error) if binding.generation > 0 => warn!(error, "cannot note that this instance was started"),
+        // Both are known to match, so the server can start on a full disk.
+        Err(error) if binding.generation > 0 => {
+            warn!(error = message(&error), "cannot update the binding of the data folder and the database");
+        }
         Err(error) => return Err(error),
     }
-    Ok((bound, key))
+    Ok((updater, key))
 }
 
-impl Bound {
-    pub(crate) fn database(&self) -> &Database {
-        &self.database
-    }
-
-    /// Changes the mark: in the database, then in the folder. The database accepts a folder that is one mark behind, so
-    /// nothing is changed while the folder could not be written to.
-    pub(crate) fn advance(&self) -> Outcome {
+impl BindingUpdater {
+    /// Changes the mark in the database, then in the folder. The database accepts a folder that is one mark behind, so the
+    /// mark is not changed again until the folder has been written.
+    pub(crate) fn advance(&self) -> Result<()> {
         let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.write_record(&mut state)?;
-        let mut db = self.database.connect_writer().map_err(|error| error.to_string())?;
-        let advanced = db.write(|db| instance::advance(db, &state.mark, &random_text())).map_err(in_database)?;
+        let mut db = self.database.connect_writer()?;
+        let advanced = db.write(|db| instance::advance(db, &state.mark, &random_text())).map_err(binding_error)?;
         let Some(binding) = advanced else {
-            return Err("another server has bound the database meanwhile; only one may work on it".into());
+            bail!("another server is using the database; stop one of them");
         };
         state.mark.clone_from(&binding.mark);
-        state.unwritten = Some(Record::of(&binding).text());
+        state.unwritten = Some(InstanceRecord::of(&binding).text());
         self.write_record(&mut state)
     }
 
-    fn write_record(&self, state: &mut State) -> Outcome {
+    fn write_record(&self, state: &mut LastWritten) -> Result<()> {
         if let Some(record) = &state.unwritten {
             self.folder.write_secret(FILE, record)?;
             state.unwritten = None;
@@ -309,23 +318,23 @@ impl Bound {
         Ok(())
     }
 
-    /// Changes the mark now and then, and once more at the end.
-    pub(crate) fn keep_advancing(self, mut stop: watch::Receiver<bool>) -> JoinHandle<()> {
-        let bound = std::sync::Arc::new(self);
+    /// Changes the mark periodically, and once more when stopped.
+    pub(crate) fn advance_until_stopped(self, mut stop: watch::Receiver<bool>) -> JoinHandle<()> {
+        let updater = std::sync::Arc::new(self);
         tokio::spawn(async move {
             loop {
                 let stopped = tokio::select! {
                     _ = stop.wait_for(|stop| *stop) => true,
-                    () = tokio::time::sleep(ADVANCE_EVERY) => false,
+                    () = tokio::time::sleep(ADVANCE_INTERVAL) => false,
                 };
-                let now = std::sync::Arc::clone(&bound);
-                // On a thread of its own: a connection to PostgreSQL brings a runtime.
+                let updater = std::sync::Arc::clone(&updater);
+                // On its own thread, because a PostgreSQL connection has its own runtime.
                 let advanced = tokio::task::spawn_blocking(move || {
-                    std::thread::scope(|scope| scope.spawn(|| now.advance()).join())
-                        .unwrap_or_else(|_| Err("the thread that binds the database has panicked".into()))
+                    std::thread::scope(|scope| scope.spawn(|| updater.advance()).join())
+                        .unwrap_or_else(|_| Err(anyhow!("the thread that updates the binding panicked")))
                 });
                 if let Ok(Err(error)) = advanced.await {
-                    error!(error, "cannot note the state of this instance");
+                    error!(error = message(&error), "cannot update the binding of the data folder and the database");
                 }
                 if stopped {
                     return;
@@ -335,118 +344,115 @@ impl Bound {
     }
 }
 
-/// Binds what `gable restore` has put in place: the instance is the same, but neither side fits what it was copied from.
-pub(crate) fn bind_restored(folder: &Path, database: &Database) -> Outcome {
-    let mut db = database.connect_writer().map_err(|error| error.to_string())?;
-    // A backup of an older version is bound by its first start.
-    let Some(old) = instance::find(&mut db).map_err(in_database)? else { return Ok(()) };
+/// Binds a restored folder and database. The instance id stays, but neither matches the original any more.
+pub(crate) fn bind_restored(folder: &Path, database: &Database) -> Result<()> {
+    let mut db = database.connect_writer()?;
+    // A backup of an older version has no binding; the first start creates it.
+    let Some(old) = instance::find(&mut db).map_err(binding_error)? else { return Ok(()) };
     let binding = Binding { generation: old.generation + 1, mark: random_text(), previous_mark: None, ..old };
-    db.write(|db| instance::replace(db, &binding)).map_err(in_database)?;
+    db.write(|db| instance::replace(db, &binding)).map_err(binding_error)?;
     write_record(folder, &binding)
 }
 
-/// Binds the folder to the database into which its rows were copied, and no longer to the one they came from.
-pub(crate) fn bind_copy(folder: &DataFolder, database: &Database) -> Outcome {
-    let mut db = database.connect_writer().map_err(|error| error.to_string())?;
-    let Some(old) = instance::find(&mut db).map_err(in_database)? else { return Ok(()) };
+/// Binds the folder to the database into which its rows were copied instead of the old one.
+pub(crate) fn bind_copy(folder: &DataFolder, database: &Database) -> Result<()> {
+    let mut db = database.connect_writer()?;
+    let Some(old) = instance::find(&mut db).map_err(binding_error)? else { return Ok(()) };
     drop(db);
-    let bound = Bound {
+    let updater = BindingUpdater {
         folder: folder.clone(),
         database: database.clone(),
-        state: Mutex::new(State { mark: old.mark, unwritten: None }),
+        state: Mutex::new(LastWritten { mark: old.mark, unwritten: None }),
     };
-    bound.advance()
+    updater.advance()
 }
 
-fn write_record(folder: &Path, binding: &Binding) -> Outcome {
-    DataFolder::at(folder).write_secret(FILE, &Record::of(binding).text()).map(drop)
+fn write_record(folder: &Path, binding: &Binding) -> Result<()> {
+    DataFolder::at(folder).write_secret(FILE, &InstanceRecord::of(binding).text()).map(drop)
 }
 
-/// The key of the instance, if it is the one with which the database was used. One is created where nothing depends on it.
-pub(crate) fn open_key(folder: &DataFolder, db: &mut Conn) -> Result<InstanceKey, String> {
-    let unreadable = |error: store::Error| format!("cannot check the instance key: {error}");
-    let known = instance::find(db).map_err(unreadable)?.map(|binding| binding.key_check);
+/// Returns the instance key if it belongs to the database. It is created if nothing is encrypted yet.
+pub(crate) fn open_key(folder: &DataFolder, db: &mut Conn) -> Result<InstanceKey> {
+    let context = "cannot check the instance key";
+    let known = instance::find(db).context(context)?.map(|binding| binding.key_check);
     let path = folder.path().join(INSTANCE_KEY);
     let remedy = format!(
-        "restore the file from a backup, or give up what was sealed with it: \"gable admin instance new-key --data {}\" \
-         says what that is",
+        "restore the file from a backup, or replace it: `gable admin instance new-key --data {}` lists what would be lost",
         folder.path().display()
     );
     match (folder.existing_instance_key(&remedy)?, known.flatten()) {
         (Some(key), Some(check)) if key.check_value() == check => Ok(key),
-        (Some(key), None) if key.fits(db).map_err(unreadable)? => {
-            db.write(|db| instance::set_key_check(db, &key.check_value())).map_err(unreadable)?;
+        (Some(key), None) if key.matches_database(db).context(context)? => {
+            db.write(|db| instance::set_key_check(db, &key.check_value())).context(context)?;
             Ok(key)
         }
-        (Some(_), _) => {
-            Err(format!("{} holds another key than the one that the database was used with; {remedy}", path.display()))
-        }
-        (None, None) if !instance::depends_on_key(db).map_err(unreadable)? => {
-            let key = folder.make_instance_key()?;
-            db.write(|db| instance::set_key_check(db, &key.check_value())).map_err(unreadable)?;
+        (Some(_), _) => Err(anyhow!("{} is not the key of this database; {remedy}", path.display())),
+        (None, None) if !instance::depends_on_key(db).context(context)? => {
+            let key = folder.create_instance_key()?;
+            db.write(|db| instance::set_key_check(db, &key.check_value())).context(context)?;
             Ok(key)
         }
-        (None, _) => Err(format!("the instance key {} is missing; {remedy}", path.display())),
+        (None, _) => Err(anyhow!("the instance key {} is missing; {remedy}", path.display())),
     }
 }
 
-/// `gable admin instance new-key`: goes on without what was sealed with a key that is lost.
-pub(crate) fn replace_key(folder: &DataFolder, database: &Database, confirmed: bool) -> Outcome {
-    let failed = |error: store::Error| format!("cannot replace the instance key: {error}");
+/// `gable admin instance new-key`: creates a new key and removes what was encrypted with the lost one.
+pub(crate) fn replace_key(folder: &DataFolder, database: &Database, confirmed: bool) -> Result<()> {
+    let context = "cannot replace the instance key";
     check_existing(folder.path(), database)?;
-    let mut db = database.connect_writer().map_err(|error| error.to_string())?;
-    let known = instance::find(&mut db).map_err(failed)?.and_then(|binding| binding.key_check);
+    let mut db = database.connect_writer()?;
+    let known = instance::find(&mut db).context(context)?.and_then(|binding| binding.key_check);
     if let Ok(Some(key)) = folder.existing_instance_key("") {
         let fits = match known {
             Some(check) => key.check_value() == check,
-            None => key.fits(&mut db).map_err(failed)?,
+            None => key.matches_database(&mut db).context(context)?,
         };
         if fits {
-            return Err(format!(
-                "{} is the key that the database was used with; there is nothing to replace",
+            bail!(
+                "{} is the key of this database; there is nothing to replace",
                 folder.path().join(INSTANCE_KEY).display()
-            ));
+            );
         }
     }
     let key = InstanceKey::generate(&SystemSecrets);
-    db.begin_writing().map_err(failed)?;
-    let lost = key.take_over(&mut db).map_err(failed)?;
+    db.begin_writing().context(context)?;
+    let lost = key.replace_lost_key(&mut db).context(context)?;
     for (what, count) in lost.iter().filter(|(_, count)| *count > 0) {
-        say(&format!("{}: {count} {what}", if confirmed { "lost" } else { "would be lost" }));
+        print_line(&format!("{}: {count} {what}", if confirmed { "lost" } else { "would be lost" }));
     }
     if !confirmed {
-        db.roll_back().map_err(failed)?;
-        return Err("nothing was changed; run this again with --yes to create a new instance key".into());
+        db.roll_back().context(context)?;
+        bail!("nothing was changed; run the command again with --yes to create a new instance key");
     }
-    // The file first: until the database is changed as well it does not fit, and this is run again.
-    folder.set_key_aside()?;
+    // The file first: until the database is committed the key does not match, and the command can be repeated.
+    folder.rename_replaced_key()?;
     folder.write_instance_key(&key)?;
-    db.commit().map_err(failed)?;
-    say("created a new instance key; runners have to be registered again, and hooks and variables to be set again");
+    db.commit().context(context)?;
+    print_line("created a new instance key; register runners again, and create webhooks and variables again");
     Ok(())
 }
 
-/// `gable admin instance rebind`: goes on with a folder and a database that do not fit. Whatever no row names is moved away
-/// first, so that no new row ever gets it.
-pub(crate) fn rebind(folder: &DataFolder, database: &Database, default_projects_limit: i32) -> Outcome {
-    let sides = Sides::look(folder.path(), database)?;
-    match sides.fit() {
-        Ok(Fit::New) => return Err(no_instance(folder.path())),
-        Ok(Fit::Unbound | Fit::Bound) => {
-            return Err(format!("the database belongs to the data folder {} already", folder.path().display()));
+/// `gable admin instance rebind`: binds a folder and a database that do not match. Unreferenced files are moved away first,
+/// so that new rows with the same ids do not refer to them.
+pub(crate) fn rebind(folder: &DataFolder, database: &Database, default_projects_limit: i32) -> Result<()> {
+    let inspection = Inspection::of(folder.path(), database)?;
+    match inspection.state() {
+        Ok(BindingState::New) => return Err(no_instance(folder.path())),
+        Ok(BindingState::Unbound | BindingState::Bound) => {
+            bail!("the database already belongs to the data folder {}", folder.path().display());
         }
-        Err(Misfit::OtherInstance) => return Err(Misfit::OtherInstance.explain(folder.path(), database)),
+        Err(Mismatch::OtherInstance) => return Err(Mismatch::OtherInstance.explain(folder.path(), database)),
         Err(_) => {}
     }
-    folder.make_database_file(database)?;
-    migrate::bring_up_to_date(folder, database)?;
-    let mut db = database.connect_writer().map_err(|error| error.to_string())?;
-    let old = instance::find(&mut db).map_err(in_database)?;
+    folder.create_database_file(database)?;
+    migrate::apply_pending(folder, database)?;
+    let mut db = database.connect_writer()?;
+    let old = instance::find(&mut db).map_err(binding_error)?;
     let key = folder.existing_instance_key("restore it from a backup")?;
-    refuse_other_key(folder, &mut db, key.as_ref(), old.as_ref())?;
-    let moved = set_strays_aside(folder, database, key, default_projects_limit)?;
+    ensure_same_key(folder, &mut db, key.as_ref(), old.as_ref())?;
+    let moved = move_orphans_aside(folder, database, key, default_projects_limit)?;
     let generation = |one: Option<i64>, other: Option<i64>| one.max(other).unwrap_or(0).saturating_add(1);
-    let record = sides.record;
+    let record = inspection.record;
     let binding = Binding {
         generation: generation(old.as_ref().map(|old| old.generation), record.as_ref().map(|record| record.generation)),
         mark: random_text(),
@@ -457,65 +463,61 @@ pub(crate) fn rebind(folder: &DataFolder, database: &Database, default_projects_
             .or(record.map(|record| record.instance_id))
             .unwrap_or_else(random_text),
     };
-    db.write(|db| instance::replace(db, &binding)).map_err(in_database)?;
+    db.write(|db| instance::replace(db, &binding)).map_err(binding_error)?;
     write_record(folder.path(), &binding)?;
     for line in moved {
-        say(&line);
+        print_line(&line);
     }
-    say(&format!("the data folder {} and the database belong together now", folder.path().display()));
+    print_line(&format!("bound the data folder {} and the database to each other", folder.path().display()));
     Ok(())
 }
 
-/// A key that does not fit shows that the folder is of another instance, also if its record is lost.
-fn refuse_other_key(
+/// Returns an error if the key does not match: the folder then belongs to another instance, even if its binding is lost.
+fn ensure_same_key(
     folder: &DataFolder,
     db: &mut Conn,
     key: Option<&InstanceKey>,
     binding: Option<&Binding>,
-) -> Outcome {
+) -> Result<()> {
     let Some(key) = key else { return Ok(()) };
     let fits = match binding.and_then(|binding| binding.key_check.as_ref()) {
         Some(check) => key.check_value() == *check,
-        None => key.fits(db).map_err(|error| format!("cannot check the instance key: {error}"))?,
+        None => key.matches_database(db).context("cannot check the instance key")?,
     };
     if fits {
         return Ok(());
     }
-    Err(format!(
-        "{} is not the key that the database was used with, so the data folder belongs to another instance; name the right \
-         one with --data, or restore the key from a backup",
+    Err(anyhow!(
+        "{} is not the key of this database, so the data folder belongs to another instance; specify the right one with \
+         --data, or restore the key from a backup",
         folder.path().join(INSTANCE_KEY).display()
     ))
 }
 
-/// Moves what no row names to `lost+found`; answers what it was.
-fn set_strays_aside(
+/// Moves unreferenced files to `lost+found`; returns a description of each.
+fn move_orphans_aside(
     folder: &DataFolder,
     database: &Database,
     key: Option<InstanceKey>,
     default_projects_limit: i32,
-) -> Result<Vec<String>, String> {
-    // Nothing is opened with it, so any will do where there is none.
+) -> Result<Vec<String>> {
+    // Nothing is decrypted, so any key will do.
     let key = key.unwrap_or_else(|| InstanceKey::generate(&SystemSecrets));
-    let options = forge_options(folder, database.clone(), key, default_projects_limit, Use::Administer)?;
-    let forge =
-        Forge::start(forge::Options { readers: 1, blocking: 1, ..options }).map_err(|error| error.to_string())?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| format!("cannot start: {error}"))?;
+    let options = forge_options(folder, database.clone(), key, default_projects_limit, ForgeMode::Administer)?;
+    let forge = Forge::start(forge::Options { readers: 1, blocking: 1, ..options })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
-    let wishes = Wishes {
+    let options = DoctorOptions {
         deep: false,
         fix: true,
         forget_missing: false,
-        beside_server: false,
-        lost_and_found: folder.path().join("lost+found").join(now.to_string()),
+        server_running: false,
+        lost_and_found: folder.path().join(LOST_AND_FOUND).join(now.to_string()),
         progress: Box::new(|_, _, _| {}),
     };
-    let findings = runtime.block_on(doctor::set_strays_aside(&forge, &wishes)).map_err(|error| error.to_string())?;
-    if let Some(stuck) = findings.iter().find(|finding| finding.level == doctor::Level::Problem) {
-        return Err(format!("{}; nothing was bound", stuck.text));
+    let findings = runtime.block_on(doctor::move_orphans_aside(&forge, &options))?;
+    if let Some(problem) = findings.iter().find(|finding| finding.level == doctor::Level::Problem) {
+        bail!("{}; nothing was bound", problem.text);
     }
     let moved = findings.iter().filter(|finding| finding.fixed);
     Ok(moved.map(|finding| format!("{}: {} (moved to lost+found)", finding.check, finding.text)).collect())

@@ -1,4 +1,4 @@
-//! Takes connections, and lets them finish when it is time to go.
+//! Accepts HTTP connections and shuts down gracefully.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use api::{Door, Reached, TrustedProxies, neighbourhood};
+use api::{HttpService, PublicEndpoint, TrustedProxies};
 use axum::{
     body::Body,
     extract::{ConnectInfo, Request},
@@ -29,6 +29,7 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::{GracefulShutdown, Watcher},
 };
+use model::addresses::client_network;
 use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -39,214 +40,226 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
-use crate::pace::{PacedBody, PacedStream};
+use crate::slow_clients::{TimeoutBody, TimeoutStream};
 
-/// How many connections are served at once; further ones wait to be accepted.
-const CONNECTIONS: usize = 2048;
-/// How long requests under way may take when the server stops.
-const DRAIN_TIME: Duration = Duration::from_secs(30);
-/// How long the two sides may take to agree on keys.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// How much a client may say before its body; more is answered with 431.
-const LONGEST_HEAD: usize = 64 << 10;
-/// How much of an answer the system takes ahead of the client.
-const UNSENT: u32 = 128 << 10;
-/// What a client hears that has too many connections open.
-const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain\r\nRetry-After: 10\r\n\
+/// The maximum number of concurrent connections; further ones wait to be accepted.
+const MAX_CONNECTIONS: usize = 2048;
+/// The time for running requests to finish when the server stops.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
+/// The timeout of the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum size of request headers; larger ones get status 431.
+const MAX_HEADER_SIZE: usize = 64 << 10;
+/// The maximum number of unsent bytes that the kernel buffers per connection.
+const MAX_UNSENT_BYTES: u32 = 128 << 10;
+/// The response to a client with too many open connections.
+const TOO_MANY_CONNECTIONS: &[u8] =
+    b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain\r\nRetry-After: 10\r\n\
     X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n\
     Content-Length: 12\r\nConnection: close\r\n\r\nRetry later\n";
 
-/// How connections are served.
+/// The options of a listener.
 #[derive(Clone)]
 pub(crate) struct Options {
-    /// How long a client may keep us waiting.
-    pub(crate) patience: Duration,
-    /// How many connections one address may have; `None` is without limit.
-    pub(crate) per_address: Option<usize>,
-    /// Whose connections are not counted by address, because they are those of many.
+    /// The timeout for clients that send or receive nothing.
+    pub(crate) client_timeout: Duration,
+    /// The maximum number of connections per address; `None` disables the limit.
+    pub(crate) max_per_address: Option<usize>,
+    /// Proxies, whose connections are not limited because they come from many clients.
     pub(crate) trusted_proxies: TrustedProxies,
-    /// Speaks TLS, if it is to be spoken.
+    /// Accepts TLS connections; `None` for plain HTTP.
     pub(crate) tls: Option<TlsAcceptor>,
 }
 
-/// Who answers requests.
-pub(crate) trait Answers: Clone + Send + Sync + 'static {
-    /// Answers one.
-    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
+/// Handles the requests of a listener.
+pub(crate) trait RequestHandler: Clone + Send + Sync + 'static {
+    fn handle(&self, request: Request) -> impl Future<Output = Response> + Send;
 }
 
-impl Answers for Door {
-    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send {
-        self.answer(request)
+impl RequestHandler for HttpService {
+    fn handle(&self, request: Request) -> impl Future<Output = Response> + Send {
+        HttpService::handle(self, request)
     }
 }
 
-/// Serves until told to stop; then answers what is under way.
-pub(crate) async fn serve(listener: TcpListener, door: impl Answers, options: Options, stop: impl Future<Output = ()>) {
+/// Serves connections until `stop` completes, then waits for running requests.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    handler: impl RequestHandler,
+    options: Options,
+    stop: impl Future<Output = ()>,
+) {
     let graceful = GracefulShutdown::new();
-    let host = Arc::new(Host { http: http(&options), options, door });
+    let server = Arc::new(ConnectionServer { http: http(&options), options, handler });
     let mut stop = std::pin::pin!(stop);
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let guests = Guests::default();
+    let connection_slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let counts = ConnectionCounts::default();
     loop {
         let accepted = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            listener.accept().await.map(|accepted| (accepted, place))
+            let slot = Arc::clone(&connection_slots).acquire_owned().await;
+            listener.accept().await.map(|accepted| (accepted, slot))
         };
         let accepted = tokio::select! {
             accepted = accepted => accepted,
             () = &mut stop => break,
         };
-        let ((stream, peer), place) = match accepted {
+        let ((stream, peer), slot) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Most likely too many open files; the next moment may be better.
+                // Usually too many open files, which may pass.
                 warn!(%error, "cannot accept a connection; if there are too many open files, raise the limit (LimitNOFILE)");
                 sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
-        let Some(guest) = guests.welcome(peer.ip(), &host.options) else {
+        let Some(counted) = counts.try_count(peer.ip(), &server.options) else {
             metrics::counter!("gable_limited_requests_total", "kind" => "connections").increment(1);
-            debug!(%peer, "no further connection for this address");
-            if host.options.tls.is_none() {
-                // As far as it fits; nobody waits for somebody who takes all places.
-                let _ = stream.try_write(TOO_MANY);
+            debug!(%peer, "too many connections from this address");
+            if server.options.tls.is_none() {
+                // Best effort: not worth waiting for.
+                let _ = stream.try_write(TOO_MANY_CONNECTIONS);
             }
             continue;
         };
-        let (host, watcher) = (Arc::clone(&host), graceful.watcher());
+        let (server, watcher) = (Arc::clone(&server), graceful.watcher());
         tokio::spawn(async move {
-            host.attend(stream, peer, watcher).await;
-            drop((place, guest));
+            server.serve_connection(stream, peer, watcher).await;
+            drop((slot, counted));
         });
     }
     drop(listener);
-    info!("stopping: answering what is under way");
-    if timeout(DRAIN_TIME, graceful.shutdown()).await.is_err() {
-        warn!("some requests were still under way after {} seconds", DRAIN_TIME.as_secs());
+    info!("stopping; waiting for running requests");
+    if timeout(SHUTDOWN_TIMEOUT, graceful.shutdown()).await.is_err() {
+        warn!("some requests were still running after {} seconds", SHUTDOWN_TIMEOUT.as_secs());
     }
 }
 
 fn http(options: &Options) -> http1::Builder {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
-        // Also for a connection that is kept open: a little longer than proxies keep theirs.
-        .header_read_timeout(options.patience + options.patience / 4)
-        .max_header_size(LONGEST_HEAD)
-        // As much of an answer waits in memory for a client that does not read, and one piece more.
-        .max_buf_size(LONGEST_HEAD)
-        // Answers are small: one copy into one buffer is cheaper than telling the kernel of two.
+        // Also applies to idle keep-alive connections: slightly longer than proxies keep theirs.
+        .header_read_timeout(options.client_timeout + options.client_timeout / 4)
+        .max_header_size(MAX_HEADER_SIZE)
+        // The part of a response that is buffered for a client that does not read.
+        .max_buf_size(MAX_HEADER_SIZE)
+        // Responses are small: one copy is cheaper than a vectored write.
         .writev(false);
     http
 }
 
-/// What all connections share.
-struct Host<D> {
+/// The state that all connections share.
+struct ConnectionServer<D> {
     http: http1::Builder,
     options: Options,
-    door: D,
+    handler: D,
 }
 
-impl<D: Answers> Host<D> {
-    async fn attend(&self, stream: TcpStream, peer: SocketAddr, watcher: Watcher) {
+impl<D: RequestHandler> ConnectionServer<D> {
+    async fn serve_connection(&self, stream: TcpStream, peer: SocketAddr, watcher: Watcher) {
         let _ = stream.set_nodelay(true);
-        // Whoever takes nothing of an answer for so long does not keep the place for others.
-        let stall = self.options.patience + self.options.patience / 2;
-        let millis = u32::try_from(stall.as_millis()).unwrap_or(u32::MAX);
-        let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, millis);
-        // Without this the system takes megabytes ahead, and a client that reads slowly but steadily seems to take nothing
-        // for as long as these last.
-        let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT);
-        let stream = PacedStream::new(stream, stall);
+        // A client that acknowledges nothing for this long is disconnected.
+        let write_timeout = self.options.client_timeout + self.options.client_timeout / 2;
+        let timeout_ms = u32::try_from(write_timeout.as_millis()).unwrap_or(u32::MAX);
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, timeout_ms);
+        // Otherwise the kernel buffers megabytes, and a client that reads slowly but steadily appears to be stalled while
+        // they are sent.
+        let _ = SockRef::from(&stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES);
+        let stream = TimeoutStream::new(stream, write_timeout);
         match &self.options.tls {
-            None => self.talk(stream, peer, false, watcher).await,
-            Some(tls) => match timeout(HANDSHAKE_TIME, tls.accept(stream)).await {
-                Ok(Ok(stream)) => self.talk(stream, peer, true, watcher).await,
-                Ok(Err(error)) => debug!(%peer, %error, "no TLS could be agreed on"),
-                Err(_) => debug!(%peer, "TLS was not agreed on in time"),
+            None => self.serve_http(stream, peer, false, watcher).await,
+            Some(tls) => match timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+                Ok(Ok(stream)) => self.serve_http(stream, peer, true, watcher).await,
+                Ok(Err(error)) => debug!(%peer, %error, "TLS handshake failed"),
+                Err(_) => debug!(%peer, "TLS handshake timed out"),
             },
         }
     }
 
-    async fn talk<S>(&self, stream: S, peer: SocketAddr, secure: bool, watcher: Watcher)
+    async fn serve_http<S>(&self, stream: S, peer: SocketAddr, secure: bool, watcher: Watcher)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let asked = Arc::new(AtomicBool::new(false));
-        let (door, patience, heard) = (self.door.clone(), self.options.patience, Arc::clone(&asked));
+        let request_received = Arc::new(AtomicBool::new(false));
+        let (handler, client_timeout, on_request) =
+            (self.handler.clone(), self.options.client_timeout, Arc::clone(&request_received));
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            heard.store(true, Ordering::Relaxed);
-            let door = door.clone();
-            let waits = request.headers().get(header::EXPECT).is_some_and(|what| what.as_bytes().starts_with(b"100-"));
+            on_request.store(true, Ordering::Relaxed);
+            let handler = handler.clone();
+            let expects_continue =
+                request.headers().get(header::EXPECT).is_some_and(|value| value.as_bytes().starts_with(b"100-"));
             let mut request = request.map(|body| {
-                if body.is_end_stream() { Body::empty() } else { Body::new(PacedBody::new(body, patience, waits)) }
+                if body.is_end_stream() {
+                    Body::empty()
+                } else {
+                    Body::new(TimeoutBody::new(body, client_timeout, expects_continue))
+                }
             });
             request.extensions_mut().insert(ConnectInfo(peer));
             if secure {
-                request.extensions_mut().insert(Reached { secure, host: None });
+                request.extensions_mut().insert(PublicEndpoint { secure, host: None });
             }
-            async move { Ok::<_, Infallible>(door.answer(request).await) }
+            async move { Ok::<_, Infallible>(handler.handle(request).await) }
         });
         let connection = self.http.serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(watcher.watch(connection));
-        // Whoever has just come wants something, so the first request has less time than later ones.
-        let mut first = std::pin::pin!(sleep(patience / 2));
+        // A new connection should send a request soon, so the first one has a shorter timeout.
+        let mut first_request_timeout = std::pin::pin!(sleep(client_timeout / 2));
         let ended = poll_fn(|context| {
-            if !asked.load(Ordering::Relaxed) && first.as_mut().poll(context).is_ready() {
+            if !request_received.load(Ordering::Relaxed) && first_request_timeout.as_mut().poll(context).is_ready() {
                 return Poll::Ready(None);
             }
             connection.as_mut().poll(context).map(Some)
         });
         match ended.await {
             Some(Ok(())) => {}
-            Some(Err(error)) => debug!(%peer, %error, "a connection ended early"),
-            None => debug!(%peer, "a connection brought no request"),
+            Some(Err(error)) => debug!(%peer, %error, "connection error"),
+            None => debug!(%peer, "no request received in time"),
         }
     }
 }
 
-/// Who is connected, by address.
+/// The number of connections by client network.
 #[derive(Clone, Default)]
-struct Guests(Arc<Mutex<HashMap<IpAddr, usize>>>);
+struct ConnectionCounts(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
-/// One connection; forgotten when it is dropped.
-struct Guest {
-    guests: Guests,
+/// A counted connection; the count is decremented when it is dropped.
+struct CountedConnection {
+    counts: ConnectionCounts,
     address: Option<IpAddr>,
 }
 
-impl Guests {
-    /// Lets another connection in, unless its address has enough of them. This machine itself and proxies of ours are
-    /// not counted: they speak for many.
-    fn welcome(&self, address: IpAddr, options: &Options) -> Option<Guest> {
+impl ConnectionCounts {
+    /// Counts a connection; returns `None` if its address has reached the limit. Loopback addresses and trusted proxies are
+    /// not counted, because they stand for many clients.
+    fn try_count(&self, address: IpAddr, options: &Options) -> Option<CountedConnection> {
         let address = address.to_canonical();
-        let most = options.per_address.filter(|_| !address.is_loopback() && !options.trusted_proxies.trusts(address));
-        let Some(most) = most else { return Some(Guest { guests: self.clone(), address: None }) };
-        let address = neighbourhood(address);
-        let mut here = self.here();
-        let count = here.entry(address).or_default();
-        if *count >= most {
+        let max =
+            options.max_per_address.filter(|_| !address.is_loopback() && !options.trusted_proxies.trusts(address));
+        let Some(max) = max else { return Some(CountedConnection { counts: self.clone(), address: None }) };
+        let address = client_network(address);
+        let mut lock = self.lock();
+        let count = lock.entry(address).or_default();
+        if *count >= max {
             return None;
         }
         *count += 1;
-        drop(here);
-        Some(Guest { guests: self.clone(), address: Some(address) })
+        drop(lock);
+        Some(CountedConnection { counts: self.clone(), address: Some(address) })
     }
 
-    fn here(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Guest {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         let Some(address) = self.address else { return };
-        let mut here = self.guests.here();
-        if let Some(count) = here.get_mut(&address) {
+        let mut lock = self.counts.lock();
+        if let Some(count) = lock.get_mut(&address) {
             *count -= 1;
             if *count == 0 {
-                here.remove(&address);
+                lock.remove(&address);
             }
         }
     }
@@ -260,21 +273,21 @@ mod tests {
     fn one_address_cannot_take_all_connections() {
         let proxy = api::parse_proxy("198.51.100.0/24").expect("a network");
         let options = Options {
-            patience: Duration::from_secs(1),
-            per_address: Some(2),
+            client_timeout: Duration::from_secs(1),
+            max_per_address: Some(2),
             trusted_proxies: TrustedProxies::from_iter([proxy]),
             tls: None,
         };
-        let guests = Guests::default();
-        let welcome = |text: &str| guests.welcome(text.parse().expect("an address"), &options);
-        let (one, two) = (welcome("2001:db8::1").expect("free"), welcome("2001:db8::2").expect("free"));
-        assert!(welcome("2001:db8::3").is_none());
-        let other = welcome("2001:db8:0:1::1").expect("another network");
+        let counts = ConnectionCounts::default();
+        let try_count = |text: &str| counts.try_count(text.parse().expect("an address"), &options);
+        let (one, two) = (try_count("2001:db8::1").expect("free"), try_count("2001:db8::2").expect("free"));
+        assert!(try_count("2001:db8::3").is_none());
+        let other = try_count("2001:db8:0:1::1").expect("another network");
         let many: Vec<_> = ["127.0.0.1", "198.51.100.7", "::ffff:198.51.100.7"].repeat(5);
-        let many: Vec<_> = many.into_iter().map(|address| welcome(address).expect("not counted")).collect();
+        let many: Vec<_> = many.into_iter().map(|address| try_count(address).expect("not counted")).collect();
         drop(one);
-        let again = welcome("2001:db8::3").expect("free again");
+        let again = try_count("2001:db8::3").expect("free again");
         drop((two, other, many, again));
-        assert!(guests.here().is_empty());
+        assert!(counts.lock().is_empty());
     }
 }

@@ -1,7 +1,7 @@
-//! Writes log lines to standard error, the lines of the access log in bundles.
+//! Writes log lines to standard error; lines of the access log are buffered.
 //!
-//! A system call for each answered request is a noticeable part of what the request costs. So these lines wait for a tenth
-//! of a second at most; everything else is written at once, and takes with it what waits.
+//! A system call per request is noticeable, so access log lines are buffered for up to a tenth of a second. Other lines are
+//! written at once, after what is buffered.
 
 use std::{
     io::{self, Write as _},
@@ -12,71 +12,71 @@ use std::{
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How long a line may wait, and how much may wait with it.
-const PAUSE: Duration = Duration::from_millis(100);
-const MOST: usize = 64 * 1024;
+/// The maximum time that a line is buffered, and the maximum size of the buffer.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_BUFFERED_BYTES: usize = 64 * 1024;
 
-/// The place where log lines go.
+/// A buffered writer to standard error.
 #[derive(Clone, Default)]
 pub(crate) struct LogWriter(Arc<Mutex<Vec<u8>>>);
 
 impl LogWriter {
-    /// Starts the thread that empties the buffer now and then.
+    /// Starts the thread that flushes the buffer periodically.
     pub(crate) fn start() -> Self {
         let writer = Self::default();
-        let emptied = writer.clone();
+        let flushed = writer.clone();
         let spawned = thread::Builder::new().name("log".into()).spawn(move || {
             loop {
-                thread::sleep(PAUSE);
-                emptied.flush();
+                thread::sleep(FLUSH_INTERVAL);
+                flushed.flush();
             }
         });
         drop(spawned.expect("the operating system grants a thread"));
         writer
     }
 
-    /// Adds a line that may wait.
-    pub(crate) fn put(&self, line: &[u8]) {
-        let mut waiting = self.waiting();
-        waiting.extend_from_slice(line);
-        if waiting.len() > MOST {
-            write_out(&mut waiting);
+    /// Adds a line to the buffer.
+    pub(crate) fn write_buffered(&self, line: &[u8]) {
+        let mut buffer = self.buffer();
+        buffer.extend_from_slice(line);
+        if buffer.len() > MAX_BUFFERED_BYTES {
+            write_all_to_stderr(&mut buffer);
         }
     }
 
-    /// Writes what waits.
+    /// Writes the buffer.
     pub(crate) fn flush(&self) {
-        write_out(&mut self.waiting());
+        write_all_to_stderr(&mut self.buffer());
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Vec<u8>> {
+    fn buffer(&self) -> MutexGuard<'_, Vec<u8>> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-/// A standard error that is closed is no reason to stop.
-fn write_out(waiting: &mut Vec<u8>) {
-    if !waiting.is_empty() {
-        let _ = io::stderr().lock().write_all(waiting);
-        waiting.clear();
+/// Errors are ignored: standard error may be closed.
+fn write_all_to_stderr(buffer: &mut Vec<u8>) {
+    if !buffer.is_empty() {
+        let _ = io::stderr().lock().write_all(buffer);
+        buffer.clear();
     }
 }
 
 impl<'a> MakeWriter<'a> for LogWriter {
-    type Writer = Line<'a>;
+    type Writer = UnbufferedLine<'a>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        Line(self.waiting())
+        UnbufferedLine(self.buffer())
     }
 }
 
-/// A line that does not wait.
-pub(crate) struct Line<'a>(MutexGuard<'a, Vec<u8>>);
+/// A line that is written at once.
+pub(crate) struct UnbufferedLine<'a>(MutexGuard<'a, Vec<u8>>);
 
-impl io::Write for Line<'_> {
+impl io::Write for UnbufferedLine<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.extend_from_slice(bytes);
-        write_out(&mut self.0);
+        write_all_to_stderr(&mut self.0);
         Ok(bytes.len())
     }
 

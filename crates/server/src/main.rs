@@ -9,51 +9,51 @@ mod config;
 mod data_folder;
 mod doctor;
 mod exit;
+mod forge_options;
 mod generate;
 mod health;
 mod instance;
 mod listener;
 mod log_writer;
+mod logging;
 mod memory;
 mod migrate;
-mod operations;
-mod pace;
+mod monitoring;
 mod permissions;
 mod runner;
+mod secret_variables;
 mod serve;
+mod signals;
+mod slow_clients;
 mod suggestions;
 mod time_span;
 mod tls;
-mod worker;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::commands::{Command, Gable};
-
-/// What ends a step early: one sentence for the operator.
-type Outcome = Result<(), String>;
+use crate::commands::{Cli, Command};
 
 fn main() -> ExitCode {
-    // What the runner starts for each program of a job is no command for people, and has no need of the rest.
+    // The runner starts this for each program of a job; it is not a command for users.
     let mut arguments = std::env::args_os().skip(1);
-    if runner::SUPERVISE.iter().all(|word| arguments.next().is_some_and(|it| it == *word)) {
+    if runner::SUPERVISE_ARGUMENTS.iter().all(|word| arguments.next().is_some_and(|argument| argument == *word)) {
         return ::runner::supervise(arguments);
     }
-    memory::set_allocator_up();
-    let command = match Gable::try_parse() {
-        Ok(gable) => gable.command,
-        Err(told) => return commands::tell(&told),
+    memory::configure_allocator();
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return commands::report_parse_error(&error),
     };
-    // Those that log say it in their log.
+    // Commands that log report this in their log.
     if !matches!(command, Command::Serve(_) | Command::Runner(commands::RunnerCommand::Run(_))) {
-        for sentence in suggestions::unknown_variables() {
-            exit::complain(format_args!("warning: {sentence}"));
+        for message in suggestions::unknown_variables() {
+            exit::print_stderr(format_args!("warning: {message}"));
         }
     }
     let outcome = match command {
-        Command::Serve(settings) => config::load(*settings).and_then(|config| Ok(serve::run(config)?)),
+        Command::Serve(settings) => config::load(settings).and_then(|config| Ok(serve::run(config)?)),
         Command::Backup(command) => backup::run(command),
         Command::Restore(command) => backup::restore::run(command),
         Command::MigrateDatabase(command) => backup::migrate::run(command),
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            exit::complain(format_args!("gable: {failure}"));
+            exit::print_stderr(format_args!("gable: {failure}"));
             failure.code()
         }
     }

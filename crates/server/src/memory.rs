@@ -1,33 +1,32 @@
-//! Gives memory back to the system, and reserves little of the address space.
+//! Configures glibc's allocator to return memory to the system and to reserve little address space.
 
-/// Allocations from this size on are given back as soon as they are freed.
+/// Allocations of at least this size are returned to the system when they are freed.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const LARGE: i32 = 1 << 20;
+const MMAP_THRESHOLD: i32 = 1 << 20;
 
-/// The most arenas from which threads allocate. Each reserves 64 MB of the address space and keeps some of what is freed;
-/// glibc would have eight for each core.
+/// The range of the number of arenas. Each reserves 64 MB of address space and retains freed memory; glibc's default is
+/// eight per core.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const ARENAS: std::ops::RangeInclusive<usize> = 2..=8;
+const ARENA_COUNT: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// Sets the allocator up; to be called before any thread is started.
+/// Configures the allocator; must be called before any thread is started.
 ///
-/// Large allocations are given back as soon as they are freed. Hashing a password takes 7 MiB for a moment. Left to
-/// itself, glibc raises its idea of a large allocation to that size after the first one, and from then on every thread that
-/// hashes keeps as much for good.
+/// Hashing a password allocates 7 MiB. By default glibc raises its threshold for large allocations to that size after the
+/// first one, and every thread that hashes retains as much. A fixed threshold prevents that.
 ///
-/// There are as many arenas as cores, within bounds, so that the server runs where the address space is limited.
+/// The number of arenas is the number of cores, within limits, so that the server runs where the address space is limited.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub(crate) fn set_allocator_up() {
+pub(crate) fn configure_allocator() {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    let arenas = i32::try_from(cores.clamp(*ARENAS.start(), *ARENAS.end())).unwrap_or(2);
+    let arenas = i32::try_from(cores.clamp(*ARENA_COUNT.start(), *ARENA_COUNT.end())).unwrap_or(2);
     #[expect(unsafe_code, reason = "mallopt has no safe wrapper; it is called before any thread is started")]
     // SAFETY: `mallopt` takes two integers and only changes parameters of the allocator.
     unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MMAP_THRESHOLD);
         libc::mallopt(libc::M_ARENA_MAX, arenas);
     }
 }
 
-/// Other allocators do so by themselves.
+/// Other allocators need no configuration.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub(crate) fn set_allocator_up() {}
+pub(crate) fn configure_allocator() {}

@@ -1,4 +1,4 @@
-//! `gable runner …`, and the runner inside the server.
+//! `gable runner …` and the built-in runner of the server.
 
 use std::{
     ffi::OsString,
@@ -7,132 +7,125 @@ use std::{
     time::Duration,
 };
 
+use anyhow::{Context as _, Result, anyhow, bail};
+use forge::{Forge, runners};
 use runner::{
-    CloneFrom, Connection, Isolation, Limits, Network, Options, Registration, Runner, read_token, register, unregister,
+    CloneSource, Connection, Isolation, Network, Options, Registration, Runner, read_token, register, unregister,
     verify, write_token,
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinHandle};
 use tracing::{error, warn};
 
 use crate::{
-    Outcome,
-    byte_size::ByteSize,
-    commands::{RegisterRunner, RunRunner, RunnerCommand, RunnerPlace, RunnerWishes},
-    config::{Config, IsolationKind, LogFormat, NetworkKind},
-    exit::{Ending, Failure},
-    serve::{say, start_logging, stop_signal},
+    commands::{RegisterRunner, RunRunner, RunnerAttributes, RunnerCommand, RunnerIdentity, RunnerLocation},
+    config::{Config, IsolationKind, JobSettings, LogFormat, NetworkKind, RunnerConfig, check_log_filter},
+    data_folder::DataFolder,
+    exit::{CommandResult, Failure, print_line},
+    logging,
+    secret_variables::{self, REGISTRATION_TOKEN, RUNNER_TOKEN},
+    signals::stop_signal,
     suggestions,
 };
 
-/// How long jobs under way may take when the server stops.
-const GRACE: Duration = Duration::from_secs(30);
-/// Where the token comes from that makes a runner known.
-const REGISTRATION_TOKEN: &str = "GABLE_REGISTRATION_TOKEN";
-/// Where the token of a runner may come from.
-const RUNNER_TOKEN: &str = "GABLE_RUNNER_TOKEN";
+/// The time for running jobs to finish when the server stops.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The first arguments of a process that runs a program of a job with its limits.
-pub(crate) const SUPERVISE: [&str; 2] = ["runner", "supervise"];
+/// The first arguments of a process that supervises a program of a job.
+pub(crate) const SUPERVISE_ARGUMENTS: [&str; 2] = ["runner", "supervise"];
 
-/// Runs one command.
-pub(crate) fn run(command: RunnerCommand) -> Ending {
-    let given = match &command {
-        RunnerCommand::Register(settings) => settings.token_file.is_some() || variable(REGISTRATION_TOKEN)?.is_some(),
-        _ => true,
-    };
-    if !given {
-        return Err(Failure::Misused(format!(
-            "give the registration token in the variable {REGISTRATION_TOKEN}, or with --token-file"
-        )));
-    }
-    Ok(obey(command)?)
-}
-
-fn obey(command: RunnerCommand) -> Outcome {
-    let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start: {error}"))?;
+/// Runs a `runner` command.
+pub(crate) fn run(command: RunnerCommand) -> CommandResult {
     match command {
         RunnerCommand::Run(settings) => {
-            let log = start_logging(&settings.log, LogFormat::Human)?;
-            for sentence in suggestions::unknown_variables() {
-                warn!("{sentence}");
+            let filter = check_log_filter(&settings.log).map_err(Failure::Usage)?;
+            let log = logging::start(&filter, LogFormat::Human)?;
+            for message in suggestions::unknown_variables() {
+                warn!("{message}");
             }
-            let outcome = runtime.block_on(run_jobs(settings));
+            let outcome = block_on(run_jobs(settings));
             log.flush();
-            outcome
+            Ok(outcome?)
         }
-        RunnerCommand::Register(settings) => runtime.block_on(register_runner(settings)),
-        RunnerCommand::Verify(place) => runtime.block_on(async {
-            let token = known_token(&place)?;
-            verify(&place.url, &token).await.map_err(|error| error.to_string())?;
-            say(&format!("The server at {} knows this runner.", place.url));
-            Ok(())
-        }),
-        RunnerCommand::Unregister(place) => runtime.block_on(async {
-            let token = known_token(&place)?;
-            unregister(&place.url, &token).await.map_err(|error| error.to_string())?;
-            // A token that opens nothing any more would only be tried in vain.
-            let file = token_file(&place);
-            if variable(RUNNER_TOKEN)?.is_none() {
-                std::fs::remove_file(&file).map_err(|error| format!("cannot remove {}: {error}", file.display()))?;
-            }
-            say(&format!("The server at {} does not know this runner any more.", place.url));
-            Ok(())
-        }),
+        RunnerCommand::Register(settings) => {
+            let token = registration_token(&settings)?;
+            let token = token
+                .with_context(|| format!("set the registration token in {REGISTRATION_TOKEN} or with --token-file"));
+            Ok(block_on(register_runner(settings, token.map_err(Failure::Usage)?))?)
+        }
+        RunnerCommand::Verify(identity) => Ok(block_on(verify_runner(&identity))?),
+        RunnerCommand::Unregister(identity) => Ok(block_on(unregister_runner(&identity))?),
     }
 }
 
-async fn register_runner(settings: RegisterRunner) -> Outcome {
-    let token = match (variable(REGISTRATION_TOKEN)?, &settings.token_file) {
-        (Some(token), _) => token,
+fn block_on(work: impl Future<Output = Result<()>>) -> Result<()> {
+    tokio::runtime::Runtime::new().context("cannot start")?.block_on(work)
+}
+
+/// Returns the registration token, if one is given.
+fn registration_token(settings: &RegisterRunner) -> Result<Option<String>> {
+    match (read_variable(REGISTRATION_TOKEN)?, &settings.token_file) {
         (None, Some(file)) => {
-            let token = read_token(file).map_err(|error| error.to_string())?;
-            token.ok_or_else(|| format!("there is no file {}; write the registration token into it", file.display()))?
+            let token = read_token(file)?;
+            token.map(Some).with_context(|| {
+                format!("the file {} does not exist; write the registration token into it", file.display())
+            })
         }
-        (None, None) => {
-            return Err(format!(
-                "give the registration token in the variable {REGISTRATION_TOKEN}, or with --token-file"
-            ));
-        }
-    };
-    let own = settings.folder.join("token");
-    if read_token(&own).map_err(|error| error.to_string())?.is_some() {
-        return Err(format!(
-            "a runner is registered already in {}; unregister it first, or choose another folder",
-            settings.folder.display()
-        ));
+        (token, _) => Ok(token),
     }
-    let token = register(&settings.url, &token, &wishes(settings.wishes)).await.map_err(|error| error.to_string())?;
-    write_token(&own, &token).map_err(|error| error.to_string())?;
-    say(&format!("The runner is registered; its token is in {}", own.display()));
+}
+
+async fn register_runner(settings: RegisterRunner, token: String) -> Result<()> {
+    let RunnerLocation { url, folder } = settings.location;
+    let own = folder.join("token");
+    if read_token(&own)?.is_some() {
+        bail!("a runner is already registered in {}; unregister it first, or choose another folder", folder.display());
+    }
+    let token = register(&url, &token, &to_registration(settings.attributes)).await?;
+    write_token(&own, &token)?;
+    print_line(&format!("registered the runner; its token is in {}", own.display()));
     Ok(())
 }
 
-async fn run_jobs(settings: RunRunner) -> Outcome {
-    let mut options = Options::new(&settings.place.folder, supervisor());
+async fn verify_runner(identity: &RunnerIdentity) -> Result<()> {
+    let url = &identity.location.url;
+    verify(url, &require_token(identity)?).await?;
+    print_line(&format!("the server at {url} accepts the token of this runner"));
+    Ok(())
+}
+
+async fn unregister_runner(identity: &RunnerIdentity) -> Result<()> {
+    let url = &identity.location.url;
+    unregister(url, &require_token(identity)?).await?;
+    // The token is no longer valid.
+    let file = token_file(identity);
+    if read_variable(RUNNER_TOKEN)?.is_none() {
+        std::fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+    }
+    print_line(&format!("unregistered this runner from the server at {url}"));
+    Ok(())
+}
+
+async fn run_jobs(settings: RunRunner) -> Result<()> {
+    let mut options = job_options(&settings.identity.location.folder, settings.jobs);
     options.name = std::fs::read_to_string("/etc/hostname").map_or(options.name, |name| name.trim().to_owned());
     options.concurrency = settings.concurrency.into();
-    options.isolation = isolation(settings.isolation);
-    options.run_as = settings.run_as;
-    options.network = network(settings.network);
-    options.limits = limits(settings.memory, settings.processes, settings.disk);
     options.limits.output = settings.output_limit.bytes();
-    options.ignore_image = settings.ignore_image;
-    options.grace = settings.grace.duration();
-    options.hidden = vec![token_file(&settings.place)];
-    let (place, wanted) = (settings.place, settings.wishes);
-    let known = stored_token(&place)?;
-    let registration = variable(REGISTRATION_TOKEN)?;
-    if known.is_none() && registration.is_none() {
-        return Err(unregistered(&place));
+    options.grace_period = settings.grace.duration();
+    options.hidden_paths = vec![token_file(&settings.identity)];
+    let (identity, attributes) = (settings.identity, settings.attributes);
+    let stored = stored_token(&identity)?;
+    let registration = read_variable(REGISTRATION_TOKEN)?;
+    if stored.is_none() && registration.is_none() {
+        return Err(not_registered(&identity));
     }
-    // A runner that cannot keep jobs apart takes none, and does not even join.
-    let runner = runner::prepare(options).await.map_err(|error| error.to_string())?;
-    let token = if let Some(token) = known {
+    // Checked before registration: a runner that cannot isolate jobs must not be registered.
+    let runner = runner::prepare(options).await?;
+    let token = if let Some(token) = stored {
         token
     } else {
         let registration = registration.unwrap_or_default();
-        let token = register(&place.url, &registration, &wishes(wanted)).await.map_err(|error| error.to_string())?;
-        write_token(&token_file(&place), &token).map_err(|error| error.to_string())?;
+        let token = register(&identity.location.url, &registration, &to_registration(attributes)).await?;
+        write_token(&token_file(&identity), &token)?;
         token
     };
     let signal = stop_signal()?;
@@ -140,17 +133,16 @@ async fn run_jobs(settings: RunRunner) -> Outcome {
     tokio::spawn(async move {
         signal.await;
         let _ = stop.send(true);
-        // Whoever listens to the other end decides when to go.
+        // Dropping the sender early would stop the receiver.
         stop.closed().await;
     });
-    let connection = Connection { url: place.url, token, clone_from: None };
-    runner.run(connection, stopped).await.map_err(|error| error.to_string())
+    let connection = Connection { url: identity.location.url, token, clone_source: None };
+    Ok(runner.run(connection, stopped).await?)
 }
 
-/// How this program is started again between the runner and each program of a job. What it was started from stays the
-/// same, even if an upgrade has put another one in its place.
+/// Returns the command line of the supervisor. `/proc/self/exe` stays the same even if an upgrade replaces the binary.
 fn supervisor() -> Vec<OsString> {
-    ["/proc/self/exe"].iter().chain(&SUPERVISE).map(OsString::from).collect()
+    ["/proc/self/exe"].iter().chain(&SUPERVISE_ARGUMENTS).map(OsString::from).collect()
 }
 
 fn isolation(kind: IsolationKind) -> Isolation {
@@ -171,98 +163,119 @@ fn network(kind: NetworkKind) -> Network {
     }
 }
 
-/// The limits of a job; 0 is without limit.
-fn limits(memory: ByteSize, processes: u64, disk: ByteSize) -> Limits {
-    let some = |number: u64| Some(number).filter(|number| *number > 0);
-    Limits { memory: some(memory.bytes()), processes: some(processes), disk: some(disk.bytes()), ..Limits::default() }
+/// Returns the options of a runner with these settings.
+fn job_options(folder: &Path, settings: JobSettings) -> Options {
+    let mut options = Options::new(folder, supervisor());
+    options.isolation = isolation(settings.isolation);
+    options.run_as = settings.user;
+    options.network = network(settings.network);
+    options.limits.memory = settings.memory.non_zero();
+    options.limits.processes = Some(settings.processes).filter(|count| *count > 0);
+    options.limits.disk = settings.disk.non_zero();
+    options.ignore_image = settings.ignore_image;
+    options
 }
 
-/// Makes the runner inside the server ready, if there is to be one, or says why it must not run jobs.
-pub(crate) async fn prepare_inside(config: &mut Config, data: &Path) -> Result<Option<Runner>, String> {
-    let mut hidden = vec![data.to_owned()];
-    hidden.extend(config.file.clone());
-    hidden.extend(config.tls.as_ref().map(|files| files.key.clone()));
-    hidden.extend(config.backups.as_ref().map(|backups| backups.folder.clone()));
-    let Some(config) = config.runner.take() else { return Ok(None) };
-    let folder = config.folder.unwrap_or_else(|| data.join("runner"));
-    let mut options = Options::new(folder, supervisor());
+/// Prepares the built-in runner, if configured.
+pub(crate) async fn prepare_built_in(config: &mut Config, data: &Path) -> Result<Option<Runner>> {
+    let Some(RunnerConfig { concurrency, folder, jobs }) = config.runner.take() else { return Ok(None) };
+    let mut options = job_options(&folder.unwrap_or_else(|| data.join("runner")), jobs);
     options.name = "the server itself".to_owned();
-    options.concurrency = config.jobs.into();
-    options.isolation = isolation(config.isolation);
-    options.run_as = config.user;
-    options.network = network(config.network);
-    options.limits = limits(config.memory, config.processes, config.disk);
-    options.ignore_image = config.ignore_image;
-    options.hidden = hidden;
-    // What is interrupted by an upgrade begins anew afterwards, as after a crash.
-    options.resumes = true;
-    options.grace = GRACE;
-    let runner = runner::prepare(options).await.map_err(|error| format!("cannot run jobs: {error}"))?;
+    options.concurrency = concurrency.into();
+    options.hidden_paths = vec![data.to_owned()];
+    options.hidden_paths.extend(config.file.clone());
+    options.hidden_paths.extend(config.tls.as_ref().map(|files| files.key.clone()));
+    options.hidden_paths.extend(config.backups.as_ref().map(|backups| backups.folder.clone()));
+    // Jobs that an upgrade interrupts are restarted, as after a crash.
+    options.requeues_interrupted_jobs = true;
+    options.grace_period = SHUTDOWN_TIMEOUT;
+    let runner = runner::prepare(options).await.context("cannot run jobs")?;
     warn!(
-        jobs = config.jobs,
-        "this server runs jobs itself: whoever may push to one of its projects can run programs on this machine"
+        jobs = concurrency,
+        "the built-in runner is enabled: every user who can push to a project can run programs on this machine"
     );
     Ok(Some(runner))
 }
 
-/// Runs jobs of the server inside it until told to stop. Without a token the server goes on without.
-pub(crate) async fn run_inside(
-    runner: Runner,
-    address: SocketAddr,
-    external_url: Option<String>,
-    own_token: impl Future<Output = Result<String, String>>,
-    stop: watch::Receiver<bool>,
-) {
-    let token = match own_token.await {
-        Ok(token) => token,
-        Err(reason) => {
-            error!(reason, "the built-in runner does not run");
-            return;
-        }
-    };
-    let url = format!("http://{address}");
-    // Others may reach the server under a name that leads nowhere from here.
-    let clone_from = Some(CloneFrom { root: url.clone(), external_url });
-    let connection = Connection { url, token, clone_from };
-    if let Err(error) = runner.run(connection, stop).await {
-        error!(%error, "the built-in runner does not run");
+/// The built-in runner of a server, while it runs.
+pub(crate) struct BuiltInRunner {
+    task: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+}
+
+impl BuiltInRunner {
+    /// Starts the runner. If it cannot get a token, the server runs without it.
+    pub(crate) fn spawn(
+        runner: Runner,
+        forge: &Forge,
+        folder: &DataFolder,
+        address: SocketAddr,
+        external_url: Option<String>,
+    ) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let (forge, name) = (forge.clone(), server_name(folder));
+        let task = tokio::spawn(async move {
+            let token = match runners::built_in_runner_token(&forge, name).await {
+                Ok(token) => token.reveal().to_owned(),
+                Err(error) => {
+                    error!(reason = error.to_string(), "the built-in runner failed");
+                    return;
+                }
+            };
+            let url = format!("http://{address}");
+            // The external URL may not be reachable from this machine.
+            let clone_source = Some(CloneSource { base_url: url.clone(), external_url });
+            if let Err(error) = runner.run(Connection { url, token, clone_source }, stopped).await {
+                error!(%error, "the built-in runner failed");
+            }
+        });
+        Self { task, stop }
+    }
+
+    /// Stops the runner and waits until it has reported the outcome of its jobs.
+    pub(crate) async fn stop(self) {
+        let _ = self.stop.send(true);
+        let _ = self.task.await;
     }
 }
 
-fn wishes(RunnerWishes { description, tags, run_untagged, locked }: RunnerWishes) -> Registration {
+/// Returns a name that distinguishes this server from others on the same database.
+fn server_name(folder: &DataFolder) -> String {
+    let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
+    format!("of {} at {}", folder.path().display(), host.trim())
+}
+
+fn to_registration(RunnerAttributes { description, tags, run_untagged, locked }: RunnerAttributes) -> Registration {
     let tags: Vec<String> = tags.into_iter().map(|tag| tag.trim().to_owned()).filter(|tag| !tag.is_empty()).collect();
     let run_untagged = run_untagged.unwrap_or(tags.is_empty());
     Registration { description, tags, run_untagged, locked }
 }
 
-fn token_file(place: &RunnerPlace) -> PathBuf {
-    place.token_file.clone().unwrap_or_else(|| Path::new(&place.folder).join("token"))
+fn token_file(identity: &RunnerIdentity) -> PathBuf {
+    identity.token_file.clone().unwrap_or_else(|| identity.location.folder.join("token"))
 }
 
-/// The token of the runner, if it is registered.
-fn stored_token(place: &RunnerPlace) -> Result<Option<String>, String> {
-    match variable(RUNNER_TOKEN)? {
+/// Returns the token of the runner, if it is registered.
+fn stored_token(identity: &RunnerIdentity) -> Result<Option<String>> {
+    match read_variable(RUNNER_TOKEN)? {
         Some(token) => Ok(Some(token)),
-        None => read_token(&token_file(place)).map_err(|error| error.to_string()),
+        None => Ok(read_token(&token_file(identity))?),
     }
 }
 
-fn known_token(place: &RunnerPlace) -> Result<String, String> {
-    stored_token(place)?.ok_or_else(|| unregistered(place))
+fn require_token(identity: &RunnerIdentity) -> Result<String> {
+    stored_token(identity)?.ok_or_else(|| not_registered(identity))
 }
 
-fn unregistered(place: &RunnerPlace) -> String {
-    format!(
-        "there is no token in {}; register the runner first, or give a registration token in {REGISTRATION_TOKEN}",
-        token_file(place).display()
+fn not_registered(identity: &RunnerIdentity) -> anyhow::Error {
+    anyhow!(
+        "no token in {}; register the runner first, or set a registration token in {REGISTRATION_TOKEN}",
+        token_file(identity).display()
     )
 }
 
-/// A variable of the environment, unless it is empty.
-fn variable(name: &str) -> Result<Option<String>, String> {
-    match std::env::var(name) {
-        Ok(value) => Ok(Some(value.trim().to_owned()).filter(|value| !value.is_empty())),
-        Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(std::env::VarError::NotUnicode(_)) => Err(format!("{name} is not valid UTF-8")),
-    }
+/// Returns a token from a variable, unless it is blank.
+fn read_variable(name: &str) -> Result<Option<String>> {
+    let token = secret_variables::read(name)?.map(|token| token.trim().to_owned());
+    Ok(token.filter(|token| !token.is_empty()))
 }

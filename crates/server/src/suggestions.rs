@@ -1,46 +1,46 @@
-//! What somebody may have meant who wrote a name that there is not.
+//! Suggestions for misspelled names, and warnings about unknown variables.
 
 use std::collections::BTreeSet;
 
 use clap::CommandFactory as _;
 
-use crate::commands::Gable;
+use crate::{commands::Cli, secret_variables};
 
-/// How alike two names have to be, from 0 to 1; the same as for flags.
-const ALIKE: f64 = 0.7;
-/// Variables that no flag stands for, because they hold secrets.
-const SECRETS: [&str; 4] =
-    ["GABLE_ROOT_PASSWORD", "GABLE_ROOT_TOKEN", "GABLE_REGISTRATION_TOKEN", "GABLE_RUNNER_TOKEN"];
+/// The minimum similarity of a suggestion, from 0 to 1; the same as clap uses for flags.
+const MIN_SIMILARITY: f64 = 0.7;
 
-/// The known name that is most like this one, if one is like it at all.
+/// Returns the most similar known name, if one is similar enough.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let rated = known.into_iter().map(|one| (strsim::jaro_winkler(name, one), one));
-    let best = rated.filter(|(alike, _)| *alike > ALIKE).max_by(|one, other| one.0.total_cmp(&other.0));
+    let scored = known.into_iter().map(|one| (strsim::jaro_winkler(name, one), one));
+    let best =
+        scored.filter(|(similarity, _)| *similarity > MIN_SIMILARITY).max_by(|one, other| one.0.total_cmp(&other.0));
     best.map(|(_, name)| name)
 }
 
-/// A sentence for each `GABLE_…` variable that no command reads: a misspelled one would be ignored silently.
+/// Returns a warning for each `GABLE_…` variable that no command reads; a misspelled one would be ignored silently. An empty
+/// variable counts as not set.
 pub(crate) fn unknown_variables() -> Vec<String> {
-    let mut known: BTreeSet<String> = SECRETS.map(str::to_owned).into();
-    collect(&Gable::command(), &mut known);
-    let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut known: BTreeSet<String> = secret_variables::ALL.map(str::to_owned).into();
+    collect_variables(&Cli::command(), &mut known);
+    let set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
+    let set = set.filter_map(|(name, _)| name.into_string().ok());
     let unknown = set.filter(|name| name.starts_with("GABLE_") && !known.contains(name));
     // The value is not repeated: it may be a secret.
-    let mut sentences: Vec<String> = unknown
+    let mut messages: Vec<String> = unknown
         .map(|name| match nearest(&name, known.iter().map(String::as_str)) {
-            Some(like) => format!("the variable {name} is unknown and ignored; did you mean {like}?"),
-            None => format!("the variable {name} is unknown and ignored"),
+            Some(suggestion) => format!("unknown variable {name} is ignored; did you mean {suggestion}?"),
+            None => format!("unknown variable {name} is ignored"),
         })
         .collect();
-    sentences.sort();
-    sentences
+    messages.sort();
+    messages
 }
 
-fn collect(command: &clap::Command, known: &mut BTreeSet<String>) {
+fn collect_variables(command: &clap::Command, known: &mut BTreeSet<String>) {
     let variables = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
     known.extend(variables.map(str::to_owned));
-    for below in command.get_subcommands() {
-        collect(below, known);
+    for subcommand in command.get_subcommands() {
+        collect_variables(subcommand, known);
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_that_are_alike_are_suggested() {
+    fn only_similar_names_are_suggested() {
         let known = ["data", "database", "listen", "ssh-listen", "max-push-size"];
         let check = |name: &str, expected: Option<&str>| assert_eq!(nearest(name, known), expected, "{name}");
         check("databse", Some("database"));

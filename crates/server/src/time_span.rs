@@ -1,30 +1,34 @@
-//! Durations as people write them in settings: `30s`, `5m`, `2h`, `7d`, `2w`.
+//! Durations in settings: `30s`, `5m`, `2h`, `7d`, `2w`.
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use serde::{Deserialize, Deserializer, de};
-
-/// The units and how many seconds each has.
+/// The units and their lengths in seconds.
 const UNITS: [(&str, u64); 5] = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("w", 7 * 86_400)];
-/// About a hundred years, so that adding one to a time is never too much.
-const LONGEST: u64 = 36_525 * 86_400;
+/// About 100 years, so that adding a duration to a time does not overflow.
+const MAX_SECONDS: u64 = 36_525 * 86_400;
 
-/// A length of time. A number without a unit is a number of `PLAIN` seconds, as the name of the setting says.
+/// A duration. A number without a unit counts units of `UNIT` seconds, as the name of the setting says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct TimeSpan<const PLAIN: u64>(u64);
+pub(crate) struct TimeSpan<const UNIT: u64>(u64);
 
 /// A setting whose plain numbers are seconds.
 pub(crate) type Seconds = TimeSpan<1>;
 /// A setting whose plain numbers are hours.
 pub(crate) type Hours = TimeSpan<3600>;
 
-impl<const PLAIN: u64> TimeSpan<PLAIN> {
-    /// A number of seconds.
-    pub(crate) const fn of_seconds(seconds: u64) -> Self {
-        Self(seconds)
-    }
+/// Why a text is not a duration.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TimeSpanError {
+    #[error("{text} is not a duration; write a number of {unit}, or one with a unit such as 30s, 5m, 2h or 7d")]
+    Malformed { text: String, unit: &'static str },
+    #[error("{0} is longer than 100 years")]
+    TooLong(String),
+    #[error("must be greater than 0")]
+    NotPositive,
+}
 
-    /// The whole seconds.
+impl<const UNIT: u64> TimeSpan<UNIT> {
+    /// Returns the number of seconds.
     pub(crate) const fn seconds(self) -> u64 {
         self.0
     }
@@ -33,78 +37,42 @@ impl<const PLAIN: u64> TimeSpan<PLAIN> {
         Duration::from_secs(self.0)
     }
 
-    /// Reads what a flag gives, where nothing is not allowed.
-    pub(crate) fn parse_positive(text: &str) -> Result<Self, String> {
-        text.parse::<Self>().and_then(Self::positive)
-    }
-
-    /// The same, unless it is nothing.
-    pub(crate) fn positive(self) -> Result<Self, String> {
-        if self.0 == 0 { Err("must be greater than 0".to_owned()) } else { Ok(self) }
-    }
-
-    fn of(number: u64, factor: u64, text: &str) -> Result<Self, String> {
-        let seconds = number.checked_mul(factor).filter(|seconds| *seconds <= LONGEST);
-        seconds.map(Self).ok_or_else(|| format!("{text} is longer than 100 years"))
+    /// Parses a duration greater than 0.
+    pub(crate) fn parse_positive(text: &str) -> Result<Self, TimeSpanError> {
+        match text.parse()? {
+            Self(0) => Err(TimeSpanError::NotPositive),
+            span => Ok(span),
+        }
     }
 }
 
-impl<const PLAIN: u64> FromStr for TimeSpan<PLAIN> {
-    type Err = String;
+impl<const UNIT: u64> FromStr for TimeSpan<UNIT> {
+    type Err = TimeSpanError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, TimeSpanError> {
         let malformed = || {
-            let plain =
-                UNITS.iter().find(|(_, seconds)| *seconds == PLAIN).map_or("seconds", |(name, _)| match *name {
-                    "h" => "hours",
-                    _ => "seconds",
-                });
-            format!("{text} is not a duration; write a number of {plain}, or one with a unit such as 30s, 5m, 2h or 7d")
+            let unit = if UNIT == 3600 { "hours" } else { "seconds" };
+            TimeSpanError::Malformed { text: text.to_owned(), unit }
         };
         let text = text.trim();
         let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
         let number: u64 = number.parse().map_err(|_| malformed())?;
         let factor = match unit.trim_start() {
-            "" => PLAIN,
+            "" => UNIT,
             unit => UNITS.iter().find(|(name, _)| *name == unit).map(|(_, seconds)| *seconds).ok_or_else(malformed)?,
         };
-        Self::of(number, factor, text)
+        let seconds = number.checked_mul(factor).filter(|seconds| *seconds <= MAX_SECONDS);
+        seconds.map(Self).ok_or_else(|| TimeSpanError::TooLong(text.to_owned()))
     }
 }
 
-impl<const PLAIN: u64> fmt::Display for TimeSpan<PLAIN> {
-    /// The largest unit that leaves no remainder, so that what is shown can be read back.
+impl<const UNIT: u64> fmt::Display for TimeSpan<UNIT> {
+    /// Uses the largest unit without a remainder, so that the text can be parsed again.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fits = |(_, seconds): &&(&str, u64)| self.0 > 0 && self.0.is_multiple_of(*seconds);
         let (unit, seconds) = UNITS.iter().take(4).rev().find(fits).unwrap_or(&UNITS[0]);
         write!(f, "{}{unit}", self.0 / seconds)
-    }
-}
-
-impl<'de, const PLAIN: u64> Deserialize<'de> for TimeSpan<PLAIN> {
-    /// A number, or a text with a unit.
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Visitor<const PLAIN: u64>;
-
-        impl<const PLAIN: u64> de::Visitor<'_> for Visitor<PLAIN> {
-            type Value = TimeSpan<PLAIN>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number, or a text such as \"30s\", \"5m\", \"2h\" or \"7d\"")
-            }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
-                let number = u64::try_from(number).map_err(|_| E::custom("a duration is not negative"))?;
-                TimeSpan::of(number, PLAIN, &number.to_string()).map_err(E::custom)
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-
-        from.deserialize_any(Visitor)
     }
 }
 
@@ -128,36 +96,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused_with_examples() {
+    fn an_invalid_duration_is_refused_with_examples() {
         for text in ["", "h", "-1", "1.5h", "2x", "2hh", "5M", "1h30m"] {
-            let error = text.parse::<Hours>().expect_err(text);
+            let error = text.parse::<Hours>().expect_err(text).to_string();
             assert!(error.contains("a number of hours") && error.contains("30s, 5m, 2h or 7d"), "{text}: {error}");
         }
-        assert_eq!("99999999w".parse::<Seconds>(), Err("99999999w is longer than 100 years".to_owned()));
+        assert_eq!("99999999w".parse::<Seconds>(), Err(TimeSpanError::TooLong("99999999w".to_owned())));
         assert!("18446744073709551615d".parse::<Seconds>().is_err());
-        assert!(Seconds::parse_positive("0s").is_err() && Seconds::parse_positive("1s").is_ok());
+        assert_eq!(Seconds::parse_positive("0s"), Err(TimeSpanError::NotPositive));
+        assert_eq!(Seconds::parse_positive("1s"), Ok(TimeSpan(1)));
     }
 
     #[test]
-    fn a_duration_is_shown_so_that_it_can_be_read_back() {
+    fn a_formatted_duration_can_be_parsed_again() {
         for (seconds, shown) in [(0, "0s"), (59, "59s"), (60, "1m"), (90, "90s"), (7200, "2h"), (86_400, "1d")] {
-            assert_eq!(Seconds::of_seconds(seconds).to_string(), shown);
-            assert_eq!(shown.parse(), Ok(Hours::of_seconds(seconds)));
-        }
-    }
-
-    #[test]
-    fn a_file_gives_a_duration_as_a_number_or_as_a_text() {
-        #[derive(Deserialize)]
-        struct File {
-            every: Hours,
-        }
-
-        let read = |text: &str| toml::from_str::<File>(text).map(|file| file.every.seconds());
-        assert_eq!(read("every = 2").expect("a number"), 7200);
-        assert_eq!(read("every = \"30m\"").expect("a text"), 1800);
-        for wrong in ["every = -1", "every = \"1x\"", "every = true", "every = 1.5"] {
-            assert!(read(wrong).is_err(), "{wrong}");
+            assert_eq!(TimeSpan::<1>(seconds).to_string(), shown);
+            assert_eq!(shown.parse::<Hours>(), Ok(TimeSpan(seconds)));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! TLS: certificates that are read anew when they change, and plain HTTP that sends everybody there.
+//! TLS of the server: certificates that are reloaded when they change, and the redirect from HTTP to HTTPS.
 
 use std::{
     fmt, fs,
@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::{Context as _, Result, anyhow, bail};
 use axum::{
     body::Body,
     extract::Request,
@@ -30,97 +31,99 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 
-use crate::listener::Answers;
+use crate::{exit::message, listener::RequestHandler};
 
-/// How often the files are looked at.
-const LOOK: Duration = Duration::from_secs(5);
+/// The interval between checks for changed certificate files.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Where certificate and key are.
+/// The paths of certificate and key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CertificateFiles {
-    /// The certificate and those that vouch for it, as PEM.
+    /// The certificate chain in PEM format.
     pub(crate) certificate: PathBuf,
-    /// The key, as PEM.
+    /// The private key in PEM format.
     pub(crate) key: PathBuf,
 }
 
-/// The certificate that is shown, for as long as there is no newer one.
+/// The current certificate, replaced when the files change.
 pub(crate) struct Certificate {
     files: CertificateFiles,
-    shown: RwLock<Arc<CertifiedKey>>,
+    current: RwLock<Arc<CertifiedKey>>,
     provider: Arc<CryptoProvider>,
 }
 
 impl Certificate {
-    /// Reads certificate and key.
-    pub(crate) fn load(files: CertificateFiles) -> Result<Arc<Self>, String> {
-        // The same as everywhere else in here.
+    /// Loads certificate and key.
+    pub(crate) fn load(files: CertificateFiles) -> Result<Arc<Self>> {
+        // The same provider as in crate `tls`.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let shown = files.read(&provider)?;
-        Ok(Arc::new(Self { shown: RwLock::new(Arc::new(shown)), files, provider }))
+        let current = files.read(&provider)?;
+        Ok(Arc::new(Self { current: RwLock::new(Arc::new(current)), files, provider }))
     }
 
-    /// Speaks TLS with it.
-    pub(crate) fn acceptor(self: &Arc<Self>) -> Result<TlsAcceptor, String> {
+    /// Returns an acceptor that uses the current certificate.
+    pub(crate) fn acceptor(self: &Arc<Self>) -> Result<TlsAcceptor> {
         let versions = [&rustls::version::TLS13, &rustls::version::TLS12];
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&versions)
-            .map_err(|error| format!("cannot speak TLS: {error}"))?
+            .context("cannot set up TLS")?
             .with_no_client_auth()
             .with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
 
-    /// Reads the files anew when they change, and on SIGHUP, until told to stop. Connections go on as they are.
-    pub(crate) async fn keep_fresh(self: Arc<Self>, mut hangups: Signal, mut stopped: watch::Receiver<bool>) {
-        let mut looks = interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut known = self.files.marks();
+    /// Reloads the files when they change and on SIGHUP, until stopped. Existing connections are not affected.
+    pub(crate) async fn reload_until_stopped(self: Arc<Self>, mut sighup: Signal, mut stopped: watch::Receiver<bool>) {
+        let mut ticks = interval(CHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut known_stamps = self.files.stamps();
         loop {
             tokio::select! {
-                _ = looks.tick() => {
-                    let marks = self.files.marks();
-                    if marks == known {
+                _ = ticks.tick() => {
+                    let stamps = self.files.stamps();
+                    if stamps == known_stamps {
                         continue;
                     }
-                    known = marks;
+                    known_stamps = stamps;
                 }
-                asked = hangups.recv() => {
-                    if asked.is_none() {
+                received = sighup.recv() => {
+                    if received.is_none() {
                         return;
                     }
-                    known = self.files.marks();
+                    known_stamps = self.files.stamps();
                 }
                 _ = stopped.wait_for(|stop| *stop) => return,
             }
-            self.refresh();
+            self.reload();
         }
     }
 
-    fn refresh(&self) {
+    fn reload(&self) {
         match self.files.read(&self.provider) {
             Ok(fresh) => {
-                *self.shown.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
-                info!("the TLS certificate was read anew");
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
+                info!("reloaded the TLS certificate");
             }
-            Err(reason) => warn!(reason, "the new TLS certificate is of no use; the old one stays"),
+            Err(error) => {
+                warn!(reason = message(&error), "cannot load the new TLS certificate; the old one stays in use");
+            }
         }
     }
 }
 
 /// Installs the handler of SIGHUP. A server without a handler is ended by the signal, so this must happen before the
 /// server reports that it is ready.
-pub(crate) fn hangups() -> Result<Signal, String> {
-    signal(SignalKind::hangup()).map_err(|error| format!("cannot handle SIGHUP: {error}"))
+pub(crate) fn sighup_signal() -> Result<Signal> {
+    signal(SignalKind::hangup()).context("cannot handle SIGHUP")
 }
 
 /// Logs and ignores SIGHUP on a server without TLS, which has no certificate to reload.
-pub(crate) async fn ignore_hangups(mut hangups: Signal, mut stopped: watch::Receiver<bool>) {
+pub(crate) async fn ignore_sighup(mut sighup: Signal, mut stopped: watch::Receiver<bool>) {
     loop {
         tokio::select! {
-            asked = hangups.recv() => {
-                if asked.is_none() {
+            received = sighup.recv() => {
+                if received.is_none() {
                     return;
                 }
                 info!("received SIGHUP; there is no TLS certificate to reload");
@@ -132,46 +135,46 @@ pub(crate) async fn ignore_hangups(mut hangups: Signal, mut stopped: watch::Rece
 
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // It holds the key.
+        // It contains the private key.
         f.write_str("Certificate(…)")
     }
 }
 
 impl ResolvesServerCert for Certificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.shown.read().unwrap_or_else(PoisonError::into_inner)))
+        Some(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-/// By what one can tell that a file has changed.
-type Mark = Option<(u64, u64, i64, i64)>;
+/// Inode, size and modification time of a file; `None` if it does not exist.
+type FileStamp = Option<(u64, u64, i64, i64)>;
 
 impl CertificateFiles {
-    fn read(&self, provider: &CryptoProvider) -> Result<CertifiedKey, String> {
+    fn read(&self, provider: &CryptoProvider) -> Result<CertifiedKey> {
         let (certificate, key) = (self.certificate.display(), self.key.display());
         let read = |path: &PathBuf, what: &str| {
-            fs::read(path).map_err(|error| format!("cannot read the TLS {what} {}: {error}", path.display()))
+            fs::read(path).with_context(|| format!("cannot read the TLS {what} {}", path.display()))
         };
         let chain = CertificateDer::pem_slice_iter(&read(&self.certificate, "certificate")?)
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| format!("the TLS certificate {certificate} is not PEM: {error}"))?;
+            .with_context(|| format!("the TLS certificate {certificate} is not PEM"))?;
         if chain.is_empty() {
-            return Err(format!("there is no certificate in {certificate}; it has to be PEM"));
+            bail!("no certificate in {certificate}; expected PEM");
         }
-        // What is wrong with a key is not told in more detail, because the reason might tell of the key.
+        // The error is not included, because it might reveal parts of the key.
         let secret = PrivateKeyDer::from_pem_slice(&read(&self.key, "key")?)
-            .map_err(|_| format!("there is no private key in {key}; it has to be PEM without a password"))?;
+            .map_err(|_| anyhow!("no private key in {key}; expected PEM without a passphrase"))?;
         let certified = CertifiedKey::from_der(chain, secret, provider)
-            .map_err(|error| format!("the TLS key {key} and the certificate {certificate} are of no use: {error}"))?;
+            .with_context(|| format!("cannot use the TLS key {key} with the certificate {certificate}"))?;
         if let Ok(found) = fs::metadata(&self.key)
             && found.permissions().mode() & 0o007 != 0
         {
-            warn!(file = %key, "everybody on this machine can read the TLS key; take that right away with chmod o-rwx");
+            warn!(file = %key, "the TLS key is readable by other users; run `chmod o-rwx` on it");
         }
         Ok(certified)
     }
 
-    fn marks(&self) -> [Mark; 2] {
+    fn stamps(&self) -> [FileStamp; 2] {
         [&self.certificate, &self.key].map(|path| {
             let found = fs::metadata(path).ok()?;
             Some((found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
@@ -179,29 +182,29 @@ impl CertificateFiles {
     }
 }
 
-/// Sends everybody who comes without TLS to where it is spoken.
+/// Redirects plain HTTP requests to HTTPS.
 #[derive(Clone)]
 pub(crate) struct Redirect {
-    /// The URL under which clients reach this server, if the operator has said.
+    /// The public URL of this server, if configured.
     pub(crate) external_url: Option<Arc<str>>,
-    /// Where TLS is spoken.
-    pub(crate) secure: SocketAddr,
+    /// The address of the HTTPS listener.
+    pub(crate) https_address: SocketAddr,
 }
 
-impl Answers for Redirect {
-    async fn answer(&self, request: Request) -> Response {
+impl RequestHandler for Redirect {
+    async fn handle(&self, request: Request) -> Response {
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
         if !path.starts_with('/') {
             return api::plain_error(StatusCode::BAD_REQUEST);
         }
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
         let host = host.and_then(|host| host.parse::<Uri>().ok()).and_then(|host| host.host().map(ToOwned::to_owned));
-        let place = match (&self.external_url, host) {
+        let location = match (&self.external_url, host) {
             (Some(url), _) if url.starts_with("https://") => url.trim_end_matches('/').to_owned(),
-            (_, Some(host)) if self.secure.port() == 443 => format!("https://{host}"),
-            (_, Some(host)) => format!("https://{host}:{}", self.secure.port()),
-            (_, None) if self.secure.ip().is_unspecified() => return api::plain_error(StatusCode::BAD_REQUEST),
-            (_, None) => format!("https://{}", self.secure),
+            (_, Some(host)) if self.https_address.port() == 443 => format!("https://{host}"),
+            (_, Some(host)) => format!("https://{host}:{}", self.https_address.port()),
+            (_, None) if self.https_address.ip().is_unspecified() => return api::plain_error(StatusCode::BAD_REQUEST),
+            (_, None) => format!("https://{}", self.https_address),
         };
         let plain = [
             (header::CONTENT_TYPE, "text/plain"),
@@ -209,9 +212,11 @@ impl Answers for Redirect {
             (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
             (header::X_FRAME_OPTIONS, "DENY"),
         ];
-        let mut response = (StatusCode::PERMANENT_REDIRECT, plain, Body::from("Come by TLS.\n")).into_response();
-        let Ok(place) = format!("{place}{path}").try_into() else { return StatusCode::BAD_REQUEST.into_response() };
-        response.headers_mut().insert(header::LOCATION, place);
+        let mut response = (StatusCode::PERMANENT_REDIRECT, plain, Body::from("use HTTPS\n")).into_response();
+        let Ok(location) = format!("{location}{path}").try_into() else {
+            return StatusCode::BAD_REQUEST.into_response();
+        };
+        response.headers_mut().insert(header::LOCATION, location);
         response
     }
 }

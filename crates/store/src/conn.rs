@@ -1,22 +1,22 @@
-//! One connection to either engine, and its transactions.
+//! A connection to either database engine, and its transactions.
 
 use diesel::{Connection, SqliteConnection, connection::TransactionManager};
 
 use crate::{Result, postgres::PgConnection};
 
-/// A connection to one of the two engines.
+/// A connection to SQLite or PostgreSQL.
 ///
-/// A function of this crate writes its query once, inside `on!`; the macro compiles it for both connections, so that
-/// each engine gets its own SQL without a layer in between.
+/// Functions of this crate write a query once, inside `on!`; the macro compiles it for both connections, so that each
+/// engine gets its own SQL without a layer in between.
 #[expect(clippy::large_enum_variant, reason = "a thread owns one connection for its whole life")]
 pub enum Conn {
-    /// Embedded.
+    /// A file of the embedded engine.
     Sqlite(SqliteConnection),
-    /// Over a socket.
+    /// A server.
     Pg(PgConnection),
 }
 
-/// Runs the same query on whichever engine is behind the connection.
+/// Runs the same query on the engine of a connection.
 macro_rules! on {
     ($db:expr, $conn:ident => $query:expr) => {
         match $db {
@@ -30,8 +30,8 @@ pub(crate) use on;
 type Manager<C> = <C as Connection>::TransactionManager;
 
 impl Conn {
-    /// Opens a transaction that will only read: on SQLite a snapshot; PostgreSQL's reading connections are read-only
-    /// sessions in which every statement is its own transaction.
+    /// Begins a read transaction. On SQLite it is a snapshot; on PostgreSQL it does nothing, because its read connections
+    /// are read-only sessions in which every statement is its own transaction.
     pub fn begin_reading(&mut self) -> Result<()> {
         match self {
             Self::Sqlite(conn) => Ok(Manager::<SqliteConnection>::begin_transaction(conn)?),
@@ -39,7 +39,7 @@ impl Conn {
         }
     }
 
-    /// Ends what [`Self::begin_reading`] opened.
+    /// Ends the transaction that [`Self::begin_reading`] began.
     pub fn end_reading(&mut self) -> Result<()> {
         match self {
             Self::Sqlite(conn) => Ok(Manager::<SqliteConnection>::commit_transaction(conn)?),
@@ -47,7 +47,7 @@ impl Conn {
         }
     }
 
-    /// Opens a transaction that may write.
+    /// Begins a write transaction.
     pub fn begin_writing(&mut self) -> Result<()> {
         match self {
             Self::Sqlite(conn) => crate::sqlite::begin_immediate(conn),
@@ -55,33 +55,33 @@ impl Conn {
         }
     }
 
-    /// Runs something in a transaction of its own that may write, and undoes it if it fails.
+    /// Runs a closure in a write transaction, which is rolled back if the closure or the commit fails.
     pub fn write<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.begin_writing()?;
-        let worked = work(self).and_then(|value| self.commit().map(|()| value));
-        if worked.is_err() {
-            // The first error tells more than one about the undoing.
+        let result = work(self).and_then(|value| self.commit().map(|()| value));
+        if result.is_err() {
+            // The first error is more useful than one of the rollback.
             let _ = self.roll_back();
         }
-        worked
+        result
     }
 
-    /// Makes the open transaction durable.
+    /// Commits the open transaction, or releases the innermost savepoint.
     pub fn commit(&mut self) -> Result<()> {
         on!(self, conn => Ok(commit_on(conn)?))
     }
 
-    /// Undoes the open transaction, or the innermost savepoint.
+    /// Rolls back the open transaction, or the innermost savepoint.
     pub fn roll_back(&mut self) -> Result<()> {
         on!(self, conn => Ok(roll_back_on(conn)?))
     }
 
-    /// Opens a savepoint inside the open transaction.
+    /// Creates a savepoint inside the open transaction.
     pub fn savepoint(&mut self) -> Result<()> {
         on!(self, conn => Ok(savepoint_on(conn)?))
     }
 
-    /// Keeps what happened since the innermost savepoint.
+    /// Releases the innermost savepoint and keeps its changes.
     pub fn release(&mut self) -> Result<()> {
         self.commit()
     }

@@ -1,7 +1,8 @@
-//! Which database there is, how to reach it, and its migrations.
+//! The configured database, its connections and its migrations.
 
 use std::{
     collections::BTreeSet,
+    error::Error as StdError,
     fmt,
     path::{Path, PathBuf},
 };
@@ -18,77 +19,84 @@ use crate::{Conn, conn::on, fragment::Fragment, postgres, sqlite};
 const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 const POSTGRES: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
-/// A key for PostgreSQL's advisory lock: of several nodes that start at once, one migrates.
+/// The key of PostgreSQL's advisory lock that lets only one of several starting nodes migrate.
 pub(crate) const MIGRATION_LOCK: i64 = 0x6761_626c_6500;
 
-/// A database that connections can be made to.
+/// The database of an instance.
 #[derive(Clone)]
 pub enum Database {
-    /// A file.
+    /// An SQLite file.
     Sqlite(PathBuf),
-    /// A server.
-    #[expect(private_interfaces, reason = "only this crate looks inside")]
+    /// A PostgreSQL server.
+    #[expect(private_interfaces, reason = "only this crate uses the target")]
     Postgres(Box<postgres::Target>),
 }
 
-/// Where the tables of a database stand.
+/// The applied and pending migrations of a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Schema {
-    /// The last migration that it has, as a number; `None` if it has no tables yet.
+pub struct SchemaStatus {
+    /// The version of the last applied migration; `None` if there are no tables yet.
     pub version: Option<String>,
-    /// The migrations that it lacks, by name.
+    /// The names of the migrations that are not applied yet.
     pub pending: Vec<String>,
-    /// The last migration that this version knows, as a number.
-    pub known: String,
+    /// The version of the last migration of this binary.
+    pub latest: String,
 }
 
-/// Why a database cannot be used, as a sentence for the operator.
-#[derive(Debug)]
+/// Why a database cannot be used; its text is shown to the operator and includes that of its cause.
+#[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// A newer version has run this migration, which this version does not know.
+    /// The database has this migration, which this binary does not know: a newer version has used it.
+    #[error(
+        "the database is newer than this gable (it has migration {0}); use the gable that wrote it, or a newer one"
+    )]
     Newer(String),
     /// Anything else.
-    Failed(String),
+    #[error("{0}")]
+    Failed(#[source] Box<dyn StdError + Send + Sync>),
 }
 
 impl OpenError {
-    pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self::Failed(text.into())
+    pub(crate) fn new(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::Failed(cause.into())
     }
 }
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Newer(migration) => write!(
-                f,
-                "the database is newer than this gable (it has migration {migration}); use the gable that wrote it, or \
-                 a newer one"
-            ),
-            Self::Failed(text) => f.write_str(text),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
 
 impl Database {
-    /// The embedded database in a file.
+    /// Returns the SQLite database in a file.
     pub fn sqlite(path: impl Into<PathBuf>) -> Self {
         Self::Sqlite(path.into())
     }
 
-    /// A PostgreSQL server by its URL.
+    /// Returns the PostgreSQL database at a URL.
     pub fn postgres(url: &str) -> Result<Self, OpenError> {
         Ok(Self::Postgres(Box::new(postgres::Target::parse(url)?)))
     }
 
-    /// Whether the database is in this process: reads need no network, and one connection writes at a time.
-    pub fn is_embedded(&self) -> bool {
+    /// Returns whether the engine is SQLite: statements run inside this process, `data_version` detects changes, and the
+    /// whole database can be copied as a file.
+    pub fn is_sqlite(&self) -> bool {
         matches!(self, Self::Sqlite(_))
     }
 
-    /// Opens a connection that only reads.
+    /// Returns whether only one server uses the database, so that leases and unfinished work found at its start belong
+    /// to a process that is gone. Several servers may share one PostgreSQL database.
+    pub fn is_single_node(&self) -> bool {
+        matches!(self, Self::Sqlite(_))
+    }
+
+    /// Returns whether the database is a file in the data folder: it is created with it and shares its disk, so a full
+    /// disk affects both.
+    pub fn is_in_data_folder(&self) -> bool {
+        matches!(self, Self::Sqlite(_))
+    }
+
+    /// Returns whether the engine allows one write transaction at a time, so that one writer thread groups all writes.
+    pub fn has_single_writer(&self) -> bool {
+        matches!(self, Self::Sqlite(_))
+    }
+
+    /// Opens a read-only connection.
     pub fn connect_reader(&self) -> Result<Conn, OpenError> {
         Ok(match self {
             Self::Sqlite(path) => Conn::Sqlite(sqlite::connect_reader(path)?),
@@ -96,7 +104,7 @@ impl Database {
         })
     }
 
-    /// Opens a connection that reads and writes.
+    /// Opens a connection for reading and writing.
     pub fn connect_writer(&self) -> Result<Conn, OpenError> {
         Ok(match self {
             Self::Sqlite(path) => Conn::Sqlite(sqlite::connect_writer(path)?),
@@ -104,7 +112,7 @@ impl Database {
         })
     }
 
-    /// Brings the tables up to date, all or nothing; refuses a database that a newer version has touched.
+    /// Applies all pending migrations or none; refuses a database that a newer version has used.
     pub fn migrate(&self) -> Result<(), OpenError> {
         let mut conn = self.connect_writer()?;
         match &mut conn {
@@ -114,78 +122,79 @@ impl Database {
                 conn.immediate_transaction(|conn| run(conn, SQLITE))
             }
             Conn::Pg(conn) => conn.transaction(|conn| {
-                wait_for_migrations(conn)?;
+                lock_migrations(conn)?;
                 run(conn, POSTGRES)
             }),
         }
     }
 
-    /// Where the tables stand; refuses a database that a newer version has touched. Nothing is changed by looking.
-    pub fn schema(&self) -> Result<Schema, OpenError> {
-        // Asked first, because whoever asks for migrations makes a table of them.
+    /// Returns which migrations are applied, without changing the database; refuses one that a newer version has used.
+    pub fn schema_status(&self) -> Result<SchemaStatus, OpenError> {
+        // Checked first, because Diesel creates the table of migrations when it lists them.
         const OF_SQLITE: &str = "SELECT count(*) FROM sqlite_schema WHERE name = '__diesel_schema_migrations'";
         const OF_POSTGRES: &str = "SELECT count(*) FROM pg_class WHERE relname = '__diesel_schema_migrations' \
                                    AND relnamespace = current_schema()::regnamespace";
         match self {
             Self::Sqlite(path) => {
-                let mut conn = sqlite::connect_aside(path)?;
-                let any: i64 = Fragment::<BigInt>::new(OF_SQLITE)
+                let mut conn = sqlite::connect_unconfigured(path)?;
+                let tables: i64 = Fragment::<BigInt>::new(OF_SQLITE)
                     .get_result(&mut conn)
                     .map_err(|error| OpenError::new(format!("cannot open the database {}: {error}", path.display())))?;
                 conn.batch_execute("PRAGMA query_only=ON").map_err(unreadable)?;
-                schema_of(&mut conn, &SQLITE, any > 0)
+                schema_status_of(&mut conn, &SQLITE, tables > 0)
             }
             Self::Postgres(target) => target.connect_writer()?.transaction(|conn| {
-                wait_for_migrations(conn)?;
-                let any: i64 = Fragment::<BigInt>::new(OF_POSTGRES).get_result(conn).map_err(unreadable)?;
-                schema_of(conn, &POSTGRES, any > 0)
+                lock_migrations(conn)?;
+                let tables: i64 = Fragment::<BigInt>::new(OF_POSTGRES).get_result(conn).map_err(unreadable)?;
+                schema_status_of(conn, &POSTGRES, tables > 0)
             }),
         }
     }
 
-    /// Runs the migrations that are pending and undoes them, where a transaction can hold them. What is embedded is tried on
-    /// a copy instead, which costs others no waiting.
-    pub fn try_migrations(&self) -> Result<(), OpenError> {
+    /// Runs the pending migrations and rolls them back on PostgreSQL. On SQLite it applies them: call it on a copy of the
+    /// file, so that no other connection waits.
+    pub fn dry_run_migrations(&self) -> Result<(), OpenError> {
         let Conn::Pg(mut conn) = self.connect_writer()? else { return self.migrate() };
-        let tried = conn.transaction(|conn| {
-            wait_for_migrations(conn)?;
+        let result = conn.transaction(|conn| {
+            lock_migrations(conn)?;
             run(conn, POSTGRES)?;
-            Err::<(), _>(Trial::Done)
+            Err::<(), _>(DryRunEnd::Succeeded)
         });
-        match tried {
-            Ok(()) | Err(Trial::Done) => Ok(()),
-            Err(Trial::Failed(error)) => Err(error),
+        match result {
+            Ok(()) | Err(DryRunEnd::Succeeded) => Ok(()),
+            Err(DryRunEnd::Failed(error)) => Err(error),
         }
     }
 
-    /// Writes a copy of the embedded database to an empty file, as it is at one moment, also while others write to it.
+    /// Writes a consistent copy of an SQLite database to an empty file, also while other connections write to it.
     pub fn copy_to(&self, file: &Path) -> Result<(), OpenError> {
         let Self::Sqlite(path) = self else {
-            return Err(OpenError::new("only the embedded database can be copied to a file"));
+            return Err(OpenError::new("only an SQLite database can be copied to a file"));
         };
-        let mut conn = sqlite::connect_aside(path)?;
+        let mut conn = sqlite::connect_unconfigured(path)?;
         let text = file.to_str().ok_or_else(|| OpenError::new("the path of the copy is not valid UTF-8"))?;
         let copied = diesel::sql_query("VACUUM INTO ?").bind::<Text, _>(text).execute(&mut conn);
         copied.map(drop).map_err(|error| OpenError::new(format!("cannot copy the database to {text}: {error}")))
     }
 
-    /// Brings everything that was written to the embedded database into its one file, so that the file can be copied or
-    /// replaced; for the end of a server.
-    pub fn write_back(&self) -> Result<(), OpenError> {
+    /// Moves the write-ahead log of an SQLite database into its main file, so that the file alone can be copied or
+    /// replaced after the server has stopped.
+    pub fn checkpoint(&self) -> Result<(), OpenError> {
         let Self::Sqlite(_) = self else { return Ok(()) };
         let Conn::Sqlite(mut conn) = self.connect_writer()? else { return Ok(()) };
         conn.batch_execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            .map_err(|error| OpenError::new(format!("cannot write the database back into its file: {error}")))
+            .map_err(|error| OpenError::new(format!("cannot move the write-ahead log into the database file: {error}")))
     }
 
-    /// Refuses a database whose tables are not exactly those that this version knows.
+    /// Refuses a database whose migrations are not exactly those of this binary.
     pub fn check_version(&self) -> Result<(), OpenError> {
         let mut conn = self.connect_writer()?;
         let pending = match &mut conn {
-            Conn::Sqlite(conn) => refuse_newer(conn, &SQLITE)
-                .and_then(|()| conn.has_pending_migration(SQLITE).map_err(|error| OpenError::new(error.to_string()))),
+            Conn::Sqlite(conn) => {
+                refuse_newer(conn, &SQLITE).and_then(|()| conn.has_pending_migration(SQLITE).map_err(OpenError::new))
+            }
             Conn::Pg(conn) => refuse_newer(conn, &POSTGRES)
-                .and_then(|()| conn.has_pending_migration(POSTGRES).map_err(|error| OpenError::new(error.to_string()))),
+                .and_then(|()| conn.has_pending_migration(POSTGRES).map_err(OpenError::new)),
         }?;
         if pending {
             return Err(OpenError::new(
@@ -196,14 +205,14 @@ impl Database {
     }
 }
 
-/// All migrations that this version knows; they are the same for both engines.
+/// Returns the versions of all migrations of this binary; they are the same for both engines.
 pub(crate) fn known_versions() -> BTreeSet<String> {
     let known = diesel::migration::MigrationSource::<diesel::sqlite::Sqlite>::migrations(&SQLITE).unwrap_or_default();
     known.iter().map(|migration| migration.name().version().to_string()).collect()
 }
 
-/// Runs the named migrations, or all that are missing, in the transaction that is open.
-pub(crate) fn make_tables(db: &mut Conn, versions: Option<&[String]>) -> Result<(), OpenError> {
+/// Runs the given pending migrations, or all of them, in the open transaction.
+pub(crate) fn run_migrations(db: &mut Conn, versions: Option<&[String]>) -> Result<(), OpenError> {
     match db {
         Conn::Sqlite(conn) => run_some(conn, SQLITE, versions),
         Conn::Pg(conn) => run_some(conn, POSTGRES, versions),
@@ -216,7 +225,7 @@ where
     B: diesel::backend::Backend,
     EmbeddedMigrations: diesel::migration::MigrationSource<B>,
 {
-    let failed = |error: &dyn fmt::Display| OpenError::new(format!("cannot make the tables: {error}"));
+    let failed = |error: &dyn fmt::Display| OpenError::new(format!("cannot create the tables: {error}"));
     let known = known_versions();
     if let Some(version) = versions.unwrap_or_default().iter().find(|version| !known.contains(*version)) {
         return Err(OpenError::new(format!(
@@ -233,52 +242,56 @@ where
 }
 
 impl Conn {
-    /// A number that changes whenever another connection has changed the embedded database.
-    pub fn version(&mut self) -> crate::Result<i64> {
+    /// Returns a number that changes whenever another connection has changed an SQLite database.
+    pub fn data_version(&mut self) -> crate::Result<i64> {
         match self {
             Self::Sqlite(conn) => Ok(Fragment::<BigInt>::new("PRAGMA data_version").get_result(conn)?),
-            // PostgreSQL has no such number: nothing is remembered of it.
+            // PostgreSQL has no such number; its reads are not cached.
             Self::Pg(_) => Ok(0),
         }
     }
 
-    /// Asks the database for a sign of life.
+    /// Checks that the database answers.
     pub fn ping(&mut self) -> crate::Result<()> {
         on!(self, conn => diesel::sql_query("SELECT 1").execute(conn)).map(drop).map_err(Into::into)
     }
 }
 
-/// Waits until nobody else looks after the tables, for as long as the transaction lasts.
-fn wait_for_migrations(conn: &mut postgres::PgConnection) -> Result<(), OpenError> {
+/// Waits for migrations of other nodes and prevents new ones until the end of the transaction.
+fn lock_migrations(conn: &mut postgres::PgConnection) -> Result<(), OpenError> {
     diesel::sql_query(format!("SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")).execute(conn).map(drop).map_err(failed)
 }
 
-/// How a trial of migrations ends: always by an error, so that nothing of it stays.
-enum Trial {
-    Done,
+/// The end of a dry run: always an error, so that the transaction is rolled back.
+enum DryRunEnd {
+    Succeeded,
     Failed(OpenError),
 }
 
-impl From<diesel::result::Error> for Trial {
+impl From<diesel::result::Error> for DryRunEnd {
     fn from(error: diesel::result::Error) -> Self {
         Self::Failed(failed(error))
     }
 }
 
-impl From<OpenError> for Trial {
+impl From<OpenError> for DryRunEnd {
     fn from(error: OpenError) -> Self {
         Self::Failed(error)
     }
 }
 
-fn schema_of<C, B>(conn: &mut C, migrations: &EmbeddedMigrations, any: bool) -> Result<Schema, OpenError>
+fn schema_status_of<C, B>(
+    conn: &mut C,
+    migrations: &EmbeddedMigrations,
+    has_migrations: bool,
+) -> Result<SchemaStatus, OpenError>
 where
     C: MigrationHarness<B>,
     B: diesel::backend::Backend,
     EmbeddedMigrations: diesel::migration::MigrationSource<B>,
 {
     let mut applied = BTreeSet::new();
-    if any {
+    if has_migrations {
         refuse_newer(conn, migrations)?;
         applied.extend(conn.applied_migrations().map_err(unreadable)?.iter().map(ToString::to_string));
     }
@@ -290,8 +303,8 @@ where
         .map(|migration| migration.name().to_string())
         .collect();
     pending.sort();
-    let newest = known.iter().map(|migration| version(&**migration)).max().unwrap_or_default();
-    Ok(Schema { version: applied.last().cloned(), pending, known: newest })
+    let latest = known.iter().map(|migration| version(&**migration)).max().unwrap_or_default();
+    Ok(SchemaStatus { version: applied.last().cloned(), pending, latest })
 }
 
 impl From<diesel::result::Error> for OpenError {
@@ -353,26 +366,26 @@ mod tests {
     }
 
     #[test]
-    fn looking_at_a_database_leaves_no_trace_in_it() {
+    fn reading_the_schema_status_does_not_change_the_database() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("test.sqlite3");
         std::fs::write(&file, "").expect("written");
         let database = Database::sqlite(&file);
-        let schema = database.schema().expect("looked at");
+        let schema = database.schema_status().expect("read");
         assert_eq!((schema.version.as_deref(), schema.pending.len()), (None, known_versions().len()));
         assert_eq!(std::fs::metadata(&file).expect("there").len(), 0);
         database.migrate().expect("migrated");
-        assert_eq!(database.schema().expect("looked at").pending, [] as [&str; 0]);
-        // A copy is not in the mode in which the server works, and stays so.
+        assert_eq!(database.schema_status().expect("read").pending, [] as [&str; 0]);
+        // A copy is not in WAL mode, and reading it must not change that.
         let copy = folder.path().join("copy.sqlite3");
         database.copy_to(&copy).expect("copied");
         let before = std::fs::read(&copy).expect("read");
-        assert_eq!(Database::sqlite(&copy).schema().expect("looked at").pending, [] as [&str; 0]);
+        assert_eq!(Database::sqlite(&copy).schema_status().expect("read").pending, [] as [&str; 0]);
         Database::sqlite(&copy).copy_to(&folder.path().join("second.sqlite3")).expect("copied");
         assert!(std::fs::read(&copy).expect("read") == before, "not a byte was changed");
     }
 
-    /// A killed process does not show what a power cut would: the setting itself is held.
+    /// Killing a process does not simulate a power cut, so the setting itself is checked.
     #[test]
     fn a_commit_on_sqlite_waits_for_the_disk() {
         #[derive(QueryableByName)]
@@ -383,7 +396,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let database = Database::sqlite(folder.path().join("test.sqlite3"));
         let Ok(Conn::Sqlite(mut conn)) = database.connect_writer() else { panic!("a connection") };
-        let setting: Synchronous = diesel::sql_query("PRAGMA synchronous").get_result(&mut conn).expect("asked");
+        let setting: Synchronous = diesel::sql_query("PRAGMA synchronous").get_result(&mut conn).expect("read");
         assert_eq!(setting.synchronous, 2, "FULL");
     }
 }

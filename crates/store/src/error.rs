@@ -1,122 +1,117 @@
-//! What a database can answer instead of rows.
-
-use std::fmt;
+//! Errors of database calls.
 
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error as DieselError};
 
-/// The answer of a database call.
+/// The result of a database call.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a database call did not succeed, as far as the caller can do something about it.
-#[derive(Debug)]
+/// Why a database call failed, by what the caller can do about it. The text is that of the cause.
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Somebody else was faster: run the whole transaction again.
-    Retry(String),
-    /// The connection is gone: make a new one.
-    Disconnected(String),
-    /// There is no room left where the database lies.
-    Full(String),
+    /// A concurrent transaction interfered: run the whole transaction again.
+    #[error("{0}")]
+    Retry(#[source] DieselError),
+    /// The connection was lost: open a new one.
+    #[error("{0}")]
+    Disconnected(#[source] DieselError),
+    /// The disk of the database is full.
+    #[error("{0}")]
+    DiskFull(#[source] DieselError),
     /// Anything else.
-    Failed(String),
+    #[error("{0}")]
+    Failed(#[source] DieselError),
 }
 
 impl Error {
-    /// Whether running the transaction again can help.
-    pub fn is_retry(&self) -> bool {
+    /// Returns whether the transaction should be run again.
+    pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Retry(_))
     }
 
-    /// Whether the connection is of no more use.
+    /// Returns whether the connection was lost.
     pub fn is_disconnected(&self) -> bool {
         matches!(self, Self::Disconnected(_))
     }
 
-    /// Whether there is no room left where the database lies.
+    /// Returns whether the disk of the database is full.
     pub fn is_full(&self) -> bool {
-        matches!(self, Self::Full(_))
+        matches!(self, Self::DiskFull(_))
     }
 
-    /// The same trouble, of which it is known by now that it comes from lack of room.
+    /// Converts an error whose cause turned out to be a full disk.
     #[must_use]
     pub fn into_full(self) -> Self {
-        Self::Full(self.to_string())
+        let (Self::Retry(cause) | Self::Disconnected(cause) | Self::DiskFull(cause) | Self::Failed(cause)) = self;
+        Self::DiskFull(cause)
     }
 
-    /// Whether it may be for lack of room: SQLite does not tell why a file beside the database could not be made or grown.
+    /// Returns whether a full disk may be the cause: SQLite does not report why it could not create or extend a file
+    /// beside the database. Diesel passes the messages of SQLite on, but not its result codes.
     pub fn may_be_full(&self) -> bool {
-        let unclear = ["disk I/O error", "unable to open database file"];
-        self.is_full() || matches!(self, Self::Failed(text) if unclear.iter().any(|words| text.contains(words)))
+        let ambiguous = ["disk I/O error", "unable to open database file"];
+        let is_ambiguous = |text: &str| ambiguous.iter().any(|phrase| text.contains(phrase));
+        self.is_full() || matches!(self, Self::Failed(cause) if is_ambiguous(&cause.to_string()))
     }
 }
 
-/// What the engines say when there is no room: SQLite of itself, PostgreSQL (53100) with the words of its system. The number
-/// does not come through to us.
-const FULL: [&str; 4] =
+/// Messages of a full disk: of SQLite itself, and of the operating system below PostgreSQL. They are compared because
+/// [`DatabaseErrorInformation`] has neither SQLSTATE codes, such as 53100 for a full disk, nor result codes of SQLite.
+const DISK_FULL_MESSAGES: [&str; 4] =
     ["database or disk is full", "No space left on device", "Disk quota exceeded", "Check free disk space"];
 
-fn says_full(info: &(dyn DatabaseErrorInformation + Send + Sync)) -> bool {
-    let says = |text: &str| FULL.iter().any(|words| text.contains(words));
-    says(info.message()) || info.hint().is_some_and(says)
+fn reports_full_disk(info: &(dyn DatabaseErrorInformation + Send + Sync)) -> bool {
+    let matches = |text: &str| DISK_FULL_MESSAGES.iter().any(|message| text.contains(message));
+    matches(info.message()) || info.hint().is_some_and(matches)
 }
 
 impl From<DieselError> for Error {
     fn from(error: DieselError) -> Self {
-        let text = error.to_string();
-        match error {
-            // A rule that is checked before it is broken can only break by a race: the next run sees the winner.
+        match &error {
+            // Constraints are checked before each write, so a violation is a lost race: the next run sees the winner.
             DieselError::DatabaseError(
                 DatabaseErrorKind::UniqueViolation
                 | DatabaseErrorKind::ForeignKeyViolation
                 | DatabaseErrorKind::SerializationFailure,
                 _,
-            ) => Self::Retry(text),
-            DieselError::DatabaseError(DatabaseErrorKind::Unknown, info)
-                if info.message().contains("deadlock detected") =>
-            {
-                Self::Retry(text)
-            }
+            ) => Self::Retry(error),
             DieselError::DatabaseError(
                 DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection,
                 _,
             )
-            | DieselError::BrokenTransactionManager => Self::Disconnected(text),
-            DieselError::DatabaseError(DatabaseErrorKind::Unknown, info)
-                if info.message().starts_with("terminating connection")
-                    || info.message().contains("the database system is") =>
-            {
-                Self::Disconnected(text)
+            | DieselError::BrokenTransactionManager => Self::Disconnected(error),
+            // Diesel has no kind for these; their messages are those of PostgreSQL and SQLite.
+            DieselError::DatabaseError(DatabaseErrorKind::Unknown, info) => {
+                let message = info.message();
+                if message.contains("deadlock detected") {
+                    Self::Retry(error)
+                } else if message.starts_with("terminating connection") || message.contains("the database system is") {
+                    Self::Disconnected(error)
+                } else if reports_full_disk(&**info) {
+                    Self::DiskFull(error)
+                } else {
+                    Self::Failed(error)
+                }
             }
-            DieselError::DatabaseError(DatabaseErrorKind::Unknown, info) if says_full(&*info) => Self::Full(text),
-            _ => Self::Failed(text),
+            _ => Self::Failed(error),
         }
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Retry(text) | Self::Disconnected(text) | Self::Full(text) | Self::Failed(text) => f.write_str(text),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn said(text: &str) -> Error {
+    fn database_error(text: &str) -> Error {
         DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(text.to_owned())).into()
     }
 
     #[test]
-    fn lack_of_room_is_told_from_other_trouble() {
-        assert!(said("database or disk is full").is_full());
-        assert!(said("could not extend file \"base/5/16\": No space left on device").is_full());
-        let unclear = said("disk I/O error");
-        assert!(!unclear.is_full() && unclear.may_be_full());
-        let other = said("no such table: x");
+    fn a_full_disk_is_distinguished_from_other_errors() {
+        assert!(database_error("database or disk is full").is_full());
+        assert!(database_error("could not extend file \"base/5/16\": No space left on device").is_full());
+        let ambiguous = database_error("disk I/O error");
+        assert!(!ambiguous.is_full() && ambiguous.may_be_full());
+        let other = database_error("no such table: x");
         assert!(!other.is_full() && !other.may_be_full());
     }
 }

@@ -1,6 +1,6 @@
-//! SQL that Diesel's query builder cannot say: text with values in between, typed by whoever writes it.
+//! SQL that Diesel's query builder cannot express: text with bound values, whose type is declared by the caller.
 //!
-//! Diesel has `sql()` for this, but prepares such a statement anew each time. A fragment is prepared once.
+//! Diesel has `sql()` for this, but prepares such a statement each time. A fragment is prepared once and cached.
 
 use std::{borrow::Cow, marker::PhantomData};
 
@@ -13,7 +13,7 @@ use diesel::{
     sqlite::Sqlite,
 };
 
-/// A piece of SQL of a type.
+/// A piece of SQL with the type `ST`.
 #[derive(Clone)]
 pub(crate) struct Fragment<ST> {
     pieces: Vec<Piece>,
@@ -25,14 +25,14 @@ enum Piece {
     Sql(Cow<'static, str>),
     Number(i64),
     Flag(bool),
-    Words(String),
-    /// ` IN (…)` for any number of numbers, with one statement for all of them.
-    Among(Ids),
-    /// A text that differs between the engines: first SQLite's, then PostgreSQL's.
-    Either(&'static str, &'static str),
+    Text(String),
+    /// ` IN (…)` for any number of ids, bound as one value so that the statement does not depend on their number.
+    InIds(Ids),
+    /// SQL that differs between the engines: first SQLite's, then PostgreSQL's.
+    PerEngine(&'static str, &'static str),
 }
 
-/// Numbers, as each engine takes many of them in one value.
+/// A list of ids in the form in which each engine binds it as one value.
 #[derive(Clone)]
 struct Ids {
     list: Vec<i64>,
@@ -49,8 +49,8 @@ impl<ST> Fragment<ST> {
         self
     }
 
-    pub(crate) fn number(mut self, number: i64) -> Self {
-        self.pieces.push(Piece::Number(number));
+    pub(crate) fn number(mut self, number: impl Into<i64>) -> Self {
+        self.pieces.push(Piece::Number(number.into()));
         self
     }
 
@@ -59,24 +59,25 @@ impl<ST> Fragment<ST> {
         self
     }
 
-    pub(crate) fn words(mut self, text: impl Into<String>) -> Self {
-        self.pieces.push(Piece::Words(text.into()));
+    pub(crate) fn text(mut self, text: impl Into<String>) -> Self {
+        self.pieces.push(Piece::Text(text.into()));
         self
     }
 
-    pub(crate) fn among(mut self, ids: &[i64]) -> Self {
-        let json = format!("{ids:?}");
-        self.pieces.push(Piece::Among(Ids { list: ids.to_vec(), json }));
+    pub(crate) fn in_ids<I: Copy + Into<i64>>(mut self, ids: &[I]) -> Self {
+        let list: Vec<i64> = ids.iter().map(|id| (*id).into()).collect();
+        let json = format!("{list:?}");
+        self.pieces.push(Piece::InIds(Ids { list, json }));
         self
     }
 
-    pub(crate) fn either(mut self, sqlite: &'static str, postgres: &'static str) -> Self {
-        self.pieces.push(Piece::Either(sqlite, postgres));
+    pub(crate) fn per_engine(mut self, sqlite: &'static str, postgres: &'static str) -> Self {
+        self.pieces.push(Piece::PerEngine(sqlite, postgres));
         self
     }
 
-    /// Goes on with the pieces of another fragment.
-    pub(crate) fn then<T>(mut self, other: Fragment<T>) -> Self {
+    /// Appends the pieces of another fragment.
+    pub(crate) fn append<T>(mut self, other: Fragment<T>) -> Self {
         self.pieces.extend(other.pieces);
         self
     }
@@ -89,13 +90,13 @@ impl<ST> QueryFragment<Sqlite> for Fragment<ST> {
                 Piece::Sql(sql) => out.push_sql(sql),
                 Piece::Number(number) => out.push_bind_param::<BigInt, _>(number)?,
                 Piece::Flag(flag) => out.push_bind_param::<Bool, _>(flag)?,
-                Piece::Words(text) => out.push_bind_param::<Text, _>(text)?,
-                Piece::Among(ids) => {
+                Piece::Text(text) => out.push_bind_param::<Text, _>(text)?,
+                Piece::InIds(ids) => {
                     out.push_sql(" IN (SELECT value FROM json_each(");
                     out.push_bind_param::<Text, _>(&ids.json)?;
                     out.push_sql("))");
                 }
-                Piece::Either(sql, _) => out.push_sql(sql),
+                Piece::PerEngine(sql, _) => out.push_sql(sql),
             }
         }
         Ok(())
@@ -109,13 +110,13 @@ impl<ST> QueryFragment<Pg> for Fragment<ST> {
                 Piece::Sql(sql) => out.push_sql(sql),
                 Piece::Number(number) => out.push_bind_param::<BigInt, _>(number)?,
                 Piece::Flag(flag) => out.push_bind_param::<Bool, _>(flag)?,
-                Piece::Words(text) => out.push_bind_param::<Text, _>(text)?,
-                Piece::Among(ids) => {
+                Piece::Text(text) => out.push_bind_param::<Text, _>(text)?,
+                Piece::InIds(ids) => {
                     out.push_sql(" = ANY(");
                     out.push_bind_param::<Array<BigInt>, _>(&ids.list)?;
                     out.push_sql(")");
                 }
-                Piece::Either(_, sql) => out.push_sql(sql),
+                Piece::PerEngine(_, sql) => out.push_sql(sql),
             }
         }
         Ok(())
@@ -124,7 +125,7 @@ impl<ST> QueryFragment<Pg> for Fragment<ST> {
 
 impl<ST> QueryId for Fragment<ST> {
     type QueryId = ();
-    // Known by its text.
+    // The statement cache identifies it by its text.
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 

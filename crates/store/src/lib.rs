@@ -1,4 +1,4 @@
-//! Every line of SQL, written once and compiled for SQLite and PostgreSQL.
+//! All SQL statements, written once and compiled for both SQLite and PostgreSQL.
 
 mod accounts;
 mod admin;
@@ -9,14 +9,12 @@ mod tracker;
 mod webhooks;
 
 pub use accounts::{emails, identities, keys, tokens, users};
-pub use admin::{checks, copies, instance, tasks};
-pub use ci::{
-    artifacts, assignments, build_lists, build_runs, builds, pipelines, runners, statuses, triggers, variables,
-};
+pub use admin::{checks, dump, instance, tasks};
+pub use ci::{artifacts, job_lists, job_queue, job_runs, jobs, pipelines, runners, statuses, triggers, variables};
 use projects::access;
 pub use projects::{deploy_keys, events, forks, groups, imports, members, namespaces, project_lists, uploads};
 pub use repository::{commit_notes, intents, protections, releases};
-use tracker::sight;
+use tracker::issue_visibility;
 pub use tracker::{boards, issue_lists, issues, labels, mentions, milestones, notes};
 pub use webhooks::{deliveries, delivery_log, hooks, webhook_events};
 
@@ -32,7 +30,7 @@ mod times;
 
 pub use access::Viewer;
 pub use conn::Conn;
-pub use database::{Database, OpenError, Schema};
+pub use database::{Database, OpenError, SchemaStatus};
 pub use error::{Error, Result};
-pub use search::Term;
-pub use sight::Sight;
+pub use issue_visibility::IssueVisibility;
+pub use search::SearchTerm;

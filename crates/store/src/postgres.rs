@@ -1,7 +1,7 @@
-//! How a PostgreSQL connection is made, with or without TLS.
+//! PostgreSQL connections, with or without TLS.
 //!
-//! The connection is tokio-postgres behind Diesel, driven by a little runtime that belongs to the calling thread. So
-//! no libpq and no OpenSSL are needed to build, and TLS is rustls as everywhere else.
+//! A connection is tokio-postgres behind Diesel, driven by a single-threaded runtime of the calling thread. So no libpq
+//! and no OpenSSL are needed to build, and TLS is rustls as everywhere else.
 
 use std::{cell::OnceCell, io, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
@@ -20,17 +20,17 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::OpenError;
 
-/// A blocking connection; it lives on the thread that made it.
+/// A blocking connection; it stays on the thread that opened it.
 pub(crate) type PgConnection = AsyncConnectionWrapper<AsyncPgConnection, ThreadRuntime>;
 
-/// The port of PostgreSQL where the URL names none.
-const USUAL_PORT: u16 = 5432;
+/// The port if the URL names none.
+const DEFAULT_PORT: u16 = 5432;
 
 thread_local! {
     static RUNTIME: OnceCell<Runtime> = const { OnceCell::new() };
 }
 
-/// The runtime of the calling thread.
+/// The Tokio runtime of the calling thread.
 pub struct ThreadRuntime;
 
 impl BlockOn for ThreadRuntime {
@@ -52,7 +52,7 @@ impl BlockOn for ThreadRuntime {
     }
 }
 
-/// Where the database is and how it is reached.
+/// The server and database of a URL, with its TLS configuration.
 #[derive(Clone)]
 pub(crate) struct Target {
     config: tokio_postgres::Config,
@@ -60,28 +60,28 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Reads a `postgres://` URL, with libpq's words for `sslmode` and `sslrootcert`.
+    /// Parses a `postgres://` URL, with `sslmode` and `sslrootcert` as in libpq.
     pub(crate) fn parse(text: &str) -> Result<Self, OpenError> {
         let unreadable =
             || OpenError::new("the database URL is not of the form postgres://user:password@host:port/name");
         let mut url = url::Url::parse(text).map_err(|_| unreadable())?;
         let mut ssl_mode = "prefer".to_owned();
         let mut root_certificate = None;
-        let mut kept = Vec::new();
+        let mut other_parameters = Vec::new();
         for (name, value) in url.query_pairs() {
             match &*name {
                 "sslmode" => ssl_mode = value.into_owned(),
                 "sslrootcert" => root_certificate = Some(PathBuf::from(&*value)),
-                _ => kept.push((name.into_owned(), value.into_owned())),
+                _ => other_parameters.push((name.into_owned(), value.into_owned())),
             }
         }
         url.set_query(None);
-        if !kept.is_empty() {
-            url.query_pairs_mut().extend_pairs(kept);
+        if !other_parameters.is_empty() {
+            url.query_pairs_mut().extend_pairs(other_parameters);
         }
         let mut config = tokio_postgres::Config::from_str(url.as_str()).map_err(|_| unreadable())?;
         config.application_name("gable");
-        // A database that has silently gone away is noticed, and the thread comes back.
+        // Without it, a thread would wait forever for a server that silently disappeared.
         config.tcp_user_timeout(Duration::from_secs(60));
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(Duration::from_secs(10));
@@ -101,17 +101,17 @@ impl Target {
         Ok(Self { config, tls: Arc::new(tls(verify, root_certificate)?) })
     }
 
-    /// Connects for writing: a commit is on the database's disk before it is answered.
+    /// Connects for writing; a commit is on the server's disk before it returns.
     pub(crate) fn connect_writer(&self) -> Result<PgConnection, OpenError> {
         self.connect(
             "SET synchronous_commit = 'on'; SET lock_timeout = '30s'; SET statement_timeout = '60s'; SET jit = 'off'",
         )
     }
 
-    /// Connects for reading; this session cannot write.
+    /// Connects for reading; the session cannot write.
     pub(crate) fn connect_reader(&self) -> Result<PgConnection, OpenError> {
-        // Statements are prepared once and run often: planning one anew each time costs more than most of them do. They
-        // fetch few rows by index, mostly from memory, so looking one up is not dear and compiling never pays.
+        // Statements are prepared once and run often, and planning costs more than most of them do. They fetch few rows
+        // by index, mostly from memory, so random access is cheap and JIT compilation never pays off.
         self.connect(
             "SET default_transaction_read_only = 'on'; SET statement_timeout = '60s'; \
              SET plan_cache_mode = 'force_generic_plan'; SET jit = 'off'; SET random_page_cost = 1.1",
@@ -123,23 +123,23 @@ impl Target {
             let tls = MakeRustlsConnect::new((*self.tls).clone());
             let (client, connection) = self.config.connect(tls).await.map_err(|error| {
                 let advice = self.advice(&error).map(|advice| format!("; {advice}")).unwrap_or_default();
-                format!("{}{advice}", explain(&error))
+                format!("{}{advice}", with_causes(&error))
             })?;
             let connection = AsyncPgConnection::try_from_client_and_connection(client, connection);
             connection.await.map_err(|error| error.to_string())
         });
-        let place = self.place();
+        let server = self.description();
         let mut connection: PgConnection = connection
-            .map_err(|error| OpenError::new(format!("cannot connect to PostgreSQL at {place}: {error}")))?
+            .map_err(|error| OpenError::new(format!("cannot connect to PostgreSQL at {server}: {error}")))?
             .into();
         diesel::connection::SimpleConnection::batch_execute(&mut connection, setup).map_err(|error| {
-            OpenError::new(format!("cannot set up the connection to PostgreSQL at {place}: {error}"))
+            OpenError::new(format!("cannot set up the connection to PostgreSQL at {server}: {error}"))
         })?;
         Ok(connection)
     }
 
-    /// Which server, database and user, never the password.
-    fn place(&self) -> String {
+    /// Returns server, database and user for messages, never the password.
+    fn description(&self) -> String {
         let ports = self.config.get_ports();
         let hosts: Vec<String> = self
             .config
@@ -147,8 +147,8 @@ impl Target {
             .iter()
             .enumerate()
             .map(|(at, host)| {
-                // One port stands for all hosts.
-                let port = ports.get(at).or(ports.first()).copied().unwrap_or(USUAL_PORT);
+                // A single port applies to all hosts.
+                let port = ports.get(at).or(ports.first()).copied().unwrap_or(DEFAULT_PORT);
                 match host {
                     Host::Tcp(name) if name.contains(':') => format!("[{name}]:{port}"),
                     Host::Tcp(name) => format!("{name}:{port}"),
@@ -164,12 +164,12 @@ impl Target {
         self.config.get_user().map_or_else(|| "of this process".to_owned(), ToOwned::to_owned)
     }
 
-    /// As the server sees it: a database that is not named is called like the user.
+    /// Returns the name of the database; without one in the URL, the server uses the name of the user.
     fn database(&self) -> String {
         self.config.get_dbname().or(self.config.get_user()).unwrap_or("of the user").to_owned()
     }
 
-    /// What the operator can do about a connection that was not made.
+    /// Returns what the operator can do about a failed connection.
     fn advice(&self, error: &tokio_postgres::Error) -> Option<String> {
         let (user, database) = (self.user(), self.database());
         if let Some(code) = error.code() {
@@ -183,19 +183,19 @@ impl Target {
                     format!("grant the right with `GRANT CONNECT ON DATABASE {database} TO {user}`")
                 }
                 SqlState::TOO_MANY_CONNECTIONS => {
-                    "raise max_connections of PostgreSQL, or see who else holds connections".to_owned()
+                    "raise max_connections of PostgreSQL, or close connections of other clients".to_owned()
                 }
-                SqlState::CANNOT_CONNECT_NOW => "the server starts or stops; try again in a moment".to_owned(),
+                SqlState::CANNOT_CONNECT_NOW => "the server is starting or stopping; try again in a moment".to_owned(),
                 _ => return None,
             };
             return Some(advice);
         }
         let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
         let io = causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind).next();
-        let text = explain(error);
+        let text = with_causes(error);
         let advice = match io {
             _ if text.contains("invalid peer certificate") || text.contains("UnknownIssuer") => {
-                "name the certificate of the authority with sslrootcert in the database URL, or the host as the certificate does"
+                "set sslrootcert in the database URL to the certificate of the authority, or use a host name of the certificate"
             }
             _ if text.contains("server does not support TLS") => {
                 "turn TLS on in PostgreSQL (ssl = on), or use sslmode=prefer in the database URL"
@@ -203,7 +203,7 @@ impl Target {
             _ if text.contains("password missing") => "give a password in the database URL",
             _ if text.contains("failed to lookup address") => "check the name of the host in the database URL",
             Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
-                "see that the server runs and listens there (listen_addresses, port)"
+                "check that the server runs and listens there (listen_addresses, port)"
             }
             Some(io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => {
                 "check the host and the port in the database URL, and firewalls in between"
@@ -214,8 +214,8 @@ impl Target {
     }
 }
 
-/// The error with its causes; tokio-postgres names them only as sources.
-fn explain(error: &tokio_postgres::Error) -> String {
+/// Returns the error with its causes, which tokio-postgres only exposes as sources.
+fn with_causes(error: &tokio_postgres::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -225,12 +225,12 @@ fn explain(error: &tokio_postgres::Error) -> String {
     text
 }
 
-/// As libpq has it: for `prefer` and `require` any certificate will do.
+/// Returns the TLS configuration; as in libpq, `prefer` and `require` accept any certificate.
 fn tls(verify: bool, root_certificate: Option<PathBuf>) -> Result<ClientConfig, OpenError> {
     let config = match (verify, root_certificate) {
-        (false, _) => tls::lenient(),
-        (true, Some(path)) => Roots::in_file(&path).and_then(tls::strict),
-        (true, None) => tls::strict(Roots::of_the_machine().0),
+        (false, _) => tls::unauthenticated_client(),
+        (true, Some(path)) => Roots::from_file(&path).and_then(tls::verified_client),
+        (true, None) => tls::verified_client(Roots::system().0),
     };
     config.map_err(OpenError::new)
 }
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_target_is_described_by_host_database_and_user_and_never_by_its_password() {
-        let check = |url: &str, expected: &str| assert_eq!(Target::parse(url).expect(url).place(), expected);
+        let check = |url: &str, expected: &str| assert_eq!(Target::parse(url).expect(url).description(), expected);
         check("postgres://ann:s3cret@db.example.org/gable", "db.example.org:5432 (database gable, user ann)");
         check("postgres://ann:s3cret@127.0.0.1:1/gable", "127.0.0.1:1 (database gable, user ann)");
         check("postgres://ann:s3cret@[::1]:7/", "[::1]:7 (database ann, user ann)");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_url_is_refused_without_showing_its_password() {
+    fn an_invalid_url_is_refused_without_revealing_its_password() {
         for text in ["nonsense", "postgres://ann:s3cret@host:notaport/db"] {
             let error = Target::parse(text).err().expect(text).to_string();
             assert!(!error.contains("s3cret"), "{error}");

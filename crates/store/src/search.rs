@@ -1,138 +1,140 @@
-//! Searching for a part of a text, by trigrams where there are enough letters for one.
+//! Substring search, by trigram index where the term is long enough.
 
 use diesel::sql_types::{BigInt, Bool};
 
-use model::text::fold;
+use model::text::fold_case;
 
 use crate::fragment::Fragment;
 
-/// Stands between the parts of what is searched; a term that holds it finds nothing.
+/// Separates the fields of an indexed text; a term that contains it matches nothing.
 pub(crate) const SEPARATOR: &str = "\u{1}";
-/// Stands at the end of what is searched, so that its last letters begin a trigram too.
+/// Terminates an indexed text, so that its last letters also begin a trigram.
 pub(crate) const END: &str = "\u{1}\u{1}";
 
-/// Fewer letters make no trigram.
-const LETTERS_OF_A_TRIGRAM: usize = 3;
+const TRIGRAM_LENGTH: usize = 3;
 
-/// A text to search for, in lower case.
+/// A search term with folded case.
 #[derive(Clone, Debug)]
-pub struct Term(String);
+pub struct SearchTerm(String);
 
-impl Term {
-    /// What somebody wants to find, in whatever case. A control character other than a line break is in nothing.
+impl SearchTerm {
+    /// Creates a term from user input. One with a control character other than a line break matches nothing.
     pub fn new(text: &str) -> Self {
-        Self(fold(text))
+        Self(fold_case(text))
     }
 
     fn has_trigram(&self) -> bool {
-        self.0.chars().count() >= LETTERS_OF_A_TRIGRAM
+        self.0.chars().count() >= TRIGRAM_LENGTH
     }
 
-    /// Whether a column holds the term.
-    fn within(&self, column: &str) -> Fragment<Bool> {
-        // `position` has no wildcards, so that a percent sign is one.
-        Fragment::new("").either("instr(", "strpos(").sql(format!("{column}, ")).words(self.0.clone()).sql(") > 0")
+    /// Returns the condition that a column contains the term.
+    fn contained_in(&self, column: &str) -> Fragment<Bool> {
+        // Unlike `LIKE`, these functions have no wildcards, so a percent sign matches itself.
+        Fragment::new("").per_engine("instr(", "strpos(").sql(format!("{column}, ")).text(self.0.clone()).sql(") > 0")
     }
 
-    /// The term as a phrase in the language of SQLite's index.
+    /// Returns the term as a phrase of SQLite's full-text query syntax.
     fn phrase(&self) -> String {
         format!("\"{}\"", self.0.replace('"', "\"\""))
     }
 
-    /// The term as a pattern in which nothing is a wildcard.
+    /// Returns the term as a `LIKE` pattern with escaped wildcards.
     fn pattern(&self) -> String {
         format!("%{}%", escape_like(&self.0))
     }
 
-    /// Whether the project `p`, which lives in the namespace `n`, matches: for the few projects of a known set.
+    /// Returns the condition that the project `p` in the namespace `n` matches; for small sets of projects.
     pub(crate) fn in_project(&self) -> Fragment<Bool> {
-        Fragment::new("(").then(self.within("p.search_text")).sql(" OR ").then(self.within("n.name_key")).sql(")")
+        Fragment::new("(")
+            .append(self.contained_in("p.search_text"))
+            .sql(" OR ")
+            .append(self.contained_in("n.name_key"))
+            .sql(")")
     }
 
-    /// The numbers of all projects that match, found by index.
+    /// Returns a query for the ids of all matching projects, which uses the index.
     pub(crate) fn projects(&self, postgres: bool) -> Fragment<BigInt> {
         let by_namespace = "SELECT p.id FROM namespaces n JOIN projects p ON p.namespace_id = n.id WHERE ";
         match (self.has_trigram(), postgres) {
             (false, true) => Fragment::new("SELECT p.id AS id FROM projects p WHERE ")
-                .then(self.within("p.search_text"))
+                .append(self.contained_in("p.search_text"))
                 .sql(" UNION ")
                 .sql(by_namespace)
-                .then(self.within("n.name_key")),
-            // Fewer letters are the beginning of trigrams; every text ends with what completes its last letters to some.
+                .append(self.contained_in("n.name_key")),
+            // A shorter term is a prefix of trigrams; the terminator completes the last letters of a text to trigrams.
             (false, false) => Fragment::new("SELECT doc AS id FROM project_trigrams WHERE term >= ")
-                .words(self.0.clone())
+                .text(self.0.clone())
                 .sql(" AND term < ")
-                .words(format!("{}{}", self.0, char::MAX))
+                .text(format!("{}{}", self.0, char::MAX))
                 .sql(" UNION ")
                 .sql(by_namespace)
-                .then(self.within("n.name_key")),
+                .append(self.contained_in("n.name_key")),
             (true, false) => Fragment::new("SELECT rowid AS id FROM project_search WHERE project_search MATCH ")
-                .words(self.phrase())
+                .text(self.phrase())
                 .sql(
                     " UNION SELECT p.id FROM namespace_search n JOIN projects p ON p.namespace_id = n.rowid \
                      WHERE namespace_search MATCH ",
                 )
-                .words(self.phrase()),
+                .text(self.phrase()),
             (true, true) => Fragment::new("SELECT p.id AS id FROM projects p WHERE p.search_text LIKE ")
-                .words(self.pattern())
+                .text(self.pattern())
                 .sql(" UNION ")
                 .sql(by_namespace)
                 .sql("n.name_key LIKE ")
-                .words(self.pattern()),
+                .text(self.pattern()),
         }
     }
 
-    /// Whether nothing can hold the term.
-    pub(crate) fn is_in_nothing(&self) -> bool {
+    /// Returns whether no text can contain the term.
+    pub(crate) fn matches_nothing(&self) -> bool {
         self.0.contains(SEPARATOR)
     }
 
-    /// Whether the issue `c` matches.
+    /// Returns the condition that the issue `c` matches.
     pub(crate) fn in_issue(&self, postgres: bool) -> Fragment<Bool> {
         if postgres && self.has_trigram() {
             return Fragment::new("c.id IN (SELECT t.issue_id FROM issue_texts t WHERE t.search_text LIKE ")
-                .words(self.pattern())
+                .text(self.pattern())
                 .sql(")");
         }
         Fragment::new("EXISTS (SELECT 1 FROM issue_texts t WHERE t.issue_id = c.id AND ")
-            .then(self.within("t.search_text"))
+            .append(self.contained_in("t.search_text"))
             .sql(")")
     }
 
-    /// The numbers of all issues that match, found by SQLite's index.
+    /// Returns a query for the ids of all matching issues, which uses SQLite's index.
     pub(crate) fn issues(&self) -> Fragment<BigInt> {
         if self.has_trigram() {
-            return Fragment::new("SELECT rowid AS id FROM issue_search WHERE issue_search MATCH ")
-                .words(self.phrase());
+            return Fragment::new("SELECT rowid AS id FROM issue_search WHERE issue_search MATCH ").text(self.phrase());
         }
         Fragment::new("SELECT DISTINCT doc AS id FROM issue_trigrams WHERE term >= ")
-            .words(self.0.clone())
+            .text(self.0.clone())
             .sql(" AND term < ")
-            .words(format!("{}{}", self.0, char::MAX))
+            .text(format!("{}{}", self.0, char::MAX))
     }
 
-    /// Whether the row of `users` matches by a part of name or username, or by the address, of which only some may know
-    /// a part.
-    pub(crate) fn in_user(&self, parts_of_addresses: bool) -> Fragment<Bool> {
-        let address = if parts_of_addresses {
-            self.within("users.email")
+    /// Returns the condition that the row of `users` matches by a part of its name or username, or by its email address;
+    /// `partial_emails` also matches a part of the address.
+    pub(crate) fn in_user(&self, partial_emails: bool) -> Fragment<Bool> {
+        let address = if partial_emails {
+            self.contained_in("users.email")
         } else {
-            Fragment::new("users.email = ").words(self.0.clone())
+            Fragment::new("users.email = ").text(self.0.clone())
         };
-        Fragment::new("(").then(self.within("users.search_text")).sql(" OR ").then(address).sql(")")
+        Fragment::new("(").append(self.contained_in("users.search_text")).sql(" OR ").append(address).sql(")")
     }
 
-    /// Whether the row of `namespaces` matches by name or path.
+    /// Returns the condition that the row of `namespaces` matches by name or path.
     pub(crate) fn in_namespace(&self) -> Fragment<Bool> {
         Fragment::new("(")
-            .then(self.within("namespaces.name_key"))
+            .append(self.contained_in("namespaces.name_key"))
             .sql(" OR ")
-            .then(self.within("namespaces.path_key"))
+            .append(self.contained_in("namespaces.path_key"))
             .sql(")")
     }
 }
 
-/// Makes a text mean itself inside `LIKE`.
+/// Escapes the wildcards of `LIKE` in a text.
 pub(crate) fn escape_like(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

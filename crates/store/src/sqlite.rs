@@ -1,4 +1,4 @@
-//! How a SQLite connection is set up.
+//! Set-up of SQLite connections.
 
 use std::{
     path::Path,
@@ -9,22 +9,22 @@ use diesel::{Connection, RunQueryDsl, SqliteConnection, connection::SimpleConnec
 
 use crate::{Error, OpenError, Result, schema};
 
-/// How long a write waits for another process that works on the same file.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a write waits for the lock of another process on the same file.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Opens the file for writing: every commit is on disk before it is answered.
+/// Opens the file for writing; every commit is synced to disk before it returns.
 pub(crate) fn connect_writer(path: &Path) -> std::result::Result<SqliteConnection, OpenError> {
-    // A short busy time-out: `begin_immediate` asks again and again, so that it finds the gaps of a busy writer.
+    // A short timeout: `begin_immediate` retries by itself, so that it finds the gaps of a busy writer.
     connect(path, "PRAGMA synchronous=FULL; PRAGMA busy_timeout=2; PRAGMA journal_size_limit=67108864;")
 }
 
-/// Opens the file for reading; this connection cannot write.
+/// Opens the file for reading; the connection cannot write.
 pub(crate) fn connect_reader(path: &Path) -> std::result::Result<SqliteConnection, OpenError> {
     connect(path, "PRAGMA query_only=ON; PRAGMA busy_timeout=30000;")
 }
 
-/// Opens the file as it is, to look at it or to copy it: nothing is set that would change it.
-pub(crate) fn connect_aside(path: &Path) -> std::result::Result<SqliteConnection, OpenError> {
+/// Opens the file without the settings of the server, some of which would change it; for inspecting or copying it.
+pub(crate) fn connect_unconfigured(path: &Path) -> std::result::Result<SqliteConnection, OpenError> {
     let text = path.to_str().ok_or_else(|| OpenError::new("the path of the database is not valid UTF-8"))?;
     let failed = |error: &dyn std::fmt::Display| OpenError::new(format!("cannot open the database {text}: {error}"));
     let mut conn = SqliteConnection::establish(text).map_err(|error| failed(&error))?;
@@ -44,16 +44,16 @@ fn connect(path: &Path, pragmas: &str) -> std::result::Result<SqliteConnection, 
     Ok(conn)
 }
 
-/// Opens a transaction that holds the write lock from its start.
+/// Begins a transaction that holds the write lock from its start.
 ///
-/// Within the server there is one writer, so the lock is free; an admin command may hold it for a moment.
+/// The server has one writer, so the lock is usually free; an admin command may hold it briefly.
 pub(crate) fn begin_immediate(conn: &mut SqliteConnection) -> Result<()> {
     let start = Instant::now();
     loop {
         let attempt = diesel::connection::AnsiTransactionManager::begin_transaction_sql(conn, "BEGIN IMMEDIATE");
         match attempt {
             Ok(()) => return Ok(()),
-            Err(error) if is_busy(&error) && start.elapsed() < PATIENCE => {
+            Err(error) if is_busy(&error) && start.elapsed() < LOCK_TIMEOUT => {
                 std::thread::sleep(Duration::from_micros(300));
             }
             Err(error) => return Err(Error::from(error)),
@@ -65,7 +65,7 @@ fn is_busy(error: &diesel::result::Error) -> bool {
     error.to_string().contains("database is locked")
 }
 
-/// Refuses a SQLite that was built without what our statements need to be fast.
+/// Refuses an SQLite library that was built without the options on which the query plans depend.
 pub(crate) fn check_build(conn: &mut SqliteConnection) -> std::result::Result<(), OpenError> {
     #[derive(diesel::QueryableByName)]
     struct Row {
@@ -74,7 +74,7 @@ pub(crate) fn check_build(conn: &mut SqliteConnection) -> std::result::Result<()
     }
     let options: Vec<Row> = diesel::sql_query("PRAGMA compile_options")
         .load(conn)
-        .map_err(|error| OpenError::new(format!("cannot ask SQLite for its build options: {error}")))?;
+        .map_err(|error| OpenError::new(format!("cannot read the build options of SQLite: {error}")))?;
     if options.iter().any(|row| row.compile_options == "ENABLE_QPSG") {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Times as the tables hold them: microseconds since 1970.
+//! Conversion of timestamps to their stored form: microseconds since 1970.
 
 use model::Time;
 

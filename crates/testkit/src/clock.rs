@@ -6,23 +6,23 @@ use forge::clock::{Clock, Secrets};
 use jiff::SignedDuration;
 use model::Time;
 
-/// A clock that stands still until the test moves it.
+/// A clock that only the test moves.
 pub struct TestClock(AtomicI64);
 
 impl Default for TestClock {
     fn default() -> Self {
-        let start: Time = "2026-01-02T03:04:05.678901Z".parse().expect("a moment");
+        let start: Time = "2026-01-02T03:04:05.678901Z".parse().expect("a valid time");
         Self(AtomicI64::new(start.as_microsecond()))
     }
 }
 
 impl TestClock {
-    /// Puts the hands to a moment.
-    pub fn set(&self, moment: Time) {
-        self.0.store(moment.as_microsecond(), Ordering::SeqCst);
+    /// Sets the time.
+    pub fn set(&self, time: Time) {
+        self.0.store(time.as_microsecond(), Ordering::SeqCst);
     }
 
-    /// Lets time pass.
+    /// Moves the time forward.
     pub fn advance(&self, duration: SignedDuration) {
         let micros = i64::try_from(duration.as_micros()).expect("a short time");
         self.0.fetch_add(micros, Ordering::SeqCst);
@@ -41,7 +41,7 @@ impl Clock for TestClock {
     }
 }
 
-/// Secrets that are the same in every run.
+/// Secrets that are the same in every run: a counter.
 #[derive(Default)]
 pub(crate) struct TestSecrets(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! A database for one test: a file in a folder of its own, or a copy of a template on PostgreSQL.
+//! A database for one test: an SQLite file in its own folder, or a copy of a template database on PostgreSQL.
 
 use std::{
     fs,
@@ -16,21 +16,22 @@ use tokio_postgres::NoTls;
 
 use crate::on_own_thread;
 
-/// Gone when the test ends.
+/// A migrated database, removed on drop.
 pub(crate) struct TestDatabase {
     pub(crate) database: Database,
     folder: Option<TempDir>,
-    copy: Option<Copy>,
+    copy: Option<PostgresCopy>,
 }
 
 /// A database on the PostgreSQL server of the tests.
-struct Copy {
+struct PostgresCopy {
     server: String,
     name: String,
 }
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
-/// The template, made once in a process; copying needs it to be unused, so copies are made one at a time.
+/// The template database, created once per process. PostgreSQL copies only unused databases, so copies are made one at
+/// a time.
 static TEMPLATE: Mutex<Option<String>> = Mutex::const_new(None);
 
 impl TestDatabase {
@@ -65,11 +66,11 @@ impl TestDatabase {
         let copy = format!("CREATE DATABASE {name} TEMPLATE {template}");
         execute(server, &[format!("DROP DATABASE IF EXISTS {name}"), copy]).await;
         let database = Database::postgres(&with_name(server, &name)).expect("a good URL");
-        Self { database, folder: None, copy: Some(Copy { server: server.to_owned(), name }) }
+        Self { database, folder: None, copy: Some(PostgresCopy { server: server.to_owned(), name }) }
     }
 
-    /// Brings everything into the one file that is copied; nobody else uses the database any more.
-    pub(crate) fn settle(&self) {
+    /// Writes the WAL into the database file, so that copying the file is enough; needs exclusive access.
+    pub(crate) fn checkpoint(&self) {
         if self.folder.is_some() {
             let mut conn = self.database.connect_writer().expect("a connection");
             if let store::Conn::Sqlite(conn) = &mut conn {
@@ -78,9 +79,9 @@ impl TestDatabase {
         }
     }
 
-    /// Another database with the same rows; this one is settled.
+    /// Creates another database with the same rows, after [`Self::checkpoint`].
     pub(crate) async fn copy(&self) -> Self {
-        if let Some(Copy { server, name }) = &self.copy {
+        if let Some(PostgresCopy { server, name }) = &self.copy {
             return Self::copy_of(server, name).await;
         }
         let (old, folder) = (self.folder.as_ref().expect("a file"), tempfile::tempdir().expect("a folder"));
@@ -90,7 +91,7 @@ impl TestDatabase {
     }
 }
 
-impl Drop for Copy {
+impl Drop for PostgresCopy {
     fn drop(&mut self) {
         let (server, drop) = (&self.server, format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
         on_own_thread(|| {
@@ -100,13 +101,13 @@ impl Drop for Copy {
     }
 }
 
-/// The PostgreSQL server that the tests may use, if there is one.
+/// Returns the URL of the PostgreSQL server for tests, if one is configured.
 fn server() -> Option<&'static str> {
     static SERVER: OnceLock<Option<String>> = OnceLock::new();
     SERVER.get_or_init(|| std::env::var("GABLE_TEST_DATABASE").ok().filter(|url| !url.is_empty())).as_deref()
 }
 
-/// The URL of another database on the same server.
+/// Returns the URL of another database on the same server.
 fn with_name(server: &str, name: &str) -> String {
     let (base, query) = server.split_once('?').map_or((server, None), |(base, query)| (base, Some(query)));
     let scheme = base.find("://").map_or(0, |at| at + 3);
@@ -115,7 +116,7 @@ fn with_name(server: &str, name: &str) -> String {
 }
 
 async fn execute(server: &str, statements: &[String]) {
-    let (client, connection) = tokio_postgres::connect(server, NoTls).await.expect("the test server answers");
+    let (client, connection) = tokio_postgres::connect(server, NoTls).await.expect("the test server is reachable");
     let connection = tokio::spawn(connection);
     for statement in statements {
         client.batch_execute(statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));

@@ -1,4 +1,4 @@
-//! All rows of all tables as text, for tests that compare or search them.
+//! Dumps all rows of all tables as text, for tests that compare or search them.
 
 use diesel::{QueryableByName, RunQueryDsl, sql_query, sql_types::Text};
 use store::Conn;
@@ -24,16 +24,16 @@ pub(crate) fn dump(db: &mut Conn) -> String {
                 format!("SELECT column_name::text AS line FROM information_schema.columns WHERE table_name = '{table}'")
             }
         };
-        let shown: Vec<String> = lines(db, &columns).iter().map(|column| show(db, column)).collect();
-        for row in lines(db, &format!("SELECT {} AS line FROM {table} ORDER BY 1", shown.join(" || ' ' || "))) {
+        let expressions: Vec<String> = lines(db, &columns).iter().map(|column| column_expression(db, column)).collect();
+        for row in lines(db, &format!("SELECT {} AS line FROM {table} ORDER BY 1", expressions.join(" || ' ' || "))) {
             text += &format!("{table}: {row}\n");
         }
     }
     text
 }
 
-/// `column=value`, with bytes in hex.
-fn show(db: &Conn, column: &str) -> String {
+/// Returns the SQL expression of `column=value`, with bytes in hex.
+fn column_expression(db: &Conn, column: &str) -> String {
     match db {
         Conn::Sqlite(_) => {
             let bytes = format!("lower(hex({column}))");

@@ -1,86 +1,91 @@
-//! A whole forge inside a test, in one line: the real router on a real database, called in process.
+//! Starts a complete forge inside a test: the real router on a real database, called in process.
 //!
-//! `GABLE_TEST_DATABASE=postgres://…` runs the same tests on PostgreSQL, each in a database of its own.
+//! `GABLE_TEST_DATABASE=postgres://…` runs the same tests on PostgreSQL, each in its own database.
 
-mod answer;
+pub mod bulk;
 mod clock;
 mod database;
 mod dump;
 pub mod faults;
-pub mod fields;
-mod ground;
-mod local;
+pub mod fixtures;
+mod local_repository;
+pub mod payload_schema;
 mod pipelines;
-mod post;
 pub mod receiver;
 pub mod repository;
-pub mod rows;
+mod resources;
+mod response;
+mod webhook_deliveries;
 
 use std::{fs, num::NonZeroU32, path::Path, sync::Arc};
 
-use api::{App, AppOptions, CourierDoor, Dialect, Door, Guards};
+use api::{App, AppOptions, Dialect, HttpService, LimitOptions, WebhookSender};
 use axum::{
     Router,
     body::Body,
     http::{HeaderName, HeaderValue, Method, Request, header},
 };
-use files::{Files, disk_space::Room, logs::Logs, spool::Spools};
+use files::{Files, disk_space::DiskSpace, logs::Logs, spool::Spools};
 use forge::{
     Caller, Forge, Options, Unvalidated,
-    passwords::PasswordCost,
+    passwords::PasswordHasher,
     tasks, tokens,
-    users::{self, Registration},
+    users::{self, NewUserRequest},
 };
 use git::Repositories;
-use model::{Scope, Site, Time, Visibility, groups::NewGroup, users::NewUser};
+use model::{
+    Change, NamespaceId, ProjectId, Scope, Site, Time, UserId, Visibility,
+    groups::NewGroup,
+    users::{NewUser, UserChanges},
+};
 use serde_json::Value;
-use webhooks::{Clerk, TimeFormat};
+use webhooks::{JsonPayloadRenderer, TimeFormat};
 
-pub use answer::Answer;
 pub use clock::TestClock;
-use ground::Ground;
-pub use ground::Kept;
-pub use local::LocalRepository;
-pub use post::RunningRounds;
+pub use local_repository::LocalRepository;
+use resources::ForgeResources;
+pub use resources::ForgeTemplate;
+pub use response::TestResponse;
+pub use webhook_deliveries::RunningDispatcher;
 
-/// The password of every user that a test makes.
+/// The password of every user that a test creates.
 pub const PASSWORD: &str = "correct horse battery";
 
-/// A forge of its own for one test.
+/// A forge for one test.
 pub struct TestForge {
-    /// The way in, below HTTP.
+    /// The use cases below HTTP.
     pub forge: Forge,
-    /// The hour, for the test to choose.
+    /// The clock of the forge, set by the test.
     pub clock: Arc<TestClock>,
-    door: Door,
-    ground: Ground,
+    service: HttpService,
+    resources: ForgeResources,
 }
 
-/// How a test's forge differs from the usual one.
-pub struct Setup {
+/// Configures a [`TestForge`].
+pub struct TestForgeBuilder {
     dialect: Dialect,
     external_url: Option<String>,
     body_limit: usize,
     upload_limit: u64,
     artifact_limit: u64,
     sign_ins_per_minute: Option<NonZeroU32>,
-    guards: Guards,
+    limit_options: LimitOptions,
     allow_local_network: bool,
-    courier: Option<CourierDoor>,
-    beside: Router,
+    webhook_sender: Option<WebhookSender>,
+    extra_routes: Router,
 }
 
-/// Somebody who calls the forge.
+/// A client of the REST API, anonymous or with the token of a user.
 #[derive(Clone)]
-pub struct Client {
-    door: Door,
-    /// The number of the user.
-    pub id: i64,
-    /// The user's token, or nothing.
+pub struct TestClient {
+    service: HttpService,
+    /// The id of the user.
+    pub id: UserId,
+    /// The private token; `None` for an anonymous client.
     pub token: Option<String>,
 }
 
-impl Default for Setup {
+impl Default for TestForgeBuilder {
     fn default() -> Self {
         Self {
             dialect: Dialect::Spec,
@@ -89,102 +94,102 @@ impl Default for Setup {
             upload_limit: 10 << 20,
             artifact_limit: 10 << 20,
             sign_ins_per_minute: None,
-            guards: Guards::default(),
+            limit_options: LimitOptions::default(),
             allow_local_network: false,
-            courier: None,
-            beside: Router::new(),
+            webhook_sender: None,
+            extra_routes: Router::new(),
         }
     }
 }
 
-impl Setup {
-    /// Speaks the other dialect.
+impl TestForgeBuilder {
+    /// Sets the API dialect.
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = dialect;
         self
     }
 
-    /// Is reached under this URL.
+    /// Sets the external URL.
     pub fn external_url(mut self, url: &str) -> Self {
         self.external_url = Some(url.to_owned());
         self
     }
 
-    /// Takes larger or smaller bodies.
+    /// Sets the maximum size of a request body.
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.body_limit = bytes;
         self
     }
 
-    /// Takes larger or smaller files.
+    /// Sets the maximum size of an upload.
     pub fn upload_limit(mut self, bytes: u64) -> Self {
         self.upload_limit = bytes;
         self
     }
 
-    /// Takes larger or smaller files from jobs.
+    /// Sets the maximum size of job artifacts.
     pub fn artifact_limit(mut self, bytes: u64) -> Self {
         self.artifact_limit = bytes;
         self
     }
 
-    /// Throttles sign-ins.
+    /// Limits the rate of sign-ins.
     pub fn sign_ins_per_minute(mut self, count: u32) -> Self {
         self.sign_ins_per_minute = NonZeroU32::new(count);
         self
     }
 
-    /// Keeps itself usable in this way.
-    pub fn guards(mut self, guards: Guards) -> Self {
-        self.guards = guards;
+    /// Sets the request limits.
+    pub fn limit_options(mut self, limit_options: LimitOptions) -> Self {
+        self.limit_options = limit_options;
         self
     }
 
-    /// Talks to addresses of its own network.
+    /// Allows outgoing requests to local addresses.
     pub fn allow_local_network(mut self) -> Self {
         self.allow_local_network = true;
         self
     }
 
-    /// Lets somebody bring messages to hooks that are tried out.
-    pub fn courier(mut self, door: CourierDoor) -> Self {
-        self.courier = Some(door);
+    /// Sets the sender of test deliveries.
+    pub fn webhook_sender(mut self, sender: WebhookSender) -> Self {
+        self.webhook_sender = Some(sender);
         self
     }
 
-    /// Serves further routes beside the interface.
-    pub fn beside(mut self, router: Router) -> Self {
-        self.beside = router;
+    /// Serves further routes beside those of the API.
+    pub fn extra_routes(mut self, router: Router) -> Self {
+        self.extra_routes = router;
         self
     }
 
-    /// Starts it.
+    /// Starts the forge with an empty database.
     pub async fn start(self) -> TestForge {
-        self.start_on(Ground::fresh().await)
+        self.start_on(ForgeResources::create().await)
     }
 
-    fn start_on(self, ground: Ground) -> TestForge {
-        let Ground { database, files, git, .. } = &ground;
+    fn start_on(self, resources: ForgeResources) -> TestForge {
+        let ForgeResources { database, files, git, .. } = &resources;
         let options = Options {
             database: database.database.clone(),
-            files: Files::in_folder(files.path()).expect("a place for files"),
-            logs: Logs::in_folder(&git.path().join("traces")).expect("a place for traces"),
-            repositories: Repositories::in_folder(&git.path().join("repositories")).expect("a place for them"),
-            spools: Spools::in_folder(&git.path().join("cache"), 64 << 20).expect("a place for a cache"),
-            room: Room::around(git.path(), 0),
+            files: Files::open(files.path()).expect("the files folder opens"),
+            logs: Logs::open(&git.path().join("traces")).expect("the traces folder opens"),
+            repositories: Repositories::open(&git.path().join("repositories")).expect("the repositories folder opens"),
+            spools: Spools::open(&git.path().join("cache"), 64 << 20).expect("the cache folder opens"),
+            disk_space: DiskSpace::new(git.path(), 0),
             allow_local_network: self.allow_local_network,
             max_push_size: None,
-            payload_renderer: Arc::new(Clerk::new(
+            payload_renderer: Arc::new(JsonPayloadRenderer::new(
                 Site::new(self.external_url.as_deref().unwrap_or("http://gable.test"), Some(22)),
-                TimeFormat::Original,
+                TimeFormat::Gitlab,
             )),
             readers: 2,
             blocking: 1,
-            clock: Arc::clone(&ground.clock) as _,
-            secrets: Arc::clone(&ground.secrets) as _,
-            password_cost: PasswordCost::cheap(),
+            clock: Arc::clone(&resources.clock) as _,
+            secrets: Arc::clone(&resources.secrets) as _,
+            password_hasher: PasswordHasher::for_tests(),
             default_projects_limit: 10,
-            instance_key: ground.instance_key.clone(),
+            instance_key: resources.instance_key.clone(),
         };
         let forge = on_own_thread(|| Forge::start(options).expect("a forge starts"));
         let app = App::new(AppOptions {
@@ -195,49 +200,69 @@ impl Setup {
             upload_limit: self.upload_limit,
             artifact_limit: self.artifact_limit,
             sign_ins_per_minute: self.sign_ins_per_minute,
-            guards: self.guards,
+            limit_options: self.limit_options,
             ssh_port: Some(22),
             git: None,
-            courier: self.courier,
+            webhook_sender: self.webhook_sender,
             access_log: Arc::new(|_| {}),
         });
-        TestForge { door: Door::new(&app, self.beside), forge, clock: Arc::clone(&ground.clock), ground }
+        TestForge {
+            service: HttpService::new(&app, self.extra_routes),
+            forge,
+            clock: Arc::clone(&resources.clock),
+            resources,
+        }
     }
 }
 
 impl TestForge {
-    /// A forge with nothing in it.
+    /// Starts an empty forge with the default configuration.
     pub async fn start() -> Self {
-        Setup::default().start().await
+        TestForgeBuilder::default().start().await
     }
 
-    /// A forge that differs from the usual one.
-    pub fn setup() -> Setup {
-        Setup::default()
+    /// Returns a builder with the default configuration.
+    pub fn builder() -> TestForgeBuilder {
+        TestForgeBuilder::default()
     }
 
-    /// Somebody without a token.
-    pub fn anonymous(&self) -> Client {
-        Client { door: self.door.clone(), id: 0, token: None }
+    /// Returns a client without a token.
+    pub fn anonymous(&self) -> TestClient {
+        TestClient { service: self.service.clone(), id: UserId::ANONYMOUS, token: None }
     }
 
-    /// An administrator named `root`.
-    pub async fn admin(&self) -> Client {
-        self.add(NewUser { admin: true, ..plain("root") }).await
+    /// Creates an administrator named `root`.
+    pub async fn admin(&self) -> TestClient {
+        self.create_user(NewUser { admin: true, ..new_user("root") }).await
     }
 
-    /// A user of this name.
-    pub async fn user(&self, username: &str) -> Client {
-        self.add(plain(username)).await
+    /// Creates a user.
+    pub async fn user(&self, username: &str) -> TestClient {
+        self.create_user(new_user(username)).await
     }
 
-    /// An external user of this name.
-    pub async fn external(&self, username: &str) -> Client {
-        self.add(NewUser { external: true, ..plain(username) }).await
+    /// Creates an external user.
+    pub async fn external(&self, username: &str) -> TestClient {
+        self.create_user(NewUser { external: true, ..new_user(username) }).await
     }
 
-    /// The same user with another token.
-    pub async fn with_token(&self, client: &Client, scopes: &[Scope], expires_at: Option<Time>) -> Client {
+    /// Makes a user an administrator, or takes the right away.
+    pub fn set_admin(&self, client: &TestClient, admin: bool) {
+        let changes = UserChanges { admin: Change::Set(admin), ..UserChanges::default() };
+        let now = self.forge.now();
+        self.in_transaction(|db| {
+            let user = store::users::by_id(db, client.id).expect("asked").expect("a user");
+            store::users::update(db, &user, &changes, None, now).expect("changed");
+        });
+    }
+
+    /// Creates another token of a user and returns a client that uses it.
+    pub async fn client_with_token(
+        &self,
+        client: &TestClient,
+        scopes: &[Scope],
+        expires_at: Option<Time>,
+    ) -> TestClient {
         let (id, scopes) = (client.id, scopes.to_vec());
         let username = self.username(id).await;
         let created = self
@@ -245,38 +270,43 @@ impl TestForge {
             .write(Caller::system(), move |tx| tokens::create(tx, &username, "test", &scopes, expires_at))
             .await;
         let (_, secret) = created.expect("a token");
-        Client { token: Some(secret.reveal().to_owned()), ..client.clone() }
+        TestClient { token: Some(secret.reveal().to_owned()), ..client.clone() }
     }
 
-    /// Does something to the database behind the forge's back.
-    pub fn behind_the_back<T: Send>(&self, f: impl FnOnce(&mut store::Conn) -> T + Send) -> T {
-        let database = &self.ground.database.database;
+    /// Calls a function with a writing database connection that bypasses the forge.
+    pub fn with_connection<T: Send>(&self, f: impl FnOnce(&mut store::Conn) -> T + Send) -> T {
+        let database = &self.resources.database.database;
         on_own_thread(move || f(&mut database.connect_writer().expect("a connection")))
     }
 
-    /// Does many things to the database behind the forge's back, in one transaction.
-    pub fn in_one_go<T: Send>(&self, f: impl FnOnce(&mut store::Conn) -> T + Send) -> T {
-        self.behind_the_back(|db| {
+    /// Like [`Self::with_connection`], in one transaction.
+    pub fn in_transaction<T: Send>(&self, f: impl FnOnce(&mut store::Conn) -> T + Send) -> T {
+        self.with_connection(|db| {
             db.begin_writing().expect("a transaction");
-            let answer = f(db);
+            let result = f(db);
             db.commit().expect("committed");
-            answer
+            result
         })
     }
 
-    /// Tries something on a connection that only reads.
-    pub fn on_a_reading_connection<T: Send>(&self, f: impl FnOnce(&mut store::Conn) -> T + Send) -> T {
-        let database = &self.ground.database.database;
+    /// Executes an SQL statement, for states that neither a request nor `store` produces.
+    pub fn execute_sql(&self, statement: &str) {
+        self.in_transaction(|db| fixtures::execute_sql(db, statement));
+    }
+
+    /// Calls a function with a read-only database connection.
+    pub fn with_read_connection<T: Send>(&self, f: impl FnOnce(&mut store::Conn) -> T + Send) -> T {
+        let database = &self.resources.database.database;
         on_own_thread(move || f(&mut database.connect_reader().expect("a connection")))
     }
 
-    /// Does all background work that is due.
-    pub async fn do_all_jobs(&self) {
-        while tasks::work_once(&self.forge).await.expect("worked") {}
+    /// Runs all background tasks that are due.
+    pub async fn run_due_tasks(&self) {
+        while tasks::run_next(&self.forge).await.expect("worked") {}
     }
 
-    /// A group below another, as no client can make one yet.
-    pub fn group_below(&self, parent: i64, path: &str, visibility: Visibility) -> i64 {
+    /// Inserts a subgroup, which the API cannot create; returns its id.
+    pub fn insert_subgroup(&self, parent: NamespaceId, path: &str, visibility: Visibility) -> NamespaceId {
         let now = self.forge.now();
         let new = NewGroup {
             name: path.to_owned(),
@@ -286,34 +316,34 @@ impl TestForge {
             lfs_enabled: None,
             request_access_enabled: false,
         };
-        self.behind_the_back(|db| {
+        self.with_connection(|db| {
             let parent = store::namespaces::by_id(db, parent).expect("asked").expect("a group");
             store::groups::insert(db, &new, Some(&parent), now).expect("a group below")
         })
     }
 
-    /// All rows of all tables as text, for tests that compare or search them.
+    /// Returns all rows of all tables as text.
     pub fn dump(&self) -> String {
-        self.behind_the_back(dump::dump)
+        self.with_connection(dump::dump)
     }
 
-    /// The folder with all files.
+    /// Returns the folder of uploads and artifacts.
     pub fn files_folder(&self) -> &Path {
-        self.ground.files.path()
+        self.resources.files.path()
     }
 
-    /// All files that there are, finished or not, by their paths, in which projects have their numbers.
+    /// Returns the paths of all stored files, complete or not, with the storage id replaced by the project id.
     pub fn files(&self) -> Vec<String> {
         let mut found = Vec::new();
-        let mut folders = vec![self.ground.files.path().to_owned()];
+        let mut folders = vec![self.resources.files.path().to_owned()];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).expect("a folder") {
                 let path = entry.expect("an entry").path();
                 if path.is_dir() {
                     folders.push(path);
                 } else {
-                    let path = path.strip_prefix(self.ground.files.path()).expect("inside").display().to_string();
-                    found.push(self.with_number(path));
+                    let path = path.strip_prefix(self.resources.files.path()).expect("inside").display().to_string();
+                    found.push(self.with_project_id(path));
                 }
             }
         }
@@ -321,113 +351,113 @@ impl TestForge {
         found
     }
 
-    fn with_number(&self, path: String) -> String {
+    fn with_project_id(&self, path: String) -> String {
         let [kind, storage, file] = path.split('/').collect::<Vec<_>>()[..] else { return path };
-        let project = self.behind_the_back(|db| store::checks::project_at(db, storage).expect("asked"));
+        let project = self.with_connection(|db| store::checks::project_by_storage(db, storage).expect("asked"));
         project.map_or_else(|| path.clone(), |project| format!("{kind}/{project}/{file}"))
     }
 
-    /// The folder with the uploads or the artifacts of a project.
-    pub fn files_of(&self, kind: &str, project: i64) -> std::path::PathBuf {
+    /// Returns the folder with the uploads or the artifacts of a project.
+    pub fn project_files_folder(&self, kind: &str, project: ProjectId) -> std::path::PathBuf {
         self.files_folder().join(kind).join(self.storage_of(project).as_str())
     }
 
-    /// The folder with the traces of a project.
-    pub fn traces_of(&self, project: i64) -> std::path::PathBuf {
+    /// Returns the folder with the traces of a project.
+    pub fn project_traces_folder(&self, project: ProjectId) -> std::path::PathBuf {
         self.traces_folder().join(self.storage_of(project).as_str())
     }
 
-    /// The folder with all traces.
+    /// Returns the folder with all traces.
     pub fn traces_folder(&self) -> std::path::PathBuf {
-        self.ground.git.path().join("traces")
+        self.resources.git.path().join("traces")
     }
 
-    async fn username(&self, id: i64) -> String {
+    async fn username(&self, id: UserId) -> String {
         let user = self.forge.read(Caller::system(), move |tx| users::get(tx, id)).await;
         user.expect("a known user").username
     }
 
-    async fn add(&self, user: NewUser) -> Client {
+    async fn create_user(&self, user: NewUser) -> TestClient {
         let username = user.username.clone();
-        let given = Unvalidated::good(Registration { user, password: PASSWORD.to_owned() });
-        let ready = self.forge.run_blocking(Caller::system(), move |tx| users::prepare_registration(tx, &given)).await;
-        let ready = ready.expect("a good registration");
+        let request = Unvalidated::valid(NewUserRequest { user, password: PASSWORD.to_owned() });
+        let prepared = self.forge.run_blocking(Caller::system(), move |cx| users::prepare_create(cx, &request)).await;
+        let prepared = prepared.expect("a valid user");
         let created = self
             .forge
             .write(Caller::system(), move |tx| {
-                let user = users::create(tx, &ready)?;
+                let user = users::create(tx, &prepared)?;
                 let (_, secret) = tokens::create(tx, &username, "test", &[Scope::Api], None)?;
                 Ok((user.id, secret))
             })
             .await;
         let (id, secret) = created.expect("a user");
-        Client { door: self.door.clone(), id, token: Some(secret.reveal().to_owned()) }
+        TestClient { service: self.service.clone(), id, token: Some(secret.reveal().to_owned()) }
     }
 }
 
-fn plain(username: &str) -> NewUser {
+fn new_user(username: &str) -> NewUser {
     NewUser::new(username, &format!("{}@example.org", username.to_lowercase()), username)
 }
 
-/// PostgreSQL connections bring their own runtime, so they cannot be made on a thread that has one.
+/// Runs a function on a new thread: PostgreSQL connections start a runtime, which panics on a thread that has one.
 fn on_own_thread<T: Send>(f: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| scope.spawn(f).join().expect("the thread ends well"))
+    std::thread::scope(|scope| scope.spawn(f).join().expect("the thread does not panic"))
 }
 
-impl Client {
-    /// The same client with another token.
-    pub fn showing(&self, token: &str) -> Self {
+impl TestClient {
+    /// Returns the same client with another token.
+    pub fn with_token(&self, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..self.clone() }
     }
 
-    /// `GET` below `/api/v3`.
-    pub async fn get(&self, path: &str) -> Answer {
+    /// Sends a `GET` below `/api/v3`.
+    pub async fn get(&self, path: &str) -> TestResponse {
         self.send(self.request(Method::GET, path), Body::empty()).await
     }
 
-    /// `HEAD` below `/api/v3`.
-    pub async fn head(&self, path: &str) -> Answer {
+    /// Sends a `HEAD` below `/api/v3`.
+    pub async fn head(&self, path: &str) -> TestResponse {
         self.send(self.request(Method::HEAD, path), Body::empty()).await
     }
 
-    /// `POST` with JSON below `/api/v3`.
-    pub async fn post(&self, path: &str, body: Value) -> Answer {
+    /// Sends a `POST` with JSON below `/api/v3`.
+    pub async fn post(&self, path: &str, body: Value) -> TestResponse {
         self.json(Method::POST, path, body).await
     }
 
-    /// `POST` that makes something; answers its number.
+    /// Sends a `POST` that must create something; returns its id.
     pub async fn make(&self, path: &str, body: Value) -> i64 {
         let made = self.post(path, body).await;
         assert_eq!(made.code(), 201, "{made}");
         let body = made.json();
         let id = &body.get(0).unwrap_or(&body)["id"];
-        id.as_i64().unwrap_or_else(|| panic!("no number: {made}"))
+        id.as_i64().unwrap_or_else(|| panic!("no id: {made}"))
     }
 
-    /// `PUT` with JSON below `/api/v3`.
-    pub async fn put(&self, path: &str, body: Value) -> Answer {
+    /// Sends a `PUT` with JSON below `/api/v3`.
+    pub async fn put(&self, path: &str, body: Value) -> TestResponse {
         self.json(Method::PUT, path, body).await
     }
 
-    /// `DELETE` below `/api/v3`.
-    pub async fn delete(&self, path: &str) -> Answer {
+    /// Sends a `DELETE` below `/api/v3`.
+    pub async fn delete(&self, path: &str) -> TestResponse {
         self.send(self.request(Method::DELETE, path), Body::empty()).await
     }
 
-    /// Any method with a JSON body below `/api/v3`.
-    pub async fn json(&self, method: Method, path: &str, body: Value) -> Answer {
+    /// Sends a JSON body with any method below `/api/v3`.
+    pub async fn json(&self, method: Method, path: &str, body: Value) -> TestResponse {
         let request = self.request(method, path).header(header::CONTENT_TYPE, "application/json");
         self.send(request, Body::from(body.to_string())).await
     }
 
-    /// Any method with any body below `/api/v3`.
-    pub async fn body(&self, method: Method, path: &str, kind: &str, body: impl Into<Body>) -> Answer {
-        let request = self.request(method, path).header(header::CONTENT_TYPE, kind);
+    /// Sends a body of any content type with any method below `/api/v3`.
+    pub async fn body(&self, method: Method, path: &str, content_type: &str, body: impl Into<Body>) -> TestResponse {
+        let request = self.request(method, path).header(header::CONTENT_TYPE, content_type);
         self.send(request, body.into()).await
     }
 
-    /// `GET` with further headers below `/api/v3`.
-    pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+    /// Sends a `GET` with further headers below `/api/v3`.
+    pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> TestResponse {
         let mut request = self.request(Method::GET, path);
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes()).expect("a header name");
@@ -436,13 +466,13 @@ impl Client {
         self.send(request, Body::empty()).await
     }
 
-    /// `GET` of a page beside the interface.
-    pub async fn page(&self, path: &str) -> Answer {
+    /// Sends a `GET` to a path outside the API.
+    pub async fn page(&self, path: &str) -> TestResponse {
         self.page_with(Method::GET, path, &[]).await
     }
 
-    /// Any method on a page beside the interface, with further headers.
-    pub async fn page_with(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Answer {
+    /// Sends any method to a path outside the API, with further headers.
+    pub async fn page_with(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> TestResponse {
         let request = headers.iter().fold(self.request_to(method, path), |request, (name, value)| {
             let name = HeaderName::from_bytes(name.as_bytes()).expect("a header name");
             request.header(name, HeaderValue::from_str(value).expect("a header value"))
@@ -450,7 +480,8 @@ impl Client {
         self.send(request, Body::empty()).await
     }
 
-    /// The beginning of a request with this client's token; a path with `/-/`, `/api/` or `/ci/` stands as it is.
+    /// Begins a request with this client's token below `/api/v3`; paths that start with `/-/`, `/api/` or `/ci/api/` are
+    /// used unchanged.
     pub fn request(&self, method: Method, path: &str) -> axum::http::request::Builder {
         let absolute = ["/-/", "/api/", "/ci/api/"].iter().any(|prefix| path.starts_with(prefix));
         if absolute { self.request_to(method, path) } else { self.request_to(method, &format!("/api/v3{path}")) }
@@ -464,9 +495,9 @@ impl Client {
         }
     }
 
-    /// Sends a request that was put together by hand.
-    pub async fn send(&self, request: axum::http::request::Builder, body: Body) -> Answer {
+    /// Sends a request and reads the whole response.
+    pub async fn send(&self, request: axum::http::request::Builder, body: Body) -> TestResponse {
         let request = request.body(body).expect("a well-formed request");
-        Answer::read(self.door.answer(request).await).await
+        TestResponse::read(self.service.handle(request).await).await
     }
 }

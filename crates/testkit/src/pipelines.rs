@@ -1,46 +1,41 @@
-//! Pipelines without a push.
+//! Starts pipelines without a push, and assigns their jobs.
 
-use ci::{Circumstances, Config, Event, NoFiles};
-use diesel::{
-    QueryableByName, RunQueryDsl, sql_query,
-    sql_types::{BigInt, Binary, Text},
-};
+use ci::{Config, NoFiles, PipelineContext, StatusEvent};
 use forge::{
     Caller, ProjectAbility, ProjectRef,
-    assignments::{self, Taken},
-    pipelines::{self, Start},
+    job_queue::{self, AssignOutcome},
+    pipelines::{self, StartPipeline},
 };
-use model::{Oid, Pipeline, pipelines::Source, tokens::Secret};
-
-use store::Conn;
+use model::{
+    JobId, Oid, Pipeline, ProjectId, RunnerId, UserId,
+    pipelines::Source,
+    projects::TokenSeed,
+    runners::RunnerInfo,
+    tokens::{Digest, Secret},
+};
+use store::{instance::SeededToken, runners::NewRunner};
 
 use crate::TestForge;
 
-#[derive(QueryableByName)]
-struct Id {
-    #[diesel(sql_type = BigInt)]
-    id: i64,
-}
-
 impl TestForge {
-    /// Starts a pipeline of a CI file on branch `master`, whatever the repository holds; says how it is then.
-    pub async fn plant_pipeline(&self, project: i64, user: Option<i64>, file: &str) -> Pipeline {
-        self.plant_pipeline_at(project, user, "master", Oid([7; 20]), file).await
+    /// Starts a pipeline with this CI file on branch `master`, regardless of the repository, and returns it.
+    pub async fn start_pipeline(&self, project: ProjectId, user: Option<UserId>, file: &str) -> Pipeline {
+        self.start_pipeline_at(project, user, "master", Oid([7; 20]), file).await
     }
 
-    /// The same for a branch and a commit.
-    pub async fn plant_pipeline_at(
+    /// Starts a pipeline with this CI file for a branch and a commit.
+    pub async fn start_pipeline_at(
         &self,
-        project: i64,
-        user: Option<i64>,
+        project: ProjectId,
+        user: Option<UserId>,
         branch: &str,
         sha: Oid,
         file: &str,
     ) -> Pipeline {
         let config = Config::load(file, &NoFiles).expect("a good file");
-        let circumstances = Circumstances { ref_name: branch.to_owned(), ..Circumstances::default() };
-        let plan = ci::plan(&config, &circumstances).expect("a plan");
-        let start = Start {
+        let pipeline_context = PipelineContext { ref_name: branch.to_owned(), ..PipelineContext::default() };
+        let plan = ci::plan(&config, &pipeline_context).expect("a plan");
+        let start = StartPipeline {
             ref_name: branch.to_owned(),
             tag: false,
             sha,
@@ -50,62 +45,51 @@ impl TestForge {
             variables: None,
         };
         let started = self.forge.write(Caller::system(), move |tx| {
-            let project = tx.open(&ProjectRef::Id(project), ProjectAbility::ReadProject)?;
+            let project = tx.project(&ProjectRef::Id(project), ProjectAbility::ReadProject)?;
             pipelines::start(tx, &project, &start, &plan)
         });
         started.await.expect("a pipeline")
     }
 
-    /// Adds a shared runner behind the forge's back; says its number. Its token opens nothing.
-    pub fn plant_runner(&self, description: &str) -> i64 {
-        let now = self.forge.now().as_microsecond();
-        let text = |yes: &str, no: &str| {
-            format!(
-                "INSERT INTO runners (seed, digest, description, active, is_shared, run_untagged, locked, tags, \
-                 created_at, updated_at) VALUES ($1, $2, $3, {yes}, {yes}, {yes}, {no}, '', $4, $5) RETURNING id"
-            )
+    /// Inserts a shared runner and returns its ID. Its token is not valid.
+    pub fn insert_runner(&self, description: &str) -> RunnerId {
+        let now = self.forge.now();
+        let seed = TokenSeed(description.as_bytes().to_vec());
+        let new = NewRunner {
+            seed: &seed,
+            digest: Digest::of(&format!("runner {description}")),
+            description,
+            active: true,
+            is_shared: true,
+            run_untagged: true,
+            locked: false,
+            tags: &[],
+            maximum_timeout: None,
+            info: &RunnerInfo::default(),
         };
-        macro_rules! insert {
-            ($conn:expr, $yes:expr, $no:expr) => {
-                sql_query(text($yes, $no))
-                    .bind::<Binary, _>(description.as_bytes().to_vec())
-                    .bind::<Binary, _>(description.as_bytes().to_vec())
-                    .bind::<Text, _>(description)
-                    .bind::<BigInt, _>(now)
-                    .bind::<BigInt, _>(now)
-                    .get_result::<Id>($conn)
-            };
-        }
-        let inserted = self.in_one_go(|db| match db {
-            Conn::Sqlite(conn) => insert!(conn, "1", "0"),
-            Conn::Pg(conn) => insert!(conn, "TRUE", "FALSE"),
+        self.in_transaction(|db| store::runners::insert(db, &new, now).expect("a runner"))
+    }
+
+    /// Applies an event to a job and returns its pipeline.
+    pub async fn apply_job_event(&self, job: JobId, event: StatusEvent) -> Pipeline {
+        let applied = self.forge.write(Caller::system(), move |tx| pipelines::apply_event(tx, job, event));
+        applied.await.expect("no trouble")
+    }
+
+    /// Sets the token of a runner.
+    pub fn set_runner_token(&self, runner: RunnerId, token: &str) {
+        let digest = Secret::new(token.to_owned()).digest();
+        self.in_transaction(|db| {
+            store::instance::set_digest(db, SeededToken::Runners, runner.get(), digest.as_bytes()).expect("set");
         });
-        inserted.expect("a runner").id
     }
 
-    /// Lets something happen to a build; says how its pipeline is then.
-    pub async fn let_happen(&self, build: i64, event: Event) -> Pipeline {
-        let happened = self.forge.write(Caller::system(), move |tx| pipelines::happen(tx, build, event));
-        happened.await.expect("no trouble")
-    }
-
-    /// Lets a runner be known by a token.
-    pub fn let_runner_show(&self, runner: i64, token: &str) {
-        let digest = Secret::new(token.to_owned()).digest().as_bytes().to_vec();
-        let text = "UPDATE runners SET digest = $1 WHERE id = $2";
-        let changed = self.in_one_go(|db| match db {
-            Conn::Sqlite(conn) => sql_query(text).bind::<Binary, _>(digest).bind::<BigInt, _>(runner).execute(conn),
-            Conn::Pg(conn) => sql_query(text).bind::<Binary, _>(digest).bind::<BigInt, _>(runner).execute(conn),
-        });
-        assert_eq!(changed, Ok(1));
-    }
-
-    /// Gives a build that waits to a runner; answers the token of the job.
-    pub async fn take_build(&self, build: i64, runner: i64) -> String {
-        let answer = self.forge.write(Caller::system(), move |tx| assignments::take(tx, build, runner)).await;
-        match answer.expect("no trouble") {
-            Taken::Token(token) => token.reveal().to_owned(),
-            Taken::Gone | Taken::Refused => panic!("no job that waits and may start"),
+    /// Assigns a pending job to a runner and returns the job token.
+    pub async fn assign_job(&self, job: JobId, runner: RunnerId) -> String {
+        let outcome = self.forge.write(Caller::system(), move |tx| job_queue::assign(tx, job, runner)).await;
+        match outcome.expect("no trouble") {
+            AssignOutcome::Assigned(token) => token.reveal().to_owned(),
+            AssignOutcome::Unavailable | AssignOutcome::Refused => panic!("the job is not pending or may not start"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Somebody who is told what happens: a real HTTP server on this machine that answers as a test wants, well or badly.
+//! A local HTTP server that receives webhooks and responds, correctly or not, as a test demands.
 
 mod certificate;
 
@@ -30,77 +30,77 @@ use tokio_rustls::TlsAcceptor;
 
 pub use certificate::Certificate;
 
-/// How long a test waits for what has to come: longer than the busiest machine takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a test waits for requests; generous for busy machines.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A receiver of its own for one test. It stops when it is dropped.
+/// A receiver for one test. It stops when it is dropped.
 pub struct Receiver {
     address: SocketAddr,
     scheme: &'static str,
     shared: Arc<Shared>,
-    serving: JoinHandle<()>,
+    server_task: JoinHandle<()>,
 }
 
-/// What a receiver was told.
+/// A request that a receiver got.
 #[derive(Clone, Debug)]
-pub struct Received {
-    /// How many requests came before it.
+pub struct ReceivedRequest {
+    /// The number of requests before it.
     pub order: usize,
-    /// On which connection it came, counted from 0.
+    /// The connection that it came on, counted from 0.
     pub connection: usize,
     /// The method.
     pub method: String,
     /// Path and query.
     pub target: String,
-    /// The headers as they came, with all their capitals.
+    /// The headers, with names in their original case.
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
 }
 
-/// What a receiver answers.
+/// A response of a receiver.
 #[derive(Clone, Debug)]
-pub struct Reply {
-    after: Duration,
+pub struct MockResponse {
+    delay: Duration,
     status: u16,
     headers: Vec<(String, String)>,
-    manner: Manner,
+    behavior: Behavior,
 }
 
 #[derive(Clone, Debug)]
-enum Manner {
-    Whole(Vec<u8>),
+enum Behavior {
+    Full(Vec<u8>),
     DrippingHeaders(Duration),
     DrippingBody(Duration),
     EndlessBody,
     Raw(Vec<u8>),
-    Closing,
-    Hanging,
+    Close,
+    Hang,
 }
 
 struct Shared {
-    received: watch::Sender<Vec<Received>>,
+    received: watch::Sender<Vec<ReceivedRequest>>,
     connections: AtomicUsize,
-    replies: Mutex<Replies>,
+    responses: Mutex<Responses>,
 }
 
-struct Replies {
-    next: VecDeque<Reply>,
-    then: Arc<dyn Fn(&Received) -> Reply + Send + Sync>,
+struct Responses {
+    next: VecDeque<MockResponse>,
+    default: Arc<dyn Fn(&ReceivedRequest) -> MockResponse + Send + Sync>,
 }
 
 impl Receiver {
-    /// A receiver at `127.0.0.1` that is glad about everything.
+    /// Starts a receiver on `127.0.0.1` that responds with 200.
     pub async fn start() -> Self {
         Self::serve(&[([127, 0, 0, 1], 0).into()], None).await
     }
 
-    /// The same at every address of this machine, so that nothing that comes goes unnoticed.
+    /// Like [`Self::start`], listening on all addresses of this machine.
     pub async fn start_everywhere() -> Self {
         Self::serve(&[(Ipv6Addr::UNSPECIFIED, 0).into(), (Ipv4Addr::UNSPECIFIED, 0).into()], None).await
     }
 
-    /// A receiver that shows a certificate.
+    /// Starts a receiver with TLS.
     pub async fn start_with(certificate: &Certificate) -> Self {
         let chain = vec![CertificateDer::from(certificate.der().to_vec())];
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(certificate.key().to_vec()));
@@ -111,65 +111,65 @@ impl Receiver {
         Self::serve(&[([127, 0, 0, 1], 0).into()], Some(TlsAcceptor::from(Arc::new(config)))).await
     }
 
-    /// Serves at the first of these addresses that this machine has.
+    /// Serves on the first of these addresses that is available.
     async fn serve(addresses: &[SocketAddr], tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind(addresses).await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let shared = Arc::new(Shared {
             received: watch::Sender::new(Vec::new()),
             connections: AtomicUsize::new(0),
-            replies: Mutex::new(Replies { next: VecDeque::new(), then: Arc::new(|_| Reply::ok()) }),
+            responses: Mutex::new(Responses { next: VecDeque::new(), default: Arc::new(|_| MockResponse::ok()) }),
         });
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let serving = tokio::spawn(accept(listener, tls, Arc::clone(&shared)));
-        Self { address, scheme, shared, serving }
+        let server_task = tokio::spawn(accept(listener, tls, Arc::clone(&shared)));
+        Self { address, scheme, shared, server_task }
     }
 
-    /// Its port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Where it is reached.
+    /// Returns the URL.
     pub fn url(&self) -> String {
         self.url_with("127.0.0.1", "/hook")
     }
 
-    /// Where it is reached by another name of the host (which may hold credentials), with another path and query.
+    /// Returns a URL with another host, which may include credentials, and another path and query.
     pub fn url_with(&self, host: &str, target: &str) -> String {
         format!("{}://{host}:{}{target}", self.scheme, self.port())
     }
 
-    /// Answers like this from now on.
-    pub fn answers(&self, reply: Reply) {
-        self.answers_by(move |_| reply.clone());
+    /// Sets the response to all further requests.
+    pub fn respond_with(&self, response: MockResponse) {
+        self.respond_by(move |_| response.clone());
     }
 
-    /// Answers like this from now on, depending on what it is told.
-    pub fn answers_by(&self, reply: impl Fn(&Received) -> Reply + Send + Sync + 'static) {
-        self.shared.replies().then = Arc::new(reply);
+    /// Sets a function that chooses the response to each further request.
+    pub fn respond_by(&self, response: impl Fn(&ReceivedRequest) -> MockResponse + Send + Sync + 'static) {
+        self.shared.responses().default = Arc::new(response);
     }
 
-    /// Gives these answers first, each once.
-    pub fn answers_first(&self, replies: impl IntoIterator<Item = Reply>) {
-        self.shared.replies().next.extend(replies);
+    /// Queues responses to the next requests, each used once.
+    pub fn respond_first_with(&self, responses: impl IntoIterator<Item = MockResponse>) {
+        self.shared.responses().next.extend(responses);
     }
 
-    /// All that it was told up to now.
-    pub fn so_far(&self) -> Vec<Received> {
+    /// Returns all requests so far.
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
         self.shared.received.borrow().clone()
     }
 
-    /// Waits until it was told so much, and tells it.
-    pub async fn received(&self, count: usize) -> Vec<Received> {
-        let mut told = self.shared.received.subscribe();
-        let Ok(enough) = timeout(PATIENCE, told.wait_for(|received| received.len() >= count)).await else {
-            panic!("waited for {count} requests, and these came: {:#?}", self.so_far());
+    /// Waits for a number of requests and returns all of them.
+    pub async fn wait_for_requests(&self, count: usize) -> Vec<ReceivedRequest> {
+        let mut requests = self.shared.received.subscribe();
+        let Ok(enough) = timeout(WAIT_TIMEOUT, requests.wait_for(|received| received.len() >= count)).await else {
+            panic!("waited for {count} requests, and these came: {:#?}", self.requests());
         };
         enough.expect("the receiver holds the other end").clone()
     }
 
-    /// How many connections were made to it, whether or not something was said on them.
+    /// Returns the number of connections, including those without requests.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
@@ -177,96 +177,96 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.serving.abort();
+        self.server_task.abort();
     }
 }
 
-impl Received {
-    /// The value of a header.
+impl ReceivedRequest {
+    /// Returns the value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(header, _)| header.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The body, which has to be JSON.
+    /// Parses the body as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).expect("a body that is JSON")
     }
 }
 
-impl Reply {
-    /// 200.
+impl MockResponse {
+    /// Status 200 without a body.
     pub fn ok() -> Self {
         Self::status(200)
     }
 
-    /// A status and nothing else.
+    /// A status without a body.
     pub fn status(status: u16) -> Self {
-        Self { after: Duration::ZERO, status, headers: Vec::new(), manner: Manner::Whole(Vec::new()) }
+        Self { delay: Duration::ZERO, status, headers: Vec::new(), behavior: Behavior::Full(Vec::new()) }
     }
 
-    /// Sends the caller elsewhere.
+    /// A redirect.
     pub fn redirect(status: u16, to: &str) -> Self {
         Self::status(status).header("Location", to)
     }
 
-    /// Bytes that need not be HTTP; the connection is closed then.
+    /// Bytes that need not be valid HTTP, after which the connection is closed.
     pub fn raw(bytes: impl Into<Vec<u8>>) -> Self {
-        Self { manner: Manner::Raw(bytes.into()), ..Self::ok() }
+        Self { behavior: Behavior::Raw(bytes.into()), ..Self::ok() }
     }
 
-    /// Closes the connection without a word.
+    /// Closes the connection without a response.
     pub fn close() -> Self {
-        Self { manner: Manner::Closing, ..Self::ok() }
+        Self { behavior: Behavior::Close, ..Self::ok() }
     }
 
-    /// Says nothing, for ever.
+    /// Never responds.
     pub fn hang() -> Self {
-        Self { manner: Manner::Hanging, ..Self::ok() }
+        Self { behavior: Behavior::Hang, ..Self::ok() }
     }
 
-    /// Begins with the headers and comes to no end: one more with each pause.
-    pub fn drip_headers(pause: Duration) -> Self {
-        Self { manner: Manner::DrippingHeaders(pause), ..Self::ok() }
+    /// Sends headers without end, one per interval.
+    pub fn drip_headers(interval: Duration) -> Self {
+        Self { behavior: Behavior::DrippingHeaders(interval), ..Self::ok() }
     }
 
-    /// A status, and a body that comes to no end: one byte with each pause.
-    pub fn drip_body(pause: Duration) -> Self {
-        Self { manner: Manner::DrippingBody(pause), ..Self::ok() }
+    /// Sends a body without end, one byte per interval.
+    pub fn drip_body(interval: Duration) -> Self {
+        Self { behavior: Behavior::DrippingBody(interval), ..Self::ok() }
     }
 
-    /// A status, and a body that comes to no end, as quickly as it is taken.
+    /// Sends a body without end, as fast as the client reads it.
     pub fn endless_body() -> Self {
-        Self { manner: Manner::EndlessBody, ..Self::ok() }
+        Self { behavior: Behavior::EndlessBody, ..Self::ok() }
     }
 
-    /// The same with another status.
+    /// Replaces the status.
     pub fn with_status(mut self, status: u16) -> Self {
         self.status = status;
         self
     }
 
-    /// With a header more.
+    /// Adds a header.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// With this body.
+    /// Replaces the body.
     pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
-        self.manner = Manner::Whole(body.into());
+        self.behavior = Behavior::Full(body.into());
         self
     }
 
-    /// Only after a while.
-    pub fn after(mut self, pause: Duration) -> Self {
-        self.after = pause;
+    /// Delays the response.
+    pub fn after(mut self, delay: Duration) -> Self {
+        self.delay = delay;
         self
     }
 
-    /// Status line and headers, as yet without the empty line.
+    /// Returns the status line and the headers, without the final empty line.
     fn head(&self) -> String {
-        let mut head = format!("HTTP/1.1 {} Said\r\n", self.status);
+        let mut head = format!("HTTP/1.1 {} Status\r\n", self.status);
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -275,88 +275,92 @@ impl Reply {
 }
 
 impl Shared {
-    fn replies(&self) -> MutexGuard<'_, Replies> {
-        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
+    fn responses(&self) -> MutexGuard<'_, Responses> {
+        self.responses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, mut received: Received) -> Reply {
+    fn record(&self, mut received: ReceivedRequest) -> MockResponse {
         self.received.send_modify(|all| {
             received.order = all.len();
             all.push(received.clone());
         });
-        let mut replies = self.replies();
-        let next = replies.next.pop_front();
-        let then = Arc::clone(&replies.then);
-        drop(replies);
-        next.unwrap_or_else(|| then(&received))
+        let mut responses = self.responses();
+        let next = responses.next.pop_front();
+        let default = Arc::clone(&responses.default);
+        drop(responses);
+        next.unwrap_or_else(|| default(&received))
     }
 }
 
 async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
-    // Whoever still talks is interrupted when this ends.
-    let mut talks = JoinSet::new();
+    // Dropping the set aborts open connections.
+    let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let number = shared.connections.fetch_add(1, Ordering::SeqCst);
         let (tls, shared) = (tls.clone(), Arc::clone(&shared));
-        talks.spawn(async move {
-            // Callers go away whenever they like; that is for the test to judge, not for the receiver.
-            let Some(tls) = tls else { return talk(stream, number, &shared).await.unwrap_or_default() };
+        connections.spawn(async move {
+            // Clients may disconnect at any time; tests check what they expect.
+            let Some(tls) = tls else { return serve_connection(stream, number, &shared).await.unwrap_or_default() };
             if let Ok(stream) = tls.accept(stream).await {
-                talk(stream, number, &shared).await.unwrap_or_default();
+                serve_connection(stream, number, &shared).await.unwrap_or_default();
             }
         });
     }
 }
 
-/// Takes requests and answers them until the caller or the answer ends the connection.
-async fn talk(stream: impl AsyncRead + AsyncWrite + Unpin, connection: usize, shared: &Shared) -> io::Result<()> {
+/// Serves a connection until the client or a response closes it.
+async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    connection: usize,
+    shared: &Shared,
+) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     while let Some(received) = read(&mut stream, connection).await? {
-        let reply = shared.note(received);
-        sleep(reply.after).await;
-        let head = reply.head();
-        match reply.manner {
-            Manner::Whole(body) => {
+        let response = shared.record(received);
+        sleep(response.delay).await;
+        let head = response.head();
+        match response.behavior {
+            Behavior::Full(body) => {
                 let head = format!("{head}Content-Length: {}\r\n\r\n", body.len());
                 stream.write_all(&[head.as_bytes(), &body].concat()).await?;
                 stream.flush().await?;
             }
-            Manner::DrippingHeaders(pause) => {
+            Behavior::DrippingHeaders(interval) => {
                 stream.write_all(head.as_bytes()).await?;
                 loop {
                     stream.write_all(b"X-More: to come\r\n").await?;
                     stream.flush().await?;
-                    sleep(pause).await;
+                    sleep(interval).await;
                 }
             }
-            Manner::DrippingBody(pause) => {
+            Behavior::DrippingBody(interval) => {
                 stream.write_all(format!("{head}\r\n").as_bytes()).await?;
                 loop {
                     stream.write_all(b".").await?;
                     stream.flush().await?;
-                    sleep(pause).await;
+                    sleep(interval).await;
                 }
             }
-            Manner::EndlessBody => {
+            Behavior::EndlessBody => {
                 stream.write_all(format!("{head}\r\n").as_bytes()).await?;
-                let much = vec![b'.'; 64 << 10];
+                let chunk = vec![b'.'; 64 << 10];
                 loop {
-                    stream.write_all(&much).await?;
+                    stream.write_all(&chunk).await?;
                 }
             }
-            Manner::Raw(bytes) => {
+            Behavior::Raw(bytes) => {
                 stream.write_all(&bytes).await?;
                 return stream.shutdown().await;
             }
-            Manner::Closing => return Ok(()),
-            Manner::Hanging => std::future::pending().await,
+            Behavior::Close => return Ok(()),
+            Behavior::Hang => std::future::pending().await,
         }
     }
     Ok(())
 }
 
-/// Reads one request; `None` if no more come.
-async fn read(stream: &mut (impl AsyncBufRead + Unpin), connection: usize) -> io::Result<Option<Received>> {
+/// Reads a request; `None` at the end of the connection.
+async fn read(stream: &mut (impl AsyncBufRead + Unpin), connection: usize) -> io::Result<Option<ReceivedRequest>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if stream.read_until(b'\n', &mut head).await? == 0 {
@@ -366,7 +370,7 @@ async fn read(stream: &mut (impl AsyncBufRead + Unpin), connection: usize) -> io
     let head = String::from_utf8_lossy(&head);
     let mut lines = head.lines().take_while(|line| !line.is_empty());
     let mut words = lines.next().unwrap_or_default().split(' ').map(ToOwned::to_owned);
-    let mut received = Received {
+    let mut received = ReceivedRequest {
         order: 0,
         connection,
         method: words.next().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Repositories with something in them.
+//! Fills and inspects the repositories of projects.
 
 use std::{
     fs::File,
@@ -9,14 +9,14 @@ use std::{
 
 use forge::{
     Caller,
-    pushes::{self, Push, RefOutcome, Via},
+    pushes::{self, Push, PushSource, RefOutcome},
 };
-use model::{RefChange, RefName, StorageId};
+use model::{ProjectId, RefChange, RefName, StorageId};
 
-use crate::{Client, TestForge};
+use crate::{TestClient, TestForge};
 
-/// A branch with two commits, a few files, an annotated and a lightweight tag, in the words of `git fast-import`.
-pub const SMALL: &str = "\
+/// A `git fast-import` script: a branch with two commits, a few files, an annotated and a lightweight tag.
+pub const SMALL_REPOSITORY: &str = "\
 blob
 mark :1
 data 6
@@ -60,16 +60,15 @@ from :4
 ";
 
 impl TestForge {
-    /// Fills the repository of a project through the gate, as this client would by a push. The script is in the language
-    /// of `git fast-import`.
-    pub async fn fill(&self, client: &Client, project: i64, script: &str) {
-        for outcome in self.try_fill(client, project, script).await {
-            assert_eq!(outcome.refusal, None, "{}", outcome.name);
+    /// Pushes the refs of a `git fast-import` script to a project; panics if a ref is refused.
+    pub async fn fast_import(&self, client: &TestClient, project: ProjectId, script: &str) {
+        for outcome in self.try_fast_import(client, project, script).await {
+            assert_eq!(outcome.rejection, None, "{}", outcome.name);
         }
     }
 
-    /// As [`Self::fill`], but tells what came of it.
-    pub async fn try_fill(&self, client: &Client, project: i64, script: &str) -> Vec<RefOutcome> {
+    /// Like [`Self::fast_import`], but returns the outcomes.
+    pub async fn try_fast_import(&self, client: &TestClient, project: ProjectId, script: &str) -> Vec<RefOutcome> {
         let folder = tempfile::tempdir().expect("a folder");
         git(folder.path(), &["init", "-q", "--bare", "."], b"");
         git(folder.path(), &["fast-import", "--quiet"], script.as_bytes());
@@ -87,49 +86,49 @@ impl TestForge {
         self.push_pack(client, project, &pack, changes).await
     }
 
-    /// Changes refs of a project through the gate, as this client would by a push that brings a pack.
+    /// Pushes ref changes and a pack to a project.
     pub async fn push_pack(
         &self,
-        client: &Client,
-        project: i64,
+        client: &TestClient,
+        project: ProjectId,
         pack: &[u8],
         changes: Vec<RefChange>,
     ) -> Vec<RefOutcome> {
-        let incoming = pushes::incoming(&self.forge, &self.storage_of(project)).expect("a quarantine");
+        let incoming = pushes::create_quarantine(&self.forge, &self.storage_of(project)).expect("a quarantine");
         let mut child = incoming.index_pack(None).spawn().expect("git starts");
-        child.stdin.take().expect("a pipe").write_all(pack).expect("the pack is taken");
+        child.stdin.take().expect("a pipe").write_all(pack).expect("the pack is read");
         let output = child.wait_with_output().expect("git ends");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let push = Push { changes, incoming: Some(incoming), atomic: false, options: Vec::new() };
         let caller = Caller::with_tokens(client.token.as_deref());
-        pushes::push(&self.forge, caller, project, push, Via::Push).await.expect("a push")
+        pushes::push(&self.forge, caller, project, push, PushSource::Git).await.expect("a push")
     }
 
-    /// What git says about a pack that it does not take.
-    pub fn complaint_about_pack(&self, project: i64, pack: &[u8]) -> String {
-        let incoming = pushes::incoming(&self.forge, &self.storage_of(project)).expect("a quarantine");
+    /// Returns the error of `git index-pack` for an invalid pack.
+    pub fn index_pack_error(&self, project: ProjectId, pack: &[u8]) -> String {
+        let incoming = pushes::create_quarantine(&self.forge, &self.storage_of(project)).expect("a quarantine");
         let mut child = incoming.index_pack(None).spawn().expect("git starts");
-        child.stdin.take().expect("a pipe").write_all(pack).expect("the pack is taken");
+        child.stdin.take().expect("a pipe").write_all(pack).expect("the pack is read");
         let output = child.wait_with_output().expect("git ends");
-        assert!(!output.status.success(), "it is taken");
+        assert!(!output.status.success(), "the pack is accepted");
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// Removes a ref of a project through the gate, as this client would by a push.
-    pub async fn remove_ref(&self, client: &Client, project: i64, name: &str) {
+    /// Deletes a ref of a project by a push.
+    pub async fn remove_ref(&self, client: &TestClient, project: ProjectId, name: &str) {
         let old = self.refs_of(project).into_iter().find(|(found, _)| found == name).expect("a ref").1;
         let name = RefName::new(name).expect("a name");
         let changes = vec![RefChange { name, old: Some(old.parse().expect("an id")), new: None }];
         let push = Push { changes, incoming: None, atomic: false, options: Vec::new() };
         let caller = Caller::with_tokens(client.token.as_deref());
-        for outcome in pushes::push(&self.forge, caller, project, push, Via::Push).await.expect("a push") {
-            assert_eq!(outcome.refusal, None, "{}", outcome.name);
+        for outcome in pushes::push(&self.forge, caller, project, push, PushSource::Git).await.expect("a push") {
+            assert_eq!(outcome.rejection, None, "{}", outcome.name);
         }
     }
 
-    /// The names and targets of all refs of a project.
-    pub fn refs_of(&self, project: i64) -> Vec<(String, String)> {
-        let repositories = git::Repositories::beside(&self.ground.git.path().join("repositories"));
+    /// Returns the names and targets of all refs of a project.
+    pub fn refs_of(&self, project: ProjectId) -> Vec<(String, String)> {
+        let repositories = git::Repositories::attach(&self.resources.git.path().join("repositories"));
         let Some(repository) = repositories.find(&self.storage_of(project)).expect("a repository") else {
             return Vec::new();
         };
@@ -137,41 +136,44 @@ impl TestForge {
         refs.iter().map(|found| (found.name.to_string(), found.target.to_string())).collect()
     }
 
-    /// Packs the repository of a project, as is done after pushes.
-    pub fn keep_house(&self, project: i64) {
-        let repositories = git::Repositories::beside(&self.ground.git.path().join("repositories"));
-        assert!(repositories.keep_house(&self.storage_of(project)).expect("kept"), "nobody else is at it");
+    /// Packs the repository of a project, as the background task after a push does.
+    pub fn run_housekeeping(&self, project: ProjectId) {
+        let repositories = git::Repositories::attach(&self.resources.git.path().join("repositories"));
+        assert!(
+            repositories.run_housekeeping(&self.storage_of(project)).expect("housekeeping succeeds"),
+            "housekeeping is not locked"
+        );
     }
 
-    /// Where the repository and the files of a project lie.
-    pub fn storage_of(&self, project: i64) -> StorageId {
-        let found = self.on_a_reading_connection(|db| store::projects::storage_of(db, project));
+    /// Returns the storage id of a project.
+    pub fn storage_of(&self, project: ProjectId) -> StorageId {
+        let found = self.with_read_connection(|db| store::projects::storage_of(db, project));
         found.expect("readable").expect("a project")
     }
 
-    /// The folder of the repository of a project, if it has one.
-    pub fn repository_folder(&self, project: i64) -> Option<std::path::PathBuf> {
-        let repositories = git::Repositories::beside(&self.ground.git.path().join("repositories"));
-        let storage = self.on_a_reading_connection(|db| store::projects::storage_of(db, project)).expect("readable");
+    /// Returns the folder of the repository of a project, if it has one.
+    pub fn repository_folder(&self, project: ProjectId) -> Option<std::path::PathBuf> {
+        let repositories = git::Repositories::attach(&self.resources.git.path().join("repositories"));
+        let storage = self.with_read_connection(|db| store::projects::storage_of(db, project)).expect("readable");
         let repository = repositories.find(&storage?).expect("a repository");
         repository.map(|repository| repository.path().to_owned())
     }
 }
 
-/// Runs git in a folder, with a name and an address of its own.
+/// Runs git in a folder with the given standard input; panics if it fails.
 pub fn git(folder: &Path, arguments: &[&str], input: &[u8]) -> Output {
     let mut stdin = tempfile::tempfile().expect("a file");
     stdin.write_all(input).expect("written");
     std::io::Seek::rewind(&mut stdin).expect("rewound");
-    let output = quiet_git(folder).args(arguments).stdin(Stdio::from(stdin)).output().expect("git runs");
+    let output = git_command(folder).args(arguments).stdin(Stdio::from(stdin)).output().expect("git runs");
     assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     output
 }
 
-/// A call of git that knows nothing of the machine's configuration.
-pub fn quiet_git(folder: &Path) -> Command {
+/// Returns a git command that ignores the configuration of the machine.
+pub fn git_command(folder: &Path) -> Command {
     let mut command = Command::new("git");
-    command.current_dir(folder).stdin(Stdio::from(File::open("/dev/null").expect("nothing")));
+    command.current_dir(folder).stdin(Stdio::from(File::open("/dev/null").expect("/dev/null opens")));
     for (name, value) in [
         ("GIT_CONFIG_NOSYSTEM", "1"),
         ("GIT_CONFIG_GLOBAL", "/dev/null"),

@@ -1,96 +1,134 @@
-//! Whom a client believes: TLS towards other servers, set up in one place for the database, hooks, runners and monitors.
+//! TLS client configuration, shared by the database client, webhooks, runners and `gable health`.
 //!
-//! Always the same cryptography (ring) and the same versions of TLS, chosen here and not by a global default, so that no
-//! library that is linked in beside us can choose another one.
+//! The crypto provider (ring) and the TLS versions are chosen here and not by a process-wide default, so that no other
+//! linked library can change them.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rustls::{
     ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme, WantsVerifier,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
+    pki_types::{
+        CertificateDer, ServerName, UnixTime,
+        pem::{self, PemObject as _},
+    },
 };
 
-/// The authorities that vouch for servers.
+/// Why a TLS configuration cannot be created. The text of an error includes that of its cause.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A PEM file with root certificates cannot be read.
+    #[error("cannot read the root certificate {}: {source}", path.display())]
+    UnreadableFile {
+        /// The path of the file.
+        path: PathBuf,
+        /// Why it cannot be read.
+        source: pem::Error,
+    },
+    /// A PEM file contains an invalid root certificate.
+    #[error("cannot read the root certificate {}: {source}", path.display())]
+    InvalidFile {
+        /// The path of the file.
+        path: PathBuf,
+        /// What is wrong with the certificate.
+        source: rustls::Error,
+    },
+    /// A PEM file contains no root certificate.
+    #[error("cannot read the root certificate {}: the file contains no certificate", path.display())]
+    EmptyFile {
+        /// The path of the file.
+        path: PathBuf,
+    },
+    /// A certificate is invalid.
+    #[error("{0}")]
+    InvalidCertificate(#[source] rustls::Error),
+    /// The crypto provider does not support the TLS versions.
+    #[error("cannot set up TLS: {0}")]
+    UnsupportedVersions(#[source] rustls::Error),
+}
+
+/// The root certificates that a client trusts.
 pub struct Roots(RootCertStore);
 
 impl Roots {
-    /// Nobody.
-    pub fn none() -> Self {
+    /// Returns an empty set: no server is trusted.
+    pub fn empty() -> Self {
         Self(RootCertStore::empty())
     }
 
-    /// Those in which the machine believes. Without any nobody can prove who it is; what was in the way is told beside.
-    pub fn of_the_machine() -> (Self, Vec<String>) {
+    /// Returns the root certificates of the operating system, and the errors that occurred while reading them.
+    pub fn system() -> (Self, Vec<String>) {
         let found = rustls_native_certs::load_native_certs();
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(found.certs);
         (Self(roots), found.errors.iter().map(ToString::to_string).collect())
     }
 
-    /// Those in a file of PEM.
-    pub fn in_file(path: &Path) -> Result<Self, String> {
-        let unreadable =
-            |error: &dyn std::fmt::Display| format!("cannot read the root certificate {}: {error}", path.display());
+    /// Reads root certificates from a PEM file.
+    pub fn from_file(path: &Path) -> Result<Self, Error> {
+        let unreadable = |source| Error::UnreadableFile { path: path.to_owned(), source };
         let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))? {
-            let certificate = certificate.map_err(|error| unreadable(&error))?;
-            roots.add(certificate).map_err(|error| unreadable(&error))?;
+        for certificate in CertificateDer::pem_file_iter(path).map_err(unreadable)? {
+            let certificate = certificate.map_err(unreadable)?;
+            roots.add(certificate).map_err(|source| Error::InvalidFile { path: path.to_owned(), source })?;
         }
         if roots.is_empty() {
-            return Err(unreadable(&"there is none in it"));
+            return Err(Error::EmptyFile { path: path.to_owned() });
         }
         Ok(Self(roots))
     }
 
-    /// Adds one, as DER.
-    pub fn add(&mut self, certificate: Vec<u8>) -> Result<(), String> {
-        self.0.add(CertificateDer::from(certificate)).map_err(|error| error.to_string())
+    /// Adds a DER-encoded certificate.
+    pub fn add(&mut self, certificate: Vec<u8>) -> Result<(), Error> {
+        self.0.add(CertificateDer::from(certificate)).map_err(Error::InvalidCertificate)
     }
 
-    /// Whether there is nobody to vouch.
+    /// Returns whether there are no root certificates.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Talks only to servers that prove who they are.
-pub fn strict(roots: Roots) -> Result<ClientConfig, String> {
+/// Returns a configuration that verifies the certificate of the server and its host name.
+pub fn verified_client(roots: Roots) -> Result<ClientConfig, Error> {
     Ok(builder(Arc::new(ring::default_provider()))?.with_root_certificates(roots.0).with_no_client_auth())
 }
 
-/// Talks to whoever has the key of the certificate that they show, whatever it says: who it is has to be proved by other
-/// means, such as a password that is bound to the certificate.
-pub fn lenient() -> Result<ClientConfig, String> {
-    unproved(true)
+/// Returns a configuration that accepts any certificate whose private key the server has. The identity of the server must
+/// be verified by other means, such as a password bound to the certificate.
+pub fn unauthenticated_client() -> Result<ClientConfig, Error> {
+    without_authentication(true)
 }
 
-/// Talks to whoever answers, also with a certificate so old that nobody can read it: the line is encrypted, no more.
-pub fn careless() -> Result<ClientConfig, String> {
-    unproved(false)
+/// Returns a configuration that verifies nothing, not even signatures: the connection is encrypted, no more.
+pub fn unverified_client() -> Result<ClientConfig, Error> {
+    without_authentication(false)
 }
 
-fn unproved(signatures: bool) -> Result<ClientConfig, String> {
+fn without_authentication(check_signatures: bool) -> Result<ClientConfig, Error> {
     let provider = Arc::new(ring::default_provider());
-    let anybody = Arc::new(Anybody { provider: Arc::clone(&provider), signatures });
-    Ok(builder(provider)?.dangerous().with_custom_certificate_verifier(anybody).with_no_client_auth())
+    let verifier = Arc::new(AcceptAnyCertificate { provider: Arc::clone(&provider), check_signatures });
+    Ok(builder(provider)?.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
-fn builder(provider: Arc<CryptoProvider>) -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, String> {
+fn builder(provider: Arc<CryptoProvider>) -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Error> {
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    builder.map_err(|error| format!("cannot set up TLS: {error}"))
+    builder.map_err(Error::UnsupportedVersions)
 }
 
-/// Takes any certificate.
+/// Accepts any certificate.
 #[derive(Debug)]
-struct Anybody {
+struct AcceptAnyCertificate {
     provider: Arc<CryptoProvider>,
-    /// Whether whoever shows it has to have its key.
-    signatures: bool,
+    /// Whether the server has to prove that it has the private key.
+    check_signatures: bool,
 }
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -108,7 +146,7 @@ impl ServerCertVerifier for Anybody {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        if !self.signatures {
+        if !self.check_signatures {
             return Ok(HandshakeSignatureValid::assertion());
         }
         verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
@@ -120,7 +158,7 @@ impl ServerCertVerifier for Anybody {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        if !self.signatures {
+        if !self.check_signatures {
             return Ok(HandshakeSignatureValid::assertion());
         }
         verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
@@ -136,33 +174,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_without_certificates_is_told_with_its_path() {
-        let said = Roots::in_file(Path::new("/nonexistent/roots.pem")).err().expect("there is none");
-        assert!(said.starts_with("cannot read the root certificate /nonexistent/roots.pem: "), "{said}");
+    fn a_file_without_certificates_is_named_in_the_error() {
+        let error =
+            Roots::from_file(Path::new("/nonexistent/roots.pem")).err().expect("the file does not exist").to_string();
+        assert!(error.starts_with("cannot read the root certificate /nonexistent/roots.pem: "), "{error}");
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-        let said = Roots::in_file(&manifest).err().expect("no certificate");
-        assert_eq!(said, format!("cannot read the root certificate {}: there is none in it", manifest.display()));
+        let error = Roots::from_file(&manifest).err().expect("the file contains no certificate");
+        assert_eq!(
+            error.to_string(),
+            format!("cannot read the root certificate {}: the file contains no certificate", manifest.display())
+        );
     }
 
     #[test]
-    fn what_is_not_proved_is_at_least_signed_unless_nobody_cares() {
+    fn signatures_are_verified_unless_disabled() {
         use rustls::internal::msgs::codec::Codec as _;
-        let made_up = CertificateDer::from(b"no certificate".to_vec());
+        let invalid_certificate = CertificateDer::from(b"no certificate".to_vec());
         let signature = [4, 3, 0, 1, 0];
         let signature = DigitallySignedStruct::read_bytes(&signature).expect("a signature");
-        let check = |signatures: bool| {
-            let anybody = Anybody { provider: Arc::new(ring::default_provider()), signatures };
-            anybody.verify_tls13_signature(b"hello", &made_up, &signature).is_ok()
+        let check = |check_signatures: bool| {
+            let verifier = AcceptAnyCertificate { provider: Arc::new(ring::default_provider()), check_signatures };
+            verifier.verify_tls13_signature(b"hello", &invalid_certificate, &signature).is_ok()
         };
         assert!(check(false));
         assert!(!check(true));
     }
 
     #[test]
-    fn what_is_no_certificate_vouches_for_nobody() {
-        let (mut roots, _) = Roots::of_the_machine();
+    fn an_invalid_certificate_is_not_added() {
+        let (mut roots, _) = Roots::system();
         let before = roots.0.len();
-        roots.add(b"no certificate".to_vec()).expect_err("it is none");
+        roots.add(b"no certificate".to_vec()).expect_err("not a certificate");
         assert_eq!(roots.0.len(), before);
     }
 }

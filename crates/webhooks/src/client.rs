@@ -1,11 +1,11 @@
-//! The guarded way out: sends one message to one receiver.
+//! The HTTP client that sends deliveries.
 //!
-//! What a name leads to is judged in the very lookup whose addresses are then talked to, so it does not
-//! matter what the name leads to before or afterwards. Redirects are not followed, proxies of the environment not asked.
+//! The addresses that a name resolves to are checked in the same lookup whose result is connected to, so a changed DNS
+//! entry cannot bypass the check. Redirects are not followed, and proxy settings of the environment are ignored.
 
-mod answers;
-mod lookup;
-mod words;
+mod errors;
+mod resolver;
+mod response;
 
 #[cfg(test)]
 mod tests;
@@ -18,14 +18,14 @@ use std::{
 use bytes::Bytes;
 use forge::{
     clock::{Clock, SystemClock},
-    deliveries::{Address, Letter},
-    outgoing::{self, Destination, Refused},
+    deliveries::{HookTarget, OutgoingDelivery},
+    outbound_addresses::{self, Destination, DestinationError},
 };
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http_body_util::Full;
 use hyper::{
     Method, Request,
-    header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT},
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, InvalidHeaderValue, USER_AGENT},
 };
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
@@ -34,7 +34,7 @@ use hyper_util::{
 };
 use model::{
     Time,
-    hooks::{Attempt, Outcome},
+    hooks::{AttemptOutcome, DeliveryAttempt},
     tokens::Secret,
 };
 use sha2::Sha256;
@@ -42,92 +42,101 @@ use tls::Roots;
 use tokio::time::timeout_at;
 use tracing::warn;
 
-pub use lookup::{Looking, Lookup};
+pub use resolver::{LookupFn, LookupFuture};
 
-use answers::Redaction;
-use lookup::Guard;
+use resolver::GuardedResolver;
+use response::Redaction;
 
-/// How many connections to a receiver are kept for what comes next: as many as are under way to it at once.
-const IDLE_PER_HOST: usize = 16;
-/// For how long: shorter than what widespread servers wait before they hang up, lest a message meets a closing door.
-const IDLE: Duration = Duration::from_secs(4);
-/// How long the headers of an answer may be.
-const LONGEST_HEAD: usize = 64 << 10;
+/// The maximum number of idle connections per receiver: as many as the dispatcher uses at once.
+const MAX_IDLE_PER_HOST: usize = 16;
+/// Shorter than the keep-alive timeout of common servers, so that a request rarely meets a closing connection.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+/// The maximum size of the response headers.
+const MAX_HEADER_BYTES: usize = 64 << 10;
 
-/// How long and how much a receiver may take.
+/// Limits on a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Until there is a connection.
-    pub connect: Duration,
-    /// Until the status and all headers are there; also the end of waiting for the body.
-    pub answer: Duration,
-    /// How many bytes of the body are read.
-    pub body: usize,
+pub struct ClientLimits {
+    /// The timeout for connecting.
+    pub connect_timeout: Duration,
+    /// The timeout for the status, all headers and the body together.
+    pub response_timeout: Duration,
+    /// The maximum number of bytes that are read of the body.
+    pub max_body_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for ClientLimits {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(10), answer: Duration::from_secs(10), body: 64 << 10 }
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            response_timeout: Duration::from_secs(10),
+            max_body_bytes: 64 << 10,
+        }
     }
 }
 
-/// How a client differs from the usual one.
-pub struct Setup {
-    limits: Limits,
-    lookup: Lookup,
+/// Configures a [`Client`].
+pub struct ClientBuilder {
+    limits: ClientLimits,
+    lookup: LookupFn,
     roots: Roots,
     clock: Arc<dyn Clock>,
 }
 
-impl Default for Setup {
-    /// What the machine believes: its names, its authorities, its clock.
+impl Default for ClientBuilder {
+    /// The system resolver, the system root certificates and the system clock.
     fn default() -> Self {
-        Self { limits: Limits::default(), lookup: lookup::system(), roots: roots(), clock: Arc::new(SystemClock) }
+        Self {
+            limits: ClientLimits::default(),
+            lookup: resolver::system(),
+            roots: system_roots(),
+            clock: Arc::new(SystemClock),
+        }
     }
 }
 
-/// The authorities of the machine. Without any, only receivers that need to prove nothing are told something; that is no
-/// reason not to serve.
-fn roots() -> Roots {
-    let (roots, problems) = Roots::of_the_machine();
+/// Loads the system root certificates. Missing ones are not fatal: hooks without verification still work.
+fn system_roots() -> Roots {
+    let (roots, problems) = Roots::system();
     if roots.is_empty() {
-        warn!(?problems, "no root certificates are found, so no receiver of hooks can prove who it is");
+        warn!(?problems, "no root certificates found; webhooks cannot verify any receiver");
     }
     roots
 }
 
-impl Setup {
-    /// Waits for longer or shorter.
-    pub fn limits(mut self, limits: Limits) -> Self {
+impl ClientBuilder {
+    /// Sets the limits.
+    pub fn limits(mut self, limits: ClientLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Looks names up in another way.
-    pub fn lookup(mut self, lookup: Lookup) -> Self {
+    /// Replaces the name resolver.
+    pub fn lookup(mut self, lookup: LookupFn) -> Self {
         self.lookup = lookup;
         self
     }
 
-    /// Also believes in a certificate, given as DER.
-    pub fn trust(mut self, certificate: Vec<u8>) -> Result<Self, String> {
+    /// Trusts an additional certificate, given as DER.
+    pub fn trust_certificate(mut self, certificate: Vec<u8>) -> Result<Self, tls::Error> {
         self.roots.add(certificate)?;
         Ok(self)
     }
 
-    /// Has another clock.
+    /// Replaces the clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Makes the client.
-    pub fn build(self) -> Result<Client, String> {
-        let (strict, lenient) = (tls::strict(self.roots)?, tls::careless()?);
-        let pool = |tls: &rustls::ClientConfig, may_be_local| {
-            let mut connector = HttpConnector::new_with_resolver(Guard::new(Arc::clone(&self.lookup), may_be_local));
+    /// Builds the client.
+    pub fn build(self) -> Result<Client, tls::Error> {
+        let (verified, unverified) = (tls::verified_client(self.roots)?, tls::unverified_client()?);
+        let pool = |tls: &rustls::ClientConfig, allow_local| {
+            let mut connector =
+                HttpConnector::new_with_resolver(GuardedResolver::new(Arc::clone(&self.lookup), allow_local));
             connector.enforce_http(false);
-            connector.set_connect_timeout(Some(self.limits.connect));
+            connector.set_connect_timeout(Some(self.limits.connect_timeout));
             connector.set_nodelay(true);
             let connector = HttpsConnectorBuilder::new()
                 .with_tls_config(tls.clone())
@@ -136,119 +145,146 @@ impl Setup {
                 .wrap_connector(connector);
             legacy::Client::builder(TokioExecutor::new())
                 .pool_timer(TokioTimer::new())
-                .pool_idle_timeout(IDLE)
-                .pool_max_idle_per_host(IDLE_PER_HOST)
-                .http1_max_buf_size(LONGEST_HEAD)
-                // Some receivers look for `X-Gitlab-Event` letter by letter.
+                .pool_idle_timeout(IDLE_TIMEOUT)
+                .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
+                .http1_max_buf_size(MAX_HEADER_BYTES)
+                // Some receivers compare `X-Gitlab-Event` case-sensitively.
                 .http1_title_case_headers(true)
                 .build(connector)
         };
         Ok(Client(Arc::new(Inner {
-            strict: Pools { open: pool(&strict, false), local: pool(&strict, true) },
-            lenient: Pools { open: pool(&lenient, false), local: pool(&lenient, true) },
+            verified: Pools { public: pool(&verified, false), local: pool(&verified, true) },
+            unverified: Pools { public: pool(&unverified, false), local: pool(&unverified, true) },
             limits: self.limits,
             clock: self.clock,
         })))
     }
 }
 
-/// Sends messages.
+/// Sends deliveries over HTTP.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
 struct Inner {
-    strict: Pools,
-    lenient: Pools,
-    limits: Limits,
+    verified: Pools,
+    unverified: Pools,
+    limits: ClientLimits,
     clock: Arc<dyn Clock>,
 }
 
-/// Connections are kept apart by what their user may do: a connection to the network of the service itself is none for
-/// somebody who may not go there, and one to a receiver that proved nothing none for somebody who wants a proof.
+/// Connection pools are separated by permission: a connection into the local network must not be reused for a hook that
+/// may not connect there, nor an unverified one for a hook that requires verification.
 struct Pools {
-    open: Pool,
+    public: Pool,
     local: Pool,
 }
 
-type Pool = legacy::Client<HttpsConnector<HttpConnector<Guard>>, Full<Bytes>>;
+type Pool = legacy::Client<HttpsConnector<HttpConnector<GuardedResolver>>, Full<Bytes>>;
 
 impl Client {
-    /// A client that keeps connections for a while.
-    pub fn new() -> Result<Self, String> {
-        Setup::default().build()
+    /// Creates a client with default settings.
+    pub fn new() -> Result<Self, tls::Error> {
+        ClientBuilder::default().build()
     }
 
-    /// A client that differs from the usual one.
-    pub fn setup() -> Setup {
-        Setup::default()
+    /// Returns a builder with default settings.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
     }
 
-    /// Sends one message and waits for the answer, for as long as is fitting.
-    pub async fn send(&self, address: &Address, letter: &Letter) -> Attempt {
-        let (at, start) = (self.0.clock.now(), Instant::now());
-        let (url, outcome) = match Destination::for_hook(address.url.reveal()) {
-            Ok(destination) => (destination.masked().to_owned(), self.bring(&destination, address, letter, at).await),
-            // What cannot be read cannot be masked, either.
-            Err(Refused(why)) => (String::new(), Outcome::Refused(format!("the URL {why}"))),
+    /// Sends a delivery and waits for the response.
+    pub async fn send(&self, target: &HookTarget, delivery: &OutgoingDelivery) -> DeliveryAttempt {
+        let (started_at, start) = (self.0.clock.now(), Instant::now());
+        let (url, outcome) = match Destination::for_hook(target.url.reveal()) {
+            Ok(destination) => {
+                (destination.masked().to_owned(), self.try_send(&destination, target, delivery, started_at).await)
+            }
+            // A URL that cannot be parsed cannot be masked.
+            Err(error) => (String::new(), AttemptOutcome::Refused(format!("the URL {error}"))),
         };
         let duration = i64::try_from(start.elapsed().as_micros()).unwrap_or(i64::MAX);
-        Attempt { at, duration, url, signed: token(address).is_some(), outcome }
+        DeliveryAttempt { started_at, duration, url, signed: token(target).is_some(), outcome }
     }
 
-    async fn bring(&self, destination: &Destination, address: &Address, letter: &Letter, now: Time) -> Outcome {
-        // Addresses that stand in the URL itself are never looked up.
-        if destination.is_plainly_closed(address.may_be_local) {
-            return Outcome::Refused(format!("the URL {}", outgoing::CLOSED));
+    async fn try_send(
+        &self,
+        destination: &Destination,
+        target: &HookTarget,
+        delivery: &OutgoingDelivery,
+        now: Time,
+    ) -> AttemptOutcome {
+        // IP addresses in the URL are never passed to the resolver.
+        if destination.has_forbidden_host(target.allow_local) {
+            return AttemptOutcome::Refused(format!("the URL {}", DestinationError::ForbiddenAddress));
         }
-        let request = match request(destination, address, letter) {
+        let request = match build_request(destination, target, delivery) {
             Ok(request) => request,
-            Err(why) => return Outcome::Refused(why),
+            Err(error) => return AttemptOutcome::Refused(error.to_string()),
         };
-        let Limits { answer, body, .. } = self.0.limits;
-        let deadline = tokio::time::Instant::now() + answer;
-        let response = match timeout_at(deadline, self.pool(address).request(request)).await {
+        let ClientLimits { response_timeout, max_body_bytes, .. } = self.0.limits;
+        let deadline = tokio::time::Instant::now() + response_timeout;
+        let response = match timeout_at(deadline, self.pool(target).request(request)).await {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return words::outcome(&error, self.0.limits.connect),
-            Err(_) => return Outcome::Unreachable(format!("no answer within {}", words::duration(answer))),
+            Ok(Err(error)) => return errors::to_outcome(&error, self.0.limits.connect_timeout),
+            Err(_) => {
+                return AttemptOutcome::Unreachable(format!(
+                    "no response within {}",
+                    errors::format_duration(response_timeout)
+                ));
+            }
         };
-        let redaction = Redaction::new(token(address), destination.credentials());
-        Outcome::Answered(answers::read(response, body, deadline, &redaction, now).await)
+        let redaction = Redaction::new(token(target), destination.credentials());
+        AttemptOutcome::Responded(response::read(response, max_body_bytes, deadline, &redaction, now).await)
     }
 
-    fn pool(&self, address: &Address) -> &Pool {
-        let pools = if address.verify { &self.0.strict } else { &self.0.lenient };
-        if address.may_be_local { &pools.local } else { &pools.open }
+    fn pool(&self, target: &HookTarget) -> &Pool {
+        let pools = if target.verify_tls { &self.0.verified } else { &self.0.unverified };
+        if target.allow_local { &pools.local } else { &pools.public }
     }
 }
 
-/// The token, unless there is nothing in it.
-fn token(address: &Address) -> Option<&str> {
-    address.token.as_ref().map(Secret::reveal).filter(|token| !token.trim().is_empty())
+/// Returns the token, unless it is blank.
+fn token(target: &HookTarget) -> Option<&str> {
+    target.token.as_ref().map(Secret::reveal).filter(|token| !token.trim().is_empty())
 }
 
-fn request(destination: &Destination, address: &Address, letter: &Letter) -> Result<Request<Full<Bytes>>, String> {
+/// What is invalid in a request that cannot be built; the text is shown to the owner of the hook.
+#[derive(Debug, thiserror::Error)]
+enum RequestError {
+    #[error("the token contains characters that a header cannot hold; set another token")]
+    Token(#[source] InvalidHeaderValue),
+    #[error("{0}")]
+    Credentials(#[source] InvalidHeaderValue),
+    #[error("the URL cannot be requested")]
+    Url(#[source] hyper::http::Error),
+}
+
+fn build_request(
+    destination: &Destination,
+    target: &HookTarget,
+    delivery: &OutgoingDelivery,
+) -> Result<Request<Full<Bytes>>, RequestError> {
     let mut request = Request::builder()
         .method(Method::POST)
         .uri(destination.url())
         .header(CONTENT_TYPE, "application/json")
         .header(USER_AGENT, concat!("Gable/", env!("CARGO_PKG_VERSION")))
-        .header("x-gitlab-event", letter.occasion.header())
-        .header("x-gitlab-event-uuid", &letter.uuid)
-        .header("idempotency-key", &letter.uuid)
-        .header(outgoing::DEPTH, letter.depth.saturating_add(1));
-    if let Some(token) = token(address) {
-        let value = HeaderValue::from_bytes(token.as_bytes());
-        let value = value.map_err(|_| "the token holds characters that cannot be sent; give the hook another one")?;
+        .header("x-gitlab-event", delivery.kind.header())
+        .header("x-gitlab-event-uuid", &delivery.uuid)
+        .header("idempotency-key", &delivery.uuid)
+        .header(outbound_addresses::HOOK_DEPTH_HEADER, delivery.depth.saturating_add(1));
+    if let Some(token) = token(target) {
+        let value = HeaderValue::from_bytes(token.as_bytes()).map_err(RequestError::Token)?;
         request = request
             .header("x-gitlab-token", sensitive(value))
-            .header("x-hub-signature-256", format!("sha256={}", signature(token, &letter.body)));
+            .header("x-hub-signature-256", format!("sha256={}", signature(token, &delivery.body)));
     }
     if let Some(credentials) = destination.credentials() {
-        let value = HeaderValue::from_str(&outgoing::basic(credentials)).map_err(|error| error.to_string())?;
-        request = request.header(AUTHORIZATION, sensitive(value));
+        let value = HeaderValue::from_str(&outbound_addresses::basic_authorization(credentials));
+        request = request.header(AUTHORIZATION, sensitive(value.map_err(RequestError::Credentials)?));
     }
-    let body = Full::new(Bytes::copy_from_slice(letter.body.as_bytes()));
-    request.body(body).map_err(|_| "the URL cannot be asked for".to_owned())
+    let body = Full::new(Bytes::copy_from_slice(delivery.body.as_bytes()));
+    request.body(body).map_err(RequestError::Url)
 }
 
 fn sensitive(mut value: HeaderValue) -> HeaderValue {
@@ -256,9 +292,9 @@ fn sensitive(mut value: HeaderValue) -> HeaderValue {
     value
 }
 
-/// Shows the receiver that the sender knows the token and that nobody changed what is said.
+/// Returns the HMAC-SHA256 of the body in hexadecimal, with the token as key.
 fn signature(token: &str, body: &str) -> String {
-    let mut mac = Hmac::<Sha256>::new_from_slice(token.as_bytes()).expect("keys of every length are fine");
+    let mut mac = Hmac::<Sha256>::new_from_slice(token.as_bytes()).expect("HMAC accepts keys of every length");
     mac.update(body.as_bytes());
     format!("{:x}", Bytes::copy_from_slice(&mac.finalize().into_bytes()))
 }

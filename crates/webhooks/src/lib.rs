@@ -1,8 +1,8 @@
-//! Tells hooks what happens: how it reads ([`payloads`]), and how it gets there ([`client`], [`rounds`]).
+//! Webhooks: renders [`payloads`] and delivers them ([`dispatcher`], [`client`]).
 
 pub mod client;
+pub mod dispatcher;
 pub mod payloads;
-pub mod rounds;
 
 pub use client::Client;
-pub use payloads::{Clerk, TimeFormat};
+pub use payloads::{JsonPayloadRenderer, TimeFormat};

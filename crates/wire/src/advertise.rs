@@ -1,50 +1,50 @@
-//! What the server says first: which refs there are and what it can do.
+//! Ref advertisements: the refs of a repository and the capabilities of the server.
 
 use std::sync::Arc;
 
 use forge::transport::{Ref, Refs};
 use model::Oid;
 
-use crate::{pkt, request::RefQuery, version::Version};
+use crate::{fetch_request::RefQuery, pkt, protocol_version::ProtocolVersion};
 
 const AGENT: &str = concat!("gable/", env!("CARGO_PKG_VERSION"));
 
-/// What upload-pack can do; the options with which it is started must allow all of it.
-const UPLOAD: &str = "multi_ack thin-pack side-band side-band-64k ofs-delta shallow deepen-since deepen-not \
+/// The capabilities of upload-pack; the options with which it is started must allow all of them.
+const UPLOAD_PACK_CAPABILITIES: &str = "multi_ack thin-pack side-band side-band-64k ofs-delta shallow deepen-since deepen-not \
                       deepen-relative no-progress include-tag multi_ack_detailed allow-tip-sha1-in-want \
                       allow-reachable-sha1-in-want no-done filter object-format=sha1";
-/// What our own receiving can do.
-const RECEIVE: &str =
+/// The capabilities of our own receive-pack.
+const RECEIVE_PACK_CAPABILITIES: &str =
     "report-status delete-refs side-band-64k quiet atomic ofs-delta no-thin push-options object-format=sha1";
 
-/// How many refs one piece of a list names.
-const REFS_IN_A_PIECE: usize = 512;
+/// The number of refs in a chunk.
+const REFS_PER_CHUNK: usize = 512;
 
-/// A list of refs, in pieces that are made as they are taken: there may be many refs, and many clients that ask for them.
-pub(crate) struct Listing {
+/// An iterator over the chunks of an advertisement. Chunks are encoded on demand, since there may be many refs and clients.
+pub(crate) struct RefAdvertisement {
     refs: Arc<Refs>,
-    /// How many refs were looked at.
-    at: usize,
-    /// What comes before the next piece.
+    /// The index of the next ref.
+    next_index: usize,
+    /// Bytes to send before the next chunk.
     start: Vec<u8>,
-    /// What the first line tells beside a ref.
-    abilities: Option<String>,
+    /// The capabilities, until they are sent with the first line.
+    capabilities: Option<String>,
     kind: Kind,
     ended: bool,
 }
 
 enum Kind {
-    /// For those who fetch, with what tags lead to.
+    /// For upload-pack, with peeled tags.
     Fetch,
-    /// For those who push.
+    /// For receive-pack.
     Push,
-    /// What was asked for in version 2.
+    /// The response to `ls-refs` of version 2.
     Query(RefQuery),
-    /// No refs at all.
-    Nothing,
+    /// Capabilities only.
+    NoRefs,
 }
 
-impl Iterator for Listing {
+impl Iterator for RefAdvertisement {
     type Item = Vec<u8>;
 
     fn next(&mut self) -> Option<Vec<u8>> {
@@ -53,30 +53,30 @@ impl Iterator for Listing {
         }
         let mut out = std::mem::take(&mut self.start);
         let refs = Arc::clone(&self.refs);
-        let mut found = refs.iter().skip(self.at);
-        let mut looked_at = 0;
-        let most = if matches!(self.kind, Kind::Nothing) { 0 } else { REFS_IN_A_PIECE };
-        while looked_at < most
-            && let Some(one) = found.next()
+        let mut remaining = refs.iter().skip(self.next_index);
+        let mut written = 0;
+        let max = if matches!(self.kind, Kind::NoRefs) { 0 } else { REFS_PER_CHUNK };
+        while written < max
+            && let Some(next) = remaining.next()
         {
-            looked_at += 1;
-            self.write(&mut out, one);
+            written += 1;
+            self.write(&mut out, next);
         }
-        self.at += looked_at;
-        if looked_at < REFS_IN_A_PIECE {
+        self.next_index += written;
+        if written < REFS_PER_CHUNK {
             self.finish(&mut out);
         }
         Some(out)
     }
 }
 
-impl Listing {
-    fn new(refs: &Arc<Refs>, kind: Kind, start: Vec<u8>, abilities: Option<String>) -> Self {
-        Self { refs: Arc::clone(refs), at: 0, start, abilities, kind, ended: false }
+impl RefAdvertisement {
+    fn new(refs: &Arc<Refs>, kind: Kind, start: Vec<u8>, capabilities: Option<String>) -> Self {
+        Self { refs: Arc::clone(refs), next_index: 0, start, capabilities, kind, ended: false }
     }
 
-    /// The same after some other bytes.
-    pub(crate) fn after(mut self, mut bytes: Vec<u8>) -> Self {
+    /// Prepends bytes to the advertisement.
+    pub(crate) fn with_prefix(mut self, mut bytes: Vec<u8>) -> Self {
         bytes.append(&mut self.start);
         self.start = bytes;
         self
@@ -95,57 +95,57 @@ impl Listing {
                 Some(peeled) => pkt::line(out, format_args!("{} {} peeled:{peeled}", found.target, found.name)),
                 None => pkt::line(out, format_args!("{} {}", found.target, found.name)),
             },
-            Kind::Query(_) | Kind::Nothing => {}
+            Kind::Query(_) | Kind::NoRefs => {}
         }
     }
 
     fn line(&mut self, out: &mut Vec<u8>, name: &str, id: Oid) {
-        let abilities = self.abilities.take().unwrap_or_default();
-        pkt::line(out, format_args!("{id} {name}{abilities}"));
+        let capabilities = self.capabilities.take().unwrap_or_default();
+        pkt::line(out, format_args!("{id} {name}{capabilities}"));
     }
 
-    /// Ends the list; where there is no ref, nothing stands in for the first so that the abilities can be told.
+    /// Ends the list; without any ref, a placeholder line carries the capabilities.
     fn finish(&mut self, out: &mut Vec<u8>) {
-        if let Some(abilities) = self.abilities.take() {
-            pkt::line(out, format_args!("{} capabilities^{{}}{abilities}", Oid::ZERO));
+        if let Some(capabilities) = self.capabilities.take() {
+            pkt::line(out, format_args!("{} capabilities^{{}}{capabilities}", Oid::ZERO));
         }
-        if !matches!(self.kind, Kind::Nothing) {
+        if !matches!(self.kind, Kind::NoRefs) {
             pkt::flush(out);
         }
         self.ended = true;
     }
 }
 
-/// The branch that HEAD names, if it exists.
+/// Returns the branch that HEAD points to, if it exists.
 fn head(refs: &Refs) -> Option<&Ref> {
     refs.head.as_ref().and_then(|name| refs.find(name))
 }
 
-/// The greeting for somebody who wants to fetch.
-pub(crate) fn for_fetch(refs: &Arc<Refs>, version: Version) -> Listing {
+/// Creates the advertisement of upload-pack.
+pub(crate) fn for_fetch(refs: &Arc<Refs>, version: ProtocolVersion) -> RefAdvertisement {
     let mut start = Vec::new();
     match version {
-        Version::Two => return Listing::new(refs, Kind::Nothing, abilities(), None),
-        Version::One => pkt::line(&mut start, format_args!("version 1")),
-        Version::Zero => {}
+        ProtocolVersion::V2 => return RefAdvertisement::new(refs, Kind::NoRefs, capability_advertisement(), None),
+        ProtocolVersion::V1 => pkt::line(&mut start, format_args!("version 1")),
+        ProtocolVersion::V0 => {}
     }
     let head = head(refs);
     let symref = head.map(|head| format!(" symref=HEAD:{}", head.name)).unwrap_or_default();
-    let abilities = Some(format!("\0{UPLOAD}{symref} agent={AGENT}"));
-    let mut listing = Listing::new(refs, Kind::Fetch, Vec::new(), abilities);
+    let capabilities = Some(format!("\0{UPLOAD_PACK_CAPABILITIES}{symref} agent={AGENT}"));
+    let mut advertisement = RefAdvertisement::new(refs, Kind::Fetch, Vec::new(), capabilities);
     if let Some(head) = head {
-        listing.line(&mut start, "HEAD", head.target);
+        advertisement.line(&mut start, "HEAD", head.target);
     }
-    listing.after(start)
+    advertisement.with_prefix(start)
 }
 
-/// The greeting for somebody who wants to push.
-pub(crate) fn for_push(refs: &Arc<Refs>) -> Listing {
-    Listing::new(refs, Kind::Push, Vec::new(), Some(format!("\0{RECEIVE} agent={AGENT}")))
+/// Creates the advertisement of receive-pack.
+pub(crate) fn for_push(refs: &Arc<Refs>) -> RefAdvertisement {
+    RefAdvertisement::new(refs, Kind::Push, Vec::new(), Some(format!("\0{RECEIVE_PACK_CAPABILITIES} agent={AGENT}")))
 }
 
-/// The greeting of version 2, which names no refs.
-fn abilities() -> Vec<u8> {
+/// Encodes the capability advertisement of version 2.
+fn capability_advertisement() -> Vec<u8> {
     let mut out = Vec::new();
     pkt::line(&mut out, format_args!("version 2"));
     pkt::line(&mut out, format_args!("agent={AGENT}"));
@@ -157,8 +157,8 @@ fn abilities() -> Vec<u8> {
     out
 }
 
-/// The refs that somebody asked for in version 2.
-pub(crate) fn list(refs: &Arc<Refs>, query: RefQuery) -> Listing {
+/// Creates the response to `ls-refs` of version 2.
+pub(crate) fn ls_refs(refs: &Arc<Refs>, query: RefQuery) -> RefAdvertisement {
     let mut out = Vec::new();
     if query.matches("HEAD") {
         let symref = |symrefs: bool| match &refs.head {
@@ -173,7 +173,7 @@ pub(crate) fn list(refs: &Arc<Refs>, query: RefQuery) -> Listing {
             None => {}
         }
     }
-    Listing::new(refs, Kind::Query(query), out, None)
+    RefAdvertisement::new(refs, Kind::Query(query), out, None)
 }
 
 #[cfg(test)]
@@ -195,7 +195,7 @@ mod tests {
         Arc::new(refs)
     }
 
-    /// No refs, but a HEAD that names a branch.
+    /// An empty repository, whose HEAD names an unborn branch.
     fn empty() -> Arc<Refs> {
         let mut refs = Refs::default();
         refs.head = RefName::branch("main");
@@ -207,8 +207,8 @@ mod tests {
         readable.replace(env!("CARGO_PKG_VERSION"), "X")
     }
 
-    fn lines(listing: Listing) -> Vec<String> {
-        let bytes = listing.collect::<Vec<_>>().concat();
+    fn lines(advertisement: RefAdvertisement) -> Vec<String> {
+        let bytes = advertisement.collect::<Vec<_>>().concat();
         let digits = |digit: &str| (digit.repeat(40), format!("{}*", &digit[..1]));
         let replace = |line: &str| {
             ["0", "1", "2", "3"].iter().fold(text(line.as_bytes()), |line, digit| {
@@ -220,27 +220,27 @@ mod tests {
     }
 
     #[test]
-    fn a_fetch_is_greeted_with_head_first_and_peeled_tags() {
-        let abilities = "multi_ack thin-pack side-band side-band-64k ofs-delta shallow deepen-since deepen-not \
+    fn upload_pack_advertises_head_first_and_peeled_tags() {
+        let capabilities = "multi_ack thin-pack side-band side-band-64k ofs-delta shallow deepen-since deepen-not \
                          deepen-relative no-progress include-tag multi_ack_detailed allow-tip-sha1-in-want \
                          allow-reachable-sha1-in-want no-done filter object-format=sha1";
         let expected = [
-            format!("2* HEAD|{abilities} symref=HEAD:refs/heads/main agent=gable/X"),
+            format!("2* HEAD|{capabilities} symref=HEAD:refs/heads/main agent=gable/X"),
             "1* refs/heads/dev".to_owned(),
             "2* refs/heads/main".to_owned(),
             "3* refs/tags/v1".to_owned(),
             "2* refs/tags/v1^{}".to_owned(),
             "--".to_owned(),
         ];
-        assert_eq!(lines(for_fetch(&refs(), Version::Zero)), expected);
-        let one = lines(for_fetch(&refs(), Version::One));
+        assert_eq!(lines(for_fetch(&refs(), ProtocolVersion::V0)), expected);
+        let one = lines(for_fetch(&refs(), ProtocolVersion::V1));
         assert_eq!((one[0].as_str(), &one[1..]), ("version 1", &expected[..]));
-        let empty = lines(for_fetch(&empty(), Version::Zero));
-        assert_eq!(empty, [format!("0* capabilities^{{}}|{abilities} agent=gable/X"), "--".to_owned()]);
+        let empty = lines(for_fetch(&empty(), ProtocolVersion::V0));
+        assert_eq!(empty, [format!("0* capabilities^{{}}|{capabilities} agent=gable/X"), "--".to_owned()]);
     }
 
     #[test]
-    fn version_two_is_greeted_with_what_can_be_done() {
+    fn version_2_advertises_capabilities_only() {
         let expected = [
             "version 2",
             "agent=gable/X",
@@ -250,23 +250,23 @@ mod tests {
             "object-format=sha1",
             "--",
         ];
-        assert_eq!(lines(for_fetch(&refs(), Version::Two)), expected);
+        assert_eq!(lines(for_fetch(&refs(), ProtocolVersion::V2)), expected);
     }
 
     #[test]
-    fn a_push_is_greeted_with_what_can_be_done() {
-        let abilities = "report-status delete-refs side-band-64k quiet atomic ofs-delta no-thin push-options object-format=sha1 \
+    fn receive_pack_advertises_refs_and_capabilities() {
+        let capabilities = "report-status delete-refs side-band-64k quiet atomic ofs-delta no-thin push-options object-format=sha1 \
                          agent=gable/X";
-        let expected = [&format!("1* refs/heads/dev|{abilities}"), "2* refs/heads/main", "3* refs/tags/v1", "--"];
+        let expected = [&format!("1* refs/heads/dev|{capabilities}"), "2* refs/heads/main", "3* refs/tags/v1", "--"];
         assert_eq!(lines(for_push(&refs())), expected);
-        assert_eq!(lines(for_push(&Arc::default())), [&format!("0* capabilities^{{}}|{abilities}"), "--"]);
+        assert_eq!(lines(for_push(&Arc::default())), [&format!("0* capabilities^{{}}|{capabilities}"), "--"]);
     }
 
     #[test]
-    fn a_list_holds_what_was_asked_for() {
+    fn ls_refs_lists_the_requested_refs() {
         let all = RefQuery { peel: true, symrefs: true, unborn: true, prefixes: Vec::new() };
         assert_eq!(
-            lines(list(&refs(), all.clone())),
+            lines(ls_refs(&refs(), all.clone())),
             [
                 "2* HEAD symref-target:refs/heads/main",
                 "1* refs/heads/dev",
@@ -277,23 +277,25 @@ mod tests {
         );
         let some =
             RefQuery { prefixes: vec!["refs/tags/".to_owned(), "refs/heads/d".to_owned()], ..RefQuery::default() };
-        assert_eq!(lines(list(&refs(), some)), ["1* refs/heads/dev", "3* refs/tags/v1", "--"]);
-        assert_eq!(lines(list(&empty(), all)), ["unborn HEAD symref-target:refs/heads/main", "--"]);
-        assert_eq!(lines(list(&empty(), RefQuery::default())), ["--"]);
+        assert_eq!(lines(ls_refs(&refs(), some)), ["1* refs/heads/dev", "3* refs/tags/v1", "--"]);
+        assert_eq!(lines(ls_refs(&empty(), all)), ["unborn HEAD symref-target:refs/heads/main", "--"]);
+        assert_eq!(lines(ls_refs(&empty(), RefQuery::default())), ["--"]);
     }
 
     #[test]
-    fn a_long_list_comes_in_pieces() {
-        for count in [0, 1, REFS_IN_A_PIECE - 1, REFS_IN_A_PIECE, REFS_IN_A_PIECE + 1, 3 * REFS_IN_A_PIECE] {
+    fn a_long_list_is_sent_in_chunks() {
+        for count in [0, 1, REFS_PER_CHUNK - 1, REFS_PER_CHUNK, REFS_PER_CHUNK + 1, 3 * REFS_PER_CHUNK] {
             let mut refs = Refs::default();
             let name = |number: usize| RefName::branch(&format!("b{number:06}")).expect("a name");
             refs.branches =
                 (0..count).map(|number| Ref { name: name(number), target: Oid([0x11; 20]), peeled: None }).collect();
             let refs = Arc::new(refs);
-            for listing in [for_fetch(&refs, Version::Zero), for_push(&refs), list(&refs, RefQuery::default())] {
-                let pieces: Vec<_> = listing.collect();
-                assert_eq!(pieces.len(), count / REFS_IN_A_PIECE + 1);
-                let whole = pieces.concat();
+            for advertisement in
+                [for_fetch(&refs, ProtocolVersion::V0), for_push(&refs), ls_refs(&refs, RefQuery::default())]
+            {
+                let chunks: Vec<_> = advertisement.collect();
+                assert_eq!(chunks.len(), count / REFS_PER_CHUNK + 1);
+                let whole = chunks.concat();
                 let found = pkt::packets(&whole).filter(|packet| {
                     packet.as_ref().expect("a packet").text().is_some_and(|line| line.contains("refs/heads/b"))
                 });

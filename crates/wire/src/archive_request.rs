@@ -1,7 +1,7 @@
 //! The request of `git archive --remote`.
 //!
-//! Git takes a tag before a branch of the same name, and everything else here takes the branch. So the name of a branch is
-//! passed on in full.
+//! Git prefers a tag to a branch of the same name, while Gable prefers the branch everywhere. So the name of a branch is
+//! replaced by its full ref name.
 
 use std::io;
 
@@ -9,17 +9,16 @@ use tokio::io::AsyncRead;
 
 use crate::pkt::{self, Packet};
 
-/// How many arguments git accepts.
-const MOST_ARGUMENTS: usize = 64;
-/// Options with a value, which stands behind `=` or is the next argument. Others are refused: `--add-file` tells which files
-/// the server has.
+/// The maximum number of arguments that git accepts.
+const MAX_ARGUMENTS: usize = 64;
+/// Options with a value, after `=` or as the next argument. Others are refused: `--add-file` would reveal files of the server.
 const WITH_VALUE: [&str; 3] = ["--format", "--prefix", "--mtime"];
-/// Options without a value, beside `-0` to `-9`.
+/// Options without a value, besides `-0` to `-9`.
 const WITHOUT_VALUE: [&str; 7] = ["--list", "-l", "--verbose", "-v", "--worktree-attributes", "--no-prefix", "--"];
 const ARGUMENT: &str = "argument ";
 
-/// Reads a request to its end and returns it as git shall read it. What is refused is [`io::ErrorKind::InvalidInput`], with
-/// words for the client.
+/// Reads a complete request and returns it rewritten for git. A refused request fails with [`io::ErrorKind::InvalidInput`] and a
+/// message for the client.
 pub(crate) async fn read(
     input: &mut (impl AsyncRead + Unpin),
     is_branch: impl Fn(&str) -> bool,
@@ -27,13 +26,13 @@ pub(crate) async fn read(
     let refuse = |text: &str| io::Error::new(io::ErrorKind::InvalidInput, text.to_owned());
     let (mut request, mut buffer) = (Vec::new(), Vec::new());
     let mut arguments = Arguments::default();
-    for _ in 0..=MOST_ARGUMENTS {
+    for _ in 0..=MAX_ARGUMENTS {
         match pkt::read(input, &mut buffer).await? {
             Some(packet @ Packet::Data(_)) => {
                 let argument = packet.text().and_then(|text| text.strip_prefix(ARGUMENT));
-                let argument = argument.ok_or_else(|| refuse("This is not a request for an archive."))?;
-                let is_tree = match arguments.look_at(argument) {
-                    Argument::Refused => return Err(refuse(&format!("The option {argument} is not supported."))),
+                let argument = argument.ok_or_else(|| refuse("malformed archive request"))?;
+                let is_tree = match arguments.classify(argument) {
+                    Argument::Refused => return Err(refuse(&format!("unsupported option {argument}"))),
                     Argument::Tree => true,
                     Argument::Other => false,
                 };
@@ -45,13 +44,13 @@ pub(crate) async fn read(
                 pkt::flush(&mut request);
                 return Ok(request);
             }
-            _ => return Err(refuse("This is not a request for an archive.")),
+            _ => return Err(refuse("malformed archive request")),
         }
     }
-    Err(refuse("There are too many arguments."))
+    Err(refuse("too many arguments"))
 }
 
-/// What was seen of the arguments so far.
+/// The state of the argument parser.
 #[derive(Default)]
 struct Arguments {
     has_tree: bool,
@@ -59,18 +58,18 @@ struct Arguments {
     has_ended_options: bool,
 }
 
-/// What an argument is.
+/// The kind of an argument.
 enum Argument {
-    /// An option that is not passed on.
+    /// An option that is not supported.
     Refused,
-    /// The name of what is archived: the first argument that is no option and no value of one.
+    /// The tree to archive: the first argument that is neither an option nor the value of one.
     Tree,
     /// Anything else.
     Other,
 }
 
 impl Arguments {
-    fn look_at(&mut self, argument: &str) -> Argument {
+    fn classify(&mut self, argument: &str) -> Argument {
         if std::mem::take(&mut self.expects_value) {
             return Argument::Other;
         }
@@ -107,27 +106,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_name_of_a_branch_is_passed_on_in_full() {
+    async fn a_branch_is_replaced_by_its_full_ref_name() {
         assert_eq!(rewritten(&["--format=tar", "main", "dist"]).await, ["--format=tar", "refs/heads/main", "dist"]);
         assert_eq!(rewritten(&["main:docs"]).await, ["refs/heads/main:docs"]);
         assert_eq!(rewritten(&["--", "main"]).await, ["--", "refs/heads/main"]);
     }
 
     #[tokio::test]
-    async fn values_of_options_and_other_names_stay() {
+    async fn option_values_and_other_names_are_unchanged() {
         assert_eq!(rewritten(&["--prefix", "dist", "main"]).await, ["--prefix", "dist", "refs/heads/main"]);
         assert_eq!(rewritten(&["v1", "main"]).await, ["v1", "main"]);
         assert_eq!(rewritten(&["HEAD"]).await, ["HEAD"]);
     }
 
     #[tokio::test]
-    async fn what_is_no_request_is_refused() {
-        for bad in [&b"0001"[..], b"zzzz", &b"000eargument x".repeat(MOST_ARGUMENTS + 2)] {
+    async fn malformed_requests_and_unsupported_options_are_refused() {
+        for bad in [&b"0001"[..], b"zzzz", &b"000eargument x".repeat(MAX_ARGUMENTS + 2)] {
             assert!(read(&mut &bad[..], |_| false).await.is_err());
         }
         for option in ["--add-file=/etc/passwd", "--add-virtual-file=a:b", "--pref", "--output=x", "-o", "--remote=x"] {
             let refused = read(&mut &request(&[option, "main"])[..], |_| true).await.expect_err("a refusal");
-            assert_eq!(refused.to_string(), format!("The option {option} is not supported."));
+            assert_eq!(refused.to_string(), format!("unsupported option {option}"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Programs of git that talk to a client: bounded, and gone when the client is.
+//! Git processes that serve a client: with resource limits, killed when the client disconnects.
 
 use std::{
     io,
@@ -6,7 +6,7 @@ use std::{
     process::{Command, ExitStatus, Stdio},
 };
 
-use forge::transport::{ChildLimits, stand_back};
+use forge::transport::{ChildLimits, lower_priority};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
@@ -14,78 +14,78 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::transfers::Limits;
+use crate::transfers::TransferLimits;
 
-/// How much is moved at a time.
-pub(crate) const PIECE: usize = 64 * 1024;
-/// How much of what a program says to its log is kept.
-const COMPLAINT: usize = 4 * 1024;
+/// The size of the buffer for copying between a process and a client, in bytes.
+pub(crate) const CHUNK_SIZE: usize = 64 * 1024;
+/// The maximum number of bytes of standard error kept for the log; earlier output is dropped.
+const MAX_STDERR: usize = 4 * 1024;
 
-/// A program with all that it has started; dropped before its end, all of them are killed.
-pub(crate) struct Running {
+/// A running process with its process group; dropping it kills the group.
+pub(crate) struct ChildProcess {
     child: Child,
     group: Option<Pid>,
 }
 
-/// The ends of a program's pipes.
+/// The standard streams of a process.
 pub(crate) struct Pipes {
-    pub(crate) input: ChildStdin,
-    pub(crate) output: ChildStdout,
-    pub(crate) log: ChildStderr,
+    pub(crate) stdin: ChildStdin,
+    pub(crate) stdout: ChildStdout,
+    pub(crate) stderr: ChildStderr,
 }
 
-impl Running {
-    /// Starts a program in a group of its own, so that all of it can be killed at once.
-    pub(crate) fn start(mut command: Command, limits: &Limits) -> io::Result<(Self, Pipes)> {
+impl ChildProcess {
+    /// Starts a process in its own process group, so that its children can be killed with it.
+    pub(crate) fn start(mut command: Command, limits: &TransferLimits) -> io::Result<(Self, Pipes)> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = tokio::process::Command::from(command).kill_on_drop(true).spawn()?;
-        let missing = || io::Error::other("a program without pipes");
+        let missing = || io::Error::other("the process has no pipes");
         let id = child.id().ok_or_else(missing)?;
         let group = Pid::from_raw(id.cast_signed());
-        let input = child.stdin.take().ok_or_else(missing)?;
-        let output = child.stdout.take().ok_or_else(missing)?;
-        let log = child.stderr.take().ok_or_else(missing)?;
-        let running = Self { child, group };
-        // It has been told nothing yet, so it has started no others, and those will inherit what is set here.
-        ChildLimits { memory: limits.memory, ..ChildLimits::default() }.apply(id)?;
-        stand_back(id);
-        Ok((running, Pipes { input, output, log }))
+        let stdin = child.stdin.take().ok_or_else(missing)?;
+        let stdout = child.stdout.take().ok_or_else(missing)?;
+        let stderr = child.stderr.take().ok_or_else(missing)?;
+        let process = Self { child, group };
+        // The process waits for input and has no children yet; they inherit these limits.
+        ChildLimits { memory: limits.max_memory, ..ChildLimits::default() }.apply(id)?;
+        lower_priority(id);
+        Ok((process, Pipes { stdin, stdout, stderr }))
     }
 
-    /// Waits for the end.
+    /// Waits for the process to exit.
     pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait().await?;
         self.group = None;
         Ok(status)
     }
 
-    /// Kills it with all that it has started, unless it has ended.
+    /// Kills the process group, unless the process has exited.
     pub(crate) fn kill(&self) {
         if let Some(group) = self.group.filter(|_| self.child.id().is_some()) {
-            // If all of them have just ended there is nothing to kill. Who is left is reaped by the runtime.
+            // An error means that the group has just exited. The runtime reaps the process.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
 }
 
-impl Drop for Running {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
-/// Collects the end of what a program says to its log, while it runs.
-pub(crate) fn collect(log: impl AsyncRead + Send + Unpin + 'static) -> JoinHandle<String> {
-    tokio::spawn(async move { tail(log).await })
+/// Reads a stream in a background task and returns its last `MAX_STDERR` bytes.
+pub(crate) fn collect_tail(stderr: impl AsyncRead + Send + Unpin + 'static) -> JoinHandle<String> {
+    tokio::spawn(async move { tail(stderr).await })
 }
 
-async fn tail(mut log: impl AsyncRead + Unpin) -> String {
-    let (mut kept, mut piece) = (Vec::new(), vec![0; COMPLAINT]);
-    while let Ok(count @ 1..) = log.read(&mut piece).await {
-        kept.extend_from_slice(&piece[..count]);
-        kept.drain(..kept.len().saturating_sub(COMPLAINT));
+async fn tail(mut stderr: impl AsyncRead + Unpin) -> String {
+    let (mut tail, mut chunk) = (Vec::new(), vec![0; MAX_STDERR]);
+    while let Ok(count @ 1..) = stderr.read(&mut chunk).await {
+        tail.extend_from_slice(&chunk[..count]);
+        tail.drain(..tail.len().saturating_sub(MAX_STDERR));
     }
-    String::from_utf8_lossy(&kept).into_owned()
+    String::from_utf8_lossy(&tail).into_owned()
 }
 
 #[cfg(test)]
@@ -96,28 +96,28 @@ mod tests {
 
     use super::*;
 
-    fn start(script: &str) -> (Running, Pipes) {
+    fn start(script: &str) -> (ChildProcess, Pipes) {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Running::start(command, &Limits::default()).expect("started")
+        ChildProcess::start(command, &TransferLimits::default()).expect("started")
     }
 
-    /// Whether a process is there and not merely waiting to be reaped.
-    fn lives(pid: u32) -> bool {
+    /// Returns whether a process exists and is not a zombie.
+    fn is_running(pid: u32) -> bool {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
     }
 
     #[tokio::test]
-    async fn a_dropped_program_takes_its_own_children_with_it() {
-        let (running, pipes) = start("sleep 1000 & echo $!; wait");
-        let line = tokio::io::BufReader::new(pipes.output).lines().next_line().await.expect("read").expect("a line");
-        let (leader, child) = (running.child.id().expect("running"), line.parse().expect("a number"));
-        assert!(lives(leader) && lives(child));
-        drop(running);
+    async fn dropping_a_process_kills_its_children() {
+        let (process, pipes) = start("sleep 1000 & echo $!; wait");
+        let line = tokio::io::BufReader::new(pipes.stdout).lines().next_line().await.expect("read").expect("a line");
+        let (leader, child) = (process.child.id().expect("running"), line.parse().expect("a number"));
+        assert!(is_running(leader) && is_running(child));
+        drop(process);
         for pid in [leader, child] {
             let ended = async {
-                while lives(pid) {
+                while is_running(pid) {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             };
@@ -130,23 +130,23 @@ mod tests {
         let nice = |stat: &str| stat.rsplit_once(')')?.1.split_whitespace().nth(16)?.parse::<i32>().ok();
         let own = nice(&fs::read_to_string("/proc/thread-self/stat").expect("a line")).expect("a number");
         let (_running, mut pipes) = start("read go; cat /proc/self/stat");
-        pipes.input.write_all(b"go\n").await.expect("told");
-        let line = tokio::io::BufReader::new(pipes.output).lines().next_line().await.expect("read").expect("a line");
+        pipes.stdin.write_all(b"go\n").await.expect("written");
+        let line = tokio::io::BufReader::new(pipes.stdout).lines().next_line().await.expect("read").expect("a line");
         assert_eq!(nice(&line), Some(own.max(10)), "{line}");
     }
 
     #[tokio::test]
-    async fn memory_is_bounded_and_complaints_are_kept_short() {
-        let (mut running, mut pipes) = start(
+    async fn memory_is_limited_and_only_the_end_of_stderr_is_kept() {
+        let (mut process, mut pipes) = start(
             "read go; ulimit -d; i=0; while [ $i -lt 2000 ]; do echo complaint >&2; i=$((i+1)); done; echo last >&2; exit 3",
         );
-        // As git does, it waits to be told something.
-        pipes.input.write_all(b"go\n").await.expect("told");
-        let log = collect(pipes.log);
-        let line = tokio::io::BufReader::new(pipes.output).lines().next_line().await.expect("read").expect("a line");
-        assert_eq!(line, (Limits::default().memory / 1024).to_string());
-        assert_eq!(running.wait().await.expect("ended").code(), Some(3));
-        let log = log.await.expect("collected");
-        assert!(log.len() <= COMPLAINT && log.ends_with("complaint\nlast\n"), "{log}");
+        // Like git, the script waits for input.
+        pipes.stdin.write_all(b"go\n").await.expect("written");
+        let stderr = collect_tail(pipes.stderr);
+        let line = tokio::io::BufReader::new(pipes.stdout).lines().next_line().await.expect("read").expect("a line");
+        assert_eq!(line, (TransferLimits::default().max_memory / 1024).to_string());
+        assert_eq!(process.wait().await.expect("ended").code(), Some(3));
+        let stderr = stderr.await.expect("collected");
+        assert!(stderr.len() <= MAX_STDERR && stderr.ends_with("complaint\nlast\n"), "{stderr}");
     }
 }

@@ -1,4 +1,4 @@
-//! Answers one request of a fetch over HTTP: from memory, from the cache, or through upload-pack.
+//! Responds to a fetch request over HTTP: from memory, from the clone cache, or through upload-pack.
 
 use std::{
     collections::HashSet,
@@ -9,8 +9,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use files::spool::{Follower, Producer, Seat};
-use forge::transport::Hosted;
+use files::spool::{Follower, Joined, Producer};
+use forge::transport::OpenRepository;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -22,337 +22,342 @@ use tokio::{
 
 use crate::{
     advertise,
-    body::{self, Pieces},
-    child::{PIECE, Pipes, Running, collect},
-    origin::Origin,
-    pkt,
-    request::{self, Asked, CloneRequest},
-    transfers::{Busy, Transfers, Turn},
-    version::Version,
-    wants::{Refused, Wants},
-    words,
+    body::{self, ByteStream},
+    child::{CHUNK_SIZE, ChildProcess, Pipes, collect_tail},
+    fetch_request::{self, CloneRequest, FetchRequest},
+    log_context::LogContext,
+    messages, pkt,
+    protocol_version::ProtocolVersion,
+    transfers::{Busy, TransferPermit, Transfers},
+    upload_pack_filter::{RequestRefused, UploadPackFilter},
 };
 
-/// How much of a request is looked at; a longer one is upload-pack's business alone.
-const LOOKED_AT: usize = 256 << 10;
+/// The maximum size of a request that is parsed; longer ones go to upload-pack.
+const MAX_PARSED_REQUEST: usize = 256 << 10;
 
-/// Answers up to this length hold no pack; whoever ends after that was asked for something impossible.
-const SHORT_ANSWER: u64 = 4096;
+/// The maximum size of a response without a pack: upload-pack that fails after so little has refused the request.
+const MAX_ERROR_RESPONSE: u64 = 4096;
 
-/// Why a request was not answered.
+/// Why a request failed.
 #[derive(Debug)]
-pub(crate) enum Unanswered {
-    /// No turn came.
+pub(crate) enum FetchError {
+    /// No permit was available.
     Busy(Busy),
-    /// The request could not be read.
+    /// The request is malformed, too large or incomplete.
     Request(io::Error),
-    /// Nothing came of it; the log tells more.
+    /// Upload-pack failed; the log has the cause.
     Failed,
 }
 
-impl From<Busy> for Unanswered {
+impl From<Busy> for FetchError {
     fn from(busy: Busy) -> Self {
         Self::Busy(busy)
     }
 }
 
-/// Answers a request from an address.
-pub(crate) async fn answer(
+/// Responds to a fetch request.
+pub(crate) async fn respond(
     transfers: &Transfers,
-    hosted: &Arc<Hosted>,
-    version: Version,
-    (address, origin): (IpAddr, &Origin),
-    request: Pieces,
-) -> Result<Pieces, Unanswered> {
-    let request = body::at_most(request, transfers.limits().fetch_request);
-    let reading = timeout(transfers.limits().quiet, body::beginning(request, LOOKED_AT));
-    let read = reading.await.map_err(|_| Unanswered::Request(io::ErrorKind::TimedOut.into()))?;
-    let (start, rest) = read.map_err(Unanswered::Request)?;
+    repository: &Arc<OpenRepository>,
+    version: ProtocolVersion,
+    (address, log): (IpAddr, &LogContext),
+    request: ByteStream,
+) -> Result<ByteStream, FetchError> {
+    let request = body::limit(request, transfers.limits().max_fetch_request_bytes);
+    let reading = timeout(transfers.limits().read_timeout, body::read_prefix(request, MAX_PARSED_REQUEST));
+    let read = reading.await.map_err(|_| FetchError::Request(io::ErrorKind::TimedOut.into()))?;
+    let (start, rest) = read.map_err(FetchError::Request)?;
     if pkt::packets(&start).next().is_some_and(|first| first.is_err()) {
-        return Err(Unanswered::Request(io::ErrorKind::InvalidData.into()));
+        return Err(FetchError::Request(io::ErrorKind::InvalidData.into()));
     }
-    let asked = if rest.is_none() { request::parse(version, &start) } else { Asked::Other };
-    let pieces = match asked {
-        Asked::Refs(query) => {
-            return Ok(body::of(advertise::list(hosted.refs(), query)));
+    let request = if rest.is_none() { fetch_request::parse(version, &start) } else { FetchRequest::Other };
+    let chunks = match request {
+        FetchRequest::ListRefs(query) => {
+            return Ok(body::from_chunks(advertise::ls_refs(repository.refs(), query)));
         }
-        Asked::Clone(request) if wants_what_is_there(hosted, &request) => {
-            return clone(transfers, hosted, version, (address, origin), &request).await;
+        FetchRequest::Clone(request) if wants_only_advertised(repository, &request) => {
+            return cached_clone(transfers, repository, version, (address, log), &request).await;
         }
-        Asked::Clone(_) | Asked::Other => {
-            let turn = transfers.fetch_turn(hosted.project_id(), address).await?;
+        FetchRequest::Clone(_) | FetchRequest::Other => {
+            let permit = transfers.acquire_fetch(repository.project_id(), address).await?;
             let request = stream::iter([Ok(Bytes::from(start))]).chain(rest.unwrap_or_else(|| stream::empty().boxed()));
-            relay(transfers, hosted, version, request.boxed(), (turn, origin.clone()))?
+            relay(transfers, repository, version, request.boxed(), (permit, log.clone()))?
         }
     };
-    begun(pieces).await
+    with_first_chunk(chunks).await
 }
 
-/// Whether all that is wanted is what visible refs point to: anything else is not for everybody to share.
-fn wants_what_is_there(hosted: &Hosted, request: &CloneRequest) -> bool {
-    let there: HashSet<_> =
-        hosted.refs().iter().flat_map(|found| [Some(found.target), found.peeled]).flatten().collect();
-    request.wants().all(|want| there.contains(want))
+/// Returns whether all wanted objects are targets of advertised refs. Responses to other requests are not shared.
+fn wants_only_advertised(repository: &OpenRepository, request: &CloneRequest) -> bool {
+    let advertised: HashSet<_> =
+        repository.refs().iter().flat_map(|found| [Some(found.target), found.peeled]).flatten().collect();
+    request.wants().all(|want| advertised.contains(want))
 }
 
-/// Waits for the first piece, so that a failure before it can still be told by a status.
-async fn begun(mut pieces: Pieces) -> Result<Pieces, Unanswered> {
-    match pieces.next().await {
-        Some(Ok(first)) => Ok(stream::iter([Ok(first)]).chain(pieces).boxed()),
-        Some(Err(error)) if is_of_the_request(&error) => Err(Unanswered::Request(error)),
-        Some(Err(error)) => match error.get_ref().and_then(|inner| inner.downcast_ref::<NoAnswer>()) {
-            Some(NoAnswer(reason)) => Ok(body::of(std::iter::once(refusal(reason)))),
-            None => Err(Unanswered::Failed),
+/// Waits for the first chunk, so that an earlier failure can still set the HTTP status.
+async fn with_first_chunk(mut chunks: ByteStream) -> Result<ByteStream, FetchError> {
+    match chunks.next().await {
+        Some(Ok(first)) => Ok(stream::iter([Ok(first)]).chain(chunks).boxed()),
+        Some(Err(error)) if is_client_error(&error) => Err(FetchError::Request(error)),
+        Some(Err(error)) => match error.get_ref().and_then(|inner| inner.downcast_ref::<UploadPackRefused>()) {
+            Some(UploadPackRefused(reason)) => Ok(body::from_chunks(std::iter::once(refusal(reason)))),
+            None => Err(FetchError::Failed),
         },
         None => Ok(stream::empty().boxed()),
     }
 }
 
-/// Upload-pack has ended without an answer.
+/// Upload-pack exited without a response; holds the reason.
 #[derive(Debug)]
-struct NoAnswer(String);
+struct UploadPackRefused(String);
 
-impl std::fmt::Display for NoAnswer {
+impl std::fmt::Display for UploadPackRefused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "upload-pack has refused a request: {}", self.0)
     }
 }
 
-impl std::error::Error for NoAnswer {}
+impl std::error::Error for UploadPackRefused {}
 
-/// Why upload-pack does not answer a request: what it complains about, if that can be told.
-fn reason(log: &str) -> String {
-    words::complaint(log).unwrap_or_else(|| "the request could not be answered".to_owned())
+/// Returns the reason from the standard error of upload-pack, if it may be shown.
+fn reason(stderr: &str) -> String {
+    messages::last_git_error(stderr).unwrap_or_else(|| "the request failed".to_owned())
 }
 
-/// Whether upload-pack complains about the repository and not about the request: what is wanted was checked before. This
-/// decides only how loud the log is.
-fn is_damage(log: &str) -> bool {
+/// Returns whether upload-pack reports a problem of the repository rather than of the request, whose wants were checked before.
+/// Only affects the log level.
+fn reports_corruption(stderr: &str) -> bool {
     ["bad object", "corrupt", "missing", "not a git repository", "not our ref", "unable to read"]
         .iter()
-        .any(|text| log.contains(text))
+        .any(|text| stderr.contains(text))
 }
 
-/// An answer that tells a client of git why there is no other.
+/// Encodes an error response.
 fn refusal(reason: &str) -> Vec<u8> {
     let mut out = Vec::new();
     pkt::line(&mut out, format_args!("ERR upload-pack: {reason}"));
     out
 }
 
-/// Whether the client is to blame: what it sends is too much, or cannot be unpacked.
-fn is_of_the_request(error: &io::Error) -> bool {
+/// Returns whether an error is caused by the request: too large, or not decompressible.
+fn is_client_error(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
 }
 
 fn start(
     transfers: &Transfers,
-    hosted: &Hosted,
-    version: Version,
-    origin: &Origin,
-) -> Result<(Running, Pipes), Unanswered> {
-    Running::start(hosted.upload_pack(version.for_git(), true), transfers.limits()).map_err(|error| {
-        origin.error("cannot start git upload-pack", error);
-        Unanswered::Failed
+    repository: &OpenRepository,
+    version: ProtocolVersion,
+    log: &LogContext,
+) -> Result<(ChildProcess, Pipes), FetchError> {
+    ChildProcess::start(repository.upload_pack(version.env_value(), true), transfers.limits()).map_err(|error| {
+        log.error("cannot start git upload-pack", error);
+        FetchError::Failed
     })
 }
 
-/// Answers from the cache. Whoever has followed somebody else's failure in vain tries again, and may then be the first.
-async fn clone(
+/// Responds from the clone cache. If another client's response fails before it starts, it is retried once.
+async fn cached_clone(
     transfers: &Transfers,
-    hosted: &Arc<Hosted>,
-    version: Version,
-    from: (IpAddr, &Origin),
+    repository: &Arc<OpenRepository>,
+    version: ProtocolVersion,
+    from: (IpAddr, &LogContext),
     request: &CloneRequest,
-) -> Result<Pieces, Unanswered> {
-    let (follower, first) = follow(transfers, hosted, version, from, request).await?;
-    match begun(follower.boxed()).await {
-        Err(Unanswered::Failed) if !first => {
-            let (follower, _) = follow(transfers, hosted, version, from, request).await?;
-            begun(follower.boxed()).await
+) -> Result<ByteStream, FetchError> {
+    let (follower, first) = follow(transfers, repository, version, from, request).await?;
+    match with_first_chunk(follower.boxed()).await {
+        Err(FetchError::Failed) if !first => {
+            let (follower, _) = follow(transfers, repository, version, from, request).await?;
+            with_first_chunk(follower.boxed()).await
         }
-        begun => begun,
+        result => result,
     }
 }
 
-/// Follows an answer in the cache; whoever asks first fills it. Tells also whether that was so.
+/// Joins the response in the clone cache; the first client starts upload-pack to fill it. Also returns whether this is the first.
 async fn follow(
     transfers: &Transfers,
-    hosted: &Arc<Hosted>,
-    version: Version,
-    (address, origin): (IpAddr, &Origin),
+    repository: &Arc<OpenRepository>,
+    version: ProtocolVersion,
+    (address, log): (IpAddr, &LogContext),
     request: &CloneRequest,
-) -> Result<(Follower, bool), Unanswered> {
-    let key = request.key(hosted.project_id(), hosted.refs().fingerprint());
-    let seat = transfers.spools().join(Some(key)).map_err(|error| {
-        origin.error("cannot cache a clone", error);
-        Unanswered::Failed
+) -> Result<(Follower, bool), FetchError> {
+    let key = request.key(repository.project_id(), repository.refs().fingerprint());
+    let joined = transfers.spools().join(Some(key)).map_err(|error| {
+        log.error("cannot cache a clone", error);
+        FetchError::Failed
     })?;
-    match seat {
-        Seat::Another(follower) => {
+    match joined {
+        Joined::Existing(follower) => {
             metrics::counter!("gable_git_clone_cache_hits_total").increment(1);
             Ok((follower, false))
         }
-        Seat::First(producer, follower) => {
+        Joined::New(producer, follower) => {
             metrics::counter!("gable_git_clone_cache_misses_total").increment(1);
-            let turn = transfers.fetch_turn(hosted.project_id(), address).await?;
-            let (running, pipes) = start(transfers, hosted, version, origin)?;
-            let origin = origin.clone();
-            let (request, time) = (request.write(), transfers.limits().time);
+            let permit = transfers.acquire_fetch(repository.project_id(), address).await?;
+            let (process, pipes) = start(transfers, repository, version, log)?;
+            let log = log.clone();
+            let (request, time) = (request.write(), transfers.limits().transfer_timeout);
             tokio::spawn(async move {
-                let deserted = producer.deserted();
+                let abandoned = producer.abandoned();
                 tokio::select! {
-                    () = deserted => origin.debug("a clone was given up", "no client waits for it any more"),
-                    made = timeout(time, fill(running, pipes, request, (producer, &origin))) => match made {
+                    () = abandoned => log.debug("clone abandoned", "all clients disconnected"),
+                    result = timeout(time, fill_cache(process, pipes, request, (producer, &log))) => match result {
                         Ok(Ok(())) => {}
-                        Ok(Err(error)) => tell(&origin, &error),
-                        Err(_) => origin.warn("a clone failed", format_args!("it took longer than {} seconds", time.as_secs())),
+                        Ok(Err(error)) => log_failure(&log, &error),
+                        Err(_) => log.warn("clone failed", format_args!("timed out after {} seconds", time.as_secs())),
                     }
                 }
-                drop(turn);
+                drop(permit);
             });
             Ok((follower, true))
         }
     }
 }
 
-/// Writes what upload-pack answers to the cache.
-async fn fill(
-    mut running: Running,
+/// Writes the output of upload-pack to the cache.
+async fn fill_cache(
+    mut process: ChildProcess,
     pipes: Pipes,
     request: Vec<u8>,
-    (mut producer, origin): (Producer, &Origin),
+    (mut producer, log): (Producer, &LogContext),
 ) -> io::Result<()> {
-    let Pipes { mut input, mut output, log } = pipes;
-    let log = collect(log);
+    let Pipes { mut stdin, mut stdout, stderr } = pipes;
+    let stderr = collect_tail(stderr);
     let feeding = async move {
-        // Who does not read all of it will say why in its answer.
-        let _ = input.write_all(&request).await;
+        // If upload-pack does not read everything, its response says why.
+        let _ = stdin.write_all(&request).await;
     };
-    let moving = async {
-        let mut piece = vec![0; PIECE];
+    let reading = async {
+        let mut chunk = vec![0; CHUNK_SIZE];
         loop {
-            let count = output.read(&mut piece).await?;
+            let count = stdout.read(&mut chunk).await?;
             if count == 0 {
                 return io::Result::Ok(producer);
             }
             let written = spawn_blocking(move || {
-                producer.write_all(&piece[..count])?;
-                io::Result::Ok((producer, piece))
+                producer.write_all(&chunk[..count])?;
+                io::Result::Ok((producer, chunk))
             });
-            (producer, piece) = written.await.map_err(io::Error::other)??;
+            (producer, chunk) = written.await.map_err(io::Error::other)??;
         }
     };
-    let ((), producer) = tokio::join!(feeding, moving);
-    let (mut producer, status) = (producer?, running.wait().await?);
+    let ((), producer) = tokio::join!(feeding, reading);
+    let (mut producer, status) = (producer?, process.wait().await?);
     if status.success() {
         return producer.finish();
     }
-    let log = log.await.unwrap_or_default();
-    // A program that was killed in the middle has said nothing about it.
+    let stderr = stderr.await.unwrap_or_default();
+    // A process that was killed halfway has not reported an error.
     if producer.written() == 0 || status.code().is_some() {
-        if producer.written() <= SHORT_ANSWER && !is_damage(&log) {
-            origin.debug("a clone was refused", format_args!("{status}: {log}"));
+        if producer.written() <= MAX_ERROR_RESPONSE && !reports_corruption(&stderr) {
+            log.debug("clone refused", format_args!("{status}: {stderr}"));
         } else {
-            origin.warn("a fetch failed", format_args!("upload-pack ended with {status}: {log}"));
+            log.warn("fetch failed", format_args!("upload-pack: {status}: {stderr}"));
         }
         let answering = spawn_blocking(move || {
-            producer.write_all(&refusal(&reason(&log)))?;
-            // Whoever comes later asks anew.
-            producer.finish_unkept();
+            producer.write_all(&refusal(&reason(&stderr)))?;
+            // Later requests try again.
+            producer.finish_uncached();
             io::Result::Ok(())
         });
         return answering.await.map_err(io::Error::other)?;
     }
-    Err(io::Error::other(format!("upload-pack ended with {status}: {log}")))
+    Err(io::Error::other(format!("upload-pack: {status}: {stderr}")))
 }
 
-/// Lets upload-pack talk to the client, piece by piece, until one of them ends.
+/// Relays chunks between upload-pack and the client until one of them ends.
 fn relay(
     transfers: &Transfers,
-    hosted: &Arc<Hosted>,
-    version: Version,
-    request: Pieces,
-    (turn, origin): (Turn, Origin),
-) -> Result<Pieces, Unanswered> {
-    let (mut running, pipes) = start(transfers, hosted, version, &origin)?;
+    repository: &Arc<OpenRepository>,
+    version: ProtocolVersion,
+    request: ByteStream,
+    (permit, log): (TransferPermit, LogContext),
+) -> Result<ByteStream, FetchError> {
+    let (mut process, pipes) = start(transfers, repository, version, &log)?;
     let limits = transfers.limits().clone();
-    let wants = Wants::new(Arc::clone(hosted), origin.clone());
-    let (pieces, mut taken) = mpsc::channel::<io::Result<Bytes>>(1);
+    let filter = UploadPackFilter::new(Arc::clone(repository), log.clone());
+    let (chunks, mut receiver) = mpsc::channel::<io::Result<Bytes>>(1);
     tokio::spawn(async move {
-        let Pipes { input, mut output, log } = pipes;
-        let log = collect(log);
+        let Pipes { stdin, mut stdout, stderr } = pipes;
+        let stderr = collect_tail(stderr);
         let talking = async {
-            let mut silent = true;
-            let moving = async {
-                let mut piece = vec![0; PIECE];
+            let mut is_silent = true;
+            let reading = async {
+                let mut chunk = vec![0; CHUNK_SIZE];
                 loop {
-                    let count = output.read(&mut piece).await?;
+                    let count = stdout.read(&mut chunk).await?;
                     if count == 0 {
                         return io::Result::Ok(());
                     }
-                    silent = false;
-                    let sending = pieces.send_timeout(Ok(Bytes::copy_from_slice(&piece[..count])), limits.stall);
+                    is_silent = false;
+                    let sending =
+                        chunks.send_timeout(Ok(Bytes::copy_from_slice(&chunk[..count])), limits.write_timeout);
                     sending.await.map_err(|_| io::ErrorKind::TimedOut)?;
                 }
             };
-            let quiet = limits.quiet;
-            let (fed, moved) = tokio::join!(feed(request, wants, input, quiet), moving);
+            let read_timeout = limits.read_timeout;
+            let (fed, read) = tokio::join!(feed(request, filter, stdin, read_timeout), reading);
             if let Ok(Some(refused)) = &fed {
-                // Upload-pack has not heard all of the request, so it has not begun to answer.
-                origin.debug("a fetch was refused", refused);
-                let _ = pieces.send_timeout(Ok(refused.packet().into()), limits.stall).await;
+                // Upload-pack has not received the whole request, so it has not started to respond.
+                log.debug("fetch refused", refused);
+                let _ = chunks.send_timeout(Ok(refused.packet().into()), limits.write_timeout).await;
                 return Ok(());
             }
-            moved.and(fed.map(drop))?;
-            let status = running.wait().await?;
-            // A refusal is told in the answer itself, or to the log.
-            if status.success() || (!silent && status.code().is_some()) {
+            read.and(fed.map(drop))?;
+            let status = process.wait().await?;
+            // Upload-pack reports a refusal in its response or on standard error.
+            if status.success() || (!is_silent && status.code().is_some()) {
                 return Ok(());
             }
-            let log = log.await.unwrap_or_default();
-            if silent {
-                if is_damage(&log) {
-                    origin.warn("a fetch failed", format_args!("upload-pack ended with {status}: {log}"));
+            let stderr = stderr.await.unwrap_or_default();
+            if is_silent {
+                if reports_corruption(&stderr) {
+                    log.warn("fetch failed", format_args!("upload-pack: {status}: {stderr}"));
                 }
-                return Err(io::Error::other(NoAnswer(reason(&log))));
+                return Err(io::Error::other(UploadPackRefused(reason(&stderr))));
             }
-            Err(io::Error::other(format!("upload-pack ended with {status}: {log}")))
+            Err(io::Error::other(format!("upload-pack: {status}: {stderr}")))
         };
         let ended = tokio::select! {
-            () = pieces.closed() => Ok(()),
-            ended = timeout(limits.time, talking) => ended.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
+            () = chunks.closed() => Ok(()),
+            ended = timeout(limits.transfer_timeout, talking) => ended.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
         };
-        drop((running, turn));
+        drop((process, permit));
         if let Err(error) = ended {
-            tell(&origin, &error);
-            // An answer that just stopped would look whole.
-            let _ = pieces.send_timeout(Err(error), limits.stall).await;
+            log_failure(&log, &error);
+            // Without an error the truncated response would look complete.
+            let _ = chunks.send_timeout(Err(error), limits.write_timeout).await;
         }
     });
-    Ok(stream::poll_fn(move |context| taken.poll_recv(context)).boxed())
+    Ok(stream::poll_fn(move |context| receiver.poll_recv(context)).boxed())
 }
 
-/// Writes down why a fetch failed: loudly only if it was not the client's doing.
-fn tell(origin: &Origin, error: &io::Error) {
-    let is_refused = error.get_ref().is_some_and(|inner| inner.is::<NoAnswer>());
+/// Logs the failure of a fetch, as a warning unless the client caused it.
+fn log_failure(log: &LogContext, error: &io::Error) {
+    let is_refused = error.get_ref().is_some_and(|inner| inner.is::<UploadPackRefused>());
     if error.kind() == io::ErrorKind::Other && !is_refused {
-        origin.warn("a fetch failed", error);
+        log.warn("fetch failed", error);
     } else {
-        origin.debug("a fetch failed", error);
+        log.debug("fetch failed", error);
     }
 }
 
-/// Hands upload-pack what the client sends, as far as it may have it; answers why it may not.
-async fn feed(mut from: Pieces, mut wants: Wants, mut to: ChildStdin, quiet: Duration) -> io::Result<Option<Refused>> {
-    while let Some(piece) = timeout(quiet, from.try_next()).await.map_err(|_| io::ErrorKind::TimedOut)?? {
-        let piece = match wants.pass(&piece).await {
-            Ok(piece) => piece,
+/// Forwards the request to upload-pack through the filter; returns the error if the filter refuses it.
+async fn feed(
+    mut from: ByteStream,
+    mut filter: UploadPackFilter,
+    mut to: ChildStdin,
+    read_timeout: Duration,
+) -> io::Result<Option<RequestRefused>> {
+    while let Some(chunk) = timeout(read_timeout, from.try_next()).await.map_err(|_| io::ErrorKind::TimedOut)?? {
+        let chunk = match filter.filter(&chunk).await {
+            Ok(chunk) => chunk,
             Err(refused) => return Ok(Some(refused)),
         };
-        if to.write_all(&piece).await.is_err() {
+        if to.write_all(&chunk).await.is_err() {
             return Ok(None);
         }
     }
-    Ok(wants.end().await.err())
+    Ok(filter.finish().await.err())
 }

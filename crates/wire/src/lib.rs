@@ -1,25 +1,24 @@
 //! Git over smart HTTP and over SSH.
 
-mod address;
 mod advertise;
 mod archive_request;
 mod body;
 mod child;
-mod commands;
+mod failed_sign_ins;
 mod fetch;
+mod fetch_request;
 pub mod http;
-mod neighbourhood;
-mod origin;
+mod log_context;
+mod messages;
 mod pkt;
-mod receive;
-mod request;
+mod project_path;
+mod protocol_version;
+mod push_request;
+mod receive_pack;
 pub mod ssh;
 #[cfg(test)]
-mod stories;
-mod throttle;
+mod tests;
 mod transfers;
-mod version;
-mod wants;
-mod words;
+mod upload_pack_filter;
 
-pub use transfers::{Limits, Transfers};
+pub use transfers::{TransferLimits, Transfers};

@@ -1,12 +1,12 @@
-//! Packet lines: how git cuts its conversations into pieces.
+//! The pkt-line format of git's wire protocol.
 
 use std::{fmt, io};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// The most bytes that one packet carries.
-pub(crate) const LONGEST: usize = 65_516;
-/// An end of a section.
+/// The maximum payload of a packet, in bytes.
+pub(crate) const MAX_PAYLOAD: usize = 65_516;
+/// A flush packet.
 pub(crate) const FLUSH: &[u8] = b"0000";
 const DELIMITER: &[u8] = b"0001";
 
@@ -19,41 +19,41 @@ pub(crate) enum Packet<'a> {
     ResponseEnd,
 }
 
-/// What is no packet at all, or only the beginning of one.
+/// A malformed or truncated packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub(crate) struct MalformedPacket;
 
-/// What four hexadecimal digits announce.
-enum Announced {
+/// The meaning of the four hexadecimal digits before a packet.
+enum Header {
     Bytes(usize),
     Special(Packet<'static>),
 }
 
 impl Packet<'_> {
-    /// The content as text without its final newline; `None` if it is something else.
+    /// Returns the payload as text without its final newline; `None` if it is not text.
     pub(crate) fn text(&self) -> Option<&str> {
         let Self::Data(data) = self else { return None };
         std::str::from_utf8(data.strip_suffix(b"\n").unwrap_or(data)).ok()
     }
 }
 
-fn announced(digits: [u8; 4]) -> Result<Announced, Malformed> {
+fn parse_header(digits: [u8; 4]) -> Result<Header, MalformedPacket> {
     let mut length = 0;
     for digit in digits {
-        length = length * 16 + char::from(digit).to_digit(16).ok_or(Malformed)? as usize;
+        length = length * 16 + char::from(digit).to_digit(16).ok_or(MalformedPacket)? as usize;
     }
     match length {
-        0 => Ok(Announced::Special(Packet::Flush)),
-        1 => Ok(Announced::Special(Packet::Delimiter)),
-        2 => Ok(Announced::Special(Packet::ResponseEnd)),
-        3 => Err(Malformed),
-        _ if length - 4 > LONGEST => Err(Malformed),
-        _ => Ok(Announced::Bytes(length - 4)),
+        0 => Ok(Header::Special(Packet::Flush)),
+        1 => Ok(Header::Special(Packet::Delimiter)),
+        2 => Ok(Header::Special(Packet::ResponseEnd)),
+        3 => Err(MalformedPacket),
+        _ if length - 4 > MAX_PAYLOAD => Err(MalformedPacket),
+        _ => Ok(Header::Bytes(length - 4)),
     }
 }
 
-/// All packets of a text; the last item tells if something else follows.
-pub(crate) fn packets(mut bytes: &[u8]) -> impl Iterator<Item = Result<Packet<'_>, Malformed>> {
+/// Iterates over the packets of a buffer; ends with an error if the rest is not a packet.
+pub(crate) fn packets(mut bytes: &[u8]) -> impl Iterator<Item = Result<Packet<'_>, MalformedPacket>> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {
             return None;
@@ -64,27 +64,27 @@ pub(crate) fn packets(mut bytes: &[u8]) -> impl Iterator<Item = Result<Packet<'_
     })
 }
 
-/// The packet at the start of a text, and how many bytes it takes with its length; `None` if it has not come to its end.
-pub(crate) fn first(bytes: &[u8]) -> Result<Option<(Packet<'_>, usize)>, Malformed> {
+/// Parses the first packet of a buffer and returns it with its encoded length; `None` if it is incomplete.
+pub(crate) fn first(bytes: &[u8]) -> Result<Option<(Packet<'_>, usize)>, MalformedPacket> {
     let Some((digits, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
-    Ok(match announced(*digits)? {
-        Announced::Special(packet) => Some((packet, digits.len())),
-        Announced::Bytes(length) => rest.get(..length).map(|data| (Packet::Data(data), digits.len() + length)),
+    Ok(match parse_header(*digits)? {
+        Header::Special(packet) => Some((packet, digits.len())),
+        Header::Bytes(length) => rest.get(..length).map(|data| (Packet::Data(data), digits.len() + length)),
     })
 }
 
-fn split(bytes: &[u8]) -> Result<(Packet<'_>, &[u8]), Malformed> {
-    let (digits, rest) = bytes.split_first_chunk::<4>().ok_or(Malformed)?;
-    match announced(*digits)? {
-        Announced::Special(packet) => Ok((packet, rest)),
-        Announced::Bytes(length) => {
-            let (data, rest) = rest.split_at_checked(length).ok_or(Malformed)?;
+fn split(bytes: &[u8]) -> Result<(Packet<'_>, &[u8]), MalformedPacket> {
+    let (digits, rest) = bytes.split_first_chunk::<4>().ok_or(MalformedPacket)?;
+    match parse_header(*digits)? {
+        Header::Special(packet) => Ok((packet, rest)),
+        Header::Bytes(length) => {
+            let (data, rest) = rest.split_at_checked(length).ok_or(MalformedPacket)?;
             Ok((Packet::Data(data), rest))
         }
     }
 }
 
-/// Reads one packet into a buffer; `None` if there is nothing more.
+/// Reads a packet into a buffer; `None` at the end of input.
 pub(crate) async fn read<'a>(
     input: &mut (impl AsyncRead + Unpin),
     buffer: &'a mut Vec<u8>,
@@ -94,9 +94,9 @@ pub(crate) async fn read<'a>(
         return Ok(None);
     }
     input.read_exact(&mut digits[1..]).await?;
-    match announced(digits).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))? {
-        Announced::Special(packet) => Ok(Some(packet)),
-        Announced::Bytes(length) => {
+    match parse_header(digits).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))? {
+        Header::Special(packet) => Ok(Some(packet)),
+        Header::Bytes(length) => {
             buffer.resize(length, 0);
             input.read_exact(buffer).await?;
             Ok(Some(Packet::Data(buffer)))
@@ -104,44 +104,44 @@ pub(crate) async fn read<'a>(
     }
 }
 
-/// Writes a packet; what is too long for one is cut off.
+/// Writes a data packet; content beyond `MAX_PAYLOAD` is truncated.
 pub(crate) fn data(out: &mut Vec<u8>, content: &[u8]) {
-    let content = &content[..content.len().min(LONGEST)];
+    let content = &content[..content.len().min(MAX_PAYLOAD)];
     out.extend_from_slice(format!("{:04x}", content.len() + 4).as_bytes());
     out.extend_from_slice(content);
 }
 
-/// Writes a line of text as a packet.
+/// Writes a line of text as a data packet.
 pub(crate) fn line(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
     data(out, format!("{text}\n").as_bytes());
 }
 
-/// Writes the end of a section.
+/// Writes a flush packet.
 pub(crate) fn flush(out: &mut Vec<u8>) {
     out.extend_from_slice(FLUSH);
 }
 
-/// Writes the seam between two parts of a section.
+/// Writes a delimiter packet.
 pub(crate) fn delimiter(out: &mut Vec<u8>) {
     out.extend_from_slice(DELIMITER);
 }
 
-/// Writes content to one of the bands that share a stream.
-pub(crate) fn band(out: &mut Vec<u8>, number: u8, content: &[u8]) {
-    for piece in content.chunks(LONGEST - 1) {
-        out.extend_from_slice(format!("{:04x}", piece.len() + 5).as_bytes());
+/// Writes content to a side band, in as many packets as needed.
+pub(crate) fn side_band(out: &mut Vec<u8>, number: u8, content: &[u8]) {
+    for chunk in content.chunks(MAX_PAYLOAD - 1) {
+        out.extend_from_slice(format!("{:04x}", chunk.len() + 5).as_bytes());
         out.push(number);
-        out.extend_from_slice(piece);
+        out.extend_from_slice(chunk);
     }
 }
 
-impl fmt::Display for Malformed {
+impl fmt::Display for MalformedPacket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("this is no packet of git's protocol")
+        f.write_str("malformed pkt-line")
     }
 }
 
-impl std::error::Error for Malformed {}
+impl std::error::Error for MalformedPacket {}
 
 #[cfg(test)]
 mod tests {
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_are_told_apart() {
+    fn all_kinds_of_packets_are_parsed() {
         let found: Vec<_> = packets(b"0008abc\n00010004000200000003").collect();
         let expected = [
             Ok(Packet::Data(b"abc\n")),
@@ -158,34 +158,34 @@ mod tests {
             Ok(Packet::Data(b"")),
             Ok(Packet::ResponseEnd),
             Ok(Packet::Flush),
-            Err(Malformed),
+            Err(MalformedPacket),
         ];
         assert_eq!(found, expected);
         assert_eq!(found[0].expect("a packet").text(), Some("abc"));
         for bad in ["00", "+008abcd", "0009abc", "fff5", "ffff", "000g"] {
-            assert_eq!(packets(bad.as_bytes()).last(), Some(Err(Malformed)), "{bad}");
+            assert_eq!(packets(bad.as_bytes()).last(), Some(Err(MalformedPacket)), "{bad}");
         }
     }
 
     #[test]
-    fn a_band_is_cut_into_packets() {
-        let content = vec![7; LONGEST + 100];
+    fn long_side_band_content_is_split() {
+        let content = vec![7; MAX_PAYLOAD + 100];
         let mut out = Vec::new();
-        band(&mut out, 1, &content);
-        let pieces: Vec<_> = packets(&out).collect::<Result<_, _>>().expect("packets");
-        let [Packet::Data(first), Packet::Data(second)] = pieces[..] else { panic!("two packets") };
-        assert_eq!((first.len(), first[0], second.len(), second[0]), (LONGEST, 1, 102, 1));
+        side_band(&mut out, 1, &content);
+        let chunks: Vec<_> = packets(&out).collect::<Result<_, _>>().expect("packets");
+        let [Packet::Data(first), Packet::Data(second)] = chunks[..] else { panic!("two packets") };
+        assert_eq!((first.len(), first[0], second.len(), second[0]), (MAX_PAYLOAD, 1, 102, 1));
     }
 
     proptest! {
         #[test]
-        fn whatever_comes_is_read_without_a_panic(bytes: Vec<u8>) {
+        fn arbitrary_input_does_not_panic(bytes: Vec<u8>) {
             let _ = packets(&bytes).count();
             let _ = first(&bytes);
         }
 
         #[test]
-        fn the_first_packet_is_the_one_that_a_whole_text_begins_with(content: Vec<u8>, rest: Vec<u8>) {
+        fn the_first_packet_is_parsed_once_it_is_complete(content: Vec<u8>, rest: Vec<u8>) {
             let mut out = Vec::new();
             data(&mut out, &content);
             let length = out.len();
@@ -197,7 +197,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read_again(contents: Vec<Vec<u8>>) {
+        fn written_packets_are_parsed_back(contents: Vec<Vec<u8>>) {
             let mut out = Vec::new();
             for content in &contents {
                 data(&mut out, content);
@@ -209,7 +209,7 @@ mod tests {
         }
 
         #[test]
-        fn a_stream_is_read_as_a_text_is(contents: Vec<Vec<u8>>, junk: Vec<u8>) {
+        fn a_stream_yields_the_same_packets_as_a_buffer(contents: Vec<Vec<u8>>, junk: Vec<u8>) {
             let mut out = Vec::new();
             for content in &contents {
                 data(&mut out, content);

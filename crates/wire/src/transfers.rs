@@ -1,120 +1,112 @@
-//! What both ways of talking share: the forge, the cache, and how much may go on at once.
+//! State shared by the HTTP and SSH transports: the forge, the clone cache, and the limits on concurrent transfers.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, PoisonError, Weak},
-    time::Duration,
-};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use files::spool::Spools;
 use forge::{
     Forge,
-    downloads::{MAKING_TIMEOUT, MOST_ARCHIVE_BYTES},
+    downloads::{GENERATION_TIMEOUT, MAX_ARCHIVE_BYTES},
     transport::ChildLimits,
+    weak_map::WeakMap,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout_at},
 };
 
-use crate::neighbourhood::neighbourhood;
+use model::{ProjectId, addresses::client_network};
 
-/// How much may go on at once, and for how long.
+/// Limits on the number, duration and size of transfers.
 #[derive(Clone, Debug)]
-pub struct Limits {
-    /// How many programs may send packs at once.
-    pub fetches: usize,
-    /// How many packs may be taken in at once.
-    pub pushes: usize,
-    /// How long a client waits for its turn before it is told to come back.
-    pub wait: Duration,
-    /// How long one fetch or push may take in all.
-    pub time: Duration,
-    /// How long a client may take nothing of what is sent to it.
-    pub stall: Duration,
-    /// How long an archive may take in all, and how many bytes it may have.
-    pub archive: (Duration, u64),
-    /// How long a client may send nothing; its git may be busy making a pack.
-    pub quiet: Duration,
-    /// How much memory a program may use for its data, in bytes.
-    pub memory: u64,
-    /// How large a request for a fetch may be once it is unpacked, in bytes.
-    pub fetch_request: u64,
-    /// How large a pack may be that is pushed, in bytes.
-    pub pack: Option<u64>,
+pub struct TransferLimits {
+    /// The maximum number of concurrent fetches.
+    pub max_fetches: usize,
+    /// The maximum number of concurrent pushes.
+    pub max_pushes: usize,
+    /// How long a client waits for a permit before it is refused.
+    pub queue_timeout: Duration,
+    /// The maximum duration of a fetch or push.
+    pub transfer_timeout: Duration,
+    /// How long a client may stop reading.
+    pub write_timeout: Duration,
+    /// The maximum duration of `git archive --remote`.
+    pub archive_timeout: Duration,
+    /// The maximum size of an archive sent over SSH, in bytes.
+    pub max_archive_bytes: u64,
+    /// How long a client may send nothing; its git may be creating a pack.
+    pub read_timeout: Duration,
+    /// The maximum size of the data segment of a git process, in bytes.
+    pub max_memory: u64,
+    /// The maximum size of a decompressed fetch request, in bytes.
+    pub max_fetch_request_bytes: u64,
+    /// The maximum size of a pushed pack, in bytes.
+    pub max_pack_bytes: Option<u64>,
 }
 
-impl Default for Limits {
+impl Default for TransferLimits {
     fn default() -> Self {
         Self {
-            fetches: 16,
-            pushes: 16,
-            wait: Duration::from_secs(30),
-            time: Duration::from_secs(2 * 60 * 60),
-            stall: Duration::from_secs(60),
-            archive: (MAKING_TIMEOUT, MOST_ARCHIVE_BYTES),
-            quiet: Duration::from_secs(10 * 60),
-            memory: ChildLimits::default().memory,
-            fetch_request: 64 << 20,
-            pack: None,
+            max_fetches: 16,
+            max_pushes: 16,
+            queue_timeout: Duration::from_secs(30),
+            transfer_timeout: Duration::from_secs(2 * 60 * 60),
+            write_timeout: Duration::from_secs(60),
+            archive_timeout: GENERATION_TIMEOUT,
+            max_archive_bytes: MAX_ARCHIVE_BYTES,
+            read_timeout: Duration::from_secs(10 * 60),
+            max_memory: ChildLimits::default().memory,
+            max_fetch_request_bytes: 64 << 20,
+            max_pack_bytes: None,
         }
     }
 }
 
-/// What both ways of talking share; cheap to clone.
+/// State shared by the HTTP and SSH transports; cheap to clone.
 #[derive(Clone)]
 pub struct Transfers(Arc<Inner>);
 
 struct Inner {
     forge: Forge,
     spools: Spools,
-    limits: Limits,
+    limits: TransferLimits,
     fetches: Arc<Semaphore>,
     pushes: Arc<Semaphore>,
-    /// The places of those projects and addresses that have or want some.
-    shares: Mutex<HashMap<Key, Weak<Semaphore>>>,
+    /// The semaphores of projects and client networks with transfers.
+    semaphores: WeakMap<LimitKey, Semaphore>,
 }
 
-/// Leave to start a program; given back when it is dropped.
-pub(crate) struct Turn(#[expect(dead_code, reason = "held, not looked at")] [OwnedSemaphorePermit; 3]);
+/// The permit for one transfer; released when dropped.
+pub(crate) struct TransferPermit(#[expect(dead_code, reason = "held until dropped")] [OwnedSemaphorePermit; 3]);
 
-/// For whom places are counted apart, and for what.
-type Key = (&'static str, Sharer);
+/// The service and the scope to which a limit applies.
+type LimitKey = (&'static str, LimitScope);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Sharer {
-    Project(i64),
-    Address(IpAddr),
+enum LimitScope {
+    Project(ProjectId),
+    Network(IpAddr),
 }
 
-/// Why no turn came.
+/// Why a permit was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Busy {
-    /// So much is going on.
-    Everywhere,
-    /// The address has as many turns as it may have at once.
-    Here,
+    /// The server or the project has its maximum number of transfers.
+    Server,
+    /// The client network has its maximum number of transfers.
+    Client,
 }
 
 impl Transfers {
-    /// The transfers of a forge.
-    pub fn new(forge: Forge, spools: Spools, limits: Limits) -> Self {
-        let (fetches, pushes) = (Arc::new(Semaphore::new(limits.fetches)), Arc::new(Semaphore::new(limits.pushes)));
-        Self(Arc::new(Inner { forge, spools, limits, fetches, pushes, shares: Mutex::default() }))
+    /// Creates the state for a forge.
+    pub fn new(forge: Forge, spools: Spools, limits: TransferLimits) -> Self {
+        let (fetches, pushes) =
+            (Arc::new(Semaphore::new(limits.max_fetches)), Arc::new(Semaphore::new(limits.max_pushes)));
+        Self(Arc::new(Inner { forge, spools, limits, fetches, pushes, semaphores: WeakMap::default() }))
     }
 
-    fn own_places(&self, key: Key, most: usize) -> Arc<Semaphore> {
-        let mut all = self.0.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() > 1024 {
-            all.retain(|_, places| places.strong_count() > 0);
-        }
-        let place = all.entry(key).or_default();
-        place.upgrade().unwrap_or_else(|| {
-            let places = Arc::new(Semaphore::new(most));
-            *place = Arc::downgrade(&places);
-            places
-        })
+    /// Returns the semaphore of a project or client network; it exists while permits are held or awaited.
+    fn semaphore(&self, key: LimitKey, permits: usize) -> Arc<Semaphore> {
+        self.0.semaphores.get_or_create(key, || Semaphore::new(permits))
     }
 
     pub(crate) fn forge(&self) -> &Forge {
@@ -125,58 +117,58 @@ impl Transfers {
         &self.0.spools
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &TransferLimits {
         &self.0.limits
     }
 
-    /// Waits for a turn to send something of a project to an address.
-    pub(crate) async fn fetch_turn(&self, project: i64, address: IpAddr) -> Result<Turn, Busy> {
-        let most = self.0.limits.fetches;
-        self.turn(&self.0.fetches, most, "fetch", project, address).await
+    /// Waits for a permit to fetch from a project.
+    pub(crate) async fn acquire_fetch(&self, project: ProjectId, address: IpAddr) -> Result<TransferPermit, Busy> {
+        let max = self.0.limits.max_fetches;
+        self.acquire(&self.0.fetches, max, "fetch", project, address).await
     }
 
-    /// Waits for a turn to take something in for a project from an address.
-    pub(crate) async fn push_turn(&self, project: i64, address: IpAddr) -> Result<Turn, Busy> {
-        let most = self.0.limits.pushes;
-        self.turn(&self.0.pushes, most, "push", project, address).await
+    /// Waits for a permit to push to a project.
+    pub(crate) async fn acquire_push(&self, project: ProjectId, address: IpAddr) -> Result<TransferPermit, Busy> {
+        let max = self.0.limits.max_pushes;
+        self.acquire(&self.0.pushes, max, "push", project, address).await
     }
 
-    /// Waits for the one archive that an address may have made over SSH at a time.
-    pub(crate) async fn archive_turn(&self, address: IpAddr) -> Result<OwnedSemaphorePermit, Busy> {
-        let own = self.own_places(("archive", Sharer::Address(neighbourhood(address))), 1);
-        let end = Instant::now() + self.0.limits.wait;
-        let Ok(Ok(permit)) = timeout_at(end, own.acquire_owned()).await else {
-            metrics::counter!("gable_git_turned_away_total", "service" => "archive").increment(1);
-            return Err(Busy::Here);
+    /// Waits for a permit to create an archive over SSH; each client network has one.
+    pub(crate) async fn acquire_archive(&self, address: IpAddr) -> Result<OwnedSemaphorePermit, Busy> {
+        let semaphore = self.semaphore(("archive", LimitScope::Network(client_network(address))), 1);
+        let deadline = Instant::now() + self.0.limits.queue_timeout;
+        let Ok(Ok(permit)) = timeout_at(deadline, semaphore.acquire_owned()).await else {
+            metrics::counter!("gable_git_rejected_total", "service" => "archive").increment(1);
+            return Err(Busy::Client);
         };
         Ok(permit)
     }
 
-    /// Waits for a place. One project has at most half of them and one address three quarters, so that others get their
-    /// turn; many runners may share an address.
-    async fn turn(
+    /// Waits for a permit. A project has at most half of the permits and a client network three quarters, so that others are not
+    /// starved; many runners may share a network.
+    async fn acquire(
         &self,
-        places: &Arc<Semaphore>,
-        most: usize,
+        server: &Arc<Semaphore>,
+        max: usize,
         service: &'static str,
-        project: i64,
+        project: ProjectId,
         address: IpAddr,
-    ) -> Result<Turn, Busy> {
-        let of_address =
-            self.own_places((service, Sharer::Address(neighbourhood(address))), (most * 3).div_ceil(4).max(1));
-        let of_project = self.own_places((service, Sharer::Project(project)), most.div_ceil(2));
-        let end = Instant::now() + self.0.limits.wait;
-        let place = async |of: Arc<Semaphore>, busy: Busy| {
-            if let Ok(Ok(permit)) = timeout_at(end, of.acquire_owned()).await {
+    ) -> Result<TransferPermit, Busy> {
+        let network = LimitScope::Network(client_network(address));
+        let of_network = self.semaphore((service, network), (max * 3).div_ceil(4).max(1));
+        let of_project = self.semaphore((service, LimitScope::Project(project)), max.div_ceil(2));
+        let deadline = Instant::now() + self.0.limits.queue_timeout;
+        let acquire = async |semaphore: Arc<Semaphore>, busy: Busy| {
+            if let Ok(Ok(permit)) = timeout_at(deadline, semaphore.acquire_owned()).await {
                 return Ok(permit);
             }
-            metrics::counter!("gable_git_turned_away_total", "service" => service).increment(1);
+            metrics::counter!("gable_git_rejected_total", "service" => service).increment(1);
             Err(busy)
         };
-        Ok(Turn([
-            place(of_address, Busy::Here).await?,
-            place(of_project, Busy::Everywhere).await?,
-            place(Arc::clone(places), Busy::Everywhere).await?,
+        Ok(TransferPermit([
+            acquire(of_network, Busy::Client).await?,
+            acquire(of_project, Busy::Server).await?,
+            acquire(Arc::clone(server), Busy::Server).await?,
         ]))
     }
 }

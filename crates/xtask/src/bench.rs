@@ -1,26 +1,27 @@
-//! `cargo xtask bench`: builds what is shipped and measures it.
+//! `cargo xtask bench`: builds the release binary and measures it.
 
 use std::process::Command;
 
+use anyhow::Result;
+
 use crate::{
-    Outcome,
-    machine::{self, OPENSSL, POSTGRES},
     postgres::Postgres,
     steps,
+    system::{self, OPENSSL, POSTGRES},
     workspace::{cargo, program, root, target},
 };
 
-/// Where PostgreSQL is; whoever sets it brings their own.
+/// The variable with the URL of a PostgreSQL server; without it, a private one is started.
 const DATABASE: &str = "GABLE_BENCH_DATABASE";
 
-/// Measures; the flags go to the bench itself.
-pub(crate) fn run(flags: &[String]) -> Outcome {
+/// Runs the benchmarks; the flags are passed to the bench program.
+pub(crate) fn run(flags: &[String]) -> Result<()> {
     steps::run(&mut cargo(&["build", "--release", "--package", "server", "--package", "bench", "--bins"]))?;
     let mut bench = Command::new(program("release", "bench"));
     bench.current_dir(root()).arg("--gable").arg(program("release", "gable"));
     bench.arg("--folder").arg(target().join("bench")).args(flags);
     let postgres = if needs_postgres(flags) && std::env::var_os(DATABASE).is_none() {
-        machine::provide(&[POSTGRES, OPENSSL])?;
+        system::install_missing(&[POSTGRES, OPENSSL])?;
         Some(Postgres::start()?)
     } else {
         None
@@ -28,11 +29,11 @@ pub(crate) fn run(flags: &[String]) -> Outcome {
     steps::run(bench.envs(postgres.as_ref().map(|postgres| (DATABASE, postgres.url()))))
 }
 
-/// Whether something is measured on PostgreSQL: not when another engine is named, or only what needs none.
+/// Returns whether the flags select a benchmark on PostgreSQL.
 fn needs_postgres(flags: &[String]) -> bool {
-    let named = |names: &[&str]| flags.iter().any(|flag| names.contains(&flag.as_str()));
-    let engine = named(&["--postgres"]) || !named(&["--sqlite"]);
-    let part = named(&["--project", "--lists", "--growth", "--issues", "--hooks", "--pipelines"])
-        || !named(&["--basics", "--repository"]);
+    let has_flag = |names: &[&str]| flags.iter().any(|flag| names.contains(&flag.as_str()));
+    let engine = has_flag(&["--postgres"]) || !has_flag(&["--sqlite"]);
+    let part = has_flag(&["--project", "--lists", "--growth", "--issues", "--hooks", "--pipelines"])
+        || !has_flag(&["--basics", "--repository"]);
     engine && part
 }

@@ -1,19 +1,21 @@
-//! `cargo xtask check`: what CI says, said here first.
+//! `cargo xtask check`: all checks of CI.
 
 use std::{collections::BTreeSet, fs, path::PathBuf, process::Command};
 
+use anyhow::{Context as _, Result};
+
 use crate::{
-    Outcome, machine,
     steps::{self, Report},
+    system,
     test::{self, Parts},
     workspace::{self, cargo},
 };
 
-/// The release of cargo-deny that is installed where there is none.
-const DENY: &str = "0.20.2";
+/// The version of cargo-deny that is installed if it is missing.
+const CARGO_DENY_VERSION: &str = "0.20.2";
 
-/// Checks everything, cheapest first.
-pub(crate) fn run() -> Outcome {
+/// Runs all checks, the cheapest first.
+pub(crate) fn run() -> Result<()> {
     let mut report = Report::default();
     report.step("formatting", || steps::run(&mut cargo(&["fmt", "--all", "--check"])));
     report.step("lints", || {
@@ -24,11 +26,11 @@ pub(crate) fn run() -> Outcome {
     });
     report.step("dependencies", || {
         count_dependencies()?;
-        match deny() {
+        match cargo_deny() {
             Ok(program) => check_dependencies(&program),
-            // Not everybody can reach a registry; the licences do not change by that.
-            Err(sentence) => {
-                println!("skipped cargo-deny: {sentence}");
+            // The registry may be unreachable; that does not change the licenses.
+            Err(error) => {
+                println!("skipped cargo-deny: {error:#}");
                 Ok(())
             }
         }
@@ -37,22 +39,22 @@ pub(crate) fn run() -> Outcome {
     report.finish()
 }
 
-/// Prints how many crates of others we lean on.
-fn count_dependencies() -> Outcome {
+/// Prints the number of third-party crates.
+fn count_dependencies() -> Result<()> {
     let tree = steps::read(&mut cargo(&["tree", "--package", "server", "--edges", "normal", "--prefix", "none"]))?;
-    // Our own crates are shown with their folder, and repeated ones with a star, both in parentheses.
+    // Cargo prints the folder of workspace crates and a star for repeated ones, both in parentheses.
     let shipped: BTreeSet<&str> =
         tree.lines().map(|line| line.trim_end_matches(" (*)")).filter(|line| !line.contains(" (/")).collect();
     let lock = workspace::root().join("Cargo.lock");
-    let lock = fs::read_to_string(&lock).map_err(|error| format!("cannot read {}: {error}", lock.display()))?;
+    let lock = fs::read_to_string(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
     let locked = lock.lines().filter(|line| line.starts_with("source = ")).count();
-    println!("{} crates of others in the binary, {locked} in Cargo.lock", shipped.len());
+    println!("{} third-party crates in the binary, {locked} in Cargo.lock", shipped.len());
     Ok(())
 }
 
-/// Advisories are left out: their database is fetched from elsewhere, and a check must not depend on the day.
-fn check_dependencies(deny: &PathBuf) -> Outcome {
-    let mut command = Command::new(deny);
+/// Runs cargo-deny without advisories, whose database changes from day to day.
+fn check_dependencies(cargo_deny: &PathBuf) -> Result<()> {
+    let mut command = Command::new(cargo_deny);
     steps::run(command.current_dir(workspace::root()).args([
         "--log-level",
         "error",
@@ -63,14 +65,15 @@ fn check_dependencies(deny: &PathBuf) -> Outcome {
     ]))
 }
 
-/// cargo-deny, installed beside the build where there is none.
-fn deny() -> Outcome<PathBuf> {
-    let folder = workspace::kept().join("tools");
-    let own = folder.join("bin/cargo-deny");
-    if let Some(program) = machine::find("cargo-deny").or_else(|| own.is_file().then(|| own.clone())) {
+/// Returns the path of cargo-deny; installs it into the cache folder if it is missing.
+fn cargo_deny() -> Result<PathBuf> {
+    let folder = workspace::cache_folder().join("tools");
+    let installed = folder.join("bin/cargo-deny");
+    if let Some(program) = system::find("cargo-deny").or_else(|| installed.is_file().then(|| installed.clone())) {
         return Ok(program);
     }
-    let mut install = cargo(&["install", "cargo-deny", "--version", DENY, "--locked", "--quiet", "--root"]);
+    let mut install =
+        cargo(&["install", "cargo-deny", "--version", CARGO_DENY_VERSION, "--locked", "--quiet", "--root"]);
     steps::run(install.arg(&folder))?;
-    Ok(own)
+    Ok(installed)
 }

@@ -1,5 +1,4 @@
-//! Clients that we did not write, against the real binary: stock libraries of the time, stock git, our own examples, and
-//! one that reads our document.
+//! Runs third-party clients against the real binary: client libraries of that time, git, our examples, and schemathesis.
 
 use std::{
     fs,
@@ -8,26 +7,27 @@ use std::{
     thread,
 };
 
+use anyhow::{Context as _, Result, anyhow};
+
 use crate::{
-    Outcome,
-    gable::{Gable, ROOT_PASSWORD, ROOT_TOKEN},
-    machine::{self, BUBBLEWRAP, CURL, NODE, PYTHON, RUBY_GITLAB, SSH},
-    steps::{self, Report, Tally},
+    gable_server::{GableServer, ROOT_PASSWORD, ROOT_TOKEN},
+    steps::{self, Report, TestCounts},
+    system::{self, BUBBLEWRAP, CURL, NODE, PYTHON, RUBY_GITLAB, SSH},
     workspace,
 };
 
-/// What a server can speak.
+/// The API dialects.
 const DIALECTS: [&str; 2] = ["spec", "gitlab"];
 
-/// Everybody starts as the administrator here, and makes more projects than one usually may.
+/// Clients run as the administrator and create more projects than the default limit allows.
 const MANY_PROJECTS: &[&str] = &["--default-projects-limit", "1000"];
 
-/// Runs every client, those that can in every dialect.
+/// Runs all clients, in both dialects if they support both.
 pub(crate) fn run(report: &mut Report) {
     let (mut python, mut modules) = (PathBuf::new(), PathBuf::new());
     let prepared = report.step("clients: packages", || {
-        machine::provide(&[PYTHON, NODE, RUBY_GITLAB, CURL, SSH, BUBBLEWRAP])?;
-        python = environment()?;
+        system::install_missing(&[PYTHON, NODE, RUBY_GITLAB, CURL, SSH, BUBBLEWRAP])?;
+        python = python_environment()?;
         modules = node_modules()?;
         Ok(())
     });
@@ -36,32 +36,33 @@ pub(crate) fn run(report: &mut Report) {
     }
     for dialect in DIALECTS {
         report.step(&format!("clients: python-gitlab, dialect {dialect}"), || {
-            let stories = ["", "_ci", "_issues", "_places"].map(|part| script(&format!("python_gitlab{part}.py")));
-            against(dialect, &[], pytest(&python).args(stories))
+            let scripts = ["", "_ci", "_issues", "_places"].map(|part| script(&format!("python_gitlab{part}.py")));
+            run_client(dialect, &[], pytest(&python).args(scripts))
         });
     }
     report.step("clients: schemathesis, in both dialects at once", || schemathesis(&python));
-    for (name, file) in [("node-gitlab", "node_gitlab.js"), ("gitlab of npm", "npm_gitlab.js")] {
+    for (name, file) in [("node-gitlab", "node_gitlab.js"), ("npm gitlab", "npm_gitlab.js")] {
         report.step(&format!("clients: {name}"), || {
             let mut node = Command::new("node");
-            against("gitlab", MANY_PROJECTS, node.arg(script(file)).env("NODE_PATH", &modules))
+            run_client("gitlab", MANY_PROJECTS, node.arg(script(file)).env("NODE_PATH", &modules))
         });
     }
     report.step("clients: ruby-gitlab", || {
-        against("gitlab", MANY_PROJECTS, Command::new("ruby").arg(script("ruby_gitlab.rb")))
+        run_client("gitlab", MANY_PROJECTS, Command::new("ruby").arg(script("ruby_gitlab.rb")))
     });
-    report
-        .step("clients: git and ssh", || against("gitlab", MANY_PROJECTS, pytest(&python).arg(script("stock_git.py"))));
+    report.step("clients: git and ssh", || {
+        run_client("gitlab", MANY_PROJECTS, pytest(&python).arg(script("stock_git.py")))
+    });
     report.step("examples", || {
         let runner = &["--runner", "1"];
-        let mut tally = example(&runner[..], Command::new("bash").arg(examples().join("curl.sh")))?;
-        tally += example(&runner[..], Command::new(&python).arg(examples().join("python.py")))?;
-        Ok(tally)
+        let mut counts = example(&runner[..], Command::new("bash").arg(examples().join("curl.sh")))?;
+        counts += example(&runner[..], Command::new(&python).arg(examples().join("python.py")))?;
+        Ok(counts)
     });
 }
 
-/// Calls everything that our document describes. Half of the time is spent on waiting for one another, so the dialects share it.
-fn schemathesis(python: &Path) -> Outcome<Tally> {
+/// Calls every operation of the OpenAPI document, in both dialects in parallel, because much of the time is waiting.
+fn schemathesis(python: &Path) -> Result<TestCounts> {
     let call = |dialect: &'static str| {
         let mut client = Command::new(python);
         with_server(dialect, &[], client.arg(script("openapi.py")), |client| {
@@ -69,12 +70,12 @@ fn schemathesis(python: &Path) -> Outcome<Tally> {
         })
     };
     thread::scope(|scope| {
-        let callers = DIALECTS.map(|dialect| scope.spawn(move || call(dialect)));
-        let mut tally = Tally::default();
-        for caller in callers {
-            tally += caller.join().map_err(|_| "the one who calls has panicked".to_owned())??;
+        let threads = DIALECTS.map(|dialect| scope.spawn(move || call(dialect)));
+        let mut counts = TestCounts::default();
+        for thread in threads {
+            counts += thread.join().map_err(|_| anyhow!("the schemathesis thread panicked"))??;
         }
-        Ok(tally)
+        Ok(counts)
     })
 }
 
@@ -84,26 +85,26 @@ fn pytest(python: &Path) -> Command {
     pytest
 }
 
-/// Runs a client against a server that is started for it alone.
-fn against(dialect: &str, settings: &[&str], client: &mut Command) -> Outcome<Tally> {
-    with_server(dialect, settings, client, steps::run_tests)
+/// Runs a client against its own server.
+fn run_client(dialect: &str, flags: &[&str], client: &mut Command) -> Result<TestCounts> {
+    with_server(dialect, flags, client, steps::run_tests)
 }
 
-/// Runs something that people copy; that it comes to a good end is one test.
-fn example(settings: &[&str], program: &mut Command) -> Outcome<Tally> {
-    with_server("spec", settings, program, |program| {
+/// Runs an example; its success counts as one test.
+fn example(flags: &[&str], program: &mut Command) -> Result<TestCounts> {
+    with_server("spec", flags, program, |program| {
         steps::run(program)?;
-        Ok(Tally { passed: 1, failed: 0 })
+        Ok(TestCounts { passed: 1, failed: 0 })
     })
 }
 
 fn with_server(
     dialect: &str,
-    settings: &[&str],
+    flags: &[&str],
     client: &mut Command,
-    run: impl FnOnce(&mut Command) -> Outcome<Tally>,
-) -> Outcome<Tally> {
-    let gable = Gable::start(dialect, settings)?;
+    run: impl FnOnce(&mut Command) -> Result<TestCounts>,
+) -> Result<TestCounts> {
+    let gable = GableServer::start(dialect, flags)?;
     client
         .current_dir(workspace::root())
         .env("GABLE_URL", gable.url())
@@ -113,12 +114,12 @@ fn with_server(
         .env("GABLE_ROOT_TOKEN", ROOT_TOKEN)
         .env("GABLE_ROOT_PASSWORD", ROOT_PASSWORD)
         .env("PYTHONDONTWRITEBYTECODE", "1");
-    let tally = run(client);
+    let counts = run(client);
     let log = gable.log();
     for line in log.lines().filter(|line| line.contains("ERROR") || line.contains("WARN")) {
         println!("gable: {line}");
     }
-    tally
+    counts
 }
 
 fn scripts() -> PathBuf {
@@ -133,35 +134,35 @@ fn examples() -> PathBuf {
     workspace::root().join("examples")
 }
 
-/// The Python that has the clients' packages; made anew when their list or Python itself has changed.
-fn environment() -> Outcome<PathBuf> {
-    let folder = workspace::kept().join("venv");
+/// Returns the Python of a virtual environment with the clients; rebuilt if the requirements or Python change.
+fn python_environment() -> Result<PathBuf> {
+    let folder = workspace::cache_folder().join("venv");
     let python = folder.join("bin/python");
-    let list = script("requirements.txt");
+    let requirements = script("requirements.txt");
     let version = steps::read(Command::new("python3").arg("--version"))?;
-    let wanted = format!("{version}{}\n{}", folder.display(), read(&list)?);
-    kept(&folder, &wanted, || {
+    let stamp = format!("{version}{}\n{}", folder.display(), read(&requirements)?);
+    rebuild_if_stale(&folder, &stamp, || {
         steps::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
         let mut pip = Command::new(&python);
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--use-pep517", "--requirement"])
-            .arg(&list);
+            .arg(&requirements);
         steps::run(&mut pip)
     })?;
     Ok(python)
 }
 
-/// The folder with the packages of the clients for node; made anew when their list or node itself has changed.
-fn node_modules() -> Outcome<PathBuf> {
-    let folder = workspace::kept().join("npm");
-    let list = script("npm");
+/// Returns the `node_modules` folder with the clients; rebuilt if the lock file or node changes.
+fn node_modules() -> Result<PathBuf> {
+    let folder = workspace::cache_folder().join("npm");
+    let source = script("npm");
     let version = steps::read(Command::new("node").arg("--version"))?;
-    let wanted = format!("{version}{}", read(&list.join("package-lock.json"))?);
-    kept(&folder, &wanted, || {
-        let failed = |error: std::io::Error| format!("cannot prepare {}: {error}", folder.display());
+    let stamp = format!("{version}{}", read(&source.join("package-lock.json"))?);
+    rebuild_if_stale(&folder, &stamp, || {
+        let context = || format!("cannot prepare {}", folder.display());
         let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).map_err(failed)?;
+        fs::create_dir_all(&folder).with_context(context)?;
         for file in ["package.json", "package-lock.json"] {
-            fs::copy(list.join(file), folder.join(file)).map_err(failed)?;
+            fs::copy(source.join(file), folder.join(file)).with_context(context)?;
         }
         let mut npm = Command::new("npm");
         npm.current_dir(&folder).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
@@ -170,16 +171,16 @@ fn node_modules() -> Outcome<PathBuf> {
     Ok(folder.join("node_modules"))
 }
 
-/// Makes a folder anew unless it was made for the same thing before.
-fn kept(folder: &Path, wanted: &str, make: impl FnOnce() -> Outcome) -> Outcome {
-    let stamp = folder.join("stamp");
-    if fs::read_to_string(&stamp).is_ok_and(|stamped| stamped == wanted) {
+/// Builds a folder unless its stamp file says that it is up to date.
+fn rebuild_if_stale(folder: &Path, stamp: &str, build: impl FnOnce() -> Result<()>) -> Result<()> {
+    let path = folder.join("stamp");
+    if fs::read_to_string(&path).is_ok_and(|current| current == stamp) {
         return Ok(());
     }
-    make()?;
-    fs::write(&stamp, wanted).map_err(|error| format!("cannot write {}: {error}", stamp.display()))
+    build()?;
+    fs::write(&path, stamp).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn read(path: &Path) -> Outcome<String> {
-    fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }

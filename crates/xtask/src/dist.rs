@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: what others install: an archive, a Debian package, and their checksums.
+//! `cargo xtask dist`: builds the release artifacts: an archive, a Debian package, and their checksums.
 
 use std::{
     collections::BTreeSet,
@@ -7,19 +7,23 @@ use std::{
     process::Command,
 };
 
+use anyhow::{Context as _, Result, anyhow, bail};
+
 use crate::{
-    Outcome,
-    machine::{self, BINUTILS},
     steps::{self, Report},
+    system::{self, BINUTILS},
     workspace::{self, cargo},
 };
 
-/// The release of cargo-deb that is installed where there is none.
-const DEB: &str = "3.8.0";
+/// The version of cargo-deb that is installed if it is missing.
+const CARGO_DEB_VERSION: &str = "3.8.0";
 
-/// What the archive holds beside the binary and what is made from it: where it lies here, and where there.
-const ALONG: &[(&str, &str)] = &[
+/// Further files of the archive: the path in the repository and the path in the archive.
+const ARCHIVE_FILES: &[(&str, &str)] = &[
     ("README.md", "README.md"),
+    ("ARCHITECTURE.md", "ARCHITECTURE.md"),
+    ("CONTRIBUTING.md", "CONTRIBUTING.md"),
+    ("SECURITY.md", "SECURITY.md"),
     ("CHANGELOG.md", "CHANGELOG.md"),
     ("LICENSE-MIT", "LICENSE-MIT"),
     ("LICENSE-APACHE", "LICENSE-APACHE"),
@@ -33,84 +37,84 @@ const ALONG: &[(&str, &str)] = &[
     ("packaging/sysusers.conf", "systemd/sysusers.conf"),
 ];
 
-/// What is to be built.
-pub(crate) struct Distribution {
+/// The options of `dist`.
+pub(crate) struct DistOptions {
     profile: String,
 }
 
-impl Distribution {
+impl DistOptions {
     /// Reads the flags.
-    pub(crate) fn read(flags: &[String]) -> Outcome<Self> {
+    pub(crate) fn read(flags: &[String]) -> Result<Self> {
         match flags {
             [] => Ok(Self { profile: "release".to_owned() }),
             [flag, profile] if flag == "--profile" => Ok(Self { profile: profile.clone() }),
-            _ => Err("dist knows --profile NAME".to_owned()),
+            _ => Err(anyhow!("unknown flag; dist accepts --profile NAME")),
         }
     }
 
-    /// Where cargo puts what it builds with the profile.
+    /// Returns the output folder of cargo for the profile.
     fn folder(&self) -> PathBuf {
         workspace::target().join(if self.profile == "dev" { "debug" } else { &self.profile })
     }
 }
 
-/// Makes everything, into `xtask/dist` below the build.
-pub(crate) fn run(distribution: Distribution) -> Outcome {
+/// Builds everything into `xtask/dist` below the target folder.
+pub(crate) fn run(options: DistOptions) -> Result<()> {
     let mut report = Report::default();
-    let folder = workspace::kept().join("dist");
+    let folder = workspace::cache_folder().join("dist");
     let mut made = Vec::new();
     let built = report.step("build", || {
-        machine::provide(&[BINUTILS])?;
-        empty(&folder)?;
-        let profile = distribution.profile.as_str();
+        system::install_missing(&[BINUTILS])?;
+        create_empty(&folder)?;
+        let profile = options.profile.as_str();
         steps::run(&mut cargo(&["build", "--locked", "--package", "server", "--profile", profile]))
     });
-    let prepared = built && report.step("completions, manual pages, licences", || prepare(&distribution.folder()));
+    let prepared = built && report.step("completions, manual pages, licenses", || prepare(&options.folder()));
     if prepared {
         report.step("archive", || {
-            made.push(archive(&distribution, &folder)?);
+            made.push(archive(&options, &folder)?);
             Ok(())
         });
         report.step("Debian package", || {
-            made.push(debian_package(&distribution, &folder)?);
+            made.push(debian_package(&options, &folder)?);
             Ok(())
         });
-        report.step("checksums", || check_sums(&folder, &made));
+        report.step("checksums", || write_checksums(&folder, &made));
     }
     report.finish()?;
     println!("{}", folder.display());
     Ok(())
 }
 
-/// Lets the binary write what is made from its command line, and lists what is linked into it.
-fn prepare(built: &Path) -> Outcome {
+/// Generates completions, manual pages and the list of licenses.
+fn prepare(built: &Path) -> Result<()> {
     let (folder, gable) = (built.join("packaging"), built.join("gable"));
-    empty(&folder.join("completions"))?;
+    create_empty(&folder.join("completions"))?;
     for (shell, file) in [("bash", "gable.bash"), ("zsh", "_gable"), ("fish", "gable.fish")] {
         let script = steps::read(Command::new(&gable).args(["generate", "completions", shell]))?;
         write(&folder.join("completions").join(file), &script)?;
     }
     let pages = folder.join("man");
-    empty(&pages)?;
+    create_empty(&pages)?;
     steps::run(Command::new(&gable).args(["generate", "man"]).arg(&pages))?;
-    write(&folder.join("THIRD-PARTY.txt"), &third_parties()?)?;
-    tell_needs(&gable)
+    write(&folder.join("THIRD-PARTY.txt"), &third_party_licenses()?)?;
+    print_library_requirements(&gable)
 }
 
-/// Every crate of others in the binary, with its licence.
-fn third_parties() -> Outcome<String> {
+/// Lists every third-party crate in the binary with its license.
+fn third_party_licenses() -> Result<String> {
     let format = "{p}: {l}";
     let mut tree = cargo(&["tree", "--package", "server", "--edges", "normal", "--prefix", "none", "--format", format]);
     let tree = steps::read(&mut tree)?;
-    // Our own crates are shown with their folder.
+    // Cargo prints the folder of workspace crates.
     let crates: BTreeSet<&str> =
         tree.lines().map(|line| line.trim_end_matches(" (*)")).filter(|line| !line.contains(" (/")).collect();
     let list = crates.into_iter().collect::<Vec<_>>().join("\n");
-    Ok(format!("Gable is linked from these crates of others, each under its own licence:\n\n{list}\n"))
+    Ok(format!("Gable contains these third-party crates, each under its own license:\n\n{list}\n"))
 }
 
-/// Says which libraries the binary looks for when it starts, and how new a glibc it asks for.
-fn tell_needs(gable: &Path) -> Outcome {
+/// Prints the shared libraries and the glibc version that the binary requires.
+fn print_library_requirements(gable: &Path) -> Result<()> {
     let dynamic = steps::read(Command::new("readelf").args(["--wide", "--dynamic"]).arg(gable))?;
     let libraries: Vec<&str> = dynamic
         .lines()
@@ -120,11 +124,11 @@ fn tell_needs(gable: &Path) -> Outcome {
     let versions = steps::read(Command::new("readelf").args(["--wide", "--version-info"]).arg(gable))?;
     let newest = newest_glibc(&versions)
         .map_or_else(|| "no glibc".to_owned(), |(major, minor)| format!("glibc {major}.{minor}"));
-    println!("needs {}; {newest} or newer", libraries.join(", "));
+    println!("requires {}; {newest} or newer", libraries.join(", "));
     Ok(())
 }
 
-/// The highest version of glibc that is asked for.
+/// Returns the highest required version of glibc.
 fn newest_glibc(versions: &str) -> Option<(u32, u32)> {
     let numbers = versions.split_whitespace().filter_map(|word| word.strip_prefix("GLIBC_"));
     numbers
@@ -135,26 +139,26 @@ fn newest_glibc(versions: &str) -> Option<(u32, u32)> {
         .max()
 }
 
-/// Packs binary, documents and units; the same files make the same bytes.
-fn archive(distribution: &Distribution, folder: &Path) -> Outcome<PathBuf> {
+/// Creates the archive reproducibly: the same files give the same bytes.
+fn archive(options: &DistOptions, folder: &Path) -> Result<PathBuf> {
     let name = format!("gable-{}-{}", env!("CARGO_PKG_VERSION"), host()?);
     let root = folder.join(&name);
-    let built = distribution.folder();
-    for place in ["bin", "systemd"] {
-        empty(&root.join(place))?;
+    let built = options.folder();
+    for folder in ["bin", "systemd"] {
+        create_empty(&root.join(folder))?;
     }
     let strip = ["--strip-unneeded", "-o"];
     steps::run(Command::new("strip").args(strip).arg(root.join("bin/gable")).arg(built.join("gable")))?;
-    let made =
+    let generated =
         ["completions", "man", "THIRD-PARTY.txt"].map(|part| (built.join("packaging").join(part), root.join(part)));
-    let along = ALONG.iter().map(|(here, there)| (workspace::root().join(here), root.join(there)));
-    for (from, to) in made.into_iter().chain(along) {
+    let copied = ARCHIVE_FILES.iter().map(|(here, there)| (workspace::root().join(here), root.join(there)));
+    for (from, to) in generated.into_iter().chain(copied) {
         steps::run(Command::new("cp").arg("--recursive").arg(from).arg(to))?;
     }
     let list = steps::read(Command::new("find").current_dir(&root).args([".", "-type", "f", "-printf", "%P\n"]))?;
     let mut files: Vec<PathBuf> = list.lines().map(|line| root.join(line)).collect();
     files.sort();
-    check_sums(&root, &files)?;
+    write_checksums(&root, &files)?;
     let path = folder.join(format!("{name}.tar.gz"));
     let mut tar = Command::new("tar");
     tar.current_dir(folder)
@@ -167,78 +171,78 @@ fn archive(distribution: &Distribution, folder: &Path) -> Outcome<PathBuf> {
             "--numeric-owner",
             "--mode=u+w,go=rX",
         ])
-        .arg(format!("--mtime=@{}", moment()))
+        .arg(format!("--mtime=@{}", source_date_epoch()))
         .arg("--file")
         .arg(&path)
         .arg(&name);
     steps::run(&mut tar)?;
-    fs::remove_dir_all(&root).map_err(|error| format!("cannot remove {}: {error}", root.display()))?;
+    fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))?;
     Ok(path)
 }
 
-fn debian_package(distribution: &Distribution, folder: &Path) -> Outcome<PathBuf> {
+fn debian_package(options: &DistOptions, folder: &Path) -> Result<PathBuf> {
     let path = folder.join(format!("gable_{}_{}.deb", env!("CARGO_PKG_VERSION"), debian_architecture()?));
     let mut deb = Command::new(cargo_deb()?);
     deb.current_dir(workspace::root())
         .env("CARGO_TARGET_DIR", workspace::target())
-        .env("SOURCE_DATE_EPOCH", moment())
-        .args(["--package", "server", "--no-build", "--strip", "--no-dbgsym", "--profile", &distribution.profile])
+        .env("SOURCE_DATE_EPOCH", source_date_epoch())
+        .args(["--package", "server", "--no-build", "--strip", "--no-dbgsym", "--profile", &options.profile])
         .arg("--output")
         .arg(&path);
     steps::run(&mut deb)?;
     Ok(path)
 }
 
-/// cargo-deb, installed beside the build where there is none.
-fn cargo_deb() -> Outcome<PathBuf> {
-    let folder = workspace::kept().join("tools");
-    let own = folder.join("bin/cargo-deb");
-    if let Some(program) = machine::find("cargo-deb").or_else(|| own.is_file().then(|| own.clone())) {
+/// Returns the path of cargo-deb; installs it into the cache folder if it is missing.
+fn cargo_deb() -> Result<PathBuf> {
+    let folder = workspace::cache_folder().join("tools");
+    let installed = folder.join("bin/cargo-deb");
+    if let Some(program) = system::find("cargo-deb").or_else(|| installed.is_file().then(|| installed.clone())) {
         return Ok(program);
     }
-    let mut install = cargo(&["install", "cargo-deb", "--version", DEB, "--locked", "--quiet", "--root"]);
+    let mut install = cargo(&["install", "cargo-deb", "--version", CARGO_DEB_VERSION, "--locked", "--quiet", "--root"]);
     steps::run(install.arg(&folder))?;
-    Ok(own)
+    Ok(installed)
 }
 
-/// Writes `SHA256SUMS` for files at or below a folder.
-fn check_sums(folder: &Path, files: &[PathBuf]) -> Outcome {
+/// Writes `SHA256SUMS` of files below a folder.
+fn write_checksums(folder: &Path, files: &[PathBuf]) -> Result<()> {
     let names: Vec<&Path> = files.iter().map(|file| file.strip_prefix(folder).unwrap_or(file)).collect();
     if names.is_empty() {
-        return Err("there is nothing to sum up".to_owned());
+        bail!("no files to sum");
     }
     let sums = steps::read(Command::new("sha256sum").current_dir(folder).arg("--").args(&names))?;
     write(&folder.join("SHA256SUMS"), &sums)
 }
 
-/// The machine that this is built on and for, as Rust calls it.
-fn host() -> Outcome<String> {
+/// Returns the host target triple.
+fn host() -> Result<String> {
     let version = steps::read(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(ToOwned::to_owned).ok_or_else(|| "rustc does not say for what it builds".to_owned())
+    host.map(ToOwned::to_owned).context("rustc prints no host target")
 }
 
-/// The same, as Debian calls it.
-fn debian_architecture() -> Outcome<String> {
+/// Returns the Debian name of the host architecture.
+fn debian_architecture() -> Result<String> {
     Ok(steps::read(Command::new("dpkg").arg("--print-architecture"))?.trim().to_owned())
 }
 
-/// The time that files bear: that of the newest commit, unless told otherwise.
-fn moment() -> String {
-    if let Ok(told) = std::env::var("SOURCE_DATE_EPOCH") {
-        return told;
+/// Returns the modification time of packaged files: `SOURCE_DATE_EPOCH`, or the time of the newest commit.
+fn source_date_epoch() -> String {
+    if let Ok(time) = std::env::var("SOURCE_DATE_EPOCH") {
+        return time;
     }
     let committed = steps::read(Command::new("git").current_dir(workspace::root()).args(["log", "-1", "--format=%ct"]));
     committed.map_or_else(|_| "0".to_owned(), |time| time.trim().to_owned())
 }
 
-fn empty(folder: &Path) -> Outcome {
+fn create_empty(folder: &Path) -> Result<()> {
     let _ = fs::remove_dir_all(folder);
-    fs::create_dir_all(folder).map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))
+    fs::create_dir_all(folder).with_context(|| format!("cannot create the folder {}", folder.display()))
 }
 
-fn write(path: &Path, text: &str) -> Outcome {
-    fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -246,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_glibc_counts_by_number_and_not_by_letter() {
+    fn glibc_versions_are_compared_as_numbers() {
         assert_eq!(
             newest_glibc("  0x0010: Name: GLIBC_2.34 Flags: none\n Name: GLIBC_2.4\n GLIBC_2.2.5"),
             Some((2, 34))

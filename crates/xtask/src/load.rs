@@ -1,14 +1,16 @@
-//! `cargo xtask load`: everybody at once, against what is shipped.
+//! `cargo xtask load`: a load test of the release binary.
 
 use std::process::Command;
 
+use anyhow::Result;
+
 use crate::{
-    Outcome, steps,
+    steps,
     workspace::{cargo, program, target},
 };
 
-/// Drives the load; the flags go to the bench, which knows how.
-pub(crate) fn run(flags: &[String]) -> Outcome {
+/// Runs the load test; the flags are passed to the bench program.
+pub(crate) fn run(flags: &[String]) -> Result<()> {
     steps::run(&mut cargo(&["build", "--release", "--package", "server", "--package", "bench", "--bins"]))?;
     let mut load = Command::new(program("release", "bench"));
     load.arg("load").arg("--gable").arg(program("release", "gable"));

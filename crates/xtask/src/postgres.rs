@@ -1,4 +1,4 @@
-//! A private PostgreSQL server, there for one run of the tests.
+//! A private PostgreSQL server for one run.
 
 use std::{
     fs::{self, File},
@@ -8,50 +8,50 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::{Context as _, Result, anyhow, bail};
+
 use crate::{
-    Outcome,
-    leash::{leashed, leashed_as},
-    machine,
-    scratch::Scratch,
-    steps,
+    child_guard::{guarded, guarded_as},
+    steps, system,
+    temp_folder::TempFolder,
 };
 
-/// How long the server may take until it answers.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the server may take to start.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(60);
 const FOLDER: &str = "gable-postgres";
 const USER: &str = "gable";
 const PASSWORD: &str = "correct-horse";
 
-/// The running server; it stops when this is dropped, and when we die.
+/// A running server; stopped on drop and when xtask exits.
 pub(crate) struct Postgres {
     server: Child,
     account: Account,
     programs: PathBuf,
-    folder: Scratch,
+    folder: TempFolder,
     port: u16,
 }
 
 impl Postgres {
-    /// Makes a cluster from nothing and starts it.
-    pub(crate) fn start() -> Outcome<Self> {
-        let programs = programs().ok_or("PostgreSQL is missing")?;
+    /// Creates and starts a cluster.
+    pub(crate) fn start() -> Result<Self> {
+        let programs = programs().context("PostgreSQL is missing")?;
         let account = Account::choose();
-        let folder = account.own_folder()?;
-        let make = |program: &Path, words: &str| account.make(folder.path(), program, words);
+        let folder = account.create_folder()?;
+        let run = |program: &Path, arguments: &str| account.run(folder.path(), program, arguments);
         write(folder.path(), "password", PASSWORD)?;
-        // A locale that knows more letters than ASCII, as any real installation has, and that is there everywhere.
-        make(
+        // A UTF-8 locale, as in real installations, that exists on every machine.
+        run(
             &programs.join("initdb"),
             &format!("--pgdata=data --username={USER} --pwfile=password --auth=scram-sha-256 --locale=C.UTF-8"),
         )?;
         write(folder.path(), "server.ext", "subjectAltName=DNS:localhost,IP:127.0.0.1\n")?;
-        // An authority and a certificate signed by it: strict clients refuse one that is both at once.
-        for words in [
+        // Strict clients refuse a certificate that is its own authority.
+        for arguments in [
             "req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=authority -keyout ca.key -out ca.crt",
             "req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout server.key -out server.csr",
             "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 30 -extfile server.ext -out server.crt",
         ] {
-            make(Path::new("openssl"), words)?;
+            run(Path::new("openssl"), arguments)?;
         }
         let port = free_port()?;
         let server = spawn(&account, &programs, folder.path(), port)?;
@@ -60,30 +60,30 @@ impl Postgres {
         Ok(postgres)
     }
 
-    /// The URL under which tests make their databases.
+    /// Returns the URL of the maintenance database, from which tests create theirs.
     pub(crate) fn url(&self) -> String {
         format!("postgres://{USER}:{PASSWORD}@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// The certificate of the authority that signed the server's.
-    pub(crate) fn authority(&self) -> PathBuf {
+    /// Returns the certificate of the authority that signed the server certificate.
+    pub(crate) fn ca_certificate(&self) -> PathBuf {
         self.folder.path().join("ca.crt")
     }
 
-    fn wait_until_ready(&mut self) -> Outcome {
+    fn wait_until_ready(&mut self) -> Result<()> {
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < STARTUP_TIMEOUT {
             if let Ok(Some(status)) = self.server.try_wait() {
-                return Err(format!("PostgreSQL ended early ({status})\n{}", self.log()));
+                bail!("PostgreSQL exited early ({status})\n{}", self.log());
             }
-            let mut asked = Command::new(self.programs.join("pg_isready"));
-            asked.args(["--host=127.0.0.1", "--port", &self.port.to_string()]).stdout(Stdio::null());
-            if asked.status().is_ok_and(|status| status.success()) {
+            let mut probe = Command::new(self.programs.join("pg_isready"));
+            probe.args(["--host=127.0.0.1", "--port", &self.port.to_string()]).stdout(Stdio::null());
+            if probe.status().is_ok_and(|status| status.success()) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        Err(format!("PostgreSQL was not ready after {} seconds\n{}", PATIENCE.as_secs(), self.log()))
+        Err(anyhow!("PostgreSQL was not ready after {} seconds\n{}", STARTUP_TIMEOUT.as_secs(), self.log()))
     }
 
     fn log(&self) -> String {
@@ -102,57 +102,57 @@ impl Drop for Postgres {
     }
 }
 
-/// Whose processes these are: PostgreSQL refuses to run as root.
+/// The user that runs PostgreSQL, which refuses to run as root.
 enum Account {
-    Own,
+    Current,
     Other(&'static str),
 }
 
 impl Account {
     fn choose() -> Self {
-        match (machine::is_root(), machine::has_user("postgres")) {
-            (false, _) => Self::Own,
+        match (system::is_root(), system::has_user("postgres")) {
+            (false, _) => Self::Current,
             (true, true) => Self::Other("postgres"),
             (true, false) => Self::Other("nobody"),
         }
     }
 
-    /// A program of this account; SIGINT makes the server close its files and go.
+    /// Returns a command that runs as this user; SIGINT is a fast shutdown of the server.
     fn command(&self, program: &Path) -> Command {
         match self {
-            Self::Own => leashed("INT", program),
-            Self::Other(user) => leashed_as(user, "INT", program),
+            Self::Current => guarded("INT", program),
+            Self::Other(user) => guarded_as(user, "INT", program),
         }
     }
 
-    /// Runs a program to its end in a folder; it is heard only if it fails.
-    fn make(&self, folder: &Path, program: &Path, words: &str) -> Outcome {
+    /// Runs a program in a folder; its output is reported only if it fails.
+    fn run(&self, folder: &Path, program: &Path, arguments: &str) -> Result<()> {
         let name = program.file_name().unwrap_or_default().display();
-        let output = self.command(program).current_dir(folder).args(words.split(' ')).output();
-        let output = output.map_err(|error| format!("cannot run {name}: {error}"))?;
+        let output = self.command(program).current_dir(folder).args(arguments.split(' ')).output();
+        let output = output.with_context(|| format!("cannot run {name}"))?;
         if output.status.success() {
             return Ok(());
         }
-        let told = [output.stdout, output.stderr].concat();
-        Err(format!("{name} failed ({})\n{}", output.status, String::from_utf8_lossy(&told).trim_end()))
+        let output_text = [output.stdout, output.stderr].concat();
+        Err(anyhow!("{name} failed ({})\n{}", output.status, String::from_utf8_lossy(&output_text).trim_end()))
     }
 
-    /// A folder that this account can reach; the build may lie in a home that is closed to it.
-    fn own_folder(&self) -> Outcome<Scratch> {
-        let Self::Other(user) = self else { return Scratch::new(FOLDER) };
-        for parent in [crate::workspace::kept(), std::env::temp_dir()] {
-            let folder = Scratch::beneath(&parent, FOLDER)?;
+    /// Creates a folder that this user can write to; the target folder may be in an inaccessible home.
+    fn create_folder(&self) -> Result<TempFolder> {
+        let Self::Other(user) = self else { return TempFolder::new(FOLDER) };
+        for parent in [crate::workspace::cache_folder(), std::env::temp_dir()] {
+            let folder = TempFolder::new_in(&parent, FOLDER)?;
             steps::run(Command::new("chown").arg(user).arg(folder.path()))?;
             let mut probe = self.command(Path::new("test"));
             if probe.arg("-w").arg(folder.path()).status().is_ok_and(|status| status.success()) {
                 return Ok(folder);
             }
         }
-        Err(format!("the user {user} can write neither beneath the build nor in the folder for temporary files"))
+        Err(anyhow!("the user {user} can write neither to the target folder nor to the temporary folder"))
     }
 }
 
-/// The folder with the server's programs, which Debian keeps off the search path.
+/// Returns the folder with the server programs, which are not in `PATH` on Debian.
 pub(crate) fn programs() -> Option<PathBuf> {
     let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -163,16 +163,16 @@ pub(crate) fn programs() -> Option<PathBuf> {
         .collect();
     versions.sort();
     let newest = versions.pop().map(|(_, folder)| folder);
-    newest.or_else(|| machine::find("initdb")?.canonicalize().ok()?.parent().map(Path::to_owned))
+    newest.or_else(|| system::find("initdb")?.canonicalize().ok()?.parent().map(Path::to_owned))
 }
 
-fn write(folder: &Path, name: &str, content: &str) -> Outcome {
+fn write(folder: &Path, name: &str, content: &str) -> Result<()> {
     let path = folder.join(name);
-    fs::write(&path, content).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn spawn(account: &Account, programs: &Path, folder: &Path, port: u16) -> Outcome<Child> {
-    let log = File::create(folder.join("log")).map_err(|error| format!("cannot write the log: {error}"))?;
+fn spawn(account: &Account, programs: &Path, folder: &Path, port: u16) -> Result<Child> {
+    let log = File::create(folder.join("log")).context("cannot write the log")?;
     let settings = [
         "listen_addresses=127.0.0.1",
         "unix_socket_directories=",
@@ -180,7 +180,7 @@ fn spawn(account: &Account, programs: &Path, folder: &Path, port: u16) -> Outcom
         "ssl=on",
         "ssl_cert_file=../server.crt",
         "ssl_key_file=../server.key",
-        // The tests kill gable, never this server; syncing hundreds of little databases would take minutes.
+        // Tests never kill this server; syncing hundreds of small databases would take minutes.
         "fsync=off",
         "full_page_writes=off",
     ];
@@ -190,10 +190,10 @@ fn spawn(account: &Account, programs: &Path, folder: &Path, port: u16) -> Outcom
         server.args(["-c", setting]);
     }
     server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    server.spawn().map_err(|error| format!("cannot start PostgreSQL: {error}"))
+    server.spawn().context("cannot start PostgreSQL")
 }
 
-fn free_port() -> Outcome<u16> {
+fn free_port() -> Result<u16> {
     let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    address.map(|address| address.port()).map_err(|error| format!("cannot find a free port: {error}"))
+    address.map(|address| address.port()).context("cannot find a free port")
 }

@@ -1,14 +1,16 @@
-//! `cargo xtask seed`: a whole forge on disk, always the same, to try and to measure things on.
+//! `cargo xtask seed`: creates a reproducible instance for experiments and measurements.
 
 use std::process::Command;
 
+use anyhow::Result;
+
 use crate::{
-    Outcome, steps,
+    steps,
     workspace::{cargo, program},
 };
 
-/// Makes the data set; the flags go to the bench, which knows how.
-pub(crate) fn run(flags: &[String]) -> Outcome {
+/// Creates the data set; the flags are passed to the bench program.
+pub(crate) fn run(flags: &[String]) -> Result<()> {
     steps::run(&mut cargo(&["build", "--release", "--package", "bench", "--bins"]))?;
     let mut seed = Command::new(program("release", "bench"));
     steps::run(seed.arg("seed").args(flags))

@@ -1,4 +1,4 @@
-//! Steps with a heading, a duration and a count.
+//! Runs steps and programs, and reports their results.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -7,123 +7,123 @@ use std::{
     time::Instant,
 };
 
-use crate::Outcome;
+use anyhow::{Context as _, Result, anyhow};
 
-/// How many tests went which way.
+/// The numbers of passed and failed tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct TestCounts {
     pub(crate) passed: u32,
     pub(crate) failed: u32,
 }
 
-impl AddAssign for Tally {
+impl AddAssign for TestCounts {
     fn add_assign(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
     }
 }
 
-/// What the steps so far came to.
+/// The result of the steps so far.
 #[derive(Default)]
 pub(crate) struct Report {
-    tally: Tally,
+    counts: TestCounts,
     failed_steps: Vec<String>,
 }
 
 impl Report {
-    /// Runs a step and tells whether it went well. One that fails is noted, and the next one gets its chance.
-    pub(crate) fn step<T: Into<Tally>>(&mut self, name: &str, work: impl FnOnce() -> Outcome<T>) -> bool {
+    /// Runs a step and returns whether it succeeded. A failure is recorded; later steps still run.
+    pub(crate) fn step<T: Into<TestCounts>>(&mut self, name: &str, work: impl FnOnce() -> Result<T>) -> bool {
         println!("\n=== {name}");
         let start = Instant::now();
-        let tally = match work() {
-            Ok(tally) => tally.into(),
-            Err(sentence) => {
-                println!("{sentence}");
-                Tally { passed: 0, failed: 1 }
+        let counts = match work() {
+            Ok(counts) => counts.into(),
+            Err(error) => {
+                println!("{error:#}");
+                TestCounts { passed: 0, failed: 1 }
             }
         };
-        let verdict = if tally.failed == 0 { "ok" } else { "FAILED" };
+        let verdict = if counts.failed == 0 { "ok" } else { "FAILED" };
         println!("=== {name}: {verdict}, {:.1} s", start.elapsed().as_secs_f64());
-        if tally.failed > 0 {
+        if counts.failed > 0 {
             self.failed_steps.push(name.to_owned());
         }
-        self.tally += tally;
-        tally.failed == 0
+        self.counts += counts;
+        counts.failed == 0
     }
 
-    /// Prints the sum.
-    pub(crate) fn finish(self) -> Outcome {
-        println!("\n{} passed, {} failed", self.tally.passed, self.tally.failed);
-        if self.failed_steps.is_empty() { Ok(()) } else { Err(format!("failed: {}", self.failed_steps.join(", "))) }
+    /// Prints the totals; fails if a step failed.
+    pub(crate) fn finish(self) -> Result<()> {
+        println!("\n{} passed, {} failed", self.counts.passed, self.counts.failed);
+        if self.failed_steps.is_empty() { Ok(()) } else { Err(anyhow!("failed: {}", self.failed_steps.join(", "))) }
     }
 }
 
-/// A step without tests counts for nothing unless it fails.
-impl From<()> for Tally {
+/// A step without tests counts only if it fails.
+impl From<()> for TestCounts {
     fn from((): ()) -> Self {
         Self::default()
     }
 }
 
-/// Runs a program to its good end.
-pub(crate) fn run(command: &mut Command) -> Outcome {
+/// Runs a program; fails unless it succeeds.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
     let name = describe(command);
-    let status = command.status().map_err(|error| format!("cannot run {name}: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{name} failed ({status})")) }
+    let status = command.status().with_context(|| format!("cannot run {name}"))?;
+    if status.success() { Ok(()) } else { Err(anyhow!("{name} failed ({status})")) }
 }
 
-/// Runs a program quietly and gives what it printed.
-pub(crate) fn read(command: &mut Command) -> Outcome<String> {
+/// Runs a program and returns its standard output.
+pub(crate) fn read(command: &mut Command) -> Result<String> {
     let name = describe(command);
-    let output = command.stderr(Stdio::inherit()).output().map_err(|error| format!("cannot run {name}: {error}"))?;
+    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot run {name}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if output.status.success() { Ok(text) } else { Err(format!("{name} failed ({})\n{text}", output.status)) }
+    if output.status.success() { Ok(text) } else { Err(anyhow!("{name} failed ({})\n{text}", output.status)) }
 }
 
-/// Runs tests, shows what they print, and adds up their own summaries.
-pub(crate) fn run_tests(command: &mut Command) -> Outcome<Tally> {
+/// Runs tests, prints their output, and adds up their summaries.
+pub(crate) fn run_tests(command: &mut Command) -> Result<TestCounts> {
     run_tests_as("", command)
 }
 
-/// As [`run_tests`], with a word before each line that tells it from those of others who run at the same time.
-pub(crate) fn run_tests_as(word: &str, command: &mut Command) -> Outcome<Tally> {
+/// Like [`run_tests`], with a prefix before each line, for tests that run in parallel.
+pub(crate) fn run_tests_as(prefix: &str, command: &mut Command) -> Result<TestCounts> {
     let name = describe(command);
-    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cannot run {name}: {error}"))?;
-    let mut tally = Tally::default();
+    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {name}"))?;
+    let mut counts = TestCounts::default();
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line);
-            println!("{word}{line}");
-            tally += summary(&line).unwrap_or_default();
+            println!("{prefix}{line}");
+            counts += summary(&line).unwrap_or_default();
         }
     }
-    let status = child.wait().map_err(|error| format!("cannot wait for {name}: {error}"))?;
-    if !status.success() && tally.failed == 0 {
+    let status = child.wait().with_context(|| format!("cannot wait for {name}"))?;
+    if !status.success() && counts.failed == 0 {
         println!("{name} failed ({status})");
-        tally.failed = 1;
+        counts.failed = 1;
     }
-    Ok(tally)
+    Ok(counts)
 }
 
-/// The numbers in a line such as `test result: ok. 5 passed; 0 failed; …` or `5 passed, 1 failed in 3 s`.
-fn summary(line: &str) -> Option<Tally> {
-    let of_cargo = line.starts_with("test result:");
-    let of_a_client = line.starts_with(|first: char| first.is_ascii_digit()) && line.contains(" in ");
-    if !of_cargo && !of_a_client {
+/// Parses the numbers of a line such as `test result: ok. 5 passed; 0 failed; …` or `5 passed, 1 failed in 3 s`.
+fn summary(line: &str) -> Option<TestCounts> {
+    let is_from_cargo = line.starts_with("test result:");
+    let is_from_client = line.starts_with(|first: char| first.is_ascii_digit()) && line.contains(" in ");
+    if !is_from_cargo && !is_from_client {
         return None;
     }
     let words: Vec<&str> = line.split_whitespace().map(|word| word.trim_matches([',', ';', '.'])).collect();
     let count = |names: &[&str]| -> Option<u32> {
-        let place = words.iter().position(|word| names.contains(word))?;
-        words.get(place.checked_sub(1)?)?.parse().ok()
+        let index = words.iter().position(|word| names.contains(word))?;
+        words.get(index.checked_sub(1)?)?.parse().ok()
     };
     let (passed, failed) = (count(&["passed"]), count(&["failed"]));
     let errors = count(&["error", "errors"]);
     passed.or(failed).or(errors)?;
-    Some(Tally { passed: passed.unwrap_or(0), failed: failed.unwrap_or(0) + errors.unwrap_or(0) })
+    Some(TestCounts { passed: passed.unwrap_or(0), failed: failed.unwrap_or(0) + errors.unwrap_or(0) })
 }
 
-/// A program and its first argument, as a person would say it.
+/// Returns a program and its first argument, for messages.
 fn describe(command: &Command) -> String {
     let program = command.get_program().to_string_lossy();
     let program = program.rsplit('/').next().unwrap_or_default();
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn summaries_are_counted_and_other_lines_are_not() {
         let check = |line, expected: Option<(u32, u32)>| {
-            assert_eq!(summary(line), expected.map(|(passed, failed)| Tally { passed, failed }), "{line}");
+            assert_eq!(summary(line), expected.map(|(passed, failed)| TestCounts { passed, failed }), "{line}");
         };
         check("test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; finished in 0.00s", Some((12, 0)));
         check("test result: FAILED. 3 passed; 2 failed; 0 ignored", Some((3, 2)));

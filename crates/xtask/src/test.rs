@@ -1,22 +1,24 @@
-//! `cargo xtask test`: everything that can fail, on both databases and with clients that others wrote.
+//! `cargo xtask test`: runs all tests on both databases and with third-party clients.
 
 use std::{
     path::{Path, PathBuf},
     process::Command,
 };
 
+use anyhow::{Result, bail};
+
 use crate::{
-    Outcome, clients,
-    machine::{self, BUBBLEWRAP, CURL, OPENSSL, POSTGRES, SLIRP, SSH},
+    clients,
     postgres::Postgres,
-    steps::{self, Report, Tally},
+    steps::{self, Report, TestCounts},
+    system::{self, BUBBLEWRAP, CURL, OPENSSL, POSTGRES, SLIRP, SSH},
     workspace::{self, cargo},
 };
 
-/// How many tests run at once, as the test harness wants to be told.
+/// The variable that sets the number of tests to run in parallel.
 const THREADS: &str = "RUST_TEST_THREADS";
 
-/// Which parts to run.
+/// The parts to run.
 pub(crate) struct Parts {
     sqlite: bool,
     postgres: bool,
@@ -27,8 +29,8 @@ impl Parts {
     /// Every part.
     pub(crate) const ALL: Self = Self { sqlite: true, postgres: true, clients: true };
 
-    /// The parts named by flags; all of them if none is.
-    pub(crate) fn read(flags: &[String]) -> Outcome<Self> {
+    /// Parses the flags; without flags, all parts are selected.
+    pub(crate) fn read(flags: &[String]) -> Result<Self> {
         if flags.is_empty() {
             return Ok(Self::ALL);
         }
@@ -38,15 +40,15 @@ impl Parts {
                 "--sqlite" => parts.sqlite = true,
                 "--postgres" => parts.postgres = true,
                 "--clients" => parts.clients = true,
-                other => return Err(format!("test knows --sqlite, --postgres and --clients, not {other}")),
+                other => bail!("unknown flag {other}; test accepts --sqlite, --postgres and --clients"),
             }
         }
         Ok(parts)
     }
 }
 
-/// Runs the parts and prints the sum.
-pub(crate) fn run(parts: Parts) -> Outcome {
+/// Runs the parts and prints the totals.
+pub(crate) fn run(parts: Parts) -> Result<()> {
     let mut report = Report::default();
     add(&mut report, parts);
     report.finish()
@@ -64,24 +66,26 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
     }
     if parts.sqlite {
         report.step("tests on SQLite", || {
-            machine::provide(&[CURL, SSH, BUBBLEWRAP, SLIRP])?;
+            system::install_missing(&[CURL, SSH, BUBBLEWRAP, SLIRP])?;
             steps::run_tests(in_parallel(&mut cargo(&["test", "--workspace", "--no-fail-fast"])))
         });
     }
     if parts.postgres {
         report.step("tests on PostgreSQL", || {
-            machine::provide(&[POSTGRES, OPENSSL, CURL, SSH, BUBBLEWRAP, SLIRP])?;
+            system::install_missing(&[POSTGRES, OPENSSL, CURL, SSH, BUBBLEWRAP, SLIRP])?;
             let postgres = Postgres::start()?;
-            let mut tally = Tally::default();
-            for program in built.iter().filter(|program| WITH_DATABASE.contains(&program.package.as_str())) {
+            let mut counts = TestCounts::default();
+            for program in built.iter().filter(|program| DATABASE_PACKAGES.contains(&program.package.as_str())) {
                 let mut tests = Command::new(&program.path);
-                workspace::forget_settings(&mut tests);
+                workspace::remove_build_variables(&mut tests);
                 tests.current_dir(workspace::root().join("crates").join(&program.package));
-                tests.env("GABLE_TEST_DATABASE", postgres.url()).env("GABLE_TEST_DATABASE_CA", postgres.authority());
-                tests.args(WITHOUT_DATABASE.iter().flat_map(|name| ["--skip", name]));
-                tally += steps::run_tests(in_parallel(&mut tests))?;
+                tests
+                    .env("GABLE_TEST_DATABASE", postgres.url())
+                    .env("GABLE_TEST_DATABASE_CA", postgres.ca_certificate());
+                tests.args(SQLITE_ONLY.iter().flat_map(|name| ["--skip", name]));
+                counts += steps::run_tests(in_parallel(&mut tests))?;
             }
-            Ok(tally)
+            Ok(counts)
         });
     }
     if parts.clients {
@@ -89,47 +93,46 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
     }
 }
 
-/// The packages whose tests use a database. The others have run on SQLite, where it makes no difference.
-const WITH_DATABASE: [&str; 3] = ["server", "wire", "courier"];
+/// The packages whose tests use a database; only these run on PostgreSQL.
+const DATABASE_PACKAGES: [&str; 3] = ["server", "webhooks", "wire"];
 
-/// Tests of those packages that take long and are about something else than the database: memory, archives, files of
-/// repositories. Of the tables of who gets what, those of projects in groups are made on both databases. All of them have run
-/// on SQLite.
-const WITHOUT_DATABASE: [&str; 10] = [
-    "access_to_projects::lesson_13_access_to_a_personal_project",
-    "access_to_projects::lesson_19_access_to_a_project_after_it_ended",
-    "hostile_repositories::",
-    "hostile_requests::",
-    "malformed_fetches::",
-    "slow_clients::",
-    "backup_damage::damage_to_any_file_of_a_repository",
-    "contents::few_archives_are_made_at_once",
-    "git_story::a_push_over_the_size_limit_is_refused",
-    "imports::servers_without_end",
+/// Slow tests of those packages that do not depend on the database engine: memory, archives, files of repositories. They
+/// run on SQLite only. Of the access tables, those of projects in groups are checked on both engines.
+const SQLITE_ONLY: [&str; 10] = [
+    "policy::access_to_projects::access_to_a_personal_project_by_role_and_visibility",
+    "policy::access_to_projects::access_to_a_project_after_it_was_revoked",
+    "repository::hostile_repositories::",
+    "http::hostile_requests::",
+    "repository::malformed_fetches::",
+    "http::slow_clients::",
+    "admin::backup_damage::damage_to_any_file_of_a_repository",
+    "repository::contents::few_archives_are_made_at_once",
+    "repository::git_clients::a_push_over_the_size_limit_is_refused",
+    "projects::imports::endless_imports_use_the_slots_of_one_user_only",
 ];
 
-/// A compiled program with tests.
-struct TestProgram {
+/// A compiled test binary.
+struct TestBinary {
     package: String,
     path: PathBuf,
 }
 
-/// Compiles the programs and all tests. Every step uses what this command builds: a command that selects other packages
-/// selects other features of dependencies, and would compile most of them again.
-fn build() -> Outcome<Vec<TestProgram>> {
+/// Builds all programs and tests once for all steps: selecting other packages would select other features of
+/// dependencies and rebuild most of them.
+fn build() -> Result<Vec<TestBinary>> {
     let messages = "--message-format=json-render-diagnostics";
     let output = steps::read(&mut cargo(&["test", "--workspace", "--no-run", messages]))?;
-    let programs: Vec<TestProgram> = output.lines().filter_map(test_program).collect();
-    for package in WITH_DATABASE {
+    let programs: Vec<TestBinary> = output.lines().filter_map(parse_test_binary).collect();
+    for package in DATABASE_PACKAGES {
         if !programs.iter().any(|program| program.package == package) {
-            return Err(format!("cargo names no program with the tests of {package}"));
+            bail!("cargo has built no tests of {package}");
         }
     }
     Ok(programs)
 }
 
-/// The program of a message of cargo, if the message is about one with tests.
-fn test_program(message: &str) -> Option<TestProgram> {
+/// Parses a message of cargo; `None` if it is not about a test binary.
+fn parse_test_binary(message: &str) -> Option<TestBinary> {
     let field = |name: &str| {
         let (_, rest) = message.split_once(&format!("\"{name}\":\""))?;
         rest.split_once('"').map(|(value, _)| value)
@@ -138,13 +141,13 @@ fn test_program(message: &str) -> Option<TestProgram> {
         return None;
     }
     let package = Path::new(field("manifest_path")?).parent()?.file_name()?.to_str()?.to_owned();
-    Some(TestProgram { package, path: field("executable")?.into() })
+    Some(TestBinary { package, path: field("executable")?.into() })
 }
 
-/// Sets how many tests run at once, unless the caller of the whole command has.
+/// Sets the number of tests to run in parallel, unless the environment does.
 fn in_parallel(tests: &mut Command) -> &mut Command {
     if std::env::var_os(THREADS).is_none() {
-        // Many stories wait: for a commit to be on disk, for a lease to end, for a server to start.
+        // Many tests wait: for a sync to disk, for a lease to expire, for a server to start.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         tests.env(THREADS, (2 * cores).to_string());
     }
@@ -156,7 +159,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_with_tests_are_found_among_the_messages_of_cargo() {
+    fn every_skipped_test_exists() {
+        for name in SQLITE_ONLY {
+            assert!(workspace::has_integration_test(name), "no test {name}");
+        }
+    }
+
+    #[test]
+    fn test_binaries_are_found_in_the_messages_of_cargo() {
         let message = |test: bool, executable: &str| {
             format!(
                 "{{\"reason\":\"compiler-artifact\",\"manifest_path\":\"/src/crates/wire/Cargo.toml\",\"target\":\
@@ -164,10 +174,10 @@ mod tests {
                  \"features\":[],\"executable\":{executable},\"fresh\":true}}"
             )
         };
-        let found = test_program(&message(true, "\"/target/debug/deps/wire-1\"")).expect("a program");
+        let found = parse_test_binary(&message(true, "\"/target/debug/deps/wire-1\"")).expect("a program");
         assert_eq!((found.package.as_str(), found.path.as_path()), ("wire", Path::new("/target/debug/deps/wire-1")));
-        assert!(test_program(&message(false, "\"/target/debug/gable\"")).is_none());
-        assert!(test_program(&message(true, "null")).is_none());
-        assert!(test_program("{\"reason\":\"build-finished\",\"success\":true}").is_none());
+        assert!(parse_test_binary(&message(false, "\"/target/debug/gable\"")).is_none());
+        assert!(parse_test_binary(&message(true, "null")).is_none());
+        assert!(parse_test_binary("{\"reason\":\"build-finished\",\"success\":true}").is_none());
     }
 }

@@ -1,49 +1,57 @@
-//! Where things lie, and cargo itself.
+//! The paths of the workspace, and cargo commands.
 
 use std::{
     path::{Path, PathBuf},
     process::Command,
 };
 
-/// The folder of the workspace.
+/// Returns the root folder of the workspace.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_owned()
 }
 
-/// Where cargo builds, wherever it was told to.
+/// Returns the target folder of cargo.
 pub(crate) fn target() -> PathBuf {
-    let built = std::env::current_exe().ok();
-    let target = built.as_deref().and_then(|program| program.ancestors().nth(2));
+    let executable = std::env::current_exe().ok();
+    let target = executable.as_deref().and_then(|program| program.ancestors().nth(2));
     target.map_or_else(|| root().join("target"), Path::to_owned)
 }
 
-/// What the chores keep between runs.
-pub(crate) fn kept() -> PathBuf {
+/// Returns the folder for files that are kept between runs.
+pub(crate) fn cache_folder() -> PathBuf {
     target().join("xtask")
 }
 
-/// A program of ours.
+/// Returns the path of a program that cargo has built.
 pub(crate) fn program(profile: &str, name: &str) -> PathBuf {
     target().join(profile).join(name)
 }
 
-/// Cargo in the folder of the workspace.
+/// Returns a cargo command in the root folder.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    forget_settings(&mut cargo);
+    remove_build_variables(&mut cargo);
     cargo.current_dir(root()).args(arguments);
     cargo
 }
 
-/// Removes variables that change what is built or tested.
-pub(crate) fn forget_settings(command: &mut Command) {
-    // The cargo that runs us speaks of us in these; crates that watch them would be built anew, each way, each time.
-    // And the tests must see the database that a step chose, or none, never one from the shell.
+/// Removes environment variables that affect builds and tests.
+pub(crate) fn remove_build_variables(command: &mut Command) {
+    // The outer cargo sets the first two for xtask; crates that depend on them would be rebuilt each time.
+    // Tests must use the database that a step chose, never one from the shell.
     let foreign = ["CARGO_MANIFEST_", "CARGO_PKG_", "GABLE_"];
     for (name, _) in std::env::vars_os() {
         if foreign.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             command.env_remove(name);
         }
     }
+}
+
+/// Returns whether a test of the server whose path starts with `prefix` exists, such as `crash::jobs::no_job_is_lost`.
+#[cfg(test)]
+pub(crate) fn has_integration_test(prefix: &str) -> bool {
+    let Some((module, name)) = prefix.rsplit_once("::") else { return false };
+    let file = root().join("crates/server/tests/it").join(module.replace("::", "/")).with_extension("rs");
+    std::fs::read_to_string(file).is_ok_and(|source| source.contains(&format!("fn {name}")))
 }

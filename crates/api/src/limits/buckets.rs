@@ -1,7 +1,7 @@
-//! Counts by key, in bounded memory: whoever has been quiet for longest is forgotten first.
+//! Rate limits by key, in bounded memory: the least recently used keys are evicted first.
 //!
-//! Written by hand and not with `governor`, which the sign-ins use: this stands in the way of every request, has to know
-//! more of a key than its count, and must not walk over all keys to forget some.
+//! Not `governor`, which limits the sign-ins: this runs for every request, stores more per key than its count, and must not
+//! iterate over all keys to evict some.
 
 use std::{
     hash::{BuildHasher as _, BuildHasherDefault, Hasher, RandomState},
@@ -12,48 +12,48 @@ use std::{
 
 use lru::LruCache;
 
-/// How many parts there are, so that requests of several threads seldom wait for each other.
-const PARTS: usize = 16;
-/// How many keys each part remembers: about 6 MiB in all, if so many ever come.
-const REMEMBERED: usize = 4096;
-/// The time that a count is for.
+/// The number of shards, so that threads seldom wait for each other.
+const SHARDS: usize = 16;
+/// The maximum number of keys per shard: about 6 MiB for all shards.
+const MAX_KEYS_PER_SHARD: usize = 4096;
+/// The period to which a rate refers.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// Counts requests by key. A key may use up a minute's worth at once; it comes back evenly.
+/// One token bucket per key. A key may use a full period at once; its allowance refills evenly.
 pub(super) struct Buckets {
-    /// What one request costs, as time.
+    /// The time in which the allowance for one request refills.
     cost: Duration,
-    parts: Box<[Mutex<Part>]>,
+    shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
 }
 
-type Part = LruCache<u64, Bucket, BuildHasherDefault<Same>>;
+type Shard = LruCache<u64, Bucket, BuildHasherDefault<IdentityHasher>>;
 
-/// Under what something is counted: a hash under a key that nobody knows, so that nobody can aim at another's.
+/// A keyed hash with a random seed, so that no client can cause a collision with the key of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key(u64);
 
 #[derive(Default)]
 struct Bucket {
-    /// When everything will have come back, since the beginning.
-    whole_at: Duration,
-    proved: bool,
+    /// When the bucket is full again, as time since the start.
+    full_at: Duration,
+    verified: bool,
 }
 
-/// How it went.
+/// The outcome of taking one request from a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// There was something left. Tells whether the key has proved itself before.
-    Taken { proved: bool },
-    /// Nothing is left for so long.
+pub(super) enum TakeOutcome {
+    /// The request is within the limit; says whether the key is verified.
+    Taken { verified: bool },
+    /// The bucket is empty for this time.
     Empty { wait: Duration },
 }
 
-/// The keys are hashes already.
+/// The hasher of the cache, whose keys are hashes already.
 #[derive(Default)]
-struct Same(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for Same {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -69,52 +69,52 @@ impl Hasher for Same {
 
 impl Buckets {
     pub(super) fn new(per_minute: NonZeroU32) -> Self {
-        let part = || Mutex::new(LruCache::unbounded_with_hasher(BuildHasherDefault::default()));
+        let shard = || Mutex::new(LruCache::unbounded_with_hasher(BuildHasherDefault::default()));
         Self {
             cost: PERIOD / per_minute.get(),
-            parts: (0..PARTS).map(|_| part()).collect(),
+            shards: (0..SHARDS).map(|_| shard()).collect(),
             hasher: RandomState::new(),
         }
     }
 
-    /// Under what this is counted.
-    pub(super) fn key(&self, of: impl std::hash::Hash) -> Key {
-        Key(self.hasher.hash_one(of))
+    /// Returns the key under which a value is counted.
+    pub(super) fn key(&self, value: impl std::hash::Hash) -> Key {
+        Key(self.hasher.hash_one(value))
     }
 
-    /// Takes one at a moment, told as the time since the beginning.
-    pub(super) fn take(&self, key: Key, now: Duration) -> Outcome {
-        let mut part = self.part(key);
-        let bucket = part.get_or_insert_mut(key.0, Bucket::default);
-        let whole_at = bucket.whole_at.max(now) + self.cost;
-        let wait = whole_at.saturating_sub(now).saturating_sub(PERIOD);
+    /// Takes one request from a bucket; `now` is the time since the start.
+    pub(super) fn take(&self, key: Key, now: Duration) -> TakeOutcome {
+        let mut shard = self.shard(key);
+        let bucket = shard.get_or_insert_mut(key.0, Bucket::default);
+        let full_at = bucket.full_at.max(now) + self.cost;
+        let wait = full_at.saturating_sub(now).saturating_sub(PERIOD);
         if !wait.is_zero() {
-            return Outcome::Empty { wait };
+            return TakeOutcome::Empty { wait };
         }
-        bucket.whole_at = whole_at;
-        let proved = bucket.proved;
-        if part.len() > REMEMBERED {
-            part.pop_lru();
+        bucket.full_at = full_at;
+        let verified = bucket.verified;
+        if shard.len() > MAX_KEYS_PER_SHARD {
+            shard.pop_lru();
         }
-        Outcome::Taken { proved }
+        TakeOutcome::Taken { verified }
     }
 
-    /// How a key stands, without taking anything.
-    pub(super) fn is_proved(&self, key: Key) -> bool {
-        self.part(key).peek(&key.0).is_some_and(|bucket| bucket.proved)
+    /// Returns whether a key is verified.
+    pub(super) fn is_verified(&self, key: Key) -> bool {
+        self.shard(key).peek(&key.0).is_some_and(|bucket| bucket.verified)
     }
 
-    /// Remembers whether what was shown was right.
-    pub(super) fn set_proved(&self, key: Key, proved: bool) {
-        if let Some(bucket) = self.part(key).peek_mut(&key.0) {
-            bucket.proved = proved;
+    /// Sets whether a key is verified, if it has a bucket.
+    pub(super) fn set_verified(&self, key: Key, verified: bool) {
+        if let Some(bucket) = self.shard(key).peek_mut(&key.0) {
+            bucket.verified = verified;
         }
     }
 
-    fn part(&self, Key(key): Key) -> MutexGuard<'_, Part> {
-        // The lower bits choose the place inside a part.
-        let index = usize::try_from(key >> 60).unwrap_or_default() % PARTS;
-        self.parts[index].lock().unwrap_or_else(PoisonError::into_inner)
+    fn shard(&self, Key(key): Key) -> MutexGuard<'_, Shard> {
+        // The lower bits choose the slot inside a shard.
+        let index = usize::try_from(key >> 60).unwrap_or_default() % SHARDS;
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -127,49 +127,49 @@ mod tests {
     }
 
     #[test]
-    fn a_minutes_worth_may_come_at_once_and_comes_back_evenly() {
+    fn a_full_minute_may_be_used_at_once_and_refills_evenly() {
         let buckets = buckets(6);
-        let (one, other) = (buckets.key("one"), buckets.key("other"));
+        let (first, second) = (buckets.key("one"), buckets.key("other"));
         let at = Duration::from_secs;
         for _ in 0..6 {
-            assert_eq!(buckets.take(one, at(100)), Outcome::Taken { proved: false });
+            assert_eq!(buckets.take(first, at(100)), TakeOutcome::Taken { verified: false });
         }
-        assert_eq!(buckets.take(one, at(100)), Outcome::Empty { wait: at(10) });
-        assert_eq!(buckets.take(one, at(104)), Outcome::Empty { wait: at(6) });
-        assert_eq!(buckets.take(other, at(104)), Outcome::Taken { proved: false });
-        assert_eq!(buckets.take(one, at(110)), Outcome::Taken { proved: false });
-        assert_eq!(buckets.take(one, at(110)), Outcome::Empty { wait: at(10) });
-        // Who waits for long has a minute's worth again and no more.
-        let taken = (0..100).filter(|_| matches!(buckets.take(one, at(10_000)), Outcome::Taken { .. })).count();
+        assert_eq!(buckets.take(first, at(100)), TakeOutcome::Empty { wait: at(10) });
+        assert_eq!(buckets.take(first, at(104)), TakeOutcome::Empty { wait: at(6) });
+        assert_eq!(buckets.take(second, at(104)), TakeOutcome::Taken { verified: false });
+        assert_eq!(buckets.take(first, at(110)), TakeOutcome::Taken { verified: false });
+        assert_eq!(buckets.take(first, at(110)), TakeOutcome::Empty { wait: at(10) });
+        // After a long pause the bucket is full and no more than full.
+        let taken = (0..100).filter(|_| matches!(buckets.take(first, at(10_000)), TakeOutcome::Taken { .. })).count();
         assert_eq!(taken, 6);
     }
 
     #[test]
-    fn a_proof_is_remembered_with_the_key() {
+    fn verification_is_stored_with_the_key() {
         let buckets = buckets(6);
         let key = buckets.key("token");
-        buckets.set_proved(key, true);
-        assert!(!buckets.is_proved(key), "nothing was taken for it yet");
+        buckets.set_verified(key, true);
+        assert!(!buckets.is_verified(key), "nothing was taken for it yet");
         buckets.take(key, Duration::ZERO);
-        buckets.set_proved(key, true);
-        assert_eq!(buckets.take(key, Duration::ZERO), Outcome::Taken { proved: true });
-        buckets.set_proved(key, false);
-        assert_eq!(buckets.take(key, Duration::ZERO), Outcome::Taken { proved: false });
+        buckets.set_verified(key, true);
+        assert_eq!(buckets.take(key, Duration::ZERO), TakeOutcome::Taken { verified: true });
+        buckets.set_verified(key, false);
+        assert_eq!(buckets.take(key, Duration::ZERO), TakeOutcome::Taken { verified: false });
     }
 
     #[test]
-    fn a_flood_of_keys_takes_no_more_memory_and_does_not_free_who_comes_again() {
+    fn a_flood_of_keys_is_bounded_in_memory_and_does_not_reset_an_active_key() {
         let buckets = buckets(2);
-        let busy = buckets.key("busy");
-        for number in 0..(PARTS * REMEMBERED * 3) {
+        let active = buckets.key("busy");
+        for number in 0..(SHARDS * MAX_KEYS_PER_SHARD * 3) {
             buckets.take(buckets.key(number), Duration::from_millis(1));
             if number % 1000 == 0 {
-                buckets.take(busy, Duration::from_millis(1));
+                buckets.take(active, Duration::from_millis(1));
             }
         }
-        assert!(matches!(buckets.take(busy, Duration::from_millis(1)), Outcome::Empty { .. }));
-        for part in &buckets.parts {
-            assert!(part.lock().expect("whole").len() <= REMEMBERED);
+        assert!(matches!(buckets.take(active, Duration::from_millis(1)), TakeOutcome::Empty { .. }));
+        for shard in &buckets.shards {
+            assert!(shard.lock().expect("not poisoned").len() <= MAX_KEYS_PER_SHARD);
         }
     }
 }

@@ -1,13 +1,14 @@
-//! How much one caller may ask of us: requests a minute, and work that takes long at the same time.
+//! Rate limits (requests per minute) and concurrency limits (expensive work at the same time).
 //!
-//! Who shows a token is counted by what they show, before anybody looks whether it is true. Until it has proved to be
-//! true they are counted by their address as well, so that tokens which are made up do not help. Everybody else is
-//! counted by address alone.
+//! A request with a token is counted by that token before it is verified. Until the token has proved valid, the request is
+//! also counted by the client network, so that made-up tokens do not bypass the limit. All other requests are counted by
+//! network alone.
 
 mod buckets;
-mod notices;
-mod places;
-mod shown;
+mod permits;
+mod presented_tokens;
+mod rejection_log;
+pub(crate) mod sign_in_limit;
 
 use std::{
     net::IpAddr,
@@ -21,310 +22,343 @@ use axum::{
     extract::{MatchedPath, Request},
     http::{Extensions, StatusCode},
 };
+use model::addresses::client_network;
 use tokio::sync::Semaphore;
 
 use crate::{
-    access_log::Footprint,
-    buffered::{self, Making},
+    access_log::AccessLogContext,
+    client_address::client_address,
     error::ApiError,
-    neighbourhood::{address_in, neighbourhood},
-    params::Bag,
+    params::RawParams,
     proxies::TrustedProxies,
+    response_buffer::{self, ResponseCost},
     runner,
 };
-use buckets::{Buckets, Key, Outcome};
-use notices::Notices;
-pub(crate) use places::Place;
-use places::{Full, Places};
-use shown::{PARAMETERS, Shown};
+use buckets::{Buckets, Key, TakeOutcome};
+pub(crate) use permits::Permit;
+use permits::{PermitPool, PoolExhausted};
+use presented_tokens::{PresentedTokens, TOKEN_PARAMETERS};
+use rejection_log::RejectionLog;
 
-/// How the interface is kept usable for everybody.
-pub struct Guards {
-    /// How many requests a minute one token is good for; `None` is without limit.
+/// Rate and concurrency limits, and how proxies and TLS are treated.
+pub struct LimitOptions {
+    /// The maximum number of requests per minute with one token; `None` is unlimited.
     pub requests_per_minute: Option<NonZeroU32>,
-    /// How many requests a minute may come from one address without a token that is known; `None` is without limit.
+    /// The maximum number of requests per minute from one client network without a valid token; `None` is unlimited.
     pub anonymous_requests_per_minute: Option<NonZeroU32>,
-    /// Whose word counts about where requests come from.
+    /// The proxies whose `X-Forwarded-*` and `Forwarded` headers are trusted.
     pub trusted_proxies: TrustedProxies,
-    /// For how many seconds browsers are told to come by TLS only; 0 is not at all.
+    /// The `max-age` of `Strict-Transport-Security` in seconds; 0 omits the header.
     pub hsts_seconds: u32,
-    /// How long a request may take, once its body is there.
-    pub request_time: Duration,
-    /// How many requests that take long are let in at once, in all and of one address.
-    pub heavy: (usize, usize),
-    /// How many files are taken at once, in all and of one address.
-    pub uploads: (usize, usize),
-    /// How long a request waits for its turn.
-    pub wait: Duration,
+    /// The maximum time of a request after its body has arrived.
+    pub request_timeout: Duration,
+    /// The maximum number of concurrent expensive requests, in total and per client network.
+    pub expensive_requests: (usize, usize),
+    /// The maximum number of concurrent uploads, in total and per client network.
+    pub concurrent_uploads: (usize, usize),
+    /// The maximum time that a request waits for a permit.
+    pub max_wait: Duration,
 }
 
-impl Default for Guards {
-    /// Without limits on requests.
+impl Default for LimitOptions {
+    /// Returns options without rate limits.
     fn default() -> Self {
         Self {
             requests_per_minute: None,
             anonymous_requests_per_minute: None,
             trusted_proxies: TrustedProxies::default(),
             hsts_seconds: 0,
-            request_time: Duration::from_secs(2 * 60),
-            heavy: (64, 8),
-            uploads: (256, 64),
-            wait: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(2 * 60),
+            expensive_requests: (64, 8),
+            concurrent_uploads: (256, 64),
+            max_wait: Duration::from_secs(10),
         }
     }
 }
 
-/// Counts what callers ask for.
+/// The limits and their current state.
 pub(crate) struct Limits {
     start: Instant,
-    tables: Option<Tables>,
-    heavy: Places,
-    uploads: Places,
-    /// Kilobytes of bodies whose senders have proved who they are, and of all others.
-    bodies: [Places; 2],
-    /// Answers about repositories that are made, those that take long after the others.
-    repository_answers: [Places; 2],
-    /// Kilobytes of other answers that are made.
-    other_answers: Places,
-    request_time: Duration,
-    notices: Notices,
+    rate_limits: Option<RateLimits>,
+    expensive: PermitPool,
+    uploads: PermitPool,
+    /// Kilobytes of request bodies: of unauthenticated clients, then of authenticated ones.
+    bodies: [PermitPool; 2],
+    /// Repository responses being produced: ordinary ones, then expensive ones.
+    repository_responses: [PermitPool; 2],
+    /// Kilobytes of other responses being produced.
+    other_responses: PermitPool,
+    request_timeout: Duration,
+    rejection_log: RejectionLog,
 }
 
-struct Tables {
+struct RateLimits {
     tokens: Buckets,
     addresses: Option<Buckets>,
 }
 
-/// How a request was let in.
+/// How an admitted request was counted.
 #[derive(Default)]
-pub(crate) struct Ticket {
-    /// The one thing that was shown, and whether it was right the last time. Of several nobody knows which one opens.
-    shown: Option<(Key, bool)>,
-    /// The body may tell more.
-    owed: Option<Owed>,
+pub(crate) struct Admission {
+    /// The only token presented and whether it is verified; `None` for several, since it is unknown which one is used.
+    presented: Option<(Key, bool)>,
+    /// Set if the body may contain further tokens.
+    pending: Option<PendingCount>,
 }
 
-/// A request that is counted, or counted once more, as soon as its body is known.
+/// A request that is counted, or counted again, when its body has been parsed.
 #[derive(Clone)]
-pub(crate) struct Owed {
-    /// What was shown before the body.
-    before: Arc<[Key]>,
-    /// What is known of the one thing that was shown, after the body.
-    after: Arc<OnceLock<Option<(Key, bool)>>>,
+pub(crate) struct PendingCount {
+    /// The tokens outside the body, which are counted already.
+    counted_keys: Arc<[Key]>,
+    /// Set after the body was parsed: its only token and whether it is verified.
+    in_body: Arc<OnceLock<Option<(Key, bool)>>>,
 }
 
-/// What a request is turned away for.
-struct Refused {
+/// Why a request is rejected and when the client may retry.
+struct Rejection {
     kind: &'static str,
     wait: Duration,
 }
 
-/// How many bytes of large request bodies one address may have in memory at once. Those who have proved who they are may have
-/// twice as much together, and all others together have a budget of their own, which is a quarter larger than this.
-const BODIES_OF_ONE_ADDRESS: usize = 32 << 20;
+/// The maximum number of bytes of large request bodies in memory per client network. All authenticated clients together may
+/// use twice as much; all others together have a separate budget, a quarter larger than this.
+const MAX_BODY_BYTES_PER_NETWORK: usize = 32 << 20;
 
 impl Limits {
-    /// Sets limits up. No request body is larger than `largest_body`, apart from files and packs, which are never held in
+    /// Creates the limits. No request body is larger than `max_body_size`, except files and packs, which are never held in
     /// memory.
-    pub(crate) fn new(guards: &Guards, largest_body: usize) -> Self {
-        let each = largest_body.max(BODIES_OF_ONE_ADDRESS).div_ceil(1024).min(Semaphore::MAX_PERMITS / 2);
-        let bodies = |all| Places::new(all, each, guards.wait);
-        let answers = |(all, each)| Places::new(all, each, guards.request_time);
-        let (tokens, addresses) = (guards.requests_per_minute, guards.anonymous_requests_per_minute);
-        let tables = (tokens.is_some() || addresses.is_some()).then(|| Tables {
-            // Without a limit it still remembers which tokens have proved to be right.
+    pub(crate) fn new(limit_options: &LimitOptions, max_body_size: usize) -> Self {
+        let each = max_body_size.max(MAX_BODY_BYTES_PER_NETWORK).div_ceil(1024).min(Semaphore::MAX_PERMITS / 2);
+        let bodies = |all| PermitPool::new(all, each, limit_options.max_wait);
+        let responses = |(all, each)| PermitPool::new(all, each, limit_options.request_timeout);
+        let (tokens, addresses) = (limit_options.requests_per_minute, limit_options.anonymous_requests_per_minute);
+        let rate_limits = (tokens.is_some() || addresses.is_some()).then(|| RateLimits {
+            // Even without a limit it records which tokens are verified.
             tokens: Buckets::new(tokens.unwrap_or(NonZeroU32::MAX)),
             addresses: addresses.map(Buckets::new),
         });
         Self {
             start: Instant::now(),
-            tables,
-            heavy: Places::new(guards.heavy.0, guards.heavy.1, guards.wait),
-            uploads: Places::new(guards.uploads.0, guards.uploads.1, guards.wait),
+            rate_limits,
+            expensive: PermitPool::new(
+                limit_options.expensive_requests.0,
+                limit_options.expensive_requests.1,
+                limit_options.max_wait,
+            ),
+            uploads: PermitPool::new(
+                limit_options.concurrent_uploads.0,
+                limit_options.concurrent_uploads.1,
+                limit_options.max_wait,
+            ),
             bodies: [bodies(each + each / 4), bodies(2 * each)],
-            repository_answers: [answers(buffered::AT_ONCE), answers(buffered::AT_ONCE)],
-            other_answers: answers(buffered::KILOBYTES_AT_ONCE),
-            request_time: guards.request_time,
-            notices: Notices::default(),
+            repository_responses: [
+                responses(response_buffer::MAX_REPOSITORY_RESPONSES),
+                responses(response_buffer::MAX_REPOSITORY_RESPONSES),
+            ],
+            other_responses: responses(response_buffer::MAX_RESPONSE_KILOBYTES),
+            request_timeout: limit_options.request_timeout,
+            rejection_log: RejectionLog::default(),
         }
     }
 
-    /// How long a request may take, once its body is there.
-    pub(crate) fn request_time(&self) -> Duration {
-        self.request_time
+    /// Returns the maximum time of a request after its body has arrived.
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.request_timeout
     }
 
-    /// Lets a request in, or refuses it with 429.
-    pub(crate) fn admit(&self, request: &mut Request) -> Result<Ticket, ApiError> {
-        let Some(tables) = &self.tables else { return Ok(Ticket::default()) };
-        let address = address_in(request.extensions());
+    /// Counts a request and admits it, or rejects it with 429.
+    pub(crate) fn admit(&self, request: &mut Request) -> Result<Admission, ApiError> {
+        let Some(rate_limits) = &self.rate_limits else { return Ok(Admission::default()) };
+        let address = client_address(request.extensions());
         let path = request.uri().path();
-        if is_free(path, address) {
-            return Ok(Ticket::default());
+        if is_unlimited(path, address) {
+            return Ok(Admission::default());
         }
-        let shown = if is_git(path) {
-            Shown::to_git(request.headers())
+        let presented = if is_git_path(path) {
+            PresentedTokens::from_git_request(request.headers())
         } else {
-            Shown::by(request.headers(), request.uri().query())
+            PresentedTokens::from_request(request.headers(), request.uri().query())
         };
-        let keys: Arc<[Key]> = shown.each().map(|secret| tables.tokens.key(secret)).collect();
-        let may_tell_more = path.starts_with("/api/") || path.starts_with(runner::CI_V1);
-        let owed = (may_tell_more && !request.body().is_end_stream())
-            .then(|| Owed { before: Arc::clone(&keys), after: Arc::default() });
-        if let Some(owed) = &owed {
-            request.extensions_mut().insert(owed.clone());
+        let keys: Arc<[Key]> = presented.secrets().map(|secret| rate_limits.tokens.key(secret)).collect();
+        let may_have_body_tokens = path.starts_with("/api/") || path.starts_with(runner::ci_v1::PREFIX);
+        let pending = (may_have_body_tokens && !request.body().is_end_stream())
+            .then(|| PendingCount { counted_keys: Arc::clone(&keys), in_body: Arc::default() });
+        if let Some(pending) = &pending {
+            request.extensions_mut().insert(pending.clone());
             if keys.is_empty() {
-                return Ok(Ticket { shown: None, owed: Some(owed.clone()) });
+                return Ok(Admission { presented: None, pending: Some(pending.clone()) });
             }
         }
-        let shown =
-            tables.take(&keys, address, self.start.elapsed()).map_err(|refused| self.refuse(address, &refused))?;
-        Ok(Ticket { shown, owed })
+        let presented = rate_limits
+            .take(&keys, address, self.start.elapsed())
+            .map_err(|rejection| self.reject(address, &rejection))?;
+        Ok(Admission { presented, pending })
     }
 
-    /// Counts a request whose body is known by now.
-    pub(crate) fn settle(&self, extensions: &Extensions, bag: &Bag) -> Result<(), ApiError> {
-        let (Some(tables), Some(owed)) = (&self.tables, extensions.get::<Owed>()) else { return Ok(()) };
-        let address = address_in(extensions);
-        let mut shown = Shown::default();
-        for text in PARAMETERS.iter().filter_map(|name| bag.text(name)) {
-            shown.add(text.as_bytes().into());
+    /// Counts a request by the tokens in its body.
+    pub(crate) fn count_body_tokens(&self, extensions: &Extensions, params: &RawParams) -> Result<(), ApiError> {
+        let (Some(rate_limits), Some(pending)) = (&self.rate_limits, extensions.get::<PendingCount>()) else {
+            return Ok(());
+        };
+        let address = client_address(extensions);
+        let mut presented = PresentedTokens::default();
+        for text in TOKEN_PARAMETERS.iter().filter_map(|name| params.text(name)) {
+            presented.add(text.as_bytes().into());
         }
-        // What came before the body was counted then.
-        let keys: Vec<Key> =
-            shown.each().map(|secret| tables.tokens.key(secret)).filter(|key| !owed.before.contains(key)).collect();
-        if keys.is_empty() && !owed.before.is_empty() {
+        // Tokens outside the body are counted already.
+        let keys: Vec<Key> = presented
+            .secrets()
+            .map(|secret| rate_limits.tokens.key(secret))
+            .filter(|key| !pending.counted_keys.contains(key))
+            .collect();
+        if keys.is_empty() && !pending.counted_keys.is_empty() {
             return Ok(());
         }
-        let counted = tables.take(&keys, address, self.start.elapsed());
-        let one = counted.as_ref().ok().copied().flatten().filter(|_| owed.before.is_empty());
-        let _ = owed.after.set(one);
-        counted.map(drop).map_err(|refused| self.refuse(address, &refused))
+        let counted = rate_limits.take(&keys, address, self.start.elapsed());
+        let only_token = counted.as_ref().ok().copied().flatten().filter(|_| pending.counted_keys.is_empty());
+        let _ = pending.in_body.set(only_token);
+        counted.map(drop).map_err(|rejection| self.reject(address, &rejection))
     }
 
-    /// Draws conclusions from the answer: whether what was shown is right.
-    pub(crate) fn conclude(&self, ticket: Ticket, address: IpAddr, footprint: &Footprint, status: StatusCode) {
-        let Some(tables) = &self.tables else { return };
-        let shown = match ticket.owed {
-            None => ticket.shown,
-            Some(owed) => match owed.after.get() {
+    /// Records from the response whether the token is valid.
+    pub(crate) fn record_outcome(
+        &self,
+        admission: Admission,
+        address: IpAddr,
+        log_context: &AccessLogContext,
+        status: StatusCode,
+    ) {
+        let Some(rate_limits) = &self.rate_limits else { return };
+        let presented = match admission.pending {
+            None => admission.presented,
+            Some(pending) => match pending.in_body.get() {
                 Some(counted) => *counted,
-                None if !owed.before.is_empty() => ticket.shown,
-                // It came to nothing before its body was looked at, and counts all the same.
-                None => return drop(tables.take_address(address, self.start.elapsed())),
+                None if !pending.counted_keys.is_empty() => admission.presented,
+                // The request failed before its body was parsed, and is counted all the same.
+                None => return drop(rate_limits.take_for_network(address, self.start.elapsed())),
             },
         };
-        let Some((key, before)) = shown else { return };
-        let proves = footprint.knows_user() || (status.is_success() && proves_by_success(footprint.route()));
-        if proves && !before {
-            tables.tokens.set_proved(key, true);
-        } else if before && status == StatusCode::UNAUTHORIZED {
-            tables.tokens.set_proved(key, false);
+        let Some((key, was_verified)) = presented else { return };
+        let is_valid = log_context.has_user() || (status.is_success() && success_proves_token(log_context.route()));
+        if is_valid && !was_verified {
+            rate_limits.tokens.set_verified(key, true);
+        } else if was_verified && status == StatusCode::UNAUTHORIZED {
+            rate_limits.tokens.set_verified(key, false);
         }
     }
 
-    /// A place for a request, if its route takes long.
-    pub(crate) async fn heavy_place(&self, extensions: &Extensions) -> Result<Option<Place>, ApiError> {
+    /// Waits for a permit if the route of the request is expensive.
+    pub(crate) async fn acquire_expensive(&self, extensions: &Extensions) -> Result<Option<Permit>, ApiError> {
         let route = extensions.get::<MatchedPath>().map(MatchedPath::as_str);
-        if !route.is_some_and(is_heavy) {
+        if !route.is_some_and(is_expensive) {
             return Ok(None);
         }
-        self.place(&self.heavy, "heavy", extensions).await.map(Some)
+        self.acquire(&self.expensive, "expensive", extensions).await.map(Some)
     }
 
-    /// A place for a request that brings a file.
-    pub(crate) async fn upload_place(&self, extensions: &Extensions) -> Result<Place, ApiError> {
-        self.place(&self.uploads, "uploads", extensions).await
+    /// Waits for a permit to upload a file.
+    pub(crate) async fn acquire_upload(&self, extensions: &Extensions) -> Result<Permit, ApiError> {
+        self.acquire(&self.uploads, "uploads", extensions).await
     }
 
-    /// Waits until so many bytes of a request body may be held in memory.
-    pub(crate) async fn body_place(
+    /// Waits until the given number of bytes of a request body may be held in memory.
+    pub(crate) async fn acquire_body(
         &self,
         extensions: &Extensions,
         bytes: usize,
-        is_proved: bool,
-    ) -> Result<Place, ApiError> {
-        let address = address_in(extensions);
-        let places = &self.bodies[usize::from(is_proved)];
-        let entered = places.enter_many(neighbourhood(address), bytes.div_ceil(1024)).await;
-        entered.map_err(|full| self.full(full, "bodies", address))
+        is_authenticated: bool,
+    ) -> Result<Permit, ApiError> {
+        let address = client_address(extensions);
+        let pool = &self.bodies[usize::from(is_authenticated)];
+        let acquired = pool.acquire_many(client_network(address), bytes.div_ceil(1024)).await;
+        acquired.map_err(|exhausted| self.permit_error(exhausted, "bodies", address))
     }
 
-    /// Adds what parameters take in memory beside their text, without waiting: the request holds a place already.
-    pub(crate) fn more_body_place(
+    /// Reserves further memory for parsed parameters without waiting, since the request already holds a permit.
+    pub(crate) fn try_acquire_body(
         &self,
         extensions: &Extensions,
         bytes: usize,
-        is_proved: bool,
-    ) -> Result<Place, ApiError> {
-        let address = address_in(extensions);
-        let places = &self.bodies[usize::from(is_proved)];
-        let entered = places.try_enter_many(neighbourhood(address), bytes.div_ceil(1024));
-        entered.map_err(|full| self.full(full, "bodies", address))
+        is_authenticated: bool,
+    ) -> Result<Permit, ApiError> {
+        let address = client_address(extensions);
+        let pool = &self.bodies[usize::from(is_authenticated)];
+        let acquired = pool.try_acquire_many(client_network(address), bytes.div_ceil(1024));
+        acquired.map_err(|exhausted| self.permit_error(exhausted, "bodies", address))
     }
 
-    /// Waits until an answer may be made that may be long; others may follow once the place is dropped.
-    pub(crate) async fn answer_place(&self, extensions: &Extensions, making: Making) -> Result<Place, ApiError> {
-        let address = address_in(extensions);
-        let (places, count) = match making {
-            Making::Repository { takes_long } => (&self.repository_answers[usize::from(takes_long)], 1),
-            Making::Kilobytes(count) => (&self.other_answers, count),
+    /// Waits until a response of this cost may be produced; the memory is released when the permit is dropped.
+    pub(crate) async fn acquire_response(
+        &self,
+        extensions: &Extensions,
+        cost: ResponseCost,
+    ) -> Result<Permit, ApiError> {
+        let address = client_address(extensions);
+        let (pool, count) = match cost {
+            ResponseCost::Repository { expensive } => (&self.repository_responses[usize::from(expensive)], 1),
+            ResponseCost::Kilobytes(count) => (&self.other_responses, count),
         };
-        let entered = places.enter_many(neighbourhood(address), count).await;
-        entered.map_err(|full| self.full(full, "answers", address))
+        let acquired = pool.acquire_many(client_network(address), count).await;
+        acquired.map_err(|exhausted| self.permit_error(exhausted, "responses", address))
     }
 
-    async fn place(&self, of: &Places, kind: &'static str, extensions: &Extensions) -> Result<Place, ApiError> {
-        let address = address_in(extensions);
-        of.enter(neighbourhood(address)).await.map_err(|full| self.full(full, kind, address))
+    async fn acquire(
+        &self,
+        pool: &PermitPool,
+        kind: &'static str,
+        extensions: &Extensions,
+    ) -> Result<Permit, ApiError> {
+        let address = client_address(extensions);
+        pool.acquire(client_network(address)).await.map_err(|exhausted| self.permit_error(exhausted, kind, address))
     }
 
-    fn full(&self, full: Full, kind: &'static str, address: IpAddr) -> ApiError {
-        match full {
-            Full::Own => self.refuse(address, &Refused { kind, wait: Duration::from_secs(5) }),
-            Full::All => {
+    fn permit_error(&self, exhausted: PoolExhausted, kind: &'static str, address: IpAddr) -> ApiError {
+        match exhausted {
+            PoolExhausted::PerNetwork => self.reject(address, &Rejection { kind, wait: Duration::from_secs(5) }),
+            PoolExhausted::Total => {
                 count(kind);
                 ApiError::Forge(forge::Error::Busy)
             }
         }
     }
 
-    /// Tells the operator of somebody who tries too many passwords.
-    pub(crate) fn note_sign_in(&self, address: IpAddr) {
+    /// Logs and counts a client that is over the sign-in limit.
+    pub(crate) fn log_sign_in_rejection(&self, address: IpAddr) {
         count("sign_in");
-        self.notices.tell(neighbourhood(address), "sign_in");
+        self.rejection_log.warn_rate_limited(client_network(address), "sign_in");
     }
 
-    fn refuse(&self, address: IpAddr, refused: &Refused) -> ApiError {
-        count(refused.kind);
-        self.notices.tell(neighbourhood(address), refused.kind);
-        ApiError::Limited(refused.wait)
+    fn reject(&self, address: IpAddr, rejection: &Rejection) -> ApiError {
+        count(rejection.kind);
+        self.rejection_log.warn_rate_limited(client_network(address), rejection.kind);
+        ApiError::RateLimited(rejection.wait)
     }
 }
 
-impl Tables {
-    /// Counts a request by each thing that it shows: whichever of them opens the door, it pays. Answers what is known of
-    /// the one thing, if it is only one.
-    fn take(&self, keys: &[Key], address: IpAddr, now: Duration) -> Result<Option<(Key, bool)>, Refused> {
-        // The address comes first: tokens that are made up must not push those that are right out of memory.
-        if keys.len() != 1 || !self.tokens.is_proved(keys[0]) {
-            self.take_address(address, now)?;
+impl RateLimits {
+    /// Counts a request by each of its tokens, whichever of them is used. Returns the token and whether it is verified if
+    /// there is only one.
+    fn take(&self, keys: &[Key], address: IpAddr, now: Duration) -> Result<Option<(Key, bool)>, Rejection> {
+        // The network is counted first: invented tokens must not evict valid ones from memory.
+        if keys.len() != 1 || !self.tokens.is_verified(keys[0]) {
+            self.take_for_network(address, now)?;
         }
-        let mut one = None;
+        let mut last = None;
         for key in keys {
             match self.tokens.take(*key, now) {
-                Outcome::Taken { proved } => one = Some((*key, proved)),
-                Outcome::Empty { wait } => return Err(Refused { kind: "token", wait }),
+                TakeOutcome::Taken { verified } => last = Some((*key, verified)),
+                TakeOutcome::Empty { wait } => return Err(Rejection { kind: "token", wait }),
             }
         }
-        Ok(one.filter(|_| keys.len() == 1))
+        Ok(last.filter(|_| keys.len() == 1))
     }
 
-    fn take_address(&self, address: IpAddr, now: Duration) -> Result<(), Refused> {
+    fn take_for_network(&self, address: IpAddr, now: Duration) -> Result<(), Rejection> {
         let Some(addresses) = &self.addresses else { return Ok(()) };
-        match addresses.take(addresses.key(neighbourhood(address)), now) {
-            Outcome::Taken { .. } => Ok(()),
-            Outcome::Empty { wait } => Err(Refused { kind: "address", wait }),
+        match addresses.take(addresses.key(client_network(address)), now) {
+            TakeOutcome::Taken { .. } => Ok(()),
+            TakeOutcome::Empty { wait } => Err(Rejection { kind: "address", wait }),
         }
     }
 }
@@ -333,8 +367,8 @@ fn count(kind: &'static str) {
     metrics::counter!("gable_limited_requests_total", "kind" => kind).increment(1);
 }
 
-/// What monitors ask is not counted.
-fn is_free(path: &str, address: IpAddr) -> bool {
+/// Returns whether a path is exempt because monitoring uses it.
+fn is_unlimited(path: &str, address: IpAddr) -> bool {
     match path {
         "/-/health" | "/-/ready" => true,
         "/-/metrics" => address.is_loopback(),
@@ -342,18 +376,18 @@ fn is_free(path: &str, address: IpAddr) -> bool {
     }
 }
 
-/// Whether git is asked, for a repository.
-fn is_git(path: &str) -> bool {
+/// Returns whether a path belongs to git over HTTP.
+fn is_git_path(path: &str) -> bool {
     ["/info/refs", "/git-upload-pack", "/git-receive-pack"].iter().any(|end| path.ends_with(end))
 }
 
-/// Where nobody succeeds with a wrong token: git and runners, of whom the log knows no user.
-fn proves_by_success(route: &str) -> bool {
-    route == "git" || route.starts_with(runner::V4) || route.starts_with(runner::CI_V1)
+/// Returns whether success on a route proves that the token is valid: git and runners, which have no user in the access log.
+fn success_proves_token(route: &str) -> bool {
+    route == "git" || route.starts_with(runner::v4::PREFIX) || route.starts_with(runner::ci_v1::PREFIX)
 }
 
-/// Routes that keep a thread busy for long, and whose cost a caller can choose.
-pub(crate) fn is_heavy(route: &str) -> bool {
+/// Returns whether a route keeps a thread busy for long, at a cost that the caller can choose.
+pub(crate) fn is_expensive(route: &str) -> bool {
     let Some(route) = route.strip_prefix("/api/v3/") else { return false };
     matches!(
         route,
@@ -374,13 +408,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_heavy_route_is_one_that_is_served() {
+    fn every_expensive_route_is_served() {
         let served: Vec<String> = crate::routes::v3().iter().map(|route| format!("/api/v3{}", route.path)).collect();
-        let heavy: Vec<&str> = served.iter().map(String::as_str).filter(|route| is_heavy(route)).collect();
-        let mut different = heavy.clone();
-        different.sort_unstable();
-        different.dedup();
-        assert_eq!(different.len(), 9, "{different:?}");
-        assert!(!is_heavy("/api/v3/projects/{id}"));
+        let expensive: Vec<&str> = served.iter().map(String::as_str).filter(|route| is_expensive(route)).collect();
+        let mut distinct = expensive.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(distinct.len(), 9, "{distinct:?}");
+        assert!(!is_expensive("/api/v3/projects/{id}"));
     }
 }

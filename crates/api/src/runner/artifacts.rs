@@ -1,135 +1,60 @@
-//! What jobs leave behind, up and down.
+//! Upload and download of artifacts, which both protocols share.
 
-use axum::{extract::State, http::StatusCode};
+use axum::http::StatusCode;
 use forge::{
     Forge, Unvalidated,
     artifacts::{self, Artifact, NewArtifact},
-    traces::JobProof,
+    traces::JobCredentials,
 };
+use model::JobId;
 use serde_json::{Value, json};
 
-use super::jobs::{JobAnswer, JobNumber, Tokens};
+use super::{params::UploadArtifact, replies::JobReply};
 use crate::{
     App,
     file_part::FilePart,
-    params::{FromParams, ParamReader, Params},
-    raw::Download,
-    reply::{Reply, Stamp},
-    routes::Routes,
+    file_response::Download,
+    reply::{Reply, TimestampJson},
 };
 
-pub(super) fn v4() -> Routes {
-    const PATH: &str = "/jobs/{id}/artifacts";
-    Routes::new().post_file_up_to(App::artifact_limit, PATH, "Sends what a job leaves behind", send).get(
-        PATH,
-        "Fetches what a job has left behind",
-        fetch,
-    )
-}
-
-pub(super) fn ci_v1() -> Routes {
-    const PATH: &str = "/builds/{id}/artifacts";
-    Routes::new()
-        .post_file_up_to(App::artifact_limit, PATH, "Sends what a build leaves behind", send_older)
-        .get(PATH, "Fetches what a build has left behind", fetch_older)
-        .delete(PATH, "Removes what a build has left behind", delete_older)
-}
-
-async fn send(
-    State(app): State<App>,
-    State(forge): State<Forge>,
-    JobNumber(job): JobNumber,
-    Tokens(tokens): Tokens,
-    Params(given): Params<SendArtifact>,
-    file: FilePart,
-) -> Reply<JobAnswer> {
-    take(&app, &forge, job, JobProof::Job(tokens), given, file).await
-}
-
-async fn send_older(
-    State(app): State<App>,
-    State(forge): State<Forge>,
-    JobNumber(job): JobNumber,
-    Tokens(tokens): Tokens,
-    Params(given): Params<SendArtifact>,
-    file: FilePart,
-) -> Reply<JobAnswer> {
-    take(&app, &forge, job, JobProof::JobOrProject(tokens), given, file).await
-}
-
-async fn take(
+/// Stores an artifact of a job.
+pub(super) async fn receive(
     app: &App,
     forge: &Forge,
-    job: i64,
-    proof: JobProof,
-    given: Unvalidated<SendArtifact>,
+    job: JobId,
+    credentials: JobCredentials,
+    params: Unvalidated<UploadArtifact>,
     FilePart { name, content }: FilePart,
-) -> Reply<JobAnswer> {
-    let new = match (name.get(), given.get()) {
-        (Ok(name), Ok(given)) => {
-            Ok(NewArtifact { name: name.clone(), kind: given.kind.clone(), expire_in: given.expire_in.clone() })
+) -> Reply<JobReply> {
+    let new = match (name.validate(), params.validate()) {
+        (Ok(name), Ok(params)) => {
+            Ok(NewArtifact { name: name.clone(), kind: params.kind.clone(), expire_in: params.expire_in.clone() })
         }
-        (name, given) => Err(name.err().into_iter().chain(given.err()).map(|fault| fault.to_string()).collect()),
+        (name, params) => Err(name.err().into_iter().chain(params.err()).map(|error| error.to_string()).collect()),
     };
-    let artifact = artifacts::receive(forge, job, proof, Unvalidated::new(new), content, app.artifact_limit()).await?;
-    Ok(JobAnswer::new(StatusCode::CREATED).body(body(&artifact)))
+    let artifact =
+        artifacts::receive(forge, job, credentials, Unvalidated::new(new), content, app.artifact_limit()).await?;
+    Ok(JobReply::new(StatusCode::CREATED).with_body(artifact_json(&artifact)))
 }
 
-fn body(artifact: &Artifact) -> Value {
+fn artifact_json(artifact: &Artifact) -> Value {
     json!({
-        "id": artifact.build,
+        "id": artifact.job.get(),
         "artifacts_file": { "filename": artifact.name, "size": artifact.size },
-        "artifacts_expire_at": artifact.expires_at.map(Stamp),
+        "artifacts_expire_at": artifact.expires_at.map(TimestampJson),
     })
 }
 
-async fn fetch(State(forge): State<Forge>, JobNumber(job): JobNumber, Tokens(tokens): Tokens) -> Reply<Download> {
-    give(&forge, job, JobProof::Job(tokens)).await
-}
-
-async fn fetch_older(State(forge): State<Forge>, JobNumber(job): JobNumber, Tokens(tokens): Tokens) -> Reply<Download> {
-    give(&forge, job, JobProof::JobOrProject(tokens)).await
-}
-
-async fn give(forge: &Forge, job: i64, proof: JobProof) -> Reply<Download> {
+/// Returns the artifacts of a job as a download.
+pub(super) async fn download_archive(forge: &Forge, job: JobId, credentials: JobCredentials) -> Reply<Download> {
     let artifact =
-        forge.read_inline(forge::Caller::system(), move |tx| artifacts::open_for_job(tx, job, &proof)).await?;
+        forge.read_inline(forge::Caller::system(), move |tx| artifacts::open_for_job(tx, job, &credentials)).await?;
     download(forge, &artifact).await
 }
 
-/// A file that a job left behind, to be kept by whoever asked for it.
+/// Returns an artifact as a download.
 pub(crate) async fn download(forge: &Forge, artifact: &Artifact) -> Reply<Download> {
     let content = artifacts::read(forge, artifact, None).await?;
-    let answer = Download::new(&artifact.name, "application/octet-stream");
-    Ok(answer.streamed(Some(content.size), content.bytes))
-}
-
-async fn delete_older(
-    State(forge): State<Forge>,
-    JobNumber(job): JobNumber,
-    Tokens(tokens): Tokens,
-) -> Reply<JobAnswer> {
-    let build = artifacts::delete_for_job(&forge, job, JobProof::JobOrProject(tokens)).await?;
-    Ok(JobAnswer::new(StatusCode::OK).body(json!({ "id": build.id, "status": build.status.word() })))
-}
-
-/// What a runner says about a file.
-struct SendArtifact {
-    kind: String,
-    expire_in: Option<String>,
-}
-
-const FORMATS: [(&str, ()); 3] = [("zip", ()), ("gzip", ()), ("raw", ())];
-
-impl FromParams for SendArtifact {
-    fn read(from: &mut ParamReader<'_>) -> Self {
-        let some = |text: Option<String>| text.filter(|text| !text.is_empty());
-        // Kept as it is whatever it is; only what no runner knows is refused.
-        let _ = from.choice("artifact_format", &FORMATS, "How it is packed");
-        let kind = some(from.text("artifact_type", "What it is")).unwrap_or_else(|| "archive".to_owned());
-        if kind.len() > 64 || !kind.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
-            from.fault("artifact_type");
-        }
-        Self { kind, expire_in: some(from.text("expire_in", "How long it is kept, in words")) }
-    }
+    let reply = Download::new(&artifact.name, "application/octet-stream");
+    Ok(reply.with_stream(Some(content.size), content.bytes))
 }

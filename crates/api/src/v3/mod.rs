@@ -1,4 +1,4 @@
-//! Version 3 of the interface.
+//! Version 3 of the API.
 
 mod accounts;
 mod admin;
@@ -10,7 +10,7 @@ mod webhooks;
 
 use accounts::{emails, keys, sessions, tokens, users};
 use admin::instance;
-use ci::{builds, lint, pipelines, runners, statuses, traces, triggers, variables};
+use ci::{jobs, lint, pipelines, runners, statuses, traces, triggers, variables};
 use projects::{deploy_keys, events, fork_links, groups, members, namespaces, project_params, uploads};
 use repository::{branches, commit_notes, commits, contents, repository_files, tags};
 use tracker::{boards, issues, labels, milestones, notes};
@@ -18,41 +18,41 @@ use webhooks::{deliveries, hooks, system_hooks};
 
 use crate::routes::Routes;
 
-/// Every route of version 3.
+/// Returns all routes of version 3.
 pub(crate) fn routes() -> Routes {
     users::routes()
-        .and(keys::routes())
-        .and(emails::routes())
-        .and(events::routes())
-        .and(sessions::routes())
-        .and(tokens::routes())
-        .and(instance::routes())
-        .and(groups::routes())
-        .and(projects::routes())
-        .and(fork_links::routes())
-        .and(members::routes())
-        .and(namespaces::routes())
-        .and(uploads::routes())
-        .and(branches::routes())
-        .and(tags::routes())
-        .and(contents::routes())
-        .and(repository_files::routes())
-        .and(commits::routes())
-        .and(commit_notes::routes())
-        .and(deploy_keys::routes())
-        .and(statuses::routes())
-        .and(hooks::routes())
-        .and(system_hooks::routes())
-        .and(labels::routes())
-        .and(boards::routes())
-        .and(issues::routes())
-        .and(notes::routes())
-        .and(milestones::routes())
-        .and(pipelines::routes())
-        .and(builds::routes())
-        .and(traces::routes())
-        .and(triggers::routes())
-        .and(variables::routes())
-        .and(runners::routes())
-        .and(lint::routes())
+        .merge(keys::routes())
+        .merge(emails::routes())
+        .merge(events::routes())
+        .merge(sessions::routes())
+        .merge(tokens::routes())
+        .merge(instance::routes())
+        .merge(groups::routes())
+        .merge(projects::routes())
+        .merge(fork_links::routes())
+        .merge(members::routes())
+        .merge(namespaces::routes())
+        .merge(uploads::routes())
+        .merge(branches::routes())
+        .merge(tags::routes())
+        .merge(contents::routes())
+        .merge(repository_files::routes())
+        .merge(commits::routes())
+        .merge(commit_notes::routes())
+        .merge(deploy_keys::routes())
+        .merge(statuses::routes())
+        .merge(hooks::routes())
+        .merge(system_hooks::routes())
+        .merge(labels::routes())
+        .merge(boards::routes())
+        .merge(issues::routes())
+        .merge(notes::routes())
+        .merge(milestones::routes())
+        .merge(pipelines::routes())
+        .merge(jobs::routes())
+        .merge(traces::routes())
+        .merge(triggers::routes())
+        .merge(variables::routes())
+        .merge(runners::routes())
+        .merge(lint::routes())
 }

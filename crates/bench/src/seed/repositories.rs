@@ -1,4 +1,4 @@
-//! The repositories of a seeded data set: one large, a few small ones, and many that are the same files as those.
+//! Repositories of a seeded data set: one large repository, a few small templates, and hard-linked copies of them.
 
 use std::{
     fs, io,
@@ -6,19 +6,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anyhow::{Context as _, Result};
 use git::Repositories;
+use model::ProjectId;
 
 use crate::{
-    Outcome, landscape,
-    seed::world::{Content, LARGE, TEMPLATES, World},
+    large_repository,
+    seed::dataset::{Dataset, LARGE_PROJECT, RepositoryContent, TEMPLATES},
 };
 
-/// Commits of a small repository, oldest first.
-pub(crate) const SMALL_COMMITS: usize = 12;
-const SMALL_FILES: usize = 15;
+/// The number of commits of a template.
+pub(crate) const TEMPLATE_COMMITS: usize = 12;
+const TEMPLATE_FILES: usize = 15;
 const START: usize = 1_700_000_000;
 
-/// What is built from every small repository.
+/// The CI file of every template.
 pub(crate) const CI_FILE: &str = "\
 stages: [build, test]
 
@@ -35,52 +37,53 @@ style:
   script: [./test style]
 ";
 
-/// The ids that other rows speak of.
+/// Commit ids for rows that refer to commits.
 pub(crate) struct Histories {
     /// The newest commits of the large repository, oldest first.
     pub(crate) large: Vec<String>,
     /// All commits of each template, oldest first.
-    pub(crate) small: Vec<Vec<String>>,
+    pub(crate) templates: Vec<Vec<String>>,
 }
 
-/// Makes all repositories in the folder of the service's repositories.
-pub(crate) fn build(root: &Path, world: &World) -> Outcome<Histories> {
-    let repositories = Repositories::in_folder(root).map_err(|error| error.to_string())?;
-    let make = |project: u64| -> Outcome<PathBuf> {
-        let project = i64::try_from(project).map_err(|error| error.to_string())?;
-        repositories.find_or_make(&landscape::storage_of(project)).map_err(|error| error.to_string())?;
-        Ok(landscape::place_of(root, project))
+/// Creates all repositories in `root`.
+pub(crate) fn build(root: &Path, dataset: &Dataset) -> Result<Histories> {
+    let repositories = Repositories::open(root)?;
+    let make = |project: u64| -> Result<PathBuf> {
+        let project = ProjectId::new(i64::try_from(project)?);
+        repositories.find_or_create(&large_repository::storage_id(project))?;
+        Ok(large_repository::repository_path(root, project))
     };
-    let large = make(LARGE)?;
-    landscape::git(&large, &["symbolic-ref", "HEAD", "refs/heads/main"])?;
-    landscape::write(&large, world.scale())?;
-    let mut firsts: Vec<Option<PathBuf>> = (0..TEMPLATES).map(|_| None).collect();
-    let mut small = vec![Vec::new(); firsts.len()];
-    for site in &world.sites {
-        let Content::Small(template) = site.content else { continue };
+    let large = make(LARGE_PROJECT)?;
+    large_repository::git(&large, &["symbolic-ref", "HEAD", "refs/heads/main"])?;
+    large_repository::write(&large, dataset.scale())?;
+    let mut first_copies: Vec<Option<PathBuf>> = (0..TEMPLATES).map(|_| None).collect();
+    let mut templates = vec![Vec::new(); first_copies.len()];
+    for seeded in &dataset.projects {
+        let RepositoryContent::Template(template) = seeded.content else { continue };
         let at = usize::try_from(template).unwrap_or(0);
-        if let Some(first) = &firsts[at] {
-            let project = i64::try_from(site.id).map_err(|error| error.to_string())?;
-            let place = landscape::place_of(root, project);
-            copy(first, &place).map_err(|error| format!("cannot make {}: {error}", place.display()))?;
+        if let Some(first) = &first_copies[at] {
+            let project = ProjectId::new(i64::try_from(seeded.id)?);
+            let path = large_repository::repository_path(root, project);
+            copy(first, &path).with_context(|| format!("cannot create {}", path.display()))?;
         } else {
-            let path = make(site.id)?;
-            landscape::import(&path, |out| write_small(out, template, world.seed))?;
-            landscape::tidy(&path)?;
-            small[at] = history(&path, "master", SMALL_COMMITS)?;
-            firsts[at] = Some(path);
+            let path = make(seeded.id)?;
+            large_repository::import(&path, |out| write_template(out, template, dataset.seed))?;
+            large_repository::repack(&path)?;
+            templates[at] = history(&path, "master", TEMPLATE_COMMITS)?;
+            first_copies[at] = Some(path);
         }
     }
-    Ok(Histories { large: history(&large, "main", 1000)?, small })
+    Ok(Histories { large: history(&large, "main", 1000)?, templates })
 }
 
-pub(crate) fn history(path: &Path, branch: &str, most: usize) -> Outcome<Vec<String>> {
-    let ids = landscape::git(path, &["rev-list", "--first-parent", &format!("--max-count={most}"), branch])?;
+pub(crate) fn history(path: &Path, branch: &str, max_count: usize) -> Result<Vec<String>> {
+    let ids =
+        large_repository::git(path, &["rev-list", "--first-parent", &format!("--max-count={max_count}"), branch])?;
     let ids = String::from_utf8_lossy(&ids).lines().map(ToOwned::to_owned).collect::<Vec<_>>();
     Ok(ids.into_iter().rev().collect())
 }
 
-/// A repository whose packs are the same files, as a fork has them, without the syncs that a data set can do without.
+/// Copies a repository with hard-linked packs, as for a fork, but without syncs.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     for folder in ["objects/pack", "objects/info", "refs/heads", "refs/tags"] {
         fs::create_dir_all(to.join(folder))?;
@@ -99,22 +102,22 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn write_small(out: &mut impl Write, template: u64, seed: u64) -> io::Result<()> {
-    for number in 1..=SMALL_COMMITS {
+fn write_template(out: &mut impl Write, template: u64, seed: u64) -> io::Result<()> {
+    for number in 1..=TEMPLATE_COMMITS {
         let seconds = START + number * 3600;
         let message = format!("Step {number} of template {template} for seed {seed}\n");
         writeln!(out, "commit refs/heads/master\nmark :{number}")?;
         writeln!(out, "committer Ann <ann@example.org> {seconds} +0100\ndata {}\n{message}", message.len())?;
         if number == 1 {
-            landscape::write_file(out, ".gitlab-ci.yml", CI_FILE)?;
-            landscape::write_file(out, "README.md", &format!("# Template {template}\n\nFor those who read.\n"))?;
+            large_repository::write_file(out, ".gitlab-ci.yml", CI_FILE)?;
+            large_repository::write_file(out, "README.md", &format!("# Template {template}\n\nFor those who read.\n"))?;
         }
-        for file in (0..SMALL_FILES).filter(|file| number == 1 || file % SMALL_COMMITS == number - 1) {
+        for file in (0..TEMPLATE_FILES).filter(|file| number == 1 || file % TEMPLATE_COMMITS == number - 1) {
             let text = format!("template {template}, file {file}, step {number}\n").repeat(20 + file);
-            landscape::write_file(out, &format!("src/part-{}/file-{file:02}.txt", file % 3), &text)?;
+            large_repository::write_file(out, &format!("src/part-{}/file-{file:02}.txt", file % 3), &text)?;
         }
     }
-    for (name, tip) in [("heads/stable", 6), ("heads/next", SMALL_COMMITS - 1), ("tags/v1.0", 4), ("tags/v1.1", 8)] {
+    for (name, tip) in [("heads/stable", 6), ("heads/next", TEMPLATE_COMMITS - 1), ("tags/v1.0", 4), ("tags/v1.1", 8)] {
         writeln!(out, "reset refs/{name}\nfrom :{tip}\n")?;
     }
     writeln!(out, "done")?;

@@ -1,14 +1,14 @@
-//! Every row of the reference's tables of errors: a file and the exact text that it gets.
+//! Every row of the error tables of the specification: a file and its exact error.
 
 use crate::{Files, error};
 use ci::Config;
 
-/// A job called `rspec` with a script and one more line.
+/// Returns a job called `rspec` with a script and one more line.
 fn job(line: &str) -> String {
     format!("rspec:\n  script: test\n  {line}\n")
 }
 
-/// A file with a job and one more line at the top.
+/// Returns a file with a job and one more line at the top level.
 fn top(line: &str) -> String {
     format!("{line}\nrspec:\n  script: test\n")
 }
@@ -20,7 +20,7 @@ fn check(rows: &[(String, &str)]) {
 }
 
 #[test]
-fn what_is_no_mapping_is_no_configuration() {
+fn a_file_that_is_not_a_mapping_is_rejected() {
     for text in ["", "# nothing", "- a\n- b", "text", "42", "~"] {
         assert_eq!(error(text), "Invalid configuration format", "{text}");
     }
@@ -28,7 +28,7 @@ fn what_is_no_mapping_is_no_configuration() {
 
 #[test]
 fn a_yaml_error_names_line_and_column() {
-    for (text, line) in [("a: [1, 2", 2), ("a: b\n c: d: e", 2), ("a:\n\t- b", 2), ("a: \"open", 1), ("a: *nobody", 1)]
+    for (text, line) in [("a: [1, 2", 2), ("a: b\n c: d: e", 2), ("a:\n\t- b", 2), ("a: \"open", 1), ("a: *missing", 1)]
     {
         let error = error(text);
         assert!(error.contains("at line ") && error.contains(" column "), "{text}: {error}");
@@ -43,7 +43,7 @@ fn a_yaml_error_names_line_and_column() {
 }
 
 #[test]
-fn top_level_entries_are_refused_in_the_words_of_the_original() {
+fn errors_of_top_level_entries_have_the_wording_of_gitlab() {
     check(&[
         (top("image: [ruby]"), "image config should be a string"),
         (top("image: 42"), "image config should be a string"),
@@ -87,7 +87,7 @@ fn a_file_needs_a_visible_job_and_hidden_ones_need_content() {
 }
 
 #[test]
-fn jobs_are_refused_in_the_words_of_the_original() {
+fn errors_of_jobs_have_the_wording_of_gitlab() {
     check(&[
         ("rspec: test".into(), "jobs:rspec config should be a hash"),
         ("rspec: [a]".into(), "jobs:rspec config should be a hash"),
@@ -132,7 +132,7 @@ fn jobs_are_refused_in_the_words_of_the_original() {
 }
 
 #[test]
-fn artifacts_and_environments_are_refused_in_the_words_of_the_original() {
+fn errors_of_artifacts_and_environments_have_the_wording_of_gitlab() {
     let name =
         "jobs:rspec:environment name can contain only letters, digits, '-', '_', '/', '$', '{', '}', '.' and spaces";
     check(&[
@@ -157,7 +157,7 @@ fn artifacts_and_environments_are_refused_in_the_words_of_the_original() {
 }
 
 #[test]
-fn what_jobs_say_about_each_other_is_not_lower_cased() {
+fn errors_between_jobs_are_not_lower_cased() {
     let two = |first: &str, second: &str| {
         format!("Build: {{script: a, stage: build{first}}}\nRSpec: {{script: a, stage: test{second}}}\n")
     };
@@ -187,7 +187,7 @@ fn what_jobs_say_about_each_other_is_not_lower_cased() {
 }
 
 #[test]
-fn keywords_of_today_are_refused_with_a_clear_text() {
+fn errors_of_later_keywords_are_clear() {
     check(&[
         (job("only: [main]\n  rules: [{when: always}]"), "jobs:rspec config key may not be used with `rules`: only"),
         (
@@ -226,7 +226,7 @@ fn keywords_of_today_are_refused_with_a_clear_text() {
         (job("parallel: a"), "jobs:rspec:parallel config should be an integer or a hash"),
         (job("parallel: {matrix: []}"), "jobs:rspec:parallel:matrix config should be an array of hashes"),
         (job("interruptible: a"), "jobs:rspec:interruptible config should be a boolean value"),
-        (job("extends: .nobody"), "rspec: unknown keys in `extends` (`.nobody`)"),
+        (job("extends: .missing"), "rspec: unknown keys in `extends` (`.missing`)"),
         (job("extends: 1"), "jobs:rspec:extends config should be an array of strings or a string"),
         (top(".list: [a]\nx: {extends: .list}"), "x: invalid base hashes in `extends` (`.list`)"),
         (job("image: !reference [.a, b]"), "!reference [.a, b] could not be found"),
@@ -269,8 +269,8 @@ fn only_local_files_are_included() {
         ),
         ("include: [[a]]", "Include should be a path, a hash with `local`, or a list of these"),
     ] {
-        let invalid = Config::load(include, &files).expect_err("an error");
-        assert_eq!(invalid.text, expected, "{include}");
+        let config_error = Config::load(include, &files).expect_err("an error");
+        assert_eq!(config_error.text, expected, "{include}");
     }
     let broken = Config::load("include: a.yml", &files).expect_err("an error").text;
     assert!(broken.starts_with("Included file `a.yml`: ") && broken.contains("at line "), "{broken}");

@@ -1,17 +1,17 @@
-//! Stories about CI files and pipelines: what is refused and how, what is planned, how states move.
+//! Tests of CI files and pipelines: errors, plans and state transitions.
 
-mod accidents;
-mod bombs;
 mod errors;
-mod habits;
-mod machine;
+mod fuzzing;
+mod legacy_files;
+mod modern_files;
 mod planning;
-mod properties;
-mod today;
+mod resource_limits;
+mod state_machine;
+mod state_machine_properties;
 
 use std::collections::HashMap;
 
-use ci::{Circumstances, Config, Include, NoFiles, Plan, Source, plan};
+use ci::{Config, LocalFiles, NoFiles, PipelineContext, PipelineSource, Plan, plan};
 
 /// Files of a repository.
 struct Files(HashMap<String, String>);
@@ -22,45 +22,45 @@ impl Files {
     }
 }
 
-impl Include for Files {
-    fn local(&self, path: &str) -> Option<String> {
+impl LocalFiles for Files {
+    fn read(&self, path: &str) -> Option<String> {
         self.0.get(path).cloned()
     }
 }
 
-/// Reads a file that is right.
+/// Reads a valid file.
 fn load(text: &str) -> Config {
-    Config::load(text, &NoFiles).unwrap_or_else(|invalid| panic!("{invalid}\n{text}"))
+    Config::load(text, &NoFiles).unwrap_or_else(|config_error| panic!("{config_error}\n{text}"))
 }
 
-/// The first error of a file that is wrong.
+/// Returns the first error of an invalid file.
 fn error(text: &str) -> String {
     match Config::load(text, &NoFiles) {
-        Ok(_) => panic!("nothing is wrong with\n{text}"),
-        Err(invalid) => invalid.text,
+        Ok(_) => panic!("unexpectedly valid:\n{text}"),
+        Err(config_error) => config_error.text,
     }
 }
 
-/// A push to a branch of `group/project`, whose default branch is `main`.
-fn push(branch: &str) -> Circumstances<'static> {
-    Circumstances {
+/// Returns the context of a push to a branch of `group/project`, whose default branch is `main`.
+fn push(branch: &str) -> PipelineContext<'static> {
+    PipelineContext {
         ref_name: branch.to_owned(),
-        source: Source::Push,
+        source: PipelineSource::Push,
         project_path: "group/project".to_owned(),
         default_branch: Some("main".to_owned()),
-        ..Circumstances::default()
+        ..PipelineContext::default()
     }
 }
 
-/// Plans a pipeline that exists.
-fn planned(text: &str, circumstances: &Circumstances<'_>) -> Plan {
-    plan(&load(text), circumstances).unwrap_or_else(|refusal| panic!("{refusal}\n{text}"))
+/// Plans a pipeline that must exist.
+fn planned(text: &str, context: &PipelineContext<'_>) -> Plan {
+    plan(&load(text), context).unwrap_or_else(|plan_error| panic!("{plan_error}\n{text}"))
 }
 
-/// The names of the jobs of a pipeline, in its order; or why there is none.
-fn names(text: &str, circumstances: &Circumstances<'_>) -> String {
-    match plan(&load(text), circumstances) {
+/// Returns the names of the jobs of a pipeline in order, or why there is none.
+fn names(text: &str, context: &PipelineContext<'_>) -> String {
+    match plan(&load(text), context) {
         Ok(plan) => plan.jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>().join(", "),
-        Err(refusal) => refusal.to_string(),
+        Err(plan_error) => plan_error.to_string(),
     }
 }

@@ -1,19 +1,19 @@
-//! Which jobs a pipeline has, and what they carry.
+//! Which jobs a pipeline has, and their contents.
 
-use ci::{AllowFailure, Circumstances, Config, Glob, NoFiles, PlannedNeed, Source, When, plan};
+use ci::{AllowFailure, Config, Glob, NoFiles, PipelineContext, PipelineSource, PlannedNeed, When, plan};
 
 use crate::{Files, load, names, planned, push};
 
-fn tag(name: &str) -> Circumstances<'static> {
-    Circumstances { is_tag: true, ..push(name) }
+fn tag(name: &str) -> PipelineContext<'static> {
+    PipelineContext { is_tag: true, ..push(name) }
 }
 
-fn with_variable(key: &str, value: &str) -> Circumstances<'static> {
-    Circumstances { variables: [(key.to_owned(), value.to_owned())].into(), ..push("main") }
+fn with_variable(key: &str, value: &str) -> PipelineContext<'static> {
+    PipelineContext { variables: [(key.to_owned(), value.to_owned())].into(), ..push("main") }
 }
 
-fn with_changes(paths: &[&str]) -> Circumstances<'static> {
-    Circumstances { changes: Some(paths.iter().map(|path| (*path).to_owned()).collect()), ..push("main") }
+fn with_changes(paths: &[&str]) -> PipelineContext<'static> {
+    PipelineContext { changes: Some(paths.iter().map(|path| (*path).to_owned()).collect()), ..push("main") }
 }
 
 #[test]
@@ -34,7 +34,7 @@ both: {script: a, only: [branches], except: [/^wip/i]}
     assert_eq!(names(text, &push("release-1")), "everywhere, branches, release, not main, both");
     assert_eq!(names(text, &push("WIP-1")), "everywhere, branches, not main");
     assert_eq!(names(text, &tag("v1")), "everywhere, tags, not main");
-    let triggered = Circumstances { source: Source::Trigger, ..push("main") };
+    let triggered = PipelineContext { source: PipelineSource::Trigger, ..push("main") };
     assert_eq!(names(text, &triggered), "everywhere, branches, main, triggers, ours, both");
 }
 
@@ -49,12 +49,12 @@ d: {script: a, except: {variables: [$DEPLOY]}}
     assert_eq!(names(text, &push("main")), "b, d", "unknown changes count as changed");
     assert_eq!(names(text, &with_changes(&["src/a.rs"])), "c, d");
     assert_eq!(names(text, &with_changes(&["docs/a/b.md", "README.md"])), "b, d");
-    let deploy = Circumstances { changes: Some(vec![]), ..with_variable("DEPLOY", "yes") };
+    let deploy = PipelineContext { changes: Some(vec![]), ..with_variable("DEPLOY", "yes") };
     assert_eq!(names(text, &deploy), "a, c");
 }
 
 #[test]
-fn nothing_left_is_no_pipeline() {
+fn a_pipeline_without_jobs_is_not_created() {
     assert_eq!(names("a: {script: a, only: [tags]}", &push("main")), "No builds for this pipeline.");
     let edges = "a: {script: a, stage: .pre}\nb: {script: a, stage: .post}\nc: {script: a, only: [tags]}";
     assert_eq!(names(edges, &push("main")), "No builds for this pipeline.");
@@ -62,7 +62,7 @@ fn nothing_left_is_no_pipeline() {
 }
 
 #[test]
-fn the_first_rule_that_fits_decides() {
+fn the_first_matching_rule_decides() {
     let text = "
 job:
   script: a
@@ -89,7 +89,7 @@ other: {script: a}
 }
 
 #[test]
-fn rules_look_at_variables_changes_and_files() {
+fn rules_depend_on_variables_changes_and_files() {
     let text = "
 variables: {GLOBAL: global, WHO: file}
 by job: {script: a, variables: {OWN: x}, rules: [{if: '$OWN == \"x\" && $GLOBAL == \"global\"'}]}
@@ -99,14 +99,14 @@ by change: {script: a, rules: [{changes: {paths: ['$FOLDER/**/*'], compare_to: m
 all of it: {script: a, rules: [{if: $FOLDER, changes: [a/b], exists: [Dockerfile]}]}
 ";
     let exists = |glob: &Glob| ["Dockerfile", "x/y.txt"].iter().any(|path| glob.matches(path));
-    let circumstances = Circumstances {
+    let context = PipelineContext {
         variables: [("WHO".into(), "project".into()), ("FOLDER".into(), "a".into())].into(),
         changes: Some(vec!["a/b".into()]),
         exists: &exists,
         ..push("main")
     };
-    assert_eq!(names(text, &circumstances), "by job, by project, by file, by change, all of it");
-    let elsewhere = Circumstances { changes: Some(vec!["b/c".into()]), ..with_variable("FOLDER", "a") };
+    assert_eq!(names(text, &context), "by job, by project, by file, by change, all of it");
+    let elsewhere = PipelineContext { changes: Some(vec!["b/c".into()]), ..with_variable("FOLDER", "a") };
     assert_eq!(names(text, &elsewhere), "by job");
 }
 
@@ -128,12 +128,12 @@ b: {script: a, rules: [{if: '$KIND == \"main\"'}]}
     assert_eq!(planned(text, &push("main")).jobs[0].variables["KIND"], "main");
     assert_eq!(names(text, &push("x")), "a");
     assert_eq!(names(text, &tag("v1")), "Pipeline filtered out by workflow rules.");
-    let scheduled = Circumstances { source: Source::Schedule, ..push("main") };
+    let scheduled = PipelineContext { source: PipelineSource::Schedule, ..push("main") };
     assert_eq!(names(text, &scheduled), "Pipeline filtered out by workflow rules.");
 }
 
 #[test]
-fn a_job_that_is_needed_must_be_there() {
+fn a_needed_job_must_exist() {
     let text = "
 a: {script: a, stage: build, only: [tags]}
 b: {script: a, needs: [a]}
@@ -151,7 +151,7 @@ b: {script: a, needs: [a]}
 }
 
 #[test]
-fn dependencies_that_were_left_out_are_forgotten() {
+fn dependencies_on_excluded_jobs_are_dropped() {
     let text = "
 a: {script: a, stage: build}
 b: {script: a, stage: build, only: [tags]}
@@ -162,8 +162,8 @@ all: {script: a}
     let plan = planned(text, &push("main"));
     let dependencies: Vec<_> = plan.jobs.iter().map(|job| job.dependencies.clone()).collect();
     assert_eq!(dependencies, [None, Some(vec![]), Some(vec![0]), None]);
-    assert_eq!((1..4).map(|at| plan.sources(at)).collect::<Vec<_>>(), [vec![], vec![0], vec![0]]);
-    assert_eq!(plan.sources(7), Vec::<usize>::new());
+    assert_eq!((1..4).map(|index| plan.artifact_sources(index)).collect::<Vec<_>>(), [vec![], vec![0], vec![0]]);
+    assert_eq!(plan.artifact_sources(7), Vec::<usize>::new());
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn names_stay_unique_when_jobs_are_split() {
 }
 
 #[test]
-fn jobs_come_stage_by_stage() {
+fn jobs_are_ordered_by_stage() {
     let text = "
 stages: [one, two]
 d: {script: a, stage: .post}
@@ -225,7 +225,7 @@ e: {script: a, stage: one}
 }
 
 #[test]
-fn scripts_are_put_together_from_the_parts() {
+fn scripts_are_concatenated() {
     let text = "
 before_script: [one, two]
 after_script: [clean]
@@ -242,7 +242,7 @@ c: {script: [three], before_script: []}
 }
 
 #[test]
-fn aliases_merges_extends_and_references_come_together() {
+fn aliases_merges_extends_and_references_can_be_combined() {
     let text = "
 .setup: &setup
   - one
@@ -273,7 +273,7 @@ referenced:
 }
 
 #[test]
-fn a_merge_key_acts_where_it_stands() {
+fn a_merge_key_applies_at_its_position() {
     let text = "
 .base: &base {script: base, stage: build}
 before: {<<: *base, stage: deploy}
@@ -287,7 +287,7 @@ list: {<<: [{script: first}, {script: second, stage: deploy}]}
 }
 
 #[test]
-fn included_files_lie_under_the_file() {
+fn the_file_overrides_included_files() {
     let files = Files::new(&[
         ("ci/base.yml", "include: {local: /ci/deep.yml}\nimage: base\n.job: {tags: [a], variables: {X: base}}"),
         ("ci/deep.yml", "deep: {script: deep}\nimage: deep"),
@@ -302,7 +302,7 @@ fn included_files_lie_under_the_file() {
 }
 
 #[test]
-fn numbers_and_booleans_become_texts_as_they_do_today() {
+fn numbers_and_booleans_become_texts() {
     let text = "
 variables:
   NUMBER: 42
@@ -331,7 +331,7 @@ a: {script: a}
 }
 
 #[test]
-fn a_branch_and_a_tag_of_one_name_are_told_apart() {
+fn a_branch_and_a_tag_of_the_same_name_are_distinguished() {
     let text = "
 branch: {script: a, rules: [{if: $CI_COMMIT_BRANCH}]}
 tag: {script: a, rules: [{if: $CI_COMMIT_TAG}]}
@@ -340,7 +340,7 @@ tag: {script: a, rules: [{if: $CI_COMMIT_TAG}]}
     assert_eq!(names(text, &tag("v1")), "tag");
 }
 
-/// Planning 500 jobs takes at most 50 ms; builds without optimisation get ten times as long.
+/// Planning 500 jobs should take at most 50 ms; builds without optimisation may take ten times as long.
 #[test]
 fn five_hundred_jobs_are_planned() {
     let mut text =
@@ -355,7 +355,7 @@ fn five_hundred_jobs_are_planned() {
         ));
     }
     let changes = (0..200).map(|number| format!("src/{}/a.rs", number * 5)).collect();
-    let circumstances = Circumstances { changes: Some(changes), ..push("main") };
+    let context = PipelineContext { changes: Some(changes), ..push("main") };
     let config = Config::load(&text, &NoFiles).expect("a configuration");
-    assert_eq!(plan(&config, &circumstances).expect("a plan").jobs.len(), 500);
+    assert_eq!(plan(&config, &context).expect("a plan").jobs.len(), 500);
 }

@@ -1,7 +1,6 @@
-//! What of a spool did not fit on the disk: the last few pieces in memory, until everybody who follows has them.
+//! The end of a spool that did not fit on the disk: the last chunks, in memory until all followers have read them.
 //!
-//! A cache must not be a reason why something cannot be read. When the disk is full, the bytes go on to those who wait for
-//! them, at the pace of the slowest.
+//! A full disk must not make a spool unreadable, so the bytes are passed on at the speed of the slowest follower.
 
 use std::{
     collections::VecDeque,
@@ -15,79 +14,79 @@ use std::{
 
 use bytes::Bytes;
 
-/// How much is held in memory for those who are slower than the producer, in bytes.
-const HELD: usize = 1 << 20;
-/// How long somebody may take to read on before the rest is given up.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is looked whether those who read have gone away.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The maximum number of bytes buffered for followers that are slower than the producer.
+const MAX_BUFFERED: usize = 1 << 20;
+/// How long the slowest follower may stall before the producer fails.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often the producer checks whether its followers are gone.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The end of a spool that is not on the disk.
 #[derive(Default)]
 pub(super) struct Tail {
     inner: Mutex<Inner>,
-    moved_on: Condvar,
+    advanced: Condvar,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// Where it begins; nowhere while everything fits on the disk.
-    from: Option<u64>,
-    pieces: VecDeque<(u64, Bytes)>,
-    held: usize,
+    /// The offset at which it starts; `None` while everything fits on the disk.
+    start: Option<u64>,
+    chunks: VecDeque<(u64, Bytes)>,
+    buffered: usize,
     readers: Vec<Weak<AtomicU64>>,
 }
 
-/// How far somebody has read.
+/// The position of a follower.
 pub(super) struct Reader {
     tail: Weak<Tail>,
     at: Arc<AtomicU64>,
 }
 
 impl Tail {
-    /// A place for somebody who reads from the beginning.
+    /// Registers a follower that reads from the start.
     pub(super) fn reader(self: &Arc<Self>) -> Reader {
         let at = Arc::new(AtomicU64::new(0));
         self.inner().readers.push(Arc::downgrade(&at));
         Reader { tail: Arc::downgrade(self), at }
     }
 
-    /// Where the tail begins, if there is one.
+    /// Returns the offset at which the tail starts, if there is one.
     pub(super) fn start(&self) -> Option<u64> {
-        self.inner().from
+        self.inner().start
     }
 
-    /// Whatever comes from here on is not on the disk.
-    pub(super) fn begin(&self, at: u64) {
-        self.inner().from = Some(at);
+    /// Starts the tail: bytes from this offset on are not on the disk.
+    pub(super) fn start_at(&self, at: u64) {
+        self.inner().start = Some(at);
     }
 
-    /// Adds bytes once there is room in memory, which those who read make.
+    /// Adds bytes once the followers have made space in the buffer.
     pub(super) fn push(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let start = Instant::now();
         let mut inner = self.inner();
         loop {
             let Some(slowest) = inner.slowest() else { return Err(io::ErrorKind::BrokenPipe.into()) };
-            inner.forget_before(slowest);
-            if inner.held < HELD {
-                inner.held += bytes.len();
-                inner.pieces.push_back((at, Bytes::copy_from_slice(bytes)));
+            inner.drop_before(slowest);
+            if inner.buffered < MAX_BUFFERED {
+                inner.buffered += bytes.len();
+                inner.chunks.push_back((at, Bytes::copy_from_slice(bytes)));
                 return Ok(());
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > READ_TIMEOUT {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            let waited = self.moved_on.wait_timeout(inner, LOOK_EVERY);
+            let waited = self.advanced.wait_timeout(inner, POLL_INTERVAL);
             inner = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// The bytes from a place on, as far as they are in one piece.
+    /// Returns the rest of the chunk that contains this offset.
     pub(super) fn read(&self, at: u64) -> Option<Bytes> {
         let inner = self.inner();
-        let (start, piece) = inner.pieces.iter().rfind(|(start, _)| *start <= at)?;
-        let skipped = usize::try_from(at - start).ok().filter(|skipped| *skipped < piece.len())?;
-        Some(piece.slice(skipped..))
+        let (start, chunk) = inner.chunks.iter().rfind(|(start, _)| *start <= at)?;
+        let skipped = usize::try_from(at - start).ok().filter(|skipped| *skipped < chunk.len())?;
+        Some(chunk.slice(skipped..))
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -96,28 +95,28 @@ impl Tail {
 }
 
 impl Inner {
-    /// How far the slowest of those who read has come; `None` if nobody does.
+    /// Returns the position of the slowest follower; `None` if there is none.
     fn slowest(&mut self) -> Option<u64> {
         self.readers.retain(|reader| reader.strong_count() > 0);
         self.readers.iter().filter_map(Weak::upgrade).map(|at| at.load(Ordering::Relaxed)).min()
     }
 
-    fn forget_before(&mut self, at: u64) {
-        while let Some((start, piece)) = self.pieces.front()
-            && start + piece.len() as u64 <= at
+    fn drop_before(&mut self, at: u64) {
+        while let Some((start, chunk)) = self.chunks.front()
+            && start + chunk.len() as u64 <= at
         {
-            self.held -= piece.len();
-            self.pieces.pop_front();
+            self.buffered -= chunk.len();
+            self.chunks.pop_front();
         }
     }
 }
 
 impl Reader {
-    /// Notes how far it has come.
-    pub(super) fn moved_to(&self, at: u64) {
+    /// Records the position of the follower.
+    pub(super) fn advance_to(&self, at: u64) {
         self.at.store(at, Ordering::Relaxed);
         if let Some(tail) = self.tail.upgrade() {
-            tail.moved_on.notify_one();
+            tail.advanced.notify_one();
         }
     }
 }
@@ -129,23 +128,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_producer_waits_for_the_slowest_and_forgets_what_all_have() {
+    fn the_producer_waits_for_the_slowest_follower_and_drops_what_all_have_read() {
         let tail = Arc::new(Tail::default());
         let (fast, slow) = (tail.reader(), tail.reader());
-        tail.begin(0);
-        tail.push(0, &vec![1; HELD]).expect("room");
-        fast.moved_to(HELD as u64);
+        tail.start_at(0);
+        tail.push(0, &vec![1; MAX_BUFFERED]).expect("space");
+        fast.advance_to(MAX_BUFFERED as u64);
         let pushed = {
             let tail = Arc::clone(&tail);
-            thread::spawn(move || tail.push(HELD as u64, b"more"))
+            thread::spawn(move || tail.push(MAX_BUFFERED as u64, b"more"))
         };
-        assert!(tail.read(0).is_some(), "somebody has still to read it");
-        slow.moved_to(HELD as u64);
-        pushed.join().expect("no panic").expect("there is room now");
-        assert_eq!(tail.read(HELD as u64 + 1).as_deref(), Some(&b"ore"[..]));
+        assert!(tail.read(0).is_some(), "a follower has still to read it");
+        slow.advance_to(MAX_BUFFERED as u64);
+        pushed.join().expect("no panic").expect("there is space now");
+        assert_eq!(tail.read(MAX_BUFFERED as u64 + 1).as_deref(), Some(&b"ore"[..]));
         assert_eq!(tail.read(0), None);
         drop((fast, slow));
-        let error = tail.push(HELD as u64 + 4, b"in vain").expect_err("nobody reads");
+        let error = tail.push(MAX_BUFFERED as u64 + 4, b"in vain").expect_err("no follower is left");
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 }

@@ -1,4 +1,4 @@
-//! The use cases of accounts.
+//! Use cases of users, e-mail addresses, SSH keys, access tokens and sessions.
 
 pub mod emails;
 pub mod keys;

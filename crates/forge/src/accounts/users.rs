@@ -1,116 +1,113 @@
-//! Users: who they are, and what administrators do about them.
+//! Users: profiles, passwords and administration.
 
 use model::{
-    Change, Page, Slice, User, UserState, Violations,
-    users::{Claims, NewUser, UserChanges, UserFilter, check_password},
+    Change, Page, Slice, User, UserId, UserState, Violations,
+    users::{NewUser, UniqueFields, UserChanges, UserFilter, check_password},
 };
 
 use crate::{
     Ability, BlockingContext, Error, ReadTx, Result, Unvalidated, WriteTx, caller::PasswordHash, members, projects,
-    sessions, webhook_events,
+    sessions, system_events,
 };
 
-const WHAT: &str = "User";
+const RESOURCE: &str = "User";
 
-/// A user about to be created, with the password as it was typed.
+/// A request to create a user, with the plain-text password.
 #[derive(Clone)]
-pub struct Registration {
-    /// Everything but the password.
+pub struct NewUserRequest {
+    /// All fields but the password.
     pub user: NewUser,
     /// The password.
     pub password: String,
 }
 
-/// A registration whose password is hashed.
+/// A validated request to create a user, with the hashed password.
 #[derive(Clone)]
-pub struct ReadyRegistration {
+pub struct PreparedNewUser {
     user: NewUser,
     password_hash: String,
 }
 
-/// Changes to a user, with the new password as it was typed.
+/// Changes to a user, with the plain-text new password.
 #[derive(Clone)]
-pub struct Edit {
-    /// Everything but the password.
+pub struct UserUpdate {
+    /// All fields but the password.
     pub changes: UserChanges,
     /// The new password.
     pub password: Option<String>,
 }
 
-/// An edit whose password is hashed.
+/// Validated changes to a user, with the hashed password.
 #[derive(Clone)]
-pub struct ReadyEdit {
+pub struct PreparedUserUpdate {
     changes: UserChanges,
     password_hash: Option<String>,
 }
 
-/// Changes that users make to themselves.
+/// Changes of users to their own account.
 #[derive(Clone)]
-pub struct OwnEdit {
-    /// What changes; only the name, the username, the address and the profile are looked at.
+pub struct OwnUserUpdate {
+    /// The fields to change; only name, username, address and profile are applied.
     pub changes: UserChanges,
     /// The new password.
     pub password: Option<String>,
-    /// The password as it is, without which neither the password nor the address changes.
+    /// The current password; required to change the password or the address.
     pub current_password: Option<String>,
 }
 
-/// An edit of oneself whose current password was right, if it needs one.
+/// Validated changes to the own account, with the current password verified if it is required.
 #[derive(Clone)]
-pub struct ReadyOwnEdit {
-    edit: ReadyEdit,
-    /// The hash that the current password was checked against.
-    checked: Option<PasswordHash>,
+pub struct PreparedOwnUserUpdate {
+    edit: PreparedUserUpdate,
+    /// The hash that the current password was verified against.
+    verified_password: Option<PasswordHash>,
 }
 
-/// A page of users, newest first.
+/// Lists users, newest first.
 pub fn list(tx: &mut ReadTx<'_>, filter: &Unvalidated<UserFilter>, page: &Unvalidated<Page>) -> Result<Slice<User>> {
-    tx.may(Ability::ReadUsers)?;
-    let mut filter = filter.get()?.clone();
+    tx.authorize(Ability::ReadUsers)?;
+    let mut filter = filter.validate()?.clone();
     let admin = tx.actor().is_admin();
-    // Others see no addresses, so they may not feel their way along them either.
+    // Other users see no addresses, so they must not be able to guess them through the search either.
     filter.search_in_addresses = admin;
     filter.external &= admin;
-    let page = *page.get()?;
-    // Nothing that is searched is longer, and a longer pattern is more than the database takes.
-    if filter.search.as_ref().is_some_and(|search| search.chars().count() > model::users::LONGEST) {
+    let page = *page.validate()?;
+    // No searched field is longer, and the database limits the length of a pattern.
+    if filter.search.as_ref().is_some_and(|search| search.chars().count() > model::users::MAX_TEXT_LENGTH) {
         return Ok(Slice::empty(page));
     }
     Ok(store::users::list(tx.db(), &filter, page)?)
 }
 
-/// One user.
-pub fn get(tx: &mut ReadTx<'_>, id: i64) -> Result<User> {
-    tx.may(Ability::ReadUsers)?;
+/// Returns a user.
+pub fn get(tx: &mut ReadTx<'_>, id: UserId) -> Result<User> {
+    tx.authorize(Ability::ReadUsers)?;
     find(tx, id)
 }
 
-/// The caller.
+/// Returns the caller.
 pub fn current(tx: &mut ReadTx<'_>) -> Result<User> {
-    tx.take_myself(Ability::ReadOwnAccount)
+    tx.take_current_user(Ability::ReadOwnAccount)
 }
 
-/// Checks a registration and hashes its password, ahead of the transaction.
-pub fn prepare_registration(
-    tx: &mut BlockingContext<'_>,
-    given: &Unvalidated<Registration>,
-) -> Result<ReadyRegistration> {
-    tx.read(|tx| tx.may(Ability::AdministerUsers))?;
-    let Registration { user, password } = given.get()?.clone();
+/// Validates a new user and hashes the password, before the transaction.
+pub fn prepare_create(cx: &mut BlockingContext<'_>, request: &Unvalidated<NewUserRequest>) -> Result<PreparedNewUser> {
+    cx.read(|tx| tx.authorize(Ability::AdministerUsers))?;
+    let NewUserRequest { user, password } = request.validate()?.clone();
     let user = user.normalized();
     let mut violations = Violations::new();
     user.check(&mut violations);
     check_password(&password, &mut violations);
-    tx.read(|tx| refuse_taken(tx, &user.claims(), None, violations.clone()))?;
-    let password_hash = tx.password_cost().hash(&password)?;
-    Ok(ReadyRegistration { user, password_hash })
+    cx.read(|tx| ensure_unique(tx, &user.unique_fields(), None, violations.clone()))?;
+    let password_hash = cx.password_hasher().hash(&password)?;
+    Ok(PreparedNewUser { user, password_hash })
 }
 
-/// Adds a user with a personal namespace.
-pub fn create(tx: &mut WriteTx<'_>, ready: &ReadyRegistration) -> Result<User> {
-    tx.may(Ability::AdministerUsers)?;
-    let ReadyRegistration { user, password_hash } = ready;
-    refuse_taken(tx, &user.claims(), None, Violations::new())?;
+/// Creates a user with a personal namespace.
+pub fn create(tx: &mut WriteTx<'_>, prepared: &PreparedNewUser) -> Result<User> {
+    tx.authorize(Ability::AdministerUsers)?;
+    let PreparedNewUser { user, password_hash } = prepared;
+    ensure_unique(tx.read(), &user.unique_fields(), None, Violations::new())?;
     let now = tx.now();
     let limit = user
         .projects_limit
@@ -119,46 +116,50 @@ pub fn create(tx: &mut WriteTx<'_>, ready: &ReadyRegistration) -> Result<User> {
     store::emails::insert(tx.db(), id, &user.email, true, now)?;
     store::namespaces::insert_personal(tx.db(), id, &user.username, now)?;
     if let Some(identity) = &user.identity {
-        store::identities::put(tx.db(), id, identity)?;
+        store::identities::upsert(tx.db(), id, identity)?;
     }
-    webhook_events::user_created(tx, id)?;
-    find(tx, id)
+    system_events::user_created(tx, id)?;
+    find(tx.read(), id)
 }
 
-/// Checks an edit and hashes its password, ahead of the transaction.
-pub fn prepare_edit(tx: &mut BlockingContext<'_>, id: i64, given: &Unvalidated<Edit>) -> Result<ReadyEdit> {
-    tx.read(|tx| tx.may(Ability::AdministerUsers))?;
-    let Edit { changes, password } = given.get()?.clone();
+/// Validates changes to a user and hashes the new password, before the transaction.
+pub fn prepare_update(
+    cx: &mut BlockingContext<'_>,
+    id: UserId,
+    request: &Unvalidated<UserUpdate>,
+) -> Result<PreparedUserUpdate> {
+    cx.read(|tx| tx.authorize(Ability::AdministerUsers))?;
+    let UserUpdate { changes, password } = request.validate()?.clone();
     let changes = changes.normalized();
     let mut violations = Violations::new();
     changes.check(&mut violations);
     if let Some(password) = &password {
         check_password(password, &mut violations);
     }
-    tx.read(|tx| {
+    cx.read(|tx| {
         let user = find(tx, id)?;
-        refuse_taken(tx, &changes.claims(), Some(user.id), violations.clone())
+        ensure_unique(tx, &changes.unique_fields(), Some(user.id), violations.clone())
     })?;
-    let password_hash = password.map(|password| tx.password_cost().hash(&password)).transpose()?;
-    Ok(ReadyEdit { changes, password_hash })
+    let password_hash = password.map(|password| cx.password_hasher().hash(&password)).transpose()?;
+    Ok(PreparedUserUpdate { changes, password_hash })
 }
 
 /// Changes a user.
-pub fn update(tx: &mut WriteTx<'_>, id: i64, ready: &ReadyEdit) -> Result<User> {
-    tx.may(Ability::AdministerUsers)?;
-    let user = find_to_change(tx, id)?;
-    if ready.changes.admin == Change::Set(false) {
-        keep_an_admin(tx, &user, "Cannot demote the last administrator")?;
+pub fn update(tx: &mut WriteTx<'_>, id: UserId, prepared: &PreparedUserUpdate) -> Result<User> {
+    tx.authorize(Ability::AdministerUsers)?;
+    let user = find_for_update(tx, id)?;
+    if prepared.changes.admin == Change::Set(false) {
+        ensure_admin_remains(tx, &user, "Cannot demote the last administrator")?;
     }
-    apply(tx, &user, ready)
+    apply(tx, &user, prepared)
 }
 
-/// Applies an edit to a user who is locked. A new password ends the user's sessions, but not the one that makes this
+/// Applies changes to a user whose row is locked. A new password ends the user's sessions except the one that makes this
 /// request.
-fn apply(tx: &mut WriteTx<'_>, user: &User, ready: &ReadyEdit) -> Result<User> {
-    let (id, ReadyEdit { changes, password_hash }) = (user.id, ready);
+fn apply(tx: &mut WriteTx<'_>, user: &User, prepared: &PreparedUserUpdate) -> Result<User> {
+    let (id, PreparedUserUpdate { changes, password_hash }) = (user.id, prepared);
     let changes = &changes.clone().applied_to(user);
-    refuse_taken(tx, &changes.claims(), Some(id), Violations::new())?;
+    ensure_unique(tx.read(), &changes.unique_fields(), Some(id), Violations::new())?;
     let now = tx.now();
     if let Some(email) = changes.email.set().filter(|email| **email != user.email) {
         match store::emails::holder(tx.db(), email)? {
@@ -170,21 +171,24 @@ fn apply(tx: &mut WriteTx<'_>, user: &User, ready: &ReadyEdit) -> Result<User> {
         store::namespaces::rename_personal(tx.db(), id, username, now)?;
     }
     if let Some(identity) = &changes.identity {
-        store::identities::put(tx.db(), id, identity)?;
+        store::identities::upsert(tx.db(), id, identity)?;
     }
     store::users::update(tx.db(), user, changes, password_hash.as_deref(), now)?;
     if password_hash.is_some() {
-        sessions::end_others(tx, user.id)?;
+        sessions::revoke_others(tx, user.id)?;
     }
-    find(tx, user.id)
+    find(tx.read(), user.id)
 }
 
-/// Checks what users change about themselves, and hashes the new password, ahead of the transaction.
-pub fn prepare_own_edit(tx: &mut BlockingContext<'_>, given: &Unvalidated<OwnEdit>) -> Result<ReadyOwnEdit> {
-    let me = tx.read(|tx| tx.my_id(Ability::ChangeOwnAccount))?;
-    let OwnEdit { changes, password, current_password } = given.get()?.clone();
-    let changes = changes.about_oneself().normalized();
-    let (user, hash) = tx.read(|tx| {
+/// Validates changes to the own account, verifies the current password and hashes the new one, before the transaction.
+pub fn prepare_update_own(
+    cx: &mut BlockingContext<'_>,
+    request: &Unvalidated<OwnUserUpdate>,
+) -> Result<PreparedOwnUserUpdate> {
+    let me = cx.read(|tx| tx.current_user_id(Ability::ChangeOwnAccount))?;
+    let OwnUserUpdate { changes, password, current_password } = request.validate()?.clone();
+    let changes = changes.without_admin_fields().normalized();
+    let (user, hash) = cx.read(|tx| {
         let hash = store::users::password_hash(tx.db(), me)?.ok_or(Error::Unauthenticated)?;
         Ok((find(tx, me)?, hash))
     })?;
@@ -193,13 +197,13 @@ pub fn prepare_own_edit(tx: &mut BlockingContext<'_>, given: &Unvalidated<OwnEdi
     if let Some(password) = &password {
         check_password(password, &mut violations);
     }
-    let new_address = changes.email.set().is_some_and(|email| *email != user.email);
-    let needs_password = password.is_some() || new_address;
-    let mut checked = None;
+    let email_changes = changes.email.set().is_some_and(|email| *email != user.email);
+    let needs_password = password.is_some() || email_changes;
+    let mut verified_password = None;
     match &current_password {
         Some(current) if needs_password => {
-            if tx.password_cost().verify(current, Some(&hash)) {
-                checked = Some(PasswordHash(hash));
+            if cx.password_hasher().verify(current, Some(&hash)) {
+                verified_password = Some(PasswordHash(hash));
             } else {
                 violations.add("current_password", "is invalid");
             }
@@ -207,68 +211,68 @@ pub fn prepare_own_edit(tx: &mut BlockingContext<'_>, given: &Unvalidated<OwnEdi
         None if needs_password => violations.add("current_password", "can't be blank"),
         _ => {}
     }
-    if needs_password && checked.is_none() {
-        // Which addresses are taken is told to the user only.
+    if needs_password && verified_password.is_none() {
+        // Only the account holder, who knows the password, learns which addresses are taken.
         return Err(violations.into());
     }
-    tx.read(|tx| refuse_taken(tx, &changes.claims(), Some(me), violations.clone()))?;
-    let password_hash = password.map(|password| tx.password_cost().hash(&password)).transpose()?;
-    Ok(ReadyOwnEdit { edit: ReadyEdit { changes, password_hash }, checked })
+    cx.read(|tx| ensure_unique(tx, &changes.unique_fields(), Some(me), violations.clone()))?;
+    let password_hash = password.map(|password| cx.password_hasher().hash(&password)).transpose()?;
+    Ok(PreparedOwnUserUpdate { edit: PreparedUserUpdate { changes, password_hash }, verified_password })
 }
 
-/// Changes the caller. A new password ends all their sessions but the one that makes this request.
-pub fn update_own(tx: &mut WriteTx<'_>, ready: &ReadyOwnEdit) -> Result<User> {
-    let me = tx.my_id(Ability::ChangeOwnAccount)?;
-    let user = find_to_change(tx, me)?;
-    let ReadyOwnEdit { edit, checked } = ready;
-    let moved = edit.changes.email.set().is_some_and(|email| *email != user.email);
-    if edit.password_hash.is_some() || moved {
-        // The password may have changed since it was checked.
-        let now = store::users::password_hash(tx.db(), me)?;
-        if checked.as_ref().is_none_or(|checked| now.as_ref() != Some(&checked.0)) {
+/// Changes the caller's account. A new password ends all their sessions except the one that makes this request.
+pub fn update_own(tx: &mut WriteTx<'_>, prepared: &PreparedOwnUserUpdate) -> Result<User> {
+    let me = tx.current_user_id(Ability::ChangeOwnAccount)?;
+    let user = find_for_update(tx, me)?;
+    let PreparedOwnUserUpdate { edit, verified_password } = prepared;
+    let email_changes = edit.changes.email.set().is_some_and(|email| *email != user.email);
+    if edit.password_hash.is_some() || email_changes {
+        // The password may have changed since it was verified.
+        let current = store::users::password_hash(tx.db(), me)?;
+        if verified_password.as_ref().is_none_or(|verified| current.as_ref() != Some(&verified.0)) {
             return Err(Violations::one("current_password", "is invalid").into());
         }
     }
     apply(tx, &user, edit)
 }
 
-/// Removes a user with all that is theirs; `None` if there was nobody to remove.
-pub fn delete(tx: &mut WriteTx<'_>, id: i64) -> Result<Option<User>> {
-    tx.may(Ability::AdministerUsers)?;
-    let Some(user) = store::users::by_id_to_change(tx.db(), id)? else { return Ok(None) };
-    keep_an_admin(tx, &user, "Cannot remove the last administrator")?;
-    members::refuse_if_needed(tx, id)?;
+/// Deletes a user with all their data; returns `None` if there is no such user.
+pub fn delete(tx: &mut WriteTx<'_>, id: UserId) -> Result<Option<User>> {
+    tx.authorize(Ability::AdministerUsers)?;
+    let Some(user) = store::users::by_id_for_update(tx.db(), id)? else { return Ok(None) };
+    ensure_admin_remains(tx, &user, "Cannot remove the last administrator")?;
+    members::ensure_groups_keep_owner(tx, id)?;
     if let Some(namespace) = store::namespaces::personal(tx.db(), id)? {
-        projects::bury(tx, store::projects::Buried::In(&[namespace.id]))?;
+        projects::soft_delete(tx, store::projects::DeletionScope::InNamespaces(&[namespace.id]))?;
     }
-    webhook_events::user_leaves(tx, id)?;
+    system_events::user_removed(tx, id)?;
     store::users::delete(tx.db(), id)?;
     Ok(Some(user))
 }
 
-/// Keeps a user out.
-pub fn block(tx: &mut WriteTx<'_>, id: i64) -> Result<()> {
-    tx.may(Ability::AdministerUsers)?;
-    let user = find_to_change(tx, id)?;
+/// Blocks a user and revokes their sessions.
+pub fn block(tx: &mut WriteTx<'_>, id: UserId) -> Result<()> {
+    tx.authorize(Ability::AdministerUsers)?;
+    let user = find_for_update(tx, id)?;
     match user.state {
-        UserState::DirectoryBlocked => Err(Error::forbidden("LDAP blocked users cannot be modified by the API")),
+        UserState::LdapBlocked => Err(Error::forbidden("LDAP blocked users cannot be modified by the API")),
         UserState::Blocked => Ok(()),
         UserState::Active => {
-            keep_an_admin(tx, &user, "Cannot block the last administrator")?;
+            ensure_admin_remains(tx, &user, "Cannot block the last administrator")?;
             let now = tx.now();
             store::users::set_state(tx.db(), id, UserState::Blocked, now)?;
-            // Sessions do not come back to life when the user is unblocked.
+            // Sessions stay revoked when the user is unblocked.
             Ok(store::tokens::revoke_sessions(tx.db(), id, None, now)?)
         }
     }
 }
 
-/// Lets a user in again.
-pub fn unblock(tx: &mut WriteTx<'_>, id: i64) -> Result<()> {
-    tx.may(Ability::AdministerUsers)?;
-    let user = find_to_change(tx, id)?;
+/// Unblocks a user.
+pub fn unblock(tx: &mut WriteTx<'_>, id: UserId) -> Result<()> {
+    tx.authorize(Ability::AdministerUsers)?;
+    let user = find_for_update(tx, id)?;
     match user.state {
-        UserState::DirectoryBlocked => Err(Error::forbidden("LDAP blocked users cannot be unblocked by the API")),
+        UserState::LdapBlocked => Err(Error::forbidden("LDAP blocked users cannot be unblocked by the API")),
         UserState::Active => Ok(()),
         UserState::Blocked => {
             let now = tx.now();
@@ -277,60 +281,65 @@ pub fn unblock(tx: &mut WriteTx<'_>, id: i64) -> Result<()> {
     }
 }
 
-/// The number of a user by name, for commands that speak of users by name.
-pub fn id_of(tx: &mut ReadTx<'_>, username: &str) -> Result<i64> {
-    tx.may(Ability::AdministerUsers)?;
-    Ok(named(tx, username)?.id)
+/// Returns the ID of the user with a username, for the command line.
+pub fn id_of(tx: &mut ReadTx<'_>, username: &str) -> Result<UserId> {
+    tx.authorize(Ability::AdministerUsers)?;
+    Ok(find_by_username(tx, username)?.id)
 }
 
-pub(crate) fn find(tx: &mut ReadTx<'_>, id: i64) -> Result<User> {
-    store::users::by_id(tx.db(), id)?.ok_or(Error::not_found(WHAT))
+pub(crate) fn find(tx: &mut ReadTx<'_>, id: UserId) -> Result<User> {
+    store::users::by_id(tx.db(), id)?.ok_or(Error::not_found(RESOURCE))
 }
 
-pub(crate) fn named(tx: &mut ReadTx<'_>, username: &str) -> Result<User> {
-    store::users::by_username(tx.db(), username)?.ok_or(Error::not_found(WHAT))
+pub(crate) fn find_by_username(tx: &mut ReadTx<'_>, username: &str) -> Result<User> {
+    store::users::by_username(tx.db(), username)?.ok_or(Error::not_found(RESOURCE))
 }
 
-/// The user as they are while this transaction lasts.
-fn find_to_change(tx: &mut WriteTx<'_>, id: i64) -> Result<User> {
-    store::users::by_id_to_change(tx.db(), id)?.ok_or(Error::not_found(WHAT))
+/// Returns a user and locks the row until the transaction ends.
+fn find_for_update(tx: &mut WriteTx<'_>, id: UserId) -> Result<User> {
+    store::users::by_id_for_update(tx.db(), id)?.ok_or(Error::not_found(RESOURCE))
 }
 
-/// Refuses what somebody else has already; a user does not collide with themselves.
+/// Fails if another user than `own_id` already has one of the unique fields.
 ///
-/// The exact name or address of another user is a conflict and told alone, as clients of the original expect; anything
-/// else joins what is wrong with the record anyway.
-fn refuse_taken(tx: &mut ReadTx<'_>, claims: &Claims<'_>, own: Option<i64>, mut violations: Violations) -> Result<()> {
-    let others = |holder: i64| Some(holder) != own;
-    // The address is asked for last and told first: somebody who takes both at this moment is then seen as having both.
-    let (mut same_name, mut same_path) = (false, false);
-    if let Some(username) = claims.username {
-        same_name = store::users::holder_of_username(tx.db(), username)?.is_some_and(others);
-        same_path = store::namespaces::is_taken(tx.db(), username, own)?;
+/// The exact username or primary address of another user is a conflict that is reported alone, as in GitLab 8.14; everything
+/// else is added to the violations.
+fn ensure_unique(
+    tx: &mut ReadTx<'_>,
+    unique_fields: &UniqueFields<'_>,
+    own_id: Option<UserId>,
+    mut violations: Violations,
+) -> Result<()> {
+    let is_other = |holder: UserId| Some(holder) != own_id;
+    // The address is queried last and reported first: if both are taken concurrently, the address conflict is reported.
+    let (mut username_taken, mut path_taken) = (false, false);
+    if let Some(username) = unique_fields.username {
+        username_taken = store::users::holder_of_username(tx.db(), username)?.is_some_and(is_other);
+        path_taken = store::namespaces::is_taken(tx.db(), username, own_id)?;
     }
-    if let Some(email) = claims.email {
-        match store::emails::holder(tx.db(), email)?.filter(|holder| others(holder.user_id)) {
+    if let Some(email) = unique_fields.email {
+        match store::emails::holder(tx.db(), email)?.filter(|holder| is_other(holder.user_id)) {
             Some(holder) if holder.is_primary => return Err(Error::Taken("Email has already been taken".into())),
             Some(_) => violations.add("email", "has already been taken"),
             None => {}
         }
     }
-    if same_name {
+    if username_taken {
         return Err(Error::Taken("Username has already been taken".into()));
     }
-    violations.unless(!same_path, "username", "has already been taken");
-    if let Some(identity) = claims.identity {
-        let taken = store::identities::holder(tx.db(), identity)?.is_some_and(others);
-        violations.unless(!taken, "identities.extern_uid", "has already been taken");
+    violations.require(!path_taken, "username", "has already been taken");
+    if let Some(identity) = unique_fields.identity {
+        let taken = store::identities::holder(tx.db(), identity)?.is_some_and(is_other);
+        violations.require(!taken, "identities.extern_uid", "has already been taken");
     }
     Ok(violations.into_result()?)
 }
 
-/// Refuses to lose the last administrator who can come in.
-fn keep_an_admin(tx: &mut WriteTx<'_>, leaving: &User, refusal: &str) -> Result<()> {
-    if !leaving.admin || leaving.state != UserState::Active {
+/// Fails if the user is the last active administrator.
+fn ensure_admin_remains(tx: &mut WriteTx<'_>, user: &User, refusal: &str) -> Result<()> {
+    if !user.admin || user.state != UserState::Active {
         return Ok(());
     }
     let admins = store::users::active_admins(tx.db())?;
-    if admins.iter().any(|admin| *admin != leaving.id) { Ok(()) } else { Err(Error::forbidden(refusal)) }
+    if admins.iter().any(|admin| *admin != user.id) { Ok(()) } else { Err(Error::forbidden(refusal)) }
 }

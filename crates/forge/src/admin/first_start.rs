@@ -1,4 +1,4 @@
-//! The first start: an administrator to begin with.
+//! The first administrator, created at the first start.
 
 use jiff::SignedDuration;
 use model::{
@@ -9,82 +9,82 @@ use model::{
 
 use crate::{Caller, Error, Forge, Result, tokens, users};
 
-/// What the operator fixed for the first administrator.
+/// Credentials of the first administrator that the operator chose.
 #[derive(Clone, Default)]
-pub struct Wishes {
+pub struct FirstAdminOptions {
     /// The password, instead of a random one.
     pub password: Option<Secret>,
     /// The token, instead of a random one.
     pub token: Option<Secret>,
 }
 
-/// The first administrator, on the way into being.
+/// The first administrator, before it is created.
 #[derive(Clone)]
 pub struct FirstAdmin {
     /// The username.
     pub username: &'static str,
-    /// The password, chosen or made.
+    /// The password, chosen or generated.
     pub password: Secret,
-    /// The token, chosen or made.
+    /// The token, chosen or generated.
     pub token: Secret,
-    /// From when on a made token opens nothing; a chosen one lasts.
+    /// When a generated token expires; a chosen one does not.
     pub token_expires_at: Option<Time>,
-    /// Whether the password was made here.
-    pub made_password: bool,
-    /// Whether the token was made here.
-    pub made_token: bool,
+    /// Whether the password was generated.
+    pub password_generated: bool,
+    /// Whether the token was generated.
+    pub token_generated: bool,
 }
 
 const USERNAME: &str = "root";
-const TOKEN_LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
+const TOKEN_LIFETIME: SignedDuration = SignedDuration::from_hours(365 * 24);
 
-/// Plans the first administrator if there is none yet.
-pub async fn plan(forge: &Forge, wishes: Wishes) -> Result<Option<FirstAdmin>> {
-    let there = forge.read(Caller::system(), |tx| Ok(store::users::has_admin(tx.db())?)).await?;
-    if there {
+/// Chooses the credentials of the first administrator; returns `None` if there is an administrator.
+pub async fn plan(forge: &Forge, options: FirstAdminOptions) -> Result<Option<FirstAdmin>> {
+    let exists = forge.read(Caller::system(), |tx| Ok(store::users::has_admin(tx.db())?)).await?;
+    if exists {
         return Ok(None);
     }
-    check(&wishes)?;
+    check(&options)?;
     let secrets = &forge.shared().secrets;
-    let made_token = wishes.token.is_none();
+    let token_generated = options.token.is_none();
     Ok(Some(FirstAdmin {
         username: USERNAME,
-        made_password: wishes.password.is_none(),
-        made_token,
-        token_expires_at: made_token.then(|| forge.now() + TOKEN_LIFE),
-        password: wishes.password.unwrap_or_else(|| secrets.token()),
-        token: wishes.token.unwrap_or_else(|| secrets.token()),
+        password_generated: options.password.is_none(),
+        token_generated,
+        token_expires_at: token_generated.then(|| forge.now() + TOKEN_LIFETIME),
+        password: options.password.unwrap_or_else(|| secrets.token()),
+        token: options.token.unwrap_or_else(|| secrets.token()),
     }))
 }
 
-/// Refuses what cannot be, before anything is written down.
-fn check(wishes: &Wishes) -> Result<()> {
+/// Validates the chosen credentials.
+fn check(options: &FirstAdminOptions) -> Result<()> {
     let mut violations = model::Violations::new();
-    if let Some(password) = &wishes.password {
+    if let Some(password) = &options.password {
         check_password(password.reveal(), &mut violations);
     }
-    let token = wishes.token.as_ref();
+    let token = options.token.as_ref();
     let well_formed = token.is_none_or(|token| model::tokens::is_well_formed(token.reveal()));
-    violations.unless(well_formed, "token", "must have 20 to 128 letters, digits, '-' or '_'");
+    violations.require(well_formed, "token", "must have 20 to 128 letters, digits, '-' or '_'");
     Ok(violations.into_result()?)
 }
 
-/// Creates the planned administrator; `false` if somebody else was faster.
+/// Creates the first administrator; returns `false` if the name was taken meanwhile.
 pub async fn create(forge: &Forge, admin: FirstAdmin) -> Result<bool> {
-    let registration = users::Registration {
+    let request = users::NewUserRequest {
         user: NewUser { admin: true, ..NewUser::new(USERNAME, &format!("{USERNAME}@localhost"), "Administrator") },
         password: admin.password.reveal().to_owned(),
     };
-    let given = crate::Unvalidated::good(registration);
-    let ready = forge.run_blocking(Caller::system(), move |tx| users::prepare_registration(tx, &given)).await;
-    let ready = match ready {
-        // The wishes were checked, so it is the name or the address that somebody has, in whatever case.
+    let request = crate::Unvalidated::valid(request);
+    let prepared = forge.run_blocking(Caller::system(), move |cx| users::prepare_create(cx, &request)).await;
+    let prepared = match prepared {
+        // The credentials were validated, so the username or the email address is taken.
         Err(Error::Taken(_) | Error::Invalid(_)) => return Ok(false),
-        ready => ready?,
+        prepared => prepared?,
     };
     let created = forge
         .write(Caller::system(), move |tx| {
-            let root = users::create(tx, &ready)?;
+            let root = users::create(tx, &prepared)?;
             tokens::insert(tx, root.id, "first start", &admin.token, &[Scope::Api], admin.token_expires_at)?;
             Ok(())
         })

@@ -1,102 +1,100 @@
-//! The key of the instance, from which tokens are made that have to be shown again and so cannot be stored as digests.
+//! The instance key: derives tokens that must be shown again and so cannot be stored as digests, and encrypts secrets.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use model::{projects::Seed, tokens::Secret};
+use model::{ProjectId, projects::TokenSeed, tokens::Secret};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use sha2::Sha256;
 use store::{
     Conn, checks,
-    instance::{self, Seeded},
+    instance::{self, SeededToken},
 };
 
 use crate::clock::Secrets;
 
 const LENGTH: usize = 32;
-/// How many values of each kind show whether a key fits.
-const SAMPLE: i64 = 20;
-/// How many tokens are made anew at a time.
+/// The number of values of each kind that are tried to check a key.
+const SAMPLE_SIZE: i64 = 20;
+/// The number of tokens that are derived at a time.
 const BATCH: i64 = 1000;
 
-/// What only this instance knows. It does not print.
+/// The secret key of an instance; deliberately without `Debug`.
 #[derive(Clone)]
 pub struct InstanceKey([u8; LENGTH]);
 
 impl InstanceKey {
-    /// A fresh one.
+    /// Generates a key.
     pub fn generate(secrets: &dyn Secrets) -> Self {
         let mut bytes = [0; LENGTH];
         secrets.fill(&mut bytes);
         Self(bytes)
     }
 
-    /// Reads what [`Self::to_text`] wrote.
+    /// Parses the output of [`Self::to_text`].
     pub fn from_text(text: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text.trim()).ok()?;
         bytes.try_into().ok().map(Self)
     }
 
-    /// The key as a line of text, for a file that only its owner can read.
+    /// Returns the key as a line of text, for a file that only its owner can read.
     pub fn to_text(&self) -> Secret {
         Secret::new(URL_SAFE_NO_PAD.encode(self.0))
     }
 
-    /// The token with which runners join a project: always the same for the same seed, and nobody makes it without the
-    /// key.
-    pub fn runners_token(&self, project: i64, seed: &Seed) -> Secret {
-        self.token(b"runners token", project, seed)
+    /// Derives the token with which runners register with a project.
+    pub fn runners_token(&self, project: ProjectId, seed: &TokenSeed) -> Secret {
+        self.token(b"runners token", Some(project), seed)
     }
 
-    /// The token with which runners join the instance.
-    pub(crate) fn registration_token(&self, seed: &Seed) -> Secret {
-        self.token(b"registration token", 0, seed)
+    /// Derives the token with which runners register with the instance.
+    pub(crate) fn registration_token(&self, seed: &TokenSeed) -> Secret {
+        self.token(b"registration token", None, seed)
     }
 
-    /// The token of a runner. What is made before it has a number goes by its seed alone.
-    pub(crate) fn runner_token(&self, seed: &Seed) -> Secret {
-        self.token(b"runner", 0, seed)
+    /// Derives the token of a runner; it is derived before the runner has an id, so from its seed alone.
+    pub(crate) fn runner_token(&self, seed: &TokenSeed) -> Secret {
+        self.token(b"runner", None, seed)
     }
 
-    /// The token of a job.
-    pub(crate) fn job_token(&self, seed: &Seed) -> Secret {
-        self.token(b"job", 0, seed)
+    /// Derives the token of a CI job.
+    pub(crate) fn job_token(&self, seed: &TokenSeed) -> Secret {
+        self.token(b"job", None, seed)
     }
 
-    /// The token with which others start pipelines.
-    pub(crate) fn trigger_token(&self, seed: &Seed) -> Secret {
-        self.token(b"trigger", 0, seed)
+    /// Derives the token of a pipeline trigger.
+    pub(crate) fn trigger_token(&self, seed: &TokenSeed) -> Secret {
+        self.token(b"trigger", None, seed)
     }
 
-    /// A value by which a database knows the key again; it tells nothing about the key.
+    /// Returns a value by which a database recognizes the key, and which does not reveal it.
     pub fn check_value(&self) -> Vec<u8> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key of any length will do");
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC accepts keys of any length");
         mac.update(b"check value of the instance key");
         mac.finalize().into_bytes().to_vec()
     }
 
-    /// Whether this can be the key with which the values in a database were sealed and its tokens made, as far as a few
-    /// of them show.
-    pub fn fits(&self, db: &mut Conn) -> store::Result<bool> {
-        for kind in 0..checks::sealed_kinds().count() {
-            let some = checks::sealed(db, kind, 0, SAMPLE)?;
-            if !some.is_empty() && !some.iter().any(|row| self.open(row.project, &row.sealed).is_some()) {
+    /// Returns whether this key decrypts and derives a sample of the encrypted values and tokens of a database.
+    pub fn matches_database(&self, db: &mut Conn) -> store::Result<bool> {
+        for kind in 0..checks::encrypted_kinds().count() {
+            let sample = checks::encrypted(db, kind, 0, SAMPLE_SIZE)?;
+            if !sample.is_empty() && !sample.iter().any(|row| self.decrypt(row.project, &row.encrypted).is_some()) {
                 return Ok(false);
             }
         }
-        let seeds = checks::seeds(db, SAMPLE)?;
-        let made = |row: &checks::SeedRow| self.runner_token(&Seed(row.seed.clone())).digest().as_bytes() == row.digest;
-        Ok(seeds.is_empty() || seeds.iter().any(made))
+        let seeds = checks::seeds(db, SAMPLE_SIZE)?;
+        let derives =
+            |row: &checks::SeedRow| self.runner_token(&TokenSeed(row.seed.clone())).digest().as_bytes() == row.digest;
+        Ok(seeds.is_empty() || seeds.iter().any(derives))
     }
 
-    /// Lets a database go on with this key after the one before was lost, in one transaction of the caller's: forgets what
-    /// was sealed, and recognises the tokens that are made with this key from now on. Answers what was lost, and how
-    /// much of each.
-    pub fn take_over(&self, db: &mut Conn) -> store::Result<Vec<(&'static str, i64)>> {
-        let mut lost = instance::forget_sealed(db)?;
+    /// Replaces a lost key: deletes the encrypted values and stores the digests of the tokens that this key derives. Returns
+    /// what was lost, with the number of each. The caller provides the transaction.
+    pub fn replace_lost_key(&self, db: &mut Conn) -> store::Result<Vec<(&'static str, i64)>> {
+        let mut lost = instance::delete_encrypted(db)?;
         for (kind, what) in [
-            (Seeded::Runners, "tokens of runners"),
-            (Seeded::Triggers, "tokens of triggers"),
-            (Seeded::Jobs, "tokens of running jobs"),
+            (SeededToken::Runners, "tokens of runners"),
+            (SeededToken::Triggers, "tokens of triggers"),
+            (SeededToken::Jobs, "tokens of running jobs"),
         ] {
             let (mut after, mut count) = (0, 0);
             loop {
@@ -104,11 +102,11 @@ impl InstanceKey {
                 let Some((row, _)) = batch.last() else { break };
                 after = *row;
                 for (row, seed) in batch {
-                    let seed = Seed(seed);
+                    let seed = TokenSeed(seed);
                     let token = match kind {
-                        Seeded::Runners => self.runner_token(&seed),
-                        Seeded::Triggers => self.trigger_token(&seed),
-                        Seeded::Jobs => self.job_token(&seed),
+                        SeededToken::Runners => self.runner_token(&seed),
+                        SeededToken::Triggers => self.trigger_token(&seed),
+                        SeededToken::Jobs => self.job_token(&seed),
                     };
                     instance::set_digest(db, kind, row, token.digest().as_bytes())?;
                     count += 1;
@@ -116,45 +114,46 @@ impl InstanceKey {
             }
             lost.push((what, count));
         }
-        instance::forget_runners_digests(db)?;
+        instance::clear_runners_digests(db)?;
         instance::set_key_check(db, &self.check_value())?;
         Ok(lost)
     }
 
-    fn token(&self, what_for: &[u8], owner: i64, seed: &Seed) -> Secret {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key of any length will do");
-        mac.update(what_for);
-        mac.update(&owner.to_be_bytes());
+    fn token(&self, purpose: &[u8], owner: Option<ProjectId>, seed: &TokenSeed) -> Secret {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC accepts keys of any length");
+        mac.update(purpose);
+        mac.update(&owner.map_or(0, ProjectId::get).to_be_bytes());
         mac.update(&seed.0);
         Secret::new(URL_SAFE_NO_PAD.encode(&mac.finalize().into_bytes()[..15]))
     }
 }
 
-/// Secrets that have to be used again, and so cannot be digests either, are stored sealed: a copy of the database alone
-/// does not open them.
+/// Secrets that the server must use again are stored encrypted, so that a copy of the database alone does not reveal them.
 impl InstanceKey {
-    /// Seals something that belongs to a project.
-    pub fn seal(&self, project: i64, plain: &[u8], secrets: &dyn Secrets) -> Vec<u8> {
+    /// Encrypts a secret of a project.
+    pub fn encrypt(&self, project: ProjectId, plain: &[u8], secrets: &dyn Secrets) -> Vec<u8> {
         let mut nonce = [0; NONCE_LEN];
         secrets.fill(&mut nonce);
-        let mut sealed = plain.to_vec();
-        let (key, nonce_value) = (self.sealing_key(), Nonce::assume_unique_for_key(nonce));
-        key.seal_in_place_append_tag(nonce_value, Aad::from(project.to_be_bytes()), &mut sealed)
-            .expect("nothing that is sealed here is that long");
-        [&nonce[..], &sealed].concat()
+        let mut encrypted = plain.to_vec();
+        let (key, nonce_value) = (self.encryption_key(), Nonce::assume_unique_for_key(nonce));
+        key.seal_in_place_append_tag(nonce_value, Aad::from(project.get().to_be_bytes()), &mut encrypted)
+            .expect("no secret exceeds the limit of the cipher");
+        [&nonce[..], &encrypted].concat()
     }
 
-    /// Opens what was sealed for the same project under the same key.
-    pub(crate) fn open(&self, project: i64, sealed: &[u8]) -> Option<Vec<u8>> {
-        let (nonce, sealed) = sealed.split_at_checked(NONCE_LEN)?;
+    /// Decrypts a secret; returns `None` if it was encrypted for another project or with another key.
+    pub(crate) fn decrypt(&self, project: ProjectId, encrypted: &[u8]) -> Option<Vec<u8>> {
+        let (nonce, encrypted) = encrypted.split_at_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let mut sealed = sealed.to_vec();
-        let plain = self.sealing_key().open_in_place(nonce, Aad::from(project.to_be_bytes()), &mut sealed).ok()?;
+        let mut encrypted = encrypted.to_vec();
+        let plain =
+            self.encryption_key().open_in_place(nonce, Aad::from(project.get().to_be_bytes()), &mut encrypted).ok()?;
         Some(plain.to_vec())
     }
 
-    fn sealing_key(&self) -> LessSafeKey {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key of any length will do");
+    fn encryption_key(&self) -> LessSafeKey {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC accepts keys of any length");
+        // Part of the stored format: the derived key depends on it.
         mac.update(b"sealed in the database");
         let key = UnboundKey::new(&CHACHA20_POLY1305, &mac.finalize().into_bytes());
         LessSafeKey::new(key.expect("the digest is as long as the key"))
@@ -167,36 +166,39 @@ mod tests {
     use crate::clock::SystemSecrets;
 
     #[test]
-    fn a_token_depends_on_key_project_and_seed_and_on_nothing_else() {
+    fn a_token_depends_only_on_key_project_and_seed() {
         let key = InstanceKey::generate(&SystemSecrets);
-        let read = InstanceKey::from_text(key.to_text().reveal()).expect("what was written can be read");
-        let seed = Seed(vec![1, 2, 3]);
-        let token = key.runners_token(7, &seed);
+        let read = InstanceKey::from_text(key.to_text().reveal()).expect("a valid key");
+        let seed = TokenSeed(vec![1, 2, 3]);
+        let token = key.runners_token(ProjectId::new(7), &seed);
         assert_eq!(token.reveal().len(), model::tokens::LENGTH);
-        assert_eq!(token.reveal(), read.runners_token(7, &seed).reveal());
-        assert_ne!(token.reveal(), key.runners_token(8, &seed).reveal());
-        assert_ne!(token.reveal(), key.runners_token(7, &Seed(vec![1, 2, 4])).reveal());
-        assert_ne!(token.reveal(), InstanceKey::generate(&SystemSecrets).runners_token(7, &seed).reveal());
+        assert_eq!(token.reveal(), read.runners_token(ProjectId::new(7), &seed).reveal());
+        assert_ne!(token.reveal(), key.runners_token(ProjectId::new(8), &seed).reveal());
+        assert_ne!(token.reveal(), key.runners_token(ProjectId::new(7), &TokenSeed(vec![1, 2, 4])).reveal());
+        assert_ne!(
+            token.reveal(),
+            InstanceKey::generate(&SystemSecrets).runners_token(ProjectId::new(7), &seed).reveal()
+        );
         assert!(InstanceKey::from_text("short").is_none());
     }
 
     #[test]
-    fn a_check_value_tells_keys_apart() {
+    fn a_check_value_distinguishes_keys() {
         let key = InstanceKey::generate(&SystemSecrets);
-        let read = InstanceKey::from_text(key.to_text().reveal()).expect("what was written can be read");
+        let read = InstanceKey::from_text(key.to_text().reveal()).expect("a valid key");
         assert_eq!(key.check_value(), read.check_value());
         assert_ne!(key.check_value(), InstanceKey::generate(&SystemSecrets).check_value());
     }
 
     #[test]
-    fn what_is_sealed_opens_only_for_the_same_key_and_project() {
+    fn a_value_is_decrypted_only_with_the_same_key_and_project() {
         let key = InstanceKey::generate(&SystemSecrets);
-        let sealed = key.seal(7, b"user:password", &SystemSecrets);
-        assert!(!sealed.windows(8).any(|window| window == b"password"));
-        assert_eq!(key.open(7, &sealed).as_deref(), Some(&b"user:password"[..]));
-        assert_eq!(key.open(8, &sealed), None);
-        assert_eq!(InstanceKey::generate(&SystemSecrets).open(7, &sealed), None);
-        assert_eq!(key.open(7, &sealed[1..]), None);
-        assert_eq!(key.open(7, b""), None);
+        let encrypted = key.encrypt(ProjectId::new(7), b"user:password", &SystemSecrets);
+        assert!(!encrypted.windows(8).any(|window| window == b"password"));
+        assert_eq!(key.decrypt(ProjectId::new(7), &encrypted).as_deref(), Some(&b"user:password"[..]));
+        assert_eq!(key.decrypt(ProjectId::new(8), &encrypted), None);
+        assert_eq!(InstanceKey::generate(&SystemSecrets).decrypt(ProjectId::new(7), &encrypted), None);
+        assert_eq!(key.decrypt(ProjectId::new(7), &encrypted[1..]), None);
+        assert_eq!(key.decrypt(ProjectId::new(7), b""), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The use cases of administration.
+//! Use cases of administration: background tasks, the first administrator, the instance key and `gable doctor`.
 
 pub mod doctor;
 pub mod first_start;

@@ -1,76 +1,76 @@
-//! Work in the background: written with the change that causes it, done at least once.
+//! Background tasks: enqueued in the transaction of the change that causes them, run at least once.
 
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use model::{Time, Upload, tasks::TaskRecord};
+use model::{ProjectId, TaskId, Time, Upload, UserId, tasks::TaskRecord};
 use tracing::{error, info, warn};
 
 use crate::{
     Ability, Caller, Error, Forge, ReadTx, Result, WriteTx,
     artifacts::{self, Artifact},
-    branches, deliveries, forks, imports,
-    pushes::{self, blocking},
-    repository_locks::Turn,
-    stale_jobs, stored_files, traces, webhook_events,
+    blocking, branches, deliveries, forks, imports, pushes,
+    repository_locks::LockKind,
+    stale_jobs, stored_files, system_events, traces,
 };
 
-/// A kind of background work. Every kind may run twice, so each is written to bear it.
+/// A background task. A task may run more than once, so all of them are idempotent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Forgets tokens that have opened nothing for a while.
+    /// Deletes tokens that expired or were revoked a while ago.
     SweepTokens,
-    /// Forgets memberships and shares that have expired.
+    /// Deletes expired memberships and shares.
     SweepMemberships,
-    /// Removes what is left of uploads that were given up.
+    /// Removes abandoned uploads.
     SweepUploads,
-    /// Removes what jobs left behind, once it has expired or was given up.
+    /// Removes expired and abandoned artifacts.
     SweepArtifacts,
-    /// Removes what a project has left behind.
-    RemoveProject(i64),
-    /// Packs the repository of a project, and what else keeps it quick.
-    KeepHouse(i64),
-    /// Gives a fork the repository of its source.
-    CopyRepository(i64),
-    /// Fetches the repository of a project from elsewhere.
-    Import(i64),
-    /// Removes the branches of a project that are merged, with the rights of a user.
+    /// Removes the files and rows of a deleted project.
+    RemoveProject(ProjectId),
+    /// Repacks the repository of a project.
+    Housekeeping(ProjectId),
+    /// Copies the repository of the source of a fork.
+    CopyRepository(ProjectId),
+    /// Imports the repository of a project from a URL.
+    Import(ProjectId),
+    /// Deletes the merged branches of a project, with the rights of a user.
     DeleteMergedBranches {
-        /// Which project.
-        project: i64,
-        /// Who asked for it.
-        user: i64,
+        /// The id of the project.
+        project: ProjectId,
+        /// The id of the user.
+        user: UserId,
     },
-    /// Completes or forgets pushes that were interrupted.
-    SettlePushes,
-    /// Takes back or lets fail jobs of pipelines that are stuck.
-    SweepBuilds,
-    /// Gives up messages to hooks that have waited for too long, and forgets how old ones went.
+    /// Completes or discards interrupted pushes, and empties the trash of removed repositories.
+    RecoverPushes,
+    /// Requeues or fails CI jobs that are stale.
+    SweepStaleJobs,
+    /// Gives up webhook deliveries that are too old, and deletes old delivery logs.
     SweepDeliveries,
 }
 
-/// How long a worker may hold a job before another takes it over, and how often one that works on renews that.
+/// How long a worker may run a task before another one may take it over.
 const LEASE: SignedDuration = SignedDuration::from_mins(10);
+/// How often the lease of a running task is renewed.
 const RENEW_EVERY: Duration = Duration::from_secs(180);
-/// How long a repository is left alone after a push, so that many pushes in a row cost one round of housekeeping.
-pub(crate) const HOUSEKEEPING_PAUSE: SignedDuration = SignedDuration::from_secs(30);
-/// How long the request that makes a fork has for its repository before a worker takes over.
-pub(crate) const COPY_PATIENCE: SignedDuration = SignedDuration::from_mins(2);
-/// How long an import waits while others are under way.
-const IMPORT_PAUSE: SignedDuration = SignedDuration::from_secs(15);
-const SETTLE_EVERY: SignedDuration = SignedDuration::from_mins(10);
-/// How often a job is tried before it is given up.
-const ATTEMPTS: i32 = 10;
+/// The delay of housekeeping after a push, so that many pushes in a row cause one run.
+pub(crate) const HOUSEKEEPING_DELAY: SignedDuration = SignedDuration::from_secs(30);
+/// How long the request that creates a fork may take for the repository before a worker takes over.
+pub(crate) const FORK_COPY_GRACE: SignedDuration = SignedDuration::from_mins(2);
+/// The delay of an import while too many others are running.
+const IMPORT_DELAY: SignedDuration = SignedDuration::from_secs(15);
+const RECOVER_PUSHES_EVERY: SignedDuration = SignedDuration::from_mins(10);
+/// The maximum number of attempts before a task fails permanently.
+const MAX_ATTEMPTS: i32 = 10;
 const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(24);
 const SWEEP_DELIVERIES_EVERY: SignedDuration = SignedDuration::from_hours(1);
-/// How long the removal of a project waits for an upload that is under way.
-const UPLOAD_PAUSE: SignedDuration = SignedDuration::from_mins(5);
-/// How many rows of a kind are removed in one transaction.
-const REMOVED_AT_ONCE: i64 = 1000;
-/// How many memberships are ended in one transaction, and how many keys removed, each with an event.
-const ENDED_AT_ONCE: i64 = 100;
-/// How long a dead token stays visible to its owner.
-const TOKENS_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// The delay of the removal of a project while an upload is in progress.
+const UPLOAD_DELAY: SignedDuration = SignedDuration::from_mins(5);
+/// The number of rows of a kind that are deleted in one transaction.
+const ROW_BATCH: i64 = 1000;
+/// The number of memberships or deploy keys that are deleted in one transaction, each with an event.
+const EVENT_BATCH: i64 = 100;
+/// How long an expired or revoked token stays visible to its owner.
+const TOKEN_RETENTION: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 impl Task {
     /// The kind of [`Self::RemoveProject`].
@@ -83,20 +83,20 @@ impl Task {
             Self::SweepArtifacts => "sweep_artifacts",
             Self::SweepMemberships => "sweep_memberships",
             Self::RemoveProject(_) => Self::REMOVE_PROJECT,
-            Self::KeepHouse(_) => "keep_house",
+            Self::Housekeeping(_) => "keep_house",
             Self::CopyRepository(_) => "copy_repository",
             Self::Import(_) => "import",
             Self::DeleteMergedBranches { .. } => "delete_merged_branches",
-            Self::SettlePushes => "settle_pushes",
+            Self::RecoverPushes => "settle_pushes",
             Self::SweepDeliveries => "sweep_deliveries",
-            Self::SweepBuilds => "sweep_builds",
+            Self::SweepStaleJobs => "sweep_builds",
         }
     }
 
-    /// The project that it is about, if it is about one.
-    fn project(&self) -> Option<i64> {
+    /// Returns the id of the project that the task concerns.
+    fn project(&self) -> Option<ProjectId> {
         match self {
-            Self::RemoveProject(id) | Self::KeepHouse(id) | Self::CopyRepository(id) | Self::Import(id) => Some(*id),
+            Self::RemoveProject(id) | Self::Housekeeping(id) | Self::CopyRepository(id) | Self::Import(id) => Some(*id),
             Self::DeleteMergedBranches { project, .. } => Some(*project),
             _ => None,
         }
@@ -108,27 +108,29 @@ impl Task {
             | Self::SweepMemberships
             | Self::SweepUploads
             | Self::SweepArtifacts
-            | Self::SettlePushes
+            | Self::RecoverPushes
             | Self::SweepDeliveries
-            | Self::SweepBuilds => String::new(),
-            Self::RemoveProject(id) | Self::KeepHouse(id) | Self::CopyRepository(id) | Self::Import(id) => {
+            | Self::SweepStaleJobs => String::new(),
+            Self::RemoveProject(id) | Self::Housekeeping(id) | Self::CopyRepository(id) | Self::Import(id) => {
                 id.to_string()
             }
             Self::DeleteMergedBranches { project, user } => format!("{project} {user}"),
         }
     }
 
-    /// The name that only one waiting job has, if a second one makes no sense while the first one waits.
+    /// Returns the singleton name of a task of which only one may be pending.
     fn singleton(&self) -> Option<String> {
         match self {
             Self::SweepTokens
             | Self::SweepMemberships
             | Self::SweepUploads
             | Self::SweepArtifacts
-            | Self::SettlePushes
+            | Self::RecoverPushes
             | Self::SweepDeliveries
-            | Self::SweepBuilds => Some(self.kind().to_owned()),
-            Self::KeepHouse(id) | Self::CopyRepository(id) | Self::Import(id) => Some(format!("{} {id}", self.kind())),
+            | Self::SweepStaleJobs => Some(self.kind().to_owned()),
+            Self::Housekeeping(id) | Self::CopyRepository(id) | Self::Import(id) => {
+                Some(format!("{} {id}", self.kind()))
+            }
             Self::DeleteMergedBranches { .. } => Some(format!("{} {}", self.kind(), self.payload())),
             Self::RemoveProject(_) => None,
         }
@@ -142,54 +144,53 @@ impl Task {
             "sweep_artifacts" => Some(Self::SweepArtifacts),
             "sweep_memberships" => Some(Self::SweepMemberships),
             Self::REMOVE_PROJECT => id.ok().map(Self::RemoveProject),
-            "keep_house" => id.ok().map(Self::KeepHouse),
+            "keep_house" => id.ok().map(Self::Housekeeping),
             "copy_repository" => id.ok().map(Self::CopyRepository),
             "import" => id.ok().map(Self::Import),
             "delete_merged_branches" => {
                 let (project, user) = record.payload.split_once(' ')?;
                 Some(Self::DeleteMergedBranches { project: project.parse().ok()?, user: user.parse().ok()? })
             }
-            "settle_pushes" => Some(Self::SettlePushes),
+            "settle_pushes" => Some(Self::RecoverPushes),
             "sweep_deliveries" => Some(Self::SweepDeliveries),
-            "sweep_builds" => Some(Self::SweepBuilds),
+            "sweep_builds" => Some(Self::SweepStaleJobs),
             _ => None,
         }
     }
 }
 
-/// Writes a job down, in the transaction of the change that causes it.
+/// Enqueues a task, in the transaction of the change that causes it.
 pub fn enqueue(tx: &mut WriteTx<'_>, task: &Task, run_at: Time) -> Result<()> {
     let now = tx.now();
     let singleton = task.singleton();
     Ok(store::tasks::insert(tx.db(), task.kind(), &task.payload(), singleton.as_deref(), run_at, now)?)
 }
 
-/// Forgets a job that only one of may wait: what it is for has been done.
-pub(crate) fn forget(tx: &mut WriteTx<'_>, task: &Task) -> Result<()> {
+/// Deletes a pending singleton task whose work is already done.
+pub(crate) fn cancel(tx: &mut WriteTx<'_>, task: &Task) -> Result<()> {
     match task.singleton() {
         Some(singleton) => Ok(store::tasks::delete_singleton(tx.db(), &singleton)?),
         None => Ok(()),
     }
 }
 
-/// Whether a job that only one of may wait is still to be done.
-pub(crate) fn is_waiting(tx: &mut ReadTx<'_>, task: &Task) -> Result<bool> {
+/// Returns whether a singleton task is pending.
+pub(crate) fn is_pending(tx: &mut ReadTx<'_>, task: &Task) -> Result<bool> {
     match task.singleton() {
-        Some(singleton) => Ok(store::tasks::is_waiting(tx.db(), &singleton)?),
+        Some(singleton) => Ok(store::tasks::is_pending(tx.db(), &singleton)?),
         None => Ok(false),
     }
 }
 
-/// Takes up what a server before this one was in the middle of, at the start of one that has its data to itself: whoever
-/// holds a lease on a job is no more.
-pub async fn take_up(forge: &Forge) -> Result<()> {
-    if !forge.shared().database.is_embedded() {
+/// Ends all leases at startup of a single-node server: the workers that held them are gone.
+pub async fn release_leases_at_start(forge: &Forge) -> Result<()> {
+    if !forge.shared().database.is_single_node() {
         return Ok(());
     }
     forge.write(Caller::system(), |tx| Ok(store::tasks::release_all(tx.db())?)).await
 }
 
-/// Writes down the jobs that come back by themselves, unless they wait already.
+/// Enqueues the recurring tasks, unless they are already pending.
 pub async fn enqueue_recurring(forge: &Forge) -> Result<()> {
     forge
         .write(Caller::system(), |tx| {
@@ -199,21 +200,21 @@ pub async fn enqueue_recurring(forge: &Forge) -> Result<()> {
             enqueue(tx, &Task::SweepUploads, now)?;
             enqueue(tx, &Task::SweepArtifacts, now)?;
             enqueue(tx, &Task::SweepDeliveries, now)?;
-            enqueue(tx, &Task::SweepBuilds, now)?;
-            enqueue(tx, &Task::SettlePushes, now + SETTLE_EVERY)
+            enqueue(tx, &Task::SweepStaleJobs, now)?;
+            enqueue(tx, &Task::RecoverPushes, now + RECOVER_PUSHES_EVERY)
         })
         .await
 }
 
-/// Does the job that has been due for longest; `false` if none is due.
-pub async fn work_once(forge: &Forge) -> Result<bool> {
+/// Runs the task that has been due for longest; returns `false` if none is due.
+pub async fn run_next(forge: &Forge) -> Result<bool> {
     match claim(forge).await? {
-        Some(record) => perform(forge, record).await.map(|()| true),
+        Some(record) => run_claimed(forge, record).await.map(|()| true),
         None => Ok(false),
     }
 }
 
-/// Takes the job that has been due for longest; `None` if none is due.
+/// Claims the task that has been due for longest; returns `None` if none is due.
 pub async fn claim(forge: &Forge) -> Result<Option<TaskRecord>> {
     if !forge.read(Caller::system(), is_due).await? {
         return Ok(None);
@@ -226,53 +227,53 @@ pub async fn claim(forge: &Forge) -> Result<Option<TaskRecord>> {
         .await
 }
 
-/// Does a job that was taken, and notes how it went.
-pub async fn perform(forge: &Forge, record: TaskRecord) -> Result<()> {
+/// Runs a claimed task and records its outcome.
+pub async fn run_claimed(forge: &Forge, record: TaskRecord) -> Result<()> {
     let (id, kind, attempts) = (record.id, record.kind.clone(), record.attempts);
     let project = Task::decode(&record).and_then(|task| task.project());
     match run_with_lease(forge, record).await {
         Ok(()) => {
-            info!(task.id = id, task.kind = kind, project.id = project, "job done");
-            metrics::counter!("gable_jobs_total", "kind" => kind, "outcome" => "done").increment(1);
+            info!(task.id = id.get(), task.kind = kind, project.id = project.map(ProjectId::get), "task done");
+            metrics::counter!("gable_tasks_total", "kind" => kind, "outcome" => "done").increment(1);
         }
         Err(failure) => {
             let text = failure.to_string();
-            // Lack of room is not the job's fault: it waits until there is some.
-            let no_room = matches!(failure, Error::NoRoom(_));
-            if no_room {
-                forge.note_no_room();
+            // A full disk is not the fault of the task: it is retried until there is space.
+            let disk_full = matches!(failure, Error::DiskFull(_));
+            if disk_full {
+                forge.record_disk_full();
             }
-            let dead = attempts >= ATTEMPTS && !no_room;
+            let dead = attempts >= MAX_ATTEMPTS && !disk_full;
             let outcome = if dead { "dead" } else { "failed" };
             if dead {
                 error!(
-                    task.id = id,
+                    task.id = id.get(),
                     task.kind = kind,
-                    project.id = project,
+                    project.id = project.map(ProjectId::get),
                     error = text,
-                    "job given up after {attempts} attempts; `gable admin job retry {id}` tries it again"
+                    "task failed permanently after {attempts} attempts; `gable admin task retry {id}` retries it"
                 );
             } else {
                 warn!(
-                    task.id = id,
+                    task.id = id.get(),
                     task.kind = kind,
-                    project.id = project,
+                    project.id = project.map(ProjectId::get),
                     attempts,
                     error = text,
-                    "job failed, it will be tried again"
+                    "task failed; it will be retried"
                 );
             }
-            metrics::counter!("gable_jobs_total", "kind" => kind, "outcome" => outcome).increment(1);
+            metrics::counter!("gable_tasks_total", "kind" => kind, "outcome" => outcome).increment(1);
             forge
                 .write(Caller::system(), move |tx| {
                     let now = tx.now();
                     if dead {
-                        return Ok(store::tasks::bury(tx.db(), id, &text, now)?);
+                        return Ok(store::tasks::mark_dead(tx.db(), id, &text, now)?);
                     }
-                    if no_room {
-                        store::tasks::uncount(tx.db(), id)?;
+                    if disk_full {
+                        store::tasks::refund_attempt(tx.db(), id)?;
                     }
-                    Ok(store::tasks::fail(tx.db(), id, &text, now + back_off(attempts))?)
+                    Ok(store::tasks::fail(tx.db(), id, &text, now + retry_delay(attempts))?)
                 })
                 .await?;
         }
@@ -280,7 +281,7 @@ pub async fn perform(forge: &Forge, record: TaskRecord) -> Result<()> {
     Ok(())
 }
 
-/// Runs a job, and says again and again that somebody is at it.
+/// Runs a task and renews its lease meanwhile.
 async fn run_with_lease(forge: &Forge, record: TaskRecord) -> Result<()> {
     let id = record.id;
     let mut running = std::pin::pin!(run(forge, record));
@@ -296,82 +297,83 @@ async fn run_with_lease(forge: &Forge, record: TaskRecord) -> Result<()> {
     }
 }
 
-/// Whether a job is due; asked first, because an idle server should not write.
+/// Returns whether a task is due; checked before claiming, because an idle server should not write.
 fn is_due(tx: &mut ReadTx<'_>) -> Result<bool> {
     let now = tx.now();
     Ok(store::tasks::is_due(tx.db(), now)?)
 }
 
-/// How long a job waits after its n-th failure: 2 s, 4 s, 8 s … at most an hour.
-fn back_off(attempts: i32) -> SignedDuration {
+/// Returns the delay after the n-th failure: 2 s, 4 s, 8 s … at most an hour.
+fn retry_delay(attempts: i32) -> SignedDuration {
     let exponent = u32::try_from(attempts.clamp(1, 12)).unwrap_or(1);
     SignedDuration::from_secs(2_i64.pow(exponent)).min(SignedDuration::from_hours(1))
 }
 
-/// Runs a job. Work that only touches the database is done in the transaction that removes the job.
+/// Runs a task. Work that only changes the database is done in the transaction that deletes the task.
 async fn run(forge: &Forge, record: TaskRecord) -> Result<()> {
-    // Counted before it runs: a job that takes its worker down with it is given up like any other.
-    if record.attempts > ATTEMPTS {
-        return Err(Error::Internal("every worker that took it died".into()));
+    // Attempts are counted before they run, so that a task that crashes its worker fails permanently, too.
+    if record.attempts > MAX_ATTEMPTS {
+        return Err(Error::Internal("every worker that ran it crashed".into()));
     }
-    let task = Task::decode(&record).ok_or_else(|| Error::Internal(format!("unknown kind of job: {}", record.kind)))?;
+    let task = Task::decode(&record).ok_or_else(|| Error::internal("unknown kind of task", record.kind.as_str()))?;
     let id = record.id;
     match task {
         Task::SweepTokens => forge.write(Caller::system(), move |tx| sweep_tokens(tx, id)).await,
         Task::SweepMemberships => sweep_memberships(forge, id).await,
         Task::SweepUploads => {
             stored_files::sweep::<Upload>(forge).await?;
-            forge.write(Caller::system(), move |tx| come_back(tx, id, stored_files::SWEEP_EVERY)).await
+            forge.write(Caller::system(), move |tx| reschedule(tx, id, stored_files::SWEEP_EVERY)).await
         }
         Task::SweepArtifacts => {
             artifacts::sweep(forge).await?;
-            forge.write(Caller::system(), move |tx| come_back(tx, id, stored_files::SWEEP_EVERY)).await
+            forge.write(Caller::system(), move |tx| reschedule(tx, id, stored_files::SWEEP_EVERY)).await
         }
         Task::RemoveProject(project) => remove_project(forge, project, id).await,
-        Task::KeepHouse(project) => keep_house(forge, project, id).await,
+        Task::Housekeeping(project) => run_housekeeping(forge, project, id).await,
         Task::CopyRepository(project) => forks::copy_repository(forge, project).await,
         Task::Import(project) => {
             if imports::run(forge, project).await? {
                 return Ok(());
             }
-            forge.write(Caller::system(), move |tx| come_back(tx, id, IMPORT_PAUSE)).await
+            forge.write(Caller::system(), move |tx| reschedule(tx, id, IMPORT_DELAY)).await
         }
         Task::DeleteMergedBranches { project, user } => delete_merged_branches(forge, project, user, id).await,
-        Task::SettlePushes => {
-            pushes::settle_all(forge).await?;
-            forge.write(Caller::system(), move |tx| come_back(tx, id, SETTLE_EVERY)).await
+        Task::RecoverPushes => {
+            empty_trash(forge).await?;
+            pushes::recover_interrupted_pushes(forge).await?;
+            forge.write(Caller::system(), move |tx| reschedule(tx, id, RECOVER_PUSHES_EVERY)).await
         }
         Task::SweepDeliveries => {
             deliveries::sweep(forge).await?;
-            forge.write(Caller::system(), move |tx| come_back(tx, id, SWEEP_DELIVERIES_EVERY)).await
+            forge.write(Caller::system(), move |tx| reschedule(tx, id, SWEEP_DELIVERIES_EVERY)).await
         }
-        Task::SweepBuilds => {
+        Task::SweepStaleJobs => {
             stale_jobs::sweep(forge).await?;
-            let pause = stale_jobs::pause(forge);
-            forge.write(Caller::system(), move |tx| come_back(tx, id, pause)).await
+            let interval = stale_jobs::sweep_interval(forge);
+            forge.write(Caller::system(), move |tx| reschedule(tx, id, interval)).await
         }
     }
 }
 
-/// Keeps the house of one repository; a push that comes meanwhile has its own turn, and its own round afterwards.
-async fn keep_house(forge: &Forge, project: i64, task: i64) -> Result<()> {
-    let _turn = forge.shared().turns.take(project, Turn::KeepHouse).await;
-    let kept = match forge.find_storage(project).await? {
+/// Runs housekeeping in one repository; pushes may continue meanwhile, and enqueue housekeeping again.
+async fn run_housekeeping(forge: &Forge, project: ProjectId, task: TaskId) -> Result<()> {
+    let _lock = forge.shared().repository_locks.acquire(project, LockKind::Housekeeping).await;
+    let completed = match forge.find_storage(project).await? {
         Some(storage) => {
             let repositories = forge.shared().repositories.clone();
-            blocking(move || Ok(repositories.keep_house(&storage)?)).await?
+            blocking::spawn(move || Ok(repositories.run_housekeeping(&storage)?)).await?
         }
-        // The project is gone.
+        // The project was removed.
         None => true,
     };
     let done = move |tx: &mut WriteTx<'_>| {
-        if kept { Ok(store::tasks::delete(tx.db(), task)?) } else { come_back(tx, task, HOUSEKEEPING_PAUSE) }
+        if completed { Ok(store::tasks::delete(tx.db(), task)?) } else { reschedule(tx, task, HOUSEKEEPING_DELAY) }
     };
     forge.write(Caller::system(), done).await
 }
 
-/// Removes branches for somebody who asked for it a while ago; if they may no more, nothing is to be done.
-async fn delete_merged_branches(forge: &Forge, project: i64, user: i64, task: i64) -> Result<()> {
+/// Deletes merged branches on behalf of a user; does nothing if the user has lost the right to do so.
+async fn delete_merged_branches(forge: &Forge, project: ProjectId, user: UserId, task: TaskId) -> Result<()> {
     match branches::delete_merged_now(forge, Caller::on_behalf_of(user), project).await {
         Ok(()) | Err(Error::Unauthenticated | Error::Forbidden(_) | Error::NotFound(_)) => {}
         Err(error) => return Err(error),
@@ -379,99 +381,104 @@ async fn delete_merged_branches(forge: &Forge, project: i64, user: i64, task: i6
     forge.write(Caller::system(), move |tx| Ok(store::tasks::delete(tx.db(), task)?)).await
 }
 
-/// Takes the repository of a project that is gone off the disk.
-async fn remove_repository(forge: &Forge, project: i64) -> Result<()> {
-    let _kept = forge.shared().turns.take(project, Turn::KeepHouse).await;
-    let _written = forge.shared().turns.take(project, Turn::Write).await;
+/// Removes the repository of a deleted project from the disk.
+async fn remove_repository(forge: &Forge, project: ProjectId) -> Result<()> {
+    let _housekeeping_lock = forge.shared().repository_locks.acquire(project, LockKind::Housekeeping).await;
+    let _refs_lock = forge.shared().repository_locks.acquire(project, LockKind::Refs).await;
     let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(project).await?);
-    blocking(move || {
-        repositories.remove(&storage)?;
-        Ok(repositories.empty_trash()?)
-    })
-    .await
+    blocking::spawn(move || Ok(repositories.remove(&storage)?)).await?;
+    empty_trash(forge).await
 }
 
-/// Removes the files and then the rows of a project that is gone already, and the job with them.
-async fn remove_project(forge: &Forge, project: i64, task: i64) -> Result<()> {
-    let buried = forge.read(Caller::system(), move |tx| Ok(store::projects::is_buried(tx.db(), project)?)).await?;
-    if !buried {
-        // Gone already; and of a project that lives nothing is ever removed here.
+/// Deletes the files of removed repositories; also runs at startup and periodically, because a removal may be interrupted.
+pub async fn empty_trash(forge: &Forge) -> Result<()> {
+    let repositories = forge.shared().repositories.clone();
+    blocking::spawn(move || Ok(repositories.empty_trash()?)).await
+}
+
+/// Removes the files and then the rows of a deleted project, and finally the task.
+async fn remove_project(forge: &Forge, project: ProjectId, task: TaskId) -> Result<()> {
+    let is_deleted =
+        forge.read(Caller::system(), move |tx| Ok(store::projects::is_soft_deleted(tx.db(), project)?)).await?;
+    if !is_deleted {
+        // It was purged already; nothing of a live project is ever removed here.
         return forge.write(Caller::system(), move |tx| Ok(store::tasks::delete(tx.db(), task)?)).await;
     }
     traces::remove_all_of_project(forge, project).await?;
     let no_uploads = stored_files::remove_all_of_project::<Upload>(forge, project).await?;
     if !stored_files::remove_all_of_project::<Artifact>(forge, project).await? || !no_uploads {
-        // Somebody began before it was removed; that is no failure, however long it takes.
-        return forge.write(Caller::system(), move |tx| come_back(tx, task, UPLOAD_PAUSE)).await;
+        // An upload that began before the removal is still running; that is not a failure.
+        return forge.write(Caller::system(), move |tx| reschedule(tx, task, UPLOAD_DELAY)).await;
     }
     remove_repository(forge, project).await?;
-    let shrink = move |tx: &mut WriteTx<'_>| match webhook_events::forget_deploy_keys(tx, project, ENDED_AT_ONCE)? {
-        0 => Ok(store::projects::shrink_buried(tx.db(), project, REMOVED_AT_ONCE)?),
-        keys => Ok(keys),
-    };
-    while forge.write(Caller::system(), shrink).await? > 0 {}
+    let purge_batch =
+        move |tx: &mut WriteTx<'_>| match system_events::remove_unused_deploy_keys(tx, project, EVENT_BATCH)? {
+            0 => Ok(store::projects::purge_batch(tx.db(), project, ROW_BATCH)?),
+            keys => Ok(keys),
+        };
+    while forge.write(Caller::system(), purge_batch).await? > 0 {}
     forge
         .write(Caller::system(), move |tx| {
-            store::projects::delete_buried(tx.db(), project)?;
+            store::projects::purge(tx.db(), project)?;
             Ok(store::tasks::delete(tx.db(), task)?)
         })
         .await
 }
 
-/// Forgets what has expired, in small steps because others want to write, too, and lets the job wait for tomorrow.
-async fn sweep_memberships(forge: &Forge, task: i64) -> Result<()> {
-    let some = |tx: &mut WriteTx<'_>| {
+/// Deletes expired memberships in small transactions, so that other writes are not delayed, and reschedules the task.
+async fn sweep_memberships(forge: &Forge, task: TaskId) -> Result<()> {
+    let delete_batch = |tx: &mut WriteTx<'_>| {
         let now = tx.now();
-        let ended = store::members::delete_expired(tx.db(), now, ENDED_AT_ONCE)?;
-        webhook_events::members_expired(tx, &ended)?;
-        Ok(ended.count())
+        let expired = store::members::delete_expired(tx.db(), now, EVENT_BATCH)?;
+        system_events::members_expired(tx, &expired)?;
+        Ok(expired.count())
     };
-    let mut forgotten = 0;
+    let mut deleted = 0;
     loop {
-        match forge.write(Caller::system(), some).await? {
+        match forge.write(Caller::system(), delete_batch).await? {
             0 => break,
-            more => forgotten += more,
+            more => deleted += more,
         }
     }
-    if forgotten > 0 {
-        info!(forgotten, "forgot memberships and shares that had expired");
+    if deleted > 0 {
+        info!(deleted, "deleted expired memberships and shares");
     }
-    forge.write(Caller::system(), move |tx| come_back(tx, task, SWEEP_EVERY)).await
+    forge.write(Caller::system(), move |tx| reschedule(tx, task, SWEEP_EVERY)).await
 }
 
-/// Forgets dead tokens and lets the job wait for tomorrow.
-fn sweep_tokens(tx: &mut WriteTx<'_>, task: i64) -> Result<()> {
+/// Deletes expired and revoked tokens and reschedules the task.
+fn sweep_tokens(tx: &mut WriteTx<'_>, task: TaskId) -> Result<()> {
     let now = tx.now();
-    let forgotten = store::tokens::delete_stale(tx.db(), now - TOKENS_KEPT)?;
-    if forgotten > 0 {
-        info!(forgotten, "forgot tokens that opened nothing any more");
+    let deleted = store::tokens::delete_stale(tx.db(), now - TOKEN_RETENTION)?;
+    if deleted > 0 {
+        info!(deleted, "deleted expired and revoked tokens");
     }
-    come_back(tx, task, SWEEP_EVERY)
+    reschedule(tx, task, SWEEP_EVERY)
 }
 
-/// Lets a job that is done for now wait for its next round.
-fn come_back(tx: &mut WriteTx<'_>, task: i64, pause: SignedDuration) -> Result<()> {
-    let next = tx.now() + pause;
+/// Schedules the next run of a task.
+fn reschedule(tx: &mut WriteTx<'_>, task: TaskId, delay: SignedDuration) -> Result<()> {
+    let next = tx.now() + delay;
     Ok(store::tasks::reschedule(tx.db(), task, next)?)
 }
 
-/// The jobs that wait and those that were given up.
+/// Lists pending tasks and those that failed permanently.
 pub fn list(tx: &mut ReadTx<'_>) -> Result<Vec<TaskRecord>> {
-    tx.may(Ability::Operate)?;
+    tx.authorize(Ability::ManageServer)?;
     Ok(store::tasks::list(tx.db(), 1000)?)
 }
 
-/// How many jobs wait, and how many were given up.
+/// Returns the numbers of pending tasks and of those that failed permanently.
 pub fn count(tx: &mut ReadTx<'_>) -> Result<(i64, i64)> {
-    tx.may(Ability::Operate)?;
+    tx.authorize(Ability::ManageServer)?;
     Ok(store::tasks::count(tx.db())?)
 }
 
-/// Brings back a job that was given up.
-pub fn retry(tx: &mut WriteTx<'_>, id: i64) -> Result<()> {
-    tx.may(Ability::Operate)?;
+/// Makes a task that failed permanently pending again.
+pub fn retry(tx: &mut WriteTx<'_>, id: TaskId) -> Result<()> {
+    tx.authorize(Ability::ManageServer)?;
     let now = tx.now();
-    if store::tasks::revive(tx.db(), id, now)? { Ok(()) } else { Err(Error::not_found("Dead job")) }
+    if store::tasks::retry_dead(tx.db(), id, now)? { Ok(()) } else { Err(Error::not_found("Dead task")) }
 }
 
 #[cfg(test)]
@@ -479,9 +486,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_up_to_an_hour() {
-        assert_eq!(back_off(1), SignedDuration::from_secs(2));
-        assert_eq!(back_off(5), SignedDuration::from_secs(32));
-        assert_eq!(back_off(100), SignedDuration::from_hours(1));
+    fn retry_delays_grow_up_to_an_hour() {
+        assert_eq!(retry_delay(1), SignedDuration::from_secs(2));
+        assert_eq!(retry_delay(5), SignedDuration::from_secs(32));
+        assert_eq!(retry_delay(100), SignedDuration::from_hours(1));
     }
 }

@@ -1,6 +1,6 @@
-//! What jobs leave behind: files that other jobs get and people download.
+//! Artifacts: files uploaded by jobs for other jobs and for users.
 //!
-//! What is to go expires first, so that whatever happens it is swept away.
+//! To remove an artifact, it is first made to expire; a sweep deletes it if the removal is interrupted.
 
 use std::{ops::Range, result::Result as StdResult};
 
@@ -9,100 +9,103 @@ use ci::ArtifactAccess;
 use files::{Content, WriteError};
 use futures_util::Stream;
 use jiff::SignedDuration;
-use model::{Build, RefName, Role, Status, StorageId, Time, uploads::clean_name};
+use model::{ArtifactId, Job, JobId, ProjectId, RefName, Role, Status, StorageId, Time, uploads::clean_name};
 use store::Conn;
 pub use store::artifacts::Artifact;
 use tracing::{info, warn};
 
 use crate::{
-    Ability, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx,
-    stored_files::{self, BATCH, KeptFile},
-    traces::{self, JobProof},
-    uploads::Refusal,
+    Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx,
+    stored_files::{self, BATCH, StoredFile},
+    traces::{self, JobCredentials},
+    uploads::UploadError,
 };
 
-/// What a runner says about a file that it sends.
+/// A file to upload.
 #[derive(Clone, Debug)]
 pub struct NewArtifact {
-    /// What it calls it.
+    /// The file name sent by the runner.
     pub name: String,
-    /// What it is: `archive`, or what else a runner sends.
+    /// `archive`, or another type sent by the runner.
     pub kind: String,
-    /// How long it is kept, in words; what the job says if absent.
+    /// The lifetime, such as `2 days`; if absent, that of the job specification.
     pub expire_in: Option<String>,
 }
 
-/// How many files a job may send, also of those that others have replaced and nobody has removed yet.
-const MOST_FILES: i64 = 20;
+/// The maximum number of files of a job, including replaced ones that are not removed yet.
+const MAX_FILES: i64 = 20;
 
-/// Takes a file of at most so many bytes from a job that runs; it takes the place of the one of the same kind before.
+/// Receives a file from a running job; it replaces an earlier file of the same kind.
 pub async fn receive<E: Send + 'static>(
     forge: &Forge,
-    build: i64,
-    proof: JobProof,
+    job: JobId,
+    credentials: JobCredentials,
     new: Unvalidated<NewArtifact>,
     content: impl Stream<Item = StdResult<Bytes, E>> + Send + 'static,
-    most: u64,
-) -> StdResult<Artifact, Refusal<E>> {
+    max_bytes: u64,
+) -> StdResult<Artifact, UploadError<E>> {
     let forge = forge.clone();
-    // On its own: whoever waits for it may go away, and what was begun has to be ended or undone.
+    // In a task of its own, so that a disconnecting client does not prevent the clean-up.
     let task = tokio::spawn(async move {
-        forge.require_room()?;
-        let (shown, given) = (proof.clone(), new.clone());
-        let begun = forge.write(Caller::system(), move |tx| begin(tx, build, &shown, &given)).await?;
-        let storage = forge.storage_of(begun.project).await?;
-        let ended = match forge.shared().files.write(&begun.key(&storage), most, content).await {
+        forge.require_free_space()?;
+        let (presented, metadata) = (credentials.clone(), new.clone());
+        let incomplete = forge.write(Caller::system(), move |tx| begin(tx, job, &presented, &metadata)).await?;
+        let storage = forge.storage_of(incomplete.project).await?;
+        let result = match forge.shared().files.write(&incomplete.key(&storage), max_bytes, content).await {
             Ok(size) => {
-                let begun = begun.clone();
-                let complete = move |tx: &mut WriteTx<'_>| complete(tx, &begun, &proof, &new, size);
-                forge.write(Caller::system(), complete).await.map_err(Refusal::Forge)
+                let incomplete = incomplete.clone();
+                let complete = move |tx: &mut WriteTx<'_>| complete(tx, &incomplete, &credentials, &new, size);
+                forge.write(Caller::system(), complete).await.map_err(UploadError::Forge)
             }
-            Err(WriteError::TooLarge) => Err(Refusal::TooLarge),
-            Err(WriteError::Source(error)) => Err(Refusal::Source(error)),
-            Err(WriteError::Failed(error)) => Err(forge.noted(error).into()),
+            Err(WriteError::TooLarge) => Err(UploadError::TooLarge),
+            Err(WriteError::Source(error)) => Err(UploadError::Source(error)),
+            Err(WriteError::Failed(error)) => Err(forge.file_error(error).into()),
         };
-        if ended.is_err()
-            && let Err(error) = stored_files::remove(&forge, &[begun]).await
+        if result.is_err()
+            && let Err(error) = stored_files::remove(&forge, &[incomplete]).await
         {
-            warn!(build.id = build, %error, "an artifact could not be undone, it will be swept away later");
+            warn!(build.id = job.get(), %error, "cannot remove an incomplete artifact; it will be swept later");
         }
-        ended
+        result
     });
-    task.await.unwrap_or_else(|error| Err(Error::Internal(format!("an artifact: {error}")).into()))
+    task.await.unwrap_or_else(|error| Err(Error::internal("an artifact", error).into()))
 }
 
-fn begin(tx: &mut WriteTx<'_>, build: i64, proof: &JobProof, new: &Unvalidated<NewArtifact>) -> Result<Artifact> {
-    let run = running(tx, build, proof)?;
-    let (new, now) = (new.get()?, tx.now());
-    // Every script of the job knows its token, and each of these may be large.
-    if store::artifacts::count_of(tx.db(), build)? >= MOST_FILES {
-        return Err(Error::Refused(format!(
-            "A job may leave {MOST_FILES} files at most, those that were replaced included"
-        )));
+fn begin(
+    tx: &mut WriteTx<'_>,
+    job: JobId,
+    credentials: &JobCredentials,
+    new: &Unvalidated<NewArtifact>,
+) -> Result<Artifact> {
+    let run = find_running(tx.read(), job, credentials)?;
+    let (new, now) = (new.validate()?, tx.now());
+    // Limited, because every script of the job knows its token and each file may be large.
+    if store::artifacts::count_for_job(tx.db(), job)? >= MAX_FILES {
+        return Err(Error::Refused(format!("A job may upload {MAX_FILES} files at most, including replaced ones")));
     }
-    Ok(store::artifacts::insert(tx.db(), run.project, build, &new.kind, &clean_name(&new.name), now)?)
+    Ok(store::artifacts::insert(tx.db(), run.project, job, &new.kind, &clean_name(&new.name), now)?)
 }
 
-/// The job is looked at once more: it may have ended while the file came in.
+/// Completes an upload. Checks the job again, because it may have ended meanwhile.
 fn complete(
     tx: &mut WriteTx<'_>,
-    begun: &Artifact,
-    proof: &JobProof,
+    incomplete: &Artifact,
+    credentials: &JobCredentials,
     new: &Unvalidated<NewArtifact>,
     size: u64,
 ) -> Result<Artifact> {
-    running(tx, begun.build, proof)?;
+    find_running(tx.read(), incomplete.job, credentials)?;
     let now = tx.now();
-    let spec = store::build_runs::spec_of(tx.db(), begun.build)?.and_then(|spec| ci::Spec::from_text(&spec));
-    let words = spec.and_then(|spec| spec.artifacts).and_then(|artifacts| artifacts.expire_in);
-    let words = new.get()?.expire_in.clone().or(words);
-    let expires_at = words.and_then(|words| read_end(&words, now));
-    store::artifacts::complete(tx.db(), begun, size, expires_at, now)?.ok_or_else(|| Error::not_found("Artifact"))
+    let spec = store::job_runs::spec_of(tx.db(), incomplete.job)?.and_then(|spec| ci::JobSpec::from_json(&spec));
+    let expire_in = spec.and_then(|spec| spec.artifacts).and_then(|artifacts| artifacts.expire_in);
+    let expire_in = new.validate()?.expire_in.clone().or(expire_in);
+    let expires_at = expire_in.and_then(|expire_in| parse_expiry(&expire_in, now));
+    store::artifacts::complete(tx.db(), incomplete, size, expires_at, now)?.ok_or_else(|| Error::not_found("Artifact"))
 }
 
-/// Until when something is kept that is kept for so long from now on; what is no span of time is kept for good.
-fn read_end(words: &str, now: Time) -> Option<Time> {
-    match ci::durations::read_lifetime(words)? {
+/// Returns when an artifact expires; `None` (never) if the lifetime cannot be parsed.
+fn parse_expiry(expire_in: &str, now: Time) -> Option<Time> {
+    match ci::durations::parse_lifetime(expire_in)? {
         ci::durations::Lifetime::Never => None,
         ci::durations::Lifetime::Seconds(seconds) => {
             now.checked_add(SignedDuration::from_secs(i64::try_from(seconds).ok()?)).ok()
@@ -110,43 +113,44 @@ fn read_end(words: &str, now: Time) -> Option<Time> {
     }
 }
 
-fn running(tx: &mut ReadTx<'_>, build: i64, proof: &JobProof) -> Result<store::build_runs::Run> {
-    let run = traces::find(tx, build, proof)?;
+fn find_running(tx: &mut ReadTx<'_>, job: JobId, credentials: &JobCredentials) -> Result<store::job_runs::JobRun> {
+    let run = traces::find_authorized(tx, job, credentials)?;
     if run.status == Status::Running { Ok(run) } else { Err(Error::forbidden("Job is not running")) }
 }
 
-/// What a build left behind, for a job of the same pipeline that runs, or for somebody with the token of the project where
-/// that counts.
-pub fn open_for_job(tx: &mut ReadTx<'_>, build: i64, proof: &JobProof) -> Result<Artifact> {
-    opened_by(tx, build, proof)?;
-    archive_of(tx, build)
+/// Opens the archive of a job for a running job of the same pipeline, or with the registration token of the project if the
+/// credentials allow that.
+pub fn open_for_job(tx: &mut ReadTx<'_>, job: JobId, credentials: &JobCredentials) -> Result<Artifact> {
+    check_read_access(tx, job, credentials)?;
+    archive_of(tx, job)
 }
 
-/// Removes what a build left behind, for itself while it runs, or for somebody with the token of the project.
-pub async fn delete_for_job(forge: &Forge, build: i64, proof: JobProof) -> Result<Build> {
+/// Removes the artifacts of a job, with its own token while it is running or with the registration token of the project.
+pub async fn delete_for_job(forge: &Forge, job: JobId, credentials: JobCredentials) -> Result<Job> {
     let expire = move |tx: &mut WriteTx<'_>| {
-        let run = traces::find(tx, build, &proof)?;
-        // The token of a job opens nothing once the job has ended; that of the project does.
-        let (JobProof::Job(tokens) | JobProof::JobOrProject(tokens) | JobProof::Runner(tokens)) = &proof;
+        let run = traces::find_authorized(tx.read(), job, &credentials)?;
+        // A job token is invalid once the job has ended; that of the project is not.
+        let (JobCredentials::Job(tokens) | JobCredentials::JobOrProject(tokens) | JobCredentials::Runner(tokens)) =
+            &credentials;
         if run.status != Status::Running && tokens.iter().any(|token| run.has_token(token)) {
             return Err(Error::forbidden("Job is not running"));
         }
         let now = tx.now();
-        let left = store::artifacts::expire_all_of(tx.db(), build, now)?;
-        Ok((traces::shown(tx, build)?, left))
+        let expired = store::artifacts::expire_all_of_job(tx.db(), job, now)?;
+        Ok((traces::load_job(tx.read(), job)?, expired))
     };
-    let (shown, left) = forge.write(Caller::system(), expire).await?;
-    remove_expired(forge, &left).await;
-    Ok(shown)
+    let (job, expired) = forge.write(Caller::system(), expire).await?;
+    remove_expired(forge, &expired).await;
+    Ok(job)
 }
 
-fn opened_by(tx: &mut ReadTx<'_>, build: i64, proof: &JobProof) -> Result<()> {
-    let absent = || Error::Absent("404 Not Found".into());
-    let run = store::build_runs::find(tx.db(), build)?.ok_or_else(absent)?;
-    let project = tx.open_as_service(&ProjectRef::Id(run.project), ProjectAbility::ReadProject)?;
-    let (tokens, of_project) = match proof {
-        JobProof::Job(tokens) | JobProof::Runner(tokens) => (tokens, None),
-        JobProof::JobOrProject(tokens) => {
+fn check_read_access(tx: &mut ReadTx<'_>, job: JobId, credentials: &JobCredentials) -> Result<()> {
+    let not_found = || Error::NotFound(None);
+    let run = store::job_runs::find(tx.db(), job)?.ok_or_else(not_found)?;
+    let project = tx.project_as_system(&ProjectRef::Id(run.project), ProjectAbility::ReadProject)?;
+    let (tokens, of_project) = match credentials {
+        JobCredentials::Job(tokens) | JobCredentials::Runner(tokens) => (tokens, None),
+        JobCredentials::JobOrProject(tokens) => {
             (tokens, Some(tx.shared().instance_key.runners_token(project.id, &project.runners_seed).digest()))
         }
     };
@@ -154,34 +158,32 @@ fn opened_by(tx: &mut ReadTx<'_>, build: i64, proof: &JobProof) -> Result<()> {
         return Ok(());
     }
     for token in tokens {
-        let job = store::build_runs::running(tx.db(), token)?;
+        let job = store::job_runs::running_by_token(tx.db(), token)?;
         if job.is_some_and(|job| job.pipeline == run.pipeline) {
-            // The user who started the job may have lost the right to see the project since.
-            return tx.open_as_job(token, &ProjectRef::Id(run.project), ProjectAbility::ReadBuilds).map(drop);
+            // The user who started the job may have lost access to the project since.
+            return tx.project_as_job(token, &ProjectRef::Id(run.project), ProjectAbility::ReadJobs).map(drop);
         }
     }
     Err(Error::Forbidden(None))
 }
 
-/// What a build left behind, for whoever may see it.
-pub fn open(tx: &mut ReadTx<'_>, project: &ProjectRef, build: &Unvalidated<i64>) -> Result<Artifact> {
-    tx.may(Ability::Browse)?;
-    let project = tx.open(project, ProjectAbility::ReadBuilds)?;
-    let run = traces::run_in(tx, project.id, *build.get()?)?;
-    open_of_build(tx, &project, run.build)
+/// Opens the archive of a job that the caller may read.
+pub fn open(tx: &mut ReadTx<'_>, project: &ProjectRef, job: &Unvalidated<JobId>) -> Result<Artifact> {
+    let project = tx.project(project, ProjectAbility::ReadJobs)?;
+    let run = traces::find_in_project(tx, project.id, *job.validate()?)?;
+    open_of_job(tx, &project, run.job)
 }
 
-/// What a job of the newest pipeline of a branch, or else of a tag, left behind that went well and has the job. A tag never
-/// stands in for a branch that exists, nor a deleted branch for a tag that exists.
+/// Opens the archive of a job in the newest successful pipeline of a branch, or else of a tag, that has the job. A tag is
+/// not used if the branch exists, nor a deleted branch if the tag exists.
 pub fn open_by_ref(
     tx: &mut ReadTx<'_>,
     project: &ProjectRef,
     ref_name: &str,
-    job: &Unvalidated<String>,
+    job_name: &Unvalidated<String>,
 ) -> Result<Artifact> {
-    tx.may(Ability::Browse)?;
-    let project = tx.open(project, ProjectAbility::ReadBuilds)?;
-    let job = job.get()?;
+    let project = tx.project(project, ProjectAbility::ReadJobs)?;
+    let job_name = job_name.validate()?;
     let refs = tx.repository(&project)?.map(|repository| repository.refs()).transpose()?.unwrap_or_default();
     let exists = |name: Option<RefName>| name.is_some_and(|name| refs.find(&name).is_some());
     let are_tags: &[bool] = if exists(RefName::branch(ref_name)) {
@@ -192,91 +194,92 @@ pub fn open_by_ref(
         &[false, true]
     };
     for is_tag in are_tags {
-        if let Some(build) = store::artifacts::build_by_ref(tx.db(), project.id, ref_name, *is_tag, job)? {
-            return open_of_build(tx, &project, build);
+        if let Some(job) = store::artifacts::latest_job_for_ref(tx.db(), project.id, ref_name, *is_tag, job_name)? {
+            return open_of_job(tx, &project, job);
         }
     }
-    Err(Error::Absent("404 Not Found".into()))
+    Err(Error::NotFound(None))
 }
 
-fn open_of_build(tx: &mut ReadTx<'_>, project: &model::Project, build: i64) -> Result<Artifact> {
-    let spec = store::build_runs::spec_of(tx.db(), build)?.and_then(|spec| ci::Spec::from_text(&spec));
+fn open_of_job(tx: &mut ReadTx<'_>, project: &model::Project, job: JobId) -> Result<Artifact> {
+    let spec = store::job_runs::spec_of(tx.db(), job)?.and_then(|spec| ci::JobSpec::from_json(&spec));
     let access = spec.and_then(|spec| spec.artifacts).and_then(|artifacts| artifacts.access);
-    let role = tx.role_to(project);
-    let may = match access {
+    let role = tx.project_role(project);
+    let is_allowed = match access {
         None | Some(ArtifactAccess::All) => true,
         Some(ArtifactAccess::Developer) => role >= Some(Role::Developer),
         Some(ArtifactAccess::Maintainer) => role >= Some(Role::Master),
         Some(ArtifactAccess::Nobody) => false,
     };
-    if may { archive_of(tx, build) } else { Err(Error::Forbidden(None)) }
+    if is_allowed { archive_of(tx, job) } else { Err(Error::Forbidden(None)) }
 }
 
-fn archive_of(tx: &mut ReadTx<'_>, build: i64) -> Result<Artifact> {
+fn archive_of(tx: &mut ReadTx<'_>, job: JobId) -> Result<Artifact> {
     let now = tx.now();
-    store::artifacts::archive_of(tx.db(), build, now)?.ok_or_else(|| Error::Absent("404 Not Found".into()))
+    store::artifacts::archive_of(tx.db(), job, now)?.ok_or(Error::NotFound(None))
 }
 
-/// Keeps what a build left behind for good.
-pub fn keep(tx: &mut WriteTx<'_>, project: &ProjectRef, build: &Unvalidated<i64>) -> Result<Build> {
-    let project = tx.open(project, ProjectAbility::RunPipelines)?;
-    let run = traces::run_in(tx, project.id, *build.get()?)?;
-    let artifact = archive_of(tx, run.build)?;
+/// Removes the expiry of the archive of a job.
+pub fn keep(tx: &mut WriteTx<'_>, project: &ProjectRef, job: &Unvalidated<JobId>) -> Result<Job> {
+    let project = tx.project(project, ProjectAbility::RunPipelines)?;
+    let run = traces::find_in_project(tx.read(), project.id, *job.validate()?)?;
+    let artifact = archive_of(tx.read(), run.job)?;
     store::artifacts::keep(tx.db(), artifact.id)?;
-    traces::shown(tx, run.build)
+    traces::load_job(tx.read(), run.job)
 }
 
-/// The bytes of a file, or a range of them.
+/// Returns the bytes of a file, or a range of them.
 pub async fn read(forge: &Forge, artifact: &Artifact, range: Option<Range<u64>>) -> Result<Content> {
     let storage = forge.storage_of(artifact.project).await?;
     let content = forge.shared().files.read(&artifact.key(&storage), range).await?;
-    // Removed a moment ago.
-    let content = content.ok_or_else(|| Error::Absent("404 Not Found".into()))?;
+    // Removed meanwhile.
+    let content = content.ok_or(Error::NotFound(None))?;
     if Some(content.size) != artifact.size {
-        return Err(Error::Internal(format!("the file of artifact {} has {} bytes", artifact.id, content.size)));
+        let unexpected = format!("the file of artifact {} has {} bytes", artifact.id, content.size);
+        return Err(Error::Internal(unexpected.into()));
     }
     Ok(content)
 }
 
-/// Removes what is left of files that were never ended, at the start of a server that has its data to itself: nobody can
-/// still be sending them.
+/// Removes all incomplete files at startup of a server that has exclusive access to its data: no upload is in progress.
 pub async fn sweep_at_start(forge: &Forge) -> Result<()> {
     stored_files::sweep_at_start::<Artifact>(forge).await
 }
 
-/// Removes what is left of files that were given up, and those that have expired.
+/// Removes abandoned and expired files.
 pub(crate) async fn sweep(forge: &Forge) -> Result<()> {
     let now = forge.now();
     stored_files::sweep::<Artifact>(forge).await?;
-    while let some @ [_, ..] =
+    while let expired @ [_, ..] =
         &*forge.read(Caller::system(), move |tx| Ok(store::artifacts::expired(tx.db(), now, BATCH)?)).await?
     {
-        stored_files::remove(forge, some).await?;
-        info!(removed = some.len(), "removed artifacts that had expired");
+        stored_files::remove(forge, expired).await?;
+        info!(removed = expired.len(), "removed expired artifacts");
     }
     Ok(())
 }
 
-/// Removes files that nobody sees any more, at once if that works.
+/// Removes expired files; on failure, a later sweep does.
 pub(crate) async fn remove_expired(forge: &Forge, artifacts: &[Artifact]) {
     if let Err(error) = stored_files::remove(forge, artifacts).await {
-        warn!(%error, "artifacts could not be removed, they will be swept away later");
+        warn!(%error, "cannot remove expired artifacts; they will be swept later");
     }
 }
 
-/// Where the files of a project lie, among all that are kept.
+/// Returns the folder of the artifacts of a project.
 pub fn folder(storage: &StorageId) -> String {
     format!("artifacts/{storage}")
 }
 
-impl KeptFile for Artifact {
+impl StoredFile for Artifact {
     const NAME: &'static str = "artifacts";
+    type Id = ArtifactId;
 
-    fn id(&self) -> i64 {
+    fn id(&self) -> ArtifactId {
         self.id
     }
 
-    fn project(&self) -> i64 {
+    fn project(&self) -> ProjectId {
         self.project
     }
 
@@ -284,19 +287,19 @@ impl KeptFile for Artifact {
         folder(storage)
     }
 
-    fn begun_before(db: &mut Conn, moment: Time, most: i64) -> store::Result<Vec<Self>> {
-        store::artifacts::begun_before(db, moment, most)
+    fn unfinished_before(db: &mut Conn, moment: Time, limit: i64) -> store::Result<Vec<Self>> {
+        store::artifacts::unfinished_before(db, moment, limit)
     }
 
-    fn of_project(db: &mut Conn, project: i64, moment: Time, most: i64) -> store::Result<Vec<Self>> {
-        store::artifacts::of_project(db, project, moment, most)
+    fn of_project(db: &mut Conn, project: ProjectId, moment: Time, limit: i64) -> store::Result<Vec<Self>> {
+        store::artifacts::of_project(db, project, moment, limit)
     }
 
-    fn exist_in(db: &mut Conn, project: i64) -> store::Result<bool> {
+    fn exist_in(db: &mut Conn, project: ProjectId) -> store::Result<bool> {
         store::artifacts::exist_in(db, project)
     }
 
-    fn delete(db: &mut Conn, ids: &[i64]) -> store::Result<()> {
+    fn delete(db: &mut Conn, ids: &[ArtifactId]) -> store::Result<()> {
         store::artifacts::delete(db, ids)
     }
 }

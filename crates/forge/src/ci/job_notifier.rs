@@ -1,4 +1,5 @@
-//! Where runners wait for work without asking all the time, and where they say what they are about to take.
+//! Notifies waiting runners of new pending jobs, and records which jobs runners are about to take. Use cases call
+//! `WriteTx::notify_runners`; the runners are notified once the transaction is committed.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,163 +10,161 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use model::Time;
+use model::{JobId, ProjectId, Time};
 use tokio::sync::watch;
 
-use crate::{runners::Contacts, stale_jobs::FIRST_WORD};
+use crate::{runners::RecentContacts, stale_jobs::FIRST_UPDATE_TIMEOUT};
 
-/// How long a runner waits for work that found none, unless somebody says otherwise. The gateways before most services
-/// let a request wait for a minute.
-const PATIENCE: Duration = Duration::from_secs(50);
+/// The default time that a runner waits for a job; shorter than the minute after which most gateways time out.
+const DEFAULT_WAIT_TIMEOUT: Duration = Duration::from_secs(50);
 
-/// Changes whenever there may be something to do for runners that found nothing before.
-pub(crate) struct Board {
-    calls: watch::Sender<Called>,
-    /// Tells this process from the one before it.
-    origin: u64,
-    /// When this process began to listen to runners.
-    since: Time,
+/// Wakes up waiting runners whenever a job may have become available to them.
+pub(crate) struct JobNotifier {
+    changes: watch::Sender<NotifierState>,
+    /// When this process started, in microseconds; distinguishes its cursors from those of earlier processes.
+    epoch: u64,
+    /// When this process started to serve runners, by its own clock.
+    started_at: Time,
     /// In milliseconds.
-    patience: AtomicU64,
-    /// How long a runner that has taken a job has to say the first word about it, in milliseconds.
-    first_word: AtomicU64,
-    /// What runners are about to take, by number of the build, and the projects that it belongs to.
-    claims: Mutex<HashMap<i64, i64>>,
-    /// Which runners were heard of lately.
-    pub(crate) contacts: Contacts,
-    /// The jobs of which the log has said that they wait in vain.
-    stuck: Mutex<HashSet<StuckKey>>,
+    wait_timeout: AtomicU64,
+    /// How long a runner may take to send the first update about a job, in milliseconds.
+    first_update_timeout: AtomicU64,
+    /// The jobs that runners are about to take, with their projects.
+    claims: Mutex<HashMap<JobId, ProjectId>>,
+    /// The last recorded contacts of runners.
+    pub(crate) contacts: RecentContacts,
+    /// The stuck jobs that were reported in the log.
+    reported_stuck: Mutex<HashSet<StuckKey>>,
 }
 
-/// Jobs that wait in vain: their project, their tags and the reason.
-type StuckKey = (i64, Vec<String>, String);
+/// Identifies stuck jobs by project, tags and reason.
+type StuckKey = (ProjectId, Vec<String>, String);
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Called {
-    count: u64,
+struct NotifierState {
+    version: u64,
     closed: bool,
 }
 
-impl Board {
-    /// The board of a process that begins at this moment of its clock.
-    pub(crate) fn new(since: Time) -> Self {
-        let origin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+impl JobNotifier {
+    /// Creates the notifier of a process that starts at this time.
+    pub(crate) fn new(started_at: Time) -> Self {
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
-            calls: watch::Sender::default(),
-            origin: u64::try_from(origin.as_micros()).unwrap_or_default(),
-            since,
-            patience: AtomicU64::new(u64::try_from(PATIENCE.as_millis()).unwrap_or(u64::MAX)),
-            first_word: AtomicU64::new(u64::try_from(FIRST_WORD.as_millis()).unwrap_or(u64::MAX)),
+            changes: watch::Sender::default(),
+            epoch: u64::try_from(epoch.as_micros()).unwrap_or_default(),
+            started_at,
+            wait_timeout: AtomicU64::new(u64::try_from(DEFAULT_WAIT_TIMEOUT.as_millis()).unwrap_or(u64::MAX)),
+            first_update_timeout: AtomicU64::new(u64::try_from(FIRST_UPDATE_TIMEOUT.as_millis()).unwrap_or(u64::MAX)),
             claims: Mutex::default(),
-            contacts: Contacts::default(),
-            stuck: Mutex::default(),
+            contacts: RecentContacts::default(),
+            reported_stuck: Mutex::default(),
         }
     }
 
-    /// Remembers the jobs that wait in vain now, and answers those that did before.
-    pub(crate) fn replace_stuck(&self, now: HashSet<StuckKey>) -> HashSet<StuckKey> {
-        std::mem::replace(&mut *self.stuck.lock().unwrap_or_else(PoisonError::into_inner), now)
+    /// Stores the stuck jobs that are reported now and returns the previous ones.
+    pub(crate) fn replace_reported_stuck(&self, now: HashSet<StuckKey>) -> HashSet<StuckKey> {
+        std::mem::replace(&mut *self.reported_stuck.lock().unwrap_or_else(PoisonError::into_inner), now)
     }
 
-    /// When this process began to listen to runners.
-    pub(crate) fn since(&self) -> Time {
-        self.since
+    /// Returns when this process started to serve runners.
+    pub(crate) fn started_at(&self) -> Time {
+        self.started_at
     }
 
-    /// How long a runner waits for work that found none.
-    pub(crate) fn patience(&self) -> Duration {
-        Duration::from_millis(self.patience.load(Ordering::Relaxed))
+    /// Returns how long a runner waits for a job.
+    pub(crate) fn wait_timeout(&self) -> Duration {
+        Duration::from_millis(self.wait_timeout.load(Ordering::Relaxed))
     }
 
-    /// Says how long a runner waits for work that found none.
-    pub(crate) fn set_patience(&self, patience: Duration) {
-        self.patience.store(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    /// Sets how long a runner waits for a job.
+    pub(crate) fn set_wait_timeout(&self, timeout: Duration) {
+        self.wait_timeout.store(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// How long a runner that has taken a job has to say the first word about it.
-    pub(crate) fn first_word(&self) -> Duration {
-        Duration::from_millis(self.first_word.load(Ordering::Relaxed))
+    /// Returns how long a runner may take to send the first update about a job.
+    pub(crate) fn first_update_timeout(&self) -> Duration {
+        Duration::from_millis(self.first_update_timeout.load(Ordering::Relaxed))
     }
 
-    /// Says how long that is.
-    pub(crate) fn set_first_word(&self, time: Duration) {
-        self.first_word.store(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    /// Sets how long a runner may take to send the first update about a job.
+    pub(crate) fn set_first_update_timeout(&self, timeout: Duration) {
+        self.first_update_timeout.store(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Lets everybody look again who waits.
-    pub(crate) fn call(&self) {
-        self.calls.send_modify(|called| called.count += 1);
+    /// Wakes up all waiting runners.
+    pub(crate) fn notify(&self) {
+        self.changes.send_modify(|state| state.version += 1);
     }
 
-    /// Lets nobody wait any longer, because the service ends.
+    /// Wakes up all waiting runners and lets none wait again, because the server shuts down.
     pub(crate) fn close(&self) {
-        self.calls.send_modify(|called| called.closed = true);
+        self.changes.send_modify(|state| state.closed = true);
     }
 
-    /// What to remember of the board when one finds nothing: whoever comes back with it has missed nothing as long as it
-    /// is still the same.
-    pub(crate) fn mark(&self) -> String {
-        format!("{:x}-{:x}", self.origin, self.calls.borrow().count)
+    /// Returns a value that changes with every notification. A runner that found no job sends it with its next request.
+    pub(crate) fn cursor(&self) -> String {
+        format!("{:x}-{:x}", self.epoch, self.changes.borrow().version)
     }
 
-    /// Waits until the board shows something else than the mark. Whoever calls this gives up after a while.
-    pub(crate) async fn changed_since(&self, mark: &str) {
-        let mut calls = self.calls.subscribe();
-        while !calls.borrow_and_update().closed && self.mark() == mark {
-            if calls.changed().await.is_err() {
+    /// Waits until the cursor changes; the caller applies a timeout.
+    pub(crate) async fn changed_since(&self, cursor: &str) {
+        let mut changes = self.changes.subscribe();
+        while !changes.borrow_and_update().closed && self.cursor() == cursor {
+            if changes.changed().await.is_err() {
                 return;
             }
         }
     }
 
-    /// How many jobs of a project are about to be taken.
-    pub(crate) fn claimed_in(&self, project: i64) -> usize {
+    /// Returns how many jobs of a project are claimed.
+    pub(crate) fn claimed_in(&self, project: ProjectId) -> usize {
         self.lock().values().filter(|of| **of == project).count()
     }
 
-    /// Claims the first of these jobs, given with their projects, that nobody else is about to take. Runners that look at
-    /// the same moment so take different ones, instead of all but one being too late. Nothing depends on it but speed.
-    pub(crate) fn claim(self: &Arc<Self>, jobs: &[(i64, i64)]) -> Option<Claim> {
+    /// Claims the first of these `(job, project)` pairs that is not claimed yet. This makes concurrent requests take
+    /// different jobs; correctness does not depend on it.
+    pub(crate) fn claim(self: &Arc<Self>, jobs: &[(JobId, ProjectId)]) -> Option<JobClaim> {
         let mut claims = self.lock();
-        let free: Vec<(i64, i64)> = jobs.iter().copied().filter(|(build, _)| !claims.contains_key(build)).collect();
+        let free: Vec<(JobId, ProjectId)> = jobs.iter().copied().filter(|(job, _)| !claims.contains_key(job)).collect();
         let (first, project) = *free.first()?;
         claims.insert(first, project);
-        let jobs = free.into_iter().map(|(build, _)| build).collect();
-        Some(Claim { board: Arc::clone(self), jobs, kept: false })
+        let jobs = free.into_iter().map(|(job, _)| job).collect();
+        Some(JobClaim { notifier: Arc::clone(self), jobs, completed: false })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<i64, i64>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<JobId, ProjectId>> {
         self.claims.lock().expect("nothing panics while holding this")
     }
 }
 
-/// What a runner is about to take: the first of these jobs, or else one of the others.
-pub(crate) struct Claim {
-    board: Arc<Board>,
-    jobs: Vec<i64>,
-    kept: bool,
+/// A claim on the first of some jobs, which falls back to the others.
+pub(crate) struct JobClaim {
+    notifier: Arc<JobNotifier>,
+    jobs: Vec<JobId>,
+    completed: bool,
 }
 
-impl Claim {
-    /// The jobs in the order in which to try them.
-    pub(crate) fn jobs(&self) -> &[i64] {
+impl JobClaim {
+    /// Returns the job IDs in the order in which to try them.
+    pub(crate) fn jobs(&self) -> &[JobId] {
         &self.jobs
     }
 
-    /// Ends it well: the first job was taken, or is not there to be taken.
-    pub(crate) fn keep(mut self) {
-        self.kept = true;
+    /// Ends the claim without notifying others: the first job was taken or is no longer available.
+    pub(crate) fn complete(mut self) {
+        self.completed = true;
     }
 }
 
-impl Drop for Claim {
+impl Drop for JobClaim {
     fn drop(&mut self) {
         if let Some(first) = self.jobs.first() {
-            self.board.lock().remove(first);
+            self.notifier.lock().remove(first);
         }
-        // Others went away because of this claim, and nothing came of it.
-        if !self.kept {
-            self.board.call();
+        // Other runners skipped the job because of this claim.
+        if !self.completed {
+            self.notifier.notify();
         }
     }
 }
@@ -174,42 +173,47 @@ impl Drop for Claim {
 mod tests {
     use super::*;
 
-    fn board() -> Arc<Board> {
-        Arc::new(Board::new(Time::UNIX_EPOCH))
+    fn notifier() -> Arc<JobNotifier> {
+        Arc::new(JobNotifier::new(Time::UNIX_EPOCH))
+    }
+
+    fn job(id: i64) -> (JobId, ProjectId) {
+        (JobId::new(id), ProjectId::new(7))
     }
 
     #[test]
     fn two_runners_claim_different_jobs_and_a_third_one_none() {
-        let board = board();
-        let jobs = [(1, 7), (2, 7)];
-        let one = board.claim(&jobs).expect("the first");
-        let two = board.claim(&jobs).expect("the second");
-        assert_eq!((one.jobs(), two.jobs()), (&[1, 2][..], &[2][..]));
-        assert!(board.claim(&jobs).is_none());
-        assert_eq!((board.claimed_in(7), board.claimed_in(8)), (2, 0));
-        one.keep();
-        assert_eq!(board.claim(&jobs).expect("free again").jobs(), [1]);
+        let notifier = notifier();
+        let jobs = [job(1), job(2)];
+        let [(first, project), (second, _)] = jobs;
+        let one = notifier.claim(&jobs).expect("the first");
+        let two = notifier.claim(&jobs).expect("the second");
+        assert_eq!((one.jobs(), two.jobs()), (&[first, second][..], &[second][..]));
+        assert!(notifier.claim(&jobs).is_none());
+        assert_eq!((notifier.claimed_in(project), notifier.claimed_in(ProjectId::new(8))), (2, 0));
+        one.complete();
+        assert_eq!(notifier.claim(&jobs).expect("free again").jobs(), [first]);
     }
 
     #[test]
-    fn a_claim_of_which_nothing_came_calls_the_others() {
-        let board = board();
-        let mark = board.mark();
-        board.claim(&[(1, 7)]).expect("free").keep();
-        assert_eq!(board.mark(), mark);
-        drop(board.claim(&[(1, 7)]));
-        assert_ne!(board.mark(), mark);
+    fn a_claim_that_is_dropped_notifies_the_other_runners() {
+        let notifier = notifier();
+        let cursor = notifier.cursor();
+        notifier.claim(&[job(1)]).expect("free").complete();
+        assert_eq!(notifier.cursor(), cursor);
+        drop(notifier.claim(&[job(1)]));
+        assert_ne!(notifier.cursor(), cursor);
     }
 
     #[tokio::test]
-    async fn who_waits_goes_on_at_a_call_and_when_the_service_ends() {
-        let board = board();
-        let mark = board.mark();
-        board.call();
-        board.changed_since(&mark).await;
-        let mark = board.mark();
-        board.close();
-        board.changed_since(&mark).await;
-        assert_eq!(board.mark(), mark);
+    async fn waiting_ends_with_a_notification_and_at_shutdown() {
+        let notifier = notifier();
+        let cursor = notifier.cursor();
+        notifier.notify();
+        notifier.changed_since(&cursor).await;
+        let cursor = notifier.cursor();
+        notifier.close();
+        notifier.changed_since(&cursor).await;
+        assert_eq!(notifier.cursor(), cursor);
     }
 }

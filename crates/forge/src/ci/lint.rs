@@ -1,12 +1,12 @@
-//! Looking over a CI file that need not be in any repository.
+//! Validates a CI file that need not be part of a repository.
 
 use ci::{Config, NoFiles};
 
 use crate::{Caller, Forge, Result, Unvalidated};
 
-/// The first error of a CI file; nothing if it is in order. Anybody may ask: all there is to learn is what they said.
+/// Returns the first error of a CI file; `None` if it is valid. Needs no permissions, because it reads only the given text.
 pub async fn check(forge: &Forge, content: Unvalidated<String>) -> Result<Option<String>> {
-    // What reading a file costs is bounded, and yet more than a short read.
+    // The cost of parsing is bounded, but higher than that of a short read.
     let load = move |content: &str| Config::load(content, &NoFiles).err().map(|invalid| invalid.text);
-    forge.run_blocking(Caller::anonymous(), move |_| Ok(load(content.get()?))).await
+    forge.run_blocking(Caller::anonymous(), move |_| Ok(load(content.validate()?))).await
 }

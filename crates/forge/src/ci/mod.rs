@@ -1,15 +1,15 @@
-//! The use cases of continuous integration.
+//! Pipelines, their jobs, and the runners that run them.
 
 pub mod artifacts;
-pub mod assignments;
-pub mod builds;
 pub(crate) mod job_notifier;
+pub mod job_queue;
+pub mod jobs;
 pub mod lint;
 pub mod pipelines;
 pub mod runners;
 pub mod stale_jobs;
 pub mod statuses;
+pub mod stuck_jobs;
 pub mod traces;
 pub mod triggers;
 pub mod variables;
-pub mod waiting;

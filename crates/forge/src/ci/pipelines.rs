@@ -1,46 +1,46 @@
-//! Pipelines: what is made of a commit.
+//! Pipelines: list, start, retry and cancel them.
 
-pub(crate) mod drafts;
-pub mod endings;
-pub(crate) mod machine;
-pub(crate) mod tidings;
+pub mod job_updates;
+pub(crate) mod pipeline_events;
+pub(crate) mod planning;
+pub(crate) mod state_machine;
 
 use std::collections::HashSet;
 
-use ci::{Event, Plan, progress};
+use ci::{Plan, StatusEvent, progress};
 use model::{
-    Oid, Page, Pipeline, Project, Slice, Status, Violations,
+    JobId, Oid, Page, Pipeline, PipelineId, Project, Slice, Status, TriggerId, UserId, Violations,
     pipelines::{PipelineScope, Source},
 };
-use store::{builds::NewBuildState, pipelines::NewPipeline};
+use store::{jobs::JobChanges, pipelines::NewPipeline};
 
 use crate::{
-    Ability, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx,
-    builds::Stopped,
-    pipelines::{drafts::Wish, machine::Held},
+    Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx,
+    jobs::CanceledJobs,
+    pipelines::{planning::PipelineRequest, state_machine::LockedPipeline},
 };
 
-/// What there is to know of a pipeline besides its plan.
+/// A pipeline to start, besides its plan.
 #[derive(Clone, Debug)]
-pub struct Start {
-    /// The branch or the tag, as people say it.
+pub struct StartPipeline {
+    /// The short name of the branch or the tag.
     pub ref_name: String,
-    /// Whether it is a tag.
+    /// Whether the ref is a tag.
     pub tag: bool,
     /// The commit.
     pub sha: Oid,
-    /// Why it is there.
+    /// What starts the pipeline.
     pub source: Source,
-    /// Who starts it.
-    pub user: Option<i64>,
-    /// The trigger that starts it.
-    pub trigger: Option<i64>,
-    /// What the trigger gives along, sealed.
+    /// The ID of the user who starts it.
+    pub user: Option<UserId>,
+    /// The ID of the trigger that starts it.
+    pub trigger: Option<TriggerId>,
+    /// The variables passed by the trigger, encrypted.
     pub variables: Option<Vec<u8>>,
 }
 
-/// Makes a pipeline with all its builds, and starts those whose turn it is. Whoever calls this has judged that it may be.
-pub fn start(tx: &mut WriteTx<'_>, project: &Project, start: &Start, plan: &Plan) -> Result<Pipeline> {
+/// Creates a pipeline with all its jobs and starts those that can start. The caller checks permissions.
+pub fn start(tx: &mut WriteTx<'_>, project: &Project, start: &StartPipeline, plan: &Plan) -> Result<Pipeline> {
     let now = tx.now();
     let new = NewPipeline {
         project: project.id,
@@ -60,30 +60,29 @@ pub fn start(tx: &mut WriteTx<'_>, project: &Project, start: &Start, plan: &Plan
         now,
     };
     let id = store::pipelines::insert(tx.db(), &new)?;
-    machine::begin(tx, project, id, plan)
+    state_machine::create_jobs(tx, project, id, plan)
 }
 
-/// Lets something happen to one build, with all that follows from it. Whoever calls this has judged that it may be. What is
-/// impossible changes nothing and is no error.
-pub fn happen(tx: &mut WriteTx<'_>, build: i64, event: Event) -> Result<Pipeline> {
-    let place = store::builds::place_of(tx.db(), build)?.ok_or(Error::NoSuchRow)?;
-    let project = tx.open_as_service(&ProjectRef::Id(place.project), ProjectAbility::ReadPipelines)?;
-    let mut held = machine::hold(tx, place.pipeline)?;
-    let places: Vec<usize> = held.position(build).into_iter().collect();
-    machine::happen(tx, &mut held, &places, event, &NewBuildState::default())?;
-    machine::follow(tx, &project, held)
+/// Applies an event to a job and lets the other jobs and the pipeline follow. An event that is impossible in the status of
+/// the job has no effect. The caller checks permissions.
+pub fn apply_event(tx: &mut WriteTx<'_>, job: JobId, event: StatusEvent) -> Result<Pipeline> {
+    let parents = store::jobs::parents_of(tx.db(), job)?.ok_or(Error::NoSuchRow)?;
+    let project = tx.read().project_as_system(&ProjectRef::Id(parents.project), ProjectAbility::ReadPipelines)?;
+    let mut locked = state_machine::lock(tx, parents.pipeline)?;
+    let positions: Vec<usize> = locked.position(job).into_iter().collect();
+    state_machine::apply_event(tx, &mut locked, &positions, event, &JobChanges::default())?;
+    state_machine::advance(tx, &project, locked)
 }
 
-/// A page of the pipelines of a project, the newest first.
+/// Returns a page of the pipelines of a project, newest first.
 pub fn list(
     tx: &mut ReadTx<'_>,
     project: &ProjectRef,
     scope: &Unvalidated<PipelineScope>,
     page: &Unvalidated<Page>,
 ) -> Result<Slice<Pipeline>> {
-    tx.may(Ability::Browse)?;
-    let project = tx.open(project, ProjectAbility::ReadPipelines)?;
-    let (scope, page) = (*scope.get()?, *page.get()?);
+    let project = tx.project(project, ProjectAbility::ReadPipelines)?;
+    let (scope, page) = (*scope.validate()?, *page.validate()?);
     match scope {
         PipelineScope::All => Ok(store::pipelines::list(tx.db(), project.id, false, page)?),
         PipelineScope::Running => Ok(store::pipelines::list(tx.db(), project.id, true, page)?),
@@ -92,25 +91,24 @@ pub fn list(
     }
 }
 
-/// The newest pipeline of each branch, or of each tag, that is there.
+/// Returns the newest pipeline of each existing branch, or of each existing tag.
 fn list_by_ref(tx: &mut ReadTx<'_>, project: &Project, tags: bool, page: Page) -> Result<Slice<Pipeline>> {
     let Some(repository) = tx.repository(project)? else { return Ok(Slice::empty(page)) };
     let refs = repository.refs()?;
-    let there = if tags { &refs.tags } else { &refs.branches };
-    let there: HashSet<&str> = there.iter().map(|found| found.name.short()).collect();
+    let existing = if tags { &refs.tags } else { &refs.branches };
+    let existing: HashSet<&str> = existing.iter().map(|found| found.name.short()).collect();
     let newest = store::pipelines::newest_of_refs(tx.db(), project.id, tags)?;
-    let mut ids: Vec<i64> =
-        newest.into_iter().filter(|(name, _)| there.contains(name.as_str())).map(|(_, id)| id).collect();
+    let mut ids: Vec<PipelineId> =
+        newest.into_iter().filter(|(name, _)| existing.contains(name.as_str())).map(|(_, id)| id).collect();
     ids.sort_unstable_by(|one, other| other.cmp(one));
-    let items = store::pipelines::by_ids(tx.db(), page.cut(&ids))?;
+    let items = store::pipelines::by_ids(tx.db(), page.slice(&ids))?;
     Ok(Slice { items, total: i64::try_from(ids.len()).unwrap_or(i64::MAX), page })
 }
 
-/// One pipeline.
-pub fn get(tx: &mut ReadTx<'_>, project: &ProjectRef, id: &Unvalidated<i64>) -> Result<Pipeline> {
-    tx.may(Ability::Browse)?;
-    let project = tx.open(project, ProjectAbility::ReadPipelines)?;
-    let id = *id.get()?;
+/// Returns a pipeline.
+pub fn get(tx: &mut ReadTx<'_>, project: &ProjectRef, id: &Unvalidated<PipelineId>) -> Result<Pipeline> {
+    let project = tx.project(project, ProjectAbility::ReadPipelines)?;
+    let id = *id.validate()?;
     store::pipelines::find(tx.db(), project.id, id)?.ok_or(Error::NoSuchRow)
 }
 
@@ -121,73 +119,82 @@ pub async fn create(
     project: ProjectRef,
     ref_name: Unvalidated<String>,
 ) -> Result<Pipeline> {
-    let ask = move |tx: &mut ReadTx<'_>| {
-        let project = tx.open(&project, ProjectAbility::RunPipelines)?;
-        Ok((project.id, tx.my_id(Ability::Browse)?, ref_name.get()?.clone()))
+    let authorize = move |tx: &mut ReadTx<'_>| {
+        let project = tx.project(&project, ProjectAbility::RunPipelines)?;
+        Ok((project.id, tx.user_id()?, ref_name.validate()?.clone()))
     };
-    let (project, user, ref_name) = forge.read_inline(caller.clone(), ask).await?;
-    let wish = Wish {
+    let (project, user, ref_name) = forge.read_inline(caller.clone(), authorize).await?;
+    let request = PipelineRequest {
         project,
         ref_name,
         source: Source::Api,
         user: Some(user),
         trigger: None,
         variables: ci::Variables::new(),
-        sealed: None,
+        encrypted: None,
     };
-    let started = drafts::start_on(forge, caller, wish).await?;
-    started.map_err(|unstarted| Violations::one("base", unstarted.text()).into())
+    let started = planning::start(forge, caller, request).await?;
+    started.map_err(|failure| Violations::one("base", failure.text()).into())
 }
 
-/// A pipeline after somebody wanted it to be tried again.
+/// The result of retrying a pipeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Retried {
-    /// The pipeline as it is then.
+    /// The pipeline afterwards.
     pub pipeline: Pipeline,
-    /// Whether there was something to try again.
-    pub again: bool,
+    /// Whether any job was retried.
+    pub any_retried: bool,
 }
 
-/// Tries everything again that failed or was stopped.
-pub fn retry(tx: &mut WriteTx<'_>, project: &ProjectRef, id: &Unvalidated<i64>) -> Result<Retried> {
-    let (project, mut held) = take_in_hand(tx, project, id)?;
+/// Retries all failed and canceled jobs.
+pub fn retry(tx: &mut WriteTx<'_>, project: &ProjectRef, id: &Unvalidated<PipelineId>) -> Result<Retried> {
+    let (project, mut locked) = lock_pipeline(tx, project, id)?;
     let user = tx.actor().user().map(|user| user.id);
-    let mut wanted = progress::retry(&held.states());
-    // What waits for somebody goes on by itself only if somebody had started it.
-    wanted.at_once.retain(|at| held.builds[*at].ran.0.is_some());
-    let again = machine::renew(tx, &mut held, &project, &wanted.anew, user, false)?;
-    if !again {
-        return Ok(Retried { pipeline: held.pipeline, again });
+    let mut targets = progress::retry(&locked.states());
+    // A manual job is enqueued only if a user had started it before.
+    targets.enqueued.retain(|at| locked.jobs[*at].started_at.is_some());
+    let any_retried = state_machine::retry_jobs(tx, &mut locked, &project, &targets.recreated, user, false)?;
+    if !any_retried {
+        return Ok(Retried { pipeline: locked.pipeline, any_retried });
     }
-    // Jobs of later stages run for this user, too: the one before may have left.
-    let mine = NewBuildState { user, ..NewBuildState::default() };
-    machine::happen(tx, &mut held, &wanted.at_once, Event::Enqueue, &mine)?;
-    machine::happen(tx, &mut held, &wanted.reopened, Event::Process, &mine)?;
-    let pipeline = machine::follow(tx, &project, held)?;
-    Ok(Retried { pipeline, again })
+    // Jobs of later stages run for this user, too, because the previous user may have left.
+    let changes = JobChanges { user, ..JobChanges::default() };
+    state_machine::apply_event(tx, &mut locked, &targets.enqueued, StatusEvent::Enqueue, &changes)?;
+    state_machine::apply_event(tx, &mut locked, &targets.reopened, StatusEvent::Process, &changes)?;
+    let pipeline = state_machine::advance(tx, &project, locked)?;
+    Ok(Retried { pipeline, any_retried })
 }
 
-/// Stops everything that has not ended.
-pub async fn cancel(forge: &Forge, caller: Caller, project: ProjectRef, id: Unvalidated<i64>) -> Result<Pipeline> {
+/// Cancels all jobs that have not ended.
+pub async fn cancel(
+    forge: &Forge,
+    caller: Caller,
+    project: ProjectRef,
+    id: Unvalidated<PipelineId>,
+) -> Result<Pipeline> {
     let cancel = move |tx: &mut WriteTx<'_>| {
-        let (project, mut held) = take_in_hand(tx, &project, &id)?;
-        let wanted = progress::cancel(&held.states());
-        let stopped = Stopped::of(tx, &held, &wanted);
-        machine::happen(tx, &mut held, &wanted, Event::Cancel, &NewBuildState::default())?;
-        Ok((machine::follow(tx, &project, held)?, stopped))
+        let (project, mut locked) = lock_pipeline(tx, &project, &id)?;
+        let targets = progress::cancel(&locked.states());
+        let canceled = CanceledJobs::running_among(tx, &locked, &targets);
+        state_machine::apply_event(tx, &mut locked, &targets, StatusEvent::Cancel, &JobChanges::default())?;
+        Ok((state_machine::advance(tx, &project, locked)?, canceled))
     };
-    let (pipeline, stopped) = forge.write(caller, cancel).await?;
-    if let Some(stopped) = stopped {
-        stopped.close_traces(forge).await;
+    let (pipeline, canceled) = forge.write(caller, cancel).await?;
+    if let Some(canceled) = canceled {
+        canceled.close_traces(forge).await;
     }
     Ok(pipeline)
 }
 
-/// The gate to changing a pipeline, which nobody else changes from then on.
-fn take_in_hand(tx: &mut WriteTx<'_>, project: &ProjectRef, id: &Unvalidated<i64>) -> Result<(Project, Held)> {
-    let project = tx.open(project, ProjectAbility::RunPipelines)?;
-    let id = *id.get()?;
+/// Locks a pipeline that the caller may change.
+fn lock_pipeline(
+    tx: &mut WriteTx<'_>,
+    project: &ProjectRef,
+    id: &Unvalidated<PipelineId>,
+) -> Result<(Project, LockedPipeline)> {
+    let project = tx.project(project, ProjectAbility::RunPipelines)?;
+    let id = *id.validate()?;
     let found = store::pipelines::find(tx.db(), project.id, id)?.ok_or(Error::NoSuchRow)?;
-    let held = machine::hold(tx, found.id)?;
-    Ok((project, held))
+    let locked = state_machine::lock(tx, found.id)?;
+    Ok((project, locked))
 }

@@ -1,114 +1,120 @@
-//! Jobs that are stuck: taken by runners that were not heard of since, running for too long, or wanted by nobody.
+//! Stale jobs: their runner sends no updates, they exceed their timeout, or no runner took them for a day. They are requeued
+//! or fail. Jobs that wait for a runner that does not exist are reported much earlier, by `stuck_jobs`.
 
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use model::Time;
-use store::assignments::{Deadlines, Stuck};
+use model::{JobId, Time};
+use store::job_queue::{StaleDeadlines, StaleReason};
 use tracing::info;
 
 use crate::{
-    Caller, Forge, Result, WriteTx, assignments,
-    pipelines::{endings, machine::USUAL_TIMEOUT},
-    traces, waiting,
+    Caller, Forge, Result, WriteTx, job_queue,
+    pipelines::{job_updates, state_machine::DEFAULT_TIMEOUT_SECONDS},
+    stuck_jobs, traces,
 };
 
-/// How often somebody looks.
+/// The maximum time between two sweeps.
 const SWEEP_EVERY: SignedDuration = SignedDuration::from_mins(1);
-/// How long a runner that has taken a job has to say the first word about it, unless somebody says otherwise.
-pub(crate) const FIRST_WORD: Duration = Duration::from_secs(120);
-/// How long it may be silent from then on.
-const SILENCE: SignedDuration = SignedDuration::from_hours(1);
-/// How much longer than allowed a job may take: the runner stops it itself, and has to tell.
-const GRACE: SignedDuration = SignedDuration::from_mins(5);
-/// How long a job waits for a runner.
-const QUEUED: SignedDuration = SignedDuration::from_hours(24);
-/// How many are looked at in one go.
-const AT_ONCE: i64 = 100;
+/// The default time that a runner may take to send the first update about a job.
+pub(crate) const FIRST_UPDATE_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a runner may send no update after the first one.
+const SILENCE_TIMEOUT: SignedDuration = SignedDuration::from_hours(1);
+/// How much longer than its timeout a job may run: the runner stops it and has to report that.
+const TIMEOUT_GRACE: SignedDuration = SignedDuration::from_mins(5);
+/// How long a job may stay pending.
+const PENDING_TIMEOUT: SignedDuration = SignedDuration::from_hours(24);
+/// The maximum number of jobs loaded at once.
+const BATCH_SIZE: i64 = 100;
 
-/// Says how long a runner that has taken a job has to say the first word about it.
-pub fn set_first_word(forge: &Forge, time: Duration) {
-    forge.shared().board.set_first_word(time);
+/// Sets how long a runner may take to send the first update about a job.
+pub fn set_first_update_timeout(forge: &Forge, timeout: Duration) {
+    forge.shared().job_notifier.set_first_update_timeout(timeout);
 }
 
-/// How soon somebody looks again.
-pub(crate) fn pause(forge: &Forge) -> SignedDuration {
-    first_word(forge).min(SWEEP_EVERY)
+/// Returns the time until the next sweep.
+pub(crate) fn sweep_interval(forge: &Forge) -> SignedDuration {
+    first_update_timeout(forge).min(SWEEP_EVERY)
 }
 
-fn first_word(forge: &Forge) -> SignedDuration {
-    SignedDuration::try_from(forge.shared().board.first_word()).unwrap_or(SignedDuration::MAX)
+fn first_update_timeout(forge: &Forge) -> SignedDuration {
+    SignedDuration::try_from(forge.shared().job_notifier.first_update_timeout()).unwrap_or(SignedDuration::MAX)
 }
 
-/// Takes back or lets fail whatever is stuck.
+/// Requeues or fails all stale jobs.
 pub async fn sweep(forge: &Forge) -> Result<()> {
-    let by = deadlines(forge.now(), forge.shared().board.since(), first_word(forge));
-    for how in Stuck::ALL {
-        let mut freed = 0;
+    let deadlines = deadlines(forge.now(), forge.shared().job_notifier.started_at(), first_update_timeout(forge));
+    for reason in StaleReason::ALL {
+        let mut resolved = 0;
         loop {
-            let stuck = forge
-                .read(Caller::system(), move |tx| Ok(store::assignments::stuck(tx.db(), how, &by, AT_ONCE)?))
+            let stale = forge
+                .read(Caller::system(), move |tx| Ok(store::job_queue::stale(tx.db(), reason, &deadlines, BATCH_SIZE)?))
                 .await?;
-            let mut some = 0;
-            for build in stuck {
-                let freed = forge.write(Caller::system(), move |tx| free(tx, build, how, &by)).await?;
-                some += usize::from(freed);
-                if let Some(line) = last_line(how).filter(|_| freed) {
-                    traces::close_with(forge, build, line).await;
+            let mut batch = 0;
+            for job in stale {
+                let resolved = forge.write(Caller::system(), move |tx| resolve(tx, job, reason, &deadlines)).await?;
+                batch += usize::from(resolved);
+                if let Some(line) = last_line(reason).filter(|_| resolved) {
+                    traces::append_last_line(forge, job, line).await;
                 }
             }
-            if some == 0 {
+            if batch == 0 {
                 break;
             }
-            freed += some;
+            resolved += batch;
         }
-        if freed > 0 {
-            info!(freed, "jobs were {}", in_words(how));
+        if resolved > 0 {
+            info!(resolved, "{}", description(reason));
         }
     }
-    waiting::report(forge).await
+    stuck_jobs::report(forge).await
 }
 
-fn deadlines(now: Time, since: Time, first_word: SignedDuration) -> Deadlines {
-    // Nobody is heard while the service does not run.
-    let listened = |time: SignedDuration| if now.duration_since(since) > time { now - time } else { Time::UNIX_EPOCH };
-    Deadlines {
-        given: listened(first_word),
-        heard: listened(SILENCE),
-        ended: listened(GRACE),
-        queued: now - QUEUED,
-        usual_timeout: USUAL_TIMEOUT,
+fn deadlines(now: Time, started_at: Time, first_update_timeout: SignedDuration) -> StaleDeadlines {
+    // Runners cannot send updates while the server is down.
+    let before =
+        |time: SignedDuration| if now.duration_since(started_at) > time { now - time } else { Time::UNIX_EPOCH };
+    StaleDeadlines {
+        assigned_before: before(first_update_timeout),
+        updated_before: before(SILENCE_TIMEOUT),
+        timed_out_before: before(TIMEOUT_GRACE),
+        queued_before: now - PENDING_TIMEOUT,
+        default_timeout: DEFAULT_TIMEOUT_SECONDS,
     }
 }
 
-/// What the trace of a job says in its last line; nothing if the job only waits again.
-fn last_line(how: Stuck) -> Option<&'static str> {
-    match how {
-        Stuck::Unheard => None,
-        Stuck::Silent => Some("ERROR: job failed: nothing was heard from its runner for an hour"),
-        Stuck::Overdue => Some("ERROR: job failed: it ran for longer than its timeout allows"),
-        Stuck::Unwanted => Some("ERROR: job failed: no runner took it within 24 hours"),
+/// Returns the last line of the trace of a failed job; `None` if the job is requeued.
+fn last_line(reason: StaleReason) -> Option<&'static str> {
+    match reason {
+        StaleReason::Unacknowledged => None,
+        StaleReason::RunnerSilent => Some("ERROR: job failed: its runner sent no update for an hour"),
+        StaleReason::TimedOut => Some("ERROR: job failed: it ran for longer than its timeout allows"),
+        StaleReason::PendingTooLong => Some("ERROR: job failed: no runner took it within 24 hours"),
     }
 }
 
-fn in_words(how: Stuck) -> &'static str {
-    match how {
-        Stuck::Unheard => "taken back from runners that said nothing about them",
-        Stuck::Silent => "given up because their runners were silent for too long",
-        Stuck::Overdue => "given up because they took longer than they may",
-        Stuck::Unwanted => "given up because no runner wanted them for too long",
+fn description(reason: StaleReason) -> &'static str {
+    match reason {
+        StaleReason::Unacknowledged => "requeued jobs whose runners sent no update",
+        StaleReason::RunnerSilent => "failed jobs whose runners sent no update for too long",
+        StaleReason::TimedOut => "failed jobs that exceeded their timeout",
+        StaleReason::PendingTooLong => "failed jobs that no runner took in time",
     }
 }
 
-/// Frees one job, if it is still stuck: its runner may have spoken meanwhile.
-fn free(tx: &mut WriteTx<'_>, build: i64, how: Stuck, by: &Deadlines) -> Result<bool> {
-    let Some(place) = store::builds::place_of(tx.db(), build)? else { return Ok(false) };
-    if !store::pipelines::hold(tx.db(), place.pipeline)? || !store::assignments::is_stuck(tx.db(), how, by, build)? {
+/// Requeues or fails one job if it is still stale; its runner may have sent an update meanwhile.
+fn resolve(tx: &mut WriteTx<'_>, job: JobId, reason: StaleReason, deadlines: &StaleDeadlines) -> Result<bool> {
+    let Some(parents) = store::jobs::parents_of(tx.db(), job)? else { return Ok(false) };
+    if !store::pipelines::lock_row(tx.db(), parents.pipeline)?
+        || !store::job_queue::is_stale(tx.db(), reason, deadlines, job)?
+    {
         return Ok(false);
     }
-    match how {
-        Stuck::Unheard => assignments::take_back(tx, build),
-        Stuck::Overdue => endings::fail(tx, build, "job_execution_timeout", None),
-        Stuck::Silent | Stuck::Unwanted => endings::fail(tx, build, "stuck_or_timeout_failure", None),
+    match reason {
+        StaleReason::Unacknowledged => job_queue::requeue_unacknowledged(tx, job),
+        StaleReason::TimedOut => job_updates::fail(tx, job, "job_execution_timeout", None),
+        StaleReason::RunnerSilent | StaleReason::PendingTooLong => {
+            job_updates::fail(tx, job, "stuck_or_timeout_failure", None)
+        }
     }
 }

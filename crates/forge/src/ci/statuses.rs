@@ -1,8 +1,8 @@
-//! What is known of commits: their jobs, and what others found out.
+//! Commit statuses: jobs, and statuses reported by external services.
 
 use git::Repository;
 use model::{
-    CommitStatus, Oid, Page, Project, RefName, Slice, Status, Violations,
+    CommitStatus, Oid, Page, PipelineId, Project, ProjectId, RefName, Slice, Status, UserId, Violations,
     pipelines::{EXTERNAL_STAGE, Source},
     statuses::{NewStatus, StatusFilter, StatusState},
 };
@@ -10,31 +10,31 @@ use store::pipelines::NewPipeline;
 use url::Url;
 
 use crate::{
-    Ability, BlockingContext, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx,
-    pipelines::machine,
+    BlockingContext, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx,
+    pipelines::state_machine,
 };
 
-/// How long each of the texts may be.
-const LONGEST: usize = 255;
-/// How many branches are asked whether they have a commit.
-const MOST_BRANCHES: usize = 1000;
+/// The maximum length of each text in characters.
+const MAX_LENGTH: usize = 255;
+/// The maximum number of branches searched for a commit.
+const MAX_BRANCHES: usize = 1000;
 
-/// A status as somebody tells it.
+/// A status reported by an external service.
 #[derive(Clone, Debug)]
-pub struct StatusText {
-    /// How far it has come.
+pub struct StatusReport {
+    /// The state.
     pub state: StatusState,
-    /// The branch or tag that it is told for; the first branch that has the commit if nothing is said.
+    /// The branch or the tag; `None` stands for the first branch that contains the commit.
     pub ref_name: Option<String>,
-    /// What was looked at.
+    /// The name of the check.
     pub name: String,
-    /// Where more is told.
+    /// The URL of a page with details.
     pub target_url: Option<String>,
-    /// What there is to say in short.
+    /// A short description.
     pub description: Option<String>,
 }
 
-/// The statuses of a commit, oldest first.
+/// Returns a page of the statuses of a commit, oldest first.
 pub fn list(
     tx: &mut ReadTx<'_>,
     project: &ProjectRef,
@@ -42,61 +42,61 @@ pub fn list(
     filter: &Unvalidated<StatusFilter>,
     page: &Unvalidated<Page>,
 ) -> Result<Slice<CommitStatus>> {
-    tx.may(Ability::Browse)?;
-    let project = tx.open(project, ProjectAbility::ReadStatuses)?;
-    let (filter, page) = (filter.get()?, *page.get()?);
+    let project = tx.project(project, ProjectAbility::ReadStatuses)?;
+    let (filter, page) = (filter.validate()?, *page.validate()?);
     let (_, commit) = find_commit(tx.repository(&project)?, revision)?;
     Ok(store::statuses::list(tx.db(), project.id, commit, filter, page)?)
 }
 
-/// Tells what somebody found out about a commit.
+/// Sets the status of a commit.
 pub async fn set(
     forge: &Forge,
     caller: Caller,
     project: ProjectRef,
     revision: String,
-    text: Unvalidated<StatusText>,
+    report: Unvalidated<StatusReport>,
 ) -> Result<CommitStatus> {
-    let (project, new) = forge.run_blocking(caller.clone(), move |tx| weigh(tx, &project, &revision, &text)).await?;
-    forge.write(caller, move |tx| tell(tx, project, &new)).await
+    let (project, new) =
+        forge.run_blocking(caller.clone(), move |cx| prepare(cx, &project, &revision, &report)).await?;
+    forge.write(caller, move |tx| save(tx, project, &new)).await
 }
 
-/// What is to be told, with its commit and its ref: to find that may take long, so it is done apart.
-fn weigh(
-    tx: &mut BlockingContext<'_>,
+/// Validates a report and finds its commit and ref. This may take long, so it is done outside of the write transaction.
+fn prepare(
+    cx: &mut BlockingContext<'_>,
     project: &ProjectRef,
     revision: &str,
-    text: &Unvalidated<StatusText>,
-) -> Result<(i64, NewStatus)> {
+    report: &Unvalidated<StatusReport>,
+) -> Result<(ProjectId, NewStatus)> {
     let open = |tx: &mut ReadTx<'_>| -> Result<(Project, Option<Repository>)> {
-        let project = tx.open(project, ProjectAbility::SetStatus)?;
+        let project = tx.project(project, ProjectAbility::SetStatus)?;
         let repository = tx.repository(&project)?;
         Ok((project, repository))
     };
-    let (project, repository) = tx.read(open)?;
-    let StatusText { state, ref_name, name, target_url, description } = text.get()?.clone();
+    let (project, repository) = cx.read(open)?;
+    let StatusReport { state, ref_name, name, target_url, description } = report.validate()?.clone();
     let (repository, sha) = find_commit(repository, revision)?;
     let ref_name = match ref_name {
         Some(name) => name,
-        None => branch_with(&repository, sha)?.ok_or(Error::not_found("References for commit"))?,
+        None => first_branch_containing(&repository, sha)?.ok_or(Error::not_found("References for commit"))?,
     };
-    let tag = is_only_a_tag(&repository, &ref_name)?;
+    let tag = is_tag_only(&repository, &ref_name)?;
     let new = NewStatus { sha, ref_name, tag, name, state, target_url, description };
     check(&new)?;
     Ok((project.id, new))
 }
 
 fn find_commit(repository: Option<Repository>, revision: &str) -> Result<(Repository, Oid)> {
-    let missing = || Error::not_found("Commit");
-    let repository = repository.ok_or_else(missing)?;
-    let commit = repository.resolve(revision)?.ok_or_else(missing)?;
+    let not_found = || Error::not_found("Commit");
+    let repository = repository.ok_or_else(not_found)?;
+    let commit = repository.resolve(revision)?.ok_or_else(not_found)?;
     Ok((repository, commit))
 }
 
-/// The first branch by name that has a commit.
-fn branch_with(repository: &Repository, commit: Oid) -> Result<Option<String>> {
+/// Returns the first branch by name that contains a commit.
+fn first_branch_containing(repository: &Repository, commit: Oid) -> Result<Option<String>> {
     let refs = repository.refs()?;
-    for branch in refs.branches.iter().take(MOST_BRANCHES) {
+    for branch in refs.branches.iter().take(MAX_BRANCHES) {
         if repository.is_ancestor(commit, branch.target)? {
             return Ok(Some(branch.name.short().to_owned()));
         }
@@ -104,59 +104,59 @@ fn branch_with(repository: &Repository, commit: Oid) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Whether a name is that of a tag, and not of a branch too.
-fn is_only_a_tag(repository: &Repository, name: &str) -> Result<bool> {
+/// Returns whether a name is that of a tag but not of a branch.
+fn is_tag_only(repository: &Repository, name: &str) -> Result<bool> {
     let refs = repository.refs()?;
-    let is_there = |name: Option<RefName>| name.is_some_and(|name| refs.find(&name).is_some());
-    Ok(is_there(RefName::tag(name)) && !is_there(RefName::branch(name)))
+    let exists = |name: Option<RefName>| name.is_some_and(|name| refs.find(&name).is_some());
+    Ok(exists(RefName::tag(name)) && !exists(RefName::branch(name)))
 }
 
 fn check(new: &NewStatus) -> Result<()> {
     let mut violations = Violations::new();
-    violations.unless(!new.name.trim().is_empty(), "name", "can't be blank");
-    violations.longest("name", &new.name, LONGEST);
-    violations.longest("ref", &new.ref_name, LONGEST);
-    violations.longest("description", new.description.as_deref().unwrap_or_default(), LONGEST);
+    violations.require(!new.name.trim().is_empty(), "name", "can't be blank");
+    violations.max_length("name", &new.name, MAX_LENGTH);
+    violations.max_length("ref", &new.ref_name, MAX_LENGTH);
+    violations.max_length("description", new.description.as_deref().unwrap_or_default(), MAX_LENGTH);
     if let Some(url) = &new.target_url {
-        violations.longest("target_url", url, LONGEST);
-        // It becomes a link: a browser must not run it.
-        let fits = Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
-        violations.unless(fits, "target_url", "must be a valid URL");
+        violations.max_length("target_url", url, MAX_LENGTH);
+        // It is shown as a link, so it must not be a script.
+        let is_valid = Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+        violations.require(is_valid, "target_url", "must be a valid URL");
     }
     Ok(violations.into_result()?)
 }
 
-/// Takes a status that is on its way further, or begins a new one; the pipeline that it belongs to follows.
-fn tell(tx: &mut WriteTx<'_>, project: i64, new: &NewStatus) -> Result<CommitStatus> {
-    let project = tx.open(&ProjectRef::Id(project), ProjectAbility::SetStatus)?;
-    let (me, now) = (tx.my_id(Ability::Browse)?, tx.now());
-    let pipeline = pipeline_for(tx, &project, new, me)?;
-    // Of two who tell the same at once, the second finds what the first has told.
-    store::pipelines::hold(tx.db(), pipeline)?;
+/// Updates an unfinished status or inserts a new one, and lets its pipeline follow.
+fn save(tx: &mut WriteTx<'_>, project: ProjectId, new: &NewStatus) -> Result<CommitStatus> {
+    let project = tx.project(&ProjectRef::Id(project), ProjectAbility::SetStatus)?;
+    let (user, now) = (tx.user_id()?, tx.now());
+    let pipeline = pipeline_for(tx, &project, new, user)?;
+    // Locked, so that of two concurrent reports the second one finds the first.
+    store::pipelines::lock_row(tx.db(), pipeline)?;
     let latest = store::statuses::latest(tx.db(), pipeline, &new.name)?;
-    let mine = |status: &CommitStatus| status.author.as_ref().is_some_and(|author| author.id == me);
-    let told = match latest.filter(|status| !status.state.is_done() && mine(status)) {
-        None => store::statuses::insert(tx.db(), project.id, pipeline, me, new, now)?,
+    let is_own = |status: &CommitStatus| status.author.as_ref().is_some_and(|author| author.id == user);
+    let saved = match latest.filter(|status| !status.state.is_done() && is_own(status)) {
+        None => store::statuses::insert(tx.db(), project.id, pipeline, user, new, now)?,
         Some(status) => {
-            check_step(status.state, new.state)?;
-            store::statuses::update(tx.db(), status.id, me, new, now)?
+            check_transition(status.state, new.state)?;
+            store::statuses::update(tx.db(), status.id, user, new, now)?
         }
     };
-    let held = machine::hold(tx, pipeline)?;
-    machine::follow(tx, &project, held)?;
-    Ok(told)
+    let locked = state_machine::lock(tx, pipeline)?;
+    state_machine::advance(tx, &project, locked)?;
+    Ok(saved)
 }
 
-/// The newest pipeline of a commit and a ref; one is made if there is none.
-fn pipeline_for(tx: &mut WriteTx<'_>, project: &Project, new: &NewStatus, user: i64) -> Result<i64> {
+/// Returns the newest pipeline of a commit and a ref; creates one if there is none.
+fn pipeline_for(tx: &mut WriteTx<'_>, project: &Project, new: &NewStatus, user: UserId) -> Result<PipelineId> {
     let now = tx.now();
     let newest =
         |tx: &mut WriteTx<'_>| store::pipelines::newest_at(tx.db(), project.id, new.sha, &new.ref_name, new.tag);
     if let Some(found) = newest(tx)? {
         return Ok(found);
     }
-    // Of two who come first, only one makes it. The project is not held otherwise: others hold a pipeline before they
-    // need the project, and nobody should wait in a circle.
+    // Locked, so that concurrent calls create one pipeline only. The project is not locked in other cases: other
+    // transactions lock a pipeline before the project, which could cause a deadlock.
     store::projects::lock(tx.db(), project.id)?;
     if let Some(found) = newest(tx)? {
         return Ok(found);
@@ -182,14 +182,14 @@ fn pipeline_for(tx: &mut WriteTx<'_>, project: &Project, new: &NewStatus, user: 
     Ok(store::pipelines::insert(tx.db(), &pipeline)?)
 }
 
-/// Whether a status may go from one state to the other; clients of the original read the sentence.
-fn check_step(from: Status, to: StatusState) -> Result<()> {
+/// Checks whether a status may change its state; the message is that of GitLab 8.14.
+fn check_transition(from: Status, to: StatusState) -> Result<()> {
     let event = match (from, to) {
         (_, StatusState::Pending) => "enqueue",
         (Status::Running, StatusState::Running) => "run",
         _ => return Ok(()),
     };
-    let from = from.word();
+    let from = from.as_str();
     Err(Error::Refused(format!(
         "Cannot transition status via :{event} from :{from} (Reason(s): Status cannot transition via \"{event}\")"
     )))

@@ -1,7 +1,7 @@
-//! What jobs say: told by runners bit by bit, with their secrets hidden, and read by people meanwhile.
+//! Traces: the output of jobs, appended by runners in chunks, with secrets masked, and read by users meanwhile.
 //!
-//! A trace is a file that grows at its end; how much of it counts stands in the row of the job. The bytes come first, so
-//! whatever was acknowledged is there, and what was not is cut off by whoever comes next.
+//! A trace is a file that only grows; the row of the job holds its valid size. The bytes are written first, so all
+//! acknowledged output is present, and the next writer truncates the rest.
 
 mod masks;
 
@@ -14,141 +14,141 @@ use std::{
 };
 
 use bytes::Bytes;
-use files::logs::Key;
+use files::logs::LogKey;
 use futures_util::{
     StreamExt as _, TryStreamExt as _,
     stream::{self, BoxStream},
 };
-use model::{Build, Status, pipelines::BuildKind, tokens::Digest};
-use store::build_runs::Run;
-use tokio::sync::watch;
+use model::{Job, JobId, PipelineId, ProjectId, RunnerId, Status, jobs::JobKind, tokens::Digest};
+use store::job_runs::JobRun;
+use tokio::{sync::watch, task::JoinError};
 use tracing::warn;
 
 use crate::{
-    Ability, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, artifacts,
-    assignments, traces::masks::Masks, variables,
+    Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, artifacts, job_queue,
+    traces::masks::Masks, variables,
 };
 
-/// The longest trace that is kept.
-const LONGEST: u64 = 100 << 20;
+/// The maximum size of a trace.
+const MAX_TRACE_BYTES: u64 = 100 << 20;
 /// How much of the end of a trace is searched for the coverage.
-const SEARCHED: u64 = 1 << 20;
-/// For how long what is known of a job is remembered while nobody asks for it; longer than a silent job may run.
-const REMEMBERED: Duration = Duration::from_secs(2 * 60 * 60);
-/// How often somebody who follows a trace looks by themselves: how a job ends is not always told here.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
+const COVERAGE_SEARCH_BYTES: u64 = 1 << 20;
+/// How long the state of an unused trace is cached; longer than a runner may stay silent.
+const LIVE_TRACE_TTL: Duration = Duration::from_secs(2 * 60 * 60);
+/// How often a follower of a trace checks the job itself: not every end of a job is notified in this process.
+const POLL_INTERVAL: Duration = Duration::from_secs(3);
 
-/// What somebody shows who tells how a job goes.
+/// The tokens presented in a call about a job.
 #[derive(Clone, Debug)]
-pub enum JobProof {
-    /// Tokens of which one is that of the job.
+pub enum JobCredentials {
+    /// One of the tokens must be that of the job.
     Job(Vec<Digest>),
-    /// The same, or the token with which runners join the project.
+    /// One of the tokens must be that of the job or the registration token of the project.
     JobOrProject(Vec<Digest>),
-    /// Tokens of which one is that of the runner that has the job.
+    /// One of the tokens must be that of the runner that the job is assigned to.
     Runner(Vec<Digest>),
 }
 
-/// What came of a piece of a trace.
+/// The outcome of appending to a trace; holds the status of the job and the size of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// It is there, and the trace has so many bytes now.
+pub enum AppendOutcome {
+    /// Stored.
     Stored(Status, u64),
-    /// The trace ends elsewhere than the piece begins.
-    Elsewhere(Status, u64),
-    /// Nobody listens, because the job does not run.
+    /// Rejected, because the chunk does not start at the end of the trace.
+    WrongOffset(Status, u64),
+    /// Rejected, because the job is not running.
     NotRunning(Status, u64),
-    /// The trace would be longer than any may be.
+    /// Rejected, because the trace would exceed the maximum size.
     TooLong,
 }
 
-/// A trace as it is at a moment, for somebody who may see it.
+/// A snapshot of a trace that the caller may read.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    key: Key,
-    /// How many bytes are to be seen.
+    log_key: LogKey,
+    /// The number of visible bytes.
     pub size: u64,
-    /// Whether nothing more will come.
+    /// Whether the trace is complete.
     pub ended: bool,
 }
 
-/// What this process knows of jobs that run, or that somebody watches.
+/// The state that this process keeps for traces that are being written or followed.
 #[derive(Default)]
-pub(crate) struct Lives {
-    known: Mutex<HashMap<i64, Arc<Live>>>,
+pub(crate) struct LiveTraces {
+    by_job: Mutex<HashMap<JobId, Arc<LiveTrace>>>,
     closed: watch::Sender<bool>,
 }
 
-/// One of them.
-struct Live {
-    /// Held by whoever changes the trace.
-    turn: tokio::sync::Mutex<Option<Known>>,
-    /// Changes whenever there is something new to see.
-    news: watch::Sender<u64>,
-    used: Mutex<Instant>,
+/// The state of one trace.
+struct LiveTrace {
+    /// Held while the trace is being changed.
+    write_lock: tokio::sync::Mutex<Option<CachedMasks>>,
+    /// Incremented whenever the trace or the job changes.
+    changes: watch::Sender<u64>,
+    last_used: Mutex<Instant>,
 }
 
-/// The secrets of a job, as long as it has this token.
-struct Known {
+/// The masks of a job, valid as long as its token has this digest.
+struct CachedMasks {
     digest: Vec<u8>,
     masks: Arc<Masks>,
 }
 
-impl Lives {
-    fn of(&self, build: i64) -> Arc<Live> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(live) = known.get(&build) {
-            *live.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+impl LiveTraces {
+    fn of(&self, job: JobId) -> Arc<LiveTrace> {
+        let mut by_job = self.by_job.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(live) = by_job.get(&job) {
+            *live.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
             return Arc::clone(live);
         }
-        known.retain(|_, live| {
-            let used = *live.used.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::strong_count(live) > 1 || used.elapsed() < REMEMBERED
+        by_job.retain(|_, live| {
+            let last_used = *live.last_used.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::strong_count(live) > 1 || last_used.elapsed() < LIVE_TRACE_TTL
         });
-        let live = Live {
-            turn: tokio::sync::Mutex::default(),
-            news: watch::Sender::default(),
-            used: Mutex::new(Instant::now()),
+        let live = LiveTrace {
+            write_lock: tokio::sync::Mutex::default(),
+            changes: watch::Sender::default(),
+            last_used: Mutex::new(Instant::now()),
         };
-        Arc::clone(known.entry(build).or_insert(Arc::new(live)))
+        Arc::clone(by_job.entry(job).or_insert(Arc::new(live)))
     }
 }
 
-/// Lets nobody follow a trace any longer, because the service ends.
+/// Ends all followed traces, because the server shuts down.
 pub fn close(forge: &Forge) {
     forge.shared().traces.closed.send_replace(true);
 }
 
-/// The job that somebody tells of, if what they show is right for it.
-pub(crate) fn find(tx: &mut ReadTx<'_>, build: i64, proof: &JobProof) -> Result<Run> {
-    let absent = || Error::Absent("404 Not Found".into());
-    let runner = match proof {
-        JobProof::Runner(tokens) => Some(runner_of(tx, tokens)?.ok_or(Error::Forbidden(None))?),
+/// Returns the job if the credentials are valid for it.
+pub(crate) fn find_authorized(tx: &mut ReadTx<'_>, job: JobId, credentials: &JobCredentials) -> Result<JobRun> {
+    let not_found = || Error::NotFound(None);
+    let runner = match credentials {
+        JobCredentials::Runner(tokens) => Some(runner_of(tx, tokens)?.ok_or(Error::Forbidden(None))?),
         _ => None,
     };
-    let run = store::build_runs::find(tx.db(), build)?.ok_or_else(absent)?;
-    let project = tx.open_as_service(&ProjectRef::Id(run.project), ProjectAbility::ReadProject)?;
-    let known = |tokens: &[Digest]| tokens.iter().any(|token| run.has_token(token));
-    let fits = match proof {
-        JobProof::Runner(_) => {
-            return if run.runner == runner { Ok(run) } else { Err(absent()) };
+    let run = store::job_runs::find(tx.db(), job)?.ok_or_else(not_found)?;
+    let project = tx.project_as_system(&ProjectRef::Id(run.project), ProjectAbility::ReadProject)?;
+    let is_job_token = |tokens: &[Digest]| tokens.iter().any(|token| run.has_token(token));
+    let is_valid = match credentials {
+        JobCredentials::Runner(_) => {
+            return if run.runner == runner { Ok(run) } else { Err(not_found()) };
         }
-        JobProof::Job(tokens) => known(tokens),
-        JobProof::JobOrProject(tokens) => {
+        JobCredentials::Job(tokens) => is_job_token(tokens),
+        JobCredentials::JobOrProject(tokens) => {
             let of_project = tx.shared().instance_key.runners_token(project.id, &project.runners_seed).digest();
-            known(tokens) || tokens.contains(&of_project)
+            is_job_token(tokens) || tokens.contains(&of_project)
         }
     };
-    if fits { Ok(run) } else { Err(Error::Forbidden(None)) }
+    if is_valid { Ok(run) } else { Err(Error::Forbidden(None)) }
 }
 
-/// Fails unless what a runner shows is right for a job.
-pub async fn check_proof(forge: &Forge, build: i64, proof: JobProof) -> Result<()> {
-    forge.read_inline(Caller::system(), move |tx| find(tx, build, &proof).map(drop)).await
+/// Fails unless the credentials are valid for a job.
+pub async fn check_credentials(forge: &Forge, job: JobId, credentials: JobCredentials) -> Result<()> {
+    forge.read_inline(Caller::system(), move |tx| find_authorized(tx, job, &credentials).map(drop)).await
 }
 
-/// The runner whose token is among these.
-fn runner_of(tx: &mut ReadTx<'_>, tokens: &[Digest]) -> Result<Option<i64>> {
+/// Returns the runner with one of these tokens.
+fn runner_of(tx: &mut ReadTx<'_>, tokens: &[Digest]) -> Result<Option<RunnerId>> {
     for token in tokens {
         if let Some(runner) = store::runners::by_token(tx.db(), token)? {
             return Ok(Some(runner.id));
@@ -157,128 +157,138 @@ fn runner_of(tx: &mut ReadTx<'_>, tokens: &[Digest]) -> Result<Option<i64>> {
     Ok(None)
 }
 
-/// Adds a piece to the trace of a job that runs, where the trace ends.
+/// Appends a chunk to the trace of a running job; it must start at the end of the trace.
 pub async fn append(
     forge: &Forge,
-    build: i64,
-    proof: JobProof,
+    job: JobId,
+    credentials: JobCredentials,
     start: Unvalidated<u64>,
     bytes: Bytes,
-) -> Result<Heard> {
+) -> Result<AppendOutcome> {
     let forge = forge.clone();
-    // On its own: whoever waits for it may go away, and nobody else may write while this one still does.
+    // In a task of its own, so that a disconnecting client does not interrupt the write.
     let task = tokio::spawn(async move {
-        // First, so that nothing is kept of those who show no good token, and nobody waits for them.
-        let shown = proof.clone();
-        forge.read_inline(Caller::system(), move |tx| find(tx, build, &shown)).await?;
-        let live = forge.shared().traces.of(build);
-        let mut turn = live.turn.lock().await;
-        let run = forge.read_inline(Caller::system(), move |tx| find(tx, build, &proof)).await?;
-        let start = *start.get()?;
+        // First, so that invalid credentials allocate nothing and wait for no lock.
+        let presented = credentials.clone();
+        forge.read_inline(Caller::system(), move |tx| find_authorized(tx, job, &presented)).await?;
+        let live = forge.shared().traces.of(job);
+        let mut cached = live.write_lock.lock().await;
+        let run = forge.read_inline(Caller::system(), move |tx| find_authorized(tx, job, &credentials)).await?;
+        let start = *start.validate()?;
         if run.status != Status::Running {
-            return Ok(Heard::NotRunning(run.status, run.trace_size));
+            return Ok(AppendOutcome::NotRunning(run.status, run.trace_size));
         }
         if start != run.trace_size {
-            return Ok(Heard::Elsewhere(run.status, run.trace_size));
+            return Ok(AppendOutcome::WrongOffset(run.status, run.trace_size));
         }
-        forge.heed(grow(&forge, &live, &mut turn, &run, &bytes).await)
+        forge.record_if_disk_full(append_masked(&forge, &live, &mut cached, &run, &bytes).await)
     });
-    task.await.unwrap_or_else(|error| Err(Error::Internal(format!("a trace: {error}"))))
+    task.await.unwrap_or_else(|error| Err(task_failed(error)))
 }
 
-/// Brings a trace to its full length for a runner that sends the whole of it each time.
-pub(crate) async fn append_rest(forge: &Forge, build: i64, whole: String) -> Result<()> {
+/// Appends the missing part of a trace, for a runner that sends the full trace each time.
+pub(crate) async fn append_missing(forge: &Forge, job: JobId, full_trace: String) -> Result<()> {
     let forge = forge.clone();
     let task = tokio::spawn(async move {
-        let live = forge.shared().traces.of(build);
-        let mut turn = live.turn.lock().await;
-        let found = forge.read_inline(Caller::system(), move |tx| Ok(store::build_runs::find(tx.db(), build)?)).await?;
+        let live = forge.shared().traces.of(job);
+        let mut cached = live.write_lock.lock().await;
+        let found = forge.read_inline(Caller::system(), move |tx| Ok(store::job_runs::find(tx.db(), job)?)).await?;
         let Some(run) = found.filter(|run| run.status == Status::Running) else { return Ok(()) };
-        let known = usize::try_from(run.trace_size).unwrap_or(usize::MAX);
-        let Some(rest) = whole.as_bytes().get(known..).filter(|rest| !rest.is_empty()) else { return Ok(()) };
-        forge.heed(grow(&forge, &live, &mut turn, &run, rest).await).map(drop)
+        let size = usize::try_from(run.trace_size).unwrap_or(usize::MAX);
+        let Some(rest) = full_trace.as_bytes().get(size..).filter(|rest| !rest.is_empty()) else { return Ok(()) };
+        forge.record_if_disk_full(append_masked(&forge, &live, &mut cached, &run, rest).await).map(drop)
     });
-    task.await.unwrap_or_else(|error| Err(Error::Internal(format!("a trace: {error}"))))
+    task.await.unwrap_or_else(|error| Err(task_failed(error)))
 }
 
-/// Hides the secrets in what comes next and writes it down: first the bytes, then how many there are.
-async fn grow(forge: &Forge, live: &Live, turn: &mut Option<Known>, run: &Run, bytes: &[u8]) -> Result<Heard> {
-    let (key, logs) = (&key(forge, run).await?, &forge.shared().logs);
+/// Masks the secrets in a chunk and stores it: first the bytes, then the size.
+async fn append_masked(
+    forge: &Forge,
+    live: &LiveTrace,
+    cached: &mut Option<CachedMasks>,
+    run: &JobRun,
+    bytes: &[u8],
+) -> Result<AppendOutcome> {
+    let (log_key, logs) = (&log_key(forge, run).await?, &forge.shared().logs);
     let size = run.trace_size + bytes.len() as u64;
-    if size > LONGEST {
-        return Ok(Heard::TooLong);
+    if size > MAX_TRACE_BYTES {
+        return Ok(AppendOutcome::TooLong);
     }
-    let mut held = run.trace_held;
+    let mut withheld = run.trace_held;
     if !bytes.is_empty() {
         if run.trace_size == 0 {
-            // The job may have been given to somebody before, who said something.
-            logs.remove(std::slice::from_ref(key)).await?;
+            // The job may have been assigned before, to a runner that wrote a trace.
+            logs.remove(std::slice::from_ref(log_key)).await?;
         }
-        let masks = masks(forge, turn, run).await?;
-        let mut text = held_back(forge, run).await?;
-        let at = run.trace_size - text.len() as u64;
+        let masks = masks(forge, cached, run).await?;
+        let mut text = read_withheld(forge, run).await?;
+        let offset = run.trace_size - text.len() as u64;
         text.extend_from_slice(bytes);
-        let masked = tokio::task::spawn_blocking(move || masks.apply(&text)).await.map_err(|error| internal(&error))?;
-        held = masked.rest.len() as u64;
-        if held > 0 {
-            logs.keep_aside(key, run.trace_size, size, masked.rest).await?;
+        let masked = tokio::task::spawn_blocking(move || masks.mask(&text)).await.map_err(task_failed)?;
+        withheld = masked.pending.len() as u64;
+        if withheld > 0 {
+            logs.write_sidecar(log_key, run.trace_size, size, masked.pending).await?;
         }
-        logs.append(key, at, masked.shown.into()).await?;
+        logs.append(log_key, offset, masked.text.into()).await?;
     }
-    let (grown, build) = (run.clone(), run.build);
-    let note = move |tx: &mut WriteTx<'_>| {
+    let (before, job) = (run.clone(), run.job);
+    let record = move |tx: &mut WriteTx<'_>| {
         let now = tx.now();
-        let counts = store::build_runs::grow_trace(tx.db(), &grown, size, held, now)?;
-        Ok(if counts { None } else { Some(store::build_runs::find(tx.db(), build)?) })
+        let recorded = store::job_runs::extend_trace(tx.db(), &before, size, withheld, now)?;
+        Ok(if recorded { None } else { Some(store::job_runs::find(tx.db(), job)?) })
     };
-    match forge.write(Caller::system(), note).await? {
+    match forge.write(Caller::system(), record).await? {
         None => {
-            if held == 0 && run.trace_held > 0 {
-                logs.clear_aside(key).await?;
+            if withheld == 0 && run.trace_held > 0 {
+                logs.remove_sidecar(log_key).await?;
             }
-            live.news.send_modify(|news| *news += 1);
-            Ok(Heard::Stored(Status::Running, size))
+            live.changes.send_modify(|changes| *changes += 1);
+            Ok(AppendOutcome::Stored(Status::Running, size))
         }
-        Some(Some(now)) if now.status == Status::Running => Ok(Heard::Elsewhere(now.status, now.trace_size)),
-        Some(Some(now)) => Ok(Heard::NotRunning(now.status, now.trace_size)),
+        Some(Some(run)) if run.status == Status::Running => Ok(AppendOutcome::WrongOffset(run.status, run.trace_size)),
+        Some(Some(run)) => Ok(AppendOutcome::NotRunning(run.status, run.trace_size)),
         Some(None) => {
-            // Its project was removed meanwhile, and nobody looks for this file any more.
-            logs.remove(std::slice::from_ref(key)).await?;
-            Err(Error::Absent("404 Not Found".into()))
+            // The project was deleted meanwhile, so nothing else would remove the file.
+            logs.remove(std::slice::from_ref(log_key)).await?;
+            Err(Error::NotFound(None))
         }
     }
 }
 
-/// The end of a trace that nobody sees yet, as it was said.
-async fn held_back(forge: &Forge, run: &Run) -> Result<Vec<u8>> {
+/// Returns the unmasked end of a trace that is withheld from readers.
+async fn read_withheld(forge: &Forge, run: &JobRun) -> Result<Vec<u8>> {
     if run.trace_held == 0 {
         return Ok(Vec::new());
     }
-    let kept = forge.shared().logs.kept_aside(&key(forge, run).await?, run.trace_size).await?;
-    let kept = kept.filter(|kept| kept.len() as u64 == run.trace_held);
-    Ok(kept.unwrap_or_else(|| {
-        warn!(project.id = run.project, build.id = run.build, "the end of a trace is lost; it stays hidden");
+    let stored = forge.shared().logs.read_sidecar(&log_key(forge, run).await?, run.trace_size).await?;
+    let stored = stored.filter(|stored| stored.len() as u64 == run.trace_held);
+    Ok(stored.unwrap_or_else(|| {
+        warn!(
+            project.id = run.project.get(),
+            build.id = run.job.get(),
+            "the withheld end of a trace is lost; it stays masked"
+        );
         vec![b'x'; usize::try_from(run.trace_held).unwrap_or_default()]
     }))
 }
 
-/// The secrets of a job, which are looked up once.
-async fn masks(forge: &Forge, turn: &mut Option<Known>, run: &Run) -> Result<Arc<Masks>> {
+/// Returns the masks of a job, loaded once.
+async fn masks(forge: &Forge, cached: &mut Option<CachedMasks>, run: &JobRun) -> Result<Arc<Masks>> {
     let digest = run.token.as_ref().map(|token| token.digest.clone()).unwrap_or_default();
-    if let Some(known) = turn.as_ref().filter(|known| known.digest == digest) {
-        return Ok(Arc::clone(&known.masks));
+    if let Some(cached) = cached.as_ref().filter(|cached| cached.digest == digest) {
+        return Ok(Arc::clone(&cached.masks));
     }
     let run = run.clone();
     let values = forge.read(Caller::system(), move |tx| secrets_of(tx, &run)).await?;
-    let made = tokio::task::spawn_blocking(move || Masks::new(values)).await.map_err(|error| internal(&error))?;
-    let masks = Arc::new(made);
-    *turn = Some(Known { digest, masks: Arc::clone(&masks) });
+    let masks = tokio::task::spawn_blocking(move || Masks::new(values)).await.map_err(task_failed)?;
+    let masks = Arc::new(masks);
+    *cached = Some(CachedMasks { digest, masks: Arc::clone(&masks) });
     Ok(masks)
 }
 
-/// Everything that a job knows and nobody may read in its trace.
-fn secrets_of(tx: &mut ReadTx<'_>, run: &Run) -> Result<Vec<String>> {
-    let project = tx.open_as_service(&ProjectRef::Id(run.project), ProjectAbility::ReadProject)?;
+/// Returns all values to mask in the trace of a job.
+fn secrets_of(tx: &mut ReadTx<'_>, run: &JobRun) -> Result<Vec<String>> {
+    let project = tx.project_as_system(&ProjectRef::Id(run.project), ProjectAbility::ReadProject)?;
     let runner = match run.runner {
         Some(runner) => store::runners::by_id(tx.db(), runner)?.map(|runner| runner.seed),
         None => None,
@@ -291,148 +301,152 @@ fn secrets_of(tx: &mut ReadTx<'_>, run: &Run) -> Result<Vec<String>> {
     ];
     let mut values: Vec<String> = tokens.into_iter().flatten().map(|token| token.reveal().to_owned()).collect();
     values.extend(secret_variables(tx, project.id, run.pipeline)?);
-    // What has changed since is still what the job was given.
-    if let Some(sealed) = store::build_runs::secrets_of(tx.db(), run.build)? {
-        values.extend(variables::open_all(tx, project.id, &sealed).into_values());
+    // The job was given the values of its start, even if they have changed since.
+    if let Some(encrypted) = store::job_runs::secrets_of(tx.db(), run.job)? {
+        values.extend(variables::decrypt_all(tx, project.id, &encrypted).into_values());
     }
     Ok(values)
 }
 
-/// What a job that is about to be given away must not say, sealed, so that it is still known when somebody changes it.
-pub(crate) fn seal_secrets(tx: &mut ReadTx<'_>, project: i64, pipeline: i64) -> Result<Option<Vec<u8>>> {
+/// Encrypts the values to mask in the trace of a job that is being assigned, so that they are still known if they change.
+pub(crate) fn encrypt_secrets(
+    tx: &mut ReadTx<'_>,
+    project: ProjectId,
+    pipeline: PipelineId,
+) -> Result<Option<Vec<u8>>> {
     let values = secret_variables(tx, project, pipeline)?;
-    let numbered = values.into_iter().enumerate().map(|(at, value)| (at.to_string(), value)).collect();
-    Ok(variables::seal_all(tx, project, &numbered))
+    let numbered = values.into_iter().enumerate().map(|(index, value)| (index.to_string(), value)).collect();
+    Ok(variables::encrypt_all(tx, project, &numbered))
 }
 
-/// The values of the secret variables of a project, and of what a trigger gave along.
-fn secret_variables(tx: &mut ReadTx<'_>, project: i64, pipeline: i64) -> Result<Vec<String>> {
+/// Returns the values of the variables of a project and of those passed by a trigger.
+fn secret_variables(tx: &mut ReadTx<'_>, project: ProjectId, pipeline: PipelineId) -> Result<Vec<String>> {
     let own = variables::of_project(tx, project)?.into_iter().map(|variable| variable.value.reveal().to_owned());
     let mut values: Vec<String> = own.collect();
-    if let Some(sealed) = store::pipelines::variables_of(tx.db(), pipeline)? {
-        values.extend(variables::open_all(tx, project, &sealed).into_values());
+    if let Some(encrypted) = store::pipelines::trigger_variables_of(tx.db(), pipeline)? {
+        values.extend(variables::decrypt_all(tx, project, &encrypted).into_values());
     }
     Ok(values)
 }
 
-/// Prepares the end of a job that its runner tells: writes the end of the trace as it will be seen, and finds the coverage.
-pub(crate) async fn conclude(forge: &Forge, build: i64) -> Result<Option<f64>> {
-    let live = forge.shared().traces.of(build);
-    let mut turn = live.turn.lock().await;
+/// Prepares the end of a job: writes the withheld end of the trace and finds the coverage.
+pub(crate) async fn finish(forge: &Forge, job: JobId) -> Result<Option<f64>> {
+    let live = forge.shared().traces.of(job);
+    let mut cached = live.write_lock.lock().await;
     let found = forge
         .read(Caller::system(), move |tx| {
-            Ok((store::build_runs::find(tx.db(), build)?, store::build_runs::spec_of(tx.db(), build)?))
+            Ok((store::job_runs::find(tx.db(), job)?, store::job_runs::spec_of(tx.db(), job)?))
         })
         .await?;
     let (Some(run), spec) = found else { return Ok(None) };
-    let (key, logs) = (&key(forge, &run).await?, &forge.shared().logs);
+    let (log_key, logs) = (&log_key(forge, &run).await?, &forge.shared().logs);
     if run.trace_held > 0 {
-        let masks = masks(forge, &mut turn, &run).await?;
-        let shown = masks.settle(&held_back(forge, &run).await?);
-        logs.append(key, run.visible(), shown.into()).await?;
+        let masks = masks(forge, &mut cached, &run).await?;
+        let text = masks.mask_final(&read_withheld(forge, &run).await?);
+        logs.append(log_key, run.visible(), text.into()).await?;
     }
-    let pattern = spec.and_then(|spec| ci::Spec::from_text(&spec)).and_then(|spec| spec.coverage);
+    let pattern = spec.and_then(|spec| ci::JobSpec::from_json(&spec)).and_then(|spec| spec.coverage);
     let Some(pattern) = pattern.filter(|_| run.trace_size > 0) else { return Ok(None) };
-    let end = run.trace_size.saturating_sub(SEARCHED)..run.trace_size;
-    let bytes = logs.part(key, end).await?;
+    let end = run.trace_size.saturating_sub(COVERAGE_SEARCH_BYTES)..run.trace_size;
+    let bytes = logs.read_range(log_key, end).await?;
     let search = move || ci::find_coverage(&pattern, &String::from_utf8_lossy(&bytes));
-    tokio::task::spawn_blocking(search).await.map_err(|error| internal(&error))
+    tokio::task::spawn_blocking(search).await.map_err(task_failed)
 }
 
-/// Adds a last line to the trace of a job that did not end by itself, so that the trace does not just stop. The job has ended
-/// all the same if that fails.
-pub(crate) async fn close_with(forge: &Forge, build: i64, line: &str) {
-    if let Err(error) = write_last_line(forge, build, line).await {
-        warn!(build.id = build, %error, "the last line of a trace could not be written");
+/// Appends a last line to the trace of a job that was ended by the server, so that the trace explains why. Errors are
+/// logged, because the job has ended anyway.
+pub(crate) async fn append_last_line(forge: &Forge, job: JobId, line: &str) {
+    if let Err(error) = write_last_line(forge, job, line).await {
+        warn!(build.id = job.get(), %error, "cannot write the last line of a trace");
     }
-    tell_end(forge, build);
+    notify_ended(forge, job);
 }
 
-async fn write_last_line(forge: &Forge, build: i64, sentence: &str) -> Result<()> {
-    let live = forge.shared().traces.of(build);
-    let mut turn = live.turn.lock().await;
-    let found = forge.read(Caller::system(), move |tx| Ok(store::build_runs::find(tx.db(), build)?)).await?;
-    let ended = |run: &Run| matches!(run.status, Status::Failed | Status::Canceled) && !run.erased;
+async fn write_last_line(forge: &Forge, job: JobId, line: &str) -> Result<()> {
+    let live = forge.shared().traces.of(job);
+    let mut cached = live.write_lock.lock().await;
+    let found = forge.read(Caller::system(), move |tx| Ok(store::job_runs::find(tx.db(), job)?)).await?;
+    let ended = |run: &JobRun| matches!(run.status, Status::Failed | Status::Canceled) && !run.erased;
     let Some(run) = found.filter(ended) else { return Ok(()) };
-    let (key, logs, at) = (key(forge, &run).await?, &forge.shared().logs, run.visible());
+    let (log_key, logs, offset) = (log_key(forge, &run).await?, &forge.shared().logs, run.visible());
     let mut text = Vec::new();
     if run.trace_held > 0 {
-        let masks = masks(forge, &mut turn, &run).await?;
-        text = masks.settle(&held_back(forge, &run).await?);
+        let masks = masks(forge, &mut cached, &run).await?;
+        text = masks.mask_final(&read_withheld(forge, &run).await?);
     }
     let last = match text.last() {
         Some(last) => Some(*last),
-        None => logs.part(&key, at.saturating_sub(1)..at).await?.last().copied(),
+        None => logs.read_range(&log_key, offset.saturating_sub(1)..offset).await?.last().copied(),
     };
     if last.is_some_and(|last| last != b'\n') {
         text.push(b'\n');
     }
-    text.extend_from_slice(format!("{sentence}\n").as_bytes());
-    let size = at + text.len() as u64;
-    logs.append(&key, at, text.into()).await?;
+    text.extend_from_slice(format!("{line}\n").as_bytes());
+    let size = offset + text.len() as u64;
+    logs.append(&log_key, offset, text.into()).await?;
     let closed = run.clone();
-    let note = move |tx: &mut WriteTx<'_>| {
-        // Nobody has taken it, and nobody will.
+    let record = move |tx: &mut WriteTx<'_>| {
+        // No runner has taken the job.
         if closed.token.is_none() {
             let now = tx.now();
-            let (seed, token) = assignments::fresh_token(tx);
-            store::build_runs::begin(tx.db(), build, (&seed, &token.digest()), None, now)?;
+            let (seed, token) = job_queue::new_job_token(tx);
+            store::job_runs::start(tx.db(), job, (&seed, &token.digest()), None, now)?;
         }
-        Ok(store::build_runs::close_trace(tx.db(), &closed, size)?)
+        Ok(store::job_runs::close_trace(tx.db(), &closed, size)?)
     };
-    forge.write(Caller::system(), note).await?;
+    forge.write(Caller::system(), record).await?;
     if run.trace_held > 0 {
-        logs.clear_aside(&key).await?;
+        logs.remove_sidecar(&log_key).await?;
     }
     Ok(())
 }
 
-/// Removes what was kept of the end of a trace that is seen by now.
-pub(crate) async fn tidy(forge: &Forge, run: &Run) {
-    let cleared = match key(forge, run).await {
-        Ok(key) => forge.shared().logs.clear_aside(&key).await.map_err(Error::from),
+/// Removes the file with the withheld end of a trace that is fully visible.
+pub(crate) async fn remove_withheld(forge: &Forge, run: &JobRun) {
+    let removed = match log_key(forge, run).await {
+        Ok(log_key) => forge.shared().logs.remove_sidecar(&log_key).await.map_err(Error::from),
         Err(error) => Err(error),
     };
-    if let Err(error) = cleared {
-        warn!(project.id = run.project, build.id = run.build, %error, "what was kept beside a trace stays");
+    if let Err(error) = removed {
+        let (project, job) = (run.project.get(), run.job.get());
+        warn!(project.id = project, build.id = job, %error, "cannot remove the withheld end of a trace");
     }
 }
 
-/// Tells those who follow a trace that its job has ended, and forgets its secrets.
-pub(crate) fn tell_end(forge: &Forge, build: i64) {
-    let mut known = forge.shared().traces.known.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(live) = known.remove(&build) {
-        live.news.send_modify(|news| *news += 1);
+/// Notifies the followers of a trace that its job has ended, and drops its masks.
+pub(crate) fn notify_ended(forge: &Forge, job: JobId) {
+    let mut by_job = forge.shared().traces.by_job.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(live) = by_job.remove(&job) {
+        live.changes.send_modify(|changes| *changes += 1);
     }
 }
 
-/// A trace, for whoever may see it.
-pub fn open(tx: &mut ReadTx<'_>, project: &ProjectRef, build: &Unvalidated<i64>) -> Result<Trace> {
-    tx.may(Ability::Browse)?;
-    let project = tx.open(project, ProjectAbility::ReadBuilds)?;
-    let run = run_in(tx, project.id, *build.get()?)?;
-    let key = Key { folder: project.storage.as_str().into(), number: run.build };
-    Ok(Trace { key, size: run.visible(), ended: run.status.is_done() })
+/// Opens a trace that the caller may read.
+pub fn open(tx: &mut ReadTx<'_>, project: &ProjectRef, job: &Unvalidated<JobId>) -> Result<Trace> {
+    let project = tx.project(project, ProjectAbility::ReadJobs)?;
+    let run = find_in_project(tx, project.id, *job.validate()?)?;
+    let log_key = LogKey { folder: project.storage.as_str().into(), number: run.job.get() };
+    Ok(Trace { log_key, size: run.visible(), ended: run.status.is_done() })
 }
 
-/// A job of a project.
-pub(crate) fn run_in(tx: &mut ReadTx<'_>, project: i64, build: i64) -> Result<Run> {
-    let run = store::build_runs::find(tx.db(), build)?.filter(|run| run.project == project);
-    run.ok_or_else(|| Error::Absent("404 Not Found".into()))
+/// Returns a job of a project.
+pub(crate) fn find_in_project(tx: &mut ReadTx<'_>, project: ProjectId, job: JobId) -> Result<JobRun> {
+    let run = store::job_runs::find(tx.db(), job)?.filter(|run| run.project == project);
+    run.ok_or(Error::NotFound(None))
 }
 
-/// The bytes of a trace, as far as they are to be seen.
+/// Returns the visible bytes of a trace.
 pub async fn read(forge: &Forge, trace: &Trace, range: Range<u64>) -> Result<BoxStream<'static, io::Result<Bytes>>> {
     let range = range.start..range.end.min(trace.size);
     if range.is_empty() {
         return Ok(stream::empty().boxed());
     }
-    let found = forge.shared().logs.read(&trace.key, range).await?;
-    // Removed a moment ago.
+    let found = forge.shared().logs.read(&trace.log_key, range).await?;
+    // Removed meanwhile.
     Ok(found.unwrap_or_else(|| stream::empty().boxed()))
 }
 
-/// The bytes of a trace from a place on, until its job ends, whoever follows it may see it no more, or the service ends.
+/// Streams a trace from an offset until its job ends, the caller may no longer read it, or the server shuts down.
 pub fn follow(
     forge: &Forge,
     caller: Caller,
@@ -440,106 +454,106 @@ pub fn follow(
     trace: Trace,
     from: u64,
 ) -> BoxStream<'static, io::Result<Bytes>> {
-    let (lives, build) = (&forge.shared().traces, trace.key.number);
-    let live = lives.of(build);
-    let state = Following {
-        news: live.news.subscribe(),
-        closed: lives.closed.subscribe(),
+    let (live_traces, job) = (&forge.shared().traces, JobId::new(trace.log_key.number));
+    let live = live_traces.of(job);
+    let state = TraceFollower {
+        changes: live.changes.subscribe(),
+        closed: live_traces.closed.subscribe(),
         _live: live,
         forge: forge.clone(),
         caller,
         project,
         trace,
-        at: from,
+        offset: from,
     };
-    stream::try_unfold(state, Following::next).try_flatten().boxed()
+    stream::try_unfold(state, TraceFollower::next).try_flatten().boxed()
 }
 
-/// Somebody who follows a trace.
-struct Following {
+/// The state of a stream that follows a trace.
+struct TraceFollower {
     forge: Forge,
     caller: Caller,
     project: ProjectRef,
     trace: Trace,
-    at: u64,
-    news: watch::Receiver<u64>,
+    offset: u64,
+    changes: watch::Receiver<u64>,
     closed: watch::Receiver<bool>,
-    _live: Arc<Live>,
+    _live: Arc<LiveTrace>,
 }
 
-type Pieces = BoxStream<'static, io::Result<Bytes>>;
+type ByteStream = BoxStream<'static, io::Result<Bytes>>;
 
-impl Following {
-    async fn next(mut self) -> io::Result<Option<(Pieces, Self)>> {
+impl TraceFollower {
+    async fn next(mut self) -> io::Result<Option<(ByteStream, Self)>> {
         loop {
-            if self.at < self.trace.size {
-                let range = self.at..self.trace.size;
-                self.at = range.end;
-                let pieces = read(&self.forge, &self.trace, range).await.map_err(io::Error::other)?;
-                return Ok(Some((pieces, self)));
+            if self.offset < self.trace.size {
+                let range = self.offset..self.trace.size;
+                self.offset = range.end;
+                let bytes = read(&self.forge, &self.trace, range).await.map_err(io::Error::other)?;
+                return Ok(Some((bytes, self)));
             }
             if self.trace.ended || *self.closed.borrow() {
                 return Ok(None);
             }
             tokio::select! {
-                _ = self.news.changed() => {}
+                _ = self.changes.changed() => {}
                 _ = self.closed.wait_for(|closed| *closed) => return Ok(None),
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
-            let (project, build) = (self.project.clone(), Unvalidated::good(self.trace.key.number));
-            let opened = self.forge.read(self.caller.clone(), move |tx| open(tx, &project, &build)).await;
-            // Whoever may see it no more has seen the end of it.
+            let (project, job) = (self.project.clone(), Unvalidated::valid(JobId::new(self.trace.log_key.number)));
+            let opened = self.forge.read(self.caller.clone(), move |tx| open(tx, &project, &job)).await;
+            // The stream ends if the caller may no longer read the trace.
             let Ok(trace) = opened else { return Ok(None) };
             self.trace = trace;
         }
     }
 }
 
-/// Removes the trace of a build that has ended and all that it left behind.
-pub async fn erase(forge: &Forge, caller: Caller, project: ProjectRef, build: Unvalidated<i64>) -> Result<Build> {
-    let (place, number) = (project.clone(), build.clone());
-    let run = forge.read(caller.clone(), move |tx| erasable(tx, &place, &number)).await?;
-    let live = forge.shared().traces.of(run.build);
-    let _turn = live.turn.lock().await;
-    forge.shared().logs.remove(&[key(forge, &run).await?]).await?;
-    let erased = move |tx: &mut WriteTx<'_>| {
-        let (run, now) = (erasable(tx, &project, &build)?, tx.now());
-        store::build_runs::erase(tx.db(), run.build, now)?;
-        let left = store::artifacts::expire_all_of(tx.db(), run.build, now)?;
-        Ok((shown(tx, run.build)?, left))
+/// Erases the trace and the artifacts of a job that has ended.
+pub async fn erase(forge: &Forge, caller: Caller, project: ProjectRef, job: Unvalidated<JobId>) -> Result<Job> {
+    let (project_ref, job_id) = (project.clone(), job.clone());
+    let run = forge.read(caller.clone(), move |tx| find_erasable(tx, &project_ref, &job_id)).await?;
+    let live = forge.shared().traces.of(run.job);
+    let _guard = live.write_lock.lock().await;
+    forge.shared().logs.remove(&[log_key(forge, &run).await?]).await?;
+    let erase = move |tx: &mut WriteTx<'_>| {
+        let (run, now) = (find_erasable(tx.read(), &project, &job)?, tx.now());
+        store::job_runs::erase(tx.db(), run.job, now)?;
+        let expired = store::artifacts::expire_all_of_job(tx.db(), run.job, now)?;
+        Ok((load_job(tx.read(), run.job)?, expired))
     };
-    let (shown, left) = forge.write(caller, erased).await?;
-    artifacts::remove_expired(forge, &left).await;
-    live.news.send_modify(|news| *news += 1);
-    Ok(shown)
+    let (job, expired) = forge.write(caller, erase).await?;
+    artifacts::remove_expired(forge, &expired).await;
+    live.changes.send_modify(|changes| *changes += 1);
+    Ok(job)
 }
 
-/// A build that left something behind, if it may be removed.
-fn erasable(tx: &mut ReadTx<'_>, project: &ProjectRef, build: &Unvalidated<i64>) -> Result<Run> {
-    let project = tx.open(project, ProjectAbility::RunPipelines)?;
-    let (run, now) = (run_in(tx, project.id, *build.get()?)?, tx.now());
+/// Returns a job that has ended and has a trace or artifacts to erase.
+fn find_erasable(tx: &mut ReadTx<'_>, project: &ProjectRef, job: &Unvalidated<JobId>) -> Result<JobRun> {
+    let project = tx.project(project, ProjectAbility::RunPipelines)?;
+    let (run, now) = (find_in_project(tx, project.id, *job.validate()?)?, tx.now());
     let ended = matches!(run.status, Status::Success | Status::Failed | Status::Canceled);
-    let left = run.trace_size > 0 || store::artifacts::archive_of(tx.db(), run.build, now)?.is_some();
-    if ended && left { Ok(run) } else { Err(Error::forbidden("Build is not erasable!")) }
+    let has_content = run.trace_size > 0 || store::artifacts::archive_of(tx.db(), run.job, now)?.is_some();
+    if ended && has_content { Ok(run) } else { Err(Error::forbidden("Build is not erasable!")) }
 }
 
-/// A build as everybody sees it.
-pub(crate) fn shown(tx: &mut ReadTx<'_>, build: i64) -> Result<Build> {
+/// Returns a job that is run by a runner.
+pub(crate) fn load_job(tx: &mut ReadTx<'_>, job: JobId) -> Result<Job> {
     let now = tx.now();
-    let found = store::builds::by_ids(tx.db(), &[build], now)?.into_iter().next();
-    found.filter(|build| build.kind == BuildKind::Job).ok_or_else(|| Error::Absent("404 Not Found".into()))
+    let found = store::jobs::by_ids(tx.db(), &[job], now)?.into_iter().next();
+    found.filter(|job| job.kind == JobKind::Runner).ok_or(Error::NotFound(None))
 }
 
-/// Removes the traces of a project that is being removed.
-pub(crate) async fn remove_all_of_project(forge: &Forge, project: i64) -> Result<()> {
+/// Removes the traces of a deleted project.
+pub(crate) async fn remove_all_of_project(forge: &Forge, project: ProjectId) -> Result<()> {
     let storage = forge.storage_of(project).await?;
     Ok(forge.shared().logs.remove_folder(storage.as_str()).await?)
 }
 
-async fn key(forge: &Forge, run: &Run) -> Result<Key> {
-    Ok(Key { folder: forge.storage_of(run.project).await?.as_str().into(), number: run.build })
+async fn log_key(forge: &Forge, run: &JobRun) -> Result<LogKey> {
+    Ok(LogKey { folder: forge.storage_of(run.project).await?.as_str().into(), number: run.job.get() })
 }
 
-fn internal(error: &dyn std::fmt::Display) -> Error {
-    Error::Internal(format!("traces: {error}"))
+fn task_failed(error: JoinError) -> Error {
+    Error::internal("traces", error)
 }

@@ -1,24 +1,25 @@
-//! Triggers: tokens with which others start pipelines.
+//! Trigger tokens, which start pipelines without a user.
 
 use model::{
-    Page, Project, Slice, Time, Violations, pipelines::Source, projects::Seed, runners::Trigger, tokens::Secret,
+    Page, PipelineId, Project, ProjectId, Slice, Time, TriggerId, Violations, pipelines::Source, projects::TokenSeed,
+    tokens::Secret, triggers::Trigger,
 };
 
 use crate::{
     Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx,
-    pipelines::drafts::{self, Wish},
+    pipelines::planning::{self, PipelineRequest},
     variables::{self, check_key, check_value},
 };
 
-/// How many triggers a project may have.
-const MOST_TRIGGERS: i64 = 1000;
+/// The maximum number of triggers of a project.
+const MAX_TRIGGERS: i64 = 1000;
 
-/// A trigger as those see it who keep the project.
+/// A trigger with its token.
 #[derive(Clone, Debug)]
-pub struct ShownTrigger {
-    /// Its token.
+pub struct TriggerDetail {
+    /// The token.
     pub token: Secret,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Time,
     /// When it was last changed.
     pub updated_at: Time,
@@ -26,105 +27,109 @@ pub struct ShownTrigger {
     pub last_used: Option<Time>,
 }
 
-/// What somebody says who shows the token of a trigger. It does not print.
+/// A call of a trigger. Not `Debug`, because it contains secrets.
 #[derive(Clone)]
-pub struct Call {
+pub struct TriggerPipeline {
     /// The token.
     pub token: Secret,
     /// The branch or the tag.
     pub ref_name: String,
-    /// What the jobs shall know; `None` if that is something else than named texts.
+    /// The variables for the jobs; `None` if the client sent something other than a map of strings.
     pub variables: Option<Vec<(String, String)>>,
 }
 
-/// A pipeline that was started by a trigger.
+/// A pipeline started by a trigger.
 #[derive(Clone)]
-pub struct Started {
-    /// The number of the pipeline.
-    pub pipeline: i64,
-    /// What the jobs know.
+pub struct TriggeredPipeline {
+    /// The ID of the pipeline.
+    pub pipeline: PipelineId,
+    /// The variables passed to the jobs.
     pub variables: ci::Variables,
 }
 
 fn open(tx: &mut ReadTx<'_>, project: &ProjectRef) -> Result<Project> {
-    tx.open(project, ProjectAbility::AdministerBuilds)
+    tx.project(project, ProjectAbility::AdministerCi)
 }
 
-/// The triggers of a project, oldest first.
-pub fn list(tx: &mut ReadTx<'_>, project: &ProjectRef, page: &Unvalidated<Page>) -> Result<Slice<ShownTrigger>> {
+/// Returns a page of the triggers of a project, oldest first.
+pub fn list(tx: &mut ReadTx<'_>, project: &ProjectRef, page: &Unvalidated<Page>) -> Result<Slice<TriggerDetail>> {
     let project = open(tx, project)?;
-    let found = store::triggers::list(tx.db(), project.id, *page.get()?)?;
-    Ok(found.map(|trigger| shown(tx, &trigger)))
+    let found = store::triggers::list(tx.db(), project.id, *page.validate()?)?;
+    Ok(found.map(|trigger| detail(tx, &trigger)))
 }
 
-/// One trigger of a project, by its token.
-pub fn get(tx: &mut ReadTx<'_>, project: &ProjectRef, token: &Secret) -> Result<ShownTrigger> {
+/// Returns a trigger of a project by its token.
+pub fn get(tx: &mut ReadTx<'_>, project: &ProjectRef, token: &Secret) -> Result<TriggerDetail> {
     let project = open(tx, project)?;
     let trigger = find(tx, &project, token)?;
-    Ok(shown(tx, &trigger))
+    Ok(detail(tx, &trigger))
 }
 
-/// Adds a trigger.
-pub fn create(tx: &mut WriteTx<'_>, project: &ProjectRef) -> Result<ShownTrigger> {
-    let project = open(tx, project)?;
-    // How many there are is judged while nobody adds another one.
+/// Creates a trigger.
+pub fn create(tx: &mut WriteTx<'_>, project: &ProjectRef) -> Result<TriggerDetail> {
+    let project = open(tx.read(), project)?;
+    // Locked, so that concurrent calls cannot exceed the limit.
     store::projects::lock(tx.db(), project.id)?;
-    if store::triggers::count(tx.db(), project.id)? >= MOST_TRIGGERS {
-        return Err(Violations::one("base", format!("Maximum number of triggers ({MOST_TRIGGERS}) reached")).into());
+    if store::triggers::count(tx.db(), project.id)? >= MAX_TRIGGERS {
+        return Err(Violations::one("base", format!("Maximum number of triggers ({MAX_TRIGGERS}) reached")).into());
     }
     let mut bytes = vec![0; 16];
     tx.shared().secrets.fill(&mut bytes);
-    let (seed, now) = (Seed(bytes), tx.now());
+    let (seed, now) = (TokenSeed(bytes), tx.now());
     let digest = tx.shared().instance_key.trigger_token(&seed).digest();
     let trigger = store::triggers::insert(tx.db(), project.id, &seed, &digest, now)?;
-    Ok(shown(tx, &trigger))
+    Ok(detail(tx.read(), &trigger))
 }
 
-/// Removes a trigger; answers it as it was.
-pub fn delete(tx: &mut WriteTx<'_>, project: &ProjectRef, token: &Secret) -> Result<ShownTrigger> {
-    let project = open(tx, project)?;
-    let trigger = find(tx, &project, token)?;
+/// Deletes a trigger and returns it.
+pub fn delete(tx: &mut WriteTx<'_>, project: &ProjectRef, token: &Secret) -> Result<TriggerDetail> {
+    let project = open(tx.read(), project)?;
+    let trigger = find(tx.read(), &project, token)?;
     store::triggers::delete(tx.db(), trigger.id)?;
-    Ok(shown(tx, &trigger))
+    Ok(detail(tx.read(), &trigger))
 }
 
-/// Starts a pipeline for somebody who shows the token of a trigger. Who they are does not matter; how many hooks have led
-/// here does.
-pub async fn start(forge: &Forge, caller: &Caller, project: ProjectRef, call: Unvalidated<Call>) -> Result<Started> {
-    let service = Caller::system().led_by_hooks(caller.depth());
-    let Admitted { project, trigger, ref_name, variables, sealed } =
-        forge.read(service.clone(), move |tx| admit(tx, &project, &call)).await?;
-    let wish = Wish {
+/// Starts a pipeline with a trigger token. The caller matters only for the number of webhooks that led to the call.
+pub async fn start(
+    forge: &Forge,
+    caller: &Caller,
+    project: ProjectRef,
+    call: Unvalidated<TriggerPipeline>,
+) -> Result<TriggeredPipeline> {
+    let system = Caller::system().with_hook_depth(caller.hook_depth());
+    let AuthorizedCall { project, trigger, ref_name, variables, encrypted } =
+        forge.read(system.clone(), move |tx| authorize(tx, &project, &call)).await?;
+    let request = PipelineRequest {
         project,
         ref_name,
         source: Source::Trigger,
         user: None,
         trigger: Some(trigger),
         variables: variables.clone(),
-        sealed,
+        encrypted,
     };
-    // Clients of the original know one text for all that may be in the way.
-    let pipeline = drafts::start_on(forge, service, wish).await?.map_err(|_| nothing_created())?;
-    Ok(Started { pipeline: pipeline.id, variables })
+    // GitLab 8.14 answers with one message for all failures.
+    let pipeline = planning::start(forge, system, request).await?.map_err(|_| no_builds_created())?;
+    Ok(TriggeredPipeline { pipeline: pipeline.id, variables })
 }
 
-/// What somebody wants who may have it.
-struct Admitted {
-    project: i64,
-    trigger: i64,
+/// A call with a valid token.
+struct AuthorizedCall {
+    project: ProjectId,
+    trigger: TriggerId,
     ref_name: String,
     variables: ci::Variables,
-    sealed: Option<Vec<u8>>,
+    encrypted: Option<Vec<u8>>,
 }
 
-/// Looks whether a token opens a project for what somebody wants.
-fn admit(tx: &mut ReadTx<'_>, project: &ProjectRef, call: &Unvalidated<Call>) -> Result<Admitted> {
-    let Call { token, ref_name, variables } = call.get()?;
-    // Who shows no token that is known learns nothing about what there is.
-    let absent = || Error::Absent("404 Not Found".into());
-    let (owner, trigger) = store::triggers::by_token(tx.db(), &token.digest())?.ok_or_else(absent)?;
-    let project = tx.open(project, ProjectAbility::ReadProject).map_err(|error| match error {
-        Error::NotFound(_) => absent(),
+/// Checks the token and the variables of a call.
+fn authorize(tx: &mut ReadTx<'_>, project: &ProjectRef, call: &Unvalidated<TriggerPipeline>) -> Result<AuthorizedCall> {
+    let TriggerPipeline { token, ref_name, variables } = call.validate()?;
+    // A client without a valid token must not learn which projects exist.
+    let not_found = || Error::NotFound(None);
+    let (owner, trigger) = store::triggers::by_token(tx.db(), &token.digest())?.ok_or_else(not_found)?;
+    let project = tx.project(project, ProjectAbility::ReadProject).map_err(|error| match error {
+        Error::NotFound(_) => not_found(),
         other => other,
     })?;
     if project.id != owner {
@@ -133,28 +138,28 @@ fn admit(tx: &mut ReadTx<'_>, project: &ProjectRef, call: &Unvalidated<Call>) ->
     let not_a_map = || Error::Refused("variables needs to be a map of key-valued strings".into());
     let variables = variables.as_ref().ok_or_else(not_a_map)?;
     check(variables)?;
-    // In a project that is put away or builds nothing there is nothing to build.
+    // Archived projects and those without CI run no pipelines.
     if !tx.can(&project, ProjectAbility::RunPipelines) {
-        return Err(nothing_created());
+        return Err(no_builds_created());
     }
     let variables: ci::Variables = variables.iter().cloned().collect();
-    let sealed = variables::seal_all(tx, project.id, &variables);
-    Ok(Admitted { project: project.id, trigger: trigger.id, ref_name: ref_name.clone(), variables, sealed })
+    let encrypted = variables::encrypt_all(tx, project.id, &variables);
+    Ok(AuthorizedCall { project: project.id, trigger: trigger.id, ref_name: ref_name.clone(), variables, encrypted })
 }
 
-fn nothing_created() -> Error {
+fn no_builds_created() -> Error {
     Error::Refused("No builds created".into())
 }
 
-fn check(given: &[(String, String)]) -> Result<()> {
+fn check(variables: &[(String, String)]) -> Result<()> {
     let mut violations = Violations::new();
-    let most = variables::MOST;
-    violations.unless(given.len() <= most, "variables", format!("are too many (maximum is {most})"));
-    for (key, value) in given {
+    let max = variables::MAX_VARIABLES;
+    violations.require(variables.len() <= max, "variables", format!("are too many (maximum is {max})"));
+    for (key, value) in variables {
         check_key(&mut violations, "key", key);
         check_value(&mut violations, value);
         if !violations.is_empty() {
-            // One is enough to know what is wrong.
+            // Report one error only.
             break;
         }
     }
@@ -167,9 +172,9 @@ fn find(tx: &mut ReadTx<'_>, project: &Project, token: &Secret) -> Result<Trigge
     own.map(|(_, trigger)| trigger).ok_or(Error::not_found("Trigger"))
 }
 
-fn shown(tx: &ReadTx<'_>, trigger: &Trigger) -> ShownTrigger {
+fn detail(tx: &ReadTx<'_>, trigger: &Trigger) -> TriggerDetail {
     let Trigger { id: _, seed, created_at, updated_at, last_used } = trigger;
-    ShownTrigger {
+    TriggerDetail {
         token: tx.shared().instance_key.trigger_token(seed),
         created_at: *created_at,
         updated_at: *updated_at,

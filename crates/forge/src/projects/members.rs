@@ -1,214 +1,232 @@
 //! Members of projects and groups.
 
 use jiff::civil::Date;
-use model::{Change, Member, NamespaceKind, Page, Role, Slice, Violations, events::Action, members::NewMember};
+use model::{
+    Change, Member, NamespaceKind, Page, ProjectId, Role, Slice, UserId, Violations, events::EventAction,
+    members::NewMember,
+};
 use store::{
     events::NewEvent,
-    members::{Place, Search},
+    members::{MemberSearch, MemberSource},
 };
 
 use crate::{
-    Ability, Error, GroupAbility, GroupRef, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, projects,
-    webhook_events,
+    Error, GroupAbility, GroupRef, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, projects,
+    system_events,
 };
 
-/// To what somebody belongs.
+/// A reference to the project or group that a membership belongs to.
 #[derive(Clone, Debug)]
-pub enum PlaceRef {
+pub enum MemberSourceRef {
     /// A project.
     Project(ProjectRef),
     /// A group.
     Group(GroupRef),
 }
 
-/// What an edit changes about a membership.
+/// Changes to a membership.
 #[derive(Clone, Debug)]
 pub struct MemberChanges {
-    /// As what, in numbers; not all of them are roles.
+    /// The access level as sent, not necessarily that of a role.
     pub access_level: i64,
-    /// Until when.
+    /// The first day on which the membership is no longer valid.
     pub expires_on: Change<Date>,
 }
 
-/// What became of a wish to end a membership.
-pub enum Ended {
-    /// This one has ended.
-    Member(Member),
-    /// There was none, and nobody minds.
-    Nobody,
+/// The outcome of removing a member.
+pub enum MemberRemoval {
+    /// The member was removed.
+    Removed(Member),
+    /// The user was not a member of the project, which is not an error.
+    NotAMember,
 }
 
-/// A page of the members of a place, newest first.
+/// Lists the members of a project or group, newest first.
 pub fn list(
     tx: &mut ReadTx<'_>,
-    place: &PlaceRef,
+    source: &MemberSourceRef,
     search: &Unvalidated<Option<String>>,
     page: &Unvalidated<Page>,
 ) -> Result<Slice<Member>> {
-    tx.may(Ability::Browse)?;
-    let (search, page) = (search.get()?.as_deref(), *page.get()?);
-    let place = open_to_read(tx, place)?;
-    if projects::is_beyond(search) {
+    let params = || Ok((search.validate()?.as_deref(), *page.validate()?));
+    let (source, (search, page)) = open_for_reading(tx, source, params)?;
+    if projects::cannot_match(search) {
         return Ok(Slice::empty(page));
     }
-    // Others see no addresses, so they may not feel their way along them either.
-    let (now, parts_of_addresses) = (tx.now(), tx.actor().is_admin());
-    let search = search.map(|text| Search { text, parts_of_addresses });
-    Ok(store::members::list(tx.db(), place, search.as_ref(), page, now)?)
+    // Other users see no addresses, so they must not be able to guess them through the search either.
+    let (now, partial_emails) = (tx.now(), tx.actor().is_admin());
+    let search = search.map(|text| MemberSearch { text, partial_emails });
+    Ok(store::members::list(tx.db(), source, search.as_ref(), page, now)?)
 }
 
-/// One member of a place.
-pub fn get(tx: &mut ReadTx<'_>, place: &PlaceRef, user: &Unvalidated<i64>) -> Result<Member> {
-    tx.may(Ability::Browse)?;
-    let user = *user.get()?;
-    let place = open_to_read(tx, place)?;
-    find(tx, place, user)?.ok_or(Error::NoSuchRow)
+/// Returns one member of a project or group.
+pub fn get(tx: &mut ReadTx<'_>, source: &MemberSourceRef, user: &Unvalidated<UserId>) -> Result<Member> {
+    let (source, user) = open_for_reading(tx, source, || user.validate().copied())?;
+    find(tx, source, user)?.ok_or(Error::NoSuchRow)
 }
 
-/// Makes somebody a member. Who is one of a project already, stays what they are.
-pub fn create(tx: &mut WriteTx<'_>, place: &PlaceRef, new: &Unvalidated<NewMember>) -> Result<Member> {
-    tx.may(Ability::Browse)?;
-    let new = *new.get()?;
-    let place = open_to_administer(tx, place)?;
-    hold(tx, place)?;
-    match (find(tx, place, new.user_id)?, place) {
-        (Some(_), Place::Group(_)) => return Err(Error::Taken("Member already exists".into())),
-        (Some(member), Place::Project(_)) => return Ok(member),
+/// Adds a member. An existing member of a project is returned unchanged; an existing member of a group is a conflict.
+pub fn create(tx: &mut WriteTx<'_>, source: &MemberSourceRef, new: &Unvalidated<NewMember>) -> Result<Member> {
+    let (source, new) = open_for_administration(tx, source, || new.validate().copied())?;
+    lock_source(tx, source)?;
+    match (find(tx.read(), source, new.user_id)?, source) {
+        (Some(_), MemberSource::Group(_)) => return Err(Error::Taken("Member already exists".into())),
+        (Some(member), MemberSource::Project(_)) => return Ok(member),
         (None, _) => {}
     }
     let user = store::users::by_id(tx.db(), new.user_id)?;
     let user = user.ok_or_else(|| Violations::one("user", "can't be blank"))?;
-    let role = role_for(place, new.access_level)?;
+    let role = role_for(source, new.access_level)?;
     let now = tx.now();
-    // A membership that has ended may still lie there; whoever comes back is new.
-    webhook_events::member_leaves(tx, place, user.id)?;
-    if store::members::delete(tx.db(), place, user.id)? {
-        tell(tx, place, user.id, Action::Expired)?;
+    // An expired membership may still be stored; the user joins anew.
+    system_events::member_removed(tx, source, user.id)?;
+    if store::members::delete(tx.db(), source, user.id)? {
+        record_event(tx, source, user.id, EventAction::Expired)?;
     }
-    store::members::put(tx.db(), place, user.id, role, new.expires_on, now)?;
-    tell(tx, place, user.id, Action::Joined)?;
-    webhook_events::member_joined(tx, place, user.id)?;
+    store::members::upsert(tx.db(), source, user.id, role, new.expires_on, now)?;
+    record_event(tx, source, user.id, EventAction::Joined)?;
+    system_events::member_joined(tx, source, user.id)?;
     Ok(Member { user: user.into(), role, expires_on: new.expires_on })
 }
 
-/// Changes as what somebody is a member, or until when.
+/// Changes the role or the expiry of a member.
 pub fn update(
     tx: &mut WriteTx<'_>,
-    place: &PlaceRef,
-    user: &Unvalidated<i64>,
+    source: &MemberSourceRef,
+    user: &Unvalidated<UserId>,
     changes: &Unvalidated<MemberChanges>,
 ) -> Result<Member> {
-    tx.may(Ability::Browse)?;
-    let (user, changes) = (*user.get()?, changes.get()?.clone());
-    let place = open_to_administer(tx, place)?;
-    hold(tx, place)?;
-    let member = find(tx, place, user)?.ok_or(Error::NoSuchRow)?;
-    let role = role_for(place, changes.access_level)?;
+    let params = || Ok((*user.validate()?, changes.validate()?));
+    let (source, (user, changes)) = open_for_administration(tx, source, params)?;
+    lock_source(tx, source)?;
+    let member = find(tx.read(), source, user)?.ok_or(Error::NoSuchRow)?;
+    let role = role_for(source, changes.access_level)?;
     let expires_on = match changes.expires_on {
         Change::Keep => member.expires_on,
         Change::Clear => None,
         Change::Set(day) => Some(day),
     };
-    // To whom a personal project belongs does not hang on the membership.
-    if matches!(place, Place::Group(_)) && (role < Role::Owner || expires_on.is_some()) {
-        keep_an_owner(tx, place, &member)?;
+    // The owner of a personal project does not depend on the membership.
+    if matches!(source, MemberSource::Group(_)) && (role < Role::Owner || expires_on.is_some()) {
+        ensure_owner_remains(tx, source, &member)?;
     }
     let now = tx.now();
-    store::members::put(tx.db(), place, user, role, expires_on, now)?;
+    store::members::upsert(tx.db(), source, user, role, expires_on, now)?;
     Ok(Member { role, expires_on, ..member })
 }
 
-/// Ends a membership; everybody may end their own.
-pub fn delete(tx: &mut WriteTx<'_>, place_ref: &PlaceRef, user: &Unvalidated<i64>) -> Result<Ended> {
-    tx.may(Ability::Browse)?;
-    let user = *user.get()?;
-    let place = open_to_read(tx, place_ref)?;
-    hold(tx, place)?;
-    let member = find(tx, place, user)?;
-    let me = tx.actor().user().map(|me| me.id);
-    match (place, member) {
-        (Place::Project(_), None) => Ok(Ended::Nobody),
-        (Place::Group(_), None) => {
-            open_to_administer(tx, place_ref)?;
-            Err(Error::NotFound(format!("Member: user_id:{user}")))
+/// Removes a member; users may remove themselves.
+pub fn delete(tx: &mut WriteTx<'_>, source_ref: &MemberSourceRef, user: &Unvalidated<UserId>) -> Result<MemberRemoval> {
+    let (source, user) = open_for_reading(tx.read(), source_ref, || user.validate().copied())?;
+    lock_source(tx, source)?;
+    let member = find(tx.read(), source, user)?;
+    let own_id = tx.actor().user().map(|user| user.id);
+    match (source, member) {
+        (MemberSource::Project(_), None) => Ok(MemberRemoval::NotAMember),
+        (MemberSource::Group(_), None) => {
+            open_for_administration(tx, source_ref, || Ok(()))?;
+            Err(Error::not_found(format!("Member: user_id:{user}")))
         }
         (_, Some(member)) => {
-            if me != Some(user) {
-                open_to_administer(tx, place_ref)?;
+            if own_id != Some(user) {
+                open_for_administration(tx, source_ref, || Ok(()))?;
             }
-            keep_an_owner(tx, place, &member)?;
-            webhook_events::member_leaves(tx, place, user)?;
-            store::members::delete(tx.db(), place, user)?;
-            tell(tx, place, user, Action::Left)?;
-            Ok(Ended::Member(member))
+            ensure_owner_remains(tx, source, &member)?;
+            system_events::member_removed(tx, source, user)?;
+            store::members::delete(tx.db(), source, user)?;
+            record_event(tx, source, user, EventAction::Left)?;
+            Ok(MemberRemoval::Removed(member))
         }
     }
 }
 
-fn open_to_read(tx: &mut ReadTx<'_>, place: &PlaceRef) -> Result<Place> {
-    Ok(match place {
-        PlaceRef::Project(project) => Place::Project(tx.open(project, ProjectAbility::ReadProject)?.id),
-        PlaceRef::Group(group) => Place::Group(tx.open_group(group, GroupAbility::ReadGroup)?.0.id),
+/// Opens a project or group whose members the caller may see, and validates the parameters of the request.
+fn open_for_reading<P>(
+    tx: &mut ReadTx<'_>,
+    source: &MemberSourceRef,
+    params: impl FnOnce() -> Result<P>,
+) -> Result<(MemberSource, P)> {
+    open(tx, source, ProjectAbility::ReadProject, GroupAbility::ReadGroup, params)
+}
+
+/// Opens a project or group whose members the caller may change, and validates the parameters of the request.
+fn open_for_administration<P>(
+    tx: &mut WriteTx<'_>,
+    source: &MemberSourceRef,
+    params: impl FnOnce() -> Result<P>,
+) -> Result<(MemberSource, P)> {
+    open(tx.read(), source, ProjectAbility::AdministerMembers, GroupAbility::AdministerMembers, params)
+}
+
+fn open<P>(
+    tx: &mut ReadTx<'_>,
+    source: &MemberSourceRef,
+    in_project: ProjectAbility,
+    in_group: GroupAbility,
+    params: impl FnOnce() -> Result<P>,
+) -> Result<(MemberSource, P)> {
+    Ok(match source {
+        MemberSourceRef::Project(project) => {
+            let (project, params) = tx.project_with(project, in_project, params)?;
+            (MemberSource::Project(project.id), params)
+        }
+        MemberSourceRef::Group(group) => {
+            let (group, _, params) = tx.group_with(group, in_group, params)?;
+            (MemberSource::Group(group.id), params)
+        }
     })
 }
 
-fn open_to_administer(tx: &mut WriteTx<'_>, place: &PlaceRef) -> Result<Place> {
-    Ok(match place {
-        PlaceRef::Project(project) => Place::Project(tx.open(project, ProjectAbility::AdministerMembers)?.id),
-        PlaceRef::Group(group) => Place::Group(tx.open_group(group, GroupAbility::AdministerMembers)?.0.id),
-    })
-}
-
-/// Keeps everybody else from changing who belongs to a place while this transaction lasts.
-fn hold(tx: &mut WriteTx<'_>, place: Place) -> Result<()> {
-    let (there, what) = match place {
-        Place::Project(project) => (store::projects::lock(tx.db(), project)?, "Project"),
-        Place::Group(group) => (store::namespaces::by_id_to_change(tx.db(), group)?.is_some(), "Group"),
+/// Locks the row of a project or group, so that concurrent transactions cannot change its members.
+fn lock_source(tx: &mut WriteTx<'_>, source: MemberSource) -> Result<()> {
+    let (found, resource) = match source {
+        MemberSource::Project(project) => (store::projects::lock(tx.db(), project)?, "Project"),
+        MemberSource::Group(group) => (store::namespaces::by_id_for_update(tx.db(), group)?.is_some(), "Group"),
     };
-    if there { Ok(()) } else { Err(Error::not_found(what)) }
+    if found { Ok(()) } else { Err(Error::not_found(resource)) }
 }
 
-fn find(tx: &mut ReadTx<'_>, place: Place, user: i64) -> Result<Option<Member>> {
+fn find(tx: &mut ReadTx<'_>, source: MemberSource, user: UserId) -> Result<Option<Member>> {
     let now = tx.now();
-    Ok(store::members::get(tx.db(), place, user, now)?)
+    Ok(store::members::get(tx.db(), source, user, now)?)
 }
 
-/// The role behind a number, if somebody can be that in such a place.
-fn role_for(place: Place, level: i64) -> Result<Role> {
-    let highest = match place {
-        Place::Project(_) => Role::Master,
-        Place::Group(_) => Role::Owner,
+/// Returns the role with an access level, if members of such a source can have it.
+fn role_for(source: MemberSource, level: i64) -> Result<Role> {
+    let highest = match source {
+        MemberSource::Project(_) => Role::Master,
+        MemberSource::Group(_) => Role::Owner,
     };
     let role = Role::from_level(level).filter(|role| *role <= highest);
     role.ok_or_else(|| Error::Unprocessable("Access level is not known".into()))
 }
 
-/// Refuses to leave a group without an owner who stays, or a personal project without the one to whom it belongs.
-fn keep_an_owner(tx: &mut WriteTx<'_>, place: Place, leaving: &Member) -> Result<()> {
-    let kept = match place {
-        Place::Group(group) => {
-            leaving.role < Role::Owner || store::groups::has_other_owner(tx.db(), group, leaving.user.id)?
+/// Fails if removing the member would leave a group without a permanent owner, or a personal project without its owner.
+fn ensure_owner_remains(tx: &mut WriteTx<'_>, source: MemberSource, member: &Member) -> Result<()> {
+    let owner_remains = match source {
+        MemberSource::Group(group) => {
+            member.role < Role::Owner || store::groups::has_other_owner(tx.db(), group, member.user.id)?
         }
-        Place::Project(project) => !belongs_to(tx, project, leaving.user.id)?,
+        MemberSource::Project(project) => !is_personal_project_of(tx.read(), project, member.user.id)?,
     };
-    if kept { Ok(()) } else { Err(Error::Forbidden(None)) }
+    if owner_remains { Ok(()) } else { Err(Error::Forbidden(None)) }
 }
 
-/// Whether a project is a personal one of this user.
-fn belongs_to(tx: &mut ReadTx<'_>, project: i64, user: i64) -> Result<bool> {
+/// Returns whether a project is in the personal namespace of a user.
+fn is_personal_project_of(tx: &mut ReadTx<'_>, project: ProjectId, user: UserId) -> Result<bool> {
     let viewer = tx.viewer();
-    let project = store::projects::find(tx.db(), &viewer, store::projects::Key::Id(project))?;
-    let is_theirs = |project: model::Project| {
+    let project = store::projects::find(tx.db(), &viewer, store::projects::ProjectKey::Id(project))?;
+    let is_personal = |project: model::Project| {
         project.namespace.kind == NamespaceKind::User && project.namespace.owner_id == Some(user)
     };
-    Ok(project.is_some_and(is_theirs))
+    Ok(project.is_some_and(is_personal))
 }
 
-/// Tells that somebody came to a project or left it, whoever brought that about. Of groups it is not told, nor of those
-/// to whom the project belongs anyway.
-fn tell(tx: &mut WriteTx<'_>, place: Place, author: i64, action: Action) -> Result<()> {
-    let Place::Project(project) = place else { return Ok(()) };
-    if belongs_to(tx, project, author)? {
+/// Records that a user joined or left a project, in the user's name. Groups have no events, and the owner of a personal
+/// project gets none.
+fn record_event(tx: &mut WriteTx<'_>, source: MemberSource, author: UserId, action: EventAction) -> Result<()> {
+    let MemberSource::Project(project) = source else { return Ok(()) };
+    if is_personal_project_of(tx.read(), project, author)? {
         return Ok(());
     }
     let now = tx.now();
@@ -217,11 +235,11 @@ fn tell(tx: &mut WriteTx<'_>, place: Place, author: i64, action: Action) -> Resu
     Ok(())
 }
 
-/// Refuses to let a user go without whom a group would have no owner.
-pub(crate) fn refuse_if_needed(tx: &mut WriteTx<'_>, user: i64) -> Result<()> {
-    // Two owners who go at once meet here.
+/// Fails if the user is the only owner of a group.
+pub(crate) fn ensure_groups_keep_owner(tx: &mut WriteTx<'_>, user: UserId) -> Result<()> {
+    // Locked, so that the two owners of a group cannot be deleted concurrently.
     for group in store::groups::owned_by(tx.db(), user)? {
-        hold(tx, Place::Group(group))?;
+        lock_source(tx, MemberSource::Group(group))?;
     }
     if store::groups::solely_owned_by(tx.db(), user)?.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The use cases of projects and groups.
+//! Use cases of projects, groups, namespaces, members and what belongs to them.
 
 pub mod deploy_keys;
 pub mod events;

@@ -1,17 +1,18 @@
-//! Projects: what one can do with them.
+//! Projects.
 
 use jiff::civil::Date;
 use model::{
-    Namespace, NamespaceKind, Page, Project, RefName, Role, Share, Slice, User, Violations, Visibility,
-    events::Action,
-    projects::{NewProject, ProjectChanges, ProjectFilter, Seed},
+    Namespace, NamespaceId, NamespaceKind, Page, Project, ProjectId, RefName, Role, Share, Slice, User, UserId,
+    Violations, Visibility,
+    events::EventAction,
+    projects::{NewProject, ProjectChanges, ProjectFilter, TokenSeed},
     tokens::Secret,
 };
 use store::{
     events::NewEvent,
-    members::Place,
-    project_lists::Scope,
-    projects::{Buried, Key},
+    members::MemberSource,
+    project_lists::ProjectListScope,
+    projects::{DeletionScope, ProjectKey},
 };
 
 use crate::{
@@ -19,182 +20,189 @@ use crate::{
     WriteTx, fork_links,
     groups::{self, GroupDetail},
     imports, namespaces,
-    outgoing::Destination,
-    pushes,
+    outbound_addresses::Destination,
+    pushes, system_events,
     tasks::Task,
-    users, webhook_events,
+    users,
 };
 
 const TAKEN: &str = "has already been taken";
 
-/// Nothing that is searched is longer, so a longer text is nowhere.
-const LONGEST_SEARCH: usize = 2000;
+/// The maximum length of a search text; no searched field is longer.
+const MAX_SEARCH_LENGTH: usize = 2000;
 
-/// Which projects a caller wants to see.
+/// Which projects to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
-    /// Those to which they belong.
+pub enum ProjectListKind {
+    /// Projects of which the caller is a member.
     Mine,
-    /// Those that they can see.
+    /// Projects that the caller can see.
     Visible,
-    /// Those that they own.
+    /// Projects that the caller owns.
     Owned,
-    /// Those that they have starred.
+    /// Projects that the caller has starred.
     Starred,
-    /// All, for administrators.
+    /// All projects, for administrators.
     All,
 }
 
-/// A project as the answer to something done to it.
+/// A project with its runners token.
 pub struct ProjectDetail {
     /// The project.
     pub project: Project,
-    /// The token with which runners join it, for those who may know.
+    /// The token that registers runners, if the caller may see it.
     pub runners_token: Option<Secret>,
 }
 
-/// A wish to open a project to a group.
+/// A request to share a project with a group.
 #[derive(Clone, Copy, Debug)]
 pub struct NewShare {
-    /// Which group.
-    pub group_id: i64,
-    /// The most that its members may be, in numbers; not all of them are roles.
+    /// The ID of the group.
+    pub group_id: NamespaceId,
+    /// The maximum access level of the group's members as sent, not necessarily that of a role.
     pub group_access: i64,
-    /// The first day on which it counts no more.
+    /// The first day on which the share is no longer valid.
     pub expires_on: Option<Date>,
 }
 
-/// An edit as somebody asks for it.
+/// A request to change a project.
 #[derive(Clone, Debug)]
-pub struct Edit {
-    /// What shall change.
+pub struct ProjectUpdate {
+    /// The fields to change.
     pub changes: ProjectChanges,
-    /// Whether somebody who may not rename the project may still send the name it has.
-    pub own_name_is_no_change: bool,
-    /// The branch that people get who ask for none.
+    /// Whether callers who may not rename the project may send its current name.
+    pub unchanged_name_allowed: bool,
+    /// The new default branch.
     pub default_branch: Option<String>,
-    /// From where the repository shall come, if there is none yet.
+    /// The URL to import the repository from; allowed only while the repository is empty.
     pub import_url: Option<String>,
 }
 
-/// A page of projects.
+/// Lists projects.
 pub fn list(
     tx: &mut ReadTx<'_>,
-    which: Which,
+    kind: ProjectListKind,
     filter: &Unvalidated<ProjectFilter>,
     page: &Unvalidated<Page>,
 ) -> Result<Slice<Project>> {
-    tx.may(Ability::Browse)?;
-    let (filter, page) = (filter.get()?, *page.get()?);
-    let scope = match which {
-        Which::Mine => Scope::Mine,
-        Which::Visible => Scope::Visible,
-        Which::Owned => Scope::Owned,
-        Which::Starred => Scope::Starred,
-        Which::All => {
-            tx.may(Ability::AdministerProjects)?;
-            Scope::All
+    tx.authorize(Ability::Browse)?;
+    let (filter, page) = (filter.validate()?, *page.validate()?);
+    let scope = match kind {
+        ProjectListKind::Mine => ProjectListScope::Mine,
+        ProjectListKind::Visible => ProjectListScope::Visible,
+        ProjectListKind::Owned => ProjectListScope::Owned,
+        ProjectListKind::Starred => ProjectListScope::Starred,
+        ProjectListKind::All => {
+            tx.authorize(Ability::AdministerProjects)?;
+            ProjectListScope::All
         }
     };
-    if is_beyond(filter.search.as_deref()) {
+    if cannot_match(filter.search.as_deref()) {
         return Ok(Slice::empty(page));
     }
     let viewer = tx.viewer();
     Ok(store::project_lists::list(tx.db(), &viewer, scope, filter, page)?)
 }
 
-/// Whether a text is longer than anything that is searched, or holds what separates its parts.
-pub(crate) fn is_beyond(search: Option<&str>) -> bool {
-    search.is_some_and(|search| search.chars().count() > LONGEST_SEARCH || search.contains('\u{1}'))
+/// Returns whether a search text is longer than any searched field, or contains the separator of the indexed fields.
+pub(crate) fn cannot_match(search: Option<&str>) -> bool {
+    search.is_some_and(|search| search.chars().count() > MAX_SEARCH_LENGTH || search.contains('\u{1}'))
 }
 
-/// One project.
+/// Returns a project.
 pub fn get(tx: &mut ReadTx<'_>, project: &ProjectRef) -> Result<ProjectDetail> {
-    let project = tx.open(project, ProjectAbility::ReadProject)?;
-    in_full(tx, project)
+    let project = tx.project(project, ProjectAbility::ReadProject)?;
+    detail(tx, project)
 }
 
-/// Adds a project that belongs to the caller.
+/// Creates a project for the caller.
 pub fn create(tx: &mut WriteTx<'_>, new: &Unvalidated<NewProject>) -> Result<ProjectDetail> {
-    let me = tx.my_id(Ability::Create)?;
-    make(tx, me, new.get()?)
+    let me = tx.current_user_id(Ability::Create)?;
+    create_in_namespace(tx, me, new.validate()?)
 }
 
-/// Adds a project that belongs to another user.
+/// Creates a project for another user.
 pub fn create_for(
     tx: &mut WriteTx<'_>,
-    user: &Unvalidated<i64>,
+    user: &Unvalidated<UserId>,
     new: &Unvalidated<NewProject>,
 ) -> Result<ProjectDetail> {
-    tx.may(Ability::Create)?;
-    let (user, new) = (*user.get()?, new.get()?);
-    tx.may(Ability::AdministerProjects)?;
-    users::find(tx, user)?;
-    make(tx, user, new)
+    tx.authorize(Ability::Create)?;
+    let (user, new) = (*user.validate()?, new.validate()?);
+    tx.authorize(Ability::AdministerProjects)?;
+    users::find(tx.read(), user)?;
+    create_in_namespace(tx, user, new)
 }
 
-fn make(tx: &mut WriteTx<'_>, creator: i64, new: &NewProject) -> Result<ProjectDetail> {
-    // As they are while this transaction lasts: of two that are made at once, the second counts the first.
-    let creator = store::users::by_id_to_change(tx.db(), creator)?.ok_or(Error::not_found("User"))?;
-    let namespace = place_for(tx, new, &creator)?;
+fn create_in_namespace(tx: &mut WriteTx<'_>, creator: UserId, new: &NewProject) -> Result<ProjectDetail> {
+    // Locked, so that of two projects created concurrently the second counts the first.
+    let creator = store::users::by_id_for_update(tx.db(), creator)?.ok_or(Error::not_found("User"))?;
+    let namespace = lock_target_namespace(tx, new, &creator)?;
     if namespace.kind == NamespaceKind::User && !creator.can_create_project() {
-        return Err(Error::LimitReached(limit_text(&creator)));
+        return Err(Error::LimitReached(limit_message(&creator)));
     }
     let mut violations = Violations::new();
     new.check(&mut violations);
     let visibility = new.visibility.unwrap_or(Visibility::Private);
     check_visibility(visibility, &namespace, &mut violations);
     let allow_local = tx.shared().allow_local_network;
-    let import = new.import_url.as_deref().and_then(|url| imports::check(url, allow_local, &mut violations));
-    refuse_taken(tx, namespace.id, Some(&new.name), Some(&new.chosen_path()), None, violations)?;
+    let import = new.import_url.as_deref().and_then(|url| imports::parse_url(url, allow_local, &mut violations));
+    ensure_not_taken(tx, namespace.id, Some(&new.name), Some(&new.path_or_default()), None, violations)?;
     let id = insert(tx, new, &namespace, creator.id, visibility)?;
     if let Some(import) = import {
         imports::schedule(tx, id, &import)?;
     }
     let project = reload(tx, id)?;
-    in_full(tx, project)
+    detail(tx.read(), project)
 }
 
-/// Adds a project whose place is held and whose name is free, and tells so.
+/// Inserts a project, its event and its webhook event; the namespace is locked and the name is free.
 pub(crate) fn insert(
     tx: &mut WriteTx<'_>,
     new: &NewProject,
     namespace: &Namespace,
-    creator: i64,
+    creator: UserId,
     visibility: Visibility,
-) -> Result<i64> {
+) -> Result<ProjectId> {
     let mut seed = vec![0; 16];
     tx.shared().secrets.fill(&mut seed);
     let now = tx.now();
-    let id = store::projects::insert(tx.db(), new, namespace.id, creator, visibility, &Seed(seed), now)?;
+    let id = store::projects::insert(tx.db(), new, namespace.id, creator, visibility, &TokenSeed(seed), now)?;
     if namespace.kind == NamespaceKind::User {
-        store::members::put(tx.db(), Place::Project(id), creator, Role::Master, None, now)?;
+        store::members::upsert(tx.db(), MemberSource::Project(id), creator, Role::Master, None, now)?;
     }
-    let event =
-        NewEvent { project: id, author: creator, action: Action::Created, target: None, push: None, intent: None, now };
+    let event = NewEvent {
+        project: id,
+        author: creator,
+        action: EventAction::Created,
+        target: None,
+        push: None,
+        intent: None,
+        now,
+    };
     store::events::insert(tx.db(), &event)?;
-    webhook_events::project_created(tx, id)?;
+    system_events::project_created(tx, id)?;
     Ok(id)
 }
 
-/// Where a new project goes, if its creator may put it there.
-fn place_for(tx: &mut WriteTx<'_>, new: &NewProject, creator: &User) -> Result<Namespace> {
-    let refused = || Violations::one("namespace", "is not valid");
+/// Returns and locks the target namespace of a new project, if its creator may create projects there.
+fn lock_target_namespace(tx: &mut WriteTx<'_>, new: &NewProject, creator: &User) -> Result<Namespace> {
+    let invalid = || Violations::one("namespace", "is not valid");
     let namespace = match &new.namespace {
-        None => store::namespaces::personal(tx.db(), creator.id)?.ok_or_else(refused)?,
-        Some(named) => {
-            let namespace = namespaces::find(tx, named)?.ok_or_else(refused)?;
-            if !tx.may_create_in(&namespace, creator)? {
-                return Err(refused().into());
+        None => store::namespaces::personal(tx.db(), creator.id)?.ok_or_else(invalid)?,
+        Some(reference) => {
+            let namespace = namespaces::find(tx.read(), reference)?.ok_or_else(invalid)?;
+            if !tx.read().user_can_create_in(&namespace, creator)? {
+                return Err(invalid().into());
             }
             namespace
         }
     };
-    // Locked, so that its visibility and its names are what they are until the project is there.
-    Ok(store::namespaces::by_id_to_change(tx.db(), namespace.id)?.ok_or_else(refused)?)
+    // Locked, so that neither its visibility nor the names in it change until the project is inserted.
+    Ok(store::namespaces::by_id_for_update(tx.db(), namespace.id)?.ok_or_else(invalid)?)
 }
 
-pub(crate) fn limit_text(user: &User) -> String {
+pub(crate) fn limit_message(user: &User) -> String {
     match user.projects_limit {
         0 => "Personal project creation is not allowed. Please contact your administrator with questions".into(),
         limit => {
@@ -204,99 +212,102 @@ pub(crate) fn limit_text(user: &User) -> String {
 }
 
 pub(crate) fn check_visibility(visibility: Visibility, namespace: &Namespace, violations: &mut Violations) {
-    let (wanted, there) = (visibility.as_str(), namespace.visibility.as_str());
-    let text = format!("{wanted} is not allowed in a {there} group.");
-    violations.unless(visibility <= namespace.visibility, "visibility_level", text);
+    let (wanted_visibility, group_visibility) = (visibility.as_str(), namespace.visibility.as_str());
+    let text = format!("{wanted_visibility} is not allowed in a {group_visibility} group.");
+    violations.require(visibility <= namespace.visibility, "visibility_level", text);
 }
 
-/// Refuses a name or a path that another project of the namespace has, in whatever case.
-pub(crate) fn refuse_taken(
+/// Fails if another project in the namespace has the name or the path, ignoring case.
+pub(crate) fn ensure_not_taken(
     tx: &mut WriteTx<'_>,
-    namespace: i64,
+    namespace: NamespaceId,
     name: Option<&str>,
     path: Option<&str>,
-    own: Option<i64>,
+    own_id: Option<ProjectId>,
     mut violations: Violations,
 ) -> Result<()> {
-    let taken = what_is_taken(tx, namespace, name, path, own)?;
-    violations.unless(!taken.name && !taken.wiki, "name", TAKEN);
-    violations.unless(!taken.path, "path", TAKEN);
+    let taken = find_taken(tx, namespace, name, path, own_id)?;
+    violations.require(!taken.name && !taken.wiki, "name", TAKEN);
+    violations.require(!taken.path, "path", TAKEN);
     Ok(violations.into_result()?)
 }
 
-/// What another project of a namespace has already.
+/// Which fields another project in the namespace already has.
 struct Taken {
     name: bool,
     path: bool,
-    /// A wiki lives beside its project, under the path with this ending.
+    /// Whether the path collides with the wiki of another project, which has the suffix `.wiki`.
     wiki: bool,
 }
 
-fn what_is_taken(
+fn find_taken(
     tx: &mut WriteTx<'_>,
-    namespace: i64,
+    namespace: NamespaceId,
     name: Option<&str>,
     path: Option<&str>,
-    own: Option<i64>,
+    own_id: Option<ProjectId>,
 ) -> Result<Taken> {
-    // Nothing is called the empty text.
+    // The empty text never matches.
     let (name, path) = (name.unwrap_or_default(), path.unwrap_or_default());
-    let (name, same_path) = store::projects::taken(tx.db(), namespace, name, path, own)?;
-    let beside = match strip_wiki(path) {
+    let (name, same_path) = store::projects::find_taken(tx.db(), namespace, name, path, own_id)?;
+    let wiki_path = match strip_wiki_suffix(path) {
         Some(project) => project.to_owned(),
         None => format!("{path}.wiki"),
     };
-    let wiki = !path.is_empty() && store::projects::taken(tx.db(), namespace, "", &beside, own)?.1;
+    let wiki = !path.is_empty() && store::projects::find_taken(tx.db(), namespace, "", &wiki_path, own_id)?.1;
     Ok(Taken { name, path: same_path, wiki })
 }
 
-fn strip_wiki(path: &str) -> Option<&str> {
-    const ENDING: &str = ".wiki";
-    let at = path.len().checked_sub(ENDING.len())?;
-    let ending = path.get(at..)?;
-    ending.eq_ignore_ascii_case(ENDING).then(|| &path[..at])
+fn strip_wiki_suffix(path: &str) -> Option<&str> {
+    const SUFFIX: &str = ".wiki";
+    let at = path.len().checked_sub(SUFFIX.len())?;
+    let suffix = path.get(at..)?;
+    suffix.eq_ignore_ascii_case(SUFFIX).then(|| &path[..at])
 }
 
-/// Changes a project; what shows outside, its name and visibility, is for owners.
-pub async fn edit(
+/// Changes a project; only owners may change its name and visibility.
+pub async fn update(
     forge: &Forge,
     caller: Caller,
     project: ProjectRef,
-    edit: Unvalidated<Edit>,
+    update: Unvalidated<ProjectUpdate>,
 ) -> Result<ProjectDetail> {
-    let changed = forge.write(caller.clone(), move |tx| update(tx, &project, &edit)).await?;
-    let Updated::Moving(id) = changed else { return changed.into_detail() };
-    pushes::catch_up(forge, id).await?;
+    let outcome = forge.write(caller.clone(), move |tx| update_in_transaction(tx, &project, &update)).await?;
+    let UpdateOutcome::DefaultBranchPending(id) = outcome else { return outcome.into_detail() };
+    pushes::recover(forge, id).await?;
     forge.read(caller, move |tx| get(tx, &ProjectRef::Id(id))).await
 }
 
-/// What came of an edit.
-enum Updated {
+/// The outcome of the database part of an update.
+enum UpdateOutcome {
     Done(Box<ProjectDetail>),
-    /// Its repository has to follow.
-    Moving(i64),
+    /// The default branch has yet to be changed in the repository.
+    DefaultBranchPending(ProjectId),
 }
 
-impl Updated {
+impl UpdateOutcome {
     fn into_detail(self) -> Result<ProjectDetail> {
         match self {
             Self::Done(detail) => Ok(*detail),
-            Self::Moving(_) => Err(Error::Internal("an edit was left half done".into())),
+            Self::DefaultBranchPending(_) => Err(Error::Internal("the update of a project is incomplete".into())),
         }
     }
 }
 
-fn update(tx: &mut WriteTx<'_>, project: &ProjectRef, edit: &Unvalidated<Edit>) -> Result<Updated> {
-    tx.may(Ability::Browse)?;
-    let Edit { changes, own_name_is_no_change, default_branch, import_url } = edit.get()?;
-    let project = tx.open(project, ProjectAbility::ChangeProject)?;
-    let (namespace, project) = hold(tx, &project)?;
+fn update_in_transaction(
+    tx: &mut WriteTx<'_>,
+    project: &ProjectRef,
+    update: &Unvalidated<ProjectUpdate>,
+) -> Result<UpdateOutcome> {
+    let (project, update) = tx.project_with(project, ProjectAbility::ChangeProject, || update.validate())?;
+    let ProjectUpdate { changes, unchanged_name_allowed, default_branch, import_url } = update;
+    let (namespace, project) = lock_with_namespace(tx, &project)?;
     let renames = match &changes.name {
         None => false,
-        Some(name) => !own_name_is_no_change || *name != project.name,
+        Some(name) => !unchanged_name_allowed || *name != project.name,
     };
     if renames || changes.visibility.is_some() {
-        tx.may_to(&project, ProjectAbility::PresentProject)?;
+        tx.authorize_project(&project, ProjectAbility::ChangeNameOrVisibility)?;
     }
     let mut violations = Violations::new();
     changes.check(&mut violations);
@@ -304,112 +315,113 @@ fn update(tx: &mut WriteTx<'_>, project: &ProjectRef, edit: &Unvalidated<Edit>) 
         check_visibility(visibility, &namespace, &mut violations);
         fork_links::check_visibility(tx, &project, visibility, &mut violations)?;
     }
-    let branch = default_branch.as_deref().map(|name| new_default(tx, &project, name, &mut violations)).transpose()?;
-    let import = import_url.as_deref().map(|url| new_import(tx, &project, url, &mut violations)).transpose()?;
+    let branch = default_branch
+        .as_deref()
+        .map(|name| validate_default_branch(tx, &project, name, &mut violations))
+        .transpose()?;
+    let import = import_url.as_deref().map(|url| validate_import(tx, &project, url, &mut violations)).transpose()?;
     let (name, path) = (changes.name.as_deref(), changes.path.as_deref());
-    refuse_taken(tx, namespace.id, name, path, Some(project.id), violations)?;
+    ensure_not_taken(tx, namespace.id, name, path, Some(project.id), violations)?;
     let now = tx.now();
     store::projects::update(tx.db(), &project, changes, now)?;
-    if changes.switches.builds_enabled.is_some() || changes.switches.shared_runners_enabled.is_some() {
-        // Jobs may find runners now that they did not find before.
-        tx.call_runners();
+    if changes.features.builds_enabled.is_some() || changes.features.shared_runners_enabled.is_some() {
+        // Waiting jobs may now match runners that they did not match before.
+        tx.notify_runners();
     }
-    fork_links::lower(tx, &project, changes.visibility.unwrap_or(project.visibility))?;
+    fork_links::lower_fork_visibility(tx, &project, changes.visibility.unwrap_or(project.visibility))?;
     if path.is_some_and(|path| path != project.path) {
-        webhook_events::project_renamed(tx, project.id, &project.full_path())?;
+        system_events::project_renamed(tx, project.id, &project.full_path())?;
     }
     if let Some(import) = import.flatten() {
-        // An earlier one has failed, or there was none.
+        // A previous import, if any, has failed.
         store::imports::delete(tx.db(), project.id)?;
         imports::schedule(tx, project.id, &import)?;
     }
     if let Some(branch) = branch.flatten() {
-        pushes::intend_default(tx, project.id, &branch)?;
-        return Ok(Updated::Moving(project.id));
+        pushes::record_default_branch_intent(tx, project.id, &branch)?;
+        return Ok(UpdateOutcome::DefaultBranchPending(project.id));
     }
     let project = reload(tx, project.id)?;
-    Ok(Updated::Done(Box::new(in_full(tx, project)?)))
+    Ok(UpdateOutcome::Done(Box::new(detail(tx.read(), project)?)))
 }
 
-/// The branch that shall be the default, if that changes anything; while there is no branch at all, nothing does.
-fn new_default(
+/// Returns the new default branch, or `None` if it does not change or the repository is empty.
+fn validate_default_branch(
     tx: &mut WriteTx<'_>,
     project: &Project,
     name: &str,
     violations: &mut Violations,
 ) -> Result<Option<RefName>> {
-    let Some(repository) = tx.repository(project)? else { return Ok(None) };
+    let Some(repository) = tx.read().repository(project)? else { return Ok(None) };
     let refs = repository.refs()?;
     if refs.branches.is_empty() || project.default_branch.as_deref() == Some(name) {
         return Ok(None);
     }
     let found = RefName::branch(name).filter(|name| refs.find(name).is_some());
-    violations.unless(found.is_some(), "default_branch", "does not exist");
+    violations.require(found.is_some(), "default_branch", "does not exist");
     Ok(found)
 }
 
-fn new_import(
+fn validate_import(
     tx: &mut WriteTx<'_>,
     project: &Project,
     url: &str,
     violations: &mut Violations,
 ) -> Result<Option<Destination>> {
-    let may = imports::may_begin(tx, project)?;
-    violations.unless(may, "import_url", "can only be given while the repository is empty");
+    let can_start = imports::can_start(tx.read(), project)?;
+    violations.require(can_start, "import_url", "can only be given while the repository is empty");
     let allow_local = tx.shared().allow_local_network;
-    Ok(imports::check(url, allow_local, violations))
+    Ok(imports::parse_url(url, allow_local, violations))
 }
 
-/// A project and its namespace as they are while this transaction lasts.
-fn hold(tx: &mut WriteTx<'_>, project: &Project) -> Result<(Namespace, Project)> {
-    let gone = || Error::not_found("Project");
-    let namespace = store::namespaces::by_id_to_change(tx.db(), project.namespace.id)?.ok_or_else(gone)?;
+/// Locks a project and its namespace, and returns their current state.
+fn lock_with_namespace(tx: &mut WriteTx<'_>, project: &Project) -> Result<(Namespace, Project)> {
+    let not_found = || Error::not_found("Project");
+    let namespace = store::namespaces::by_id_for_update(tx.db(), project.namespace.id)?.ok_or_else(not_found)?;
     if !store::projects::lock(tx.db(), project.id)? {
-        return Err(gone());
+        return Err(not_found());
     }
     let project = reload(tx, project.id)?;
-    // Moved away a moment ago; whoever asks again finds it in its new place.
-    if project.namespace.id == namespace.id { Ok((namespace, project)) } else { Err(gone()) }
+    // Transferred concurrently; a retry finds it in its new namespace.
+    if project.namespace.id == namespace.id { Ok((namespace, project)) } else { Err(not_found()) }
 }
 
-/// Puts a project away, or takes it out again; either may be so already.
+/// Archives or unarchives a project; has no effect if it already is.
 pub fn set_archived(tx: &mut WriteTx<'_>, project: &ProjectRef, archived: bool) -> Result<Project> {
-    let project = tx.open(project, ProjectAbility::ArchiveProject)?;
+    let project = tx.project(project, ProjectAbility::ArchiveProject)?;
     if project.archived != archived {
         let now = tx.now();
         store::projects::set_archived(tx.db(), project.id, archived, now)?;
-        tx.call_runners();
+        tx.notify_runners();
     }
     reload_with_relations(tx, project.id)
 }
 
-/// Stars a project; [`Error::Unchanged`] if it is starred already.
+/// Stars a project; returns [`Error::Unchanged`] if it is already starred.
 pub fn star(tx: &mut WriteTx<'_>, project: &ProjectRef) -> Result<Project> {
-    let project = tx.open(project, ProjectAbility::StarProject)?;
-    let (me, now) = (tx.my_id(Ability::Browse)?, tx.now());
+    let project = tx.project(project, ProjectAbility::StarProject)?;
+    let (me, now) = (tx.user_id()?, tx.now());
     if !store::projects::star(tx.db(), project.id, me, now)? {
         return Err(Error::Unchanged);
     }
     reload_with_relations(tx, project.id)
 }
 
-/// Takes a star back; [`Error::Unchanged`] if there is none.
+/// Unstars a project; returns [`Error::Unchanged`] if it is not starred.
 pub fn unstar(tx: &mut WriteTx<'_>, project: &ProjectRef) -> Result<Project> {
-    let project = tx.open(project, ProjectAbility::StarProject)?;
-    let (me, now) = (tx.my_id(Ability::Browse)?, tx.now());
+    let project = tx.project(project, ProjectAbility::StarProject)?;
+    let (me, now) = (tx.user_id()?, tx.now());
     if !store::projects::unstar(tx.db(), project.id, me, now)? {
         return Err(Error::Unchanged);
     }
     reload_with_relations(tx, project.id)
 }
 
-/// Opens a project to the members of a group.
+/// Shares a project with a group.
 pub fn share(tx: &mut WriteTx<'_>, project: &ProjectRef, new: &Unvalidated<NewShare>) -> Result<Share> {
-    tx.may(Ability::Browse)?;
-    let new = *new.get()?;
-    let project = tx.open(project, ProjectAbility::ShareProject)?;
-    let (group, _) = tx.open_group(&GroupRef::Id(new.group_id), GroupAbility::ReadGroup)?;
-    let (_, project) = hold(tx, &project)?;
+    let (project, new) = tx.project_with(project, ProjectAbility::ShareProject, || new.validate())?;
+    let (group, _) = tx.group(&GroupRef::Id(new.group_id), GroupAbility::ReadGroup)?;
+    let (_, project) = lock_with_namespace(tx, &project)?;
     if project.namespace.share_with_group_lock {
         return Err(Error::Refused("The project sharing with group is disabled".into()));
     }
@@ -426,68 +438,66 @@ pub fn share(tx: &mut WriteTx<'_>, project: &ProjectRef, new: &Unvalidated<NewSh
     Ok(store::members::insert_share(tx.db(), project.id, group.id, role, new.expires_on, now)?)
 }
 
-/// Closes a project to the members of a group.
-pub fn unshare(tx: &mut WriteTx<'_>, project: &ProjectRef, group: &Unvalidated<i64>) -> Result<()> {
-    tx.may(Ability::Browse)?;
-    let group = *group.get()?;
-    let project = tx.open(project, ProjectAbility::ShareProject)?;
+/// Ends the sharing of a project with a group.
+pub fn unshare(tx: &mut WriteTx<'_>, project: &ProjectRef, group: &Unvalidated<NamespaceId>) -> Result<()> {
+    let (project, group) = tx.project_with(project, ProjectAbility::ShareProject, || group.validate().copied())?;
     let now = tx.now();
     let share = store::members::find_share(tx.db(), project.id, group, now)?;
     let share = share.ok_or(Error::not_found("Group Link"))?;
     Ok(store::members::delete_share(tx.db(), project.id, share.group_id)?)
 }
 
-/// Moves a project into a group; it keeps its number and everything that hangs on it.
+/// Transfers a project to a group; its ID and contents stay the same.
 pub fn transfer(tx: &mut WriteTx<'_>, group: &GroupRef, project: &ProjectRef) -> Result<GroupDetail> {
-    tx.may(Ability::AdministerProjects)?;
-    let (group, role) = tx.open_group(group, GroupAbility::CreateProjects)?;
-    let project = tx.open(project, ProjectAbility::RemoveProject)?;
-    let group = store::namespaces::by_id_to_change(tx.db(), group.id)?.ok_or(Error::not_found("Group"))?;
+    tx.authorize(Ability::AdministerProjects)?;
+    let (group, role) = tx.group(group, GroupAbility::CreateProjects)?;
+    let project = tx.project(project, ProjectAbility::RemoveProject)?;
+    let group = store::namespaces::by_id_for_update(tx.db(), group.id)?.ok_or(Error::not_found("Group"))?;
     if !store::projects::lock(tx.db(), project.id)? {
         return Err(Error::not_found("Project"));
     }
     let project = reload(tx, project.id)?;
-    let refused = |text: &str| Error::from(Violations::one("new_namespace", text));
+    let invalid = |text: &str| Error::from(Violations::one("new_namespace", text));
     if project.namespace.id == group.id {
-        return Err(refused("is invalid"));
+        return Err(invalid("is invalid"));
     }
-    let taken = what_is_taken(tx, group.id, Some(&project.name), Some(&project.path), None)?;
+    let taken = find_taken(tx, group.id, Some(&project.name), Some(&project.path), None)?;
     if taken.path || taken.wiki {
-        return Err(refused("Project with same path in target namespace already exists"));
+        return Err(invalid("Project with same path in target namespace already exists"));
     }
     if taken.name {
-        return Err(refused("Project with same name in target namespace already exists"));
+        return Err(invalid("Project with same name in target namespace already exists"));
     }
     let now = tx.now();
     store::projects::transfer(tx.db(), project.id, group.id, project.visibility.min(group.visibility), now)?;
-    // Open to the group it now lives in, it would be open twice.
+    // A project is not shared with its own group.
     store::members::delete_share(tx.db(), project.id, group.id)?;
-    webhook_events::project_transferred(tx, project.id, &project.full_path())?;
-    groups::detail(tx, group, role)
+    system_events::project_transferred(tx, project.id, &project.full_path())?;
+    groups::detail(tx.read(), group, role)
 }
 
-/// Removes a project: it is gone at once, and what it leaves behind is cleaned up afterwards.
+/// Deletes a project: it disappears at once, and a background task cleans up its data.
 pub fn delete(tx: &mut WriteTx<'_>, project: &ProjectRef) -> Result<()> {
-    let project = tx.open(project, ProjectAbility::RemoveProject)?;
-    bury(tx, Buried::One(project.id))
+    let project = tx.project(project, ProjectAbility::RemoveProject)?;
+    soft_delete(tx, DeletionScope::One(project.id))
 }
 
-/// Takes projects out of their places and leaves the rest to jobs.
-pub(crate) fn bury(tx: &mut WriteTx<'_>, projects: Buried<'_>) -> Result<()> {
-    webhook_events::projects_leave(tx, projects)?;
+/// Marks projects as deleted and enqueues a task for each to delete its data.
+pub(crate) fn soft_delete(tx: &mut WriteTx<'_>, projects: DeletionScope<'_>) -> Result<()> {
+    system_events::projects_removed(tx, projects)?;
     let now = tx.now();
-    Ok(store::projects::bury(tx.db(), projects, Task::REMOVE_PROJECT, now)?)
+    Ok(store::projects::soft_delete(tx.db(), projects, Task::REMOVE_PROJECT, now)?)
 }
 
-/// A project just changed, as the caller now sees it.
-fn reload(tx: &mut WriteTx<'_>, id: i64) -> Result<Project> {
-    let viewer = tx.viewer();
-    store::projects::find(tx.db(), &viewer, Key::Id(id))?.ok_or(Error::not_found("Project"))
+/// Loads a project as the caller sees it after a change.
+fn reload(tx: &mut WriteTx<'_>, id: ProjectId) -> Result<Project> {
+    let viewer = tx.read().viewer();
+    store::projects::find(tx.db(), &viewer, ProjectKey::Id(id))?.ok_or(Error::not_found("Project"))
 }
 
-fn reload_with_relations(tx: &mut WriteTx<'_>, id: i64) -> Result<Project> {
+fn reload_with_relations(tx: &mut WriteTx<'_>, id: ProjectId) -> Result<Project> {
     let project = reload(tx, id)?;
-    with_relations(tx, project)
+    with_relations(tx.read(), project)
 }
 
 fn with_relations(tx: &mut ReadTx<'_>, project: Project) -> Result<Project> {
@@ -497,10 +507,10 @@ fn with_relations(tx: &mut ReadTx<'_>, project: Project) -> Result<Project> {
     Ok(project)
 }
 
-fn in_full(tx: &mut ReadTx<'_>, project: Project) -> Result<ProjectDetail> {
+fn detail(tx: &mut ReadTx<'_>, project: Project) -> Result<ProjectDetail> {
     let project = with_relations(tx, project)?;
-    let may_know = tx.may_to(&project, ProjectAbility::ReadRunnersToken).is_ok();
+    let may_read_token = tx.authorize_project(&project, ProjectAbility::ReadRunnersToken).is_ok();
     let key = &tx.shared().instance_key;
-    let runners_token = may_know.then(|| key.runners_token(project.id, &project.runners_seed));
+    let runners_token = may_read_token.then(|| key.runners_token(project.id, &project.runners_seed));
     Ok(ProjectDetail { project, runners_token })
 }

@@ -1,129 +1,130 @@
-//! Files that are sent to a project, to be linked from texts.
+//! Files uploaded to a project for use in Markdown.
 
 use std::{ops::Range, result::Result as StdResult};
 
 use bytes::Bytes;
 use files::{Content, WriteError};
 use futures_util::Stream;
-use model::{StorageId, Time, Upload, tokens::Secret, uploads::clean_name};
+use model::{ProjectId, StorageId, Time, Upload, UploadId, tokens::Secret, uploads::clean_name};
 use store::Conn;
 use tracing::warn;
 
 use crate::{
     Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx,
-    stored_files::{self, KeptFile},
+    stored_files::{self, StoredFile},
 };
 
-/// Why a file was not taken.
+/// Why an upload failed.
 #[derive(Debug)]
-pub enum Refusal<E> {
-    /// It has more bytes than allowed.
+pub enum UploadError<E> {
+    /// The file is larger than allowed.
     TooLarge,
-    /// Where it came from, it ended early.
+    /// Reading the content failed.
     Source(E),
     /// Anything else.
     Forge(Error),
 }
 
-impl<E> From<Error> for Refusal<E> {
+impl<E> From<Error> for UploadError<E> {
     fn from(error: Error) -> Self {
         Self::Forge(error)
     }
 }
 
-/// Takes a file of at most so many bytes in, under a clean name.
+/// Stores a file of at most `max_size` bytes under a sanitized name.
 pub async fn receive<E: Send + 'static>(
     forge: &Forge,
     caller: Caller,
     project: ProjectRef,
     name: Unvalidated<String>,
     content: impl Stream<Item = StdResult<Bytes, E>> + Send + 'static,
-    most: u64,
-) -> StdResult<Upload, Refusal<E>> {
+    max_size: u64,
+) -> StdResult<Upload, UploadError<E>> {
     let forge = forge.clone();
-    // On its own: whoever waits for it may go away, and what was begun has to be ended or undone.
+    // In its own task: if the client disconnects, the upload still has to be completed or rolled back.
     let task = tokio::spawn(async move {
-        forge.require_room()?;
-        let begun = forge.write(caller.clone(), move |tx| begin(tx, &project, &name)).await?;
-        let storage = forge.storage_of(begun.project_id).await?;
-        let ended = match forge.shared().files.write(&begun.key(&storage), most, content).await {
+        forge.require_free_space()?;
+        let upload = forge.write(caller.clone(), move |tx| insert_pending(tx, &project, &name)).await?;
+        let storage = forge.storage_of(upload.project_id).await?;
+        let outcome = match forge.shared().files.write(&upload.key(&storage), max_size, content).await {
             Ok(size) => {
-                let Upload { id, project_id, .. } = begun;
-                forge.write(caller, move |tx| complete(tx, project_id, id, size)).await.map_err(Refusal::Forge)
+                let Upload { id, project_id, .. } = upload;
+                forge.write(caller, move |tx| complete(tx, project_id, id, size)).await.map_err(UploadError::Forge)
             }
-            Err(WriteError::TooLarge) => Err(Refusal::TooLarge),
-            Err(WriteError::Source(error)) => Err(Refusal::Source(error)),
-            Err(WriteError::Failed(error)) => Err(forge.noted(error).into()),
+            Err(WriteError::TooLarge) => Err(UploadError::TooLarge),
+            Err(WriteError::Source(error)) => Err(UploadError::Source(error)),
+            Err(WriteError::Failed(error)) => Err(forge.file_error(error).into()),
         };
-        let project_id = begun.project_id;
-        if ended.is_err()
-            && let Err(error) = stored_files::remove(&forge, &[begun]).await
+        let project_id = upload.project_id;
+        if outcome.is_err()
+            && let Err(error) = stored_files::remove(&forge, &[upload]).await
         {
-            warn!(project.id = project_id, %error, "an upload could not be undone, it will be swept away later");
+            warn!(project.id = project_id.get(), %error, "cannot remove a failed upload; retrying later");
         }
-        ended
+        outcome
     });
-    task.await.unwrap_or_else(|error| Err(Error::Internal(format!("an upload: {error}")).into()))
+    task.await.unwrap_or_else(|error| Err(Error::internal("upload task failed", error).into()))
 }
 
-fn begin(tx: &mut WriteTx<'_>, project: &ProjectRef, name: &Unvalidated<String>) -> Result<Upload> {
-    let project = tx.open(project, ProjectAbility::UploadFile)?;
+fn insert_pending(tx: &mut WriteTx<'_>, project: &ProjectRef, name: &Unvalidated<String>) -> Result<Upload> {
+    let project = tx.project(project, ProjectAbility::UploadFile)?;
     let user = tx.actor().user().ok_or(Error::Unauthenticated)?.id;
-    let name = clean_name(name.get()?);
-    let (secret, now) = (fresh_secret(tx), tx.now());
+    let name = clean_name(name.validate()?);
+    let (secret, now) = (random_secret(tx.read()), tx.now());
     Ok(store::uploads::insert(tx.db(), project.id, user, &secret, &name, now)?)
 }
 
-/// The project is opened once more: it may have been closed or removed while the file came in.
-fn complete(tx: &mut WriteTx<'_>, project: i64, id: i64, size: u64) -> Result<Upload> {
-    tx.open(&ProjectRef::Id(project), ProjectAbility::UploadFile)?;
+/// Checks the permission again: the project may have been archived or deleted during the upload.
+fn complete(tx: &mut WriteTx<'_>, project: ProjectId, id: UploadId, size: u64) -> Result<Upload> {
+    tx.project(&ProjectRef::Id(project), ProjectAbility::UploadFile)?;
     store::uploads::complete(tx.db(), id, size)?.ok_or_else(|| Error::not_found("Upload"))
 }
 
-fn fresh_secret(tx: &ReadTx<'_>) -> Secret {
+fn random_secret(tx: &ReadTx<'_>) -> Secret {
     let mut bytes = [0; 16];
     tx.shared().secrets.fill(&mut bytes);
     Secret::new(format!("{:032x}", u128::from_be_bytes(bytes)))
 }
 
-/// The file behind a URL, for whoever may see its project.
+/// Returns the upload behind a URL, if the caller may see the project.
 pub fn open(tx: &mut ReadTx<'_>, project: &ProjectRef, secret: &str, name: &str) -> Result<Upload> {
-    let project = tx.open(project, ProjectAbility::DownloadUpload)?;
+    let project = tx.project(project, ProjectAbility::DownloadUpload)?;
     let upload = store::uploads::by_secret(tx.db(), project.id, secret)?;
     upload.filter(|upload| upload.name == name).ok_or_else(|| Error::not_found("Upload"))
 }
 
-/// The bytes of a file, or a range of them.
+/// Reads the content of a file, or a range of it.
 pub async fn read(forge: &Forge, upload: &Upload, range: Option<Range<u64>>) -> Result<Content> {
     let storage = forge.storage_of(upload.project_id).await?;
     let content = forge.shared().files.read(&upload.key(&storage), range).await?;
-    // Removed a moment ago.
+    // Deleted concurrently.
     let content = content.ok_or_else(|| Error::not_found("Upload"))?;
     if Some(content.size) != upload.size {
-        return Err(Error::Internal(format!("the file of upload {} has {} bytes", upload.id, content.size)));
+        let unexpected = format!("the file of upload {} has an unexpected size of {} bytes", upload.id, content.size);
+        return Err(Error::Internal(unexpected.into()));
     }
     Ok(content)
 }
 
-/// Removes what is left of uploads that were never ended, at the start of a server that has its data to itself: nobody
-/// can still be sending them.
+/// Deletes unfinished uploads at startup of a server that is the only one on its data: no client can still be sending them.
 pub async fn sweep_at_start(forge: &Forge) -> Result<()> {
     stored_files::sweep_at_start::<Upload>(forge).await
 }
 
-/// Where the files of a project lie, among all that are kept.
+/// Returns the folder of the uploads of a project below the file storage.
 pub fn folder(storage: &StorageId) -> String {
     format!("uploads/{storage}")
 }
 
-impl KeptFile for Upload {
+impl StoredFile for Upload {
     const NAME: &'static str = "uploads";
+    type Id = UploadId;
 
-    fn id(&self) -> i64 {
+    fn id(&self) -> UploadId {
         self.id
     }
 
-    fn project(&self) -> i64 {
+    fn project(&self) -> ProjectId {
         self.project_id
     }
 
@@ -131,19 +132,19 @@ impl KeptFile for Upload {
         folder(storage)
     }
 
-    fn begun_before(db: &mut Conn, moment: Time, most: i64) -> store::Result<Vec<Self>> {
-        store::uploads::begun_before(db, moment, most)
+    fn unfinished_before(db: &mut Conn, time: Time, limit: i64) -> store::Result<Vec<Self>> {
+        store::uploads::unfinished_before(db, time, limit)
     }
 
-    fn of_project(db: &mut Conn, project: i64, moment: Time, most: i64) -> store::Result<Vec<Self>> {
-        store::uploads::of_project(db, project, moment, most)
+    fn of_project(db: &mut Conn, project: ProjectId, time: Time, limit: i64) -> store::Result<Vec<Self>> {
+        store::uploads::of_project(db, project, time, limit)
     }
 
-    fn exist_in(db: &mut Conn, project: i64) -> store::Result<bool> {
+    fn exist_in(db: &mut Conn, project: ProjectId) -> store::Result<bool> {
         store::uploads::exist_in(db, project)
     }
 
-    fn delete(db: &mut Conn, ids: &[i64]) -> store::Result<()> {
+    fn delete(db: &mut Conn, ids: &[UploadId]) -> store::Result<()> {
         store::uploads::delete(db, ids)
     }
 }

@@ -1,139 +1,145 @@
-//! Branches of a repository, and who may change which of them.
+//! Branches of a repository and their protection.
 
-use git::{ListedCommits, Ref, Refs, Repository};
+use git::{CommitListBudget, Ref, Refs, Repository};
 use model::{
-    Commit, Oid, Page, Project, RefChange, RefName, Slice,
+    Commit, Oid, Page, Project, ProjectId, RefChange, RefName, Slice,
     protections::{Protection, PushLevel},
 };
 use tracing::info;
 
 use crate::{
     Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx,
-    pushes::{self, MOST_CHANGES, Push, Via},
+    pushes::{self, MAX_CHANGES, Push, PushSource},
     tasks::{self, Task},
 };
 
-/// With so many branches or fewer, those that are merged are removed at once; with more, a job does it.
-const REMOVED_AT_ONCE: usize = 200;
+/// The maximum number of branches for which merged ones are deleted within the request; with more, a background task does it.
+const MAX_INLINE_DELETIONS: usize = 200;
 
-/// How often a change is tried while others are faster.
-const ATTEMPTS: u32 = 5;
+/// The maximum number of attempts to apply a change against concurrent ones.
+const MAX_ATTEMPTS: u32 = 5;
 
-/// A branch with its newest commit and what holds for it.
+/// A branch with its newest commit and its protection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
     /// The name without `refs/heads/`.
     pub name: String,
-    /// What it points to.
+    /// The commit it points to.
     pub commit: Commit,
-    /// Whether a rule protects it.
+    /// Whether it is protected.
     pub protected: bool,
-    /// Whether developers may push to it although it is protected.
+    /// Whether developers may push despite the protection.
     pub developers_can_push: bool,
-    /// Whether developers may merge into it although it is protected.
+    /// Whether developers may merge despite the protection.
     pub developers_can_merge: bool,
 }
 
-/// A wish for a branch.
+/// Parameters of a new branch.
 #[derive(Clone, Debug)]
 pub struct NewBranch {
-    /// What it shall be called.
+    /// The name.
     pub name: String,
-    /// Where it begins: a branch, a tag or a commit.
+    /// The start point: a branch, tag or commit.
     pub from: String,
 }
 
-/// What a protection lets developers do; what is not said stays.
+/// The permissions of developers on a protected branch; `None` keeps the current value.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Protect {
-    /// Whether they may push.
+pub struct ProtectionOptions {
+    /// Whether developers may push.
     pub developers_can_push: Option<bool>,
-    /// Whether they may merge.
+    /// Whether developers may merge.
     pub developers_can_merge: Option<bool>,
 }
 
-/// A page of the branches, by name.
+/// Lists the branches by name.
 pub fn list(tx: &mut ReadTx<'_>, project: &ProjectRef, page: &Unvalidated<Page>) -> Result<Slice<Branch>> {
     let project = open(tx, project)?;
-    let page = *page.get()?;
+    let page = *page.validate()?;
     let Some(repository) = tx.repository(&project)? else { return Ok(Slice::empty(page)) };
     let rules = store::protections::of_project(tx.db(), project.id)?;
     let refs = repository.refs()?;
     let mut items = Vec::new();
-    let mut listed = ListedCommits::default();
-    for branch in page.cut(&refs.branches) {
-        // One that leads nowhere is left out rather than that nobody sees the others.
-        items.extend(show(&repository, branch, &rules)?.map(|mut branch| {
-            listed.fit(&mut branch.commit);
+    let mut listed = CommitListBudget::default();
+    for branch in page.slice(&refs.branches) {
+        // A branch without a commit is skipped, so that the others are still listed.
+        items.extend(to_branch(&repository, branch, &rules)?.map(|mut branch| {
+            listed.truncate(&mut branch.commit);
             branch
         }));
     }
     Ok(Slice { items, total: count(refs.branches.len()), page })
 }
 
-/// One branch.
+/// Returns a branch.
 pub fn get(tx: &mut ReadTx<'_>, project: &ProjectRef, name: &str) -> Result<Branch> {
     let project = open(tx, project)?;
     find(tx, &project, name)
 }
 
-/// Makes a branch that begins where another one, a tag or a commit is.
+/// Creates a branch from a branch, tag or commit.
 pub async fn create(forge: &Forge, caller: Caller, project: ProjectRef, new: Unvalidated<NewBranch>) -> Result<Branch> {
-    let judge = move |tx: &mut ReadTx<'_>| judge_new(tx, &project, &new);
-    let (project, name) = looking_again(forge, &caller, judge).await.map_err(|error| match error {
-        // The original puts its own name before what the rules say here, and clients show the text as it is.
-        Late::Gate(Error::Refused(text)) => Error::Refused(format!("GitLab: {text}")),
-        Late::Gate(error) | Late::Judge(error) => error,
+    let check = move |tx: &mut ReadTx<'_>| check_new_branch(tx, &project, &new);
+    let (project, name) = push_with_retry(forge, &caller, check).await.map_err(|error| match error {
+        // GitLab prefixes the rejections of pushes here, and clients show the text as it is.
+        RefChangeError::Push(error @ (Error::RefRejected(_) | Error::Refused(_))) => {
+            Error::Refused(format!("GitLab: {error}"))
+        }
+        RefChangeError::Push(error) | RefChangeError::Validation(error) => error,
     })?;
     forge.read(caller, move |tx| get(tx, &ProjectRef::Id(project), name.short())).await
 }
 
-/// Who refused a change.
-pub(crate) enum Late {
-    /// The use case itself.
-    Judge(Error),
-    /// The gate.
-    Gate(Error),
+/// Why a ref change failed.
+pub(crate) enum RefChangeError {
+    /// The check before the push failed.
+    Validation(Error),
+    /// The push failed.
+    Push(Error),
 }
 
-impl From<Late> for Error {
-    fn from(late: Late) -> Self {
-        let (Late::Judge(error) | Late::Gate(error)) = late;
+impl From<RefChangeError> for Error {
+    fn from(error: RefChangeError) -> Self {
+        let (RefChangeError::Validation(error) | RefChangeError::Push(error)) = error;
         error
     }
 }
 
-/// Judges a change and makes it. Should somebody else be faster in between, it is judged again as things are then, so that
-/// whoever loses is told the same as whoever comes later.
-pub(crate) async fn looking_again(
+/// Checks a change and pushes it. After a concurrent change it is checked again, so that it fails with the same error as a
+/// later request.
+pub(crate) async fn push_with_retry(
     forge: &Forge,
     caller: &Caller,
-    judge: impl Fn(&mut ReadTx<'_>) -> Result<(i64, RefChange)> + Clone + Send + 'static,
-) -> std::result::Result<(i64, RefName), Late> {
+    check: impl Fn(&mut ReadTx<'_>) -> Result<(ProjectId, RefChange)> + Clone + Send + 'static,
+) -> std::result::Result<(ProjectId, RefName), RefChangeError> {
     let mut attempts = 0;
     loop {
-        let (project, change) = forge.read(caller.clone(), judge.clone()).await.map_err(Late::Judge)?;
+        let (project, change) = forge.read(caller.clone(), check.clone()).await.map_err(RefChangeError::Validation)?;
         let name = change.name.clone();
         attempts += 1;
         match push(forge, caller.clone(), project, change).await {
-            result if attempts < ATTEMPTS && pushes::came_too_late(&result) => {}
-            result => return result.map(|()| (project, name)).map_err(Late::Gate),
+            Err(Error::RefRejected(rejection)) if attempts < MAX_ATTEMPTS && rejection.is_retryable() => {}
+            result => return result.map(|()| (project, name)).map_err(RefChangeError::Push),
         }
     }
 }
 
-fn judge_new(tx: &mut ReadTx<'_>, project: &ProjectRef, new: &Unvalidated<NewBranch>) -> Result<(i64, RefChange)> {
-    let project = tx.open(project, ProjectAbility::PushCode)?;
-    let new = new.get()?;
+fn check_new_branch(
+    tx: &mut ReadTx<'_>,
+    project: &ProjectRef,
+    new: &Unvalidated<NewBranch>,
+) -> Result<(ProjectId, RefChange)> {
+    let project = tx.project(project, ProjectAbility::PushCode)?;
+    let new = new.validate()?;
     let refused = |text: &str| Err(Error::Refused(text.to_owned()));
-    let name = RefName::branch(&new.name).filter(|name| !name.looks_like_an_id());
+    let name = RefName::branch(&new.name).filter(|name| !name.looks_like_oid());
     let Some(name) = name else { return refused("Branch name is invalid") };
     let Some(repository) = tx.repository(&project)? else { return refused("Invalid reference name") };
     let refs = repository.refs()?;
     if refs.find(&name).is_some() {
         return refused("Branch already exists");
     }
-    if is_in_the_way(&refs.branches, &name) {
+    if conflicts_with_any(&refs.branches, &name) {
         return refused("Branch name is invalid");
     }
     match repository.resolve(&new.from)? {
@@ -142,104 +148,107 @@ fn judge_new(tx: &mut ReadTx<'_>, project: &ProjectRef, new: &Unvalidated<NewBra
     }
 }
 
-/// Removes a branch that is neither the default one nor protected.
+/// Deletes a branch that is neither the default branch nor protected.
 pub async fn delete(forge: &Forge, caller: Caller, project: ProjectRef, name: String) -> Result<()> {
-    looking_again(forge, &caller, move |tx| judge_removal(tx, &project, &name)).await?;
+    push_with_retry(forge, &caller, move |tx| check_deletion(tx, &project, &name)).await?;
     Ok(())
 }
 
-fn judge_removal(tx: &mut ReadTx<'_>, project: &ProjectRef, name: &str) -> Result<(i64, RefChange)> {
-    let project = tx.open(project, ProjectAbility::PushCode)?;
-    let missing = || Error::Absent("No such branch".into());
+fn check_deletion(tx: &mut ReadTx<'_>, project: &ProjectRef, name: &str) -> Result<(ProjectId, RefChange)> {
+    let project = tx.project(project, ProjectAbility::PushCode)?;
+    let missing = || Error::NotFoundMessage("No such branch".into());
     let repository = tx.repository(&project)?.ok_or_else(missing)?;
     let refs = repository.refs()?;
     let branch = RefName::branch(name).and_then(|name| refs.find(&name)).ok_or_else(missing)?;
     if default_branch(&project, &refs) == Some(branch) {
-        return Err(Error::Kept("Cannot remove HEAD branch".into()));
+        return Err(Error::Protected("Cannot remove HEAD branch".into()));
     }
     let rules = store::protections::of_project(tx.db(), project.id)?;
     if rules.iter().any(|rule| rule.matches(name)) {
-        return Err(Error::Kept("Protected branch cant be removed".into()));
+        return Err(Error::Protected("Protected branch cant be removed".into()));
     }
     Ok((project.id, RefChange { name: branch.name.clone(), old: Some(branch.target), new: None }))
 }
 
-/// Protects a branch, or changes what its protection lets developers do.
+/// Protects a branch, or changes the permissions of developers on it.
 pub async fn protect(
     forge: &Forge,
     caller: Caller,
     project: ProjectRef,
     name: String,
-    wish: Unvalidated<Protect>,
+    options: Unvalidated<ProtectionOptions>,
 ) -> Result<Branch> {
-    change_rule(forge, caller, project, name, move |tx, project, name| put_rule(tx, project, name, *wish.get()?)).await
+    change_rule(forge, caller, project, name, move |tx, project, name| {
+        put_rule(tx, project, name, *options.validate()?)
+    })
+    .await
 }
 
-fn put_rule(tx: &mut WriteTx<'_>, project: i64, name: &str, wish: Protect) -> Result<()> {
+fn put_rule(tx: &mut WriteTx<'_>, project: ProjectId, name: &str, options: ProtectionOptions) -> Result<()> {
     let rules = store::protections::of_project(tx.db(), project)?;
     let known = rules.into_iter().find(|rule| rule.name == name);
     let strict = Protection { name: name.to_owned(), push: PushLevel::Masters, merge: PushLevel::Masters };
     let mut rule = known.unwrap_or(strict);
     let level = |developers: bool| if developers { PushLevel::Developers } else { PushLevel::Masters };
-    rule.push = wish.developers_can_push.map_or(rule.push, level);
-    rule.merge = wish.developers_can_merge.map_or(rule.merge, level);
+    rule.push = options.developers_can_push.map_or(rule.push, level);
+    rule.merge = options.developers_can_merge.map_or(rule.merge, level);
     let now = tx.now();
     Ok(store::protections::put(tx.db(), project, &rule, now)?)
 }
 
-/// Takes the protection of a branch away; a rule for many branches stays.
+/// Removes the protection of a branch; a wildcard rule that matches it stays.
 pub async fn unprotect(forge: &Forge, caller: Caller, project: ProjectRef, name: String) -> Result<Branch> {
-    let remove = |tx: &mut WriteTx<'_>, project: i64, name: &str| {
+    let remove = |tx: &mut WriteTx<'_>, project: ProjectId, name: &str| {
         store::protections::remove(tx.db(), project, name)?;
         Ok(())
     };
     change_rule(forge, caller, project, name, remove).await
 }
 
-/// Changes the rule of a branch that is there, and shows the branch. The repository is asked before and after, so that the
-/// one thread that may write does not wait for the disk.
+/// Changes the rule of an existing branch and returns the branch. The repository is read before and after, so that the writer
+/// thread does not wait for the disk.
 async fn change_rule(
     forge: &Forge,
     caller: Caller,
     project: ProjectRef,
     name: String,
-    change: impl Fn(&mut WriteTx<'_>, i64, &str) -> Result<()> + Send + 'static,
+    change: impl Fn(&mut WriteTx<'_>, ProjectId, &str) -> Result<()> + Send + 'static,
 ) -> Result<Branch> {
-    let asked = name.clone();
-    let judge = move |tx: &mut ReadTx<'_>| {
-        let project = tx.open(&project, ProjectAbility::ProtectBranches)?;
-        find(tx, &project, &asked).map(|_| ProjectRef::Id(project.id))
+    let requested = name.clone();
+    let check = move |tx: &mut ReadTx<'_>| {
+        let project = tx.project(&project, ProjectAbility::ProtectBranches)?;
+        find(tx, &project, &requested).map(|_| ProjectRef::Id(project.id))
     };
-    let project = forge.read(caller.clone(), judge).await?;
-    let (place, asked) = (project.clone(), name.clone());
+    let project = forge.read(caller.clone(), check).await?;
+    let (project_ref, requested) = (project.clone(), name.clone());
     forge
         .write(caller.clone(), move |tx| {
-            let project = tx.open(&place, ProjectAbility::ProtectBranches)?;
-            change(tx, project.id, &asked)
+            let project = tx.project(&project_ref, ProjectAbility::ProtectBranches)?;
+            change(tx, project.id, &requested)
         })
         .await?;
     forge.read(caller, move |tx| get(tx, &project, &name)).await
 }
 
-/// Removes all branches whose commits the default branch has, but not those that are protected. Answers
-/// whether the caller may push; if not, nothing is removed.
+/// Deletes all unprotected branches that are merged into the default branch. Returns whether the caller may push; if not,
+/// nothing is deleted.
 pub async fn delete_merged(forge: &Forge, caller: Caller, project: ProjectRef) -> Result<bool> {
     let plan = move |tx: &mut ReadTx<'_>| {
         let project = open(tx, &project)?;
         let user = tx.actor().user().map(|user| user.id);
-        let Some(user) = user.filter(|_| tx.may_to(&project, ProjectAbility::PushCode).is_ok()) else {
+        let Some(user) = user.filter(|_| tx.authorize_project(&project, ProjectAbility::PushCode).is_ok()) else {
             return Ok(None);
         };
         let refs = tx.repository(&project)?.map(|repository| repository.refs()).transpose()?;
         Ok(Some((project.id, user, refs.map_or(0, |refs| refs.branches.len()))))
     };
     let Some((project, user, branches)) = forge.read(caller.clone(), plan).await? else { return Ok(false) };
-    if branches <= REMOVED_AT_ONCE {
+    if branches <= MAX_INLINE_DELETIONS {
         return delete_merged_now(forge, caller, project).await.map(|()| true);
     }
     forge
         .write(caller, move |tx| {
-            tx.open(&ProjectRef::Id(project), ProjectAbility::PushCode)?;
+            tx.project(&ProjectRef::Id(project), ProjectAbility::PushCode)?;
             let now = tx.now();
             tasks::enqueue(tx, &Task::DeleteMergedBranches { project, user }, now)
         })
@@ -247,51 +256,51 @@ pub async fn delete_merged(forge: &Forge, caller: Caller, project: ProjectRef) -
     Ok(true)
 }
 
-/// Removes what [`delete_merged`] removes, however many there are.
-pub(crate) async fn delete_merged_now(forge: &Forge, caller: Caller, project: i64) -> Result<()> {
+/// Deletes merged branches as [`delete_merged`] does, regardless of their number.
+pub(crate) async fn delete_merged_now(forge: &Forge, caller: Caller, project: ProjectId) -> Result<()> {
     let changes = forge
-        .run_blocking(caller.clone(), move |tx| {
-            let found = tx.read(|tx| {
-                let project = tx.open(&ProjectRef::Id(project), ProjectAbility::PushCode)?;
+        .run_blocking(caller.clone(), move |cx| {
+            let found = cx.read(|tx| {
+                let project = tx.project(&ProjectRef::Id(project), ProjectAbility::PushCode)?;
                 let rules = store::protections::of_project(tx.db(), project.id)?;
                 Ok((tx.repository(&project)?, project, rules))
             })?;
             let (Some(repository), project, rules) = found else { return Ok(Vec::new()) };
-            merged(&repository, &project, &rules)
+            find_merged(&repository, &project, &rules)
         })
         .await?;
     let mut removed = 0;
-    for changes in changes.chunks(MOST_CHANGES) {
+    for changes in changes.chunks(MAX_CHANGES) {
         let push = Push { changes: changes.to_vec(), incoming: None, atomic: false, options: Vec::new() };
-        let outcomes = pushes::push(forge, caller.clone(), project, push, Via::Api).await?;
-        removed += outcomes.iter().filter(|outcome| outcome.refusal.is_none()).count();
+        let outcomes = pushes::push(forge, caller.clone(), project, push, PushSource::Api).await?;
+        removed += outcomes.iter().filter(|outcome| outcome.rejection.is_none()).count();
     }
-    info!(project.id = project, removed, "removed branches that were merged");
+    info!(project.id = project.get(), removed, "deleted merged branches");
     Ok(())
 }
 
-/// The removals of all branches that lie in the past of the default branch. One that is equal to it stays: it may have
-/// just begun.
-fn merged(repository: &Repository, project: &Project, rules: &[Protection]) -> Result<Vec<RefChange>> {
+/// Returns the deletions of all branches that are ancestors of the default branch. A branch with the same tip stays, since it may
+/// be new.
+fn find_merged(repository: &Repository, project: &Project, rules: &[Protection]) -> Result<Vec<RefChange>> {
     let refs = repository.refs()?;
     let Some(default) = default_branch(project, &refs) else { return Ok(Vec::new()) };
-    let may_go =
+    let is_deletable =
         |branch: &&Ref| branch.target != default.target && !rules.iter().any(|rule| rule.matches(branch.name.short()));
-    let candidates: Vec<&Ref> = refs.branches.iter().filter(may_go).collect();
+    let candidates: Vec<&Ref> = refs.branches.iter().filter(is_deletable).collect();
     let tips: Vec<Oid> = candidates.iter().map(|branch| branch.target).collect();
-    let merged = repository.which_are_ancestors(&tips, default.target)?;
-    let gone = candidates.iter().zip(merged).filter(|(_, merged)| *merged);
-    Ok(gone.map(|(branch, _)| RefChange { name: branch.name.clone(), old: Some(branch.target), new: None }).collect())
+    let is_merged = repository.which_are_ancestors(&tips, default.target)?;
+    let merged = candidates.iter().zip(is_merged).filter(|(_, is_merged)| *is_merged);
+    Ok(merged.map(|(branch, _)| RefChange { name: branch.name.clone(), old: Some(branch.target), new: None }).collect())
 }
 
-/// Opens a project for reading its code, as somebody who is signed in.
+/// Opens a project for reading its code; requires a signed-in user.
 pub(crate) fn open(tx: &mut ReadTx<'_>, project: &ProjectRef) -> Result<Project> {
-    let project = tx.open(project, ProjectAbility::ReadProject)?;
-    tx.may_to(&project, ProjectAbility::DownloadCode)?;
+    let project = tx.project(project, ProjectAbility::ReadProject)?;
+    tx.authorize_project(&project, ProjectAbility::DownloadCode)?;
     Ok(project)
 }
 
-/// The default branch: the one that the project names, or else the one that can be meant.
+/// Returns the default branch: the one set in the project, else the target of HEAD, `master`, or the first branch.
 pub(crate) fn default_branch<'a>(project: &Project, refs: &'a Refs) -> Option<&'a Ref> {
     let named = |name: &str| refs.branches.iter().find(|branch| branch.name.short() == name);
     let head = refs.head.as_ref().and_then(RefName::as_branch);
@@ -304,8 +313,8 @@ pub(crate) fn default_branch<'a>(project: &Project, refs: &'a Refs) -> Option<&'
         .or_else(|| refs.branches.first())
 }
 
-/// Whether another name is a folder of this one, or this one of another: a ref is a file.
-pub(crate) fn is_in_the_way(refs: &[Ref], name: &RefName) -> bool {
+/// Returns whether a name is a folder of an existing ref or below one; refs are files.
+pub(crate) fn conflicts_with_any(refs: &[Ref], name: &RefName) -> bool {
     let inside = |folder: &str, name: &str| name.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
     refs.iter().any(|other| {
         let (name, other) = (name.as_str(), other.name.as_str());
@@ -313,16 +322,16 @@ pub(crate) fn is_in_the_way(refs: &[Ref], name: &RefName) -> bool {
     })
 }
 
-/// Passes one change of a ref through the gate.
-pub(crate) async fn push(forge: &Forge, caller: Caller, project: i64, change: RefChange) -> Result<()> {
+/// Pushes a single ref change.
+pub(crate) async fn push(forge: &Forge, caller: Caller, project: ProjectId, change: RefChange) -> Result<()> {
     let push = Push { changes: vec![change], incoming: None, atomic: true, options: Vec::new() };
-    passed(pushes::push(forge, caller, project, push, Via::Api).await?)
+    require_accepted(pushes::push(forge, caller, project, push, PushSource::Api).await?)
 }
 
-/// Whether the gate let everything pass.
-pub(crate) fn passed(outcomes: Vec<pushes::RefOutcome>) -> Result<()> {
-    match outcomes.into_iter().find_map(|outcome| outcome.refusal) {
-        Some(refusal) => Err(Error::Refused(refusal)),
+/// Returns the first rejection as an error, if there is one.
+pub(crate) fn require_accepted(outcomes: Vec<pushes::RefOutcome>) -> Result<()> {
+    match outcomes.into_iter().find_map(|outcome| outcome.rejection) {
+        Some(rejection) => Err(rejection.into()),
         None => Ok(()),
     }
 }
@@ -333,10 +342,10 @@ fn find(tx: &mut ReadTx<'_>, project: &Project, name: &str) -> Result<Branch> {
     let refs = repository.refs()?;
     let branch = RefName::branch(name).and_then(|name| refs.find(&name)).ok_or_else(missing)?;
     let rules = store::protections::of_project(tx.db(), project.id)?;
-    show(&repository, branch, &rules)?.ok_or_else(missing)
+    to_branch(&repository, branch, &rules)?.ok_or_else(missing)
 }
 
-fn show(repository: &Repository, branch: &Ref, rules: &[Protection]) -> Result<Option<Branch>> {
+fn to_branch(repository: &Repository, branch: &Ref, rules: &[Protection]) -> Result<Option<Branch>> {
     let Some(commit) = repository.commit(branch.target)? else { return Ok(None) };
     let name = branch.name.short();
     let rules: Vec<&Protection> = rules.iter().filter(|rule| rule.matches(name)).collect();
@@ -349,7 +358,7 @@ fn show(repository: &Repository, branch: &Ref, rules: &[Protection]) -> Result<O
     }))
 }
 
-/// A number of items as pages count them.
+/// Converts a count for pagination.
 pub(crate) fn count(items: usize) -> i64 {
     i64::try_from(items).unwrap_or(i64::MAX)
 }

@@ -1,30 +1,30 @@
-//! What people say about commits.
+//! Comments on commits.
 
 use git::Repository;
 use model::{
-    Commit, CommitNote, EventKind, Page, Slice, WebhookEvent,
+    Commit, CommitNote, EventKind, Page, ProjectId, Slice, WebhookEvent,
     commit_notes::{CommitLine, NewCommitNote},
-    events::{Action, Target},
+    events::{EventAction, EventTarget},
     notes::check_body,
-    webhook_events::{Commented, NoteHappening},
+    webhook_events::{NoteEvent, NoteTarget},
 };
 use store::events::NewEvent;
 
 use crate::{
-    Ability, BlockingContext, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx,
-    announcements, branches,
+    BlockingContext, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, branches,
+    outbox,
 };
 
-/// A comment as somebody writes it.
+/// The parameters of a new comment.
 #[derive(Clone, Debug)]
-pub struct CommitNoteText {
-    /// What it says.
+pub struct CommitNoteInput {
+    /// The text.
     pub body: String,
-    /// The line that it is about, if it is about one.
+    /// The commented line, if any.
     pub line: Option<CommitLine>,
 }
 
-/// The comments on a commit in the order in which they were written.
+/// Lists the comments on a commit, oldest first.
 pub fn list(
     tx: &mut ReadTx<'_>,
     project: &ProjectRef,
@@ -32,40 +32,39 @@ pub fn list(
     page: &Unvalidated<Page>,
 ) -> Result<Slice<CommitNote>> {
     let project = branches::open(tx, project)?;
-    let page = *page.get()?;
+    let page = *page.validate()?;
     let repository = tx.repository(&project)?;
     let (_, commit) = find_commit(repository, revision)?;
     Ok(store::commit_notes::list(tx.db(), project.id, commit.id, page)?)
 }
 
-/// Says something about a commit.
+/// Comments on a commit.
 pub async fn create(
     forge: &Forge,
     caller: Caller,
     project: ProjectRef,
     revision: String,
-    text: Unvalidated<CommitNoteText>,
+    text: Unvalidated<CommitNoteInput>,
 ) -> Result<CommitNote> {
     let (project, commit, new) =
-        forge.run_blocking(caller.clone(), move |tx| weigh(tx, &project, &revision, &text)).await?;
-    forge.write(caller, move |tx| write_down(tx, project, &commit, &new)).await
+        forge.run_blocking(caller.clone(), move |cx| prepare(cx, &project, &revision, &text)).await?;
+    forge.write(caller, move |tx| insert_note(tx, project, &commit, &new)).await
 }
 
-/// Finds the commit and looks whether it touches the line that is meant: that may take long, so it is done apart. A
-/// comment on a line that the commit does not touch is one on the commit, as clients of the original expect.
-fn weigh(
-    tx: &mut BlockingContext<'_>,
+/// Finds the commit and checks whether it changes the line, which may take long. A comment on any other line becomes one on the
+/// commit, as clients of GitLab expect.
+fn prepare(
+    cx: &mut BlockingContext<'_>,
     project: &ProjectRef,
     revision: &str,
-    text: &Unvalidated<CommitNoteText>,
-) -> Result<(i64, Commit, NewCommitNote)> {
-    let (project, repository) = tx.read(|tx| {
-        tx.may(Ability::Browse)?;
-        let project = tx.open(project, ProjectAbility::CommentOnCommits)?;
+    text: &Unvalidated<CommitNoteInput>,
+) -> Result<(ProjectId, Commit, NewCommitNote)> {
+    let (project, repository) = cx.read(|tx| {
+        let project = tx.project(project, ProjectAbility::CommentOnCommits)?;
         let repository = tx.repository(&project)?;
         Ok((project.id, repository))
     })?;
-    let CommitNoteText { body, line } = text.get()?.clone();
+    let CommitNoteInput { body, line } = text.validate()?.clone();
     let (repository, commit) = find_commit(repository, revision)?;
     check_body(&body)?;
     let line = match line {
@@ -84,20 +83,20 @@ fn find_commit(repository: Option<Repository>, revision: &str) -> Result<(Reposi
     Ok((repository, commit))
 }
 
-/// Writes a comment down, and tells of it.
-fn write_down(tx: &mut WriteTx<'_>, project: i64, commit: &Commit, new: &NewCommitNote) -> Result<CommitNote> {
-    let me = tx.my_id(Ability::Browse)?;
-    let project = tx.open(&ProjectRef::Id(project), ProjectAbility::CommentOnCommits)?;
+/// Inserts a comment with its event and webhook event.
+fn insert_note(tx: &mut WriteTx<'_>, project: ProjectId, commit: &Commit, new: &NewCommitNote) -> Result<CommitNote> {
+    let project = tx.project(&ProjectRef::Id(project), ProjectAbility::CommentOnCommits)?;
+    let me = tx.user_id()?;
     let now = tx.now();
     let note = store::commit_notes::insert(tx.db(), project.id, me, new, now)?;
-    let target = Some(Target::CommitNote(note.id));
-    let action = Action::Commented;
+    let target = Some(EventTarget::CommitNote(note.id));
+    let action = EventAction::Commented;
     let event = NewEvent { project: project.id, author: me, action, target, push: None, intent: None, now };
     store::events::insert(tx.db(), &event)?;
     if let Some(author) = &note.author {
-        let on = Commented::Commit { note: &note, commit };
-        let happening = NoteHappening { project: &project, user: author, on };
-        announcements::announce(tx, EventKind::Note, Some(project.id), WebhookEvent::Note(&happening))?;
+        let on = NoteTarget::Commit { note: &note, commit };
+        let event = NoteEvent { project: &project, user: author, on };
+        outbox::publish(tx, EventKind::Note, Some(project.id), WebhookEvent::Note(&event))?;
     }
     Ok(note)
 }

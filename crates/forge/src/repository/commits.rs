@@ -1,125 +1,125 @@
-//! Commits: reading the history, and adding to it.
+//! Commits: reading the history, and creating commits.
 
 use std::sync::Arc;
 
-use git::{EditRefusal, FileEdit, LogQuery, Repository};
+use git::{EditError, FileEdit, LogQuery, Repository};
 use jiff::{
     Timestamp,
     civil::{Date, DateTime},
     tz::Offset,
 };
 use model::{
-    Commit, Oid, RefChange, RefName, Status,
+    Commit, Oid, ProjectId, RefChange, RefName, Status,
     objects::{CommitStats, FileDiff, Signature},
 };
 
 use crate::{
-    BlockingContext, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated,
-    branches::{self, default_branch, passed},
-    contents::commit_at,
-    pushes::{self, Push, Via},
+    BlockingContext, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, blocking,
+    branches::{self, default_branch, require_accepted},
+    contents::resolve_commit,
+    pushes::{self, Push, PushSource, RefRejection},
 };
 
-/// As far into the history as a list may go on a thread for short reads.
-const NEAR: usize = 1000;
-const NOTHING: &str = "No files to update.";
+/// The maximum number of skipped commits for a list on a thread for short reads.
+const MAX_INLINE_SKIP: usize = 1000;
+const NO_CHANGES: &str = "No files to update.";
 
-/// Which commits somebody wants to see.
+/// Parameters for listing commits.
 #[derive(Clone, Debug, Default)]
-pub struct History {
-    /// A branch, a tag or a commit; without it, the default branch.
-    pub at: Option<String>,
-    /// Only what touches this path.
+pub struct CommitFilter {
+    /// A branch, tag or commit; the default branch by default.
+    pub revision: Option<String>,
+    /// Only commits that change this path.
     pub path: Option<String>,
-    /// Only from this moment on, as somebody typed it.
+    /// Only commits from this time on, unparsed.
     pub since: Option<String>,
-    /// Only up to this moment, as somebody typed it.
+    /// Only commits up to this time, unparsed.
     pub until: Option<String>,
-    /// How many are left out at the start.
+    /// The number of commits to skip.
     pub skip: usize,
-    /// How many are shown at most.
+    /// The maximum number of commits.
     pub limit: usize,
 }
 
-/// A commit with what it changed, in numbers, and what became of it.
+/// A commit with its statistics and pipeline status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitDetail {
     /// The commit.
     pub commit: Commit,
     /// Lines added and removed.
     pub stats: CommitStats,
-    /// How its newest pipeline stands.
+    /// The status of its newest pipeline.
     pub status: Option<Status>,
 }
 
-/// The newest commits first. A name that leads nowhere has none.
+/// Lists commits, newest first; empty for an unknown revision.
 pub async fn list(
     forge: &Forge,
     caller: Caller,
     project: ProjectRef,
-    history: Unvalidated<History>,
+    filter: Unvalidated<CommitFilter>,
 ) -> Result<Vec<Commit>> {
-    let is_short = |history: &History| {
-        history.path.is_none() && history.since.is_none() && history.until.is_none() && history.skip <= NEAR
+    let is_short = |filter: &CommitFilter| {
+        filter.path.is_none() && filter.since.is_none() && filter.until.is_none() && filter.skip <= MAX_INLINE_SKIP
     };
-    if history.get().is_ok_and(is_short) {
-        return forge.read(caller, move |tx| log(tx, &project, &history)?.run()).await;
+    if filter.validate().is_ok_and(is_short) {
+        return forge.read(caller, move |tx| log(tx, &project, &filter)?.run()).await;
     }
-    forge.run_blocking(caller, move |tx| tx.read(|tx| log(tx, &project, &history))?.run()).await
+    forge.run_blocking(caller, move |cx| cx.read(|tx| log(tx, &project, &filter))?.run()).await
 }
 
-/// A question to a history.
-struct Log(Option<(Repository, Oid, LogQuery)>);
+/// A log query with the repository to run it on.
+struct CommitLog(Option<(Repository, Oid, LogQuery)>);
 
-impl Log {
+impl CommitLog {
     fn run(self) -> Result<Vec<Commit>> {
         let Some((repository, tip, query)) = self.0 else { return Ok(Vec::new()) };
         Ok(repository.log(tip, &query)?)
     }
 }
 
-fn log(tx: &mut ReadTx<'_>, project: &ProjectRef, history: &Unvalidated<History>) -> Result<Log> {
+fn log(tx: &mut ReadTx<'_>, project: &ProjectRef, filter: &Unvalidated<CommitFilter>) -> Result<CommitLog> {
     let project = branches::open(tx, project)?;
-    let history = history.get()?;
+    let filter = filter.validate()?;
     let query = LogQuery {
-        path: history.path.as_deref().map(|path| path.trim_matches('/').to_owned()).filter(|path| !path.is_empty()),
-        since: moment("since", history.since.as_deref())?,
-        until: moment("until", history.until.as_deref())?,
-        skip: history.skip,
-        limit: history.limit,
+        path: filter.path.as_deref().map(|path| path.trim_matches('/').to_owned()).filter(|path| !path.is_empty()),
+        since: parse_timestamp("since", filter.since.as_deref())?,
+        until: parse_timestamp("until", filter.until.as_deref())?,
+        skip: filter.skip,
+        limit: filter.limit,
     };
-    let Some(repository) = tx.repository(&project)? else { return Ok(Log(None)) };
-    let tip = commit_at(&project, &repository, history.at.as_deref())?;
-    Ok(Log(tip.map(|tip| (repository, tip, query))))
+    let Some(repository) = tx.repository(&project)? else { return Ok(CommitLog(None)) };
+    let tip = resolve_commit(&project, &repository, filter.revision.as_deref())?;
+    Ok(CommitLog(tip.map(|tip| (repository, tip, query))))
 }
 
-/// A moment in seconds: with a zone, or in UTC, or the beginning of a day.
-fn moment(name: &str, text: Option<&str>) -> Result<Option<i64>> {
+/// Parses a timestamp with a zone, a date and time in UTC, or a date; returns Unix seconds.
+fn parse_timestamp(name: &str, text: Option<&str>) -> Result<Option<i64>> {
     let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(None) };
-    let in_utc = |moment: DateTime| Offset::UTC.to_timestamp(moment).ok();
+    let in_utc = |local: DateTime| Offset::UTC.to_timestamp(local).ok();
     let read = text
         .parse::<Timestamp>()
         .ok()
         .or_else(|| text.parse::<DateTime>().ok().and_then(in_utc))
         .or_else(|| text.parse::<Date>().ok().and_then(|day| in_utc(day.at(0, 0, 0, 0))));
-    let fault = || format!("\"{name}\" must be a timestamp in ISO 8601 format: YYYY-MM-DDTHH:MM:SSZ");
-    read.map(|moment| Some(moment.as_second())).ok_or_else(|| Error::Refused(fault()))
+    let message = || format!("\"{name}\" must be a timestamp in ISO 8601 format: YYYY-MM-DDTHH:MM:SSZ");
+    read.map(|timestamp| Some(timestamp.as_second())).ok_or_else(|| Error::Refused(message()))
 }
 
-/// One commit, by its name or that of a branch or a tag.
-pub fn get(tx: &mut BlockingContext<'_>, project: &ProjectRef, name: &str) -> Result<CommitDetail> {
-    detail(tx, project, name)
+/// Returns a commit by its id, a branch or a tag.
+pub fn get(cx: &mut BlockingContext<'_>, project: &ProjectRef, name: &str) -> Result<CommitDetail> {
+    detail(cx, project, name)
 }
 
-/// How a commit differs from the one before it.
-pub fn diff(tx: &mut BlockingContext<'_>, project: &ProjectRef, name: &str) -> Result<Vec<FileDiff>> {
-    let (repository, id) = find(tx, project, name)?;
+/// Returns the diff of a commit against its first parent.
+pub fn diff(cx: &mut BlockingContext<'_>, project: &ProjectRef, name: &str) -> Result<Vec<FileDiff>> {
+    let (repository, id) = find(cx, project, name)?;
     Ok(repository.commit_diff(id)?)
 }
 
-fn find(tx: &mut BlockingContext<'_>, project: &ProjectRef, name: &str) -> Result<(Repository, Oid)> {
+fn find(cx: &mut BlockingContext<'_>, project: &ProjectRef, name: &str) -> Result<(Repository, Oid)> {
     let missing = || Error::not_found("Commit");
-    let repository = tx.read(|tx| {
+    let repository = cx.read(|tx| {
         let project = branches::open(tx, project)?;
         tx.repository(&project)
     })?;
@@ -128,26 +128,26 @@ fn find(tx: &mut BlockingContext<'_>, project: &ProjectRef, name: &str) -> Resul
     Ok((repository, id))
 }
 
-fn detail(tx: &mut BlockingContext<'_>, project: &ProjectRef, name: &str) -> Result<CommitDetail> {
-    let (repository, id) = find(tx, project, name)?;
+fn detail(cx: &mut BlockingContext<'_>, project: &ProjectRef, name: &str) -> Result<CommitDetail> {
+    let (repository, id) = find(cx, project, name)?;
     let commit = repository.commit(id)?.ok_or_else(|| Error::not_found("Commit"))?;
-    let status = tx.read(|tx| {
+    let status = cx.read(|tx| {
         let project = branches::open(tx, project)?;
         Ok(store::pipelines::status_of_commit(tx.db(), project.id, id)?)
     })?;
     Ok(CommitDetail { commit, stats: repository.commit_stats(id)?, status })
 }
 
-/// The content of a file as it was sent.
+/// The content of a file as sent by the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// Text, whose lines end in the way of Unix.
+pub enum UploadedContent {
+    /// Text; line endings are converted to LF.
     Text(String),
-    /// Anything, as it is.
+    /// Bytes, stored unchanged.
     Bytes(Vec<u8>),
 }
 
-impl Content {
+impl UploadedContent {
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         match self {
             Self::Text(text) => text.replace("\r\n", "\n").into_bytes(),
@@ -156,193 +156,225 @@ impl Content {
     }
 }
 
-/// Who is said to have written a commit, if both are told.
+/// The author of a commit; used only if both fields are set.
 #[derive(Clone, Debug, Default)]
 pub struct Author {
     /// The name.
     pub name: Option<String>,
-    /// The address.
+    /// The email address.
     pub email: Option<String>,
 }
 
-/// One of the changes of a commit, as somebody typed it.
+/// One unvalidated action of a new commit.
 #[derive(Clone, Debug, Default)]
-pub struct ActionText {
-    /// What shall be done: `create`, `update`, `delete` or `move`.
+pub struct CommitAction {
+    /// The kind: `create`, `update`, `delete` or `move`.
     pub action: String,
-    /// To which file.
+    /// The path of the file.
     pub path: Option<String>,
-    /// Where a file was that moves.
+    /// The old path of a moved file.
     pub previous_path: Option<String>,
-    /// What is in it from then on.
-    pub content: Option<Content>,
+    /// The new content.
+    pub content: Option<UploadedContent>,
 }
 
-/// A wish for a commit of several changes.
+/// Parameters of a new commit.
 #[derive(Clone, Debug)]
 pub struct NewCommit {
-    /// On which branch.
+    /// The branch.
     pub branch: String,
-    /// What it says.
+    /// The message.
     pub message: String,
-    /// Who wrote it.
+    /// The author.
     pub author: Author,
-    /// What it changes.
-    pub actions: Vec<ActionText>,
+    /// The changes.
+    pub actions: Vec<CommitAction>,
 }
 
-/// Adds a commit of all changes to a branch, or nothing.
+/// Creates a commit with all actions on a branch.
 pub async fn create(
     forge: &Forge,
     caller: Caller,
     project: ProjectRef,
     new: Unvalidated<NewCommit>,
 ) -> Result<CommitDetail> {
-    let wish = new.map(|new| {
+    let request = new.map(|new| {
         let NewCommit { branch, message, author, actions } = new;
-        Wish { branch, message, author, edits: actions.into_iter().map(plan).collect() }
+        CommitRequest { branch, message, author, edits: actions.into_iter().map(parse_action).collect() }
     });
-    let (project, id) = commit(forge, caller.clone(), project, wish, refusal_of_many).await?;
-    forge.run_blocking(caller, move |tx| detail(tx, &ProjectRef::Id(project), &id.to_string())).await
+    let (project, id) = commit(forge, caller.clone(), project, request, describe_refusal_with_path).await?;
+    forge.run_blocking(caller, move |cx| detail(cx, &ProjectRef::Id(project), &id.to_string())).await
 }
 
-/// The edit that a text means, or why it means none.
-fn plan(text: ActionText) -> std::result::Result<FileEdit, String> {
-    let ActionText { action, path, previous_path, content } = text;
-    let content = content.map(Content::into_bytes);
-    let Some(path) = path.filter(|path| !path.is_empty()) else { return Err("You must specify a file_path.".into()) };
-    // Empty is a content; none at all is most likely forgotten, and would empty the file.
-    let needed = |content: Option<Vec<u8>>| content.ok_or_else(|| format!("You must supply the content of `{path}`."));
+/// Why an action of a new commit is invalid; the text is shown to the user.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum InvalidAction {
+    /// The action has no path.
+    #[error("You must specify a file_path.")]
+    MissingPath,
+    /// The new content of this file is missing.
+    #[error("You must supply the content of `{0}`.")]
+    MissingContent(String),
+    /// The old path of this moved file is missing.
+    #[error("You must supply the original file path when moving file `{0}`.")]
+    MissingPreviousPath(String),
+    /// There is no such kind of action.
+    #[error("Unknown action type `{0}`.")]
+    UnknownKind(String),
+}
+
+impl From<InvalidAction> for Error {
+    fn from(invalid: InvalidAction) -> Self {
+        Self::Refused(invalid.to_string())
+    }
+}
+
+/// Parses an action into an edit.
+fn parse_action(action: CommitAction) -> std::result::Result<FileEdit, InvalidAction> {
+    let CommitAction { action, path, previous_path, content } = action;
+    let content = content.map(UploadedContent::into_bytes);
+    let path = path.filter(|path| !path.is_empty()).ok_or(InvalidAction::MissingPath)?;
+    // Missing content is most likely a mistake and would empty the file; empty content is allowed.
+    let needed = |content: Option<Vec<u8>>| content.ok_or_else(|| InvalidAction::MissingContent(path.clone()));
     match (action.as_str(), previous_path.filter(|path| !path.is_empty())) {
         ("create", _) => Ok(FileEdit::Create { content: needed(content)?, path }),
         ("update", _) => Ok(FileEdit::Update { content: needed(content)?, path }),
         ("delete", _) => Ok(FileEdit::Delete { path }),
         ("move", Some(from)) => Ok(FileEdit::Move { from, path, content }),
-        ("move", None) => Err(format!("You must supply the original file path when moving file `{path}`.")),
-        (other, _) => Err(format!("Unknown action type `{other}`.")),
+        ("move", None) => Err(InvalidAction::MissingPreviousPath(path)),
+        _ => Err(InvalidAction::UnknownKind(action)),
     }
 }
 
-/// A commit that shall be made.
-pub(crate) struct Wish {
+/// A commit to create.
+pub(crate) struct CommitRequest {
     pub(crate) branch: String,
     pub(crate) message: String,
     pub(crate) author: Author,
-    /// What it changes, or why that cannot be meant.
-    pub(crate) edits: std::result::Result<Vec<FileEdit>, String>,
+    /// The edits, or why they are invalid.
+    pub(crate) edits: std::result::Result<Vec<FileEdit>, InvalidAction>,
 }
 
-/// What is known of a commit before it is made.
-struct Judged {
-    project: i64,
+/// A new commit whose parameters were checked.
+struct CheckedCommit {
+    project: ProjectId,
     branch: RefName,
     parent: Option<Oid>,
     author: Signature,
     committer: Signature,
 }
 
-/// Adds a commit to a branch, which is made if it is the first one of all.
+/// Creates a commit on a branch; in an empty repository the branch is created.
 pub(crate) async fn commit(
     forge: &Forge,
     caller: Caller,
     project: ProjectRef,
-    wish: Unvalidated<Wish>,
-    tell: fn(EditRefusal) -> String,
-) -> Result<(i64, Oid)> {
-    // Shared, because it may hold large files.
-    let wish = Arc::new(wish);
-    let asked = Arc::clone(&wish);
-    let judged = forge.read(caller.clone(), move |tx| judge(tx, &project, &asked)).await?;
-    let Judged { project, branch, parent, author, committer } = judged;
-    let (inside, storage) = (forge.clone(), forge.storage_of(project).await?);
-    let (incoming, id) = pushes::blocking(move || {
-        let wish = wish.get()?;
-        let edits = wish.edits.clone().map_err(Error::Refused)?;
-        let incoming = pushes::incoming(&inside, &storage)?;
-        let built = incoming.commit(parent, edits, &wish.message, &author, &committer)?;
-        Ok((incoming, built.map_err(|refusal| Error::Refused(tell(refusal)))?))
+    request: Unvalidated<CommitRequest>,
+    describe: fn(EditError) -> String,
+) -> Result<(ProjectId, Oid)> {
+    // Shared, because it may contain large files.
+    let request = Arc::new(request);
+    let shared_request = Arc::clone(&request);
+    let checked = forge.read(caller.clone(), move |tx| check(tx, &project, &shared_request)).await?;
+    let CheckedCommit { project, branch, parent, author, committer } = checked;
+    let (forge_handle, storage) = (forge.clone(), forge.storage_of(project).await?);
+    let (incoming, id) = blocking::spawn(move || {
+        let request = request.validate()?;
+        let edits = request.edits.clone()?;
+        let incoming = pushes::create_quarantine(&forge_handle, &storage)?;
+        let built = incoming.commit(parent, edits, &request.message, &author, &committer)?;
+        Ok((incoming, built.map_err(|refusal| Error::Refused(describe(refusal)))?))
     })
     .await?;
     let short = branch.short().to_owned();
     let changes = vec![RefChange { name: branch, old: parent, new: Some(id) }];
     let push = Push { changes, incoming: Some(incoming), atomic: true, options: Vec::new() };
-    passed(pushes::push(forge, caller, project, push, Via::Api).await?).map_err(|error| match error {
-        Error::Refused(text) if text == pushes::NO_PROTECTED_PUSH => {
-            Error::Refused("You are not allowed to push into this branch".into())
-        }
-        Error::Refused(text) if text == pushes::STALE => {
-            Error::Refused(format!("Could not update branch {short}. Please refresh and try again."))
-        }
-        other => other,
-    })?;
+    require_accepted(pushes::push(forge, caller, project, push, PushSource::Api).await?).map_err(
+        |error| match error {
+            Error::RefRejected(RefRejection::ProtectedBranch) => {
+                Error::Refused("You are not allowed to push into this branch".into())
+            }
+            Error::RefRejected(RefRejection::Stale) => {
+                Error::Refused(format!("Could not update branch {short}. Please refresh and try again."))
+            }
+            other => other,
+        },
+    )?;
     Ok((project, id))
 }
 
-fn judge(tx: &mut ReadTx<'_>, project: &ProjectRef, wish: &Unvalidated<Wish>) -> Result<Judged> {
-    let project = tx.open(project, ProjectAbility::PushCode)?;
-    let wish = wish.get()?;
+fn check(tx: &mut ReadTx<'_>, project: &ProjectRef, request: &Unvalidated<CommitRequest>) -> Result<CheckedCommit> {
+    let project = tx.project(project, ProjectAbility::PushCode)?;
+    let request = request.validate()?;
     let refused = |text: &str| Err(Error::Refused(text.to_owned()));
-    match &wish.edits {
-        Ok(edits) if edits.is_empty() => return refused(NOTHING),
+    match &request.edits {
+        Ok(edits) if edits.is_empty() => return refused(NO_CHANGES),
         Ok(_) => {}
-        Err(text) => return refused(text),
+        Err(invalid) => return Err(invalid.clone().into()),
     }
     let committer = tx.signature()?;
-    let author = match (wish.author.name.as_deref().and_then(clean), wish.author.email.as_deref().and_then(clean)) {
+    let author = match (
+        request.author.name.as_deref().and_then(clean_identity),
+        request.author.email.as_deref().and_then(clean_identity),
+    ) {
         (Some(name), Some(email)) => Signature { name, email, ..committer.clone() },
         _ => committer.clone(),
     };
     let refs = tx.repository(&project)?.map(|repository| repository.refs()).transpose()?;
-    let branch = RefName::branch(&wish.branch);
+    let branch = RefName::branch(&request.branch);
     let found = |name: &RefName| refs.as_ref().and_then(|refs| refs.find(name)).map(|branch| branch.target);
     let is_empty = refs.as_ref().is_none_or(|refs| default_branch(&project, refs).is_none());
     match branch.map(|name| (found(&name), name)) {
-        Some((Some(tip), branch)) => Ok(Judged { project: project.id, branch, parent: Some(tip), author, committer }),
-        Some((None, branch)) if is_empty && branch.looks_like_an_id() => refused("Branch name is invalid"),
-        Some((None, branch)) if is_empty => Ok(Judged { project: project.id, branch, parent: None, author, committer }),
+        Some((Some(tip), branch)) => {
+            Ok(CheckedCommit { project: project.id, branch, parent: Some(tip), author, committer })
+        }
+        Some((None, branch)) if is_empty && branch.looks_like_oid() => refused("Branch name is invalid"),
+        Some((None, branch)) if is_empty => {
+            Ok(CheckedCommit { project: project.id, branch, parent: None, author, committer })
+        }
         None if is_empty => refused("Branch name is invalid"),
         _ => refused("You can only create or edit files when you are on a branch"),
     }
 }
 
-/// A name or an address as git can keep it; `None` if nothing is left of it.
-fn clean(text: &str) -> Option<String> {
-    let kept: String = text.chars().filter(|c| !c.is_control() && !"<>".contains(*c)).collect();
-    Some(kept.trim().to_owned()).filter(|kept| !kept.is_empty())
+/// Removes characters that git does not allow in names and addresses; `None` if nothing is left.
+fn clean_identity(text: &str) -> Option<String> {
+    let cleaned: String = text.chars().filter(|c| !c.is_control() && !"<>".contains(*c)).collect();
+    Some(cleaned.trim().to_owned()).filter(|cleaned| !cleaned.is_empty())
 }
 
 impl ReadTx<'_> {
-    /// Who is asking, as the author of something that happens now.
+    /// Returns the signature of the current user at the current time.
     pub(crate) fn signature(&self) -> Result<Signature> {
         let user = self.actor().user().ok_or(Error::Unauthenticated)?;
-        let name = clean(&user.name).unwrap_or_else(|| user.username.clone());
-        let email = clean(&user.email).unwrap_or_default();
+        let name = clean_identity(&user.name).unwrap_or_else(|| user.username.clone());
+        let email = clean_identity(&user.email).unwrap_or_default();
         Ok(Signature { name, email, seconds: self.now().as_second(), offset: 0 })
     }
 }
 
-fn refusal_of_many(refusal: EditRefusal) -> String {
+fn describe_refusal_with_path(refusal: EditError) -> String {
     match refusal {
-        EditRefusal::Exists(path) => {
+        EditError::Exists(path) => {
             format!("Your changes could not be committed because a file with the name `{path}` already exists.")
         }
-        refusal => refusal_of_any(refusal),
+        refusal => describe_refusal(refusal),
     }
 }
 
-/// What is told of a refused edit wherever it was asked for.
-pub(crate) fn refusal_of_any(refusal: EditRefusal) -> String {
+/// Describes a refused edit.
+pub(crate) fn describe_refusal(refusal: EditError) -> String {
     match refusal {
-        EditRefusal::Exists(_) => {
+        EditError::Exists(_) => {
             "Your changes could not be committed because a file with the same name already exists".into()
         }
-        EditRefusal::TargetExists(path) => format!("Move destination `{path}` already exists."),
-        EditRefusal::Missing(path, done) => format!("File to be {done} `{path}` does not exist."),
-        EditRefusal::Empty => NOTHING.into(),
-        EditRefusal::Traversal(_) => {
+        EditError::TargetExists(path) => format!("Move destination `{path}` already exists."),
+        EditError::Missing(path, done) => format!("File to be {done} `{path}` does not exist."),
+        EditError::Empty => NO_CHANGES.into(),
+        EditError::Traversal(_) => {
             "Your changes could not be committed, because the file name cannot include directory traversal.".into()
         }
-        EditRefusal::BadPath(_) => {
+        EditError::BadPath(_) => {
             "Your changes could not be committed, because the file name is not one that a repository may hold.".into()
         }
     }
@@ -353,9 +385,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_has_a_zone_or_is_in_utc() {
+    fn a_timestamp_has_a_zone_or_is_in_utc() {
         let check = |text: &str, expected: Option<i64>| {
-            assert_eq!(moment("since", Some(text)).ok(), expected.map(Some), "{text}");
+            assert_eq!(parse_timestamp("since", Some(text)).ok(), expected.map(Some), "{text}");
         };
         check("2016-11-22T10:15:30Z", Some(1_479_809_730));
         check("2016-11-22T11:15:30+01:00", Some(1_479_809_730));
@@ -364,14 +396,15 @@ mod tests {
         for bad in ["yesterday", "22.11.2016", "2016-13-01", "1479809730", "2016-11-22T10:15:30+99:00"] {
             check(bad, None);
         }
-        assert_eq!(moment("since", Some(" ")).ok(), Some(None));
-        let told = moment("until", Some("x")).map_err(|error| error.to_string());
-        assert_eq!(told, Err("\"until\" must be a timestamp in ISO 8601 format: YYYY-MM-DDTHH:MM:SSZ".into()));
+        assert_eq!(parse_timestamp("since", Some(" ")).ok(), Some(None));
+        let error = parse_timestamp("until", Some("x")).map_err(|error| error.to_string());
+        assert_eq!(error, Err("\"until\" must be a timestamp in ISO 8601 format: YYYY-MM-DDTHH:MM:SSZ".into()));
     }
 
     #[test]
-    fn lesson_05_a_name_cannot_forge_a_header_of_a_commit() {
-        let check = |text: &str, expected: Option<&str>| assert_eq!(clean(text).as_deref(), expected, "{text:?}");
+    fn a_name_cannot_forge_a_header_of_a_commit() {
+        let check =
+            |text: &str, expected: Option<&str>| assert_eq!(clean_identity(text).as_deref(), expected, "{text:?}");
         check("Ann", Some("Ann"));
         check(" Ann <root@x>\nparent 00\0", Some("Ann root@xparent 00"));
         check("<>\n", None);

@@ -1,8 +1,8 @@
-//! What is in a repository: folders, files, archives, differences, contributors.
+//! Contents of a repository: trees, files, archives, comparisons, contributors.
 //!
-//! What may take long happens on the threads for heavy work. What is large goes through a spool, so that no thread of ours
-//! waits for a slow client, and so that the second download of an archive costs nothing. Archives and large files are written
-//! on threads of their own, few at a time and each within a time limit (`downloads.rs`).
+//! Long operations run on blocking threads. Large responses go through a spool, so that no thread waits for a slow client and
+//! the next download of the same archive is served from disk. Archives and large files are written on separate threads, few at a
+//! time and each within a time limit (`downloads.rs`).
 
 use std::{
     io::{self, Write as _},
@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use files::spool::{Follower, Seat};
+use files::spool::{Follower, Joined};
 use git::Repository;
 use model::{
     Oid, Page, Project, Slice, StorageId,
@@ -25,43 +25,43 @@ use tracing::{debug, warn};
 use crate::{
     BlockingContext, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated,
     branches::{count, default_branch},
-    downloads::{Download, MAKING_TIMEOUT, SLOT_TIMEOUT, TimedWriter},
+    downloads::{Download, GENERATION_TIMEOUT, SLOT_TIMEOUT, TimedWriter},
 };
 
-/// How large a file is at most that is answered from memory.
-const IN_MEMORY: u64 = 1 << 20;
+/// The maximum size of a file that is served from memory, in bytes.
+const MAX_INLINE_BYTES: u64 = 1 << 20;
 
-/// Which folder somebody wants to see.
+/// Parameters for listing a tree.
 #[derive(Clone, Debug, Default)]
-pub struct Folder {
-    /// Its path; without it, the root.
+pub struct TreeQuery {
+    /// The path of the folder; the root by default.
     pub path: Option<String>,
-    /// A branch, a tag or a commit; without it, the default branch.
-    pub at: Option<String>,
-    /// Whether the folders below it are wanted as well.
+    /// A branch, tag or commit; the default branch by default.
+    pub revision: Option<String>,
+    /// Whether to include subfolders.
     pub recursive: bool,
 }
 
-/// What lies in a folder: folders, then files, then submodules.
+/// Lists a folder: subfolders, then files, then submodules.
 pub async fn tree(
     forge: &Forge,
     caller: Caller,
     project: ProjectRef,
-    folder: Unvalidated<Folder>,
+    query: Unvalidated<TreeQuery>,
     page: Unvalidated<Page>,
 ) -> Result<Slice<TreeEntry>> {
-    if folder.get().is_ok_and(|folder| folder.recursive) {
+    if query.validate().is_ok_and(|query| query.recursive) {
         return forge
-            .run_blocking(caller, move |tx| {
-                let (project, repository) = tx.open_code(&project)?;
-                entries(&project, repository.as_ref(), folder.get()?, *page.get()?)
+            .run_blocking(caller, move |cx| {
+                let (project, repository) = cx.open_code(&project)?;
+                entries(&project, repository.as_ref(), query.validate()?, *page.validate()?)
             })
             .await;
     }
     forge
         .read(caller, move |tx| {
             let (project, repository) = tx.open_code(&project)?;
-            entries(&project, repository.as_ref(), folder.get()?, *page.get()?)
+            entries(&project, repository.as_ref(), query.validate()?, *page.validate()?)
         })
         .await
 }
@@ -69,137 +69,137 @@ pub async fn tree(
 fn entries(
     project: &Project,
     repository: Option<&Repository>,
-    folder: &Folder,
+    query: &TreeQuery,
     page: Page,
 ) -> Result<Slice<TreeEntry>> {
     let missing = || Error::not_found("Tree");
     let repository = repository.ok_or_else(missing)?;
-    let commit = commit_at(project, repository, folder.at.as_deref())?.ok_or_else(missing)?;
-    Ok(repository.tree(commit, folder.path.as_deref().unwrap_or_default(), folder.recursive, page)?)
+    let commit = resolve_commit(project, repository, query.revision.as_deref())?.ok_or_else(missing)?;
+    Ok(repository.tree(commit, query.path.as_deref().unwrap_or_default(), query.recursive, page)?)
 }
 
-/// A file as it is.
+/// A file with its raw content.
 pub struct RawFile {
-    /// The name of its content, which no other content has.
+    /// The id of the blob.
     pub id: Oid,
-    /// How many bytes there are.
+    /// The size, in bytes.
     pub size: u64,
-    /// The bytes.
-    pub content: Content,
+    /// The content.
+    pub content: BlobContent,
 }
 
-/// The bytes of a file.
-pub enum Content {
-    /// All of them.
-    Here(Vec<u8>),
-    /// To be fetched by [`read_large`].
-    Large(LargeFile),
+/// The content of a blob.
+pub enum BlobContent {
+    /// The complete content.
+    Inline(Vec<u8>),
+    /// To be read with [`read_large_blob`].
+    Large(LargeBlob),
 }
 
-/// A file that does not fit into memory well.
-pub struct LargeFile {
+/// A blob that is too large for memory.
+pub struct LargeBlob {
     storage: StorageId,
     id: Oid,
 }
 
-/// The file at a path in a commit.
-pub fn file(tx: &mut ReadTx<'_>, project: &ProjectRef, at: &str, path: &Unvalidated<String>) -> Result<RawFile> {
+/// Returns the file at a path in a commit.
+pub fn file(tx: &mut ReadTx<'_>, project: &ProjectRef, revision: &str, path: &Unvalidated<String>) -> Result<RawFile> {
     let (project, repository) = tx.open_code(project)?;
-    let path = path.get()?;
+    let path = path.validate()?;
     let no_commit = || Error::not_found("Commit");
     let repository = repository.ok_or_else(no_commit)?;
-    let commit = repository.resolve(at)?.ok_or_else(no_commit)?;
+    let commit = repository.resolve(revision)?.ok_or_else(no_commit)?;
     let entry = blob_at(&repository, commit, path)?.ok_or_else(|| Error::not_found("File"))?;
-    raw(&project.storage, &repository, entry.id)?.ok_or_else(|| Error::not_found("File"))
+    open_blob(&project.storage, &repository, entry.id)?.ok_or_else(|| Error::not_found("File"))
 }
 
-/// The file with this content, by its id or the beginning of it. To find out whether a branch or a tag leads to it may take
-/// long.
-pub fn blob(tx: &mut BlockingContext<'_>, project: &ProjectRef, id: &str) -> Result<RawFile> {
-    let (project, repository) = tx.open_code(project)?;
+/// Returns a reachable blob by its id or an abbreviation of it. The reachability check may take long.
+pub fn blob(cx: &mut BlockingContext<'_>, project: &ProjectRef, id: &str) -> Result<RawFile> {
+    let (project, repository) = cx.open_code(project)?;
     let missing = || Error::not_found("Blob");
     let repository = repository.ok_or_else(missing)?;
     let id = repository.find_blob(id)?.ok_or_else(missing)?;
-    raw(&project.storage, &repository, id)?.ok_or_else(missing)
+    open_blob(&project.storage, &repository, id)?.ok_or_else(missing)
 }
 
-/// The file at a path; a folder or a submodule is none.
+/// Returns the file at a path; `None` for a folder or submodule.
 pub(crate) fn blob_at(repository: &Repository, commit: Oid, path: &str) -> Result<Option<TreeEntry>> {
     let entry = repository.entry(commit, path.trim_start_matches('/'))?;
     Ok(entry.filter(|entry| entry.kind == EntryKind::Blob))
 }
 
-/// The file with this content; large ones are fetched later.
-pub(crate) fn raw(storage: &StorageId, repository: &Repository, id: Oid) -> Result<Option<RawFile>> {
+/// Returns a blob; the content of a large one is read later.
+pub(crate) fn open_blob(storage: &StorageId, repository: &Repository, id: Oid) -> Result<Option<RawFile>> {
     let Some(size) = repository.blob_size(id)? else { return Ok(None) };
-    let content = if size <= IN_MEMORY {
+    let content = if size <= MAX_INLINE_BYTES {
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
         repository.write_blob(id, &mut bytes)?;
-        Content::Here(bytes)
+        BlobContent::Inline(bytes)
     } else {
-        Content::Large(LargeFile { storage: storage.clone(), id })
+        BlobContent::Large(LargeBlob { storage: storage.clone(), id })
     };
     Ok(Some(RawFile { id, size, content }))
 }
 
-/// The bytes of a large file.
-pub async fn read_large(forge: &Forge, file: LargeFile) -> Result<Download> {
-    let LargeFile { storage, id } = file;
+/// Reads a large blob.
+pub async fn read_large_blob(forge: &Forge, file: LargeBlob) -> Result<Download> {
+    let LargeBlob { storage, id } = file;
     let key = format!("blob {storage} {id}");
     let check = move |repository: &Repository| repository.check_blob(id);
     let slots = &forge.shared().downloads.files;
-    follow(forge, slots, storage, key, check, move |repository, out| repository.write_blob(id, out)).await
+    download(forge, slots, storage, key, check, move |repository, out| repository.write_blob(id, out)).await
 }
 
-/// An archive that can be made.
+/// An archive to generate.
 #[derive(Clone, Debug)]
 pub struct Archive {
-    /// What the file and the folder in it are called.
+    /// The name of the file and of its top folder.
     pub name: String,
-    /// The form.
+    /// The format.
     pub format: ArchiveFormat,
     /// The commit.
     pub commit: Oid,
     storage: StorageId,
 }
 
-/// The archive of a branch, a tag or a commit; without any of them, of the default branch.
+/// Returns the archive of a branch, tag or commit; by default, of the default branch.
 pub fn archive(
     tx: &mut ReadTx<'_>,
     project: &ProjectRef,
-    wish: &Unvalidated<(Option<String>, ArchiveFormat)>,
+    options: &Unvalidated<(Option<String>, ArchiveFormat)>,
 ) -> Result<Archive> {
     let (project, repository) = tx.open_code(project)?;
-    let (at, format) = wish.get()?;
+    let (revision, format) = options.validate()?;
     let missing = || Error::not_found("File");
     let repository = repository.ok_or_else(missing)?;
-    let commit = commit_at(&project, &repository, at.as_deref())?.ok_or_else(missing)?;
+    let commit = resolve_commit(&project, &repository, revision.as_deref())?.ok_or_else(missing)?;
     let refs = repository.refs()?;
     let default = || default_branch(&project, &refs).map(|branch| branch.name.short().to_owned());
-    let at = given(at.as_deref()).map(ToOwned::to_owned).or_else(default).unwrap_or_default();
-    // A folder inside another would surprise, and a quotation mark would end the name in a header.
-    let at: String = at.chars().map(|c| if c.is_control() || "/\\\"".contains(c) { '-' } else { c }).collect();
-    let name = format!("{}-{at}-{commit}", project.path);
+    let revision = non_empty(revision.as_deref()).map(ToOwned::to_owned).or_else(default).unwrap_or_default();
+    // A slash would nest folders, and a quotation mark would end the name in a header.
+    let revision: String =
+        revision.chars().map(|c| if c.is_control() || "/\\\"".contains(c) { '-' } else { c }).collect();
+    let name = format!("{}-{revision}-{commit}", project.path);
     Ok(Archive { name, format: *format, commit, storage: project.storage })
 }
 
-/// The bytes of an archive, made now or a while ago.
+/// Reads an archive, generating it unless it is cached.
 pub async fn read_archive(forge: &Forge, archive: Archive) -> Result<Download> {
     let Archive { name, format, commit, storage } = archive;
     let key = format!("archive {storage} {commit} {} {name}", format.extension());
     let check = move |repository: &Repository| repository.check_archive(commit);
     let write = move |repository: &Repository, out: &mut TimedWriter| repository.archive(commit, format, &name, out);
-    follow(forge, &forge.shared().downloads.archives, storage, key, check, write).await
+    download(forge, &forge.shared().downloads.archives, storage, key, check, write).await
 }
 
-/// What one commit has that another lacks. `None` if one of the two does not exist.
+/// Compares two commits; `None` if one of them does not exist.
 pub fn compare(
-    tx: &mut BlockingContext<'_>,
+    cx: &mut BlockingContext<'_>,
     project: &ProjectRef,
     range: &Unvalidated<(String, String)>,
 ) -> Result<Option<Comparison>> {
-    let (_, repository) = tx.open_code(project)?;
-    let (from, to) = range.get()?;
+    let (_, repository) = cx.open_code(project)?;
+    let (from, to) = range.validate()?;
     let Some(repository) = repository else { return Ok(None) };
     match (repository.resolve(from.trim())?, repository.resolve(to.trim())?) {
         (Some(from), Some(to)) => Ok(Some(repository.compare(from, to)?)),
@@ -207,72 +207,75 @@ pub fn compare(
     }
 }
 
-/// Who wrote the newest commits of the default branch.
+/// Lists the authors of the newest commits of the default branch.
 pub fn contributors(
-    tx: &mut BlockingContext<'_>,
+    cx: &mut BlockingContext<'_>,
     project: &ProjectRef,
     page: &Unvalidated<Page>,
 ) -> Result<Slice<Contributor>> {
-    let (project, repository) = tx.open_code(project)?;
-    let page = *page.get()?;
-    let missing = || Error::Absent("404 Not Found".into());
+    let (project, repository) = cx.open_code(project)?;
+    let page = *page.validate()?;
+    let missing = || Error::NotFound(None);
     let repository = repository.ok_or_else(missing)?;
-    let tip = commit_at(&project, &repository, None)?.ok_or_else(missing)?;
+    let tip = resolve_commit(&project, &repository, None)?.ok_or_else(missing)?;
     let all = repository.contributors(tip)?;
-    Ok(Slice { items: page.cut(&all).to_vec(), total: count(all.len()), page })
+    Ok(Slice { items: page.slice(&all).to_vec(), total: count(all.len()), page })
 }
 
-/// The commit that a text names, or that of the default branch.
-pub(crate) fn commit_at(project: &Project, repository: &Repository, text: Option<&str>) -> Result<Option<Oid>> {
-    if let Some(text) = given(text) {
+/// Resolves a revision to a commit; without one, the default branch.
+pub(crate) fn resolve_commit(project: &Project, repository: &Repository, text: Option<&str>) -> Result<Option<Oid>> {
+    if let Some(text) = non_empty(text) {
         return Ok(repository.resolve(text)?);
     }
     let refs = repository.refs()?;
     Ok(default_branch(project, &refs).map(|branch| branch.target))
 }
 
-/// A text, unless it is empty.
-fn given(text: Option<&str>) -> Option<&str> {
+/// Returns the text unless it is empty.
+fn non_empty(text: Option<&str>) -> Option<&str> {
     text.filter(|text| !text.is_empty())
 }
 
 impl ReadTx<'_> {
-    /// The gate to the code of a project; without a repository if nothing was ever pushed.
+    /// Opens a project for reading its code; the repository is `None` if nothing was ever pushed.
     pub(crate) fn open_code(&mut self, project: &ProjectRef) -> Result<(Project, Option<Repository>)> {
-        let project = self.open(project, ProjectAbility::DownloadCode)?;
+        let project = self.project(project, ProjectAbility::DownloadCode)?;
         let repository = self.repository(&project)?;
         Ok((project, repository))
     }
 }
 
 impl BlockingContext<'_> {
-    /// The gate to the code of a project; the database is let go of before the work begins.
+    /// Opens a project for reading its code; the transaction ends before the work begins.
     pub(crate) fn open_code(&mut self, project: &ProjectRef) -> Result<(Project, Option<Repository>)> {
         self.read(|tx| tx.open_code(project))
     }
 }
 
-/// Puts an answer on the disk that would otherwise wait in memory until the client has taken all of it.
-pub async fn set_aside(forge: &Forge, answer: Bytes) -> Result<Follower> {
-    let failed = |error: io::Error| Error::Internal(format!("a spool: {error}"));
-    let (mut producer, follower) = match forge.shared().spools.join(None).map_err(failed)? {
-        Seat::First(producer, follower) => (producer, follower),
-        Seat::Another(follower) => return Ok(follower),
+/// Writes a response to a spool, so that it does not stay in memory until the client has read it.
+pub async fn spool_response(forge: &Forge, answer: Bytes) -> Result<Follower> {
+    let (mut producer, follower) = match forge.shared().spools.join(None).map_err(spool_error)? {
+        Joined::New(producer, follower) => (producer, follower),
+        Joined::Existing(follower) => return Ok(follower),
     };
     let written = tokio::task::spawn_blocking(move || {
         producer.write_all(&answer)?;
         producer.finish()
     });
-    written.await.map_err(io::Error::other).flatten().map_err(failed)?;
+    written.await.map_err(io::Error::other).flatten().map_err(spool_error)?;
     Ok(follower)
 }
 
-/// How often somebody who waits for a download of somebody else tries again when that one has failed.
-const ATTEMPTS: usize = 3;
+fn spool_error(error: io::Error) -> Error {
+    Error::internal("cannot write a spool", error)
+}
 
-/// The bytes of something large by its key. The first client that asks has it written, in a slot and if the check lets it
-/// begin; everybody follows what is there. If nobody follows any more, the writing ends.
-async fn follow(
+/// The maximum number of attempts to join or start a download.
+const MAX_ATTEMPTS: usize = 3;
+
+/// Streams a large object by its cache key. The first client starts the generation, in a slot and if the check allows it; others
+/// follow the same spool. The generation is cancelled when no client follows it.
+async fn download(
     forge: &Forge,
     slots: &Arc<Semaphore>,
     storage: StorageId,
@@ -281,14 +284,14 @@ async fn follow(
     write: impl FnOnce(&Repository, &mut TimedWriter) -> git::Result<()> + Send + 'static,
 ) -> Result<Download> {
     let repositories = forge.shared().repositories.clone();
-    for _ in 0..ATTEMPTS {
-        let seat = forge.shared().spools.join(Some(key.clone()));
-        let (producer, follower) = match seat.map_err(|error| Error::Internal(format!("a spool: {error}")))? {
-            Seat::Another(follower) => {
-                if follower.begins().await {
+    for _ in 0..MAX_ATTEMPTS {
+        let joined = forge.shared().spools.join(Some(key.clone())).map_err(spool_error)?;
+        let (producer, follower) = match joined {
+            Joined::Existing(follower) => {
+                if follower.wait_for_start().await {
                     return Ok(Download::new(follower));
                 }
-                // The client that came first was refused or is gone; this one is refused for the same reason, or tries again.
+                // The first client was refused or disconnected; this one is refused for the same reason, or retries.
                 let (repositories, storage, check) = (repositories.clone(), storage.clone(), check.clone());
                 let checking = forge.run_blocking(Caller::system(), move |_| match repositories.find(&storage)? {
                     Some(repository) => Ok(check(&repository)?),
@@ -297,80 +300,80 @@ async fn follow(
                 checking.await?;
                 continue;
             }
-            Seat::First(producer, follower) => (producer, follower),
+            Joined::New(producer, follower) => (producer, follower),
         };
-        let (begun, beginning) = oneshot::channel();
+        let (started, start_result) = oneshot::channel();
         let slots = Arc::clone(slots);
-        // On its own: others may follow it when the client that came first is gone.
+        // In its own task: other clients may follow after the first has disconnected.
         tokio::spawn(async move {
             let slot = tokio::select! {
-                slot = slot_of(slots) => slot,
-                () = producer.deserted() => return,
+                slot = acquire_slot(slots) => slot,
+                () = producer.abandoned() => return,
             };
             let slot = match slot {
                 Ok(slot) => slot,
                 Err(error) => {
                     drop(producer);
-                    let _ = begun.send(Err(error));
+                    let _ = started.send(Err(error));
                     return;
                 }
             };
-            let named = storage.clone();
+            let storage_id = storage.clone();
             let written = tokio::task::spawn_blocking(move || {
                 let found = repositories.find(&storage);
-                // The check may take a while, and perhaps nobody waits for it any more.
-                let is_deserted = producer.watch_followers();
+                // The check may take long; cancelled when all clients have disconnected.
+                let is_abandoned = producer.abandonment_check();
                 let checked = found.and_then(|found| match found {
                     Some(repository) => {
-                        git::with_cancellation(is_deserted, || check(&repository)).map(|()| Some(repository))
+                        git::with_cancellation(is_abandoned, || check(&repository)).map(|()| Some(repository))
                     }
                     None => Ok(None),
                 });
                 let repository = match checked {
                     Ok(Some(repository)) => repository,
                     refused => {
-                        // First nobody else can join what will not come.
+                        // Dropped first, so that no client joins a download that will not come.
                         drop(producer);
-                        let _ = begun.send(refused.map_err(Error::from).and(Err(Error::Busy)));
+                        let _ = started.send(refused.map_err(Error::from).and(Err(Error::Busy)));
                         return Ok(());
                     }
                 };
-                let _ = begun.send(Ok(()));
-                let mut out = TimedWriter::new(producer, MAKING_TIMEOUT);
+                let _ = started.send(Ok(()));
+                let mut out = TimedWriter::new(producer, GENERATION_TIMEOUT);
                 write(&repository, &mut out).and_then(|()| Ok(out.into_inner().finish()?))
             });
             match written.await {
                 Ok(Ok(())) => {}
                 Ok(Err(git::Error::Io(error))) if error.kind() == io::ErrorKind::BrokenPipe => {
-                    debug!(storage = %named, "nobody waits for a download any more");
+                    debug!(storage = %storage_id, "download abandoned");
                 }
-                Ok(Err(error)) => warn!(storage = %named, %error, "a download could not be made"),
-                Err(error) => warn!(storage = %named, %error, "a download could not be made"),
+                Ok(Err(error)) => warn!(storage = %storage_id, %error, "cannot generate a download"),
+                Err(error) => warn!(storage = %storage_id, %error, "cannot generate a download"),
             }
             drop(slot);
         });
-        // Nothing was sent yet, so the client can be told if it is refused.
-        beginning.await.map_err(|_| Error::Busy)??;
+        // Nothing was sent yet, so a refusal can still be reported.
+        start_result.await.map_err(|_| Error::Busy)??;
         return Ok(Download::new(follower));
     }
     Err(Error::Busy)
 }
 
-/// A slot in which an archive may be made; free again when it is dropped.
-pub struct ArchiveSlot(#[expect(dead_code, reason = "held, not looked at")] OwnedSemaphorePermit);
+/// A slot for generating an archive; released when dropped.
+pub struct ArchiveSlot(#[expect(dead_code, reason = "held until dropped")] OwnedSemaphorePermit);
 
-/// Waits for one of the slots for archives that are downloaded.
+/// Waits for a slot for a downloaded archive.
 pub async fn download_slot(forge: &Forge) -> Result<ArchiveSlot> {
-    slot_of(Arc::clone(&forge.shared().downloads.archives)).await.map(ArchiveSlot)
+    acquire_slot(Arc::clone(&forge.shared().downloads.archives)).await.map(ArchiveSlot)
 }
 
-/// Waits for one of the slots for archives that git makes and sends over SSH. They are apart from the others, because a slow
-/// client holds one until it has read everything.
+/// Waits for a slot for `git archive --remote`. These slots are separate, because a slow client holds one until it has read
+/// everything.
 pub async fn remote_archive_slot(forge: &Forge) -> Result<ArchiveSlot> {
-    slot_of(Arc::clone(&forge.shared().downloads.remote_archives)).await.map(ArchiveSlot)
+    acquire_slot(Arc::clone(&forge.shared().downloads.remote_archives)).await.map(ArchiveSlot)
 }
 
-async fn slot_of(slots: Arc<Semaphore>) -> Result<OwnedSemaphorePermit> {
+async fn acquire_slot(slots: Arc<Semaphore>) -> Result<OwnedSemaphorePermit> {
     match timeout(SLOT_TIMEOUT, slots.acquire_owned()).await {
         Ok(Ok(slot)) => Ok(slot),
         _ => Err(Error::Busy),

@@ -1,4 +1,4 @@
-//! The use cases of repositories.
+//! Use cases of repositories.
 
 pub mod branches;
 pub mod commit_notes;

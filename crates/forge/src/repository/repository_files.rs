@@ -1,126 +1,127 @@
-//! Single files of a repository: reading one with what is known of it, and changing one by a commit.
+//! Single files of a repository: reading a file with its metadata, and changing it with a commit.
 
 use git::FileEdit;
 use model::Oid;
 
 use crate::{
     BlockingContext, Caller, Error, Forge, ProjectRef, Result, Unvalidated,
-    commits::{self, Author, Content, Wish, refusal_of_any},
-    contents::{RawFile, blob_at, raw},
+    commits::{self, Author, CommitRequest, UploadedContent, describe_refusal},
+    contents::{RawFile, blob_at, open_blob},
 };
 
-/// The largest file that is shown inside another text; larger ones are there as they are.
-const LARGEST: u64 = 32 << 20;
+/// The maximum size of a file embedded in JSON, in bytes; larger ones are only available raw.
+const MAX_INLINE_FILE_BYTES: u64 = 32 << 20;
 
-/// A file with what is known of it.
+/// A file with its metadata.
 pub struct FileDetail {
-    /// The path from the root.
+    /// The path from the root of the repository.
     pub path: String,
-    /// What it was looked for in, as somebody typed it.
-    pub at: String,
-    /// The content: its name, its size and its bytes.
+    /// The requested revision.
+    pub revision: String,
+    /// The blob.
     pub file: RawFile,
-    /// The commit in which it was looked for.
+    /// The commit of the revision.
     pub commit: Oid,
-    /// The last commit that touched it.
+    /// The last commit that changed the file.
     pub last_commit: Oid,
 }
 
-/// Which file somebody wants to see.
+/// Parameters for reading a file.
 #[derive(Clone, Debug)]
-pub struct WantedFile {
-    /// The path from the root.
+pub struct FileQuery {
+    /// The path from the root of the repository.
     pub path: String,
-    /// A branch, a tag or a commit.
-    pub at: String,
+    /// A branch, tag or commit.
+    pub revision: String,
 }
 
-/// A wish for a change of one file.
+/// Parameters for changing a file.
 #[derive(Clone, Debug)]
 pub struct FileChange {
-    /// The path from the root.
+    /// The path from the root of the repository.
     pub path: String,
-    /// On which branch.
+    /// The branch.
     pub branch: String,
-    /// What the commit says.
+    /// The commit message.
     pub message: String,
-    /// Who wrote it.
+    /// The author of the commit.
     pub author: Author,
-    /// What is in the file from then on; nothing if it shall go.
-    pub content: Option<Content>,
+    /// The new content; `None` to delete the file.
+    pub content: Option<UploadedContent>,
 }
 
 /// A file that was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenFile {
-    /// The path from the root.
+    /// The path from the root of the repository.
     pub path: String,
-    /// On which branch.
+    /// The branch.
     pub branch: String,
 }
 
-/// One file.
-pub fn get(tx: &mut BlockingContext<'_>, project: &ProjectRef, wanted: &Unvalidated<WantedFile>) -> Result<FileDetail> {
-    let (project, repository) = tx.open_code(project)?;
-    let wanted = wanted.get()?;
+/// Returns a file with its metadata.
+pub fn get(cx: &mut BlockingContext<'_>, project: &ProjectRef, query: &Unvalidated<FileQuery>) -> Result<FileDetail> {
+    let (project, repository) = cx.open_code(project)?;
+    let query = query.validate()?;
     let no_commit = || Error::not_found("Commit");
     let no_file = || Error::not_found("File");
     let repository = repository.ok_or_else(no_commit)?;
-    let commit = repository.resolve(&wanted.at)?.ok_or_else(no_commit)?;
-    let entry = blob_at(&repository, commit, &wanted.path)?.ok_or_else(no_file)?;
-    let file = raw(&project.storage, &repository, entry.id)?.ok_or_else(no_file)?;
-    if file.size > LARGEST {
-        let most = LARGEST >> 20;
-        return Err(Error::Refused(format!("Files of more than {most} MB are only found under repository/blobs")));
+    let commit = repository.resolve(&query.revision)?.ok_or_else(no_commit)?;
+    let entry = blob_at(&repository, commit, &query.path)?.ok_or_else(no_file)?;
+    let file = open_blob(&project.storage, &repository, entry.id)?.ok_or_else(no_file)?;
+    if file.size > MAX_INLINE_FILE_BYTES {
+        let max = MAX_INLINE_FILE_BYTES >> 20;
+        return Err(Error::Refused(format!("files larger than {max} MB are only available from repository/blobs")));
     }
     let last_commit = repository.last_commit_of(commit, &entry.path)?.unwrap_or(commit);
-    Ok(FileDetail { path: entry.path, at: wanted.at.clone(), file, commit, last_commit })
+    Ok(FileDetail { path: entry.path, revision: query.revision.clone(), file, commit, last_commit })
 }
 
-/// Adds a file.
+/// Creates a file.
 pub async fn create(
     forge: &Forge,
     caller: Caller,
     project: ProjectRef,
     change: Unvalidated<FileChange>,
 ) -> Result<WrittenFile> {
-    put(forge, caller, project, change, |path, content| FileEdit::Create { path, content }).await
+    commit_edit(forge, caller, project, change, |path, content| FileEdit::Create { path, content }).await
 }
 
-/// Changes a file, or adds it if it is not there.
+/// Updates a file, or creates it if it does not exist.
 pub async fn update(
     forge: &Forge,
     caller: Caller,
     project: ProjectRef,
     change: Unvalidated<FileChange>,
 ) -> Result<WrittenFile> {
-    put(forge, caller, project, change, |path, content| FileEdit::Put { path, content }).await
+    commit_edit(forge, caller, project, change, |path, content| FileEdit::Put { path, content }).await
 }
 
-/// Removes a file.
+/// Deletes a file.
 pub async fn delete(
     forge: &Forge,
     caller: Caller,
     project: ProjectRef,
     change: Unvalidated<FileChange>,
 ) -> Result<WrittenFile> {
-    put(forge, caller, project, change, |path, _| FileEdit::Delete { path }).await
+    commit_edit(forge, caller, project, change, |path, _| FileEdit::Delete { path }).await
 }
 
-async fn put(
+async fn commit_edit(
     forge: &Forge,
     caller: Caller,
     project: ProjectRef,
     change: Unvalidated<FileChange>,
     edit: fn(String, Vec<u8>) -> FileEdit,
 ) -> Result<WrittenFile> {
-    // What is malformed is told by the use case, after the gate.
-    let written = change.get().map(|change| WrittenFile { path: change.path.clone(), branch: change.branch.clone() });
-    let wish = change.map(|change| {
+    // Malformed parameters are reported after the permission check.
+    let written =
+        change.validate().map(|change| WrittenFile { path: change.path.clone(), branch: change.branch.clone() });
+    let request = change.map(|change| {
         let FileChange { path, branch, message, author, content } = change;
-        let content = content.map(Content::into_bytes).unwrap_or_default();
-        Wish { branch, message, author, edits: Ok(vec![edit(path, content)]) }
+        let content = content.map(UploadedContent::into_bytes).unwrap_or_default();
+        CommitRequest { branch, message, author, edits: Ok(vec![edit(path, content)]) }
     });
-    commits::commit(forge, caller, project, wish, refusal_of_any).await?;
+    commits::commit(forge, caller, project, request, describe_refusal).await?;
     written
 }

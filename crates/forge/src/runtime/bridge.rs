@@ -1,15 +1,15 @@
-//! Where async meets sync: closures hop onto threads that own their database connections.
+//! Runs synchronous use cases for async callers: closures run on threads that own their database connections.
 //!
-//! Readers share a bounded queue. SQLite has one writer that commits in groups: it runs all waiting writes, each in a
-//! savepoint, commits once and only then answers them. PostgreSQL has several writers. Heavy work has its own threads.
+//! Readers share a bounded queue. SQLite has one writer, which commits in groups: it runs all queued writes, each in a
+//! savepoint, commits once and only then replies. PostgreSQL has several writers. Long work has its own threads.
 
-mod seat;
-mod writing;
+mod read_connection;
+mod write_tx;
+mod writer;
 
 use std::{
     any::Any,
     cell::RefCell,
-    ops::{Deref, DerefMut},
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     sync::{
@@ -21,188 +21,182 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use files::{Files, disk_space::Room, logs::Logs, spool::Spools};
+use files::{Files, disk_space::DiskSpace, logs::Logs, spool::Spools};
 use git::{Repositories, Repository};
-use model::{Project, StorageId, Time};
+use model::{Project, ProjectId, StorageId, Time, TokenId};
 use store::{Conn, Database, OpenError};
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
     Actor, Caller, Error, InstanceKey, Result,
-    announcements::PayloadRenderer,
-    caller::{self, Proved},
+    caller::{self, Authenticated},
     clock::{Clock, Secrets},
-    downloads::Downloads,
+    downloads::DownloadSlots,
     import_slots::ImportSlots,
-    job_notifier::Board,
-    memo::Question,
-    passwords::PasswordCost,
-    repository_locks::Turns,
-    tokens::Uses,
-    traces::Lives,
+    job_notifier::JobNotifier,
+    outbox::PayloadRenderer,
+    passwords::PasswordHasher,
+    read_cache::ReadCacheKey,
+    repository_locks::RepositoryLocks,
+    tokens::TokenUses,
+    traces::LiveTraces,
 };
 
-use seat::Seat;
-use writing::{Pending, Write, write_loop};
+pub use write_tx::WriteTx;
 
-/// How many requests may wait for a thread before further ones are turned away.
-const QUEUE: usize = 1024;
+use read_connection::ReadConnection;
+use writer::{PendingWrite, WriteOperation, write_loop};
 
-/// What a forge is made of.
+/// The maximum length of each queue; requests beyond it fail with [`Error::Busy`].
+const MAX_QUEUE_LENGTH: usize = 1024;
+
+/// The dependencies and settings of a forge.
 pub struct Options {
-    /// Where the data is.
+    /// The database.
     pub database: Database,
-    /// Where files are.
+    /// The store of uploads and artifacts.
     pub files: Files,
-    /// Where traces are.
+    /// The store of traces.
     pub logs: Logs,
-    /// Where git repositories are.
+    /// The git repositories.
     pub repositories: Repositories,
-    /// Where large answers are kept while they are made and for a while after.
+    /// Temporary files of large responses.
     pub spools: Spools,
-    /// How much room there is for all of them.
-    pub room: Room,
-    /// How many threads read; writers of PostgreSQL are as many.
+    /// The space on the disk of all of them.
+    pub disk_space: DiskSpace,
+    /// The number of reader threads; PostgreSQL has the same number of writer threads.
     pub readers: usize,
-    /// How many threads do heavy work.
+    /// The number of threads for long work.
     pub blocking: usize,
-    /// Tells the time.
+    /// The source of time.
     pub clock: Arc<dyn Clock>,
-    /// Makes what nobody can guess.
+    /// The source of random secrets.
     pub secrets: Arc<dyn Secrets>,
-    /// How hard passwords are to try out.
-    pub password_cost: PasswordCost,
-    /// How many personal projects a user may have unless told otherwise.
+    /// Hashes passwords.
+    pub password_hasher: PasswordHasher,
+    /// The default maximum number of personal projects of a user.
     pub default_projects_limit: i32,
-    /// From which tokens are made that have to be shown again.
+    /// The key from which recoverable tokens are derived, and with which secrets are encrypted.
     pub instance_key: InstanceKey,
-    /// Whether the service may talk to addresses of its own network on somebody's behalf.
+    /// Whether imports and webhooks may connect to private addresses.
     pub allow_local_network: bool,
-    /// How large the pack of a push or an import may be, in bytes.
+    /// The maximum size of the pack of a push or an import, in bytes.
     pub max_push_size: Option<u64>,
-    /// Puts into words what hooks are told.
+    /// Renders the payloads of webhooks.
     pub payload_renderer: Arc<dyn PayloadRenderer>,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-/// How many other forges' connections a thread keeps.
-const SEATS_KEPT: usize = 3;
+/// The number of connections to other forges that a thread keeps open.
+const MAX_OTHER_CONNECTIONS: usize = 3;
 
 thread_local! {
-    /// The connections on which this thread peeks, by forge.
-    static SEATS: RefCell<Vec<(u64, Seat)>> = const { RefCell::new(Vec::new()) };
+    /// The connections of this thread for inline reads, by the id of the forge.
+    static INLINE_CONNECTIONS: RefCell<Vec<(u64, ReadConnection)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The way into the forge: cheap to clone, shared by all protocols.
+/// A handle to the forge; cheap to clone, shared by all protocols.
 #[derive(Clone)]
-pub struct Forge(Arc<Doors>);
+pub struct Forge(Arc<ForgeInner>);
 
-/// The ways to the threads of a forge; the threads end with the last of its clones.
-struct Doors {
+/// The queues of the threads of a forge; the threads end when the last handle is dropped.
+struct ForgeInner {
     id: u64,
     shared: Arc<Shared>,
-    readers: Sender<ReadTask>,
-    writers: Sender<WriteTask>,
-    blocking: Sender<HeavyTask>,
+    readers: Sender<QueuedRead>,
+    writers: Sender<QueuedWrite>,
+    blocking: Sender<QueuedBlocking>,
 }
 
-/// What every thread of a forge knows.
+/// The state that all threads of a forge share.
 pub(crate) struct Shared {
     pub(crate) database: Database,
     pub(crate) files: Files,
     pub(crate) logs: Logs,
     pub(crate) repositories: Repositories,
     pub(crate) spools: Spools,
-    pub(crate) room: Room,
-    /// When the database last had no room, where it has a disk of its own.
-    pub(crate) database_full: Mutex<Option<Instant>>,
-    pub(crate) turns: Turns,
+    pub(crate) disk_space: DiskSpace,
+    /// When a write last failed because the disk of the database server was full.
+    pub(crate) database_full_at: Mutex<Option<Instant>>,
+    pub(crate) repository_locks: RepositoryLocks,
     pub(crate) imports: ImportSlots,
-    pub(crate) downloads: Downloads,
+    pub(crate) downloads: DownloadSlots,
     pub(crate) max_push_size: Option<u64>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) secrets: Arc<dyn Secrets>,
-    pub(crate) password_cost: PasswordCost,
+    pub(crate) password_hasher: PasswordHasher,
     pub(crate) default_projects_limit: i32,
     pub(crate) instance_key: InstanceKey,
     pub(crate) allow_local_network: bool,
-    pub(crate) uses: Uses,
+    pub(crate) token_uses: TokenUses,
     pub(crate) payload_renderer: Arc<dyn PayloadRenderer>,
-    /// Rings when there is something new to tell.
-    pub(crate) post: Arc<Notify>,
-    /// Where runners wait for work.
-    pub(crate) board: Arc<Board>,
-    /// What is known of jobs that run.
-    pub(crate) traces: Lives,
+    /// Wakes the webhook dispatcher when there are new deliveries.
+    pub(crate) dispatcher_notify: Arc<Notify>,
+    /// Wakes runners that wait for jobs.
+    pub(crate) job_notifier: Arc<JobNotifier>,
+    /// The traces of running jobs.
+    pub(crate) traces: LiveTraces,
 }
 
-type ReadTask = Box<dyn FnOnce(&mut Seat) + Send>;
-type HeavyTask = Box<dyn FnOnce(&mut Seat) + Send>;
-type WriteTask = Box<dyn Write>;
+type QueuedRead = Box<dyn FnOnce(&mut ReadConnection) + Send>;
+type QueuedBlocking = Box<dyn FnOnce(&mut ReadConnection) + Send>;
+type QueuedWrite = Box<dyn WriteOperation>;
 
-/// Reads the forge as it is at one moment.
+/// A read transaction with the authenticated actor.
 pub struct ReadTx<'a> {
     db: &'a mut Conn,
     shared: &'a Shared,
     pub(crate) actor: Actor,
-    /// The token that proved who is asking.
-    token: Option<i64>,
+    /// The id of the token that authenticated the actor.
+    token: Option<TokenId>,
     now: Time,
-    depth: i32,
+    hook_depth: i32,
 }
 
-/// Reads and changes the forge; all of it happens, or nothing.
-pub struct WriteTx<'a> {
-    reader: ReadTx<'a>,
-    /// Whether hooks are told something.
-    has_post: bool,
-    /// Whether runners may find something that they did not find before.
-    has_work: bool,
-}
-
-/// Works for long; opens the database only for moments.
+/// The context of long work, which opens short read transactions.
 pub struct BlockingContext<'a> {
-    seat: &'a mut Seat,
+    connection: &'a mut ReadConnection,
     shared: &'a Shared,
     caller: &'a Caller,
 }
 
 impl ReadTx<'_> {
-    /// Who is asking.
+    /// Returns the authenticated actor.
     pub fn actor(&self) -> &Actor {
         &self.actor
     }
 
-    /// The number of the token that proved who is asking; of an administrator's if they act as another user.
-    pub(crate) fn token(&self) -> Option<i64> {
+    /// Returns the id of the token that authenticated the actor; with sudo, the token of the administrator.
+    pub(crate) fn token(&self) -> Option<TokenId> {
         self.token
     }
 
-    /// Takes the actor out; nobody is asking any more.
+    /// Takes the actor out and leaves an anonymous one.
     pub(crate) fn take_actor(&mut self) -> Actor {
         std::mem::replace(&mut self.actor, Actor::Anonymous)
     }
 
-    /// The moment of the request.
+    /// Returns the time of the request.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// How many hooks have led to this request, one by the other.
-    pub(crate) fn depth(&self) -> i32 {
-        self.depth
+    /// Returns the length of the chain of webhooks that caused the request.
+    pub(crate) fn hook_depth(&self) -> i32 {
+        self.hook_depth
     }
 
-    /// The repository of a project that was opened; `None` if nothing was ever written to it.
+    /// Returns the repository of a project; `None` if nothing was ever written to it.
     pub fn repository(&self, project: &Project) -> Result<Option<Repository>> {
         let repository = self.shared.repositories.find(&project.storage)?;
         if repository.is_none() && project.default_branch.is_some() {
-            return Err(Error::Internal(format!("the repository of project {} is not on the disk", project.id)));
+            let missing = format!("the repository of project {} is not on the disk", project.id);
+            return Err(Error::Internal(missing.into()));
         }
         Ok(repository)
     }
 
-    /// Asks the database for a sign of life.
+    /// Checks that the database answers.
     pub fn ping(&mut self) -> Result<()> {
         Ok(self.db.ping()?)
     }
@@ -216,46 +210,20 @@ impl ReadTx<'_> {
     }
 }
 
-impl<'a> Deref for WriteTx<'a> {
-    type Target = ReadTx<'a>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.reader
-    }
-}
-
-impl DerefMut for WriteTx<'_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.reader
-    }
-}
-
-impl WriteTx<'_> {
-    /// Lets whoever brings the post know, once this is durable.
-    pub(crate) fn ring(&mut self) {
-        self.has_post = true;
-    }
-
-    /// Lets runners that wait for work look again, once this is durable.
-    pub(crate) fn call_runners(&mut self) {
-        self.has_work = true;
-    }
-}
-
 impl BlockingContext<'_> {
-    /// Reads the database for a moment.
+    /// Runs a closure in a short read transaction.
     pub fn read<T>(&mut self, mut f: impl FnMut(&mut ReadTx<'_>) -> Result<T>) -> Result<T> {
-        self.seat.read(self.shared, self.caller, &mut f)
+        self.connection.read(self.shared, self.caller, &mut f)
     }
 
-    /// How hard passwords are to try out.
-    pub(crate) fn password_cost(&self) -> &PasswordCost {
-        &self.shared.password_cost
+    /// Returns the password hasher.
+    pub(crate) fn password_hasher(&self) -> &PasswordHasher {
+        &self.shared.password_hasher
     }
 }
 
 impl Forge {
-    /// Starts the threads of a forge on a database that is up to date.
+    /// Starts the threads of a forge; the database must be migrated.
     pub fn start(options: Options) -> std::result::Result<Self, OpenError> {
         let Options {
             database,
@@ -263,56 +231,56 @@ impl Forge {
             logs,
             repositories,
             spools,
-            room,
+            disk_space,
             readers,
             blocking,
             clock,
             secrets,
-            password_cost,
+            password_hasher,
             default_projects_limit,
             instance_key,
             allow_local_network,
             max_push_size,
             payload_renderer,
         } = options;
-        let single_writer = database.is_embedded();
-        let board = Arc::new(Board::new(clock.now()));
+        let single_writer = database.has_single_writer();
+        let job_notifier = Arc::new(JobNotifier::new(clock.now()));
         let shared = Arc::new(Shared {
             database,
             files,
             logs,
             repositories,
             spools,
-            room,
-            database_full: Mutex::new(None),
-            turns: Turns::default(),
+            disk_space,
+            database_full_at: Mutex::new(None),
+            repository_locks: RepositoryLocks::default(),
             imports: ImportSlots::default(),
-            downloads: Downloads::default(),
+            downloads: DownloadSlots::default(),
             max_push_size,
             clock,
             secrets,
-            password_cost,
+            password_hasher,
             default_projects_limit,
             instance_key,
             allow_local_network,
             payload_renderer,
-            uses: Uses::default(),
-            post: Arc::default(),
-            board,
-            traces: Lives::default(),
+            token_uses: TokenUses::default(),
+            dispatcher_notify: Arc::default(),
+            job_notifier,
+            traces: LiveTraces::default(),
         });
-        // A connection that cannot be made is told at the start, not at the first request.
-        // On a thread of its own: a PostgreSQL connection brings a runtime, and the caller may be inside one.
+        // A failing connection is reported at startup, not at the first request.
+        // On a separate thread: a PostgreSQL connection has a runtime, and the caller may be inside another one.
         thread::scope(|scope| scope.spawn(|| shared.database.connect_reader().map(drop)).join())
             .expect("connecting does not panic")?;
-        let (read_tasks, read_queue) = bounded::<ReadTask>(QUEUE);
-        let (write_tasks, write_queue) = bounded::<WriteTask>(QUEUE);
-        let (heavy_tasks, heavy_queue) = bounded::<HeavyTask>(QUEUE);
+        let (read_sender, read_queue) = bounded::<QueuedRead>(MAX_QUEUE_LENGTH);
+        let (write_sender, write_queue) = bounded::<QueuedWrite>(MAX_QUEUE_LENGTH);
+        let (blocking_sender, blocking_queue) = bounded::<QueuedBlocking>(MAX_QUEUE_LENGTH);
         for number in 0..readers.max(1) {
-            spawn_seat(format!("reader-{number}"), &shared, &read_queue);
+            spawn_reader(format!("reader-{number}"), &shared, &read_queue);
         }
         for number in 0..blocking.max(1) {
-            spawn_seat(format!("heavy-{number}"), &shared, &heavy_queue);
+            spawn_reader(format!("blocking-{number}"), &shared, &blocking_queue);
         }
         let writers = if single_writer { 1 } else { readers.max(1) };
         for number in 0..writers {
@@ -320,107 +288,109 @@ impl Forge {
             spawn(format!("writer-{number}"), move || write_loop(&shared, &queue, single_writer));
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let doors = Doors { id, shared, readers: read_tasks, writers: write_tasks, blocking: heavy_tasks };
-        Ok(Self(Arc::new(doors)))
+        let inner = ForgeInner { id, shared, readers: read_sender, writers: write_sender, blocking: blocking_sender };
+        Ok(Self(Arc::new(inner)))
     }
 
-    /// Where the repository and the files of a project lie; `None` if the project is gone.
-    pub(crate) async fn find_storage(&self, project: i64) -> Result<Option<StorageId>> {
+    /// Returns the storage id of a project; `None` if the project does not exist.
+    pub(crate) async fn find_storage(&self, project: ProjectId) -> Result<Option<StorageId>> {
         self.read_inline(Caller::system(), move |tx| Ok(store::projects::storage_of(tx.db(), project)?)).await
     }
 
-    /// Where the repository and the files of a project lie.
-    pub(crate) async fn storage_of(&self, project: i64) -> Result<StorageId> {
+    /// Returns the storage id of a project.
+    pub(crate) async fn storage_of(&self, project: ProjectId) -> Result<StorageId> {
         self.find_storage(project).await?.ok_or_else(|| Error::not_found("Project"))
     }
 
-    /// Reads on a thread that owns a connection: proves the caller and runs the closure on one snapshot.
+    /// Authenticates the caller and runs a closure in a read transaction, on a reader thread.
     pub async fn read<T, F>(&self, caller: Caller, mut f: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&mut ReadTx<'_>) -> Result<T> + Send + 'static,
     {
         let shared = Arc::clone(&self.0.shared);
-        run_on(&self.0.readers, move |seat| seat.read(&shared, &caller, &mut f)).await
+        run_on(&self.0.readers, move |connection| connection.read(&shared, &caller, &mut f)).await
     }
 
-    /// Reads a few rows by their keys. On the embedded database that happens right here, on a connection of the calling
-    /// thread: the hop to a reader would cost more than the read. Only for use cases whose cost does not grow with the
-    /// data, because they hold an async worker; everything else takes [`Self::read`].
+    /// Reads a few rows by key. On SQLite it runs on a connection of the calling thread, because handing it to a reader
+    /// would cost more than the read. It blocks an async worker, so it is only for use cases whose cost does not grow with
+    /// the data; all others use [`Self::read`].
     pub async fn read_inline<T, F>(&self, caller: Caller, mut f: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&mut ReadTx<'_>) -> Result<T> + Send + 'static,
     {
-        if !self.0.shared.database.is_embedded() {
+        if !self.0.shared.database.is_sqlite() {
             return self.read(caller, f).await;
         }
-        self.here(|seat| seat.read_inline(&self.0.shared, &caller, &mut f))
+        self.with_inline_connection(|connection| connection.read_inline(&self.0.shared, &caller, &mut f))
     }
 
-    /// As [`Self::read_inline`], and what was answered to the same tokens about the same subject is remembered for as long as the
-    /// embedded database does not change. The subject names everything on which the answer depends beside the database
-    /// and the caller.
+    /// As [`Self::read_inline`], and caches the result for the same tokens and subject for as long as the SQLite database
+    /// does not change. The subject must name everything that the result depends on besides the database and the caller.
     pub async fn read_cached<T, F>(&self, caller: Caller, subject: String, mut f: F) -> Result<T>
     where
         T: Clone + Send + 'static,
         F: FnMut(&mut ReadTx<'_>) -> Result<T> + Send + 'static,
     {
-        match caller.identity().filter(|_| self.0.shared.database.is_embedded()) {
-            Some(identity) => {
-                let question = Question { identity, subject };
-                self.here(|seat| seat.read_cached(&self.0.shared, &caller, question, &mut f))
+        match caller.cache_key().filter(|_| self.0.shared.database.is_sqlite()) {
+            Some(caller_key) => {
+                let key = ReadCacheKey { caller: caller_key, subject };
+                self.with_inline_connection(|connection| connection.read_cached(&self.0.shared, &caller, key, &mut f))
             }
             None => self.read_inline(caller, f).await,
         }
     }
 
-    /// Does something at the place that the calling thread has at the database.
-    fn here<T>(&self, f: impl FnOnce(&mut Seat) -> Result<T>) -> Result<T> {
-        SEATS.with_borrow_mut(|seats| {
-            let found = seats.iter().position(|(id, _)| *id == self.0.id);
+    /// Runs a closure with the calling thread's own connection to this forge.
+    fn with_inline_connection<T>(&self, f: impl FnOnce(&mut ReadConnection) -> Result<T>) -> Result<T> {
+        INLINE_CONNECTIONS.with_borrow_mut(|connections| {
+            let found = connections.iter().position(|(id, _)| *id == self.0.id);
             let index = found.unwrap_or_else(|| {
-                // Only tests have several forges; the connections of those that are gone give way.
-                seats.truncate(SEATS_KEPT);
-                seats.insert(0, (self.0.id, Seat::new(&self.0.shared.database)));
+                // Only tests have several forges; the connections to stopped ones are dropped.
+                connections.truncate(MAX_OTHER_CONNECTIONS);
+                connections.insert(0, (self.0.id, ReadConnection::new(&self.0.shared.database)));
                 0
             });
-            f(&mut seats[index].1)
+            f(&mut connections[index].1)
         })
     }
 
-    /// Works for long on a thread of its own kind, so that short reads do not wait for it.
+    /// Runs long work on a separate thread pool, so that short reads do not wait for it.
     pub async fn run_blocking<T, F>(&self, caller: Caller, mut f: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&mut BlockingContext<'_>) -> Result<T> + Send + 'static,
     {
         let shared = Arc::clone(&self.0.shared);
-        run_on(&self.0.blocking, move |seat| f(&mut BlockingContext { seat, shared: &shared, caller: &caller })).await
+        run_on(&self.0.blocking, move |connection| {
+            f(&mut BlockingContext { connection, shared: &shared, caller: &caller })
+        })
+        .await
     }
 
-    /// Changes the forge in one transaction and answers when it is durable.
+    /// Authenticates the caller, runs a closure in a write transaction, and returns once it is durable.
     ///
-    /// The closure may run more than once when it loses a race, so it changes nothing but the database.
+    /// The closure runs again if it conflicts with another transaction, so it must change nothing but the database.
     pub async fn write<T, F>(&self, caller: Caller, f: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
     {
-        let (reply, answer) = oneshot::channel();
-        let task = Pending { f, caller, result: None, reply, post: None, board: None };
-        send(&self.0.writers, Box::new(task) as WriteTask)?;
-        answer.await.unwrap_or_else(|_| Err(Error::Internal("the write could not be made durable".into())))
+        let (reply, response) = oneshot::channel();
+        let write = PendingWrite { f, caller, result: None, reply, dispatcher_notify: None, job_notifier: None };
+        send(&self.0.writers, Box::new(write) as QueuedWrite)?;
+        response.await.unwrap_or_else(|_| Err(Error::Internal("the write could not be committed".into())))
     }
 
-    /// The clock of this forge.
+    /// Returns the current time of the clock of this forge.
     pub fn now(&self) -> Time {
         self.0.shared.clock.now()
     }
 
-    /// How many tasks wait for readers, writers and heavy threads.
+    /// Returns the lengths of the queues, with the labels of the metric.
     pub fn queue_lengths(&self) -> [(&'static str, usize); 3] {
-        [("readers", self.0.readers.len()), ("writers", self.0.writers.len()), ("heavy", self.0.blocking.len())]
+        [("readers", self.0.readers.len()), ("writers", self.0.writers.len()), ("blocking", self.0.blocking.len())]
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -428,72 +398,76 @@ impl Forge {
     }
 }
 
-fn send<T>(queue: &Sender<T>, task: T) -> Result<()> {
-    queue.try_send(task).map_err(|error| match error {
+fn send<T>(queue: &Sender<T>, work: T) -> Result<()> {
+    queue.try_send(work).map_err(|error| match error {
         TrySendError::Full(_) => Error::Busy,
         TrySendError::Disconnected(_) => Error::Internal("the forge has stopped".into()),
     })
 }
 
-async fn run_on<T, F>(queue: &Sender<ReadTask>, mut f: F) -> Result<T>
+async fn run_on<T, F>(queue: &Sender<QueuedRead>, mut f: F) -> Result<T>
 where
     T: Send + 'static,
-    F: FnMut(&mut Seat) -> Result<T> + Send + 'static,
+    F: FnMut(&mut ReadConnection) -> Result<T> + Send + 'static,
 {
-    let (reply, answer) = oneshot::channel();
-    let task = move |seat: &mut Seat| {
-        // Nobody waits any more: the client hung up.
+    let (reply, response) = oneshot::channel();
+    let read = move |connection: &mut ReadConnection| {
+        // The client has disconnected.
         if reply.is_closed() {
             return;
         }
-        // The client may hang up while its answer is being made.
+        // The client may also disconnect during the read, which then cancels git work.
         let reply = Rc::new(reply);
         let watched = Rc::clone(&reply);
-        let result = git::with_cancellation(move || watched.is_closed(), || shielded(|| f(seat)));
+        let result = git::with_cancellation(move || watched.is_closed(), || catch_panic(|| f(connection)));
         if let Ok(reply) = Rc::try_unwrap(reply) {
             let _ = reply.send(result);
         }
     };
-    send(queue, Box::new(task) as ReadTask)?;
-    answer.await.unwrap_or_else(|_| Err(Error::Internal("the task was dropped".into())))
+    send(queue, Box::new(read) as QueuedRead)?;
+    response.await.unwrap_or_else(|_| Err(Error::Internal("the read was dropped".into())))
 }
 
-/// Runs a closure; a panic is a fault of ours, never the end of the thread.
-fn shielded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(f))
-        .unwrap_or_else(|panic| Err(Error::Internal(format!("panic: {}", panic_text(&*panic)))))
+/// Runs a closure and turns a panic into [`Error::Internal`], so that the thread continues.
+fn catch_panic<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| Err(Error::internal("panic", panic_text(&*panic))))
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("without a word")
+        .unwrap_or("no message")
 }
 
 fn spawn(name: String, f: impl FnOnce() + Send + 'static) {
-    thread::Builder::new().name(name).spawn(f).expect("the operating system grants a thread");
+    thread::Builder::new().name(name).spawn(f).expect("the operating system can start a thread");
 }
 
-fn spawn_seat(name: String, shared: &Arc<Shared>, queue: &Receiver<ReadTask>) {
+fn spawn_reader(name: String, shared: &Arc<Shared>, queue: &Receiver<QueuedRead>) {
     let (shared, queue) = (Arc::clone(shared), queue.clone());
     spawn(name, move || {
-        let mut seat = Seat::new(&shared.database);
-        for task in queue {
-            task(&mut seat);
+        let mut connection = ReadConnection::new(&shared.database);
+        for read in queue {
+            read(&mut connection);
         }
     });
 }
 
-/// Proves the caller and lets them in.
-fn enter<T>(shared: &Shared, db: &mut Conn, caller: &Caller, f: impl FnOnce(ReadTx<'_>) -> Result<T>) -> Result<T> {
+/// Authenticates the caller and runs a closure with the transaction.
+fn with_read_tx<T>(
+    shared: &Shared,
+    db: &mut Conn,
+    caller: &Caller,
+    f: impl FnOnce(ReadTx<'_>) -> Result<T>,
+) -> Result<T> {
     let now = shared.clock.now();
-    let Proved { actor, token } = caller::prove(db, caller, now)?;
+    let Authenticated { actor, token } = caller::authenticate(db, caller, now)?;
     if let Some(token) = &token {
-        shared.uses.note(token, now);
+        shared.token_uses.record(token, now);
     }
     let token = token.map(|token| token.id);
-    f(ReadTx { db, shared, actor, token, now, depth: caller.depth() })
+    f(ReadTx { db, shared, actor, token, now, hook_depth: caller.hook_depth() })
 }

@@ -1,15 +1,15 @@
-//! Time and randomness, handed in so that tests choose the hour.
+//! Sources of time and randomness, injected so that tests control them.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use model::{Time, tokens::Secret};
 
-/// Tells the time.
+/// A source of time.
 pub trait Clock: Send + Sync {
-    /// Now, cut to microseconds.
+    /// Returns the current time, truncated to microseconds.
     fn now(&self) -> Time;
 }
 
-/// The clock of the machine.
+/// The clock of the operating system.
 pub struct SystemClock;
 
 impl Clock for SystemClock {
@@ -19,12 +19,12 @@ impl Clock for SystemClock {
     }
 }
 
-/// Makes texts that nobody can guess.
+/// A source of secret random values.
 pub trait Secrets: Send + Sync {
-    /// Fills the bytes with randomness.
+    /// Fills a buffer with random bytes.
     fn fill(&self, bytes: &mut [u8]);
 
-    /// A fresh access token: 20 characters that go into URLs and headers as they are.
+    /// Generates an access token: 20 characters that need no escaping in URLs and headers.
     fn token(&self) -> Secret {
         let mut bytes = [0; 15];
         self.fill(&mut bytes);
@@ -32,7 +32,7 @@ pub trait Secrets: Send + Sync {
     }
 }
 
-/// The random source of the machine.
+/// The random source of the operating system.
 pub struct SystemSecrets;
 
 impl Secrets for SystemSecrets {
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_has_twenty_characters_and_never_comes_twice() {
+    fn a_token_has_twenty_characters_and_is_never_repeated() {
         let (one, two) = (SystemSecrets.token(), SystemSecrets.token());
         assert!(model::tokens::is_well_formed(one.reveal()));
         assert_eq!(one.reveal().len(), model::tokens::LENGTH);

@@ -1,4 +1,4 @@
-//! What becomes of a write, above all where there is no room for it: a database does not always say so.
+//! The outcome of write transactions, above all on a full disk, which a database does not always report as such.
 
 use std::{sync::PoisonError, time::Instant};
 
@@ -6,57 +6,57 @@ use store::OpenError;
 
 use crate::{Error, bridge::Shared};
 
-/// What became of the transaction of a write.
-pub(crate) enum Fate {
-    /// It is durable.
-    Stands,
-    /// Nothing of it counts.
-    Lost,
-    /// Nothing of it counts, because there was no room for it; tells the log more.
-    NoRoom(String),
+/// The outcome of the transaction of a write.
+pub(crate) enum CommitOutcome {
+    /// The transaction is durable.
+    Committed,
+    /// The transaction was rolled back.
+    RolledBack,
+    /// The transaction was rolled back because the disk is full; the text is for the log.
+    DiskFull(String),
 }
 
-impl Fate {
-    pub(crate) fn stands(&self) -> bool {
-        matches!(self, Self::Stands)
+impl CommitOutcome {
+    pub(crate) fn is_committed(&self) -> bool {
+        matches!(self, Self::Committed)
     }
 }
 
 impl Shared {
-    /// What a failure of the database is about: not every failure for lack of room is told as such.
-    pub(crate) fn judge(&self, error: Error) -> Error {
+    /// Turns a database error that was caused by a full disk into [`Error::DiskFull`], and records the full disk.
+    pub(crate) fn detect_full_disk(&self, error: Error) -> Error {
         let error = match error {
-            Error::Store(error) if error.may_be_full() && self.room.is_full() => Error::from(error.into_full()),
+            Error::Store(error) if error.may_be_full() && self.disk_space.is_full() => Error::from(error.into_full()),
             other => other,
         };
-        if matches!(error, Error::NoRoom(_)) {
-            self.note_full_database();
+        if matches!(error, Error::DiskFull(_)) {
+            self.record_full_database();
         }
         error
     }
 
-    pub(crate) fn fate_of(&self, error: &store::Error) -> Fate {
-        let no_room = error.is_full() || error.may_be_full() && self.room.is_full();
-        if no_room {
-            self.note_full_database();
+    pub(crate) fn outcome_of_error(&self, error: &store::Error) -> CommitOutcome {
+        let disk_full = error.is_full() || error.may_be_full() && self.disk_space.is_full();
+        if disk_full {
+            self.record_full_database();
         }
-        if no_room { Fate::NoRoom(format!("database: {error}")) } else { Fate::Lost }
+        if disk_full { CommitOutcome::DiskFull(format!("database: {error}")) } else { CommitOutcome::RolledBack }
     }
 
-    /// As [`Self::fate_of`], of a connection that could not be made.
-    pub(crate) fn fate_of_opening(&self, error: &OpenError) -> Fate {
-        if self.database.is_embedded() && self.room.is_full() {
-            self.note_full_database();
-            return Fate::NoRoom(error.to_string());
+    /// As [`Self::outcome_of_error`], for a connection that could not be opened.
+    pub(crate) fn outcome_of_open_error(&self, error: &OpenError) -> CommitOutcome {
+        if self.database.is_in_data_folder() && self.disk_space.is_full() {
+            self.record_full_database();
+            return CommitOutcome::DiskFull(error.to_string());
         }
-        Fate::Lost
+        CommitOutcome::RolledBack
     }
 
-    fn note_full_database(&self) {
-        if self.database.is_embedded() {
-            self.room.note_full();
+    fn record_full_database(&self) {
+        if self.database.is_in_data_folder() {
+            self.disk_space.mark_full();
         } else {
-            *self.database_full.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            *self.database_full_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         }
     }
 }

@@ -1,93 +1,94 @@
-//! What happens when there is no room left: what is large is refused early, so that the database can go on, and those who
-//! watch the service hear of it.
+//! Low disk space: large uploads are refused early with 507 (Insufficient Storage), so that the database can still write, and
+//! monitoring reports it.
 
 use std::{
-    sync::PoisonError,
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-pub use files::disk_space::{Room, Space, State};
+pub use files::disk_space::{DiskSpace, DiskUsage, FreeSpace};
 
 use crate::{Error, Forge, Result};
 
-/// For how long the service counts as degraded after its database had no room on a disk that we cannot look at.
-const RECENT: Duration = Duration::from_secs(60);
+/// How long the server reports a full disk of the database server, which cannot be probed, after a failed write.
+const DATABASE_FULL_PERIOD: Duration = Duration::from_secs(60);
 
-/// How the service is doing for room.
+/// Whether the disks have enough space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// There is enough.
+pub enum DiskStatus {
+    /// There is enough space.
     Enough,
-    /// What is large is refused.
+    /// Large uploads are refused.
     Low {
-        /// How much is free, in bytes.
+        /// The number of free bytes.
         free: u64,
-        /// How much shall be.
-        least: u64,
+        /// The number of bytes that should be free.
+        min_free: u64,
     },
     /// Nothing can be written.
     Full,
-    /// The database server has no room.
+    /// The disk of the database server is full.
     DatabaseFull,
 }
 
 impl Forge {
-    /// How the service is doing for room. It may try to write something, so not for those who must not wait.
-    pub fn standing(&self) -> Standing {
+    /// Returns the state of the disks. It may block, because it may probe the disk with a write.
+    pub fn disk_status(&self) -> DiskStatus {
         let shared = self.shared();
-        let noted = *shared.database_full.lock().unwrap_or_else(PoisonError::into_inner);
-        match shared.room.state() {
-            State::Full => Standing::Full,
-            _ if noted.is_some_and(|at| at.elapsed() < RECENT) => Standing::DatabaseFull,
-            State::Low { free } => Standing::Low { free, least: shared.room.least() },
-            State::Enough => Standing::Enough,
+        let database_full_at = *shared.database_full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        match shared.disk_space.free_space() {
+            FreeSpace::Full => DiskStatus::Full,
+            _ if database_full_at.is_some_and(|at| at.elapsed() < DATABASE_FULL_PERIOD) => DiskStatus::DatabaseFull,
+            FreeSpace::Low { free } => DiskStatus::Low { free, min_free: shared.disk_space.min_free() },
+            FreeSpace::Enough => DiskStatus::Enough,
         }
     }
 
-    /// How much room there is, if that can be told.
-    pub fn space(&self) -> Option<Space> {
-        self.shared().room.space().ok()
+    /// Returns the usage of the disk, if it is known.
+    pub fn disk_usage(&self) -> Option<DiskUsage> {
+        self.shared().disk_space.usage().ok()
     }
 
-    /// Notes that something could not be written for lack of room.
-    pub fn note_no_room(&self) {
-        self.shared().room.note_full();
+    /// Records that a write failed because the disk is full.
+    pub fn record_disk_full(&self) {
+        self.shared().disk_space.mark_full();
     }
 
-    /// Refuses what may be large while less is free than shall be.
-    pub(crate) fn require_room(&self) -> Result<()> {
-        let room = &self.shared().room;
-        match room.shortage() {
+    /// Refuses a potentially large write while too little space is free.
+    pub(crate) fn require_free_space(&self) -> Result<()> {
+        let disk_space = &self.shared().disk_space;
+        match disk_space.shortage() {
             None => Ok(()),
             Some(free) => {
-                let least = room.least();
-                Err(Error::NoRoom(format!("{free} bytes are free, and {least} shall stay free (min-free-disk)")))
+                let min_free = disk_space.min_free();
+                let shortage = format!("{free} bytes are free, less than the {min_free} of min-free-disk");
+                Err(Error::DiskFull(shortage.into()))
             }
         }
     }
 
-    /// What a failure to keep a file comes to; if there was no room, that is noted.
-    pub(crate) fn noted(&self, error: files::Error) -> Error {
+    /// Converts the error of a file operation and records a full disk.
+    pub(crate) fn file_error(&self, error: files::Error) -> Error {
         let error = Error::from(error);
-        if matches!(error, Error::NoRoom(_)) {
-            self.note_no_room();
+        if matches!(error, Error::DiskFull(_)) {
+            self.record_disk_full();
         }
         error
     }
 
-    /// Hands an answer on, and notes if there was no room.
-    pub(crate) fn heed<T>(&self, result: Result<T>) -> Result<T> {
-        if matches!(result, Err(Error::NoRoom(_))) {
-            self.note_no_room();
+    /// Returns a result unchanged and records a full disk.
+    pub(crate) fn record_if_disk_full<T>(&self, result: Result<T>) -> Result<T> {
+        if matches!(result, Err(Error::DiskFull(_))) {
+            self.record_disk_full();
         }
         result
     }
 }
 
-/// A moment of the database's trouble is over once a write has gone well.
-pub(crate) fn forget(noted: &std::sync::Mutex<Option<Instant>>) {
-    let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
-    if noted.is_some() {
-        *noted = None;
+/// Clears the record of a full database server after a successful commit.
+pub(crate) fn clear_database_full(database_full_at: &Mutex<Option<Instant>>) {
+    let mut database_full_at = database_full_at.lock().unwrap_or_else(PoisonError::into_inner);
+    if database_full_at.is_some() {
+        *database_full_at = None;
     }
 }

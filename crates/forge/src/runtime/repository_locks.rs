@@ -1,44 +1,26 @@
-//! Turns: whoever writes to a repository, or cleans it up, is the only one who does.
+//! Locks on repositories, held by ref updates and by housekeeping.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
-};
+use model::ProjectId;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+use crate::weak_map::WeakMap;
 
-/// What one may be the only one to do to a repository.
+/// What is locked in a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Turn {
-    /// To move its refs.
-    Write,
-    /// To pack it anew; pushes go on meanwhile.
-    KeepHouse,
+pub(crate) enum LockKind {
+    /// Its refs, while they are updated.
+    Refs,
+    /// Its packs, while it is repacked; refs may be updated meanwhile.
+    Housekeeping,
 }
 
-/// Those who wait for a turn; gone with the last of them.
-type Queue = AsyncMutex<()>;
-
-/// The turns of all repositories.
+/// The locks of all repositories, by project; a lock exists while it is held or awaited.
 #[derive(Default)]
-pub(crate) struct Turns(Mutex<HashMap<(i64, Turn), Weak<Queue>>>);
+pub(crate) struct RepositoryLocks(WeakMap<(ProjectId, LockKind), Mutex<()>>);
 
-impl Turns {
-    /// Waits until it is one's turn; it lasts as long as the answer.
-    pub(crate) async fn take(&self, project: i64, turn: Turn) -> OwnedMutexGuard<()> {
-        let queue = {
-            let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            // Those of whom nobody waits are forgotten now and then, or the table would grow with every project.
-            if queues.len() > 1024 {
-                queues.retain(|_, queue| queue.strong_count() > 0);
-            }
-            let place = queues.entry((project, turn)).or_default();
-            place.upgrade().unwrap_or_else(|| {
-                let queue = Arc::new(AsyncMutex::new(()));
-                *place = Arc::downgrade(&queue);
-                queue
-            })
-        };
-        queue.lock_owned().await
+impl RepositoryLocks {
+    /// Waits for a lock; it is released when the guard is dropped.
+    pub(crate) async fn acquire(&self, project: ProjectId, kind: LockKind) -> OwnedMutexGuard<()> {
+        self.0.get_or_create((project, kind), Mutex::default).lock_owned().await
     }
 }

@@ -1,101 +1,105 @@
-//! What uploads and artifacts have in common: files of which each has a row.
+//! Files with a row in the database: what uploads and artifacts have in common.
 //!
-//! The row comes before the file and goes after it, so that no file is ever without a row: whatever was not ended or
-//! undone is found by its row and swept away later.
+//! The row is inserted before the file is written and deleted after the file, so that every file has a row: unfinished
+//! writes and removals are found by their rows and swept later.
 
-use std::collections::{HashMap, hash_map::Entry};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    fmt::Display,
+};
 
 use jiff::SignedDuration;
-use model::{StorageId, Time};
+use model::{ProjectId, StorageId, Time};
 use store::Conn;
 use tracing::{info, warn};
 
 use crate::{Caller, Forge, Result};
 
-/// How old a file under way must be to count as given up; whoever sends one has less time than that.
-const GIVEN_UP_AFTER: SignedDuration = SignedDuration::from_hours(1);
-/// How often those that were given up, or have expired, are removed.
+/// The age at which an unfinished file counts as abandoned; requests time out earlier.
+const ABANDONED_AFTER: SignedDuration = SignedDuration::from_hours(1);
+/// How often abandoned and expired files are removed.
 pub(crate) const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(1);
-/// How many are removed at once.
+/// The number of files that are removed at once.
 pub(crate) const BATCH: i64 = 200;
 
-/// A file with its row.
-pub(crate) trait KeptFile: Send + Sync + Sized + 'static {
-    /// What several of them are called.
+/// A kind of files that have rows.
+pub(crate) trait StoredFile: Send + Sync + Sized + 'static {
+    /// The plural name of the kind, for the log.
     const NAME: &'static str;
+    /// The id of a row.
+    type Id: Copy + Display + Send + Sync + 'static;
 
-    /// The number of its row.
-    fn id(&self) -> i64;
-    /// The number of its project.
-    fn project(&self) -> i64;
-    /// Where its bytes are, given where those of its project are: no name that a user chose ever reaches a file system.
+    /// Returns the id of the row.
+    fn id(&self) -> Self::Id;
+    /// Returns the id of the project.
+    fn project(&self) -> ProjectId;
+    /// Returns the key of the file; names chosen by users never reach the file system.
     fn key(&self, storage: &StorageId) -> String {
         format!("{}/{}", Self::folder(storage), self.id())
     }
-    /// Where those of a project lie, among all that are kept.
+    /// Returns the folder of the files of a project.
     fn folder(storage: &StorageId) -> String;
-    /// Some of those that were begun before a moment and not ended.
-    fn begun_before(db: &mut Conn, moment: Time, most: i64) -> store::Result<Vec<Self>>;
-    /// Some of a project's, but for those that are not ended and were begun since a moment.
-    fn of_project(db: &mut Conn, project: i64, moment: Time, most: i64) -> store::Result<Vec<Self>>;
-    /// Whether a project has any.
-    fn exist_in(db: &mut Conn, project: i64) -> store::Result<bool>;
-    /// Removes rows.
-    fn delete(db: &mut Conn, ids: &[i64]) -> store::Result<()>;
+    /// Returns up to `limit` unfinished files that were begun before `time`.
+    fn unfinished_before(db: &mut Conn, time: Time, limit: i64) -> store::Result<Vec<Self>>;
+    /// Returns up to `limit` files of a project, without unfinished ones that were begun after `time`.
+    fn of_project(db: &mut Conn, project: ProjectId, time: Time, limit: i64) -> store::Result<Vec<Self>>;
+    /// Returns whether a project has any such files.
+    fn exist_in(db: &mut Conn, project: ProjectId) -> store::Result<bool>;
+    /// Deletes rows.
+    fn delete(db: &mut Conn, ids: &[Self::Id]) -> store::Result<()>;
 }
 
-/// Removes all files of one kind of a project that is being removed; `false` while somebody still sends one.
-pub(crate) async fn remove_all_of_project<F: KeptFile>(forge: &Forge, project: i64) -> Result<bool> {
-    let moment = forge.now() - GIVEN_UP_AFTER;
-    while let some @ [_, ..] =
-        &*forge.read(Caller::system(), move |tx| Ok(F::of_project(tx.db(), project, moment, BATCH)?)).await?
+/// Removes all files of one kind of a project that is being removed; returns `false` while an upload is in progress.
+pub(crate) async fn remove_all_of_project<F: StoredFile>(forge: &Forge, project: ProjectId) -> Result<bool> {
+    let time = forge.now() - ABANDONED_AFTER;
+    while let batch @ [_, ..] =
+        &*forge.read(Caller::system(), move |tx| Ok(F::of_project(tx.db(), project, time, BATCH)?)).await?
     {
-        remove(forge, some).await?;
+        remove(forge, batch).await?;
     }
     if forge.read(Caller::system(), move |tx| Ok(F::exist_in(tx.db(), project)?)).await? {
         return Ok(false);
     }
     let storage = forge.storage_of(project).await?;
     if let Err(error) = forge.shared().files.remove_folder(&F::folder(&storage)).await {
-        warn!(project.id = project, %error, "the folder of a removed project stays");
+        warn!(project.id = project.get(), %error, "cannot remove the folder of a removed project");
     }
     Ok(true)
 }
 
-/// Removes what is left of files that were never ended, at the start of a server that has its data to itself: nobody can
-/// still be sending them.
-pub(crate) async fn sweep_at_start<F: KeptFile>(forge: &Forge) -> Result<()> {
-    if forge.shared().database.is_embedded() { sweep_begun_before::<F>(forge, Time::MAX).await } else { Ok(()) }
+/// Removes all unfinished files at startup of a single-node server, when no upload can be in progress.
+pub(crate) async fn sweep_at_start<F: StoredFile>(forge: &Forge) -> Result<()> {
+    if forge.shared().database.is_single_node() { sweep_unfinished_before::<F>(forge, Time::MAX).await } else { Ok(()) }
 }
 
-/// Removes what is left of files that were given up.
-pub(crate) async fn sweep<F: KeptFile>(forge: &Forge) -> Result<()> {
-    sweep_begun_before::<F>(forge, forge.now() - GIVEN_UP_AFTER).await
+/// Removes abandoned files.
+pub(crate) async fn sweep<F: StoredFile>(forge: &Forge) -> Result<()> {
+    sweep_unfinished_before::<F>(forge, forge.now() - ABANDONED_AFTER).await
 }
 
-async fn sweep_begun_before<F: KeptFile>(forge: &Forge, moment: Time) -> Result<()> {
-    while let some @ [_, ..] =
-        &*forge.read(Caller::system(), move |tx| Ok(F::begun_before(tx.db(), moment, BATCH)?)).await?
+async fn sweep_unfinished_before<F: StoredFile>(forge: &Forge, time: Time) -> Result<()> {
+    while let batch @ [_, ..] =
+        &*forge.read(Caller::system(), move |tx| Ok(F::unfinished_before(tx.db(), time, BATCH)?)).await?
     {
-        remove(forge, some).await?;
-        info!(removed = some.len(), "removed what was left of {} that were given up", F::NAME);
+        remove(forge, batch).await?;
+        info!(removed = batch.len(), "removed abandoned {}", F::NAME);
     }
     Ok(())
 }
 
-/// Removes files, whole or not: first the files, then the rows.
-pub(crate) async fn remove<F: KeptFile>(forge: &Forge, some: &[F]) -> Result<()> {
-    let mut keys = Vec::with_capacity(some.len());
-    let mut known: HashMap<i64, Option<StorageId>> = HashMap::new();
-    for one in some {
-        let storage = match known.entry(one.project()) {
+/// Removes files, finished or not: first the files, then their rows.
+pub(crate) async fn remove<F: StoredFile>(forge: &Forge, batch: &[F]) -> Result<()> {
+    let mut keys = Vec::with_capacity(batch.len());
+    let mut storage_ids: HashMap<ProjectId, Option<StorageId>> = HashMap::new();
+    for file in batch {
+        let storage = match storage_ids.entry(file.project()) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(forge.find_storage(one.project()).await?),
+            Entry::Vacant(entry) => entry.insert(forge.find_storage(file.project()).await?),
         };
-        // Rows and files of a project that is gone are gone with it.
-        keys.extend(storage.as_ref().map(|storage| one.key(storage)));
+        // The files of a removed project were removed with it.
+        keys.extend(storage.as_ref().map(|storage| file.key(storage)));
     }
     forge.shared().files.remove(&keys).await?;
-    let ids: Vec<i64> = some.iter().map(F::id).collect();
+    let ids: Vec<F::Id> = batch.iter().map(F::id).collect();
     forge.write(Caller::system(), move |tx| Ok(F::delete(tx.db(), &ids)?)).await
 }

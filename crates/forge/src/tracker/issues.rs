@@ -1,104 +1,112 @@
 //! Issues of projects.
 //!
-//! Whoever changes issues of a project first holds them ([`store::issues::hold`]): what is judged then stays as it is, and
-//! counters of one project are never waited for in two orders.
+//! Every change first locks the issues of the project ([`store::issues::lock_project`]): checks stay valid until the
+//! commit, and transactions lock the counters of projects in the same order.
 
 use model::{
-    Change, EventKind, Issue, IssueState, Page, Project, Slice, Violations, Visibility, WebhookEvent,
-    events::{Action, Target},
-    issues::{IssueChanges, IssueFilter, IssueOrder, LONGEST_TITLE, NewIssue},
-    notes::LONGEST,
+    Change, EventKind, Issue, IssueId, IssueState, LabelId, MilestoneId, Page, Project, ProjectId, Slice, UserId,
+    Violations, Visibility, WebhookEvent,
+    events::{EventAction, EventTarget},
+    issues::{IssueChanges, IssueFilter, IssueOrder, MAX_TITLE_LENGTH, NewIssue},
+    notes::MAX_TEXT_LENGTH,
     text::has_control,
     users::UserSummary,
-    webhook_events::{IssueAction, IssueHappening},
+    webhook_events::{IssueAction, IssueEvent},
 };
-use store::{events::NewEvent, issue_lists::Scope, issues::Update, projects::Key};
+use store::{events::NewEvent, issue_lists::IssueScope, issues::IssueUpdate, projects::ProjectKey};
 
 use crate::{
-    Ability, Error, GroupAbility, GroupRef, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx,
-    announcements, labels, notes, projects,
+    Ability, Error, GroupAbility, GroupRef, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, labels,
+    notes, outbox, projects,
 };
 
-/// With this word a note of the service begins that tells of a move.
-const MOVED: &str = "Moved";
+/// The first word of system notes about moves.
+const MOVED_PREFIX: &str = "Moved";
 
-/// Which issues are wanted, and in which order.
+/// The filter and the sort order of a list of issues.
 #[derive(Clone, Debug, Default)]
-pub struct IssueList {
-    /// Which ones.
+pub struct IssueListOptions {
+    /// The filter.
     pub filter: IssueFilter,
-    /// In which order.
+    /// The sort order.
     pub order: IssueOrder,
 }
 
-/// The issues of a project that the actor sees.
+/// Lists the issues of a project that are visible to the caller.
 pub fn list(
     tx: &mut ReadTx<'_>,
     project: &ProjectRef,
-    wanted: &Unvalidated<IssueList>,
+    options: &Unvalidated<IssueListOptions>,
     page: &Unvalidated<Page>,
 ) -> Result<Slice<Issue>> {
-    tx.may(Ability::Browse)?;
-    let project = tx.open(project, ProjectAbility::ReadProject)?;
-    let (wanted, page) = (wanted.get()?, *page.get()?);
+    let project = tx.project(project, ProjectAbility::ReadProject)?;
+    let (options, page) = (options.validate()?, *page.validate()?);
     if !tx.can(&project, ProjectAbility::ReadIssues) {
         return Ok(Slice::empty(page));
     }
-    let scope = Scope::Project(project.id, tx.sight_in(&project));
-    look_up(tx, &scope, wanted, page)
+    let scope = IssueScope::Project(project.id, tx.issue_visibility(&project));
+    list_in_scope(tx, &scope, options, page)
 }
 
-/// The issues that the actor wrote, in projects that they still see.
-pub fn mine(tx: &mut ReadTx<'_>, wanted: &Unvalidated<IssueList>, page: &Unvalidated<Page>) -> Result<Slice<Issue>> {
-    tx.my_id(Ability::Browse)?;
-    let (wanted, page) = (wanted.get()?, *page.get()?);
-    let scope = Scope::Written(tx.viewer());
-    look_up(tx, &scope, wanted, page)
-}
-
-/// The issues of a group's projects that the actor sees.
-pub fn of_group(
+/// Lists the issues that the caller wrote, in projects visible to them.
+pub fn list_authored(
     tx: &mut ReadTx<'_>,
-    group: &GroupRef,
-    wanted: &Unvalidated<IssueList>,
+    options: &Unvalidated<IssueListOptions>,
     page: &Unvalidated<Page>,
 ) -> Result<Slice<Issue>> {
-    tx.may(Ability::Browse)?;
-    let (group, _) = tx.open_group(group, GroupAbility::ReadGroup)?;
-    let (wanted, page) = (wanted.get()?, *page.get()?);
-    let scope = Scope::Group(group.id, tx.viewer());
-    look_up(tx, &scope, wanted, page)
+    tx.current_user_id(Ability::Browse)?;
+    let (options, page) = (options.validate()?, *page.validate()?);
+    let scope = IssueScope::Authored(tx.viewer());
+    list_in_scope(tx, &scope, options, page)
 }
 
-fn look_up(tx: &mut ReadTx<'_>, scope: &Scope, wanted: &IssueList, page: Page) -> Result<Slice<Issue>> {
-    labels::refuse_too_many(&wanted.filter.labels)?;
-    if projects::is_beyond(wanted.filter.search.as_deref()) {
+/// Lists the issues of the projects of a group that are visible to the caller.
+pub fn list_in_group(
+    tx: &mut ReadTx<'_>,
+    group: &GroupRef,
+    options: &Unvalidated<IssueListOptions>,
+    page: &Unvalidated<Page>,
+) -> Result<Slice<Issue>> {
+    let (group, _) = tx.group(group, GroupAbility::ReadGroup)?;
+    let (options, page) = (options.validate()?, *page.validate()?);
+    let scope = IssueScope::Group(group.id, tx.viewer());
+    list_in_scope(tx, &scope, options, page)
+}
+
+fn list_in_scope(
+    tx: &mut ReadTx<'_>,
+    scope: &IssueScope,
+    options: &IssueListOptions,
+    page: Page,
+) -> Result<Slice<Issue>> {
+    labels::check_label_count(&options.filter.labels)?;
+    if projects::cannot_match(options.filter.search.as_deref()) {
         return Ok(Slice::empty(page));
     }
-    Ok(store::issue_lists::list(tx.db(), scope, &wanted.filter, wanted.order, page)?)
+    Ok(store::issue_lists::list(tx.db(), scope, &options.filter, options.order, page)?)
 }
 
-/// One issue.
-pub fn get(tx: &mut ReadTx<'_>, project: &ProjectRef, issue: &Unvalidated<i64>) -> Result<Issue> {
+/// Returns an issue.
+pub fn get(tx: &mut ReadTx<'_>, project: &ProjectRef, issue: &Unvalidated<IssueId>) -> Result<Issue> {
     open(tx, project, issue, ProjectAbility::ReadIssues).map(|(_, issue)| issue)
 }
 
-/// Writes an issue. Who may not manage issues writes the text alone: the rest is left out, as clients of the original
-/// expect.
+/// Creates an issue. Without the permission to manage issues, fields other than the text and confidentiality are
+/// ignored, as in GitLab 8.14.
 pub fn create(tx: &mut WriteTx<'_>, project: &ProjectRef, new: &Unvalidated<NewIssue>) -> Result<Issue> {
-    let me = tx.my_id(Ability::Browse)?;
-    let project = tx.open(project, ProjectAbility::WriteIssues)?;
-    let new = new.get()?;
+    let project = tx.project(project, ProjectAbility::WriteIssues)?;
+    let me = tx.user_id()?;
+    let new = new.validate()?;
     check(Some(&new.title), new.description.as_deref())?;
-    store::issues::hold(tx.db(), project.id)?;
-    let manages = tx.can(&project, ProjectAbility::AdministerIssues);
-    let assignee = new.assignee.filter(|_| manages);
-    let milestone = new.milestone.filter(|_| manages);
+    store::issues::lock_project(tx.db(), project.id)?;
+    let may_manage = tx.can(&project, ProjectAbility::AdministerIssues);
+    let assignee = new.assignee.filter(|_| may_manage);
+    let milestone = new.milestone.filter(|_| may_manage);
     check_relations(tx, &project, assignee, milestone)?;
-    let labels = if manages { labels::find_or_make(tx, &project, &new.labels)? } else { Vec::new() };
+    let labels = if may_manage { labels::find_or_create(tx, &project, &new.labels)? } else { Vec::new() };
     let now = tx.now();
     let created_at = new.created_at.filter(|_| tx.can(&project, ProjectAbility::RemoveIssues)).unwrap_or(now);
-    let iid = store::issues::next_number(tx.db(), project.id)?;
+    let iid = store::issues::next_iid(tx.db(), project.id)?;
     let row = store::issues::NewIssue {
         project: project.id,
         iid,
@@ -107,97 +115,103 @@ pub fn create(tx: &mut WriteTx<'_>, project: &ProjectRef, new: &Unvalidated<NewI
         description: new.description.as_deref(),
         assignee,
         milestone,
-        due_on: new.due_on.filter(|_| manages),
+        due_on: new.due_on.filter(|_| may_manage),
         confidential: new.confidential,
         created_at,
         now,
     };
     let id = store::issues::insert(tx.db(), &row)?;
-    let labels: Vec<i64> = labels.into_iter().map(|(label, _)| label).collect();
+    let labels: Vec<LabelId> = labels.into_iter().map(|(label, _)| label).collect();
     store::issues::add_labels(tx.db(), id, &labels)?;
-    let issue = find(tx, &project, id)?;
-    tell(tx, &issue, me, Action::Created)?;
-    announce(tx, &issue, me, IssueAction::Open)?;
+    let issue = find(tx.read(), &project, id)?;
+    record_event(tx, &issue, me, EventAction::Created)?;
+    enqueue_webhooks(tx, &issue, me, IssueAction::Open)?;
     Ok(issue)
 }
 
-/// Changes an issue: its author, whoever works on it, and those who manage issues may.
+/// Updates an issue; allowed to its author, its assignee and users who manage issues.
 pub fn update(
     tx: &mut WriteTx<'_>,
     project: &ProjectRef,
-    issue: &Unvalidated<i64>,
+    issue: &Unvalidated<IssueId>,
     changes: &Unvalidated<IssueChanges>,
 ) -> Result<Issue> {
-    let me = tx.my_id(Ability::Browse)?;
-    let (project, issue) = open_to_write(tx, project, issue)?;
-    if !may_change(tx, &project, &issue, me) {
+    let (project, issue) = open_for_update(tx, project, issue)?;
+    let me = tx.user_id()?;
+    if !may_change(tx.read(), &project, &issue, me) {
         return Err(Error::Forbidden(None));
     }
-    let mut changes = changes.get()?.clone();
+    let mut changes = changes.validate()?.clone();
     check(changes.title.as_deref(), changes.description.set().map(String::as_str))?;
     if !tx.can(&project, ProjectAbility::AdministerIssues) {
         changes.assignee = Change::Keep;
         changes.milestone = Change::Keep;
         changes.labels = None;
         changes.due_on = Change::Keep;
-        // What others wrote in confidence is not theirs to publish.
+        // Only users who manage issues may publish a confidential issue, which may contain notes by others.
         changes.confidential = changes.confidential.filter(|confidential| *confidential);
     }
     if !tx.can(&project, ProjectAbility::RemoveIssues) {
         changes.updated_at = None;
     }
     let is_edit = changes.is_edit();
-    // What stays as it is need not be right any more.
-    changes.assignee = differs(&changes.assignee, issue.assignee.as_ref().map(|user| user.id).as_ref());
-    changes.milestone = differs(&changes.milestone, issue.milestone.as_ref().map(|milestone| milestone.id).as_ref());
+    // Present values are kept even if they are no longer valid.
+    changes.assignee = effective(&changes.assignee, issue.assignee.as_ref().map(|user| user.id).as_ref());
+    changes.milestone = effective(&changes.milestone, issue.milestone.as_ref().map(|milestone| milestone.id).as_ref());
     check_relations(tx, &project, changes.assignee.set().copied(), changes.milestone.set().copied())?;
-    let turned = changes.closed.filter(|closed| *closed != (issue.state == IssueState::Closed));
-    if let Some(closed) = turned {
-        turn(tx, &issue, closed, me, None)?;
+    let state_change = changes.closed.filter(|closed| *closed != (issue.state == IssueState::Closed));
+    if let Some(closed) = state_change {
+        set_closed(tx, &issue, closed, me, None)?;
     }
-    rewrite(tx, &project, &issue, &changes, me)?;
-    // Hooks hear of it as it is in the end: what becomes a secret now is one already.
-    let issue = find(tx, &project, issue.id)?;
-    if let Some(closed) = turned {
-        announce(tx, &issue, me, if closed { IssueAction::Close } else { IssueAction::Reopen })?;
+    apply_changes(tx, &project, &issue, &changes, me)?;
+    // Webhooks receive the final state, so that an issue that becomes confidential is reported as confidential.
+    let issue = find(tx.read(), &project, issue.id)?;
+    if let Some(closed) = state_change {
+        enqueue_webhooks(tx, &issue, me, if closed { IssueAction::Close } else { IssueAction::Reopen })?;
     }
     if is_edit {
-        announce(tx, &issue, me, IssueAction::Update)?;
+        enqueue_webhooks(tx, &issue, me, IssueAction::Update)?;
     }
     Ok(issue)
 }
 
-/// Changes what an issue says, and tells what others would want to know.
-fn rewrite(tx: &mut WriteTx<'_>, project: &Project, issue: &Issue, changes: &IssueChanges, me: i64) -> Result<()> {
-    let told = differences(tx, project, issue, changes)?;
-    let relabelled = match &changes.labels {
-        Some(titles) => relabel(tx, project, issue, titles)?,
+/// Applies all changes but the state, and adds system notes about them.
+fn apply_changes(
+    tx: &mut WriteTx<'_>,
+    project: &Project,
+    issue: &Issue,
+    changes: &IssueChanges,
+    me: UserId,
+) -> Result<()> {
+    let system_notes = change_notes(tx, project, issue, changes)?;
+    let label_note = match &changes.labels {
+        Some(titles) => replace_labels(tx, project, issue, titles)?,
         None => None,
     };
     let title = changes.title.as_deref().map(str::trim).filter(|title| *title != issue.title);
-    let update = Update {
+    let update = IssueUpdate {
         title,
-        description: differs(&changes.description, issue.description.as_ref()),
+        description: effective(&changes.description, issue.description.as_ref()),
         closed: None,
         confidential: changes.confidential.filter(|confidential| *confidential != issue.confidential),
         assignee: changes.assignee.clone(),
         milestone: changes.milestone.clone(),
-        due_on: differs(&changes.due_on, issue.due_on.as_ref()),
+        due_on: effective(&changes.due_on, issue.due_on.as_ref()),
         moved_to: None,
     };
-    if update == Update::default() && relabelled.is_none() && changes.updated_at.is_none() {
+    if update == IssueUpdate::default() && label_note.is_none() && changes.updated_at.is_none() {
         return Ok(());
     }
     let now = changes.updated_at.unwrap_or(tx.now());
     store::issues::update(tx.db(), issue.id, &update, Some(me), now)?;
-    for body in relabelled.into_iter().chain(told) {
-        notes::tell(tx, issue, me, &body)?;
+    for body in label_note.into_iter().chain(system_notes) {
+        notes::add_system_note(tx, issue, me, &body)?;
     }
     Ok(())
 }
 
-/// A change, unless everything is as it shall be already.
-fn differs<T: Clone + PartialEq>(change: &Change<T>, present: Option<&T>) -> Change<T> {
+/// Returns the change, or `Keep` if it has no effect.
+fn effective<T: Clone + PartialEq>(change: &Change<T>, present: Option<&T>) -> Change<T> {
     match change {
         Change::Set(value) if Some(value) != present => Change::Set(value.clone()),
         Change::Clear if present.is_some() => Change::Clear,
@@ -205,45 +219,47 @@ fn differs<T: Clone + PartialEq>(change: &Change<T>, present: Option<&T>) -> Cha
     }
 }
 
-/// What is told of a change besides labels, in the words of the original.
-fn differences(tx: &mut WriteTx<'_>, project: &Project, issue: &Issue, changes: &IssueChanges) -> Result<Vec<String>> {
-    let mut told = Vec::new();
+/// Returns the system notes about changes other than labels, in the words of GitLab 8.14.
+fn change_notes(tx: &mut WriteTx<'_>, project: &Project, issue: &Issue, changes: &IssueChanges) -> Result<Vec<String>> {
+    let mut system_notes = Vec::new();
     match changes.milestone {
         Change::Keep => {}
-        Change::Clear => told.push("Milestone removed".to_owned()),
+        Change::Clear => system_notes.push("Milestone removed".to_owned()),
         Change::Set(id) => {
             let milestone = store::milestones::find(tx.db(), project.id, id)?;
-            told.extend(milestone.map(|milestone| format!("Milestone changed to %{}", milestone.iid)));
+            system_notes.extend(milestone.map(|milestone| format!("Milestone changed to %{}", milestone.iid)));
         }
     }
     match changes.assignee {
         Change::Keep => {}
-        Change::Clear => told.push("Assignee removed".to_owned()),
+        Change::Clear => system_notes.push("Assignee removed".to_owned()),
         Change::Set(id) => {
             let user = store::users::by_id(tx.db(), id)?;
-            told.extend(user.map(|user| format!("Reassigned to @{}", user.username)));
+            system_notes.extend(user.map(|user| format!("Reassigned to @{}", user.username)));
         }
     }
     if let Some(title) = changes.title.as_deref().map(str::trim).filter(|title| *title != issue.title) {
-        told.push(format!("Changed title from **{}** to **{title}**", issue.title));
+        system_notes.push(format!("Changed title from **{}** to **{title}**", issue.title));
     }
     match changes.confidential.filter(|confidential| *confidential != issue.confidential) {
-        Some(true) => told.push("Made the issue confidential".to_owned()),
-        Some(false) => told.push("Made the issue visible".to_owned()),
+        Some(true) => system_notes.push("Made the issue confidential".to_owned()),
+        Some(false) => system_notes.push("Made the issue visible".to_owned()),
         None => {}
     }
-    Ok(told)
+    Ok(system_notes)
 }
 
-/// Gives an issue exactly these labels; answers what there is to tell of it, if anything changed.
-fn relabel(tx: &mut WriteTx<'_>, project: &Project, issue: &Issue, titles: &[String]) -> Result<Option<String>> {
-    let wanted: Vec<i64> = labels::find_or_make(tx, project, titles)?.into_iter().map(|(label, _)| label).collect();
-    let present: Vec<i64> = store::issues::labels_of(tx.db(), issue.id)?.into_iter().map(|(label, _)| label).collect();
-    let added: Vec<i64> = wanted.iter().filter(|label| !present.contains(label)).copied().collect();
-    let removed: Vec<i64> = present.iter().filter(|label| !wanted.contains(label)).copied().collect();
+/// Replaces the labels of an issue; returns a system note if anything changed.
+fn replace_labels(tx: &mut WriteTx<'_>, project: &Project, issue: &Issue, titles: &[String]) -> Result<Option<String>> {
+    let wanted: Vec<LabelId> =
+        labels::find_or_create(tx, project, titles)?.into_iter().map(|(label, _)| label).collect();
+    let present: Vec<LabelId> =
+        store::issues::labels_of(tx.db(), issue.id)?.into_iter().map(|(label, _)| label).collect();
+    let added: Vec<LabelId> = wanted.iter().filter(|label| !present.contains(label)).copied().collect();
+    let removed: Vec<LabelId> = present.iter().filter(|label| !wanted.contains(label)).copied().collect();
     store::issues::remove_labels(tx.db(), issue.id, &removed)?;
     store::issues::add_labels(tx.db(), issue.id, &added)?;
-    let names = |labels: &[i64]| labels.iter().map(|label| format!("~{label}")).collect::<Vec<_>>().join(" ");
+    let names = |labels: &[LabelId]| labels.iter().map(|label| format!("~{label}")).collect::<Vec<_>>().join(" ");
     let word = if added.len() + removed.len() == 1 { "label" } else { "labels" };
     Ok(match (added.is_empty(), removed.is_empty()) {
         (true, true) => None,
@@ -253,24 +269,23 @@ fn relabel(tx: &mut WriteTx<'_>, project: &Project, issue: &Issue, titles: &[Str
     })
 }
 
-/// Removes an issue with all that was said about it; answers what it was.
-pub fn delete(tx: &mut WriteTx<'_>, project: &ProjectRef, issue: &Unvalidated<i64>) -> Result<Issue> {
-    tx.may(Ability::Browse)?;
-    let (project, issue) = open_to_write(tx, project, issue)?;
-    tx.may_to(&project, ProjectAbility::RemoveIssues)?;
+/// Deletes an issue with its notes and returns it.
+pub fn delete(tx: &mut WriteTx<'_>, project: &ProjectRef, issue: &Unvalidated<IssueId>) -> Result<Issue> {
+    let (project, issue) = open_for_update(tx, project, issue)?;
+    tx.authorize_project(&project, ProjectAbility::RemoveIssues)?;
     store::issues::delete(tx.db(), issue.id)?;
     Ok(issue)
 }
 
-/// Follows an issue, or stops following it.
+/// Subscribes the caller to an issue, or unsubscribes them.
 pub fn set_subscribed(
     tx: &mut WriteTx<'_>,
     project: &ProjectRef,
-    issue: &Unvalidated<i64>,
+    issue: &Unvalidated<IssueId>,
     subscribed: bool,
 ) -> Result<Issue> {
-    let me = tx.my_id(Ability::Browse)?;
-    let (_, issue) = open(tx, project, issue, ProjectAbility::ReadIssues)?;
+    let (_, issue) = open(tx.read(), project, issue, ProjectAbility::ReadIssues)?;
+    let me = tx.user_id()?;
     if issue.subscribed == subscribed {
         return Err(Error::Unchanged);
     }
@@ -278,63 +293,63 @@ pub fn set_subscribed(
     Ok(Issue { subscribed, ..issue })
 }
 
-/// Moves an issue to another project: a copy goes on there, and the issue itself is closed.
+/// Moves an issue to another project: copies it there and closes the original.
 pub fn move_to(
     tx: &mut WriteTx<'_>,
     project: &ProjectRef,
-    issue: &Unvalidated<i64>,
-    target: &Unvalidated<i64>,
+    issue: &Unvalidated<IssueId>,
+    target: &Unvalidated<ProjectId>,
 ) -> Result<Issue> {
-    const NO_RIGHT: &str = "Cannot move issue due to insufficient permissions!";
-    let me = tx.my_id(Ability::Browse)?;
-    let (project, issue) = open(tx, project, issue, ProjectAbility::ReadIssues)?;
-    let target = tx.open(&ProjectRef::Id(*target.get()?), ProjectAbility::ReadProject)?;
+    const NOT_PERMITTED: &str = "Cannot move issue due to insufficient permissions!";
+    let (project, issue) = open(tx.read(), project, issue, ProjectAbility::ReadIssues)?;
+    let me = tx.user_id()?;
+    let target = tx.project(&ProjectRef::Id(*target.validate()?), ProjectAbility::ReadProject)?;
     if target.id == project.id {
         return Err(Error::Refused("Cannot move issue to project it originates from!".into()));
     }
-    let manages = |place: &Project| tx.can(place, ProjectAbility::AdministerIssues);
-    if !manages(&project) || !manages(&target) {
-        return Err(Error::Refused(NO_RIGHT.into()));
+    let may_manage = |project: &Project| tx.can(project, ProjectAbility::AdministerIssues);
+    if !may_manage(&project) || !may_manage(&target) {
+        return Err(Error::Refused(NOT_PERMITTED.into()));
     }
-    for place in [project.id.min(target.id), project.id.max(target.id)] {
-        store::issues::hold(tx.db(), place)?;
+    for id in [project.id.min(target.id), project.id.max(target.id)] {
+        store::issues::lock_project(tx.db(), id)?;
     }
-    // As it is now that nobody else changes it.
-    let issue = find(tx, &project, issue.id)?;
+    // Read again under the lock.
+    let issue = find(tx.read(), &project, issue.id)?;
     if issue.moved_to.is_some() {
-        return Err(Error::Refused(NO_RIGHT.into()));
+        return Err(Error::Refused(NOT_PERMITTED.into()));
     }
     let copy = copy_to(tx, &issue, &target)?;
-    let (from, to) = (place_of(&project, &issue), place_of(&target, &copy));
-    notes::tell(tx, &copy, me, &format!("{MOVED} from {from}"))?;
-    notes::tell(tx, &issue, me, &format!("{MOVED} to {to}"))?;
-    tell(tx, &copy, me, Action::Created)?;
+    let (from, to) = (public_reference(&project, &issue), public_reference(&target, &copy));
+    notes::add_system_note(tx, &copy, me, &format!("{MOVED_PREFIX} from {from}"))?;
+    notes::add_system_note(tx, &issue, me, &format!("{MOVED_PREFIX} to {to}"))?;
+    record_event(tx, &copy, me, EventAction::Created)?;
     let was_open = issue.state != IssueState::Closed;
-    let update = Update { closed: was_open.then_some(true), moved_to: Some(copy.id), ..Update::default() };
+    let update = IssueUpdate { closed: was_open.then_some(true), moved_to: Some(copy.id), ..IssueUpdate::default() };
     let now = tx.now();
     store::issues::update(tx.db(), issue.id, &update, Some(me), now)?;
-    let copy = find(tx, &target, copy.id)?;
-    announce(tx, &copy, me, IssueAction::Open)?;
+    let copy = find(tx.read(), &target, copy.id)?;
+    enqueue_webhooks(tx, &copy, me, IssueAction::Open)?;
     if was_open {
-        tell(tx, &issue, me, Action::Closed)?;
-        let closed = find(tx, &project, issue.id)?;
-        announce(tx, &closed, me, IssueAction::Close)?;
+        record_event(tx, &issue, me, EventAction::Closed)?;
+        let closed = find(tx.read(), &project, issue.id)?;
+        enqueue_webhooks(tx, &closed, me, IssueAction::Close)?;
     }
     Ok(copy)
 }
 
-/// Writes an issue once more in another project, with what was said about it and what the other project knows too.
+/// Copies an issue to another project with its notes, and with the assignee, milestone and labels that exist there.
 fn copy_to(tx: &mut WriteTx<'_>, issue: &Issue, target: &Project) -> Result<Issue> {
     let assignee = match &issue.assignee {
-        Some(user) if tx.is_seen_by(target, user.id)? => Some(user.id),
+        Some(user) if tx.read().is_visible_to(target, user.id)? => Some(user.id),
         Some(_) | None => None,
     };
     let milestone = match &issue.milestone {
         Some(milestone) => store::milestones::by_title(tx.db(), target.id, &milestone.title)?,
         None => None,
     };
-    let labels = store::labels::among_titles(tx.db(), target.id, &issue.labels)?;
-    let (iid, now) = (store::issues::next_number(tx.db(), target.id)?, tx.now());
+    let labels = store::labels::by_titles(tx.db(), target.id, &issue.labels)?;
+    let (iid, now) = (store::issues::next_iid(tx.db(), target.id)?, tx.now());
     let row = store::issues::NewIssue {
         project: target.id,
         iid,
@@ -349,15 +364,16 @@ fn copy_to(tx: &mut WriteTx<'_>, issue: &Issue, target: &Project) -> Result<Issu
         now,
     };
     let copy = store::issues::insert(tx.db(), &row)?;
-    let labels: Vec<i64> = labels.into_iter().map(|(label, _)| label).collect();
+    let labels: Vec<LabelId> = labels.into_iter().map(|(label, _)| label).collect();
     store::issues::add_labels(tx.db(), copy, &labels)?;
-    // From where it came before concerns nobody here.
-    store::issues::copy_notes(tx.db(), issue.id, copy, target.id, MOVED)?;
-    find(tx, target, copy)
+    // Notes about earlier moves could name projects that are not visible here.
+    store::issues::copy_notes(tx.db(), issue.id, copy, target.id, MOVED_PREFIX)?;
+    find(tx.read(), target, copy)
 }
 
-/// An issue by its place, for whoever reads of it in another project: what not everybody knows of has no name there.
-fn place_of(project: &Project, issue: &Issue) -> String {
+/// Formats a reference to an issue for readers of another project; does not reveal the path of a project that is not
+/// public.
+fn public_reference(project: &Project, issue: &Issue) -> String {
     if project.visibility == Visibility::Public {
         format!("{}#{}", issue.project_path, issue.iid)
     } else {
@@ -365,121 +381,125 @@ fn place_of(project: &Project, issue: &Issue) -> String {
     }
 }
 
-/// Finds an issue that the actor sees, in a project that they may use for something.
+/// Returns an issue visible to the caller and its project, if they have the ability there.
 pub(crate) fn open(
     tx: &mut ReadTx<'_>,
     project: &ProjectRef,
-    issue: &Unvalidated<i64>,
+    issue: &Unvalidated<IssueId>,
     ability: ProjectAbility,
 ) -> Result<(Project, Issue)> {
-    tx.may(Ability::Browse)?;
-    let project = tx.open(project, ProjectAbility::ReadProject)?;
-    let issue = find(tx, &project, *issue.get()?)?;
-    tx.may_to(&project, ability)?;
+    let project = tx.project(project, ProjectAbility::ReadProject)?;
+    let issue = find(tx, &project, *issue.validate()?)?;
+    tx.authorize_project(&project, ability)?;
     Ok((project, issue))
 }
 
-/// The same for a change, while nobody else changes issues of the project.
-pub(crate) fn open_to_write(
+/// Locks the issues of a project and returns an issue visible to the caller.
+pub(crate) fn open_for_update(
     tx: &mut WriteTx<'_>,
     project: &ProjectRef,
-    issue: &Unvalidated<i64>,
+    issue: &Unvalidated<IssueId>,
 ) -> Result<(Project, Issue)> {
-    tx.may(Ability::Browse)?;
-    let project = tx.open(project, ProjectAbility::ReadProject)?;
-    store::issues::hold(tx.db(), project.id)?;
-    let issue = find(tx, &project, *issue.get()?)?;
+    let project = tx.project(project, ProjectAbility::ReadProject)?;
+    store::issues::lock_project(tx.db(), project.id)?;
+    let issue = find(tx.read(), &project, *issue.validate()?)?;
     Ok((project, issue))
 }
 
-/// An issue of an open project, if the actor sees it.
-fn find(tx: &mut ReadTx<'_>, project: &Project, issue: i64) -> Result<Issue> {
-    let sight = tx.sight_in(project);
+/// Returns an issue of a project if it is visible to the caller.
+fn find(tx: &mut ReadTx<'_>, project: &Project, issue: IssueId) -> Result<Issue> {
+    let visibility = tx.issue_visibility(project);
     let found = if tx.can(project, ProjectAbility::ReadIssues) {
-        store::issues::find(tx.db(), &sight, project.id, issue)?
+        store::issues::find(tx.db(), &visibility, project.id, issue)?
     } else {
         None
     };
     found.ok_or(Error::NoSuchRow)
 }
 
-/// Whether somebody may change an issue that they see.
-pub(crate) fn may_change(tx: &ReadTx<'_>, project: &Project, issue: &Issue, user: i64) -> bool {
-    let is = |person: &Option<UserSummary>| person.as_ref().is_some_and(|person| person.id == user);
-    tx.can(project, ProjectAbility::AdministerIssues) || is(&issue.author) || is(&issue.assignee)
+/// Returns whether a user may change an issue visible to them.
+pub(crate) fn may_change(tx: &ReadTx<'_>, project: &Project, issue: &Issue, user: UserId) -> bool {
+    let is_user = |summary: &Option<UserSummary>| summary.as_ref().is_some_and(|summary| summary.id == user);
+    tx.can(project, ProjectAbility::AdministerIssues) || is_user(&issue.author) || is_user(&issue.assignee)
 }
 
 fn check(title: Option<&str>, description: Option<&str>) -> Result<()> {
     let mut violations = Violations::new();
     if let Some(title) = title {
-        violations.unless(!title.trim().is_empty(), "title", "can't be blank");
-        violations.unless(!has_control(title.trim()), "title", "is invalid");
-        violations.longest("title", title.trim(), LONGEST_TITLE);
+        violations.require(!title.trim().is_empty(), "title", "can't be blank");
+        violations.require(!has_control(title.trim()), "title", "is invalid");
+        violations.max_length("title", title.trim(), MAX_TITLE_LENGTH);
     }
-    violations.longest("description", description.unwrap_or_default(), LONGEST);
+    violations.max_length("description", description.unwrap_or_default(), MAX_TEXT_LENGTH);
     Ok(violations.into_result()?)
 }
 
-/// Refuses what is of another project, and people who could not see what they shall work on.
+/// Rejects milestones of other projects, and assignees who cannot see the project.
 fn check_relations(
     tx: &mut WriteTx<'_>,
     project: &Project,
-    assignee: Option<i64>,
-    milestone: Option<i64>,
+    assignee: Option<UserId>,
+    milestone: Option<MilestoneId>,
 ) -> Result<()> {
     let mut violations = Violations::new();
     if let Some(assignee) = assignee {
-        violations.unless(tx.is_seen_by(project, assignee)?, "assignee", "is invalid");
+        violations.require(tx.read().is_visible_to(project, assignee)?, "assignee", "is invalid");
     }
     if let Some(milestone) = milestone {
         let found = store::milestones::find(tx.db(), project.id, milestone)?;
-        violations.unless(found.is_some(), "milestone", "is invalid");
+        violations.require(found.is_some(), "milestone", "is invalid");
     }
     Ok(violations.into_result()?)
 }
 
-/// Closes an issue or opens it again, and tells so. Whoever calls this holds the issues of the project, and announces it.
-pub(crate) fn turn(tx: &mut WriteTx<'_>, issue: &Issue, closed: bool, by: i64, via: Option<&str>) -> Result<()> {
+/// Closes or reopens an issue, with a system note and an event. The caller holds the lock and enqueues the webhooks.
+pub(crate) fn set_closed(
+    tx: &mut WriteTx<'_>,
+    issue: &Issue,
+    closed: bool,
+    by: UserId,
+    via: Option<&str>,
+) -> Result<()> {
     let now = tx.now();
-    let update = Update { closed: Some(closed), ..Update::default() };
+    let update = IssueUpdate { closed: Some(closed), ..IssueUpdate::default() };
     store::issues::update(tx.db(), issue.id, &update, Some(by), now)?;
-    let (action, word) = if closed { (Action::Closed, "closed") } else { (Action::Reopened, "reopened") };
+    let (action, word) = if closed { (EventAction::Closed, "closed") } else { (EventAction::Reopened, "reopened") };
     let via = via.map(|via| format!(" by {via}")).unwrap_or_default();
-    notes::tell(tx, issue, by, &format!("Status changed to {word}{via}"))?;
-    tell(tx, issue, by, action)
+    notes::add_system_note(tx, issue, by, &format!("Status changed to {word}{via}"))?;
+    record_event(tx, issue, by, action)
 }
 
-/// Tells hooks what somebody did to an issue, which is given as it is now. Of one that only some see, only those hear
-/// that want to know of such.
-pub(crate) fn announce(tx: &mut WriteTx<'_>, issue: &Issue, by: i64, action: IssueAction) -> Result<()> {
-    let occasion = if issue.confidential { EventKind::ConfidentialIssue } else { EventKind::Issue };
-    if !announcements::is_wanted(tx, occasion, Some(issue.project))? {
+/// Enqueues the webhooks for a change of an issue, passed in its new state. Confidential issues have an event kind of
+/// their own.
+pub(crate) fn enqueue_webhooks(tx: &mut WriteTx<'_>, issue: &Issue, by: UserId, action: IssueAction) -> Result<()> {
+    let kind = if issue.confidential { EventKind::ConfidentialIssue } else { EventKind::Issue };
+    if !outbox::has_subscribers(tx.read(), kind, Some(issue.project))? {
         return Ok(());
     }
-    let Some(Scene { project, user, updated_by }) = scene(tx, issue, by)? else { return Ok(()) };
-    let happening = IssueHappening { project: &project, user: &user, issue, updated_by, action };
-    announcements::write_down(tx, occasion, Some(issue.project), WebhookEvent::Issue(&happening), None)
+    let Some(EventContext { project, user, updated_by }) = event_context(tx, issue, by)? else { return Ok(()) };
+    let event = IssueEvent { project: &project, user: &user, issue, updated_by, action };
+    outbox::enqueue(tx, kind, Some(issue.project), WebhookEvent::Issue(&event), None)
 }
 
-/// What hooks are told beside an issue: where it is, who does something, and who changed it last.
-pub(crate) struct Scene {
+/// The data of a webhook event beside the issue: the project, the acting user and the user of the last change.
+pub(crate) struct EventContext {
     pub(crate) project: Project,
     pub(crate) user: UserSummary,
-    pub(crate) updated_by: Option<i64>,
+    pub(crate) updated_by: Option<UserId>,
 }
 
-pub(crate) fn scene(tx: &mut WriteTx<'_>, issue: &Issue, by: i64) -> Result<Option<Scene>> {
-    let viewer = tx.viewer();
-    let project = store::projects::find(tx.db(), &viewer, Key::Id(issue.project))?;
+pub(crate) fn event_context(tx: &mut WriteTx<'_>, issue: &Issue, by: UserId) -> Result<Option<EventContext>> {
+    let viewer = tx.read().viewer();
+    let project = store::projects::find(tx.db(), &viewer, ProjectKey::Id(issue.project))?;
     let user = store::users::by_id(tx.db(), by)?;
     let updated_by = store::issues::updated_by(tx.db(), issue.id)?;
-    Ok(project.zip(user).map(|(project, user)| Scene { project, user: user.into(), updated_by }))
+    Ok(project.zip(user).map(|(project, user)| EventContext { project, user: user.into(), updated_by }))
 }
 
-/// Tells everybody what somebody did to an issue.
-fn tell(tx: &mut WriteTx<'_>, issue: &Issue, author: i64, action: Action) -> Result<()> {
+/// Records an event about an issue in the activity feed.
+fn record_event(tx: &mut WriteTx<'_>, issue: &Issue, author: UserId, action: EventAction) -> Result<()> {
     let now = tx.now();
-    let target = Some(Target::Issue(issue.id));
+    let target = Some(EventTarget::Issue(issue.id));
     let event = NewEvent { project: issue.project, author, action, target, push: None, intent: None, now };
     store::events::insert(tx.db(), &event)?;
     Ok(())

@@ -1,42 +1,41 @@
 //! Labels of projects.
 
 use model::{
-    Label, Page, Project, Slice, Violations,
+    Label, LabelId, Page, Project, Slice, UserId, Violations,
     labels::{self, LabelChanges, LabelRef, NewLabel},
 };
 
-use crate::{Ability, Error, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, boards};
+use crate::{Error, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, boards};
 
-/// How many labels one request may name. Each may have to be looked for or made, and there is room for many.
-const MOST_AT_ONCE: usize = 1000;
+/// The maximum number of labels in a request; each may have to be looked up or created.
+const MAX_LABELS: usize = 1000;
 
-/// Which label shall be changed, and how.
+/// A label to change, and its changes.
 #[derive(Clone, Debug)]
 pub struct LabelEdit {
-    /// What it is called so far.
+    /// The present title.
     pub title: String,
-    /// What shall be other.
+    /// The fields to change.
     pub changes: LabelChanges,
 }
 
-/// The labels of a project, by title.
+/// Lists the labels of a project by title.
 pub fn list(tx: &mut ReadTx<'_>, project: &ProjectRef, page: &Unvalidated<Page>) -> Result<Slice<Label>> {
-    tx.may(Ability::Browse)?;
-    let project = tx.open(project, ProjectAbility::ReadProject)?;
-    let page = *page.get()?;
-    if !project.tracks_work() {
+    let project = tx.project(project, ProjectAbility::ReadProject)?;
+    let page = *page.validate()?;
+    if !project.has_tracker() {
         return Ok(Slice::empty(page));
     }
-    let sight = tx.sight_in(&project);
-    let found = store::labels::list(tx.db(), &sight, project.id, page)?;
-    Ok(found.map(|label| shown(&project, label)))
+    let visibility = tx.issue_visibility(&project);
+    let found = store::labels::list(tx.db(), &visibility, project.id, page)?;
+    Ok(found.map(|label| hide_counts_if_disabled(&project, label)))
 }
 
-/// Adds a label; its title must be free in the project.
+/// Creates a label; the title must be unique within the project.
 pub fn create(tx: &mut WriteTx<'_>, project: &ProjectRef, new: &Unvalidated<NewLabel>) -> Result<Label> {
-    let project = open_to_change(tx, project)?;
-    let mut new = new.get()?.clone();
-    if find_titled(tx, &project, &new.title)?.is_some() {
+    let project = open_for_update(tx.read(), project)?;
+    let mut new = new.validate()?.clone();
+    if find_by_title(tx.read(), &project, &new.title)?.is_some() {
         return Err(Error::Taken("Label already exists".to_owned()));
     }
     new.title = labels::clean_title(&new.title);
@@ -46,24 +45,24 @@ pub fn create(tx: &mut WriteTx<'_>, project: &ProjectRef, new: &Unvalidated<NewL
     Ok(store::labels::insert(tx.db(), project.id, &new, now)?)
 }
 
-/// Changes a label; a new title must be free in the project.
+/// Updates a label; the title must be unique within the project.
 pub fn edit(tx: &mut WriteTx<'_>, project: &ProjectRef, edit: &Unvalidated<LabelEdit>) -> Result<Label> {
-    let project = open_to_change(tx, project)?;
-    let LabelEdit { title, changes } = edit.get()?.clone();
-    store::issues::hold(tx.db(), project.id)?;
-    let label = find_titled(tx, &project, &title)?;
-    // The original says it twice, and clients compare the text.
+    let project = open_for_update(tx.read(), project)?;
+    let LabelEdit { title, changes } = edit.validate()?.clone();
+    store::issues::lock_project(tx.db(), project.id)?;
+    let label = find_by_title(tx.read(), &project, &title)?;
+    // GitLab 8.14 answers "404 Label not found Not Found", and clients compare the text.
     let label = label.ok_or(Error::not_found("Label not found"))?;
-    // The title that it has is one, whatever it looks like.
+    // The present title is kept as it is, even if it would be cleaned.
     let title = changes.title.filter(|title| *title != label.title);
     let new = NewLabel {
         title: title.map_or_else(|| label.title.clone(), |title| labels::clean_title(&title)),
         color: changes.color.map_or_else(|| label.color.clone(), |color| labels::clean_color(&color)),
-        description: changes.description.over(label.description.clone()),
-        priority: changes.priority.over(label.priority),
+        description: changes.description.apply_to(label.description.clone()),
+        priority: changes.priority.apply_to(label.priority),
     };
     labels::check(&new.title, &new.color, new.description.as_deref(), new.priority)?;
-    if new.title != label.title && find(tx, &project, LabelRef::Title(new.title.clone()))?.is_some() {
+    if new.title != label.title && find(tx.read(), &project, LabelRef::Title(new.title.clone()))?.is_some() {
         return Err(Violations::one("title", "has already been taken").into());
     }
     let now = tx.now();
@@ -72,20 +71,20 @@ pub fn edit(tx: &mut WriteTx<'_>, project: &ProjectRef, edit: &Unvalidated<Label
     Ok(Label { title, color, description, priority, ..label })
 }
 
-/// Removes a label, also from issues and from the board. Answers what it was.
+/// Deletes a label, removes it from issues and from the board, and returns it.
 pub fn delete(tx: &mut WriteTx<'_>, project: &ProjectRef, title: &Unvalidated<String>) -> Result<Label> {
-    let project = open_to_change(tx, project)?;
-    let title = title.get()?.clone();
-    store::issues::hold(tx.db(), project.id)?;
-    let label = find_titled(tx, &project, &title)?.ok_or(Error::not_found("Label"))?;
-    boards::forget_label(tx, &project, label.id)?;
+    let project = open_for_update(tx.read(), project)?;
+    let title = title.validate()?.clone();
+    store::issues::lock_project(tx.db(), project.id)?;
+    let label = find_by_title(tx.read(), &project, &title)?.ok_or(Error::not_found("Label"))?;
+    boards::remove_list_of_label(tx, &project, label.id)?;
     store::labels::delete(tx.db(), label.id)?;
     Ok(label)
 }
 
-/// Lets the caller follow a label.
+/// Subscribes the caller to a label.
 pub fn subscribe(tx: &mut WriteTx<'_>, project: &ProjectRef, label: &LabelRef) -> Result<Label> {
-    let (me, label) = open_to_follow(tx, project, label)?;
+    let (me, label) = open_for_subscription(tx.read(), project, label)?;
     let now = tx.now();
     if !store::labels::subscribe(tx.db(), label.id, me, now)? {
         return Err(Error::Unchanged);
@@ -93,21 +92,25 @@ pub fn subscribe(tx: &mut WriteTx<'_>, project: &ProjectRef, label: &LabelRef) -
     Ok(Label { subscribed: true, ..label })
 }
 
-/// Lets the caller follow a label no more.
+/// Unsubscribes the caller from a label.
 pub fn unsubscribe(tx: &mut WriteTx<'_>, project: &ProjectRef, label: &LabelRef) -> Result<Label> {
-    let (me, label) = open_to_follow(tx, project, label)?;
+    let (me, label) = open_for_subscription(tx.read(), project, label)?;
     if !store::labels::unsubscribe(tx.db(), label.id, me)? {
         return Err(Error::Unchanged);
     }
     Ok(Label { subscribed: false, ..label })
 }
 
-/// The numbers and titles of labels by their titles, for an issue that shall carry them. Those that are missing are made
-/// if the actor may make labels, and left out if not.
-pub(crate) fn find_or_make(tx: &mut WriteTx<'_>, project: &Project, titles: &[String]) -> Result<Vec<(i64, String)>> {
-    refuse_too_many(titles)?;
-    let mut found = store::labels::among_titles(tx.db(), project.id, titles)?;
-    // What is called so to the letter comes first: a title may look like one that has yet to be cleaned.
+/// Returns the ids and titles of the labels with these titles. Missing labels are created if the caller may create
+/// labels, and left out otherwise.
+pub(crate) fn find_or_create(
+    tx: &mut WriteTx<'_>,
+    project: &Project,
+    titles: &[String],
+) -> Result<Vec<(LabelId, String)>> {
+    check_label_count(titles)?;
+    let mut found = store::labels::by_titles(tx.db(), project.id, titles)?;
+    // Exact matches come first: a stored title may look like one that is not cleaned yet.
     let mut missing: Vec<String> = Vec::new();
     for title in titles.iter().filter(|title| found.iter().all(|(_, known)| known != *title)) {
         let title = labels::clean_title(title);
@@ -115,7 +118,7 @@ pub(crate) fn find_or_make(tx: &mut WriteTx<'_>, project: &Project, titles: &[St
             missing.push(title);
         }
     }
-    let cleaned = store::labels::among_titles(tx.db(), project.id, &missing)?;
+    let cleaned = store::labels::by_titles(tx.db(), project.id, &missing)?;
     missing.retain(|title| cleaned.iter().all(|(_, known)| known != title));
     found.extend(cleaned);
     found.sort_unstable();
@@ -123,62 +126,61 @@ pub(crate) fn find_or_make(tx: &mut WriteTx<'_>, project: &Project, titles: &[St
     if !tx.can(project, ProjectAbility::AdministerLabels) {
         return Ok(found);
     }
-    // Told as a fault of the labels: the title is that of the issue.
+    // Reported on the parameter `labels`; `title` is the title of the issue.
     let mut violations = Violations::new();
     if let Some(longest) = missing.iter().max_by_key(|title| title.chars().count()) {
-        violations.longest("labels", longest, labels::LONGEST);
+        violations.max_length("labels", longest, labels::MAX_LENGTH);
     }
     violations.into_result()?;
     let now = tx.now();
     for title in missing {
         let new = NewLabel { title, color: labels::DEFAULT_COLOR.to_owned(), description: None, priority: None };
-        let made = store::labels::insert(tx.db(), project.id, &new, now)?;
-        found.push((made.id, made.title));
+        let created = store::labels::insert(tx.db(), project.id, &new, now)?;
+        found.push((created.id, created.title));
     }
     Ok(found)
 }
 
-/// Refuses more labels at once than anybody means.
-pub(crate) fn refuse_too_many(titles: &[String]) -> Result<()> {
-    let text = || format!("are too many (maximum is {MOST_AT_ONCE} labels)");
-    if titles.len() > MOST_AT_ONCE { Err(Violations::one("labels", text()).into()) } else { Ok(()) }
+/// Rejects a request with too many labels.
+pub(crate) fn check_label_count(titles: &[String]) -> Result<()> {
+    let text = || format!("are too many (maximum is {MAX_LABELS} labels)");
+    if titles.len() > MAX_LABELS { Err(Violations::one("labels", text()).into()) } else { Ok(()) }
 }
 
-/// Opens a project whose labels the actor may change.
-fn open_to_change(tx: &mut ReadTx<'_>, project: &ProjectRef) -> Result<Project> {
-    tx.may(Ability::Browse)?;
-    let project = tx.open(project, ProjectAbility::AdministerLabels)?;
-    if project.tracks_work() { Ok(project) } else { Err(Error::Forbidden(None)) }
+/// Returns a project whose labels the caller may change.
+fn open_for_update(tx: &mut ReadTx<'_>, project: &ProjectRef) -> Result<Project> {
+    let project = tx.project(project, ProjectAbility::AdministerLabels)?;
+    if project.has_tracker() { Ok(project) } else { Err(Error::Forbidden(None)) }
 }
 
-/// Finds a label that the actor may follow, and who that is.
-fn open_to_follow(tx: &mut ReadTx<'_>, project: &ProjectRef, label: &LabelRef) -> Result<(i64, Label)> {
-    let me = tx.my_id(Ability::Browse)?;
-    let project = tx.open(project, ProjectAbility::ReadProject)?;
+/// Returns the id of the caller and a label that they may subscribe to.
+fn open_for_subscription(tx: &mut ReadTx<'_>, project: &ProjectRef, label: &LabelRef) -> Result<(UserId, Label)> {
+    let project = tx.project(project, ProjectAbility::ReadProject)?;
+    let me = tx.user_id()?;
     let found = match label {
-        _ if !project.tracks_work() => None,
+        _ if !project.has_tracker() => None,
         LabelRef::Number(..) => find(tx, &project, label.clone())?,
-        LabelRef::Title(title) => find_titled(tx, &project, title)?,
+        LabelRef::Title(title) => find_by_title(tx, &project, title)?,
     };
     Ok((me, found.ok_or(Error::not_found("Label"))?))
 }
 
-/// The label that somebody names by its title: as it is kept, or in a way that would be cleaned to that.
-fn find_titled(tx: &mut ReadTx<'_>, project: &Project, title: &str) -> Result<Option<Label>> {
+/// Finds a label by its stored title, or by a title that cleaning turns into it.
+fn find_by_title(tx: &mut ReadTx<'_>, project: &Project, title: &str) -> Result<Option<Label>> {
     match find(tx, project, LabelRef::Title(title.to_owned()))? {
         Some(label) => Ok(Some(label)),
         None => find(tx, project, LabelRef::Title(labels::clean_title(title))),
     }
 }
 
-/// One label as the actor sees it.
+/// Finds a label, as seen by the caller.
 fn find(tx: &mut ReadTx<'_>, project: &Project, label: LabelRef) -> Result<Option<Label>> {
-    let sight = tx.sight_in(project);
-    let found = store::labels::find(tx.db(), &sight, project.id, &label)?;
-    Ok(found.map(|label| shown(project, label)))
+    let visibility = tx.issue_visibility(project);
+    let found = store::labels::find(tx.db(), &visibility, project.id, &label)?;
+    Ok(found.map(|label| hide_counts_if_disabled(project, label)))
 }
 
-/// A label as it is shown: of issues that are switched off, nobody sees how many there are.
-fn shown(project: &Project, label: Label) -> Label {
-    if project.switches.issues_enabled { label } else { Label { open_issues: 0, closed_issues: 0, ..label } }
+/// Hides the numbers of issues if issues are disabled.
+fn hide_counts_if_disabled(project: &Project, label: Label) -> Label {
+    if project.features.issues_enabled { label } else { Label { open_issues: 0, closed_issues: 0, ..label } }
 }

@@ -1,4 +1,4 @@
-//! The use cases of the issue tracker.
+//! Use cases of the issue tracker.
 
 pub mod boards;
 pub mod issues;

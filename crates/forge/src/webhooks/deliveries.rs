@@ -1,248 +1,248 @@
-//! Bringing the post: what is told to whom next, and what follows from how it went.
+//! The delivery queues of hooks: what the dispatcher sends next, and the consequences of each attempt.
 //!
-//! Each hook is a lane: its messages go one after the other, in the order in which they were written down. Whoever brings
-//! them (`webhooks`) takes a turn at the desk again and again: it reports how attempts went and gets what is to be done next.
+//! Each hook has a queue whose deliveries are sent one after the other, in the order of their events. The dispatcher
+//! (in the crate `webhooks`) calls [`next_batch`] in a loop: it reports finished attempts and leases the next queues.
 
-mod desk;
-mod rules;
+mod queue;
+mod retry;
 
 use std::{collections::HashMap, sync::Arc};
 
 use jiff::SignedDuration;
 use model::{
-    EventKind, Time,
-    hooks::{Attempt, Outcome},
+    DeliveryId, EventKind, HookId, ProjectId, Time, WebhookEventId,
+    hooks::{AttemptOutcome, DeliveryAttempt},
     tokens::Secret,
 };
-use rules::Verdict;
-use store::deliveries::Standing;
+use retry::Disposition;
+use store::deliveries::QueueStats;
 use tracing::warn;
 
 use crate::{Ability, Caller, Forge, ReadTx, Result, WriteTx, bridge::Shared};
 
-/// How long whoever takes a lane has it to themselves.
-pub const LEASE: SignedDuration = SignedDuration::from_mins(1);
-/// For how long a message may wait, and for how long is known how it went.
-const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
-const TOO_OLD: &str = "was not delivered within 7 days";
-/// How many rows are swept in one transaction.
-const SWEPT_AT_ONCE: i64 = 1000;
+/// How long a queue is leased to a dispatcher.
+pub const LEASE_DURATION: SignedDuration = SignedDuration::from_mins(1);
+/// How long a delivery may be pending, and how long it is kept after it has finished.
+const RETENTION: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// The error of deliveries that were pending for longer than [`RETENTION`].
+const EXPIRED: &str = "was not delivered within 7 days";
+/// The maximum number of rows that are swept in one transaction.
+const SWEEP_BATCH: i64 = 1000;
 
-/// Where messages of a hook go.
+/// The receiver of a hook, with decrypted secrets.
 #[derive(Clone)]
-pub struct Address {
-    /// The URL, with all that is secret in it.
+pub struct HookTarget {
+    /// The URL, with credentials.
     pub url: Secret,
-    /// What the receiver knows the sender by.
+    /// The secret token.
     pub token: Option<Secret>,
-    /// Whether the receiver has to prove who it is.
-    pub verify: bool,
-    /// Whether it may be in the network of the service itself.
-    pub may_be_local: bool,
+    /// Whether the TLS certificate of the receiver is verified.
+    pub verify_tls: bool,
+    /// Whether the URL may lead into the server's own network.
+    pub allow_local: bool,
 }
 
-/// A message that is to be sent.
+/// A delivery to send.
 #[derive(Clone)]
-pub struct Letter {
-    /// Number of the delivery; 0 for one that is not in the log.
-    pub delivery: i64,
-    /// What the receiver knows it by.
+pub struct OutgoingDelivery {
+    /// The ID of the delivery; 0 for one that is not logged.
+    pub id: DeliveryId,
+    /// Identifies the delivery to the receiver.
     pub uuid: String,
-    /// On which occasion.
-    pub occasion: EventKind,
-    /// How many hooks have led to it, one by the other.
+    /// The kind of event.
+    pub kind: EventKind,
+    /// The recursion depth: the number of webhooks in the chain of requests that caused the event.
     pub depth: i32,
-    /// What it says.
+    /// The payload.
     pub body: Arc<str>,
 }
 
-/// What waits for one hook: to be sent in this order, until one fails.
-pub struct Lane {
+/// A leased queue with its next deliveries, to be sent in this order until one has to be retried.
+pub struct LeasedQueue {
     /// The hook.
-    pub hook: i64,
-    /// The project whose hook it is; `None` for one of the instance.
-    pub project: Option<i64>,
+    pub hook: HookId,
+    /// The project of the hook; `None` for a system hook.
+    pub project: Option<ProjectId>,
     /// Host and port of the receiver.
     pub receiver: String,
     /// Whether the last attempt failed.
     pub failing: bool,
-    /// Where to.
-    pub address: Address,
-    /// What.
-    pub letters: Vec<Letter>,
-    /// Until when it is the taker's.
-    pub lease: Time,
+    /// The receiver.
+    pub target: HookTarget,
+    /// The deliveries to send.
+    pub deliveries: Vec<OutgoingDelivery>,
+    /// When the lease ends.
+    pub leased_until: Time,
 }
 
-/// How an attempt went.
-pub struct Report {
+/// A finished attempt.
+pub struct AttemptReport {
     /// The hook.
-    pub hook: i64,
+    pub hook: HookId,
     /// The delivery.
-    pub delivery: i64,
-    /// How it went.
-    pub attempt: Attempt,
+    pub delivery: DeliveryId,
+    /// The attempt.
+    pub attempt: DeliveryAttempt,
 }
 
-/// That a lane has ended: nobody is at it any more.
+/// A queue that the dispatcher has finished processing.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
+pub struct ReleasedQueue {
     /// The hook.
-    pub hook: i64,
-    /// Until when it was the taker's; if it is somebody else's by now, it stays theirs.
-    pub lease: Time,
+    pub hook: HookId,
+    /// The end of its lease, which identifies the lease; a later one is left alone.
+    pub leased_until: Time,
 }
 
-/// What is told at the desk.
+/// What the dispatcher reports with [`next_batch`].
 #[derive(Default)]
-pub struct Notes {
-    /// How attempts went; those of a lane in their order.
-    pub reports: Vec<Report>,
-    /// Which lanes have ended.
-    pub ended: Vec<Ended>,
+pub struct BatchResults {
+    /// Finished attempts; those of a queue in their order.
+    pub attempts: Vec<AttemptReport>,
+    /// Queues whose leases end.
+    pub released: Vec<ReleasedQueue>,
 }
 
-impl Notes {
-    /// Whether there is nothing to tell.
+impl BatchResults {
+    /// Returns whether there is nothing to report.
     pub fn is_empty(&self) -> bool {
-        self.reports.is_empty() && self.ended.is_empty()
+        self.attempts.is_empty() && self.released.is_empty()
     }
 }
 
-/// What there is room for.
-pub struct Room {
-    /// How many more lanes can be taken.
-    pub lanes: usize,
-    /// How many of those may be lanes whose last attempt failed.
+/// The free capacity of a dispatcher.
+pub struct Capacity {
+    /// The maximum number of queues to lease.
+    pub queues: usize,
+    /// The maximum number of those whose last attempt failed.
     pub failing: usize,
-    /// How many bytes of messages can be taken.
+    /// The maximum size of all payloads in bytes.
     pub bytes: usize,
-    /// How many lanes lead to a receiver already, by host and port.
-    pub busy: HashMap<String, usize>,
-    /// How many lanes may lead to one receiver at a time.
-    pub per_receiver: usize,
-    /// How many lanes are under way already for a project.
-    pub busy_projects: HashMap<i64, usize>,
-    /// How many lanes may be under way for one project at a time.
-    pub per_project: usize,
+    /// The number of active queues by receiver (host and port).
+    pub busy_receivers: HashMap<String, usize>,
+    /// The maximum number of active queues per receiver.
+    pub max_per_receiver: usize,
+    /// The number of active queues by project.
+    pub busy_projects: HashMap<ProjectId, usize>,
+    /// The maximum number of active queues per project.
+    pub max_per_project: usize,
 }
 
-impl Room {
-    /// None at all: for whoever only has something to tell.
+impl Capacity {
+    /// No capacity, for a dispatcher that only reports results.
     pub fn none() -> Self {
         Self {
-            lanes: 0,
+            queues: 0,
             failing: 0,
             bytes: 0,
-            busy: HashMap::new(),
-            per_receiver: 0,
+            busy_receivers: HashMap::new(),
+            max_per_receiver: 0,
             busy_projects: HashMap::new(),
-            per_project: 0,
+            max_per_project: 0,
         }
     }
 }
 
-/// What is to be done next.
-pub struct Work {
-    /// What is to be sent; it is the taker's until they report that the lane has ended.
-    pub lanes: Vec<Lane>,
-    /// When something more is due, if nothing happens before.
-    pub next: Option<Time>,
+/// The next work of a dispatcher.
+pub struct Batch {
+    /// Queues to process; each stays leased until it is reported as released.
+    pub queues: Vec<LeasedQueue>,
+    /// When more work is due, unless a new event arrives earlier.
+    pub next_due_at: Option<Time>,
 }
 
-/// Takes a turn at the desk: notes how attempts went, gives lanes back that have ended, spreads what is new to the hooks,
-/// and takes what is due. If it fails, nothing of it has happened.
-pub async fn turn(forge: &Forge, notes: Arc<Notes>, room: Room) -> Result<Work> {
-    if notes.is_empty() {
+/// Records the results of the last batch, fans out new events and leases the queues of the next batch, in one
+/// transaction.
+pub async fn next_batch(forge: &Forge, results: Arc<BatchResults>, capacity: Capacity) -> Result<Batch> {
+    if results.is_empty() {
         // An idle server should not write.
-        let glance = forge
+        let pending = forge
             .read_inline(Caller::system(), |tx| {
                 let now = tx.now();
-                Ok(store::deliveries::glance(tx.db(), now)?)
+                Ok(store::deliveries::pending_work(tx.db(), now)?)
             })
             .await?;
-        let takes = glance.due && room.lanes > 0;
-        if !glance.news && !takes {
-            return Ok(Work { lanes: Vec::new(), next: glance.next });
+        let can_lease = pending.has_due_queues && capacity.queues > 0;
+        if !pending.has_events && !can_lease {
+            return Ok(Batch { queues: Vec::new(), next_due_at: pending.next_due_at });
         }
     }
-    let (work, record) = forge.write(Caller::system(), move |tx| desk::take_turn(tx, &notes, &room)).await?;
-    record.tell();
-    Ok(work)
+    let (batch, log) = forge.write(Caller::system(), move |tx| queue::process(tx, &results, &capacity)).await?;
+    log.emit();
+    Ok(batch)
 }
 
-/// Waits until there may be something new.
-pub async fn rung(forge: &Forge) {
-    forge.shared().post.notified().await;
+/// Waits until a transaction has added deliveries or events.
+pub async fn wait_for_wakeup(forge: &Forge) {
+    forge.shared().dispatcher_notify.notified().await;
 }
 
-/// Whether the next message of a lane may be sent after one that went like this.
-pub fn goes_on(outcome: &Outcome) -> bool {
-    rules::judge(outcome) != Verdict::Again
+/// Returns whether the next delivery of a queue may be sent after an attempt with this outcome.
+pub fn continues_after(outcome: &AttemptOutcome) -> bool {
+    retry::classify(outcome) != Disposition::Retry
 }
 
-/// Takes up what a server before this one was in the middle of, at the start of one that has its data to itself: whoever
-/// holds a lease on a lane is no more.
-pub async fn take_up(forge: &Forge) -> Result<()> {
-    if !forge.shared().database.is_embedded() {
+/// Ends the leases of a dispatcher that has stopped unexpectedly. Does nothing if other nodes may share the database.
+pub async fn release_stale_leases(forge: &Forge) -> Result<()> {
+    if !forge.shared().database.is_single_node() {
         return Ok(());
     }
     forge.write(Caller::system(), |tx| Ok(store::deliveries::release_all(tx.db())?)).await
 }
 
-/// How the post is doing.
-pub fn standing(tx: &mut ReadTx<'_>) -> Result<Standing> {
-    tx.may(Ability::Operate)?;
-    Ok(store::deliveries::standing(tx.db())?)
+/// Returns statistics over all queues; for operators.
+pub fn queue_stats(tx: &mut ReadTx<'_>) -> Result<QueueStats> {
+    tx.authorize(Ability::ManageServer)?;
+    Ok(store::deliveries::queue_stats(tx.db())?)
 }
 
-/// Gives up what has waited for too long, and forgets what happened long ago; in small steps because others want to
-/// write, too.
+/// Marks deliveries that are pending for too long as failed, and deletes old deliveries and events. Works in batches,
+/// so that other writers do not wait for long.
 pub(crate) async fn sweep(forge: &Forge) -> Result<()> {
-    let finished = |tx: &mut WriteTx<'_>| {
-        let before = tx.now() - KEPT;
-        Ok(store::deliveries::delete_finished(tx.db(), before, SWEPT_AT_ONCE)?)
+    let delete_finished = |tx: &mut WriteTx<'_>| {
+        let before = tx.now() - RETENTION;
+        Ok(store::deliveries::delete_finished(tx.db(), before, SWEEP_BATCH)?)
     };
-    while forge.write(Caller::system(), finished).await? > 0 {}
-    let (mut after, mut given_up) = (Some(0), 0);
+    while forge.write(Caller::system(), delete_finished).await? > 0 {}
+    let (mut after, mut given_up) = (Some(DeliveryId::new(0)), 0);
     while let Some(last) = after {
-        let old = move |tx: &mut WriteTx<'_>| {
+        let fail = move |tx: &mut WriteTx<'_>| {
             let now = tx.now();
-            Ok(store::deliveries::fail_old(tx.db(), last, now - KEPT, TOO_OLD, now, SWEPT_AT_ONCE)?)
+            Ok(store::deliveries::fail_expired(tx.db(), last, now - RETENTION, EXPIRED, now, SWEEP_BATCH)?)
         };
-        let (next, some) = forge.write(Caller::system(), old).await?;
-        (after, given_up) = (next, given_up + some);
+        let (next, failed) = forge.write(Caller::system(), fail).await?;
+        (after, given_up) = (next, given_up + failed);
     }
     if given_up > 0 {
-        warn!(given_up, reason = TOO_OLD, "messages to hooks were given up");
+        warn!(given_up, reason = EXPIRED, "expired webhook deliveries marked as failed");
     }
-    let mut after = Some(0);
+    let mut after = Some(WebhookEventId::new(0));
     while let Some(last) = after {
-        let forget = move |tx: &mut WriteTx<'_>| {
-            let before = tx.now() - KEPT;
-            Ok(store::deliveries::delete_told(tx.db(), last, before, SWEPT_AT_ONCE)?)
+        let delete = move |tx: &mut WriteTx<'_>| {
+            let before = tx.now() - RETENTION;
+            Ok(store::deliveries::delete_dispatched_events(tx.db(), last, before, SWEEP_BATCH)?)
         };
-        after = forge.write(Caller::system(), forget).await?;
+        after = forge.write(Caller::system(), delete).await?;
     }
     Ok(())
 }
 
-/// Where messages of a hook go; `None` if it was sealed with another key.
-pub(crate) fn address(
+/// Decrypts the URL and token of a hook; `None` if they were encrypted with another key.
+pub(crate) fn open_target(
     shared: &Shared,
-    project: Option<i64>,
+    project: Option<ProjectId>,
     url: &[u8],
     token: Option<&[u8]>,
-    verify: bool,
-) -> Option<Address> {
-    let open = |sealed: &[u8]| {
-        let plain = shared.instance_key.open(project.unwrap_or(0), sealed)?;
+    verify_tls: bool,
+) -> Option<HookTarget> {
+    let open = |encrypted: &[u8]| {
+        let plain = shared.instance_key.decrypt(project.unwrap_or(ProjectId::new(0)), encrypted)?;
         String::from_utf8(plain).ok().map(Secret::new)
     };
     let token = match token {
         Some(token) => Some(open(token)?),
         None => None,
     };
-    let may_be_local = project.is_none() || shared.allow_local_network;
-    Some(Address { url: open(url)?, token, verify, may_be_local })
+    let allow_local = project.is_none() || shared.allow_local_network;
+    Some(HookTarget { url: open(url)?, token, verify_tls, allow_local })
 }

@@ -1,68 +1,67 @@
-//! Hooks: who is told what happens in a project or in the instance, and the log of how that went.
+//! Hooks of projects, system hooks and their delivery logs.
 
 use std::sync::Arc;
 
 use model::{
-    Delivery, EventKind, Hook, Page, Project, Slice, Violations, WebhookEvent,
-    hooks::{Switches, delivery_uuid},
+    Delivery, DeliveryId, EventKind, Hook, HookId, Page, Project, ProjectId, Slice, Violations, WebhookEvent,
+    hooks::{SubscribedEvents, delivery_uuid},
     text::has_control,
     tokens::Secret,
 };
 use store::{
-    delivery_log::SealedDelivery,
-    hooks::{HookRecord, SealedHook},
+    delivery_log::EncryptedDelivery,
+    hooks::{EncryptedHook, HookRecord},
     webhook_events::NewHookEvent,
 };
 
 use crate::{
-    Ability, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, announcements,
-    deliveries::{Address, Letter},
-    hook_samples,
-    outgoing::Destination,
+    Ability, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx,
+    deliveries::{HookTarget, OutgoingDelivery},
+    outbound_addresses::Destination,
+    outbox, sample_payloads,
 };
 
-/// How long a token may be: it has to fit into a header.
-const LONGEST_TOKEN: usize = 2000;
-/// What stands for credentials wherever a URL is shown.
+/// The maximum length of a token, which has to fit into a header.
+const MAX_TOKEN_LENGTH: usize = 2000;
+/// Replaces credentials in URLs.
 const MASK: &str = "*****:*****";
+/// The maximum number of hooks of a project, since every event creates a delivery for each of them.
+const MAX_HOOKS_PER_PROJECT: i64 = 1000;
+/// The error for a hook whose secrets were encrypted with another key.
+const UNREADABLE: &str = "the hook is encrypted with another instance key; set its URL and token again";
 
-/// How many hooks a project may have; each is told of everything that it wants to hear.
-const MOST_HOOKS: i64 = 1000;
-/// What is said of a hook whose secrets were sealed with another key.
-const UNREADABLE: &str = "The hook was sealed with another instance key; set its URL and token anew.";
-
-/// Whose hooks are meant.
+/// Which hooks a request is about.
 #[derive(Clone, Debug)]
-pub enum Place {
-    /// Those of a project.
+pub enum HookScope {
+    /// The hooks of a project.
     Project(ProjectRef),
-    /// Those of the instance.
+    /// The system hooks.
     Instance,
 }
 
-/// A hook as somebody describes it.
+/// The settings of a hook, as a client sends them.
 #[derive(Clone)]
-pub struct HookText {
-    /// Where it shall lead.
+pub struct HookFields {
+    /// The URL.
     pub url: String,
-    /// What the receiver shall know the sender by; the empty text takes it away.
+    /// The secret token; an empty one removes it.
     pub token: Option<String>,
-    /// Whether the receiver has to prove who it is.
-    pub verify: Option<bool>,
-    /// What it wants to be told.
-    pub switches: SwitchWishes,
+    /// Whether the TLS certificate of the receiver is verified.
+    pub verify_tls: Option<bool>,
+    /// The kinds of events that it receives.
+    pub events: SubscribedEventsPatch,
 }
 
-/// What a hook shall be told and what not, as far as that was said.
+/// Changes to the events of a hook; `None` keeps a flag.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SwitchWishes {
-    /// Pushes of branches.
+pub struct SubscribedEventsPatch {
+    /// Pushes to branches.
     pub push: Option<bool>,
     /// Pushes of tags.
     pub tag_push: Option<bool>,
     /// Issues.
     pub issues: Option<bool>,
-    /// Issues that only some may see.
+    /// Confidential issues.
     pub confidential_issues: Option<bool>,
     /// Merge requests.
     pub merge_requests: Option<bool>,
@@ -72,272 +71,293 @@ pub struct SwitchWishes {
     pub build: Option<bool>,
     /// Pipelines.
     pub pipeline: Option<bool>,
-    /// Pages of the wiki.
+    /// Wiki pages.
     pub wiki_page: Option<bool>,
 }
 
-impl SwitchWishes {
-    fn over(self, known: Switches) -> Switches {
-        Switches {
-            push: self.push.unwrap_or(known.push),
-            tag_push: self.tag_push.unwrap_or(known.tag_push),
-            issues: self.issues.unwrap_or(known.issues),
-            confidential_issues: self.confidential_issues.unwrap_or(known.confidential_issues),
-            merge_requests: self.merge_requests.unwrap_or(known.merge_requests),
-            note: self.note.unwrap_or(known.note),
-            build: self.build.unwrap_or(known.build),
-            pipeline: self.pipeline.unwrap_or(known.pipeline),
-            wiki_page: self.wiki_page.unwrap_or(known.wiki_page),
+impl SubscribedEventsPatch {
+    fn apply_to(self, current: SubscribedEvents) -> SubscribedEvents {
+        SubscribedEvents {
+            push: self.push.unwrap_or(current.push),
+            tag_push: self.tag_push.unwrap_or(current.tag_push),
+            issues: self.issues.unwrap_or(current.issues),
+            confidential_issues: self.confidential_issues.unwrap_or(current.confidential_issues),
+            merge_requests: self.merge_requests.unwrap_or(current.merge_requests),
+            note: self.note.unwrap_or(current.note),
+            build: self.build.unwrap_or(current.build),
+            pipeline: self.pipeline.unwrap_or(current.pipeline),
+            wiki_page: self.wiki_page.unwrap_or(current.wiki_page),
         }
     }
 }
 
-/// A line of the log, with what of its hook shows in it.
-pub struct LogEntry {
-    /// The line.
+/// An entry of the delivery log.
+pub struct DeliveryLogEntry {
+    /// The delivery.
     pub delivery: Delivery,
-    /// Whether the token and a signature go along, or did when it was sent.
+    /// Whether the request carries, or carried, the token and a signature.
     pub signed: bool,
 }
 
-/// The gate: those who keep a project, or the instance. Answers the project, if it is one.
-pub(crate) fn open(tx: &mut ReadTx<'_>, place: &Place) -> Result<Option<Project>> {
-    match place {
-        Place::Project(project) => tx.open(project, ProjectAbility::AdministerHooks).map(Some),
-        Place::Instance => tx.may(Ability::AdministerHooks).map(|()| None),
+/// Checks that the caller may administer the hooks; returns the project, if any.
+pub(crate) fn authorize(tx: &mut ReadTx<'_>, scope: &HookScope) -> Result<Option<Project>> {
+    match scope {
+        HookScope::Project(project) => tx.project(project, ProjectAbility::AdministerHooks).map(Some),
+        HookScope::Instance => tx.authorize(Ability::AdministerHooks).map(|()| None),
     }
 }
 
-fn open_id(tx: &mut ReadTx<'_>, place: &Place) -> Result<Option<i64>> {
-    Ok(open(tx, place)?.map(|project| project.id))
+fn authorize_project(tx: &mut ReadTx<'_>, scope: &HookScope) -> Result<Option<ProjectId>> {
+    Ok(authorize(tx, scope)?.map(|project| project.id))
 }
 
-/// The hooks of a project or of the instance, newest first.
-pub fn list(tx: &mut ReadTx<'_>, place: &Place, page: &Unvalidated<Page>) -> Result<Slice<Hook>> {
-    let project = open_id(tx, place)?;
-    let Slice { items, total, page } = store::hooks::list(tx.db(), project, *page.get()?)?;
-    let items = items.into_iter().map(|hook| shown(tx, hook)).collect();
+/// Returns the hooks of a project or the system hooks, newest first.
+pub fn list(tx: &mut ReadTx<'_>, scope: &HookScope, page: &Unvalidated<Page>) -> Result<Slice<Hook>> {
+    let project = authorize_project(tx, scope)?;
+    let Slice { items, total, page } = store::hooks::list(tx.db(), project, *page.validate()?)?;
+    let items = items.into_iter().map(|hook| masked(tx, hook)).collect();
     Ok(Slice { items, total, page })
 }
 
-/// One hook.
-pub fn get(tx: &mut ReadTx<'_>, place: &Place, id: &Unvalidated<i64>) -> Result<Hook> {
-    let project = open_id(tx, place)?;
-    let hook = find(tx, project, *id.get()?)?;
-    Ok(shown(tx, hook))
+/// Returns a hook.
+pub fn get(tx: &mut ReadTx<'_>, scope: &HookScope, id: &Unvalidated<HookId>) -> Result<Hook> {
+    let project = authorize_project(tx, scope)?;
+    let hook = find(tx, project, *id.validate()?)?;
+    Ok(masked(tx, hook))
 }
 
-/// Adds a hook.
-pub fn create(tx: &mut WriteTx<'_>, place: &Place, text: &Unvalidated<HookText>) -> Result<Hook> {
-    let project = open_id(tx, place)?;
-    let HookText { url, token, verify, switches } = text.get()?;
+/// Creates a hook.
+pub fn create(tx: &mut WriteTx<'_>, scope: &HookScope, fields: &Unvalidated<HookFields>) -> Result<Hook> {
+    let project = authorize_project(tx.read(), scope)?;
+    let HookFields { url, token, verify_tls, events } = fields.validate()?;
     if let Some(project) = project
-        && store::hooks::count(tx.db(), project)? >= MOST_HOOKS
+        && store::hooks::count(tx.db(), project)? >= MAX_HOOKS_PER_PROJECT
     {
         let mut violations = Violations::new();
-        violations.add("base", format!("Maximum number of hooks ({MOST_HOOKS}) reached"));
+        violations.add("base", format!("Maximum number of hooks ({MAX_HOOKS_PER_PROJECT}) reached"));
         return Err(violations.into());
     }
-    let (url, receiver) = checked_url(tx, project, url, None)?;
-    let token = token.as_deref().and_then(given_token);
-    check_token(token)?;
-    let (url, token) = (seal(tx, project, &url), token.map(|token| seal(tx, project, token)));
+    let (url, receiver) = validate_url(tx.read(), project, url, None)?;
+    let token = token.as_deref().and_then(normalize_token);
+    validate_token(token)?;
+    let (url, token) = (encrypt(tx.read(), project, &url), token.map(|token| encrypt(tx.read(), project, token)));
     let record = HookRecord {
         url: &url,
         token: token.as_deref(),
         receiver: &receiver,
-        verify: verify.unwrap_or(true),
-        switches: switches.over(Switches::default()),
+        verify_tls: verify_tls.unwrap_or(true),
+        events: events.apply_to(SubscribedEvents::default()),
     };
     let now = tx.now();
     let hook = store::hooks::insert(tx.db(), project, &record, now)?;
-    Ok(shown(tx, hook))
+    Ok(masked(tx.read(), hook))
 }
 
-/// Changes a hook. What was not said stays as it is, apart from a token that was meant for another receiver. A pause ends: whoever changes a hook may have set right what was
-/// wrong, and finds out at once.
+/// Changes a hook and ends its pause. Omitted settings are kept, except for a token that was meant for another
+/// receiver.
 pub fn update(
     tx: &mut WriteTx<'_>,
-    place: &Place,
-    id: &Unvalidated<i64>,
-    text: &Unvalidated<HookText>,
+    scope: &HookScope,
+    id: &Unvalidated<HookId>,
+    fields: &Unvalidated<HookFields>,
 ) -> Result<Hook> {
-    let project = open_id(tx, place)?;
-    let (id, HookText { url, token, verify, switches }) = (*id.get()?, text.get()?);
-    let hook = find_to_change(tx, project, id)?;
-    let present = unseal(tx, project, &hook.url);
-    let (url, receiver) = checked_url(tx, project, url, present.as_deref())?;
+    let project = authorize_project(tx.read(), scope)?;
+    let (id, HookFields { url, token, verify_tls, events }) = (*id.validate()?, fields.validate()?);
+    let hook = find_for_update(tx, project, id)?;
+    let current = decrypt(tx.read(), project, &hook.url);
+    let (url, receiver) = validate_url(tx.read(), project, url, current.as_deref())?;
     let scheme = |url: &str| url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
-    let same_receiver = hook.receiver == receiver && present.as_deref().and_then(scheme) == scheme(&url);
-    let url = seal(tx, project, &url);
+    let same_receiver = hook.receiver == receiver && current.as_deref().and_then(scheme) == scheme(&url);
+    let url = encrypt(tx.read(), project, &url);
     let token = match token.as_deref() {
-        // A secret that was meant for one receiver is not sent to another one.
-        None => hook.token.filter(|token| same_receiver && unseal(tx, project, token).is_some()),
+        // A token is not sent to another receiver than the one that it was set for.
+        None => hook.token.filter(|token| same_receiver && decrypt(tx.read(), project, token).is_some()),
         Some(token) => {
-            let token = given_token(token);
-            check_token(token)?;
-            token.map(|token| seal(tx, project, token))
+            let token = normalize_token(token);
+            validate_token(token)?;
+            token.map(|token| encrypt(tx.read(), project, token))
         }
     };
     let record = HookRecord {
         url: &url,
         token: token.as_deref(),
         receiver: &receiver,
-        verify: verify.unwrap_or(hook.verify),
-        switches: switches.over(hook.switches),
+        verify_tls: verify_tls.unwrap_or(hook.verify_tls),
+        events: events.apply_to(hook.events),
     };
     let now = tx.now();
     store::hooks::update(tx.db(), id, &record, now)?;
-    wake(tx, id)?;
-    let hook = find(tx, project, id)?;
-    Ok(shown(tx, hook))
+    resume(tx, id)?;
+    let hook = find(tx.read(), project, id)?;
+    Ok(masked(tx.read(), hook))
 }
 
-/// Removes a hook with all that waits for it; `None` if there is none.
-pub fn delete(tx: &mut WriteTx<'_>, place: &Place, id: &Unvalidated<i64>) -> Result<Option<Hook>> {
-    let project = open_id(tx, place)?;
-    let Some(hook) = store::hooks::find_to_change(tx.db(), project, *id.get()?)? else { return Ok(None) };
+/// Deletes a hook with its deliveries; `None` if it does not exist.
+pub fn delete(tx: &mut WriteTx<'_>, scope: &HookScope, id: &Unvalidated<HookId>) -> Result<Option<Hook>> {
+    let project = authorize_project(tx.read(), scope)?;
+    let Some(hook) = store::hooks::find_for_update(tx.db(), project, *id.validate()?)? else { return Ok(None) };
     store::hooks::delete(tx.db(), hook.id)?;
-    Ok(Some(shown(tx, hook)))
+    Ok(Some(masked(tx.read(), hook)))
 }
 
-/// Tells a hook of something that might have happened, to see whether it arrives. A pause ends.
-pub async fn test(forge: &Forge, caller: Caller, place: Place, id: Unvalidated<i64>, trigger: String) -> Result<()> {
-    // What is shown may have to be looked up in a repository, and nobody who writes has to wait for that.
-    let (from, number) = (place.clone(), id.clone());
-    let draft = forge.read(caller.clone(), move |tx| draft(tx, &from, &number, &trigger)).await?;
-    forge.write(caller, move |tx| send(tx, &place, &id, &draft)).await
+/// Enqueues a sample delivery for a hook and ends its pause.
+pub async fn test(
+    forge: &Forge,
+    caller: Caller,
+    scope: HookScope,
+    id: Unvalidated<HookId>,
+    trigger: String,
+) -> Result<()> {
+    // Rendering may read a repository, so it happens outside of the write transaction.
+    let (read_scope, read_id) = (scope.clone(), id.clone());
+    let sample = forge.read(caller.clone(), move |tx| render_sample(tx, &read_scope, &read_id, &trigger)).await?;
+    forge.write(caller, move |tx| enqueue_sample(tx, &scope, &id, &sample)).await
 }
 
-/// Something that is told to one hook alone.
-struct Draft {
-    occasion: EventKind,
-    project: Option<i64>,
+/// A sample event for a single hook.
+struct SampleEvent {
+    kind: EventKind,
+    project: Option<ProjectId>,
     payload: String,
 }
 
-fn draft(tx: &mut ReadTx<'_>, place: &Place, id: &Unvalidated<i64>, trigger: &str) -> Result<Draft> {
-    let project = open(tx, place)?;
-    let id = *id.get()?;
-    let occasion = hook_samples::occasion(place, trigger)
+fn render_sample(
+    tx: &mut ReadTx<'_>,
+    scope: &HookScope,
+    id: &Unvalidated<HookId>,
+    trigger: &str,
+) -> Result<SampleEvent> {
+    let project = authorize(tx, scope)?;
+    let id = *id.validate()?;
+    let kind = sample_payloads::event_kind(scope, trigger)
         .ok_or_else(|| Error::Malformed(vec!["trigger does not have a valid value".into()]))?;
-    let number = project.as_ref().map(|project| project.id);
-    find(tx, number, id)?;
-    let payload = hook_samples::write(tx, occasion, project)?;
-    Ok(Draft { occasion, project: number, payload })
+    let project_id = project.as_ref().map(|project| project.id);
+    find(tx, project_id, id)?;
+    let payload = sample_payloads::render(tx, kind, project)?;
+    Ok(SampleEvent { kind, project: project_id, payload })
 }
 
-fn send(tx: &mut WriteTx<'_>, place: &Place, id: &Unvalidated<i64>, draft: &Draft) -> Result<()> {
-    let project = open_id(tx, place)?;
-    let hook = find_to_change(tx, project, *id.get()?)?;
-    let (seed, now) = (announcements::seed(tx), tx.now());
+fn enqueue_sample(
+    tx: &mut WriteTx<'_>,
+    scope: &HookScope,
+    id: &Unvalidated<HookId>,
+    sample: &SampleEvent,
+) -> Result<()> {
+    let project = authorize_project(tx.read(), scope)?;
+    let hook = find_for_update(tx, project, *id.validate()?)?;
+    let (seed, now) = (outbox::new_seed(tx.read()), tx.now());
     let event = NewHookEvent {
-        occasion: draft.occasion,
-        project: draft.project,
-        depth: tx.depth(),
+        kind: sample.kind,
+        project: sample.project,
+        depth: tx.read().hook_depth(),
         seed: &seed,
         intent: None,
         ref_name: None,
-        payload: &draft.payload,
-        // It is for this hook and for no other.
+        payload: &sample.payload,
+        // It is not fanned out to other hooks.
         waiting: false,
         now,
     };
     let event = store::webhook_events::insert(tx.db(), &event)?;
     store::delivery_log::insert(tx.db(), hook.id, event, now)?;
-    wake(tx, hook.id)
+    resume(tx, hook.id)
 }
 
-/// What a hook of the instance is sent at once, to see whether it arrives. Nothing is written down.
-pub fn system_test(tx: &mut ReadTx<'_>, id: &Unvalidated<i64>) -> Result<(Address, Letter)> {
-    tx.may(Ability::AdministerHooks)?;
-    let SealedHook { id, url, token, verify, .. } = find(tx, None, *id.get()?)?;
+/// Returns the request that tests a system hook, to be sent at once. Nothing is logged.
+pub fn system_test(tx: &mut ReadTx<'_>, id: &Unvalidated<HookId>) -> Result<(HookTarget, OutgoingDelivery)> {
+    tx.authorize(Ability::AdministerHooks)?;
+    let EncryptedHook { id, url, token, verify_tls, .. } = find(tx, None, *id.validate()?)?;
     let unreadable = || Error::Refused(UNREADABLE.into());
-    let token = token.map(|token| unseal(tx, None, &token).ok_or_else(unreadable)).transpose()?;
-    let url = Secret::new(unseal(tx, None, &url).ok_or_else(unreadable)?);
-    let address = Address { url, token: token.map(Secret::new), verify, may_be_local: may_be_local(tx, None) };
-    let uuid = delivery_uuid(&announcements::seed(tx), id);
-    let body = Arc::from(tx.shared().payload_renderer.write(WebhookEvent::SystemTest));
-    Ok((address, Letter { delivery: 0, uuid, occasion: EventKind::System, depth: 0, body }))
+    let token = token.map(|token| decrypt(tx, None, &token).ok_or_else(unreadable)).transpose()?;
+    let url = Secret::new(decrypt(tx, None, &url).ok_or_else(unreadable)?);
+    let target = HookTarget { url, token: token.map(Secret::new), verify_tls, allow_local: allows_local(tx, None) };
+    let uuid = delivery_uuid(&outbox::new_seed(tx), id);
+    let body = Arc::from(tx.shared().payload_renderer.render(WebhookEvent::SystemTest));
+    Ok((target, OutgoingDelivery { id: DeliveryId::new(0), uuid, kind: EventKind::System, depth: 0, body }))
 }
 
-/// What a hook was told, newest first; without what was said, which may be long.
-pub fn log(
+/// Returns the delivery log of a hook, newest first, without payloads and response bodies.
+pub fn list_deliveries(
     tx: &mut ReadTx<'_>,
-    place: &Place,
-    id: &Unvalidated<i64>,
+    scope: &HookScope,
+    id: &Unvalidated<HookId>,
     page: &Unvalidated<Page>,
-) -> Result<Slice<LogEntry>> {
-    let project = open_id(tx, place)?;
-    let (id, page) = (*id.get()?, *page.get()?);
+) -> Result<Slice<DeliveryLogEntry>> {
+    let project = authorize_project(tx, scope)?;
+    let (id, page) = (*id.validate()?, *page.validate()?);
     let hook = find(tx, project, id)?;
     let Slice { items, total, page } = store::delivery_log::list(tx.db(), id, page)?;
-    let items = items.into_iter().map(|delivery| entry(tx, &hook, delivery)).collect();
+    let items = items.into_iter().map(|delivery| to_log_entry(tx, &hook, delivery)).collect();
     Ok(Slice { items, total, page })
 }
 
-/// One line of the log of a hook, with all that was said.
-pub fn log_entry(
+/// Returns a delivery of a hook with its payload and response body.
+pub fn get_delivery(
     tx: &mut ReadTx<'_>,
-    place: &Place,
-    id: &Unvalidated<i64>,
-    delivery: &Unvalidated<i64>,
-) -> Result<LogEntry> {
-    let project = open_id(tx, place)?;
-    let (id, delivery) = (*id.get()?, *delivery.get()?);
+    scope: &HookScope,
+    id: &Unvalidated<HookId>,
+    delivery: &Unvalidated<DeliveryId>,
+) -> Result<DeliveryLogEntry> {
+    let project = authorize_project(tx, scope)?;
+    let (id, delivery) = (*id.validate()?, *delivery.validate()?);
     let hook = find(tx, project, id)?;
-    find_entry(tx, &hook, delivery)
+    find_delivery(tx, &hook, delivery)
 }
 
-/// Tells a hook once more what it was told before; the receiver knows it by the same number. A pause ends.
+/// Enqueues another delivery of the same event, with the same UUID, and ends the pause of the hook.
 pub fn resend(
     tx: &mut WriteTx<'_>,
-    place: &Place,
-    id: &Unvalidated<i64>,
-    delivery: &Unvalidated<i64>,
-) -> Result<LogEntry> {
-    let project = open_id(tx, place)?;
-    let (id, delivery, now) = (*id.get()?, *delivery.get()?, tx.now());
-    find_to_change(tx, project, id)?;
+    scope: &HookScope,
+    id: &Unvalidated<HookId>,
+    delivery: &Unvalidated<DeliveryId>,
+) -> Result<DeliveryLogEntry> {
+    let project = authorize_project(tx.read(), scope)?;
+    let (id, delivery, now) = (*id.validate()?, *delivery.validate()?, tx.now());
+    find_for_update(tx, project, id)?;
     let event = store::delivery_log::event_of(tx.db(), id, delivery)?.ok_or(Error::NoSuchRow)?;
     let delivery = store::delivery_log::insert(tx.db(), id, event, now)?;
-    wake(tx, id)?;
-    let hook = find(tx, project, id)?;
-    find_entry(tx, &hook, delivery)
+    resume(tx, id)?;
+    let hook = find(tx.read(), project, id)?;
+    find_delivery(tx.read(), &hook, delivery)
 }
 
-fn find(tx: &mut ReadTx<'_>, project: Option<i64>, id: i64) -> Result<SealedHook> {
+fn find(tx: &mut ReadTx<'_>, project: Option<ProjectId>, id: HookId) -> Result<EncryptedHook> {
     store::hooks::find(tx.db(), project, id)?.ok_or(Error::NoSuchRow)
 }
 
-fn find_to_change(tx: &mut WriteTx<'_>, project: Option<i64>, id: i64) -> Result<SealedHook> {
-    store::hooks::find_to_change(tx.db(), project, id)?.ok_or(Error::NoSuchRow)
+fn find_for_update(tx: &mut WriteTx<'_>, project: Option<ProjectId>, id: HookId) -> Result<EncryptedHook> {
+    store::hooks::find_for_update(tx.db(), project, id)?.ok_or(Error::NoSuchRow)
 }
 
-fn find_entry(tx: &mut ReadTx<'_>, hook: &SealedHook, delivery: i64) -> Result<LogEntry> {
+fn find_delivery(tx: &mut ReadTx<'_>, hook: &EncryptedHook, delivery: DeliveryId) -> Result<DeliveryLogEntry> {
     let found = store::delivery_log::find(tx.db(), hook.id, delivery)?.ok_or(Error::NoSuchRow)?;
-    Ok(entry(tx, hook, found))
+    Ok(to_log_entry(tx, hook, found))
 }
 
-fn wake(tx: &mut WriteTx<'_>, id: i64) -> Result<()> {
+fn resume(tx: &mut WriteTx<'_>, id: HookId) -> Result<()> {
     let now = tx.now();
-    store::hooks::wake(tx.db(), id, now)?;
-    tx.ring();
+    store::hooks::resume(tx.db(), id, now)?;
+    tx.notify_dispatcher();
     Ok(())
 }
 
-/// Looks whether a hook may lead to a URL; answers it with host and port of the receiver. Who sends back what they were
-/// shown of the present one means that.
-fn checked_url(tx: &ReadTx<'_>, project: Option<i64>, text: &str, present: Option<&str>) -> Result<(String, String)> {
+/// Validates the URL of a hook; returns it with the host and port of the receiver. A URL that equals the masked current
+/// one keeps the current one.
+fn validate_url(
+    tx: &ReadTx<'_>,
+    project: Option<ProjectId>,
+    text: &str,
+    current: Option<&str>,
+) -> Result<(String, String)> {
     let text = text.trim();
-    let same = present.filter(|present| *present == text || shown_url(present) == text);
-    let text = same.unwrap_or(text);
+    let unchanged = current.filter(|current| *current == text || mask_url(current) == text);
+    let text = unchanged.unwrap_or(text);
     let mut violations = Violations::new();
-    violations.unless(!text.is_empty(), "url", "can't be blank");
+    violations.require(!text.is_empty(), "url", "can't be blank");
     let destination = Destination::for_hook(text).ok().filter(|destination| {
         let is_masked = destination.credentials() == Some(MASK);
-        // What stays as it is may have been closed since; then nothing is sent.
-        same.is_some() || !is_masked && !destination.is_plainly_closed(may_be_local(tx, project))
+        // The current URL may have become forbidden meanwhile; deliveries to it are then refused.
+        unchanged.is_some() || !is_masked && !destination.has_forbidden_host(allows_local(tx, project))
     });
     let Some(destination) = destination else {
         violations.add("url", "must be a valid URL");
@@ -346,59 +366,60 @@ fn checked_url(tx: &ReadTx<'_>, project: Option<i64>, text: &str, present: Optio
     Ok((text.to_owned(), destination.receiver()))
 }
 
-/// Whether a hook may lead into the network of the service itself: administrators know what they do.
-fn may_be_local(tx: &ReadTx<'_>, project: Option<i64>) -> bool {
+/// Returns whether a hook may lead into the server's own network; only administrators create system hooks.
+fn allows_local(tx: &ReadTx<'_>, project: Option<ProjectId>) -> bool {
     project.is_none() || tx.shared().allow_local_network
 }
 
-/// A token, unless it says nothing.
-fn given_token(token: &str) -> Option<&str> {
-    // Blanks around a header's value do not arrive.
+/// Trims a token; `None` if it is blank.
+fn normalize_token(token: &str) -> Option<&str> {
+    // Blanks around a header value are not transmitted.
     Some(token.trim()).filter(|token| !token.is_empty())
 }
 
-fn check_token(token: Option<&str>) -> Result<()> {
+fn validate_token(token: Option<&str>) -> Result<()> {
     let token = token.unwrap_or_default();
     let mut violations = Violations::new();
-    violations.longest("token", token, LONGEST_TOKEN);
-    violations.unless(!has_control(token), "token", "must not contain control characters");
+    violations.max_length("token", token, MAX_TOKEN_LENGTH);
+    violations.require(!has_control(token), "token", "must not contain control characters");
     Ok(violations.into_result()?)
 }
 
-fn seal(tx: &ReadTx<'_>, project: Option<i64>, text: &str) -> Vec<u8> {
+fn encrypt(tx: &ReadTx<'_>, project: Option<ProjectId>, text: &str) -> Vec<u8> {
     let shared = tx.shared();
-    shared.instance_key.seal(project.unwrap_or(0), text.as_bytes(), &*shared.secrets)
+    shared.instance_key.encrypt(project.unwrap_or(ProjectId::new(0)), text.as_bytes(), &*shared.secrets)
 }
 
-/// What was sealed; `None` if that was done with another key.
-fn unseal(tx: &ReadTx<'_>, project: Option<i64>, sealed: &[u8]) -> Option<String> {
-    let opened = tx.shared().instance_key.open(project.unwrap_or(0), sealed)?;
+/// Decrypts a text; `None` if it was encrypted with another key.
+fn decrypt(tx: &ReadTx<'_>, project: Option<ProjectId>, encrypted: &[u8]) -> Option<String> {
+    let opened = tx.shared().instance_key.decrypt(project.unwrap_or(ProjectId::new(0)), encrypted)?;
     String::from_utf8(opened).ok()
 }
 
-/// A hook as it may be shown.
-fn shown(tx: &ReadTx<'_>, hook: SealedHook) -> Hook {
-    let url = unsealed_url(tx, hook.project, &hook.url);
-    let SealedHook { id, project, verify, switches, created_at, updated_at, pause, .. } = hook;
-    Hook { id, project, url, switches, verify, pause, created_at, updated_at }
+/// Converts a stored hook, with credentials masked.
+fn masked(tx: &ReadTx<'_>, hook: EncryptedHook) -> Hook {
+    let url = decrypted_url(tx, hook.project, &hook.url);
+    let EncryptedHook { id, project, verify_tls, events, created_at, updated_at, pause, .. } = hook;
+    Hook { id, project, url, events, verify_tls, pause, created_at, updated_at }
 }
 
-/// A URL that was sealed, as it may be shown. One that cannot be read any more can still be seen, removed and replaced.
-fn unsealed_url(tx: &ReadTx<'_>, project: Option<i64>, sealed: &[u8]) -> String {
-    unseal(tx, project, sealed).map_or_else(|| MASK.to_owned(), |url| shown_url(&url))
+/// Decrypts and masks a URL. One that cannot be decrypted is masked entirely, so that the hook can be listed and
+/// repaired.
+fn decrypted_url(tx: &ReadTx<'_>, project: Option<ProjectId>, encrypted: &[u8]) -> String {
+    decrypt(tx, project, encrypted).map_or_else(|| MASK.to_owned(), |url| mask_url(&url))
 }
 
-/// A URL as it may be shown.
-fn shown_url(url: &str) -> String {
+/// Masks the credentials in a URL.
+fn mask_url(url: &str) -> String {
     Destination::for_hook(url).map_or_else(|_| MASK.to_owned(), |destination| destination.masked().to_owned())
 }
 
-fn entry(tx: &ReadTx<'_>, hook: &SealedHook, sealed: SealedDelivery) -> LogEntry {
-    let SealedDelivery { delivery, sent_to, signed } = sealed;
-    let url = unsealed_url(tx, hook.project, sent_to.as_deref().unwrap_or(&hook.url));
-    // The hook may rest for longer than the message.
+fn to_log_entry(tx: &ReadTx<'_>, hook: &EncryptedHook, encrypted: EncryptedDelivery) -> DeliveryLogEntry {
+    let EncryptedDelivery { delivery, sent_to, signed } = encrypted;
+    let url = decrypted_url(tx, hook.project, sent_to.as_deref().unwrap_or(&hook.url));
+    // A paused hook may delay the delivery further.
     let due_at = delivery.due_at.max(hook.due_at.filter(|_| delivery.due_at.is_some()));
-    LogEntry {
+    DeliveryLogEntry {
         delivery: Delivery { url: Some(url), due_at, ..delivery },
         signed: signed.unwrap_or(hook.token.is_some()),
     }

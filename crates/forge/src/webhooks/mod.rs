@@ -1,8 +1,7 @@
-//! The use cases of webhooks.
+//! Use cases for webhooks: hooks, the outbox of events and delivery queues.
 
-pub mod announcements;
 pub mod deliveries;
-pub(crate) mod hook_samples;
 pub mod hooks;
-pub mod outgoing;
-pub(crate) mod webhook_events;
+pub mod outbox;
+pub(crate) mod sample_payloads;
+pub(crate) mod system_events;

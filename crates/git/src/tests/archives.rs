@@ -1,12 +1,12 @@
-//! Archives, compared with those of git.
+//! Archives, compared with those of `git archive`.
 
 use std::io::{self, Cursor, Read as _, Write};
 
 use model::objects::ArchiveFormat;
 
-use super::{Edit, Fixture, Plan, Story, file};
+use super::{CommitSpec, Edit, Fixture, HistoryBuilder, file};
 
-/// An entry of a tar file: its path, its kind, its mode, its time, its target and its contents.
+/// An entry of a tar file.
 #[derive(Debug, PartialEq, Eq)]
 struct Entry {
     path: String,
@@ -52,16 +52,16 @@ fn archive(fixture: &Fixture, name: &str, format: ArchiveFormat) -> Vec<u8> {
     out
 }
 
-fn as_git_archives(fixture: &Fixture, name: &str) -> Vec<Entry> {
+fn git_archive_entries(fixture: &Fixture, name: &str) -> Vec<Entry> {
     entries(&fixture.git_with(&["archive", "--format=tar", "--prefix=top-1/", name], b""))
 }
 
-fn town() -> Fixture {
+fn sample_repository() -> Fixture {
     let deep: &'static str =
         format!("{}/file", "a-rather-long-name-of-a-folder/".repeat(9).trim_end_matches('/')).leak();
     let wide: &'static str = "n".repeat(200).leak();
-    let mut story = Story::default();
-    story.next(&[
+    let mut history = HistoryBuilder::default();
+    history.next(&[
         file("README", "hello\n"),
         file("empty", ""),
         file("folder/inner", "x\n"),
@@ -76,34 +76,34 @@ fn town() -> Fixture {
         Edit::Write("module", 0o160_000, "1".repeat(40).into()),
         Edit::Write("binary", 0o100_644, (0..=255).cycle().take(5000).collect()),
     ]);
-    Fixture::with(story)
+    Fixture::with(history)
 }
 
 #[test]
-fn a_tar_holds_what_that_of_git_holds() {
-    let fixture = town();
+fn a_tar_has_the_same_entries_as_that_of_git() {
+    let fixture = sample_repository();
     let tar = archive(&fixture, "main", ArchiveFormat::Tar);
-    assert_eq!(entries(&tar), as_git_archives(&fixture, "main"));
-    let said = fixture.git_with(&["get-tar-commit-id"], &tar);
-    assert_eq!(String::from_utf8(said).expect("UTF-8").trim(), fixture.id("main").to_string());
+    assert_eq!(entries(&tar), git_archive_entries(&fixture, "main"));
+    let output = fixture.git_with(&["get-tar-commit-id"], &tar);
+    assert_eq!(String::from_utf8(output).expect("UTF-8").trim(), fixture.id("main").to_string());
 }
 
 #[test]
-fn a_commit_without_files_gives_its_folder() {
-    let mut story = Story::default();
-    story.next(&[]);
-    let fixture = Fixture::with(story);
+fn an_archive_of_an_empty_commit_contains_its_folder() {
+    let mut history = HistoryBuilder::default();
+    history.next(&[]);
+    let fixture = Fixture::with(history);
     let tar = archive(&fixture, "main", ArchiveFormat::Tar);
-    assert_eq!(entries(&tar), as_git_archives(&fixture, "main"));
+    assert_eq!(entries(&tar), git_archive_entries(&fixture, "main"));
 }
 
 #[test]
-fn packed_tars_unpack_to_the_same_tar() {
-    let fixture = town();
+fn compressed_tars_contain_the_same_tar() {
+    let fixture = sample_repository();
     let tar = archive(&fixture, "main", ArchiveFormat::Tar);
     let mut unpacked = Vec::new();
     let packed = archive(&fixture, "main", ArchiveFormat::TarGz);
-    assert_eq!(packed[4..8], [0; 4], "no time is told");
+    assert_eq!(packed[4..8], [0; 4], "no time is stored");
     flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut unpacked).expect("unpacked");
     assert!(unpacked == tar);
     let packed = archive(&fixture, "main", ArchiveFormat::TarBz2);
@@ -113,15 +113,15 @@ fn packed_tars_unpack_to_the_same_tar() {
 }
 
 #[test]
-fn a_zip_holds_files_links_and_folders() {
-    let fixture = town();
+fn a_zip_contains_files_links_and_folders() {
+    let fixture = sample_repository();
     let bytes = archive(&fixture, "main", ArchiveFormat::Zip);
     let mut zip = zip::ZipArchive::new(Cursor::new(bytes)).expect("a zip file");
     assert_eq!(zip.comment(), fixture.id("main").to_string().as_bytes());
-    let expected = &as_git_archives(&fixture, "main")[1..];
+    let expected = &git_archive_entries(&fixture, "main")[1..];
     assert_eq!(zip.len(), expected.len());
-    for (place, expected) in expected.iter().enumerate() {
-        let mut entry = zip.by_index(place).expect("an entry");
+    for (index, expected) in expected.iter().enumerate() {
+        let mut entry = zip.by_index(index).expect("an entry");
         let mut data = Vec::new();
         entry.read_to_end(&mut data).expect("read");
         assert_eq!(String::from_utf8_lossy(entry.name_raw()), expected.path);
@@ -139,17 +139,17 @@ fn a_zip_holds_files_links_and_folders() {
 }
 
 #[test]
-fn the_same_commit_gives_the_same_bytes() {
-    let fixture = town();
+fn archives_are_reproducible() {
+    let fixture = sample_repository();
     for format in [ArchiveFormat::Tar, ArchiveFormat::TarGz, ArchiveFormat::TarBz2, ArchiveFormat::Zip] {
         assert!(archive(&fixture, "main", format) == archive(&fixture, "main", format), "{format:?}");
     }
 }
 
 #[test]
-fn attributes_say_what_is_left_out() {
-    let mut story = Story::default();
-    story.next(&[
+fn export_ignore_leaves_files_out() {
+    let mut history = HistoryBuilder::default();
+    history.next(&[
         file(".gitattributes", "*.secret export-ignore\n/docs export-ignore\n[attr]private export-ignore\nkeys private\nempty/* export-ignore\nsub/deep/only export-ignore\ntrail/ export-ignore\n**/any export-ignore\n!neg export-ignore\n"),
         file(".gitignore", "x\n"),
         file("a.secret", "x\n"),
@@ -171,8 +171,8 @@ fn attributes_say_what_is_left_out() {
         file("neg", "x\n"),
         Edit::Write("module.secret", 0o160_000, "1".repeat(40).into()),
     ]);
-    let fixture = Fixture::with(story);
-    let expected = as_git_archives(&fixture, "main");
+    let fixture = Fixture::with(history);
+    let expected = git_archive_entries(&fixture, "main");
     let tar = archive(&fixture, "main", ArchiveFormat::Tar);
     assert_eq!(entries(&tar), expected);
     let paths: Vec<_> = expected.iter().map(|entry| entry.path.as_str()).collect();
@@ -180,35 +180,39 @@ fn attributes_say_what_is_left_out() {
 }
 
 #[test]
-fn attributes_say_what_is_filled_in() {
+fn export_subst_expands_placeholders() {
     let format = "$Format:%H %h %T %t %P %p$\n$Format:%an|%ae|%ad|%aD|%at|%ai|%aI|%as$\n$Format:%cn|%ce|%cd|%cD|%ct|%ci|%cI|%cs$\n\
         [$Format:%s$] [$Format:%b$] [$Format:%B$] [$Format:%d$] [$Format:%D$]\n$Format:100%% of %% %n lines$ $Id$ $Format:open\n";
-    let mut story = Story::default();
+    let mut history = HistoryBuilder::default();
     let edits = [file(".gitattributes", "*.txt export-subst\n"), file("a.txt", format), file("b", format)];
-    let first = story.commit(Plan { edits: &edits, ..Plan::default() });
+    let first = history.commit(CommitSpec { edits: &edits, ..CommitSpec::default() });
     let message = "subject\nin two lines\n\nbody\n\nmore\n";
-    story.commit(Plan {
+    history.commit(CommitSpec {
         parents: &[first],
         message,
         author: "Änne B <a@b>",
         seconds: 1_234_567_890,
-        ..Plan::default()
+        ..CommitSpec::default()
     });
-    let fixture = Fixture::with(story);
+    let fixture = Fixture::with(history);
     for name in ["main", "main~1"] {
-        assert_eq!(entries(&archive(&fixture, name, ArchiveFormat::Tar)), as_git_archives(&fixture, name), "{name}");
+        assert_eq!(
+            entries(&archive(&fixture, name, ArchiveFormat::Tar)),
+            git_archive_entries(&fixture, name),
+            "{name}"
+        );
     }
     fixture.git(&["tag", "-a", "-m", "text", "v1", "main"]);
     fixture.git(&["update-ref", "refs/heads/zoo", "main"]);
     fixture.git(&["update-ref", "refs/heads/also", "main"]);
     let found = entries(&archive(&fixture, "main", ArchiveFormat::Tar));
-    assert_eq!(found, as_git_archives(&fixture, "main"));
+    assert_eq!(found, git_archive_entries(&fixture, "main"));
     let text = String::from_utf8(found.iter().find(|entry| entry.path == "top-1/a.txt").expect("a file").data.clone());
     assert!(text.expect("UTF-8").contains("[ (HEAD -> main, tag: v1, zoo, also)]"));
 }
 
 #[test]
-fn names_that_would_climb_out_are_left_out() {
+fn unsafe_names_are_left_out() {
     let fixture = Fixture::new();
     let blob = fixture.git_with(&["hash-object", "-w", "--stdin"], b"x");
     let id = gix::ObjectId::from_hex(blob.trim_ascii()).expect("an id");
@@ -228,10 +232,10 @@ fn names_that_would_climb_out_are_left_out() {
     assert_eq!(zip.file_names().map(|name| name.expect("a name")).collect::<Vec<_>>(), ["top-1/", "top-1/good"]);
 }
 
-/// Takes so many bytes, and no more.
-struct Narrow(usize, Vec<u8>);
+/// Accepts a limited number of bytes.
+struct LimitedWriter(usize, Vec<u8>);
 
-impl Write for Narrow {
+impl Write for LimitedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.1.len() + bytes.len() > self.0 {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -246,24 +250,24 @@ impl Write for Narrow {
 }
 
 #[test]
-fn an_archive_that_fails_is_not_closed_as_if_it_were_whole() {
-    let mut story = Story::default();
-    story.next(&[file("a", "1\n"), file("b", "2\n")]);
-    let fixture = Fixture::with(story);
+fn a_failed_archive_does_not_look_complete() {
+    let mut history = HistoryBuilder::default();
+    history.next(&[file("a", "1\n"), file("b", "2\n")]);
+    let fixture = Fixture::with(history);
     let repository = fixture.open();
     let main = fixture.id("main");
     for format in [ArchiveFormat::Tar, ArchiveFormat::TarGz, ArchiveFormat::TarBz2, ArchiveFormat::Zip] {
-        repository.archive(main, format, "x", &mut Narrow(30, Vec::new())).expect_err("nobody listens");
+        repository.archive(main, format, "x", &mut LimitedWriter(30, Vec::new())).expect_err("the output is closed");
         repository.archive(fixture.id("main^{tree}"), format, "x", &mut Vec::new()).expect_err("a tree is no commit");
     }
-    // One of the files is lost.
+    // One of the files is missing.
     let tree = format!("100644 blob {}\ta\n100644 blob {}\tlost\n", fixture.id("main:a"), "1".repeat(40));
     let tree = String::from_utf8(fixture.git_with(&["mktree", "--missing"], tree.as_bytes())).expect("UTF-8");
     let commit = fixture.git(&["commit-tree", "-m", "lost", tree.trim()]).parse().expect("an id");
     let mut out = Vec::new();
-    repository.archive(commit, ArchiveFormat::Zip, "x", &mut out).expect_err("a file is lost");
-    zip::ZipArchive::new(Cursor::new(out)).expect_err("it is not whole");
+    repository.archive(commit, ArchiveFormat::Zip, "x", &mut out).expect_err("a file is missing");
+    zip::ZipArchive::new(Cursor::new(out)).expect_err("incomplete");
     let mut out = Vec::new();
-    repository.archive(commit, ArchiveFormat::TarGz, "x", &mut out).expect_err("a file is lost");
-    flate2::read::GzDecoder::new(&out[..]).read_to_end(&mut Vec::new()).expect_err("it is not whole");
+    repository.archive(commit, ArchiveFormat::TarGz, "x", &mut out).expect_err("a file is missing");
+    flate2::read::GzDecoder::new(&out[..]).read_to_end(&mut Vec::new()).expect_err("incomplete");
 }

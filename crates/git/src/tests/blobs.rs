@@ -1,13 +1,13 @@
 //! Contents of files.
 
-use super::{Edit, Fixture, Story, file};
+use super::{Edit, Fixture, HistoryBuilder, file};
 
 #[test]
-fn blobs_come_out_as_they_went_in() {
+fn blobs_are_read_as_they_were_written() {
     let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
-    let mut story = Story::default();
-    story.next(&[Edit::Write("binary", 0o100_644, bytes.clone()), file("empty", "")]);
-    let fixture = Fixture::with(story);
+    let mut history = HistoryBuilder::default();
+    history.next(&[Edit::Write("binary", 0o100_644, bytes.clone()), file("empty", "")]);
+    let fixture = Fixture::with(history);
     let repository = fixture.open();
     let main = fixture.id("main");
     for (path, expected) in [("binary", &bytes[..]), ("/binary", &bytes), ("empty", b"")] {
@@ -22,10 +22,10 @@ fn blobs_come_out_as_they_went_in() {
 }
 
 #[test]
-fn a_blob_is_found_by_the_beginning_of_its_name() {
-    let mut story = Story::default();
-    story.next(&[file("a", "1\n")]);
-    let fixture = Fixture::with(story);
+fn a_blob_is_found_by_a_prefix_of_its_id() {
+    let mut history = HistoryBuilder::default();
+    history.next(&[file("a", "1\n")]);
+    let fixture = Fixture::with(history);
     let repository = fixture.open();
     let blob = fixture.id("main:a");
     let text = blob.to_string();

@@ -1,4 +1,4 @@
-//! Packs in which each object is stored as a delta of the one before.
+//! Packs in which each object is stored as a delta against the one before.
 
 use std::io::Write as _;
 
@@ -10,13 +10,13 @@ use super::Fixture;
 use crate::{
     Error,
     checks::{PackCheck, check_packed_sizes},
-    packs::{self, HEADERS, LONGEST_CHAIN},
+    packs::{self, HEADERS, MAX_DELTA_CHAIN},
     repository::{gix_id, oid},
 };
 
 const BASE: &[u8] = b"the first of them\n";
 
-/// The head of an entry of a pack: its type, and how many bytes it has.
+/// The header of a pack entry: its type and its size.
 fn head(kind: u8, size: usize) -> Vec<u8> {
     let low = |bits: usize, mask: usize| u8::try_from(bits & mask).expect("some bits");
     let mut head = vec![kind << 4 | low(size, 0xf)];
@@ -29,7 +29,7 @@ fn head(kind: u8, size: usize) -> Vec<u8> {
     head
 }
 
-/// A size as deltas write it.
+/// A size in the encoding of deltas.
 fn varint(mut size: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     loop {
@@ -49,7 +49,7 @@ fn deflate(data: &[u8]) -> Vec<u8> {
     encoder.finish().expect("deflated")
 }
 
-/// The object that so many deltas make of the first one: each adds one byte at the end.
+/// The object at this depth of the chain: each delta adds one byte at the end.
 fn object(depth: usize) -> Vec<u8> {
     [BASE, &vec![b'x'; depth]].concat()
 }
@@ -58,7 +58,7 @@ pub(super) fn id(depth: usize) -> Oid {
     oid(&gix::objs::compute_hash(gix::hash::Kind::Sha1, Kind::Blob, &object(depth)).expect("a digest"))
 }
 
-/// A repository with a pack of one blob and so many deltas, each built upon the one before.
+/// A repository with a pack of one blob and this many deltas, each against the one before.
 pub(super) fn chain(depth: usize) -> Fixture {
     let mut pack = b"PACK\0\0\0\x02".to_vec();
     pack.extend(u32::try_from(depth + 1).expect("a number").to_be_bytes());
@@ -81,15 +81,15 @@ pub(super) fn chain(depth: usize) -> Fixture {
 }
 
 #[test]
-fn what_an_object_is_takes_a_bounded_number_of_steps() {
-    let fixture = chain(LONGEST_CHAIN + 1);
-    let repository = fixture.open_anew();
-    for depth in [0, 1, LONGEST_CHAIN] {
+fn the_kind_of_an_object_takes_a_bounded_number_of_steps() {
+    let fixture = chain(MAX_DELTA_CHAIN + 1);
+    let repository = fixture.reopen();
+    for depth in [0, 1, MAX_DELTA_CHAIN] {
         let size = object(depth).len() as u64;
         assert_eq!(repository.header(&gix_id(id(depth))).expect("a header"), Some((Kind::Blob, size)), "{depth}");
         assert_eq!(repository.kind(&gix_id(id(depth))).expect("a kind"), Some(Kind::Blob));
     }
-    let deepest = id(LONGEST_CHAIN + 1);
+    let deepest = id(MAX_DELTA_CHAIN + 1);
     for error in [
         repository.header(&gix_id(deepest)).map(drop).expect_err("too deep"),
         repository.blob_size(deepest).map(drop).expect_err("too deep"),
@@ -103,14 +103,14 @@ fn what_an_object_is_takes_a_bounded_number_of_steps() {
 
 #[test]
 fn a_pack_with_long_chains_is_checked_in_linear_time_and_refused_beyond_the_limit() {
-    let fixture = chain(LONGEST_CHAIN);
+    let fixture = chain(MAX_DELTA_CHAIN);
     check_packed_sizes(fixture.path()).expect("git itself makes such chains");
     let index = packs::indices(&fixture.path().join("objects/pack")).expect("a list").pop().expect("a pack");
     let steps = PackCheck::open(&index).expect("a pack").run().expect("checked");
-    assert!(steps <= 2 * (LONGEST_CHAIN + 1), "{steps} entries were looked at");
+    assert!(steps <= 2 * (MAX_DELTA_CHAIN + 1), "{steps} entries were read");
 
-    let fixture = chain(LONGEST_CHAIN + 1);
+    let fixture = chain(MAX_DELTA_CHAIN + 1);
     let refused = check_packed_sizes(fixture.path()).expect_err("refused");
-    let expected = format!("the object {} is stored as a chain of more than 4096 deltas", id(LONGEST_CHAIN + 1));
+    let expected = format!("the object {} is stored as a chain of more than 4096 deltas", id(MAX_DELTA_CHAIN + 1));
     assert!(matches!(&refused, Error::TooLarge(text) if text.starts_with(&expected)), "{refused}");
 }

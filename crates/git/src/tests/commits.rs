@@ -2,7 +2,7 @@
 
 use model::Oid;
 
-use super::{Edit, Fixture, Plan, Story, file};
+use super::{CommitSpec, Edit, Fixture, HistoryBuilder, file};
 use crate::LogQuery;
 
 fn ids(commits: &[model::Commit]) -> Vec<String> {
@@ -10,11 +10,11 @@ fn ids(commits: &[model::Commit]) -> Vec<String> {
 }
 
 #[test]
-fn a_commit_is_named_in_many_ways() {
-    let mut story = Story::default();
-    story.next(&[file("a", "1\n")]);
-    story.next(&[file("a", "2\n")]);
-    let fixture = Fixture::with(story);
+fn a_commit_is_resolved_by_branch_tag_ref_and_id() {
+    let mut history = HistoryBuilder::default();
+    history.next(&[file("a", "1\n")]);
+    history.next(&[file("a", "2\n")]);
+    let fixture = Fixture::with(history);
     fixture.git(&["tag", "-a", "-m", "text", "v1", "main~1"]);
     fixture.git(&["tag", "-a", "-m", "text", "v1.1", "v1"]);
     fixture.git(&["update-ref", "refs/heads/feature/x", "main~1"]);
@@ -86,11 +86,11 @@ fn a_commit_is_named_in_many_ways() {
 }
 
 #[test]
-fn a_tag_does_not_take_the_place_of_a_branch_of_its_name() {
-    let mut story = Story::default();
-    story.next(&[file("a", "1\n")]);
-    story.next(&[file("a", "2\n")]);
-    let fixture = Fixture::with(story);
+fn a_tag_does_not_shadow_a_branch_with_its_name() {
+    let mut history = HistoryBuilder::default();
+    history.next(&[file("a", "1\n")]);
+    history.next(&[file("a", "2\n")]);
+    let fixture = Fixture::with(history);
     fixture.git(&["update-ref", "refs/heads/both", "main"]);
     fixture.git(&["update-ref", "refs/tags/both", "main~1"]);
     fixture.git(&["update-ref", "refs/tags/tree", "main^{tree}"]);
@@ -108,19 +108,19 @@ fn a_tag_does_not_take_the_place_of_a_branch_of_its_name() {
     }
     check("heads/both", Some(old));
     check("tree", None);
-    // A name that looks like an id in full is an id; one that looks like a beginning is a name first.
+    // A name that looks like a full id is an id; one that looks like an abbreviated id is a name first.
     let (id, short) = (new.to_string(), &new.to_string()[..8]);
     for kind in ["heads", "tags"] {
         fixture.git(&["update-ref", &format!("refs/{kind}/{id}"), "main~1"]);
         fixture.git(&["update-ref", &format!("refs/{kind}/{short}"), "main~1"]);
     }
-    assert_eq!(fixture.open_anew().resolve(&id).expect("resolved"), Some(new));
-    assert_eq!(fixture.open_anew().resolve(&id.to_uppercase()).expect("resolved"), Some(new));
-    assert_eq!(fixture.open_anew().resolve(short).expect("resolved"), Some(old));
+    assert_eq!(fixture.reopen().resolve(&id).expect("resolved"), Some(new));
+    assert_eq!(fixture.reopen().resolve(&id.to_uppercase()).expect("resolved"), Some(new));
+    assert_eq!(fixture.reopen().resolve(short).expect("resolved"), Some(old));
 }
 
 #[test]
-fn a_beginning_that_several_reachable_commits_share_names_none() {
+fn an_ambiguous_prefix_resolves_to_nothing() {
     let fixture = Fixture::new();
     let tree = fixture.git_with(&["mktree"], b"");
     let tree = String::from_utf8(tree).expect("UTF-8");
@@ -135,7 +135,7 @@ fn a_beginning_that_several_reachable_commits_share_names_none() {
     let (prefix, id, one, other) = shared.expect("two of 268435456 are soon the same");
     let (one, other) = (fixture.raw_commit(one.as_bytes()), fixture.raw_commit(other.as_bytes()));
     assert_eq!(other.to_string(), id.to_string());
-    let resolve = |text: &str| fixture.open_anew().resolve(text).expect("resolved");
+    let resolve = |text: &str| fixture.reopen().resolve(text).expect("resolved");
     assert_eq!(resolve(&prefix), None);
     fixture.git(&["update-ref", "refs/heads/one", &one.to_string()]);
     assert_eq!(resolve(&prefix), Some(one), "the other one cannot be reached");
@@ -146,10 +146,16 @@ fn a_beginning_that_several_reachable_commits_share_names_none() {
 
 #[test]
 fn a_commit_shows_what_was_written() {
-    let mut story = Story::default();
-    let first = story.commit(Plan { message: "first\n\nmore\n", author: "Änne <a@b>", ..Plan::default() });
-    story.commit(Plan { parents: &[first], message: "no newline", seconds: 1_600_000_000, ..Plan::default() });
-    let fixture = Fixture::with(story);
+    let mut history = HistoryBuilder::default();
+    let first =
+        history.commit(CommitSpec { message: "first\n\nmore\n", author: "Änne <a@b>", ..CommitSpec::default() });
+    history.commit(CommitSpec {
+        parents: &[first],
+        message: "no newline",
+        seconds: 1_600_000_000,
+        ..CommitSpec::default()
+    });
+    let fixture = Fixture::with(history);
     let repository = fixture.open();
     let first = repository.commit(fixture.id("main~1")).expect("read").expect("a commit");
     assert_eq!((first.message.as_str(), first.parents.len()), ("first\n\nmore\n", 0));
@@ -162,28 +168,34 @@ fn a_commit_shows_what_was_written() {
 }
 
 #[test]
-fn broken_commits_are_shown_and_walked_through() {
-    let mut story = Story::default();
-    story.next(&[file("a", "1\n")]);
-    let fixture = Fixture::with(story);
+fn malformed_commits_are_shown_and_walked() {
+    let mut history = HistoryBuilder::default();
+    history.next(&[file("a", "1\n")]);
+    let fixture = Fixture::with(history);
     let (tree, parent) = (fixture.id("main^{tree}"), fixture.id("main"));
     let text = format!("tree {tree}\nparent {parent}\nauthor \u{0} <> never\ncommitter nobody\n\n");
-    let broken = fixture.raw_commit(&[text.as_bytes(), b"\xe4\xff\n"].concat());
+    let corrupt = fixture.raw_commit(&[text.as_bytes(), b"\xe4\xff\n"].concat());
     let repository = fixture.open();
-    let commit = repository.commit(broken).expect("read").expect("a commit");
+    let commit = repository.commit(corrupt).expect("read").expect("a commit");
     assert_eq!((commit.message.as_str(), commit.committer.seconds), ("\u{fffd}\u{fffd}\n", 0));
-    let log = repository.log(broken, &LogQuery { limit: 10, ..LogQuery::default() }).expect("a log");
-    assert_eq!(ids(&log), [broken.to_string(), parent.to_string()]);
-    assert!(repository.is_ancestor(parent, broken).expect("walked"));
-    assert_eq!(repository.contributors(broken).expect("counted").len(), 2);
-    assert_eq!(repository.compare(parent, broken).expect("compared").commits.len(), 1);
+    let log = repository.log(corrupt, &LogQuery { limit: 10, ..LogQuery::default() }).expect("a log");
+    assert_eq!(ids(&log), [corrupt.to_string(), parent.to_string()]);
+    assert!(repository.is_ancestor(parent, corrupt).expect("walked"));
+    assert_eq!(repository.contributors(corrupt).expect("counted").len(), 2);
+    assert_eq!(repository.compare(parent, corrupt).expect("compared").commits.len(), 1);
 }
 
-/// A history with branches, an octopus, and paths that come and go.
-fn tangle() -> Fixture {
-    let mut story = Story::default();
+/// A history with branches, an octopus merge, and paths that are added and removed.
+fn branching_history() -> Fixture {
+    let mut history = HistoryBuilder::default();
     let mut at = |branch, seconds, parents: &[usize], edits: &[Edit]| {
-        story.commit(Plan { branch, seconds: 1_500_000_000_i64 + seconds, parents, edits, ..Plan::default() })
+        history.commit(CommitSpec {
+            branch,
+            seconds: 1_500_000_000_i64 + seconds,
+            parents,
+            edits,
+            ..CommitSpec::default()
+        })
     };
     let root = at("main", 0, &[], &[file("a/x", "1\n"), file("b", "1\n")]);
     let left = at("left", 10, &[root], &[file("a/x", "2\n")]);
@@ -196,12 +208,12 @@ fn tangle() -> Fixture {
     let merged = at("main", 60, &[removed, side], &[file("a/y", "1\n")]);
     at("main", 60, &[merged], &[Edit::Write("a/y", 0o100_755, b"1\n".into())]);
     at("alone", 5, &[], &[file("z", "1\n")]);
-    Fixture::with(story)
+    Fixture::with(history)
 }
 
 #[test]
-fn a_log_is_that_of_git() {
-    let fixture = tangle();
+fn a_log_equals_that_of_git() {
+    let fixture = branching_history();
     let repository = fixture.open();
     let main = fixture.id("main");
     let whole = LogQuery { limit: usize::MAX, ..LogQuery::default() };
@@ -231,11 +243,11 @@ fn a_log_is_that_of_git() {
 }
 
 #[test]
-fn ancestors_are_those_of_git_with_and_without_a_commit_graph() {
-    let fixture = tangle();
+fn ancestors_equal_those_of_git_with_and_without_a_commit_graph() {
+    let fixture = branching_history();
     let all: Vec<Oid> = fixture.git_lines(&["rev-list", "--all"]).iter().map(|id| id.parse().expect("an id")).collect();
     for _ in 0..2 {
-        let repository = fixture.open_anew();
+        let repository = fixture.reopen();
         for of in &all {
             let past = fixture.git_lines(&["rev-list", &of.to_string()]);
             let expected: Vec<_> = all.iter().map(|id| past.contains(&id.to_string())).collect();
@@ -250,34 +262,35 @@ fn ancestors_are_those_of_git_with_and_without_a_commit_graph() {
 }
 
 #[test]
-fn commits_beyond_others_are_counted_exactly() {
-    let fixture = tangle();
+fn commits_that_exclude_others_are_counted_exactly() {
+    let fixture = branching_history();
     let tips = ["main", "left", "right", "third", "side", "alone"].map(|name| (name, fixture.id(name)));
     for _ in 0..2 {
-        let repository = fixture.open_anew();
+        let repository = fixture.reopen();
         for (name, tip) in tips {
             for (other, without) in tips {
                 let expected = fixture.git_lines(&["rev-list", name, &format!("^{other}"), "^third"]);
                 let (newest, total) =
-                    repository.commits_beyond(tip, &[without, fixture.id("third")], 2).expect("walked");
+                    repository.commits_excluding(tip, &[without, fixture.id("third")], 2).expect("walked");
                 assert_eq!(total, expected.len(), "{name} without {other}");
                 assert_eq!(ids(&newest), expected[..total.min(2)], "{name} without {other}");
             }
         }
         fixture.write_commit_graph();
     }
-    let (whole, total) = fixture.open().commits_beyond(fixture.id("main"), &[], 100).expect("walked");
+    let (whole, total) = fixture.open().commits_excluding(fixture.id("main"), &[], 100).expect("walked");
     assert_eq!(ids(&whole), fixture.git_lines(&["rev-list", "main"]));
     assert_eq!(total, 9);
-    fixture.open().commits_beyond(fixture.id("main"), &[Oid([7; 20])], 1).expect_err("there is no such commit");
+    fixture.open().commits_excluding(fixture.id("main"), &[Oid([7; 20])], 1).expect_err("there is no such commit");
 }
 
 #[test]
-fn clocks_that_lie_do_not_hide_commits() {
-    let mut story = Story::default();
-    let mut at =
-        |branch, seconds, parents: &[usize]| story.commit(Plan { branch, seconds, parents, ..Plan::default() });
-    // The branch that is left out comes to the shared past by a detour of commits that claim to be very old.
+fn wrong_dates_do_not_hide_commits() {
+    let mut history = HistoryBuilder::default();
+    let mut at = |branch, seconds, parents: &[usize]| {
+        history.commit(CommitSpec { branch, seconds, parents, ..CommitSpec::default() })
+    };
+    // The excluded branch leads to the common ancestor by commits with wrong, very old dates.
     let root = at("main", 1000, &[]);
     let shared = at("main", 2000, &[root]);
     let mut old = shared;
@@ -285,10 +298,10 @@ fn clocks_that_lie_do_not_hide_commits() {
         old = at("other", 10 + step, &[old]);
     }
     at("main", 3000, &[shared]);
-    let fixture = Fixture::with(story);
+    let fixture = Fixture::with(history);
     for _ in 0..2 {
         let (_, total) =
-            fixture.open_anew().commits_beyond(fixture.id("main"), &[fixture.id("other")], 10).expect("walked");
+            fixture.reopen().commits_excluding(fixture.id("main"), &[fixture.id("other")], 10).expect("walked");
         assert_eq!(total, 1);
         fixture.write_commit_graph();
     }

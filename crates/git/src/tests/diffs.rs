@@ -1,13 +1,13 @@
-//! Differences, compared with those of git.
+//! Diffs, compared with those of git.
 
-use model::{objects::FileDiff, webhook_events::FileLists};
+use model::{objects::FileDiff, webhook_events::ChangedPaths};
 
-use super::{Edit, Fixture, Plan, Story, file};
-use crate::{Listing, patch};
+use super::{CommitSpec, Edit, Fixture, HistoryBuilder, file};
+use crate::{FileListBudget, patch};
 
-/// What one file's part of a patch says.
+/// The part of a patch about one file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct FilePatch {
     old_path: String,
     new_path: String,
     old_mode: Option<u16>,
@@ -15,7 +15,7 @@ pub(super) struct Shown {
     diff: String,
 }
 
-impl From<&FileDiff> for Shown {
+impl From<&FileDiff> for FilePatch {
     fn from(file: &FileDiff) -> Self {
         assert_eq!(file.renamed, file.old_path != file.new_path);
         let FileDiff { old_path, new_path, old_mode, new_mode, diff, .. } = file.clone();
@@ -23,19 +23,19 @@ impl From<&FileDiff> for Shown {
     }
 }
 
-/// The patch that git makes, file by file.
-pub(super) fn as_git_shows(fixture: &Fixture, old: &str, new: &str) -> Vec<Shown> {
-    let said = fixture.git_with(
+/// The patch by git, file by file.
+pub(super) fn as_git_shows(fixture: &Fixture, old: &str, new: &str) -> Vec<FilePatch> {
+    let output = fixture.git_with(
         &["-c", "core.quotePath=false", "diff", "--no-color", "-M", "--raw", "-z", "--abbrev=40", old, new],
         b"",
     );
-    let raw = String::from_utf8_lossy(&said).into_owned();
-    let said = fixture.git_with(&["-c", "core.quotePath=false", "diff", "--no-color", "-M", old, new], b"");
-    let text = String::from_utf8_lossy(&said).into_owned();
+    let raw = String::from_utf8_lossy(&output).into_owned();
+    let output = fixture.git_with(&["-c", "core.quotePath=false", "diff", "--no-color", "-M", old, new], b"");
+    let text = String::from_utf8_lossy(&output).into_owned();
     let mut patches = text.split("\ndiff --git ").map(|part| {
         let lines: Vec<_> = part.split_inclusive('\n').collect();
         let start = lines.iter().position(|line| line.starts_with("--- ") || line.starts_with("Binary files "));
-        // Git ends a name with a tab if there is a blank in it; the last newline went with the separator.
+        // Git ends a name that contains a space with a tab; the last newline was removed with the separator.
         let mut text: String = start.map(|start| lines[start..].concat()).unwrap_or_default().replace("\t\n", "\n");
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
@@ -51,7 +51,7 @@ pub(super) fn as_git_shows(fixture: &Fixture, old: &str, new: &str) -> Vec<Shown
         let path = fields.next().expect("a path").to_owned();
         let mut add = |old_path: &str, new_path: &str, old_mode, new_mode| {
             let diff = patches.next().expect("a patch");
-            shown.push(Shown { old_path: old_path.into(), new_path: new_path.into(), old_mode, new_mode, diff });
+            shown.push(FilePatch { old_path: old_path.into(), new_path: new_path.into(), old_mode, new_mode, diff });
         };
         match &parts[4][..1] {
             "R" => add(&path, fields.next().expect("a path"), old_mode, new_mode),
@@ -66,18 +66,18 @@ pub(super) fn as_git_shows(fixture: &Fixture, old: &str, new: &str) -> Vec<Shown
     shown
 }
 
-fn two(before: &[Edit], after: &[Edit]) -> Fixture {
-    let mut story = Story::default();
-    story.next(before);
-    story.next(after);
-    Fixture::with(story)
+fn two_commits(before: &[Edit], after: &[Edit]) -> Fixture {
+    let mut history = HistoryBuilder::default();
+    history.next(before);
+    history.next(after);
+    Fixture::with(history)
 }
 
-/// The differences of the last commit, which have to be those of git.
+/// Checks that the diff of the last commit is that of git.
 fn check(before: &[Edit], after: &[Edit]) -> Vec<FileDiff> {
-    let fixture = two(before, after);
+    let fixture = two_commits(before, after);
     let files = fixture.open().commit_diff(fixture.id("main")).expect("a diff");
-    assert_eq!(files.iter().map(Shown::from).collect::<Vec<_>>(), as_git_shows(&fixture, "main~1", "main"));
+    assert_eq!(files.iter().map(FilePatch::from).collect::<Vec<_>>(), as_git_shows(&fixture, "main~1", "main"));
     let comparison = fixture.open().compare(fixture.id("main~1"), fixture.id("main")).expect("compared");
     assert_eq!(comparison.diffs, files);
     files
@@ -88,20 +88,20 @@ fn lines(range: std::ops::Range<u32>) -> String {
 }
 
 #[test]
-fn a_changed_file_is_shown_with_its_surroundings() {
+fn a_changed_file_is_shown_with_context() {
     let before = format!("int main()\n{{\n{}}}\n  indented\n{}", lines(0..40), lines(50..60));
     let after =
         before.replace("line 5\n", "line five\n").replace("line 30\n", "").replace("line 55\n", "line 55\nmore\n");
     let files = check(&[file("a b", &before)], &[file("a b", &after)]);
     assert!(files[0].diff.starts_with("--- a/a b\n+++ b/a b\n@@ -5,7 +5,7 @@ line 1\n line 2\n"), "{}", files[0].diff);
     assert_eq!((files[0].old_mode, files[0].new_mode), (Some(0o100_644), Some(0o100_644)));
-    let fixture = two(&[file("a", &before)], &[file("a", &after)]);
+    let fixture = two_commits(&[file("a", &before)], &[file("a", &after)]);
     let stats = fixture.open().commit_stats(fixture.id("main")).expect("counted");
     assert_eq!((stats.additions, stats.deletions), (2, 2));
 }
 
 #[test]
-fn files_come_and_go() {
+fn added_and_removed_files_are_shown() {
     let files = check(
         &[file("gone", "1\n2\n"), file("kept", "1\n")],
         &[Edit::Remove("gone"), file("new", "hello\n"), file("new empty", "")],
@@ -118,7 +118,7 @@ fn files_come_and_go() {
 }
 
 #[test]
-fn a_missing_final_newline_is_told() {
+fn a_missing_final_newline_is_reported() {
     for (before, after) in [
         ("a\nb", "a\nb\n"),
         ("a\nb\n", "a\nb"),
@@ -148,7 +148,7 @@ fn binary_files_differ_in_one_line() {
     assert_eq!(text[0], "Binary files a/b and b/b differ\n");
     assert_eq!(text[1], "Binary files /dev/null and b/n differ\n");
     assert_eq!(text[2], "Binary files a/t and b/t differ\n");
-    // A NUL far down is not looked for.
+    // A NUL far into the file is not detected.
     let long = [lines(0..1000).as_bytes(), b"\0\n"].concat();
     assert!(check(&[bytes(&long)], &[bytes(&[&long[..], b"x\n"].concat())])[0].diff.starts_with("---"));
 }
@@ -181,7 +181,7 @@ fn modes_links_and_submodules() {
 }
 
 #[test]
-fn what_becomes_something_else_is_removed_and_added() {
+fn a_changed_file_type_is_a_removal_and_an_addition() {
     let files = check(
         &[file("f", "a\n"), file("g", "a\n"), file("d/x", "1\n"), Edit::Write("m", 0o160_000, "1".repeat(40).into())],
         &[
@@ -198,7 +198,7 @@ fn what_becomes_something_else_is_removed_and_added() {
 }
 
 #[test]
-fn moved_files_are_found() {
+fn renamed_files_are_detected() {
     let text = lines(0..20);
     let changed = text.replace("line 7\n", "line seven\n");
     let files = check(
@@ -240,7 +240,7 @@ fn moved_files_are_found() {
 }
 
 #[test]
-fn of_several_that_could_have_moved_the_most_alike_is_taken() {
+fn the_most_similar_candidate_is_the_renamed_file() {
     let text = lines(0..40);
     let near = text.replace("line 7\n", "line seven\n");
     let far = near.replace("line 20\n", "x\n").replace("line 30\n", "y\n").replace("line 31\n", "z\n");
@@ -264,7 +264,7 @@ fn names_that_would_break_the_patch_are_quoted() {
         ["\"a\\tb\"", "\"q\\\"q\"", "\"back\\\\slash\"", "ä", "--- a", "\"\\303\"", "\"new\\nline\"", "\"\\001\""];
     let before: Vec<_> = names.iter().map(|name| file(name, "1\n")).collect();
     let after: Vec<_> = names.iter().map(|name| file(name, "2\n")).collect();
-    let fixture = two(&before, &after);
+    let fixture = two_commits(&before, &after);
     let files = fixture.open().commit_diff(fixture.id("main")).expect("a diff");
     let heads: Vec<_> = files.iter().map(|file| file.diff.lines().next().expect("a line")).collect();
     assert_eq!(
@@ -284,10 +284,10 @@ fn names_that_would_break_the_patch_are_quoted() {
 }
 
 #[test]
-fn a_difference_that_is_too_large_is_left_out() {
+fn a_diff_that_is_too_large_is_left_out() {
     let long = |lines: usize| "0123456789abcde\n".repeat(lines);
-    let just = patch::TOO_LARGE / 16;
-    let fixture = two(
+    let just = patch::MAX_PATCH_BYTES / 16;
+    let fixture = two_commits(
         &[file("small", "x\n"), file("large", "x\n")],
         &[file("small", &long(just - 1)), file("large", &long(just))],
     );
@@ -304,15 +304,15 @@ fn a_difference_that_is_too_large_is_left_out() {
 }
 
 #[test]
-fn a_page_of_differences_ends_somewhere() {
+fn a_page_of_diffs_is_limited() {
     let names: Vec<&'static str> = (0..102).map(|number| &*format!("f{number:03}").leak()).collect();
     let of = |count: usize, text: &str| names[..count].iter().map(|name| file(name, text)).collect::<Vec<_>>();
     let ends = |edits: &[Edit]| {
-        let fixture = two(&[file("first", "x\n")], edits);
+        let fixture = two_commits(&[file("first", "x\n")], edits);
         let shown = fixture.open().commit_diff(fixture.id("main")).expect("a diff").len();
         let comparison = fixture.open().compare(fixture.id("main~1"), fixture.id("main")).expect("compared");
         assert_eq!(comparison.diffs.len(), edits.len(), "a comparison is whole");
-        (shown, comparison.overflows)
+        (shown, comparison.is_truncated)
     };
     assert_eq!(ends(&of(100, "x\n")), (100, false));
     assert_eq!(ends(&of(101, "x\n")), (100, true));
@@ -324,14 +324,18 @@ fn a_page_of_differences_ends_somewhere() {
 }
 
 #[test]
-fn a_first_commit_differs_from_nothing_and_a_merge_from_its_first_parent() {
-    let mut story = Story::default();
-    let root = story.next(&[file("a", "1\n")]);
-    let left = story.commit(Plan { parents: &[root], edits: &[file("left", "1\n")], ..Plan::default() });
-    let right =
-        story.commit(Plan { branch: "right", parents: &[root], edits: &[file("right", "1\n")], ..Plan::default() });
-    story.commit(Plan { parents: &[left, right], edits: &[file("right", "1\n")], ..Plan::default() });
-    let fixture = Fixture::with(story);
+fn a_root_commit_is_compared_with_nothing_and_a_merge_with_its_first_parent() {
+    let mut history = HistoryBuilder::default();
+    let root = history.next(&[file("a", "1\n")]);
+    let left = history.commit(CommitSpec { parents: &[root], edits: &[file("left", "1\n")], ..CommitSpec::default() });
+    let right = history.commit(CommitSpec {
+        branch: "right",
+        parents: &[root],
+        edits: &[file("right", "1\n")],
+        ..CommitSpec::default()
+    });
+    history.commit(CommitSpec { parents: &[left, right], edits: &[file("right", "1\n")], ..CommitSpec::default() });
+    let fixture = Fixture::with(history);
     let paths = |name: &str| {
         let files = fixture.open().commit_diff(fixture.id(name)).expect("a diff");
         files.into_iter().map(|file| file.new_path).collect::<Vec<_>>()
@@ -341,7 +345,7 @@ fn a_first_commit_differs_from_nothing_and_a_merge_from_its_first_parent() {
 }
 
 #[test]
-fn many_moved_files_are_not_compared_one_by_one() {
+fn many_renamed_files_are_not_compared_pairwise() {
     let text = |number: usize| format!("{number}\n{}", lines(0..3));
     let name = |folder: &str, number: usize| -> &'static str { format!("{folder}/{folder}{number}").leak() };
     let mut before = Vec::new();
@@ -349,37 +353,43 @@ fn many_moved_files_are_not_compared_one_by_one() {
     for number in 0..2100 {
         before.push(file(name("old", number), &text(number)));
         after.push(Edit::Remove(name("old", number)));
-        // Half of them unchanged: those are found nevertheless.
+        // Half of them are unchanged: those are found nevertheless.
         let text = if number % 2 == 0 { text(number) } else { format!("{}more\n", text(number)) };
         after.push(file(name("new", number), &text));
     }
-    let fixture = two(&before, &after);
+    let fixture = two_commits(&before, &after);
     let comparison = fixture.open().compare(fixture.id("main~1"), fixture.id("main")).expect("compared");
     let moved = comparison.diffs.iter().filter(|file| file.renamed).count();
     assert_eq!(moved, 1050, "the others are more than a thousand on either side, and are not compared");
-    let shown: Vec<_> = comparison.diffs.iter().map(Shown::from).collect();
+    let shown: Vec<_> = comparison.diffs.iter().map(FilePatch::from).collect();
     assert!(shown == as_git_shows(&fixture, "main~1", "main"), "git gives up at the same point");
 }
 
 #[test]
-fn comparisons_are_made_from_where_the_two_parted() {
-    let mut story = Story::default();
+fn comparisons_start_at_the_merge_base() {
+    let mut history = HistoryBuilder::default();
     let mut at = |branch, seconds, parents: &[usize], edits: &[Edit]| {
-        story.commit(Plan { branch, seconds: 1_500_000_000_i64 + seconds, parents, edits, ..Plan::default() })
+        history.commit(CommitSpec {
+            branch,
+            seconds: 1_500_000_000_i64 + seconds,
+            parents,
+            edits,
+            ..CommitSpec::default()
+        })
     };
     let root = at("main", 0, &[], &[file("a", "1\n"), file("b", "1\n")]);
     let left = at("left", 10, &[root], &[file("a", "2\n")]);
     let right = at("right", 20, &[root], &[file("b", "2\n")]);
-    // Both merge the other: there are two best places.
+    // Both merge the other: there are two best common ancestors.
     let left = at("left", 30, &[left, right], &[file("b", "2\n")]);
     let right = at("right", 40, &[right, left - 2], &[file("a", "2\n")]);
     at("left", 50, &[left], &[file("a", "3\n"), file("left", "1\n")]);
     at("right", 60, &[right], &[file("b", "3\n")]);
     at("alone", 5, &[], &[file("z", "1\n"), file("a", "1\n")]);
-    let fixture = Fixture::with(story);
+    let fixture = Fixture::with(history);
     let names = ["main", "left", "right", "alone", "left~1", "right~1"];
     for _ in 0..2 {
-        let repository = fixture.open_anew();
+        let repository = fixture.reopen();
         for from in names {
             for to in names {
                 let comparison = repository.compare(fixture.id(from), fixture.id(to)).expect("compared");
@@ -389,11 +399,11 @@ fn comparisons_are_made_from_where_the_two_parted() {
                     fixture.git_lines(&["rev-list", "--reverse", to, &format!("^{from}")]),
                     "{from} {to}"
                 );
-                assert_eq!((comparison.same, comparison.overflows), (from == to, false));
+                assert_eq!((comparison.same, comparison.is_truncated), (from == to, false));
                 let bases =
                     fixture.try_git(&["merge-base", from, to], b"").0.map(|id| String::from_utf8(id).expect("UTF-8"));
                 let base = bases.map_or("4b825dc642cb6eb9a060e54bf8d69288fbee4904".into(), |id| id.trim().to_owned());
-                let shown: Vec<_> = comparison.diffs.iter().map(Shown::from).collect();
+                let shown: Vec<_> = comparison.diffs.iter().map(FilePatch::from).collect();
                 if comparison.commits.is_empty() {
                     assert_eq!(shown, [], "{from} {to}");
                 } else {
@@ -406,7 +416,7 @@ fn comparisons_are_made_from_where_the_two_parted() {
 }
 
 #[test]
-fn a_commit_lists_what_it_did_to_files() {
+fn a_commit_lists_added_modified_and_removed_files() {
     let before = [file("changed", "1\n"), file("gone", "x\n"), file("d/moved", &lines(0..50)), file("same", "same\n")];
     let after = [
         file("changed", "2\n"),
@@ -415,33 +425,34 @@ fn a_commit_lists_what_it_did_to_files() {
         file("e/moved", &lines(0..50)),
         file("new", ""),
     ];
-    let fixture = two(&before, &after);
+    let fixture = two_commits(&before, &after);
     let repository = fixture.open();
-    let list = |name: &str, listing: &mut Listing| repository.file_lists(fixture.id(name), listing).expect("lists");
+    let list =
+        |name: &str, listing: &mut FileListBudget| repository.file_lists(fixture.id(name), listing).expect("lists");
     let texts = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
-    let found = list("main", &mut Listing::new(1000));
+    let found = list("main", &mut FileListBudget::new(1000));
     let (added, modified, removed) = (texts(&["e/moved", "new"]), texts(&["changed"]), texts(&["gone"]));
-    assert_eq!(found, FileLists { added, modified, removed });
-    // The first one made everything; and of what has no room the rest is left out.
-    let mut listing = Listing::new("changed".len() + "d/moved".len());
+    assert_eq!(found, ChangedPaths { added, modified, removed });
+    // The first commit added everything; what exceeds the budget is left out.
+    let mut listing = FileListBudget::new("changed".len() + "d/moved".len());
     let found = list("main~1", &mut listing);
-    assert_eq!(found, FileLists { added: texts(&["changed", "d/moved"]), ..FileLists::default() });
-    assert_eq!(list("main", &mut listing), FileLists::default());
+    assert_eq!(found, ChangedPaths { added: texts(&["changed", "d/moved"]), ..ChangedPaths::default() });
+    assert_eq!(list("main", &mut listing), ChangedPaths::default());
 }
 
 #[test]
-fn the_paths_that_differ_are_told_also_those_that_are_gone() {
-    let mut story = Story::default();
-    story.next(&[file("a", "1\n"), file("b/c", "2\n"), file("b/d", "3\n"), file("same/e", "4\n")]);
-    story.next(&[file("a", "5\n"), Edit::Remove("b/c"), file("f/g/h", "2\n"), file("ä", "6\n")]);
-    let fixture = Fixture::with(story);
+fn changed_paths_include_those_of_removed_files() {
+    let mut history = HistoryBuilder::default();
+    history.next(&[file("a", "1\n"), file("b/c", "2\n"), file("b/d", "3\n"), file("same/e", "4\n")]);
+    history.next(&[file("a", "5\n"), Edit::Remove("b/c"), file("f/g/h", "2\n"), file("ä", "6\n")]);
+    let fixture = Fixture::with(history);
     let (old, new) = (fixture.id("main~1"), fixture.id("main"));
     let repository = fixture.open();
     let check = |from, to| {
-        let said =
+        let output =
             fixture.git_with(&["diff", "--no-renames", "--name-only", "-z", &format!("{from}"), &format!("{to}")], b"");
-        let said = String::from_utf8_lossy(&said).into_owned();
-        let mut expected: Vec<&str> = said.split_terminator('\0').collect();
+        let output = String::from_utf8_lossy(&output).into_owned();
+        let mut expected: Vec<&str> = output.split_terminator('\0').collect();
         expected.sort_unstable();
         assert_eq!(repository.changed_paths(from, to).expect("paths").expect("few of them"), expected);
     };

@@ -1,18 +1,18 @@
-//! Random small histories, read here and by git.
+//! Random small histories, compared with git.
 
 use model::{Oid, Page, objects::EntryKind};
 use proptest::prelude::*;
 
 use super::{
-    Edit, Fixture, Plan, Story,
-    diffs::{Shown, as_git_shows},
+    CommitSpec, Edit, Fixture, HistoryBuilder,
+    diffs::{FilePatch, as_git_shows},
     trees::as_git_lists,
 };
 use crate::LogQuery;
 
 const PATHS: [&str; 8] = ["a", "a.b", "b", "d/a", "d/e/f", "d/g", "z/a", "z/run"];
 
-/// A commit to be made, in numbers that are taken by what there is to choose from.
+/// A commit to be created; numbers are taken modulo the number of choices.
 #[derive(Clone, Debug)]
 struct Step {
     parents: Vec<usize>,
@@ -20,11 +20,11 @@ struct Step {
     edits: Vec<(usize, Option<Contents>)>,
 }
 
-/// What kind of file, which lines, and whether the last one ends.
+/// The kind of file, its lines, and whether the last line ends with a newline.
 type Contents = (u8, Vec<u8>, bool);
 
 fn step() -> impl Strategy<Value = Step> {
-    // Few kinds of lines, so that there are many ways to tell two files apart.
+    // Few different lines, so that there are many ways to align two files.
     let text = (0..4_u8, prop::collection::vec(0..6_u8, 0..14), any::<bool>());
     let edits = prop::collection::vec((0..PATHS.len(), prop::option::weighted(0.75, text)), 0..4);
     (prop::collection::vec(0..30_usize, 0..3), 0..4_i64, edits).prop_map(|(parents, seconds, edits)| Step {
@@ -44,9 +44,9 @@ fn text(lines: &[u8], ends: bool) -> Vec<u8> {
     text.into()
 }
 
-/// Makes the commits; each gets a tag of its number.
+/// Creates the commits; each gets a tag with its number.
 fn make(steps: &[Step], skewed: bool) -> Fixture {
-    let mut story = Story::default();
+    let mut history = HistoryBuilder::default();
     let mut seconds: Vec<i64> = Vec::new();
     for (number, step) in steps.iter().enumerate() {
         let mut parents: Vec<usize> =
@@ -65,16 +65,16 @@ fn make(steps: &[Step], skewed: bool) -> Fixture {
         let newest = parents.iter().map(|parent| seconds[parent - 1]).max().unwrap_or(1_500_000_000);
         seconds.push(if skewed { 1_500_000_000 + step.seconds * 100 } else { newest + step.seconds });
         let branch = format!("b{number}");
-        let mark = story.commit(Plan {
+        let mark = history.commit(CommitSpec {
             branch: &branch,
             seconds: seconds[number],
             parents: &parents,
             edits: &edits,
-            ..Plan::default()
+            ..CommitSpec::default()
         });
-        story.say(format!("reset refs/tags/t{number}\nfrom :{mark}\n\n"));
+        history.write_stream(format!("reset refs/tags/t{number}\nfrom :{mark}\n\n"));
     }
-    Fixture::with(story)
+    Fixture::with(history)
 }
 
 fn check(steps: &[Step], skewed: bool) {
@@ -85,7 +85,7 @@ fn check(steps: &[Step], skewed: bool) {
         if graph {
             fixture.write_commit_graph();
         }
-        let repository = fixture.open_anew();
+        let repository = fixture.reopen();
         for (name, id) in &ids {
             assert_eq!(repository.resolve(name).expect("resolved"), Some(*id));
             assert_eq!(repository.resolve(&id.to_string()[..10]).expect("resolved"), Some(*id));
@@ -96,7 +96,7 @@ fn check(steps: &[Step], skewed: bool) {
             let mut commits: Vec<_> = comparison.commits.iter().map(|commit| commit.id.to_string()).collect();
             let mut expected = fixture.git_lines(&["rev-list", "--reverse", to, &format!("^{from}")]);
             if skewed {
-                // Git itself goes by dates here and there, so the order is its own.
+                // Git itself orders by date in places, so the order differs.
                 commits.sort();
                 expected.sort();
             }
@@ -110,7 +110,7 @@ fn check(steps: &[Step], skewed: bool) {
             let bases = String::from_utf8(bases).expect("UTF-8");
             let bases: Vec<_> = bases.lines().collect();
             let empty = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
-            let shown: Vec<_> = comparison.diffs.iter().map(Shown::from).collect();
+            let shown: Vec<_> = comparison.diffs.iter().map(FilePatch::from).collect();
             if bases.len() < 2 {
                 assert_eq!(shown, as_git_shows(&fixture, bases.first().unwrap_or(&empty), to), "{from} {to}");
             } else {
@@ -121,9 +121,9 @@ fn check(steps: &[Step], skewed: bool) {
     }
 }
 
-/// What can be asked about one commit.
+/// Checks the queries about one commit.
 fn check_one(fixture: &Fixture, name: &str, id: Oid, skewed: bool) {
-    let repository = fixture.open_anew();
+    let repository = fixture.reopen();
     for recursive in [false, true] {
         for path in ["", "d", "d/e", "z"] {
             let slice = repository.tree(id, path, recursive, Page::whole()).expect("a tree");
@@ -131,7 +131,7 @@ fn check_one(fixture: &Fixture, name: &str, id: Oid, skewed: bool) {
             let shown: Vec<_> = slice
                 .items
                 .iter()
-                .map(|it| format!("{:06o} {} {}\t{}", it.mode, kind(it.kind), it.id, it.path))
+                .map(|item| format!("{:06o} {} {}\t{}", item.mode, kind(item.kind), item.id, item.path))
                 .collect();
             let is_folder = fixture.try_git(&["cat-file", "tree", &format!("{name}:{path}")], b"").0.is_some();
             let expected = if is_folder { as_git_lists(fixture, name, path, recursive) } else { Vec::new() };
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn so_does_one_whose_clocks_lie(steps in prop::collection::vec(step(), 1..9)) {
+    fn a_random_history_with_wrong_dates_reads_as_git_reads_it(steps in prop::collection::vec(step(), 1..9)) {
         check(&steps, true);
     }
 }

@@ -1,17 +1,17 @@
-//! Objects that are too large to be unpacked at once, and those that build upon such.
+//! Objects that are too large to be unpacked in memory, and deltas against them.
 
 use model::Oid;
 
 use super::Fixture;
 use crate::{
     Error,
-    decode::CUT,
-    limits::LARGEST_TREE,
+    decode::TRUNCATION_NOTICE,
+    limits::MAX_TREE_SIZE,
     packs::{self, OPENED},
     repository::gix_id,
 };
 
-/// A text that does not compress, of so many bytes, different for each seed in one line only.
+/// An incompressible text of about this size; different seeds differ in one line only.
 fn text(bytes: usize, seed: u64) -> Vec<u8> {
     let line = |number: u64| format!("{:016x}\n", number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut text: Vec<u8> = format!("{seed}\n").into_bytes();
@@ -24,13 +24,13 @@ fn blob(fixture: &Fixture, content: &[u8]) -> Oid {
 }
 
 fn object(fixture: &Fixture, kind: &str, content: &[u8]) -> Oid {
-    let said = fixture.git_with(&["hash-object", "-t", kind, "--literally", "-w", "--stdin"], content);
-    String::from_utf8(said).expect("UTF-8").trim().parse().expect("an id")
+    let output = fixture.git_with(&["hash-object", "-t", kind, "--literally", "-w", "--stdin"], content);
+    String::from_utf8(output).expect("UTF-8").trim().parse().expect("an id")
 }
 
 #[track_caller]
 fn check(fixture: &Fixture, id: Oid, expected: &[u8]) {
-    let repository = fixture.open_anew();
+    let repository = fixture.reopen();
     let mut found = Vec::new();
     repository.check_blob(id).expect("it can be read");
     repository.write_blob(id, &mut found).expect("written");
@@ -38,7 +38,7 @@ fn check(fixture: &Fixture, id: Oid, expected: &[u8]) {
 }
 
 #[test]
-fn a_large_blob_is_read_in_pieces_however_it_is_stored() {
+fn a_large_blob_is_read_in_chunks_however_it_is_stored() {
     let fixture = Fixture::new();
     for size in [1 << 20, 3 << 20, 9 << 20] {
         let content = text(size, 0);
@@ -64,12 +64,12 @@ fn pack(fixture: &Fixture, options: &[&str]) {
 }
 
 #[test]
-fn a_large_blob_that_is_stored_as_a_difference_is_put_together() {
+fn a_large_blob_that_is_stored_as_a_delta_is_reconstructed() {
     for size in [3 << 20, 6 << 20] {
         let fixture = Fixture::new();
         let versions: Vec<Vec<u8>> = (0..4).map(|seed| text(size, seed)).collect();
         let ids: Vec<Oid> = versions.iter().map(|content| blob(&fixture, content)).collect();
-        // A small one that is a part of the large ones.
+        // A small blob that is a part of the large ones.
         let small = &versions[0][..2000];
         let small_id = blob(&fixture, small);
         pack(&fixture, &["--window=20", "--depth=50"]);
@@ -84,7 +84,7 @@ fn a_large_blob_that_is_stored_as_a_difference_is_put_together() {
 }
 
 #[test]
-fn of_a_commit_and_a_tag_that_are_too_large_the_beginning_is_shown() {
+fn commits_and_tags_that_are_too_large_are_truncated() {
     let fixture = Fixture::new();
     let tree = object(&fixture, "tree", b"");
     let parent = fixture
@@ -100,16 +100,20 @@ fn of_a_commit_and_a_tag_that_are_too_large_the_beginning_is_shown() {
         if packed {
             pack(&fixture, &["--window=0"]);
         }
-        let repository = fixture.open_anew();
+        let repository = fixture.reopen();
         let shown = repository.commit(commit).expect("read").expect("a commit");
         assert_eq!((shown.author.name.as_str(), shown.parents.as_slice()), ("B", &[parent][..]));
-        assert!(shown.message.starts_with("long mmm") && shown.message.ends_with(CUT), "{}", shown.message.len());
+        assert!(
+            shown.message.starts_with("long mmm") && shown.message.ends_with(TRUNCATION_NOTICE),
+            "{}",
+            shown.message.len()
+        );
         assert!(shown.message.len() < 5000);
         let refs = repository.refs().expect("refs");
         let shown = repository.tag(&refs.tags[0]).expect("a tag");
         assert_eq!(shown.commit.map(|commit| commit.id), Some(commit));
         let message = shown.message.expect("a message");
-        assert!(message.starts_with("long mmm") && message.ends_with(CUT), "{}", message.len());
+        assert!(message.starts_with("long mmm") && message.ends_with(TRUNCATION_NOTICE), "{}", message.len());
         assert!(repository.is_ancestor(parent, commit).expect("walked"));
     }
 }
@@ -122,11 +126,11 @@ fn a_large_tree_is_read_up_to_its_limit() {
     };
     for (count, is_read) in [(50_000, true), (200_000, true), (300_000, false)] {
         let data = entries(count);
-        assert_eq!(data.len() as u64 <= LARGEST_TREE, is_read);
+        assert_eq!(data.len() as u64 <= MAX_TREE_SIZE, is_read);
         let tree = object(&fixture, "tree", &data);
         let text = format!("tree {tree}\nauthor A <a@b> 1 +0000\ncommitter A <a@b> 1 +0000\n\nm");
         let commit = fixture.raw_commit(text.as_bytes());
-        let repository = fixture.open_anew();
+        let repository = fixture.reopen();
         let page = model::Page { number: 1, size: 1 };
         let listed = [false, true].map(|recursive| repository.tree(commit, "", recursive, page));
         for listed in listed {
@@ -152,9 +156,9 @@ fn a_chain_of_deltas_opens_each_pack_once() {
     let fixture = Fixture::new();
     let versions: Vec<Vec<u8>> = (0..6).map(|seed| text(3 << 20, seed)).collect();
     let ids: Vec<Oid> = versions.iter().map(|content| blob(&fixture, content)).collect();
-    // Without `--delta-base-offset` each delta names its base by its id.
+    // Without `--delta-base-offset` each delta names its base by id.
     pack(&fixture, &["--window=20", "--depth=50"]);
-    let repository = fixture.open_anew();
+    let repository = fixture.reopen();
     let before = OPENED.get();
     for (id, content) in ids.iter().zip(&versions) {
         let mut found = Vec::new();
@@ -171,15 +175,15 @@ fn an_object_is_found_while_and_after_its_pack_is_replaced() {
     let content = text(3 << 20, 0);
     let id = blob(&fixture, &content);
     pack(&fixture, &["--window=0"]);
-    let repository = fixture.open_anew();
+    let repository = fixture.reopen();
     let index = packs::indices(&fixture.path().join("objects/pack")).expect("a list").pop().expect("a pack");
     // Listed, but not opened yet.
     repository.packs().expect("packs");
-    // As in the middle of a repack: there is another pack, and of the old one only the index is left.
+    // As in the middle of a repack: there is another pack, and only the index is left of the old one.
     blob(&fixture, b"another object");
     pack(&fixture, &["--window=0"]);
     std::fs::remove_file(index.with_extension("pack")).expect("removed");
-    for repository in [&repository, &fixture.open_anew()] {
+    for repository in [&repository, &fixture.reopen()] {
         let mut found = Vec::new();
         repository.check_blob(id).expect("it can be read");
         repository.write_blob(id, &mut found).expect("written");

@@ -1,10 +1,10 @@
-//! What can be reached from visible refs.
+//! Reachability from visible refs.
 
 use std::{cell::Cell, collections::HashSet, io, rc::Rc};
 
 use model::Oid;
 
-use super::{Fixture, Plan, Story, file};
+use super::{CommitSpec, Fixture, HistoryBuilder, file};
 use crate::{
     Error,
     packs::{HEADERS, ON_HEADER},
@@ -12,17 +12,23 @@ use crate::{
     with_cancellation,
 };
 
-/// Two branches that share their first commit: `main` with two commits, `side` with one of its own.
+/// Two branches with a common first commit: `main` with two commits, `side` with one of its own.
 fn two_branches() -> Fixture {
-    let mut story = Story::default();
-    let first = story.next(&[file("a", "1\n"), file("folder/b", "b\n")]);
-    story.commit(Plan { seconds: 2, parents: &[first], edits: &[file("a", "2\n")], ..Plan::default() });
+    let mut history = HistoryBuilder::default();
+    let first = history.next(&[file("a", "1\n"), file("folder/b", "b\n")]);
+    history.commit(CommitSpec { seconds: 2, parents: &[first], edits: &[file("a", "2\n")], ..CommitSpec::default() });
     let edits = [file("folder/secret", "secret\n")];
-    story.commit(Plan { branch: "side", seconds: 3, parents: &[first], edits: &edits, ..Plan::default() });
-    Fixture::with(story)
+    history.commit(CommitSpec {
+        branch: "side",
+        seconds: 3,
+        parents: &[first],
+        edits: &edits,
+        ..CommitSpec::default()
+    });
+    Fixture::with(history)
 }
 
-/// All objects of a repository, and those that git reaches from its visible refs.
+/// Returns all objects of a repository, and those that git finds reachable from visible refs.
 fn objects(fixture: &Fixture) -> (Vec<Oid>, HashSet<Oid>) {
     let ids = |lines: Vec<String>| lines.into_iter().map(|line| line[..40].parse::<Oid>().expect("an id"));
     let all = fixture.git_lines(&["cat-file", "--batch-all-objects", "--batch-check=%(objectname)", "--unordered"]);
@@ -30,11 +36,11 @@ fn objects(fixture: &Fixture) -> (Vec<Oid>, HashSet<Oid>) {
     (ids(all).collect(), ids(reached).collect())
 }
 
-/// Asks for every object, one by one and all at once, and compares with git.
+/// Queries every object, one by one and all at once, and compares with git.
 #[track_caller]
 fn check(fixture: &Fixture) {
     let (all, reached) = objects(fixture);
-    let repository = fixture.open_anew();
+    let repository = fixture.reopen();
     let answers = repository.which_are_reachable(&all).expect("answers");
     for (id, answer) in all.iter().zip(answers) {
         assert_eq!(answer, reached.contains(id), "{id}");
@@ -43,11 +49,11 @@ fn check(fixture: &Fixture) {
 }
 
 #[test]
-fn what_a_deleted_branch_leaves_behind_is_not_found_by_its_id() {
+fn objects_of_a_deleted_branch_are_not_found_by_id() {
     let fixture = two_branches();
     let (commit, tree, blob) = (fixture.id("side"), fixture.id("side:folder"), fixture.id("side:folder/secret"));
     let found = |fixture: &Fixture| {
-        let repository = fixture.open_anew();
+        let repository = fixture.reopen();
         let resolve = |text: &str| repository.resolve(text).expect("resolved").is_some();
         let blob_text = blob.to_string();
         let blob_found = |text: &str| repository.find_blob(text).expect("looked up").is_some();
@@ -66,18 +72,18 @@ fn what_a_deleted_branch_leaves_behind_is_not_found_by_its_id() {
     fixture.git(&["update-ref", "-d", "refs/heads/side"]);
     assert_eq!(found(&fixture), [false; 6]);
     check(&fixture);
-    // A hidden ref does not bring it back, a visible one of any kind does.
+    // A hidden ref does not make it reachable, a visible one of any kind does.
     fixture.git(&["update-ref", "refs/gable/keep/1", &commit.to_string()]);
     assert_eq!(found(&fixture), [false; 6]);
     fixture.git(&["tag", "-a", "-m", "text", "v1", &commit.to_string()]);
     assert_eq!(found(&fixture), [true; 6]);
     check(&fixture);
-    // What is still reached by another way stays.
-    assert!(fixture.open_anew().resolve(&fixture.id("main~1").to_string()).expect("resolved").is_some());
+    // Commits that are reachable otherwise stay so.
+    assert!(fixture.reopen().resolve(&fixture.id("main~1").to_string()).expect("resolved").is_some());
 }
 
 #[test]
-fn a_forced_push_takes_its_old_commits_away_and_a_merged_branch_nothing() {
+fn a_forced_push_makes_old_commits_unreachable_and_deleting_a_merged_branch_does_not() {
     let fixture = two_branches();
     let merged = fixture.id("main~1");
     fixture.git(&["update-ref", "refs/heads/merged", &merged.to_string()]);
@@ -86,22 +92,22 @@ fn a_forced_push_takes_its_old_commits_away_and_a_merged_branch_nothing() {
     check(&fixture);
     let lost = fixture.id("main").to_string();
     fixture.git(&["update-ref", "refs/heads/main", &merged.to_string()]);
-    assert_eq!(fixture.open_anew().resolve(&lost).expect("resolved"), None);
+    assert_eq!(fixture.reopen().resolve(&lost).expect("resolved"), None);
     check(&fixture);
     fixture.git(&["update-ref", "refs/heads/main", &lost]);
-    assert!(fixture.open_anew().resolve(&lost).expect("resolved").is_some());
+    assert!(fixture.reopen().resolve(&lost).expect("resolved").is_some());
     check(&fixture);
 }
 
 #[test]
-fn what_is_known_follows_pushes_repacks_and_commit_graphs() {
+fn reachability_follows_pushes_repacks_and_commit_graphs() {
     let fixture = two_branches();
     check(&fixture);
     fixture.write_commit_graph();
     check(&fixture);
     fixture.git(&["update-ref", "-d", "refs/heads/side"]);
     for round in 0..4 {
-        // A commit beyond the commit-graph and the packs.
+        // A commit outside the commit-graph and the packs.
         let tree = fixture.git(&["rev-parse", "main^{tree}"]);
         let commit = fixture.git(&["commit-tree", "-p", "main", "-m", &format!("more {round}"), &tree]);
         fixture.git(&["update-ref", "refs/heads/main", &commit]);
@@ -117,7 +123,7 @@ fn what_is_known_follows_pushes_repacks_and_commit_graphs() {
 }
 
 #[test]
-fn refs_may_lead_to_trees_and_blobs() {
+fn refs_may_point_to_trees_and_blobs() {
     let fixture = two_branches();
     let (tree, blob) = (fixture.id("side:folder").to_string(), fixture.id("side:folder/secret").to_string());
     fixture.git(&["update-ref", "refs/tags/tree", &tree]);
@@ -128,11 +134,11 @@ fn refs_may_lead_to_trees_and_blobs() {
     check(&fixture);
     fixture.git(&["update-ref", "-d", "refs/tags/blob"]);
     check(&fixture);
-    assert_eq!(fixture.open_anew().find_blob(&blob).expect("looked up"), None);
+    assert_eq!(fixture.reopen().find_blob(&blob).expect("looked up"), None);
 }
 
 #[test]
-fn what_git_lists_is_what_is_found_by_walking() {
+fn a_listing_by_git_equals_a_walk() {
     let fixture = two_branches();
     fixture.git(&["tag", "-a", "-m", "text", "v1", "main~1"]);
     fixture.git(&["update-ref", "refs/tags/blob", &fixture.id("side:folder/secret").to_string()]);
@@ -142,7 +148,7 @@ fn what_git_lists_is_what_is_found_by_walking() {
             fixture.git(&["repack", "-q", "-d", "--geometric=2", "--write-midx", "--write-bitmap-index"]);
             fixture.write_commit_graph();
         }
-        let repository = fixture.open_anew();
+        let repository = fixture.reopen();
         let listed = repository.list_reachable().expect("a list");
         let (all, reached) = objects(&fixture);
         for (id, listed) in all.iter().zip(listed(&all)) {
@@ -151,7 +157,7 @@ fn what_git_lists_is_what_is_found_by_walking() {
     }
 }
 
-/// So many ids that name nothing.
+/// Returns this many ids of objects that do not exist.
 fn missing(count: u32) -> Vec<Oid> {
     let id = |number: u32| {
         let mut id = [0xab; 20];
@@ -162,9 +168,9 @@ fn missing(count: u32) -> Vec<Oid> {
 }
 
 #[test]
-fn ids_are_looked_up_without_the_lock_that_other_readers_wait_for() {
+fn objects_are_looked_up_without_the_lock() {
     let fixture = two_branches();
-    let repository = fixture.open_anew();
+    let repository = fixture.reopen();
     let path = repository.path().to_owned();
     let calls = Rc::new(Cell::new(0));
     let counted = Rc::clone(&calls);
@@ -181,31 +187,31 @@ fn ids_are_looked_up_without_the_lock_that_other_readers_wait_for() {
 }
 
 #[test]
-fn the_first_object_that_cannot_be_reached_ends_the_search() {
+fn the_first_unreachable_object_ends_the_search() {
     let fixture = two_branches();
-    let repository = fixture.open_anew();
+    let repository = fixture.reopen();
     assert_eq!(repository.first_unreachable(&[fixture.id("main")]).expect("an answer"), None);
     let before = HEADERS.get();
     let found = repository.first_unreachable(&missing(10_000)).expect("an answer");
     assert_eq!(found, Some(missing(1)[0]));
     assert_eq!(HEADERS.get() - before, 1, "one was looked up");
-    // Also behind those that can be reached, and what has to be looked for in trees.
+    // Also after reachable ones, and ones that have to be searched in trees.
     let (all, reached) = objects(&fixture);
     assert_eq!(all.len(), reached.len());
     assert_eq!(repository.first_unreachable(&all).expect("an answer"), None);
     let lost = fixture.id("side:folder/secret");
     fixture.git(&["update-ref", "-d", "refs/heads/side"]);
-    let found = fixture.open_anew().first_unreachable(&[fixture.id("main:a"), lost, fixture.id("main")]);
+    let found = fixture.reopen().first_unreachable(&[fixture.id("main:a"), lost, fixture.id("main")]);
     assert_eq!(found.expect("an answer"), Some(lost));
 }
 
 #[test]
-fn a_question_whose_client_has_gone_is_dropped_after_a_few_lookups() {
+fn a_query_ends_soon_after_its_client_disconnects() {
     let fixture = two_branches();
-    let repository = fixture.open_anew();
+    let repository = fixture.reopen();
     let before = HEADERS.get();
-    let has_gone = move || HEADERS.get() - before > 1000;
-    let answer = with_cancellation(has_gone, || repository.which_are_reachable(&missing(100_000)));
+    let is_cancelled = move || HEADERS.get() - before > 1000;
+    let answer = with_cancellation(is_cancelled, || repository.which_are_reachable(&missing(100_000)));
     match answer {
         Err(Error::Io(error)) => assert_eq!(error.kind(), io::ErrorKind::BrokenPipe),
         other => panic!("{other:?}"),
@@ -215,9 +221,9 @@ fn a_question_whose_client_has_gone_is_dropped_after_a_few_lookups() {
 }
 
 #[test]
-fn a_reader_does_not_wait_for_long_for_others_who_ask_about_the_same_repository() {
+fn a_query_fails_as_busy_if_the_lock_is_held_for_too_long() {
     let fixture = two_branches();
-    let repository = fixture.open_anew();
+    let repository = fixture.reopen();
     let main = fixture.id("main");
     assert!(repository.resolve(&main.to_string()).expect("resolved").is_some());
     let answers = while_locked(repository.path(), || {

@@ -8,40 +8,41 @@ use std::{
 
 use model::RefName;
 
-use super::{Fixture, Story, file};
+use super::{Fixture, HistoryBuilder, file};
 use crate::{
     Refs,
-    snapshot::{MOST_KEPT, keep},
+    snapshot::{MAX_CACHED_BYTES, register_cached},
 };
 
 fn names(refs: &[crate::Ref]) -> Vec<&str> {
-    refs.iter().map(|it| it.name.as_str()).collect()
+    refs.iter().map(|item| item.name.as_str()).collect()
 }
 
-/// All refs as `git show-ref --dereference` prints them.
+/// Formats all refs like `git show-ref --dereference`.
 fn as_git_shows(refs: &Refs) -> Vec<String> {
-    let lines = refs.iter().flat_map(|it| {
-        let peeled = it.peeled.map(|id| format!("{id} {}^{{}}", it.name));
-        [Some(format!("{} {}", it.target, it.name)), peeled]
+    let lines = refs.iter().flat_map(|item| {
+        let peeled = item.peeled.map(|id| format!("{id} {}^{{}}", item.name));
+        [Some(format!("{} {}", item.target, item.name)), peeled]
     });
     lines.flatten().collect()
 }
 
-/// Peels tags of tags to the end in every supported version of git; `%(*objectname)` of `for-each-ref` does so since 2.45 only.
+/// Peels tags of tags to the end in every supported version of git; `%(*objectname)` of `for-each-ref` does so since
+/// 2.45 only.
 const SHOW_REFS: [&str; 2] = ["show-ref", "--dereference"];
 
 fn one_commit() -> Fixture {
-    let mut story = Story::default();
-    story.next(&[file("a", "1\n")]);
-    Fixture::with(story)
+    let mut history = HistoryBuilder::default();
+    history.next(&[file("a", "1\n")]);
+    Fixture::with(history)
 }
 
-/// Makes everything below `refs/` look as if it had stood still for a minute.
-fn age(fixture: &Fixture) {
+/// Makes everything below `refs/` look unchanged for a minute.
+fn make_old(fixture: &Fixture) {
     touch(fixture, SystemTime::now() - Duration::from_secs(60));
 }
 
-/// Makes everything below `refs/` look as if it had changed at this time.
+/// Sets the modification time of everything below `refs/`.
 fn touch(fixture: &Fixture, time: SystemTime) {
     let mut waiting = vec![fixture.path().join("refs")];
     let files = ["HEAD", "packed-refs"].map(|name| fixture.path().join(name));
@@ -67,7 +68,7 @@ fn an_empty_repository_has_a_head_and_no_refs() {
 }
 
 #[test]
-fn refs_are_those_of_git_whether_loose_or_packed() {
+fn refs_equal_those_of_git_whether_loose_or_packed() {
     let fixture = one_commit();
     for name in ["refs/heads/b", "refs/heads/a.b", "refs/heads/a/c", "refs/notes/x", "refs/zoo/x", "refs/ideas/x"] {
         fixture.git(&["update-ref", name, "main"]);
@@ -76,23 +77,23 @@ fn refs_are_those_of_git_whether_loose_or_packed() {
     fixture.git(&["tag", "-a", "-m", "text", "heavy", "main"]);
     fixture.git(&["tag", "-a", "-m", "of a tag", "heavier", "heavy"]);
     fixture.git(&["tag", "tree", "main^{tree}"]);
-    let loose = as_git_shows(&fixture.open_anew().refs().expect("refs"));
+    let loose = as_git_shows(&fixture.reopen().refs().expect("refs"));
     assert_eq!(loose, fixture.git_lines(&SHOW_REFS));
     assert_eq!(loose.len(), 13, "eleven refs, two of them tags that are peeled");
     fixture.git(&["pack-refs", "--all"]);
-    assert_eq!(as_git_shows(&fixture.open_anew().refs().expect("refs")), loose);
-    // Both at once: what is loose counts.
+    assert_eq!(as_git_shows(&fixture.reopen().refs().expect("refs")), loose);
+    // Loose refs take precedence over packed ones.
     fixture.git(&["update-ref", "refs/heads/b", &fixture.git(&["commit-tree", "-m", "new", "main^{tree}"])]);
     fixture.git(&["tag", "-a", "-m", "later", "later", "main"]);
-    let both = as_git_shows(&fixture.open_anew().refs().expect("refs"));
+    let both = as_git_shows(&fixture.reopen().refs().expect("refs"));
     assert_eq!(both, fixture.git_lines(&SHOW_REFS));
-    let refs = fixture.open_anew().refs().expect("refs");
+    let refs = fixture.reopen().refs().expect("refs");
     assert_eq!(names(&refs.branches), ["refs/heads/a.b", "refs/heads/a/c", "refs/heads/b", "refs/heads/main"]);
     assert_eq!(names(&refs.others), ["refs/ideas/x", "refs/notes/x", "refs/zoo/x"]);
 }
 
 #[test]
-fn a_file_of_packed_refs_without_peeled_tags_is_peeled_here() {
+fn packed_refs_without_peeled_targets_are_peeled() {
     let fixture = one_commit();
     fixture.git(&["tag", "-a", "-m", "text", "heavy", "main"]);
     let packed = format!("{} refs/tags/heavy\n", fixture.id("heavy"));
@@ -103,11 +104,11 @@ fn a_file_of_packed_refs_without_peeled_tags_is_peeled_here() {
 }
 
 #[test]
-fn hidden_refs_are_not_seen_and_cannot_be_named() {
+fn hidden_refs_are_neither_listed_nor_resolved() {
     let fixture = one_commit();
     fixture.git(&["update-ref", "refs/gable/keep/1", "main"]);
     for _ in 0..2 {
-        let repository = fixture.open_anew();
+        let repository = fixture.reopen();
         assert_eq!(repository.refs().expect("refs").iter().count(), 1);
         for name in ["refs/gable/keep/1", "gable/keep/1"] {
             assert_eq!(repository.resolve(name).expect("resolved"), None, "{name}");
@@ -117,7 +118,7 @@ fn hidden_refs_are_not_seen_and_cannot_be_named() {
 }
 
 #[test]
-fn broken_refs_are_passed_over() {
+fn invalid_refs_are_ignored() {
     let fixture = one_commit();
     let heads = fixture.path().join("refs/heads");
     let id = fixture.id("main").to_string();
@@ -138,7 +139,7 @@ fn broken_refs_are_passed_over() {
     let repository = fixture.open();
     let refs = repository.refs().expect("refs");
     assert_eq!(names(&refs.branches), ["refs/heads/good", "refs/heads/main"]);
-    assert_eq!(names(&refs.tags), ["refs/tags/missing"], "what it points to is not looked for");
+    assert_eq!(names(&refs.tags), ["refs/tags/missing"], "its target is not looked up");
     assert_eq!(refs.tags[0].peeled, None);
     let tag = repository.tag(&refs.tags[0]).expect("a tag");
     assert_eq!((tag.message, tag.commit), (None, None));
@@ -146,7 +147,7 @@ fn broken_refs_are_passed_over() {
 }
 
 #[test]
-fn symbolic_refs_lead_where_they_point() {
+fn symbolic_refs_are_resolved() {
     let fixture = one_commit();
     fixture.git(&["symbolic-ref", "refs/remotes/origin/HEAD", "refs/heads/main"]);
     fixture.git(&["symbolic-ref", "refs/remotes/origin/again", "refs/remotes/origin/HEAD"]);
@@ -154,16 +155,16 @@ fn symbolic_refs_lead_where_they_point() {
     fixture.git(&["symbolic-ref", "refs/remotes/origin/nowhere", "refs/heads/none"]);
     let refs = fixture.open().refs().expect("refs");
     assert_eq!(names(&refs.others), ["refs/remotes/origin/HEAD", "refs/remotes/origin/again"]);
-    assert!(refs.others.iter().all(|it| it.target == fixture.id("main")));
+    assert!(refs.others.iter().all(|item| item.target == fixture.id("main")));
 }
 
 #[test]
-fn a_snapshot_is_kept_until_something_changes() {
+fn a_snapshot_is_cached_until_a_ref_changes() {
     let fixture = one_commit();
     fixture.git(&["update-ref", "refs/heads/a/b", "main"]);
     fixture.git(&["pack-refs", "--all"]);
     fixture.git(&["update-ref", "refs/heads/a/c", "main"]);
-    age(&fixture);
+    make_old(&fixture);
     let repository = fixture.open();
     let mut last = repository.refs().expect("refs");
     assert!(Arc::ptr_eq(&last, &repository.refs().expect("refs")), "nothing has changed");
@@ -181,48 +182,48 @@ fn a_snapshot_is_kept_until_something_changes() {
         let now = repository.refs().expect("refs");
         assert!(!Arc::ptr_eq(&last, &now), "{change:?}");
         assert_eq!(as_git_shows(&now), fixture.git_lines(&SHOW_REFS), "{change:?}");
-        // However slow the machine is, this has just changed.
+        // However slow the machine is, this looks like a recent change.
         touch(&fixture, SystemTime::now() + Duration::from_secs(600));
         let now = repository.refs().expect("refs");
         assert!(!Arc::ptr_eq(&now, &repository.refs().expect("refs")), "{change:?} is too young to be trusted");
-        age(&fixture);
+        make_old(&fixture);
         let now = repository.refs().expect("refs");
-        assert!(Arc::ptr_eq(&now, &repository.refs().expect("refs")), "{change:?}: and then it stands");
+        assert!(Arc::ptr_eq(&now, &repository.refs().expect("refs")), "{change:?}: the snapshot is used");
         last = now;
     }
     assert_eq!(last.head, RefName::branch("other"));
-    repository.forget_refs();
-    assert!(!Arc::ptr_eq(&last, &repository.refs().expect("refs")), "it was told to forget");
+    repository.invalidate_refs();
+    assert!(!Arc::ptr_eq(&last, &repository.refs().expect("refs")), "it was invalidated");
 }
 
 #[test]
-fn large_snapshots_are_forgotten_when_all_of_them_take_too_much() {
+fn large_snapshots_are_evicted_when_all_of_them_are_too_large() {
     let (one, other) = (one_commit(), one_commit());
-    age(&one);
-    age(&other);
+    make_old(&one);
+    make_old(&other);
     let (one, other) = (one.open(), other.open());
     let kept = one.refs().expect("refs");
     assert!(Arc::ptr_eq(&kept, &one.refs().expect("refs")));
     // As if each of them had hundreds of thousands of refs.
-    keep(&one.handle, MOST_KEPT);
-    assert!(Arc::ptr_eq(&kept, &one.refs().expect("refs")), "there is room for one");
-    keep(&other.handle, MOST_KEPT);
+    register_cached(&one.handle, MAX_CACHED_BYTES);
+    assert!(Arc::ptr_eq(&kept, &one.refs().expect("refs")), "one of them fits");
+    register_cached(&other.handle, MAX_CACHED_BYTES);
     assert!(!Arc::ptr_eq(&kept, &one.refs().expect("refs")), "the older one is read anew");
 }
 
 #[test]
-fn a_change_is_seen_at_once_however_quickly_it_comes() {
+fn rapid_changes_are_all_seen() {
     let fixture = one_commit();
     let repository = fixture.open();
     let ids = [fixture.id("main"), fixture.git(&["commit-tree", "-m", "b", "main^{tree}"]).parse().expect("an id")];
     let file = fixture.path().join("refs/heads/main");
-    for turn in 0..200 {
-        let id = ids[turn % 2];
-        // As git does it: written beside, renamed into place.
+    for round in 0..200 {
+        let id = ids[round % 2];
+        // As git does it: written to a lock file, renamed into place.
         let lock = file.with_extension("lock");
         fs::write(&lock, format!("{id}\n")).expect("written");
         fs::rename(&lock, &file).expect("renamed");
-        assert_eq!(repository.refs().expect("refs").branches[0].target, id, "turn {turn}");
+        assert_eq!(repository.refs().expect("refs").branches[0].target, id, "round {round}");
     }
 }
 
@@ -240,17 +241,17 @@ fn fingerprints_differ_when_refs_differ() {
     ];
     for change in changes {
         fixture.git(change);
-        let fingerprint = fixture.open_anew().refs().expect("refs").fingerprint();
-        assert_eq!(fingerprint, fixture.open_anew().refs().expect("refs").fingerprint());
+        let fingerprint = fixture.reopen().refs().expect("refs").fingerprint();
+        assert_eq!(fingerprint, fixture.reopen().refs().expect("refs").fingerprint());
         assert!(!seen.contains(&fingerprint), "{change:?}");
         seen.push(fingerprint);
     }
     fixture.git(&["pack-refs", "--all"]);
-    assert!(seen.contains(&fixture.open_anew().refs().expect("refs").fingerprint()), "packing changes no ref");
+    assert!(seen.contains(&fixture.reopen().refs().expect("refs").fingerprint()), "packing changes no ref");
 }
 
 #[test]
-fn three_thousand_refs_are_found_one_by_one() {
+fn each_of_three_thousand_refs_is_found() {
     let fixture = one_commit();
     let id = fixture.id("main");
     let commands: String = (0..3000)
@@ -262,12 +263,12 @@ fn three_thousand_refs_are_found_one_by_one() {
         .collect();
     fixture.git_with(&["update-ref", "--stdin"], commands.as_bytes());
     for _ in 0..2 {
-        let refs = fixture.open_anew().refs().expect("refs");
+        let refs = fixture.reopen().refs().expect("refs");
         let shown = as_git_shows(&refs);
         assert_eq!(shown, fixture.git_lines(&SHOW_REFS));
         assert_eq!(shown.len(), 3001);
-        for it in refs.iter() {
-            assert_eq!(refs.find(&it.name), Some(it));
+        for item in refs.iter() {
+            assert_eq!(refs.find(&item.name), Some(item));
         }
         assert_eq!(refs.find(&RefName::branch("none").expect("a name")), None);
         fixture.git(&["pack-refs", "--all"]);

@@ -4,10 +4,10 @@ use std::{cell::Cell, io, rc::Rc};
 
 use model::{Page, objects::EntryKind};
 
-use super::{Edit, Fixture, Story, file};
+use super::{Edit, Fixture, HistoryBuilder, file};
 use crate::{Error, tree_walk::TreeWalk, with_cancellation};
 
-/// Entries as `git ls-tree` shows them.
+/// Entries in the format of `git ls-tree`.
 fn listed(fixture: &Fixture, path: &str, recursive: bool, page: Page) -> (Vec<String>, i64) {
     let slice = fixture.open().tree(fixture.id("main"), path, recursive, page).expect("a tree");
     let kind = |kind| match kind {
@@ -15,33 +15,33 @@ fn listed(fixture: &Fixture, path: &str, recursive: bool, page: Page) -> (Vec<St
         EntryKind::Blob => "blob",
         EntryKind::Submodule => "commit",
     };
-    let shown = slice.items.iter().map(|it| {
-        assert!(it.path.ends_with(&it.name) && !it.name.contains('/'), "{it:?}");
-        format!("{:06o} {} {}\t{}", it.mode, kind(it.kind), it.id, it.path)
+    let shown = slice.items.iter().map(|item| {
+        assert!(item.path.ends_with(&item.name) && !item.name.contains('/'), "{item:?}");
+        format!("{:06o} {} {}\t{}", item.mode, kind(item.kind), item.id, item.path)
     });
     (shown.collect(), slice.total)
 }
 
-/// What git lists, grouped by kinds.
+/// The entries that git lists, grouped by kind.
 pub(super) fn as_git_lists(fixture: &Fixture, commit: &str, path: &str, recursive: bool) -> Vec<String> {
     let tree = format!("{commit}:{path}");
     let mut arguments = vec!["ls-tree", "-z"];
     arguments.extend(recursive.then_some(["-r", "-t"]).into_iter().flatten());
     arguments.push(&tree);
-    let said = fixture.git_with(&arguments, b"");
-    let said = String::from_utf8_lossy(&said);
+    let output = fixture.git_with(&arguments, b"");
+    let output = String::from_utf8_lossy(&output);
     let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
     let mut lines: Vec<_> =
-        said.split_terminator('\0').map(|line| line.replace('\t', &format!("\t{prefix}"))).collect();
+        output.split_terminator('\0').map(|line| line.replace('\t', &format!("\t{prefix}"))).collect();
     let rank = |line: &String| ["tree", "blob", "commit"].iter().position(|kind| line.split(' ').nth(1) == Some(kind));
     lines.sort_by_key(rank);
     lines
 }
 
-fn town() -> Fixture {
-    let mut story = Story::default();
+fn sample_repository() -> Fixture {
+    let mut history = HistoryBuilder::default();
     let link = "1234567890123456789012345678901234567890";
-    story.next(&[
+    history.next(&[
         file("README", "hello\n"),
         file("a.b", "1\n"),
         file("a/deep/er/x", "2\n"),
@@ -55,12 +55,12 @@ fn town() -> Fixture {
         Edit::Write("a/module", 0o160_000, link.into()),
         Edit::Write("module", 0o160_000, link.into()),
     ]);
-    Fixture::with(story)
+    Fixture::with(history)
 }
 
 #[test]
 fn folders_come_first_then_files_then_submodules() {
-    let fixture = town();
+    let fixture = sample_repository();
     for path in ["", "a", "a/deep", "a/deep/er"] {
         for recursive in [false, true] {
             let expected = as_git_lists(&fixture, "main", path, recursive);
@@ -81,7 +81,7 @@ fn folders_come_first_then_files_then_submodules() {
 
 #[test]
 fn slashes_around_a_path_make_no_difference() {
-    let fixture = town();
+    let fixture = sample_repository();
     let expected = listed(&fixture, "a", false, Page::whole());
     for path in ["a/", "/a", "//a//", "/a/"] {
         assert_eq!(listed(&fixture, path, false, Page::whole()), expected, "{path}");
@@ -90,8 +90,8 @@ fn slashes_around_a_path_make_no_difference() {
 }
 
 #[test]
-fn what_is_no_folder_has_no_entries() {
-    let fixture = town();
+fn a_path_that_is_not_a_folder_has_no_entries() {
+    let fixture = sample_repository();
     let long = "x/".repeat(5000);
     for path in [
         "none", "README", "README/x", "link", "module", "module/x", "a//y", ".", "..", "a/..", "\0", "a/\n", "-r",
@@ -106,8 +106,8 @@ fn what_is_no_folder_has_no_entries() {
 }
 
 #[test]
-fn pages_together_are_the_whole() {
-    let fixture = town();
+fn all_pages_together_are_the_whole_list() {
+    let fixture = sample_repository();
     for recursive in [false, true] {
         let (whole, total) = listed(&fixture, "", recursive, Page::whole());
         for size in [1, 2, 3, 7, 100] {
@@ -125,7 +125,7 @@ fn pages_together_are_the_whole() {
 
 #[test]
 fn an_entry_is_found_by_its_path() {
-    let fixture = town();
+    let fixture = sample_repository();
     let repository = fixture.open();
     let main = fixture.id("main");
     let found = |path: &str| {
@@ -145,7 +145,7 @@ fn an_entry_is_found_by_its_path() {
 }
 
 #[test]
-fn a_few_trees_that_hold_one_another_do_not_take_us_down() {
+fn trees_that_contain_each_other_repeatedly_are_listed_quickly() {
     let fixture = Fixture::new();
     let mut tree = fixture.git_with(&["hash-object", "-w", "--stdin"], b"x");
     let mut mode = "100644 blob";
@@ -172,19 +172,19 @@ fn a_few_trees_that_hold_one_another_do_not_take_us_down() {
 
 #[test]
 fn a_commit_without_files_has_an_empty_tree() {
-    let mut story = Story::default();
-    story.next(&[]);
-    let fixture = Fixture::with(story);
+    let mut history = HistoryBuilder::default();
+    history.next(&[]);
+    let fixture = Fixture::with(history);
     assert_eq!(listed(&fixture, "", false, Page::whole()), (Vec::new(), 0));
     assert_eq!(listed(&fixture, "", true, Page::whole()), (Vec::new(), 0));
 }
 
 #[test]
-fn folders_that_lie_too_deep_are_refused() {
+fn folders_that_are_nested_too_deeply_are_refused() {
     let deep: &'static str = format!("{}x", "d/".repeat(2500)).leak();
-    let mut story = Story::default();
-    story.next(&[file(deep, "1\n")]);
-    let fixture = Fixture::with(story);
+    let mut history = HistoryBuilder::default();
+    history.next(&[file(deep, "1\n")]);
+    let fixture = Fixture::with(history);
     let repository = fixture.open();
     let main = fixture.id("main");
     let error = repository.tree(main, "", true, Page::new(None, None)).expect_err("too deep");
@@ -195,8 +195,8 @@ fn folders_that_lie_too_deep_are_refused() {
 }
 
 #[test]
-fn the_paths_of_all_files_are_told_unless_there_are_too_many() {
-    let fixture = town();
+fn all_file_paths_are_returned_unless_there_are_too_many() {
+    let fixture = sample_repository();
     let (repository, commit) = (fixture.open(), fixture.id("main"));
     let expected: Vec<String> = as_git_lists(&fixture, "main", "", true)
         .into_iter()
@@ -214,8 +214,8 @@ fn the_paths_of_all_files_are_told_unless_there_are_too_many() {
     assert_eq!(repository.file_paths(commit, entries - 1).expect("paths"), None);
 }
 
-/// A commit whose root folder is larger than 2 MB and holds so many folders, which differ from each other.
-fn wide(fixture: &Fixture, folders: u32) -> (gix::ObjectId, usize, model::Oid) {
+/// A commit whose root folder is larger than 2 MB and contains this many different folders.
+fn wide_commit(fixture: &Fixture, folders: u32) -> (gix::ObjectId, usize, model::Oid) {
     let mut root = Vec::new();
     for (number, tree) in fixture.small_trees(folders).into_iter().enumerate() {
         root.extend(format!("40000 d{number:07}\0").into_bytes());
@@ -233,11 +233,11 @@ fn wide(fixture: &Fixture, folders: u32) -> (gix::ObjectId, usize, model::Oid) {
 }
 
 #[test]
-fn a_wide_folder_is_read_once_however_many_folders_it_holds() {
+fn a_wide_folder_is_read_once_however_many_folders_it_contains() {
     let fixture = Fixture::new();
-    let (tree, size, commit) = wide(&fixture, 50);
+    let (tree, size, commit) = wide_commit(&fixture, 50);
     assert!(size > 2 << 20);
-    let repository = fixture.open_anew();
+    let repository = fixture.reopen();
     let mut walk = TreeWalk::new(&repository, tree, Vec::new()).expect("a walk");
     let mut seen = 0;
     while let Some(entry) = walk.next().expect("an entry") {
@@ -256,19 +256,19 @@ fn a_wide_folder_is_read_once_however_many_folders_it_holds() {
 }
 
 #[test]
-fn a_walk_over_folders_ends_when_its_client_has_gone() {
+fn a_walk_over_folders_ends_when_its_client_disconnects() {
     let fixture = Fixture::new();
-    let (_, _, commit) = wide(&fixture, 2);
-    let repository = fixture.open_anew();
+    let (_, _, commit) = wide_commit(&fixture, 2);
+    let repository = fixture.reopen();
     let page = Page { number: 1, size: 100 };
-    let looks = Rc::new(Cell::new(0));
-    let counted = Rc::clone(&looks);
-    // Asked for the third time, the client is no longer there.
-    let has_gone = move || {
+    let checks = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&checks);
+    // The client has disconnected when it is checked for the third time.
+    let is_cancelled = move || {
         counted.set(counted.get() + 1);
         counted.get() > 2
     };
-    let walks = with_cancellation(has_gone, || {
+    let walks = with_cancellation(is_cancelled, || {
         [
             repository.tree(commit, "", true, page).map(drop),
             repository.check_archive(commit),
@@ -278,5 +278,5 @@ fn a_walk_over_folders_ends_when_its_client_has_gone() {
     for walk in walks {
         assert!(matches!(&walk, Err(Error::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe), "{walk:?}");
     }
-    assert_eq!(looks.get(), 5, "each walk ends with the look that tells it");
+    assert_eq!(checks.get(), 5, "each walk ends with the check that finds it");
 }

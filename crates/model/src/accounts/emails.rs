@@ -1,40 +1,40 @@
 //! E-mail addresses of a user.
 
-use crate::{Time, Violations, text};
+use crate::{EmailId, Time, UserId, Violations, text};
 
-/// A further address of a user; the primary one stands in the user.
+/// A secondary e-mail address of a user; the primary one is [`crate::User::email`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Email {
-    /// Number of the address.
-    pub id: i64,
-    /// Whose address it is.
-    pub user_id: i64,
+    /// The ID of the address.
+    pub id: EmailId,
+    /// The ID of its user.
+    pub user_id: UserId,
     /// The address, trimmed and in lower case.
     pub email: String,
-    /// When it was added.
+    /// The time at which it was added.
     pub created_at: Time,
 }
 
-/// The longest address taken.
-pub const LONGEST: usize = 255;
+/// The maximum length of an address.
+pub const MAX_LENGTH: usize = 255;
 
-/// An address as it is stored and compared.
+/// Returns an address in the form in which it is stored and compared.
 pub fn normalize(address: &str) -> String {
     address.trim().to_lowercase()
 }
 
-/// Checks a normalised address.
+/// Validates a normalized address.
 pub fn check(address: &str, violations: &mut Violations) {
     if address.is_empty() {
         violations.add("email", "can't be blank");
         return;
     }
-    violations.longest("email", address, LONGEST);
+    violations.max_length("email", address, MAX_LENGTH);
     let two_parts = address
         .split_once('@')
         .is_some_and(|(local, domain)| !local.is_empty() && !domain.is_empty() && !domain.contains('@'));
     let clean = !address.contains(char::is_whitespace) && !text::has_control(address);
-    violations.unless(two_parts && clean, "email", "is invalid");
+    violations.require(two_parts && clean, "email", "is invalid");
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The nouns of accounts.
+//! Users, their e-mail addresses, SSH keys and access tokens.
 
 pub mod emails;
 pub mod keys;

@@ -1,69 +1,69 @@
-//! Access tokens: what a client shows instead of a password.
+//! Personal access tokens.
 
 use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{Time, Violations, text};
+use crate::{Time, TokenId, UserId, Violations, text};
 
-/// How many characters a token has; a stock client takes longer ones for OAuth tokens.
+/// The number of characters of a token; stock GitLab clients take longer ones for OAuth tokens.
 pub const LENGTH: usize = 20;
 
-/// An access token as the forge remembers it: everything but the token itself.
+/// An access token without its secret, which is not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Number of the token.
-    pub id: i64,
-    /// On whose behalf it speaks.
-    pub user_id: i64,
-    /// What it is for, in its owner's words.
+    /// The ID of the token.
+    pub id: TokenId,
+    /// The user it authenticates.
+    pub user_id: UserId,
+    /// The name chosen by its owner.
     pub name: String,
-    /// What it opens.
+    /// The scopes it grants.
     pub scopes: Vec<Scope>,
-    /// From when on it opens nothing.
+    /// The time from which it is invalid.
     pub expires_at: Option<Time>,
-    /// When it was taken back.
+    /// The time at which it was revoked.
     pub revoked_at: Option<Time>,
-    /// When it was last seen, give or take a quarter of an hour.
+    /// The time at which it was last used, to within a quarter of an hour.
     pub last_used_at: Option<Time>,
-    /// When it was made.
+    /// The time at which it was created.
     pub created_at: Time,
-    /// Whether it was issued for a password, by `POST /session`, and ends when the password changes.
+    /// Whether it was issued by `POST /session`; such tokens are revoked when the password changes.
     pub session: bool,
 }
 
 impl Token {
-    /// Whether the token is neither revoked nor expired.
+    /// Returns whether the token is neither revoked nor expired.
     pub fn is_active(&self, now: Time) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|end| now < end)
     }
 }
 
-/// Which tokens a list shows.
+/// Restricts a list of tokens.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokenFilter {
     /// Only tokens of this user.
-    pub user: Option<i64>,
+    pub user: Option<UserId>,
     /// Only revoked tokens, or only tokens that are not revoked.
     pub revoked: Option<bool>,
-    /// Only tokens that are neither revoked nor expired, or only the others.
+    /// Only tokens that are neither revoked nor expired, or only those that are.
     pub active: Option<bool>,
 }
 
-/// What a token opens.
+/// What a token may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Everything its user may do.
+    /// Everything that its user may do.
     Api,
-    /// Reading users, and nothing else.
+    /// Reading users only.
     ReadUser,
 }
 
 impl Scope {
-    /// All scopes there are.
+    /// All scopes.
     pub const ALL: [Self; 2] = [Self::Api, Self::ReadUser];
 
-    /// The word that is stored and shown.
+    /// The name used in the database and the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Api => "api",
@@ -71,28 +71,28 @@ impl Scope {
         }
     }
 
-    /// Reads the word of a scope.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scope| scope.as_str() == word)
+    /// Parses the name of a scope.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scope| scope.as_str() == text)
     }
 }
 
-/// The text of a token on its way to its owner; it cannot be printed by mistake.
+/// A secret text, such as a new token; its `Debug` output hides it.
 #[derive(Clone)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes a token's text into custody.
+    /// Wraps a secret.
     pub fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The text itself, for the one moment in which it is shown.
+    /// Returns the secret itself.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// What is stored of it.
+    /// Returns the digest that is stored in its place.
     pub fn digest(&self) -> Digest {
         Digest::of(&self.0)
     }
@@ -104,17 +104,17 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The SHA-256 of a token: enough to recognise it, useless to whoever steals the database.
+/// The SHA-256 digest of a token, stored so that a stolen database contains no usable token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// Digests the text of a token.
+    /// Computes the digest of a token.
     pub fn of(text: &str) -> Self {
         Self(Sha256::digest(text.as_bytes()).into())
     }
 
-    /// The digest as it is stored.
+    /// Returns the bytes that are stored.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -126,16 +126,16 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Checks the name of a token.
+/// Validates the name of a token.
 pub fn check_name(name: &str) -> Result<(), Violations> {
     let mut violations = Violations::new();
-    violations.unless(!name.trim().is_empty(), "name", "can't be blank");
-    violations.longest("name", name, 255);
-    violations.unless(!text::has_control(name), "name", "is invalid");
+    violations.require(!name.trim().is_empty(), "name", "can't be blank");
+    violations.max_length("name", name, 255);
+    violations.require(!text::has_control(name), "name", "is invalid");
     violations.into_result()
 }
 
-/// Whether a text chosen by the operator can serve as a token.
+/// Returns whether a text chosen by the operator is usable as a token.
 pub fn is_well_formed(token: &str) -> bool {
     (LENGTH..=128).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }

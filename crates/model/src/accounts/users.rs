@@ -1,63 +1,63 @@
-//! Users and the rules of their fields.
+//! Users and the validation of their fields.
 
-use crate::{Change, Time, Violations, emails, namespaces, text};
+use crate::{Change, Time, UserId, Violations, emails, namespaces, text};
 
-/// Somebody who can sign in.
+/// A user account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Number of the user.
-    pub id: i64,
-    /// The unique name, also the path of the personal namespace.
+    /// The ID of the user.
+    pub id: UserId,
+    /// The unique username, also the path of the personal namespace.
     pub username: String,
-    /// The name people read.
+    /// The display name.
     pub name: String,
-    /// The primary address, in lower case.
+    /// The primary e-mail address, in lower case.
     pub email: String,
-    /// Whether the user may come in.
+    /// Whether the user is active or blocked.
     pub state: UserState,
-    /// Whether the user runs the instance.
+    /// Whether the user is an administrator.
     pub admin: bool,
-    /// Whether the user sees only what was opened to them.
+    /// Whether the user is external: without access to internal projects and groups.
     pub external: bool,
     /// Whether the user may create groups.
     pub can_create_group: bool,
-    /// How many personal projects the user may have.
+    /// The maximum number of personal projects.
     pub projects_limit: i32,
-    /// How many personal projects the user has.
+    /// The current number of personal projects.
     pub personal_projects: i32,
-    /// What the user tells about themselves.
+    /// The optional profile fields.
     pub profile: Profile,
-    /// Accounts elsewhere.
+    /// Accounts at external identity providers.
     pub identities: Vec<Identity>,
-    /// When the user was created.
+    /// The time at which the user was created.
     pub created_at: Time,
-    /// When the address was confirmed.
+    /// The time at which the primary address was confirmed.
     pub confirmed_at: Option<Time>,
-    /// When the user signed in last.
+    /// The time of the most recent sign-in.
     pub current_sign_in_at: Option<Time>,
-    /// When the user signed in the time before.
+    /// The time of the sign-in before that.
     pub last_sign_in_at: Option<Time>,
 }
 
 impl User {
-    /// Whether there is room for one more personal project.
+    /// Returns whether the user is below their limit of personal projects.
     pub fn can_create_project(&self) -> bool {
         self.projects_limit > self.personal_projects
     }
 }
 
-/// A user as other things show them.
+/// The fields of a user that other resources embed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserSummary {
-    /// Number of the user.
-    pub id: i64,
-    /// The unique name.
+    /// The ID of the user.
+    pub id: UserId,
+    /// The unique username.
     pub username: String,
-    /// The name people read.
+    /// The display name.
     pub name: String,
-    /// Whether the user may come in.
+    /// Whether the user is active or blocked.
     pub state: UserState,
-    /// When the user was created.
+    /// The time at which the user was created.
     pub created_at: Time,
 }
 
@@ -68,100 +68,100 @@ impl From<User> for UserSummary {
     }
 }
 
-/// The optional texts of a user.
+/// The optional profile fields of a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// A few words.
+    /// A short biography.
     pub bio: Option<String>,
-    /// Where the user is.
+    /// The location of the user.
     pub location: Option<String>,
-    /// Name on Skype.
+    /// The Skype name.
     pub skype: String,
-    /// Name on LinkedIn.
+    /// The LinkedIn name.
     pub linkedin: String,
-    /// Name on Twitter.
+    /// The Twitter name.
     pub twitter: String,
-    /// Own pages.
+    /// The URL of a personal website.
     pub website_url: String,
-    /// Where the user works.
+    /// The organization the user belongs to.
     pub organization: Option<String>,
 }
 
-/// An account of the user elsewhere.
+/// An account of the user at an external identity provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Where.
+    /// The name of the provider.
     pub provider: String,
-    /// Under which name.
+    /// The ID of the user at the provider.
     pub extern_uid: String,
 }
 
-/// Whether a user may come in.
+/// Whether a user is active or blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserState {
-    /// Yes.
+    /// The user can sign in.
     Active,
-    /// No, an administrator said so.
+    /// Blocked by an administrator.
     Blocked,
-    /// No, the directory said so; only the directory takes it back.
-    DirectoryBlocked,
+    /// Blocked by the LDAP directory; the API cannot unblock the user.
+    LdapBlocked,
 }
 
 impl UserState {
-    /// The word that is stored and shown.
+    /// The name used in the database and the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
             Self::Blocked => "blocked",
-            Self::DirectoryBlocked => "ldap_blocked",
+            Self::LdapBlocked => "ldap_blocked",
         }
     }
 
-    /// Reads the stored word.
-    pub fn from_word(word: &str) -> Option<Self> {
-        [Self::Active, Self::Blocked, Self::DirectoryBlocked].into_iter().find(|state| state.as_str() == word)
+    /// Parses the stored name.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Active, Self::Blocked, Self::LdapBlocked].into_iter().find(|state| state.as_str() == text)
     }
 }
 
-/// A user about to be created. The password travels beside it, already hashed.
+/// A user to create; the hash of the password is passed separately.
 #[derive(Clone, Debug)]
 pub struct NewUser {
-    /// Primary address.
+    /// The primary e-mail address.
     pub email: String,
-    /// Unique name.
+    /// The unique username.
     pub username: String,
-    /// Readable name.
+    /// The display name.
     pub name: String,
-    /// Runs the instance.
+    /// Whether the user is an administrator.
     pub admin: bool,
-    /// Sees only what was opened to them.
+    /// Whether the user is external.
     pub external: bool,
-    /// May create groups.
+    /// Whether the user may create groups.
     pub can_create_group: bool,
-    /// How many personal projects; `None` takes the instance's default.
+    /// The maximum number of personal projects; `None` means the default of the instance.
     pub projects_limit: Option<i64>,
-    /// The optional texts.
+    /// The optional profile fields.
     pub profile: Profile,
-    /// An account elsewhere.
+    /// An account at an external identity provider.
     pub identity: Option<Identity>,
 }
 
-/// Changes to a user.
+/// The fields of a user to change.
 #[derive(Clone, Debug, Default)]
 pub struct UserChanges {
-    /// Primary address.
+    /// The primary e-mail address.
     pub email: Change<String>,
-    /// Unique name.
+    /// The unique username.
     pub username: Change<String>,
-    /// Readable name.
+    /// The display name.
     pub name: Change<String>,
-    /// Runs the instance.
+    /// Whether the user is an administrator.
     pub admin: Change<bool>,
-    /// Sees only what was opened to them.
+    /// Whether the user is external.
     pub external: Change<bool>,
-    /// May create groups.
+    /// Whether the user may create groups.
     pub can_create_group: Change<bool>,
-    /// How many personal projects.
+    /// The maximum number of personal projects.
     pub projects_limit: Change<i64>,
     /// See [`Profile`].
     pub bio: Change<String>,
@@ -177,45 +177,45 @@ pub struct UserChanges {
     pub website_url: Change<String>,
     /// See [`Profile`].
     pub organization: Change<String>,
-    /// An account elsewhere, added or replaced by provider.
+    /// An account at an external identity provider; replaces the one at the same provider.
     pub identity: Option<Identity>,
 }
 
-/// What only one user can have.
+/// The fields of a user that must be unique.
 #[derive(Clone, Copy, Debug)]
-pub struct Claims<'a> {
-    /// Unique name.
+pub struct UniqueFields<'a> {
+    /// The unique username.
     pub username: Option<&'a str>,
-    /// Primary address.
+    /// The primary e-mail address.
     pub email: Option<&'a str>,
-    /// An account elsewhere.
+    /// An account at an external identity provider.
     pub identity: Option<&'a Identity>,
 }
 
-/// Which users a list shows.
+/// Restricts a list of users.
 #[derive(Clone, Debug, Default)]
 pub struct UserFilter {
-    /// Exactly this username; other filters then do not count.
+    /// Only the user with exactly this username; the other filters are then ignored.
     pub username: Option<String>,
-    /// A part of name or username, or an address.
+    /// Only users whose name or username contains this text, or whose address matches it.
     pub search: Option<String>,
-    /// Only those who may come in.
+    /// Only active users.
     pub active: bool,
-    /// Only those who may not.
+    /// Only blocked users.
     pub blocked: bool,
-    /// Only external ones.
+    /// Only external users.
     pub external: bool,
-    /// Whether `search` looks into addresses, or takes only whole ones.
+    /// Whether `search` matches parts of addresses; otherwise it matches whole addresses only.
     pub search_in_addresses: bool,
 }
 
-/// The longest short text of a user.
-pub const LONGEST: usize = 255;
-const SHORTEST_PASSWORD: usize = 8;
-const LONGEST_PASSWORD: usize = 128;
+/// The maximum length of the text fields of a user.
+pub const MAX_TEXT_LENGTH: usize = 255;
+const MIN_PASSWORD_LENGTH: usize = 8;
+const MAX_PASSWORD_LENGTH: usize = 128;
 
 impl NewUser {
-    /// An ordinary user about whom nothing else is known.
+    /// Creates an ordinary user with default settings.
     pub fn new(username: &str, email: &str, name: &str) -> Self {
         Self {
             email: email.to_owned(),
@@ -230,7 +230,7 @@ impl NewUser {
         }
     }
 
-    /// The same user in the form in which it is stored: addresses in lower case, no tags in names.
+    /// Returns the user in stored form: addresses in lower case, names without HTML tags.
     pub fn normalized(mut self) -> Self {
         self.email = emails::normalize(&self.email);
         for field in [&mut self.name, &mut self.username] {
@@ -246,12 +246,12 @@ impl NewUser {
         self
     }
 
-    /// What this user would have for themselves.
-    pub fn claims(&self) -> Claims<'_> {
-        Claims { username: Some(&self.username), email: Some(&self.email), identity: self.identity.as_ref() }
+    /// Returns the fields that must be unique.
+    pub fn unique_fields(&self) -> UniqueFields<'_> {
+        UniqueFields { username: Some(&self.username), email: Some(&self.email), identity: self.identity.as_ref() }
     }
 
-    /// Checks all fields.
+    /// Validates all fields.
     pub fn check(&self, violations: &mut Violations) {
         emails::check(&self.email, violations);
         check_name(&self.name, violations);
@@ -267,14 +267,14 @@ impl NewUser {
             ("website_url", &profile.website_url),
             ("organization", profile.organization.as_deref().unwrap_or_default()),
         ] {
-            violations.longest(field, text, LONGEST);
+            violations.max_length(field, text, MAX_TEXT_LENGTH);
         }
         check_identity(self.identity.as_ref(), violations);
     }
 }
 
 impl UserChanges {
-    /// The same changes in the form in which they are stored.
+    /// Returns the changes in stored form.
     pub fn normalized(mut self) -> Self {
         if let Change::Set(email) = &mut self.email {
             *email = emails::normalize(email);
@@ -292,8 +292,8 @@ impl UserChanges {
         self
     }
 
-    /// The same changes without those that only administrators make.
-    pub fn about_oneself(self) -> Self {
+    /// Returns the changes without those that only administrators may make.
+    pub fn without_admin_fields(self) -> Self {
         Self {
             admin: Change::Keep,
             external: Change::Keep,
@@ -304,7 +304,7 @@ impl UserChanges {
         }
     }
 
-    /// The same changes as they apply to this user: one who is or becomes external creates nothing.
+    /// Returns the changes as they apply to this user: an external user can create neither projects nor groups.
     pub fn applied_to(mut self, user: &User) -> Self {
         if *self.external.set().unwrap_or(&user.external) {
             self.projects_limit = Change::Set(0);
@@ -313,16 +313,16 @@ impl UserChanges {
         self
     }
 
-    /// What the user would newly have for themselves.
-    pub fn claims(&self) -> Claims<'_> {
-        Claims {
+    /// Returns the changed fields that must be unique.
+    pub fn unique_fields(&self) -> UniqueFields<'_> {
+        UniqueFields {
             username: self.username.set().map(String::as_str),
             email: self.email.set().map(String::as_str),
             identity: self.identity.as_ref(),
         }
     }
 
-    /// Checks what changes.
+    /// Validates the changed fields.
     pub fn check(&self, violations: &mut Violations) {
         if let Some(email) = self.email.set() {
             emails::check(email, violations);
@@ -343,42 +343,42 @@ impl UserChanges {
             ("website_url", &self.website_url),
             ("organization", &self.organization),
         ] {
-            violations.longest(field, change.set().map_or("", String::as_str), LONGEST);
+            violations.max_length(field, change.set().map_or("", String::as_str), MAX_TEXT_LENGTH);
         }
         check_identity(self.identity.as_ref(), violations);
     }
 }
 
-/// Checks a password before it is hashed.
+/// Validates a password before it is hashed.
 pub fn check_password(password: &str, violations: &mut Violations) {
     let length = password.chars().count();
     if length == 0 {
         violations.add("password", "can't be blank");
-    } else if length < SHORTEST_PASSWORD {
-        violations.add("password", format!("is too short (minimum is {SHORTEST_PASSWORD} characters)"));
+    } else if length < MIN_PASSWORD_LENGTH {
+        violations.add("password", format!("is too short (minimum is {MIN_PASSWORD_LENGTH} characters)"));
     }
-    violations.longest("password", password, LONGEST_PASSWORD);
+    violations.max_length("password", password, MAX_PASSWORD_LENGTH);
 }
 
 fn check_name(name: &str, violations: &mut Violations) {
-    violations.unless(!name.is_empty(), "name", "can't be blank");
-    violations.longest("name", name, LONGEST);
-    violations.unless(!text::has_control(name), "name", "is invalid");
+    violations.require(!name.is_empty(), "name", "can't be blank");
+    violations.max_length("name", name, MAX_TEXT_LENGTH);
+    violations.require(!text::has_control(name), "name", "is invalid");
 }
 
 fn check_projects_limit(limit: Option<i64>, violations: &mut Violations) {
     if let Some(limit) = limit {
-        violations.unless(limit >= 0, "projects_limit", "must be greater than or equal to 0");
-        let most = i32::MAX;
-        violations.unless(limit <= i64::from(most), "projects_limit", format!("must be less than or equal to {most}"));
+        violations.require(limit >= 0, "projects_limit", "must be greater than or equal to 0");
+        let max = i32::MAX;
+        violations.require(limit <= i64::from(max), "projects_limit", format!("must be less than or equal to {max}"));
     }
 }
 
 fn check_identity(identity: Option<&Identity>, violations: &mut Violations) {
     if let Some(Identity { provider, extern_uid }) = identity {
         for (field, text) in [("identities.provider", provider), ("identities.extern_uid", extern_uid)] {
-            violations.unless(!text.is_empty(), field, "can't be blank");
-            violations.longest(field, text, LONGEST);
+            violations.require(!text.is_empty(), field, "can't be blank");
+            violations.max_length(field, text, MAX_TEXT_LENGTH);
         }
     }
 }
@@ -391,16 +391,16 @@ mod tests {
         NewUser::new("ann", "ann@example.org", "Ann")
     }
 
-    fn verdict(user: NewUser) -> String {
+    fn violations_of(user: NewUser) -> String {
         let mut violations = Violations::new();
         user.normalized().check(&mut violations);
         violations.to_string()
     }
 
     #[test]
-    fn all_faults_are_found_at_once() {
-        assert_eq!(verdict(ann()), "");
-        let faulty = NewUser {
+    fn all_violations_are_reported_at_once() {
+        assert_eq!(violations_of(ann()), "");
+        let invalid = NewUser {
             email: "ann".into(),
             name: String::new(),
             projects_limit: Some(-1),
@@ -408,7 +408,7 @@ mod tests {
             ..ann()
         };
         assert_eq!(
-            verdict(faulty),
+            violations_of(invalid),
             "email is invalid; name can't be blank; projects_limit must be greater than or equal to 0; \
              bio is too long (maximum is 255 characters)"
         );
@@ -422,14 +422,14 @@ mod tests {
 
     #[test]
     fn a_password_has_eight_to_128_characters() {
-        let verdict = |password: &str| {
+        let violations_of = |password: &str| {
             let mut violations = Violations::new();
             check_password(password, &mut violations);
             violations.to_string()
         };
-        assert_eq!(verdict("12345678"), "");
-        assert_eq!(verdict(""), "password can't be blank");
-        assert_eq!(verdict("1234567"), "password is too short (minimum is 8 characters)");
-        assert_eq!(verdict(&"x".repeat(129)), "password is too long (maximum is 128 characters)");
+        assert_eq!(violations_of("12345678"), "");
+        assert_eq!(violations_of(""), "password can't be blank");
+        assert_eq!(violations_of("1234567"), "password is too short (minimum is 8 characters)");
+        assert_eq!(violations_of(&"x".repeat(129)), "password is too long (maximum is 128 characters)");
     }
 }

@@ -1,3 +1,3 @@
-//! The nouns of administration.
+//! Domain types of administration.
 
 pub mod tasks;

@@ -1,26 +1,26 @@
-//! Work that is done after the answer.
+//! Background tasks.
 
-use crate::Time;
+use crate::{TaskId, Time};
 
-/// A piece of background work as the table of jobs holds it.
+/// A background task as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskRecord {
-    /// Number of the job.
-    pub id: i64,
-    /// Which kind of work it is.
+    /// The id of the task.
+    pub id: TaskId,
+    /// The kind of work.
     pub kind: String,
-    /// What the work needs to know, in the kind's own notation.
+    /// The parameters of the work, in a format of its kind.
     pub payload: String,
-    /// How often it was tried.
+    /// The number of attempts so far.
     pub attempts: i32,
-    /// Not before this moment.
+    /// The earliest time to run it.
     pub run_at: Time,
-    /// Until when a worker has it.
+    /// The end of the lease of the worker that runs it.
     pub leased_until: Option<Time>,
-    /// When it was given up.
+    /// When it failed permanently, after too many failed attempts.
     pub dead_at: Option<Time>,
-    /// What went wrong the last time.
+    /// The error of the last attempt.
     pub last_error: Option<String>,
-    /// When it was written.
+    /// When it was enqueued.
     pub created_at: Time,
 }

@@ -1,55 +1,55 @@
-//! Runners, and what projects tell them: variables and triggers.
+//! Runners.
 
-use crate::{Time, projects::Seed, tokens::Secret};
+use crate::{RunnerId, Time, projects::TokenSeed};
 
-/// A runner as builds and lists show it.
+/// The summary of a runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunnerSummary {
-    /// Its number.
-    pub id: i64,
-    /// What its owner calls it.
+    /// The ID.
+    pub id: RunnerId,
+    /// The description.
     pub description: String,
-    /// Whether it takes builds.
+    /// Whether it takes jobs.
     pub active: bool,
-    /// Whether it is there for every project that wants shared ones.
+    /// Whether it is available to all projects that use shared runners.
     pub is_shared: bool,
-    /// What it calls itself.
+    /// The name that it reports.
     pub name: Option<String>,
 }
 
-/// Somebody who does builds.
+/// An agent that runs jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runner {
-    /// Its number.
-    pub id: i64,
-    /// From what its token is made.
-    pub seed: Seed,
-    /// What its owner calls it.
+    /// The ID.
+    pub id: RunnerId,
+    /// The seed that its token is derived from.
+    pub seed: TokenSeed,
+    /// The description.
     pub description: String,
-    /// Whether it takes builds.
+    /// Whether it takes jobs.
     pub active: bool,
-    /// Whether it is there for every project that wants shared ones.
+    /// Whether it is available to all projects that use shared runners.
     pub is_shared: bool,
-    /// Whether it takes builds without tags.
+    /// Whether it takes jobs without tags.
     pub run_untagged: bool,
-    /// Whether it joins no further projects.
+    /// Whether it cannot be enabled for further projects.
     pub locked: bool,
-    /// What it has to offer.
+    /// Its tags.
     pub tags: Vec<String>,
-    /// How many seconds a build of it may take at most.
+    /// The maximum timeout of its jobs, in seconds.
     pub maximum_timeout: Option<i64>,
-    /// What it says about itself.
+    /// The details that it reports about itself.
     pub info: RunnerInfo,
-    /// When it was last heard of.
+    /// When it last contacted the server.
     pub contacted_at: Option<Time>,
-    /// When it joined.
+    /// When it was registered.
     pub created_at: Time,
 }
 
-/// What a runner says about itself.
+/// The details that a runner reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunnerInfo {
-    /// What it calls itself.
+    /// The name that it reports.
     pub name: Option<String>,
     /// Its version.
     pub version: Option<String>,
@@ -57,32 +57,32 @@ pub struct RunnerInfo {
     pub revision: Option<String>,
     /// Its operating system.
     pub platform: Option<String>,
-    /// Its processor.
+    /// Its processor architecture.
     pub architecture: Option<String>,
 }
 
-/// Which runners are wanted.
+/// Which runners to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunnerScope {
-    /// Those that take builds.
+    /// Runners that take jobs.
     Active,
-    /// Those that take none at the moment.
+    /// Runners that are paused.
     Paused,
-    /// Those that were heard of lately.
+    /// Runners that contacted the server recently.
     Online,
-    /// Those that belong to projects.
+    /// Runners of specific projects.
     Specific,
-    /// Those that are there for every project.
+    /// Shared runners.
     Shared,
 }
 
 impl Runner {
-    /// Whether it has everything that a build wants of it.
-    pub fn suits(&self, tags: &[String]) -> bool {
+    /// Returns whether it takes jobs with these tags.
+    pub fn accepts_tags(&self, tags: &[String]) -> bool {
         if tags.is_empty() { self.run_untagged } else { tags.iter().all(|tag| self.tags.contains(tag)) }
     }
 
-    /// The runner in short.
+    /// Returns the summary of the runner.
     pub fn summary(&self) -> RunnerSummary {
         let Self { id, description, active, is_shared, info, .. } = self;
         RunnerSummary {
@@ -93,28 +93,4 @@ impl Runner {
             name: info.name.clone(),
         }
     }
-}
-
-/// A variable that a project gives its builds.
-#[derive(Clone, Debug)]
-pub struct Variable {
-    /// Its name.
-    pub key: String,
-    /// What it holds.
-    pub value: Secret,
-}
-
-/// A token with which others start pipelines.
-#[derive(Clone, Debug)]
-pub struct Trigger {
-    /// Its number.
-    pub id: i64,
-    /// From what its token is made.
-    pub seed: Seed,
-    /// When it was made.
-    pub created_at: Time,
-    /// When it was last changed.
-    pub updated_at: Time,
-    /// When it was last used.
-    pub last_used: Option<Time>,
 }

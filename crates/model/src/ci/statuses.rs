@@ -1,24 +1,24 @@
-//! Commit statuses: what others found out about a commit.
+//! Commit statuses.
 
-use crate::{Oid, Status, Time, users::UserSummary};
+use crate::{JobId, Oid, Status, Time, users::UserSummary};
 
-/// How far something has come, as others tell it.
+/// The state that an external service reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusState {
-    /// Waits.
+    /// Waiting to run.
     Pending,
-    /// Runs.
+    /// Running.
     Running,
-    /// Went well.
+    /// Succeeded.
     Success,
-    /// Went wrong.
+    /// Failed.
     Failed,
-    /// Was called off.
+    /// Canceled.
     Canceled,
 }
 
 impl StatusState {
-    /// The state that a build has then.
+    /// Returns the job status that corresponds to the state.
     pub fn status(self) -> Status {
         match self {
             Self::Pending => Status::Pending,
@@ -30,63 +30,63 @@ impl StatusState {
     }
 }
 
-/// What is known of a commit: a job, or what somebody found out.
+/// A status of a commit: a job, or a status reported by an external service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitStatus {
-    /// Number of the status.
-    pub id: i64,
+    /// The ID.
+    pub id: JobId,
     /// The commit.
     pub sha: Oid,
-    /// The branch or tag that it was found out for, as people say it.
+    /// The short name of the branch or the tag.
     pub ref_name: String,
-    /// What was looked at.
+    /// The name of the check.
     pub name: String,
-    /// How far it has come.
+    /// The state.
     pub state: Status,
-    /// Where more is told.
+    /// The URL of a page with details.
     pub target_url: Option<String>,
-    /// What there is to say in short.
+    /// A short description.
     pub description: Option<String>,
-    /// Whether it does not matter if it went wrong.
+    /// Whether a failure is tolerated.
     pub allow_failure: bool,
-    /// Who said so, as long as they are there.
+    /// The user who reported it, unless deleted.
     pub author: Option<UserSummary>,
-    /// When it was first told.
+    /// When it was first reported.
     pub created_at: Time,
-    /// When it began to run.
+    /// When it started.
     pub started_at: Option<Time>,
-    /// When it came to its end.
+    /// When it finished.
     pub finished_at: Option<Time>,
 }
 
-/// A status about to be told.
+/// An external status to store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewStatus {
     /// The commit.
     pub sha: Oid,
-    /// The branch or tag that it is told for, as people say it.
+    /// The short name of the branch or the tag.
     pub ref_name: String,
-    /// Whether that is a tag.
+    /// Whether the ref is a tag.
     pub tag: bool,
-    /// What was looked at.
+    /// The name of the check.
     pub name: String,
-    /// How far it has come.
+    /// The state.
     pub state: StatusState,
-    /// Where more is told.
+    /// The URL of a page with details.
     pub target_url: Option<String>,
-    /// What there is to say in short.
+    /// A short description.
     pub description: Option<String>,
 }
 
-/// Which statuses of a commit are wanted.
+/// Which statuses of a commit to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusFilter {
-    /// Only those of this branch or tag.
+    /// Only statuses of this branch or tag.
     pub ref_name: Option<String>,
-    /// Only those of this stage.
+    /// Only statuses of this stage.
     pub stage: Option<String>,
-    /// Only those of this name.
+    /// Only statuses of this name.
     pub name: Option<String>,
-    /// Not only the latest of each name, but all.
+    /// All statuses, not only the latest of each name.
     pub all: bool,
 }

@@ -1,18 +1,18 @@
-//! Keys that open projects to machines.
+//! Deploy keys.
 
-use crate::Time;
+use crate::{DeployKeyId, Time};
 
-/// A public key with which a machine reads projects over SSH.
+/// A public key that gives machines read access to projects over SSH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeployKey {
-    /// Number of the key.
-    pub id: i64,
-    /// What it is called.
+    /// The ID of the key.
+    pub id: DeployKeyId,
+    /// The title.
     pub title: String,
-    /// Type, key material and comment in OpenSSH's notation.
+    /// Type, key material and comment in OpenSSH format.
     pub key: String,
-    /// `SHA256:…` of the key material; no two keys share it, those of users included.
+    /// `SHA256:…` of the key material; unique among deploy keys and keys of users.
     pub fingerprint: String,
-    /// When it was added.
+    /// The time at which it was added.
     pub created_at: Time,
 }

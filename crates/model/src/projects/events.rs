@@ -1,52 +1,55 @@
-//! What happened: the activity of users and projects.
+//! Activity events of users and projects.
 
-use crate::{CommitNote, Note, Oid, Time, objects::Signature, users::UserSummary};
+use crate::{
+    CommitNote, CommitNoteId, EventId, IssueId, MilestoneId, Note, NoteId, Oid, ProjectId, Time, objects::Signature,
+    users::UserSummary,
+};
 
-/// Something that happened in a project.
+/// An activity event in a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Number of the event; the higher, the newer.
-    pub id: i64,
-    /// Where it happened.
-    pub project: i64,
-    /// Who did it.
+    /// The ID of the event; IDs increase with time.
+    pub id: EventId,
+    /// The ID of the project.
+    pub project: ProjectId,
+    /// The user who caused it.
     pub author: UserSummary,
-    /// What was done.
-    pub action: Action,
-    /// What it was done to, if it was done to something.
-    pub target: Option<Target>,
-    /// The title of that, or of the issue that the note is about.
+    /// The action.
+    pub action: EventAction,
+    /// The object of the action, if it has one.
+    pub target: Option<EventTarget>,
+    /// The title of the target; for a note, the title of its issue.
     pub title: Option<String>,
-    /// The note that was written, if one was.
+    /// The note, if the event is about one.
     pub note: Option<Note>,
-    /// The comment on a commit that was written, if one was.
+    /// The comment on a commit, if the event is about one.
     pub commit_note: Option<CommitNote>,
-    /// What was pushed, if something was.
+    /// The push, if the event is about one.
     pub push: Option<PushData>,
-    /// When it happened.
+    /// The time of the event.
     pub created_at: Time,
 }
 
-/// What something was done to.
+/// The object of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum EventTarget {
     /// An issue.
-    Issue(i64),
+    Issue(IssueId),
     /// A note.
     Note {
-        /// Which one.
-        note: i64,
-        /// The issue that it is about.
-        issue: i64,
+        /// The ID of the note.
+        note: NoteId,
+        /// The ID of its issue.
+        issue: IssueId,
     },
     /// A comment on a commit.
-    CommitNote(i64),
+    CommitNote(CommitNoteId),
     /// A milestone.
-    Milestone(i64),
+    Milestone(MilestoneId),
 }
 
-impl Target {
-    /// The word for its kind.
+impl EventTarget {
+    /// Returns the name of its type.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Issue(_) => "Issue",
@@ -55,43 +58,46 @@ impl Target {
         }
     }
 
-    /// Its number.
-    pub fn id(self) -> i64 {
+    /// Returns the number of its ID.
+    pub fn number(self) -> i64 {
         match self {
-            Self::Issue(id) | Self::Note { note: id, .. } | Self::CommitNote(id) | Self::Milestone(id) => id,
+            Self::Issue(id) => id.get(),
+            Self::Note { note, .. } => note.get(),
+            Self::CommitNote(id) => id.get(),
+            Self::Milestone(id) => id.get(),
         }
     }
 }
 
-/// What somebody did.
+/// The action of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Made a project, or opened something in it.
+pub enum EventAction {
+    /// Created a project, or opened an object in it.
     Created,
-    /// Changed something.
+    /// Changed an object.
     Updated,
-    /// Closed something.
+    /// Closed an object.
     Closed,
-    /// Opened something again.
+    /// Reopened an object.
     Reopened,
-    /// Changed a branch or a tag.
+    /// Pushed to a branch or a tag.
     Pushed,
-    /// Said something about something.
+    /// Commented on an object.
     Commented,
     /// Merged a merge request.
     Merged,
-    /// Became a member of a project.
+    /// Joined a project.
     Joined,
-    /// Is no longer a member of a project.
+    /// Left a project.
     Left,
-    /// Removed something.
+    /// Deleted an object.
     Destroyed,
-    /// Was a member of a project until a day that is past.
+    /// Lost the membership of a project because it expired.
     Expired,
 }
 
-impl Action {
-    /// Every action there is.
+impl EventAction {
+    /// All actions.
     pub const ALL: [Self; 11] = [
         Self::Created,
         Self::Updated,
@@ -106,7 +112,7 @@ impl Action {
         Self::Expired,
     ];
 
-    /// The number by which it is stored.
+    /// Returns the number that is stored.
     pub fn code(self) -> i32 {
         match self {
             Self::Created => 1,
@@ -123,38 +129,38 @@ impl Action {
         }
     }
 
-    /// The action with a number.
+    /// Returns the action with this number.
     pub fn from_code(code: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.code() == code)
     }
 }
 
-/// How many commits of a push are kept at most; the newest ones.
-pub const COMMITS_KEPT: usize = 20;
+/// The maximum number of commits stored per push; the newest are kept.
+pub const MAX_PUSH_COMMITS: usize = 20;
 
-/// How one ref changed by a push.
+/// The change of one ref by a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushData {
     /// The full name of the ref.
     pub ref_name: String,
-    /// What it pointed to; `None` if it was not there.
+    /// The previous target; `None` if the ref was created.
     pub before: Option<Oid>,
-    /// What it points to; `None` if it is gone.
+    /// The new target; `None` if the ref was deleted.
     pub after: Option<Oid>,
-    /// The commits that came, oldest first; of many only the newest [`COMMITS_KEPT`].
+    /// The pushed commits, oldest first; at most the newest [`MAX_PUSH_COMMITS`].
     pub commits: Vec<PushCommit>,
-    /// How many commits came.
+    /// The number of all pushed commits.
     pub total_commits: i64,
 }
 
-/// A commit that came with a push.
+/// A pushed commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushCommit {
-    /// Its name.
+    /// The object ID.
     pub id: Oid,
-    /// All of the message.
+    /// The full message.
     pub message: String,
-    /// Who wrote it, and when.
+    /// The author and the author date.
     pub author: Signature,
 }
 
@@ -163,10 +169,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn actions_are_known_by_their_numbers() {
-        for action in Action::ALL {
-            assert_eq!(Action::from_code(action.code()), Some(action));
+    fn actions_survive_a_round_trip_through_their_codes() {
+        for action in EventAction::ALL {
+            assert_eq!(EventAction::from_code(action.code()), Some(action));
         }
-        assert_eq!(Action::from_code(0), None);
+        assert_eq!(EventAction::from_code(0), None);
     }
 }

@@ -1,59 +1,59 @@
-//! Groups: namespaces that several people share.
+//! Groups: namespaces shared by several users.
 
 use crate::{
-    Change, Violations, Visibility,
+    Change, NamespaceId, Violations, Visibility,
     namespaces::{self, check_path},
 };
 
-/// The longest description of a group.
-const LONGEST_DESCRIPTION: usize = 255;
+/// The maximum length of the description of a group.
+const MAX_DESCRIPTION_LENGTH: usize = 255;
 const NAME_FORMAT: &str = "can contain only letters, digits, '_', '.', dash and space.";
 
-/// A group about to be made.
+/// A group to create.
 #[derive(Clone, Debug)]
 pub struct NewGroup {
-    /// The name people read.
+    /// The display name.
     pub name: String,
     /// The path in URLs.
     pub path: String,
-    /// What it is about.
+    /// The description.
     pub description: String,
-    /// How far it can be seen.
+    /// The visibility.
     pub visibility: Visibility,
-    /// Whether large files are kept apart; `None` is as the server says.
+    /// Whether Git LFS is enabled; `None` means the default of the instance.
     pub lfs_enabled: Option<bool>,
-    /// Whether people may ask to be let in.
+    /// Whether users may request access.
     pub request_access_enabled: bool,
 }
 
-/// What an edit changes about a group.
+/// The fields of a group to change.
 #[derive(Clone, Debug, Default)]
 pub struct GroupChanges {
-    /// The name people read.
+    /// The display name.
     pub name: Option<String>,
     /// The path in URLs.
     pub path: Option<String>,
-    /// What it is about.
+    /// The description.
     pub description: Change<String>,
-    /// How far it can be seen.
+    /// The visibility.
     pub visibility: Option<Visibility>,
-    /// Whether large files are kept apart.
+    /// Whether Git LFS is enabled.
     pub lfs_enabled: Option<bool>,
-    /// Whether people may ask to be let in.
+    /// Whether users may request access.
     pub request_access_enabled: Option<bool>,
 }
 
 impl NewGroup {
-    /// Notes what is wrong with it by itself.
+    /// Validates the fields that can be checked without the database.
     pub fn check(&self, violations: &mut Violations) {
         check_name(&self.name, violations);
         check_path("path", &self.path, violations);
-        violations.longest("description", &self.description, LONGEST_DESCRIPTION);
+        violations.max_length("description", &self.description, MAX_DESCRIPTION_LENGTH);
     }
 }
 
 impl GroupChanges {
-    /// Notes what is wrong with them by themselves.
+    /// Validates the fields that can be checked without the database.
     pub fn check(&self, violations: &mut Violations) {
         if let Some(name) = &self.name {
             check_name(name, violations);
@@ -62,7 +62,7 @@ impl GroupChanges {
             check_path("path", path, violations);
         }
         if let Some(description) = self.description.set() {
-            violations.longest("description", description, LONGEST_DESCRIPTION);
+            violations.max_length("description", description, MAX_DESCRIPTION_LENGTH);
         }
     }
 }
@@ -72,23 +72,23 @@ fn check_name(name: &str, violations: &mut Violations) {
         violations.add("name", "can't be blank");
         return;
     }
-    violations.longest("name", name, namespaces::LONGEST);
-    let plain = |c: char| c.is_alphanumeric() || crate::text::is_dash(c) || matches!(c, '_' | '.' | ' ');
-    violations.unless(crate::text::is_name_of(name, plain), "name", NAME_FORMAT);
+    violations.max_length("name", name, namespaces::MAX_LENGTH);
+    let allowed = |c: char| c.is_alphanumeric() || crate::text::is_dash(c) || matches!(c, '_' | '.' | ' ');
+    violations.require(crate::text::is_name_made_of(name, allowed), "name", NAME_FORMAT);
 }
 
-/// Which groups a list is about.
+/// Restricts and orders a list of groups.
 #[derive(Clone, Debug, Default)]
 pub struct GroupFilter {
-    /// Not only those one belongs to, but all that one can see.
+    /// All groups visible to the caller, not only those of which the caller is a member.
     pub all_available: bool,
-    /// Groups to leave out.
-    pub skip: Vec<i64>,
-    /// A part of name or path.
+    /// IDs of groups to exclude.
+    pub skip: Vec<NamespaceId>,
+    /// Only groups whose name or path contains this text.
     pub search: Option<String>,
-    /// By path and not by name.
+    /// Order by path instead of by name.
     pub by_path: bool,
-    /// Backwards.
+    /// Order descending.
     pub descending: bool,
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_readable() {
+    fn a_name_has_letters_digits_and_a_few_other_characters() {
         let verdict = |name: &str| {
             let mut violations = Violations::new();
             check_name(name, &mut violations);

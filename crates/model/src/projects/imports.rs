@@ -1,29 +1,29 @@
-//! Repositories that come from elsewhere.
+//! Imports of repositories from other servers.
 
 use std::fmt;
 
-use crate::Time;
+use crate::{ProjectId, Time};
 
-/// How far an import has come.
+/// The state of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImportState {
-    /// There is nothing to do.
+    /// No import was requested.
     None,
-    /// Waits for its turn.
+    /// Waiting to start.
     Scheduled,
-    /// Under way.
+    /// Running.
     Started,
-    /// All is here.
+    /// Completed.
     Finished,
-    /// Given up.
+    /// Failed.
     Failed,
 }
 
 impl ImportState {
-    /// Every state there is.
+    /// All states.
     pub const ALL: [Self; 5] = [Self::None, Self::Scheduled, Self::Started, Self::Finished, Self::Failed];
 
-    /// The word for it.
+    /// The name used in the database and the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -34,43 +34,43 @@ impl ImportState {
         }
     }
 
-    /// What a word stands for.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == word)
+    /// Parses the stored name.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 }
 
-/// What a project tells about its import.
+/// The status of an import as the project shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportStatus {
-    /// How far it has come.
+    /// The state.
     pub state: ImportState,
-    /// Why it was given up.
+    /// Why it failed.
     pub error: Option<String>,
 }
 
-/// An import with all that it takes to do it.
+/// An import of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Import {
-    /// The project that gets the repository.
-    pub project: i64,
-    /// How far it has come, and why it was given up.
+    /// The ID of the project that receives the repository.
+    pub project: ProjectId,
+    /// The state, and the error of a failed import.
     pub status: ImportStatus,
-    /// From where, without what lets somebody in.
+    /// The source URL without credentials.
     pub url: String,
-    /// What lets somebody in, as long as it is needed.
-    pub credentials: Option<Sealed>,
-    /// When it began.
+    /// The credentials for the source, until the import ends.
+    pub credentials: Option<EncryptedCredentials>,
+    /// The time at which it started.
     pub started_at: Option<Time>,
-    /// When it came to its end.
+    /// The time at which it ended.
     pub finished_at: Option<Time>,
 }
 
-/// Bytes that only the forge can read; they do not print.
+/// Credentials encrypted with the instance key; hidden in `Debug` output.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Sealed(pub Vec<u8>);
+pub struct EncryptedCredentials(pub Vec<u8>);
 
-impl fmt::Debug for Sealed {
+impl fmt::Debug for EncryptedCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("…")
     }
@@ -81,10 +81,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_are_known_by_their_words() {
+    fn states_survive_a_round_trip_through_their_names() {
         for state in ImportState::ALL {
-            assert_eq!(ImportState::from_word(state.as_str()), Some(state));
+            assert_eq!(ImportState::parse(state.as_str()), Some(state));
         }
-        assert_eq!(ImportState::from_word(""), None);
+        assert_eq!(ImportState::parse(""), None);
     }
 }

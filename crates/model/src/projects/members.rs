@@ -1,75 +1,76 @@
-//! Members: who belongs to a project or a group, as what, and until when.
+//! Members of projects and groups, and projects shared with groups.
 
 use jiff::civil::Date;
 
-use crate::{Role, Time, users::UserSummary};
+use crate::{NamespaceId, ProjectId, Role, ShareId, Time, UserId, users::UserSummary};
 
-/// Somebody who belongs to a project or a group.
+/// A member of a project or a group.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Who.
+    /// The user.
     pub user: UserSummary,
-    /// As what.
+    /// The role of the user.
     pub role: Role,
-    /// The first day on which it counts no more.
+    /// The first day on which it is no longer valid.
     pub expires_on: Option<Date>,
 }
 
-/// A membership about to be made.
+/// A membership to create.
 #[derive(Clone, Copy, Debug)]
 pub struct NewMember {
-    /// Who.
-    pub user_id: i64,
-    /// As what, in numbers; not all of them are roles.
+    /// The ID of the user.
+    pub user_id: UserId,
+    /// The access level as sent, not necessarily that of a role.
     pub access_level: i64,
-    /// The first day on which it counts no more.
+    /// The first day on which it is no longer valid.
     pub expires_on: Option<Date>,
 }
 
-/// A project opened to a group.
+/// A project shared with a group.
 #[derive(Clone, Debug)]
 pub struct Share {
-    /// Its number.
-    pub id: i64,
-    /// Which project.
-    pub project_id: i64,
-    /// To which group.
-    pub group_id: i64,
-    /// The most that members of the group may be there.
+    /// The ID of the share.
+    pub id: ShareId,
+    /// The ID of the project.
+    pub project_id: ProjectId,
+    /// The ID of the group.
+    pub group_id: NamespaceId,
+    /// The maximum role of the group's members in the project.
     pub role: Role,
-    /// The first day on which it counts no more.
+    /// The first day on which it is no longer valid.
     pub expires_on: Option<Date>,
 }
 
-/// A group that a project is shared with, as the project shows it.
+/// A group that a project is shared with.
 #[derive(Clone, Debug)]
 pub struct SharedGroup {
-    /// The number of the group.
-    pub group_id: i64,
-    /// Its name.
+    /// The ID of the group.
+    pub group_id: NamespaceId,
+    /// The name of the group.
     pub group_name: String,
-    /// The most that members of the group may be there.
+    /// The maximum role of the group's members in the project.
     pub role: Role,
 }
 
-/// The day that this moment belongs to. Days are days in UTC.
-pub fn day_of(moment: Time) -> Date {
-    jiff::tz::Offset::UTC.to_datetime(moment).date()
+/// Returns the UTC date of a time.
+pub fn utc_date(time: Time) -> Date {
+    jiff::tz::Offset::UTC.to_datetime(time).date()
 }
 
-const MICROS_OF_A_DAY: i64 = 86_400_000_000;
-const FIRST_DAY: Date = Date::constant(1970, 1, 1);
+const MICROS_PER_DAY: i64 = 86_400_000_000;
+const EPOCH: Date = Date::constant(1970, 1, 1);
 
-/// The microsecond since 1970 at which a day begins: also of the last day there is, which is no moment any more.
-pub fn start_of(day: Date) -> i64 {
-    day.duration_since(FIRST_DAY).as_hours() / 24 * MICROS_OF_A_DAY
+/// Returns the microseconds from the Unix epoch to the start of a day; also works for `Date::MAX`, which is beyond
+/// [`Time::MAX`].
+pub fn start_of_day(day: Date) -> i64 {
+    day.duration_since(EPOCH).as_hours() / 24 * MICROS_PER_DAY
 }
 
-/// The day that begins at this microsecond.
-pub fn day_from(micros: i64) -> Date {
-    let days = micros.div_euclid(MICROS_OF_A_DAY);
+/// Returns the day that starts at this microsecond.
+pub fn date_from_micros(micros: i64) -> Date {
+    let days = micros.div_euclid(MICROS_PER_DAY);
     let span = jiff::SignedDuration::from_hours(days.saturating_mul(24));
-    FIRST_DAY.checked_add(span).unwrap_or(Date::MAX)
+    EPOCH.checked_add(span).unwrap_or(Date::MAX)
 }
 
 #[cfg(test)]
@@ -77,11 +78,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_day_is_read_as_it_was_written() {
+    fn days_survive_a_round_trip_through_microseconds() {
         for day in ["0001-01-01", "1969-12-31", "1970-01-01", "2026-03-02", "9999-12-30", "9999-12-31"] {
             let day: Date = day.parse().expect("a day");
-            assert_eq!(day_from(start_of(day)), day);
+            assert_eq!(date_from_micros(start_of_day(day)), day);
         }
-        assert_eq!(start_of("1970-01-02".parse().expect("a day")), MICROS_OF_A_DAY);
+        assert_eq!(start_of_day("1970-01-02".parse().expect("a day")), MICROS_PER_DAY);
     }
 }

@@ -1,4 +1,4 @@
-//! The nouns of projects and groups.
+//! Projects, groups, namespaces, members and what belongs to them.
 
 pub mod deploy_keys;
 pub mod events;

@@ -1,49 +1,49 @@
-//! Namespaces: the tree of paths in which users, groups and projects live.
+//! Namespaces: the tree of users and groups that contain projects.
 
-use crate::{Time, Violations, Visibility};
+use crate::{NamespaceId, Time, UserId, Violations, Visibility};
 
-/// A place where projects live: that of a user, or a group.
+/// A namespace of projects: the personal namespace of a user, or a group.
 #[derive(Clone, Debug)]
 pub struct Namespace {
-    /// Its number.
-    pub id: i64,
-    /// The one it lives in.
-    pub parent_id: Option<i64>,
-    /// Whose it is.
+    /// The ID of the namespace.
+    pub id: NamespaceId,
+    /// The ID of the parent group.
+    pub parent_id: Option<NamespaceId>,
+    /// Whether it is personal or a group.
     pub kind: NamespaceKind,
-    /// The user, if it is a personal one.
-    pub owner_id: Option<i64>,
-    /// The name people read.
+    /// The ID of the user, if it is personal.
+    pub owner_id: Option<UserId>,
+    /// The display name.
     pub name: String,
-    /// Its own part of the path.
+    /// The last segment of the path.
     pub path: String,
     /// The path from the root.
     pub full_path: String,
-    /// What it is about.
+    /// The description.
     pub description: String,
-    /// How far it can be seen.
+    /// The visibility.
     pub visibility: Visibility,
-    /// Whether its projects may not be shared with groups.
+    /// Whether sharing its projects with groups is disabled.
     pub share_with_group_lock: bool,
-    /// Whether people may ask to be let in.
+    /// Whether users may request access.
     pub request_access_enabled: bool,
-    /// Whether large files are kept apart; `None` is as the server says.
+    /// Whether Git LFS is enabled; `None` means the default of the instance.
     pub lfs_enabled: Option<bool>,
-    /// When it was made.
+    /// The time at which it was created.
     pub created_at: Time,
-    /// When it last changed.
+    /// The time at which it last changed.
     pub updated_at: Time,
 }
 
 impl Namespace {
-    /// The path from the root, if its own part of it were another.
+    /// Returns the full path with another last segment.
     pub fn full_path_with(&self, path: &str) -> String {
-        let above = self.full_path.strip_suffix(&self.path).unwrap_or_default();
-        format!("{above}{path}")
+        let parent = self.full_path.strip_suffix(&self.path).unwrap_or_default();
+        format!("{parent}{path}")
     }
 }
 
-/// What a namespace belongs to.
+/// The kind of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceKind {
     /// The personal namespace of a user.
@@ -53,7 +53,7 @@ pub enum NamespaceKind {
 }
 
 impl NamespaceKind {
-    /// The word that is stored and shown.
+    /// The name used in the database and the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -61,13 +61,13 @@ impl NamespaceKind {
         }
     }
 
-    /// What a stored word means.
-    pub fn from_word(word: &str) -> Self {
-        if word == "user" { Self::User } else { Self::Group }
+    /// Parses a stored name.
+    pub fn parse(text: &str) -> Self {
+        if text == "user" { Self::User } else { Self::Group }
     }
 }
 
-/// First path segments that the service needs for itself.
+/// First path segments that the server uses itself.
 const RESERVED: &[&str] = &[
     "-",
     ".well-known",
@@ -103,22 +103,22 @@ const RESERVED: &[&str] = &[
     "users",
 ];
 
-/// The longest path segment taken.
-pub const LONGEST: usize = 255;
+/// The maximum length of a path segment.
+pub const MAX_LENGTH: usize = 255;
 
-const FORMAT: &str = "can contain only letters, digits, '_', '-' and '.'. \
+const PATH_FORMAT: &str = "can contain only letters, digits, '_', '-' and '.'. \
                       Cannot start with '-' or end in '.', '.git' or '.atom'.";
 
-/// Checks a top-level path: a username or the path of a group.
+/// Validates a top-level path: a username or the path of a group.
 pub fn check_path(field: &str, path: &str, violations: &mut Violations) {
     if path.is_empty() {
         violations.add(field, "can't be blank");
         return;
     }
-    violations.longest(field, path, LONGEST);
-    violations.unless(is_well_formed(path), field, FORMAT);
+    violations.max_length(field, path, MAX_LENGTH);
+    violations.require(is_well_formed(path), field, PATH_FORMAT);
     let reserved = RESERVED.iter().any(|name| name.eq_ignore_ascii_case(path));
-    violations.unless(!reserved, field, format!("{path} is a reserved name"));
+    violations.require(!reserved, field, format!("{path} is a reserved name"));
 }
 
 pub(crate) fn is_well_formed(path: &str) -> bool {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_plain_and_not_reserved() {
+    fn a_path_is_well_formed_and_not_reserved() {
         let verdict = |path: &str| {
             let mut violations = Violations::new();
             check_path("username", path, &mut violations);
@@ -144,7 +144,7 @@ mod tests {
         for good in ["a", "_", "ann", "ann.lee", "_x-", "7", ".hidden", "a-b_c.d"] {
             assert_eq!(verdict(good), "", "{good}");
         }
-        let format = format!("username {FORMAT}");
+        let format = format!("username {PATH_FORMAT}");
         for bad in ["-ann", "ann.", "ann.git", "ann.ATOM", "ann lee", "änn", "a/b", "..", ".", "a\0b"] {
             assert_eq!(verdict(bad), format, "{bad:?}");
         }

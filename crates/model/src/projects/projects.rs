@@ -3,17 +3,17 @@
 use std::fmt;
 
 use crate::{
-    Change, Namespace, Role, StorageId, Time, Violations, Visibility, imports::ImportStatus, members::SharedGroup,
-    namespaces::LONGEST, text, users::UserSummary,
+    Change, ForkLinkId, Namespace, NamespaceId, ProjectId, Role, StorageId, Time, UserId, Violations, Visibility,
+    imports::ImportStatus, members::SharedGroup, namespaces::MAX_LENGTH, text, users::UserSummary,
 };
 
-const LONGEST_DESCRIPTION: usize = 2000;
+const MAX_DESCRIPTION_LENGTH: usize = 2000;
 const NAME_FORMAT: &str = "can contain only letters, digits, emojis, '_', '.', dash, space. \
                            It must start with letter, digit, emoji or '_'.";
 const PATH_FORMAT: &str = "can contain only letters, digits, '_', '-' and '.'. \
                            Cannot start with '-', end in '.git' or end in '.atom'";
 
-/// Paths that mean something else below a project's namespace.
+/// Paths that are routes below a namespace.
 const RESERVED: &[&str] = &[
     ".well-known",
     "all",
@@ -55,163 +55,163 @@ const RESERVED: &[&str] = &[
     "wikis",
 ];
 
-/// A project with what one needs to show it.
+/// A project with everything needed to render it.
 #[derive(Clone, Debug)]
 pub struct Project {
-    /// Its number, for good.
-    pub id: i64,
-    /// Where it lives.
+    /// The ID of the project; it never changes.
+    pub id: ProjectId,
+    /// The namespace that contains it.
     pub namespace: Namespace,
-    /// To whom it belongs, if it lives in a personal namespace.
+    /// The owner, if it is in a personal namespace.
     pub owner: Option<UserSummary>,
-    /// Who made it; perhaps no longer a user.
-    pub creator_id: i64,
-    /// The name people read.
+    /// The ID of the creator, who may have been deleted.
+    pub creator_id: UserId,
+    /// The display name.
     pub name: String,
     /// The path in URLs.
     pub path: String,
-    /// What it is about.
+    /// The description.
     pub description: Option<String>,
-    /// The branch that HEAD names; `None` while there is no branch.
+    /// The branch that HEAD points to; `None` while the repository has no branch.
     pub default_branch: Option<String>,
-    /// How far it can be seen.
+    /// The visibility.
     pub visibility: Visibility,
-    /// Whether it is put away.
+    /// Whether it is archived.
     pub archived: bool,
-    /// How many have starred it.
+    /// The number of stars.
     pub star_count: i64,
-    /// How many forks there are.
+    /// The number of forks.
     pub forks_count: i64,
-    /// What is switched on.
-    pub switches: Switches<bool>,
-    /// Whether large files are kept apart; `None` is as the group says.
+    /// The feature flags.
+    pub features: ProjectFeatures<bool>,
+    /// Whether Git LFS is enabled; `None` means the setting of the group.
     pub lfs_enabled: Option<bool>,
-    /// From what the runners' token is made.
-    pub runners_seed: Seed,
-    /// Where its repository and its files lie.
+    /// The seed of the runners token.
+    pub runners_seed: TokenSeed,
+    /// Identifies the directories of its repository and files.
     pub storage: StorageId,
-    /// When it was made.
+    /// The time at which it was created.
     pub created_at: Time,
-    /// When something about it last changed.
+    /// The time at which its settings last changed.
     pub updated_at: Time,
-    /// When something last happened in it.
+    /// The time of its last activity.
     pub last_activity_at: Time,
     /// The groups it is shared with.
     pub shared_with: Vec<SharedGroup>,
-    /// The number of the project that it was forked from, perhaps one that is being removed.
-    pub fork_of: Option<i64>,
-    /// The project that it was forked from, if the caller sees that.
+    /// The ID of the project it was forked from, which may be pending deletion.
+    pub fork_of: Option<ProjectId>,
+    /// The project it was forked from, if the caller can see it.
     pub forked_from: Option<ForkSource>,
-    /// How far the import of its repository has come, if that comes from elsewhere.
+    /// The status of the import of its repository, if it was imported.
     pub import: Option<ImportStatus>,
-    /// How many of its issues are open, of those that the caller sees without being named in them.
+    /// The number of open issues, not counting confidential issues unless the caller can see all of them.
     pub open_issues: i64,
-    /// What the caller is to it by membership.
-    pub access: Access,
+    /// The roles of the caller.
+    pub access: ProjectAccess,
 }
 
-/// That a project was forked from another one.
+/// The fork relation between two projects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForkLink {
-    /// Number of the link.
-    pub id: i64,
-    /// The fork.
-    pub project: i64,
-    /// What it was forked from.
-    pub source: i64,
-    /// When that was noted.
+    /// The ID of the link.
+    pub id: ForkLinkId,
+    /// The ID of the fork.
+    pub project: ProjectId,
+    /// The ID of the project it was forked from.
+    pub source: ProjectId,
+    /// The time at which the link was created.
     pub created_at: Time,
-    /// When that was last changed.
+    /// The time at which the link last changed.
     pub updated_at: Time,
 }
 
-/// A project that another one was forked from, in short.
+/// The summary of a project that another one was forked from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForkSource {
-    /// Its number.
-    pub id: i64,
-    /// The name people read.
+    /// The ID of the project.
+    pub id: ProjectId,
+    /// The display name.
     pub name: String,
     /// The path in URLs.
     pub path: String,
-    /// The name of where it lives: that of the group, or of the user.
+    /// The display name of its group or user.
     pub namespace_name: String,
-    /// The full path of where it lives.
+    /// The full path of its namespace.
     pub namespace_path: String,
-    /// How far it can be seen.
+    /// The visibility.
     pub visibility: Visibility,
 }
 
 impl ForkSource {
-    /// The path by which it is found.
+    /// Returns the full path of the project.
     pub fn full_path(&self) -> String {
         format!("{}/{}", self.namespace_path, self.path)
     }
 }
 
-/// What somebody is to a project, by where it comes from.
+/// The roles of a user in a project, by source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Access {
-    /// By membership of the project.
+pub struct ProjectAccess {
+    /// The role as a member of the project.
     pub project: Option<Role>,
-    /// By membership of the group it lives in, or of one above.
+    /// The role as a member of the project's group or one of its ancestors.
     pub group: Option<Role>,
-    /// By membership of a group it is shared with.
+    /// The role through a group that the project is shared with.
     pub share: Option<Role>,
-    /// By owning the personal namespace it lives in.
+    /// Whether the user owns the personal namespace that contains it.
     pub owns: bool,
 }
 
-impl Access {
-    /// The most that any of them gives.
+impl ProjectAccess {
+    /// Returns the highest of the roles.
     pub fn role(self) -> Option<Role> {
         let owner = self.owns.then_some(Role::Owner);
         self.project.max(self.group).max(self.share).max(owner)
     }
 }
 
-/// Bytes from which a token is made; they do not print.
+/// Random bytes from which a token is derived; hidden in `Debug` output.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Seed(pub Vec<u8>);
+pub struct TokenSeed(pub Vec<u8>);
 
-impl fmt::Debug for Seed {
+impl fmt::Debug for TokenSeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("…")
     }
 }
 
 impl Project {
-    /// The path by which it is found.
+    /// Returns the full path of the project.
     pub fn full_path(&self) -> String {
         format!("{}/{}", self.namespace.full_path, self.path)
     }
 
-    /// Whether there is anything that could carry labels or belong to milestones: without, nobody sees those either.
-    pub fn tracks_work(&self) -> bool {
-        self.switches.issues_enabled || self.switches.merge_requests_enabled
+    /// Returns whether issues or merge requests are enabled; without either, labels and milestones are hidden as well.
+    pub fn has_tracker(&self) -> bool {
+        self.features.issues_enabled || self.features.merge_requests_enabled
     }
 }
 
-/// A namespace as a request names it.
+/// A reference to a namespace in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamespaceRef {
-    /// By number.
-    Id(i64),
+    /// By ID.
+    Id(NamespaceId),
     /// By its full path.
     Path(String),
 }
 
 impl NamespaceRef {
-    /// Reads a number or a full path.
+    /// Parses an ID or a full path.
     pub fn parse(text: &str) -> Self {
         text.parse().map_or_else(|_| Self::Path(text.to_owned()), Self::Id)
     }
 }
 
-/// What can be switched on and off: `Switches<bool>` is a state, `Switches<Option<bool>>` what somebody wants changed.
+/// The feature flags of a project: `ProjectFeatures<bool>` holds their values, `ProjectFeatures<Option<bool>>` changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the interface")]
-pub struct Switches<T> {
+#[expect(missing_docs, reason = "the names are those of the REST API")]
+pub struct ProjectFeatures<T> {
     pub issues_enabled: T,
     pub merge_requests_enabled: T,
     pub wiki_enabled: T,
@@ -225,8 +225,8 @@ pub struct Switches<T> {
     pub request_access_enabled: T,
 }
 
-impl Switches<bool> {
-    /// How a new project begins.
+impl ProjectFeatures<bool> {
+    /// Returns the flags of a new project.
     pub fn new() -> Self {
         Self {
             issues_enabled: true,
@@ -243,9 +243,9 @@ impl Switches<bool> {
         }
     }
 
-    /// What the server offers of what is switched on. Merge requests, wikis, snippets and the container registry do not
-    /// exist yet; their switches are stored for the day they do.
-    pub fn offered(self) -> Self {
+    /// Returns the flags with unsupported features turned off: merge requests, wikis, snippets and the container registry are
+    /// not implemented yet; their flags are only stored.
+    pub fn supported(self) -> Self {
         Self {
             merge_requests_enabled: false,
             wiki_enabled: false,
@@ -255,82 +255,82 @@ impl Switches<bool> {
         }
     }
 
-    /// The state after what was wanted.
-    pub fn with(self, wanted: &Switches<Option<bool>>) -> Self {
+    /// Returns the flags with changes applied.
+    pub fn with(self, changes: &ProjectFeatures<Option<bool>>) -> Self {
         Self {
-            issues_enabled: wanted.issues_enabled.unwrap_or(self.issues_enabled),
-            merge_requests_enabled: wanted.merge_requests_enabled.unwrap_or(self.merge_requests_enabled),
-            wiki_enabled: wanted.wiki_enabled.unwrap_or(self.wiki_enabled),
-            builds_enabled: wanted.builds_enabled.unwrap_or(self.builds_enabled),
-            snippets_enabled: wanted.snippets_enabled.unwrap_or(self.snippets_enabled),
-            container_registry_enabled: wanted.container_registry_enabled.unwrap_or(self.container_registry_enabled),
-            shared_runners_enabled: wanted.shared_runners_enabled.unwrap_or(self.shared_runners_enabled),
-            public_builds: wanted.public_builds.unwrap_or(self.public_builds),
-            only_allow_merge_if_build_succeeds: wanted
+            issues_enabled: changes.issues_enabled.unwrap_or(self.issues_enabled),
+            merge_requests_enabled: changes.merge_requests_enabled.unwrap_or(self.merge_requests_enabled),
+            wiki_enabled: changes.wiki_enabled.unwrap_or(self.wiki_enabled),
+            builds_enabled: changes.builds_enabled.unwrap_or(self.builds_enabled),
+            snippets_enabled: changes.snippets_enabled.unwrap_or(self.snippets_enabled),
+            container_registry_enabled: changes.container_registry_enabled.unwrap_or(self.container_registry_enabled),
+            shared_runners_enabled: changes.shared_runners_enabled.unwrap_or(self.shared_runners_enabled),
+            public_builds: changes.public_builds.unwrap_or(self.public_builds),
+            only_allow_merge_if_build_succeeds: changes
                 .only_allow_merge_if_build_succeeds
                 .unwrap_or(self.only_allow_merge_if_build_succeeds),
-            only_allow_merge_if_all_discussions_are_resolved: wanted
+            only_allow_merge_if_all_discussions_are_resolved: changes
                 .only_allow_merge_if_all_discussions_are_resolved
                 .unwrap_or(self.only_allow_merge_if_all_discussions_are_resolved),
-            request_access_enabled: wanted.request_access_enabled.unwrap_or(self.request_access_enabled),
+            request_access_enabled: changes.request_access_enabled.unwrap_or(self.request_access_enabled),
         }
     }
 }
 
-/// A project about to be made.
+/// A project to create.
 #[derive(Clone, Debug, Default)]
 pub struct NewProject {
-    /// The name people read.
+    /// The display name.
     pub name: String,
-    /// The path in URLs; made from the name if there is none.
+    /// The path in URLs; derived from the name if absent.
     pub path: Option<String>,
-    /// The namespace it is created in; `None` is the personal one.
+    /// The target namespace; `None` means the personal one.
     pub namespace: Option<NamespaceRef>,
-    /// What it is about.
+    /// The description.
     pub description: Option<String>,
-    /// How far it can be seen; private if nothing is said.
+    /// The visibility; private if absent.
     pub visibility: Option<Visibility>,
-    /// What is switched on.
-    pub switches: Switches<Option<bool>>,
-    /// Whether large files are kept apart.
+    /// The feature flags.
+    pub features: ProjectFeatures<Option<bool>>,
+    /// Whether Git LFS is enabled.
     pub lfs_enabled: Option<bool>,
-    /// From where the repository shall come.
+    /// The URL to import the repository from.
     pub import_url: Option<String>,
 }
 
 impl NewProject {
-    /// The path it gets.
-    pub fn chosen_path(&self) -> String {
-        self.path.clone().unwrap_or_else(|| path_from(&self.name))
+    /// Returns the path, derived from the name if none was given.
+    pub fn path_or_default(&self) -> String {
+        self.path.clone().unwrap_or_else(|| path_from_name(&self.name))
     }
 
-    /// Notes what is wrong with it by itself.
+    /// Validates the fields that can be checked without the database.
     pub fn check(&self, violations: &mut Violations) {
         check_name(&self.name, violations);
-        check_path(&self.chosen_path(), violations);
+        check_path(&self.path_or_default(), violations);
         check_description(self.description.as_deref(), violations);
     }
 }
 
-/// What an edit changes about a project.
+/// The fields of a project to change.
 #[derive(Clone, Debug, Default)]
 pub struct ProjectChanges {
-    /// The name people read.
+    /// The display name.
     pub name: Option<String>,
     /// The path in URLs.
     pub path: Option<String>,
-    /// What it is about.
+    /// The description.
     pub description: Change<String>,
-    /// How far it can be seen.
+    /// The visibility.
     pub visibility: Option<Visibility>,
-    /// What is switched on.
-    pub switches: Switches<Option<bool>>,
-    /// Whether large files are kept apart.
+    /// The feature flags.
+    pub features: ProjectFeatures<Option<bool>>,
+    /// Whether Git LFS is enabled.
     pub lfs_enabled: Option<bool>,
 }
 
 impl ProjectChanges {
-    /// Notes what is wrong with them by themselves.
+    /// Validates the fields that can be checked without the database.
     pub fn check(&self, violations: &mut Violations) {
         if let Some(name) = &self.name {
             check_name(name, violations);
@@ -347,25 +347,25 @@ fn check_name(name: &str, violations: &mut Violations) {
         violations.add("name", "can't be blank");
         return;
     }
-    violations.longest("name", name, LONGEST);
-    let beginning = |c: char| c.is_alphanumeric() || text::is_emoji(c) || c == '_';
-    let further = |c: char| beginning(c) || text::is_dash(c) || matches!(c, '.' | ' ');
-    let readable = name.chars().next().is_some_and(beginning) && text::is_name_of(name, further);
-    violations.unless(readable, "name", NAME_FORMAT);
+    violations.max_length("name", name, MAX_LENGTH);
+    let first = |c: char| c.is_alphanumeric() || text::is_emoji(c) || c == '_';
+    let further = |c: char| first(c) || text::is_dash(c) || matches!(c, '.' | ' ');
+    let valid = name.chars().next().is_some_and(first) && text::is_name_made_of(name, further);
+    violations.require(valid, "name", NAME_FORMAT);
 }
 
 fn check_path(path: &str, violations: &mut Violations) {
     if path.trim().is_empty() {
         violations.add("path", "can't be blank");
     }
-    violations.longest("path", path, LONGEST);
-    violations.unless(is_path(path), "path", PATH_FORMAT);
+    violations.max_length("path", path, MAX_LENGTH);
+    violations.require(is_path(path), "path", PATH_FORMAT);
     let reserved = RESERVED.iter().any(|name| name.eq_ignore_ascii_case(path));
-    violations.unless(!reserved, "path", format!("{path} is a reserved name"));
+    violations.require(!reserved, "path", format!("{path} is a reserved name"));
 }
 
 fn check_description(description: Option<&str>, violations: &mut Violations) {
-    violations.longest("description", description.unwrap_or_default(), LONGEST_DESCRIPTION);
+    violations.max_length("description", description.unwrap_or_default(), MAX_DESCRIPTION_LENGTH);
 }
 
 pub(crate) fn is_path(path: &str) -> bool {
@@ -379,50 +379,50 @@ pub(crate) fn is_path(path: &str) -> bool {
         && path != ".."
 }
 
-/// The path that a name makes: plain letters, digits and `_`, with one dash for each run of anything else.
-pub fn path_from(name: &str) -> String {
+/// Derives a path from a name: ASCII letters, digits and `_`, with one dash for each run of other characters.
+pub fn path_from_name(name: &str) -> String {
     let mut path = String::with_capacity(name.len());
-    for c in text::without_accents(name).chars().flat_map(char::to_lowercase) {
-        let kept = if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
-        if kept != '-' || !path.ends_with('-') {
-            path.push(kept);
+    for c in text::strip_accents(name).chars().flat_map(char::to_lowercase) {
+        let mapped = if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+        if mapped != '-' || !path.ends_with('-') {
+            path.push(mapped);
         }
     }
     path.trim_matches('-').to_owned()
 }
 
-/// What a list of projects is sorted by.
+/// The sort key of a list of projects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProjectOrder {
-    /// By number.
+    /// By ID.
     Id,
-    /// By name, in whatever case.
+    /// By name, ignoring case.
     Name,
-    /// By path, in whatever case.
+    /// By path, ignoring case.
     Path,
-    /// By when it was made.
+    /// By time of creation.
     #[default]
     CreatedAt,
-    /// By when something about it last changed.
+    /// By time of the last change.
     UpdatedAt,
-    /// By when something last happened in it.
+    /// By time of the last activity.
     LastActivityAt,
 }
 
-/// Which projects of a list are wanted, and in which order.
+/// Restricts and orders a list of projects.
 #[derive(Clone, Debug, Default)]
 pub struct ProjectFilter {
-    /// Only those that are put away, or only the others.
+    /// Only archived projects, or only others.
     pub archived: Option<bool>,
-    /// Only those that can be seen exactly so far.
+    /// Only projects with exactly this visibility.
     pub visibility: Option<Visibility>,
-    /// A part of name, path, description or the name of the namespace.
+    /// Only projects whose name, path, description or namespace name contains this text.
     pub search: Option<String>,
-    /// What they are sorted by; what is equal goes by number.
+    /// The sort key; ties are broken by ID.
     pub order: ProjectOrder,
-    /// Forwards and not backwards.
+    /// Order ascending.
     pub ascending: bool,
-    /// Those with builds first.
+    /// Projects with CI enabled first.
     pub builds_first: bool,
 }
 
@@ -431,8 +431,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_makes_a_path() {
-        let check = |name: &str, expected: &str| assert_eq!(path_from(name), expected, "{name}");
+    fn a_path_is_derived_from_the_name() {
+        let check = |name: &str, expected: &str| assert_eq!(path_from_name(name), expected, "{name}");
         check("My Project.v2", "my-project-v2");
         check("foo_bar", "foo_bar");
         check("Ünïcode", "unicode");
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_readable_and_paths_are_plain() {
+    fn names_and_paths_are_validated() {
         let verdict = |name: &str, path: Option<&str>| {
             let project = NewProject { name: name.into(), path: path.map(Into::into), ..NewProject::default() };
             let mut violations = Violations::new();
@@ -472,14 +472,14 @@ mod tests {
     }
 
     #[test]
-    fn the_most_that_any_source_gives_counts() {
-        let check = |access: Access, expected| assert_eq!(access.role(), expected, "{access:?}");
-        check(Access::default(), None);
+    fn the_highest_role_of_all_sources_counts() {
+        let check = |access: ProjectAccess, expected| assert_eq!(access.role(), expected, "{access:?}");
+        check(ProjectAccess::default(), None);
         check(
-            Access { project: Some(Role::Guest), group: Some(Role::Master), ..Access::default() },
+            ProjectAccess { project: Some(Role::Guest), group: Some(Role::Master), ..ProjectAccess::default() },
             Some(Role::Master),
         );
-        check(Access { share: Some(Role::Developer), ..Access::default() }, Some(Role::Developer));
-        check(Access { project: Some(Role::Guest), owns: true, ..Access::default() }, Some(Role::Owner));
+        check(ProjectAccess { share: Some(Role::Developer), ..ProjectAccess::default() }, Some(Role::Developer));
+        check(ProjectAccess { project: Some(Role::Guest), owns: true, ..ProjectAccess::default() }, Some(Role::Owner));
     }
 }

@@ -1,25 +1,25 @@
-//! Roles: what somebody is to a project or a group.
+//! Roles of members.
 
-/// What somebody is to a project or a group; each includes those before it.
+/// The role of a user in a project or a group; each includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Reads, and takes part in talks.
+    /// Reads the project and takes part in discussions.
     Guest,
     /// Reads the code.
     Reporter,
     /// Changes the code.
     Developer,
-    /// Steers the project.
+    /// Administers the project.
     Master,
-    /// Decides about its existence; a group has owners, and a personal namespace has one.
+    /// May also transfer and delete; groups have owners, and a personal namespace has exactly one.
     Owner,
 }
 
 impl Role {
-    /// Every role, least first.
+    /// All roles, lowest first.
     pub const ALL: [Self; 5] = [Self::Guest, Self::Reporter, Self::Developer, Self::Master, Self::Owner];
 
-    /// The number that is stored and shown.
+    /// The access level used in the database and the API.
     pub fn level(self) -> i32 {
         match self {
             Self::Guest => 10,
@@ -30,7 +30,7 @@ impl Role {
         }
     }
 
-    /// The role behind a number.
+    /// Returns the role with this access level.
     pub fn from_level(level: i64) -> Option<Self> {
         Self::ALL.into_iter().find(|role| i64::from(role.level()) == level)
     }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_role_is_a_number_and_back() {
+    fn roles_survive_a_round_trip_through_their_levels() {
         for role in Role::ALL {
             assert_eq!(Role::from_level(role.level().into()), Some(role));
         }

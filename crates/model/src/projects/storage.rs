@@ -1,22 +1,22 @@
-//! Names for what projects keep outside of the database.
+//! Identifiers of project data outside the database.
 
 use std::{fmt, sync::Arc};
 
-/// Names the place of a repository and of the files of its project.
+/// Identifies the directories of the repository and the files of a project.
 ///
-/// It is random, so a project never gets a place that another project had, whatever its number. Projects that were
-/// created before there were such names have their number instead.
+/// It is random, so no project ever reuses the directories of another one, whatever its ID. Projects that are older than
+/// storage IDs use their project ID.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StorageId(Arc<str>);
 
 impl StorageId {
-    /// Reads an id: lower-case hexadecimal digits, which are safe in a path.
+    /// Parses an ID: lower-case hexadecimal digits, which are safe in a path.
     pub fn parse(text: &str) -> Option<Self> {
         let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         ((1..=64).contains(&text.len()) && text.bytes().all(is_digit)).then(|| Self(text.into()))
     }
 
-    /// The text, as it is stored.
+    /// Returns the stored text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_safe_in_a_path_is_a_storage_id() {
+    fn a_storage_id_is_safe_in_a_path() {
         for good in ["7", "9223372036854775807", "00ff00ff00ff00ff00ff00ff00ff00ff"] {
             assert_eq!(StorageId::parse(good).expect(good).as_str(), good);
         }

@@ -1,20 +1,21 @@
-//! Files that were sent to a project, to be linked from texts.
+//! Files uploaded to a project for use in Markdown.
 
 use unicode_normalization::{UnicodeNormalization as _, char::is_combining_mark};
 
-use crate::{Time, tokens::Secret};
+use crate::{ProjectId, Time, UploadId, UserId, tokens::Secret};
 
-/// The longest name taken, in bytes.
-pub const LONGEST: usize = 255;
+/// The maximum length of a file name, in bytes.
+pub const MAX_NAME_LENGTH: usize = 255;
 
-/// How many hex digits stand in the URL of an upload.
+/// The number of hexadecimal digits in the URL of an upload.
 const SECRET_LENGTH: usize = 32;
 
-/// What is shown in the text itself and not only linked; the original's list, which clients know.
-const EMBEDDED: &[&str] = &["png", "jpg", "jpeg", "gif", "bmp", "tiff", "mp4", "m4v", "mov", "webm", "ogv"];
+/// Extensions of files that Markdown embeds instead of linking; the list of GitLab 8.14, which clients know.
+const EMBEDDED_EXTENSIONS: &[&str] = &["png", "jpg", "jpeg", "gif", "bmp", "tiff", "mp4", "m4v", "mov", "webm", "ogv"];
 
-/// What a browser may show by itself, because nothing in it can run. The list is closed: no SVG, HTML, XML or PDF.
-const SHOWN: &[(&str, &str)] = &[
+/// Extensions and content types that browsers may display inline because they cannot contain scripts: no SVG, HTML, XML or
+/// PDF.
+const INLINE_CONTENT_TYPES: &[(&str, &str)] = &[
     ("png", "image/png"),
     ("jpg", "image/jpeg"),
     ("jpeg", "image/jpeg"),
@@ -29,60 +30,60 @@ const SHOWN: &[(&str, &str)] = &[
     ("ogv", "video/ogg"),
 ];
 
-/// A file that was sent to a project.
+/// A file uploaded to a project.
 #[derive(Clone, Debug)]
 pub struct Upload {
-    /// Its number.
-    pub id: i64,
-    /// To which project it was sent.
-    pub project_id: i64,
-    /// By whom; perhaps no longer a user.
-    pub user_id: i64,
-    /// What makes its URL impossible to guess.
+    /// The ID of the upload.
+    pub id: UploadId,
+    /// The project it belongs to.
+    pub project_id: ProjectId,
+    /// The ID of the uploader, who may have been deleted.
+    pub user_id: UserId,
+    /// The part of the URL that makes it unguessable.
     pub secret: Secret,
-    /// Its name, as [`clean_name`] leaves it.
+    /// The file name as returned by [`clean_name`].
     pub name: String,
-    /// How many bytes it has; unknown while it is under way.
+    /// The size in bytes; `None` until the upload is complete.
     pub size: Option<u64>,
-    /// When it was sent.
+    /// The time at which it was uploaded.
     pub created_at: Time,
 }
 
 impl Upload {
-    /// Where it is found, below the page of the project. Not percent-encoded, as clients of the original expect.
+    /// Returns the URL relative to the project. Not percent-encoded, as in GitLab 8.14.
     pub fn url(&self) -> String {
         format!("/uploads/{}/{}", self.secret.reveal(), self.name)
     }
 
-    /// What stands for it where it cannot be shown.
+    /// Returns the alternative text.
     pub fn alt(&self) -> &str {
         if self.is_embedded() { split_name(&self.name).0 } else { &self.name }
     }
 
-    /// The text that links or shows it.
+    /// Returns the Markdown that embeds or links the file.
     pub fn markdown(&self) -> String {
-        // A clean name has neither brackets nor parentheses.
-        let mark = if self.is_embedded() { "!" } else { "" };
-        format!("{mark}[{}]({})", self.alt(), self.url())
+        // A clean name contains neither brackets nor parentheses.
+        let prefix = if self.is_embedded() { "!" } else { "" };
+        format!("{prefix}[{}]({})", self.alt(), self.url())
     }
 
-    /// The type under which a browser may show it by itself, if it may.
-    pub fn shown_as(&self) -> Option<&'static str> {
+    /// Returns the content type for inline display, or `None` if the file must be downloaded.
+    pub fn inline_content_type(&self) -> Option<&'static str> {
         let extension = extension(&self.name);
-        SHOWN.iter().find(|(known, _)| *known == extension).map(|(_, kind)| *kind)
+        INLINE_CONTENT_TYPES.iter().find(|(known, _)| *known == extension).map(|(_, kind)| *kind)
     }
 
     fn is_embedded(&self) -> bool {
-        EMBEDDED.contains(&extension(&self.name).as_str())
+        EMBEDDED_EXTENSIONS.contains(&extension(&self.name).as_str())
     }
 }
 
-/// A name that is safe in a URL, in a text and in a header: the last part of a path, with `_` for everything but letters,
-/// digits and `_.-+`.
-pub fn clean_name(given: &str) -> String {
-    let last = given.rsplit(['/', '\\']).find(|part| !part.is_empty()).unwrap_or_default();
-    // Composed, so that a letter with its accent is one letter however it was typed.
-    let mut name: String = last.nfc().map(|c| if is_plain(c) { c } else { '_' }).collect();
+/// Returns a name that is safe in a URL, in Markdown and in a header: the last segment of a path, with `_` in place of
+/// everything but letters, digits and `_.-+`.
+pub fn clean_name(path: &str) -> String {
+    let last = path.rsplit(['/', '\\']).find(|segment| !segment.is_empty()).unwrap_or_default();
+    // Composed, so that an accented letter is one character in either Unicode form.
+    let mut name: String = last.nfc().map(|c| if is_safe(c) { c } else { '_' }).collect();
     if name.is_empty() {
         return "unnamed".to_owned();
     }
@@ -92,27 +93,27 @@ pub fn clean_name(given: &str) -> String {
     shorten(name)
 }
 
-/// Whether this can be what makes the URL of an upload impossible to guess.
+/// Returns whether a text has the form of [`Upload::secret`].
 pub fn is_secret(text: &str) -> bool {
     text.len() == SECRET_LENGTH && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-fn is_plain(c: char) -> bool {
+fn is_safe(c: char) -> bool {
     c.is_alphanumeric() || is_combining_mark(c) || "_.-+".contains(c)
 }
 
-/// Cuts a name to the longest taken; the extension stays, unless it is no less than the name.
+/// Truncates a name to the maximum length; keeps the extension unless it is too long itself.
 fn shorten(name: String) -> String {
-    if name.len() <= LONGEST {
+    if name.len() <= MAX_NAME_LENGTH {
         return name;
     }
     let (stem, rest) = split_name(&name);
-    let (stem, rest) = if rest.len() < LONGEST { (stem, rest) } else { (name.as_str(), "") };
-    let cut = (0..=LONGEST - rest.len()).rev().find(|at| stem.is_char_boundary(*at)).unwrap_or_default();
+    let (stem, rest) = if rest.len() < MAX_NAME_LENGTH { (stem, rest) } else { (name.as_str(), "") };
+    let cut = (0..=MAX_NAME_LENGTH - rest.len()).rev().find(|at| stem.is_char_boundary(*at)).unwrap_or_default();
     format!("{}{rest}", &stem[..cut])
 }
 
-/// A name before and from its last dot; a dot at the beginning does not count.
+/// Splits a name at its last dot; leading dots do not count.
 fn split_name(name: &str) -> (&str, &str) {
     match name.rfind('.') {
         Some(dot) if name[..dot].bytes().any(|byte| byte != b'.') => name.split_at(dot),
@@ -120,7 +121,7 @@ fn split_name(name: &str) -> (&str, &str) {
     }
 }
 
-/// What comes after the last dot, in lower case.
+/// Returns the text after the last dot, in lower case.
 fn extension(name: &str) -> String {
     split_name(name).1.trim_start_matches('.').to_ascii_lowercase()
 }
@@ -131,9 +132,9 @@ mod tests {
 
     fn upload(name: &str) -> Upload {
         Upload {
-            id: 1,
-            project_id: 1,
-            user_id: 1,
+            id: UploadId::new(1),
+            project_id: ProjectId::new(1),
+            user_id: UserId::new(1),
             secret: Secret::new("5a".repeat(16)),
             name: name.to_owned(),
             size: Some(1),
@@ -142,8 +143,8 @@ mod tests {
     }
 
     #[test]
-    fn lesson_07_a_name_is_cleaned() {
-        let check = |given: &str, expected: &str| assert_eq!(clean_name(given), expected, "{given:?}");
+    fn unsafe_characters_in_a_name_are_replaced() {
+        let check = |input: &str, expected: &str| assert_eq!(clean_name(input), expected, "{input:?}");
         check("dk.png", "dk.png");
         check("my file (1).txt", "my_file__1_.txt");
         check("../../etc/passwd", "passwd");
@@ -170,9 +171,9 @@ mod tests {
 
     #[test]
     fn a_long_name_keeps_its_extension() {
-        let check = |given: String, expected: String| {
-            let name = clean_name(&given);
-            assert!(name.len() <= LONGEST);
+        let check = |input: String, expected: String| {
+            let name = clean_name(&input);
+            assert!(name.len() <= MAX_NAME_LENGTH);
             assert_eq!(name, expected);
         };
         check("x".repeat(255), "x".repeat(255));
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_and_films_are_shown_and_the_rest_is_linked() {
+    fn images_and_videos_are_embedded_and_other_files_are_linked() {
         let check = |name: &str, expected: &str| {
             let url = format!("(/uploads/5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a/{name})");
             assert_eq!(upload(name).markdown(), format!("{expected}{url}"));
@@ -200,8 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn lesson_21_a_browser_shows_only_what_cannot_run() {
-        let check = |name: &str, expected: Option<&str>| assert_eq!(upload(name).shown_as(), expected, "{name}");
+    fn only_files_that_cannot_contain_scripts_are_shown_inline() {
+        let check =
+            |name: &str, expected: Option<&str>| assert_eq!(upload(name).inline_content_type(), expected, "{name}");
         check("x.png", Some("image/png"));
         check("x.JPG", Some("image/jpeg"));
         check("x.webp", Some("image/webp"));

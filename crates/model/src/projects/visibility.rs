@@ -1,21 +1,21 @@
-//! Who may see a project or a group without belonging to it.
+//! Visibility of projects and groups.
 
-/// How far something can be seen.
+/// Who can see a project or a group without being a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Visibility {
-    /// By those who belong to it.
+    /// Members only.
     Private,
-    /// By everybody who is signed in and not external.
+    /// All signed-in users who are not external.
     Internal,
-    /// By everybody.
+    /// Everyone, signed in or not.
     Public,
 }
 
 impl Visibility {
-    /// Every level, narrowest first.
+    /// All levels, most restricted first.
     pub const ALL: [Self; 3] = [Self::Private, Self::Internal, Self::Public];
 
-    /// The number that is stored and shown.
+    /// The number used in the database and the API.
     pub fn level(self) -> i32 {
         match self {
             Self::Private => 0,
@@ -24,7 +24,7 @@ impl Visibility {
         }
     }
 
-    /// The word that filters and messages use.
+    /// The name used in filters and messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Private => "private",
@@ -33,7 +33,7 @@ impl Visibility {
         }
     }
 
-    /// The level behind a number.
+    /// Returns the visibility with this number.
     pub fn from_level(level: i64) -> Option<Self> {
         Self::ALL.into_iter().find(|visibility| i64::from(visibility.level()) == level)
     }

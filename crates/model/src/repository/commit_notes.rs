@@ -1,60 +1,60 @@
-//! What people say about commits.
+//! Comments on commits.
 
-use crate::{Oid, Time, objects::FileDiff, users::UserSummary};
+use crate::{CommitNoteId, Oid, ProjectId, Time, objects::FileDiff, users::UserSummary};
 
 /// A comment on a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitNote {
-    /// Number of the comment.
-    pub id: i64,
-    /// The project in which it was made.
-    pub project: i64,
-    /// The commit that it is about.
+    /// The id.
+    pub id: CommitNoteId,
+    /// The id of the project.
+    pub project: ProjectId,
+    /// The commit.
     pub commit: Oid,
-    /// What it says.
+    /// The text.
     pub body: String,
-    /// Who wrote it; `None` if they are gone.
+    /// The author; `None` if deleted.
     pub author: Option<UserSummary>,
-    /// The line that it is about, if it is about one.
+    /// The commented line, if any.
     pub line: Option<CommitLine>,
-    /// When it was written.
+    /// When it was created.
     pub created_at: Time,
 }
 
-/// A comment that is about to be written.
+/// A new comment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewCommitNote {
-    /// The commit that it is about.
+    /// The commit.
     pub commit: Oid,
-    /// What it says.
+    /// The text.
     pub body: String,
-    /// The line that it is about, if it is about one.
+    /// The commented line, if any.
     pub line: Option<CommitLine>,
 }
 
-/// A line in the difference that a commit makes.
+/// A line in the diff of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitLine {
-    /// In which file.
+    /// The path of the file.
     pub path: String,
-    /// Which line, counted from one.
+    /// The line number, starting at 1.
     pub number: i64,
-    /// Whether it is counted in the file as it was before.
+    /// Whether the number refers to the old version of the file.
     pub old: bool,
 }
 
 impl CommitLine {
-    /// Whether a commit that makes these differences adds this line, or removes it if it is one of before.
+    /// Returns whether the diffs add this line, or remove it if it is an old one.
     pub fn is_in(&self, diffs: &[FileDiff]) -> bool {
         let path = |diff: &FileDiff| if self.old { diff.old_path == self.path } else { diff.new_path == self.path };
-        diffs.iter().filter(|diff| path(diff)).any(|diff| self.is_in_text(&diff.diff))
+        diffs.iter().filter(|diff| path(diff)).any(|diff| self.is_in_diff(&diff.diff))
     }
 
-    fn is_in_text(&self, text: &str) -> bool {
-        // Which lines come next, before and after; unknown until the first hunk.
+    fn is_in_diff(&self, text: &str) -> bool {
+        // The next line numbers of the old and new version; unknown before the first hunk.
         let mut next = None;
         for line in text.split('\n') {
-            if let Some(first) = beginning_of_hunk(line) {
+            if let Some(first) = parse_hunk_header(line) {
                 next = Some(first);
                 continue;
             }
@@ -75,9 +75,9 @@ impl CommitLine {
     }
 }
 
-/// The numbers of the first lines of a hunk, before and after. No line of a file begins like that, because each has its
-/// sign in front.
-fn beginning_of_hunk(line: &str) -> Option<(i64, i64)> {
+/// Parses a hunk header into the first line numbers of the old and new version. Lines of a file cannot look like a header, because
+/// each has its sign in front.
+fn parse_hunk_header(line: &str) -> Option<(i64, i64)> {
     let (before, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
     let (after, _) = rest.split_once(" @@")?;
     let first = |range: &str| range.split(',').next().and_then(|number| number.parse().ok());

@@ -1,4 +1,4 @@
-//! The nouns of repositories.
+//! Types of repositories.
 
 pub mod commit_notes;
 pub mod objects;

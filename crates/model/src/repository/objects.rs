@@ -1,4 +1,4 @@
-//! What is in a repository: commits, branches, tags, trees and their differences.
+//! Objects of a repository: commits, tags, trees and diffs.
 
 use std::{fmt, str::FromStr};
 
@@ -6,18 +6,19 @@ use jiff::tz::Offset;
 
 use crate::Time;
 
-/// The name of an object: its SHA-1.
+/// An object id: a SHA-1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Oid(pub [u8; 20]);
 
 impl Oid {
-    /// What stands for no object at all in protocols and payloads.
+    /// The null id of protocols and payloads, which stands for no object.
     pub const ZERO: &'static str = "0000000000000000000000000000000000000000";
 }
 
 impl fmt::Display for Oid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        let mut digits = [0; 40];
+        f.write_str(base16ct::lower::encode_str(&self.0, &mut digits).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -27,43 +28,43 @@ impl fmt::Debug for Oid {
     }
 }
 
-/// A text that is no name of an object.
+/// The error of parsing an invalid object id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotAnOid;
+pub struct ParseOidError;
 
 impl FromStr for Oid {
-    type Err = NotAnOid;
+    type Err = ParseOidError;
 
-    fn from_str(text: &str) -> Result<Self, NotAnOid> {
+    fn from_str(text: &str) -> Result<Self, ParseOidError> {
         let bytes = text.as_bytes();
         if bytes.len() != 40 {
-            return Err(NotAnOid);
+            return Err(ParseOidError);
         }
         let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
         let mut id = [0; 20];
-        for (place, pair) in id.iter_mut().zip(bytes.chunks_exact(2)) {
-            let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else { return Err(NotAnOid) };
-            *place = high << 4 | low;
+        for (slot, pair) in id.iter_mut().zip(bytes.chunks_exact(2)) {
+            let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else { return Err(ParseOidError) };
+            *slot = high << 4 | low;
         }
         Ok(Self(id))
     }
 }
 
-/// Who did something, and when, in their own time zone.
+/// The author or committer of an object, with time and time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// The name; what is not UTF-8 is replaced.
+    /// The name; invalid UTF-8 is replaced.
     pub name: String,
-    /// The address.
+    /// The email address.
     pub email: String,
-    /// Seconds since 1970.
+    /// The time in seconds since 1970.
     pub seconds: i64,
-    /// How far the clock was ahead of UTC, in seconds.
+    /// The offset from UTC, in seconds.
     pub offset: i32,
 }
 
 impl Signature {
-    /// The moment to the second, with the offset. What no calendar has becomes the beginning of 1970.
+    /// Formats the time with its offset. Times out of range become the beginning of 1970.
     pub fn timestamp(&self) -> String {
         let moment = Time::from_second(self.seconds).unwrap_or(Time::UNIX_EPOCH);
         let offset = Offset::from_seconds(self.offset).unwrap_or(Offset::UTC);
@@ -74,27 +75,27 @@ impl Signature {
 /// A commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// Its name.
+    /// The id.
     pub id: Oid,
-    /// What it builds upon.
+    /// The parents.
     pub parents: Vec<Oid>,
-    /// Who wrote it.
+    /// The author.
     pub author: Signature,
-    /// Who put it there.
+    /// The committer.
     pub committer: Signature,
-    /// All of the message, the final newline included; what is not UTF-8 is replaced.
+    /// The complete message, including the final newline; invalid UTF-8 is replaced.
     pub message: String,
 }
 
 impl Commit {
-    /// The first eight digits of its name.
+    /// Returns the first eight digits of the id.
     pub fn short_id(&self) -> String {
         let mut id = self.id.to_string();
         id.truncate(8);
         id
     }
 
-    /// The first line of the message, shortened if it is very long.
+    /// Returns the first line of the message, shortened if it is very long.
     pub fn title(&self) -> String {
         let line = self.message.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
         if line.is_empty() {
@@ -107,7 +108,7 @@ impl Commit {
     }
 }
 
-/// How many lines a commit added and removed.
+/// The numbers of lines that a commit adds and removes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitStats {
     /// Lines added.
@@ -116,103 +117,103 @@ pub struct CommitStats {
     pub deletions: usize,
 }
 
-/// A tag as the repository knows it.
+/// A tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// The name without `refs/tags/`.
     pub name: String,
-    /// What the ref points to: the tag object of an annotated tag, else the commit.
+    /// The target of the ref: the tag object of an annotated tag, else the commit.
     pub target: Oid,
     /// The annotation without its final newline; `None` for a lightweight tag.
     pub message: Option<String>,
-    /// The commit it leads to; `None` if it leads to something else.
+    /// The commit; `None` if the tag points to another object.
     pub commit: Option<Commit>,
 }
 
-/// What an entry of a tree is.
+/// The kind of a tree entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EntryKind {
     /// A folder.
     Tree,
     /// A file or a symbolic link.
     Blob,
-    /// A commit of another repository.
+    /// A commit of a submodule.
     Submodule,
 }
 
 /// An entry of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeEntry {
-    /// The name of the object.
+    /// The object id.
     pub id: Oid,
-    /// The last part of the path.
+    /// The last segment of the path.
     pub name: String,
-    /// The path from the root.
+    /// The path from the root of the repository.
     pub path: String,
-    /// What it is.
+    /// The kind.
     pub kind: EntryKind,
     /// The mode, such as `0o100644`.
     pub mode: u16,
 }
 
-/// How one file differs between two trees.
+/// The diff of a file between two trees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileDiff {
-    /// Where it was; the same as `new_path` unless it was moved.
+    /// The old path; equals `new_path` unless the file was renamed.
     pub old_path: String,
-    /// Where it is.
+    /// The new path.
     pub new_path: String,
-    /// Its mode before; `None` if it was not there.
+    /// The old mode; `None` for a new file.
     pub old_mode: Option<u16>,
-    /// Its mode after; `None` if it is gone.
+    /// The new mode; `None` for a deleted file.
     pub new_mode: Option<u16>,
-    /// The unified text without the headers of git; empty if it is too large or there is nothing to show.
+    /// The unified diff without git's headers; empty if it is too large or has no text.
     pub diff: String,
-    /// Whether it was moved.
+    /// Whether the file was renamed.
     pub renamed: bool,
-    /// Whether the text was left out because of its size.
+    /// Whether the diff was omitted because of its size.
     pub too_large: bool,
 }
 
-/// What lies between two commits.
+/// A comparison of two commits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// The commits of the one that the other lacks, oldest first.
+    /// The commits that only the second one contains, oldest first.
     pub commits: Vec<Commit>,
-    /// How the files differ from where the two parted.
+    /// The diffs against the merge base.
     pub diffs: Vec<FileDiff>,
-    /// Whether there is more than a page should show.
-    pub overflows: bool,
-    /// Whether both are the same commit.
+    /// Whether commits or diffs were omitted because of their number or size.
+    pub is_truncated: bool,
+    /// Whether both commits are the same.
     pub same: bool,
 }
 
-/// Somebody who wrote commits.
+/// An author of commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contributor {
-    /// The name on the newest of their commits.
+    /// The name in the newest commit.
     pub name: String,
-    /// The address by which they are told apart.
+    /// The email address, which identifies the contributor.
     pub email: String,
-    /// How many commits.
+    /// The number of commits.
     pub commits: usize,
 }
 
-/// The form of an archive.
+/// The format of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ArchiveFormat {
-    /// Packed by gzip.
+    /// A tar file compressed with gzip.
     TarGz,
-    /// Packed by bzip2.
+    /// A tar file compressed with bzip2.
     TarBz2,
-    /// Not packed.
+    /// An uncompressed tar file.
     Tar,
     /// A zip file.
     Zip,
 }
 
 impl ArchiveFormat {
-    /// The ending of the file name.
+    /// Returns the file extension.
     pub fn extension(self) -> &'static str {
         match self {
             Self::TarGz => "tar.gz",
@@ -222,7 +223,7 @@ impl ArchiveFormat {
         }
     }
 
-    /// The form that an ending asks for.
+    /// Returns the format of a file extension.
     pub fn from_extension(extension: &str) -> Option<Self> {
         match extension {
             "tar.gz" | "tgz" | "gz" => Some(Self::TarGz),
@@ -244,7 +245,7 @@ mod tests {
         assert_eq!(text.parse::<Oid>().map(|id| id.to_string()), Ok(text.to_owned()));
         assert_eq!(text.to_uppercase().parse::<Oid>().map(|id| id.to_string()), Ok(text.to_owned()));
         for bad in ["", "01", &text[1..], &format!("{text}0"), &text.replace('0', "g"), &text.replace('0', "+")] {
-            assert_eq!(bad.parse::<Oid>(), Err(NotAnOid), "{bad}");
+            assert_eq!(bad.parse::<Oid>(), Err(ParseOidError), "{bad}");
         }
     }
 

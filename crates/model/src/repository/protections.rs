@@ -1,18 +1,18 @@
-//! Branches that not everybody may change.
+//! Protected branches.
 
-/// Who may do something to a protected branch.
+/// The users who may push to or merge into a protected branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PushLevel {
-    /// Nobody at all.
+    /// No one.
     NoOne,
-    /// Developers and those above them.
+    /// Developers and higher roles.
     Developers,
-    /// Masters and those above them.
+    /// Masters and higher roles.
     Masters,
 }
 
 impl PushLevel {
-    /// The number by which it is known.
+    /// Returns the numeric access level.
     pub fn level(self) -> i32 {
         match self {
             Self::NoOne => 0,
@@ -21,16 +21,16 @@ impl PushLevel {
         }
     }
 
-    /// What a number stands for.
+    /// Converts a numeric access level.
     pub fn from_level(level: i32) -> Option<Self> {
         [Self::NoOne, Self::Developers, Self::Masters].into_iter().find(|known| known.level() == level)
     }
 }
 
-/// A rule about the branches of a name.
+/// A protection rule for one or more branches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Protection {
-    /// The name of a branch; `*` stands for any run of characters.
+    /// The name of a branch; `*` matches any characters.
     pub name: String,
     /// Who may push.
     pub push: PushLevel,
@@ -39,14 +39,15 @@ pub struct Protection {
 }
 
 impl Protection {
-    /// Whether the rule is about this branch.
+    /// Returns whether the rule applies to a branch. Unlike in the globs of CI files, `*` also matches a slash, and no
+    /// other character is special.
     pub fn matches(&self, branch: &str) -> bool {
         let mut parts = self.name.split('*');
         let first = parts.next().unwrap_or_default();
         let Some(last) = parts.next_back() else { return branch == first };
         let Some(rest) = branch.strip_prefix(first) else { return false };
         let Some(mut rest) = rest.strip_suffix(last) else { return false };
-        // Each part as early as it can be leaves most to those that follow, so that nothing is ever tried twice.
+        // Matching each part as early as possible leaves the most for the others, so no backtracking is needed.
         for part in parts {
             let Some((_, after)) = rest.split_once(part) else { return false };
             rest = after;
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_run_of_characters() {
+    fn a_star_matches_any_characters() {
         let check = |name: &str, branch: &str, expected: bool| {
             let rule = Protection { name: name.into(), push: PushLevel::Masters, merge: PushLevel::Masters };
             assert_eq!(rule.matches(branch), expected, "{name} {branch}");
@@ -85,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_compared_in_one_go() {
+    fn a_long_pattern_is_matched_without_backtracking() {
         let name = format!("{}b", "a*".repeat(100));
         let rule = Protection { name, push: PushLevel::NoOne, merge: PushLevel::NoOne };
         assert!(!rule.matches(&"a".repeat(100_000)));
     }
 
     #[test]
-    fn levels_are_known_by_their_numbers() {
+    fn levels_convert_to_numbers_and_back() {
         for level in [PushLevel::NoOne, PushLevel::Developers, PushLevel::Masters] {
             assert_eq!(PushLevel::from_level(level.level()), Some(level));
         }

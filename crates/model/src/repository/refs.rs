@@ -1,57 +1,57 @@
-//! Names of branches and tags, and how they change.
+//! Ref names and ref changes.
 
 use std::fmt;
 
 use crate::Oid;
 
-/// The folder of refs that belong to the service and that nobody else sees.
-pub const HIDDEN: &str = "refs/gable/";
+/// The prefix of refs that belong to the service and are hidden from clients.
+pub const HIDDEN_PREFIX: &str = "refs/gable/";
 const HEADS: &str = "refs/heads/";
 const TAGS: &str = "refs/tags/";
-/// The longest name of a ref; more does not fit into a file name with its lock.
-const LONGEST: usize = 240;
+/// The maximum length of a ref name; more would not fit into a file name with `.lock`.
+const MAX_LENGTH: usize = 240;
 
-/// The full name of a ref, known to be well formed: `refs/heads/main`.
+/// The full, well-formed name of a ref, such as `refs/heads/main`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RefName(String);
 
-/// What a ref stands for.
+/// The kind of a ref.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefKind {
     /// Below `refs/heads/`.
     Branch,
     /// Below `refs/tags/`.
     Tag,
-    /// Anywhere else.
+    /// Any other ref.
     Other,
 }
 
 impl RefName {
-    /// A full name, if git would take it and so would we.
+    /// Parses a full name; `None` if git or Gable does not allow it.
     pub fn new(name: &str) -> Option<Self> {
         let short = name.strip_prefix("refs/")?;
-        // A ref lies two levels deep at least; `refs/stash` and the like belong to work trees.
-        let below = short.strip_prefix("heads/").or_else(|| short.strip_prefix("tags/"));
-        let fits = below.map_or_else(|| short.contains('/') && is_well_formed(short), is_acceptable);
-        (fits && name.len() <= LONGEST).then(|| Self(name.to_owned()))
+        // A ref is at least two levels deep; `refs/stash` and the like belong to work trees.
+        let short_name = short.strip_prefix("heads/").or_else(|| short.strip_prefix("tags/"));
+        let is_valid = short_name.map_or_else(|| short.contains('/') && is_well_formed(short), is_acceptable);
+        (is_valid && name.len() <= MAX_LENGTH).then(|| Self(name.to_owned()))
     }
 
-    /// The branch of this name.
+    /// Returns the name of a branch.
     pub fn branch(name: &str) -> Option<Self> {
         Self::new(&format!("{HEADS}{name}"))
     }
 
-    /// The tag of this name.
+    /// Returns the name of a tag.
     pub fn tag(name: &str) -> Option<Self> {
         Self::new(&format!("{TAGS}{name}"))
     }
 
-    /// The full name.
+    /// Returns the full name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// What it stands for.
+    /// Returns the kind of the ref.
     pub fn kind(&self) -> RefKind {
         if self.0.starts_with(HEADS) {
             RefKind::Branch
@@ -62,30 +62,30 @@ impl RefName {
         }
     }
 
-    /// The name as people say it: `main` for a branch or a tag, all of it for others.
+    /// Returns the short name of a branch or tag, such as `main`; the full name of other refs.
     pub fn short(&self) -> &str {
         self.0.strip_prefix(HEADS).or_else(|| self.0.strip_prefix(TAGS)).unwrap_or(&self.0)
     }
 
-    /// The name, if it is one of a branch.
+    /// Returns the short name, if it is a branch.
     pub fn as_branch(&self) -> Option<&str> {
         self.0.strip_prefix(HEADS)
     }
 
-    /// The name, if it is one of a tag.
+    /// Returns the short name, if it is a tag.
     pub fn as_tag(&self) -> Option<&str> {
         self.0.strip_prefix(TAGS)
     }
 
-    /// Whether it is a branch or a tag that is called like the full id of a commit. None can be created: whoever asks for
-    /// that id means the commit.
-    pub fn looks_like_an_id(&self) -> bool {
+    /// Returns whether a branch or tag is named like a full object id. Such names cannot be created, because they are ambiguous
+    /// with commits.
+    pub fn looks_like_oid(&self) -> bool {
         self.kind() != RefKind::Other && self.short().parse::<Oid>().is_ok()
     }
 
-    /// Whether it belongs to the service itself.
+    /// Returns whether the ref belongs to the service.
     pub fn is_hidden(&self) -> bool {
-        self.0.starts_with(HIDDEN)
+        self.0.starts_with(HIDDEN_PREFIX)
     }
 }
 
@@ -101,18 +101,18 @@ impl fmt::Display for RefName {
     }
 }
 
-/// A change of one ref: from what it was, if it was, to what it shall be, if it shall be.
+/// A change of one ref: a creation, update or deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefChange {
-    /// Which ref.
+    /// The name of the ref.
     pub name: RefName,
-    /// What it points to now; `None` if there is none.
+    /// The current target; `None` to create the ref.
     pub old: Option<Oid>,
-    /// What it shall point to; `None` removes it.
+    /// The new target; `None` to delete the ref.
     pub new: Option<Oid>,
 }
 
-/// Whether a branch or a tag may be called this: what git allows, less what is mistaken for an option or for something else.
+/// Returns whether a branch or tag may have this name: as git, except for names that look like options or full refs.
 fn is_acceptable(name: &str) -> bool {
     is_well_formed(name)
         && !name.starts_with('-')
@@ -122,7 +122,7 @@ fn is_acceptable(name: &str) -> bool {
         && !name.starts_with("refs/tags/")
 }
 
-/// Whether git takes this as a name below `refs/`.
+/// Returns whether git allows a name below `refs/`.
 fn is_well_formed(name: &str) -> bool {
     const FORBIDDEN: &[char] = &[' ', '~', '^', ':', '?', '*', '[', '\\', '\x7f'];
     let part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_git_less_what_could_be_mistaken() {
+    fn ambiguous_names_are_refused() {
         for good in ["main", "a/b", "x.y", "@", "ä", "a-b", "feature/x.y", "a@b", "v1.0", "head", "a;b", "$(id)", "a|b"]
         {
             assert_eq!(RefName::branch(good).expect(good).as_branch(), Some(good));
@@ -184,20 +184,20 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_forty_hexadecimal_digits_looks_like_an_id() {
+    fn a_name_of_40_hexadecimal_digits_looks_like_an_oid() {
         let id = "0123456789abcdef0123456789ABCDEF01234567";
         for name in [RefName::branch(id), RefName::tag(id)] {
-            assert!(name.expect("a name").looks_like_an_id());
+            assert!(name.expect("a name").looks_like_oid());
         }
         let longer = format!("{id}8");
         for other in [&id[1..], &longer, "master", "0123456789abcdef0123456789abcdef0123456g"] {
-            assert!(!RefName::branch(other).expect("a name").looks_like_an_id(), "{other}");
+            assert!(!RefName::branch(other).expect("a name").looks_like_oid(), "{other}");
         }
-        assert!(!RefName::new(&format!("refs/notes/{id}")).expect("a name").looks_like_an_id());
+        assert!(!RefName::new(&format!("refs/notes/{id}")).expect("a name").looks_like_oid());
     }
 
     #[test]
-    fn a_full_name_lies_below_refs() {
+    fn a_full_name_starts_with_refs() {
         for bad in ["HEAD", "main", "refs/heads", "refs/heads/", "refs/stash", "heads/x", "refs//x", "refs/../x/y"] {
             assert_eq!(RefName::new(bad), None, "{bad:?}");
         }

@@ -1,16 +1,16 @@
-//! Releases: what is told about a tag.
+//! Releases of tags.
 
 use crate::Time;
 
-/// The notes of a tag.
+/// The release notes of a tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
     /// The name of the tag without `refs/tags/`.
     pub tag_name: String,
-    /// The notes, in Markdown.
+    /// The description, in Markdown.
     pub description: String,
-    /// When they were written.
+    /// When the release was created.
     pub created_at: Time,
-    /// When they were last changed.
+    /// When the release was last changed.
     pub updated_at: Time,
 }

@@ -1,34 +1,36 @@
-//! Boards: issues in columns, one column for each of some labels.
+//! Issue boards: each list shows the open issues with one label.
+
+use crate::{BoardId, BoardListId, LabelId};
 
 /// The board of a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Board {
-    /// Number of the board.
-    pub id: i64,
-    /// Its lists, in their order.
+    /// The board id.
+    pub id: BoardId,
+    /// The lists, ordered by position.
     pub lists: Vec<BoardList>,
 }
 
-/// A column of a board.
+/// A list of a board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoardList {
-    /// Number of the list.
-    pub id: i64,
-    /// The label whose issues it shows.
+    /// The list id.
+    pub id: BoardListId,
+    /// The label of the issues in the list.
     pub label: ListLabel,
-    /// From 0, without gaps.
+    /// The position on the board; positions start at 0 and have no gaps.
     pub position: i64,
 }
 
-/// A label as a list shows it.
+/// The label of a board list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListLabel {
-    /// Number of the label.
-    pub id: i64,
-    /// What it is called.
+    /// The label id.
+    pub id: LabelId,
+    /// The title.
     pub title: String,
-    /// Its color.
+    /// The color, as `#` and six hexadecimal digits.
     pub color: String,
-    /// What it stands for.
+    /// The description.
     pub description: Option<String>,
 }

@@ -1,25 +1,25 @@
-//! Issues: what there is to do.
+//! Issues of projects.
 
 use jiff::civil::Date;
 
-use crate::{Change, Milestone, Time, users::UserSummary};
+use crate::{Change, IssueId, IssueIid, Milestone, MilestoneId, ProjectId, Time, UserId, users::UserSummary};
 
-/// How long a title may be.
-pub const LONGEST_TITLE: usize = 255;
+/// The maximum length of a title, in characters.
+pub const MAX_TITLE_LENGTH: usize = 255;
 
-/// How an issue stands.
+/// The state of an issue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IssueState {
-    /// Not done yet.
+    /// Open, and never closed before.
     Opened,
-    /// Was thought to be done once.
+    /// Open again after having been closed.
     Reopened,
-    /// Done, or given up.
+    /// Closed.
     Closed,
 }
 
 impl IssueState {
-    /// The word for it.
+    /// Returns the name used by the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Opened => "opened",
@@ -29,93 +29,93 @@ impl IssueState {
     }
 }
 
-/// An issue of a project, as one user sees it.
+/// An issue of a project, as seen by one user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue {
-    /// Number of the issue.
-    pub id: i64,
-    /// The same, counted in the project.
-    pub iid: i64,
-    /// The project that it belongs to.
-    pub project: i64,
-    /// The full path of that project.
+    /// The issue id, unique on the server.
+    pub id: IssueId,
+    /// The number within the project.
+    pub iid: IssueIid,
+    /// The project id.
+    pub project: ProjectId,
+    /// The full path of the project.
     pub project_path: String,
-    /// What it is about, in short.
+    /// The title.
     pub title: String,
-    /// What it is about, at length.
+    /// The description.
     pub description: Option<String>,
-    /// How it stands.
+    /// The state.
     pub state: IssueState,
-    /// Whether only some may see it.
+    /// Whether the issue is visible only to its author, its assignee and members from reporter up.
     pub confidential: bool,
-    /// Who wrote it; `None` if they are gone.
+    /// The author; `None` if the account was deleted.
     pub author: Option<UserSummary>,
-    /// Who works on it.
+    /// The assignee.
     pub assignee: Option<UserSummary>,
-    /// The milestone that it belongs to.
+    /// The milestone.
     pub milestone: Option<Milestone>,
-    /// The titles of its labels, in alphabetical order.
+    /// The titles of the labels, in alphabetical order.
     pub labels: Vec<String>,
-    /// The last day for it.
+    /// The due date.
     pub due_on: Option<Date>,
-    /// What it became in another project.
-    pub moved_to: Option<i64>,
-    /// How many notes people wrote.
+    /// The id of the issue that replaced this one in another project.
+    pub moved_to: Option<IssueId>,
+    /// The number of notes, system notes excluded.
     pub user_notes: i64,
-    /// Whether the user follows it.
+    /// Whether the user is subscribed.
     pub subscribed: bool,
-    /// When it was written.
+    /// The time of creation.
     pub created_at: Time,
-    /// When it was last changed.
+    /// The time of the last change.
     pub updated_at: Time,
 }
 
-/// An issue that is about to be written.
+/// An issue to create.
 #[derive(Clone, Debug)]
 pub struct NewIssue {
-    /// What it is about, in short.
+    /// The title.
     pub title: String,
-    /// What it is about, at length.
+    /// The description.
     pub description: Option<String>,
-    /// Who shall work on it.
-    pub assignee: Option<i64>,
-    /// The milestone that it shall belong to.
-    pub milestone: Option<i64>,
-    /// The titles of its labels.
+    /// The assignee.
+    pub assignee: Option<UserId>,
+    /// The milestone.
+    pub milestone: Option<MilestoneId>,
+    /// The titles of the labels.
     pub labels: Vec<String>,
-    /// The last day for it.
+    /// The due date.
     pub due_on: Option<Date>,
-    /// Whether only some may see it.
+    /// Whether the issue is visible only to its author, its assignee and members from reporter up.
     pub confidential: bool,
-    /// When it was written, if somebody brings it from elsewhere.
+    /// The time of creation, if the issue is imported.
     pub created_at: Option<Time>,
 }
 
-/// What an edit changes about an issue.
+/// The fields of an issue to change.
 #[derive(Clone, Debug, Default)]
 pub struct IssueChanges {
-    /// What it is about, in short.
+    /// The title.
     pub title: Option<String>,
-    /// What it is about, at length.
+    /// The description.
     pub description: Change<String>,
-    /// Who shall work on it.
-    pub assignee: Change<i64>,
-    /// The milestone that it shall belong to.
-    pub milestone: Change<i64>,
-    /// The titles of all its labels.
+    /// The assignee.
+    pub assignee: Change<UserId>,
+    /// The milestone.
+    pub milestone: Change<MilestoneId>,
+    /// The titles of the labels that replace the present ones.
     pub labels: Option<Vec<String>>,
-    /// The last day for it.
+    /// The due date.
     pub due_on: Change<Date>,
-    /// Whether only some may see it.
+    /// Whether the issue is visible only to its author, its assignee and members from reporter up.
     pub confidential: Option<bool>,
-    /// Whether it shall be closed.
+    /// Whether to close or reopen the issue.
     pub closed: Option<bool>,
-    /// When it was changed, if somebody brings it from elsewhere.
+    /// The time of the change, if it is imported.
     pub updated_at: Option<Time>,
 }
 
 impl IssueChanges {
-    /// Whether it says anything but that the issue shall be closed or opened again, be it what holds already.
+    /// Returns whether any field but `closed` is sent, even with the present value.
     pub fn is_edit(&self) -> bool {
         let Self { title, description, assignee, milestone, labels, due_on, confidential, closed: _, updated_at } =
             self;
@@ -130,28 +130,28 @@ impl IssueChanges {
     }
 }
 
-/// Which issues are wanted.
+/// Conditions on the issues to list.
 #[derive(Clone, Debug, Default)]
 pub struct IssueFilter {
-    /// Only closed ones, or only open ones.
+    /// Only closed, or only open issues.
     pub closed: Option<bool>,
-    /// Only those with labels of these titles; all if there are none.
+    /// Only issues with these label titles; empty for any.
     pub labels: Vec<String>,
-    /// Whether they need all of the labels, or any.
+    /// Whether an issue must have all of `labels`, or at least one.
     pub all_labels: bool,
-    /// Only those that belong to the milestone of this title.
+    /// Only issues of the milestone with this title.
     pub milestone: Option<String>,
-    /// Only those with these numbers in their project; all if there are none.
-    pub iids: Vec<i64>,
-    /// Only those that have this in title or description.
+    /// Only issues with these iids; empty for any.
+    pub iids: Vec<IssueIid>,
+    /// Only issues with this text in the title or the description.
     pub search: Option<String>,
 }
 
-/// In which order issues are listed.
+/// The sort order of a list of issues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IssueOrder {
-    /// By when they were changed, and not by when they were written.
+    /// Whether to sort by the time of the last change instead of the time of creation.
     pub by_update: bool,
-    /// The oldest first.
+    /// Whether the oldest comes first.
     pub ascending: bool,
 }

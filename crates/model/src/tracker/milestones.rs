@@ -1,38 +1,41 @@
-//! Milestones: what shall be done until when.
+//! Milestones of projects.
 
 use jiff::civil::Date;
 
-use crate::{Change, Time, Violations, issues::LONGEST_TITLE, notes::LONGEST, text::has_control};
+use crate::{
+    Change, MilestoneId, MilestoneIid, ProjectId, Time, Violations, issues::MAX_TITLE_LENGTH, notes::MAX_TEXT_LENGTH,
+    text::has_control,
+};
 
 /// A milestone of a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Milestone {
-    /// Number of the milestone.
-    pub id: i64,
-    /// The same, counted in the project.
-    pub iid: i64,
-    /// The project that it belongs to.
-    pub project: i64,
-    /// What it is called; unique in the project.
+    /// The milestone id, unique on the server.
+    pub id: MilestoneId,
+    /// The number within the project.
+    pub iid: MilestoneIid,
+    /// The project id.
+    pub project: ProjectId,
+    /// The title; unique within the project.
     pub title: String,
-    /// What it stands for.
+    /// The description.
     pub description: Option<String>,
-    /// Whether it is over.
+    /// Whether the milestone is closed.
     pub closed: bool,
-    /// The first day.
+    /// The start date.
     pub start_on: Option<Date>,
-    /// The last day.
+    /// The due date.
     pub due_on: Option<Date>,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: Time,
-    /// When it was last changed.
+    /// The time of the last change.
     pub updated_at: Time,
 }
 
 impl Milestone {
-    /// The same milestone after an edit; that the outcome is in order is another question.
+    /// Returns the milestone with the changes applied, without validating the result.
     #[must_use]
-    pub fn changed_by(&self, edit: &MilestoneChanges) -> Self {
+    pub fn with_changes(&self, edit: &MilestoneChanges) -> Self {
         let mut changed = self.clone();
         if let Some(title) = &edit.title {
             title.trim().clone_into(&mut changed.title);
@@ -46,7 +49,7 @@ impl Milestone {
         changed
     }
 
-    /// Looks whether it keeps the rules.
+    /// Validates the fields.
     pub fn check(&self) -> Result<(), Violations> {
         check(&self.title, self.description.as_deref(), self.start_on, self.due_on)
     }
@@ -62,59 +65,59 @@ fn apply<T: Clone>(change: &Change<T>, field: &mut Option<T>) {
 
 fn check(title: &str, description: Option<&str>, start: Option<Date>, due: Option<Date>) -> Result<(), Violations> {
     let mut violations = Violations::new();
-    violations.unless(!title.is_empty(), "title", "can't be blank");
-    violations.unless(!has_control(title), "title", "is invalid");
-    violations.longest("title", title, LONGEST_TITLE);
-    violations.longest("description", description.unwrap_or_default(), LONGEST);
+    violations.require(!title.is_empty(), "title", "can't be blank");
+    violations.require(!has_control(title), "title", "is invalid");
+    violations.max_length("title", title, MAX_TITLE_LENGTH);
+    violations.max_length("description", description.unwrap_or_default(), MAX_TEXT_LENGTH);
     let in_order = start.zip(due).is_none_or(|(start, due)| start <= due);
-    violations.unless(in_order, "start_date", "must not be after due date");
+    violations.require(in_order, "start_date", "must not be after due date");
     violations.into_result()
 }
 
-/// A milestone that is about to be made.
+/// A milestone to create.
 #[derive(Clone, Debug)]
 pub struct NewMilestone {
-    /// What it shall be called.
+    /// The title.
     pub title: String,
-    /// What it stands for.
+    /// The description.
     pub description: Option<String>,
-    /// The first day.
+    /// The start date.
     pub start_on: Option<Date>,
-    /// The last day.
+    /// The due date.
     pub due_on: Option<Date>,
 }
 
 impl NewMilestone {
-    /// The same without blanks around the title, if it keeps the rules.
-    pub fn checked(&self) -> Result<Self, Violations> {
+    /// Returns the milestone with the title trimmed, or the violations.
+    pub fn normalized(&self) -> Result<Self, Violations> {
         let new = Self { title: self.title.trim().to_owned(), ..self.clone() };
         check(&new.title, new.description.as_deref(), new.start_on, new.due_on)?;
         Ok(new)
     }
 }
 
-/// What an edit changes about a milestone.
+/// The fields of a milestone to change.
 #[derive(Clone, Debug, Default)]
 pub struct MilestoneChanges {
-    /// What it shall be called.
+    /// The title.
     pub title: Option<String>,
-    /// What it stands for.
+    /// The description.
     pub description: Change<String>,
-    /// The first day.
+    /// The start date.
     pub start_on: Change<Date>,
-    /// The last day.
+    /// The due date.
     pub due_on: Change<Date>,
-    /// Whether it shall be over.
+    /// Whether to close or reopen the milestone.
     pub closed: Option<bool>,
 }
 
-/// Which milestones of a project are wanted.
+/// Conditions on the milestones to list.
 #[derive(Clone, Debug, Default)]
 pub struct MilestoneFilter {
-    /// Only those that are over, or only those that are not.
+    /// Only closed, or only active milestones.
     pub closed: Option<bool>,
-    /// Only those with these numbers in the project; all if there are none.
-    pub iids: Vec<i64>,
+    /// Only milestones with these iids; empty for any.
+    pub iids: Vec<MilestoneIid>,
 }
 
 #[cfg(test)]
@@ -125,9 +128,9 @@ mod tests {
 
     fn milestone() -> Milestone {
         Milestone {
-            id: 1,
-            iid: 1,
-            project: 1,
+            id: MilestoneId::new(1),
+            iid: MilestoneIid::new(1),
+            project: ProjectId::new(1),
             title: "1.0".into(),
             description: Some("first".into()),
             closed: false,
@@ -139,8 +142,8 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_changes_what_it_names_and_nothing_else() {
-        assert_eq!(milestone().changed_by(&MilestoneChanges::default()), milestone());
+    fn changes_apply_to_the_sent_fields_only() {
+        assert_eq!(milestone().with_changes(&MilestoneChanges::default()), milestone());
         let changes = MilestoneChanges {
             title: Some(" 1.1 ".into()),
             description: Change::Clear,
@@ -155,20 +158,20 @@ mod tests {
             closed: true,
             ..milestone()
         };
-        assert_eq!(milestone().changed_by(&changes), expected);
+        assert_eq!(milestone().with_changes(&changes), expected);
     }
 
     #[test]
-    fn a_milestone_has_a_title_and_ends_no_earlier_than_it_begins() {
+    fn a_milestone_needs_a_title_and_a_due_date_not_before_its_start() {
         let check = |milestone: Milestone, expected: &str| {
-            let faults = milestone.check().err().map(|faults| faults.to_string());
-            assert_eq!(faults.unwrap_or_default(), expected);
+            let violations = milestone.check().err().map(|violations| violations.to_string());
+            assert_eq!(violations.unwrap_or_default(), expected);
         };
         check(milestone(), "");
         check(Milestone { title: String::new(), ..milestone() }, "title can't be blank");
         check(Milestone { title: "ä".repeat(255), ..milestone() }, "");
         check(Milestone { title: "ä".repeat(256), ..milestone() }, "title is too long (maximum is 255 characters)");
-        let long = Some("x".repeat(LONGEST + 1));
+        let long = Some("x".repeat(MAX_TEXT_LENGTH + 1));
         let text = "description is too long (maximum is 100000 characters)";
         check(Milestone { description: long, ..milestone() }, text);
         check(Milestone { due_on: Some(date(2026, 1, 1)), ..milestone() }, "");

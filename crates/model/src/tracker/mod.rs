@@ -1,4 +1,4 @@
-//! The nouns of the issue tracker.
+//! Types and rules of the issue tracker.
 
 pub mod boards;
 pub mod issues;

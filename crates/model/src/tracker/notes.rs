@@ -1,34 +1,34 @@
-//! Notes: what people say about an issue, and what the service tells of what they did.
+//! Notes on issues: comments by users, and system notes that record changes.
 
-use crate::{Time, Violations, users::UserSummary};
+use crate::{IssueId, NoteId, Time, Violations, users::UserSummary};
 
-/// How long a note or a description may be: a page shows a hundred of them.
-pub const LONGEST: usize = 100_000;
+/// The maximum length of a note or a description, in characters; a page of results holds up to a hundred of them.
+pub const MAX_TEXT_LENGTH: usize = 100_000;
 
 /// A note on an issue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Number of the note.
-    pub id: i64,
-    /// The issue that it is about.
-    pub issue: i64,
-    /// What it says.
+    /// The note id.
+    pub id: NoteId,
+    /// The id of the issue.
+    pub issue: IssueId,
+    /// The text.
     pub body: String,
-    /// Who wrote it, or did what it tells; `None` if they are gone.
+    /// The author, for a system note the user who made the change; `None` if the account was deleted.
     pub author: Option<UserSummary>,
-    /// Whether the service wrote it.
+    /// Whether the server wrote the note to record a change.
     pub system: bool,
-    /// When it was written.
+    /// The time of creation.
     pub created_at: Time,
-    /// When it was last changed.
+    /// The time of the last change.
     pub updated_at: Time,
 }
 
-/// Looks whether a note may say this.
+/// Validates the text of a note.
 pub fn check_body(body: &str) -> Result<(), Violations> {
     let mut violations = Violations::new();
-    violations.unless(!body.trim().is_empty(), "note", "can't be blank");
-    violations.longest("note", body, LONGEST);
+    violations.require(!body.trim().is_empty(), "note", "can't be blank");
+    violations.max_length("note", body, MAX_TEXT_LENGTH);
     violations.into_result()
 }
 
@@ -37,14 +37,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_says_something_and_not_too_much() {
+    fn a_note_is_neither_blank_nor_too_long() {
         let check = |body: &str, expected: &str| {
-            let faults = check_body(body).err().map(|faults| faults.to_string());
-            assert_eq!(faults.unwrap_or_default(), expected);
+            let violations = check_body(body).err().map(|violations| violations.to_string());
+            assert_eq!(violations.unwrap_or_default(), expected);
         };
         check("x", "");
-        check(&"ä".repeat(LONGEST), "");
+        check(&"ä".repeat(MAX_TEXT_LENGTH), "");
         check(" \n\t", "note can't be blank");
-        check(&"x".repeat(LONGEST + 1), "note is too long (maximum is 100000 characters)");
+        check(&"x".repeat(MAX_TEXT_LENGTH + 1), "note is too long (maximum is 100000 characters)");
     }
 }

@@ -1,12 +1,12 @@
-//! What a text says about issues: `#12`, `group/project#12`, and whether it closes them.
+//! References to issues in text: `#12` and `group/project#12`, and whether the text closes them.
 
-use crate::{namespaces, projects};
+use crate::{IssueIid, namespaces, projects};
 
-/// No full path that is looked up is longer.
-const LONGEST_PATH: usize = 1024;
+/// The maximum length of a project path that is recognized, in bytes.
+const MAX_PATH_LENGTH: usize = 1024;
 
-/// What closes the issues that are named right after it; the first letter may be a capital.
-const CLOSING: [&str; 12] = [
+/// Words that close the issues referenced right after them; the first letter may be a capital.
+const CLOSING_WORDS: [&str; 12] = [
     "close",
     "closes",
     "closed",
@@ -21,33 +21,34 @@ const CLOSING: [&str; 12] = [
     "resolving",
 ];
 
-/// An issue that a text names.
+/// A reference to an issue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// The full path of its project; `None` is the project that the text belongs to.
+    /// The full path of the project; `None` for the project that the text belongs to.
     pub project: Option<String>,
-    /// Its number there.
-    pub iid: i64,
-    /// Whether the text closes it.
+    /// The number of the issue within the project.
+    pub iid: IssueIid,
+    /// Whether the text closes the issue.
     pub closes: bool,
 }
 
-/// All issues that a text names, in its order and as often as it does. Takes time in proportion to the text.
+/// Returns all references in a text, in order and with repetitions. The running time is linear in the length of the
+/// text.
 pub fn in_text(text: &str) -> Vec<Reference> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
-    // Where the next reference has to begin to be closed.
+    // The offset at which the next reference must begin to be closed.
     let mut closing = None;
     let mut at = 0;
     while at < bytes.len() {
         let start = at;
-        at += count(bytes, start, is_of_path);
-        // From here to there it is one word, of letters that paths have; perhaps an empty one.
+        at += run_length(bytes, start, is_path_byte);
+        // A possibly empty word of characters that occur in paths.
         let word = &bytes[start..at];
         if bytes[at..].starts_with(b"://") {
-            at += count(bytes, at, |byte| !byte.is_ascii_whitespace());
+            at += run_length(bytes, at, |byte| !byte.is_ascii_whitespace());
         } else if bytes.get(at) == Some(&b'#') {
-            let end = at + 1 + count(bytes, at + 1, |byte| byte.is_ascii_digit());
+            let end = at + 1 + run_length(bytes, at + 1, |byte| byte.is_ascii_digit());
             if let Some((project, iid)) = reference(text, start, at, end) {
                 let closes = closing == Some(start);
                 found.push(Reference { project, iid, closes });
@@ -56,24 +57,24 @@ pub fn in_text(text: &str) -> Vec<Reference> {
             at = end;
         } else if word.is_empty() {
             at += 1;
-        } else if is_word(text, start, word, &CLOSING) {
+        } else if is_word(text, start, word, &CLOSING_WORDS) {
             let colon = usize::from(bytes.get(at) == Some(&b':'));
-            let blanks = count(bytes, at + colon, is_blank);
+            let blanks = run_length(bytes, at + colon, is_blank);
             closing = (colon + blanks > 0).then_some(at + colon + blanks);
         } else if closing == Some(start) && is_word(text, start, word, &["issue", "issues"]) {
-            let blanks = count(bytes, at, is_blank);
+            let blanks = run_length(bytes, at, is_blank);
             closing = (blanks > 0).then_some(at + blanks);
         }
     }
     found
 }
 
-/// How many bytes in a row are of a kind.
-fn count(bytes: &[u8], from: usize, kind: impl Fn(u8) -> bool) -> usize {
-    bytes.iter().skip(from).take_while(|byte| kind(**byte)).count()
+/// Returns the number of consecutive bytes that match.
+fn run_length(bytes: &[u8], from: usize, matches: impl Fn(u8) -> bool) -> usize {
+    bytes.iter().skip(from).take_while(|byte| matches(**byte)).count()
 }
 
-fn is_of_path(byte: u8) -> bool {
+fn is_path_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_.-/".contains(&byte)
 }
 
@@ -81,7 +82,7 @@ fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-/// Whether a word is one of these, and not the end of a longer one.
+/// Returns whether `word` is one of `words`, and not the end of a longer word.
 fn is_word(text: &str, start: usize, word: &[u8], words: &[&str]) -> bool {
     let Some((first, rest)) = word.split_first() else { return false };
     let is = |known: &&str| known.as_bytes().split_first() == Some((&first.to_ascii_lowercase(), rest));
@@ -92,45 +93,46 @@ fn before(text: &str, at: usize) -> Option<char> {
     text.get(..at)?.chars().next_back()
 }
 
-/// What `path#digits` names, if it stands by itself: from `start` to `hash` the path, up to `end` the digits.
-fn reference(text: &str, start: usize, hash: usize, end: usize) -> Option<(Option<String>, i64)> {
+/// Returns the project and the iid of `path#digits` if it is delimited on both sides; `hash` is the offset of `#`.
+fn reference(text: &str, start: usize, hash: usize, end: usize) -> Option<(Option<String>, IssueIid)> {
     let (path, digits) = (text.get(start..hash)?, text.get(hash + 1..end)?);
-    let iid = digits.parse().ok().filter(|iid| *iid > 0)?;
+    let iid = digits.parse().ok().filter(|iid| *iid > IssueIid::new(0))?;
     let after = text.get(end..)?.chars().next();
     if after.is_some_and(|next| next.is_alphanumeric() || next == '_') {
         return None;
     }
     let before = before(text, start);
     if path.is_empty() {
-        // Parts of addresses, of what pages write for letters, and of other people's notations.
-        let stands = |last: char| !last.is_alphanumeric() && !"&#=?@%\\!~+$*".contains(last);
-        return before.is_none_or(stands).then_some((None, iid));
+        // These precede parts of URLs, HTML entities and other notations.
+        let delimits = |last: char| !last.is_alphanumeric() && !"&#=?@%\\!~+$*".contains(last);
+        return before.is_none_or(delimits).then_some((None, iid));
     }
     let opens = |last: char| last.is_whitespace() || "([{<>\"'`,;".contains(last);
     let other = |last: char| !last.is_ascii() && !last.is_alphanumeric();
-    let stands = before.is_none_or(|last| opens(last) || other(last));
-    (stands && is_full_path(path)).then(|| (Some(path.to_owned()), iid))
+    let delimited = before.is_none_or(|last| opens(last) || other(last));
+    (delimited && is_full_path(path)).then(|| (Some(path.to_owned()), iid))
 }
 
 fn is_full_path(path: &str) -> bool {
-    path.len() <= LONGEST_PATH
+    path.len() <= MAX_PATH_LENGTH
         && path.rsplit_once('/').is_some_and(|(namespace, project)| {
             projects::is_path(project)
                 && namespace.split('/').all(|part| !part.is_empty() && namespaces::is_well_formed(part))
         })
 }
 
-/// Where the next of several references begins: after a comma, an `and` or blanks; `None` if none can follow.
+/// Returns the offset after a comma, an `and` or blanks, where the next reference may begin; `None` if there is no
+/// separator.
 fn after_separator(bytes: &[u8], from: usize) -> Option<usize> {
-    let blanks = count(bytes, from, is_blank);
+    let blanks = run_length(bytes, from, is_blank);
     let comma = usize::from(bytes.get(from + blanks) == Some(&b','));
     let mut at = from + blanks + comma;
-    at += count(bytes, at, is_blank);
+    at += run_length(bytes, at, is_blank);
     if at == from {
         return None;
     }
     if bytes[at..].starts_with(b"and") {
-        let more = count(bytes, at + 3, is_blank);
+        let more = run_length(bytes, at + 3, is_blank);
         at += if more > 0 { 3 + more } else { 0 };
     }
     Some(at)
@@ -140,8 +142,8 @@ fn after_separator(bytes: &[u8], from: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// What is found, in short: a number that is closed has an exclamation mark.
-    fn told(text: &str) -> String {
+    /// Formats the references in a text; an exclamation mark follows a closed issue.
+    fn summary(text: &str) -> String {
         let short = |one: Reference| {
             format!("{}{}{}", one.project.unwrap_or_default(), one.iid, if one.closes { "!" } else { "" })
         };
@@ -150,11 +152,11 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        assert_eq!(told(text), expected, "{text:?}");
+        assert_eq!(summary(text), expected, "{text:?}");
     }
 
     #[test]
-    fn issues_are_named_by_their_numbers() {
+    fn references_are_found_by_number() {
         check("#12", "12");
         check("See #12.", "12");
         check("(#1), [#2]: #3; „#4“", "1 2 3 4");
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_number_is_none() {
+    fn lookalikes_are_no_references() {
         for text in [
             "",
             "#",
@@ -200,8 +202,8 @@ mod tests {
     }
 
     #[test]
-    fn a_phrase_closes_what_follows_it() {
-        for word in CLOSING {
+    fn closing_words_close_the_references_after_them() {
+        for word in CLOSING_WORDS {
             let capital = word[..1].to_uppercase() + &word[1..];
             check(&format!("{word} #4"), "4!");
             check(&format!("{capital}  issue #4"), "4!");
@@ -227,19 +229,19 @@ mod tests {
         check("issue #1", "1");
     }
 
-    /// Numbers that look random and are the same each time.
-    struct Dice(u64);
+    /// A deterministic pseudo-random number generator.
+    struct Rng(u64);
 
-    impl Dice {
-        fn roll(&mut self, sides: usize) -> usize {
+    impl Rng {
+        fn below(&mut self, end: usize) -> usize {
             self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            usize::try_from(self.0 >> 33).expect("31 bits") % sides
+            usize::try_from(self.0 >> 33).expect("31 bits") % end
         }
     }
 
     #[test]
-    fn whatever_stands_around_it_what_was_planted_is_found() {
-        let pieces = [
+    fn random_surrounding_text_does_not_hide_references() {
+        let fragments = [
             "#",
             "&",
             "1",
@@ -268,29 +270,29 @@ mod tests {
             "\0",
             "🚀",
         ];
-        let mut dice = Dice(7);
+        let mut rng = Rng(7);
         for _ in 0..20_000 {
-            let mut noise = || (0..dice.roll(12)).map(|_| pieces[dice.roll(pieces.len())]).collect::<String>();
+            let mut noise = || (0..rng.below(12)).map(|_| fragments[rng.below(fragments.len())]).collect::<String>();
             let text = format!("{}\nResolves #4711 and q/r#4712\n{}", noise(), noise());
             let found = in_text(&text);
             for project in [None, Some("q/r".to_owned())] {
-                let iid = if project.is_some() { 4712 } else { 4711 };
+                let iid = IssueIid::new(if project.is_some() { 4712 } else { 4711 });
                 assert!(found.contains(&Reference { project, iid, closes: true }), "{text:?}");
             }
         }
     }
 
-    /// More than linear work would not come to an end here.
+    /// Superlinear work would not finish here.
     #[test]
-    fn lesson_26_long_messages_are_read_once() {
-        for piece in ["a", "/", "a/", "#", "#1", "close ", "closes #1, ", "1", " ", "http://", "é", ", and "] {
-            let times = (1 << 20) / piece.len();
-            let expected = match piece {
+    fn long_messages_take_linear_time() {
+        for fragment in ["a", "/", "a/", "#", "#1", "close ", "closes #1, ", "1", " ", "http://", "é", ", and "] {
+            let times = (1 << 20) / fragment.len();
+            let expected = match fragment {
                 "closes #1, " => times,
                 "#1" => 1,
                 _ => 0,
             };
-            assert_eq!(in_text(&piece.repeat(times)).len(), expected, "{piece:?}");
+            assert_eq!(in_text(&fragment.repeat(times)).len(), expected, "{fragment:?}");
         }
     }
 }

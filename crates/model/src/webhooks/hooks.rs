@@ -1,43 +1,43 @@
-//! Hooks: whom the service tells what happens, and how that went.
+//! Hooks, kinds of events and deliveries.
 
 use sha2::{Digest as _, Sha256};
 
-use crate::Time;
+use crate::{DeliveryId, HookId, ProjectId, Time};
 
-/// How long a URL may be.
-pub const LONGEST_URL: usize = 2000;
+/// The maximum length of a URL in characters.
+pub const MAX_URL_LENGTH: usize = 2000;
 
-/// A hook of a project, or of the instance.
+/// A hook of a project, or a system hook.
 #[derive(Clone)]
 pub struct Hook {
-    /// Number of the hook.
-    pub id: i64,
-    /// The project whose hook it is; `None` for one of the instance.
-    pub project: Option<i64>,
-    /// Where it leads, as it may be shown: credentials are masked.
+    /// Id of the hook.
+    pub id: HookId,
+    /// The project of the hook; `None` for a system hook.
+    pub project: Option<ProjectId>,
+    /// The URL, with credentials masked.
     pub url: String,
-    /// What it wants to be told.
-    pub switches: Switches,
-    /// Whether the receiver has to prove who it is.
-    pub verify: bool,
-    /// Why nothing is sent at present, if that is so.
+    /// The kinds of events that it receives.
+    pub events: SubscribedEvents,
+    /// Whether the TLS certificate of the receiver is verified.
+    pub verify_tls: bool,
+    /// Set while the hook is paused.
     pub pause: Option<Pause>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Time,
     /// When it was last changed.
     pub updated_at: Time,
 }
 
-/// What a hook wants to be told.
+/// The kinds of events that a hook receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Switches {
-    /// Pushes of branches.
+pub struct SubscribedEvents {
+    /// Pushes to branches.
     pub push: bool,
     /// Pushes of tags.
     pub tag_push: bool,
     /// Issues.
     pub issues: bool,
-    /// Issues that only some may see.
+    /// Confidential issues.
     pub confidential_issues: bool,
     /// Merge requests.
     pub merge_requests: bool,
@@ -47,11 +47,11 @@ pub struct Switches {
     pub build: bool,
     /// Pipelines.
     pub pipeline: bool,
-    /// Pages of the wiki.
+    /// Wiki pages.
     pub wiki_page: bool,
 }
 
-impl Default for Switches {
+impl Default for SubscribedEvents {
     fn default() -> Self {
         Self {
             push: true,
@@ -67,50 +67,50 @@ impl Default for Switches {
     }
 }
 
-/// That a hook is left alone for a while, because its receiver fails again and again.
+/// A pause in the deliveries of a hook, after its receiver has failed repeatedly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// Since when.
+    /// When the pause began.
     pub since: Time,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// When the receiver is tried again.
+    /// When the receiver is probed next.
     pub next_attempt_at: Option<Time>,
 }
 
-/// On which occasion hooks are told something; decides which ones, and what the header says.
+/// The kind of an event, which determines the subscribed hooks and the `X-Gitlab-Event` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// A branch changed.
+    /// A branch was pushed.
     Push,
-    /// A tag changed.
+    /// A tag was pushed.
     TagPush,
-    /// Something happened to an issue.
+    /// An issue changed.
     Issue,
-    /// Something happened to an issue that only some may see.
+    /// A confidential issue changed.
     ConfidentialIssue,
-    /// Somebody commented on something.
+    /// A comment was added.
     Note,
-    /// Somebody commented on an issue that only some may see.
+    /// A comment was added to a confidential issue.
     ConfidentialNote,
-    /// Something happened to a merge request.
+    /// A merge request changed.
     MergeRequest,
-    /// A build went on.
-    Build,
-    /// A pipeline went on.
+    /// The status of a job changed.
+    Job,
+    /// The status of a pipeline changed.
     Pipeline,
-    /// A page of the wiki changed.
+    /// A wiki page changed.
     WikiPage,
-    /// Something happened to the instance; all its hooks are told.
+    /// An event of the instance; all system hooks receive it.
     System,
-    /// A branch changed; hooks of the instance are told.
+    /// A branch was pushed, for system hooks.
     SystemPush,
-    /// A tag changed; hooks of the instance are told.
+    /// A tag was pushed, for system hooks.
     SystemTagPush,
 }
 
 impl EventKind {
-    /// Every occasion there is.
+    /// All kinds.
     pub const ALL: [Self; 13] = [
         Self::Push,
         Self::TagPush,
@@ -119,7 +119,7 @@ impl EventKind {
         Self::Note,
         Self::ConfidentialNote,
         Self::MergeRequest,
-        Self::Build,
+        Self::Job,
         Self::Pipeline,
         Self::WikiPage,
         Self::System,
@@ -127,7 +127,7 @@ impl EventKind {
         Self::SystemTagPush,
     ];
 
-    /// The number by which it is stored.
+    /// Returns the code that is stored in the database.
     pub fn code(self) -> i32 {
         match self {
             Self::Push => 1,
@@ -137,7 +137,7 @@ impl EventKind {
             Self::Note => 5,
             Self::ConfidentialNote => 6,
             Self::MergeRequest => 7,
-            Self::Build => 8,
+            Self::Job => 8,
             Self::Pipeline => 9,
             Self::WikiPage => 10,
             Self::System => 11,
@@ -146,12 +146,12 @@ impl EventKind {
         }
     }
 
-    /// The occasion with a number.
+    /// Returns the kind with a code.
     pub fn from_code(code: i32) -> Option<Self> {
-        Self::ALL.into_iter().find(|occasion| occasion.code() == code)
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// What the header `X-Gitlab-Event` says; receivers compare these texts exactly.
+    /// Returns the value of the `X-Gitlab-Event` header; receivers compare it exactly.
     pub fn header(self) -> &'static str {
         match self {
             Self::Push => "Push Hook",
@@ -160,7 +160,7 @@ impl EventKind {
             Self::ConfidentialIssue => "Confidential Issue Hook",
             Self::Note | Self::ConfidentialNote => "Note Hook",
             Self::MergeRequest => "Merge Request Hook",
-            Self::Build => "Build Hook",
+            Self::Job => "Build Hook",
             Self::Pipeline => "Pipeline Hook",
             Self::WikiPage => "Wiki Page Hook",
             Self::System | Self::SystemPush | Self::SystemTagPush => "System Hook",
@@ -168,22 +168,22 @@ impl EventKind {
     }
 }
 
-/// How a delivery stands.
+/// The state of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryState {
-    /// It has not arrived yet, and is tried (again).
+    /// Pending: not attempted yet, or to be retried.
     Waiting,
-    /// It arrived, and was welcome.
+    /// The receiver accepted it.
     Delivered,
-    /// It was given up.
+    /// No further attempt is made.
     Failed,
 }
 
 impl DeliveryState {
-    /// Every state there is.
+    /// All states.
     pub const ALL: [Self; 3] = [Self::Waiting, Self::Delivered, Self::Failed];
 
-    /// The number by which it is stored.
+    /// Returns the code that is stored in the database.
     pub fn code(self) -> i32 {
         match self {
             Self::Waiting => 0,
@@ -192,12 +192,12 @@ impl DeliveryState {
         }
     }
 
-    /// The state with a number.
+    /// Returns the state with a code.
     pub fn from_code(code: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.code() == code)
     }
 
-    /// The word for it.
+    /// Returns its name in the REST API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -207,91 +207,90 @@ impl DeliveryState {
     }
 }
 
-/// One message to one hook, and how its last attempt went: a line of the log.
+/// The delivery of an event to a hook, with the result of its last attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Number of the delivery, in the log.
-    pub id: i64,
-    /// The hook that is told.
-    pub hook: i64,
-    /// What the receiver knows it by: the same for every attempt, and when it is sent again.
+    /// Id of the delivery.
+    pub id: DeliveryId,
+    /// The hook.
+    pub hook: HookId,
+    /// Identifies the delivery to the receiver: the same for all attempts, and when it is resent.
     pub uuid: String,
-    /// On which occasion.
-    pub occasion: EventKind,
-    /// How it stands.
+    /// The kind of event.
+    pub kind: EventKind,
+    /// The state.
     pub state: DeliveryState,
-    /// How often it was tried.
+    /// The number of attempts.
     pub attempts: i32,
-    /// When there was something to tell.
+    /// When the event happened.
     pub created_at: Time,
-    /// When it is tried (again), if it waits.
+    /// When the next attempt is due, if it is pending.
     pub due_at: Option<Time>,
-    /// When it was last tried.
+    /// When the last attempt began.
     pub tried_at: Option<Time>,
-    /// When it arrived or was given up.
+    /// When it was delivered or failed.
     pub finished_at: Option<Time>,
-    /// How long the last attempt took, in microseconds.
+    /// Duration of the last attempt in microseconds.
     pub duration: Option<i64>,
-    /// Where it was sent, without credentials.
+    /// The URL, with credentials masked.
     pub url: Option<String>,
-    /// What was sent.
+    /// The payload.
     pub payload: String,
-    /// With which status the receiver answered.
+    /// HTTP status of the response.
     pub status: Option<i32>,
-    /// Its headers, one in a line.
+    /// Headers of the response, one per line.
     pub response_headers: Option<String>,
-    /// The beginning of what it said.
+    /// The beginning of the response body.
     pub response_body: Option<String>,
-    /// What went wrong.
+    /// Why the last attempt failed.
     pub error: Option<String>,
 }
 
-/// How one attempt to tell a hook something went.
+/// A finished attempt of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempt {
+pub struct DeliveryAttempt {
     /// When it began.
-    pub at: Time,
-    /// How long it took, in microseconds.
+    pub started_at: Time,
+    /// Duration in microseconds.
     pub duration: i64,
-    /// Where it was sent, without credentials.
+    /// The URL, with credentials masked.
     pub url: String,
-    /// Whether the token and a signature went along.
+    /// Whether the request carried the token and a signature.
     pub signed: bool,
-    /// What came of it.
-    pub outcome: Outcome,
+    /// The outcome.
+    pub outcome: AttemptOutcome,
 }
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The receiver answered.
-    Answered(Answer),
-    /// It did not: the network, a time-out, TLS.
+pub enum AttemptOutcome {
+    /// The receiver responded, with any status.
+    Responded(HookResponse),
+    /// There was no response: a network or TLS error, or a timeout.
     Unreachable(String),
-    /// Nothing was sent: the URL leads to somewhere that is not talked to.
+    /// Nothing was sent, for instance because the address is forbidden.
     Refused(String),
 }
 
-/// What a receiver answered.
+/// The response of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// The status.
+pub struct HookResponse {
+    /// The HTTP status.
     pub status: u16,
-    /// The headers, one in a line.
+    /// The headers, one per line.
     pub headers: String,
     /// The beginning of the body.
     pub body: String,
-    /// For how many seconds it wants to be left alone.
+    /// The delay that it requests with `Retry-After`, in seconds.
     pub retry_after: Option<u32>,
 }
 
-/// What the receiver knows a delivery by: the same whenever the same is told to the same hook. In the form that
-/// software expects.
-pub fn delivery_uuid(seed: &str, hook: i64) -> String {
-    let digest = Sha256::new().chain_update(seed).chain_update(hook.to_be_bytes()).finalize();
+/// Returns the UUID of a delivery, which depends only on the seed of the event and the hook.
+pub fn delivery_uuid(seed: &str, hook: HookId) -> String {
+    let digest = Sha256::new().chain_update(seed).chain_update(hook.get().to_be_bytes()).finalize();
     let hex = digest[..16].iter().fold(0_u128, |number, byte| number << 8 | u128::from(*byte));
     let hex = format!("{hex:032x}");
-    // Version 8 is for those who make their own.
+    // Version 8 is for custom formats.
     format!("{}-{}-8{}-a{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..])
 }
 
@@ -300,9 +299,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn occasions_and_states_are_known_by_their_numbers() {
-        for occasion in EventKind::ALL {
-            assert_eq!(EventKind::from_code(occasion.code()), Some(occasion));
+    fn kinds_and_states_have_distinct_codes() {
+        for kind in EventKind::ALL {
+            assert_eq!(EventKind::from_code(kind.code()), Some(kind));
         }
         for state in DeliveryState::ALL {
             assert_eq!(DeliveryState::from_code(state.code()), Some(state));
@@ -311,11 +310,11 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_is_known_by_its_seed_and_its_hook() {
-        let one = delivery_uuid("abc", 7);
+    fn a_delivery_uuid_depends_on_the_seed_and_the_hook() {
+        let one = delivery_uuid("abc", HookId::new(7));
         assert_eq!(one.len(), 36, "{one}");
-        assert_eq!(one, delivery_uuid("abc", 7));
-        assert_ne!(one, delivery_uuid("abc", 8));
-        assert_ne!(one, delivery_uuid("abd", 7));
+        assert_eq!(one, delivery_uuid("abc", HookId::new(7)));
+        assert_ne!(one, delivery_uuid("abc", HookId::new(8)));
+        assert_ne!(one, delivery_uuid("abd", HookId::new(7)));
     }
 }

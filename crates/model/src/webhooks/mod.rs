@@ -1,4 +1,4 @@
-//! The nouns of webhooks.
+//! Types for webhooks: hooks, deliveries and events.
 
 pub mod hooks;
 pub mod webhook_events;

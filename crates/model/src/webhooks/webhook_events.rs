@@ -1,72 +1,72 @@
-//! What hooks are told: everything that goes into a payload, as it was when it happened.
+//! Webhook events: the data of each payload, as of the time of the event.
 
 use crate::{
-    Build, Commit, CommitNote, Issue, Namespace, Note, Pipeline, Project, Role, Time, User, events::PushData,
+    Commit, CommitNote, Issue, Job, Namespace, Note, Pipeline, Project, Role, Time, User, UserId, events::PushData,
     users::UserSummary,
 };
 
-/// Something that hooks are told.
+/// An event that hooks receive.
 #[derive(Clone, Copy)]
 pub enum WebhookEvent<'a> {
-    /// A branch or a tag changed.
-    Push(&'a Pushed<'a>),
-    /// Something happened to an issue.
-    Issue(&'a IssueHappening<'a>),
-    /// Somebody commented on something.
-    Note(&'a NoteHappening<'a>),
-    /// A build was made, began or ended.
-    Build(&'a BuildHappening<'a>),
+    /// A branch or a tag was pushed.
+    Push(&'a PushEvent<'a>),
+    /// An issue changed.
+    Issue(&'a IssueEvent<'a>),
+    /// A comment was added.
+    Note(&'a NoteEvent<'a>),
+    /// A job was created, started or finished.
+    Job(&'a JobEvent<'a>),
     /// The status of a pipeline changed.
-    Pipeline(&'a PipelineHappening<'a>),
-    /// Something happened to the instance.
-    System(&'a SystemHappening<'a>),
-    /// Somebody wants to know whether the hook of the instance works.
+    Pipeline(&'a PipelineEvent<'a>),
+    /// An event of the instance.
+    System(&'a SystemEvent<'a>),
+    /// A test of a system hook.
     SystemTest,
 }
 
-/// A change of a branch or a tag.
+/// A push to a branch or a tag.
 #[derive(Clone, Copy)]
-pub struct Pushed<'a> {
-    /// Where.
+pub struct PushEvent<'a> {
+    /// The project.
     pub project: &'a Project,
-    /// Who pushed.
+    /// The user who pushed.
     pub user: &'a User,
-    /// What changed, with at most [`crate::events::COMMITS_KEPT`] commits.
+    /// The changes, with at most [`crate::events::MAX_PUSH_COMMITS`] commits.
     pub data: &'a PushData,
-    /// What the annotation of a tag says.
+    /// The message of an annotated tag.
     pub message: Option<&'a str>,
-    /// What each of the commits did to files, in the same order; shorter if that was not looked at.
-    pub files: &'a [FileLists],
-    /// Whether it is told to hooks of the instance, which hear of no commits.
-    pub to_system: bool,
+    /// The changed files of each commit, in the same order; shorter if they were not listed.
+    pub files: &'a [ChangedPaths],
+    /// Whether it is for system hooks, which receive no commits.
+    pub for_system_hook: bool,
 }
 
-/// What a commit did to files.
+/// The paths that a commit changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FileLists {
-    /// New paths, also those of files that were renamed.
+pub struct ChangedPaths {
+    /// Added paths, including the new paths of renamed files.
     pub added: Vec<String>,
-    /// Paths of files that were changed.
+    /// Modified paths.
     pub modified: Vec<String>,
-    /// Paths of files that are gone, apart from those that were renamed.
+    /// Removed paths, except for the old paths of renamed files.
     pub removed: Vec<String>,
 }
 
-/// What happened to an issue.
+/// What was done to an issue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IssueAction {
-    /// It was written.
+    /// It was created.
     Open,
     /// It was changed.
     Update,
     /// It was closed.
     Close,
-    /// It was opened again.
+    /// It was reopened.
     Reopen,
 }
 
 impl IssueAction {
-    /// The word for it.
+    /// Returns its name in payloads.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -77,71 +77,71 @@ impl IssueAction {
     }
 }
 
-/// Something that happened to an issue.
+/// A change of an issue.
 #[derive(Clone, Copy)]
-pub struct IssueHappening<'a> {
-    /// Where.
+pub struct IssueEvent<'a> {
+    /// The project.
     pub project: &'a Project,
-    /// Who did it.
+    /// The user who did it.
     pub user: &'a UserSummary,
-    /// The issue as it is now.
+    /// The issue in its current state.
     pub issue: &'a Issue,
-    /// Who changed it last, if anybody has.
-    pub updated_by: Option<i64>,
+    /// The user who last changed it, if any.
+    pub updated_by: Option<UserId>,
     /// What was done.
     pub action: IssueAction,
 }
 
-/// A comment.
+/// A new comment.
 #[derive(Clone, Copy)]
-pub struct NoteHappening<'a> {
-    /// Where.
+pub struct NoteEvent<'a> {
+    /// The project.
     pub project: &'a Project,
-    /// Who wrote it.
+    /// The author.
     pub user: &'a UserSummary,
-    /// What it is about.
-    pub on: Commented<'a>,
+    /// What it comments on.
+    pub on: NoteTarget<'a>,
 }
 
-/// A build that was made, began or ended.
+/// A job that was created, started or finished.
 #[derive(Clone, Copy)]
-pub struct BuildHappening<'a> {
-    /// Where.
+pub struct JobEvent<'a> {
+    /// The project.
     pub project: &'a Project,
-    /// The pipeline that it belongs to, as it is now.
+    /// The pipeline in its current state.
     pub pipeline: &'a Pipeline,
-    /// The build as it is now.
-    pub build: &'a Build,
-    /// The address of whoever caused it.
+    /// The job in its current state.
+    pub job: &'a Job,
+    /// The email address of the user who caused it.
     pub email: Option<&'a str>,
-    /// The commit that is built; `None` if it is gone.
+    /// The commit; `None` if it no longer exists.
     pub commit: Option<&'a Commit>,
 }
 
 /// A pipeline whose status has changed.
 #[derive(Clone, Copy)]
-pub struct PipelineHappening<'a> {
-    /// Where.
+pub struct PipelineEvent<'a> {
+    /// The project.
     pub project: &'a Project,
-    /// The pipeline as it is now.
+    /// The pipeline in its current state.
     pub pipeline: &'a Pipeline,
-    /// All its builds, also those that were tried again.
-    pub builds: &'a [Build],
-    /// The commit that is built; `None` if it is gone.
+    /// All its jobs, including retried ones.
+    pub jobs: &'a [Job],
+    /// The commit; `None` if it no longer exists.
     pub commit: Option<&'a Commit>,
 }
 
-/// What was commented on.
+/// The target of a comment.
 #[derive(Clone, Copy)]
-pub enum Commented<'a> {
+pub enum NoteTarget<'a> {
     /// An issue.
     Issue {
         /// The comment.
         note: &'a Note,
-        /// The issue as it is now.
+        /// The issue in its current state.
         issue: &'a Issue,
-        /// Who changed the issue last, if anybody has.
-        updated_by: Option<i64>,
+        /// The user who last changed the issue, if any.
+        updated_by: Option<UserId>,
     },
     /// A commit.
     Commit {
@@ -152,70 +152,70 @@ pub enum Commented<'a> {
     },
 }
 
-/// Something that happened to the instance. Every record says when it was made and when it was last changed.
+/// An event of the instance, for system hooks.
 #[derive(Clone, Copy)]
-pub enum SystemHappening<'a> {
-    /// A project was made.
+pub enum SystemEvent<'a> {
+    /// A project was created.
     ProjectCreated(ProjectRecord<'a>),
-    /// A project is gone.
+    /// A project was deleted.
     ProjectDestroyed(ProjectRecord<'a>),
-    /// A project has another path, in the same place.
+    /// The path of a project changed within its namespace.
     ProjectRenamed {
-        /// As it is now.
+        /// Its current state.
         project: ProjectRecord<'a>,
-        /// Its full path before.
+        /// The previous full path.
         old_path: &'a str,
     },
-    /// A project has moved to another place.
+    /// A project was moved to another namespace.
     ProjectTransferred {
-        /// As it is now.
+        /// Its current state.
         project: ProjectRecord<'a>,
-        /// Its full path before.
+        /// The previous full path.
         old_path: &'a str,
     },
-    /// Somebody became a member of a project.
+    /// A user became a member of a project.
     MemberJoinedProject(ProjectMember<'a>),
-    /// Somebody is no longer a member of a project.
+    /// A user is no longer a member of a project.
     MemberLeftProject(ProjectMember<'a>),
-    /// A user was made.
-    UserCreated(Person<'a>),
-    /// A user is gone.
-    UserDestroyed(Person<'a>),
+    /// A user was created.
+    UserCreated(UserRecord<'a>),
+    /// A user was deleted.
+    UserDestroyed(UserRecord<'a>),
     /// A key was added.
     KeyCreated(KeyRecord<'a>),
-    /// A key is gone.
+    /// A key was removed.
     KeyDestroyed(KeyRecord<'a>),
-    /// A group was made.
+    /// A group was created.
     GroupCreated(&'a Namespace),
-    /// A group is gone.
+    /// A group was deleted.
     GroupDestroyed(&'a Namespace),
-    /// Somebody became a member of a group.
+    /// A user became a member of a group.
     MemberJoinedGroup(GroupMember<'a>),
-    /// Somebody is no longer a member of a group.
+    /// A user is no longer a member of a group.
     MemberLeftGroup(GroupMember<'a>),
 }
 
-/// A project, and to whom it belongs.
+/// A project and its owner.
 #[derive(Clone, Copy)]
 pub struct ProjectRecord<'a> {
     /// The project.
     pub project: &'a Project,
-    /// The name of its owner, or of its group.
+    /// The name of the owner or the group.
     pub owner_name: &'a str,
-    /// The address of its owner; empty for that of a group.
+    /// The email address of the owner; empty for a group.
     pub owner_email: &'a str,
 }
 
-/// A user, as far as hooks of the instance are told.
+/// The fields of a user in payloads of system hooks.
 #[derive(Clone, Copy)]
-pub struct Person<'a> {
-    /// Number of the user.
-    pub id: i64,
-    /// The unique name.
+pub struct UserRecord<'a> {
+    /// Id of the user.
+    pub id: UserId,
+    /// The username.
     pub username: &'a str,
-    /// The name people read.
+    /// The display name.
     pub name: &'a str,
-    /// The primary address.
+    /// The primary email address.
     pub email: &'a str,
     /// When the user was created.
     pub created_at: Time,
@@ -228,9 +228,9 @@ pub struct Person<'a> {
 pub struct ProjectMember<'a> {
     /// The project.
     pub project: &'a Project,
-    /// Who.
-    pub user: Person<'a>,
-    /// As what.
+    /// The member.
+    pub user: UserRecord<'a>,
+    /// The role.
     pub role: Role,
     /// When the membership began.
     pub created_at: Time,
@@ -243,9 +243,9 @@ pub struct ProjectMember<'a> {
 pub struct GroupMember<'a> {
     /// The group.
     pub group: &'a Namespace,
-    /// Who.
-    pub user: Person<'a>,
-    /// As what.
+    /// The member.
+    pub user: UserRecord<'a>,
+    /// The role.
     pub role: Role,
     /// When the membership began.
     pub created_at: Time,
@@ -253,14 +253,14 @@ pub struct GroupMember<'a> {
     pub updated_at: Time,
 }
 
-/// A key.
+/// An SSH key or a deploy key.
 #[derive(Clone, Copy)]
 pub struct KeyRecord<'a> {
-    /// Number of the key.
+    /// Id of the key.
     pub id: i64,
-    /// Its public part.
+    /// The public key.
     pub key: &'a str,
-    /// Whose it is; `None` for that of a machine.
+    /// The owner; `None` for a deploy key.
     pub username: Option<&'a str>,
     /// When it was added.
     pub created_at: Time,

@@ -1,4 +1,4 @@
-//! The supervisor as a program of its own, for the tests of this crate; `gable runner supervise` is the same.
+//! The supervisor as a separate program, for the tests of this crate; the same as `gable runner supervise`.
 
 use std::process::ExitCode;
 

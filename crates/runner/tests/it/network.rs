@@ -1,18 +1,18 @@
-//! What jobs reach, in network namespaces that the test makes itself: one for the runner, and one for the world.
+//! Network access of jobs, tested in network namespaces: one for the runner and one for the internet.
 
 use std::{path::Path, process::Command, time::Duration};
 
 use runner::{Isolation, Network};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::{Working, must_fail};
+use crate::{RunnerFixture, must_fail};
 
-/// Says that the test runs in its own network.
-const INSIDE: &str = "GABLE_TEST_NETWORK";
+/// The environment variable that marks the test process inside the namespaces.
+const IN_NAMESPACE: &str = "GABLE_TEST_NETWORK";
 
-/// Two namespaces: this one has the addresses 9.9.9.1 and 192.168.77.1, the other one, which also resolves names, 9.9.9.9
-/// and 10.9.9.9. Nothing leads anywhere else.
-const WORLD: &str = r#"
+/// Sets up two namespaces: this one has the addresses 9.9.9.1 and 192.168.77.1, the other one, which also resolves
+/// names, 9.9.9.9 and 10.9.9.9. There are no other routes.
+const SETUP_SCRIPT: &str = r#"
 set -e
 unshare --net -- sleep 600 &
 world=$!
@@ -51,11 +51,13 @@ mount --bind $resolver "$(readlink -f /etc/resolv.conf)"
 "$@"
 "#;
 
-fn is_missing() -> Option<&'static str> {
+fn missing_requirement() -> Option<&'static str> {
     let exists = |path: &str| Path::new(path).exists();
-    let installed =
-        |name: &str| ["/usr/bin", "/bin", "/usr/sbin", "/sbin"].iter().any(|it| exists(&format!("{it}/{name}")));
-    let root = std::fs::metadata("/proc/self").is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0);
+    let installed = |name: &str| {
+        ["/usr/bin", "/bin", "/usr/sbin", "/sbin"].iter().any(|folder| exists(&format!("{folder}/{name}")))
+    };
+    let root =
+        std::fs::metadata("/proc/self").is_ok_and(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata) == 0);
     let namespaces = || Command::new("unshare").args(["--net", "--mount", "--", "true"]).status();
     let programs = ["bwrap", "slirp4netns", "ip", "unshare", "nsenter", "perl", "bash", "getent"];
     let missing = programs.into_iter().find(|name| !installed(name));
@@ -66,11 +68,11 @@ fn is_missing() -> Option<&'static str> {
 
 #[test]
 fn a_job_reaches_public_addresses_and_neither_this_machine_nor_private_networks() {
-    if std::env::var_os(INSIDE).is_some() {
+    if std::env::var_os(IN_NAMESPACE).is_some() {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         return runtime.block_on(try_addresses());
     }
-    if let Some(missing) = is_missing() {
+    if let Some(missing) = missing_requirement() {
         eprintln!("skipped: this needs {missing}");
         return;
     }
@@ -78,25 +80,25 @@ fn a_job_reaches_public_addresses_and_neither_this_machine_nor_private_networks(
     let name = "network::a_job_reaches_public_addresses_and_neither_this_machine_nor_private_networks";
     let mut command = Command::new("unshare");
     command
-        .args(["--net", "--mount", "--", "sh", "-c", WORLD, "sh"])
+        .args(["--net", "--mount", "--", "sh", "-c", SETUP_SCRIPT, "sh"])
         .arg(test)
         .args(["--exact", name, "--nocapture"])
-        .env(INSIDE, "1");
+        .env(IN_NAMESPACE, "1");
     let output = command.output().expect("started");
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && output_text.contains("1 passed"), "{output_text}");
 }
 
 async fn try_addresses() {
     let own = TcpListener::bind("0.0.0.0:0").await.expect("a port");
     let own_port = own.local_addr().expect("an address").port();
     tokio::spawn(async move { while own.accept().await.is_ok() {} });
-    let it = Working::with(|options| {
+    let fixture = RunnerFixture::start_with(|options| {
         options.isolation = Isolation::Bubblewrap;
         options.network = Network::Public;
     })
     .await;
-    let server_port: u16 = it.server.url.rsplit_once(':').expect("a port").1.parse().expect("a number");
+    let server_port: u16 = fixture.server.url.rsplit_once(':').expect("a port").1.parse().expect("a number");
     let forbidden = [
         ("127.0.0.1", server_port),
         ("127.0.0.1", own_port),
@@ -104,7 +106,7 @@ async fn try_addresses() {
         ("192.168.77.1", own_port),
         ("10.9.9.9", 7777),
     ];
-    // All of them answer outside of the job, so it is not for lack of somebody who listens.
+    // All of them accept connections outside of the job, so a failure inside is due to the rules.
     for address in forbidden.into_iter().chain([("9.9.9.9", 7777)]) {
         let connected = tokio::time::timeout(Duration::from_secs(60), async {
             while TcpStream::connect(address).await.is_err() {
@@ -116,18 +118,18 @@ async fn try_addresses() {
     let connect =
         |(host, port): (&str, u16)| format!("timeout 20 bash -c '(exec 3<>/dev/tcp/{host}/{port}) 2>/dev/null'");
     let mut script = vec!["timeout 60 bash -c 'exec 3<>/dev/tcp/9.9.9.9/7777; cat <&3'".to_owned(), "cat a".to_owned()];
-    // The gateway and the resolver of the job's own network stand for this machine.
+    // In the job's own network, the gateway and the resolver stand for this machine.
     let aliases = [("10.0.2.2", server_port), ("10.0.2.2", own_port), ("10.0.2.3", own_port), ("0.0.0.0", own_port)];
     script.extend(forbidden.into_iter().chain(aliases).map(|address| must_fail(&connect(address))));
     script.push("cat /etc/resolv.conf".to_owned());
     script.push("test \"$(getent ahostsv4 world.test | head -n 1 | cut -d ' ' -f 1)\" = 9.9.9.9".to_owned());
     script.push(must_fail("ip rule del pref 200 || ip route add default dev lo"));
     script.push(must_fail("ls /run/systemd/resolve"));
-    let sha = it.server.repository("rocket", &[("a", "a\n")]);
+    let sha = fixture.server.repository("rocket", &[("a", "a\n")]);
     let script: Vec<&str> = script.iter().map(String::as_str).collect();
-    let seen = it.server.done(it.server.job(1, "rocket", &sha, &script)).await;
-    assert_eq!(seen.state, "success", "{}", seen.plain());
-    assert!(seen.plain().contains("\nthe world answers\n"), "{}", seen.plain());
-    assert!(seen.plain().contains("\nnameserver 10.0.2.3\n"), "{}", seen.plain());
-    it.end().await;
+    let reported = fixture.server.run_to_end(fixture.server.job(1, "rocket", &sha, &script)).await;
+    assert_eq!(reported.state, "success", "{}", reported.plain_trace());
+    assert!(reported.plain_trace().contains("\nthe world answers\n"), "{}", reported.plain_trace());
+    assert!(reported.plain_trace().contains("\nnameserver 10.0.2.3\n"), "{}", reported.plain_trace());
+    fixture.stop().await;
 }

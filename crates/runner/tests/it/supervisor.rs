@@ -19,15 +19,15 @@ fn is_gone(pid: &str) -> bool {
 }
 
 fn wait_until(mut condition: impl FnMut() -> bool) {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it never gets there");
+        assert!(started_at.elapsed() < Duration::from_secs(60), "timed out");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 #[test]
-fn all_that_a_program_says_arrives_in_order_with_its_exit_status() {
+fn output_and_exit_status_of_a_program_are_passed_on() {
     let script = "i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done; exit 7";
     let mut child = supervise(&["--", "sh", "-c", script]);
     let mut text = String::new();
@@ -41,7 +41,7 @@ fn all_that_a_program_says_arrives_in_order_with_its_exit_status() {
 }
 
 #[test]
-fn what_leaves_the_group_and_its_environment_ends_with_the_program() {
+fn processes_outside_the_group_and_environment_are_killed_with_the_program() {
     let folder = tempfile::tempdir().expect("a folder");
     let ready = folder.path().join("ready").display().to_string();
     let script = "env -i setsid sh -c 'echo $$; sleep 1000 & echo $!; touch \"$0\"; wait' \"$0\" & sleep 1000 & echo $!; \
@@ -52,19 +52,19 @@ fn what_leaves_the_group_and_its_environment_ends_with_the_program() {
     assert_eq!(child.wait().expect("ended").code(), Some(0));
     let pids: Vec<&str> = text.lines().collect();
     assert_eq!(pids.len(), 3, "{text}");
-    // Its own end came after theirs.
+    // The supervisor ends after its processes.
     assert!(pids.iter().all(|pid| is_gone(pid)), "{text}");
 }
 
 #[test]
-fn a_program_is_asked_to_end_by_a_byte_and_killed_with_everything_by_the_end_of_the_stream() {
+fn a_byte_terminates_the_program_and_the_end_of_the_stream_kills_everything() {
     let script =
         "trap 'echo asked' TERM; env -i setsid sh -c 'echo $$; exec sleep 1000' & while true; do sleep 0.05; done";
     let mut child = supervise(&["--", "sh", "-c", script]);
     let mut stdin = child.stdin.take().expect("a pipe");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
     let pid = lines.next().expect("a number");
-    stdin.write_all(b"t").expect("told");
+    stdin.write_all(b"t").expect("written");
     assert_eq!(lines.next().as_deref(), Some("asked"));
     assert!(!is_gone(&pid));
     drop(stdin);
@@ -73,11 +73,11 @@ fn a_program_is_asked_to_end_by_a_byte_and_killed_with_everything_by_the_end_of_
 }
 
 #[test]
-fn limits_are_set_before_the_program_begins() {
+fn limits_are_set_before_the_program_starts() {
     let arguments = ["--processes", "5000", "--file-size", "1048576", "--data-size", "268435456", "--"];
     let script = "ulimit -u; ulimit -f; ulimit -d; ulimit -c";
     let mut child = supervise(&[&arguments[..], &["bash", "-c", script]].concat());
-    // The end of the stream would kill the program.
+    // Closing the stream would kill the program.
     let stdin = child.stdin.take();
     let output = child.wait_with_output().expect("ended");
     drop(stdin);

@@ -1,4 +1,4 @@
-//! A backup in one stream: a tar file whose last member is the manifest.
+//! Backup archives: a tar stream whose last member is the manifest.
 
 use std::{
     cell::RefCell,
@@ -10,51 +10,52 @@ use std::{
     rc::Rc,
 };
 
+use anyhow::{Context as _, Error, Result, anyhow, bail};
 use git::FileCheck;
+use model::text::hex;
 use sha2::{Digest as _, Sha256};
 use tar::{EntryType, Header};
 
 use super::{
-    Sentence,
-    capture::{Added, FileId, Opened, Sink, Source, open},
+    capture::{AddOutcome, FileId, FileSource, OpenedFile, Sink, open},
     manifest::{
-        self, Hashing, Head, Line, Next, Seal, changed, cut, fault_of, hex, not_one, refuse_faults, repository_path,
-        unreadable,
+        self, HashingReader, ManifestEntry, ManifestHeader, ManifestItem, ManifestSummary, corrupted, ensure_no_faults,
+        find_fault, not_a_backup, read_error, repository_path, truncated,
     },
     progress::Progress,
     staging::{self, Staging},
 };
 
-/// The first member: what it is.
-const HEAD: &str = "gable-backup.json";
-/// The last member: what it held.
-const MANIFEST: &str = "manifest";
-/// A tar file is made of blocks, and ends with two that are empty.
-const BLOCK: u64 = 512;
+/// The first member of an archive: the header of the manifest.
+const HEADER_FILE: &str = "gable-backup.json";
+/// The last member of an archive.
+const MANIFEST_FILE: &str = "manifest";
+/// The size of a tar block; an archive ends with two blocks of zeros.
+const BLOCK_SIZE: u64 = 512;
 
-/// A stream that is being written.
+/// An archive that is being written.
 pub(super) struct Archive<W: Write> {
-    tar: tar::Builder<Summed<W>>,
+    tar: tar::Builder<HashingWriter<W>>,
     manifest: Option<manifest::Writer<BufWriter<File>>>,
-    /// Files with several names.
-    seen: HashMap<FileId, Linked>,
+    /// Hard-linked files that were written under one of their names.
+    hard_links: HashMap<FileId, HardLinkedFile>,
 }
 
-/// A file with several names that was written under one of them.
-struct Linked {
+/// A hard-linked file that was written under one of its names.
+struct HardLinkedFile {
     path: String,
-    /// How many names are to come.
-    left: u64,
+    /// The number of names that follow.
+    remaining: u64,
     fault: Option<String>,
 }
 
-/// Sums up what passes.
-struct Summed<W> {
+/// Computes the SHA-256 of what is written.
+struct HashingWriter<W> {
     inner: W,
     hash: Sha256,
 }
 
-impl<W: Write> Write for Summed<W> {
+impl<W: Write> Write for HashingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
         self.hash.update(&bytes[..written]);
@@ -66,7 +67,7 @@ impl<W: Write> Write for Summed<W> {
     }
 }
 
-fn header(kind: EntryType, size: u64) -> Header {
+fn tar_header(kind: EntryType, size: u64) -> Header {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);
     header.set_mode(0o600);
@@ -77,40 +78,40 @@ fn header(kind: EntryType, size: u64) -> Header {
 
 impl<W: Write> Archive<W> {
     pub(super) fn new(out: W) -> Self {
-        let tar = tar::Builder::new(Summed { inner: out, hash: Sha256::new() });
-        Self { tar, manifest: None, seen: HashMap::new() }
+        let tar = tar::Builder::new(HashingWriter { inner: out, hash: Sha256::new() });
+        Self { tar, manifest: None, hard_links: HashMap::new() }
     }
 
-    /// What was written to, once it is finished.
-    pub(super) fn into_inner(self) -> Result<W, Sentence> {
-        Ok(self.tar.into_inner().map_err(unwritable)?.inner)
+    /// Returns the underlying writer of a finished archive.
+    pub(super) fn into_inner(self) -> Result<W> {
+        Ok(self.tar.into_inner().map_err(write_error)?.inner)
     }
 
-    fn note(&mut self, line: &Line) -> Result<(), Sentence> {
-        let manifest = self.manifest.as_mut().ok_or("a backup was not begun")?;
-        manifest.add(line).map_err(unwritable)
+    fn record(&mut self, line: &ManifestEntry) -> Result<()> {
+        let manifest = self.manifest.as_mut().context("the backup was not started")?;
+        manifest.add(line).map_err(write_error)
     }
 
-    fn append(&mut self, path: &str, size: u64, content: impl Read) -> Result<(), Sentence> {
-        let mut content = Hashing::new(content);
-        self.tar.append_data(&mut header(EntryType::Regular, size), path, &mut content).map_err(unwritable)?;
+    fn append(&mut self, path: &str, size: u64, content: impl Read) -> Result<()> {
+        let mut content = HashingReader::new(content);
+        self.tar.append_data(&mut tar_header(EntryType::Regular, size), path, &mut content).map_err(write_error)?;
         if content.count != size {
-            return Err(format!("{path} became shorter while it was read; try again"));
+            bail!("{path} became shorter while it was read; run the backup again");
         }
         let sum = content.sum();
-        self.note(&Line::File { sum, size, path: path.to_owned() })
+        self.record(&ManifestEntry::File { sum, size, path: path.to_owned() })
     }
 }
 
 impl<W: Write> Sink for Archive<W> {
-    fn begin(&mut self, head: &Head) -> Result<(), Sentence> {
-        let spool = BufWriter::new(tempfile::tempfile().map_err(unwritable)?);
-        self.manifest = Some(manifest::Writer::begin(spool, head).map_err(unwritable)?);
-        let text = serde_json::to_string(head).map_err(|error| error.to_string())?;
-        self.add_bytes(HEAD, format!("{text}\n").as_bytes())
+    fn begin(&mut self, header: &ManifestHeader) -> Result<()> {
+        let spool = BufWriter::new(tempfile::tempfile().map_err(write_error)?);
+        self.manifest = Some(manifest::Writer::begin(spool, header).map_err(write_error)?);
+        let text = serde_json::to_string(header)?;
+        self.add_bytes(HEADER_FILE, format!("{text}\n").as_bytes())
     }
 
-    fn enter(&mut self, _: &str) -> Result<(), Sentence> {
+    fn enter(&mut self, _: &str) -> Result<()> {
         Ok(())
     }
 
@@ -118,231 +119,232 @@ impl<W: Write> Sink for Archive<W> {
         false
     }
 
-    fn add_bytes(&mut self, path: &str, bytes: &[u8]) -> Result<(), Sentence> {
+    fn add_bytes(&mut self, path: &str, bytes: &[u8]) -> Result<()> {
         self.append(path, bytes.len() as u64, bytes)
     }
 
-    fn add_file(&mut self, path: &str, source: Source<'_>) -> Result<Added, Sentence> {
-        let lasts = source.lasts;
+    fn add_file(&mut self, path: &str, source: FileSource<'_>) -> Result<AddOutcome> {
+        let immutable = source.immutable;
         let (mut content, data) = match open(source) {
-            Opened::Content(content, data) => (content, data),
-            Opened::Gone => return Ok(Added::Gone),
-            Opened::Unreadable(fault) => return Ok(Added::Unreadable(fault)),
+            OpenedFile::Content(content, data) => (content, data),
+            OpenedFile::Gone => return Ok(AddOutcome::Gone),
+            OpenedFile::Unreadable(fault) => return Ok(AddOutcome::Unreadable(fault)),
         };
-        let has_links = lasts && data.nlink() > 1;
+        let has_links = immutable && data.nlink() > 1;
         let key = FileId::of(&data);
-        if let Some(linked) = self.seen.get_mut(&key).filter(|_| has_links) {
+        if let Some(linked) = self.hard_links.get_mut(&key).filter(|_| has_links) {
             let (target, fault) = (linked.path.clone(), linked.fault.clone());
-            linked.left -= 1;
-            if linked.left == 0 {
-                self.seen.remove(&key);
+            linked.remaining -= 1;
+            if linked.remaining == 0 {
+                self.hard_links.remove(&key);
             }
-            self.tar.append_link(&mut header(EntryType::Link, 0), path, &target).map_err(unwritable)?;
-            self.note(&Line::Link { target, path: path.to_owned() })?;
-            return Ok(Added::Copied { fault });
+            self.tar.append_link(&mut tar_header(EntryType::Link, 0), path, &target).map_err(write_error)?;
+            self.record(&ManifestEntry::Link { target, path: path.to_owned() })?;
+            return Ok(AddOutcome::Copied { fault });
         }
         self.append(path, content.size, &mut content)?;
         let fault = content.finish();
         if has_links {
-            let linked = Linked { path: path.to_owned(), left: data.nlink() - 1, fault: fault.clone() };
-            self.seen.insert(key, linked);
+            let linked = HardLinkedFile { path: path.to_owned(), remaining: data.nlink() - 1, fault: fault.clone() };
+            self.hard_links.insert(key, linked);
         }
-        Ok(Added::Copied { fault })
+        Ok(AddOutcome::Copied { fault })
     }
 
-    fn finish(&mut self, seal: Seal) -> Result<Seal, Sentence> {
-        let manifest = self.manifest.take().ok_or("a backup was not begun")?;
+    fn finish(&mut self, summary: ManifestSummary) -> Result<ManifestSummary> {
+        let manifest = self.manifest.take().context("the backup was not started")?;
         let stream = hex(&self.tar.get_ref().hash.clone().finalize());
-        let (spool, seal) = manifest.finish(Seal { stream: Some(stream), ..seal }).map_err(unwritable)?;
-        let mut spool = spool.into_inner().map_err(|error| unwritable(error.into_error()))?;
-        let size = spool.stream_position().map_err(unwritable)?;
-        spool.seek(SeekFrom::Start(0)).map_err(unwritable)?;
-        self.tar.append_data(&mut header(EntryType::Regular, size), MANIFEST, spool).map_err(unwritable)?;
-        self.tar.finish().map_err(unwritable)?;
-        self.tar.get_mut().flush().map_err(unwritable)?;
-        Ok(seal)
+        let (spool, summary) =
+            manifest.finish(ManifestSummary { stream: Some(stream), ..summary }).map_err(write_error)?;
+        let mut spool = spool.into_inner().map_err(|error| write_error(error.into_error()))?;
+        let size = spool.stream_position().map_err(write_error)?;
+        spool.seek(SeekFrom::Start(0)).map_err(write_error)?;
+        self.tar.append_data(&mut tar_header(EntryType::Regular, size), MANIFEST_FILE, spool).map_err(write_error)?;
+        self.tar.finish().map_err(write_error)?;
+        self.tar.get_mut().flush().map_err(write_error)?;
+        Ok(summary)
     }
 }
 
-fn unwritable(error: io::Error) -> Sentence {
-    format!("the backup cannot be written: {error}")
+fn write_error(error: io::Error) -> Error {
+    Error::new(error).context("cannot write the backup")
 }
 
-/// Sums up what was read, apart from the last block: that may be the one with which the manifest begins.
-struct Lagging<R> {
+/// Computes the SHA-256 of what was read except the last block, which may be the header of the manifest.
+struct TrailingHashReader<R> {
     inner: R,
     sum: Rc<RefCell<(Sha256, Vec<u8>)>>,
 }
 
-impl<R: Read> Read for Lagging<R> {
+impl<R: Read> Read for TrailingHashReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         let (hash, last) = &mut *self.sum.borrow_mut();
         last.extend_from_slice(&buffer[..read]);
-        let beyond = last.len().saturating_sub(usize::try_from(BLOCK).unwrap_or_default());
+        let beyond = last.len().saturating_sub(usize::try_from(BLOCK_SIZE).unwrap_or_default());
         hash.update(&last[..beyond]);
         last.drain(..beyond);
         Ok(read)
     }
 }
 
-/// Reads a stream from its beginning to its end and puts everything where it belongs, if there is such a place. Only
-/// what is exactly as it was written is good.
+/// Verifies an archive and unpacks it into `staging`, if given. Every byte must be as written.
 pub(super) fn read(
     from: impl Read,
     staging: Option<&Staging>,
     progress: &mut Progress,
-) -> Result<(Head, Seal), Sentence> {
+) -> Result<(ManifestHeader, ManifestSummary)> {
     let sum = Rc::new(RefCell::new((Sha256::new(), Vec::new())));
-    let mut archive = tar::Archive::new(Lagging { inner: from, sum: Rc::clone(&sum) });
-    let mut noted = BufWriter::new(tempfile::tempfile().map_err(unwritable)?);
-    let mut begun = false;
-    let mut was_checked = true;
+    let mut archive = tar::Archive::new(TrailingHashReader { inner: from, sum: Rc::clone(&sum) });
+    let mut entries = BufWriter::new(tempfile::tempfile().map_err(write_error)?);
+    let mut has_header = false;
+    let mut was_verified = true;
     let mut faults = Vec::new();
     let mut found = None;
-    for entry in archive.entries().map_err(unreadable)? {
-        let mut entry = entry.map_err(|error| if begun { unreadable(error) } else { not_one() })?;
-        let path = entry.path().ok().and_then(|path| path.to_str().map(ToOwned::to_owned)).ok_or_else(changed)?;
+    for entry in archive.entries().map_err(read_error)? {
+        let mut entry = entry.map_err(|error| if has_header { read_error(error) } else { not_a_backup() })?;
+        let path = entry.path().ok().and_then(|path| path.to_str().map(ToOwned::to_owned)).ok_or_else(corrupted)?;
         let size = entry.size();
-        if !begun && path != HEAD {
-            return Err(not_one());
+        if !has_header && path != HEADER_FILE {
+            return Err(not_a_backup());
         }
-        if path == MANIFEST {
+        if path == MANIFEST_FILE {
             let stream = hex(&sum.borrow().0.clone().finalize());
-            let mut expected = header(EntryType::Regular, size);
-            expected.set_path(MANIFEST).map_err(unwritable)?;
+            let mut expected = tar_header(EntryType::Regular, size);
+            expected.set_path(MANIFEST_FILE).map_err(write_error)?;
             expected.set_cksum();
             if entry.header().as_bytes() != expected.as_bytes() {
-                return Err(changed());
+                return Err(corrupted());
             }
-            let noted = noted.into_inner().map_err(|error| unwritable(error.into_error()))?;
-            found = Some((compare(&mut entry, noted, &stream)?, size));
+            let entries = entries.into_inner().map_err(|error| write_error(error.into_error()))?;
+            found = Some((compare(&mut entry, entries, &stream)?, size));
             break;
         }
-        // Also where nothing is written: what a restore would refuse is not whole.
-        if begun {
+        // Also without staging: a path that a restore refuses must fail verification.
+        if has_header {
             staging::check_path(&path)?;
         }
         let line = match entry.header().entry_type() {
             EntryType::Regular => {
-                let mut content = Hashing::new(&mut entry);
-                let check = repository_path(&path).map(FileCheck::of).filter(|_| !was_checked && staging.is_none());
+                let mut content = HashingReader::new(&mut entry);
+                let check =
+                    repository_path(&path).map(FileCheck::for_path).filter(|_| !was_verified && staging.is_none());
                 if let Some(check) = check {
-                    faults.extend(fault_of(&mut content, check).map(|fault| (path.clone(), fault)));
-                } else if begun {
-                    take(&path, &mut content, staging)?;
+                    faults.extend(find_fault(&mut content, check).map(|fault| (path.clone(), fault)));
+                } else if has_header {
+                    store_or_discard(&path, &mut content, staging)?;
                 } else {
-                    // A small one, and first of all it says whether it can be read here.
+                    // The header shows whether this version can read the archive.
                     let mut text = String::new();
-                    (&mut content).take(1 << 20).read_to_string(&mut text).map_err(unreadable)?;
-                    was_checked = manifest::read_head(&text)?.verified;
-                    begun = true;
+                    (&mut content).take(1 << 20).read_to_string(&mut text).map_err(read_error)?;
+                    was_verified = manifest::parse_header(&text)?.verified;
+                    has_header = true;
                 }
                 if content.count != size {
-                    return Err(cut());
+                    return Err(truncated());
                 }
-                Line::File { sum: content.sum(), size, path }
+                ManifestEntry::File { sum: content.sum(), size, path }
             }
             EntryType::Link => {
-                let target = entry.link_name().ok().flatten().ok_or_else(changed)?;
-                let target = target.to_str().ok_or_else(changed)?.to_owned();
+                let target = entry.link_name().ok().flatten().ok_or_else(corrupted)?;
+                let target = target.to_str().ok_or_else(corrupted)?.to_owned();
                 staging::check_path(&target)?;
                 if let Some(staging) = staging {
                     staging.link(&target, &path)?;
                 }
-                Line::Link { target, path }
+                ManifestEntry::Link { target, path }
             }
-            _ => return Err(changed()),
+            _ => return Err(corrupted()),
         };
         progress.add(size);
-        writeln!(noted, "{line}").map_err(unwritable)?;
+        writeln!(entries, "{line}").map_err(write_error)?;
     }
-    let ((head, seal), size) = found.ok_or_else(cut)?;
+    let ((header, summary), size) = found.ok_or_else(truncated)?;
     check_end(archive.into_inner(), size)?;
-    seal.left_out.iter().try_for_each(|path| staging::check_path(path))?;
-    refuse_faults(&faults)?;
-    Ok((head, seal))
+    summary.left_out.iter().try_for_each(|path| staging::check_path(path))?;
+    ensure_no_faults(&faults)?;
+    Ok((header, summary))
 }
 
-fn take(path: &str, content: &mut impl Read, staging: Option<&Staging>) -> Result<(), Sentence> {
+fn store_or_discard(path: &str, content: &mut impl Read, staging: Option<&Staging>) -> Result<()> {
     match staging {
         Some(staging) => staging.write(path, content),
-        None => io::copy(content, &mut io::sink()).map(drop).map_err(unreadable),
+        None => io::copy(content, &mut io::sink()).map(drop).map_err(read_error),
     }
 }
 
-/// Holds the manifest against what was found.
-fn compare(manifest: &mut impl Read, mut noted: File, stream: &str) -> Result<(Head, Seal), Sentence> {
-    noted.seek(SeekFrom::Start(0)).map_err(unwritable)?;
-    let mut noted = BufReader::new(noted).lines();
+/// Compares the manifest with the members of the archive.
+fn compare(manifest: &mut impl Read, mut entries: File, stream: &str) -> Result<(ManifestHeader, ManifestSummary)> {
+    entries.seek(SeekFrom::Start(0)).map_err(write_error)?;
+    let mut entries = BufReader::new(entries).lines();
     let mut manifest = manifest::Reader::open(BufReader::new(manifest))?;
     loop {
         match manifest.next()? {
-            Next::Line(line) => match noted.next().transpose().map_err(unwritable)? {
+            ManifestItem::Entry(line) => match entries.next().transpose().map_err(write_error)? {
                 Some(found) if found == line.to_string() => {}
-                _ => return Err(format!("{}: {}", line.path(), changed())),
+                _ => bail!("{}: {}", line.path(), corrupted()),
             },
-            Next::End(seal) => {
-                if noted.next().is_some() || seal.stream.as_deref() != Some(stream) {
-                    return Err(changed());
+            ManifestItem::End(summary) => {
+                if entries.next().is_some() || summary.stream.as_deref() != Some(stream) {
+                    return Err(corrupted());
                 }
-                return Ok((manifest.head.clone(), *seal));
+                return Ok((manifest.header.clone(), *summary));
             }
         }
     }
 }
 
-/// Nothing but what a tar file ends with may follow the manifest.
-fn check_end(mut rest: impl Read, manifest: u64) -> Result<(), Sentence> {
-    let expected = manifest.next_multiple_of(BLOCK) - manifest + 2 * BLOCK;
+/// Checks that only the end of a tar archive follows the manifest.
+fn check_end(mut rest: impl Read, manifest: u64) -> Result<()> {
+    let expected = manifest.next_multiple_of(BLOCK_SIZE) - manifest + 2 * BLOCK_SIZE;
     let mut end = Vec::new();
-    (&mut rest).take(expected + 1).read_to_end(&mut end).map_err(unreadable)?;
+    (&mut rest).take(expected + 1).read_to_end(&mut end).map_err(read_error)?;
     if (end.len() as u64) < expected {
-        return Err(cut());
+        return Err(truncated());
     }
-    if end.len() as u64 > expected || end.iter().any(|byte| *byte != 0) { Err(changed()) } else { Ok(()) }
+    if end.len() as u64 > expected || end.iter().any(|byte| *byte != 0) { Err(corrupted()) } else { Ok(()) }
 }
 
-/// A file that gets its name when it is whole.
-pub(super) struct Target {
+/// A file that is renamed to its final name when it is complete.
+pub(super) struct PartialFile {
     path: PathBuf,
     partial: PathBuf,
-    whole: bool,
+    finished: bool,
 }
 
-impl Target {
-    /// Makes the file beside; one that is there is not written over, unless told to.
-    pub(super) fn make(path: &Path, force: bool) -> Result<(Self, File), Sentence> {
+impl PartialFile {
+    /// Creates the `.partial` file. An existing file is refused without `force`.
+    pub(super) fn create(path: &Path, force: bool) -> Result<(Self, File)> {
         if !force && path.exists() {
-            return Err(format!("{} is there already; choose another name, or add --force", path.display()));
+            bail!("{} already exists; choose another name, or add --force", path.display());
         }
         let mut name = path.as_os_str().to_owned();
         name.push(".partial");
         let partial = PathBuf::from(name);
-        let unwritable = |error: io::Error| format!("cannot write {}: {error}", partial.display());
+        let context = || format!("cannot write {}", partial.display());
         let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&partial);
-        let file = file.map_err(unwritable)?;
-        file.try_lock().map_err(|_| format!("another backup writes to {}", partial.display()))?;
-        // What an interrupted one left, which may have been readable to others.
-        file.set_permissions(Permissions::from_mode(0o600)).and_then(|()| file.set_len(0)).map_err(unwritable)?;
-        Ok((Self { path: path.to_owned(), partial, whole: false }, file))
+        let file = file.with_context(context)?;
+        file.try_lock().map_err(|_| anyhow!("another backup is writing to {}", partial.display()))?;
+        // The file may be left from an interrupted backup, with other permissions.
+        file.set_permissions(Permissions::from_mode(0o600)).and_then(|()| file.set_len(0)).with_context(context)?;
+        Ok((Self { path: path.to_owned(), partial, finished: false }, file))
     }
 
-    /// Gives it its name, for good.
-    pub(super) fn finish(mut self, file: &File) -> Result<(), Sentence> {
-        let failed = |error: io::Error| format!("cannot write {}: {error}", self.path.display());
-        file.sync_all().map_err(failed)?;
-        fs::rename(&self.partial, &self.path).map_err(failed)?;
-        self.whole = true;
+    /// Gives the file its final name, durably.
+    pub(super) fn finish(mut self, file: &File) -> Result<()> {
+        let context = || format!("cannot write {}", self.path.display());
+        file.sync_all().with_context(context)?;
+        fs::rename(&self.partial, &self.path).with_context(context)?;
+        self.finished = true;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
+        File::open(folder).and_then(|folder| folder.sync_all()).with_context(context)
     }
 }
 
-impl Drop for Target {
+impl Drop for PartialFile {
     fn drop(&mut self) {
-        if !self.whole {
+        if !self.finished {
             let _ = fs::remove_file(&self.partial);
         }
     }
@@ -352,9 +354,9 @@ impl Drop for Target {
 mod tests {
     use super::*;
 
-    /// What is read of an archive with one file under a path that the writer itself would not take.
-    fn verify(path: &str, seal: Seal) -> Result<(), Sentence> {
-        let head = Head {
+    /// Verifies an archive with one file under a path that the writer itself would refuse.
+    fn refusal(path: &str, summary: ManifestSummary) -> Option<String> {
+        let header = ManifestHeader {
             format: manifest::FORMAT,
             gable: "1".into(),
             engine: "sqlite".into(),
@@ -364,25 +366,26 @@ mod tests {
             verified: true,
         };
         let mut archive = Archive::new(Vec::new());
-        archive.begin(&head).expect("begun");
-        let mut header = header(EntryType::Regular, 1);
-        header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
-        header.set_cksum();
-        archive.tar.append(&header, &b"x"[..]).expect("added");
+        archive.begin(&header).expect("begun");
+        let mut file_header = tar_header(EntryType::Regular, 1);
+        file_header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
+        file_header.set_cksum();
+        archive.tar.append(&file_header, &b"x"[..]).expect("added");
         let sum = hex(&Sha256::digest(b"x"));
-        archive.note(&Line::File { sum, size: 1, path: path.to_owned() }).expect("noted");
-        archive.finish(seal).expect("finished");
+        archive.record(&ManifestEntry::File { sum, size: 1, path: path.to_owned() }).expect("noted");
+        archive.finish(summary).expect("finished");
         let bytes = archive.into_inner().expect("written");
-        read(&bytes[..], None, &mut Progress::new(true)).map(drop)
+        read(&bytes[..], None, &mut Progress::new(true)).err().map(|error| error.to_string())
     }
 
     #[test]
-    fn what_a_restore_would_refuse_is_not_whole() {
-        assert_eq!(verify("files/uploads/1/1", Seal::default()), Ok(()));
+    fn paths_that_a_restore_refuses_fail_verification() {
+        let expected = Some(corrupted().to_string());
+        assert_eq!(refusal("files/uploads/1/1", ManifestSummary::default()), None);
         for path in ["../x", "/x", "files/../../x", "other", "gable.sqlite3"] {
-            assert_eq!(verify(path, Seal::default()), Err(changed()), "{path}");
-            let seal = Seal { left_out: vec![path.to_owned()], ..Seal::default() };
-            assert_eq!(verify("files/uploads/1/1", seal), Err(changed()), "left out: {path}");
+            assert_eq!(refusal(path, ManifestSummary::default()), expected, "{path}");
+            let summary = ManifestSummary { left_out: vec![path.to_owned()], ..ManifestSummary::default() };
+            assert_eq!(refusal("files/uploads/1/1", summary), expected, "left out: {path}");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Takes everything at one instant, and then copies it at leisure.
+//! Captures a consistent state of the instance, then copies it while the server goes on.
 //!
-//! At the instant no ref moves: the database is held as it is, and all refs are written down. Objects that refs lead to
-//! never go away, files that rows name are only ever removed, and traces only grow, so all of those can wait.
+//! During the capture refs are frozen: a database snapshot is opened and all refs are recorded. Reachable objects are never
+//! removed, stored files are never changed, and traces only grow, so all of those are copied afterwards.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{File, Metadata},
-    io::{self, BufRead as _, BufReader, BufWriter, Read, Seek as _, SeekFrom, Write as _},
+    io::{self, BufRead as _, BufReader, BufWriter, IntoInnerError, Read, Seek as _, SeekFrom, Write as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
@@ -14,285 +14,285 @@ use std::{
     time::Duration,
 };
 
-use git::{FileCheck, Repositories, copies};
+use anyhow::{Context as _, Error, Result, anyhow};
+use git::{FileCheck, Repositories, backup};
+use model::ProjectId;
 use store::{
     Database,
-    copies::{Kept, KeptFile, Row, Snapshot, Table, WithRepository},
+    dump::{DumpedFile, ProjectRepository, Row, Snapshot, StoredFileKind, Table},
 };
 
 use super::{
-    Sentence, examine,
-    manifest::{Damage, FORMAT, Head, Seal},
+    manifest::{DamagedFile, FORMAT, ManifestHeader, ManifestSummary},
+    preflight,
     progress::Progress,
-    rows::{BUNDLE, Bundle},
+    rows::{MAX_BATCH_SIZE, RowBatch},
 };
+use crate::data_folder::PRIVATE_KEYS;
 
-/// How often, and after which pause, it is looked again whether something that is not there should be. What is removed
-/// loses its file a moment before its row.
-const LOOKS: u32 = 5;
-const PAUSE: Duration = Duration::from_secs(1);
-/// How many damaged files are told one by one; all of them are listed in the backup.
-const TOLD: usize = 100;
-/// The files beside the database without which it is of little use.
-pub(super) const KEYS: [&str; 2] = ["instance-key", "ssh-host-key"];
-/// How many rows are looked at, at once.
-const AT_ONCE: usize = 1000;
+/// The maximum number of checks whether a missing file should exist, and the pause between them. A removed file
+/// disappears shortly before its row.
+const MAX_MISSING_CHECKS: u32 = 5;
+const MISSING_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The maximum number of damaged files that are reported one by one; the manifest lists all of them.
+const MAX_REPORTED_DAMAGE: usize = 100;
+/// The number of rows per query.
+const PAGE_SIZE: usize = 1000;
 
-/// Where everything is.
+/// The parts of an instance that a backup copies.
 #[derive(Clone)]
-pub(crate) struct Ground {
+pub(crate) struct BackupSource {
     pub(super) data: PathBuf,
     pub(super) database: Database,
     pub(super) repositories: Repositories,
 }
 
-/// Where copies go.
+/// The destination of a backup.
 pub(super) trait Sink {
-    /// Begins, once it is known what is copied.
-    fn begin(&mut self, head: &Head) -> Result<(), Sentence>;
+    /// Begins a backup.
+    fn begin(&mut self, header: &ManifestHeader) -> Result<()>;
 
-    /// Everything that follows belongs to this; an earlier copy may have some of it.
-    fn enter(&mut self, group: &str) -> Result<(), Sentence>;
+    /// Starts a group of files with a common path prefix; an earlier backup may contain some of them.
+    fn enter(&mut self, group: &str) -> Result<()>;
 
-    /// Adds some bytes under a path.
-    fn add_bytes(&mut self, path: &str, bytes: &[u8]) -> Result<(), Sentence>;
+    /// Adds a file with the given content.
+    fn add_bytes(&mut self, path: &str, bytes: &[u8]) -> Result<()>;
 
-    /// Whether everything since [`Self::enter`] is as an earlier backup has it, in which it was checked, and nothing of
-    /// that is gone.
+    /// Returns whether the group since [`Self::enter`] is identical to the one in an earlier, verified backup.
     fn is_unchanged(&self) -> bool;
 
-    /// Adds a file, or the beginning of one.
-    fn add_file(&mut self, path: &str, source: Source<'_>) -> Result<Added, Sentence>;
+    /// Copies a file, or the beginning of one.
+    fn add_file(&mut self, path: &str, source: FileSource<'_>) -> Result<AddOutcome>;
 
-    /// Ends it: it is all there and on disk.
-    fn finish(&mut self, seal: Seal) -> Result<Seal, Sentence>;
+    /// Finishes the backup; everything is on disk afterwards.
+    fn finish(&mut self, summary: ManifestSummary) -> Result<ManifestSummary>;
 }
 
-/// A file that is to be copied.
-pub(super) struct Source<'a> {
+/// A file to copy.
+pub(super) struct FileSource<'a> {
     pub(super) file: &'a Path,
-    /// How many of its bytes count; all if absent.
+    /// The number of bytes to copy; `None` copies the whole file.
     pub(super) size: Option<u64>,
-    /// Whether it never changes under its name.
-    pub(super) lasts: bool,
-    /// When it came to be, in microseconds, if that is known; it has not changed since.
+    /// Whether the content under this path never changes.
+    pub(super) immutable: bool,
+    /// The creation time in microseconds since the epoch, if known; the file has not changed since.
     pub(super) created_at: Option<i64>,
-    /// What its content has to agree with.
+    /// The check that its content has to pass.
     pub(super) check: Option<FileCheck>,
 }
 
-impl<'a> Source<'a> {
-    /// All of a file that may change.
+impl<'a> FileSource<'a> {
+    /// The whole of a file that may change.
     fn whole(file: &'a Path) -> Self {
-        Self { file, size: None, lasts: false, created_at: None, check: None }
+        Self { file, size: None, immutable: false, created_at: None, check: None }
     }
 }
 
-/// What became of a file that was to be copied.
-pub(super) enum Added {
-    /// It is not there, or not as many bytes of it.
+/// The outcome of copying a file.
+pub(super) enum AddOutcome {
+    /// The file does not exist, or is shorter than expected.
     Gone,
-    /// Nothing of it can be read.
+    /// The file cannot be opened.
     Unreadable(String),
-    /// It is copied. If it is damaged, so is the copy.
+    /// The file was copied. If it is damaged, so is the copy.
     Copied { fault: Option<String> },
 }
 
-/// The instant, taken.
-struct Taken {
+/// The state of the instance at the time of the capture.
+struct CapturedInstance {
     snapshot: Snapshot,
     refs: File,
-    /// How many repositories there are.
+    /// The number of repositories.
     repositories: u64,
-    head: Head,
+    header: ManifestHeader,
 }
 
-/// Copies everything into a sink. Whoever raises the flag ends it early.
+/// Copies the instance into a sink; setting `stop` aborts.
 pub(super) fn copy(
-    ground: &Ground,
+    source: &BackupSource,
     sink: &mut dyn Sink,
     progress: &mut Progress,
     stop: &AtomicBool,
-) -> Result<Seal, Sentence> {
-    let (instance, damaged_keys) = examine::instance(ground)?;
-    let Taken { mut snapshot, refs, repositories, head } = take(ground, instance)?;
-    sink.begin(&head)?;
-    let mut seal = Seal { damaged: damaged_keys, ..Seal::default() };
-    let tables = snapshot.tables().map_err(in_database)?;
-    progress.stage_of("rows of the database", tables.len() as u64);
+) -> Result<ManifestSummary> {
+    let (instance, damaged_keys) = preflight::check(source)?;
+    let CapturedInstance { mut snapshot, refs, repositories, header } = capture(source, instance)?;
+    sink.begin(&header)?;
+    let mut summary = ManifestSummary { damaged: damaged_keys, ..ManifestSummary::default() };
+    let tables = snapshot.tables().map_err(database_error)?;
+    progress.stage_with_steps("rows of the database", tables.len() as u64);
     for table in tables {
         let count = copy_rows(&mut snapshot, &table, sink, progress, stop)?;
-        seal.rows.insert(table.name, count);
+        summary.rows.insert(table.name, count);
         progress.step();
     }
-    seal.sequences = snapshot.sequences().map_err(in_database)?.into_iter().collect::<BTreeMap<_, _>>();
-    let (kept, files) = list_kept(&mut snapshot)?;
+    summary.sequences = snapshot.sequences().map_err(database_error)?.into_iter().collect::<BTreeMap<_, _>>();
+    let (stored_files, count) = list_stored_files(&mut snapshot)?;
     let mut expected = BTreeMap::new();
-    each_repository(ground, &mut snapshot, |project, place| {
-        expected.insert(place, project.default_branch);
+    for_each_repository(source, &mut snapshot, |project, path| {
+        expected.insert(path, project.default_branch);
     })?;
-    // From here on the database need not remember what it was.
+    // A long-lived snapshot would keep the database from removing old rows.
     drop(snapshot);
-    for name in KEYS {
-        let file = ground.data.join(name);
-        let added = sink.add_file(name, Source::whole(&file))?;
-        seal.note(name, added);
+    for name in PRIVATE_KEYS {
+        let file = source.data.join(name);
+        let added = sink.add_file(name, FileSource::whole(&file))?;
+        summary.record(name, added);
     }
-    progress.stage_of("repositories", repositories);
-    copy_repositories(ground, refs, sink, (&mut seal, &mut expected), progress, stop)?;
-    progress.stage_of("files and traces", files);
-    copy_kept(&ground.data, kept, sink, &mut seal, progress, stop)?;
-    seal.missing.extend(missing(ground, &seal.left_out, &expected, stop)?);
-    seal.missing.sort_unstable();
-    name_projects(ground, &mut seal.damaged)?;
-    // In order, and perhaps very many.
-    for path in seal.left_out.iter().filter(|path| seal.missing.binary_search(path).is_err()) {
-        progress.note(&format!("left out, because it was removed meanwhile: {path}"));
+    progress.stage_with_steps("repositories", repositories);
+    copy_repositories(source, refs, sink, (&mut summary, &mut expected), progress, stop)?;
+    progress.stage_with_steps("files and traces", count);
+    copy_stored_files(&source.data, stored_files, sink, &mut summary, progress, stop)?;
+    summary.missing.extend(find_missing(source, &summary.left_out, &expected, stop)?);
+    summary.missing.sort_unstable();
+    assign_projects(source, &mut summary.damaged)?;
+    // `missing` is sorted, and may be long.
+    for path in summary.left_out.iter().filter(|path| summary.missing.binary_search(path).is_err()) {
+        progress.note(&format!("left out, because it was removed during the backup: {path}"));
     }
-    for damage in seal.damaged.iter().take(TOLD) {
+    for damage in summary.damaged.iter().take(MAX_REPORTED_DAMAGE) {
         progress.warn(&format!("damaged: {damage}"));
     }
-    sink.finish(seal)
+    sink.finish(summary)
 }
 
-impl Seal {
-    /// Notes what was wrong with a file; answers whether some of it was copied.
-    fn note(&mut self, path: &str, added: Added) -> bool {
+impl ManifestSummary {
+    /// Records what is wrong with a file; returns whether it was copied.
+    fn record(&mut self, path: &str, added: AddOutcome) -> bool {
         let (fault, copied) = match added {
-            Added::Gone => return false,
-            Added::Unreadable(fault) => (Some(fault), false),
-            Added::Copied { fault } => (fault, true),
+            AddOutcome::Gone => return false,
+            AddOutcome::Unreadable(fault) => (Some(fault), false),
+            AddOutcome::Copied { fault } => (fault, true),
         };
-        self.damaged.extend(fault.map(|fault| Damage { path: path.to_owned(), fault, project: None }));
+        self.damaged.extend(fault.map(|fault| DamagedFile { path: path.to_owned(), fault, project: None }));
         copied
     }
 }
 
-/// Says of damaged repositories to which projects they belong.
-fn name_projects(ground: &Ground, damaged: &mut [Damage]) -> Result<(), Sentence> {
+/// Sets the project of each damaged repository.
+fn assign_projects(source: &BackupSource, damaged: &mut [DamagedFile]) -> Result<()> {
     if damaged.is_empty() {
         return Ok(());
     }
     damaged.sort_unstable();
-    let mut snapshot = Snapshot::prepare(&ground.database).map_err(in_database)?;
-    snapshot.begin().map_err(in_database)?;
-    each_repository(ground, &mut snapshot, |project, place| {
-        let first = damaged.partition_point(|damage| *damage.path < *place);
-        for damage in damaged[first..].iter_mut().take_while(|damage| damage.path.starts_with(&place)) {
-            damage.project = Some(project.id);
+    let mut snapshot = Snapshot::prepare(&source.database).map_err(database_error)?;
+    snapshot.begin().map_err(database_error)?;
+    for_each_repository(source, &mut snapshot, |project, path| {
+        let first = damaged.partition_point(|damage| *damage.path < *path);
+        for damage in damaged[first..].iter_mut().take_while(|damage| damage.path.starts_with(&path)) {
+            damage.project = Some(project.id.get());
         }
     })
 }
 
-/// Which of those that could not be copied should be there all the same. A disk that is not mounted must not pass for one
-/// from which everything was removed.
-fn missing(
-    ground: &Ground,
+/// Returns the paths that could not be copied although the database still refers to them. Otherwise a disk that is not
+/// mounted would look like one whose files were removed.
+fn find_missing(
+    source: &BackupSource,
     left_out: &[String],
     expected: &BTreeMap<String, String>,
     stop: &AtomicBool,
-) -> Result<Vec<String>, Sentence> {
-    let mut open: BTreeSet<String> = left_out.iter().chain(expected.keys()).cloned().collect();
-    for look in 0..LOOKS {
-        if open.is_empty() {
+) -> Result<Vec<String>> {
+    let mut candidates: BTreeSet<String> = left_out.iter().chain(expected.keys()).cloned().collect();
+    for attempt in 0..MAX_MISSING_CHECKS {
+        if candidates.is_empty() {
             break;
         }
-        if look > 0 {
-            go_on(stop)?;
-            thread::sleep(PAUSE);
+        if attempt > 0 {
+            check_stopped(stop)?;
+            thread::sleep(MISSING_CHECK_INTERVAL);
         }
-        let mut snapshot = Snapshot::prepare(&ground.database).map_err(in_database)?;
-        snapshot.begin().map_err(in_database)?;
-        let mut wanted = BTreeSet::new();
-        let mut want = |path: String| {
-            if open.contains(&path) {
-                wanted.insert(path);
+        let mut snapshot = Snapshot::prepare(&source.database).map_err(database_error)?;
+        snapshot.begin().map_err(database_error)?;
+        let mut referenced = BTreeSet::new();
+        let mut reference = |path: String| {
+            if candidates.contains(&path) {
+                referenced.insert(path);
             }
         };
-        each_repository(ground, &mut snapshot, |_, place| want(place))?;
-        each_kept(&mut snapshot, |path, _| {
-            want(path);
+        for_each_repository(source, &mut snapshot, |_, path| reference(path))?;
+        for_each_stored_file(&mut snapshot, |path, _| {
+            reference(path);
             Ok(())
         })?;
-        open = wanted;
+        candidates = referenced;
     }
-    Ok(open.into_iter().collect())
+    Ok(candidates.into_iter().collect())
 }
 
-/// Names every project that has a repository as far as the database knows, and the place of that.
-fn each_repository(
-    ground: &Ground,
+/// Calls `visit` with every project that has a repository according to the database, and the path of the repository.
+fn for_each_repository(
+    source: &BackupSource,
     snapshot: &mut Snapshot,
-    mut name: impl FnMut(WithRepository, String),
-) -> Result<(), Sentence> {
-    let mut after = 0;
+    mut visit: impl FnMut(ProjectRepository, String),
+) -> Result<()> {
+    let mut after = ProjectId::new(0);
     loop {
-        let projects = snapshot.with_repository(after, AT_ONCE).map_err(in_database)?;
+        let projects = snapshot.project_repositories(after, PAGE_SIZE).map_err(database_error)?;
         let Some(newest) = projects.last() else { return Ok(()) };
         after = newest.id;
         for project in projects {
-            let place = format!("repositories/{}", ground.repositories.place_of(&project.storage));
-            name(project, place);
+            let path = format!("repositories/{}", source.repositories.relative_path(&project.storage));
+            visit(project, path);
         }
     }
 }
 
-fn take(ground: &Ground, instance: Option<String>) -> Result<Taken, Sentence> {
-    let mut snapshot = Snapshot::prepare(&ground.database).map_err(in_database)?;
-    let mut refs = BufWriter::new(tempfile::tempfile().map_err(|error| format!("cannot make a file: {error}"))?);
-    let unreadable = |error: git::Error| format!("the repositories cannot be read: {error}");
-    // Where nothing was ever served, there is nothing that could move.
-    let still = if ground.data.join("repositories").is_dir() {
-        Some(ground.repositories.stand_still().map_err(unreadable)?)
+fn capture(source: &BackupSource, instance: Option<String>) -> Result<CapturedInstance> {
+    let mut snapshot = Snapshot::prepare(&source.database).map_err(database_error)?;
+    let mut refs = BufWriter::new(tempfile::tempfile().context("cannot create a temporary file")?);
+    let context = "cannot read the repositories";
+    // A folder that was never served has no repositories and no refs to freeze.
+    let ref_freeze = if source.data.join("repositories").is_dir() {
+        Some(source.repositories.freeze_refs().context(context)?)
     } else {
         None
     };
-    // The database first: what it says has happened, has.
-    snapshot.begin().map_err(in_database)?;
-    let repositories = ground.repositories.write_refs_of_all(&mut refs).map_err(unreadable)?;
+    // The database first: the refs read afterwards include every change that its rows record.
+    snapshot.begin().map_err(database_error)?;
+    let repositories = source.repositories.write_all_refs(&mut refs).context(context)?;
     let taken_at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
-    drop(still);
-    let refs = refs.into_inner().map_err(|error| format!("refs cannot be written down: {error}"))?;
-    let head = Head {
+    drop(ref_freeze);
+    let refs = refs.into_inner().context("cannot record the refs")?;
+    let header = ManifestHeader {
         format: FORMAT,
         gable: env!("CARGO_PKG_VERSION").into(),
-        engine: if ground.database.is_embedded() { "sqlite" } else { "postgres" }.into(),
-        migrations: snapshot.migrations().map_err(in_database)?,
+        engine: if source.database.is_sqlite() { "sqlite" } else { "postgres" }.into(),
+        migrations: snapshot.migrations().map_err(database_error)?,
         taken_at,
         instance,
         verified: true,
     };
-    Ok(Taken { snapshot, refs, repositories, head })
+    Ok(CapturedInstance { snapshot, refs, repositories, header })
 }
 
-/// Copies the rows of a table in bundles; answers how many there are.
+/// Copies the rows of a table in batches; returns the number of rows.
 fn copy_rows(
     snapshot: &mut Snapshot,
     table: &Table,
     sink: &mut dyn Sink,
     progress: &mut Progress,
     stop: &AtomicBool,
-) -> Result<u64, Sentence> {
-    let mut pages = Pages::new(table);
-    let (mut count, mut bundles, mut bundle) = (0, 0, None);
+) -> Result<u64> {
+    let mut pages = TablePages::new(table);
+    let (mut count, mut batches, mut batch) = (0, 0, None);
     loop {
         let rows = pages.next(snapshot)?;
         let at_end = rows.is_empty();
         let mut filled = at_end;
         for row in &rows {
-            let open = match &mut bundle {
-                Some(open) => open,
-                None => bundle.insert(Bundle::new(&table.columns)?),
+            let current = match &mut batch {
+                Some(current) => current,
+                None => batch.insert(RowBatch::new(&table.columns)?),
             };
             count += 1;
-            filled |= open.add(row)? >= BUNDLE;
+            filled |= current.add(row)? >= MAX_BATCH_SIZE;
         }
-        if let Some(full) = bundle.take_if(|_| filled) {
-            go_on(stop)?;
+        if let Some(full) = batch.take_if(|_| filled) {
+            check_stopped(stop)?;
             let bytes = full.finish()?;
-            sink.add_bytes(&format!("database/{}/{bundles:06}.gz", table.name), &bytes)?;
+            sink.add_bytes(&format!("database/{}/{batches:06}.gz", table.name), &bytes)?;
             progress.add(bytes.len() as u64);
-            bundles += 1;
+            batches += 1;
         }
         if at_end {
             break;
@@ -301,69 +301,70 @@ fn copy_rows(
     Ok(count)
 }
 
-/// Walks over a table in pages, none of which is large.
-pub(super) struct Pages<'a> {
+/// Reads a table in pages of limited size.
+pub(super) struct TablePages<'a> {
     table: &'a Table,
     last: Option<Row>,
-    at_once: usize,
+    page_size: usize,
 }
 
-impl<'a> Pages<'a> {
+impl<'a> TablePages<'a> {
     pub(super) fn new(table: &'a Table) -> Self {
-        Self { table, last: None, at_once: 64 }
+        Self { table, last: None, page_size: 64 }
     }
 
-    /// The next rows; none at the end.
-    pub(super) fn next(&mut self, snapshot: &mut Snapshot) -> Result<Vec<Row>, Sentence> {
-        const LARGE: usize = 1 << 20;
-        let rows = snapshot.rows(self.table, self.last.as_ref(), self.at_once).map_err(in_database)?;
+    /// Returns the next rows; empty at the end.
+    pub(super) fn next(&mut self, snapshot: &mut Snapshot) -> Result<Vec<Row>> {
+        const MAX_PAGE_BYTES: usize = 1 << 20;
+        let rows = snapshot.rows(self.table, self.last.as_ref(), self.page_size).map_err(database_error)?;
         self.last = rows.last().cloned().or(self.last.take());
-        // Some tables have small rows and many, others hold whole messages.
+        // Row sizes differ by orders of magnitude between tables.
         let size: usize = rows.iter().flatten().map(size_of).sum();
-        self.at_once = if size > LARGE { (self.at_once / 4).max(1) } else { (self.at_once * 2).min(1024) };
+        self.page_size =
+            if size > MAX_PAGE_BYTES { (self.page_size / 4).max(1) } else { (self.page_size * 2).min(1024) };
         Ok(rows)
     }
 }
 
-fn size_of(value: &store::copies::Value) -> usize {
+fn size_of(value: &store::dump::Value) -> usize {
     match value {
-        store::copies::Value::Text(text) => text.len(),
-        store::copies::Value::Bytes(bytes) => bytes.len(),
+        store::dump::Value::Text(text) => text.len(),
+        store::dump::Value::Bytes(bytes) => bytes.len(),
         _ => 8,
     }
 }
 
-/// Writes down which files count, in lines; there may be many. Answers how many, too.
-fn list_kept(snapshot: &mut Snapshot) -> Result<(File, u64), Sentence> {
-    let unwritable = |error: io::Error| format!("cannot note which files there are: {error}");
-    let mut list = BufWriter::new(tempfile::tempfile().map_err(unwritable)?);
+/// Writes the list of stored files to a temporary file, because it may be long; returns it with their number.
+fn list_stored_files(snapshot: &mut Snapshot) -> Result<(File, u64)> {
+    let context = "cannot list the stored files";
+    let mut list = BufWriter::new(tempfile::tempfile().context(context)?);
     let mut count = 0;
-    each_kept(snapshot, |path, file| {
+    for_each_stored_file(snapshot, |path, file| {
         count += 1;
-        writeln!(list, "{} {} {path}", file.size, file.created_at.unwrap_or_default()).map_err(unwritable)
+        writeln!(list, "{} {} {path}", file.size, file.created_at.unwrap_or_default()).context(context)
     })?;
-    Ok((list.into_inner().map_err(|error| unwritable(error.into_error()))?, count))
+    Ok((list.into_inner().map_err(IntoInnerError::into_error).context(context)?, count))
 }
 
-/// Names every file that the database knows of, with what it knows.
-fn each_kept(
+/// Calls `visit` with the path and the row of every stored file.
+fn for_each_stored_file(
     snapshot: &mut Snapshot,
-    mut name: impl FnMut(String, &KeptFile) -> Result<(), Sentence>,
-) -> Result<(), Sentence> {
-    for what in [Kept::Uploads, Kept::Artifacts, Kept::Traces] {
+    mut visit: impl FnMut(String, &DumpedFile) -> Result<()>,
+) -> Result<()> {
+    for kind in [StoredFileKind::Uploads, StoredFileKind::Artifacts, StoredFileKind::Traces] {
         let mut after = 0;
         loop {
-            let files = snapshot.kept(what, after, AT_ONCE).map_err(in_database)?;
+            let files = snapshot.files(kind, after, PAGE_SIZE).map_err(database_error)?;
             let Some(newest) = files.last() else { break };
             after = newest.id;
             for file in &files {
-                let folder = match what {
-                    Kept::Uploads => forge::uploads::folder(&file.storage),
-                    Kept::Artifacts => forge::artifacts::folder(&file.storage),
-                    Kept::Traces => file.storage.to_string(),
+                let folder = match kind {
+                    StoredFileKind::Uploads => forge::uploads::folder(&file.storage),
+                    StoredFileKind::Artifacts => forge::artifacts::folder(&file.storage),
+                    StoredFileKind::Traces => file.storage.to_string(),
                 };
-                let root = if what == Kept::Traces { "traces" } else { "files" };
-                name(format!("{root}/{folder}/{}", file.id), file)?;
+                let root = if kind == StoredFileKind::Traces { "traces" } else { "files" };
+                visit(format!("{root}/{folder}/{}", file.id), file)?;
             }
         }
     }
@@ -371,54 +372,54 @@ fn each_kept(
 }
 
 fn copy_repositories(
-    ground: &Ground,
+    source: &BackupSource,
     mut refs: File,
     sink: &mut dyn Sink,
-    (seal, expected): (&mut Seal, &mut BTreeMap<String, String>),
+    (summary, expected): (&mut ManifestSummary, &mut BTreeMap<String, String>),
     progress: &mut Progress,
     stop: &AtomicBool,
-) -> Result<(), Sentence> {
-    let unreadable = |error: io::Error| format!("what was noted of refs cannot be read: {error}");
-    refs.seek(SeekFrom::Start(0)).map_err(unreadable)?;
+) -> Result<()> {
+    let context = "cannot read the recorded refs";
+    refs.seek(SeekFrom::Start(0)).context(context)?;
     let mut refs = BufReader::new(refs);
-    while let Some(mut noted) = copies::read_refs(&mut refs).map_err(unreadable)? {
+    while let Some(mut noted) = backup::read_refs(&mut refs).context(context)? {
         progress.step();
-        go_on(stop)?;
-        let root = format!("repositories/{}", noted.place);
+        check_stopped(stop)?;
+        let root = format!("repositories/{}", noted.repository);
         sink.enter(&format!("{root}/"))?;
-        // One that is damaged does not keep the others from being copied.
-        let objects = match ground.repositories.objects_to_copy(&noted.place) {
+        // A damaged repository does not prevent the others from being copied.
+        let objects = match source.repositories.object_files_to_copy(&noted.repository) {
             Ok(Some(objects)) => objects,
             Ok(None) => {
-                seal.left_out.push(root);
+                summary.left_out.push(root);
                 continue;
             }
             Err(error) => {
-                seal.damaged.push(Damage { path: root.clone(), fault: error.to_string(), project: None });
-                seal.left_out.push(root);
+                summary.damaged.push(DamagedFile { path: root.clone(), fault: error.to_string(), project: None });
+                summary.left_out.push(root);
                 continue;
             }
         };
-        let so_far = seal.damaged.len();
-        let mut whole = true;
+        let damaged_before = summary.damaged.len();
+        let mut complete = true;
         for path in &objects.files {
-            go_on(stop)?;
-            let name = path.to_str().ok_or_else(|| format!("{root} holds a file with a strange name"))?;
-            let file = ground.repositories.file_to_copy(&noted.place, path);
-            let check = Some(FileCheck::of(name));
-            let source = Source { lasts: copies::is_immutable(path), check, ..Source::whole(&file) };
+            check_stopped(stop)?;
+            let name = path.to_str().with_context(|| format!("{root} contains a file whose name is not UTF-8"))?;
+            let file = source.repositories.file_path(&noted.repository, path);
+            let check = Some(FileCheck::for_path(name));
+            let source = FileSource { immutable: backup::is_immutable(path), check, ..FileSource::whole(&file) };
             match sink.add_file(&format!("{root}/{name}"), source)? {
-                Added::Gone => {
-                    whole = false;
+                AddOutcome::Gone => {
+                    complete = false;
                     break;
                 }
-                added => drop(seal.note(&format!("{root}/{name}"), added)),
+                added => drop(summary.record(&format!("{root}/{name}"), added)),
             }
             progress.add(file.metadata().map_or(0, |data| data.len()));
         }
-        // Only now: what has no refs is no repository.
-        if !whole {
-            seal.left_out.push(root);
+        // Refs come last: a folder without refs is not a repository.
+        if !complete {
+            summary.left_out.push(root);
             continue;
         }
         let tips = noted.tips();
@@ -428,43 +429,43 @@ fn copy_repositories(
         let faults = objects.faults.iter().chain(&noted.faults);
         let damage = |text: &String| {
             let (name, fault) = text.split_once(": ").unwrap_or(("", text));
-            Damage { path: format!("{root}/{name}"), fault: fault.to_owned(), project: None }
+            DamagedFile { path: format!("{root}/{name}"), fault: fault.to_owned(), project: None }
         };
-        seal.damaged.extend(faults.map(damage));
+        summary.damaged.extend(faults.map(damage));
         for (name, content) in noted.files {
             sink.add_bytes(&format!("{root}/{name}"), &content)?;
         }
-        // What is lost altogether is found by following all links, unless something else was found already.
-        if seal.damaged.len() == so_far && !sink.is_unchanged() {
-            let missing = ground.repositories.find_missing_object(&noted.place, &tips, stop);
-            go_on(stop)?;
-            let missing = missing.map_err(|error| format!("{root} cannot be checked: {error}"))?;
-            seal.damaged.extend(missing.map(|fault| Damage { path: root.clone(), fault, project: None }));
+        // Missing objects are found by following all links; that is skipped if damage was found already.
+        if summary.damaged.len() == damaged_before && !sink.is_unchanged() {
+            let missing = source.repositories.find_missing_object(&noted.repository, &tips, stop);
+            check_stopped(stop)?;
+            let missing = missing.with_context(|| format!("cannot check {root}"))?;
+            summary.damaged.extend(missing.map(|fault| DamagedFile { path: root.clone(), fault, project: None }));
         }
         expected.remove(&root);
-        seal.repositories += 1;
+        summary.repositories += 1;
     }
     Ok(())
 }
 
-fn copy_kept(
+fn copy_stored_files(
     data: &Path,
     mut list: File,
     sink: &mut dyn Sink,
-    seal: &mut Seal,
+    summary: &mut ManifestSummary,
     progress: &mut Progress,
     stop: &AtomicBool,
-) -> Result<(), Sentence> {
-    let unreadable = |error: io::Error| format!("what was noted of files cannot be read: {error}");
-    list.seek(SeekFrom::Start(0)).map_err(unreadable)?;
+) -> Result<()> {
+    let context = "cannot read the list of stored files";
+    list.seek(SeekFrom::Start(0)).context(context)?;
     let mut group = "";
     for line in BufReader::new(list).lines() {
-        go_on(stop)?;
+        check_stopped(stop)?;
         progress.step();
-        let line = line.map_err(unreadable)?;
+        let line = line.context(context)?;
         let mut parts = line.splitn(3, ' ');
         let (Some(size), Some(created_at), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
-        let (size, created_at) = (size.parse().ok(), created_at.parse().ok().filter(|moment| *moment > 0));
+        let (size, created_at) = (size.parse().ok(), created_at.parse().ok().filter(|micros| *micros > 0));
         let entered = ["files/uploads/", "files/artifacts/", "traces/"].into_iter().find(|one| path.starts_with(one));
         if let Some(entered) = entered.filter(|entered| *entered != group) {
             group = entered;
@@ -472,19 +473,19 @@ fn copy_kept(
         }
         let is_trace = group == "traces/";
         let file = data.join(path);
-        let source = Source { size, lasts: !is_trace, created_at, ..Source::whole(&file) };
+        let source = FileSource { size, immutable: !is_trace, created_at, ..FileSource::whole(&file) };
         let added = sink.add_file(path, source)?;
-        if matches!(added, Added::Gone) {
-            seal.left_out.push(path.to_owned());
+        if matches!(added, AddOutcome::Gone) {
+            summary.left_out.push(path.to_owned());
             continue;
         }
-        seal.note(path, added);
+        summary.record(path, added);
         if is_trace {
-            // What is held back of a trace that still grows; it says itself to which moment it belongs.
+            // The buffered end of a trace that is still growing; it records itself where it belongs.
             for ending in ["aside-0", "aside-1"] {
                 let aside = format!("{path}.{ending}");
-                let added = sink.add_file(&aside, Source::whole(&data.join(&aside)))?;
-                seal.note(&aside, added);
+                let added = sink.add_file(&aside, FileSource::whole(&data.join(&aside)))?;
+                summary.record(&aside, added);
             }
         }
         progress.add(size.unwrap_or_default());
@@ -492,8 +493,7 @@ fn copy_kept(
     Ok(())
 }
 
-/// What tells a file with several names from all others. A number is given again once a file is gone, so the number of
-/// one that was removed meanwhile must not stand for another one.
+/// Identifies a file across hard links. Inode numbers are reused after a removal, so the times and the size are included.
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct FileId([i64; 4], [u64; 3]);
 
@@ -504,86 +504,85 @@ impl FileId {
     }
 }
 
-/// A file that was opened.
-pub(super) enum Opened {
-    Content(Box<Content>, Metadata),
-    /// It is not there, or does not hold as many bytes any more.
+/// The outcome of opening a file.
+pub(super) enum OpenedFile {
+    Content(Box<FileContent>, Metadata),
+    /// The file does not exist, or is shorter than expected.
     Gone,
     Unreadable(String),
 }
 
-/// Opens a file of which so many bytes count.
-pub(super) fn open(source: Source<'_>) -> Opened {
+/// Opens a file for copying.
+pub(super) fn open(source: FileSource<'_>) -> OpenedFile {
     let opened = File::open(source.file).and_then(|file| {
         let data = file.metadata()?;
-        if data.is_file() { Ok((file, data)) } else { Err(io::Error::other("it is not a file")) }
+        if data.is_file() { Ok((file, data)) } else { Err(io::Error::other("not a regular file")) }
     });
     let (file, data) = match opened {
         Ok(opened) => opened,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Opened::Gone;
+            return OpenedFile::Gone;
         }
-        Err(error) => return Opened::Unreadable(error.to_string()),
+        Err(error) => return OpenedFile::Unreadable(error.to_string()),
     };
     let size = source.size.unwrap_or(data.len());
     if size > data.len() {
-        return Opened::Gone;
+        return OpenedFile::Gone;
     }
-    let grown = source.lasts && size < data.len();
-    let fault = grown.then(|| format!("it has {} bytes instead of {size}", data.len()));
-    Opened::Content(Box::new(Content { file, size, left: size, check: source.check, fault }), data)
+    let grown = source.immutable && size < data.len();
+    let fault = grown.then(|| format!("has {} bytes instead of {size}", data.len()));
+    OpenedFile::Content(Box::new(FileContent { file, size, remaining: size, check: source.check, fault }), data)
 }
 
-/// So many bytes of a file, checked as they are read. If some cannot be read zeros come in their place, because a stream
-/// that was begun cannot be taken back; what happened is remembered.
-pub(super) struct Content {
+/// The content of a file, checked while it is read. Bytes that cannot be read are replaced by zeros, because the size is
+/// already written to the stream; the fault is recorded.
+pub(super) struct FileContent {
     file: File,
     pub(super) size: u64,
-    left: u64,
+    remaining: u64,
     check: Option<FileCheck>,
     pub(super) fault: Option<String>,
 }
 
-impl Content {
-    /// What is wrong with what was read.
+impl FileContent {
+    /// Returns what is wrong with the content that was read.
     pub(super) fn finish(self) -> Option<String> {
-        self.fault.or_else(|| self.check.and_then(|check| check.finish().err()))
+        self.fault.or_else(|| self.check.and_then(|check| check.finish().err()).map(|fault| fault.to_string()))
     }
 }
 
-impl Read for Content {
+impl Read for FileContent {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
-        if most == 0 {
+        let wanted = usize::try_from(self.remaining).unwrap_or(usize::MAX).min(buffer.len());
+        if wanted == 0 {
             return Ok(0);
         }
-        let buffer = &mut buffer[..most];
+        let buffer = &mut buffer[..wanted];
         let read = match self.file.read(buffer) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
-            Ok(0) => Err("it ends early".to_owned()),
-            Ok(read) => Ok(read),
-            Err(error) => Err(error.to_string()),
+            Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "unexpected end of file")),
+            read => read,
         };
-        let read = read.unwrap_or_else(|fault| {
-            let place = self.size - self.left;
-            self.fault.get_or_insert(format!("it cannot be read from byte {place} on: {fault}"));
+        let read = read.unwrap_or_else(|error| {
+            let offset = self.size - self.remaining;
+            self.fault.get_or_insert(format!("cannot be read from byte {offset} on: {error}"));
             buffer.fill(0);
-            most
+            wanted
         });
         if let Some(check) = &mut self.check {
             check.update(&buffer[..read]);
         }
-        self.left -= read as u64;
+        self.remaining -= read as u64;
         Ok(read)
     }
 }
 
-fn go_on(stop: &AtomicBool) -> Result<(), Sentence> {
-    if stop.load(Ordering::Relaxed) { Err("the backup was ended early".into()) } else { Ok(()) }
+fn check_stopped(stop: &AtomicBool) -> Result<()> {
+    if stop.load(Ordering::Relaxed) { Err(anyhow!("the backup was cancelled")) } else { Ok(()) }
 }
 
-pub(super) fn in_database(error: impl std::fmt::Display) -> Sentence {
-    format!("the database cannot be copied: {error}")
+pub(super) fn database_error(error: impl std::fmt::Display) -> Error {
+    anyhow!("cannot copy the database: {error}")
 }
 
 #[cfg(test)]
@@ -593,7 +592,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_file_under_the_same_number_is_another_file() {
+    fn a_reused_inode_is_another_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let (one, two) = (folder.path().join("one"), folder.path().join("two"));
         fs::write(&one, "some").expect("written");
@@ -601,7 +600,7 @@ mod tests {
         let id = |path: &Path| FileId::of(&path.metadata().expect("a file"));
         let before = id(&one);
         assert!(before == id(&two));
-        // What keeps its number, as one does that takes the place of a file that is gone.
+        // The inode stays the same, as when a new file reuses the one of a removed file.
         fs::write(&one, "other").expect("written");
         assert!(before != id(&one));
     }

@@ -1,14 +1,14 @@
-//! Backups in a folder that share what has not changed.
+//! Backup folders: snapshots that share unchanged files.
 //!
 //! ```text
-//! gable-backups            says what this folder is
-//! blobs/3f/3fa2…           content, named by its sum
-//! snapshots/TIME.manifest  what lay where at that time
-//! damaged/3fa2…            what was found not to be what was written
-//! unfinished, fresh        there while somebody writes
+//! gable-backups            marks a backup folder, and is its lock file
+//! blobs/3f/3fa2…           file content, named by its SHA-256
+//! snapshots/TIME.manifest  the list of files in a snapshot
+//! damaged/3fa2…            blobs that failed verification
+//! unfinished, fresh        exist while a backup is written
 //! ```
 
-mod addition;
+mod new_snapshot;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -17,256 +17,261 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anyhow::{Context as _, Error, Result, anyhow, bail};
 use git::FileCheck;
 use jiff::{SignedDuration, Timestamp};
 
-pub(super) use self::addition::Addition;
+pub(super) use self::new_snapshot::NewSnapshot;
 use super::{
-    Sentence,
     manifest::{
-        self, Hashing, Head, Line, Next, Seal, changed, cut, fault_of, refuse_faults, repository_path, unreadable,
+        self, HashingReader, ManifestEntry, ManifestHeader, ManifestItem, ManifestSummary, corrupted, ensure_no_faults,
+        find_fault, read_error, repository_path, truncated,
     },
     progress::Progress,
-    staging::{self, Staging, make_folders, make_owner_only},
+    staging::{self, Staging, create_folders, create_owner_only},
 };
+use crate::exit::message;
 
-const MARK: &str = "gable-backups";
-const UNFINISHED: &str = "unfinished";
-const FRESH: &str = "fresh";
-const ENDING: &str = ".manifest";
-const PARTIAL: &str = ".partial";
-/// How far the clocks of several machines may be apart.
-const APART: SignedDuration = SignedDuration::from_mins(5);
+const MARKER: &str = "gable-backups";
+const UNFINISHED_MARKER: &str = "unfinished";
+const TEMPORARY_BLOB: &str = "fresh";
+const MANIFEST_SUFFIX: &str = ".manifest";
+const PARTIAL_SUFFIX: &str = ".partial";
+/// The tolerated difference between the clocks of several machines.
+const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
-/// A folder of backups.
+/// A folder with snapshots.
 #[derive(Clone)]
-pub(super) struct Folder(PathBuf);
+pub(super) struct BackupFolder(PathBuf);
 
-/// One backup in it.
-pub(super) struct Found {
+/// The metadata of a snapshot.
+pub(super) struct SnapshotInfo {
     pub(super) name: String,
-    pub(super) head: Head,
-    pub(super) seal: Seal,
+    pub(super) header: ManifestHeader,
+    pub(super) summary: ManifestSummary,
 }
 
-/// The names of backups, the oldest first.
-pub(super) struct Names {
-    /// Those that were made by now.
+/// The names of snapshots, the oldest first.
+pub(super) struct SnapshotNames {
+    /// Snapshots up to the present.
     pub(super) past: Vec<String>,
-    /// Those that a wrong clock has dated ahead. Which of them is new, nobody knows.
-    pub(super) ahead: Vec<String>,
-    /// Those to which somebody has given a name of their own.
-    pub(super) named: Vec<String>,
+    /// Snapshots dated in the future because of a wrong clock; their order is not reliable.
+    pub(super) future: Vec<String>,
+    /// Snapshots that were renamed to something that is not a time.
+    pub(super) custom: Vec<String>,
 }
 
-/// How it stands with some content.
+/// The state of a blob.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Content {
+enum BlobState {
     Good,
     Bad,
     Missing,
 }
 
-impl Folder {
-    /// A folder that holds backups.
-    pub(super) fn open(path: &Path) -> Result<Self, Sentence> {
-        if !path.join(MARK).is_file() {
-            return Err(format!("{} is no folder of backups", path.display()));
+impl BackupFolder {
+    /// Opens an existing backup folder.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        if !path.join(MARKER).is_file() {
+            bail!("{} is not a backup folder", path.display());
         }
         Ok(Self(path.to_owned()))
     }
 
-    /// A folder that holds backups from now on. One that holds something else is left alone.
-    pub(super) fn make(path: &Path) -> Result<Self, Sentence> {
-        let unusable = |error: io::Error| format!("cannot use {}: {error}", path.display());
-        make_folders(path).map_err(unusable)?;
-        if !path.join(MARK).is_file() {
-            if fs::read_dir(path).map_err(unusable)?.any(|entry| entry.is_ok_and(|entry| !is_harmless(&entry))) {
-                return Err(format!("{} holds something else; name an empty folder", path.display()));
+    /// Opens or creates a backup folder. A folder with other files is refused.
+    pub(super) fn open_or_create(path: &Path) -> Result<Self> {
+        let context = || format!("cannot use {}", path.display());
+        create_folders(path).with_context(context)?;
+        if !path.join(MARKER).is_file() {
+            if fs::read_dir(path)
+                .with_context(context)?
+                .any(|entry| entry.is_ok_and(|entry| !is_lost_and_found(&entry)))
+            {
+                bail!("{} contains other files; choose an empty folder", path.display());
             }
             for folder in ["blobs", "snapshots"] {
-                make_folders(&path.join(folder)).map_err(unusable)?;
+                create_folders(&path.join(folder)).with_context(context)?;
             }
-            let mut mark = make_owner_only(&path.join(MARK)).map_err(unusable)?;
-            writeln!(mark, "Backups of gable; see gable backup --folder.").map_err(unusable)?;
-            mark.sync_all().and_then(|()| sync_folder(path)).map_err(unusable)?;
+            let mut marker = create_owner_only(&path.join(MARKER)).with_context(context)?;
+            writeln!(marker, "Backups of gable; see gable backup --folder.").with_context(context)?;
+            marker.sync_all().and_then(|()| sync_folder(path)).with_context(context)?;
         }
         Ok(Self(path.to_owned()))
     }
 
-    /// The names of all backups, the oldest first.
-    pub(super) fn names(&self) -> Result<Vec<String>, Sentence> {
+    /// Returns the names of all snapshots, the oldest first.
+    pub(super) fn names(&self) -> Result<Vec<String>> {
         let entries = fs::read_dir(self.snapshots()).map_err(|error| self.unusable(error))?;
-        let name = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_suffix(ENDING).map(ToOwned::to_owned);
+        let name =
+            |entry: fs::DirEntry| entry.file_name().to_str()?.strip_suffix(MANIFEST_SUFFIX).map(ToOwned::to_owned);
         let mut names: Vec<String> = entries.flatten().filter_map(name).collect();
         names.sort_unstable();
         Ok(names)
     }
 
-    /// The names of all backups, apart by whether their time has come.
-    pub(super) fn names_by_time(&self) -> Result<Names, Sentence> {
-        let latest = Timestamp::now() + APART;
-        let (timed, named): (Vec<_>, Vec<_>) = self.names()?.into_iter().partition(|name| time_of(name).is_some());
-        let (past, ahead) = timed.into_iter().partition(|name| time_of(name) <= Some(latest));
-        Ok(Names { past, ahead, named })
+    /// Returns the names of all snapshots, classified by their date.
+    pub(super) fn classify_names(&self) -> Result<SnapshotNames> {
+        let latest = Timestamp::now() + MAX_CLOCK_SKEW;
+        let (timed, custom): (Vec<_>, Vec<_>) = self.names()?.into_iter().partition(|name| parse_time(name).is_some());
+        let (past, future) = timed.into_iter().partition(|name| parse_time(name) <= Some(latest));
+        Ok(SnapshotNames { past, future, custom })
     }
 
-    /// The newest backup, or the one whose name begins like this. One of the future is the newest only if there is no
-    /// other.
-    pub(super) fn choose(&self, wanted: Option<&str>) -> Result<String, Sentence> {
-        let Some(wanted) = wanted else {
+    /// Returns the newest snapshot, or the one whose name starts with `prefix`. One dated in the future is chosen only if
+    /// there is no other.
+    pub(super) fn select(&self, prefix: Option<&str>) -> Result<String> {
+        let Some(prefix) = prefix else {
             let newest = self.newest_first()?.into_iter().next();
-            return newest.ok_or_else(|| format!("{} holds no backup yet", self.0.display()));
+            return newest.with_context(|| format!("{} contains no backup", self.0.display()));
         };
-        let mut fitting = self.names()?.into_iter().filter(|name| name.starts_with(wanted));
-        match (fitting.next(), fitting.next()) {
+        let mut matching = self.names()?.into_iter().filter(|name| name.starts_with(prefix));
+        match (matching.next(), matching.next()) {
             (Some(name), None) => Ok(name),
-            (None, _) => Err(format!("there is no backup {wanted}; --list names those that there are")),
-            (Some(one), Some(other)) => Err(format!("{wanted} may be {one} or {other}; say more of it")),
+            (None, _) => Err(anyhow!("no backup starts with {prefix}; see --list")),
+            (Some(one), Some(other)) => Err(anyhow!("{prefix} is ambiguous: {one} or {other}")),
         }
     }
 
-    /// What there is to say about a backup; its list is read and checked, not what is on it.
-    pub(super) fn look(&self, name: &str) -> Result<Found, Sentence> {
+    /// Reads and verifies the manifest of a snapshot, but not the files.
+    pub(super) fn read_info(&self, name: &str) -> Result<SnapshotInfo> {
         let mut manifest = self.manifest(name)?;
-        let head = manifest.head.clone();
+        let header = manifest.header.clone();
         loop {
-            if let Next::End(seal) = manifest.next().map_err(|error| format!("{name}: {error}"))? {
-                return Ok(Found { name: name.to_owned(), head, seal: *seal });
+            if let ManifestItem::End(summary) = manifest.next().with_context(|| name.to_string())? {
+                return Ok(SnapshotInfo { name: name.to_owned(), header, summary: *summary });
             }
         }
     }
 
-    /// Reads a backup and puts everything where it belongs; everything is checked.
+    /// Unpacks a snapshot into `staging` and verifies every file.
     pub(super) fn read(
         &self,
         name: &str,
         staging: &Staging,
         progress: &mut Progress,
-    ) -> Result<(Head, Seal), Sentence> {
-        // Objects that several repositories have are one file, as they were.
+    ) -> Result<(ManifestHeader, ManifestSummary)> {
+        // Objects that several repositories share are hard-linked, as in the original.
         let mut shared: HashMap<String, String> = HashMap::new();
         self.each_file(name, |sum, size, path| {
-            // Nothing else may be linked: what has two names must never be written to.
-            let lasts = path.starts_with("repositories/")
+            // Only immutable files may be hard-linked.
+            let immutable = path.starts_with("repositories/")
                 && path.contains(".git/objects/")
-                && git::copies::is_immutable(Path::new(&path));
-            if let Some(target) = shared.get(&sum).filter(|_| lasts) {
+                && git::backup::is_immutable(Path::new(&path));
+            if let Some(target) = shared.get(&sum).filter(|_| immutable) {
                 return staging.link(target, &path);
             }
             let blob = match File::open(self.blob(&sum)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    return Err(format!("{path} is missing: {}", changed()));
+                    bail!("{path} is missing: {}", corrupted());
                 }
-                opened => opened.map_err(unreadable)?,
+                opened => opened.map_err(read_error)?,
             };
-            let mut content = Hashing::new(blob);
+            let mut content = HashingReader::new(blob);
             staging.write(&path, &mut content)?;
             if content.count < size {
-                return Err(format!("{path}: {}", cut()));
+                bail!("{path}: {}", truncated());
             }
             if content.count != size || content.sum() != sum {
-                return Err(format!("{path}: {}", changed()));
+                bail!("{path}: {}", corrupted());
             }
             progress.add(size);
-            if lasts {
+            if immutable {
                 shared.insert(sum, path);
             }
             Ok(())
         })
     }
 
-    /// Reads all content of a backup. What is not what was written is moved aside, so that the next backup does not
-    /// take it for good.
-    pub(super) fn verify(&self, name: &str, progress: &mut Progress) -> Result<(Head, Seal), Sentence> {
-        let mut lost: BTreeMap<String, (Content, u64, String)> = BTreeMap::new();
-        let was_checked = self.manifest(name)?.head.verified;
+    /// Verifies all files of a snapshot. Corrupted blobs are moved to `damaged/`, so that the next backup does not reuse
+    /// them.
+    pub(super) fn verify(&self, name: &str, progress: &mut Progress) -> Result<(ManifestHeader, ManifestSummary)> {
+        let mut defective: BTreeMap<String, (BlobState, u64, String)> = BTreeMap::new();
+        let was_verified = self.manifest(name)?.header.verified;
         let mut faults = Vec::new();
-        let (head, seal) = self.each_file(name, |sum, size, path| {
+        let (header, summary) = self.each_file(name, |sum, size, path| {
             staging::check_path(&path)?;
-            match self.examine(&sum, size)? {
-                Content::Good => progress.add(size),
-                content => {
-                    lost.entry(sum).or_insert((content, size, path));
+            match self.check_blob(&sum, size)? {
+                BlobState::Good => progress.add(size),
+                state => {
+                    defective.entry(sum).or_insert((state, size, path));
                     return Ok(());
                 }
             }
-            if let Some(check) = repository_path(&path).map(FileCheck::of).filter(|_| !was_checked) {
-                let blob = File::open(self.blob(&sum)).map_err(unreadable)?;
-                faults.extend(fault_of(blob, check).map(|fault| (path, fault)));
+            if let Some(check) = repository_path(&path).map(FileCheck::for_path).filter(|_| !was_verified) {
+                let blob = File::open(self.blob(&sum)).map_err(read_error)?;
+                faults.extend(find_fault(blob, check).map(|fault| (path, fault)));
             }
             Ok(())
         })?;
-        seal.left_out.iter().try_for_each(|path| staging::check_path(path))?;
-        let Some((_, (_, _, first))) = lost.first_key_value() else {
-            return refuse_faults(&faults).map(|()| (head, seal));
+        summary.left_out.iter().try_for_each(|path| staging::check_path(path))?;
+        let Some((_, (_, _, first))) = defective.first_key_value() else {
+            return ensure_no_faults(&faults).map(|()| (header, summary));
         };
-        let mut bad: Vec<(&str, u64)> = lost.iter().map(|(sum, (_, size, _))| (sum.as_str(), *size)).collect();
-        bad.retain(|(sum, _)| lost[*sum].0 == Content::Bad);
-        let aside = match self.set_aside(&bad) {
-            Ok(()) if bad.is_empty() => "the next backup stores anew what is still there".to_owned(),
+        let mut bad: Vec<(&str, u64)> = defective.iter().map(|(sum, (_, size, _))| (sum.as_str(), *size)).collect();
+        bad.retain(|(sum, _)| defective[*sum].0 == BlobState::Bad);
+        let consequence = match self.move_damaged(&bad) {
+            Ok(()) if bad.is_empty() => "the next backup stores them again if they still exist".to_owned(),
             Ok(()) => format!(
-                "what is bad was moved to {}, and the next backup stores anew what is still there",
+                "corrupted files were moved to {}, and the next backup stores them again if they still exist",
                 self.damaged().display()
             ),
             Err(error) => {
-                format!("what is bad could not be moved aside ({error}); verify it again before the next one")
+                let reason = message(&error);
+                format!("corrupted files could not be moved away ({reason}); verify again before the next backup")
             }
         };
-        let count = lost.len();
-        Err(format!(
-            "the backup is damaged (files that are lost or not what was written: {count}, such as {first}); {aside}"
-        ))
+        let count = defective.len();
+        Err(anyhow!("the backup is damaged ({count} files are missing or corrupted, such as {first}); {consequence}"))
     }
 
-    /// Moves content out of the way, of which nobody may make use.
-    fn set_aside(&self, bad: &[(&str, u64)]) -> Result<(), Sentence> {
+    /// Moves corrupted blobs to `damaged/`.
+    fn move_damaged(&self, bad: &[(&str, u64)]) -> Result<()> {
         if bad.is_empty() {
             return Ok(());
         }
         let _lock = self.lock()?;
         let unusable = |error| self.unusable(error);
-        make_folders(&self.damaged()).map_err(unusable)?;
+        create_folders(&self.damaged()).map_err(unusable)?;
         for (sum, size) in bad {
-            // Looked at again now that nobody else writes: a backup may have stored it anew meanwhile.
-            if self.examine(sum, *size)? == Content::Bad {
+            // Checked again under the lock: a backup may have stored it again in the meantime.
+            if self.check_blob(sum, *size)? == BlobState::Bad {
                 fs::rename(self.blob(sum), self.damaged().join(sum)).map_err(unusable)?;
             }
         }
         Ok(())
     }
 
-    /// Reads the list of a backup to its end, and answers what it is of.
+    /// Calls `each` with the checksum, size and path of every file in a snapshot.
     fn each_file(
         &self,
         name: &str,
-        mut each: impl FnMut(String, u64, String) -> Result<(), Sentence>,
-    ) -> Result<(Head, Seal), Sentence> {
+        mut each: impl FnMut(String, u64, String) -> Result<()>,
+    ) -> Result<(ManifestHeader, ManifestSummary)> {
         let mut manifest = self.manifest(name)?;
-        let head = manifest.head.clone();
+        let header = manifest.header.clone();
         loop {
             match manifest.next()? {
-                Next::End(seal) => return Ok((head, *seal)),
-                Next::Line(Line::File { sum, size, path }) => each(sum, size, path)?,
-                Next::Line(Line::Link { .. }) => return Err(changed()),
+                ManifestItem::End(summary) => return Ok((header, *summary)),
+                ManifestItem::Entry(ManifestEntry::File { sum, size, path }) => each(sum, size, path)?,
+                ManifestItem::Entry(ManifestEntry::Link { .. }) => return Err(corrupted()),
             }
         }
     }
 
-    /// Removes content that no backup names. Whoever calls this is the only one who writes here.
-    fn sweep(&self) -> Result<(), Sentence> {
+    /// Removes blobs that no snapshot refers to. The caller holds the lock.
+    fn sweep(&self) -> Result<()> {
         let mut used = HashSet::new();
         for name in self.names()? {
-            let note = |sum, _, _| {
+            let mark_used = |sum, _, _| {
                 used.insert(sum);
                 Ok(())
             };
-            // What cannot be read may name anything.
-            self.each_file(&name, note).map_err(|_| {
-                let file = self.list_of(&name);
-                format!(
-                    "content that no other backup needs stays, because {} cannot be read (--list says why); move it \
-                     away if it cannot be mended",
+            // An unreadable manifest may refer to any blob.
+            self.each_file(&name, mark_used).map_err(|_| {
+                let file = self.manifest_path(&name);
+                anyhow!(
+                    "unused content is kept, because {} cannot be read (see --list); move that file away if it cannot \
+                     be repaired",
                     file.display()
                 )
             })?;
@@ -284,16 +289,16 @@ impl Folder {
         Ok(())
     }
 
-    /// All names, those first that are likely to have most in common with what is now.
-    fn newest_first(&self) -> Result<Vec<String>, Sentence> {
-        let Names { past, ahead, named } = self.names_by_time()?;
-        Ok(past.into_iter().rev().chain(ahead.into_iter().rev()).chain(named.into_iter().rev()).collect())
+    /// Returns all names, the newest first; those dated in the future and those with other names come last.
+    fn newest_first(&self) -> Result<Vec<String>> {
+        let SnapshotNames { past, future, custom } = self.classify_names()?;
+        Ok(past.into_iter().rev().chain(future.into_iter().rev()).chain(custom.into_iter().rev()).collect())
     }
 
-    fn manifest(&self, name: &str) -> Result<manifest::Reader<BufReader<File>>, Sentence> {
-        let path = self.list_of(name);
-        let file = File::open(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        manifest::Reader::open(BufReader::new(file)).map_err(|error| format!("{name}: {error}"))
+    fn manifest(&self, name: &str) -> Result<manifest::Reader<BufReader<File>>> {
+        let path = self.manifest_path(name);
+        let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        manifest::Reader::open(BufReader::new(file)).with_context(|| name.to_string())
     }
 
     fn snapshots(&self) -> PathBuf {
@@ -308,60 +313,60 @@ impl Folder {
         self.0.join("damaged")
     }
 
-    /// The file with the list of a backup.
-    fn list_of(&self, name: &str) -> PathBuf {
-        self.snapshots().join(format!("{name}{ENDING}"))
+    /// Returns the path of the manifest of a snapshot.
+    fn manifest_path(&self, name: &str) -> PathBuf {
+        self.snapshots().join(format!("{name}{MANIFEST_SUFFIX}"))
     }
 
-    /// Whether there is content of that size under the sum; it is not read.
-    fn seems_to_hold(&self, sum: &str, size: u64) -> bool {
+    /// Returns whether there is a blob of that size; its content is not verified.
+    fn has_blob_of_size(&self, sum: &str, size: u64) -> bool {
         fs::metadata(self.blob(sum)).is_ok_and(|data| data.len() == size)
     }
 
-    /// Reads content and holds it against its sum.
-    fn examine(&self, sum: &str, size: u64) -> Result<Content, Sentence> {
+    /// Reads a blob and compares it with its checksum.
+    fn check_blob(&self, sum: &str, size: u64) -> Result<BlobState> {
         let blob = match File::open(self.blob(sum)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Content::Missing),
-            opened => opened.map_err(unreadable)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BlobState::Missing),
+            opened => opened.map_err(read_error)?,
         };
-        let mut content = Hashing::new(blob);
-        // What a disk cannot give back is lost, too.
+        let mut content = HashingReader::new(blob);
+        // A blob that cannot be read counts as corrupted.
         let read = io::copy(&mut content, &mut io::sink());
         let is_good = read.is_ok() && content.count == size && content.sum() == sum;
-        Ok(if is_good { Content::Good } else { Content::Bad })
+        Ok(if is_good { BlobState::Good } else { BlobState::Bad })
     }
 
-    /// Keeps everybody else from writing here, for as long as it is held.
-    fn lock(&self) -> Result<File, Sentence> {
-        let mark = OpenOptions::new().append(true).open(self.0.join(MARK)).map_err(|error| self.unusable(error))?;
-        mark.try_lock().map_err(|_| format!("another backup writes to {}", self.0.display()))?;
-        Ok(mark)
+    /// Locks the folder for writing.
+    fn lock(&self) -> Result<File> {
+        let marker = OpenOptions::new().append(true).open(self.0.join(MARKER)).map_err(|error| self.unusable(error))?;
+        marker.try_lock().map_err(|_| anyhow!("another backup is writing to {}", self.0.display()))?;
+        Ok(marker)
     }
 
-    /// Notes that content may be left that no backup names, until it was swept.
-    fn note_unfinished(&self) -> Result<(), Sentence> {
-        let noted = make_owner_only(&self.0.join(UNFINISHED)).and_then(|file| file.sync_all());
-        noted.and_then(|()| sync_folder(&self.0)).map_err(|error| self.unusable(error))
+    /// Records that there may be unreferenced blobs, until the next sweep.
+    fn mark_unfinished(&self) -> Result<()> {
+        let created = create_owner_only(&self.0.join(UNFINISHED_MARKER)).and_then(|file| file.sync_all());
+        created.and_then(|()| sync_folder(&self.0)).map_err(|error| self.unusable(error))
     }
 
-    fn note_finished(&self) -> Result<(), Sentence> {
-        let removed = fs::remove_file(self.0.join(UNFINISHED)).and_then(|()| sync_folder(&self.0));
+    fn clear_unfinished(&self) -> Result<()> {
+        let removed = fs::remove_file(self.0.join(UNFINISHED_MARKER)).and_then(|()| sync_folder(&self.0));
         removed.map_err(|error| self.unusable(error))
     }
 
-    fn unusable(&self, error: io::Error) -> Sentence {
-        format!("cannot use the folder of backups {}: {error}", self.0.display())
+    fn unusable(&self, error: io::Error) -> Error {
+        Error::new(error).context(format!("cannot use the backup folder {}", self.0.display()))
     }
 }
 
-/// The time that the name of a backup tells.
-pub(super) fn time_of(name: &str) -> Option<Timestamp> {
+/// Parses the time in the name of a snapshot.
+pub(super) fn parse_time(name: &str) -> Option<Timestamp> {
     let (day, time) = name.split_once('T')?;
     format!("{day}T{}", time.replace('-', ":")).parse().ok()
 }
 
-/// What a file system itself puts into its topmost folder.
-fn is_harmless(entry: &fs::DirEntry) -> bool {
+/// Whether this is the folder that a file system has at its root.
+fn is_lost_and_found(entry: &fs::DirEntry) -> bool {
     entry.file_name() == "lost+found"
 }
 
@@ -375,16 +380,16 @@ mod tests {
     use crate::backup::capture::Sink as _;
 
     #[test]
-    fn the_name_of_a_backup_tells_its_time() {
-        assert_eq!(time_of("2026-11-15T22-54-31.123Z"), "2026-11-15T22:54:31.123Z".parse().ok());
-        assert_eq!(time_of("nonsense"), None);
+    fn the_name_of_a_snapshot_is_its_time() {
+        assert_eq!(parse_time("2026-11-15T22-54-31.123Z"), "2026-11-15T22:54:31.123Z".parse().ok());
+        assert_eq!(parse_time("nonsense"), None);
     }
 
-    /// A folder with one backup of some files.
-    fn backed_up(place: &Path, files: &[(&str, &str)]) -> (Folder, String) {
-        let folder = Folder::make(place).expect("made");
-        let mut addition = Addition::new(&folder).expect("begun");
-        let head = Head {
+    /// Returns a backup folder with one snapshot of some files.
+    fn folder_with_backup(path: &Path, files: &[(&str, &str)]) -> (BackupFolder, String) {
+        let folder = BackupFolder::open_or_create(path).expect("made");
+        let mut new_snapshot = NewSnapshot::new(&folder).expect("begun");
+        let header = ManifestHeader {
             format: manifest::FORMAT,
             gable: "1".into(),
             engine: "sqlite".into(),
@@ -393,24 +398,24 @@ mod tests {
             instance: None,
             verified: true,
         };
-        addition.begin(&head).expect("begun");
+        new_snapshot.begin(&header).expect("begun");
         for (path, content) in files {
-            addition.add_bytes(path, content.as_bytes()).expect("added");
+            new_snapshot.add_bytes(path, content.as_bytes()).expect("added");
         }
-        addition.finish(Seal::default()).expect("finished");
-        let name = folder.choose(None).expect("a backup");
+        new_snapshot.finish(ManifestSummary::default()).expect("finished");
+        let name = folder.select(None).expect("a backup");
         (folder, name)
     }
 
     #[test]
-    fn only_what_never_changes_is_one_file_after_a_restore() {
-        let place = tempfile::tempdir().expect("a folder");
+    fn only_immutable_files_are_hard_linked_after_a_restore() {
+        let temporary = tempfile::tempdir().expect("a folder");
         let object = |letter: &str| format!("repositories/a/{letter}.git/objects/12/{}", "3".repeat(38));
         let (one, two) = (object("b"), object("c"));
         let (trace, head) = ("traces/1/1", "repositories/a/c.git/HEAD");
         let files = [(one.as_str(), "same"), (two.as_str(), "same"), (head, "same"), (trace, "same")];
-        let (folder, name) = backed_up(&place.path().join("backups"), &files);
-        let staging = Staging::make(place.path().join("in")).expect("made");
+        let (folder, name) = folder_with_backup(&temporary.path().join("backups"), &files);
+        let staging = Staging::create(temporary.path().join("in")).expect("made");
         folder.read(&name, &staging, &mut Progress::new(true)).expect("read");
         let names_of = |path: &str| {
             let data = fs::metadata(staging.path().join(path)).expect("a file");
@@ -420,11 +425,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_restore_would_refuse_is_not_whole() {
+    fn paths_that_a_restore_refuses_fail_verification() {
         for path in ["../x", "/x", "files/../../x", "other"] {
-            let place = tempfile::tempdir().expect("a folder");
-            let (folder, name) = backed_up(place.path(), &[(path, "x")]);
-            assert_eq!(folder.verify(&name, &mut Progress::new(true)).err(), Some(changed()), "{path}");
+            let temporary = tempfile::tempdir().expect("a folder");
+            let (folder, name) = folder_with_backup(temporary.path(), &[(path, "x")]);
+            let refused = folder.verify(&name, &mut Progress::new(true)).expect_err("refused");
+            assert_eq!(refused.to_string(), corrupted().to_string(), "{path}");
         }
     }
 }

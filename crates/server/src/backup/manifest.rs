@@ -1,10 +1,10 @@
-//! The list of everything that a backup holds, by which a cut or changed one is told from a good one.
+//! The manifest of a backup: all files with their checksums, to detect truncated and corrupted backups.
 //!
 //! ```text
-//! {"format":1,…}                 what it is a backup of
-//! <sha256> <size> <path>         a file; its bytes follow from the sum
-//! = <path> <path>                the second file is the first one under another name
-//! {"rows":{…},…}                 how much there is of what
+//! {"format":1,…}                 header
+//! <sha256> <size> <path>         a file
+//! = <path> <path>                the second path is a hard link to the first
+//! {"rows":{…},…}                 summary
 //! sha256 <sum>                   of everything above
 //! ```
 
@@ -14,75 +14,75 @@ use std::{
     io::{self, BufRead, Read, Write},
 };
 
+use anyhow::{Error, Result, anyhow, bail};
 use git::FileCheck;
+use model::text::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::Sentence;
-
-/// The form that this version writes. Newer ones are refused.
+/// The format version that this version writes. Newer ones are refused.
 pub(super) const FORMAT: u32 = 1;
 
-/// What it is a backup of.
+/// The first line of a manifest.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Head {
+pub(super) struct ManifestHeader {
     pub(super) format: u32,
-    /// The version that wrote it.
+    /// The version of gable that wrote the backup.
     pub(super) gable: String,
-    /// `sqlite` or `postgres`: for people, since either restores into either.
+    /// `sqlite` or `postgres`. Informative: either can be restored into either.
     pub(super) engine: String,
-    /// Which migrations had run.
+    /// The migrations that had been applied.
     pub(super) migrations: Vec<String>,
     pub(super) taken_at: String,
-    /// What tells one instance from all others, and nothing else of it; older backups do not say.
+    /// A digest that identifies the instance; absent in older backups.
     #[serde(default)]
     pub(super) instance: Option<String>,
-    /// Whether what was copied was checked on the way; older versions did not.
+    /// Whether files were verified while they were copied; older versions did not do that.
     #[serde(default)]
     pub(super) verified: bool,
 }
 
-/// How much there is of what.
+/// The last but one line of a manifest.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(super) struct Seal {
-    /// Rows by table.
+pub(super) struct ManifestSummary {
+    /// The number of rows by table.
     pub(super) rows: BTreeMap<String, u64>,
-    /// The highest number that each table has ever given.
+    /// The highest id that each table has ever assigned.
     pub(super) sequences: BTreeMap<String, i64>,
     pub(super) repositories: u64,
     pub(super) members: u64,
     pub(super) bytes: u64,
-    /// What was removed while the backup was made: nothing below these paths counts.
+    /// Paths that were removed during the backup; everything below them is ignored.
     pub(super) left_out: Vec<String>,
-    /// What should have been there and was not: files and repositories that the disk has lost.
+    /// Files and repositories that should exist but do not.
     #[serde(default)]
     pub(super) missing: Vec<String>,
-    /// What was copied but is not what was once written: files that were damaged on disk.
+    /// Files that were damaged on disk.
     #[serde(default)]
-    pub(super) damaged: Vec<Damage>,
-    /// In a stream, the sum of every byte before the manifest.
+    pub(super) damaged: Vec<DamagedFile>,
+    /// In a stream, the SHA-256 of every byte before the manifest.
     pub(super) stream: Option<String>,
 }
 
-impl Seal {
-    /// Whether the instance was whole when the backup was made, so that a restore gives all of it.
+impl ManifestSummary {
+    /// Returns whether no file was missing or damaged when the backup was made.
     pub(super) fn is_complete(&self) -> bool {
         self.missing.is_empty() && self.damaged.is_empty()
     }
 }
 
-/// A file that was found to be damaged on the disk of the instance.
+/// A file of the instance that is damaged on disk.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(super) struct Damage {
+pub(super) struct DamagedFile {
     pub(super) path: String,
-    /// What is wrong with it.
+    /// What is wrong with the file.
     pub(super) fault: String,
     /// The project whose repository it belongs to.
     #[serde(default)]
     pub(super) project: Option<i64>,
 }
 
-impl fmt::Display for Damage {
+impl fmt::Display for DamagedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.project {
             Some(project) => write!(f, "{} (project {project}): {}", self.path, self.fault),
@@ -91,14 +91,14 @@ impl fmt::Display for Damage {
     }
 }
 
-/// One file.
+/// A file in a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum ManifestEntry {
     File { sum: String, size: u64, path: String },
     Link { target: String, path: String },
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for ManifestEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { sum, size, path } => write!(f, "{sum} {size} {path}"),
@@ -107,7 +107,7 @@ impl fmt::Display for Line {
     }
 }
 
-impl Line {
+impl ManifestEntry {
     fn parse(text: &str) -> Option<Self> {
         let (first, rest) = text.split_once(' ')?;
         let (second, path) = rest.split_once(' ')?;
@@ -135,30 +135,30 @@ pub(super) struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    pub(super) fn begin(out: W, head: &Head) -> io::Result<Self> {
+    pub(super) fn begin(out: W, header: &ManifestHeader) -> io::Result<Self> {
         let mut writer = Self { out, hash: Sha256::new(), members: 0, bytes: 0 };
-        writer.say(&serde_json::to_string(head)?)?;
+        writer.write_line(&serde_json::to_string(header)?)?;
         Ok(writer)
     }
 
-    pub(super) fn add(&mut self, line: &Line) -> io::Result<()> {
+    pub(super) fn add(&mut self, line: &ManifestEntry) -> io::Result<()> {
         self.members += 1;
-        if let Line::File { size, .. } = line {
+        if let ManifestEntry::File { size, .. } = line {
             self.bytes += size;
         }
-        self.say(&line.to_string())
+        self.write_line(&line.to_string())
     }
 
-    /// Ends it; answers what was written it to.
-    pub(super) fn finish(mut self, seal: Seal) -> io::Result<(W, Seal)> {
-        let seal = Seal { members: self.members, bytes: self.bytes, ..seal };
-        self.say(&serde_json::to_string(&seal)?)?;
+    /// Finishes the manifest; returns the writer and the completed summary.
+    pub(super) fn finish(mut self, summary: ManifestSummary) -> io::Result<(W, ManifestSummary)> {
+        let summary = ManifestSummary { members: self.members, bytes: self.bytes, ..summary };
+        self.write_line(&serde_json::to_string(&summary)?)?;
         let sum = hex(&self.hash.finalize_reset());
         self.out.write_all(format!("sha256 {sum}\n").as_bytes())?;
-        Ok((self.out, seal))
+        Ok((self.out, summary))
     }
 
-    fn say(&mut self, line: &str) -> io::Result<()> {
+    fn write_line(&mut self, line: &str) -> io::Result<()> {
         self.hash.update(line);
         self.hash.update("\n");
         self.out.write_all(line.as_bytes())?;
@@ -166,78 +166,78 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Reads a manifest from its beginning, and answers for it at its end.
+/// Reads a manifest; its checksum is verified at the end.
 pub(super) struct Reader<R: BufRead> {
     from: R,
     hash: Sha256,
     members: u64,
-    pub(super) head: Head,
+    pub(super) header: ManifestHeader,
 }
 
-/// What comes next in a manifest.
-pub(super) enum Next {
-    Line(Line),
-    /// All was as it was written.
-    End(Box<Seal>),
+/// The next item of a manifest.
+pub(super) enum ManifestItem {
+    Entry(ManifestEntry),
+    /// The end; the checksum is correct.
+    End(Box<ManifestSummary>),
 }
 
 impl<R: BufRead> Reader<R> {
-    pub(super) fn open(mut from: R) -> Result<Self, Sentence> {
+    pub(super) fn open(mut from: R) -> Result<Self> {
         let mut hash = Sha256::new();
-        let line = take_line(&mut from, &mut hash)?;
-        Ok(Self { from, hash, members: 0, head: read_head(&line)? })
+        let line = read_line(&mut from, &mut hash)?;
+        Ok(Self { from, hash, members: 0, header: parse_header(&line)? })
     }
 
-    pub(super) fn next(&mut self) -> Result<Next, Sentence> {
-        let line = take_line(&mut self.from, &mut self.hash)?;
+    pub(super) fn next(&mut self) -> Result<ManifestItem> {
+        let line = read_line(&mut self.from, &mut self.hash)?;
         if !line.starts_with('{') {
             self.members += 1;
-            return Line::parse(&line).map(Next::Line).ok_or_else(changed);
+            return ManifestEntry::parse(&line).map(ManifestItem::Entry).ok_or_else(corrupted);
         }
-        let seal: Seal = serde_json::from_str(&line).map_err(|_| changed())?;
+        let summary: ManifestSummary = serde_json::from_str(&line).map_err(|_| corrupted())?;
         let sum = hex(&self.hash.finalize_reset());
-        let last = take_line(&mut self.from, &mut self.hash)?;
+        let last = read_line(&mut self.from, &mut self.hash)?;
         let mut beyond = [0];
-        let ended = self.from.read(&mut beyond).map_err(unreadable)? == 0;
-        if last != format!("sha256 {sum}") || !ended || seal.members != self.members {
-            return Err(changed());
+        let ended = self.from.read(&mut beyond).map_err(read_error)? == 0;
+        if last != format!("sha256 {sum}") || !ended || summary.members != self.members {
+            return Err(corrupted());
         }
-        Ok(Next::End(Box::new(seal)))
+        Ok(ManifestItem::End(Box::new(summary)))
     }
 }
 
-/// Reads what it is a backup of. What a newer version wrote is refused before anything else is looked at.
-pub(super) fn read_head(text: &str) -> Result<Head, Sentence> {
+/// Parses the header of a manifest. A newer format is refused before the rest is parsed.
+pub(super) fn parse_header(text: &str) -> Result<ManifestHeader> {
     #[derive(Deserialize)]
     struct Format {
         format: u32,
     }
-    let Format { format } = serde_json::from_str(text).map_err(|_| not_one())?;
+    let Format { format } = serde_json::from_str(text).map_err(|_| not_a_backup())?;
     if format > FORMAT {
-        return Err(format!("this backup is of the form {format}, and this gable knows {FORMAT}; use a newer gable"));
+        bail!("the backup has format {format}, and this version of gable supports up to {FORMAT}; use a newer version");
     }
-    serde_json::from_str(text).map_err(|_| changed())
+    serde_json::from_str(text).map_err(|_| corrupted())
 }
 
-fn take_line(from: &mut impl BufRead, hash: &mut Sha256) -> Result<String, Sentence> {
+fn read_line(from: &mut impl BufRead, hash: &mut Sha256) -> Result<String> {
     let mut line = Vec::new();
-    from.read_until(b'\n', &mut line).map_err(unreadable)?;
+    from.read_until(b'\n', &mut line).map_err(read_error)?;
     hash.update(&line);
     if line.pop() != Some(b'\n') {
-        return Err(cut());
+        return Err(truncated());
     }
-    String::from_utf8(line).map_err(|_| changed())
+    String::from_utf8(line).map_err(|_| corrupted())
 }
 
-/// Sums up what is read.
-pub(super) struct Hashing<R> {
+/// Computes the SHA-256 of what is read.
+pub(super) struct HashingReader<R> {
     inner: R,
     hash: Sha256,
-    /// How many bytes it were.
+    /// The number of bytes read.
     pub(super) count: u64,
 }
 
-impl<R> Hashing<R> {
+impl<R> HashingReader<R> {
     pub(super) fn new(inner: R) -> Self {
         Self { inner, hash: Sha256::new(), count: 0 }
     }
@@ -247,7 +247,7 @@ impl<R> Hashing<R> {
     }
 }
 
-impl<R: Read> Read for Hashing<R> {
+impl<R: Read> Read for HashingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.hash.update(&buffer[..read]);
@@ -256,17 +256,17 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-/// The path of a file from its repository on.
+/// Returns the path of a file relative to its repository, if it belongs to one.
 pub(super) fn repository_path(path: &str) -> Option<&str> {
     path.strip_prefix("repositories/")?.split_once(".git/").map(|(_, path)| path)
 }
 
-/// What is wrong with the file of a repository.
-pub(super) fn fault_of(mut content: impl Read, mut check: FileCheck) -> Option<String> {
+/// Returns what is wrong with a file of a repository.
+pub(super) fn find_fault(mut content: impl Read, mut check: FileCheck) -> Option<String> {
     let mut buffer = vec![0; 64 << 10];
     loop {
         match content.read(&mut buffer) {
-            Ok(0) => return check.finish().err(),
+            Ok(0) => return check.finish().err().map(|fault| fault.to_string()),
             Ok(read) => check.update(&buffer[..read]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Some(error.to_string()),
@@ -274,39 +274,34 @@ pub(super) fn fault_of(mut content: impl Read, mut check: FileCheck) -> Option<S
     }
 }
 
-/// Refuses to call a backup good in which files were damaged when it was made, by a version that did not look.
-pub(super) fn refuse_faults(faults: &[(String, String)]) -> Result<(), Sentence> {
+/// Returns an error if files were already damaged when a version without verification made the backup.
+pub(super) fn ensure_no_faults(faults: &[(String, String)]) -> Result<()> {
     let Some((path, fault)) = faults.first() else { return Ok(()) };
-    Err(format!(
-        "the backup is what was written, but {path} was damaged already when the backup was made ({fault}; {} such \
-         files); an older backup may have it whole",
+    Err(anyhow!(
+        "the backup is intact, but {path} was already damaged when the backup was made ({fault}; {} such files); an older \
+         backup may contain an intact copy",
         faults.len()
     ))
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
-    let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
-    bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(digit).collect()
+pub(super) fn truncated() -> Error {
+    anyhow!("the backup is truncated; nothing was changed")
 }
 
-pub(super) fn cut() -> Sentence {
-    "the backup is cut: its end is missing; nothing was changed".into()
+pub(super) fn corrupted() -> Error {
+    anyhow!("the backup is damaged: its content does not match its checksums; nothing was changed")
 }
 
-pub(super) fn changed() -> Sentence {
-    "the backup is damaged or cut: it is not what was written; nothing was changed".into()
+pub(super) fn not_a_backup() -> Error {
+    anyhow!("not a backup of gable; nothing was changed")
 }
 
-pub(super) fn not_one() -> Sentence {
-    "this is no backup of gable; nothing was changed".into()
-}
-
-pub(super) fn unreadable(error: io::Error) -> Sentence {
+pub(super) fn read_error(error: io::Error) -> Error {
     use io::ErrorKind::{InvalidData, Other, UnexpectedEof};
     match error.kind() {
-        UnexpectedEof => cut(),
-        InvalidData | Other => changed(),
-        _ => format!("the backup cannot be read: {error}"),
+        UnexpectedEof => truncated(),
+        InvalidData | Other => corrupted(),
+        _ => Error::new(error).context("cannot read the backup"),
     }
 }
 
@@ -315,7 +310,7 @@ mod tests {
     use super::*;
 
     fn written() -> Vec<u8> {
-        let head = Head {
+        let header = ManifestHeader {
             format: FORMAT,
             gable: "1".into(),
             engine: "sqlite".into(),
@@ -324,40 +319,43 @@ mod tests {
             instance: None,
             verified: true,
         };
-        let mut writer = Writer::begin(Vec::new(), &head).expect("begun");
-        writer.add(&Line::File { sum: "a".repeat(64), size: 3, path: "files/a b".into() }).expect("added");
-        writer.add(&Line::Link { target: "x".into(), path: "y".into() }).expect("added");
-        writer.finish(Seal::default()).expect("finished").0
+        let mut writer = Writer::begin(Vec::new(), &header).expect("begun");
+        writer.add(&ManifestEntry::File { sum: "a".repeat(64), size: 3, path: "files/a b".into() }).expect("added");
+        writer.add(&ManifestEntry::Link { target: "x".into(), path: "y".into() }).expect("added");
+        writer.finish(ManifestSummary::default()).expect("finished").0
     }
 
-    fn read(bytes: &[u8]) -> Result<Vec<String>, Sentence> {
+    fn read(bytes: &[u8]) -> Result<Vec<String>> {
         let mut reader = Reader::open(bytes)?;
         let mut lines = Vec::new();
         loop {
             match reader.next()? {
-                Next::Line(line) => lines.push(line.to_string()),
-                Next::End(_) => return Ok(lines),
+                ManifestItem::Entry(line) => lines.push(line.to_string()),
+                ManifestItem::End(_) => return Ok(lines),
             }
         }
     }
 
     #[test]
-    fn what_was_written_is_read_and_whatever_was_changed_or_cut_is_refused() {
-        let whole = written();
-        assert_eq!(read(&whole).expect("read"), [format!("{} 3 files/a b", "a".repeat(64)), "= x y".into()]);
-        for end in 0..whole.len() {
-            assert!(read(&whole[..end]).is_err(), "cut at {end}");
+    fn truncated_and_modified_manifests_are_refused() {
+        let intact = written();
+        assert_eq!(read(&intact).expect("read"), [format!("{} 3 files/a b", "a".repeat(64)), "= x y".into()]);
+        for end in 0..intact.len() {
+            assert!(read(&intact[..end]).is_err(), "truncated at {end}");
         }
-        for place in 0..whole.len() {
-            let mut other = whole.clone();
-            other[place] ^= 1;
-            assert!(read(&other).is_err(), "changed at {place}");
+        for position in 0..intact.len() {
+            let mut other = intact.clone();
+            other[position] ^= 1;
+            assert!(read(&other).is_err(), "modified at {position}");
         }
     }
 
     #[test]
-    fn what_a_newer_version_wrote_is_refused() {
-        let refused = read_head(r#"{"format":2,"what":"we do not know"}"#).expect_err("refused");
-        assert_eq!(refused, "this backup is of the form 2, and this gable knows 1; use a newer gable");
+    fn a_newer_format_is_refused() {
+        let refused = parse_header(r#"{"format":2,"what":"we do not know"}"#).expect_err("refused");
+        assert_eq!(
+            refused.to_string(),
+            "the backup has format 2, and this version of gable supports up to 1; use a newer version"
+        );
     }
 }

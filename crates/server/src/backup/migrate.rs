@@ -1,79 +1,81 @@
-//! `gable migrate-database`: the same rows in another database.
+//! `gable migrate-database`: copies all rows into another database.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
+use anyhow::{Context as _, Result, anyhow, bail};
 use store::{
     Database,
-    copies::{Loading, Snapshot},
+    dump::{Loader, Snapshot},
 };
 use url::Url;
 
 use super::{
-    Sentence,
-    capture::{Pages, in_database},
+    capture::{TablePages, database_error},
     progress::Progress,
-    staging::make_owner_only,
+    staging::create_owner_only,
 };
 use crate::{
     commands::MigrateDatabase,
     config,
     data_folder::{self, DataFolder},
-    exit::{Ending, Failure},
+    exit::{CommandResult, Failure, print_line},
     instance,
-    serve::say,
 };
 
-pub(crate) fn run(command: MigrateDatabase) -> Ending {
-    let MigrateDatabase { to, quiet, place } = command;
-    let config = config::load(place.into())?;
+pub(crate) fn run(command: MigrateDatabase) -> CommandResult {
+    let MigrateDatabase { to, quiet, location } = command;
+    let config = config::load(location)?;
     let folder = DataFolder::open_existing(&config.data)?;
-    let _turn = folder.take_turn()?;
+    let _opening_lock = folder.lock_for_opening()?;
     let Some(_lock) = folder.lock()? else {
-        return Err(format!("a gable serves the data folder {}; stop it first", folder.path().display()).into());
+        return Err(
+            anyhow!("a gable server is using the data folder {}; stop it first", folder.path().display()).into()
+        );
     };
     if to == "sqlite" && config.database.is_none() {
-        let sentence = "the database is the embedded one already; name its URL with --database to move away from it";
-        return Err(Failure::Misused(sentence.into()));
+        return Err(Failure::Usage(anyhow!(
+            "the instance already uses the embedded database; to move from PostgreSQL, give its URL with --database"
+        )));
     }
     let source = folder.existing_database(config.database.as_deref())?;
     let leaves_embedded = config.database.is_none();
     let aside = folder.path().join(data_folder::MOVED);
     if leaves_embedded && aside.exists() {
-        return Err(format!("{} is there from an earlier move; move it away first", aside.display()).into());
+        return Err(anyhow!("{} is left from an earlier migration; move it away first", aside.display()).into());
     }
     let mut progress = Progress::new(quiet);
     if to == "sqlite" {
-        let place = folder.path().join(data_folder::DATABASE);
-        let rows = into_embedded(&source, &place, &mut progress)?;
+        let path = folder.path().join(data_folder::DATABASE);
+        let rows = into_embedded(&source, &path, &mut progress)?;
         drop(progress);
-        instance::bind_copy(&folder, &Database::sqlite(place))?;
-        say(&format!("copied {rows} rows; the database they came from is as it was"));
-        say("from now on leave the setting `database` (GABLE_DATABASE) out, and start the server");
+        instance::bind_copy(&folder, &Database::sqlite(path))?;
+        print_line(&format!("copied {rows} rows; the old database was not changed"));
+        print_line("remove the setting `database` (GABLE_DATABASE), then start the server");
         return Ok(());
     }
-    let target = data_folder::postgres(&to).map_err(Failure::Misused)?;
+    let target = data_folder::postgres(&to).map_err(Failure::Usage)?;
     let rows = copy(&source, &target, &mut progress)?;
     drop(progress);
     instance::bind_copy(&folder, &target)?;
     if !leaves_embedded {
-        say(&format!("copied {rows} rows; the database they came from is as it was"));
-        say("from now on set `database` (GABLE_DATABASE) to that URL, and start the server");
+        print_line(&format!("copied {rows} rows; the old database was not changed"));
+        print_line("set `database` (GABLE_DATABASE) to that URL, then start the server");
         return Ok(());
     }
-    // Whoever opens it to write and leaves as the last one brings everything into the one file.
+    // Closing the last writing connection moves the write-ahead log into the database file.
     drop(source.connect_writer());
-    let place = place_of(&to);
-    folder.set_database_aside(&place)?;
-    say(&format!("copied {rows} rows to {place}"));
-    say(
-        "from now on set `database` (GABLE_DATABASE) to that URL, and start the server; the old database is as it was, \
-         and called gable.sqlite3.moved, so that nobody works on it by mistake",
+    let description = describe_database(&to);
+    folder.rename_moved_database(&description)?;
+    print_line(&format!("copied {rows} rows to {description}"));
+    print_line(
+        "set `database` (GABLE_DATABASE) to that URL, then start the server; the old database was renamed to \
+         gable.sqlite3.moved, so that it is not used by mistake",
     );
     Ok(())
 }
 
-/// Which database a URL leads to, without who knocks and with what.
-fn place_of(url: &str) -> String {
+/// Describes the database of a URL without user and password.
+fn describe_database(url: &str) -> String {
     let Ok(url) = Url::parse(url) else { return "a PostgreSQL database".into() };
     let named = |wanted: &str| url.query_pairs().find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned());
     let host = url.host_str().filter(|host| !host.is_empty()).map(ToOwned::to_owned).or_else(|| named("host"));
@@ -82,40 +84,40 @@ fn place_of(url: &str) -> String {
     format!("the PostgreSQL database {name} on {}", host.as_deref().unwrap_or("this machine"))
 }
 
-fn into_embedded(source: &Database, place: &Path, progress: &mut Progress) -> Result<u64, Sentence> {
-    if fs::metadata(place).is_ok_and(|data| data.len() > 0) {
-        return Err(format!("{} is there already; move it away first", place.display()));
+fn into_embedded(source: &Database, path: &Path, progress: &mut Progress) -> Result<u64> {
+    if fs::metadata(path).is_ok_and(|data| data.len() > 0) {
+        bail!("{} already exists; move it away first", path.display());
     }
-    let fresh = place.with_extension("sqlite3.new");
-    let failed = |error: std::io::Error| format!("cannot write {}: {error}", fresh.display());
-    make_owner_only(&fresh).map_err(failed)?;
-    let copied = copy(source, &Database::sqlite(&fresh), progress);
+    let temporary = path.with_extension("sqlite3.new");
+    let context = || format!("cannot write {}", temporary.display());
+    create_owner_only(&temporary).with_context(context)?;
+    let copied = copy(source, &Database::sqlite(&temporary), progress);
     let finish = || {
-        fs::File::open(&fresh)?.sync_all()?;
-        fs::rename(&fresh, place)?;
-        place.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
+        fs::File::open(&temporary)?.sync_all()?;
+        fs::rename(&temporary, path)?;
+        path.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
     };
-    let copied = copied.and_then(|rows| finish().map(|()| rows).map_err(failed));
+    let copied = copied.and_then(|rows| finish().map(|()| rows).with_context(context));
     if copied.is_err() {
         for ending in ["", "-wal", "-shm"] {
-            let _ = fs::remove_file(format!("{}{ending}", fresh.display()));
+            let _ = fs::remove_file(format!("{}{ending}", temporary.display()));
         }
     }
     copied
 }
 
-/// Copies all rows into an empty database and makes sure that none is missing; answers how many there are.
-fn copy(source: &Database, target: &Database, progress: &mut Progress) -> Result<u64, Sentence> {
-    let mut snapshot = Snapshot::prepare(source).map_err(in_database)?;
-    snapshot.begin().map_err(in_database)?;
-    let migrations = snapshot.migrations().map_err(in_database)?;
-    let mut loading = Loading::begin(target, &migrations).map_err(|error| error.to_string())?;
-    let tables = snapshot.tables().map_err(in_database)?;
-    progress.stage_of("rows", tables.len() as u64);
+/// Copies all rows into an empty database and verifies their number; returns it.
+fn copy(source: &Database, target: &Database, progress: &mut Progress) -> Result<u64> {
+    let mut snapshot = Snapshot::prepare(source).map_err(database_error)?;
+    snapshot.begin().map_err(database_error)?;
+    let migrations = snapshot.migrations().map_err(database_error)?;
+    let mut loading = Loader::begin(target, &migrations)?;
+    let tables = snapshot.tables().map_err(database_error)?;
+    progress.stage_with_steps("rows", tables.len() as u64);
     let mut counts = BTreeMap::new();
     for table in tables {
         progress.step();
-        let mut pages = Pages::new(&table);
+        let mut pages = TablePages::new(&table);
         let mut count = 0;
         loop {
             let rows = pages.next(&mut snapshot)?;
@@ -123,16 +125,16 @@ fn copy(source: &Database, target: &Database, progress: &mut Progress) -> Result
                 break;
             }
             count += rows.len() as u64;
-            loading.load(&table.name, &table.columns, rows).map_err(|error| error.to_string())?;
+            loading.load(&table.name, &table.columns, rows)?;
             progress.add(0);
         }
         counts.insert(table.name, count);
     }
-    if loading.counts().map_err(in_database)? != counts {
-        return Err("the new database does not hold as many rows as the old one; nothing was changed".into());
+    if loading.counts().map_err(database_error)? != counts {
+        bail!("the number of copied rows differs from the source; nothing was changed");
     }
-    let sequences = snapshot.sequences().map_err(in_database)?;
-    loading.finish(&sequences).map_err(|error| error.to_string())?;
+    let sequences = snapshot.sequences().map_err(database_error)?;
+    loading.finish(&sequences)?;
     Ok(counts.values().sum())
 }
 
@@ -141,13 +143,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_database_is_named_without_its_password() {
-        for (url, place) in [
+    fn a_database_is_described_without_its_password() {
+        for (url, description) in [
             ("postgres://ann:s3cret@db:5433/gable?sslmode=require", "the PostgreSQL database gable on db"),
             ("postgres://ann:s3cret@db", "the PostgreSQL database ann on db"),
             ("postgres:///gable?host=/run/pg&password=s3cret", "the PostgreSQL database gable on /run/pg"),
         ] {
-            assert_eq!(place_of(url), place);
+            assert_eq!(describe_database(url), description);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How far it is: a bar on a terminal, a line now and then elsewhere, or nothing.
+//! Progress of long commands: a bar on a terminal, a line every few seconds elsewhere, or nothing.
 
 use std::{
     io::IsTerminal as _,
@@ -7,26 +7,26 @@ use std::{
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 
-use crate::exit::complain;
+use crate::exit::print_stderr;
 
-/// How often a line is said where they stay.
-const EVERY: Duration = Duration::from_secs(5);
+/// The interval between lines where the output is not a terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How a line reads that changes.
-const WITH_END: &str = "{msg} [{bar:30}] {pos}/{len} [{elapsed}]";
-const WITHOUT_END: &str = "{spinner} {msg} [{elapsed}]";
+/// The templates of the bar, with and without a known number of steps.
+const BAR_TEMPLATE: &str = "{msg} [{bar:30}] {pos}/{len} [{elapsed}]";
+const SPINNER_TEMPLATE: &str = "{spinner} {msg} [{elapsed}]";
 
-/// Tells whoever waits how far it is.
+/// Shows the progress of a command on standard error.
 pub(super) struct Progress {
-    how: How,
+    output: Output,
     stage: &'static str,
-    /// How many steps are done, and of how many.
+    /// The number of finished steps, and of all steps.
     steps: Option<(u64, u64)>,
     files: u64,
     bytes: u64,
 }
 
-enum How {
+enum Output {
     Bar(ProgressBar),
     Lines(Instant),
     Quiet,
@@ -34,34 +34,34 @@ enum How {
 
 impl Progress {
     pub(super) fn new(quiet: bool) -> Self {
-        let how = if quiet {
-            How::Quiet
+        let output = if quiet {
+            Output::Quiet
         } else if std::io::stderr().is_terminal() {
             let bar = ProgressBar::new_spinner();
             bar.enable_steady_tick(Duration::from_millis(200));
-            How::Bar(bar)
+            Output::Bar(bar)
         } else {
-            How::Lines(Instant::now())
+            Output::Lines(Instant::now())
         };
-        Self { how, stage: "", steps: None, files: 0, bytes: 0 }
+        Self { output, stage: "", steps: None, files: 0, bytes: 0 }
     }
 
-    /// Something else begins, and nobody knows how much of it there is.
+    /// Starts a stage of unknown length.
     pub(super) fn stage(&mut self, stage: &'static str) {
         self.begin(stage, None);
     }
 
-    /// Something else begins that has so many steps.
-    pub(super) fn stage_of(&mut self, stage: &'static str, steps: u64) {
+    /// Starts a stage with a known number of steps.
+    pub(super) fn stage_with_steps(&mut self, stage: &'static str, steps: u64) {
         self.begin(stage, Some((0, steps)));
     }
 
     fn begin(&mut self, stage: &'static str, steps: Option<(u64, u64)>) {
-        self.tell_stage();
+        self.print_stage();
         (self.stage, self.steps, self.files, self.bytes) = (stage, steps, 0, 0);
-        if let How::Bar(bar) = &self.how {
-            let form = if steps.is_some() { WITH_END } else { WITHOUT_END };
-            if let Ok(style) = ProgressStyle::with_template(form) {
+        if let Output::Bar(bar) = &self.output {
+            let template = if steps.is_some() { BAR_TEMPLATE } else { SPINNER_TEMPLATE };
+            if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style.progress_chars("=> "));
             }
             bar.set_length(steps.map_or(0, |(_, all)| all));
@@ -70,25 +70,25 @@ impl Progress {
         }
     }
 
-    /// One more step is done.
+    /// Finishes a step.
     pub(super) fn step(&mut self) {
         if let Some((done, _)) = &mut self.steps {
             *done += 1;
         }
-        if let How::Bar(bar) = &self.how {
+        if let Output::Bar(bar) = &self.output {
             bar.inc(1);
         }
     }
 
-    /// One more file or bundle of rows.
+    /// Counts a file or batch of rows.
     pub(super) fn add(&mut self, bytes: u64) {
         self.files += 1;
         self.bytes += bytes;
-        match &self.how {
-            How::Bar(bar) if self.files % 16 == 1 => bar.set_message(self.text()),
-            How::Lines(last) if last.elapsed() >= EVERY => {
-                complain(self.text());
-                self.how = How::Lines(Instant::now());
+        match &self.output {
+            Output::Bar(bar) if self.files % 16 == 1 => bar.set_message(self.text()),
+            Output::Lines(last) if last.elapsed() >= LINE_INTERVAL => {
+                print_stderr(self.text());
+                self.output = Output::Lines(Instant::now());
             }
             _ => {}
         }
@@ -96,32 +96,32 @@ impl Progress {
 
     fn text(&self) -> String {
         let Self { stage, files, bytes, .. } = self;
-        let steps = match (self.steps, &self.how) {
-            (Some((done, all)), How::Lines(_)) => format!("{} of {}, ", HumanCount(done), HumanCount(all)),
+        let steps = match (self.steps, &self.output) {
+            (Some((done, all)), Output::Lines(_)) => format!("{} of {}, ", HumanCount(done), HumanCount(all)),
             _ => String::new(),
         };
-        format!("{stage}: {steps}{} pieces, {}", HumanCount(*files), HumanBytes(*bytes))
+        format!("{stage}: {steps}{} items, {}", HumanCount(*files), HumanBytes(*bytes))
     }
 
-    /// Says something that stays.
+    /// Prints a line that stays.
     pub(super) fn note(&self, text: &str) {
-        match &self.how {
-            How::Bar(bar) => bar.suspend(|| complain(text)),
-            How::Lines(_) => complain(text),
-            How::Quiet => {}
+        match &self.output {
+            Output::Bar(bar) => bar.suspend(|| print_stderr(text)),
+            Output::Lines(_) => print_stderr(text),
+            Output::Quiet => {}
         }
     }
 
-    /// Says something that must not be missed.
+    /// Prints a warning, even with `--quiet`.
     pub(super) fn warn(&self, text: &str) {
-        match &self.how {
-            How::Bar(bar) => bar.suspend(|| complain(format_args!("warning: {text}"))),
-            How::Lines(_) | How::Quiet => complain(format_args!("warning: {text}")),
+        match &self.output {
+            Output::Bar(bar) => bar.suspend(|| print_stderr(format_args!("warning: {text}"))),
+            Output::Lines(_) | Output::Quiet => print_stderr(format_args!("warning: {text}")),
         }
     }
 
-    fn tell_stage(&self) {
-        if !self.stage.is_empty() && !matches!(self.how, How::Quiet) {
+    fn print_stage(&self) {
+        if !self.stage.is_empty() && !matches!(self.output, Output::Quiet) {
             self.note(&self.text());
         }
     }
@@ -129,8 +129,8 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.tell_stage();
-        if let How::Bar(bar) = &self.how {
+        self.print_stage();
+        if let Output::Bar(bar) = &self.output {
             bar.finish_and_clear();
         }
     }

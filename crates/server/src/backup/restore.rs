@@ -1,4 +1,4 @@
-//! `gable restore`: everything is unpacked and checked beside before anything counts.
+//! `gable restore`: unpacks and verifies a backup in a staging folder, then moves it into place.
 
 use std::{
     collections::BTreeMap,
@@ -7,109 +7,108 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anyhow::{Context as _, Result, anyhow, bail};
 use git::Repositories;
-use store::{Database, copies::Loading};
+use store::{Database, dump::Loader};
 
 use super::{
-    Sentence, archive,
-    folder::Folder,
-    manifest::{Head, Seal, changed},
+    archive,
+    folder::BackupFolder,
+    manifest::{ManifestHeader, ManifestSummary, corrupted},
     progress::Progress,
     rows,
-    staging::{Staging, make_owner_only},
+    staging::{Staging, create_owner_only},
 };
 use crate::{
     commands::RestoreCommand,
     config,
-    data_folder::{self, DataFolder, ServerLock},
-    exit::{Ending, complain},
+    data_folder::{self, DATABASE, DataFolder, LOCK, LOST_AND_FOUND, OPENING_LOCK, ServerLock},
+    exit::{CommandResult, print_line, print_stderr},
     instance,
-    serve::say,
 };
 
-/// What a command may leave in a folder in which nothing is.
-const LOCKS: [&str; 3] = ["gable.lock", "gable.turn", "lost+found"];
-const DATABASE: &str = "gable.sqlite3";
+/// Names that are ignored when an empty folder is required.
+const IGNORED_NAMES: [&str; 3] = [LOCK, OPENING_LOCK, LOST_AND_FOUND];
 
-pub(crate) fn run(command: RestoreCommand) -> Ending {
-    let RestoreCommand { from, snapshot, quiet, place } = command;
-    let config = config::load(place.into())?;
-    // Before the folder is made, so that a wrong word changes nothing.
+pub(crate) fn run(command: RestoreCommand) -> CommandResult {
+    let RestoreCommand { from, snapshot, quiet, location } = command;
+    let config = config::load(location)?;
+    // Before the folder is created, so that a wrong URL changes nothing.
     let postgres = config.database.as_deref().map(data_folder::postgres).transpose()?;
-    let mut target = Target::open(&config.data)?;
+    let mut target = RestoreTarget::open(&config.data)?;
     let mut progress = Progress::new(quiet);
-    let (head, seal) = fill(&mut target, &from, snapshot.as_deref(), postgres, &mut progress)?;
+    let (header, summary) = fill(&mut target, &from, snapshot.as_deref(), postgres, &mut progress)?;
     drop(progress);
-    if let Some(wrong) = super::what_is_wrong(&seal) {
-        complain(format_args!(
-            "warning: when the backup of {} was made {wrong}; gable doctor tells what that means",
-            head.taken_at
+    if let Some(defects) = super::describe_defects(&summary) {
+        print_stderr(format_args!(
+            "warning: when the backup of {} was made, {defects}; run `gable doctor` for details",
+            header.taken_at
         ));
-        for path in &seal.missing {
-            complain(format_args!("warning: missing: {path}"));
+        for path in &summary.missing {
+            print_stderr(format_args!("warning: missing: {path}"));
         }
-        for damage in &seal.damaged {
-            complain(format_args!("warning: damaged: {damage}"));
+        for damage in &summary.damaged {
+            print_stderr(format_args!("warning: damaged: {damage}"));
         }
     }
-    say(&format!(
-        "restored the backup of {} into {}: {} rows, {} repositories; gable serve starts it",
-        head.taken_at,
+    print_line(&format!(
+        "restored the backup of {} into {}: {} rows, {} repositories; start the server with `gable serve`",
+        header.taken_at,
         config.data.display(),
-        seal.rows.values().sum::<u64>(),
-        seal.repositories,
+        summary.rows.values().sum::<u64>(),
+        summary.repositories,
     ));
     Ok(())
 }
 
 fn fill(
-    target: &mut Target,
+    target: &mut RestoreTarget,
     from: &Path,
     snapshot: Option<&str>,
     postgres: Option<Database>,
     progress: &mut Progress,
-) -> Result<(Head, Seal), Sentence> {
-    progress.stage("unpacked and checked");
-    let staging = Staging::make(target.unfinished())?;
-    let (head, seal) = read(from, snapshot, Some(&staging), progress)?;
-    for path in &seal.left_out {
+) -> Result<(ManifestHeader, ManifestSummary)> {
+    progress.stage("unpacked and verified");
+    let staging = Staging::create(target.staging_path())?;
+    let (header, summary) = read(from, snapshot, Some(&staging), progress)?;
+    for path in &summary.left_out {
         staging.remove(path)?;
     }
-    let repositories = Repositories::beside(&staging.path().join("repositories"));
-    repositories.make_folders_of_all().map_err(|error| format!("cannot make folders of repositories: {error}"))?;
-    progress.stage_of("loaded into the database", seal.rows.len() as u64);
+    let repositories = Repositories::attach(&staging.path().join("repositories"));
+    repositories.create_missing_folders().context("cannot create the folders of repositories")?;
+    progress.stage_with_steps("loaded into the database", summary.rows.len() as u64);
     let embedded = staging.path().join(DATABASE);
     let database = if let Some(database) = postgres {
         database
     } else {
-        make_owner_only(&embedded).map_err(|error| format!("cannot write {}: {error}", embedded.display()))?;
+        create_owner_only(&embedded).with_context(|| format!("cannot write {}", embedded.display()))?;
         Database::sqlite(&embedded)
     };
-    load(&staging.path().join("database"), &database, &head, &seal, progress)?;
+    load(&staging.path().join("database"), &database, &header, &summary, progress)?;
     staging.remove("database")?;
     instance::bind_restored(staging.path(), &database)?;
-    target.take(staging.path())?;
-    Ok((head, seal))
+    target.move_into_place(staging.path())?;
+    Ok((header, summary))
 }
 
-/// Reads a backup, wherever it is.
+/// Verifies a backup from a file, standard input or a folder, and unpacks it into `staging`, if given.
 pub(super) fn read(
     from: &Path,
     snapshot: Option<&str>,
     staging: Option<&Staging>,
     progress: &mut Progress,
-) -> Result<(Head, Seal), Sentence> {
+) -> Result<(ManifestHeader, ManifestSummary)> {
     if from.is_dir() {
-        let folder = Folder::open(from)?;
-        let name = folder.choose(snapshot)?;
-        if snapshot.is_none() && !folder.names_by_time()?.ahead.is_empty() {
+        let folder = BackupFolder::open(from)?;
+        let name = folder.select(snapshot)?;
+        if snapshot.is_none() && !folder.classify_names()?.future.is_empty() {
             progress.warn(&format!(
-                "some backups in {} are of the future, as --list shows; {name} is taken; --snapshot chooses another one",
+                "some backups in {} are dated in the future (see --list); using {name}; choose another with --snapshot",
                 from.display()
             ));
         }
         if snapshot.is_none() && staging.is_some() {
-            refuse_unless_complete(&folder, &name)?;
+            ensure_newest_is_complete(&folder, &name)?;
         }
         return match staging {
             Some(staging) => folder.read(&name, staging, progress),
@@ -117,58 +116,63 @@ pub(super) fn read(
         };
     }
     if snapshot.is_some() {
-        return Err("--snapshot chooses among the backups in a folder, and this is none".into());
+        bail!("--snapshot requires a backup folder");
     }
     if from == Path::new("-") {
         if io::stdin().is_terminal() {
-            return Err("a backup is expected on standard input".into());
+            bail!("no backup on standard input: it is a terminal");
         }
         return archive::read(io::stdin().lock(), staging, progress);
     }
-    let file = File::open(from).map_err(|error| format!("cannot read {}: {error}", from.display()))?;
+    let file = File::open(from).with_context(|| format!("cannot read {}", from.display()))?;
     archive::read(BufReader::with_capacity(1 << 20, file), staging, progress)
 }
 
-/// The newest backup may lack what an older one has; which of them is wanted, the operator has to say.
-fn refuse_unless_complete(folder: &Folder, newest: &str) -> Result<(), Sentence> {
-    let Some(wrong) = super::what_is_wrong(&folder.look(newest)?.seal) else { return Ok(()) };
-    let is_complete = |name: &String| folder.look(name).is_ok_and(|found| found.seal.is_complete());
-    let complete = folder.names_by_time()?.past.into_iter().rev().find(is_complete);
+/// Returns an error if the newest backup is incomplete: an older one may be better, and the operator has to choose.
+fn ensure_newest_is_complete(folder: &BackupFolder, newest: &str) -> Result<()> {
+    let Some(defects) = super::describe_defects(&folder.read_info(newest)?.summary) else { return Ok(()) };
+    let is_complete = |name: &String| folder.read_info(name).is_ok_and(|info| info.summary.is_complete());
+    let complete = folder.classify_names()?.past.into_iter().rev().find(is_complete);
     let other = complete.map_or_else(
-        || "there is no complete one".to_owned(),
-        |name| format!("--snapshot {name} restores the newest complete one"),
+        || "there is no complete backup".to_owned(),
+        |name| format!("the newest complete backup is --snapshot {name}"),
     );
-    Err(format!(
-        "when the newest backup {newest} was made {wrong}; --snapshot {newest} restores it all the same, and {other}; \
-         nothing was changed"
+    Err(anyhow!(
+        "when the newest backup was made, {defects}; use --snapshot {newest} to restore it anyway; {other}; nothing was \
+         changed"
     ))
 }
 
-/// Fills an empty database with the rows of a backup that was checked.
-fn load(rows: &Path, database: &Database, head: &Head, seal: &Seal, progress: &mut Progress) -> Result<(), Sentence> {
-    let failed = |error: store::OpenError| error.to_string();
-    let unreadable = |error: io::Error| format!("cannot read {}: {error}", rows.display());
-    let mut loading = Loading::begin(database, &head.migrations).map_err(failed)?;
-    let mut counts: BTreeMap<String, u64> = seal.rows.keys().map(|table| (table.clone(), 0)).collect();
-    for table in entries(rows).map_err(unreadable)? {
-        let name = table.file_name().and_then(|name| name.to_str()).ok_or_else(changed)?.to_owned();
-        for bundle in entries(&table).map_err(unreadable)? {
-            let file = File::open(&bundle).map_err(unreadable)?;
-            let size = file.metadata().map_err(unreadable)?.len();
-            let count = rows::read(file, |columns, rows| loading.load(&name, columns, rows).map_err(failed))?;
+/// Loads the rows of a verified backup into an empty database.
+fn load(
+    rows: &Path,
+    database: &Database,
+    header: &ManifestHeader,
+    summary: &ManifestSummary,
+    progress: &mut Progress,
+) -> Result<()> {
+    let context = || format!("cannot read {}", rows.display());
+    let mut loading = Loader::begin(database, &header.migrations)?;
+    let mut counts: BTreeMap<String, u64> = summary.rows.keys().map(|table| (table.clone(), 0)).collect();
+    for table in entries(rows).with_context(context)? {
+        let name = table.file_name().and_then(|name| name.to_str()).ok_or_else(corrupted)?.to_owned();
+        for batch in entries(&table).with_context(context)? {
+            let file = File::open(&batch).with_context(context)?;
+            let size = file.metadata().with_context(context)?.len();
+            let count = rows::read(file, |columns, rows| Ok(loading.load(&name, columns, rows)?))?;
             *counts.entry(name.clone()).or_default() += count;
             progress.add(size);
         }
         progress.step();
     }
-    if counts != seal.rows || loading.counts().map_err(failed)? != seal.rows {
-        return Err("the database does not hold as many rows as the backup says; nothing was changed".into());
+    if counts != summary.rows || loading.counts()? != summary.rows {
+        bail!("the number of loaded rows differs from the backup; nothing was changed");
     }
-    let sequences: Vec<(String, i64)> = seal.sequences.clone().into_iter().collect();
-    loading.finish(&sequences).map_err(failed)
+    let sequences: Vec<(String, i64)> = summary.sequences.clone().into_iter().collect();
+    Ok(loading.finish(&sequences)?)
 }
 
-/// What a folder holds, in order; nothing if it is not there.
+/// Returns the entries of a folder, sorted; none if it does not exist.
 fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let found = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -179,108 +183,111 @@ fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(entries)
 }
 
-/// The data folder to be. Until all is in its place it is as it was.
-struct Target {
-    trace: Trace,
-    _turn: File,
+/// The data folder that is restored into.
+struct RestoreTarget {
+    cleanup: Cleanup,
+    _opening_lock: File,
     _lock: ServerLock,
 }
 
-/// What is taken back unless it was done.
-struct Trace {
+/// Removes what a failed restore created, unless disarmed.
+struct Cleanup {
     path: PathBuf,
-    was_there: bool,
-    done: bool,
+    existed: bool,
+    disarmed: bool,
 }
 
-impl Target {
-    fn open(path: &Path) -> Result<Self, Sentence> {
-        refuse_unless_empty(path)?;
-        let mut trace = Trace { path: path.to_owned(), was_there: path.exists(), done: false };
+impl RestoreTarget {
+    fn open(path: &Path) -> Result<Self> {
+        ensure_empty(path)?;
+        let mut cleanup = Cleanup { path: path.to_owned(), existed: path.exists(), disarmed: false };
         let folder = DataFolder::open(path)?;
-        let turn = folder.take_turn()?;
+        let opening_lock = folder.lock_for_opening()?;
         let Some(lock) = folder.lock()? else {
-            // Its locks are somebody else's.
-            trace.done = true;
-            return Err(format!("another gable serves the data folder {}; stop it first", path.display()));
+            // The lock files belong to the running server.
+            cleanup.disarmed = true;
+            bail!("another gable server is using the data folder {}; stop it first", path.display());
         };
-        // Looked at again now that nobody else can come.
-        if let Err(sentence) = refuse_unless_empty(path) {
-            trace.done = true;
-            return Err(sentence);
+        // Checked again under the lock.
+        if let Err(error) = ensure_empty(path) {
+            cleanup.disarmed = true;
+            return Err(error);
         }
-        let target = Self { trace, _turn: turn, _lock: lock };
-        target.clear_unfinished()?;
+        let target = Self { cleanup, _opening_lock: opening_lock, _lock: lock };
+        target.remove_interrupted_restore()?;
         Ok(target)
     }
 
-    fn unfinished(&self) -> PathBuf {
-        self.trace.unfinished()
+    fn staging_path(&self) -> PathBuf {
+        self.cleanup.staging_path()
     }
 
-    /// An earlier restore that was interrupted has begun with an empty folder, so all that is here is its.
-    fn clear_unfinished(&self) -> Result<(), Sentence> {
-        let unusable = |error: io::Error| format!("cannot use the data folder {}: {error}", self.trace.path.display());
-        if !self.unfinished().exists() {
+    /// Removes what an interrupted restore left. It started with an empty folder, so everything in it is from that restore.
+    fn remove_interrupted_restore(&self) -> Result<()> {
+        let context = || format!("cannot use the data folder {}", self.cleanup.path.display());
+        if !self.staging_path().exists() {
             return Ok(());
         }
-        for entry in entries(&self.trace.path).map_err(unusable)? {
-            let is_lock = LOCKS.iter().any(|lock| entry.ends_with(lock));
-            if !is_lock && entry != self.unfinished() {
-                if entry.is_dir() { fs::remove_dir_all(&entry) } else { fs::remove_file(&entry) }.map_err(unusable)?;
+        for entry in entries(&self.cleanup.path).with_context(context)? {
+            let is_lock = IGNORED_NAMES.iter().any(|name| entry.ends_with(name));
+            if !is_lock && entry != self.staging_path() {
+                if entry.is_dir() { fs::remove_dir_all(&entry) } else { fs::remove_file(&entry) }
+                    .with_context(context)?;
             }
         }
-        fs::remove_dir_all(self.unfinished()).map_err(unusable)
+        fs::remove_dir_all(self.staging_path()).with_context(context)
     }
 
-    /// Moves everything into its place; the database comes last.
-    fn take(&mut self, staging: &Path) -> Result<(), Sentence> {
-        let unusable = |error: io::Error| format!("cannot fill the data folder {}: {error}", self.trace.path.display());
-        let folder = File::open(staging).map_err(unusable)?;
-        rustix::fs::syncfs(&folder).map_err(|error| unusable(error.into()))?;
-        let mut fresh = entries(staging).map_err(unusable)?;
+    /// Moves everything into place, the database last.
+    fn move_into_place(&mut self, staging: &Path) -> Result<()> {
+        let path = self.cleanup.path.clone();
+        let context = || format!("cannot fill the data folder {}", path.display());
+        let folder = File::open(staging).with_context(context)?;
+        rustix::fs::syncfs(&folder).map_err(io::Error::from).with_context(context)?;
+        let mut fresh = entries(staging).with_context(context)?;
         fresh.sort_by_key(|entry| entry.ends_with(DATABASE));
-        // From here on what is there counts, and an interruption is noticed by the folder that is left.
-        self.trace.done = true;
+        // From here on nothing is removed; after an interruption the staging folder is left and detected.
+        self.cleanup.disarmed = true;
         for entry in fresh {
             let Some(name) = entry.file_name() else { continue };
-            fs::rename(&entry, self.trace.path.join(name)).map_err(unusable)?;
+            fs::rename(&entry, path.join(name)).with_context(context)?;
         }
-        let here = File::open(&self.trace.path).map_err(unusable)?;
-        here.sync_all().and_then(|()| fs::remove_dir(staging)).and_then(|()| here.sync_all()).map_err(unusable)
+        let data_folder = File::open(&path).with_context(context)?;
+        data_folder
+            .sync_all()
+            .and_then(|()| fs::remove_dir(staging))
+            .and_then(|()| data_folder.sync_all())
+            .with_context(context)
     }
 }
 
-impl Trace {
-    fn unfinished(&self) -> PathBuf {
-        self.path.join(data_folder::UNFINISHED)
+impl Cleanup {
+    fn staging_path(&self) -> PathBuf {
+        self.path.join(data_folder::RESTORE_FOLDER)
     }
 }
 
-impl Drop for Trace {
+impl Drop for Cleanup {
     fn drop(&mut self) {
-        if self.done {
+        if self.disarmed {
             return;
         }
-        let _ = fs::remove_dir_all(self.unfinished());
-        for lock in ["gable.lock", "gable.turn"] {
+        let _ = fs::remove_dir_all(self.staging_path());
+        for lock in [LOCK, OPENING_LOCK] {
             let _ = fs::remove_file(self.path.join(lock));
         }
-        if !self.was_there {
+        if !self.existed {
             let _ = fs::remove_dir(&self.path);
         }
     }
 }
 
-fn refuse_unless_empty(path: &Path) -> Result<(), Sentence> {
-    let found = entries(path).map_err(|error| format!("cannot use the data folder {}: {error}", path.display()))?;
-    let interrupted = path.join(data_folder::UNFINISHED).exists();
-    let is_nothing = |entry: &PathBuf| LOCKS.iter().any(|lock| entry.ends_with(lock));
-    if interrupted || found.iter().all(is_nothing) {
+fn ensure_empty(path: &Path) -> Result<()> {
+    let found = entries(path).with_context(|| format!("cannot use the data folder {}", path.display()))?;
+    let interrupted = path.join(data_folder::RESTORE_FOLDER).exists();
+    let is_ignored = |entry: &PathBuf| IGNORED_NAMES.iter().any(|name| entry.ends_with(name));
+    if interrupted || found.iter().all(is_ignored) {
         return Ok(());
     }
-    Err(format!(
-        "the data folder {} is not empty; move it away, or name another one with --data: a restore writes over nothing",
-        path.display()
-    ))
+    Err(anyhow!("the data folder {} is not empty; move it away, or choose another with --data", path.display()))
 }

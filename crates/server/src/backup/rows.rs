@@ -1,68 +1,66 @@
-//! Rows as text: one line of JSON for each, in compressed bundles, so that a person can look at them with `zcat`.
+//! Rows as gzipped JSON lines, so that they can be read with `zcat`.
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 
+use anyhow::{Context as _, Result};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use serde_json::{Value as Json, json};
-use store::copies::{Row, Value};
+use store::dump::{Row, Value};
 
-use super::{Sentence, manifest::changed};
+use super::manifest::corrupted;
 
-/// How much text goes into one bundle.
-pub(super) const BUNDLE: usize = 4 << 20;
+/// The size of the text at which a batch is finished.
+pub(super) const MAX_BATCH_SIZE: usize = 4 << 20;
 
-/// Rows of one table on their way into a bundle.
-pub(super) struct Bundle {
-    text: GzEncoder<Vec<u8>>,
+/// A compressed batch of rows of one table.
+pub(super) struct RowBatch {
+    encoder: GzEncoder<Vec<u8>>,
     size: usize,
 }
 
-impl Bundle {
-    pub(super) fn new(columns: &[String]) -> Result<Self, Sentence> {
-        let mut bundle = Self { text: GzEncoder::new(Vec::new(), Compression::fast()), size: 0 };
-        bundle.say(&json!(columns))?;
-        Ok(bundle)
+impl RowBatch {
+    pub(super) fn new(columns: &[String]) -> Result<Self> {
+        let mut batch = Self { encoder: GzEncoder::new(Vec::new(), Compression::fast()), size: 0 };
+        batch.write_line(&json!(columns))?;
+        Ok(batch)
     }
 
-    /// Adds a row; answers how large the text is by now.
-    pub(super) fn add(&mut self, row: &Row) -> Result<usize, Sentence> {
+    /// Adds a row; returns the size of the text so far.
+    pub(super) fn add(&mut self, row: &Row) -> Result<usize> {
         let values: Vec<Json> = row.iter().map(encode).collect();
-        self.say(&Json::Array(values))?;
+        self.write_line(&Json::Array(values))?;
         Ok(self.size)
     }
 
-    pub(super) fn finish(self) -> Result<Vec<u8>, Sentence> {
-        self.text.finish().map_err(|error| format!("rows cannot be compressed: {error}"))
+    pub(super) fn finish(self) -> Result<Vec<u8>> {
+        self.encoder.finish().context("cannot compress rows")
     }
 
-    fn say(&mut self, line: &Json) -> Result<(), Sentence> {
+    fn write_line(&mut self, line: &Json) -> Result<()> {
         let text = format!("{line}\n");
         self.size += text.len();
-        self.text.write_all(text.as_bytes()).map_err(|error| format!("rows cannot be compressed: {error}"))
+        self.encoder.write_all(text.as_bytes()).context("cannot compress rows")
     }
 }
 
-/// Reads a bundle: first its columns, then rows, some at a time.
-pub(super) fn read(
-    from: impl Read,
-    mut take: impl FnMut(&[String], Vec<Row>) -> Result<(), Sentence>,
-) -> Result<u64, Sentence> {
-    const AT_ONCE: usize = 200;
+/// Reads a batch and passes its columns and rows to `handle`, some rows at a time; returns the number of rows.
+pub(super) fn read(from: impl Read, mut handle: impl FnMut(&[String], Vec<Row>) -> Result<()>) -> Result<u64> {
+    const ROWS_PER_CALL: usize = 200;
     let mut lines = BufReader::new(GzDecoder::new(from)).lines();
-    let mut next = || lines.next().transpose().map_err(|_| changed());
-    let columns: Vec<String> = serde_json::from_str(&next()?.ok_or_else(changed)?).map_err(|_| changed())?;
+    let mut next = || lines.next().transpose().map_err(|_| corrupted());
+    let columns: Vec<String> = serde_json::from_str(&next()?.ok_or_else(corrupted)?).map_err(|_| corrupted())?;
     let (mut rows, mut count) = (Vec::new(), 0);
     while let Some(line) = next()? {
-        let values: Vec<Json> = serde_json::from_str(&line).map_err(|_| changed())?;
-        rows.push(values.into_iter().map(decode).collect::<Option<Row>>().ok_or_else(changed)?);
+        let values: Vec<Json> = serde_json::from_str(&line).map_err(|_| corrupted())?;
+        rows.push(values.into_iter().map(decode).collect::<Option<Row>>().ok_or_else(corrupted)?);
         count += 1;
-        if rows.len() == AT_ONCE {
-            take(&columns, std::mem::take(&mut rows))?;
+        if rows.len() == ROWS_PER_CALL {
+            handle(&columns, std::mem::take(&mut rows))?;
         }
     }
     if !rows.is_empty() {
-        take(&columns, rows)?;
+        handle(&columns, rows)?;
     }
     Ok(count)
 }
@@ -71,7 +69,7 @@ fn encode(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,
         Value::Integer(number) => json!(number),
-        // As text: it is exact, and knows numbers that JSON does not.
+        // As text: exact, and JSON has no infinity.
         Value::Real(number) => json!({ "real": format!("{number:?}") }),
         Value::Text(text) => json!(text),
         Value::Bytes(bytes) => json!({ "bytes": BASE64_STANDARD.encode(bytes) }),
@@ -97,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_comes_back_as_it_was() {
+    fn every_value_survives_a_round_trip() {
         let row = vec![
             Value::Null,
             Value::Integer(i64::MIN),
@@ -113,11 +111,11 @@ mod tests {
             Value::Bytes(Vec::new()),
         ];
         let columns: Vec<String> = (0..row.len()).map(|number| format!("c{number}")).collect();
-        let mut bundle = Bundle::new(&columns).expect("a bundle");
+        let mut batch = RowBatch::new(&columns).expect("a batch");
         for _ in 0..450 {
-            bundle.add(&row).expect("added");
+            batch.add(&row).expect("added");
         }
-        let bytes = bundle.finish().expect("compressed");
+        let bytes = batch.finish().expect("compressed");
         let mut seen = 0;
         let count = read(&bytes[..], |names, rows| {
             assert_eq!(names, columns);

@@ -1,4 +1,4 @@
-//! Stories about a whole forge. One binary, so that it links once.
+//! Integration tests of a whole forge, linked into one binary.
 
 mod accounts;
 mod admin;
@@ -9,5 +9,6 @@ mod http;
 mod policy;
 mod projects;
 mod repository;
+mod support;
 mod tracker;
 mod webhooks;

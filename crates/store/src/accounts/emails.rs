@@ -1,7 +1,7 @@
-//! Addresses: the primary one of each user and the further ones share one table, so that none is held twice.
+//! E-mail addresses: primary and secondary ones share one table, so that every address is unique.
 
 use diesel::prelude::*;
-use model::{Email, Page, Slice, Time};
+use model::{Email, EmailId, Page, Slice, Time, UserId};
 
 use crate::{
     Conn, Result,
@@ -21,28 +21,28 @@ struct Row {
 
 impl From<Row> for Email {
     fn from(Row { id, user_id, email, created_at }: Row) -> Self {
-        Self { id, user_id, email, created_at: from_micros(created_at) }
+        Self { id: EmailId::new(id), user_id: UserId::new(user_id), email, created_at: from_micros(created_at) }
     }
 }
 
-/// Who holds an address, and whether it is the primary one.
+/// The user who has an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Whose it is.
-    pub user_id: i64,
-    /// Whether it is that user's primary address.
+    /// The ID of the user.
+    pub user_id: UserId,
+    /// Whether it is the user's primary address.
     pub is_primary: bool,
 }
 
-/// The further addresses of a user, newest first.
-pub fn list(db: &mut Conn, user: i64, page: Page) -> Result<Slice<Email>> {
+/// Lists the secondary addresses of a user, newest first.
+pub fn list(db: &mut Conn, user: UserId, page: Page) -> Result<Slice<Email>> {
     let total = on!(db, conn => emails::table
-        .filter(emails::user_id.eq(user))
+        .filter(emails::user_id.eq(user.get()))
         .filter(emails::is_primary.eq(false))
         .count()
         .get_result(conn))?;
     let rows: Vec<Row> = on!(db, conn => emails::table
-        .filter(emails::user_id.eq(user))
+        .filter(emails::user_id.eq(user.get()))
         .filter(emails::is_primary.eq(false))
         .order(emails::id.desc())
         .limit(page.size)
@@ -52,11 +52,11 @@ pub fn list(db: &mut Conn, user: i64, page: Page) -> Result<Slice<Email>> {
     Ok(Slice { items: rows.into_iter().map(Email::from).collect(), total, page })
 }
 
-/// One further address of a user.
-pub fn of_user(db: &mut Conn, user: i64, id: i64) -> Result<Option<Email>> {
+/// Returns a secondary address of a user.
+pub fn of_user(db: &mut Conn, user: UserId, id: EmailId) -> Result<Option<Email>> {
     let row: Option<Row> = on!(db, conn => emails::table
-        .filter(emails::id.eq(id))
-        .filter(emails::user_id.eq(user))
+        .filter(emails::id.eq(id.get()))
+        .filter(emails::user_id.eq(user.get()))
         .filter(emails::is_primary.eq(false))
         .select(Row::as_select())
         .first(conn)
@@ -64,21 +64,21 @@ pub fn of_user(db: &mut Conn, user: i64, id: i64) -> Result<Option<Email>> {
     Ok(row.map(Email::from))
 }
 
-/// Who holds an address.
+/// Returns the user who has an address.
 pub fn holder(db: &mut Conn, email: &str) -> Result<Option<Holder>> {
     let row: Option<(i64, bool)> = on!(db, conn => emails::table
         .filter(emails::email.eq(email))
         .select((emails::user_id, emails::is_primary))
         .first(conn)
         .optional())?;
-    Ok(row.map(|(user_id, is_primary)| Holder { user_id, is_primary }))
+    Ok(row.map(|(user_id, is_primary)| Holder { user_id: UserId::new(user_id), is_primary }))
 }
 
-/// Adds an address.
-pub fn insert(db: &mut Conn, user: i64, email: &str, is_primary: bool, now: Time) -> Result<Email> {
+/// Inserts an address.
+pub fn insert(db: &mut Conn, user: UserId, email: &str, is_primary: bool, now: Time) -> Result<Email> {
     let row: Row = on!(db, conn => diesel::insert_into(emails::table)
         .values((
-            emails::user_id.eq(user),
+            emails::user_id.eq(user.get()),
             emails::email.eq(email),
             emails::is_primary.eq(is_primary),
             emails::created_at.eq(to_micros(now)),
@@ -88,28 +88,34 @@ pub fn insert(db: &mut Conn, user: i64, email: &str, is_primary: bool, now: Time
     Ok(row.into())
 }
 
-/// Makes one of the user's own further addresses the primary one; the old primary one becomes a further address.
-pub fn make_primary(db: &mut Conn, user: i64, email: &str) -> Result<()> {
-    on!(db, conn => diesel::update(emails::table.filter(emails::user_id.eq(user)).filter(emails::is_primary.eq(true)))
+/// Makes a secondary address of the user the primary one, and the old primary one secondary.
+pub fn make_primary(db: &mut Conn, user: UserId, email: &str) -> Result<()> {
+    on!(db, conn => diesel::update(emails::table)
+        .filter(emails::user_id.eq(user.get()))
+        .filter(emails::is_primary.eq(true))
         .set(emails::is_primary.eq(false))
         .execute(conn))?;
-    on!(db, conn => diesel::update(emails::table.filter(emails::user_id.eq(user)).filter(emails::email.eq(email)))
+    on!(db, conn => diesel::update(emails::table)
+        .filter(emails::user_id.eq(user.get()))
+        .filter(emails::email.eq(email))
         .set(emails::is_primary.eq(true))
         .execute(conn))?;
     Ok(())
 }
 
 /// Replaces the primary address.
-pub fn replace_primary(db: &mut Conn, user: i64, email: &str) -> Result<()> {
-    on!(db, conn => diesel::update(emails::table.filter(emails::user_id.eq(user)).filter(emails::is_primary.eq(true)))
+pub fn replace_primary(db: &mut Conn, user: UserId, email: &str) -> Result<()> {
+    on!(db, conn => diesel::update(emails::table)
+        .filter(emails::user_id.eq(user.get()))
+        .filter(emails::is_primary.eq(true))
         .set(emails::email.eq(email))
         .execute(conn))?;
     Ok(())
 }
 
-/// Removes a further address.
-pub fn delete(db: &mut Conn, id: i64) -> Result<()> {
-    on!(db, conn => diesel::delete(emails::table.filter(emails::id.eq(id)).filter(emails::is_primary.eq(false)))
+/// Deletes a secondary address.
+pub fn delete(db: &mut Conn, id: EmailId) -> Result<()> {
+    on!(db, conn => diesel::delete(emails::table.filter(emails::id.eq(id.get())).filter(emails::is_primary.eq(false)))
         .execute(conn))?;
     Ok(())
 }

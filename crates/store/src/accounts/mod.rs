@@ -1,4 +1,4 @@
-//! The statements of accounts.
+//! SQL statements for users, e-mail addresses, identities, SSH keys and access tokens.
 
 pub mod emails;
 pub mod identities;

@@ -1,8 +1,8 @@
-//! Access tokens, known by their digests.
+//! Access tokens, looked up by digest.
 
 use diesel::prelude::*;
 use model::{
-    Page, Scope, Slice, Time, Token, User,
+    Page, Scope, Slice, Time, Token, TokenId, User, UserId,
     tokens::{Digest, TokenFilter},
     users::Identity,
 };
@@ -33,10 +33,10 @@ impl From<Row> for Token {
     fn from(row: Row) -> Self {
         let Row { id, user_id, name, scopes, expires_at, revoked_at, last_used_at, created_at, session } = row;
         Self {
-            id,
-            user_id,
+            id: TokenId::new(id),
+            user_id: UserId::new(user_id),
             name,
-            scopes: scopes.split(' ').filter_map(Scope::from_word).collect(),
+            scopes: scopes.split(' ').filter_map(Scope::parse).collect(),
             expires_at: from_micros_opt(expires_at),
             revoked_at: from_micros_opt(revoked_at),
             last_used_at: from_micros_opt(last_used_at),
@@ -46,24 +46,23 @@ impl From<Row> for Token {
     }
 }
 
-/// A token about to be stored.
+/// A token to insert.
 pub struct NewToken<'a> {
-    /// On whose behalf it speaks.
-    pub user_id: i64,
-    /// What it is for.
+    /// The user it authenticates.
+    pub user_id: UserId,
+    /// The name of the token.
     pub name: &'a str,
-    /// What is stored of it.
+    /// The digest of its secret.
     pub digest: Digest,
-    /// What it opens.
+    /// The scopes it grants.
     pub scopes: &'a [Scope],
-    /// From when on it opens nothing.
+    /// The time from which it is invalid.
     pub expires_at: Option<Time>,
-    /// Whether it was issued for a password and ends when the password changes.
+    /// Whether it is a session token, which is revoked when the password changes.
     pub session: bool,
 }
 
-/// The token with this digest and its user; whether it still opens anything is not asked here. One statement, because
-/// every request begins with it.
+/// Returns the token with this digest, valid or not, and its user. A single statement, because every request runs it.
 pub fn find(db: &mut Conn, digest: &Digest) -> Result<Option<(Token, User)>> {
     type WithIdentity = (Row, UserRow, Option<(String, String)>);
     let rows: Vec<WithIdentity> = on!(db, conn => tokens::table
@@ -77,20 +76,20 @@ pub fn find(db: &mut Conn, digest: &Digest) -> Result<Option<(Token, User)>> {
         ))
         .load(conn))?;
     let mut found = None;
-    let mut accounts = Vec::new();
+    let mut identities = Vec::new();
     for (token, user, identity) in rows {
-        accounts.extend(identity.map(|(provider, extern_uid)| Identity { provider, extern_uid }));
+        identities.extend(identity.map(|(provider, extern_uid)| Identity { provider, extern_uid }));
         found.get_or_insert((token, user));
     }
-    Ok(found.map(|(token, user)| (token.into(), user.into_user(accounts))))
+    Ok(found.map(|(token, user)| (token.into(), user.into_user(identities))))
 }
 
-/// Adds a token.
+/// Inserts a token.
 pub fn insert(db: &mut Conn, new: &NewToken<'_>, now: Time) -> Result<Token> {
     let scopes = new.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" ");
     let row: Row = on!(db, conn => diesel::insert_into(tokens::table)
         .values((
-            tokens::user_id.eq(new.user_id),
+            tokens::user_id.eq(new.user_id.get()),
             tokens::name.eq(new.name),
             tokens::digest.eq(new.digest.as_bytes()),
             tokens::scopes.eq(&scopes),
@@ -103,24 +102,24 @@ pub fn insert(db: &mut Conn, new: &NewToken<'_>, now: Time) -> Result<Token> {
     Ok(row.into())
 }
 
-/// The tokens of a user, newest first.
-pub fn all_of(db: &mut Conn, user: i64) -> Result<Vec<Token>> {
+/// Returns all tokens of a user, newest first.
+pub fn all_of(db: &mut Conn, user: UserId) -> Result<Vec<Token>> {
     let rows: Vec<Row> = on!(db, conn => tokens::table
-        .filter(tokens::user_id.eq(user))
+        .filter(tokens::user_id.eq(user.get()))
         .order(tokens::id.desc())
         .select(Row::as_select())
         .load(conn))?;
     Ok(rows.into_iter().map(Token::from).collect())
 }
 
-/// A page of tokens, newest first.
+/// Lists tokens, newest first.
 pub fn list(db: &mut Conn, filter: &TokenFilter, page: Page, now: Time) -> Result<Slice<Token>> {
     let now = to_micros(now);
     let (total, rows): (i64, Vec<Row>) = on!(db, conn => {
         let matching = || {
             let mut query = tokens::table.into_boxed();
             if let Some(user) = filter.user {
-                query = query.filter(tokens::user_id.eq(user));
+                query = query.filter(tokens::user_id.eq(user.get()));
             }
             query = match filter.revoked {
                 Some(true) => query.filter(tokens::revoked_at.is_not_null()),
@@ -142,37 +141,38 @@ pub fn list(db: &mut Conn, filter: &TokenFilter, page: Page, now: Time) -> Resul
     Ok(Slice { items: rows.into_iter().map(Token::from).collect(), total, page })
 }
 
-/// One token.
-pub fn by_id(db: &mut Conn, id: i64) -> Result<Option<Token>> {
-    let row: Option<Row> = on!(db, conn => tokens::table.find(id).select(Row::as_select()).first(conn).optional())?;
+/// Returns a token.
+pub fn by_id(db: &mut Conn, id: TokenId) -> Result<Option<Token>> {
+    let row: Option<Row> =
+        on!(db, conn => tokens::table.find(id.get()).select(Row::as_select()).first(conn).optional())?;
     Ok(row.map(Token::from))
 }
 
-/// Takes a token back; says whether there was one to take.
-pub fn revoke(db: &mut Conn, id: i64, now: Time) -> Result<bool> {
-    let changed = on!(db, conn => diesel::update(tokens::table.find(id))
+/// Revokes a token; returns `false` if it does not exist or is already revoked.
+pub fn revoke(db: &mut Conn, id: TokenId, now: Time) -> Result<bool> {
+    let changed = on!(db, conn => diesel::update(tokens::table.find(id.get()))
         .filter(tokens::revoked_at.is_null())
         .set(tokens::revoked_at.eq(to_micros(now)))
         .execute(conn))?;
     Ok(changed > 0)
 }
 
-/// Revokes the session tokens of a user, except one.
-pub fn revoke_sessions(db: &mut Conn, user: i64, except: Option<i64>, now: Time) -> Result<()> {
+/// Revokes the session tokens of a user, optionally except one.
+pub fn revoke_sessions(db: &mut Conn, user: UserId, except: Option<TokenId>, now: Time) -> Result<()> {
     on!(db, conn => diesel::update(tokens::table)
-        .filter(tokens::user_id.eq(user))
+        .filter(tokens::user_id.eq(user.get()))
         .filter(tokens::session.eq(true))
         .filter(tokens::revoked_at.is_null())
-        .filter(tokens::id.ne(except.unwrap_or(0)))
+        .filter(tokens::id.ne(except.map_or(0, TokenId::get)))
         .set(tokens::revoked_at.eq(to_micros(now)))
         .execute(conn))?;
     Ok(())
 }
 
-/// How many tokens made by hand a user has that are neither revoked nor expired.
-pub fn count_active(db: &mut Conn, user: i64, now: Time) -> Result<i64> {
+/// Returns the number of personal tokens of a user that are neither revoked nor expired, not counting sessions.
+pub fn count_active(db: &mut Conn, user: UserId, now: Time) -> Result<i64> {
     Ok(on!(db, conn => tokens::table
-        .filter(tokens::user_id.eq(user))
+        .filter(tokens::user_id.eq(user.get()))
         .filter(tokens::session.eq(false))
         .filter(tokens::revoked_at.is_null())
         .filter(tokens::expires_at.is_null().or(tokens::expires_at.gt(to_micros(now))))
@@ -180,15 +180,15 @@ pub fn count_active(db: &mut Conn, user: i64, now: Time) -> Result<i64> {
         .get_result(conn))?)
 }
 
-/// Notes when a token was last seen.
-pub fn note_use(db: &mut Conn, id: i64, at: Time) -> Result<()> {
-    on!(db, conn => diesel::update(tokens::table.find(id))
+/// Stores the time of the last use of a token.
+pub fn set_last_used(db: &mut Conn, id: TokenId, at: Time) -> Result<()> {
+    on!(db, conn => diesel::update(tokens::table.find(id.get()))
         .set(tokens::last_used_at.eq(to_micros(at)))
         .execute(conn))?;
     Ok(())
 }
 
-/// Forgets tokens that have opened nothing since before the given moment; says how many.
+/// Deletes tokens that expired or were revoked before a time; returns their number.
 pub fn delete_stale(db: &mut Conn, before: Time) -> Result<usize> {
     let before = to_micros(before);
     Ok(on!(db, conn => diesel::delete(
@@ -197,10 +197,10 @@ pub fn delete_stale(db: &mut Conn, before: Time) -> Result<usize> {
     .execute(conn))?)
 }
 
-/// Deletes the oldest session tokens of a user beyond the newest few.
-pub fn delete_old_sessions(db: &mut Conn, user: i64, keep: i64) -> Result<()> {
-    let oldest_kept: Option<i64> = on!(db, conn => tokens::table
-        .filter(tokens::user_id.eq(user))
+/// Deletes the oldest session tokens of a user, keeping the newest `keep`.
+pub fn delete_old_sessions(db: &mut Conn, user: UserId, keep: i64) -> Result<()> {
+    let oldest_to_keep: Option<i64> = on!(db, conn => tokens::table
+        .filter(tokens::user_id.eq(user.get()))
         .filter(tokens::session.eq(true))
         .order(tokens::id.desc())
         .offset(keep - 1)
@@ -208,21 +208,21 @@ pub fn delete_old_sessions(db: &mut Conn, user: i64, keep: i64) -> Result<()> {
         .select(tokens::id)
         .first(conn)
         .optional())?;
-    if let Some(oldest_kept) = oldest_kept {
+    if let Some(oldest_to_keep) = oldest_to_keep {
         on!(db, conn => diesel::delete(tokens::table)
-            .filter(tokens::user_id.eq(user))
+            .filter(tokens::user_id.eq(user.get()))
             .filter(tokens::session.eq(true))
-            .filter(tokens::id.lt(oldest_kept))
+            .filter(tokens::id.lt(oldest_to_keep))
             .execute(conn))?;
     }
     Ok(())
 }
 
-/// Deletes the oldest revoked or expired tokens of a user that were made by hand, beyond the newest few.
-pub fn delete_old_inactive(db: &mut Conn, user: i64, keep: i64, now: Time) -> Result<()> {
+/// Deletes the oldest revoked or expired personal tokens of a user, keeping the newest `keep`; sessions are not counted.
+pub fn delete_old_inactive(db: &mut Conn, user: UserId, keep: i64, now: Time) -> Result<()> {
     let now = to_micros(now);
-    let oldest_kept: Option<i64> = on!(db, conn => tokens::table
-        .filter(tokens::user_id.eq(user))
+    let oldest_to_keep: Option<i64> = on!(db, conn => tokens::table
+        .filter(tokens::user_id.eq(user.get()))
         .filter(tokens::session.eq(false))
         .filter(tokens::revoked_at.is_not_null().or(tokens::expires_at.le(now)))
         .order(tokens::id.desc())
@@ -231,12 +231,12 @@ pub fn delete_old_inactive(db: &mut Conn, user: i64, keep: i64, now: Time) -> Re
         .select(tokens::id)
         .first(conn)
         .optional())?;
-    if let Some(oldest_kept) = oldest_kept {
+    if let Some(oldest_to_keep) = oldest_to_keep {
         on!(db, conn => diesel::delete(tokens::table)
-            .filter(tokens::user_id.eq(user))
+            .filter(tokens::user_id.eq(user.get()))
             .filter(tokens::session.eq(false))
             .filter(tokens::revoked_at.is_not_null().or(tokens::expires_at.le(now)))
-            .filter(tokens::id.lt(oldest_kept))
+            .filter(tokens::id.lt(oldest_to_keep))
             .execute(conn))?;
     }
     Ok(())

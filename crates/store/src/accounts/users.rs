@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use diesel::{prelude::*, sql_types::Bool};
 use model::{
-    Change, Page, Slice, Time, User, UserState,
+    Change, Page, Slice, Time, User, UserId, UserState,
     users::{Identity, NewUser, Profile, UserChanges, UserFilter, UserSummary},
-    webhook_events::Person,
+    webhook_events::UserRecord,
 };
 
 use crate::{
@@ -71,12 +71,12 @@ impl Row {
             created_at,
         } = self;
         User {
-            id,
+            id: UserId::new(id),
             username,
             name,
             email,
-            // An unknown word can only come from a newer version, and then the door stays shut.
-            state: UserState::from_word(&state).unwrap_or(UserState::Blocked),
+            // An unknown state comes from a newer version; such a user stays blocked.
+            state: UserState::parse(&state).unwrap_or(UserState::Blocked),
             admin,
             external,
             can_create_group,
@@ -92,7 +92,7 @@ impl Row {
     }
 }
 
-/// A user as other things show them.
+/// The columns of a user that other resources embed.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = users)]
 pub(crate) struct SummaryRow {
@@ -106,12 +106,12 @@ pub(crate) struct SummaryRow {
 impl From<SummaryRow> for UserSummary {
     fn from(row: SummaryRow) -> Self {
         let SummaryRow { id, username, name, state, created_at } = row;
-        let state = UserState::from_word(&state).unwrap_or(UserState::Blocked);
-        Self { id, username, name, state, created_at: from_micros(created_at) }
+        let state = UserState::parse(&state).unwrap_or(UserState::Blocked);
+        Self { id: UserId::new(id), username, name, state, created_at: from_micros(created_at) }
     }
 }
 
-/// A user as hooks of the instance are told of them, with their address.
+/// The columns of a user that system hooks send, including the e-mail address.
 #[derive(Clone, Queryable, Selectable)]
 #[diesel(table_name = users)]
 pub struct Contact {
@@ -124,11 +124,11 @@ pub struct Contact {
 }
 
 impl Contact {
-    /// What is told of them.
-    pub fn person(&self) -> Person<'_> {
+    /// Returns the fields that system hooks send.
+    pub fn user_record(&self) -> UserRecord<'_> {
         let Self { id, username, name, email, created_at, updated_at } = self;
-        Person {
-            id: *id,
+        UserRecord {
+            id: UserId::new(*id),
             username,
             name,
             email,
@@ -138,34 +138,35 @@ impl Contact {
     }
 }
 
-/// Those of these users who are there, by their numbers.
-pub fn contacts(db: &mut Conn, ids: &[i64]) -> Result<HashMap<i64, Contact>> {
+/// Returns those of the users that exist, by ID.
+pub fn contacts(db: &mut Conn, ids: &[UserId]) -> Result<HashMap<UserId, Contact>> {
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
     let rows: Vec<Contact> = on!(db, conn => users::table
-        .filter(Fragment::<Bool>::new("users.id").among(ids))
+        .filter(Fragment::<Bool>::new("users.id").in_ids(ids))
         .select(Contact::as_select())
         .load(conn))?;
-    Ok(rows.into_iter().map(|row| (row.id, row)).collect())
+    Ok(rows.into_iter().map(|row| (UserId::new(row.id), row)).collect())
 }
 
-/// One user.
-pub fn by_id(db: &mut Conn, id: i64) -> Result<Option<User>> {
-    let row: Option<Row> = on!(db, conn => users::table.find(id).select(Row::as_select()).first(conn).optional())?;
-    complete(db, row)
+/// Returns a user.
+pub fn by_id(db: &mut Conn, id: UserId) -> Result<Option<User>> {
+    let row: Option<Row> =
+        on!(db, conn => users::table.find(id.get()).select(Row::as_select()).first(conn).optional())?;
+    load_identities(db, row)
 }
 
-/// One user as they are while the transaction lasts: on PostgreSQL nobody else changes them meanwhile.
-pub fn by_id_to_change(db: &mut Conn, id: i64) -> Result<Option<User>> {
+/// Returns a user and locks the row until the transaction ends; SQLite has a single writer and needs no lock.
+pub fn by_id_for_update(db: &mut Conn, id: UserId) -> Result<Option<User>> {
     let row: Option<Row> = match db {
-        Conn::Sqlite(conn) => users::table.find(id).select(Row::as_select()).first(conn).optional()?,
-        Conn::Pg(conn) => users::table.find(id).select(Row::as_select()).for_update().first(conn).optional()?,
+        Conn::Sqlite(conn) => users::table.find(id.get()).select(Row::as_select()).first(conn).optional()?,
+        Conn::Pg(conn) => users::table.find(id.get()).select(Row::as_select()).for_update().first(conn).optional()?,
     };
-    complete(db, row)
+    load_identities(db, row)
 }
 
-/// One user by the exact username.
+/// Returns the user with exactly this username.
 pub fn by_username(db: &mut Conn, username: &str) -> Result<Option<User>> {
     let row: Option<Row> = on!(db, conn => users::table
         .filter(lower(users::username).eq(username.to_lowercase()))
@@ -173,10 +174,10 @@ pub fn by_username(db: &mut Conn, username: &str) -> Result<Option<User>> {
         .select(Row::as_select())
         .first(conn)
         .optional())?;
-    complete(db, row)
+    load_identities(db, row)
 }
 
-/// The user who signs in under a username or a primary address, in whatever case, with the hash of the password.
+/// Returns the user with a username or primary address, ignoring case, and the hash of the password.
 pub fn by_login(db: &mut Conn, login: &str) -> Result<Option<(User, String)>> {
     let login = login.trim().to_lowercase();
     let row: Option<(Row, String)> = if login.contains('@') {
@@ -193,15 +194,15 @@ pub fn by_login(db: &mut Conn, login: &str) -> Result<Option<(User, String)>> {
             .optional())?
     };
     let Some((row, hash)) = row else { return Ok(None) };
-    Ok(complete(db, Some(row))?.map(|user| (user, hash)))
+    Ok(load_identities(db, Some(row))?.map(|user| (user, hash)))
 }
 
-/// The hash of a user's password.
-pub fn password_hash(db: &mut Conn, id: i64) -> Result<Option<String>> {
-    Ok(on!(db, conn => users::table.find(id).select(users::password_hash).first(conn).optional())?)
+/// Returns the hash of a user's password.
+pub fn password_hash(db: &mut Conn, id: UserId) -> Result<Option<String>> {
+    Ok(on!(db, conn => users::table.find(id.get()).select(users::password_hash).first(conn).optional())?)
 }
 
-/// A page of users, newest first.
+/// Lists users, newest first.
 pub fn list(db: &mut Conn, filter: &UserFilter, page: Page) -> Result<Slice<User>> {
     macro_rules! matching {
         () => {{
@@ -225,9 +226,8 @@ pub fn list(db: &mut Conn, filter: &UserFilter, page: Page) -> Result<Slice<User
                     query = query.filter(users::state.eq(UserState::Active.as_str()));
                 }
                 if filter.blocked {
-                    query = query.filter(
-                        users::state.eq_any([UserState::Blocked.as_str(), UserState::DirectoryBlocked.as_str()]),
-                    );
+                    query = query
+                        .filter(users::state.eq_any([UserState::Blocked.as_str(), UserState::LdapBlocked.as_str()]));
                 }
                 if filter.external {
                     query = query.filter(users::external.eq(true));
@@ -243,29 +243,30 @@ pub fn list(db: &mut Conn, filter: &UserFilter, page: Page) -> Result<Slice<User
         .offset(page.offset())
         .select(Row::as_select())
         .load(conn))?;
-    let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
+    let ids: Vec<UserId> = rows.iter().map(|row| UserId::new(row.id)).collect();
     let mut identities = if ids.is_empty() { HashMap::new() } else { identities::of_users(db, &ids)? };
     let with_identities = |row: Row| {
-        let own = identities.remove(&row.id).unwrap_or_default();
+        let own = identities.remove(&UserId::new(row.id)).unwrap_or_default();
         row.into_user(own)
     };
     Ok(Slice { items: rows.into_iter().map(with_identities).collect(), total, page })
 }
 
-/// Who has this username in exactly this case.
-pub fn holder_of_username(db: &mut Conn, username: &str) -> Result<Option<i64>> {
-    Ok(on!(db, conn => users::table
+/// Returns the ID of the user with exactly this username.
+pub fn holder_of_username(db: &mut Conn, username: &str) -> Result<Option<UserId>> {
+    let id: Option<i64> = on!(db, conn => users::table
         .filter(lower(users::username).eq(username.to_lowercase()))
         .filter(users::username.eq(username))
         .select(users::id)
         .first(conn)
-        .optional())?)
+        .optional())?;
+    Ok(id.map(UserId::new))
 }
 
-/// Adds a user; the caller adds the address, the namespace and the identity.
-pub fn insert(db: &mut Conn, new: &NewUser, password_hash: &str, projects_limit: i32, now: Time) -> Result<i64> {
+/// Inserts a user; the caller inserts the address, the namespace and the identity.
+pub fn insert(db: &mut Conn, new: &NewUser, password_hash: &str, projects_limit: i32, now: Time) -> Result<UserId> {
     let profile = &new.profile;
-    Ok(on!(db, conn => diesel::insert_into(users::table)
+    let id = on!(db, conn => diesel::insert_into(users::table)
         .values((
             users::username.eq(&new.username),
             users::name.eq(&new.name),
@@ -289,10 +290,11 @@ pub fn insert(db: &mut Conn, new: &NewUser, password_hash: &str, projects_limit:
             users::updated_at.eq(to_micros(now)),
         ))
         .returning(users::id)
-        .get_result(conn))?)
+        .get_result(conn))?;
+    Ok(UserId::new(id))
 }
 
-/// The columns an update touches; `None` leaves a column alone, `Some(None)` empties it.
+/// The columns to update; `None` keeps a column, `Some(None)` sets it to null.
 #[derive(AsChangeset)]
 #[diesel(table_name = users)]
 struct Update<'a> {
@@ -315,7 +317,7 @@ struct Update<'a> {
     updated_at: i64,
 }
 
-/// Changes the columns of a user; the caller changes address, namespace and identity.
+/// Updates the columns of a user; the caller updates the address, the namespace and the identity.
 pub fn update(db: &mut Conn, user: &User, changes: &UserChanges, password_hash: Option<&str>, now: Time) -> Result<()> {
     fn nullable(change: &Change<String>) -> Option<Option<&str>> {
         match change {
@@ -350,21 +352,21 @@ pub fn update(db: &mut Conn, user: &User, changes: &UserChanges, password_hash: 
         organization: nullable(&changes.organization),
         updated_at: to_micros(now),
     };
-    on!(db, conn => diesel::update(users::table.find(user.id)).set(&update).execute(conn))?;
+    on!(db, conn => diesel::update(users::table.find(user.id.get())).set(&update).execute(conn))?;
     Ok(())
 }
 
-/// Lets a user in, or keeps the user out.
-pub fn set_state(db: &mut Conn, id: i64, state: UserState, now: Time) -> Result<()> {
-    on!(db, conn => diesel::update(users::table.find(id))
+/// Sets the state of a user.
+pub fn set_state(db: &mut Conn, id: UserId, state: UserState, now: Time) -> Result<()> {
+    on!(db, conn => diesel::update(users::table.find(id.get()))
         .set((users::state.eq(state.as_str()), users::updated_at.eq(to_micros(now))))
         .execute(conn))?;
     Ok(())
 }
 
-/// Notes that a user signed in.
-pub fn note_sign_in(db: &mut Conn, id: i64, now: Time) -> Result<()> {
-    on!(db, conn => diesel::update(users::table.find(id))
+/// Stores the time of a sign-in.
+pub fn record_sign_in(db: &mut Conn, id: UserId, now: Time) -> Result<()> {
+    on!(db, conn => diesel::update(users::table.find(id.get()))
         .set((
             users::last_sign_in_at.eq(diesel::dsl::sql::<diesel::sql_types::Nullable<diesel::sql_types::BigInt>>(
                 "coalesce(current_sign_in_at, ").bind::<diesel::sql_types::BigInt, _>(to_micros(now)).sql(")")),
@@ -374,14 +376,14 @@ pub fn note_sign_in(db: &mut Conn, id: i64, now: Time) -> Result<()> {
     Ok(())
 }
 
-/// Removes a user with addresses, keys, tokens, identities and the personal namespace.
-pub fn delete(db: &mut Conn, id: i64) -> Result<()> {
-    on!(db, conn => diesel::delete(users::table.find(id)).execute(conn))?;
+/// Deletes a user with addresses, keys, tokens, identities and the personal namespace.
+pub fn delete(db: &mut Conn, id: UserId) -> Result<()> {
+    on!(db, conn => diesel::delete(users::table.find(id.get())).execute(conn))?;
     Ok(())
 }
 
-/// The administrators who may come in; on PostgreSQL they stay locked, so that two of them cannot leave at once.
-pub fn active_admins(db: &mut Conn) -> Result<Vec<i64>> {
+/// Returns the IDs of the active administrators and locks their rows, so that two of them cannot be removed concurrently.
+pub fn active_admins(db: &mut Conn) -> Result<Vec<UserId>> {
     let admins = || {
         users::table
             .filter(users::admin.eq(true))
@@ -389,13 +391,14 @@ pub fn active_admins(db: &mut Conn) -> Result<Vec<i64>> {
             .order(users::id)
             .select(users::id)
     };
-    Ok(match db {
+    let ids: Vec<i64> = match db {
         Conn::Sqlite(conn) => admins().load(conn)?,
         Conn::Pg(conn) => admins().for_update().load(conn)?,
-    })
+    };
+    Ok(ids.into_iter().map(UserId::new).collect())
 }
 
-/// Whether there is an administrator yet, be they blocked.
+/// Returns whether an administrator exists, active or blocked.
 pub fn has_admin(db: &mut Conn) -> Result<bool> {
     let first: Option<i64> = on!(db, conn => users::table
         .filter(users::admin.eq(true))
@@ -406,13 +409,13 @@ pub fn has_admin(db: &mut Conn) -> Result<bool> {
     Ok(first.is_some())
 }
 
-fn complete(db: &mut Conn, row: Option<Row>) -> Result<Option<User>> {
+fn load_identities(db: &mut Conn, row: Option<Row>) -> Result<Option<User>> {
     let Some(row) = row else { return Ok(None) };
-    let identities = identities::of_user(db, row.id)?;
+    let identities = identities::of_user(db, UserId::new(row.id))?;
     Ok(Some(row.into_user(identities)))
 }
 
-/// What a search looks into; a line break keeps it from matching across the two.
+/// Returns the text to search; the line break keeps patterns from matching across both fields.
 fn search_text(name: &str, username: &str) -> String {
     format!("{}\n{}", name.to_lowercase(), username.to_lowercase())
 }

@@ -1,6 +1,6 @@
-//! The statements of administration.
+//! Statements of administration: background tasks, integrity checks, the instance record and dumps.
 
 pub mod checks;
-pub mod copies;
+pub mod dump;
 pub mod instance;
 pub mod tasks;

@@ -1,7 +1,7 @@
-//! The table of background work.
+//! The queue of background tasks, in the table `jobs`.
 
 use diesel::prelude::*;
-use model::{Time, tasks::TaskRecord};
+use model::{TaskId, Time, tasks::TaskRecord};
 
 use crate::{
     Conn, Result,
@@ -28,7 +28,7 @@ impl From<Row> for TaskRecord {
     fn from(row: Row) -> Self {
         let Row { id, kind, payload, attempts, run_at, leased_until, dead_at, last_error, created_at } = row;
         Self {
-            id,
+            id: TaskId::new(id),
             kind,
             payload,
             attempts,
@@ -41,7 +41,7 @@ impl From<Row> for TaskRecord {
     }
 }
 
-/// Adds a job; of jobs with the same singleton only one waits at a time.
+/// Enqueues a task; of tasks with the same singleton name only one is pending at a time.
 pub fn insert(
     db: &mut Conn,
     kind: &str,
@@ -63,7 +63,7 @@ pub fn insert(
     Ok(())
 }
 
-/// The numbers of jobs that are due and that no worker has, longest due first.
+/// Returns the ids of tasks that are due and not leased, longest due first.
 #[diesel::dsl::auto_type(no_type_alias)]
 fn due(now: Time) -> _ {
     let now: i64 = to_micros(now);
@@ -75,15 +75,15 @@ fn due(now: Time) -> _ {
         .select(jobs::id)
 }
 
-/// Whether a job is due.
+/// Returns whether a task is due.
 pub fn is_due(db: &mut Conn, now: Time) -> Result<bool> {
     let first: Option<i64> = on!(db, conn => due(now).first(conn).optional())?;
     Ok(first.is_some())
 }
 
-/// Takes the job that has been due for longest, until the lease ends; counts the attempt.
+/// Leases the task that has been due for longest and counts the attempt.
 pub fn claim(db: &mut Conn, now: Time, lease_until: Time) -> Result<Option<TaskRecord>> {
-    // SQLite has one writer; on PostgreSQL several nodes may look at the same moment.
+    // SQLite has one writer; on PostgreSQL several nodes may claim concurrently.
     let id: Option<i64> = match db {
         Conn::Sqlite(conn) => due(now).first(conn).optional()?,
         Conn::Pg(conn) => due(now).for_update().skip_locked().first(conn).optional()?,
@@ -96,7 +96,7 @@ pub fn claim(db: &mut Conn, now: Time, lease_until: Time) -> Result<Option<TaskR
     Ok(Some(row.into()))
 }
 
-/// Takes all jobs back from workers that are known to be dead.
+/// Ends all leases; for a start at which no worker is running.
 pub fn release_all(db: &mut Conn) -> Result<()> {
     on!(db, conn => diesel::update(jobs::table.filter(jobs::leased_until.is_not_null()))
         .set(jobs::leased_until.eq(None::<i64>))
@@ -104,9 +104,9 @@ pub fn release_all(db: &mut Conn) -> Result<()> {
     Ok(())
 }
 
-/// Lets a job wait for its next round, with a clean record.
-pub fn reschedule(db: &mut Conn, id: i64, run_at: Time) -> Result<()> {
-    on!(db, conn => diesel::update(jobs::table.find(id))
+/// Schedules the next run of a recurring task and resets its attempts and its error.
+pub fn reschedule(db: &mut Conn, id: TaskId, run_at: Time) -> Result<()> {
+    on!(db, conn => diesel::update(jobs::table.find(id.get()))
         .set((
             jobs::run_at.eq(to_micros(run_at)),
             jobs::leased_until.eq(None::<i64>),
@@ -117,13 +117,13 @@ pub fn reschedule(db: &mut Conn, id: i64, run_at: Time) -> Result<()> {
     Ok(())
 }
 
-/// Forgets a job that is done.
-pub fn delete(db: &mut Conn, id: i64) -> Result<()> {
-    on!(db, conn => diesel::delete(jobs::table.find(id)).execute(conn))?;
+/// Deletes a task that is done.
+pub fn delete(db: &mut Conn, id: TaskId) -> Result<()> {
+    on!(db, conn => diesel::delete(jobs::table.find(id.get())).execute(conn))?;
     Ok(())
 }
 
-/// Forgets the job that waits under this name, unless it was given up.
+/// Deletes the pending task with this singleton name; one that failed permanently is kept.
 pub fn delete_singleton(db: &mut Conn, singleton: &str) -> Result<()> {
     on!(db, conn => diesel::delete(jobs::table)
         .filter(jobs::singleton.eq(singleton))
@@ -132,8 +132,8 @@ pub fn delete_singleton(db: &mut Conn, singleton: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether a job waits under this name and was not given up.
-pub fn is_waiting(db: &mut Conn, singleton: &str) -> Result<bool> {
+/// Returns whether a task with this singleton name is pending.
+pub fn is_pending(db: &mut Conn, singleton: &str) -> Result<bool> {
     let found = on!(db, conn => jobs::table
         .filter(jobs::singleton.eq(singleton))
         .filter(jobs::dead_at.is_null())
@@ -143,26 +143,26 @@ pub fn is_waiting(db: &mut Conn, singleton: &str) -> Result<bool> {
     Ok(found.is_some())
 }
 
-/// Lets a worker that is still at it keep its job.
-pub fn renew(db: &mut Conn, id: i64, until: Time) -> Result<()> {
-    on!(db, conn => diesel::update(jobs::table.find(id))
+/// Extends the lease of a running task.
+pub fn renew(db: &mut Conn, id: TaskId, until: Time) -> Result<()> {
+    on!(db, conn => diesel::update(jobs::table.find(id.get()))
         .filter(jobs::leased_until.is_not_null())
         .set(jobs::leased_until.eq(to_micros(until)))
         .execute(conn))?;
     Ok(())
 }
 
-/// Takes back that an attempt counts.
-pub fn uncount(db: &mut Conn, id: i64) -> Result<()> {
+/// Takes back the last counted attempt.
+pub fn refund_attempt(db: &mut Conn, id: TaskId) -> Result<()> {
     on!(db, conn => {
-        diesel::update(jobs::table.find(id)).set(jobs::attempts.eq(jobs::attempts - 1)).execute(conn)
+        diesel::update(jobs::table.find(id.get())).set(jobs::attempts.eq(jobs::attempts - 1)).execute(conn)
     })?;
     Ok(())
 }
 
-/// Notes that a job failed and when it is tried again.
-pub fn fail(db: &mut Conn, id: i64, error: &str, run_at: Time) -> Result<()> {
-    on!(db, conn => diesel::update(jobs::table.find(id))
+/// Records a failed attempt and when to retry.
+pub fn fail(db: &mut Conn, id: TaskId, error: &str, run_at: Time) -> Result<()> {
+    on!(db, conn => diesel::update(jobs::table.find(id.get()))
         .set((
             jobs::run_at.eq(to_micros(run_at)),
             jobs::leased_until.eq(None::<i64>),
@@ -172,54 +172,54 @@ pub fn fail(db: &mut Conn, id: i64, error: &str, run_at: Time) -> Result<()> {
     Ok(())
 }
 
-/// Gives a job up; it stays for the operator to see and retry.
-pub fn bury(db: &mut Conn, id: i64, error: &str, now: Time) -> Result<()> {
-    on!(db, conn => diesel::update(jobs::table.find(id))
+/// Marks a task as failed permanently; it is kept for the operator to inspect and retry.
+pub fn mark_dead(db: &mut Conn, id: TaskId, error: &str, now: Time) -> Result<()> {
+    on!(db, conn => diesel::update(jobs::table.find(id.get()))
         .set((jobs::dead_at.eq(to_micros(now)), jobs::leased_until.eq(None::<i64>), jobs::last_error.eq(error)))
         .execute(conn))?;
     Ok(())
 }
 
-/// Brings a job that was given up back; says whether there was one. If its successor waits already, that one is due now
-/// and the old one is forgotten.
-pub fn revive(db: &mut Conn, id: i64, now: Time) -> Result<bool> {
+/// Makes a task that failed permanently pending again; returns whether there was one. If a task with its singleton name is
+/// already pending, that one becomes due now and the failed one is deleted.
+pub fn retry_dead(db: &mut Conn, id: TaskId, now: Time) -> Result<bool> {
     let singleton: Option<Option<String>> = on!(db, conn => jobs::table
-        .find(id)
+        .find(id.get())
         .filter(jobs::dead_at.is_not_null())
         .select(jobs::singleton)
         .first(conn)
         .optional())?;
     if let Some(Some(singleton)) = singleton {
-        let hastened = on!(db, conn => diesel::update(jobs::table)
+        let rescheduled = on!(db, conn => diesel::update(jobs::table)
             .filter(jobs::singleton.eq(singleton))
             .filter(jobs::dead_at.is_null())
             .set(jobs::run_at.eq(to_micros(now)))
             .execute(conn))?;
-        if hastened > 0 {
-            on!(db, conn => diesel::delete(jobs::table.find(id)).execute(conn))?;
+        if rescheduled > 0 {
+            on!(db, conn => diesel::delete(jobs::table.find(id.get())).execute(conn))?;
             return Ok(true);
         }
     }
-    let changed = on!(db, conn => diesel::update(jobs::table.find(id))
+    let changed = on!(db, conn => diesel::update(jobs::table.find(id.get()))
         .filter(jobs::dead_at.is_not_null())
         .set((jobs::dead_at.eq(None::<i64>), jobs::attempts.eq(0), jobs::run_at.eq(to_micros(now))))
         .execute(conn))?;
     Ok(changed > 0)
 }
 
-/// All jobs, those that were given up first.
-pub fn list(db: &mut Conn, most: i64) -> Result<Vec<TaskRecord>> {
+/// Returns up to `limit` tasks, those that failed permanently first.
+pub fn list(db: &mut Conn, limit: i64) -> Result<Vec<TaskRecord>> {
     let rows: Vec<Row> = on!(db, conn => jobs::table
         .order((jobs::dead_at.is_null(), jobs::run_at, jobs::id))
-        .limit(most)
+        .limit(limit)
         .select(Row::as_select())
         .load(conn))?;
     Ok(rows.into_iter().map(TaskRecord::from).collect())
 }
 
-/// How many jobs wait, and how many were given up.
+/// Returns the numbers of pending tasks and of those that failed permanently.
 pub fn count(db: &mut Conn) -> Result<(i64, i64)> {
-    let waiting = on!(db, conn => jobs::table.filter(jobs::dead_at.is_null()).count().get_result(conn))?;
+    let pending = on!(db, conn => jobs::table.filter(jobs::dead_at.is_null()).count().get_result(conn))?;
     let dead = on!(db, conn => jobs::table.filter(jobs::dead_at.is_not_null()).count().get_result(conn))?;
-    Ok((waiting, dead))
+    Ok((pending, dead))
 }

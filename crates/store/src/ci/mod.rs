@@ -1,10 +1,10 @@
-//! The statements of continuous integration.
+//! Database access for pipelines, jobs and runners.
 
 pub mod artifacts;
-pub mod assignments;
-pub mod build_lists;
-pub mod build_runs;
-pub mod builds;
+pub mod job_lists;
+pub mod job_queue;
+pub mod job_runs;
+pub mod jobs;
 pub mod pipelines;
 pub mod runners;
 pub mod statuses;

@@ -4,7 +4,9 @@ use diesel::{
     prelude::*,
     sql_types::{Bool, Double, Nullable},
 };
-use model::{Oid, Page, Pipeline, Slice, Status, Time, pipelines::Source};
+use model::{
+    IntentId, Oid, Page, Pipeline, PipelineId, ProjectId, Slice, Status, Time, TriggerId, UserId, pipelines::Source,
+};
 
 use crate::{
     Conn, Result,
@@ -35,12 +37,12 @@ pub(crate) struct Row {
     duration: Option<i64>,
 }
 
-type WholeRow = (Row, Option<SummaryRow>, Option<f64>);
+type JoinedRow = (Row, Option<SummaryRow>, Option<f64>);
 
-pub(crate) fn to_pipeline((row, user, coverage): WholeRow) -> Pipeline {
+pub(crate) fn to_pipeline((row, user, coverage): JoinedRow) -> Pipeline {
     Pipeline {
-        id: row.id,
-        project_id: row.project_id,
+        id: PipelineId::new(row.id),
+        project_id: ProjectId::new(row.project_id),
         ref_name: row.ref_name,
         tag: row.tag,
         sha: to_oid(&row.sha),
@@ -63,101 +65,102 @@ pub(crate) fn to_oid(text: &str) -> Oid {
     text.parse().unwrap_or(Oid([0; 20]))
 }
 
-/// An unknown word can only come from a newer version, and then nothing went well.
-pub(crate) fn to_status(word: &str) -> Status {
-    Status::parse(word).unwrap_or(Status::Failed)
+/// An unknown status was written by a newer version and is treated as a failure.
+pub(crate) fn to_status(name: &str) -> Status {
+    Status::parse(name).unwrap_or(Status::Failed)
 }
 
-/// Texts, one in each line.
+/// Splits a newline-separated list.
 pub(crate) fn to_lines(text: &str) -> Vec<String> {
     text.lines().map(ToOwned::to_owned).collect()
 }
 
-/// How much of the code the latest builds of a pipeline cover on average.
+/// The average coverage of the latest jobs of a pipeline.
 pub(crate) fn coverage() -> Fragment<Nullable<Double>> {
     Fragment::new("(SELECT AVG(b.coverage) FROM builds b WHERE b.pipeline_id = pipelines.id AND ")
-        .either("NOT b.retried", "b.retried IS FALSE")
+        .per_engine("NOT b.retried", "b.retried IS FALSE")
         .sql(")")
 }
 
-/// A pipeline about to be written down.
+/// A pipeline to insert.
 pub struct NewPipeline<'a> {
-    /// Where.
-    pub project: i64,
-    /// The branch or the tag, as people say it.
+    /// The project ID.
+    pub project: ProjectId,
+    /// The short name of the branch or the tag.
     pub ref_name: &'a str,
-    /// Whether it is a tag.
+    /// Whether the ref is a tag.
     pub tag: bool,
     /// The commit.
     pub sha: Oid,
-    /// What clients are told of the commit before.
+    /// The previous commit of the ref, as reported to clients.
     pub before_sha: Option<Oid>,
-    /// Why it is there.
+    /// What started the pipeline.
     pub source: Source,
-    /// How it stands.
+    /// The initial status.
     pub status: Status,
-    /// What is wrong with the file.
+    /// The error in the CI file.
     pub yaml_errors: Option<&'a str>,
-    /// Its stages in order.
+    /// The stages in order.
     pub stages: &'a [String],
-    /// Who starts it.
-    pub user: Option<i64>,
-    /// The trigger that starts it.
-    pub trigger: Option<i64>,
-    /// What the trigger gives along, sealed.
+    /// The ID of the user who starts it.
+    pub user: Option<UserId>,
+    /// The ID of the trigger that starts it.
+    pub trigger: Option<TriggerId>,
+    /// The variables passed by the trigger, encrypted.
     pub variables: Option<&'a [u8]>,
-    /// The push that it is part of; nobody sees it until that has happened.
-    pub intent: Option<i64>,
-    /// What will be built once the push has happened.
+    /// The push that creates it; the pipeline is hidden until that push is committed.
+    pub intent: Option<IntentId>,
+    /// The plan to execute once the push is committed.
     pub plan: Option<&'a str>,
-    /// The moment.
+    /// The current time.
     pub now: Time,
 }
 
-/// Writes a pipeline down; answers its number.
-pub fn insert(db: &mut Conn, new: &NewPipeline<'_>) -> Result<i64> {
+/// Inserts a pipeline and returns its ID.
+pub fn insert(db: &mut Conn, new: &NewPipeline<'_>) -> Result<PipelineId> {
     let now = to_micros(new.now);
-    Ok(on!(db, conn => diesel::insert_into(pipelines::table)
+    let id = on!(db, conn => diesel::insert_into(pipelines::table)
         .values((
-            pipelines::project_id.eq(new.project),
+            pipelines::project_id.eq(new.project.get()),
             pipelines::ref_name.eq(new.ref_name),
             pipelines::tag.eq(new.tag),
             pipelines::sha.eq(new.sha.to_string()),
             pipelines::before_sha.eq(new.before_sha.map(|oid| oid.to_string())),
-            pipelines::source.eq(new.source.word()),
-            pipelines::status.eq(new.status.word()),
+            pipelines::source.eq(new.source.as_str()),
+            pipelines::status.eq(new.status.as_str()),
             pipelines::yaml_errors.eq(new.yaml_errors),
             pipelines::stages.eq(new.stages.join("\n")),
-            pipelines::user_id.eq(new.user),
-            pipelines::trigger_id.eq(new.trigger),
+            pipelines::user_id.eq(new.user.map(UserId::get)),
+            pipelines::trigger_id.eq(new.trigger.map(TriggerId::get)),
             pipelines::variables.eq(new.variables),
-            pipelines::intent_id.eq(new.intent),
+            pipelines::intent_id.eq(new.intent.map(IntentId::get)),
             pipelines::plan.eq(new.plan),
             pipelines::created_at.eq(now),
             pipelines::updated_at.eq(now),
             pipelines::finished_at.eq((new.status == Status::Failed).then_some(now)),
         ))
         .returning(pipelines::id)
-        .get_result(conn))?)
+        .get_result(conn))?;
+    Ok(PipelineId::new(id))
 }
 
-/// One pipeline, wherever it is.
-pub fn by_id(db: &mut Conn, id: i64) -> Result<Option<Pipeline>> {
-    let row: Option<WholeRow> = on!(db, conn => pipelines::table
+/// Returns a pipeline regardless of project, even if it is hidden.
+pub fn by_id(db: &mut Conn, id: PipelineId) -> Result<Option<Pipeline>> {
+    let row: Option<JoinedRow> = on!(db, conn => pipelines::table
         .left_join(users::table)
-        .filter(pipelines::id.eq(id))
+        .filter(pipelines::id.eq(id.get()))
         .select((Row::as_select(), Option::<SummaryRow>::as_select(), coverage()))
         .first(conn)
         .optional())?;
     Ok(row.map(to_pipeline))
 }
 
-/// One pipeline of a project, once its push has happened.
-pub fn find(db: &mut Conn, project: i64, id: i64) -> Result<Option<Pipeline>> {
-    let row: Option<WholeRow> = on!(db, conn => pipelines::table
+/// Returns a pipeline of a project unless it is hidden.
+pub fn find(db: &mut Conn, project: ProjectId, id: PipelineId) -> Result<Option<Pipeline>> {
+    let row: Option<JoinedRow> = on!(db, conn => pipelines::table
         .left_join(users::table)
-        .filter(pipelines::id.eq(id))
-        .filter(pipelines::project_id.eq(project))
+        .filter(pipelines::id.eq(id.get()))
+        .filter(pipelines::project_id.eq(project.get()))
         .filter(pipelines::intent_id.is_null())
         .select((Row::as_select(), Option::<SummaryRow>::as_select(), coverage()))
         .first(conn)
@@ -165,24 +168,24 @@ pub fn find(db: &mut Conn, project: i64, id: i64) -> Result<Option<Pipeline>> {
     Ok(row.map(to_pipeline))
 }
 
-/// A page of the pipelines of a project, the newest first; perhaps only those that wait or run.
-pub fn list(db: &mut Conn, project: i64, only_running: bool, page: Page) -> Result<Slice<Pipeline>> {
+/// Returns a page of the pipelines of a project, newest first, optionally only pending and running ones.
+pub fn list(db: &mut Conn, project: ProjectId, only_running: bool, page: Page) -> Result<Slice<Pipeline>> {
     macro_rules! matching {
         () => {{
             let mut query = pipelines::table
                 .left_join(users::table)
-                .filter(pipelines::project_id.eq(project))
+                .filter(pipelines::project_id.eq(project.get()))
                 .filter(pipelines::intent_id.is_null())
                 .into_boxed();
             if only_running {
-                // As the index says it.
+                // Matches the condition of the partial index.
                 query = query.filter(Fragment::<Bool>::new("pipelines.status IN ('pending', 'running')"));
             }
             query
         }};
     }
     let total = on!(db, conn => matching!().count().get_result(conn))?;
-    let rows: Vec<WholeRow> = on!(db, conn => matching!()
+    let rows: Vec<JoinedRow> = on!(db, conn => matching!()
         .order(pipelines::id.desc())
         .limit(page.size)
         .offset(page.offset())
@@ -191,46 +194,46 @@ pub fn list(db: &mut Conn, project: i64, only_running: bool, page: Page) -> Resu
     Ok(Slice { items: rows.into_iter().map(to_pipeline).collect(), total, page })
 }
 
-/// The number of the newest pipeline of each branch, or of each tag, that ever had one.
-pub fn newest_of_refs(db: &mut Conn, project: i64, tags: bool) -> Result<Vec<(String, i64)>> {
+/// Returns the ID of the newest pipeline of each branch, or of each tag, that has one.
+pub fn newest_of_refs(db: &mut Conn, project: ProjectId, tags: bool) -> Result<Vec<(String, PipelineId)>> {
     let rows: Vec<(String, Option<i64>)> = on!(db, conn => pipelines::table
-        .filter(pipelines::project_id.eq(project))
+        .filter(pipelines::project_id.eq(project.get()))
         .filter(pipelines::intent_id.is_null())
         .filter(pipelines::tag.eq(tags))
         .group_by(pipelines::ref_name)
         .select((pipelines::ref_name, diesel::dsl::max(pipelines::id)))
         .load(conn))?;
-    Ok(rows.into_iter().filter_map(|(name, id)| Some((name, id?))).collect())
+    Ok(rows.into_iter().filter_map(|(name, id)| Some((name, PipelineId::new(id?)))).collect())
 }
 
-/// Some pipelines by number, the newest first.
-pub fn by_ids(db: &mut Conn, ids: &[i64]) -> Result<Vec<Pipeline>> {
-    let rows: Vec<WholeRow> = on!(db, conn => pipelines::table
+/// Returns pipelines by ID, newest first.
+pub fn by_ids(db: &mut Conn, ids: &[PipelineId]) -> Result<Vec<Pipeline>> {
+    let rows: Vec<JoinedRow> = on!(db, conn => pipelines::table
         .left_join(users::table)
-        .filter(Fragment::<Bool>::new("pipelines.id").among(ids))
+        .filter(Fragment::<Bool>::new("pipelines.id").in_ids(ids))
         .order(pipelines::id.desc())
         .select((Row::as_select(), Option::<SummaryRow>::as_select(), coverage()))
         .load(conn))?;
     Ok(rows.into_iter().map(to_pipeline).collect())
 }
 
-/// How the newest pipeline of a commit stands.
-pub fn status_of_commit(db: &mut Conn, project: i64, sha: Oid) -> Result<Option<Status>> {
-    let word: Option<String> = on!(db, conn => pipelines::table
-        .filter(pipelines::project_id.eq(project))
+/// Returns the status of the newest pipeline of a commit.
+pub fn status_of_commit(db: &mut Conn, project: ProjectId, sha: Oid) -> Result<Option<Status>> {
+    let status: Option<String> = on!(db, conn => pipelines::table
+        .filter(pipelines::project_id.eq(project.get()))
         .filter(pipelines::sha.eq(sha.to_string()))
         .filter(pipelines::intent_id.is_null())
         .order(pipelines::id.desc())
         .select(pipelines::status)
         .first(conn)
         .optional())?;
-    Ok(word.as_deref().map(to_status))
+    Ok(status.as_deref().map(to_status))
 }
 
-/// The number of the newest pipeline of a commit for a branch or a tag.
-pub fn newest_at(db: &mut Conn, project: i64, sha: Oid, ref_name: &str, tag: bool) -> Result<Option<i64>> {
-    Ok(on!(db, conn => pipelines::table
-        .filter(pipelines::project_id.eq(project))
+/// Returns the ID of the newest pipeline of a commit for a branch or a tag.
+pub fn newest_at(db: &mut Conn, project: ProjectId, sha: Oid, ref_name: &str, tag: bool) -> Result<Option<PipelineId>> {
+    let id: Option<i64> = on!(db, conn => pipelines::table
+        .filter(pipelines::project_id.eq(project.get()))
         .filter(pipelines::sha.eq(sha.to_string()))
         .filter(pipelines::intent_id.is_null())
         .filter(pipelines::ref_name.eq(ref_name))
@@ -238,31 +241,32 @@ pub fn newest_at(db: &mut Conn, project: i64, sha: Oid, ref_name: &str, tag: boo
         .order(pipelines::id.desc())
         .select(pipelines::id)
         .first(conn)
-        .optional())?)
+        .optional())?;
+    Ok(id.map(PipelineId::new))
 }
 
-/// The same without its coverage, for which all its builds are looked at.
-pub fn in_short(db: &mut Conn, id: i64) -> Result<Option<Pipeline>> {
+/// Returns a pipeline without its coverage, which would have to be computed from all its jobs.
+pub fn by_id_without_coverage(db: &mut Conn, id: PipelineId) -> Result<Option<Pipeline>> {
     let row: Option<(Row, Option<SummaryRow>)> = on!(db, conn => pipelines::table
         .left_join(users::table)
-        .filter(pipelines::id.eq(id))
+        .filter(pipelines::id.eq(id.get()))
         .select((Row::as_select(), Option::<SummaryRow>::as_select()))
         .first(conn)
         .optional())?;
     Ok(row.map(|(row, user)| to_pipeline((row, user, None))))
 }
 
-/// What a trigger gave along, sealed.
-pub fn variables_of(db: &mut Conn, id: i64) -> Result<Option<Vec<u8>>> {
+/// Returns the variables passed by a trigger, encrypted.
+pub fn trigger_variables_of(db: &mut Conn, id: PipelineId) -> Result<Option<Vec<u8>>> {
     let found: Option<Option<Vec<u8>>> =
-        on!(db, conn => pipelines::table.find(id).select(pipelines::variables).first(conn).optional())?;
+        on!(db, conn => pipelines::table.find(id.get()).select(pipelines::variables).first(conn).optional())?;
     Ok(found.flatten())
 }
 
-/// Keeps everybody else from changing a pipeline and its builds while the transaction lasts; SQLite has one writer
-/// anyway. Whether it is there.
-pub fn hold(db: &mut Conn, id: i64) -> Result<bool> {
-    let row = || pipelines::table.find(id).select(pipelines::id);
+/// Locks the row of a pipeline, which guards the pipeline and its jobs, until the end of the transaction; SQLite has one
+/// writer anyway. Returns whether the pipeline exists.
+pub fn lock_row(db: &mut Conn, id: PipelineId) -> Result<bool> {
+    let row = || pipelines::table.find(id.get()).select(pipelines::id);
     let found: Option<i64> = match db {
         Conn::Sqlite(conn) => row().first(conn).optional()?,
         Conn::Pg(conn) => row().for_update().first(conn).optional()?,
@@ -270,53 +274,55 @@ pub fn hold(db: &mut Conn, id: i64) -> Result<bool> {
     Ok(found.is_some())
 }
 
-/// A pipeline whose push has not happened yet.
-#[derive(Clone, Debug, PartialEq, Eq, Queryable)]
-pub struct Waiting {
-    /// Its number.
-    pub id: i64,
-    /// The branch or the tag, as people say it.
+/// A pipeline that is hidden because its push is not committed yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HiddenPipeline {
+    /// The ID.
+    pub id: PipelineId,
+    /// The short name of the branch or the tag.
     pub ref_name: String,
-    /// Whether it is a tag.
+    /// Whether the ref is a tag.
     pub tag: bool,
-    /// What will be built; nothing if there is nothing to build.
+    /// The plan to execute; `None` if there are no jobs.
     pub plan: Option<String>,
 }
 
-/// The pipelines that a push makes, with what will be built.
-pub fn of_intent(db: &mut Conn, intent: i64) -> Result<Vec<Waiting>> {
-    Ok(on!(db, conn => pipelines::table
-        .filter(pipelines::intent_id.eq(intent))
+/// Returns the hidden pipelines of a push.
+pub fn of_intent(db: &mut Conn, intent: IntentId) -> Result<Vec<HiddenPipeline>> {
+    let rows: Vec<(i64, String, bool, Option<String>)> = on!(db, conn => pipelines::table
+        .filter(pipelines::intent_id.eq(intent.get()))
         .order(pipelines::id)
         .select((pipelines::id, pipelines::ref_name, pipelines::tag, pipelines::plan))
-        .load(conn))?)
+        .load(conn))?;
+    let hidden = |(id, ref_name, tag, plan)| HiddenPipeline { id: PipelineId::new(id), ref_name, tag, plan };
+    Ok(rows.into_iter().map(hidden).collect())
 }
 
-/// Shows a pipeline, whose push has happened; what will be built is written down elsewhere by now.
-pub fn show(db: &mut Conn, id: i64) -> Result<()> {
-    on!(db, conn => diesel::update(pipelines::table.find(id))
+/// Makes a pipeline visible after its push is committed and drops its plan, whose jobs have been inserted.
+pub fn publish(db: &mut Conn, id: PipelineId) -> Result<()> {
+    on!(db, conn => diesel::update(pipelines::table.find(id.get()))
         .set((pipelines::intent_id.eq(None::<i64>), pipelines::plan.eq(None::<String>)))
         .execute(conn))?;
     Ok(())
 }
 
-/// How a pipeline stands from now on; moments that are not given stay as they are.
+/// The new state of a pipeline; `None` keeps the stored value.
 #[derive(Clone, Copy, Debug)]
-pub struct NewState {
-    /// How it stands.
+pub struct NewPipelineState {
+    /// The status.
     pub status: Status,
-    /// When it first ran.
+    /// When it first started.
     pub started_at: Option<Time>,
-    /// When it came to an end.
+    /// When it finished.
     pub finished_at: Option<Time>,
-    /// For how many seconds it ran.
+    /// How long it ran, in seconds.
     pub duration: Option<i64>,
-    /// The moment.
+    /// The current time.
     pub now: Time,
 }
 
-/// Notes how a pipeline stands.
-pub fn set_state(db: &mut Conn, id: i64, new: &NewState) -> Result<()> {
+/// Updates the state of a pipeline.
+pub fn set_state(db: &mut Conn, id: PipelineId, new: &NewPipelineState) -> Result<()> {
     #[derive(AsChangeset)]
     #[diesel(table_name = pipelines)]
     struct Update {
@@ -327,12 +333,12 @@ pub fn set_state(db: &mut Conn, id: i64, new: &NewState) -> Result<()> {
         duration: Option<i64>,
     }
     let update = Update {
-        status: new.status.word(),
+        status: new.status.as_str(),
         updated_at: to_micros(new.now),
         started_at: new.started_at.map(to_micros),
         finished_at: new.finished_at.map(to_micros),
         duration: new.duration,
     };
-    on!(db, conn => diesel::update(pipelines::table.find(id)).set(&update).execute(conn))?;
+    on!(db, conn => diesel::update(pipelines::table.find(id.get())).set(&update).execute(conn))?;
     Ok(())
 }

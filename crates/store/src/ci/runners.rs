@@ -1,12 +1,12 @@
-//! Runners: who does builds, for whom, and how they are recognised.
+//! Runners, the projects that they are enabled for, and their tokens.
 
 use diesel::{
     prelude::*,
     sql_types::{BigInt, Bool},
 };
 use model::{
-    Page, Role, Runner, Slice, Time,
-    projects::Seed,
+    Page, ProjectId, Role, Runner, RunnerId, Slice, Time,
+    projects::TokenSeed,
     runners::{RunnerInfo, RunnerScope},
     tokens::Digest,
 };
@@ -21,8 +21,8 @@ use crate::{
     times::{from_micros, from_micros_opt, to_micros},
 };
 
-/// How long after it was last heard of a runner counts as online.
-const ONLINE: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
+/// How long after its last contact a runner counts as online.
+const ONLINE_TIMEOUT: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
 
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = runners)]
@@ -66,8 +66,8 @@ impl From<Row> for Runner {
             created_at,
         } = row;
         Self {
-            id,
-            seed: Seed(seed),
+            id: RunnerId::new(id),
+            seed: TokenSeed(seed),
             description,
             active,
             is_shared,
@@ -82,18 +82,18 @@ impl From<Row> for Runner {
     }
 }
 
-/// The seed of a token of the instance, if one was ever made.
-pub fn seed(db: &mut Conn, name: &str) -> Result<Option<Seed>> {
+/// Returns the seed of an instance-wide token, if one exists.
+pub fn seed(db: &mut Conn, name: &str) -> Result<Option<TokenSeed>> {
     let seed: Option<Vec<u8>> = on!(db, conn => instance_seeds::table
         .find(name)
         .select(instance_seeds::seed)
         .first(conn)
         .optional())?;
-    Ok(seed.map(Seed))
+    Ok(seed.map(TokenSeed))
 }
 
-/// Keeps the seed of a token of the instance, unless there is one; answers which one counts.
-pub fn keep_seed(db: &mut Conn, name: &str, new: &Seed) -> Result<Seed> {
+/// Inserts the seed of an instance-wide token unless one exists; returns the stored seed.
+pub fn get_or_insert_seed(db: &mut Conn, name: &str, new: &TokenSeed) -> Result<TokenSeed> {
     on!(db, conn => diesel::insert_into(instance_seeds::table)
         .values((instance_seeds::name.eq(name), instance_seeds::seed.eq(&new.0)))
         .on_conflict_do_nothing()
@@ -101,8 +101,8 @@ pub fn keep_seed(db: &mut Conn, name: &str, new: &Seed) -> Result<Seed> {
     Ok(seed(db, name)?.unwrap_or_else(|| new.clone()))
 }
 
-/// Puts another seed into the place of the one before.
-pub fn replace_seed(db: &mut Conn, name: &str, new: &Seed) -> Result<()> {
+/// Replaces the seed of an instance-wide token.
+pub fn replace_seed(db: &mut Conn, name: &str, new: &TokenSeed) -> Result<()> {
     on!(db, conn => diesel::insert_into(instance_seeds::table)
         .values((instance_seeds::name.eq(name), instance_seeds::seed.eq(&new.0)))
         .on_conflict(instance_seeds::name)
@@ -112,62 +112,63 @@ pub fn replace_seed(db: &mut Conn, name: &str, new: &Seed) -> Result<()> {
     Ok(())
 }
 
-/// Some of the projects of which it is not known how the token is recognised with which runners join them.
-pub fn undigested(db: &mut Conn, most: i64) -> Result<Vec<(i64, Seed)>> {
+/// Returns projects for which no digest of the registration token is stored.
+pub fn projects_without_token_digest(db: &mut Conn, limit: i64) -> Result<Vec<(ProjectId, TokenSeed)>> {
     let rows: Vec<(i64, Vec<u8>)> = on!(db, conn => projects::table
         .filter(projects::runners_digest.is_null())
         .order(projects::id)
-        .limit(most)
+        .limit(limit)
         .select((projects::id, projects::runners_seed))
         .load(conn))?;
-    Ok(rows.into_iter().map(|(id, seed)| (id, Seed(seed))).collect())
+    Ok(rows.into_iter().map(|(id, seed)| (ProjectId::new(id), TokenSeed(seed))).collect())
 }
 
-/// Notes how the token is recognised with which runners join a project.
-pub fn digest_project(db: &mut Conn, project: i64, token: &Digest) -> Result<()> {
-    on!(db, conn => diesel::update(projects::table.find(project))
+/// Stores the digest of the registration token of a project.
+pub fn set_token_digest(db: &mut Conn, project: ProjectId, token: &Digest) -> Result<()> {
+    on!(db, conn => diesel::update(projects::table.find(project.get()))
         .set(projects::runners_digest.eq(token.as_bytes()))
         .execute(conn))?;
     Ok(())
 }
 
-/// The project that runners join with this token.
-pub fn project_of_token(db: &mut Conn, token: &Digest) -> Result<Option<i64>> {
-    Ok(on!(db, conn => projects::table
+/// Returns the project with this registration token.
+pub fn project_by_registration_token(db: &mut Conn, token: &Digest) -> Result<Option<ProjectId>> {
+    let id: Option<i64> = on!(db, conn => projects::table
         .filter(projects::runners_digest.eq(token.as_bytes()))
         .filter(projects::deleted_at.is_null())
         .select(projects::id)
         .first(conn)
-        .optional())?)
+        .optional())?;
+    Ok(id.map(ProjectId::new))
 }
 
-/// A runner about to be written down.
+/// A runner to insert.
 pub struct NewRunner<'a> {
-    /// From what its token is made.
-    pub seed: &'a Seed,
-    /// How its token is recognised.
+    /// The seed that its token is derived from.
+    pub seed: &'a TokenSeed,
+    /// The digest of its token.
     pub digest: Digest,
-    /// What its owner calls it.
+    /// The description.
     pub description: &'a str,
-    /// Whether it takes builds.
+    /// Whether it takes jobs.
     pub active: bool,
-    /// Whether it is there for every project that wants shared ones.
+    /// Whether it is available to all projects that use shared runners.
     pub is_shared: bool,
-    /// Whether it takes builds without tags.
+    /// Whether it takes jobs without tags.
     pub run_untagged: bool,
-    /// Whether it joins no further projects.
+    /// Whether it cannot be enabled for further projects.
     pub locked: bool,
-    /// What it has to offer.
+    /// Its tags.
     pub tags: &'a [String],
-    /// How many seconds a build of it may take at most.
+    /// The maximum timeout of its jobs, in seconds.
     pub maximum_timeout: Option<i64>,
-    /// What it says about itself.
+    /// The details that it reports about itself.
     pub info: &'a RunnerInfo,
 }
 
-/// Writes a runner down; answers its number.
-pub fn insert(db: &mut Conn, new: &NewRunner<'_>, now: Time) -> Result<i64> {
-    Ok(on!(db, conn => diesel::insert_into(runners::table)
+/// Inserts a runner and returns its ID.
+pub fn insert(db: &mut Conn, new: &NewRunner<'_>, now: Time) -> Result<RunnerId> {
+    let id = on!(db, conn => diesel::insert_into(runners::table)
         .values((
             runners::seed.eq(&new.seed.0),
             runners::digest.eq(new.digest.as_bytes()),
@@ -187,10 +188,11 @@ pub fn insert(db: &mut Conn, new: &NewRunner<'_>, now: Time) -> Result<i64> {
             runners::updated_at.eq(to_micros(now)),
         ))
         .returning(runners::id)
-        .get_result(conn))?)
+        .get_result(conn))?;
+    Ok(RunnerId::new(id))
 }
 
-/// The runner whose token this is.
+/// Returns the runner with this token.
 pub fn by_token(db: &mut Conn, token: &Digest) -> Result<Option<Runner>> {
     let row: Option<Row> = on!(db, conn => runners::table
         .filter(runners::digest.eq(token.as_bytes()))
@@ -200,15 +202,17 @@ pub fn by_token(db: &mut Conn, token: &Digest) -> Result<Option<Runner>> {
     Ok(row.map(Runner::from))
 }
 
-/// One runner.
-pub fn by_id(db: &mut Conn, id: i64) -> Result<Option<Runner>> {
-    let row: Option<Row> = on!(db, conn => runners::table.find(id).select(Row::as_select()).first(conn).optional())?;
+/// Returns a runner by ID.
+pub fn by_id(db: &mut Conn, id: RunnerId) -> Result<Option<Runner>> {
+    let row: Option<Row> =
+        on!(db, conn => runners::table.find(id.get()).select(Row::as_select()).first(conn).optional())?;
     Ok(row.map(Runner::from))
 }
 
-/// The runners that may build a project: its own, and all shared ones, whether it wants those or not.
-pub fn available_to(db: &mut Conn, project: i64) -> Result<Vec<Runner>> {
-    let own = runner_projects::table.filter(runner_projects::project_id.eq(project)).select(runner_projects::runner_id);
+/// Returns the runners of a project and all shared ones, whether or not the project uses shared runners.
+pub fn available_to(db: &mut Conn, project: ProjectId) -> Result<Vec<Runner>> {
+    let own =
+        runner_projects::table.filter(runner_projects::project_id.eq(project.get())).select(runner_projects::runner_id);
     let rows: Vec<Row> = on!(db, conn => runners::table
         .filter(runners::is_shared.eq(true).or(runners::id.eq_any(own)))
         .select(Row::as_select())
@@ -216,55 +220,57 @@ pub fn available_to(db: &mut Conn, project: i64) -> Result<Vec<Runner>> {
     Ok(rows.into_iter().map(Runner::from).collect())
 }
 
-/// One runner, which nobody else changes while the transaction lasts; SQLite has one writer anyway.
-pub fn hold(db: &mut Conn, id: i64) -> Result<Option<Runner>> {
+/// Locks the row of a runner until the end of the transaction and returns it; SQLite has one writer anyway.
+pub fn lock_row(db: &mut Conn, id: RunnerId) -> Result<Option<Runner>> {
     if let Conn::Pg(conn) = db {
-        let _: Option<i64> = runners::table.find(id).select(runners::id).for_update().first(conn).optional()?;
+        let _: Option<i64> = runners::table.find(id.get()).select(runners::id).for_update().first(conn).optional()?;
     }
     by_id(db, id)
 }
 
-/// Which runners are meant.
+/// Which runners to list.
 #[derive(Clone, Copy)]
-pub enum Whose<'a> {
-    /// All.
-    Everybodys,
-    /// Those of projects of which somebody is a master.
-    Of(&'a Viewer),
-    /// Those of a project, and the shared ones.
-    OfProject(i64),
+pub enum RunnerFilter<'a> {
+    /// All runners.
+    All,
+    /// The runners of projects in which the viewer is a master.
+    OfMaster(&'a Viewer),
+    /// The runners of a project and the shared ones.
+    AvailableTo(ProjectId),
 }
 
-/// Runners in the order in which they joined.
+/// Returns a page of runners in the order of their registration.
 pub fn list(
     db: &mut Conn,
-    whose: Whose<'_>,
+    filter: RunnerFilter<'_>,
     scope: Option<RunnerScope>,
     now: Time,
     page: Page,
 ) -> Result<Slice<Runner>> {
-    let among = || {
-        let whose = match whose {
-            Whose::Everybodys => Fragment::<Bool>::new("TRUE"),
-            Whose::Of(viewer) => reachable_by(viewer),
-            Whose::OfProject(project) => Fragment::new(
+    let matching = || {
+        let filter = match filter {
+            RunnerFilter::All => Fragment::<Bool>::new("TRUE"),
+            RunnerFilter::OfMaster(viewer) => managed_by(viewer),
+            RunnerFilter::AvailableTo(project) => Fragment::new(
                 "(runners.is_shared OR runners.id IN (SELECT k.runner_id FROM runner_projects k WHERE k.project_id = ",
             )
             .number(project)
             .sql("))"),
         };
         match scope {
-            None => whose,
-            Some(RunnerScope::Active) => whose.sql(" AND runners.active"),
-            Some(RunnerScope::Paused) => whose.sql(" AND NOT runners.active"),
-            Some(RunnerScope::Shared) => whose.sql(" AND runners.is_shared"),
-            Some(RunnerScope::Specific) => whose.sql(" AND NOT runners.is_shared"),
-            Some(RunnerScope::Online) => whose.sql(" AND runners.contacted_at > ").number(to_micros(now - ONLINE)),
+            None => filter,
+            Some(RunnerScope::Active) => filter.sql(" AND runners.active"),
+            Some(RunnerScope::Paused) => filter.sql(" AND NOT runners.active"),
+            Some(RunnerScope::Shared) => filter.sql(" AND runners.is_shared"),
+            Some(RunnerScope::Specific) => filter.sql(" AND NOT runners.is_shared"),
+            Some(RunnerScope::Online) => {
+                filter.sql(" AND runners.contacted_at > ").number(to_micros(now - ONLINE_TIMEOUT))
+            }
         }
     };
-    let total = on!(db, conn => runners::table.filter(among()).count().get_result(conn))?;
+    let total = on!(db, conn => runners::table.filter(matching()).count().get_result(conn))?;
     let rows: Vec<Row> = on!(db, conn => runners::table
-        .filter(among())
+        .filter(matching())
         .order(runners::id)
         .limit(page.size)
         .offset(page.offset())
@@ -273,41 +279,41 @@ pub fn list(
     Ok(Slice { items: rows.into_iter().map(Runner::from).collect(), total, page })
 }
 
-/// Whether a runner belongs to a project of which somebody is a master.
-fn reachable_by(viewer: &Viewer) -> Fragment<Bool> {
+/// Matches runners of projects in which the viewer is a master.
+fn managed_by(viewer: &Viewer) -> Fragment<Bool> {
     Fragment::new("runners.id IN (SELECT k.runner_id FROM runner_projects k WHERE k.project_id IN (")
-        .then(viewer.my_projects_as(Role::Master, ""))
+        .append(viewer.my_projects_with_role(Role::Master, ""))
         .sql("))")
 }
 
-/// Whether a runner belongs to a project of which somebody is a master.
-pub fn is_reachable(db: &mut Conn, id: i64, viewer: &Viewer) -> Result<bool> {
+/// Returns whether a runner belongs to a project in which the viewer is a master.
+pub fn is_managed_by(db: &mut Conn, id: RunnerId, viewer: &Viewer) -> Result<bool> {
     let found: Option<i64> = on!(db, conn => runners::table
-        .find(id)
-        .filter(reachable_by(viewer))
+        .find(id.get())
+        .filter(managed_by(viewer))
         .select(runners::id)
         .first(conn)
         .optional())?;
     Ok(found.is_some())
 }
 
-/// How a runner is from now on.
+/// The fields to change; `None` keeps the stored value.
 #[derive(Clone, Debug, Default)]
 pub struct RunnerChanges {
-    /// What its owner calls it.
+    /// The description.
     pub description: Option<String>,
-    /// Whether it takes builds.
+    /// Whether it takes jobs.
     pub active: Option<bool>,
-    /// Whether it takes builds without tags.
+    /// Whether it takes jobs without tags.
     pub run_untagged: Option<bool>,
-    /// Whether it joins no further projects.
+    /// Whether it cannot be enabled for further projects.
     pub locked: Option<bool>,
-    /// What it has to offer.
+    /// Its tags.
     pub tags: Option<Vec<String>>,
 }
 
-/// Changes a runner.
-pub fn update(db: &mut Conn, id: i64, changes: &RunnerChanges, now: Time) -> Result<()> {
+/// Updates a runner.
+pub fn update(db: &mut Conn, id: RunnerId, changes: &RunnerChanges, now: Time) -> Result<()> {
     #[derive(AsChangeset)]
     #[diesel(table_name = runners)]
     struct Update<'a> {
@@ -326,21 +332,21 @@ pub fn update(db: &mut Conn, id: i64, changes: &RunnerChanges, now: Time) -> Res
         tags: changes.tags.as_ref().map(|tags| tags.join("\n")),
         updated_at: to_micros(now),
     };
-    on!(db, conn => diesel::update(runners::table.find(id)).set(&update).execute(conn))?;
+    on!(db, conn => diesel::update(runners::table.find(id.get())).set(&update).execute(conn))?;
     Ok(())
 }
 
-/// Removes a runner; whether it was there.
-pub fn delete(db: &mut Conn, id: i64) -> Result<bool> {
-    Ok(on!(db, conn => diesel::delete(runners::table.find(id)).execute(conn))? > 0)
+/// Deletes a runner; returns whether it existed.
+pub fn delete(db: &mut Conn, id: RunnerId) -> Result<bool> {
+    Ok(on!(db, conn => diesel::delete(runners::table.find(id.get())).execute(conn))? > 0)
 }
 
-/// Lets a runner build a project; whether it did not before.
-pub fn join(db: &mut Conn, id: i64, project: i64, now: Time) -> Result<bool> {
+/// Enables a runner for a project; returns whether it was not enabled before.
+pub fn enable_for_project(db: &mut Conn, id: RunnerId, project: ProjectId, now: Time) -> Result<bool> {
     let added = on!(db, conn => diesel::insert_into(runner_projects::table)
         .values((
-            runner_projects::runner_id.eq(id),
-            runner_projects::project_id.eq(project),
+            runner_projects::runner_id.eq(id.get()),
+            runner_projects::project_id.eq(project.get()),
             runner_projects::created_at.eq(to_micros(now)),
         ))
         .on_conflict_do_nothing()
@@ -348,62 +354,63 @@ pub fn join(db: &mut Conn, id: i64, project: i64, now: Time) -> Result<bool> {
     Ok(added > 0)
 }
 
-/// Lets a runner no longer build a project.
-pub fn leave(db: &mut Conn, id: i64, project: i64) -> Result<()> {
-    on!(db, conn => diesel::delete(runner_projects::table.find((id, project))).execute(conn))?;
+/// Disables a runner for a project.
+pub fn disable_for_project(db: &mut Conn, id: RunnerId, project: ProjectId) -> Result<()> {
+    on!(db, conn => diesel::delete(runner_projects::table.find((id.get(), project.get()))).execute(conn))?;
     Ok(())
 }
 
-/// Whether a runner builds a project in particular.
-pub fn builds(db: &mut Conn, id: i64, project: i64) -> Result<bool> {
+/// Returns whether a runner is enabled for a project, other than as a shared runner.
+pub fn is_enabled_for(db: &mut Conn, id: RunnerId, project: ProjectId) -> Result<bool> {
     let found: Option<i64> = on!(db, conn => runner_projects::table
-        .find((id, project))
+        .find((id.get(), project.get()))
         .select(runner_projects::runner_id)
         .first(conn)
         .optional())?;
     Ok(found.is_some())
 }
 
-/// Whether a project wants to be built by shared runners.
-pub fn are_wanted(db: &mut Conn, project: i64) -> Result<bool> {
-    let wanted: Option<bool> = on!(db, conn => projects::table
-        .find(project)
+/// Returns whether a project uses shared runners.
+pub fn uses_shared(db: &mut Conn, project: ProjectId) -> Result<bool> {
+    let enabled: Option<bool> = on!(db, conn => projects::table
+        .find(project.get())
         .select(projects::shared_runners_enabled)
         .first(conn)
         .optional())?;
-    Ok(wanted.unwrap_or_default())
+    Ok(enabled.unwrap_or_default())
 }
 
-/// How many projects a runner builds in particular, those aside that are being removed.
-pub fn count_projects(db: &mut Conn, id: i64) -> Result<i64> {
+/// Counts the projects that a runner is enabled for, except those being deleted.
+pub fn count_projects(db: &mut Conn, id: RunnerId) -> Result<i64> {
     Ok(on!(db, conn => runner_projects::table
         .inner_join(projects::table)
-        .filter(runner_projects::runner_id.eq(id))
+        .filter(runner_projects::runner_id.eq(id.get()))
         .filter(projects::deleted_at.is_null())
         .count()
         .get_result(conn))?)
 }
 
-/// The numbers of the projects that a runner builds in particular and to which somebody belongs; administrators get all.
-pub fn projects_of(db: &mut Conn, id: i64, viewer: &Viewer) -> Result<Vec<i64>> {
-    let known = || {
+/// Returns the IDs of the projects that a runner is enabled for and the viewer is a member of; administrators see all.
+pub fn projects_of(db: &mut Conn, id: RunnerId, viewer: &Viewer) -> Result<Vec<ProjectId>> {
+    let visible = || {
         if viewer.admin {
             return Fragment::<Bool>::new("TRUE");
         }
-        Fragment::new("runner_projects.project_id IN (").then(viewer.my_projects()).sql(")")
+        Fragment::new("runner_projects.project_id IN (").append(viewer.my_projects()).sql(")")
     };
-    Ok(on!(db, conn => runner_projects::table
+    let ids: Vec<i64> = on!(db, conn => runner_projects::table
         .inner_join(projects::table)
-        .filter(runner_projects::runner_id.eq(id))
+        .filter(runner_projects::runner_id.eq(id.get()))
         .filter(projects::deleted_at.is_null())
-        .filter(known())
+        .filter(visible())
         .order(runner_projects::project_id)
         .select(runner_projects::project_id)
-        .load(conn))?)
+        .load(conn))?;
+    Ok(ids.into_iter().map(ProjectId::new).collect())
 }
 
-/// Notes that a runner was heard of, and what it says about itself as far as it says something.
-pub fn note_contact(db: &mut Conn, id: i64, info: &RunnerInfo, at: Time) -> Result<()> {
+/// Records a contact of a runner and the details that it reported; missing details are kept.
+pub fn record_contact(db: &mut Conn, id: RunnerId, info: &RunnerInfo, at: Time) -> Result<()> {
     #[derive(AsChangeset)]
     #[diesel(table_name = runners)]
     struct Update<'a> {
@@ -422,19 +429,20 @@ pub fn note_contact(db: &mut Conn, id: i64, info: &RunnerInfo, at: Time) -> Resu
         architecture: info.architecture.as_deref(),
         contacted_at: to_micros(at),
     };
-    on!(db, conn => diesel::update(runners::table.find(id)).set(&update).execute(conn))?;
+    on!(db, conn => diesel::update(runners::table.find(id.get())).set(&update).execute(conn))?;
     Ok(())
 }
 
-/// How many builds of each of these projects shared runners have at the moment; projects without any are left out.
-pub fn shared_load(db: &mut Conn, of: &[i64]) -> Result<Vec<(i64, i64)>> {
+/// Counts the jobs that shared runners are running, by project; projects without any are left out.
+pub fn count_running_on_shared(db: &mut Conn, projects: &[ProjectId]) -> Result<Vec<(ProjectId, i64)>> {
     let counts = || {
         Fragment::<(BigInt, BigInt)>::new(
             "SELECT b.project_id, COUNT(*) FROM builds b JOIN runners r ON r.id = b.runner_id \
              WHERE b.status = 'running' AND b.kind = 0 AND r.is_shared AND b.project_id",
         )
-        .among(of)
+        .in_ids(projects)
         .sql(" GROUP BY b.project_id")
     };
-    Ok(on!(db, conn => counts().load(conn))?)
+    let rows: Vec<(i64, i64)> = on!(db, conn => counts().load(conn))?;
+    Ok(rows.into_iter().map(|(project, count)| (ProjectId::new(project), count)).collect())
 }

@@ -1,17 +1,18 @@
-//! What is known of commits: jobs, and what others found out, which are builds of the other kind.
+//! Commit statuses: jobs, and statuses reported by external services, which are stored as jobs of another kind.
 
 use diesel::{prelude::*, sql_types::Bool};
 use model::{
-    CommitStatus, Oid, Page, Slice, Status, Time,
-    pipelines::{BuildKind, EXTERNAL_STAGE},
+    CommitStatus, JobId, Oid, Page, PipelineId, ProjectId, Slice, Status, Time, UserId,
+    jobs::JobKind,
+    pipelines::EXTERNAL_STAGE,
     statuses::{NewStatus, StatusFilter},
 };
 
 use crate::{
     Conn, Result,
-    builds::kind_code,
     conn::on,
     fragment::Fragment,
+    jobs::kind_code,
     pipelines::{to_oid, to_status},
     schema::{builds, pipelines, users},
     times::{from_micros, from_micros_opt, to_micros},
@@ -39,12 +40,12 @@ struct PipelineRow {
     ref_name: String,
 }
 
-type WholeRow = (Row, PipelineRow, Option<SummaryRow>);
+type JoinedRow = (Row, PipelineRow, Option<SummaryRow>);
 
-fn to_commit_status((row, pipeline, author): WholeRow) -> CommitStatus {
+fn to_commit_status((row, pipeline, author): JoinedRow) -> CommitStatus {
     let Row { id, name, status, target_url, description, allow_failure, created_at, started_at, finished_at } = row;
     CommitStatus {
-        id,
+        id: JobId::new(id),
         sha: to_oid(&pipeline.sha),
         ref_name: pipeline.ref_name,
         name,
@@ -59,25 +60,31 @@ fn to_commit_status((row, pipeline, author): WholeRow) -> CommitStatus {
     }
 }
 
-/// The latest of each name for each branch and each tag.
-fn is_latest(project: i64, sha: Oid) -> Fragment<Bool> {
+/// Matches the latest status of each name for each branch and each tag.
+fn is_latest(project: ProjectId, sha: Oid) -> Fragment<Bool> {
     Fragment::new(
         "builds.id IN (SELECT MAX(b.id) FROM pipelines p JOIN builds b ON b.pipeline_id = p.id WHERE p.project_id = ",
     )
     .number(project)
     .sql(" AND p.sha = ")
-    .words(sha.to_string())
+    .text(sha.to_string())
     .sql(" AND p.intent_id IS NULL GROUP BY p.ref_name, p.tag, b.kind, b.name)")
 }
 
-/// The statuses of a commit, oldest first; of each ref and name only the latest, unless all are wanted.
-pub fn list(db: &mut Conn, project: i64, sha: Oid, filter: &StatusFilter, page: Page) -> Result<Slice<CommitStatus>> {
+/// Returns the statuses of a commit, oldest first; only the latest of each ref and name unless `filter.all` is set.
+pub fn list(
+    db: &mut Conn,
+    project: ProjectId,
+    sha: Oid,
+    filter: &StatusFilter,
+    page: Page,
+) -> Result<Slice<CommitStatus>> {
     macro_rules! matching {
         () => {{
             let mut query = builds::table
                 .inner_join(pipelines::table)
                 .left_join(users::table.on(builds::user_id.eq(users::id.nullable())))
-                .filter(pipelines::project_id.eq(project))
+                .filter(pipelines::project_id.eq(project.get()))
                 .filter(pipelines::sha.eq(sha.to_string()))
                 .filter(pipelines::intent_id.is_null())
                 .into_boxed();
@@ -97,7 +104,7 @@ pub fn list(db: &mut Conn, project: i64, sha: Oid, filter: &StatusFilter, page: 
         }};
     }
     let total = on!(db, conn => matching!().count().get_result(conn))?;
-    let rows: Vec<WholeRow> = on!(db, conn => matching!()
+    let rows: Vec<JoinedRow> = on!(db, conn => matching!()
         .order(builds::id)
         .limit(page.size)
         .offset(page.offset())
@@ -106,13 +113,13 @@ pub fn list(db: &mut Conn, project: i64, sha: Oid, filter: &StatusFilter, page: 
     Ok(Slice { items: rows.into_iter().map(to_commit_status).collect(), total, page })
 }
 
-/// What was last found out about the commit of a pipeline under a name.
-pub fn latest(db: &mut Conn, pipeline: i64, name: &str) -> Result<Option<CommitStatus>> {
-    let row: Option<WholeRow> = on!(db, conn => builds::table
+/// Returns the latest external status of a name in a pipeline.
+pub fn latest(db: &mut Conn, pipeline: PipelineId, name: &str) -> Result<Option<CommitStatus>> {
+    let row: Option<JoinedRow> = on!(db, conn => builds::table
         .inner_join(pipelines::table)
         .left_join(users::table.on(builds::user_id.eq(users::id.nullable())))
-        .filter(builds::pipeline_id.eq(pipeline))
-        .filter(builds::kind.eq(kind_code(BuildKind::External)))
+        .filter(builds::pipeline_id.eq(pipeline.get()))
+        .filter(builds::kind.eq(kind_code(JobKind::External)))
         .filter(builds::name.eq(name))
         .filter(builds::retried.eq(false))
         .order(builds::id.desc())
@@ -122,30 +129,30 @@ pub fn latest(db: &mut Conn, pipeline: i64, name: &str) -> Result<Option<CommitS
     Ok(row.map(to_commit_status))
 }
 
-/// One status, whosever it is.
-fn by_id(db: &mut Conn, id: i64) -> Result<CommitStatus> {
-    let row: WholeRow = on!(db, conn => builds::table
+/// Returns a status by ID.
+fn by_id(db: &mut Conn, id: JobId) -> Result<CommitStatus> {
+    let row: JoinedRow = on!(db, conn => builds::table
         .inner_join(pipelines::table)
         .left_join(users::table.on(builds::user_id.eq(users::id.nullable())))
-        .filter(builds::id.eq(id))
+        .filter(builds::id.eq(id.get()))
         .select((Row::as_select(), PipelineRow::as_select(), Option::<SummaryRow>::as_select()))
         .first(conn))?;
     Ok(to_commit_status(row))
 }
 
-/// Adds a status to a pipeline; what was told before under its name no longer counts.
+/// Inserts an external status and marks the earlier one of the same name as retried.
 pub fn insert(
     db: &mut Conn,
-    project: i64,
-    pipeline: i64,
-    author: i64,
+    project: ProjectId,
+    pipeline: PipelineId,
+    author: UserId,
     new: &NewStatus,
     now: Time,
 ) -> Result<CommitStatus> {
-    let moment = to_micros(now);
+    let timestamp = to_micros(now);
     on!(db, conn => diesel::update(builds::table)
-        .filter(builds::pipeline_id.eq(pipeline))
-        .filter(builds::kind.eq(kind_code(BuildKind::External)))
+        .filter(builds::pipeline_id.eq(pipeline.get()))
+        .filter(builds::kind.eq(kind_code(JobKind::External)))
         .filter(builds::name.eq(&new.name))
         .filter(builds::retried.eq(false))
         .set(builds::retried.eq(true))
@@ -154,29 +161,29 @@ pub fn insert(
     let status = new.state.status();
     let id: i64 = on!(db, conn => diesel::insert_into(builds::table)
         .values((
-            builds::project_id.eq(project),
-            builds::pipeline_id.eq(pipeline),
-            builds::kind.eq(kind_code(BuildKind::External)),
+            builds::project_id.eq(project.get()),
+            builds::pipeline_id.eq(pipeline.get()),
+            builds::kind.eq(kind_code(JobKind::External)),
             builds::name.eq(&new.name),
             builds::stage.eq(stage),
             builds::stage_index.eq(stage_index),
-            builds::status.eq(status.word()),
+            builds::status.eq(status.as_str()),
             builds::start_when.eq("on_success"),
             builds::allow_failure.eq(false),
-            builds::user_id.eq(author),
+            builds::user_id.eq(author.get()),
             builds::target_url.eq(&new.target_url),
             builds::description.eq(&new.description),
-            builds::created_at.eq(moment),
-            builds::started_at.eq((status == Status::Running).then_some(moment)),
-            builds::finished_at.eq(status.is_done().then_some(moment)),
+            builds::created_at.eq(timestamp),
+            builds::started_at.eq((status == Status::Running).then_some(timestamp)),
+            builds::finished_at.eq(status.is_done().then_some(timestamp)),
         ))
         .returning(builds::id)
         .get_result(conn))?;
-    by_id(db, id)
+    by_id(db, JobId::new(id))
 }
 
-/// Takes a status further; what is not told anew stays as it was.
-pub fn update(db: &mut Conn, id: i64, author: i64, new: &NewStatus, now: Time) -> Result<CommitStatus> {
+/// Updates an external status; missing fields are kept.
+pub fn update(db: &mut Conn, id: JobId, author: UserId, new: &NewStatus, now: Time) -> Result<CommitStatus> {
     #[derive(AsChangeset)]
     #[diesel(table_name = builds)]
     struct Update<'a> {
@@ -187,15 +194,15 @@ pub fn update(db: &mut Conn, id: i64, author: i64, new: &NewStatus, now: Time) -
         started_at: Option<i64>,
         finished_at: Option<i64>,
     }
-    let (moment, status) = (to_micros(now), new.state.status());
+    let (timestamp, status) = (to_micros(now), new.state.status());
     let update = Update {
-        status: status.word(),
-        user_id: author,
+        status: status.as_str(),
+        user_id: author.get(),
         target_url: new.target_url.as_deref(),
         description: new.description.as_deref(),
-        started_at: (status == Status::Running).then_some(moment),
-        finished_at: status.is_done().then_some(moment),
+        started_at: (status == Status::Running).then_some(timestamp),
+        finished_at: status.is_done().then_some(timestamp),
     };
-    on!(db, conn => diesel::update(builds::table.find(id)).set(&update).execute(conn))?;
+    on!(db, conn => diesel::update(builds::table.find(id.get())).set(&update).execute(conn))?;
     by_id(db, id)
 }

@@ -1,7 +1,7 @@
-//! Tokens with which others start pipelines. Stored are what they are made of and how they are recognised.
+//! Trigger tokens, which start pipelines. Only the seed and the digest of a token are stored.
 
 use diesel::prelude::*;
-use model::{Page, Slice, Time, projects::Seed, runners::Trigger, tokens::Digest};
+use model::{Page, ProjectId, Slice, Time, TriggerId, projects::TokenSeed, tokens::Digest, triggers::Trigger};
 
 use crate::{
     Conn, Result,
@@ -23,8 +23,8 @@ struct Row {
 impl From<Row> for Trigger {
     fn from(Row { id, seed, created_at, updated_at, last_used }: Row) -> Self {
         Self {
-            id,
-            seed: Seed(seed),
+            id: TriggerId::new(id),
+            seed: TokenSeed(seed),
             created_at: from_micros(created_at),
             updated_at: from_micros(updated_at),
             last_used: from_micros_opt(last_used),
@@ -32,11 +32,11 @@ impl From<Row> for Trigger {
     }
 }
 
-/// The triggers of a project, oldest first.
-pub fn list(db: &mut Conn, project: i64, page: Page) -> Result<Slice<Trigger>> {
+/// Returns a page of the triggers of a project, oldest first.
+pub fn list(db: &mut Conn, project: ProjectId, page: Page) -> Result<Slice<Trigger>> {
     let total = count(db, project)?;
     let rows: Vec<Row> = on!(db, conn => ci_triggers::table
-        .filter(ci_triggers::project_id.eq(project))
+        .filter(ci_triggers::project_id.eq(project.get()))
         .order(ci_triggers::id)
         .limit(page.size)
         .offset(page.offset())
@@ -45,29 +45,29 @@ pub fn list(db: &mut Conn, project: i64, page: Page) -> Result<Slice<Trigger>> {
     Ok(Slice { items: rows.into_iter().map(Trigger::from).collect(), total, page })
 }
 
-/// How many triggers a project has.
-pub fn count(db: &mut Conn, project: i64) -> Result<i64> {
+/// Counts the triggers of a project.
+pub fn count(db: &mut Conn, project: ProjectId) -> Result<i64> {
     Ok(on!(db, conn => ci_triggers::table
-        .filter(ci_triggers::project_id.eq(project))
+        .filter(ci_triggers::project_id.eq(project.get()))
         .count()
         .get_result(conn))?)
 }
 
-/// The trigger whose token this is, with the project that it belongs to.
-pub fn by_token(db: &mut Conn, token: &Digest) -> Result<Option<(i64, Trigger)>> {
+/// Returns the trigger with this token, and its project.
+pub fn by_token(db: &mut Conn, token: &Digest) -> Result<Option<(ProjectId, Trigger)>> {
     let row: Option<(i64, Row)> = on!(db, conn => ci_triggers::table
         .filter(ci_triggers::digest.eq(token.as_bytes()))
         .select((ci_triggers::project_id, Row::as_select()))
         .first(conn)
         .optional())?;
-    Ok(row.map(|(project, row)| (project, row.into())))
+    Ok(row.map(|(project, row)| (ProjectId::new(project), row.into())))
 }
 
-/// Adds a trigger whose token is made of the seed.
-pub fn insert(db: &mut Conn, project: i64, seed: &Seed, token: &Digest, now: Time) -> Result<Trigger> {
+/// Inserts a trigger whose token is derived from the seed.
+pub fn insert(db: &mut Conn, project: ProjectId, seed: &TokenSeed, token: &Digest, now: Time) -> Result<Trigger> {
     let row: Row = on!(db, conn => diesel::insert_into(ci_triggers::table)
         .values((
-            ci_triggers::project_id.eq(project),
+            ci_triggers::project_id.eq(project.get()),
             ci_triggers::seed.eq(&seed.0),
             ci_triggers::digest.eq(token.as_bytes()),
             ci_triggers::created_at.eq(to_micros(now)),
@@ -78,16 +78,16 @@ pub fn insert(db: &mut Conn, project: i64, seed: &Seed, token: &Digest, now: Tim
     Ok(row.into())
 }
 
-/// Notes that a trigger was used; whether it is still there.
-pub fn note_use(db: &mut Conn, id: i64, now: Time) -> Result<bool> {
-    let noted = on!(db, conn => diesel::update(ci_triggers::table.find(id))
+/// Records the use of a trigger; returns whether it still exists.
+pub fn record_use(db: &mut Conn, id: TriggerId, now: Time) -> Result<bool> {
+    let updated = on!(db, conn => diesel::update(ci_triggers::table.find(id.get()))
         .set(ci_triggers::last_used.eq(to_micros(now)))
         .execute(conn))?;
-    Ok(noted > 0)
+    Ok(updated > 0)
 }
 
-/// Removes a trigger; what it has started stays.
-pub fn delete(db: &mut Conn, id: i64) -> Result<()> {
-    on!(db, conn => diesel::delete(ci_triggers::table.find(id)).execute(conn))?;
+/// Deletes a trigger; its pipelines stay.
+pub fn delete(db: &mut Conn, id: TriggerId) -> Result<()> {
+    on!(db, conn => diesel::delete(ci_triggers::table.find(id.get())).execute(conn))?;
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! Keys that open projects to machines. A key goes with the last project that it opens.
+//! Deploy keys. A trigger deletes a key with its last project.
 
 use diesel::{prelude::*, sql_types::Bool};
-use model::{DeployKey, Page, Role, Slice, Time, keys::NewKey};
+use model::{DeployKey, DeployKeyId, Page, ProjectId, Role, Slice, Time, keys::NewKey};
 
 use crate::{
     Conn, Result,
@@ -24,13 +24,13 @@ struct Row {
 
 impl From<Row> for DeployKey {
     fn from(Row { id, title, key, fingerprint, created_at }: Row) -> Self {
-        Self { id, title, key, fingerprint, created_at: from_micros(created_at) }
+        Self { id: DeployKeyId::new(id), title, key, fingerprint, created_at: from_micros(created_at) }
     }
 }
 
-/// The keys that open a project, newest first.
-pub fn list(db: &mut Conn, project: i64, page: Page) -> Result<Slice<DeployKey>> {
-    let of_project = || deploy_key_projects::table.filter(deploy_key_projects::project_id.eq(project));
+/// Lists the deploy keys of a project, newest first.
+pub fn list(db: &mut Conn, project: ProjectId, page: Page) -> Result<Slice<DeployKey>> {
+    let of_project = || deploy_key_projects::table.filter(deploy_key_projects::project_id.eq(project.get()));
     let total = on!(db, conn => of_project().count().get_result(conn))?;
     let rows: Vec<Row> = on!(db, conn => of_project()
         .inner_join(deploy_keys::table)
@@ -42,20 +42,20 @@ pub fn list(db: &mut Conn, project: i64, page: Page) -> Result<Slice<DeployKey>>
     Ok(Slice { items: rows.into_iter().map(DeployKey::from).collect(), total, page })
 }
 
-/// One of the keys that open a project.
-pub fn find(db: &mut Conn, project: i64, id: i64) -> Result<Option<DeployKey>> {
+/// Returns a deploy key of a project.
+pub fn find(db: &mut Conn, project: ProjectId, id: DeployKeyId) -> Result<Option<DeployKey>> {
     let row: Option<Row> = on!(db, conn => deploy_key_projects::table
         .inner_join(deploy_keys::table)
-        .filter(deploy_key_projects::project_id.eq(project))
-        .filter(deploy_keys::id.eq(id))
+        .filter(deploy_key_projects::project_id.eq(project.get()))
+        .filter(deploy_keys::id.eq(id.get()))
         .select(Row::as_select())
         .first(conn)
         .optional())?;
     Ok(row.map(DeployKey::from))
 }
 
-/// Adds a key that opens a project; that its fingerprint is free was asked of [`crate::keys::is_taken`].
-pub fn insert(db: &mut Conn, project: i64, new: &NewKey, now: Time) -> Result<DeployKey> {
+/// Inserts a deploy key for a project; the caller has checked the fingerprint with [`crate::keys::is_taken`].
+pub fn insert(db: &mut Conn, project: ProjectId, new: &NewKey, now: Time) -> Result<DeployKey> {
     let row: Row = on!(db, conn => diesel::insert_into(deploy_keys::table)
         .values((
             deploy_keys::title.eq(&new.title),
@@ -65,16 +65,16 @@ pub fn insert(db: &mut Conn, project: i64, new: &NewKey, now: Time) -> Result<De
         ))
         .returning(Row::as_returning())
         .get_result(conn))?;
-    enable(db, project, row.id, now)?;
+    enable(db, project, DeployKeyId::new(row.id), now)?;
     Ok(row.into())
 }
 
-/// Lets a key open a project; says whether it did not before.
-pub fn enable(db: &mut Conn, project: i64, id: i64, now: Time) -> Result<bool> {
+/// Enables a key in a project; returns whether it was not enabled before.
+pub fn enable(db: &mut Conn, project: ProjectId, id: DeployKeyId, now: Time) -> Result<bool> {
     let added = on!(db, conn => diesel::insert_into(deploy_key_projects::table)
         .values((
-            deploy_key_projects::key_id.eq(id),
-            deploy_key_projects::project_id.eq(project),
+            deploy_key_projects::key_id.eq(id.get()),
+            deploy_key_projects::project_id.eq(project.get()),
             deploy_key_projects::created_at.eq(to_micros(now)),
         ))
         .on_conflict_do_nothing()
@@ -82,15 +82,16 @@ pub fn enable(db: &mut Conn, project: i64, id: i64, now: Time) -> Result<bool> {
     Ok(added > 0)
 }
 
-/// Closes a project to a key; says whether it was open. A key that opens nothing any more is gone.
-pub fn disable(db: &mut Conn, project: i64, id: i64) -> Result<bool> {
-    let removed = on!(db, conn => diesel::delete(deploy_key_projects::table.find((id, project))).execute(conn))?;
+/// Disables a key in a project; returns whether it was enabled. A key that is enabled nowhere is deleted.
+pub fn disable(db: &mut Conn, project: ProjectId, id: DeployKeyId) -> Result<bool> {
+    let removed =
+        on!(db, conn => diesel::delete(deploy_key_projects::table.find((id.get(), project.get()))).execute(conn))?;
     Ok(removed > 0)
 }
 
-/// Closes a project that was buried to some of the keys that open nothing else; says which keys are gone by that.
-pub fn forget_some(db: &mut Conn, project: i64, most: i64) -> Result<Vec<DeployKey>> {
-    let opens_nothing_else = || {
+/// Removes up to `limit` keys that are enabled nowhere else from a deleted project; returns the keys that are thereby deleted.
+pub fn delete_exclusive_batch(db: &mut Conn, project: ProjectId, limit: i64) -> Result<Vec<DeployKey>> {
+    let is_exclusive = || {
         Fragment::<Bool>::new(
             "NOT EXISTS (SELECT 1 FROM deploy_key_projects other WHERE other.key_id = deploy_keys.id \
              AND other.project_id <> ",
@@ -100,67 +101,68 @@ pub fn forget_some(db: &mut Conn, project: i64, most: i64) -> Result<Vec<DeployK
     };
     let rows: Vec<Row> = on!(db, conn => deploy_key_projects::table
         .inner_join(deploy_keys::table)
-        .filter(deploy_key_projects::project_id.eq(project))
-        .filter(opens_nothing_else())
+        .filter(deploy_key_projects::project_id.eq(project.get()))
+        .filter(is_exclusive())
         .order(deploy_keys::id)
-        .limit(most)
+        .limit(limit)
         .select(Row::as_select())
         .load(conn))?;
     if rows.is_empty() {
         return Ok(Vec::new());
     }
-    let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
+    let ids: Vec<DeployKeyId> = rows.iter().map(|row| DeployKeyId::new(row.id)).collect();
     on!(db, conn => diesel::delete(deploy_key_projects::table)
-        .filter(deploy_key_projects::project_id.eq(project))
-        .filter(Fragment::<Bool>::new("deploy_key_projects.key_id").among(&ids))
+        .filter(deploy_key_projects::project_id.eq(project.get()))
+        .filter(Fragment::<Bool>::new("deploy_key_projects.key_id").in_ids(&ids))
         .execute(conn))?;
-    // Somebody may have let one of them open another project since it was chosen.
-    let left = left_among(db, &ids)?;
-    Ok(rows.into_iter().filter(|row| !left.contains(&row.id)).map(DeployKey::from).collect())
+    // A key may have been enabled in another project since it was selected.
+    let remaining = existing_ids(db, &ids)?;
+    Ok(rows.into_iter().map(DeployKey::from).filter(|key| !remaining.contains(&key.id)).collect())
 }
 
-/// Which of these keys are there.
-pub fn left_among(db: &mut Conn, ids: &[i64]) -> Result<Vec<i64>> {
-    Ok(on!(db, conn => deploy_keys::table
-        .filter(Fragment::<Bool>::new("deploy_keys.id").among(ids))
+/// Returns those of the IDs that exist.
+pub fn existing_ids(db: &mut Conn, ids: &[DeployKeyId]) -> Result<Vec<DeployKeyId>> {
+    let existing: Vec<i64> = on!(db, conn => deploy_keys::table
+        .filter(Fragment::<Bool>::new("deploy_keys.id").in_ids(ids))
         .select(deploy_keys::id)
-        .load(conn))?)
+        .load(conn))?;
+    Ok(existing.into_iter().map(DeployKeyId::new).collect())
 }
 
-/// One key with the numbers of the projects that it opens, those aside that are being removed.
-pub fn by_fingerprint(db: &mut Conn, fingerprint: &str) -> Result<Option<(DeployKey, Vec<i64>)>> {
+/// Returns the key with a fingerprint and the IDs of its projects, except deleted ones.
+pub fn by_fingerprint(db: &mut Conn, fingerprint: &str) -> Result<Option<(DeployKey, Vec<ProjectId>)>> {
     let row: Option<Row> = on!(db, conn => deploy_keys::table
         .filter(deploy_keys::fingerprint.eq(fingerprint))
         .select(Row::as_select())
         .first(conn)
         .optional())?;
     let Some(row) = row else { return Ok(None) };
-    let opened = projects_of(db, row.id)?;
-    Ok(Some((row.into(), opened)))
+    let project_ids = projects_of(db, DeployKeyId::new(row.id))?;
+    Ok(Some((row.into(), project_ids)))
 }
 
-/// One key that opens a project of which the viewer is a master; administrators find every key.
-pub fn within_reach(db: &mut Conn, viewer: &Viewer, which: Which<'_>) -> Result<Option<DeployKey>> {
-    let mine = || {
+/// Returns a key that is enabled in a project of which the viewer is a master; administrators find every key.
+pub fn find_manageable(db: &mut Conn, viewer: &Viewer, selector: DeployKeySelector<'_>) -> Result<Option<DeployKey>> {
+    let is_manageable = || {
         if viewer.admin {
             return Fragment::<Bool>::new("TRUE");
         }
         Fragment::new(
             "EXISTS (SELECT 1 FROM deploy_key_projects k WHERE k.key_id = deploy_keys.id AND k.project_id IN (",
         )
-        .then(viewer.my_projects_as(Role::Master, ""))
+        .append(viewer.my_projects_with_role(Role::Master, ""))
         .sql("))")
     };
-    let row: Option<Row> = match which {
-        Which::Id(id) => on!(db, conn => deploy_keys::table
-            .filter(deploy_keys::id.eq(id))
-            .filter(mine())
+    let row: Option<Row> = match selector {
+        DeployKeySelector::Id(id) => on!(db, conn => deploy_keys::table
+            .filter(deploy_keys::id.eq(id.get()))
+            .filter(is_manageable())
             .select(Row::as_select())
             .first(conn)
             .optional())?,
-        Which::Fingerprint(fingerprint) => on!(db, conn => deploy_keys::table
+        DeployKeySelector::Fingerprint(fingerprint) => on!(db, conn => deploy_keys::table
             .filter(deploy_keys::fingerprint.eq(fingerprint))
-            .filter(mine())
+            .filter(is_manageable())
             .select(Row::as_select())
             .first(conn)
             .optional())?,
@@ -168,21 +170,22 @@ pub fn within_reach(db: &mut Conn, viewer: &Viewer, which: Which<'_>) -> Result<
     Ok(row.map(DeployKey::from))
 }
 
-/// Which key is meant.
+/// Selects a deploy key.
 #[derive(Clone, Copy, Debug)]
-pub enum Which<'a> {
-    /// By number.
-    Id(i64),
+pub enum DeployKeySelector<'a> {
+    /// By ID.
+    Id(DeployKeyId),
     /// By fingerprint.
     Fingerprint(&'a str),
 }
 
-fn projects_of(db: &mut Conn, key: i64) -> Result<Vec<i64>> {
-    Ok(on!(db, conn => deploy_key_projects::table
+fn projects_of(db: &mut Conn, key: DeployKeyId) -> Result<Vec<ProjectId>> {
+    let ids: Vec<i64> = on!(db, conn => deploy_key_projects::table
         .inner_join(projects::table)
-        .filter(deploy_key_projects::key_id.eq(key))
+        .filter(deploy_key_projects::key_id.eq(key.get()))
         .filter(projects::deleted_at.is_null())
         .order(deploy_key_projects::project_id)
         .select(deploy_key_projects::project_id)
-        .load(conn))?)
+        .load(conn))?;
+    Ok(ids.into_iter().map(ProjectId::new).collect())
 }

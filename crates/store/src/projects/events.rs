@@ -1,10 +1,10 @@
-//! What happened in projects.
+//! Activity events.
 //!
-//! A page costs at most five statements, however long the list is: how many there are, how many of them are hidden,
-//! which are on this page, those in full, and the commits that came with them.
+//! A page takes at most five statements: the total, the number of hidden events, the IDs on the page, the full rows and their
+//! commits.
 //!
-//! What is about an issue is for those who see the issue. Few issues are confidential, so all events are counted by
-//! their index and what is about hidden issues is taken off, instead of asking for the issue of each event.
+//! Events of an issue require access to the issue. Few issues are confidential, so all events are counted by index and the
+//! hidden ones are subtracted, instead of joining the issue of each event.
 
 use std::collections::HashMap;
 
@@ -14,14 +14,15 @@ use diesel::{
 };
 use jiff::SignedDuration;
 use model::{
-    CommitNote, Event, Note, Oid, Page, Role, Slice, Time,
-    events::{Action, PushCommit, PushData, Target},
+    CommitNote, CommitNoteId, Event, EventId, IntentId, IssueId, MilestoneId, Note, NoteId, Oid, Page, ProjectId, Role,
+    Slice, Time, UserId,
+    events::{EventAction, EventTarget, PushCommit, PushData},
     objects::Signature,
     users::UserSummary,
 };
 
 use crate::{
-    Conn, Result, Sight,
+    Conn, IssueVisibility, Result,
     access::Viewer,
     commit_notes::{self as comments, Row as CommitNoteRow},
     conn::on,
@@ -31,25 +32,25 @@ use crate::{
     users::SummaryRow,
 };
 
-/// How often the last activity of a project moves at most.
-const ACTIVITY_PAUSE: SignedDuration = SignedDuration::from_hours(1);
+/// The minimum interval between updates of the last activity of a project.
+const ACTIVITY_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
 
-/// Something to be told.
+/// An event to insert.
 #[derive(Clone, Debug)]
 pub struct NewEvent<'a> {
-    /// Where it happened.
-    pub project: i64,
-    /// Who did it.
-    pub author: i64,
-    /// What was done.
-    pub action: Action,
-    /// What it was done to, if it was done to something.
-    pub target: Option<Target>,
-    /// What was pushed, if something was.
+    /// The ID of the project.
+    pub project: ProjectId,
+    /// The ID of the user who caused it.
+    pub author: UserId,
+    /// The action.
+    pub action: EventAction,
+    /// The object of the action, if it has one.
+    pub target: Option<EventTarget>,
+    /// The push, if the event is about one.
     pub push: Option<&'a PushData>,
-    /// The push that has to happen before anybody sees it.
-    pub intent: Option<i64>,
-    /// When it happened.
+    /// The pending push; the event stays hidden until it completes.
+    pub intent: Option<IntentId>,
+    /// The time of the event.
     pub now: Time,
 }
 
@@ -67,13 +68,13 @@ struct Row {
 }
 
 impl Row {
-    fn target(&self) -> Option<Target> {
-        match (self.issue_id, self.note_id) {
-            (Some(issue), Some(note)) => Some(Target::Note { note, issue }),
-            (Some(issue), None) => Some(Target::Issue(issue)),
+    fn target(&self) -> Option<EventTarget> {
+        match (self.issue_id.map(IssueId::new), self.note_id.map(NoteId::new)) {
+            (Some(issue), Some(note)) => Some(EventTarget::Note { note, issue }),
+            (Some(issue), None) => Some(EventTarget::Issue(issue)),
             (None, _) => {
-                let milestone = self.milestone_id.map(Target::Milestone);
-                milestone.or_else(|| self.commit_note_id.map(Target::CommitNote))
+                let milestone = self.milestone_id.map(MilestoneId::new).map(EventTarget::Milestone);
+                milestone.or_else(|| self.commit_note_id.map(CommitNoteId::new).map(EventTarget::CommitNote))
             }
         }
     }
@@ -103,15 +104,15 @@ struct CommitRow {
 }
 
 impl CommitRow {
-    fn new(event_id: i64, position: i32, commit: &PushCommit) -> Self {
+    fn new(event: EventId, position: i32, commit: &PushCommit) -> Self {
         let Signature { name, email, seconds, offset } = &commit.author;
         Self {
-            event_id,
+            event_id: event.get(),
             position,
             sha: commit.id.to_string(),
-            message: without_nul(&commit.message),
-            author_name: without_nul(name),
-            author_email: without_nul(email),
+            message: replace_nul(&commit.message),
+            author_name: replace_nul(name),
+            author_email: replace_nul(email),
             seconds: *seconds,
             offset_seconds: *offset,
         }
@@ -136,60 +137,69 @@ struct NoteRow {
 }
 
 impl NoteRow {
-    /// The note; whoever wrote it is whoever the event is about, and both go together.
+    /// Converts the row; the author of the note is the author of the event.
     fn into_note(self, author: &UserSummary) -> Note {
         let Self { id, issue_id, body, system, created_at, updated_at } = self;
         let (created_at, updated_at) = (from_micros(created_at), from_micros(updated_at));
-        Note { id, issue: issue_id, body, author: Some(author.clone()), system, created_at, updated_at }
+        Note {
+            id: NoteId::new(id),
+            issue: IssueId::new(issue_id),
+            body,
+            author: Some(author.clone()),
+            system,
+            created_at,
+            updated_at,
+        }
     }
 }
 
-/// Commits may hold any byte; PostgreSQL's texts hold all but this one.
-fn without_nul(text: &str) -> String {
+/// Commits may contain NUL, which PostgreSQL cannot store in texts.
+fn replace_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// Tells that something happened; says its number.
-pub fn insert(db: &mut Conn, new: &NewEvent<'_>) -> Result<i64> {
+/// Inserts an event; returns its ID.
+pub fn insert(db: &mut Conn, new: &NewEvent<'_>) -> Result<EventId> {
     let (issue, note, milestone, commit_note) = match new.target {
         None => (None, None, None, None),
-        Some(Target::Issue(issue)) => (Some(issue), None, None, None),
-        Some(Target::Note { note, issue }) => (Some(issue), Some(note), None, None),
-        Some(Target::Milestone(milestone)) => (None, None, Some(milestone), None),
-        Some(Target::CommitNote(note)) => (None, None, None, Some(note)),
+        Some(EventTarget::Issue(issue)) => (Some(issue), None, None, None),
+        Some(EventTarget::Note { note, issue }) => (Some(issue), Some(note), None, None),
+        Some(EventTarget::Milestone(milestone)) => (None, None, Some(milestone), None),
+        Some(EventTarget::CommitNote(note)) => (None, None, None, Some(note)),
     };
     let id = on!(db, conn => diesel::insert_into(events::table)
         .values((
-            events::project_id.eq(new.project),
-            events::author_id.eq(new.author),
+            events::project_id.eq(new.project.get()),
+            events::author_id.eq(new.author.get()),
             events::action.eq(new.action.code()),
-            events::target_type.eq(new.target.map(Target::kind)),
-            events::target_id.eq(new.target.map(Target::id)),
-            events::issue_id.eq(issue),
-            events::note_id.eq(note),
-            events::milestone_id.eq(milestone),
-            events::commit_note_id.eq(commit_note),
-            events::intent_id.eq(new.intent),
+            events::target_type.eq(new.target.map(EventTarget::kind)),
+            events::target_id.eq(new.target.map(EventTarget::number)),
+            events::issue_id.eq(issue.map(IssueId::get)),
+            events::note_id.eq(note.map(NoteId::get)),
+            events::milestone_id.eq(milestone.map(MilestoneId::get)),
+            events::commit_note_id.eq(commit_note.map(CommitNoteId::get)),
+            events::intent_id.eq(new.intent.map(IntentId::get)),
             events::created_at.eq(to_micros(new.now)),
         ))
         .returning(events::id)
         .get_result(conn))?;
+    let id = EventId::new(id);
     if let Some(push) = new.push {
         insert_push(db, id, push)?;
     }
     if new.intent.is_none() {
-        note_activity(db, new.project, new.now)?;
+        update_last_activity(db, new.project, new.now)?;
     }
     Ok(id)
 }
 
-fn insert_push(db: &mut Conn, event: i64, push: &PushData) -> Result<()> {
-    let digits = |oid: Option<Oid>| oid.map_or_else(|| Oid::ZERO.to_owned(), |oid| oid.to_string());
+fn insert_push(db: &mut Conn, event: EventId, push: &PushData) -> Result<()> {
+    let oid_text = |oid: Option<Oid>| oid.map_or_else(|| Oid::ZERO.to_owned(), |oid| oid.to_string());
     let row = PushRow {
-        event_id: event,
+        event_id: event.get(),
         ref_name: push.ref_name.clone(),
-        before: digits(push.before),
-        after: digits(push.after),
+        before: oid_text(push.before),
+        after: oid_text(push.after),
         total_commits: push.total_commits,
     };
     on!(db, conn => diesel::insert_into(push_events::table).values(&row).execute(conn))?;
@@ -201,58 +211,65 @@ fn insert_push(db: &mut Conn, event: i64, push: &PushData) -> Result<()> {
     Ok(())
 }
 
-/// Notes that something happened in a project, unless something did within the last hour.
-pub(crate) fn note_activity(db: &mut Conn, project: i64, now: Time) -> Result<()> {
-    on!(db, conn => diesel::update(projects::table.find(project))
-        .filter(projects::last_activity_at.le(to_micros(now - ACTIVITY_PAUSE)))
+/// Updates the last activity of a project, unless it is less than an hour old.
+pub(crate) fn update_last_activity(db: &mut Conn, project: ProjectId, now: Time) -> Result<()> {
+    on!(db, conn => diesel::update(projects::table.find(project.get()))
+        .filter(projects::last_activity_at.le(to_micros(now - ACTIVITY_INTERVAL)))
         .set(projects::last_activity_at.eq(to_micros(now)))
         .execute(conn))?;
     Ok(())
 }
 
-/// What happened in a project, newest first; with or without what is about its code, and what is about the issues that
-/// somebody sees, if they see any.
-pub fn of_project(db: &mut Conn, project: i64, code: bool, sight: Option<&Sight>, page: Page) -> Result<Slice<Event>> {
-    let there = || {
-        let kinds = if code { Fragment::<Bool>::new("TRUE") } else { not_pushed() };
-        events::table.filter(events::project_id.eq(project)).filter(events::intent_id.is_null()).filter(kinds)
+/// Lists the events of a project, newest first: those about its code only if `code` is set, and those about issues only as far
+/// as the viewer can see the issues; `None` if the viewer can see none.
+pub fn of_project(
+    db: &mut Conn,
+    project: ProjectId,
+    code: bool,
+    visibility: Option<&IssueVisibility>,
+    page: Page,
+) -> Result<Slice<Event>> {
+    let in_project = || {
+        let kinds = if code { Fragment::<Bool>::new("TRUE") } else { is_not_push() };
+        events::table.filter(events::project_id.eq(project.get())).filter(events::intent_id.is_null()).filter(kinds)
     };
-    let mut total: i64 = on!(db, conn => there().count().get_result(conn))?;
-    let mut is_seen = Fragment::<Bool>::new("TRUE");
-    if let Some(hidden) = hidden_in(project, code, sight) {
-        let count = || Fragment::<BigInt>::new("SELECT count(*) FROM (").then(hidden.clone()).sql(") h");
-        let hidden_ones: i64 = on!(db, conn => count().get_result(conn))?;
-        total -= hidden_ones;
-        is_seen = match (hidden_ones, sight, code) {
-            (0, ..) => is_seen,
+    let mut total: i64 = on!(db, conn => in_project().count().get_result(conn))?;
+    let mut is_visible = Fragment::<Bool>::new("TRUE");
+    if let Some(hidden) = hidden_in(project, code, visibility) {
+        let count = || Fragment::<BigInt>::new("SELECT count(*) FROM (").append(hidden.clone()).sql(") h");
+        let hidden_count: i64 = on!(db, conn => count().get_result(conn))?;
+        total -= hidden_count;
+        is_visible = match (hidden_count, visibility, code) {
+            (0, ..) => is_visible,
             (_, None, true) => Fragment::new("events.issue_id IS NULL"),
             (_, None, false) => Fragment::new("events.issue_id IS NULL AND events.commit_note_id IS NULL"),
-            (_, Some(_), _) => Fragment::new("events.id NOT IN (").then(hidden).sql(")"),
+            (_, Some(_), _) => Fragment::new("events.id NOT IN (").append(hidden).sql(")"),
         };
     }
-    let ids: Vec<i64> = on!(db, conn => there()
-        .filter(is_seen.clone())
+    let ids: Vec<i64> = on!(db, conn => in_project()
+        .filter(is_visible.clone())
         .order(events::id.desc())
         .limit(page.size)
         .offset(page.offset())
         .select(events::id)
         .load(conn))?;
+    let ids: Vec<EventId> = ids.into_iter().map(EventId::new).collect();
     Ok(Slice { items: load(db, &ids)?, total, page })
 }
 
-/// The numbers of the events of a project that are about issues somebody does not see, and about commits if they do not
-/// read the code; `None` if they see all of that. Such events never wait for a push.
-fn hidden_in(project: i64, code: bool, sight: Option<&Sight>) -> Option<Fragment<BigInt>> {
+/// The IDs of the events of a project that the viewer must not see: those about hidden issues, and those about commits unless
+/// `code` is set; `None` if there are none. Such events never wait for a push.
+fn hidden_in(project: ProjectId, code: bool, visibility: Option<&IssueVisibility>) -> Option<Fragment<BigInt>> {
     let about = |issues: Fragment<Bool>| {
         Fragment::new("SELECT e.id FROM issues i")
-            .then(issues)
+            .append(issues)
             .sql(" CROSS JOIN events e WHERE e.issue_id = i.id AND i.project_id = ")
             .number(project)
     };
-    let issues = match sight {
+    let issues = match visibility {
         None => Some(about(Fragment::new(""))),
-        Some(sight) if sight.confidential => None,
-        Some(sight) => Some(about(by_confidential()).sql(" AND ").then(is_hidden(sight))),
+        Some(visibility) if visibility.confidential => None,
+        Some(visibility) => Some(about(confidential_index_hint()).sql(" AND ").append(is_hidden(visibility))),
     };
     let commits = (!code).then(|| {
         Fragment::new(
@@ -261,31 +278,30 @@ fn hidden_in(project: i64, code: bool, sight: Option<&Sight>) -> Option<Fragment
         .number(project)
     });
     match (issues, commits) {
-        (Some(issues), Some(commits)) => Some(issues.sql(" UNION ALL ").then(commits)),
+        (Some(issues), Some(commits)) => Some(issues.sql(" UNION ALL ").append(commits)),
         (issues, commits) => issues.or(commits),
     }
 }
 
-/// How the issue `i` is found if it is confidential. Left to itself, SQLite looks at all issues of a project instead.
-fn by_confidential() -> Fragment<Bool> {
-    Fragment::new("").either(" INDEXED BY issues_confidential_idx", "")
+/// Makes SQLite find confidential issues `i` by their index; otherwise it scans all issues of a project.
+fn confidential_index_hint() -> Fragment<Bool> {
+    Fragment::new("").per_engine(" INDEXED BY issues_confidential_idx", "")
 }
 
-/// Whether the issue `i` is a secret to somebody who does not see all of them.
-fn is_hidden(sight: &Sight) -> Fragment<Bool> {
-    Fragment::new("i.confidential AND NOT coalesce(").then(sight.sees("i")).sql(", FALSE)")
+/// Condition: the issue `i` is confidential and hidden from a viewer who cannot see all confidential issues.
+fn is_hidden(visibility: &IssueVisibility) -> Fragment<Bool> {
+    Fragment::new("i.confidential AND NOT coalesce(").append(visibility.filter("i")).sql(", FALSE)")
 }
 
-fn not_pushed() -> Fragment<Bool> {
-    Fragment::new(format!("events.action <> {}", Action::Pushed.code()))
+fn is_not_push() -> Fragment<Bool> {
+    Fragment::new(format!("events.action <> {}", EventAction::Pushed.code()))
 }
 
-/// What a user did, newest first, as far as the viewer sees it: pushes and comments on commits only where the viewer reads
-/// the code, and what is about issues only where those are switched on and the viewer sees the issue.
-pub fn of_user(db: &mut Conn, viewer: &Viewer, user: i64, page: Page) -> Result<Slice<Event>> {
-    // Of all projects there are, only those matter where the user did something; and what was done there is counted by
-    // the way.
-    let seen = Fragment::<(BigInt, BigInt)>::new(
+/// Lists the events of a user that the viewer can see, newest first. Pushes and comments on commits require access to the
+/// code; events of issues require that issues are enabled and access to the issue.
+pub fn of_user(db: &mut Conn, viewer: &Viewer, user: UserId, page: Page) -> Result<Slice<Event>> {
+    // Only projects with events of the user matter; the events are counted in the same pass.
+    let visible_projects = Fragment::<(BigInt, BigInt)>::new(
         "WITH done AS (SELECT project_id, action, count(*) AS amount FROM events WHERE intent_id IS NULL AND author_id = ",
     )
     .number(user)
@@ -294,24 +310,25 @@ pub fn of_user(db: &mut Conn, viewer: &Viewer, user: i64, page: Page) -> Result<
          seen AS MATERIALIZED (SELECT d.project_id, d.action, d.amount, p.issues_enabled AS issues \
          FROM done d CROSS JOIN projects p WHERE p.id = d.project_id AND p.deleted_at IS NULL AND CASE WHEN d.action = ",
     )
-    .number(Action::Pushed.code().into())
+    .number(EventAction::Pushed.code())
     .sql(" THEN ")
-    .then(viewer.reads_code())
+    .append(viewer.can_read_code())
     .sql(" ELSE ")
-    .then(viewer.knows())
+    .append(viewer.may_see())
     .sql(" END), hidden AS MATERIALIZED (")
-    .then(hidden_of(viewer, user))
+    .append(hidden_of(viewer, user))
     .sql(") SELECT ");
     let total = || {
         Fragment::<BigInt>::new("CAST(coalesce((SELECT sum(amount) FROM seen), 0) AS BIGINT)")
             .sql(" - (SELECT count(*) FROM hidden) - (SELECT count(*) FROM (")
-            .then(about_issues(user, Fragment::new("NOT issues"), Fragment::new("")))
+            .append(about_issues(user, Fragment::new("NOT issues"), Fragment::new("")))
             .sql(") o)")
     };
-    let on_page = || {
-        seen.clone()
+    let page_query = || {
+        visible_projects
+            .clone()
             .sql("e.id, ")
-            .then(total())
+            .append(total())
             .sql(" FROM events e WHERE e.intent_id IS NULL AND e.author_id = ")
             .number(user)
             .sql(
@@ -323,48 +340,48 @@ pub fn of_user(db: &mut Conn, viewer: &Viewer, user: i64, page: Page) -> Result<
             .sql(" OFFSET ")
             .number(page.offset())
     };
-    let rows: Vec<(i64, i64)> = on!(db, conn => on_page().load(conn))?;
+    let rows: Vec<(i64, i64)> = on!(db, conn => page_query().load(conn))?;
     let total = match rows.first() {
         Some((_, total)) => *total,
         None if page.offset() == 0 => 0,
-        // Beyond the end of the list no row is there to tell.
+        // A page beyond the end has no row that carries the total.
         None => {
-            let count = || seen.clone().sql("CAST(0 AS BIGINT), ").then(total());
+            let count = || visible_projects.clone().sql("CAST(0 AS BIGINT), ").append(total());
             let (_, total): (i64, i64) = on!(db, conn => count().get_result(conn))?;
             total
         }
     };
-    let ids: Vec<i64> = rows.into_iter().map(|(id, _)| id).collect();
+    let ids: Vec<EventId> = rows.into_iter().map(|(id, _)| EventId::new(id)).collect();
     Ok(Slice { items: load(db, &ids)?, total, page })
 }
 
-/// The numbers of the events of a user that are about issues in some of the projects that are `seen`; `way` is how those
-/// issues are found.
-fn about_issues(user: i64, places: Fragment<Bool>, way: Fragment<Bool>) -> Fragment<BigInt> {
+/// The IDs of the events of a user about issues, in those projects of the CTE `seen` that match `projects_filter`; `index_hint`
+/// applies to the table of issues.
+fn about_issues(user: UserId, projects_filter: Fragment<Bool>, index_hint: Fragment<Bool>) -> Fragment<BigInt> {
     Fragment::new("SELECT e.id FROM (SELECT DISTINCT project_id FROM seen WHERE ")
-        .then(places)
+        .append(projects_filter)
         .sql(") s CROSS JOIN issues i")
-        .then(way)
+        .append(index_hint)
         .sql(" CROSS JOIN events e WHERE i.project_id = s.project_id AND e.issue_id = i.id AND e.author_id = ")
         .number(user)
 }
 
-/// Those of them that are about issues the viewer does not see, where issues are switched on, and comments on commits
-/// where the viewer does not read the code.
-fn hidden_of(viewer: &Viewer, user: i64) -> Fragment<BigInt> {
+/// The IDs of the events that the viewer must not see: those about hidden issues in projects with issues enabled, and
+/// comments on commits where the viewer cannot read the code.
+fn hidden_of(viewer: &Viewer, user: UserId) -> Fragment<BigInt> {
     if viewer.admin {
         return Fragment::new("SELECT e.id FROM events e WHERE FALSE");
     }
-    let places = Fragment::new("issues AND project_id NOT IN (");
-    let sight = Sight { user: viewer.user, confidential: false };
-    let places = places.then(viewer.my_projects_as(Role::Reporter, "")).sql(")");
-    about_issues(user, places, by_confidential())
+    let projects_filter = Fragment::new("issues AND project_id NOT IN (");
+    let visibility = IssueVisibility { user: viewer.user, confidential: false };
+    let projects_filter = projects_filter.append(viewer.my_projects_with_role(Role::Reporter, "")).sql(")");
+    about_issues(user, projects_filter, confidential_index_hint())
         .sql(" AND ")
-        .then(is_hidden(&sight))
+        .append(is_hidden(&visibility))
         .sql(" UNION ALL SELECT e.id FROM (SELECT d.project_id FROM seen d CROSS JOIN projects p WHERE d.action = ")
-        .number(Action::Commented.code().into())
+        .number(EventAction::Commented.code())
         .sql(" AND p.id = d.project_id AND NOT ")
-        .then(viewer.reads_code())
+        .append(viewer.can_read_code())
         .sql(
             ") s CROSS JOIN commit_notes c CROSS JOIN events e \
              WHERE c.project_id = s.project_id AND e.commit_note_id = c.id AND c.author_id = ",
@@ -372,13 +389,12 @@ fn hidden_of(viewer: &Viewer, user: i64) -> Fragment<BigInt> {
         .number(user)
 }
 
-/// What an event is loaded with: who did it, what was pushed, the titles of the issue and of the milestone, and the
-/// note, be it on an issue or on a commit.
+/// An event with its author, its push, the titles of its issue and milestone, and its note on an issue or a commit.
 type FullRow =
     (Row, SummaryRow, Option<PushRow>, Option<String>, Option<String>, Option<NoteRow>, Option<CommitNoteRow>);
 
-/// The events with these numbers, newest first.
-fn load(db: &mut Conn, ids: &[i64]) -> Result<Vec<Event>> {
+/// Returns the events with these IDs, newest first.
+fn load(db: &mut Conn, ids: &[EventId]) -> Result<Vec<Event>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
@@ -389,7 +405,7 @@ fn load(db: &mut Conn, ids: &[i64]) -> Result<Vec<Event>> {
         .left_join(milestones::table.on(events::milestone_id.eq(milestones::id.nullable())))
         .left_join(notes::table.on(events::note_id.eq(notes::id.nullable())))
         .left_join(commit_notes::table.on(events::commit_note_id.eq(commit_notes::id.nullable())))
-        .filter(Fragment::<Bool>::new("events.id").among(ids))
+        .filter(Fragment::<Bool>::new("events.id").in_ids(ids))
         .order(events::id.desc())
         .select((
             Row::as_select(),
@@ -401,36 +417,37 @@ fn load(db: &mut Conn, ids: &[i64]) -> Result<Vec<Event>> {
             Option::<CommitNoteRow>::as_select(),
         ))
         .load(conn))?;
-    let came: Vec<CommitRow> = on!(db, conn => push_commits::table
-        .filter(Fragment::<Bool>::new("push_commits.event_id").among(ids))
+    let commit_rows: Vec<CommitRow> = on!(db, conn => push_commits::table
+        .filter(Fragment::<Bool>::new("push_commits.event_id").in_ids(ids))
         .order((push_commits::event_id, push_commits::position))
         .select(CommitRow::as_select())
         .load(conn))?;
-    let mut commits: HashMap<i64, Vec<PushCommit>> = HashMap::new();
-    for row in came {
-        let event = row.event_id;
+    let mut commits: HashMap<EventId, Vec<PushCommit>> = HashMap::new();
+    for row in commit_rows {
+        let event = EventId::new(row.event_id);
         commits.entry(event).or_default().extend(row.into_commit());
     }
-    let whole = |(row, author, push, issue, milestone, note, commit_note): FullRow| {
+    let to_event = |(row, author, push, issue, milestone, note, commit_note): FullRow| {
         let target = row.target();
         let Row { id, project_id, action, created_at, .. } = row;
+        let (id, project) = (EventId::new(id), ProjectId::new(project_id));
         let commits = commits.remove(&id).unwrap_or_default();
-        // A number that is unknown can only come from a newer version; there is no word for it here.
-        let action = Action::from_code(action).unwrap_or(Action::Updated);
+        // An unknown action comes from a newer version.
+        let action = EventAction::from_code(action).unwrap_or(EventAction::Updated);
         let push = push.map(|push| to_push(push, commits));
         let (author, created_at) = (UserSummary::from(author), from_micros(created_at));
         let note = note.map(|note| note.into_note(&author));
-        // Whoever wrote it is whoever the event is about, as with notes.
+        // The author of the comment is the author of the event.
         let by = |note: CommitNote| CommitNote { author: Some(author.clone()), ..note };
         let commit_note = commit_note.map(|row| by(comments::to_note((row, None))));
         let title = issue.or(milestone);
-        Event { id, project: project_id, author, action, target, title, note, commit_note, push, created_at }
+        Event { id, project, author, action, target, title, note, commit_note, push, created_at }
     };
-    Ok(rows.into_iter().map(whole).collect())
+    Ok(rows.into_iter().map(to_event).collect())
 }
 
 fn to_push(row: PushRow, commits: Vec<PushCommit>) -> PushData {
     let PushRow { ref_name, before, after, total_commits, .. } = row;
-    let oid = |digits: &str| digits.parse().ok().filter(|_| digits != Oid::ZERO);
+    let oid = |oid_text: &str| oid_text.parse().ok().filter(|_| oid_text != Oid::ZERO);
     PushData { before: oid(&before), after: oid(&after), ref_name, commits, total_commits }
 }

@@ -1,11 +1,11 @@
-//! Which project was forked from which.
+//! Fork relations between projects.
 
 use diesel::{
     prelude::*,
     sql_types::{BigInt, Bool, Integer, Nullable, Text},
 };
 use model::{
-    Time, Visibility,
+    ForkLinkId, ProjectId, Time, Visibility,
     projects::{ForkLink, ForkSource},
 };
 
@@ -15,7 +15,7 @@ use crate::{
     conn::on,
     fragment::Fragment,
     namespaces::to_visibility,
-    projects::lock as locked,
+    projects::lock,
     schema::{fork_links, projects},
     times::{from_micros, to_micros},
 };
@@ -33,25 +33,26 @@ struct Row {
 impl From<Row> for ForkLink {
     fn from(Row { id, project_id, source_id, created_at, updated_at }: Row) -> Self {
         let (created_at, updated_at) = (from_micros(created_at), from_micros(updated_at));
-        Self { id, project: project_id, source: source_id, created_at, updated_at }
+        let (project, source) = (ProjectId::new(project_id), ProjectId::new(source_id));
+        Self { id: ForkLinkId::new(id), project, source, created_at, updated_at }
     }
 }
 
-/// Notes that a project was forked from another one; a link to a source that is being removed gives way.
-pub fn insert(db: &mut Conn, project: i64, source: i64, now: Time) -> Result<ForkLink> {
-    let leads_nowhere = || {
+/// Inserts a fork relation; replaces one whose source is deleted.
+pub fn insert(db: &mut Conn, project: ProjectId, source: ProjectId, now: Time) -> Result<ForkLink> {
+    let source_is_deleted = || {
         Fragment::<Bool>::new(
             "EXISTS (SELECT 1 FROM projects p WHERE p.id = fork_links.source_id AND p.deleted_at IS NOT NULL)",
         )
     };
     on!(db, conn => diesel::delete(fork_links::table)
-        .filter(fork_links::project_id.eq(project))
-        .filter(leads_nowhere())
+        .filter(fork_links::project_id.eq(project.get()))
+        .filter(source_is_deleted())
         .execute(conn))?;
     let row: Row = on!(db, conn => diesel::insert_into(fork_links::table)
         .values((
-            fork_links::project_id.eq(project),
-            fork_links::source_id.eq(source),
+            fork_links::project_id.eq(project.get()),
+            fork_links::source_id.eq(source.get()),
             fork_links::created_at.eq(to_micros(now)),
             fork_links::updated_at.eq(to_micros(now)),
         ))
@@ -60,11 +61,11 @@ pub fn insert(db: &mut Conn, project: i64, source: i64, now: Time) -> Result<For
     Ok(row.into())
 }
 
-/// From where a project was forked, unless that is being removed.
-pub fn find(db: &mut Conn, project: i64) -> Result<Option<ForkLink>> {
+/// Returns the fork relation of a project, unless its source is deleted.
+pub fn find(db: &mut Conn, project: ProjectId) -> Result<Option<ForkLink>> {
     let row: Option<Row> = on!(db, conn => fork_links::table
         .inner_join(projects::table.on(projects::id.eq(fork_links::source_id)))
-        .filter(fork_links::project_id.eq(project))
+        .filter(fork_links::project_id.eq(project.get()))
         .filter(projects::deleted_at.is_null())
         .select(Row::as_select())
         .first(conn)
@@ -72,23 +73,22 @@ pub fn find(db: &mut Conn, project: i64) -> Result<Option<ForkLink>> {
     Ok(row.map(ForkLink::from))
 }
 
-/// Forgets from where a project was forked; says whether it was.
-pub fn delete(db: &mut Conn, project: i64) -> Result<bool> {
+/// Deletes the fork relation of a project; returns whether there was one.
+pub fn delete(db: &mut Conn, project: ProjectId) -> Result<bool> {
     let removed = on!(db, conn => diesel::delete(fork_links::table)
-        .filter(fork_links::project_id.eq(project))
+        .filter(fork_links::project_id.eq(project.get()))
         .execute(conn))?;
     Ok(removed > 0)
 }
 
-/// How far the project can be seen that another one was forked from, unless it is being removed; on PostgreSQL nobody else
-/// changes that meanwhile.
-pub fn source_visibility(db: &mut Conn, project: i64) -> Result<Option<Visibility>> {
+/// Locks the source of a fork and returns its visibility; `None` if there is no source or it is deleted.
+pub fn lock_source_visibility(db: &mut Conn, project: ProjectId) -> Result<Option<Visibility>> {
     let Some(link) = find(db, project)? else { return Ok(None) };
-    if !locked(db, link.source)? {
+    if !lock(db, link.source)? {
         return Ok(None);
     }
     let level: Option<i32> = on!(db, conn => projects::table
-        .find(link.source)
+        .find(link.source.get())
         .filter(projects::deleted_at.is_null())
         .select(projects::visibility)
         .first(conn)
@@ -96,8 +96,8 @@ pub fn source_visibility(db: &mut Conn, project: i64) -> Result<Option<Visibilit
     Ok(level.map(to_visibility))
 }
 
-/// Lets the direct forks of a project be seen no further than this; says how many could be.
-pub fn lower(db: &mut Conn, source: i64, visibility: Visibility, now: Time) -> Result<usize> {
+/// Lowers the visibility of the direct forks of a project to at most this; returns the number of changed forks.
+pub fn lower_visibility(db: &mut Conn, source: ProjectId, visibility: Visibility, now: Time) -> Result<usize> {
     let forks = || {
         Fragment::<Bool>::new("projects.id IN (SELECT f.project_id FROM fork_links f WHERE f.source_id = ")
             .number(source)
@@ -111,8 +111,8 @@ pub fn lower(db: &mut Conn, source: i64, visibility: Visibility, now: Time) -> R
         .execute(conn))?)
 }
 
-/// The number of each fork among these with the project that it was forked from, if the viewer sees that.
-pub fn sources_among(db: &mut Conn, viewer: &Viewer, forks: &[i64]) -> Result<Vec<(i64, ForkSource)>> {
+/// Returns the ID of each fork with its source, where the viewer can see the source.
+pub fn sources_of(db: &mut Conn, viewer: &Viewer, forks: &[ProjectId]) -> Result<Vec<(ProjectId, ForkSource)>> {
     type Columns = (BigInt, BigInt, Text, Text, Text, Nullable<Text>, Text, Integer);
     type Source = (i64, i64, String, String, String, Option<String>, String, i32);
     if forks.is_empty() {
@@ -124,14 +124,15 @@ pub fn sources_among(db: &mut Conn, viewer: &Viewer, forks: &[i64]) -> Result<Ve
              JOIN projects p ON p.id = f.source_id JOIN namespaces n ON n.id = p.namespace_id \
              LEFT JOIN users u ON u.id = n.owner_id WHERE ",
         )
-        .then(viewer.knows())
+        .append(viewer.may_see())
         .sql(" AND f.project_id")
-        .among(forks)
+        .in_ids(forks)
     };
     let rows: Vec<Source> = on!(db, conn => sources().load(conn))?;
     let to_source = |(fork, id, name, path, group, owner, namespace_path, visibility): Source| {
         let (namespace_name, visibility) = (owner.unwrap_or(group), to_visibility(visibility));
-        (fork, ForkSource { id, name, path, namespace_name, namespace_path, visibility })
+        let id = ProjectId::new(id);
+        (ProjectId::new(fork), ForkSource { id, name, path, namespace_name, namespace_path, visibility })
     };
     Ok(rows.into_iter().map(to_source).collect())
 }

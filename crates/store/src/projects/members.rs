@@ -1,4 +1,4 @@
-//! Memberships of projects and groups, and projects opened to groups.
+//! Members of projects and groups, and projects shared with groups.
 
 use std::collections::HashMap;
 
@@ -8,9 +8,9 @@ use diesel::{
 };
 use jiff::civil::Date;
 use model::{
-    Member, Page, Role, Share, Slice, Time,
-    events::Action,
-    members::{SharedGroup, day_from, start_of},
+    Member, NamespaceId, Page, ProjectId, Role, Share, ShareId, Slice, Time, UserId,
+    events::EventAction,
+    members::{SharedGroup, date_from_micros, start_of_day},
 };
 
 use crate::{
@@ -19,131 +19,139 @@ use crate::{
     events::{self, NewEvent},
     fragment::Fragment,
     schema::{group_members, namespaces, project_members, project_shares, projects, users},
-    search::Term,
+    search::SearchTerm,
     times::{from_micros, to_micros},
     users::SummaryRow,
 };
 
-/// What somebody belongs to.
+/// The project or group that a membership belongs to, by ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MemberSource {
     /// A project.
-    Project(i64),
+    Project(ProjectId),
     /// A group.
-    Group(i64),
+    Group(NamespaceId),
 }
 
-/// That somebody belongs to something, or did until a moment ago.
+/// A membership of a user in a project or a group, possibly expired; `S` is the kind of ID of either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Membership {
-    /// The number of what they belong to.
-    pub place: i64,
-    /// The number of who it is.
-    pub user: i64,
-    /// As what.
+pub struct Membership<S> {
+    /// The ID of the project or group.
+    pub source: S,
+    /// The ID of the user.
+    pub user: UserId,
+    /// The role of the user.
     pub role: Role,
-    /// Since when.
+    /// The time at which the membership was created.
     pub since: Time,
 }
 
-/// Which memberships are meant.
+/// Selects memberships.
 #[derive(Clone, Copy, Debug)]
-pub enum Which<'a> {
-    /// All of these places.
-    Of(&'a [i64]),
-    /// All of a user.
-    User(i64),
-    /// That of a user in a place.
-    One(i64, i64),
+pub enum MembershipSelector<'a, S> {
+    /// All memberships of these projects or groups.
+    OfSources(&'a [S]),
+    /// All memberships of a user.
+    OfUser(UserId),
+    /// The membership in a project or group (first) of a user (second).
+    One(S, UserId),
 }
 
-/// What ended because its day had come.
+/// Memberships and shares that have ended.
 #[derive(Debug, Default)]
-pub struct Ended {
+pub struct EndedMemberships {
     /// Memberships of projects.
-    pub in_projects: Vec<Membership>,
+    pub in_projects: Vec<Membership<ProjectId>>,
     /// Memberships of groups.
-    pub in_groups: Vec<Membership>,
-    /// How many shares.
+    pub in_groups: Vec<Membership<NamespaceId>>,
+    /// The number of shares of projects with groups.
     pub shares: usize,
 }
 
-impl Ended {
-    /// How much it is in all.
+impl EndedMemberships {
+    /// Returns the total number.
     pub fn count(&self) -> usize {
         self.in_projects.len() + self.in_groups.len() + self.shares
     }
 }
 
-/// Whom somebody looks for among the members.
+/// A search among members.
 #[derive(Clone, Copy, Debug)]
-pub struct Search<'a> {
-    /// A part of name or username, or the address.
+pub struct MemberSearch<'a> {
+    /// A part of the name or username, or an e-mail address.
     pub text: &'a str,
-    /// Whether a part of the address will do.
-    pub parts_of_addresses: bool,
+    /// Whether parts of addresses match; otherwise only whole ones do.
+    pub partial_emails: bool,
 }
 
 type Row = (SummaryRow, i32, Option<i64>);
 
 fn to_member((user, level, expires_at): Row) -> Member {
-    Member { user: user.into(), role: to_role(level), expires_on: expires_at.map(day_from) }
+    Member { user: user.into(), role: to_role(level), expires_on: expires_at.map(date_from_micros) }
 }
 
-/// What is stored as a number; an unknown one can only come from a newer version, and then it gives least.
+/// Converts a stored access level; an unknown one comes from a newer version and gets the lowest role.
 fn to_role(level: i32) -> Role {
     Role::from_level(level.into()).unwrap_or(Role::Guest)
 }
 
-fn to_membership((place, user, level, since): (i64, i64, i32, i64)) -> Membership {
-    Membership { place, user, role: to_role(level), since: from_micros(since) }
+type MembershipRow = (i64, i64, i32, i64);
+
+fn to_membership<S>((source, user, level, since): MembershipRow, to_source: fn(i64) -> S) -> Membership<S> {
+    Membership { source: to_source(source), user: UserId::new(user), role: to_role(level), since: from_micros(since) }
 }
 
 fn to_expiry(day: Option<Date>) -> Option<i64> {
-    day.map(start_of)
+    day.map(start_of_day)
 }
 
-/// Runs a query on the table of memberships that a place has; `$members` is that table inside.
-macro_rules! in_place {
-    ($place:expr, $members:ident, $place_id:ident, $id:ident => $query:expr) => {
-        match $place {
-            Place::Project($id) => {
-                use project_members::{self as $members, project_id as $place_id};
+/// Runs a query on the members table of a source, which is `$members` inside the query.
+macro_rules! with_member_table {
+    ($source:expr, $members:ident, $source_id:ident, $id:ident => $query:expr) => {
+        match $source {
+            MemberSource::Project($id) => {
+                use project_members::{self as $members, project_id as $source_id};
                 $query
             }
-            Place::Group($id) => {
-                use group_members::{self as $members, group_id as $place_id};
+            MemberSource::Group($id) => {
+                use group_members::{self as $members, group_id as $source_id};
                 $query
             }
         }
     };
 }
 
-/// Newest membership first, or the newest user.
-fn newest_first(place: Place, by_user: bool) -> Fragment<BigInt> {
-    Fragment::new(match (by_user, place) {
+/// Returns the order: newest membership first, or newest user first.
+fn newest_first(source: MemberSource, by_user: bool) -> Fragment<BigInt> {
+    Fragment::new(match (by_user, source) {
         (true, _) => "users.id DESC",
-        (false, Place::Project(_)) => "project_members.id DESC",
-        (false, Place::Group(_)) => "group_members.id DESC",
+        (false, MemberSource::Project(_)) => "project_members.id DESC",
+        (false, MemberSource::Group(_)) => "group_members.id DESC",
     })
 }
 
-/// A page of the members of a place, newest membership first; with a search the newest user.
-pub fn list(db: &mut Conn, place: Place, search: Option<&Search<'_>>, page: Page, now: Time) -> Result<Slice<Member>> {
-    let term = search.map(|search| Term::new(search.text));
-    let parts = search.is_some_and(|search| search.parts_of_addresses);
-    in_place!(place, members, place_id, id => {
+/// Lists the members of a project or group, newest membership first; with a search newest user first.
+pub fn list(
+    db: &mut Conn,
+    source: MemberSource,
+    search: Option<&MemberSearch<'_>>,
+    page: Page,
+    now: Time,
+) -> Result<Slice<Member>> {
+    let term = search.map(|search| SearchTerm::new(search.text));
+    let partial_emails = search.is_some_and(|search| search.partial_emails);
+    with_member_table!(source, members, source_id, id => {
         let matching = || {
-            let live = members::expires_at.is_null().or(members::expires_at.gt(to_micros(now)));
+            let unexpired = members::expires_at.is_null().or(members::expires_at.gt(to_micros(now)));
             members::table
                 .inner_join(users::table)
-                .filter(place_id.eq(id))
-                .filter(live)
-                .filter(term.as_ref().map_or_else(|| Fragment::new("TRUE"), |term| term.in_user(parts)))
+                .filter(source_id.eq(id.get()))
+                .filter(unexpired)
+                .filter(term.as_ref().map_or_else(|| Fragment::new("TRUE"), |term| term.in_user(partial_emails)))
         };
         let total = on!(db, conn => matching().count().get_result(conn))?;
         let rows: Vec<Row> = on!(db, conn => matching()
-            .order(newest_first(place, term.is_some()))
+            .order(newest_first(source, term.is_some()))
             .limit(page.size)
             .offset(page.offset())
             .select((SummaryRow::as_select(), members::access_level, members::expires_at))
@@ -152,13 +160,13 @@ pub fn list(db: &mut Conn, place: Place, search: Option<&Search<'_>>, page: Page
     })
 }
 
-/// One member of a place.
-pub fn get(db: &mut Conn, place: Place, user: i64, now: Time) -> Result<Option<Member>> {
-    in_place!(place, members, place_id, id => {
+/// Returns one member of a project or group.
+pub fn get(db: &mut Conn, source: MemberSource, user: UserId, now: Time) -> Result<Option<Member>> {
+    with_member_table!(source, members, source_id, id => {
         let row: Option<Row> = on!(db, conn => members::table
             .inner_join(users::table)
-            .filter(place_id.eq(id))
-            .filter(members::user_id.eq(user))
+            .filter(source_id.eq(id.get()))
+            .filter(members::user_id.eq(user.get()))
             .filter(members::expires_at.is_null().or(members::expires_at.gt(to_micros(now))))
             .select((SummaryRow::as_select(), members::access_level, members::expires_at))
             .first(conn)
@@ -167,18 +175,25 @@ pub fn get(db: &mut Conn, place: Place, user: i64, now: Time) -> Result<Option<M
     })
 }
 
-/// Makes somebody a member of a place, or changes as what.
-pub fn put(db: &mut Conn, place: Place, user: i64, role: Role, expires_on: Option<Date>, now: Time) -> Result<()> {
-    in_place!(place, members, place_id, id => {
+/// Adds a member, or changes the role and expiry of an existing one.
+pub fn upsert(
+    db: &mut Conn,
+    source: MemberSource,
+    user: UserId,
+    role: Role,
+    expires_on: Option<Date>,
+    now: Time,
+) -> Result<()> {
+    with_member_table!(source, members, source_id, id => {
         on!(db, conn => diesel::insert_into(members::table)
             .values((
-                place_id.eq(id),
-                members::user_id.eq(user),
+                source_id.eq(id.get()),
+                members::user_id.eq(user.get()),
                 members::access_level.eq(role.level()),
                 members::expires_at.eq(to_expiry(expires_on)),
                 members::created_at.eq(to_micros(now)),
             ))
-            .on_conflict((place_id, members::user_id))
+            .on_conflict((source_id, members::user_id))
             .do_update()
             .set((
                 members::access_level.eq(role.level()),
@@ -189,116 +204,132 @@ pub fn put(db: &mut Conn, place: Place, user: i64, role: Role, expires_on: Optio
     })
 }
 
-/// Ends a membership; says whether there was one, be it one that counted no more.
-pub fn delete(db: &mut Conn, place: Place, user: i64) -> Result<bool> {
-    in_place!(place, members, place_id, id => {
+/// Deletes a membership; returns whether there was one, expired or not.
+pub fn delete(db: &mut Conn, source: MemberSource, user: UserId) -> Result<bool> {
+    with_member_table!(source, members, source_id, id => {
         let removed = on!(db, conn => diesel::delete(members::table)
-            .filter(place_id.eq(id))
-            .filter(members::user_id.eq(user))
+            .filter(source_id.eq(id.get()))
+            .filter(members::user_id.eq(user.get()))
             .execute(conn))?;
         Ok(removed > 0)
     })
 }
 
-/// Memberships of projects, be they ones that count no more, oldest first. On PostgreSQL nobody else ends or changes
-/// them while the transaction lasts.
-pub fn in_projects(db: &mut Conn, which: Which<'_>) -> Result<Vec<Membership>> {
-    held(db, "project_members", "project_id", which)
+/// Returns and locks memberships of projects, expired ones included, oldest first.
+pub fn in_projects(db: &mut Conn, selector: MembershipSelector<'_, ProjectId>) -> Result<Vec<Membership<ProjectId>>> {
+    locked_memberships(db, "project_members", "project_id", selector, ProjectId::new)
 }
 
-/// The same of groups.
-pub fn in_groups(db: &mut Conn, which: Which<'_>) -> Result<Vec<Membership>> {
-    held(db, "group_members", "group_id", which)
+/// Returns and locks memberships of groups, expired ones included, oldest first.
+pub fn in_groups(db: &mut Conn, selector: MembershipSelector<'_, NamespaceId>) -> Result<Vec<Membership<NamespaceId>>> {
+    locked_memberships(db, "group_members", "group_id", selector, NamespaceId::new)
 }
 
-fn held(db: &mut Conn, table: &str, place: &str, which: Which<'_>) -> Result<Vec<Membership>> {
+fn locked_memberships<S: Copy + Into<i64>>(
+    db: &mut Conn,
+    table: &str,
+    source_column: &str,
+    selector: MembershipSelector<'_, S>,
+    to_source: fn(i64) -> S,
+) -> Result<Vec<Membership<S>>> {
     let query = || {
         let all = Fragment::<(BigInt, BigInt, Integer, BigInt)>::new(format!(
-            "SELECT {place}, user_id, access_level, created_at FROM {table} WHERE "
+            "SELECT {source_column}, user_id, access_level, created_at FROM {table} WHERE "
         ));
-        let meant = match which {
-            Which::Of(places) => all.sql(place.to_owned()).among(places),
-            Which::User(user) => all.sql("user_id = ").number(user),
-            Which::One(id, user) => all.sql(format!("{place} = ")).number(id).sql(" AND user_id = ").number(user),
+        let filtered = match selector {
+            MembershipSelector::OfSources(ids) => all.sql(source_column.to_owned()).in_ids(ids),
+            MembershipSelector::OfUser(user) => all.sql("user_id = ").number(user),
+            MembershipSelector::One(id, user) => {
+                all.sql(format!("{source_column} = ")).number(id).sql(" AND user_id = ").number(user)
+            }
         };
-        meant.sql(" ORDER BY id").either("", " FOR UPDATE")
+        filtered.sql(" ORDER BY id").per_engine("", " FOR UPDATE")
     };
-    let rows: Vec<(i64, i64, i32, i64)> = on!(db, conn => query().load(conn))?;
-    Ok(rows.into_iter().map(to_membership).collect())
+    let rows: Vec<MembershipRow> = on!(db, conn => query().load(conn))?;
+    Ok(rows.into_iter().map(|row| to_membership(row, to_source)).collect())
 }
 
-/// Forgets some of the memberships and shares that count no more, of each kind this many at most; says which. Of
-/// each project that is still there it is told whose membership has ended, unless it is theirs anyway.
-pub fn delete_expired(db: &mut Conn, now: Time, most: i64) -> Result<Ended> {
-    let in_groups = end_memberships(db, "group_members", "group_id", now, most)?;
-    let shares = on!(db, conn => expired::<BigInt>("project_shares", now, most).execute(conn))?;
-    let in_projects = end_memberships(db, "project_members", "project_id", now, most)?;
-    let places: Vec<i64> = in_projects.iter().map(|ended| ended.place).collect();
-    // One that was buried lives nowhere.
+/// Deletes and returns expired memberships and shares, at most `limit` of each kind. Records an event for each membership of
+/// a project, unless the project is deleted or the user owns it.
+pub fn delete_expired(db: &mut Conn, now: Time, limit: i64) -> Result<EndedMemberships> {
+    let in_groups = delete_expired_memberships(db, "group_members", "group_id", now, limit, NamespaceId::new)?;
+    let shares = on!(db, conn => delete_expired_rows::<BigInt>("project_shares", now, limit).execute(conn))?;
+    let in_projects = delete_expired_memberships(db, "project_members", "project_id", now, limit, ProjectId::new)?;
+    let project_ids: Vec<ProjectId> = in_projects.iter().map(|membership| membership.source).collect();
+    // Deleted projects have no namespace.
     let owners: Vec<(i64, Option<i64>)> = on!(db, conn => projects::table
         .inner_join(namespaces::table)
-        .filter(Fragment::<Bool>::new("projects.id").among(&places))
+        .filter(Fragment::<Bool>::new("projects.id").in_ids(&project_ids))
         .select((projects::id, namespaces::owner_id))
         .load(conn))?;
-    let owners: HashMap<i64, Option<i64>> = owners.into_iter().collect();
-    for Membership { place: project, user: author, .. } in &in_projects {
+    let owners: HashMap<ProjectId, Option<UserId>> =
+        owners.into_iter().map(|(project, owner)| (ProjectId::new(project), owner.map(UserId::new))).collect();
+    for Membership { source: project, user: author, .. } in &in_projects {
         if owners.get(project).is_none_or(|owner| *owner == Some(*author)) {
             continue;
         }
         let (project, author) = (*project, *author);
-        let event = NewEvent { project, author, action: Action::Expired, target: None, push: None, intent: None, now };
+        let event =
+            NewEvent { project, author, action: EventAction::Expired, target: None, push: None, intent: None, now };
         events::insert(db, &event)?;
     }
-    Ok(Ended { in_projects, in_groups, shares })
+    Ok(EndedMemberships { in_projects, in_groups, shares })
 }
 
-/// Ends some of the memberships that have expired; says which, in the order of the places.
-fn end_memberships(db: &mut Conn, table: &str, place: &str, now: Time, most: i64) -> Result<Vec<Membership>> {
-    let ending = || {
-        expired::<(BigInt, BigInt, Integer, BigInt)>(table, now, most)
-            .sql(format!(" RETURNING {place}, user_id, access_level, created_at"))
+/// Deletes some expired memberships and returns them, ordered by source.
+fn delete_expired_memberships<S: Ord>(
+    db: &mut Conn,
+    table: &str,
+    source_column: &str,
+    now: Time,
+    limit: i64,
+    to_source: fn(i64) -> S,
+) -> Result<Vec<Membership<S>>> {
+    let delete = || {
+        delete_expired_rows::<(BigInt, BigInt, Integer, BigInt)>(table, now, limit)
+            .sql(format!(" RETURNING {source_column}, user_id, access_level, created_at"))
     };
-    let rows: Vec<(i64, i64, i32, i64)> = on!(db, conn => ending().load(conn))?;
-    let mut ended: Vec<Membership> = rows.into_iter().map(to_membership).collect();
-    ended.sort_unstable();
-    Ok(ended)
+    let rows: Vec<MembershipRow> = on!(db, conn => delete().load(conn))?;
+    let mut deleted: Vec<Membership<S>> = rows.into_iter().map(|row| to_membership(row, to_source)).collect();
+    deleted.sort_unstable();
+    Ok(deleted)
 }
 
-/// Removes some of the rows of a table that have expired. Asked twice, because on PostgreSQL somebody may have renewed
-/// one since it was chosen.
-fn expired<ST>(table: &str, now: Time, most: i64) -> Fragment<ST> {
+/// Deletes some expired rows of a table. Tests the expiry twice, because on PostgreSQL a row may be renewed after the
+/// subquery has selected it.
+fn delete_expired_rows<ST>(table: &str, now: Time, limit: i64) -> Fragment<ST> {
     Fragment::new(format!("DELETE FROM {table} WHERE expires_at <= "))
         .number(to_micros(now))
         .sql(format!(" AND id IN (SELECT id FROM {table} WHERE expires_at <= "))
         .number(to_micros(now))
         .sql(" LIMIT ")
-        .number(most)
+        .number(limit)
         .sql(")")
 }
 
-/// The share of a project with a group, if it counts.
-pub fn find_share(db: &mut Conn, project: i64, group: i64, now: Time) -> Result<Option<Share>> {
+/// Returns the share of a project with a group, unless it has expired.
+pub fn find_share(db: &mut Conn, project: ProjectId, group: NamespaceId, now: Time) -> Result<Option<Share>> {
     let row: Option<(i64, i32, Option<i64>)> = on!(db, conn => project_shares::table
-        .filter(project_shares::project_id.eq(project))
-        .filter(project_shares::group_id.eq(group))
+        .filter(project_shares::project_id.eq(project.get()))
+        .filter(project_shares::group_id.eq(group.get()))
         .filter(project_shares::expires_at.is_null().or(project_shares::expires_at.gt(to_micros(now))))
         .select((project_shares::id, project_shares::group_access, project_shares::expires_at))
         .first(conn)
         .optional())?;
     Ok(row.map(|(id, level, expires_at)| Share {
-        id,
+        id: ShareId::new(id),
         project_id: project,
         group_id: group,
         role: to_role(level),
-        expires_on: expires_at.map(day_from),
+        expires_on: expires_at.map(date_from_micros),
     }))
 }
 
-/// Opens a project to a group; an expired share gives way.
+/// Shares a project with a group; replaces an expired share.
 pub fn insert_share(
     db: &mut Conn,
-    project: i64,
-    group: i64,
+    project: ProjectId,
+    group: NamespaceId,
     role: Role,
     expires_on: Option<Date>,
     now: Time,
@@ -306,31 +337,35 @@ pub fn insert_share(
     delete_share(db, project, group)?;
     let id = on!(db, conn => diesel::insert_into(project_shares::table)
         .values((
-            project_shares::project_id.eq(project),
-            project_shares::group_id.eq(group),
+            project_shares::project_id.eq(project.get()),
+            project_shares::group_id.eq(group.get()),
             project_shares::group_access.eq(role.level()),
             project_shares::expires_at.eq(to_expiry(expires_on)),
             project_shares::created_at.eq(to_micros(now)),
         ))
         .returning(project_shares::id)
         .get_result(conn))?;
-    Ok(Share { id, project_id: project, group_id: group, role, expires_on })
+    Ok(Share { id: ShareId::new(id), project_id: project, group_id: group, role, expires_on })
 }
 
-/// Closes a project to a group.
-pub fn delete_share(db: &mut Conn, project: i64, group: i64) -> Result<()> {
+/// Ends the share of a project with a group.
+pub fn delete_share(db: &mut Conn, project: ProjectId, group: NamespaceId) -> Result<()> {
     on!(db, conn => diesel::delete(project_shares::table)
-        .filter(project_shares::project_id.eq(project))
-        .filter(project_shares::group_id.eq(group))
+        .filter(project_shares::project_id.eq(project.get()))
+        .filter(project_shares::group_id.eq(group.get()))
         .execute(conn))?;
     Ok(())
 }
 
-/// The groups that each of the projects is shared with, oldest share first.
-pub(crate) fn shares_of(db: &mut Conn, projects: &[i64], now: Time) -> Result<HashMap<i64, Vec<SharedGroup>>> {
+/// Returns the groups that each project is shared with, oldest share first.
+pub(crate) fn shares_of(
+    db: &mut Conn,
+    projects: &[ProjectId],
+    now: Time,
+) -> Result<HashMap<ProjectId, Vec<SharedGroup>>> {
     let rows: Vec<(i64, i64, String, i32)> = on!(db, conn => project_shares::table
         .inner_join(namespaces::table)
-        .filter(Fragment::<Bool>::new("project_shares.project_id").among(projects))
+        .filter(Fragment::<Bool>::new("project_shares.project_id").in_ids(projects))
         .filter(project_shares::expires_at.is_null().or(project_shares::expires_at.gt(to_micros(now))))
         .order(project_shares::id)
         .select((
@@ -340,9 +375,10 @@ pub(crate) fn shares_of(db: &mut Conn, projects: &[i64], now: Time) -> Result<Ha
             project_shares::group_access,
         ))
         .load(conn))?;
-    let mut shares: HashMap<i64, Vec<SharedGroup>> = HashMap::new();
+    let mut shares: HashMap<ProjectId, Vec<SharedGroup>> = HashMap::new();
     for (project, group_id, group_name, level) in rows {
-        shares.entry(project).or_default().push(SharedGroup { group_id, group_name, role: to_role(level) });
+        let group = SharedGroup { group_id: NamespaceId::new(group_id), group_name, role: to_role(level) };
+        shares.entry(ProjectId::new(project)).or_default().push(group);
     }
     Ok(shares)
 }

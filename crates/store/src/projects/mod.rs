@@ -1,4 +1,4 @@
-//! The statements of projects and groups.
+//! SQL statements for projects, groups, namespaces, members and what belongs to them.
 
 pub(crate) mod access;
 pub mod deploy_keys;

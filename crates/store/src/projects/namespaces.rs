@@ -1,10 +1,10 @@
-//! The tree of paths.
+//! Namespaces: personal ones and groups.
 
 use diesel::{
     prelude::*,
     sql_types::{BigInt, Bool},
 };
-use model::{Namespace, NamespaceKind, Page, Slice, Time, Visibility, text::fold};
+use model::{Namespace, NamespaceId, NamespaceKind, Page, Slice, Time, UserId, Visibility, text::fold_case};
 
 use crate::{
     Conn, Result,
@@ -12,7 +12,7 @@ use crate::{
     conn::on,
     fragment::Fragment,
     schema::{lower, namespaces},
-    search::Term,
+    search::SearchTerm,
     times::{from_micros, to_micros},
 };
 
@@ -54,10 +54,10 @@ impl From<Row> for Namespace {
             updated_at,
         } = row;
         Self {
-            id,
-            parent_id,
-            kind: NamespaceKind::from_word(&kind),
-            owner_id,
+            id: NamespaceId::new(id),
+            parent_id: parent_id.map(NamespaceId::new),
+            kind: NamespaceKind::parse(&kind),
+            owner_id: owner_id.map(UserId::new),
             name,
             path,
             full_path,
@@ -72,37 +72,40 @@ impl From<Row> for Namespace {
     }
 }
 
-/// What is stored as a number; an unknown one can only come from a newer version, and then nothing is shown.
+/// Converts a stored level; an unknown one comes from a newer version and counts as private.
 pub(crate) fn to_visibility(level: i32) -> Visibility {
     Visibility::from_level(level.into()).unwrap_or(Visibility::Private)
 }
 
-/// Those of these namespaces that are there, in the order of their numbers.
-pub fn among(db: &mut Conn, ids: &[i64]) -> Result<Vec<Namespace>> {
+/// Returns those of the namespaces that exist, ordered by ID.
+pub fn by_ids(db: &mut Conn, ids: &[NamespaceId]) -> Result<Vec<Namespace>> {
     let rows: Vec<Row> = on!(db, conn => namespaces::table
-        .filter(Fragment::<Bool>::new("namespaces.id").among(ids))
+        .filter(Fragment::<Bool>::new("namespaces.id").in_ids(ids))
         .order(namespaces::id)
         .select(Row::as_select())
         .load(conn))?;
     Ok(rows.into_iter().map(Namespace::from).collect())
 }
 
-/// One namespace.
-pub fn by_id(db: &mut Conn, id: i64) -> Result<Option<Namespace>> {
-    let row: Option<Row> = on!(db, conn => namespaces::table.find(id).select(Row::as_select()).first(conn).optional())?;
+/// Returns a namespace.
+pub fn by_id(db: &mut Conn, id: NamespaceId) -> Result<Option<Namespace>> {
+    let row: Option<Row> =
+        on!(db, conn => namespaces::table.find(id.get()).select(Row::as_select()).first(conn).optional())?;
     Ok(row.map(Namespace::from))
 }
 
-/// One namespace as it is while the transaction lasts: on PostgreSQL nobody else changes or removes it meanwhile.
-pub fn by_id_to_change(db: &mut Conn, id: i64) -> Result<Option<Namespace>> {
+/// Returns a namespace and locks the row until the transaction ends; SQLite has a single writer and needs no lock.
+pub fn by_id_for_update(db: &mut Conn, id: NamespaceId) -> Result<Option<Namespace>> {
     let row: Option<Row> = match db {
-        Conn::Sqlite(conn) => namespaces::table.find(id).select(Row::as_select()).first(conn).optional()?,
-        Conn::Pg(conn) => namespaces::table.find(id).select(Row::as_select()).for_update().first(conn).optional()?,
+        Conn::Sqlite(conn) => namespaces::table.find(id.get()).select(Row::as_select()).first(conn).optional()?,
+        Conn::Pg(conn) => {
+            namespaces::table.find(id.get()).select(Row::as_select()).for_update().first(conn).optional()?
+        }
     };
     Ok(row.map(Namespace::from))
 }
 
-/// One namespace by its full path, in whatever case.
+/// Returns the namespace with a full path, ignoring case.
 pub fn by_full_path(db: &mut Conn, full_path: &str) -> Result<Option<Namespace>> {
     let row: Option<Row> = on!(db, conn => namespaces::table
         .filter(lower(namespaces::full_path).eq(full_path.to_lowercase()))
@@ -112,11 +115,11 @@ pub fn by_full_path(db: &mut Conn, full_path: &str) -> Result<Option<Namespace>>
     Ok(row.map(Namespace::from))
 }
 
-/// The first group of this name, in whatever case.
+/// Returns the first group with a name, ignoring case.
 pub fn group_by_name(db: &mut Conn, name: &str) -> Result<Option<Namespace>> {
     let row: Option<Row> = on!(db, conn => namespaces::table
         .filter(namespaces::kind.eq(NamespaceKind::Group.as_str()))
-        .filter(namespaces::name_key.eq(fold(name)))
+        .filter(namespaces::name_key.eq(fold_case(name)))
         .order(namespaces::id)
         .select(Row::as_select())
         .first(conn)
@@ -124,39 +127,39 @@ pub fn group_by_name(db: &mut Conn, name: &str) -> Result<Option<Namespace>> {
     Ok(row.map(Namespace::from))
 }
 
-/// The personal namespace of a user.
-pub fn personal(db: &mut Conn, user: i64) -> Result<Option<Namespace>> {
+/// Returns the personal namespace of a user.
+pub fn personal(db: &mut Conn, user: UserId) -> Result<Option<Namespace>> {
     let row: Option<Row> = on!(db, conn => namespaces::table
         .filter(namespaces::kind.eq(NamespaceKind::User.as_str()))
-        .filter(namespaces::owner_id.eq(user))
+        .filter(namespaces::owner_id.eq(user.get()))
         .select(Row::as_select())
         .first(conn)
         .optional())?;
     Ok(row.map(Namespace::from))
 }
 
-/// A page of namespaces, newest first: all of them, or those of the viewer and of the groups to which they belong.
+/// Lists namespaces, newest first: all of them, or the viewer's own and those of the viewer's groups.
 pub fn list(
     db: &mut Conn,
     viewer: &Viewer,
-    everything: bool,
-    search: Option<&Term>,
+    all: bool,
+    search: Option<&SearchTerm>,
     page: Page,
 ) -> Result<Slice<Namespace>> {
     let matching = || {
-        let mut wanted = Fragment::<Bool>::new("TRUE");
-        if !everything {
-            wanted = wanted
+        let mut condition = Fragment::<Bool>::new("TRUE");
+        if !all {
+            condition = condition
                 .sql(" AND (namespaces.id IN (SELECT id FROM namespaces WHERE kind = 'user' AND owner_id = ")
                 .number(viewer.user)
                 .sql(") OR namespaces.id IN (")
-                .then(viewer.my_groups())
+                .append(viewer.my_groups())
                 .sql("))");
         }
         if let Some(term) = search {
-            wanted = wanted.sql(" AND ").then(term.in_namespace());
+            condition = condition.sql(" AND ").append(term.in_namespace());
         }
-        wanted
+        condition
     };
     let total: i64 = on!(db, conn => namespaces::table.filter(matching()).count().get_result(conn))?;
     let rows: Vec<Row> = on!(db, conn => namespaces::table
@@ -169,58 +172,60 @@ pub fn list(
     Ok(Slice { items: rows.into_iter().map(Namespace::from).collect(), total, page })
 }
 
-/// Whether a full path is in use, in whatever case, by anybody but the given owner.
-pub fn is_taken(db: &mut Conn, full_path: &str, except_owner: Option<i64>) -> Result<bool> {
+/// Returns whether a full path is in use, ignoring case, except by the given owner.
+pub fn is_taken(db: &mut Conn, full_path: &str, except_owner: Option<UserId>) -> Result<bool> {
     let owner: Option<Option<i64>> = on!(db, conn => namespaces::table
         .filter(lower(namespaces::full_path).eq(full_path.to_lowercase()))
         .select(namespaces::owner_id)
         .first(conn)
         .optional())?;
-    Ok(owner.is_some_and(|owner| owner.is_none() || owner != except_owner))
+    Ok(owner.is_some_and(|owner| owner.is_none() || owner.map(UserId::new) != except_owner))
 }
 
-/// Adds the personal namespace of a user.
-pub fn insert_personal(db: &mut Conn, user: i64, path: &str, now: Time) -> Result<i64> {
-    Ok(on!(db, conn => diesel::insert_into(namespaces::table)
+/// Inserts the personal namespace of a user.
+pub fn insert_personal(db: &mut Conn, user: UserId, path: &str, now: Time) -> Result<NamespaceId> {
+    let id = on!(db, conn => diesel::insert_into(namespaces::table)
         .values((
             namespaces::kind.eq(NamespaceKind::User.as_str()),
-            namespaces::owner_id.eq(user),
+            namespaces::owner_id.eq(user.get()),
             namespaces::name.eq(path),
             namespaces::path.eq(path),
             namespaces::full_path.eq(path),
-            namespaces::name_key.eq(fold(path)),
-            namespaces::path_key.eq(fold(path)),
+            namespaces::name_key.eq(fold_case(path)),
+            namespaces::path_key.eq(fold_case(path)),
             namespaces::created_at.eq(to_micros(now)),
             namespaces::updated_at.eq(to_micros(now)),
         ))
         .returning(namespaces::id)
-        .get_result(conn))?)
+        .get_result(conn))?;
+    Ok(NamespaceId::new(id))
 }
 
 /// Renames the personal namespace of a user.
-pub fn rename_personal(db: &mut Conn, user: i64, path: &str, now: Time) -> Result<()> {
+pub fn rename_personal(db: &mut Conn, user: UserId, path: &str, now: Time) -> Result<()> {
     on!(db, conn => diesel::update(namespaces::table)
-        .filter(namespaces::owner_id.eq(user))
+        .filter(namespaces::owner_id.eq(user.get()))
         .filter(namespaces::kind.eq(NamespaceKind::User.as_str()))
         .set((
             namespaces::name.eq(path),
             namespaces::path.eq(path),
             namespaces::full_path.eq(path),
-            namespaces::name_key.eq(fold(path)),
-            namespaces::path_key.eq(fold(path)),
+            namespaces::name_key.eq(fold_case(path)),
+            namespaces::path_key.eq(fold_case(path)),
             namespaces::updated_at.eq(to_micros(now)),
         ))
         .execute(conn))?;
     Ok(())
 }
 
-/// The numbers of the namespaces below one, itself not counted.
-pub(crate) fn below(db: &mut Conn, id: i64) -> Result<Vec<i64>> {
+/// Returns the IDs of the descendants of a namespace, without itself.
+pub(crate) fn descendants(db: &mut Conn, id: NamespaceId) -> Result<Vec<NamespaceId>> {
     let query = || {
         Fragment::<BigInt>::new("SELECT namespace_id FROM namespace_ancestors WHERE ancestor_id = ")
             .number(id)
             .sql(" AND namespace_id <> ")
             .number(id)
     };
-    Ok(on!(db, conn => query().load(conn))?)
+    let ids: Vec<i64> = on!(db, conn => query().load(conn))?;
+    Ok(ids.into_iter().map(NamespaceId::new).collect())
 }

@@ -1,4 +1,4 @@
-//! Projects, one by one; their lists are in [`crate::project_lists`].
+//! Single projects; lists are in [`crate::project_lists`].
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use diesel::{
     sql_types::{BigInt, Bool, Integer, Nullable, Text},
 };
 use model::{
-    Change, Namespace, Project, Role, StorageId, Time, Visibility,
-    projects::{Access, ForkSource, NewProject, ProjectChanges, Seed, Switches},
-    text::fold,
+    Change, Namespace, NamespaceId, Project, ProjectId, Role, StorageId, Time, UserId, Visibility,
+    projects::{ForkSource, NewProject, ProjectAccess, ProjectChanges, ProjectFeatures, TokenSeed},
+    text::fold_case,
 };
 
 use crate::{
@@ -60,8 +60,8 @@ struct Row {
     last_activity_at: i64,
 }
 
-/// A project with its namespace, the owner of that, the number of its source, its import, its open issues and how many
-/// of those are confidential, the levels of the viewer: in the project, its group, and by shares, and where its files lie.
+/// A project with its namespace and the owner of that, the ID of its fork source, its import, the numbers of its open and
+/// open confidential issues, the access levels of the viewer (in the project, in its group, by shares), and its storage ID.
 type FullRow = (
     Row,
     NamespaceRow,
@@ -106,16 +106,16 @@ fn to_project(row: FullRow, viewer: &Viewer) -> Project {
     } = row;
     let namespace = Namespace::from(namespace);
     let role = |level: Option<i32>| level.and_then(|level| Role::from_level(level.into()));
-    let owns = viewer.user != 0 && namespace.owner_id == Some(viewer.user);
-    let access = Access { project: role(direct), group: role(group), share: role(share), owns };
+    let owns = viewer.user != UserId::ANONYMOUS && namespace.owner_id == Some(viewer.user);
+    let access = ProjectAccess { project: role(direct), group: role(group), share: role(share), owns };
     let sees_all_issues = viewer.admin || access.role() >= Some(Role::Reporter);
     Project {
-        id,
+        id: ProjectId::new(id),
         open_issues: if sees_all_issues { open_issues } else { open_issues - open_confidential },
         access,
         namespace,
         owner: owner.map(Into::into),
-        creator_id,
+        creator_id: UserId::new(creator_id),
         name,
         path,
         description,
@@ -124,7 +124,7 @@ fn to_project(row: FullRow, viewer: &Viewer) -> Project {
         archived,
         star_count,
         forks_count,
-        switches: Switches {
+        features: ProjectFeatures {
             issues_enabled,
             merge_requests_enabled,
             wiki_enabled,
@@ -138,22 +138,22 @@ fn to_project(row: FullRow, viewer: &Viewer) -> Project {
             request_access_enabled,
         },
         lfs_enabled,
-        runners_seed: Seed(runners_seed),
+        runners_seed: TokenSeed(runners_seed),
         storage: to_storage_id(&storage),
         created_at: from_micros(created_at),
         updated_at: from_micros(updated_at),
         last_activity_at: from_micros(last_activity_at),
         shared_with: Vec::new(),
-        fork_of,
+        fork_of: fork_of.map(ProjectId::new),
         forked_from: None,
         import: import.map(Into::into),
     }
 }
 
-/// Where the files of a project lie.
+/// The storage ID of a project.
 const STORAGE: &str = "(SELECT s.storage_id FROM project_storage s WHERE s.project_id = projects.id)";
 
-/// What every query for projects selects; `$share` is how the level by shares is found.
+/// The selection of all queries for projects; `$share` is the expression for the access level by shares.
 macro_rules! full_rows {
     ($viewer:expr, $share:expr) => {
         projects::table
@@ -174,55 +174,56 @@ macro_rules! full_rows {
     };
 }
 
-/// The level by shares for lists, which ask for it only where it matters: where not everybody sees all open issues.
+/// The access level by shares for lists, computed only for projects with confidential issues, where it matters.
 fn share_level_if_needed(viewer: &Viewer) -> Fragment<Nullable<Integer>> {
-    Fragment::new("CASE WHEN issue_books.open_confidential > 0 THEN ").then(viewer.share_level()).sql(" END")
+    Fragment::new("CASE WHEN issue_books.open_confidential > 0 THEN ").append(viewer.share_level()).sql(" END")
 }
 
-/// Which project is meant.
+/// Identifies a project.
 #[derive(Clone, Copy, Debug)]
-pub enum Key<'a> {
-    /// By number.
-    Id(i64),
-    /// By the full path of its namespace and its own path, in whatever case.
+pub enum ProjectKey<'a> {
+    /// By ID.
+    Id(ProjectId),
+    /// By the full path of its namespace and its own path, ignoring case.
     Path(&'a str, &'a str),
 }
 
-/// One project with what the viewer is to it. The groups it is shared with and its source are not filled in.
-pub fn find(db: &mut Conn, viewer: &Viewer, key: Key<'_>) -> Result<Option<Project>> {
+/// Returns a project with the roles of the viewer, without the groups it is shared with and its fork source.
+pub fn find(db: &mut Conn, viewer: &Viewer, key: ProjectKey<'_>) -> Result<Option<Project>> {
     let row: Option<FullRow> = match key {
-        Key::Id(id) => on!(db, conn => full_rows!(viewer, viewer.share_level())
-            .filter(projects::id.eq(id))
+        ProjectKey::Id(id) => on!(db, conn => full_rows!(viewer, viewer.share_level())
+            .filter(projects::id.eq(id.get()))
             .first(conn)
             .optional())?,
-        Key::Path(namespace, path) => on!(db, conn => full_rows!(viewer, viewer.share_level())
+        ProjectKey::Path(namespace, path) => on!(db, conn => full_rows!(viewer, viewer.share_level())
             .filter(lower(namespaces::full_path).eq(namespace.to_lowercase()))
-            .filter(projects::path_key.eq(fold(path)))
+            .filter(projects::path_key.eq(fold_case(path)))
             .first(conn)
             .optional())?,
     };
     Ok(row.map(|row| to_project(row, viewer)))
 }
 
-/// The projects with these numbers, in whatever order, as [`find`] finds them but perhaps without the levels by
+/// Returns the projects with these IDs in no particular order, as [`find`] does but possibly without the access levels by
 /// shares.
-pub fn among(db: &mut Conn, viewer: &Viewer, ids: &[i64]) -> Result<Vec<Project>> {
+pub fn by_ids(db: &mut Conn, viewer: &Viewer, ids: &[ProjectId]) -> Result<Vec<Project>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let rows: Vec<FullRow> = on!(db, conn => full_rows!(viewer, share_level_if_needed(viewer))
-        .filter(Fragment::<Bool>::new("projects.id").among(ids))
+        .filter(Fragment::<Bool>::new("projects.id").in_ids(ids))
         .load(conn))?;
     Ok(rows.into_iter().map(|row| to_project(row, viewer)).collect())
 }
 
-/// Keeps everybody else from changing or removing a project while the transaction lasts; SQLite has one writer anyway.
-pub fn lock(db: &mut Conn, id: i64) -> Result<bool> {
+/// Locks the row of a project until the transaction ends; returns whether it exists. SQLite has a single writer and needs no
+/// lock.
+pub fn lock(db: &mut Conn, id: ProjectId) -> Result<bool> {
     match db {
         Conn::Sqlite(_) => Ok(true),
         Conn::Pg(conn) => {
             let found: Option<i64> = projects::table
-                .find(id)
+                .find(id.get())
                 .filter(projects::deleted_at.is_null())
                 .select(projects::id)
                 .for_update()
@@ -233,18 +234,18 @@ pub fn lock(db: &mut Conn, id: i64) -> Result<bool> {
     }
 }
 
-/// Fills in the groups that projects are shared with, and the projects that they were forked from.
+/// Loads the groups that projects are shared with, and their fork sources.
 pub fn with_relations(db: &mut Conn, viewer: &Viewer, projects: &mut [Project]) -> Result<()> {
     if projects.is_empty() {
         return Ok(());
     }
-    let ids: Vec<i64> = projects.iter().map(|project| project.id).collect();
+    let ids: Vec<ProjectId> = projects.iter().map(|project| project.id).collect();
     let mut shares = members::shares_of(db, &ids, viewer.now)?;
-    let forks: Vec<i64> =
+    let forks: Vec<ProjectId> =
         projects.iter().filter(|project| project.fork_of.is_some()).map(|project| project.id).collect();
-    let mut sources: HashMap<i64, ForkSource> = forks::sources_among(db, viewer, &forks)?.into_iter().collect();
+    let mut sources: HashMap<ProjectId, ForkSource> = forks::sources_of(db, viewer, &forks)?.into_iter().collect();
     for project in projects {
-        // Where shares give nothing, they are not worth telling.
+        // Shares are hidden where sharing is disabled.
         let shares = shares.remove(&project.id).filter(|_| !project.namespace.share_with_group_lock);
         project.shared_with = shares.unwrap_or_default();
         project.forked_from = sources.remove(&project.id);
@@ -252,54 +253,60 @@ pub fn with_relations(db: &mut Conn, viewer: &Viewer, projects: &mut [Project]) 
     Ok(())
 }
 
-/// Which of a name and a path are taken in a namespace, in whatever case.
-pub fn taken(db: &mut Conn, namespace: i64, name: &str, path: &str, except: Option<i64>) -> Result<(bool, bool)> {
-    let except = except.unwrap_or_default();
-    let is_there = |found: Option<i64>| found.is_some();
+/// Returns whether a name and a path are taken in a namespace, ignoring case.
+pub fn find_taken(
+    db: &mut Conn,
+    namespace: NamespaceId,
+    name: &str,
+    path: &str,
+    except: Option<ProjectId>,
+) -> Result<(bool, bool)> {
+    let except = except.map_or(0, ProjectId::get);
+    let exists = |found: Option<i64>| found.is_some();
     let name: Option<i64> = on!(db, conn => projects::table
-        .filter(projects::namespace_id.eq(namespace))
-        .filter(projects::name_key.eq(fold(name)))
+        .filter(projects::namespace_id.eq(namespace.get()))
+        .filter(projects::name_key.eq(fold_case(name)))
         .filter(projects::id.ne(except))
         .select(projects::id)
         .first(conn)
         .optional())?;
     let path: Option<i64> = on!(db, conn => projects::table
-        .filter(projects::namespace_id.eq(namespace))
-        .filter(projects::path_key.eq(fold(path)))
+        .filter(projects::namespace_id.eq(namespace.get()))
+        .filter(projects::path_key.eq(fold_case(path)))
         .filter(projects::id.ne(except))
         .select(projects::id)
         .first(conn)
         .optional())?;
-    Ok((is_there(name), is_there(path)))
+    Ok((exists(name), exists(path)))
 }
 
-/// Adds a project.
+/// Inserts a project.
 pub fn insert(
     db: &mut Conn,
     new: &NewProject,
-    namespace: i64,
-    creator: i64,
+    namespace: NamespaceId,
+    creator: UserId,
     visibility: Visibility,
-    seed: &Seed,
+    seed: &TokenSeed,
     now: Time,
-) -> Result<i64> {
-    let path = new.chosen_path();
-    let switches = Switches::new().with(&new.switches);
+) -> Result<ProjectId> {
+    let path = new.path_or_default();
+    let features = ProjectFeatures::new().with(&new.features);
     let description = new.description.as_deref().filter(|text| !text.is_empty());
-    Ok(on!(db, conn => diesel::insert_into(projects::table)
+    let id = on!(db, conn => diesel::insert_into(projects::table)
         .values((
-            projects::namespace_id.eq(namespace),
-            projects::creator_id.eq(creator),
+            projects::namespace_id.eq(namespace.get()),
+            projects::creator_id.eq(creator.get()),
             (
                 projects::name.eq(&new.name),
                 projects::path.eq(&path),
-                projects::name_key.eq(fold(&new.name)),
-                projects::path_key.eq(fold(&path)),
+                projects::name_key.eq(fold_case(&new.name)),
+                projects::path_key.eq(fold_case(&path)),
                 projects::search_text.eq(search_text(&new.name, &path, description)),
                 projects::description.eq(description),
             ),
             projects::visibility.eq(visibility.level()),
-            columns_of(&switches),
+            columns_of(&features),
             projects::lfs_enabled.eq(new.lfs_enabled),
             projects::runners_seed.eq(&seed.0),
             projects::created_at.eq(to_micros(now)),
@@ -307,23 +314,24 @@ pub fn insert(
             projects::last_activity_at.eq(to_micros(now)),
         ))
         .returning(projects::id)
-        .get_result(conn))?)
+        .get_result(conn))?;
+    Ok(ProjectId::new(id))
 }
 
-/// The switches as columns.
+/// Returns the feature flags as column assignments.
 #[diesel::dsl::auto_type(no_type_alias)]
-fn columns_of(switches: &Switches<bool>) -> _ {
-    let issues: bool = switches.issues_enabled;
-    let merge_requests: bool = switches.merge_requests_enabled;
-    let wiki: bool = switches.wiki_enabled;
-    let builds: bool = switches.builds_enabled;
-    let snippets: bool = switches.snippets_enabled;
-    let registry: bool = switches.container_registry_enabled;
-    let shared_runners: bool = switches.shared_runners_enabled;
-    let public_builds: bool = switches.public_builds;
-    let builds_succeed: bool = switches.only_allow_merge_if_build_succeeds;
-    let discussions_resolved: bool = switches.only_allow_merge_if_all_discussions_are_resolved;
-    let request_access: bool = switches.request_access_enabled;
+fn columns_of(features: &ProjectFeatures<bool>) -> _ {
+    let issues: bool = features.issues_enabled;
+    let merge_requests: bool = features.merge_requests_enabled;
+    let wiki: bool = features.wiki_enabled;
+    let builds: bool = features.builds_enabled;
+    let snippets: bool = features.snippets_enabled;
+    let registry: bool = features.container_registry_enabled;
+    let shared_runners: bool = features.shared_runners_enabled;
+    let public_builds: bool = features.public_builds;
+    let builds_succeed: bool = features.only_allow_merge_if_build_succeeds;
+    let discussions_resolved: bool = features.only_allow_merge_if_all_discussions_are_resolved;
+    let request_access: bool = features.request_access_enabled;
     (
         projects::issues_enabled.eq(issues),
         projects::merge_requests_enabled.eq(merge_requests),
@@ -339,7 +347,7 @@ fn columns_of(switches: &Switches<bool>) -> _ {
     )
 }
 
-/// Changes a project.
+/// Updates a project.
 pub fn update(db: &mut Conn, project: &Project, changes: &ProjectChanges, now: Time) -> Result<()> {
     let name = changes.name.as_deref().unwrap_or(&project.name);
     let path = changes.path.as_deref().unwrap_or(&project.path);
@@ -348,17 +356,17 @@ pub fn update(db: &mut Conn, project: &Project, changes: &ProjectChanges, now: T
         Change::Clear => None,
         Change::Set(text) => Some(text.as_str()),
     };
-    let switches = project.switches.with(&changes.switches);
-    on!(db, conn => diesel::update(projects::table.find(project.id))
+    let features = project.features.with(&changes.features);
+    on!(db, conn => diesel::update(projects::table.find(project.id.get()))
         .set((
             projects::name.eq(name),
             projects::path.eq(path),
-            projects::name_key.eq(fold(name)),
-            projects::path_key.eq(fold(path)),
+            projects::name_key.eq(fold_case(name)),
+            projects::path_key.eq(fold_case(path)),
             projects::search_text.eq(search_text(name, path, description)),
             projects::description.eq(description),
             projects::visibility.eq(changes.visibility.unwrap_or(project.visibility).level()),
-            columns_of(&switches),
+            columns_of(&features),
             projects::lfs_enabled.eq(changes.lfs_enabled.or(project.lfs_enabled)),
             projects::updated_at.eq(to_micros(now)),
         ))
@@ -366,30 +374,30 @@ pub fn update(db: &mut Conn, project: &Project, changes: &ProjectChanges, now: T
     Ok(())
 }
 
-/// Puts a project away, or takes it out again.
-pub fn set_archived(db: &mut Conn, id: i64, archived: bool, now: Time) -> Result<()> {
-    on!(db, conn => diesel::update(projects::table.find(id))
+/// Archives or unarchives a project.
+pub fn set_archived(db: &mut Conn, id: ProjectId, archived: bool, now: Time) -> Result<()> {
+    on!(db, conn => diesel::update(projects::table.find(id.get()))
         .set((projects::archived.eq(archived), projects::updated_at.eq(to_micros(now))))
         .execute(conn))?;
     Ok(())
 }
 
-/// Notes which branch HEAD names, if it names one that is there.
-pub fn set_default_branch(db: &mut Conn, id: i64, branch: Option<&str>, now: Time) -> Result<()> {
+/// Stores the default branch; `None` if the repository has no branch.
+pub fn set_default_branch(db: &mut Conn, id: ProjectId, branch: Option<&str>, now: Time) -> Result<()> {
     let differs =
-        || Fragment::<Bool>::new("coalesce(projects.default_branch, '') <> ").words(branch.unwrap_or_default());
-    on!(db, conn => diesel::update(projects::table.find(id))
+        || Fragment::<Bool>::new("coalesce(projects.default_branch, '') <> ").text(branch.unwrap_or_default());
+    on!(db, conn => diesel::update(projects::table.find(id.get()))
         .filter(differs())
         .set((projects::default_branch.eq(branch), projects::updated_at.eq(to_micros(now))))
         .execute(conn))?;
     Ok(())
 }
 
-/// Moves a project to another namespace.
-pub fn transfer(db: &mut Conn, id: i64, namespace: i64, visibility: Visibility, now: Time) -> Result<()> {
-    on!(db, conn => diesel::update(projects::table.find(id))
+/// Transfers a project to another namespace.
+pub fn transfer(db: &mut Conn, id: ProjectId, namespace: NamespaceId, visibility: Visibility, now: Time) -> Result<()> {
+    on!(db, conn => diesel::update(projects::table.find(id.get()))
         .set((
-            projects::namespace_id.eq(namespace),
+            projects::namespace_id.eq(namespace.get()),
             projects::visibility.eq(visibility.level()),
             projects::updated_at.eq(to_micros(now)),
         ))
@@ -397,89 +405,89 @@ pub fn transfer(db: &mut Conn, id: i64, namespace: i64, visibility: Visibility, 
     Ok(())
 }
 
-/// Stars a project; says whether it was not starred before.
-pub fn star(db: &mut Conn, id: i64, user: i64, now: Time) -> Result<bool> {
+/// Stars a project; returns whether it was not starred before.
+pub fn star(db: &mut Conn, id: ProjectId, user: UserId, now: Time) -> Result<bool> {
     let added = on!(db, conn => diesel::insert_into(project_stars::table)
         .values((
-            project_stars::user_id.eq(user),
-            project_stars::project_id.eq(id),
+            project_stars::user_id.eq(user.get()),
+            project_stars::project_id.eq(id.get()),
             project_stars::created_at.eq(to_micros(now)),
         ))
         .on_conflict_do_nothing()
         .execute(conn))?;
-    touch_if(db, added > 0, id, now)
+    touch_if_changed(db, added > 0, id, now)
 }
 
-/// Takes a star back; says whether there was one.
-pub fn unstar(db: &mut Conn, id: i64, user: i64, now: Time) -> Result<bool> {
-    let removed = on!(db, conn => diesel::delete(project_stars::table.find((user, id))).execute(conn))?;
-    touch_if(db, removed > 0, id, now)
+/// Unstars a project; returns whether it was starred.
+pub fn unstar(db: &mut Conn, id: ProjectId, user: UserId, now: Time) -> Result<bool> {
+    let removed = on!(db, conn => diesel::delete(project_stars::table.find((user.get(), id.get()))).execute(conn))?;
+    touch_if_changed(db, removed > 0, id, now)
 }
 
-fn touch_if(db: &mut Conn, changed: bool, id: i64, now: Time) -> Result<bool> {
+fn touch_if_changed(db: &mut Conn, changed: bool, id: ProjectId, now: Time) -> Result<bool> {
     if changed {
-        on!(db, conn => diesel::update(projects::table.find(id))
+        on!(db, conn => diesel::update(projects::table.find(id.get()))
             .set(projects::updated_at.eq(to_micros(now)))
             .execute(conn))?;
     }
     Ok(changed)
 }
 
-/// The projects that shall be taken out of their places; on PostgreSQL nobody else changes, moves or removes them while
-/// the transaction lasts.
-pub fn hold(db: &mut Conn, which: Buried<'_>) -> Result<Vec<i64>> {
-    let chosen = || projects::table.filter(which.chosen()).order(projects::id).select(projects::id);
-    Ok(match db {
-        Conn::Sqlite(conn) => chosen().load(conn)?,
-        Conn::Pg(conn) => chosen().for_update().load(conn)?,
-    })
+/// Returns the IDs of the projects to delete and locks their rows until the transaction ends.
+pub fn lock_for_deletion(db: &mut Conn, scope: DeletionScope<'_>) -> Result<Vec<ProjectId>> {
+    let selected = || projects::table.filter(scope.selected()).order(projects::id).select(projects::id);
+    let ids: Vec<i64> = match db {
+        Conn::Sqlite(conn) => selected().load(conn)?,
+        Conn::Pg(conn) => selected().for_update().load(conn)?,
+    };
+    Ok(ids.into_iter().map(ProjectId::new).collect())
 }
 
-/// Takes projects out of their places: nobody finds them any more, and their paths are free. A job for each removes the
-/// rest.
-pub fn bury(db: &mut Conn, which: Buried<'_>, job_kind: &str, now: Time) -> Result<()> {
-    // First what is taken out, then a job for exactly that: a project that is moved away meanwhile must not get one.
-    let ids: Vec<i64> = on!(db, conn => diesel::update(projects::table.filter(which.chosen()))
+/// Marks projects as deleted: queries no longer find them, and their paths are free. Enqueues a task for each to delete its
+/// data.
+pub fn soft_delete(db: &mut Conn, scope: DeletionScope<'_>, task_kind: &str, now: Time) -> Result<()> {
+    // Tasks are enqueued for exactly the updated rows: a project that is transferred concurrently must not get one.
+    let ids: Vec<i64> = on!(db, conn => diesel::update(projects::table.filter(scope.selected()))
         .set((projects::namespace_id.eq(None::<i64>), projects::deleted_at.eq(to_micros(now))))
         .returning(projects::id)
         .get_results(conn))?;
     let enqueue = || {
         Fragment::<BigInt>::new("INSERT INTO jobs (kind, payload, run_at, created_at) SELECT ")
-            .words(job_kind)
+            .text(task_kind)
             .sql(", CAST(projects.id AS TEXT), ")
             .number(to_micros(now))
             .sql(", ")
             .number(to_micros(now))
             .sql(" FROM projects WHERE projects.id")
-            .among(&ids)
+            .in_ids(&ids)
             .sql(" ORDER BY projects.id")
     };
     on!(db, conn => enqueue().execute(conn))?;
     Ok(())
 }
 
-/// Which projects are taken out of their places.
+/// The projects to delete.
 #[derive(Clone, Copy, Debug)]
-pub enum Buried<'a> {
-    /// This one.
-    One(i64),
-    /// All that live in these namespaces.
-    In(&'a [i64]),
+pub enum DeletionScope<'a> {
+    /// The project with this ID.
+    One(ProjectId),
+    /// All projects in these namespaces.
+    InNamespaces(&'a [NamespaceId]),
 }
 
-impl Buried<'_> {
-    fn chosen(self) -> Fragment<Bool> {
+impl DeletionScope<'_> {
+    fn selected(self) -> Fragment<Bool> {
         match self {
             Self::One(id) => Fragment::new("projects.deleted_at IS NULL AND projects.id = ").number(id),
-            Self::In(namespaces) => Fragment::new("projects.namespace_id").among(namespaces),
+            Self::InNamespaces(namespaces) => Fragment::new("projects.namespace_id").in_ids(namespaces),
         }
     }
 }
 
-/// Where the repository and the files of a project lie, also of one that is being removed.
-pub fn storage_of(db: &mut Conn, id: i64) -> Result<Option<StorageId>> {
+/// Returns the storage ID of a project, deleted or not.
+pub fn storage_of(db: &mut Conn, id: ProjectId) -> Result<Option<StorageId>> {
     let found: Option<String> = on!(db, conn => project_storage::table
-        .find(id)
+        .find(id.get())
         .select(project_storage::storage_id)
         .first(conn)
         .optional())?;
@@ -487,13 +495,13 @@ pub fn storage_of(db: &mut Conn, id: i64) -> Result<Option<StorageId>> {
 }
 
 fn to_storage_id(text: &str) -> StorageId {
-    StorageId::parse(text).expect("the table allows nothing else")
+    StorageId::parse(text).expect("a check constraint allows nothing else")
 }
 
-/// Whether a project was taken out of its place.
-pub fn is_buried(db: &mut Conn, id: i64) -> Result<bool> {
+/// Returns whether a project is marked as deleted.
+pub fn is_soft_deleted(db: &mut Conn, id: ProjectId) -> Result<bool> {
     let found: Option<i64> = on!(db, conn => projects::table
-        .find(id)
+        .find(id.get())
         .filter(projects::deleted_at.is_not_null())
         .select(projects::id)
         .first(conn)
@@ -501,9 +509,8 @@ pub fn is_buried(db: &mut Conn, id: i64) -> Result<bool> {
     Ok(found.is_some())
 }
 
-/// What a project may have many rows of: the table, the column that leads to the project, and one that tells its rows
-/// apart.
-const MANY: [(&str, &str, &str); 20] = [
+/// Tables with many rows per project: the table, its project column, and a column that identifies rows within a project.
+const DEPENDENT_TABLES: [(&str, &str, &str); 20] = [
     ("project_members", "project_id", "id"),
     ("project_shares", "project_id", "id"),
     ("project_stars", "project_id", "user_id"),
@@ -526,25 +533,25 @@ const MANY: [(&str, &str, &str); 20] = [
     ("milestones", "project_id", "id"),
 ];
 
-/// Removes some of the rows that belong to a project that was buried; says how many. Those who share a writer with this
-/// should not have to wait for a project with many members, stars and events. One table after the other: a row takes along
-/// what hangs on it, and that is little once the tables before are empty.
-pub fn shrink_buried(db: &mut Conn, id: i64, most: i64) -> Result<usize> {
-    let told = shrink_deliveries(db, id, most)?;
-    if told > 0 {
-        return Ok(told);
+/// Deletes up to `limit` dependent rows of a deleted project; returns their number. Batches keep other writers from waiting
+/// for a project with many rows. The order of the tables keeps cascades small: rows cascade to few others once the tables
+/// before are empty.
+pub fn purge_batch(db: &mut Conn, id: ProjectId, limit: i64) -> Result<usize> {
+    let deliveries = purge_deliveries(db, id, limit)?;
+    if deliveries > 0 {
+        return Ok(deliveries);
     }
-    for (table, project, row) in MANY {
-        let some = || {
+    for (table, project, row) in DEPENDENT_TABLES {
+        let delete_some = || {
             Fragment::<BigInt>::new(format!("DELETE FROM {table} WHERE {project} = "))
                 .number(id)
                 .sql(format!(" AND {row} IN (SELECT {row} FROM {table} WHERE {project} = "))
                 .number(id)
                 .sql(" LIMIT ")
-                .number(most)
+                .number(limit)
                 .sql(")")
         };
-        let removed = on!(db, conn => some().execute(conn))?;
+        let removed = on!(db, conn => delete_some().execute(conn))?;
         if removed > 0 {
             return Ok(removed);
         }
@@ -552,30 +559,30 @@ pub fn shrink_buried(db: &mut Conn, id: i64, most: i64) -> Result<usize> {
     Ok(0)
 }
 
-/// Removes some of what hooks of a project were told; there may be far more of that than hooks.
-fn shrink_deliveries(db: &mut Conn, project: i64, most: i64) -> Result<usize> {
-    let some = || {
+/// Deletes up to `limit` deliveries of the webhooks of a project; a webhook may have very many.
+fn purge_deliveries(db: &mut Conn, project: ProjectId, limit: i64) -> Result<usize> {
+    let delete_some = || {
         Fragment::<BigInt>::new(
             "DELETE FROM hook_deliveries WHERE id IN (SELECT d.id FROM hook_deliveries d \
              JOIN hooks h ON h.id = d.hook_id WHERE h.project_id = ",
         )
         .number(project)
         .sql(" LIMIT ")
-        .number(most)
+        .number(limit)
         .sql(")")
     };
-    Ok(on!(db, conn => some().execute(conn))?)
+    Ok(on!(db, conn => delete_some().execute(conn))?)
 }
 
-/// Removes what is left of a project that was buried, with everything that belongs to it.
-pub fn delete_buried(db: &mut Conn, id: i64) -> Result<()> {
-    on!(db, conn => diesel::delete(projects::table.find(id))
+/// Deletes the row of a deleted project, and with it everything that remains.
+pub fn purge(db: &mut Conn, id: ProjectId) -> Result<()> {
+    on!(db, conn => diesel::delete(projects::table.find(id.get()))
         .filter(projects::deleted_at.is_not_null())
         .execute(conn))?;
     Ok(())
 }
 
-/// What a search looks into; the separator keeps it from matching across the parts.
+/// Returns the text to search; the separator keeps patterns from matching across fields.
 fn search_text(name: &str, path: &str, description: Option<&str>) -> String {
-    fold(&[name, path, description.unwrap_or_default()].join(SEPARATOR)) + END
+    fold_case(&[name, path, description.unwrap_or_default()].join(SEPARATOR)) + END
 }

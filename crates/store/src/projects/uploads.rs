@@ -1,7 +1,7 @@
-//! Files that were sent to projects: a row comes before its file and goes after it.
+//! Files uploaded to projects: a row is inserted before its file is written and deleted after it.
 
 use diesel::{dsl::not, prelude::*};
-use model::{Time, Upload, tokens::Secret};
+use model::{ProjectId, Time, Upload, UploadId, UserId, tokens::Secret};
 
 use crate::{
     Conn, Result,
@@ -25,9 +25,9 @@ struct Row {
 impl From<Row> for Upload {
     fn from(Row { id, project_id, user_id, secret, name, size, created_at }: Row) -> Self {
         Self {
-            id,
-            project_id,
-            user_id,
+            id: UploadId::new(id),
+            project_id: ProjectId::new(project_id),
+            user_id: UserId::new(user_id),
             secret: Secret::new(secret),
             name,
             size: size.and_then(|size| u64::try_from(size).ok()),
@@ -36,12 +36,19 @@ impl From<Row> for Upload {
     }
 }
 
-/// Adds an upload that is under way.
-pub fn insert(db: &mut Conn, project: i64, user: i64, secret: &Secret, name: &str, now: Time) -> Result<Upload> {
+/// Inserts an unfinished upload.
+pub fn insert(
+    db: &mut Conn,
+    project: ProjectId,
+    user: UserId,
+    secret: &Secret,
+    name: &str,
+    now: Time,
+) -> Result<Upload> {
     let row: Row = on!(db, conn => diesel::insert_into(uploads::table)
         .values((
-            uploads::project_id.eq(project),
-            uploads::user_id.eq(user),
+            uploads::project_id.eq(project.get()),
+            uploads::user_id.eq(user.get()),
             uploads::secret.eq(secret.reveal()),
             uploads::name.eq(name),
             uploads::created_at.eq(to_micros(now)),
@@ -51,10 +58,10 @@ pub fn insert(db: &mut Conn, project: i64, user: i64, secret: &Secret, name: &st
     Ok(row.into())
 }
 
-/// Notes that an upload is whole; `None` if it is no longer under way.
-pub fn complete(db: &mut Conn, id: i64, size: u64) -> Result<Option<Upload>> {
+/// Marks an upload as complete; returns `None` if it is not unfinished.
+pub fn complete(db: &mut Conn, id: UploadId, size: u64) -> Result<Option<Upload>> {
     let size = i64::try_from(size).unwrap_or(i64::MAX);
-    let row: Option<Row> = on!(db, conn => diesel::update(uploads::table.find(id).filter(not(uploads::complete)))
+    let row: Option<Row> = on!(db, conn => diesel::update(uploads::table.find(id.get()).filter(not(uploads::complete)))
         .set((uploads::size.eq(size), uploads::complete.eq(true)))
         .returning(Row::as_returning())
         .get_result(conn)
@@ -62,11 +69,11 @@ pub fn complete(db: &mut Conn, id: i64, size: u64) -> Result<Option<Upload>> {
     Ok(row.map(Upload::from))
 }
 
-/// A whole upload of a project by what stands in its URL.
-pub fn by_secret(db: &mut Conn, project: i64, secret: &str) -> Result<Option<Upload>> {
+/// Returns a complete upload of a project by the secret in its URL.
+pub fn by_secret(db: &mut Conn, project: ProjectId, secret: &str) -> Result<Option<Upload>> {
     let row: Option<Row> = on!(db, conn => uploads::table
         .filter(uploads::secret.eq(secret))
-        .filter(uploads::project_id.eq(project))
+        .filter(uploads::project_id.eq(project.get()))
         .filter(uploads::complete)
         .select(Row::as_select())
         .first(conn)
@@ -74,42 +81,44 @@ pub fn by_secret(db: &mut Conn, project: i64, secret: &str) -> Result<Option<Upl
     Ok(row.map(Upload::from))
 }
 
-/// Some uploads that are under way since before a moment, oldest first.
-pub fn begun_before(db: &mut Conn, moment: Time, most: i64) -> Result<Vec<Upload>> {
+/// Returns some unfinished uploads that started before a time, oldest first.
+pub fn unfinished_before(db: &mut Conn, before: Time, limit: i64) -> Result<Vec<Upload>> {
     let rows: Vec<Row> = on!(db, conn => uploads::table
         .filter(not(uploads::complete))
-        .filter(uploads::created_at.lt(to_micros(moment)))
+        .filter(uploads::created_at.lt(to_micros(before)))
         .order(uploads::created_at)
-        .limit(most)
+        .limit(limit)
         .select(Row::as_select())
         .load(conn))?;
     Ok(rows.into_iter().map(Upload::from).collect())
 }
 
-/// Some uploads of a project, those aside that are under way since this moment or later.
-pub fn of_project(db: &mut Conn, project: i64, moment: Time, most: i64) -> Result<Vec<Upload>> {
+/// Returns some uploads of a project, except unfinished ones that started at this time or later.
+pub fn of_project(db: &mut Conn, project: ProjectId, before: Time, limit: i64) -> Result<Vec<Upload>> {
     let rows: Vec<Row> = on!(db, conn => uploads::table
-        .filter(uploads::project_id.eq(project))
-        .filter(uploads::complete.or(uploads::created_at.lt(to_micros(moment))))
+        .filter(uploads::project_id.eq(project.get()))
+        .filter(uploads::complete.or(uploads::created_at.lt(to_micros(before))))
         .order(uploads::id)
-        .limit(most)
+        .limit(limit)
         .select(Row::as_select())
         .load(conn))?;
     Ok(rows.into_iter().map(Upload::from).collect())
 }
 
-/// Whether a project has an upload, whole or not.
-pub fn exist_in(db: &mut Conn, project: i64) -> Result<bool> {
+/// Returns whether a project has an upload, complete or not.
+pub fn exist_in(db: &mut Conn, project: ProjectId) -> Result<bool> {
     let first: Option<i64> = on!(db, conn => uploads::table
-        .filter(uploads::project_id.eq(project))
+        .filter(uploads::project_id.eq(project.get()))
         .select(uploads::id)
         .first(conn)
         .optional())?;
     Ok(first.is_some())
 }
 
-/// Removes uploads, whose files are gone.
-pub fn delete(db: &mut Conn, ids: &[i64]) -> Result<()> {
-    on!(db, conn => diesel::delete(uploads::table.filter(uploads::id.eq_any(ids))).execute(conn))?;
+/// Deletes uploads whose files are deleted.
+pub fn delete(db: &mut Conn, ids: &[UploadId]) -> Result<()> {
+    on!(db, conn => diesel::delete(uploads::table)
+        .filter(uploads::id.eq_any(ids.iter().copied().map(UploadId::get)))
+        .execute(conn))?;
     Ok(())
 }

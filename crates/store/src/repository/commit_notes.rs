@@ -1,8 +1,8 @@
-//! What people say about commits.
+//! Comments on commits.
 
 use diesel::{prelude::*, sql_types::BigInt};
 use model::{
-    CommitNote, Oid, Page, Slice, Time,
+    CommitNote, CommitNoteId, Oid, Page, ProjectId, Slice, Time, UserId,
     commit_notes::{CommitLine, NewCommitNote},
 };
 
@@ -35,8 +35,8 @@ pub(crate) fn to_note((row, author): (Row, Option<SummaryRow>)) -> CommitNote {
     let Row { id, project_id, sha, body, path, line, line_type, created_at } = row;
     let old = line_type.as_deref() == Some(OLD);
     CommitNote {
-        id,
-        project: project_id,
+        id: CommitNoteId::new(id),
+        project: ProjectId::new(project_id),
         commit: sha.parse().unwrap_or(Oid([0; 20])),
         body,
         author: author.map(Into::into),
@@ -45,11 +45,11 @@ pub(crate) fn to_note((row, author): (Row, Option<SummaryRow>)) -> CommitNote {
     }
 }
 
-/// The comments on a commit in the order in which they were written.
-pub fn list(db: &mut Conn, project: i64, commit: Oid, page: Page) -> Result<Slice<CommitNote>> {
+/// Lists the comments on a commit, oldest first.
+pub fn list(db: &mut Conn, project: ProjectId, commit: Oid, page: Page) -> Result<Slice<CommitNote>> {
     let on_commit = || {
         commit_notes::table
-            .filter(commit_notes::project_id.eq(project))
+            .filter(commit_notes::project_id.eq(project.get()))
             .filter(commit_notes::sha.eq(commit.to_string()))
     };
     let total = on!(db, conn => on_commit().count().get_result(conn))?;
@@ -63,12 +63,12 @@ pub fn list(db: &mut Conn, project: i64, commit: Oid, page: Page) -> Result<Slic
     Ok(Slice { items: rows.into_iter().map(to_note).collect(), total, page })
 }
 
-/// Comments on commits and notes on issues are numbered together: whoever is told of both tells them apart by number.
-fn next_number(db: &mut Conn) -> Result<i64> {
+/// Returns a new id from the sequence of notes on issues: webhook receivers get both kinds and rely on unique ids.
+fn next_id(db: &mut Conn) -> Result<i64> {
     let next = Fragment::<BigInt>::new;
     Ok(match db {
         Conn::Sqlite(conn) => {
-            // There is no number before the first note.
+            // The sequence has no row before the first note.
             next(
                 "INSERT INTO sqlite_sequence (name, seq) SELECT 'notes', 0 \
                   WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'notes')",
@@ -81,15 +81,15 @@ fn next_number(db: &mut Conn) -> Result<i64> {
     })
 }
 
-/// Adds a comment.
-pub fn insert(db: &mut Conn, project: i64, author: i64, new: &NewCommitNote, now: Time) -> Result<CommitNote> {
-    let (line, id) = (new.line.as_ref(), next_number(db)?);
+/// Inserts a comment.
+pub fn insert(db: &mut Conn, project: ProjectId, author: UserId, new: &NewCommitNote, now: Time) -> Result<CommitNote> {
+    let (line, id) = (new.line.as_ref(), next_id(db)?);
     on!(db, conn => diesel::insert_into(commit_notes::table)
         .values((
             commit_notes::id.eq(id),
-            commit_notes::project_id.eq(project),
+            commit_notes::project_id.eq(project.get()),
             commit_notes::sha.eq(new.commit.to_string()),
-            commit_notes::author_id.eq(author),
+            commit_notes::author_id.eq(author.get()),
             commit_notes::body.eq(&new.body),
             commit_notes::path.eq(line.map(|line| &line.path)),
             commit_notes::line.eq(line.map(|line| line.number)),

@@ -1,17 +1,17 @@
-//! Pushes that are about to happen.
+//! Intents: recorded pushes that are not finished yet.
 //!
-//! An intent is written before refs move. Once they have moved, [`finish`] makes what it carries visible and removes it,
-//! in one transaction; what a crash left over is found by [`pending`] and finished or dropped as the repository tells.
+//! An intent is inserted before refs are updated. Afterwards [`finish`] makes what it carries visible and deletes it, in one
+//! transaction. After a crash, [`pending`] finds the remaining ones, which are finished or deleted as the repository requires.
 
 use std::collections::{HashMap, HashSet};
 
 use diesel::{prelude::*, sql_types::Bool};
-use model::{Change, Protection, RefChange, RefName, Time};
+use model::{Change, IntentId, ProjectId, Protection, RefChange, RefName, Time, UserId};
 
 use crate::{
     Conn, Result,
     conn::on,
-    events::note_activity,
+    events::update_last_activity,
     fragment::Fragment,
     projects::set_default_branch,
     protections::{self, to_level},
@@ -21,42 +21,42 @@ use crate::{
     webhook_events,
 };
 
-/// How many rows go into one statement; engines have a limit.
-const AT_ONCE: usize = 1000;
+/// The number of rows in one statement; engines have a limit.
+const BATCH_SIZE: usize = 1000;
 
-/// A push about to be written down.
+/// A new intent.
 #[derive(Clone, Debug)]
 pub struct NewIntent<'a> {
-    /// Whose refs move.
-    pub project: i64,
-    /// Who pushes, if it is a user.
-    pub user: Option<i64>,
-    /// How they move.
+    /// The project.
+    pub project: ProjectId,
+    /// The user who pushes, if any.
+    pub user: Option<UserId>,
+    /// The ref changes.
     pub changes: &'a [RefChange],
-    /// The default branch afterwards: [`Change::Clear`] if the last branch goes.
+    /// The new default branch; [`Change::Clear`] if the last branch is deleted.
     pub default_branch: Change<String>,
-    /// A rule that shall hold afterwards, unless its branch then has one; the name is that of a branch.
+    /// A protection to add, unless the branch is already protected; its name is that of a branch.
     pub protection: Option<Protection>,
-    /// When.
+    /// The current time.
     pub now: Time,
 }
 
-/// A push that is written down.
+/// A recorded push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {
-    /// Number of the intent.
-    pub id: i64,
-    /// Whose refs move.
-    pub project: i64,
-    /// Who pushes, if it is a user who is still there.
-    pub user: Option<i64>,
-    /// How they move.
+    /// The id of the intent.
+    pub id: IntentId,
+    /// The project.
+    pub project: ProjectId,
+    /// The user who pushes, unless deleted.
+    pub user: Option<UserId>,
+    /// The ref changes.
     pub changes: Vec<RefChange>,
-    /// The default branch afterwards.
+    /// The new default branch.
     pub default_branch: Change<String>,
-    /// A rule that shall hold afterwards.
+    /// A protection to add.
     pub protection: Option<Protection>,
-    /// When it was written down.
+    /// When it was recorded.
     pub created_at: Time,
 }
 
@@ -84,7 +84,7 @@ struct ChangeRow {
 }
 
 impl ChangeRow {
-    /// The change; a name that is none can only come from a newer version, and then the ref is left alone.
+    /// Converts the row; `None` for a ref name that only a newer version can have written.
     fn into_change(self) -> Option<RefChange> {
         let Self { ref_name, old_oid, new_oid, .. } = self;
         let oid = |text: Option<String>| text.map(|text| text.parse()).transpose().ok();
@@ -92,8 +92,8 @@ impl ChangeRow {
     }
 }
 
-/// Writes a push down; says its number.
-pub fn insert(db: &mut Conn, new: &NewIntent<'_>) -> Result<i64> {
+/// Inserts an intent and returns its id.
+pub fn insert(db: &mut Conn, new: &NewIntent<'_>) -> Result<IntentId> {
     let head = match &new.default_branch {
         Change::Keep => None,
         Change::Clear => Some(""),
@@ -102,8 +102,8 @@ pub fn insert(db: &mut Conn, new: &NewIntent<'_>) -> Result<i64> {
     let rule = new.protection.as_ref();
     let id = on!(db, conn => diesel::insert_into(ref_intents::table)
         .values((
-            ref_intents::project_id.eq(new.project),
-            ref_intents::user_id.eq(new.user),
+            ref_intents::project_id.eq(new.project.get()),
+            ref_intents::user_id.eq(new.user.map(UserId::get)),
             ref_intents::head.eq(head),
             ref_intents::protect_name.eq(rule.map(|rule| &rule.name)),
             ref_intents::protect_push.eq(rule.map(|rule| rule.push.level())),
@@ -122,28 +122,28 @@ pub fn insert(db: &mut Conn, new: &NewIntent<'_>) -> Result<i64> {
             new_oid: change.new.map(|oid| oid.to_string()),
         })
         .collect();
-    for some in rows.chunks(AT_ONCE) {
-        on!(db, conn => diesel::insert_into(ref_intent_changes::table).values(some).execute(conn))?;
+    for batch in rows.chunks(BATCH_SIZE) {
+        on!(db, conn => diesel::insert_into(ref_intent_changes::table).values(batch).execute(conn))?;
     }
-    Ok(id)
+    Ok(IntentId::new(id))
 }
 
-/// The pushes of a project that are written down, oldest first.
-pub fn pending_of(db: &mut Conn, project: i64) -> Result<Vec<Intent>> {
+/// Lists the intents of a project, oldest first.
+pub fn pending_of(db: &mut Conn, project: ProjectId) -> Result<Vec<Intent>> {
     let rows: Vec<Row> = on!(db, conn => ref_intents::table
-        .filter(ref_intents::project_id.eq(project))
+        .filter(ref_intents::project_id.eq(project.get()))
         .order(ref_intents::id)
         .select(Row::as_select())
         .load(conn))?;
     with_changes(db, rows)
 }
 
-/// Some of the pushes of all projects that are written down, oldest first, beginning after a number.
-pub fn pending(db: &mut Conn, after: i64, most: i64) -> Result<Vec<Intent>> {
+/// Lists up to `limit` intents of all projects after an id, oldest first.
+pub fn pending(db: &mut Conn, after: IntentId, limit: i64) -> Result<Vec<Intent>> {
     let rows: Vec<Row> = on!(db, conn => ref_intents::table
-        .filter(ref_intents::id.gt(after))
+        .filter(ref_intents::id.gt(after.get()))
         .order(ref_intents::id)
-        .limit(most)
+        .limit(limit)
         .select(Row::as_select())
         .load(conn))?;
     with_changes(db, rows)
@@ -154,17 +154,17 @@ fn with_changes(db: &mut Conn, rows: Vec<Row>) -> Result<Vec<Intent>> {
         return Ok(Vec::new());
     }
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
-    let of_these: Vec<ChangeRow> = on!(db, conn => ref_intent_changes::table
-        .filter(Fragment::<Bool>::new("ref_intent_changes.intent_id").among(&ids))
+    let change_rows: Vec<ChangeRow> = on!(db, conn => ref_intent_changes::table
+        .filter(Fragment::<Bool>::new("ref_intent_changes.intent_id").in_ids(&ids))
         .order((ref_intent_changes::intent_id, ref_intent_changes::position))
         .select(ChangeRow::as_select())
         .load(conn))?;
-    let mut changes: HashMap<i64, Vec<RefChange>> = HashMap::new();
-    for row in of_these {
-        let intent = row.intent_id;
+    let mut changes: HashMap<IntentId, Vec<RefChange>> = HashMap::new();
+    for row in change_rows {
+        let intent = IntentId::new(row.intent_id);
         changes.entry(intent).or_default().extend(row.into_change());
     }
-    let whole = |row: Row| {
+    let to_intent = |row: Row| {
         let Row { id, project_id, user_id, head, protect_name, protect_push, protect_merge, created_at } = row;
         let protection = match (protect_name, protect_push, protect_merge) {
             (Some(name), Some(push), Some(merge)) => {
@@ -172,40 +172,40 @@ fn with_changes(db: &mut Conn, rows: Vec<Row>) -> Result<Vec<Intent>> {
             }
             _ => None,
         };
+        let id = IntentId::new(id);
         Intent {
             id,
-            project: project_id,
-            user: user_id,
+            project: ProjectId::new(project_id),
+            user: user_id.map(UserId::new),
             changes: changes.remove(&id).unwrap_or_default(),
             default_branch: Change::from_text(head),
             protection,
             created_at: from_micros(created_at),
         }
     };
-    Ok(rows.into_iter().map(whole).collect())
+    Ok(rows.into_iter().map(to_intent).collect())
 }
 
-/// Makes visible what a push carries, for the refs that moved, and removes the intent; pipelines that were not shown before
-/// go with it. Whoever knows more of the
-/// repository by now may have changed `default_branch` and `protection` of the intent.
+/// Makes visible what a push carries, for the refs that changed, and deletes the intent with its pipelines that were not published.
+/// The caller may have updated `default_branch` and `protection` of the intent.
 ///
-/// A default branch or a rule is not for a branch that should have moved and did not; and the default branch does not
-/// go unless all moved. Once the intent is gone, nothing happens any more.
+/// A default branch or protection is not applied to a branch whose change failed, and the default branch is only cleared if all
+/// refs changed. Does nothing if the intent no longer exists.
 pub fn finish(db: &mut Conn, intent: &Intent, moved: &[RefName], now: Time) -> Result<()> {
-    if !hold(db, intent.id)? {
+    if !lock_row(db, intent.id)? {
         return Ok(());
     }
     let moved: HashSet<&RefName> = moved.iter().collect();
-    let stuck = |branch: &str| {
+    let is_unmoved = |branch: &str| {
         intent.changes.iter().any(|change| change.name.as_branch() == Some(branch) && !moved.contains(&change.name))
     };
     let all = intent.changes.iter().all(|change| moved.contains(&change.name));
     match &intent.default_branch {
-        Change::Set(branch) if !stuck(branch) => set_default_branch(db, intent.project, Some(branch), now)?,
+        Change::Set(branch) if !is_unmoved(branch) => set_default_branch(db, intent.project, Some(branch), now)?,
         Change::Clear if all => set_default_branch(db, intent.project, None, now)?,
         Change::Keep | Change::Clear | Change::Set(_) => {}
     }
-    if let Some(rule) = intent.protection.as_ref().filter(|rule| !stuck(&rule.name))
+    if let Some(rule) = intent.protection.as_ref().filter(|rule| !is_unmoved(&rule.name))
         && !protections::of_project(db, intent.project)?.iter().any(|known| known.matches(&rule.name))
     {
         protections::put(db, intent.project, rule, now)?;
@@ -220,25 +220,25 @@ pub fn finish(db: &mut Conn, intent: &Intent, moved: &[RefName], now: Time) -> R
         .collect();
     releases::delete_all(db, intent.project, &removed_tags)?;
     if !all {
-        forget_stuck(db, intent.id, &moved)?;
+        delete_unmoved_events(db, intent.id, &moved)?;
     }
-    show_events(db, intent.id)?;
+    publish_events(db, intent.id)?;
     webhook_events::release(db, intent.id)?;
     if !moved.is_empty() {
-        note_activity(db, intent.project, now)?;
+        update_last_activity(db, intent.project, now)?;
     }
-    drop(db, intent.id)
+    delete(db, intent.id)
 }
 
-/// Removes an intent with the events and pipelines that nobody has seen.
-pub fn drop(db: &mut Conn, id: i64) -> Result<()> {
-    on!(db, conn => diesel::delete(ref_intents::table.find(id)).execute(conn))?;
+/// Deletes an intent with its unpublished events and pipelines.
+pub fn delete(db: &mut Conn, id: IntentId) -> Result<()> {
+    on!(db, conn => diesel::delete(ref_intents::table.find(id.get())).execute(conn))?;
     Ok(())
 }
 
-/// Whether the intent is still there; on PostgreSQL nobody else finishes it meanwhile.
-pub fn hold(db: &mut Conn, id: i64) -> Result<bool> {
-    let row = || ref_intents::table.find(id).select(ref_intents::id);
+/// Returns whether the intent exists; on PostgreSQL also locks its row.
+pub fn lock_row(db: &mut Conn, id: IntentId) -> Result<bool> {
+    let row = || ref_intents::table.find(id.get()).select(ref_intents::id);
     let found: Option<i64> = match db {
         Conn::Sqlite(conn) => row().first(conn).optional()?,
         Conn::Pg(conn) => row().for_update().first(conn).optional()?,
@@ -246,24 +246,25 @@ pub fn hold(db: &mut Conn, id: i64) -> Result<bool> {
     Ok(found.is_some())
 }
 
-/// Removes the events of refs that did not move.
-fn forget_stuck(db: &mut Conn, intent: i64, moved: &HashSet<&RefName>) -> Result<()> {
-    let carried: Vec<(i64, String)> = on!(db, conn => push_events::table
+/// Deletes the events of refs that did not change.
+fn delete_unmoved_events(db: &mut Conn, intent: IntentId, moved: &HashSet<&RefName>) -> Result<()> {
+    let events_of_intent: Vec<(i64, String)> = on!(db, conn => push_events::table
         .inner_join(events::table)
-        .filter(events::intent_id.eq(intent))
+        .filter(events::intent_id.eq(intent.get()))
         .select((push_events::event_id, push_events::ref_name))
         .load(conn))?;
     let has_moved = |name: &str| RefName::new(name).is_some_and(|name| moved.contains(&name));
-    let stuck: Vec<i64> = carried.into_iter().filter(|(_, name)| !has_moved(name)).map(|(id, _)| id).collect();
+    let unmoved: Vec<i64> =
+        events_of_intent.into_iter().filter(|(_, name)| !has_moved(name)).map(|(id, _)| id).collect();
     on!(db, conn => diesel::delete(events::table)
-        .filter(Fragment::<Bool>::new("events.id").among(&stuck))
+        .filter(Fragment::<Bool>::new("events.id").in_ids(&unmoved))
         .execute(conn))?;
-    webhook_events::forget_stuck(db, intent, has_moved)
+    webhook_events::delete_for_unmoved_refs(db, intent, has_moved)
 }
 
-fn show_events(db: &mut Conn, intent: i64) -> Result<()> {
+fn publish_events(db: &mut Conn, intent: IntentId) -> Result<()> {
     on!(db, conn => diesel::update(events::table)
-        .filter(events::intent_id.eq(intent))
+        .filter(events::intent_id.eq(intent.get()))
         .set(events::intent_id.eq(None::<i64>))
         .execute(conn))?;
     Ok(())

@@ -1,4 +1,4 @@
-//! The statements of repositories.
+//! Statements of repositories.
 
 pub mod commit_notes;
 pub mod intents;

@@ -1,7 +1,7 @@
-//! Rules about the branches of projects.
+//! Protected branches.
 
 use diesel::prelude::*;
-use model::{Protection, PushLevel, Time};
+use model::{ProjectId, Protection, PushLevel, Time};
 
 use crate::{Conn, Result, conn::on, schema::protected_branches, times::to_micros};
 
@@ -19,26 +19,26 @@ impl From<Row> for Protection {
     }
 }
 
-/// What is stored as a number; an unknown one can only come from a newer version, and then nobody may.
+/// Converts a stored level; an unknown one, from a newer version, allows no one.
 pub(crate) fn to_level(level: i32) -> PushLevel {
     PushLevel::from_level(level).unwrap_or(PushLevel::NoOne)
 }
 
-/// All rules of a project, oldest first.
-pub fn of_project(db: &mut Conn, project: i64) -> Result<Vec<Protection>> {
+/// Lists the protections of a project, oldest first.
+pub fn of_project(db: &mut Conn, project: ProjectId) -> Result<Vec<Protection>> {
     let rows: Vec<Row> = on!(db, conn => protected_branches::table
-        .filter(protected_branches::project_id.eq(project))
+        .filter(protected_branches::project_id.eq(project.get()))
         .order(protected_branches::id)
         .select(Row::as_select())
         .load(conn))?;
     Ok(rows.into_iter().map(Protection::from).collect())
 }
 
-/// Adds a rule, or changes the one of this name.
-pub fn put(db: &mut Conn, project: i64, rule: &Protection, now: Time) -> Result<()> {
+/// Inserts a protection, or updates the one with the same name.
+pub fn put(db: &mut Conn, project: ProjectId, rule: &Protection, now: Time) -> Result<()> {
     on!(db, conn => diesel::insert_into(protected_branches::table)
         .values((
-            protected_branches::project_id.eq(project),
+            protected_branches::project_id.eq(project.get()),
             protected_branches::name.eq(&rule.name),
             protected_branches::push_level.eq(rule.push.level()),
             protected_branches::merge_level.eq(rule.merge.level()),
@@ -54,10 +54,10 @@ pub fn put(db: &mut Conn, project: i64, rule: &Protection, now: Time) -> Result<
     Ok(())
 }
 
-/// Removes the rule of exactly this name; says whether there was one.
-pub fn remove(db: &mut Conn, project: i64, name: &str) -> Result<bool> {
+/// Deletes the protection with exactly this name; returns whether it existed.
+pub fn remove(db: &mut Conn, project: ProjectId, name: &str) -> Result<bool> {
     let removed = on!(db, conn => diesel::delete(protected_branches::table)
-        .filter(protected_branches::project_id.eq(project))
+        .filter(protected_branches::project_id.eq(project.get()))
         .filter(protected_branches::name.eq(name))
         .execute(conn))?;
     Ok(removed > 0)

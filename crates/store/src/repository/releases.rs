@@ -1,7 +1,7 @@
-//! Notes about tags.
+//! Releases of tags.
 
 use diesel::prelude::*;
-use model::{Release, Time};
+use model::{ProjectId, Release, Time};
 
 use crate::{
     Conn, Result,
@@ -10,8 +10,8 @@ use crate::{
     times::{from_micros, to_micros},
 };
 
-/// How many names go into one statement; engines have a limit.
-const AT_ONCE: usize = 1000;
+/// The number of names in one statement; engines have a limit.
+const BATCH_SIZE: usize = 1000;
 
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = releases)]
@@ -28,13 +28,13 @@ impl From<Row> for Release {
     }
 }
 
-/// The releases that these tags of a project have.
-pub fn among(db: &mut Conn, project: i64, tags: &[&str]) -> Result<Vec<Release>> {
+/// Returns the releases of tags of a project.
+pub fn find_many(db: &mut Conn, project: ProjectId, tags: &[&str]) -> Result<Vec<Release>> {
     let mut found = Vec::new();
-    for some in tags.chunks(AT_ONCE) {
+    for batch in tags.chunks(BATCH_SIZE) {
         let rows: Vec<Row> = on!(db, conn => releases::table
-            .filter(releases::project_id.eq(project))
-            .filter(releases::tag_name.eq_any(some))
+            .filter(releases::project_id.eq(project.get()))
+            .filter(releases::tag_name.eq_any(batch))
             .select(Row::as_select())
             .load(conn))?;
         found.extend(rows.into_iter().map(Release::from));
@@ -42,10 +42,10 @@ pub fn among(db: &mut Conn, project: i64, tags: &[&str]) -> Result<Vec<Release>>
     Ok(found)
 }
 
-/// The release of a tag.
-pub fn find(db: &mut Conn, project: i64, tag: &str) -> Result<Option<Release>> {
+/// Returns the release of a tag.
+pub fn find(db: &mut Conn, project: ProjectId, tag: &str) -> Result<Option<Release>> {
     let row: Option<Row> = on!(db, conn => releases::table
-        .filter(releases::project_id.eq(project))
+        .filter(releases::project_id.eq(project.get()))
         .filter(releases::tag_name.eq(tag))
         .select(Row::as_select())
         .first(conn)
@@ -53,11 +53,11 @@ pub fn find(db: &mut Conn, project: i64, tag: &str) -> Result<Option<Release>> {
     Ok(row.map(Release::from))
 }
 
-/// Adds a release; says whether the tag had none.
-pub fn insert(db: &mut Conn, project: i64, tag: &str, description: &str, now: Time) -> Result<bool> {
+/// Inserts a release; returns false if the tag already has one.
+pub fn insert(db: &mut Conn, project: ProjectId, tag: &str, description: &str, now: Time) -> Result<bool> {
     let added = on!(db, conn => diesel::insert_into(releases::table)
         .values((
-            releases::project_id.eq(project),
+            releases::project_id.eq(project.get()),
             releases::tag_name.eq(tag),
             releases::description.eq(description),
             releases::created_at.eq(to_micros(now)),
@@ -68,28 +68,28 @@ pub fn insert(db: &mut Conn, project: i64, tag: &str, description: &str, now: Ti
     Ok(added > 0)
 }
 
-/// Changes a release; says whether the tag has one.
-pub fn update(db: &mut Conn, project: i64, tag: &str, description: &str, now: Time) -> Result<bool> {
+/// Updates a release; returns whether it exists.
+pub fn update(db: &mut Conn, project: ProjectId, tag: &str, description: &str, now: Time) -> Result<bool> {
     let changed = on!(db, conn => diesel::update(releases::table)
-        .filter(releases::project_id.eq(project))
+        .filter(releases::project_id.eq(project.get()))
         .filter(releases::tag_name.eq(tag))
         .set((releases::description.eq(description), releases::updated_at.eq(to_micros(now))))
         .execute(conn))?;
     Ok(changed > 0)
 }
 
-/// Removes a release; says whether the tag had one.
-pub fn delete(db: &mut Conn, project: i64, tag: &str) -> Result<bool> {
+/// Deletes a release; returns whether it existed.
+pub fn delete(db: &mut Conn, project: ProjectId, tag: &str) -> Result<bool> {
     Ok(delete_all(db, project, &[tag])? > 0)
 }
 
-/// Removes the releases of tags; says how many there were.
-pub(crate) fn delete_all(db: &mut Conn, project: i64, tags: &[&str]) -> Result<usize> {
+/// Deletes the releases of tags; returns their number.
+pub(crate) fn delete_all(db: &mut Conn, project: ProjectId, tags: &[&str]) -> Result<usize> {
     let mut removed = 0;
-    for some in tags.chunks(AT_ONCE) {
+    for batch in tags.chunks(BATCH_SIZE) {
         removed += on!(db, conn => diesel::delete(releases::table)
-            .filter(releases::project_id.eq(project))
-            .filter(releases::tag_name.eq_any(some))
+            .filter(releases::project_id.eq(project.get()))
+            .filter(releases::tag_name.eq_any(batch))
             .execute(conn))?;
     }
     Ok(removed)

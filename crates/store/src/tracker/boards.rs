@@ -1,7 +1,7 @@
-//! Boards of projects, and their lists. A list that was removed stays as a row that nothing shows.
+//! Boards of projects and their lists; removed lists are soft-deleted.
 
 use diesel::prelude::*;
-use model::{BoardList, Page, Slice, Time, boards::ListLabel};
+use model::{BoardId, BoardList, BoardListId, LabelId, Page, ProjectId, Slice, Time, boards::ListLabel};
 
 use crate::{
     Conn, Result,
@@ -29,35 +29,37 @@ struct LabelRow {
 fn to_list((list, label): (ListRow, LabelRow)) -> BoardList {
     let ListRow { id, position } = list;
     let LabelRow { id: label_id, title, color, description } = label;
-    BoardList { id, label: ListLabel { id: label_id, title, color, description }, position }
+    let label = ListLabel { id: LabelId::new(label_id), title, color, description };
+    BoardList { id: BoardListId::new(id), label, position }
 }
 
-/// The lists of a board that were not removed, without an order.
+/// Selects the lists of a board that are not deleted, in no particular order.
 macro_rules! lists_of {
     ($board:expr) => {
-        board_lists::table.filter(board_lists::board_id.eq($board)).filter(board_lists::deleted_at.is_null())
+        board_lists::table.filter(board_lists::board_id.eq($board.get())).filter(board_lists::deleted_at.is_null())
     };
 }
 
-/// The number of the board of a project.
-pub fn id_of(db: &mut Conn, project: i64) -> Result<Option<i64>> {
-    Ok(on!(db, conn => boards::table
-        .filter(boards::project_id.eq(project))
+/// Returns the id of the board of a project.
+pub fn id_of(db: &mut Conn, project: ProjectId) -> Result<Option<BoardId>> {
+    let id: Option<i64> = on!(db, conn => boards::table
+        .filter(boards::project_id.eq(project.get()))
         .select(boards::id)
         .first(conn)
-        .optional())?)
+        .optional())?;
+    Ok(id.map(BoardId::new))
 }
 
-/// Keeps everybody else from arranging a board while the transaction lasts; SQLite has one writer anyway.
-pub fn hold(db: &mut Conn, board: i64) -> Result<()> {
+/// Locks a board until the end of the transaction; on SQLite, where there is one writer at a time, does nothing.
+pub fn lock_row(db: &mut Conn, board: BoardId) -> Result<()> {
     if let Conn::Pg(conn) = db {
-        boards::table.find(board).select(boards::id).for_update().first::<i64>(conn).optional()?;
+        boards::table.find(board.get()).select(boards::id).for_update().first::<i64>(conn).optional()?;
     }
     Ok(())
 }
 
-/// A page of the lists of a board, in their order.
-pub fn lists(db: &mut Conn, board: i64, page: Page) -> Result<Slice<BoardList>> {
+/// Lists the lists of a board by position.
+pub fn lists(db: &mut Conn, board: BoardId, page: Page) -> Result<Slice<BoardList>> {
     let total = count(db, board)?;
     let rows: Vec<(ListRow, LabelRow)> = on!(db, conn => lists_of!(board)
         .inner_join(labels::table)
@@ -69,15 +71,15 @@ pub fn lists(db: &mut Conn, board: i64, page: Page) -> Result<Slice<BoardList>> 
     Ok(Slice { items: rows.into_iter().map(to_list).collect(), total, page })
 }
 
-/// How many lists a board has.
-pub fn count(db: &mut Conn, board: i64) -> Result<i64> {
+/// Returns the number of lists of a board.
+pub fn count(db: &mut Conn, board: BoardId) -> Result<i64> {
     Ok(on!(db, conn => lists_of!(board).count().get_result(conn))?)
 }
 
-/// One list of a board.
-pub fn list(db: &mut Conn, board: i64, id: i64) -> Result<Option<BoardList>> {
+/// Finds a list of a board.
+pub fn list(db: &mut Conn, board: BoardId, id: BoardListId) -> Result<Option<BoardList>> {
     let row: Option<(ListRow, LabelRow)> = on!(db, conn => lists_of!(board)
-        .filter(board_lists::id.eq(id))
+        .filter(board_lists::id.eq(id.get()))
         .inner_join(labels::table)
         .select((ListRow::as_select(), LabelRow::as_select()))
         .first(conn)
@@ -85,10 +87,10 @@ pub fn list(db: &mut Conn, board: i64, id: i64) -> Result<Option<BoardList>> {
     Ok(row.map(to_list))
 }
 
-/// The list of a board that shows the issues of a label.
-pub fn list_of_label(db: &mut Conn, board: i64, label: i64) -> Result<Option<BoardList>> {
+/// Finds the list of a board for a label.
+pub fn list_of_label(db: &mut Conn, board: BoardId, label: LabelId) -> Result<Option<BoardList>> {
     let row: Option<(ListRow, LabelRow)> = on!(db, conn => lists_of!(board)
-        .filter(board_lists::label_id.eq(label))
+        .filter(board_lists::label_id.eq(label.get()))
         .inner_join(labels::table)
         .select((ListRow::as_select(), LabelRow::as_select()))
         .first(conn)
@@ -96,43 +98,44 @@ pub fn list_of_label(db: &mut Conn, board: i64, label: i64) -> Result<Option<Boa
     Ok(row.map(to_list))
 }
 
-/// Adds a list at a position; says its number.
-pub fn insert(db: &mut Conn, board: i64, label: i64, position: i64, now: Time) -> Result<i64> {
-    Ok(on!(db, conn => diesel::insert_into(board_lists::table)
+/// Inserts a list at a position and returns its id.
+pub fn insert(db: &mut Conn, board: BoardId, label: LabelId, position: i64, now: Time) -> Result<BoardListId> {
+    let id = on!(db, conn => diesel::insert_into(board_lists::table)
         .values((
-            board_lists::board_id.eq(board),
-            board_lists::label_id.eq(label),
+            board_lists::board_id.eq(board.get()),
+            board_lists::label_id.eq(label.get()),
             board_lists::position.eq(position),
             board_lists::created_at.eq(to_micros(now)),
         ))
         .returning(board_lists::id)
-        .get_result(conn))?)
+        .get_result(conn))?;
+    Ok(BoardListId::new(id))
 }
 
-/// Moves a list of a board to another position; those in between make room.
-pub fn place(db: &mut Conn, board: i64, list: &BoardList, position: i64) -> Result<()> {
+/// Moves a list to another position and shifts the lists in between.
+pub fn move_list(db: &mut Conn, board: BoardId, list: &BoardList, position: i64) -> Result<()> {
     let old = list.position;
     if position > old {
         shift(db, board, old + 1, position, -1)?;
     } else {
         shift(db, board, position, old - 1, 1)?;
     }
-    on!(db, conn => diesel::update(board_lists::table.find(list.id))
+    on!(db, conn => diesel::update(board_lists::table.find(list.id.get()))
         .set(board_lists::position.eq(position))
         .execute(conn))?;
     Ok(())
 }
 
-/// Takes a list off its board; those after it close up.
-pub fn remove(db: &mut Conn, board: i64, list: &BoardList, now: Time) -> Result<()> {
-    on!(db, conn => diesel::update(board_lists::table.find(list.id))
+/// Soft-deletes a list and shifts the lists after it.
+pub fn remove(db: &mut Conn, board: BoardId, list: &BoardList, now: Time) -> Result<()> {
+    on!(db, conn => diesel::update(board_lists::table.find(list.id.get()))
         .set(board_lists::deleted_at.eq(to_micros(now)))
         .execute(conn))?;
     shift(db, board, list.position + 1, i64::MAX, -1)
 }
 
-/// Moves the lists from one position to another by a step.
-fn shift(db: &mut Conn, board: i64, first: i64, last: i64, step: i64) -> Result<()> {
+/// Adds `step` to the positions between `first` and `last`.
+fn shift(db: &mut Conn, board: BoardId, first: i64, last: i64, step: i64) -> Result<()> {
     on!(db, conn => diesel::update(lists_of!(board).filter(board_lists::position.between(first, last)))
         .set(board_lists::position.eq(board_lists::position + step))
         .execute(conn))?;
@@ -143,31 +146,32 @@ fn shift(db: &mut Conn, board: i64, first: i64, last: i64, step: i64) -> Result<
 mod tests {
     use diesel_migrations::{EmbeddedMigrations, MigrationHarness as _, embed_migrations};
     use model::{
-        Visibility,
+        NamespaceId, UserId, Visibility,
         groups::NewGroup,
-        projects::{NewProject, Seed},
+        projects::{NewProject, TokenSeed},
     };
 
     use super::*;
     use crate::{Database, groups, projects};
 
     const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
-    /// How many migrations there were before boards came.
-    const BEFORE: usize = 4;
+    /// The number of migrations before the one that adds boards.
+    const MIGRATIONS_BEFORE_BOARDS: usize = 4;
 
-    fn project(db: &mut Conn, name: &str, namespace: i64) -> i64 {
+    fn project(db: &mut Conn, name: &str, namespace: NamespaceId) -> ProjectId {
         let new = NewProject { name: name.to_owned(), ..NewProject::default() };
-        let seed = Seed(vec![7; 16]);
-        projects::insert(db, &new, namespace, 1, Visibility::Public, &seed, Time::UNIX_EPOCH).expect("a project")
+        let seed = TokenSeed(vec![7; 16]);
+        projects::insert(db, &new, namespace, UserId::new(1), Visibility::Public, &seed, Time::UNIX_EPOCH)
+            .expect("a project")
     }
 
     #[test]
-    fn a_project_from_before_there_were_boards_gets_one() {
+    fn the_migration_adds_a_board_to_existing_projects() {
         let folder = tempfile::tempdir().expect("a folder");
         let database = Database::sqlite(folder.path().join("test.sqlite3"));
         let mut db = database.connect_writer().expect("a connection");
         let Conn::Sqlite(conn) = &mut db else { panic!("not SQLite") };
-        for _ in 0..BEFORE {
+        for _ in 0..MIGRATIONS_BEFORE_BOARDS {
             conn.run_next_migration(MIGRATIONS).expect("migrated");
         }
         let group = NewGroup {
@@ -184,6 +188,6 @@ mod tests {
         let board = id_of(&mut db, old).expect("asked").expect("a board");
         assert_eq!(lists(&mut db, board, Page::whole()).expect("asked").total, 0);
         let new = project(&mut db, "new", group);
-        assert_eq!(id_of(&mut db, new).expect("asked"), Some(board + 1));
+        assert_eq!(id_of(&mut db, new).expect("asked"), Some(BoardId::new(board.get() + 1)));
     }
 }

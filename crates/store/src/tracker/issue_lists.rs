@@ -1,107 +1,120 @@
-//! Lists of issues: which ones, in which order, and how many there are.
+//! Lists of issues: filtered, sorted, paginated and counted.
 //!
-//! Where nothing but open or closed is asked of a project, of one of its labels, or of what somebody wrote, the total comes
-//! from counters and a page is read along an index, from the nearer end. Whatever else is asked is found as a whole by the
-//! narrowest index there is, then counted and sorted.
+//! Lists of a project, of one of its labels or of an author that filter by state alone take the total from counters and
+//! read the page along an index, from the nearer end. All other lists are selected as a whole by the most selective
+//! index, then counted and sorted.
 
 use diesel::{
     prelude::*,
     sql_types::{BigInt, Bool},
 };
 use model::{
-    Issue, Page, Role, Slice,
+    Issue, IssueId, LabelId, MilestoneId, NamespaceId, Page, ProjectId, Role, Slice, UserId,
     issues::{IssueFilter, IssueOrder},
 };
 
 use crate::{
-    Conn, Result, Sight, Viewer,
+    Conn, IssueVisibility, Result, Viewer,
     conn::on,
     fragment::Fragment,
-    issues as singles,
-    project_lists::{counted_page, keyword},
+    issues,
+    project_lists::{bool_literal, counted_page},
     schema::{issue_books, labels},
-    search::Term,
+    search::SearchTerm,
 };
 
-/// Where there are fewer issues, reading all of them is less work than looking a term up among those of all projects.
-const WORTH_AN_INDEX: i64 = 1_000;
-/// A milestone has rarely as many issues; a label that has more is not looked through for those of a milestone.
-const MANY: i64 = 4_000;
-/// Of so many labels the tops are merged; of more, everything is gathered.
-const MERGED_LABELS: usize = 8;
+/// The number of issues from which the search index, which covers all projects, is faster than scanning the issues.
+const MIN_ISSUES_FOR_SEARCH_INDEX: i64 = 1_000;
+/// The number of issues of a label from which filtering by milestone starts at the milestone, which rarely has as many.
+const MAX_ISSUES_PER_FILTERED_LABEL: i64 = 4_000;
+/// The maximum number of labels whose first issues are merged; for more labels, all issues are selected.
+const MAX_MERGED_LABELS: usize = 8;
 
-/// Among which issues a list looks.
+/// The issues from which a list selects.
 #[derive(Clone, Copy, Debug)]
-pub enum Scope {
-    /// Those of a project.
-    Project(i64, Sight),
-    /// Those of a milestone.
-    Milestone(i64, Sight),
-    /// Those that the viewer wrote, in projects that they still see.
-    Written(Viewer),
-    /// Those of the projects of a group, and of the groups below it, as far as the viewer sees them.
-    Group(i64, Viewer),
+pub enum IssueScope {
+    /// The issues of a project.
+    Project(ProjectId, IssueVisibility),
+    /// The issues of a milestone.
+    Milestone(MilestoneId, IssueVisibility),
+    /// The issues that the viewer wrote, in projects visible to them.
+    Authored(Viewer),
+    /// The issues of the projects of a group and its subgroups that are visible to the viewer.
+    Group(NamespaceId, Viewer),
 }
 
-impl Scope {
-    fn user(&self) -> i64 {
+impl IssueScope {
+    fn user(&self) -> UserId {
         match self {
-            Self::Project(_, sight) | Self::Milestone(_, sight) => sight.user,
-            Self::Written(viewer) | Self::Group(_, viewer) => viewer.user,
+            Self::Project(_, visibility) | Self::Milestone(_, visibility) => visibility.user,
+            Self::Authored(viewer) | Self::Group(_, viewer) => viewer.user,
         }
     }
 }
 
-/// A page of issues.
-pub fn list(db: &mut Conn, scope: &Scope, filter: &IssueFilter, order: IssueOrder, page: Page) -> Result<Slice<Issue>> {
-    let Some(wish) = Wish::new(filter, order, matches!(db, Conn::Pg(_))) else { return Ok(Slice::empty(page)) };
+/// Lists issues.
+pub fn list(
+    db: &mut Conn,
+    scope: &IssueScope,
+    filter: &IssueFilter,
+    order: IssueOrder,
+    page: Page,
+) -> Result<Slice<Issue>> {
+    let Some(query) = ListQuery::new(filter, order, matches!(db, Conn::Pg(_))) else { return Ok(Slice::empty(page)) };
     let (total, ids) = match scope {
-        Scope::Project(project, sight) => of_project(db, *project, sight, &wish, page)?,
-        Scope::Milestone(milestone, sight) => {
-            let among = Fragment::new("c.milestone_id = ").number(*milestone).sql(" AND ").then(sight.sees("c"));
+        IssueScope::Project(project, visibility) => project_page(db, *project, visibility, &query, page)?,
+        IssueScope::Milestone(milestone, visibility) => {
+            let among =
+                Fragment::new("c.milestone_id = ").number(*milestone).sql(" AND ").append(visibility.filter("c"));
             let project = Fragment::new("SELECT m.project_id FROM milestones m WHERE m.id = ").number(*milestone);
-            collect(db, wish.select("issues c").and(among).and(wish.anywhere(project, false)), &wish, page)?
+            page_by_sorting(
+                db,
+                query.select("issues c").and(among).and(query.cross_project_conditions(project, false)),
+                &query,
+                page,
+            )?
         }
-        Scope::Written(viewer) => written(db, viewer, &wish, page)?,
-        Scope::Group(group, viewer) => {
+        IssueScope::Authored(viewer) => authored_page(db, viewer, &query, page)?,
+        IssueScope::Group(group, viewer) => {
             let projects = Fragment::new(
                 "SELECT p.id FROM namespace_ancestors a CROSS JOIN projects p \
                  WHERE p.namespace_id = a.namespace_id AND a.ancestor_id = ",
             );
-            let found = of_group(*group, viewer, &wish).and(wish.anywhere(projects.number(*group), true));
-            collect(db, found, &wish, page)?
+            let select = select_in_group(*group, viewer, &query)
+                .and(query.cross_project_conditions(projects.number(*group), true));
+            page_by_sorting(db, select, &query, page)?
         }
     };
-    let mut items = singles::load(db, scope.user(), &ids)?;
-    if let Scope::Project(_, sight) | Scope::Milestone(_, sight) = scope {
-        // On PostgreSQL one may have become confidential since it was found.
-        items.retain(|issue| sight.shows(issue));
+    let mut items = issues::load(db, scope.user(), &ids)?;
+    if let IssueScope::Project(_, visibility) | IssueScope::Milestone(_, visibility) = scope {
+        // On PostgreSQL an issue may have become confidential between the two statements.
+        items.retain(|issue| visibility.includes(issue));
     }
     Ok(Slice { items, total, page })
 }
 
-/// What is asked of issues, the same for every scope.
-struct Wish<'a> {
+/// The filter and the sort order of a list, for any scope.
+struct ListQuery<'a> {
     filter: &'a IssueFilter,
     order: IssueOrder,
-    /// The titles of labels, each once.
+    /// The label titles, without duplicates.
     titles: Vec<&'a str>,
-    term: Option<Term>,
+    term: Option<SearchTerm>,
     postgres: bool,
 }
 
-/// The beginning of a statement that finds issues: what it gives is called `id` and `sort_key`.
+/// A `SELECT` of the columns `id` and `sort_key` of issues, to which conditions can be added.
 #[derive(Clone)]
-struct Found(Fragment<BigInt>);
+struct IssueSelect(Fragment<BigInt>);
 
-impl Found {
+impl IssueSelect {
     fn and(self, condition: Fragment<Bool>) -> Self {
-        Self(self.0.sql(" AND ").then(condition))
+        Self(self.0.sql(" AND ").append(condition))
     }
 }
 
-impl<'a> Wish<'a> {
-    /// `None` if no issue can be as it is wished.
+impl<'a> ListQuery<'a> {
+    /// Returns `None` if no issue can match.
     fn new(filter: &'a IssueFilter, order: IssueOrder, postgres: bool) -> Option<Self> {
         let mut titles: Vec<&str> = filter.labels.iter().map(String::as_str).collect();
         titles.sort_unstable();
@@ -112,191 +125,229 @@ impl<'a> Wish<'a> {
             return None;
         }
         titles.retain(|title| !title.contains(','));
-        let term = filter.search.as_deref().filter(|text| !text.is_empty()).map(Term::new);
-        if term.as_ref().is_some_and(Term::is_in_nothing) {
+        let term = filter.search.as_deref().filter(|text| !text.is_empty()).map(SearchTerm::new);
+        if term.as_ref().is_some_and(SearchTerm::matches_nothing) {
             return None;
         }
         Some(Self { filter, order, titles, term, postgres })
     }
 
-    /// The column that orders the list.
+    /// Returns the column to sort by.
     fn key(&self) -> &'static str {
         if self.order.by_update { "updated_at" } else { "created_at" }
     }
 
-    /// Begins to look for issues among the rows of `c`.
-    fn select(&self, from: &str) -> Found {
-        Found(Fragment::new(format!("SELECT c.id AS id, c.{} AS sort_key FROM {from} WHERE TRUE", self.key())))
+    /// Selects issues; `from` must define the alias `c`.
+    fn select(&self, from: &str) -> IssueSelect {
+        IssueSelect(Fragment::new(format!("SELECT c.id AS id, c.{} AS sort_key FROM {from} WHERE TRUE", self.key())))
     }
 
-    /// The same among the labels of issues.
-    fn select_labeled(&self, distinct: &str) -> Found {
+    /// Selects issues from `issue_labels`.
+    fn select_labeled(&self, distinct: &str) -> IssueSelect {
         let key = self.key();
-        Found(Fragment::new(format!(
+        IssueSelect(Fragment::new(format!(
             "SELECT {distinct}c.issue_id AS id, c.{key} AS sort_key FROM issue_labels c WHERE TRUE"
         )))
     }
 
-    fn state(&self) -> Fragment<Bool> {
-        Fragment::new(self.filter.closed.map_or("TRUE".into(), |closed| format!("c.closed = {}", keyword(closed))))
+    fn state_condition(&self) -> Fragment<Bool> {
+        Fragment::new(self.filter.closed.map_or("TRUE".into(), |closed| format!("c.closed = {}", bool_literal(closed))))
     }
 
-    /// Whether the wish is about nothing but labels, and open or closed.
-    fn is_plain(&self) -> bool {
+    /// Returns whether the filter has no conditions but labels and state.
+    fn has_only_labels_and_state(&self) -> bool {
         self.filter.milestone.is_none() && self.filter.iids.is_empty() && self.term.is_none()
     }
 
-    /// Whether the issue has one of the wanted numbers.
-    fn numbered(&self) -> Fragment<Bool> {
+    /// Returns the condition on the iid.
+    fn iid_condition(&self) -> Fragment<Bool> {
         match self.filter.iids.as_slice() {
             [] => Fragment::new("TRUE"),
-            iids => Fragment::new("c.iid").among(iids),
+            iids => Fragment::new("c.iid").in_ids(iids),
         }
     }
 
-    /// Whether the issue belongs to the milestone with the wanted title; in this project, or else in its own.
-    fn in_milestone(&self, project: Option<i64>) -> Fragment<Bool> {
+    /// Returns the condition on the milestone title, in the given project or else in the project of the issue.
+    fn milestone_condition(&self, project: Option<ProjectId>) -> Fragment<Bool> {
         let Some(title) = &self.filter.milestone else { return Fragment::new("TRUE") };
-        let its = Fragment::new("c.milestone_id = (SELECT m.id FROM milestones m WHERE m.project_id = ");
-        let its = match project {
-            Some(project) => its.number(project),
-            None => its.sql("c.project_id"),
+        let condition = Fragment::new("c.milestone_id = (SELECT m.id FROM milestones m WHERE m.project_id = ");
+        let condition = match project {
+            Some(project) => condition.number(project),
+            None => condition.sql("c.project_id"),
         };
-        its.sql(" AND m.title = ").words(title).sql(")")
+        condition.sql(" AND m.title = ").text(title).sql(")")
     }
 
-    /// Everything that is asked, of issues of several projects: labels and milestones are known by their titles there.
-    /// `many` are too many to look for a term in each.
-    fn anywhere(&self, projects: Fragment<BigInt>, many: bool) -> Fragment<Bool> {
-        let mut all = self.state().sql(" AND ").then(self.in_milestone(None)).sql(" AND ").then(self.numbered());
+    /// Returns all conditions, for issues of several projects, where labels and milestones are matched by title. `many`
+    /// says that there are too many issues to search each for the term.
+    fn cross_project_conditions(&self, projects: Fragment<BigInt>, many: bool) -> Fragment<Bool> {
+        let mut all = self
+            .state_condition()
+            .sql(" AND ")
+            .append(self.milestone_condition(None))
+            .sql(" AND ")
+            .append(self.iid_condition());
         if !self.titles.is_empty() {
-            // The sign keeps SQLite from trying each label of all the projects on each issue, which has but a few.
+            // The `+` keeps SQLite from testing each label of all projects against each issue, which has only a few.
             all = all
                 .sql(
                     " AND (SELECT count(*) FROM issue_labels o WHERE o.issue_id = c.id AND +o.label_id IN \
                      (SELECT l.id FROM labels l WHERE l.project_id IN (",
                 )
-                .then(projects)
+                .append(projects)
                 .sql(") AND ")
-                .then(self.titled())
+                .append(self.label_title_condition())
                 .sql(")) >= ")
-                .number(self.least_labels(self.titles.len()));
+                .number(self.min_labels(self.titles.len()));
         }
         match &self.term {
-            // The sign keeps SQLite from beginning with what is found.
-            Some(term) if many && !self.postgres => all.sql(" AND +c.id IN (").then(term.issues()).sql(")"),
-            Some(term) => all.sql(" AND ").then(term.in_issue(self.postgres)),
+            // The `+` keeps SQLite from starting with the search results.
+            Some(term) if many && !self.postgres => all.sql(" AND +c.id IN (").append(term.issues()).sql(")"),
+            Some(term) => all.sql(" AND ").append(term.in_issue(self.postgres)),
             None => all,
         }
     }
 
-    /// Whether the label `l` has one of the wanted titles.
-    fn titled(&self) -> Fragment<Bool> {
+    /// Returns the condition that the label `l` has one of the titles.
+    fn label_title_condition(&self) -> Fragment<Bool> {
         match self.titles.as_slice() {
-            [only] => Fragment::new("l.title = ").words(*only),
-            // As no title has a comma, all of them are one value, and the statement is the same however many there are.
+            [only] => Fragment::new("l.title = ").text(*only),
+            // Titles contain no commas, so they are bound as one value, and the statement does not depend on their
+            // number.
             titles => Fragment::new("")
-                .either("instr(", "strpos(")
-                .words(format!(",{},", titles.join(",")))
+                .per_engine("instr(", "strpos(")
+                .text(format!(",{},", titles.join(",")))
                 .sql(", ',' || l.title || ',') > 0"),
         }
     }
 
-    /// How many of these labels an issue needs.
-    fn least_labels(&self, labels: usize) -> i64 {
+    /// Returns how many of the given number of labels an issue must have.
+    fn min_labels(&self, labels: usize) -> i64 {
         if self.filter.all_labels { i64::try_from(labels).unwrap_or(i64::MAX) } else { 1 }
     }
 }
 
-/// Open issues, closed ones, and how many of each are confidential.
+/// The numbers of open and closed issues, then of the confidential ones among each.
 type Counters = (i64, i64, i64, i64);
 
-/// A page of the issues of a project.
-fn of_project(db: &mut Conn, project: i64, sight: &Sight, wish: &Wish<'_>, page: Page) -> Result<(i64, Vec<i64>)> {
-    let mut labels: Vec<(i64, Counters)> = Vec::new();
-    if !wish.titles.is_empty() {
-        labels = labels_titled(db, project, &wish.titles)?;
-        if labels.is_empty() || (wish.filter.all_labels && labels.len() < wish.titles.len()) {
+/// Returns the total and the ids of a page of the issues of a project.
+fn project_page(
+    db: &mut Conn,
+    project: ProjectId,
+    visibility: &IssueVisibility,
+    query: &ListQuery<'_>,
+    page: Page,
+) -> Result<(i64, Vec<IssueId>)> {
+    let mut labels: Vec<(LabelId, Counters)> = Vec::new();
+    if !query.titles.is_empty() {
+        labels = labels_by_title(db, project, &query.titles)?;
+        if labels.is_empty() || (query.filter.all_labels && labels.len() < query.titles.len()) {
             return Ok((0, Vec::new()));
         }
         labels.sort_by_key(|(_, (open, closed, ..))| open + closed);
     }
-    let ids: Vec<i64> = labels.iter().map(|(id, _)| *id).collect();
-    let by_label = wish.filter.iids.is_empty() && wish.term.is_none();
+    let ids: Vec<LabelId> = labels.iter().map(|(id, _)| *id).collect();
+    let by_label = query.filter.iids.is_empty() && query.term.is_none();
     match labels.as_slice() {
-        [] if wish.is_plain() => {
-            let total = counted(book_of(db, project)?, wish, sight) + own_secrets(db, project, None, sight, wish)?;
-            let found = wish.select("issues c").and(Fragment::new("c.project_id = ").number(project));
-            let found = found.and(sight.sees("c")).and(wish.state());
-            walk(db, |_, _| found.clone(), total, wish, page)
+        [] if query.has_only_labels_and_state() => {
+            let total = visible_count(project_counters(db, project)?, query, visibility)
+                + count_own_confidential(db, project, None, visibility, query)?;
+            let select = query.select("issues c").and(Fragment::new("c.project_id = ").number(project));
+            let select = select.and(visibility.filter("c")).and(query.state_condition());
+            page_by_index(db, |_, _| select.clone(), total, query, page)
         }
-        [(label, counters)] if wish.is_plain() => {
-            let total = counted(*counters, wish, sight) + own_secrets(db, project, Some(*label), sight, wish)?;
-            let found = labeled(project, &ids, sight, wish);
-            walk(db, |_, _| found.clone(), total, wish, page)
+        [(label, counters)] if query.has_only_labels_and_state() => {
+            let total = visible_count(*counters, query, visibility)
+                + count_own_confidential(db, project, Some(*label), visibility, query)?;
+            let select = select_by_labels(project, &ids, visibility, query);
+            page_by_index(db, |_, _| select.clone(), total, query, page)
         }
         [rarer @ .., (label, counters)]
-            if wish.is_plain() && !wish.filter.all_labels && rarer.len() < MERGED_LABELS =>
+            if query.has_only_labels_and_state() && !query.filter.all_labels && rarer.len() < MAX_MERGED_LABELS =>
         {
-            let total = counted(*counters, wish, sight) + own_secrets(db, project, Some(*label), sight, wish)?;
-            let total = total + count_without(db, project, &ids, sight, wish)?;
-            walk(db, |order, most| merged(project, &ids, sight, wish, order, most), total, wish, page)
+            let total = visible_count(*counters, query, visibility)
+                + count_own_confidential(db, project, Some(*label), visibility, query)?;
+            let total = total + count_without_last(db, project, &ids, visibility, query)?;
+            page_by_index(
+                db,
+                |order, limit| merge_labels(project, &ids, visibility, query, order, limit),
+                total,
+                query,
+                page,
+            )
         }
-        [(_, (open, closed, ..)), ..] if by_label && (wish.filter.milestone.is_none() || open + closed < MANY) => {
-            collect(db, labeled(project, &ids, sight, wish), wish, page)
+        [(_, (open, closed, ..)), ..]
+            if by_label && (query.filter.milestone.is_none() || open + closed < MAX_ISSUES_PER_FILTERED_LABEL) =>
+        {
+            page_by_sorting(db, select_by_labels(project, &ids, visibility, query), query, page)
         }
         _ => {
-            let mut found = candidates(db, project, wish)?.and(sight.sees("c")).and(wish.state());
-            found = found.and(wish.in_milestone(Some(project))).and(wish.numbered());
+            let mut select =
+                select_candidates(db, project, query)?.and(visibility.filter("c")).and(query.state_condition());
+            select = select.and(query.milestone_condition(Some(project))).and(query.iid_condition());
             if !ids.is_empty() {
-                found = found.and(carries("c.id", &ids, wish.least_labels(ids.len())));
+                select = select.and(has_labels("c.id", &ids, query.min_labels(ids.len())));
             }
-            collect(db, found, wish, page)
+            page_by_sorting(db, select, query, page)
         }
     }
 }
 
-/// How many issues carry one of these labels, but not the last.
-fn count_without(db: &mut Conn, project: i64, labels: &[i64], sight: &Sight, wish: &Wish<'_>) -> Result<i64> {
+/// Counts the issues that have one of these labels, but not the last.
+fn count_without_last(
+    db: &mut Conn,
+    project: ProjectId,
+    labels: &[LabelId],
+    visibility: &IssueVisibility,
+    query: &ListQuery<'_>,
+) -> Result<i64> {
     let Some((last, others)) = labels.split_last() else { return Ok(0) };
-    let Found(found) =
-        labeled(project, others, sight, wish).and(Fragment::new("NOT ").then(carries("c.issue_id", &[*last], 1)));
-    let count = || Fragment::<BigInt>::new("SELECT count(*) FROM (").then(found.clone()).sql(") n");
+    let IssueSelect(select) = select_by_labels(project, others, visibility, query)
+        .and(Fragment::new("NOT ").append(has_labels("c.issue_id", &[*last], 1)));
+    let count = || Fragment::<BigInt>::new("SELECT count(*) FROM (").append(select.clone()).sql(") n");
     Ok(on!(db, conn => count().get_result(conn))?)
 }
 
-/// The issues that carry one of these labels, as far as they can be among the first so many: merged from the tops.
-fn merged(project: i64, labels: &[i64], sight: &Sight, wish: &Wish<'_>, order: &str, most: i64) -> Found {
-    let mut found = Fragment::new("SELECT u.id AS id, u.sort_key AS sort_key FROM (");
+/// Selects the issues with any of these labels by merging the first `limit` issues of each label.
+fn merge_labels(
+    project: ProjectId,
+    labels: &[LabelId],
+    visibility: &IssueVisibility,
+    query: &ListQuery<'_>,
+    order: &str,
+    limit: i64,
+) -> IssueSelect {
+    let mut select = Fragment::new("SELECT u.id AS id, u.sort_key AS sort_key FROM (");
     for (number, label) in labels.iter().enumerate() {
-        let Found(own) = labeled(project, &[*label], sight, wish);
-        // `UNION` takes those with several labels once.
-        found = found
+        let IssueSelect(own) = select_by_labels(project, &[*label], visibility, query);
+        // `UNION` removes the duplicates of issues with several labels.
+        select = select
             .sql(if number == 0 { "SELECT * FROM (" } else { " UNION SELECT * FROM (" })
-            .then(own)
+            .append(own)
             .sql(format!(" ORDER BY {order} LIMIT "))
-            .number(most)
+            .number(limit)
             .sql(format!(") top_{number}"));
     }
-    Found(found.sql(") u WHERE TRUE"))
+    IssueSelect(select.sql(") u WHERE TRUE"))
 }
 
-/// The numbers of the labels of a project that have these titles, with their counters.
-fn labels_titled(db: &mut Conn, project: i64, titles: &[&str]) -> Result<Vec<(i64, Counters)>> {
-    Ok(on!(db, conn => labels::table
-        .filter(labels::project_id.eq(project))
+/// Returns the ids and the counters of the labels of a project with these titles.
+fn labels_by_title(db: &mut Conn, project: ProjectId, titles: &[&str]) -> Result<Vec<(LabelId, Counters)>> {
+    let rows: Vec<(i64, Counters)> = on!(db, conn => labels::table
+        .filter(labels::project_id.eq(project.get()))
         .filter(labels::title.eq_any(titles))
         .select((
             labels::id,
             (labels::open_issues, labels::closed_issues, labels::open_confidential, labels::closed_confidential),
         ))
-        .load(conn))?)
+        .load(conn))?;
+    Ok(rows.into_iter().map(|(id, counters)| (LabelId::new(id), counters)).collect())
 }
 
-/// The counters of a project.
-fn book_of(db: &mut Conn, project: i64) -> Result<Counters> {
+/// Returns the issue counters of a project.
+fn project_counters(db: &mut Conn, project: ProjectId) -> Result<Counters> {
     Ok(on!(db, conn => issue_books::table
-        .find(project)
+        .find(project.get())
         .select((
             issue_books::open_issues,
             issue_books::closed_issues,
@@ -306,126 +357,145 @@ fn book_of(db: &mut Conn, project: i64) -> Result<Counters> {
         .first(conn))?)
 }
 
-/// How many are in the wanted state, without those that are secret to this user.
-fn counted((open, closed, open_secrets, closed_secrets): Counters, wish: &Wish<'_>, sight: &Sight) -> i64 {
-    let hidden = |secrets: i64| if sight.confidential { 0 } else { secrets };
-    let (open, closed) = (open - hidden(open_secrets), closed - hidden(closed_secrets));
-    match wish.filter.closed {
+/// Returns the number of issues in the requested state, without confidential issues that the user may not see.
+fn visible_count(
+    (open, closed, open_confidential, closed_confidential): Counters,
+    query: &ListQuery<'_>,
+    visibility: &IssueVisibility,
+) -> i64 {
+    let hidden = |confidential: i64| if visibility.confidential { 0 } else { confidential };
+    let (open, closed) = (open - hidden(open_confidential), closed - hidden(closed_confidential));
+    match query.filter.closed {
         Some(true) => closed,
         Some(false) => open,
         None => open + closed,
     }
 }
 
-/// How many confidential issues this user sees only because they wrote them or work on them.
-fn own_secrets(db: &mut Conn, project: i64, label: Option<i64>, sight: &Sight, wish: &Wish<'_>) -> Result<i64> {
-    if sight.confidential || sight.user == 0 {
+/// Counts the confidential issues that the user sees only as their author or assignee.
+fn count_own_confidential(
+    db: &mut Conn,
+    project: ProjectId,
+    label: Option<LabelId>,
+    visibility: &IssueVisibility,
+    query: &ListQuery<'_>,
+) -> Result<i64> {
+    if visibility.confidential || visibility.user == UserId::ANONYMOUS {
         return Ok(0);
     }
     let count = || {
-        // Left to itself, SQLite would walk over all issues of the project.
+        // Without the hint, SQLite would scan all issues of the project.
         let count = Fragment::<BigInt>::new("SELECT count(*) FROM issues c ")
-            .either("INDEXED BY issues_confidential_idx ", "")
+            .per_engine("INDEXED BY issues_confidential_idx ", "")
             .sql("WHERE c.confidential AND c.project_id = ")
             .number(project)
             .sql(" AND (c.author_id = ")
-            .number(sight.user)
+            .number(visibility.user)
             .sql(" OR c.assignee_id = ")
-            .number(sight.user)
+            .number(visibility.user)
             .sql(") AND ")
-            .then(wish.state());
+            .append(query.state_condition());
         match label {
-            Some(label) => count.sql(" AND ").then(carries("c.id", &[label], 1)),
+            Some(label) => count.sql(" AND ").append(has_labels("c.id", &[label], 1)),
             None => count,
         }
     };
     Ok(on!(db, conn => count().get_result(conn))?)
 }
 
-/// Whether an issue carries at least so many of these labels.
-fn carries(issue: &str, labels: &[i64], least: i64) -> Fragment<Bool> {
+/// Returns the condition that an issue has at least `min` of these labels.
+fn has_labels(issue: &str, labels: &[LabelId], min: i64) -> Fragment<Bool> {
     Fragment::new(format!("((SELECT count(*) FROM issue_labels o WHERE o.issue_id = {issue} AND o.label_id"))
-        .among(labels)
+        .in_ids(labels)
         .sql(") >= ")
-        .number(least)
+        .number(min)
         .sql(")")
 }
 
-/// The issues of a project that carry labels, the rarest of which comes first; what is asked beside is in the same rows.
-fn labeled(project: i64, labels: &[i64], sight: &Sight, wish: &Wish<'_>) -> Found {
-    let found = match labels {
-        [only] => wish.select_labeled("").and(Fragment::new("c.label_id = ").number(*only)),
-        [rarest, others @ ..] if wish.filter.all_labels => wish
+/// Selects the issues of a project by labels, which are sorted by rising frequency; the other conditions use columns of
+/// `issue_labels` too.
+fn select_by_labels(
+    project: ProjectId,
+    labels: &[LabelId],
+    visibility: &IssueVisibility,
+    query: &ListQuery<'_>,
+) -> IssueSelect {
+    let select = match labels {
+        [only] => query.select_labeled("").and(Fragment::new("c.label_id = ").number(*only)),
+        [rarest, others @ ..] if query.filter.all_labels => query
             .select_labeled("")
             .and(Fragment::new("c.label_id = ").number(*rarest))
-            .and(carries("c.issue_id", others, wish.least_labels(others.len()))),
-        any => wish.select_labeled("DISTINCT ").and(Fragment::new("c.label_id").among(any)),
+            .and(has_labels("c.issue_id", others, query.min_labels(others.len()))),
+        any => query.select_labeled("DISTINCT ").and(Fragment::new("c.label_id").in_ids(any)),
     };
-    let found = found.and(wish.state()).and(wish.in_milestone(Some(project)));
-    if sight.confidential {
-        return found;
+    let select = select.and(query.state_condition()).and(query.milestone_condition(Some(project)));
+    if visibility.confidential {
+        return select;
     }
-    // Few are confidential, and only those are looked at. With `EXISTS`, PostgreSQL would gather all issues beforehand.
+    // Few issues are confidential, and only those are looked up. With `EXISTS`, PostgreSQL would collect all issues
+    // first.
     let mine = Fragment::new("(NOT c.confidential OR (SELECT ")
-        .then(sight.sees("s"))
+        .append(visibility.filter("s"))
         .sql(" FROM issues s WHERE s.id = c.issue_id))");
-    found.and(mine)
+    select.and(mine)
 }
 
-/// The issues of a project among which the others are looked for, by the narrowest way.
-fn candidates(db: &mut Conn, project: i64, wish: &Wish<'_>) -> Result<Found> {
+/// Selects the issues of a project to which the remaining conditions apply, by the most selective index.
+fn select_candidates(db: &mut Conn, project: ProjectId, query: &ListQuery<'_>) -> Result<IssueSelect> {
     let in_project = || Fragment::new("c.project_id = ").number(project);
-    let Some(term) = &wish.term else {
-        // A milestone is of one project; if the project were named too, SQLite might walk over all of it.
-        let by_milestone = wish.filter.milestone.is_some() && wish.filter.iids.is_empty();
-        let found = wish.select("issues c");
-        return Ok(if by_milestone { found } else { found.and(in_project()) });
+    let Some(term) = &query.term else {
+        // The milestone implies the project; with a condition on the project, SQLite might scan all of its issues.
+        let by_milestone = query.filter.milestone.is_some() && query.filter.iids.is_empty();
+        let select = query.select("issues c");
+        return Ok(if by_milestone { select } else { select.and(in_project()) });
     };
-    if wish.postgres {
-        return Ok(wish.select("issues c").and(in_project()).and(term.in_issue(true)));
+    if query.postgres {
+        return Ok(query.select("issues c").and(in_project()).and(term.in_issue(true)));
     }
-    let (open, closed, ..) = book_of(db, project)?;
-    if open + closed < WORTH_AN_INDEX || !wish.filter.iids.is_empty() {
-        return Ok(wish.select("issues c").and(in_project()).and(term.in_issue(false)));
+    let (open, closed, ..) = project_counters(db, project)?;
+    if open + closed < MIN_ISSUES_FOR_SEARCH_INDEX || !query.filter.iids.is_empty() {
+        return Ok(query.select("issues c").and(in_project()).and(term.in_issue(false)));
     }
-    let key = wish.key();
-    let found = Fragment::new(format!("SELECT c.id AS id, c.{key} AS sort_key FROM ("))
-        .then(term.issues())
+    let key = query.key();
+    let select = Fragment::new(format!("SELECT c.id AS id, c.{key} AS sort_key FROM ("))
+        .append(term.issues())
         .sql(") s CROSS JOIN issues c WHERE c.id = s.id");
-    Ok(Found(found).and(in_project()))
+    Ok(IssueSelect(select).and(in_project()))
 }
 
-/// Whether issues of the project `p` are no secret to the viewer as a whole.
-fn is_open_to(viewer: &Viewer) -> Fragment<Bool> {
-    Fragment::new("p.deleted_at IS NULL AND p.issues_enabled AND ").then(viewer.knows())
+/// Returns the condition that the issues of the project `p` are visible to the viewer.
+fn issues_visible_to(viewer: &Viewer) -> Fragment<Bool> {
+    Fragment::new("p.deleted_at IS NULL AND p.issues_enabled AND ").append(viewer.may_see())
 }
 
-/// A page of what the viewer wrote. Nothing of that is secret to them as long as they see the project.
-fn written(db: &mut Conn, viewer: &Viewer, wish: &Wish<'_>, page: Page) -> Result<(i64, Vec<i64>)> {
+/// Returns the total and the ids of a page of the issues that the viewer wrote; the viewer sees even the confidential
+/// ones if the project is visible to them.
+fn authored_page(db: &mut Conn, viewer: &Viewer, query: &ListQuery<'_>, page: Page) -> Result<(i64, Vec<IssueId>)> {
     let mine = || Fragment::<Bool>::new("c.author_id = ").number(viewer.user);
     let projects = || {
         Fragment::<BigInt>::new("SELECT DISTINCT w.project_id AS id FROM issues w WHERE w.author_id = ")
             .number(viewer.user)
     };
-    if !wish.is_plain() || !wish.titles.is_empty() {
+    if !query.has_only_labels_and_state() || !query.titles.is_empty() {
         let seen = Fragment::new("+c.project_id IN (SELECT p.id FROM (")
-            .then(projects())
+            .append(projects())
             .sql(") w CROSS JOIN projects p WHERE p.id = w.id AND ")
-            .then(is_open_to(viewer))
+            .append(issues_visible_to(viewer))
             .sql(")");
-        let many = wish.term.is_some() && {
-            let count = || Fragment::<BigInt>::new("SELECT count(*) FROM issues c WHERE ").then(mine());
+        let many = query.term.is_some() && {
+            let count = || Fragment::<BigInt>::new("SELECT count(*) FROM issues c WHERE ").append(mine());
             let amount: i64 = on!(db, conn => count().get_result(conn))?;
-            amount >= WORTH_AN_INDEX
+            amount >= MIN_ISSUES_FOR_SEARCH_INDEX
         };
-        let found = wish.select("issues c").and(mine()).and(seen).and(wish.anywhere(projects(), many));
-        return collect(db, found, wish, page);
+        let select =
+            query.select("issues c").and(mine()).and(seen).and(query.cross_project_conditions(projects(), many));
+        return page_by_sorting(db, select, query, page);
     }
     let seen = Fragment::new("EXISTS (SELECT 1 FROM projects p WHERE p.id = c.project_id AND ")
-        .then(is_open_to(viewer))
+        .append(issues_visible_to(viewer))
         .sql(")");
-    let found = wish.select("issues c").and(mine()).and(wish.state()).and(seen);
-    // Projects are far fewer than issues.
+    let select = query.select("issues c").and(mine()).and(query.state_condition()).and(seen);
+    // There are far fewer projects than issues.
     let count = || {
         Fragment::<BigInt>::new(
             "SELECT CAST(coalesce(sum(w.amount), 0) AS BIGINT) FROM \
@@ -433,80 +503,86 @@ fn written(db: &mut Conn, viewer: &Viewer, wish: &Wish<'_>, page: Page) -> Resul
         )
         .number(viewer.user)
         .sql(" AND ")
-        .then(wish.state())
+        .append(query.state_condition())
         .sql(" GROUP BY c.project_id) w CROSS JOIN projects p WHERE p.id = w.id AND ")
-        .then(is_open_to(viewer))
+        .append(issues_visible_to(viewer))
     };
     let total = on!(db, conn => count().get_result(conn))?;
-    walk(db, |_, _| found.clone(), total, wish, page)
+    page_by_index(db, |_, _| select.clone(), total, query, page)
 }
 
-/// The issues of the projects of a group, and of the groups below it.
-fn of_group(group: i64, viewer: &Viewer, wish: &Wish<'_>) -> Found {
-    let key = wish.key();
-    let found = Fragment::new(format!("SELECT c.id AS id, c.{key} AS sort_key FROM (SELECT p.id AS id, "));
+/// Selects the issues of the projects of a group and its subgroups.
+fn select_in_group(group: NamespaceId, viewer: &Viewer, query: &ListQuery<'_>) -> IssueSelect {
+    let key = query.key();
+    let select = Fragment::new(format!("SELECT c.id AS id, c.{key} AS sort_key FROM (SELECT p.id AS id, "));
     let trusted = if viewer.admin {
         Fragment::<Bool>::new("TRUE")
     } else {
-        Fragment::new("p.id IN (").then(viewer.my_projects_as(Role::Reporter, "")).sql(")")
+        Fragment::new("p.id IN (").append(viewer.my_projects_with_role(Role::Reporter, "")).sql(")")
     };
-    let found = found
-        .then(trusted)
+    let select = select
+        .append(trusted)
         .sql(" AS trusted FROM namespace_ancestors a CROSS JOIN projects p WHERE a.ancestor_id = ")
         .number(group)
         .sql(" AND p.namespace_id = a.namespace_id AND ")
-        .then(is_open_to(viewer))
+        .append(issues_visible_to(viewer))
         .sql(") g CROSS JOIN issues c WHERE c.project_id = g.id AND (NOT c.confidential OR g.trusted OR c.author_id = ")
         .number(viewer.user)
         .sql(" OR c.assignee_id = ")
         .number(viewer.user)
         .sql(")");
-    Found(found)
+    IssueSelect(select)
 }
 
-/// By the key, and where that is equal by number, both the same way.
-fn sorted(table: &str, ascending: bool) -> String {
+/// Returns an `ORDER BY` list: the sort key, then the id in the same direction.
+fn order_by(table: &str, ascending: bool) -> String {
     let direction = if ascending { "ASC" } else { "DESC" };
     format!("{table}sort_key {direction}, {table}id {direction}")
 }
 
-/// A page of a list whose length is known and whose order is that of an index: read from the nearer end. `found` is told
-/// the order, and how many of the list are enough.
-fn walk(
+/// Reads a page along an index from the nearer end of the list, whose length is known. `select` receives the sort order
+/// and the number of rows needed.
+fn page_by_index(
     db: &mut Conn,
-    found: impl FnOnce(&str, i64) -> Found,
+    select: impl FnOnce(&str, i64) -> IssueSelect,
     total: i64,
-    wish: &Wish<'_>,
+    query: &ListQuery<'_>,
     page: Page,
-) -> Result<(i64, Vec<i64>)> {
+) -> Result<(i64, Vec<IssueId>)> {
     let before = page.offset().min(total);
     let size = page.size.min(total - before);
     if size == 0 {
         return Ok((total, Vec::new()));
     }
-    let behind = total - before - size;
-    let from_behind = behind < before;
-    let skipped = if from_behind { behind } else { before };
-    let order = sorted("", wish.order.ascending != from_behind);
-    let Found(found) = found(&order, skipped + size);
+    let after = total - before - size;
+    let from_end = after < before;
+    let skipped = if from_end { after } else { before };
+    let order = order_by("", query.order.ascending != from_end);
+    let IssueSelect(select) = select(&order, skipped + size);
     let of_page = || {
         Fragment::<(BigInt, BigInt)>::new("")
-            .then(found.clone())
+            .append(select.clone())
             .sql(format!(" ORDER BY {order} LIMIT "))
             .number(size)
             .sql(" OFFSET ")
             .number(skipped)
     };
     let rows: Vec<(i64, i64)> = on!(db, conn => of_page().load(conn))?;
-    let mut ids: Vec<i64> = rows.into_iter().map(|(id, _)| id).collect();
-    if from_behind {
+    let mut ids: Vec<IssueId> = rows.into_iter().map(|(id, _)| IssueId::new(id)).collect();
+    if from_end {
         ids.reverse();
     }
     Ok((total, ids))
 }
 
-/// A page of a list that is found as a whole, then counted and sorted.
-fn collect(db: &mut Conn, Found(found): Found, wish: &Wish<'_>, page: Page) -> Result<(i64, Vec<i64>)> {
+/// Selects all matching issues, counts and sorts them, and returns a page.
+fn page_by_sorting(
+    db: &mut Conn,
+    IssueSelect(select): IssueSelect,
+    query: &ListQuery<'_>,
+    page: Page,
+) -> Result<(i64, Vec<IssueId>)> {
     let total = Fragment::new("(SELECT count(*) FROM found)");
-    counted_page(db, page, found, total, &sorted("f.", wish.order.ascending))
+    let (total, ids) = counted_page(db, page, select, total, &order_by("f.", query.order.ascending))?;
+    Ok((total, ids.into_iter().map(IssueId::new).collect()))
 }

@@ -1,4 +1,4 @@
-//! Issues, one by one; their lists are in [`crate::issue_lists`].
+//! Single issues; for lists see [`crate::issue_lists`].
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use diesel::{
 };
 use jiff::civil::Date;
 use model::{
-    Change, Issue, Time,
+    Change, Issue, IssueId, IssueIid, LabelId, MilestoneId, ProjectId, Time, UserId,
     issues::IssueState,
-    members::{day_from, start_of},
-    text::fold,
+    members::{date_from_micros, start_of_day},
+    text::fold_case,
 };
 
 use crate::{
-    Conn, Result, Sight,
+    Conn, IssueVisibility, Result,
     conn::on,
     fragment::Fragment,
     milestones::Row as MilestoneRow,
@@ -28,52 +28,52 @@ use crate::{
     users::SummaryRow,
 };
 
-/// An issue that is about to be written.
+/// An issue to insert.
 #[derive(Clone, Debug)]
 pub struct NewIssue<'a> {
-    /// The project that it belongs to.
-    pub project: i64,
-    /// Its number there, from [`next_number`].
-    pub iid: i64,
-    /// Who writes it; `None` if they are gone.
-    pub author: Option<i64>,
-    /// What it is about, in short.
+    /// The project id.
+    pub project: ProjectId,
+    /// The number within the project, from [`next_iid`].
+    pub iid: IssueIid,
+    /// The author; `None` if the account was deleted.
+    pub author: Option<UserId>,
+    /// The title.
     pub title: &'a str,
-    /// What it is about, at length.
+    /// The description.
     pub description: Option<&'a str>,
-    /// Who shall work on it.
-    pub assignee: Option<i64>,
-    /// The milestone that it shall belong to.
-    pub milestone: Option<i64>,
-    /// The last day for it.
+    /// The assignee.
+    pub assignee: Option<UserId>,
+    /// The milestone.
+    pub milestone: Option<MilestoneId>,
+    /// The due date.
     pub due_on: Option<Date>,
-    /// Whether only some may see it.
+    /// Whether the issue is confidential.
     pub confidential: bool,
-    /// When it was written.
+    /// The time of creation.
     pub created_at: Time,
-    /// When it comes here.
+    /// The time of insertion, stored as the time of the last change.
     pub now: Time,
 }
 
-/// What becomes of an issue.
+/// The fields of an issue to change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Update<'a> {
-    /// What it is about, in short.
+pub struct IssueUpdate<'a> {
+    /// The title.
     pub title: Option<&'a str>,
-    /// What it is about, at length.
+    /// The description.
     pub description: Change<String>,
-    /// Whether it is closed; one that is opened again says so.
+    /// Whether to close or reopen the issue.
     pub closed: Option<bool>,
-    /// Whether only some may see it.
+    /// Whether the issue is confidential.
     pub confidential: Option<bool>,
-    /// Who works on it.
-    pub assignee: Change<i64>,
-    /// The milestone that it belongs to.
-    pub milestone: Change<i64>,
-    /// The last day for it.
+    /// The assignee.
+    pub assignee: Change<UserId>,
+    /// The milestone.
+    pub milestone: Change<MilestoneId>,
+    /// The due date.
     pub due_on: Change<Date>,
-    /// What it became in another project.
-    pub moved_to: Option<i64>,
+    /// The id of the issue that replaces this one in another project.
+    pub moved_to: Option<IssueId>,
 }
 
 diesel::alias! {
@@ -99,7 +99,7 @@ struct Row {
     updated_at: i64,
 }
 
-/// An issue with the paths of namespace and project, its author, its assignee, its milestone, and whether it is followed.
+/// An issue with the paths of namespace and project, author, assignee, milestone, and whether the user is subscribed.
 type FullRow = (Row, (String, String), Option<SummaryRow>, Option<SummaryRow>, Option<MilestoneRow>, bool);
 
 fn to_issue(row: FullRow, labels: Vec<String>) -> Issue {
@@ -125,9 +125,9 @@ fn to_issue(row: FullRow, labels: Vec<String>) -> Issue {
         (false, false) => IssueState::Opened,
     };
     Issue {
-        id,
-        iid,
-        project: project_id,
+        id: IssueId::new(id),
+        iid: IssueIid::new(iid),
+        project: ProjectId::new(project_id),
         project_path: format!("{namespace}/{path}"),
         title,
         description,
@@ -137,8 +137,8 @@ fn to_issue(row: FullRow, labels: Vec<String>) -> Issue {
         assignee: assignee.map(Into::into),
         milestone: milestone.map(Into::into),
         labels,
-        due_on: due_on.map(day_from),
-        moved_to: moved_to_id,
+        due_on: due_on.map(date_from_micros),
+        moved_to: moved_to_id.map(IssueId::new),
         user_notes,
         subscribed,
         created_at: from_micros(created_at),
@@ -146,8 +146,8 @@ fn to_issue(row: FullRow, labels: Vec<String>) -> Issue {
     }
 }
 
-/// Whether a user follows an issue: what they said, or else whether they wrote it, work on it or talk about it.
-fn follows(user: i64) -> Fragment<Bool> {
+/// Returns whether a user is subscribed: explicitly, or else as author, assignee or commenter.
+fn is_subscribed(user: UserId) -> Fragment<Bool> {
     Fragment::new(
         "coalesce((SELECT s.subscribed FROM issue_subscriptions s WHERE s.issue_id = issues.id AND s.user_id = ",
     )
@@ -161,93 +161,98 @@ fn follows(user: i64) -> Fragment<Bool> {
     .sql(" AND NOT n.system), FALSE)")
 }
 
-/// The issues for which something holds, as a user sees them and in whatever order: two statements, however many.
-fn load_where(db: &mut Conn, user: i64, holds: &Fragment<Bool>) -> Result<Vec<Issue>> {
-    let person = (users::id, users::username, users::name, users::state, users::created_at);
+/// Loads the issues that meet a condition, as seen by a user, in no particular order, with two statements.
+fn load_where(db: &mut Conn, user: UserId, condition: &Fragment<Bool>) -> Result<Vec<Issue>> {
+    let summary_columns = (users::id, users::username, users::name, users::state, users::created_at);
     let rows: Vec<FullRow> = on!(db, conn => issues::table
         .inner_join(projects::table.inner_join(namespaces::table))
         .left_join(AUTHORS.on(AUTHORS.field(users::id).nullable().eq(issues::author_id)))
         .left_join(ASSIGNEES.on(ASSIGNEES.field(users::id).nullable().eq(issues::assignee_id)))
         .left_join(milestones::table)
-        .filter(holds.clone())
+        .filter(condition.clone())
         .select((
             Row::as_select(),
             (namespaces::full_path, projects::path),
-            AUTHORS.fields(person).nullable(),
-            ASSIGNEES.fields(person).nullable(),
+            AUTHORS.fields(summary_columns).nullable(),
+            ASSIGNEES.fields(summary_columns).nullable(),
             Option::<MilestoneRow>::as_select(),
-            follows(user),
+            is_subscribed(user),
         ))
         .load(conn))?;
-    let ids: Vec<i64> = rows.iter().map(|(row, ..)| row.id).collect();
-    let mut labels = labels_among(db, &ids)?;
-    let whole = |row: FullRow| {
-        let own = labels.remove(&row.0.id).unwrap_or_default();
+    let ids: Vec<IssueId> = rows.iter().map(|(row, ..)| IssueId::new(row.id)).collect();
+    let mut labels = labels_of_issues(db, &ids)?;
+    let with_labels = |row: FullRow| {
+        let own = labels.remove(&IssueId::new(row.0.id)).unwrap_or_default();
         to_issue(row, own.into_iter().map(|(_, title)| title).collect())
     };
-    Ok(rows.into_iter().map(whole).collect())
+    Ok(rows.into_iter().map(with_labels).collect())
 }
 
-/// The issues with these numbers, in this order, as a user sees them.
-pub(crate) fn load(db: &mut Conn, user: i64, ids: &[i64]) -> Result<Vec<Issue>> {
+/// Loads the issues with these ids, in this order, as seen by a user.
+pub(crate) fn load(db: &mut Conn, user: UserId, ids: &[IssueId]) -> Result<Vec<Issue>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let mut found = load_where(db, user, &Fragment::new("issues.id").among(ids))?;
-    let places: HashMap<i64, usize> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
-    found.sort_by_key(|issue| places.get(&issue.id));
+    let mut found = load_where(db, user, &Fragment::new("issues.id").in_ids(ids))?;
+    let positions: HashMap<IssueId, usize> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
+    found.sort_by_key(|issue| positions.get(&issue.id));
     Ok(found)
 }
 
-/// The numbers and titles of the labels of issues, in alphabetical order.
-fn labels_among(db: &mut Conn, issues: &[i64]) -> Result<HashMap<i64, Vec<(i64, String)>>> {
-    let mut found: HashMap<i64, Vec<(i64, String)>> = HashMap::new();
+/// Returns the ids and titles of the labels of each issue, in alphabetical order.
+fn labels_of_issues(db: &mut Conn, issues: &[IssueId]) -> Result<HashMap<IssueId, Vec<(LabelId, String)>>> {
+    let mut found: HashMap<IssueId, Vec<(LabelId, String)>> = HashMap::new();
     if issues.is_empty() {
         return Ok(found);
     }
     let rows: Vec<(i64, i64, String)> = on!(db, conn => issue_labels::table
         .inner_join(labels::table)
-        .filter(Fragment::<Bool>::new("issue_labels.issue_id").among(issues))
+        .filter(Fragment::<Bool>::new("issue_labels.issue_id").in_ids(issues))
         .order((labels::title_key, labels::title))
         .select((issue_labels::issue_id, labels::id, labels::title))
         .load(conn))?;
     for (issue, id, title) in rows {
-        found.entry(issue).or_default().push((id, title));
+        found.entry(IssueId::new(issue)).or_default().push((LabelId::new(id), title));
     }
     Ok(found)
 }
 
-/// Keeps everybody else from changing issues of a project while the transaction lasts; SQLite has one writer anyway.
-/// Whoever writes to issues of a project asks for this first, so that they come one after the other.
-pub fn hold(db: &mut Conn, project: i64) -> Result<()> {
+/// Locks the issues of a project until the end of the transaction; on SQLite, where there is one writer at a time, does
+/// nothing. Every transaction that writes issues of a project takes this lock first.
+pub fn lock_project(db: &mut Conn, project: ProjectId) -> Result<()> {
     if let Conn::Pg(conn) = db {
-        let _: Option<i64> =
-            issue_books::table.find(project).select(issue_books::project_id).for_update().first(conn).optional()?;
+        let _: Option<i64> = issue_books::table
+            .find(project.get())
+            .select(issue_books::project_id)
+            .for_update()
+            .first(conn)
+            .optional()?;
     }
     Ok(())
 }
 
-/// The next number of an issue in a project.
-pub fn next_number(db: &mut Conn, project: i64) -> Result<i64> {
-    Ok(on!(db, conn => diesel::update(issue_books::table.find(project))
+/// Allocates the next iid of a project.
+pub fn next_iid(db: &mut Conn, project: ProjectId) -> Result<IssueIid> {
+    let iid = on!(db, conn => diesel::update(issue_books::table.find(project.get()))
         .set(issue_books::last_issue.eq(issue_books::last_issue + 1))
         .returning(issue_books::last_issue)
-        .get_result(conn))?)
+        .get_result(conn))?;
+    Ok(IssueIid::new(iid))
 }
 
-/// Adds an issue; says its number.
-pub fn insert(db: &mut Conn, new: &NewIssue<'_>) -> Result<i64> {
-    let id = on!(db, conn => diesel::insert_into(issues::table)
+/// Inserts an issue and returns its id.
+pub fn insert(db: &mut Conn, new: &NewIssue<'_>) -> Result<IssueId> {
+    let id: i64 = on!(db, conn => diesel::insert_into(issues::table)
         .values((
-            issues::project_id.eq(new.project),
-            issues::iid.eq(new.iid),
+            issues::project_id.eq(new.project.get()),
+            issues::iid.eq(new.iid.get()),
             issues::title.eq(new.title),
             issues::description.eq(new.description),
             issues::confidential.eq(new.confidential),
-            issues::author_id.eq(new.author),
-            issues::assignee_id.eq(new.assignee),
-            issues::milestone_id.eq(new.milestone),
-            issues::due_on.eq(new.due_on.map(start_of)),
+            issues::author_id.eq(new.author.map(UserId::get)),
+            issues::assignee_id.eq(new.assignee.map(UserId::get)),
+            issues::milestone_id.eq(new.milestone.map(MilestoneId::get)),
+            issues::due_on.eq(new.due_on.map(start_of_day)),
             issues::created_at.eq(to_micros(new.created_at)),
             issues::updated_at.eq(to_micros(new.now)),
         ))
@@ -257,35 +262,45 @@ pub fn insert(db: &mut Conn, new: &NewIssue<'_>) -> Result<i64> {
     on!(db, conn => diesel::insert_into(issue_texts::table)
         .values((issue_texts::issue_id.eq(id), issue_texts::search_text.eq(&text)))
         .execute(conn))?;
-    Ok(id)
+    Ok(IssueId::new(id))
 }
 
-/// An issue of a project, as somebody sees it.
-pub fn find(db: &mut Conn, sight: &Sight, project: i64, id: i64) -> Result<Option<Issue>> {
-    one(db, sight, project, &Fragment::new("issues.id = ").number(id))
+/// Finds an issue of a project, if it is visible.
+pub fn find(db: &mut Conn, visibility: &IssueVisibility, project: ProjectId, id: IssueId) -> Result<Option<Issue>> {
+    find_where(db, visibility, project, &Fragment::new("issues.id = ").number(id))
 }
 
-/// The issue of a project with this number there, as somebody sees it.
-pub fn by_number(db: &mut Conn, sight: &Sight, project: i64, iid: i64) -> Result<Option<Issue>> {
-    one(db, sight, project, &Fragment::new("issues.iid = ").number(iid))
+/// Finds the issue of a project with this iid, if it is visible.
+pub fn by_iid(db: &mut Conn, visibility: &IssueVisibility, project: ProjectId, iid: IssueIid) -> Result<Option<Issue>> {
+    find_where(db, visibility, project, &Fragment::new("issues.iid = ").number(iid))
 }
 
-fn one(db: &mut Conn, sight: &Sight, project: i64, is: &Fragment<Bool>) -> Result<Option<Issue>> {
-    let holds = is.clone().sql(" AND issues.project_id = ").number(project).sql(" AND ").then(sight.sees("issues"));
-    Ok(load_where(db, sight.user, &holds)?.pop())
+fn find_where(
+    db: &mut Conn,
+    visibility: &IssueVisibility,
+    project: ProjectId,
+    key_condition: &Fragment<Bool>,
+) -> Result<Option<Issue>> {
+    let condition = key_condition
+        .clone()
+        .sql(" AND issues.project_id = ")
+        .number(project)
+        .sql(" AND ")
+        .append(visibility.filter("issues"));
+    Ok(load_where(db, visibility.user, &condition)?.pop())
 }
 
-/// Who changed an issue last, if anybody has and is still there.
-pub fn updated_by(db: &mut Conn, id: i64) -> Result<Option<i64>> {
+/// Returns the user who last changed an issue, if any and if the account still exists.
+pub fn updated_by(db: &mut Conn, id: IssueId) -> Result<Option<UserId>> {
     let found: Option<Option<i64>> =
-        on!(db, conn => issues::table.find(id).select(issues::updated_by_id).first(conn).optional())?;
-    Ok(found.flatten())
+        on!(db, conn => issues::table.find(id.get()).select(issues::updated_by_id).first(conn).optional())?;
+    Ok(found.flatten().map(UserId::new))
 }
 
-/// The columns that an update touches; `None` leaves a column alone, `Some(None)` empties it.
+/// The columns of an update; `None` keeps a column, `Some(None)` sets it to `NULL`.
 #[derive(AsChangeset)]
 #[diesel(table_name = issues)]
-struct Columns<'a> {
+struct Changeset<'a> {
     title: Option<&'a str>,
     description: Option<Option<&'a str>>,
     closed: Option<bool>,
@@ -299,45 +314,45 @@ struct Columns<'a> {
     updated_at: i64,
 }
 
-/// Changes an issue. Even if nothing is changed, it is from now on one that was changed now by this user.
-pub fn update(db: &mut Conn, id: i64, update: &Update<'_>, by: Option<i64>, now: Time) -> Result<()> {
+/// Updates an issue. The time and the user of the last change are set even if no field changes.
+pub fn update(db: &mut Conn, id: IssueId, update: &IssueUpdate<'_>, by: Option<UserId>, now: Time) -> Result<()> {
     let description = nullable(&update.description).map(|text| text.map(String::as_str));
     if update.title.is_some() || description.is_some() {
         let (old_title, old_description): (String, Option<String>) =
-            on!(db, conn => issues::table.find(id).select((issues::title, issues::description)).first(conn))?;
+            on!(db, conn => issues::table.find(id.get()).select((issues::title, issues::description)).first(conn))?;
         let (title, text) = (update.title.unwrap_or(&old_title), description.unwrap_or(old_description.as_deref()));
         let text = search_text(title, text);
-        on!(db, conn => diesel::update(issue_texts::table.find(id))
+        on!(db, conn => diesel::update(issue_texts::table.find(id.get()))
             .set(issue_texts::search_text.eq(&text))
             .execute(conn))?;
     }
     let reopened = match update.closed {
         Some(false) => {
             let was: (bool, bool) =
-                on!(db, conn => issues::table.find(id).select((issues::closed, issues::reopened)).first(conn))?;
+                on!(db, conn => issues::table.find(id.get()).select((issues::closed, issues::reopened)).first(conn))?;
             Some(was.0 || was.1)
         }
         _ => None,
     };
-    let columns = Columns {
+    let columns = Changeset {
         title: update.title,
         description,
         closed: update.closed,
         reopened,
         confidential: update.confidential,
-        assignee_id: nullable(&update.assignee).map(Option::<&i64>::copied),
-        milestone_id: nullable(&update.milestone).map(Option::<&i64>::copied),
-        due_on: nullable(&update.due_on).map(|day| day.copied().map(start_of)),
-        moved_to_id: update.moved_to,
-        updated_by_id: Some(by),
+        assignee_id: nullable(&update.assignee).map(|user| user.copied().map(UserId::get)),
+        milestone_id: nullable(&update.milestone).map(|milestone| milestone.copied().map(MilestoneId::get)),
+        due_on: nullable(&update.due_on).map(|day| day.copied().map(start_of_day)),
+        moved_to_id: update.moved_to.map(IssueId::get),
+        updated_by_id: Some(by.map(UserId::get)),
         updated_at: to_micros(now),
     };
-    on!(db, conn => diesel::update(issues::table.find(id)).set(&columns).execute(conn))?;
+    on!(db, conn => diesel::update(issues::table.find(id.get())).set(&columns).execute(conn))?;
     Ok(())
 }
 
-/// A change of a column that may be empty, as Diesel reads it.
-#[expect(clippy::option_option, reason = "Diesel tells leaving alone from emptying by it")]
+/// Converts a change of a nullable column to the form that Diesel expects.
+#[expect(clippy::option_option, reason = "Diesel distinguishes keeping a column from setting it to NULL this way")]
 fn nullable<T>(change: &Change<T>) -> Option<Option<&T>> {
     match change {
         Change::Keep => None,
@@ -346,19 +361,19 @@ fn nullable<T>(change: &Change<T>) -> Option<Option<&T>> {
     }
 }
 
-/// Removes an issue with all that hangs on it.
-pub fn delete(db: &mut Conn, id: i64) -> Result<()> {
-    on!(db, conn => diesel::delete(issues::table.find(id)).execute(conn))?;
+/// Deletes an issue with its notes, events and subscriptions.
+pub fn delete(db: &mut Conn, id: IssueId) -> Result<()> {
+    on!(db, conn => diesel::delete(issues::table.find(id.get())).execute(conn))?;
     Ok(())
 }
 
-/// The labels of an issue with their numbers, in alphabetical order.
-pub fn labels_of(db: &mut Conn, issue: i64) -> Result<Vec<(i64, String)>> {
-    Ok(labels_among(db, &[issue])?.remove(&issue).unwrap_or_default())
+/// Returns the ids and titles of the labels of an issue, in alphabetical order.
+pub fn labels_of(db: &mut Conn, issue: IssueId) -> Result<Vec<(LabelId, String)>> {
+    Ok(labels_of_issues(db, &[issue])?.remove(&issue).unwrap_or_default())
 }
 
-/// Puts labels of its project onto an issue.
-pub fn add_labels(db: &mut Conn, issue: i64, labels: &[i64]) -> Result<()> {
+/// Adds labels to an issue; labels of other projects are ignored.
+pub fn add_labels(db: &mut Conn, issue: IssueId, labels: &[LabelId]) -> Result<()> {
     if labels.is_empty() {
         return Ok(());
     }
@@ -369,31 +384,31 @@ pub fn add_labels(db: &mut Conn, issue: i64, labels: &[i64]) -> Result<()> {
         )
         .number(issue)
         .sql(" AND l.id")
-        .among(labels)
+        .in_ids(labels)
         .sql(" ORDER BY l.id ON CONFLICT DO NOTHING")
     };
     on!(db, conn => add().execute(conn))?;
     Ok(())
 }
 
-/// Takes labels off an issue.
-pub fn remove_labels(db: &mut Conn, issue: i64, labels: &[i64]) -> Result<()> {
+/// Removes labels from an issue.
+pub fn remove_labels(db: &mut Conn, issue: IssueId, labels: &[LabelId]) -> Result<()> {
     if labels.is_empty() {
         return Ok(());
     }
     on!(db, conn => diesel::delete(issue_labels::table
-        .filter(issue_labels::issue_id.eq(issue))
-        .filter(Fragment::<Bool>::new("issue_labels.label_id").among(labels)))
+        .filter(issue_labels::issue_id.eq(issue.get()))
+        .filter(Fragment::<Bool>::new("issue_labels.label_id").in_ids(labels)))
         .execute(conn))?;
     Ok(())
 }
 
-/// Notes whether somebody wants to follow an issue.
-pub fn set_subscribed(db: &mut Conn, issue: i64, user: i64, subscribed: bool) -> Result<()> {
+/// Subscribes a user to an issue, or unsubscribes them.
+pub fn set_subscribed(db: &mut Conn, issue: IssueId, user: UserId, subscribed: bool) -> Result<()> {
     on!(db, conn => diesel::insert_into(issue_subscriptions::table)
         .values((
-            issue_subscriptions::issue_id.eq(issue),
-            issue_subscriptions::user_id.eq(user),
+            issue_subscriptions::issue_id.eq(issue.get()),
+            issue_subscriptions::user_id.eq(user.get()),
             issue_subscriptions::subscribed.eq(subscribed),
         ))
         .on_conflict((issue_subscriptions::issue_id, issue_subscriptions::user_id))
@@ -403,8 +418,8 @@ pub fn set_subscribed(db: &mut Conn, issue: i64, user: i64, subscribed: bool) ->
     Ok(())
 }
 
-/// Copies what was said about an issue to another one, the service's own notes included, save those that begin with a word.
-pub fn copy_notes(db: &mut Conn, from: i64, to: i64, project: i64, except: &str) -> Result<()> {
+/// Copies the notes of an issue to another one, except system notes that start with the word `except`.
+pub fn copy_notes(db: &mut Conn, from: IssueId, to: IssueId, project: ProjectId, except: &str) -> Result<()> {
     let copy = || {
         Fragment::<BigInt>::new(
             "INSERT INTO notes \
@@ -416,14 +431,14 @@ pub fn copy_notes(db: &mut Conn, from: i64, to: i64, project: i64, except: &str)
         .sql(", author_id, updated_by_id, body, system, created_at, updated_at FROM notes WHERE issue_id = ")
         .number(from)
         .sql(" AND NOT (system AND body LIKE ")
-        .words(format!("{} %", escape_like(except)))
+        .text(format!("{} %", escape_like(except)))
         .sql(" ESCAPE '\\') ORDER BY id")
     };
     on!(db, conn => copy().execute(conn))?;
     Ok(())
 }
 
-/// What a search looks into; the separator keeps it from matching across the parts.
+/// Returns the text to search; the separator prevents matches across title and description.
 fn search_text(title: &str, description: Option<&str>) -> String {
-    fold(&[title, description.unwrap_or_default()].join(SEPARATOR)) + END
+    fold_case(&[title, description.unwrap_or_default()].join(SEPARATOR)) + END
 }

@@ -1,7 +1,7 @@
 //! Labels of projects.
 //!
-//! How many issues carry a label is counted by triggers. Who does not see the confidential ones gets the count without
-//! those, and with the few of them that are their own.
+//! Triggers count the issues of each label. For users who may not see all confidential issues, those are subtracted
+//! from the count, and the few that are their own are added.
 
 use std::collections::HashMap;
 
@@ -10,21 +10,21 @@ use diesel::{
     sql_types::{BigInt, Bool},
 };
 use model::{
-    Label, Page, Slice, Time,
+    Label, LabelId, Page, ProjectId, Slice, Time, UserId,
     labels::{LabelRef, NewLabel},
-    text::fold,
+    text::fold_case,
 };
 
 use crate::{
-    Conn, Result, Sight,
+    Conn, IssueVisibility, Result,
     conn::on,
     fragment::Fragment,
     schema::{label_subscriptions, labels},
     times::to_micros,
 };
 
-/// How many titles one statement looks for; SQLite takes no more than some ten thousand values.
-const TITLES_AT_ONCE: usize = 1000;
+/// The number of titles per statement; SQLite limits the number of bound values.
+const TITLES_PER_STATEMENT: usize = 1000;
 
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = labels)]
@@ -41,14 +41,14 @@ struct Row {
     closed_confidential: i64,
 }
 
-/// How many open and closed issues there are.
+/// Numbers of open and closed issues.
 #[derive(Clone, Copy, Default)]
-struct Counts {
+struct IssueCounts {
     open: i64,
     closed: i64,
 }
 
-fn to_label((row, subscribed): (Row, bool), sight: &Sight, own: Counts) -> Label {
+fn to_label((row, subscribed): (Row, bool), visibility: &IssueVisibility, own: IssueCounts) -> Label {
     let Row {
         id,
         project_id,
@@ -61,69 +61,79 @@ fn to_label((row, subscribed): (Row, bool), sight: &Sight, own: Counts) -> Label
         open_confidential,
         closed_confidential,
     } = row;
-    let seen = |all: i64, confidential: i64, own: i64| if sight.confidential { all } else { all - confidential + own };
+    let visible_count =
+        |all: i64, confidential: i64, own: i64| if visibility.confidential { all } else { all - confidential + own };
     Label {
-        id,
-        project: project_id,
+        id: LabelId::new(id),
+        project: ProjectId::new(project_id),
         title,
         color,
         description,
         priority,
-        open_issues: seen(open_issues, open_confidential, own.open),
-        closed_issues: seen(closed_issues, closed_confidential, own.closed),
+        open_issues: visible_count(open_issues, open_confidential, own.open),
+        closed_issues: visible_count(closed_issues, closed_confidential, own.closed),
         subscribed,
     }
 }
 
-/// Whether a user follows the label.
-fn subscribed(sight: &Sight) -> Fragment<Bool> {
+/// Returns whether the user is subscribed to the label.
+fn subscribed(visibility: &IssueVisibility) -> Fragment<Bool> {
     Fragment::new("EXISTS (SELECT 1 FROM label_subscriptions s WHERE s.label_id = labels.id AND s.user_id = ")
-        .number(sight.user)
+        .number(visibility.user)
         .sql(")")
 }
 
-/// How many confidential issues with each label of a project somebody sees who does not see all of them.
-fn own_confidential(db: &mut Conn, sight: &Sight, project: i64) -> Result<HashMap<i64, Counts>> {
-    if sight.confidential {
+/// Counts the confidential issues of each label that the user sees as author or assignee; empty if the user sees all.
+fn own_confidential(
+    db: &mut Conn,
+    visibility: &IssueVisibility,
+    project: ProjectId,
+) -> Result<HashMap<LabelId, IssueCounts>> {
+    if visibility.confidential {
         return Ok(HashMap::new());
     }
-    // Left to itself, SQLite looks at all issues of the project instead of the few that are confidential.
+    // Without the hint, SQLite would scan all issues of the project instead of the few confidential ones.
     let counted = || {
         Fragment::<(BigInt, BigInt, BigInt)>::new(
             "SELECT l.label_id, count(*) FILTER (WHERE NOT i.closed), count(*) FILTER (WHERE i.closed) FROM issues i",
         )
-        .either(" INDEXED BY issues_confidential_idx", "")
+        .per_engine(" INDEXED BY issues_confidential_idx", "")
         .sql(" JOIN issue_labels l ON l.issue_id = i.id WHERE i.confidential AND i.project_id = ")
         .number(project)
         .sql(" AND ")
-        .then(sight.sees("i"))
+        .append(visibility.filter("i"))
         .sql(" GROUP BY l.label_id")
     };
     let rows: Vec<(i64, i64, i64)> = on!(db, conn => counted().load(conn))?;
-    Ok(rows.into_iter().map(|(label, open, closed)| (label, Counts { open, closed })).collect())
+    Ok(rows.into_iter().map(|(label, open, closed)| (LabelId::new(label), IssueCounts { open, closed })).collect())
 }
 
-/// A page of the labels of a project, by title.
-pub fn list(db: &mut Conn, sight: &Sight, project: i64, page: Page) -> Result<Slice<Label>> {
-    let of_project = || labels::table.filter(labels::project_id.eq(project));
+/// Lists the labels of a project by title.
+pub fn list(db: &mut Conn, visibility: &IssueVisibility, project: ProjectId, page: Page) -> Result<Slice<Label>> {
+    let of_project = || labels::table.filter(labels::project_id.eq(project.get()));
     let total = on!(db, conn => of_project().count().get_result(conn))?;
-    let own = own_confidential(db, sight, project)?;
+    let own = own_confidential(db, visibility, project)?;
     let rows: Vec<(Row, bool)> = on!(db, conn => of_project()
         .order((labels::title_key, labels::title))
         .limit(page.size)
         .offset(page.offset())
-        .select((Row::as_select(), subscribed(sight)))
+        .select((Row::as_select(), subscribed(visibility)))
         .load(conn))?;
-    let shown = |row: (Row, bool)| {
-        let own = own.get(&row.0.id).copied().unwrap_or_default();
-        to_label(row, sight, own)
+    let convert = |row: (Row, bool)| {
+        let own = own.get(&LabelId::new(row.0.id)).copied().unwrap_or_default();
+        to_label(row, visibility, own)
     };
-    Ok(Slice { items: rows.into_iter().map(shown).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(convert).collect(), total, page })
 }
 
-/// One label of a project. A number finds the label with this number, or else the one that is called so.
-pub fn find(db: &mut Conn, sight: &Sight, project: i64, label: &LabelRef) -> Result<Option<Label>> {
-    let of_project = || labels::table.filter(labels::project_id.eq(project));
+/// Finds a label of a project. A number refers to the label with this id or else to the one with this title.
+pub fn find(
+    db: &mut Conn,
+    visibility: &IssueVisibility,
+    project: ProjectId,
+    label: &LabelRef,
+) -> Result<Option<Label>> {
+    let of_project = || labels::table.filter(labels::project_id.eq(project.get()));
     let (id, title) = match label {
         LabelRef::Number(id, title) => (Some(*id), title),
         LabelRef::Title(title) => (None, title),
@@ -131,55 +141,55 @@ pub fn find(db: &mut Conn, sight: &Sight, project: i64, label: &LabelRef) -> Res
     let mut row: Option<(Row, bool)> = None;
     if let Some(id) = id {
         row = on!(db, conn => of_project()
-            .filter(labels::id.eq(id))
-            .select((Row::as_select(), subscribed(sight)))
+            .filter(labels::id.eq(id.get()))
+            .select((Row::as_select(), subscribed(visibility)))
             .first(conn)
             .optional())?;
     }
     if row.is_none() {
         row = on!(db, conn => of_project()
             .filter(labels::title.eq(title))
-            .select((Row::as_select(), subscribed(sight)))
+            .select((Row::as_select(), subscribed(visibility)))
             .first(conn)
             .optional())?;
     }
     let Some(row) = row else { return Ok(None) };
-    let own = own_confidential(db, sight, project)?.remove(&row.0.id).unwrap_or_default();
-    Ok(Some(to_label(row, sight, own)))
+    let own = own_confidential(db, visibility, project)?.remove(&LabelId::new(row.0.id)).unwrap_or_default();
+    Ok(Some(to_label(row, visibility, own)))
 }
 
-/// The numbers and titles of those labels of a project that have one of these titles.
-pub fn among_titles(db: &mut Conn, project: i64, titles: &[String]) -> Result<Vec<(i64, String)>> {
+/// Returns the ids and titles of the labels of a project with these titles.
+pub fn by_titles(db: &mut Conn, project: ProjectId, titles: &[String]) -> Result<Vec<(LabelId, String)>> {
     let mut found = Vec::new();
-    for some in titles.chunks(TITLES_AT_ONCE) {
+    for batch in titles.chunks(TITLES_PER_STATEMENT) {
         let rows: Vec<(i64, String)> = on!(db, conn => labels::table
-            .filter(labels::project_id.eq(project))
-            .filter(labels::title.eq_any(some))
+            .filter(labels::project_id.eq(project.get()))
+            .filter(labels::title.eq_any(batch))
             .select((labels::id, labels::title))
             .load(conn))?;
-        found.extend(rows);
+        found.extend(rows.into_iter().map(|(id, title)| (LabelId::new(id), title)));
     }
     Ok(found)
 }
 
-/// Whether a project has a label of this number.
-pub fn is_there(db: &mut Conn, project: i64, id: i64) -> Result<bool> {
+/// Returns whether a project has a label with this id.
+pub fn exists(db: &mut Conn, project: ProjectId, id: LabelId) -> Result<bool> {
     let found: Option<i64> = on!(db, conn => labels::table
-        .filter(labels::project_id.eq(project))
-        .filter(labels::id.eq(id))
+        .filter(labels::project_id.eq(project.get()))
+        .filter(labels::id.eq(id.get()))
         .select(labels::id)
         .first(conn)
         .optional())?;
     Ok(found.is_some())
 }
 
-/// Adds a label; its title was found to be free.
-pub fn insert(db: &mut Conn, project: i64, new: &NewLabel, now: Time) -> Result<Label> {
+/// Inserts a label; the caller has checked that the title is not taken.
+pub fn insert(db: &mut Conn, project: ProjectId, new: &NewLabel, now: Time) -> Result<Label> {
     let row: Row = on!(db, conn => diesel::insert_into(labels::table)
         .values((
-            labels::project_id.eq(project),
+            labels::project_id.eq(project.get()),
             labels::title.eq(&new.title),
-            labels::title_key.eq(fold(&new.title)),
+            labels::title_key.eq(fold_case(&new.title)),
             labels::color.eq(&new.color),
             labels::description.eq(&new.description),
             labels::priority.eq(new.priority),
@@ -188,16 +198,16 @@ pub fn insert(db: &mut Conn, project: i64, new: &NewLabel, now: Time) -> Result<
         ))
         .returning(Row::as_returning())
         .get_result(conn))?;
-    // No issue carries it, and nobody follows it.
-    Ok(to_label((row, false), &Sight { user: 0, confidential: true }, Counts::default()))
+    // A new label has no issues and no subscribers.
+    Ok(to_label((row, false), &IssueVisibility { user: UserId::ANONYMOUS, confidential: true }, IssueCounts::default()))
 }
 
-/// Makes a label another one; its title was found to be free.
-pub fn update(db: &mut Conn, id: i64, new: &NewLabel, now: Time) -> Result<()> {
-    on!(db, conn => diesel::update(labels::table.find(id))
+/// Updates all fields of a label; the caller has checked that the title is not taken.
+pub fn update(db: &mut Conn, id: LabelId, new: &NewLabel, now: Time) -> Result<()> {
+    on!(db, conn => diesel::update(labels::table.find(id.get()))
         .set((
             labels::title.eq(&new.title),
-            labels::title_key.eq(fold(&new.title)),
+            labels::title_key.eq(fold_case(&new.title)),
             labels::color.eq(&new.color),
             labels::description.eq(&new.description),
             labels::priority.eq(new.priority),
@@ -207,19 +217,19 @@ pub fn update(db: &mut Conn, id: i64, new: &NewLabel, now: Time) -> Result<()> {
     Ok(())
 }
 
-/// Removes a label, also from issues and from those who follow it. Its list was taken off the board before, so that it
-/// leaves no gap.
-pub fn delete(db: &mut Conn, id: i64) -> Result<()> {
-    on!(db, conn => diesel::delete(labels::table.find(id)).execute(conn))?;
+/// Deletes a label with its subscriptions and removes it from issues. The caller has removed its board list, which
+/// would otherwise leave a gap in the positions.
+pub fn delete(db: &mut Conn, id: LabelId) -> Result<()> {
+    on!(db, conn => diesel::delete(labels::table.find(id.get())).execute(conn))?;
     Ok(())
 }
 
-/// Lets a user follow a label; says whether they did not before.
-pub fn subscribe(db: &mut Conn, id: i64, user: i64, now: Time) -> Result<bool> {
+/// Subscribes a user to a label; returns `false` if they already were.
+pub fn subscribe(db: &mut Conn, id: LabelId, user: UserId, now: Time) -> Result<bool> {
     let added = on!(db, conn => diesel::insert_into(label_subscriptions::table)
         .values((
-            label_subscriptions::label_id.eq(id),
-            label_subscriptions::user_id.eq(user),
+            label_subscriptions::label_id.eq(id.get()),
+            label_subscriptions::user_id.eq(user.get()),
             label_subscriptions::created_at.eq(to_micros(now)),
         ))
         .on_conflict_do_nothing()
@@ -227,8 +237,9 @@ pub fn subscribe(db: &mut Conn, id: i64, user: i64, now: Time) -> Result<bool> {
     Ok(added > 0)
 }
 
-/// Lets a user follow a label no more; says whether they did.
-pub fn unsubscribe(db: &mut Conn, id: i64, user: i64) -> Result<bool> {
-    let removed = on!(db, conn => diesel::delete(label_subscriptions::table.find((id, user))).execute(conn))?;
+/// Unsubscribes a user from a label; returns `false` if they were not subscribed.
+pub fn unsubscribe(db: &mut Conn, id: LabelId, user: UserId) -> Result<bool> {
+    let removed =
+        on!(db, conn => diesel::delete(label_subscriptions::table.find((id.get(), user.get()))).execute(conn))?;
     Ok(removed > 0)
 }

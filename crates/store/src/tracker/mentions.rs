@@ -1,4 +1,4 @@
-//! What commits say about issues: written down with the push that brings them, acted upon once it has happened.
+//! Mentions of issues in commit messages: stored with the intent of a push, applied after the push.
 
 use std::collections::HashSet;
 
@@ -6,38 +6,39 @@ use diesel::{
     prelude::*,
     sql_types::{BigInt, Bool},
 };
+use model::{IntentId, IssueId, IssueIid, ProjectId, UserId};
 
 use crate::{
-    Conn, Result, Sight,
+    Conn, IssueVisibility, Result,
     conn::on,
     fragment::Fragment,
     schema::{intent_mentions, issues, notes, ref_intents},
 };
 
-/// How many rows go into one statement; engines have a limit.
-const AT_ONCE: usize = 1000;
+/// The number of rows per statement; databases limit the number of bound values.
+const ROWS_PER_STATEMENT: usize = 1000;
 
-/// An issue that somebody names by its number in the project.
+/// An issue that a commit message can refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Named {
-    /// Its number.
-    pub id: i64,
-    /// The same, counted in the project.
-    pub iid: i64,
-    /// Whether whoever names it wrote it or works on it.
+pub struct MentionedIssue {
+    /// The issue id.
+    pub id: IssueId,
+    /// The number within the project.
+    pub iid: IssueIid,
+    /// Whether the pusher is its author or assignee.
     pub involved: bool,
 }
 
-/// What a commit says about an issue.
+/// A mention of an issue in a commit message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mention {
-    /// The project of the issue.
-    pub project: i64,
-    /// The issue.
-    pub issue: i64,
-    /// The commit, in full.
+    /// The project id of the issue.
+    pub project: ProjectId,
+    /// The issue id.
+    pub issue: IssueId,
+    /// The full id of the commit.
     pub sha: String,
-    /// Whether it closes the issue.
+    /// Whether the commit closes the issue.
     pub closes: bool,
 }
 
@@ -51,51 +52,58 @@ struct NewRow<'a> {
     closes: bool,
 }
 
-/// Those of a project's issues with these numbers that somebody sees, by their numbers.
-pub fn named(db: &mut Conn, sight: &Sight, project: i64, numbers: &[i64]) -> Result<Vec<Named>> {
+/// Returns the visible issues of a project with these iids, ordered by iid.
+pub fn visible_issues(
+    db: &mut Conn,
+    visibility: &IssueVisibility,
+    project: ProjectId,
+    iids: &[IssueIid],
+) -> Result<Vec<MentionedIssue>> {
     let query = || {
         Fragment::<(BigInt, BigInt, Bool)>::new("SELECT i.id, i.iid, coalesce(i.author_id = ")
-            .number(sight.user)
+            .number(visibility.user)
             .sql(" OR i.assignee_id = ")
-            .number(sight.user)
+            .number(visibility.user)
             .sql(", FALSE) FROM issues i WHERE i.project_id = ")
             .number(project)
             .sql(" AND i.iid")
-            .among(numbers)
+            .in_ids(iids)
             .sql(" AND ")
-            .then(sight.sees("i"))
+            .append(visibility.filter("i"))
             .sql(" ORDER BY i.iid")
     };
     let rows: Vec<(i64, i64, bool)> = on!(db, conn => query().load(conn))?;
-    Ok(rows.into_iter().map(|(id, iid, involved)| Named { id, iid, involved }).collect())
+    let issue = |(id, iid, involved)| MentionedIssue { id: IssueId::new(id), iid: IssueIid::new(iid), involved };
+    Ok(rows.into_iter().map(issue).collect())
 }
 
-/// Writes down what a push says, until it has happened.
-pub fn insert(db: &mut Conn, intent: i64, mentions: &[Mention]) -> Result<()> {
+/// Stores the mentions of a push with its intent.
+pub fn insert(db: &mut Conn, intent: IntentId, mentions: &[Mention]) -> Result<()> {
     let rows: Vec<NewRow<'_>> = (0..)
         .zip(mentions)
         .map(|(position, Mention { project: _, issue, sha, closes })| NewRow {
-            intent_id: intent,
+            intent_id: intent.get(),
             position,
-            issue_id: *issue,
+            issue_id: issue.get(),
             sha,
             closes: *closes,
         })
         .collect();
-    for some in rows.chunks(AT_ONCE) {
-        on!(db, conn => diesel::insert_into(intent_mentions::table).values(some).execute(conn))?;
+    for batch in rows.chunks(ROWS_PER_STATEMENT) {
+        on!(db, conn => diesel::insert_into(intent_mentions::table).values(batch).execute(conn))?;
     }
     Ok(())
 }
 
-/// What a push says, by project and issue, what closes it first; and who pushed. Nothing if they are gone.
-pub fn of_intent(db: &mut Conn, intent: i64) -> Result<Option<(i64, Vec<Mention>)>> {
+/// Returns the pusher and the mentions of an intent, by project and issue, closing ones first; `None` if the pusher's
+/// account was deleted.
+pub fn of_intent(db: &mut Conn, intent: IntentId) -> Result<Option<(UserId, Vec<Mention>)>> {
     let pusher: Option<Option<i64>> =
-        on!(db, conn => ref_intents::table.find(intent).select(ref_intents::user_id).first(conn).optional())?;
+        on!(db, conn => ref_intents::table.find(intent.get()).select(ref_intents::user_id).first(conn).optional())?;
     let Some(pusher) = pusher.flatten() else { return Ok(None) };
     let rows: Vec<(i64, i64, String, bool)> = on!(db, conn => intent_mentions::table
         .inner_join(issues::table)
-        .filter(intent_mentions::intent_id.eq(intent))
+        .filter(intent_mentions::intent_id.eq(intent.get()))
         .order((
             issues::project_id,
             intent_mentions::issue_id,
@@ -104,16 +112,21 @@ pub fn of_intent(db: &mut Conn, intent: i64) -> Result<Option<(i64, Vec<Mention>
         ))
         .select((issues::project_id, intent_mentions::issue_id, intent_mentions::sha, intent_mentions::closes))
         .load(conn))?;
-    let mention = |(project, issue, sha, closes)| Mention { project, issue, sha, closes };
-    Ok(Some((pusher, rows.into_iter().map(mention).collect())))
+    let mention = |(project, issue, sha, closes)| Mention {
+        project: ProjectId::new(project),
+        issue: IssueId::new(issue),
+        sha,
+        closes,
+    };
+    Ok(Some((UserId::new(pusher), rows.into_iter().map(mention).collect())))
 }
 
-/// The notes of the service on an issue that begin with these words.
-pub fn told(db: &mut Conn, issue: i64, words: &str) -> Result<HashSet<String>> {
+/// Returns the texts of the system notes on an issue that start with a prefix.
+pub fn system_notes_with_prefix(db: &mut Conn, issue: IssueId, prefix: &str) -> Result<HashSet<String>> {
     let bodies: Vec<String> = on!(db, conn => notes::table
-        .filter(notes::issue_id.eq(issue))
+        .filter(notes::issue_id.eq(issue.get()))
         .filter(notes::system.eq(true))
-        .filter(notes::body.like(format!("{words}%")))
+        .filter(notes::body.like(format!("{prefix}%")))
         .select(notes::body)
         .load(conn))?;
     Ok(bodies.into_iter().collect())

@@ -2,8 +2,8 @@
 
 use diesel::{prelude::*, sql_types::Bool};
 use model::{
-    Milestone, Page, Slice, Time,
-    members::{day_from, start_of},
+    Milestone, MilestoneId, MilestoneIid, Page, ProjectId, Slice, Time,
+    members::{date_from_micros, start_of_day},
     milestones::{MilestoneFilter, NewMilestone},
 };
 
@@ -34,30 +34,30 @@ impl From<Row> for Milestone {
     fn from(row: Row) -> Self {
         let Row { id, iid, project_id, title, description, closed, start_on, due_on, created_at, updated_at } = row;
         Self {
-            id,
-            iid,
-            project: project_id,
+            id: MilestoneId::new(id),
+            iid: MilestoneIid::new(iid),
+            project: ProjectId::new(project_id),
             title,
             description,
             closed,
-            start_on: start_on.map(day_from),
-            due_on: due_on.map(day_from),
+            start_on: start_on.map(date_from_micros),
+            due_on: due_on.map(date_from_micros),
             created_at: from_micros(created_at),
             updated_at: from_micros(updated_at),
         }
     }
 }
 
-/// The milestones of a project, oldest first.
-pub fn list(db: &mut Conn, project: i64, filter: &MilestoneFilter, page: Page) -> Result<Slice<Milestone>> {
+/// Lists the milestones of a project, oldest first.
+pub fn list(db: &mut Conn, project: ProjectId, filter: &MilestoneFilter, page: Page) -> Result<Slice<Milestone>> {
     macro_rules! matching {
         () => {{
-            let mut query = milestones::table.filter(milestones::project_id.eq(project)).into_boxed();
+            let mut query = milestones::table.filter(milestones::project_id.eq(project.get())).into_boxed();
             if let Some(closed) = filter.closed {
                 query = query.filter(milestones::closed.eq(closed));
             }
             if !filter.iids.is_empty() {
-                query = query.filter(Fragment::<Bool>::new("milestones.iid").among(&filter.iids));
+                query = query.filter(Fragment::<Bool>::new("milestones.iid").in_ids(&filter.iids));
             }
             query
         }};
@@ -72,21 +72,21 @@ pub fn list(db: &mut Conn, project: i64, filter: &MilestoneFilter, page: Page) -
     Ok(Slice { items: rows.into_iter().map(Milestone::from).collect(), total, page })
 }
 
-/// A milestone of a project.
-pub fn find(db: &mut Conn, project: i64, id: i64) -> Result<Option<Milestone>> {
+/// Finds a milestone of a project.
+pub fn find(db: &mut Conn, project: ProjectId, id: MilestoneId) -> Result<Option<Milestone>> {
     let row: Option<Row> = on!(db, conn => milestones::table
-        .filter(milestones::project_id.eq(project))
-        .filter(milestones::id.eq(id))
+        .filter(milestones::project_id.eq(project.get()))
+        .filter(milestones::id.eq(id.get()))
         .select(Row::as_select())
         .first(conn)
         .optional())?;
     Ok(row.map(Milestone::from))
 }
 
-/// The milestone of a project that has a title.
-pub fn by_title(db: &mut Conn, project: i64, title: &str) -> Result<Option<Milestone>> {
+/// Finds the milestone of a project with this title.
+pub fn by_title(db: &mut Conn, project: ProjectId, title: &str) -> Result<Option<Milestone>> {
     let row: Option<Row> = on!(db, conn => milestones::table
-        .filter(milestones::project_id.eq(project))
+        .filter(milestones::project_id.eq(project.get()))
         .filter(milestones::title.eq(title))
         .select(Row::as_select())
         .first(conn)
@@ -94,20 +94,21 @@ pub fn by_title(db: &mut Conn, project: i64, title: &str) -> Result<Option<Miles
     Ok(row.map(Milestone::from))
 }
 
-/// Adds a milestone with the next number of the project; that its title is free was asked of [`by_title`].
-pub fn insert(db: &mut Conn, project: i64, new: &NewMilestone, now: Time) -> Result<Milestone> {
-    let iid: i64 = on!(db, conn => diesel::update(issue_books::table.find(project))
+/// Inserts a milestone with the next iid of the project; the caller has checked with [`by_title`] that the title is not
+/// taken.
+pub fn insert(db: &mut Conn, project: ProjectId, new: &NewMilestone, now: Time) -> Result<Milestone> {
+    let iid: i64 = on!(db, conn => diesel::update(issue_books::table.find(project.get()))
         .set(issue_books::last_milestone.eq(issue_books::last_milestone + 1))
         .returning(issue_books::last_milestone)
         .get_result(conn))?;
     let row: Row = on!(db, conn => diesel::insert_into(milestones::table)
         .values((
-            milestones::project_id.eq(project),
+            milestones::project_id.eq(project.get()),
             milestones::iid.eq(iid),
             milestones::title.eq(&new.title),
             milestones::description.eq(&new.description),
-            milestones::start_on.eq(new.start_on.map(start_of)),
-            milestones::due_on.eq(new.due_on.map(start_of)),
+            milestones::start_on.eq(new.start_on.map(start_of_day)),
+            milestones::due_on.eq(new.due_on.map(start_of_day)),
             milestones::created_at.eq(to_micros(now)),
             milestones::updated_at.eq(to_micros(now)),
         ))
@@ -116,15 +117,15 @@ pub fn insert(db: &mut Conn, project: i64, new: &NewMilestone, now: Time) -> Res
     Ok(row.into())
 }
 
-/// Writes down what became of a milestone: everything but its numbers, its project and when it was made.
+/// Updates all fields of a milestone except its ids, its project and the time of creation.
 pub fn update(db: &mut Conn, milestone: &Milestone) -> Result<()> {
-    on!(db, conn => diesel::update(milestones::table.find(milestone.id))
+    on!(db, conn => diesel::update(milestones::table.find(milestone.id.get()))
         .set((
             milestones::title.eq(&milestone.title),
             milestones::description.eq(&milestone.description),
             milestones::closed.eq(milestone.closed),
-            milestones::start_on.eq(milestone.start_on.map(start_of)),
-            milestones::due_on.eq(milestone.due_on.map(start_of)),
+            milestones::start_on.eq(milestone.start_on.map(start_of_day)),
+            milestones::due_on.eq(milestone.due_on.map(start_of_day)),
             milestones::updated_at.eq(to_micros(milestone.updated_at)),
         ))
         .execute(conn))?;

@@ -1,7 +1,7 @@
 //! Notes on issues.
 
 use diesel::prelude::*;
-use model::{Note, Page, Slice, Time};
+use model::{IssueId, Note, NoteId, Page, ProjectId, Slice, Time, UserId};
 
 use crate::{
     Conn, Result,
@@ -11,20 +11,20 @@ use crate::{
     users::SummaryRow,
 };
 
-/// A note that is about to be written.
+/// A note to insert.
 #[derive(Clone, Debug)]
 pub struct NewNote<'a> {
-    /// The project of the issue.
-    pub project: i64,
-    /// The issue that it is about.
-    pub issue: i64,
-    /// Who writes it, or did what it tells.
-    pub author: i64,
-    /// What it says.
+    /// The project id.
+    pub project: ProjectId,
+    /// The issue id.
+    pub issue: IssueId,
+    /// The author, for a system note the user who made the change.
+    pub author: UserId,
+    /// The text.
     pub body: &'a str,
-    /// Whether the service writes it.
+    /// Whether this is a system note.
     pub system: bool,
-    /// When it is written.
+    /// The time of creation.
     pub now: Time,
 }
 
@@ -42,8 +42,8 @@ pub(crate) struct Row {
 pub(crate) fn to_note((row, author): (Row, Option<SummaryRow>)) -> Note {
     let Row { id, issue_id, body, system, created_at, updated_at } = row;
     Note {
-        id,
-        issue: issue_id,
+        id: NoteId::new(id),
+        issue: IssueId::new(issue_id),
         body,
         author: author.map(Into::into),
         system,
@@ -52,12 +52,12 @@ pub(crate) fn to_note((row, author): (Row, Option<SummaryRow>)) -> Note {
     }
 }
 
-/// The notes on an issue in the order in which they were written, those of the service included.
-pub fn list(db: &mut Conn, issue: i64, page: Page) -> Result<Slice<Note>> {
-    let total = on!(db, conn => notes::table.filter(notes::issue_id.eq(issue)).count().get_result(conn))?;
+/// Lists the notes on an issue in order of insertion, system notes included.
+pub fn list(db: &mut Conn, issue: IssueId, page: Page) -> Result<Slice<Note>> {
+    let total = on!(db, conn => notes::table.filter(notes::issue_id.eq(issue.get())).count().get_result(conn))?;
     let rows: Vec<(Row, Option<SummaryRow>)> = on!(db, conn => notes::table
         .left_join(users::table)
-        .filter(notes::issue_id.eq(issue))
+        .filter(notes::issue_id.eq(issue.get()))
         .order(notes::id)
         .limit(page.size)
         .offset(page.offset())
@@ -66,44 +66,45 @@ pub fn list(db: &mut Conn, issue: i64, page: Page) -> Result<Slice<Note>> {
     Ok(Slice { items: rows.into_iter().map(to_note).collect(), total, page })
 }
 
-/// A note on an issue.
-pub fn find(db: &mut Conn, issue: i64, id: i64) -> Result<Option<Note>> {
+/// Finds a note on an issue.
+pub fn find(db: &mut Conn, issue: IssueId, id: NoteId) -> Result<Option<Note>> {
     let row: Option<(Row, Option<SummaryRow>)> = on!(db, conn => notes::table
         .left_join(users::table)
-        .filter(notes::issue_id.eq(issue))
-        .filter(notes::id.eq(id))
+        .filter(notes::issue_id.eq(issue.get()))
+        .filter(notes::id.eq(id.get()))
         .select((Row::as_select(), Option::<SummaryRow>::as_select()))
         .first(conn)
         .optional())?;
     Ok(row.map(to_note))
 }
 
-/// Adds a note; says its number.
-pub fn insert(db: &mut Conn, new: &NewNote<'_>) -> Result<i64> {
-    Ok(on!(db, conn => diesel::insert_into(notes::table)
+/// Inserts a note and returns its id.
+pub fn insert(db: &mut Conn, new: &NewNote<'_>) -> Result<NoteId> {
+    let id = on!(db, conn => diesel::insert_into(notes::table)
         .values((
-            notes::project_id.eq(new.project),
-            notes::issue_id.eq(new.issue),
-            notes::author_id.eq(new.author),
+            notes::project_id.eq(new.project.get()),
+            notes::issue_id.eq(new.issue.get()),
+            notes::author_id.eq(new.author.get()),
             notes::body.eq(new.body),
             notes::system.eq(new.system),
             notes::created_at.eq(to_micros(new.now)),
             notes::updated_at.eq(to_micros(new.now)),
         ))
         .returning(notes::id)
-        .get_result(conn))?)
+        .get_result(conn))?;
+    Ok(NoteId::new(id))
 }
 
-/// Gives a note another text.
-pub fn update(db: &mut Conn, id: i64, body: &str, by: i64, now: Time) -> Result<()> {
-    on!(db, conn => diesel::update(notes::table.find(id))
-        .set((notes::body.eq(body), notes::updated_by_id.eq(by), notes::updated_at.eq(to_micros(now))))
+/// Updates the text of a note.
+pub fn update(db: &mut Conn, id: NoteId, body: &str, by: UserId, now: Time) -> Result<()> {
+    on!(db, conn => diesel::update(notes::table.find(id.get()))
+        .set((notes::body.eq(body), notes::updated_by_id.eq(by.get()), notes::updated_at.eq(to_micros(now))))
         .execute(conn))?;
     Ok(())
 }
 
-/// Removes a note, and the event that told of it.
-pub fn delete(db: &mut Conn, id: i64) -> Result<()> {
-    on!(db, conn => diesel::delete(notes::table.find(id)).execute(conn))?;
+/// Deletes a note; its event is deleted by the foreign key.
+pub fn delete(db: &mut Conn, id: NoteId) -> Result<()> {
+    on!(db, conn => diesel::delete(notes::table.find(id.get())).execute(conn))?;
     Ok(())
 }

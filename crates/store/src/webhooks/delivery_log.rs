@@ -1,8 +1,8 @@
-//! The log of what hooks were told, and how that went.
+//! The delivery log of a hook.
 
 use diesel::prelude::*;
 use model::{
-    Delivery, EventKind, Page, Slice, Time,
+    Delivery, DeliveryId, EventKind, HookId, Page, Slice, Time, WebhookEventId,
     hooks::{DeliveryState, delivery_uuid},
 };
 
@@ -13,13 +13,13 @@ use crate::{
     times::{from_micros, from_micros_opt, to_micros},
 };
 
-/// A line of the log as it is stored: where it was sent is sealed, and so not yet in the delivery.
-pub struct SealedDelivery {
-    /// The line.
+/// A delivery as it is stored: the URL that it was sent to is still encrypted.
+pub struct EncryptedDelivery {
+    /// The delivery, without its URL.
     pub delivery: Delivery,
-    /// Where it was sent, without credentials.
+    /// The URL without credentials, encrypted.
     pub sent_to: Option<Vec<u8>>,
-    /// Whether the token and a signature went along; `None` if nothing was sent yet.
+    /// Whether the request carried the token and a signature; `None` before the first attempt.
     pub signed: Option<bool>,
 }
 
@@ -49,21 +49,21 @@ struct EventRow {
     seed: String,
 }
 
-/// What the receiver said, which may be long.
+/// Kept apart from `Row` because it may be long.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = hook_deliveries)]
-struct AnswerRow {
+struct ResponseBodyRow {
     response_body: Option<String>,
 }
 
-/// What was said, which may be longer.
+/// Kept apart from `EventRow` because it may be long.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = hook_events)]
 struct PayloadRow {
     payload: String,
 }
 
-fn to_delivery((row, event): (Row, EventRow)) -> SealedDelivery {
+fn to_delivery((row, event): (Row, EventRow)) -> EncryptedDelivery {
     let EventRow { occasion, seed } = event;
     let Row {
         id,
@@ -81,13 +81,13 @@ fn to_delivery((row, event): (Row, EventRow)) -> SealedDelivery {
         signed,
         response_headers,
     } = row;
-    // An unknown number can only come from a newer version.
+    // Only a newer version can have written an unknown code.
     let state = DeliveryState::from_code(state).unwrap_or(DeliveryState::Failed);
     let delivery = Delivery {
-        id,
-        hook: hook_id,
-        uuid: delivery_uuid(&seed, hook_id),
-        occasion: EventKind::from_code(occasion).unwrap_or(EventKind::System),
+        id: DeliveryId::new(id),
+        hook: HookId::new(hook_id),
+        uuid: delivery_uuid(&seed, HookId::new(hook_id)),
+        kind: EventKind::from_code(occasion).unwrap_or(EventKind::System),
         state,
         attempts,
         created_at: from_micros(created_at),
@@ -102,12 +102,12 @@ fn to_delivery((row, event): (Row, EventRow)) -> SealedDelivery {
         response_body: None,
         error,
     };
-    SealedDelivery { delivery, sent_to, signed }
+    EncryptedDelivery { delivery, sent_to, signed }
 }
 
-/// What a hook was told, newest first; without what was said, which may be long on both sides.
-pub fn list(db: &mut Conn, hook: i64, page: Page) -> Result<Slice<SealedDelivery>> {
-    let of_hook = || hook_deliveries::table.filter(hook_deliveries::hook_id.eq(hook));
+/// Returns the deliveries of a hook, newest first, without payloads and response bodies.
+pub fn list(db: &mut Conn, hook: HookId, page: Page) -> Result<Slice<EncryptedDelivery>> {
+    let of_hook = || hook_deliveries::table.filter(hook_deliveries::hook_id.eq(hook.get()));
     let total = on!(db, conn => of_hook().count().get_result(conn))?;
     let rows: Vec<(Row, EventRow)> = on!(db, conn => of_hook()
         .inner_join(hook_events::table)
@@ -119,40 +119,42 @@ pub fn list(db: &mut Conn, hook: i64, page: Page) -> Result<Slice<SealedDelivery
     Ok(Slice { items: rows.into_iter().map(to_delivery).collect(), total, page })
 }
 
-/// One line of the log of a hook, with all that was said.
-pub fn find(db: &mut Conn, hook: i64, id: i64) -> Result<Option<SealedDelivery>> {
-    let found: Option<(Row, EventRow, AnswerRow, PayloadRow)> = on!(db, conn => hook_deliveries::table
+/// Returns a delivery of a hook with its payload and response body.
+pub fn find(db: &mut Conn, hook: HookId, id: DeliveryId) -> Result<Option<EncryptedDelivery>> {
+    let found: Option<(Row, EventRow, ResponseBodyRow, PayloadRow)> = on!(db, conn => hook_deliveries::table
         .inner_join(hook_events::table)
-        .filter(hook_deliveries::hook_id.eq(hook))
-        .filter(hook_deliveries::id.eq(id))
-        .select((Row::as_select(), EventRow::as_select(), AnswerRow::as_select(), PayloadRow::as_select()))
+        .filter(hook_deliveries::hook_id.eq(hook.get()))
+        .filter(hook_deliveries::id.eq(id.get()))
+        .select((Row::as_select(), EventRow::as_select(), ResponseBodyRow::as_select(), PayloadRow::as_select()))
         .first(conn)
         .optional())?;
-    Ok(found.map(|(row, event, AnswerRow { response_body }, PayloadRow { payload })| {
-        let sealed = to_delivery((row, event));
-        SealedDelivery { delivery: Delivery { response_body, payload, ..sealed.delivery }, ..sealed }
+    Ok(found.map(|(row, event, ResponseBodyRow { response_body }, PayloadRow { payload })| {
+        let encrypted = to_delivery((row, event));
+        EncryptedDelivery { delivery: Delivery { response_body, payload, ..encrypted.delivery }, ..encrypted }
     }))
 }
 
-/// What a line of the log of a hook tells of.
-pub fn event_of(db: &mut Conn, hook: i64, id: i64) -> Result<Option<i64>> {
-    Ok(on!(db, conn => hook_deliveries::table
-        .filter(hook_deliveries::hook_id.eq(hook))
-        .filter(hook_deliveries::id.eq(id))
+/// Returns the event of a delivery.
+pub fn event_of(db: &mut Conn, hook: HookId, id: DeliveryId) -> Result<Option<WebhookEventId>> {
+    let id: Option<i64> = on!(db, conn => hook_deliveries::table
+        .filter(hook_deliveries::hook_id.eq(hook.get()))
+        .filter(hook_deliveries::id.eq(id.get()))
         .select(hook_deliveries::event_id)
         .first(conn)
-        .optional())?)
+        .optional())?;
+    Ok(id.map(WebhookEventId::new))
 }
 
-/// Lets a hook be told something; says the number in the log.
-pub fn insert(db: &mut Conn, hook: i64, event: i64, now: Time) -> Result<i64> {
-    Ok(on!(db, conn => diesel::insert_into(hook_deliveries::table)
+/// Adds a delivery of an event to a hook; returns its id.
+pub fn insert(db: &mut Conn, hook: HookId, event: WebhookEventId, now: Time) -> Result<DeliveryId> {
+    let id = on!(db, conn => diesel::insert_into(hook_deliveries::table)
         .values((
-            hook_deliveries::hook_id.eq(hook),
-            hook_deliveries::event_id.eq(event),
+            hook_deliveries::hook_id.eq(hook.get()),
+            hook_deliveries::event_id.eq(event.get()),
             hook_deliveries::due_at.eq(to_micros(now)),
             hook_deliveries::created_at.eq(to_micros(now)),
         ))
         .returning(hook_deliveries::id)
-        .get_result(conn))?)
+        .get_result(conn))?;
+    Ok(DeliveryId::new(id))
 }

@@ -1,12 +1,12 @@
-//! Hooks of projects and of the instance. Their URLs and tokens come and go sealed.
+//! Hooks of projects and system hooks. URLs and tokens are stored encrypted.
 
 use diesel::{
     prelude::*,
     sql_types::{BigInt, Bool, Integer, Nullable},
 };
 use model::{
-    Page, Slice, Time,
-    hooks::{Pause, Switches},
+    HookId, IssueId, NoteId, Page, ProjectId, Slice, Time,
+    hooks::{Pause, SubscribedEvents},
 };
 
 use crate::{
@@ -18,43 +18,43 @@ use crate::{
 };
 
 /// A hook as it is stored.
-pub struct SealedHook {
-    /// Number of the hook.
-    pub id: i64,
-    /// The project whose hook it is; `None` for one of the instance.
-    pub project: Option<i64>,
-    /// Where it leads, sealed.
+pub struct EncryptedHook {
+    /// Id of the hook.
+    pub id: HookId,
+    /// The project of the hook; `None` for a system hook.
+    pub project: Option<ProjectId>,
+    /// The URL, encrypted.
     pub url: Vec<u8>,
-    /// What the receiver knows the sender by, sealed.
+    /// The secret token, encrypted.
     pub token: Option<Vec<u8>>,
-    /// Host and port of the receiver.
+    /// Host and port of the URL.
     pub receiver: String,
-    /// Whether the receiver has to prove who it is.
-    pub verify: bool,
-    /// What it wants to be told.
-    pub switches: Switches,
-    /// When it was made.
+    /// Whether the TLS certificate of the receiver is verified.
+    pub verify_tls: bool,
+    /// The kinds of events that it receives.
+    pub events: SubscribedEvents,
+    /// When it was created.
     pub created_at: Time,
     /// When it was last changed.
     pub updated_at: Time,
-    /// When something is sent next, if something waits.
+    /// When its queue is next processed, if deliveries are pending.
     pub due_at: Option<Time>,
-    /// Why nothing is sent at present, if that is so.
+    /// Set while the hook is paused.
     pub pause: Option<Pause>,
 }
 
-/// What is written down of a hook.
+/// The columns of a hook that an insert or an update sets.
 pub struct HookRecord<'a> {
-    /// Where it leads, sealed.
+    /// The URL, encrypted.
     pub url: &'a [u8],
-    /// What the receiver knows the sender by, sealed.
+    /// The secret token, encrypted.
     pub token: Option<&'a [u8]>,
-    /// Host and port of the receiver.
+    /// Host and port of the URL.
     pub receiver: &'a str,
-    /// Whether the receiver has to prove who it is.
-    pub verify: bool,
-    /// What it wants to be told.
-    pub switches: Switches,
+    /// Whether the TLS certificate of the receiver is verified.
+    pub verify_tls: bool,
+    /// The kinds of events that it receives.
+    pub events: SubscribedEvents,
 }
 
 #[derive(Queryable, Selectable)]
@@ -82,7 +82,7 @@ struct Row {
     pause_reason: Option<String>,
 }
 
-impl From<Row> for SealedHook {
+impl From<Row> for EncryptedHook {
     fn from(row: Row) -> Self {
         let Row {
             id,
@@ -113,13 +113,13 @@ impl From<Row> for SealedHook {
             next_attempt_at: due_at,
         });
         Self {
-            id,
-            project: project_id,
+            id: HookId::new(id),
+            project: project_id.map(ProjectId::new),
             url,
             token,
             receiver,
-            verify: enable_ssl_verification,
-            switches: Switches {
+            verify_tls: enable_ssl_verification,
+            events: SubscribedEvents {
                 push: push_events,
                 tag_push: tag_push_events,
                 issues: issues_events,
@@ -161,111 +161,114 @@ struct Columns<'a> {
 
 impl<'a> Columns<'a> {
     fn new(record: &HookRecord<'a>, now: Time) -> Self {
-        let HookRecord { url, token, receiver, verify, switches } = *record;
+        let HookRecord { url, token, receiver, verify_tls, events } = *record;
         Self {
             url,
             token,
             receiver,
-            enable_ssl_verification: verify,
-            push_events: switches.push,
-            tag_push_events: switches.tag_push,
-            issues_events: switches.issues,
-            confidential_issues_events: switches.confidential_issues,
-            merge_requests_events: switches.merge_requests,
-            note_events: switches.note,
-            build_events: switches.build,
-            pipeline_events: switches.pipeline,
-            wiki_page_events: switches.wiki_page,
+            enable_ssl_verification: verify_tls,
+            push_events: events.push,
+            tag_push_events: events.tag_push,
+            issues_events: events.issues,
+            confidential_issues_events: events.confidential_issues,
+            merge_requests_events: events.merge_requests,
+            note_events: events.note,
+            build_events: events.build,
+            pipeline_events: events.pipeline,
+            wiki_page_events: events.wiki_page,
             updated_at: to_micros(now),
         }
     }
 }
 
-/// Whether a hook is one of a project, or else of the instance.
-fn of(project: Option<i64>) -> Fragment<Bool> {
+/// Matches the hooks of a project, or the system hooks.
+fn belongs_to(project: Option<ProjectId>) -> Fragment<Bool> {
     match project {
         Some(project) => Fragment::new("hooks.project_id = ").number(project),
         None => Fragment::new("hooks.project_id IS NULL"),
     }
 }
 
-/// The hooks of a project, or of the instance, newest first.
-pub fn list(db: &mut Conn, project: Option<i64>, page: Page) -> Result<Slice<SealedHook>> {
-    let total = on!(db, conn => hooks::table.filter(of(project)).count().get_result(conn))?;
+/// Returns the hooks of a project, or the system hooks, newest first.
+pub fn list(db: &mut Conn, project: Option<ProjectId>, page: Page) -> Result<Slice<EncryptedHook>> {
+    let total = on!(db, conn => hooks::table.filter(belongs_to(project)).count().get_result(conn))?;
     let rows: Vec<Row> = on!(db, conn => hooks::table
-        .filter(of(project))
+        .filter(belongs_to(project))
         .order(hooks::id.desc())
         .limit(page.size)
         .offset(page.offset())
         .select(Row::as_select())
         .load(conn))?;
-    Ok(Slice { items: rows.into_iter().map(SealedHook::from).collect(), total, page })
+    Ok(Slice { items: rows.into_iter().map(EncryptedHook::from).collect(), total, page })
 }
 
-/// One of the hooks of a project, or of the instance.
-pub fn find(db: &mut Conn, project: Option<i64>, id: i64) -> Result<Option<SealedHook>> {
+/// Returns a hook of a project, or a system hook.
+pub fn find(db: &mut Conn, project: Option<ProjectId>, id: HookId) -> Result<Option<EncryptedHook>> {
     let row: Option<Row> = on!(db, conn => hooks::table
-        .filter(hooks::id.eq(id))
-        .filter(of(project))
+        .filter(hooks::id.eq(id.get()))
+        .filter(belongs_to(project))
         .select(Row::as_select())
         .first(conn)
         .optional())?;
-    Ok(row.map(SealedHook::from))
+    Ok(row.map(EncryptedHook::from))
 }
 
-/// The same as it is while the transaction lasts: on PostgreSQL nobody else changes it or takes its messages meanwhile.
-pub fn find_to_change(db: &mut Conn, project: Option<i64>, id: i64) -> Result<Option<SealedHook>> {
+/// Like [`find`], with the row locked on PostgreSQL.
+pub fn find_for_update(db: &mut Conn, project: Option<ProjectId>, id: HookId) -> Result<Option<EncryptedHook>> {
     let row: Option<Row> = match db {
-        Conn::Sqlite(conn) => {
-            hooks::table.filter(hooks::id.eq(id)).filter(of(project)).select(Row::as_select()).first(conn).optional()?
-        }
+        Conn::Sqlite(conn) => hooks::table
+            .filter(hooks::id.eq(id.get()))
+            .filter(belongs_to(project))
+            .select(Row::as_select())
+            .first(conn)
+            .optional()?,
         Conn::Pg(conn) => hooks::table
-            .filter(hooks::id.eq(id))
-            .filter(of(project))
+            .filter(hooks::id.eq(id.get()))
+            .filter(belongs_to(project))
             .select(Row::as_select())
             .for_update()
             .first(conn)
             .optional()?,
     };
-    Ok(row.map(SealedHook::from))
+    Ok(row.map(EncryptedHook::from))
 }
 
-/// Adds a hook to a project, or to the instance.
-pub fn insert(db: &mut Conn, project: Option<i64>, record: &HookRecord<'_>, now: Time) -> Result<SealedHook> {
+/// Adds a hook to a project, or a system hook.
+pub fn insert(db: &mut Conn, project: Option<ProjectId>, record: &HookRecord<'_>, now: Time) -> Result<EncryptedHook> {
     let columns = Columns::new(record, now);
     let row: Row = on!(db, conn => diesel::insert_into(hooks::table)
-        .values((columns, hooks::project_id.eq(project), hooks::created_at.eq(to_micros(now))))
+        .values((columns, hooks::project_id.eq(project.map(ProjectId::get)), hooks::created_at.eq(to_micros(now))))
         .returning(Row::as_returning())
         .get_result(conn))?;
     Ok(row.into())
 }
 
-/// Writes a hook anew.
-pub fn update(db: &mut Conn, id: i64, record: &HookRecord<'_>, now: Time) -> Result<()> {
+/// Replaces the settings of a hook.
+pub fn update(db: &mut Conn, id: HookId, record: &HookRecord<'_>, now: Time) -> Result<()> {
     let columns = Columns::new(record, now);
-    on!(db, conn => diesel::update(hooks::table.find(id)).set(columns).execute(conn))?;
+    on!(db, conn => diesel::update(hooks::table.find(id.get())).set(columns).execute(conn))?;
     Ok(())
 }
 
-/// Ends the pause of a hook: what waits for it is tried at once, as if nothing had failed before.
-pub fn wake(db: &mut Conn, id: i64, now: Time) -> Result<()> {
+/// Ends the pause of a hook and makes its pending deliveries due now.
+pub fn resume(db: &mut Conn, id: HookId, now: Time) -> Result<()> {
     let now = to_micros(now);
     on!(db, conn => diesel::update(hook_deliveries::table
-        .filter(hook_deliveries::hook_id.eq(id))
-        .filter(is_waiting())
+        .filter(hook_deliveries::hook_id.eq(id.get()))
+        .filter(is_pending())
         .filter(hook_deliveries::due_at.gt(now)))
         .set(hook_deliveries::due_at.eq(now))
         .execute(conn))?;
-    // Nothing is due where nothing waits.
+    // An empty queue has no due time.
     let due_at =
         Fragment::<Nullable<BigInt>>::new("CASE WHEN EXISTS (SELECT 1 FROM hook_deliveries d WHERE d.hook_id = ")
             .number(id)
             .sql(" AND d.state = 0) THEN ")
             .number(now)
             .sql(" END");
-    on!(db, conn => diesel::update(hooks::table.find(id))
+    on!(db, conn => diesel::update(hooks::table.find(id.get()))
         .set((
-            // It counts as well again once a message has arrived.
+            // The next successful delivery resets the count.
             hooks::failures.eq(Fragment::<Integer>::new("CASE WHEN failures > 0 THEN 1 ELSE 0 END")),
             hooks::paused_at.eq(None::<i64>),
             hooks::pause_reason.eq(None::<String>),
@@ -275,53 +278,57 @@ pub fn wake(db: &mut Conn, id: i64, now: Time) -> Result<()> {
     Ok(())
 }
 
-/// As a literal, for the index of those that wait.
-fn is_waiting() -> Fragment<Bool> {
+/// A literal, so that the partial index applies.
+fn is_pending() -> Fragment<Bool> {
     Fragment::new("hook_deliveries.state = 0")
 }
 
-/// How many hooks a project has.
-pub fn count(db: &mut Conn, project: i64) -> Result<i64> {
-    Ok(on!(db, conn => hooks::table.filter(hooks::project_id.eq(project)).count().get_result(conn))?)
+/// Returns the number of hooks of a project.
+pub fn count(db: &mut Conn, project: ProjectId) -> Result<i64> {
+    Ok(on!(db, conn => hooks::table.filter(hooks::project_id.eq(project.get())).count().get_result(conn))?)
 }
 
-/// Removes a hook with all that waits for it, and its log.
-pub fn delete(db: &mut Conn, id: i64) -> Result<()> {
-    on!(db, conn => diesel::delete(hooks::table.find(id)).execute(conn))?;
+/// Deletes a hook with its deliveries.
+pub fn delete(db: &mut Conn, id: HookId) -> Result<()> {
+    on!(db, conn => diesel::delete(hooks::table.find(id.get())).execute(conn))?;
     Ok(())
 }
 
-/// The newest issue of a project that everybody sees who sees its issues, or else the newest of the others.
-pub fn newest_issue(db: &mut Conn, project: i64, confidential: bool) -> Result<Option<i64>> {
-    Ok(on!(db, conn => issues::table
-        .filter(issues::project_id.eq(project))
+/// Returns the newest issue of a project that is, or is not, confidential.
+pub fn newest_issue(db: &mut Conn, project: ProjectId, confidential: bool) -> Result<Option<IssueId>> {
+    let id: Option<i64> = on!(db, conn => issues::table
+        .filter(issues::project_id.eq(project.get()))
         .filter(issues::confidential.eq(confidential))
         .order(issues::id.desc())
         .select(issues::id)
         .first(conn)
-        .optional())?)
+        .optional())?;
+    Ok(id.map(IssueId::new))
 }
 
-/// The newest comment in a project on an issue that everybody sees who sees its issues; first the issue's number.
-pub fn newest_note(db: &mut Conn, project: i64) -> Result<Option<(i64, i64)>> {
-    Ok(on!(db, conn => notes::table
+/// Returns the newest comment on an issue of a project that is not confidential, as the ids of the issue and the
+/// comment.
+pub fn newest_note(db: &mut Conn, project: ProjectId) -> Result<Option<(IssueId, NoteId)>> {
+    let ids: Option<(i64, i64)> = on!(db, conn => notes::table
         .inner_join(issues::table)
-        .filter(notes::project_id.eq(project))
+        .filter(notes::project_id.eq(project.get()))
         .filter(notes::system.eq(false))
         .filter(issues::confidential.eq(false))
         .order(notes::id.desc())
         .select((notes::issue_id, notes::id))
         .first(conn)
-        .optional())?)
+        .optional())?;
+    Ok(ids.map(|(issue, note)| (IssueId::new(issue), NoteId::new(note))))
 }
 
-/// The newest project in which there is something.
-pub fn newest_project(db: &mut Conn) -> Result<Option<i64>> {
-    Ok(on!(db, conn => projects::table
+/// Returns the newest project that has a default branch.
+pub fn newest_project(db: &mut Conn) -> Result<Option<ProjectId>> {
+    let id: Option<i64> = on!(db, conn => projects::table
         .filter(projects::default_branch.is_not_null())
         .filter(projects::deleted_at.is_null())
         .order(projects::id.desc())
         .select(projects::id)
         .first(conn)
-        .optional())?)
+        .optional())?;
+    Ok(id.map(ProjectId::new))
 }

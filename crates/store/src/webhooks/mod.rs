@@ -1,4 +1,4 @@
-//! The statements of webhooks.
+//! Statements for webhooks: hooks, events, delivery queues and the delivery log.
 
 pub mod deliveries;
 pub mod delivery_log;

@@ -1,7 +1,7 @@
-//! What there is to tell hooks.
+//! The outbox of webhook events.
 
 use diesel::{prelude::*, sql_types::Bool};
-use model::{EventKind, Time};
+use model::{EventKind, IntentId, ProjectId, Time, WebhookEventId};
 
 use crate::{
     Conn, Result,
@@ -11,31 +11,31 @@ use crate::{
     times::to_micros,
 };
 
-/// Something that is to be told.
+/// An event to insert.
 pub struct NewHookEvent<'a> {
-    /// On which occasion.
-    pub occasion: EventKind,
-    /// Where it happened; `None` for what hooks of the instance are told.
-    pub project: Option<i64>,
-    /// How many hooks have led to it, one by the other.
+    /// The kind of event.
+    pub kind: EventKind,
+    /// The project in which it happened; `None` for an event of system hooks.
+    pub project: Option<ProjectId>,
+    /// The recursion depth: the number of webhooks in the chain of requests that caused the event.
     pub depth: i32,
-    /// What makes the numbers of its deliveries.
+    /// The seed of the UUIDs of its deliveries.
     pub seed: &'a str,
-    /// The push that it is part of; it waits until that has happened.
-    pub intent: Option<i64>,
+    /// The push that it belongs to; the event is held back until that is complete.
+    pub intent: Option<IntentId>,
     /// The ref that was pushed.
     pub ref_name: Option<&'a str>,
-    /// What is told.
+    /// The rendered payload.
     pub payload: &'a str,
-    /// Whether it still has to be spread to hooks.
+    /// Whether it still has to be fanned out to hooks.
     pub waiting: bool,
-    /// The moment.
+    /// The current time.
     pub now: Time,
 }
 
-/// Which hooks are told on an occasion, as a condition on `hooks`: those of the project, or else of the instance.
-pub(crate) fn audience(occasion: EventKind, project: Option<i64>) -> Fragment<Bool> {
-    let wanted = match occasion {
+/// Matches the hooks that subscribe to a kind of event: those of the project, or system hooks.
+pub(crate) fn subscribed(kind: EventKind, project: Option<ProjectId>) -> Fragment<Bool> {
+    let wanted = match kind {
         EventKind::Push | EventKind::SystemPush => "hooks.push_events",
         EventKind::TagPush | EventKind::SystemTagPush => "hooks.tag_push_events",
         EventKind::Issue => "hooks.issues_events",
@@ -43,67 +43,68 @@ pub(crate) fn audience(occasion: EventKind, project: Option<i64>) -> Fragment<Bo
         EventKind::Note => "hooks.note_events",
         EventKind::ConfidentialNote => "(hooks.note_events AND hooks.confidential_issues_events)",
         EventKind::MergeRequest => "hooks.merge_requests_events",
-        EventKind::Build => "hooks.build_events",
+        EventKind::Job => "hooks.build_events",
         EventKind::Pipeline => "hooks.pipeline_events",
         EventKind::WikiPage => "hooks.wiki_page_events",
         EventKind::System => "hooks.id IS NOT NULL",
     };
-    let own = Fragment::new(wanted).sql(" AND hooks.project_id ");
+    let with_scope = Fragment::new(wanted).sql(" AND hooks.project_id ");
     match project {
-        Some(project) => own.sql("= ").number(project),
-        None => own.sql("IS NULL"),
+        Some(project) => with_scope.sql("= ").number(project),
+        None => with_scope.sql("IS NULL"),
     }
 }
 
-/// Whether any hook is told on an occasion.
-pub fn is_wanted(db: &mut Conn, occasion: EventKind, project: Option<i64>) -> Result<bool> {
+/// Returns whether any hook subscribes to a kind of event.
+pub fn has_subscribers(db: &mut Conn, kind: EventKind, project: Option<ProjectId>) -> Result<bool> {
     let found: Option<i64> = on!(db, conn => hooks::table
-        .filter(audience(occasion, project))
+        .filter(subscribed(kind, project))
         .select(hooks::id)
         .first(conn)
         .optional())?;
     Ok(found.is_some())
 }
 
-/// Writes down what there is to tell; answers its number.
-pub fn insert(db: &mut Conn, new: &NewHookEvent<'_>) -> Result<i64> {
-    let size = i64::try_from(new.payload.len()).unwrap_or(i64::MAX);
-    Ok(on!(db, conn => diesel::insert_into(hook_events::table)
+/// Inserts an event; returns its id.
+pub fn insert(db: &mut Conn, event: &NewHookEvent<'_>) -> Result<WebhookEventId> {
+    let size = i64::try_from(event.payload.len()).unwrap_or(i64::MAX);
+    let id = on!(db, conn => diesel::insert_into(hook_events::table)
         .values((
-            hook_events::occasion.eq(new.occasion.code()),
-            hook_events::project_id.eq(new.project),
-            hook_events::depth.eq(new.depth),
-            hook_events::seed.eq(new.seed),
-            hook_events::intent_id.eq(new.intent),
-            hook_events::ref_name.eq(new.ref_name),
-            hook_events::waiting.eq(new.waiting),
-            hook_events::created_at.eq(to_micros(new.now)),
+            hook_events::occasion.eq(event.kind.code()),
+            hook_events::project_id.eq(event.project.map(ProjectId::get)),
+            hook_events::depth.eq(event.depth),
+            hook_events::seed.eq(event.seed),
+            hook_events::intent_id.eq(event.intent.map(IntentId::get)),
+            hook_events::ref_name.eq(event.ref_name),
+            hook_events::waiting.eq(event.waiting),
+            hook_events::created_at.eq(to_micros(event.now)),
             hook_events::size.eq(size),
-            hook_events::payload.eq(new.payload),
+            hook_events::payload.eq(event.payload),
         ))
         .returning(hook_events::id)
-        .get_result(conn))?)
+        .get_result(conn))?;
+    Ok(WebhookEventId::new(id))
 }
 
-/// What was written down with a push is told from now on.
-pub(crate) fn release(db: &mut Conn, intent: i64) -> Result<()> {
+/// Releases the events of a completed push for fan-out.
+pub(crate) fn release(db: &mut Conn, intent: IntentId) -> Result<()> {
     on!(db, conn => diesel::update(hook_events::table)
-        .filter(hook_events::intent_id.eq(intent))
+        .filter(hook_events::intent_id.eq(intent.get()))
         .set(hook_events::intent_id.eq(None::<i64>))
         .execute(conn))?;
     Ok(())
 }
 
-/// Forgets what there was to tell of refs that did not move.
-pub(crate) fn forget_stuck(db: &mut Conn, intent: i64, has_moved: impl Fn(&str) -> bool) -> Result<()> {
-    let carried: Vec<(i64, Option<String>)> = on!(db, conn => hook_events::table
-        .filter(hook_events::intent_id.eq(intent))
+/// Deletes the events of a push whose refs did not move.
+pub(crate) fn delete_for_unmoved_refs(db: &mut Conn, intent: IntentId, has_moved: impl Fn(&str) -> bool) -> Result<()> {
+    let events: Vec<(i64, Option<String>)> = on!(db, conn => hook_events::table
+        .filter(hook_events::intent_id.eq(intent.get()))
         .select((hook_events::id, hook_events::ref_name))
         .load(conn))?;
-    let is_stuck = |name: &Option<String>| name.as_deref().is_some_and(|name| !has_moved(name));
-    let stuck: Vec<i64> = carried.into_iter().filter(|(_, name)| is_stuck(name)).map(|(id, _)| id).collect();
+    let is_unmoved = |name: &Option<String>| name.as_deref().is_some_and(|name| !has_moved(name));
+    let unmoved: Vec<i64> = events.into_iter().filter(|(_, name)| is_unmoved(name)).map(|(id, _)| id).collect();
     on!(db, conn => diesel::delete(hook_events::table)
-        .filter(Fragment::<Bool>::new("hook_events.id").among(&stuck))
+        .filter(Fragment::<Bool>::new("hook_events.id").in_ids(&unmoved))
         .execute(conn))?;
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! What a loss of power leaves of a folder.
+//! Simulates the effect of a power cut on a folder.
 //!
-//! Each write since the last sync of its file is kept, lost or torn, whatever became of the others; of the changes of names
-//! that were not synced, those up to some moment are kept.
+//! Each write since the last sync of its file is kept, lost or torn, independently of the others; of the unsynced
+//! changes of names, those up to some point are kept.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,321 +10,336 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::journal::{Entry, Kind, Step};
+use super::journal::{Entry, NameChange, NameChangeKind};
 
-/// What is torn is torn between sectors of a disk.
+/// The size of a disk sector; torn writes are torn at sector boundaries.
 const SECTOR: usize = 512;
 
-/// What a sync promises.
+/// What a sync guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Model {
-    /// What POSIX promises and no more: to sync a file is not to sync its name, and folders know nothing of each other, so
-    /// that a later change in one may be on disk where an earlier one in another is not.
+pub enum DurabilityModel {
+    /// Only what POSIX guarantees: syncing a file does not sync its name, and folders are independent, so that a later
+    /// change in one may be on disk while an earlier one in another is not.
     Strict,
-    /// The same promises of a sync, but what was not synced gets to the disk in the order in which it happened. No file
-    /// system in use does less, and the programs of git count on it when they remove what they have packed.
+    /// The same guarantees, but unsynced changes reach the disk in the order in which they happened. No file system in
+    /// use does less, and git relies on it when it removes loose objects after packing.
     Ordered,
-    /// As a file system with one journal does it: whatever is synced, all earlier changes of names are on disk as well.
+    /// A file system with a single journal: every sync also writes all earlier changes of names.
     Journaled,
 }
 
-/// What was lost.
+/// The changes that a power cut has undone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lost {
-    /// Writes that nothing is left of.
-    pub writes: usize,
-    /// Writes that something is left of.
-    pub torn: usize,
-    /// Changes of names that have not happened.
-    pub names: usize,
+pub struct PowerLoss {
+    /// Writes that were lost completely.
+    pub lost_writes: usize,
+    /// Writes that were lost in part.
+    pub torn_writes: usize,
+    /// Changes of names that were undone.
+    pub lost_names: usize,
 }
 
-/// A folder, also if another one has got its number since.
+/// Identifies a folder: its inode, and how often that inode was reused for a new folder.
 type Key = (u64, u32);
 
-/// A file's changes that were not synced.
+/// The unsynced changes of a file.
 #[derive(Default)]
-struct Pending {
-    /// Made in this life and never synced, so nothing of it is on disk for sure.
-    fresh: bool,
-    changes: Vec<Change>,
+struct UnsyncedFile {
+    /// Whether the file was created in this session and never synced, so that none of it is on disk for certain.
+    created: bool,
+    changes: Vec<ContentChange>,
 }
 
-enum Change {
+enum ContentChange {
     Write { from: usize, length: usize, size: usize, before: Vec<u8> },
     Truncate { to: usize, size: usize, before: Vec<u8> },
 }
 
-/// A change of names that was not synced.
-struct Unsure {
-    step: Step,
-    /// The folder whose sync makes it last, the one it takes something away from, and itself if it is a folder.
-    home: Key,
+/// An unsynced change of a name.
+struct UnsyncedNameChange {
+    change: NameChange,
+    /// The folder whose sync makes the change durable.
+    parent: Key,
+    /// The folder that loses the name.
     from: Key,
+    /// The renamed object, if it is a folder.
     own: Key,
 }
 
-/// Makes of the folder what a loss of power could leave.
-pub(super) fn lose(root: &Path, graves: &Path, entries: &[Entry], seed: u64, model: Model) -> Lost {
-    let mut unsure = Unsynced::default();
+/// Changes the folder to a state that a power cut could leave.
+pub(super) fn apply(
+    root: &Path,
+    unlinked_folder: &Path,
+    entries: &[Entry],
+    seed: u64,
+    model: DurabilityModel,
+) -> PowerLoss {
+    let mut unsynced = UnsyncedState::default();
     for entry in entries {
-        unsure.follow(entry, model);
+        unsynced.record(entry, model);
     }
-    let mut chance = Chance(seed);
-    let mut lost = Lost::default();
-    lose_content(&[root, graves], &unsure.files, &mut chance, &mut lost);
-    let undone = choose(unsure.steps, model, &mut chance);
-    lost.names = undone.len();
-    Tree::of(root, graves, &unsure.births).undo(undone);
+    let mut rng = Rng(seed);
+    let mut lost = PowerLoss::default();
+    apply_content_loss(&[root, unlinked_folder], &unsynced.files, &mut rng, &mut lost);
+    let undone = choose_lost_changes(unsynced.name_changes, model, &mut rng);
+    lost.lost_names = undone.len();
+    FolderTree::of(root, unlinked_folder, &unsynced.generations).undo(undone);
     remove_shared_memory(root);
     lost
 }
 
-/// What could be lost.
+/// Everything that a power cut could undo.
 #[derive(Default)]
-struct Unsynced {
-    files: BTreeMap<u64, Pending>,
-    steps: Vec<Unsure>,
-    /// How often a number was given to a new folder.
-    births: HashMap<u64, u32>,
+struct UnsyncedState {
+    files: BTreeMap<u64, UnsyncedFile>,
+    name_changes: Vec<UnsyncedNameChange>,
+    /// How often an inode was given to a new folder.
+    generations: HashMap<u64, u32>,
 }
 
-impl Unsynced {
-    fn follow(&mut self, entry: &Entry, model: Model) {
+impl UnsyncedState {
+    fn record(&mut self, entry: &Entry, model: DurabilityModel) {
         let number = |value: u64| usize::try_from(value).expect("a size");
         match entry {
             Entry::Write { file, from, length, size, before } => {
                 let (from, length, size) = (number(*from), number(*length), number(*size));
-                let change = Change::Write { from, length, size, before: before.clone() };
+                let change = ContentChange::Write { from, length, size, before: before.clone() };
                 self.files.entry(*file).or_default().changes.push(change);
             }
             Entry::Truncate { file, to, size, before } => {
-                let change = Change::Truncate { to: number(*to), size: number(*size), before: before.clone() };
+                let change = ContentChange::Truncate { to: number(*to), size: number(*size), before: before.clone() };
                 self.files.entry(*file).or_default().changes.push(change);
             }
             Entry::Sync { file } => {
                 self.files.remove(file);
-                if model == Model::Journaled {
-                    self.steps.clear();
+                if model == DurabilityModel::Journaled {
+                    self.name_changes.clear();
                 }
             }
             Entry::SyncFolder { folder } => {
                 let key = self.key(*folder);
-                self.steps.retain(|unsure| unsure.home != key && model != Model::Journaled);
+                self.name_changes.retain(|unsynced| unsynced.parent != key && model != DurabilityModel::Journaled);
             }
             Entry::SyncAll => {
                 self.files.clear();
-                self.steps.clear();
+                self.name_changes.clear();
             }
-            Entry::Step(step) => self.note(step),
+            Entry::NameChange(change) => self.record_name_change(change),
         }
     }
 
-    fn note(&mut self, step: &Step) {
-        match step.kind {
-            Kind::Create => drop(self.files.insert(step.file, Pending { fresh: true, changes: Vec::new() })),
-            Kind::Mkdir => *self.births.entry(step.file).or_default() += 1,
-            Kind::Rmdir | Kind::Unlink | Kind::Rename | Kind::Link => {}
+    fn record_name_change(&mut self, change: &NameChange) {
+        match change.kind {
+            NameChangeKind::Create => {
+                drop(self.files.insert(change.file, UnsyncedFile { created: true, changes: Vec::new() }));
+            }
+            NameChangeKind::Mkdir => *self.generations.entry(change.file).or_default() += 1,
+            NameChangeKind::Rmdir | NameChangeKind::Unlink | NameChangeKind::Rename | NameChangeKind::Link => {}
         }
-        let from = self.key(step.folder);
-        let home = if step.kind == Kind::Rename { self.key(step.target) } else { from };
-        self.steps.push(Unsure { step: step.clone(), home, from, own: self.key(step.file) });
+        let from = self.key(change.folder);
+        let parent = if change.kind == NameChangeKind::Rename { self.key(change.target) } else { from };
+        self.name_changes.push(UnsyncedNameChange { change: change.clone(), parent, from, own: self.key(change.file) });
     }
 
     fn key(&self, folder: u64) -> Key {
-        (folder, self.births.get(&folder).copied().unwrap_or_default())
+        (folder, self.generations.get(&folder).copied().unwrap_or_default())
     }
 }
 
-/// Those changes of names that have not happened: the last few, of all or in each folder.
-fn choose(steps: Vec<Unsure>, model: Model, chance: &mut Chance) -> Vec<Unsure> {
+/// Chooses the changes of names to undo: the last few, overall or in each folder.
+fn choose_lost_changes(
+    name_changes: Vec<UnsyncedNameChange>,
+    model: DurabilityModel,
+    rng: &mut Rng,
+) -> Vec<UnsyncedNameChange> {
     let mut counts: BTreeMap<Key, usize> = BTreeMap::new();
-    let home = |unsure: &Unsure| if model == Model::Strict { unsure.home } else { (0, 0) };
-    for unsure in &steps {
-        *counts.entry(home(unsure)).or_default() += 1;
+    let parent =
+        |unsynced: &UnsyncedNameChange| if model == DurabilityModel::Strict { unsynced.parent } else { (0, 0) };
+    for unsynced in &name_changes {
+        *counts.entry(parent(unsynced)).or_default() += 1;
     }
     for kept in counts.values_mut() {
-        *kept = match chance.below(4) {
+        *kept = match rng.next_below(4) {
             0 => 0,
             1 => *kept,
-            _ => chance.below(*kept + 1),
+            _ => rng.next_below(*kept + 1),
         };
     }
     let mut undone = Vec::new();
-    for unsure in steps {
-        match counts.get_mut(&home(&unsure)) {
+    for unsynced in name_changes {
+        match counts.get_mut(&parent(&unsynced)) {
             Some(kept @ 1..) => *kept -= 1,
-            _ => undone.push(unsure),
+            _ => undone.push(unsynced),
         }
     }
     undone
 }
 
-fn lose_content(folders: &[&Path], files: &BTreeMap<u64, Pending>, chance: &mut Chance, lost: &mut Lost) {
-    let mut places = HashMap::new();
+fn apply_content_loss(folders: &[&Path], files: &BTreeMap<u64, UnsyncedFile>, rng: &mut Rng, lost: &mut PowerLoss) {
+    let mut paths = HashMap::new();
     for folder in folders {
         walk(folder, &mut |path, data| {
             if data.is_file() {
-                places.insert(data.ino(), path.to_owned());
+                paths.insert(data.ino(), path.to_owned());
             }
         });
     }
     for (file, pending) in files {
-        // What is nowhere any more was removed for good, or had no name in the first place.
-        let Some(place) = places.get(file) else { continue };
-        let bytes = fs::read(place).expect("a file");
-        let left = remains(bytes, pending, chance, lost);
-        fs::write(place, left).expect("a file can be written");
+        // A file that is not found was removed durably, or never had a name.
+        let Some(path) = paths.get(file) else { continue };
+        let bytes = fs::read(path).expect("a file");
+        let content = content_after_loss(bytes, pending, rng, lost);
+        fs::write(path, content).expect("a file can be written");
     }
 }
 
-/// What is left of a file.
-fn remains(mut bytes: Vec<u8>, pending: &Pending, chance: &mut Chance, lost: &mut Lost) -> Vec<u8> {
-    // Back to what is on disk for sure; what was written is seen on the way.
+/// Returns the content of a file after the power cut.
+fn content_after_loss(mut bytes: Vec<u8>, pending: &UnsyncedFile, rng: &mut Rng, lost: &mut PowerLoss) -> Vec<u8> {
+    // Undoes all writes to reach the durable content, and collects what they wrote.
     let mut written: Vec<(usize, Vec<u8>)> = Vec::new();
     for change in pending.changes.iter().rev() {
-        let (place, size, before) = match change {
-            Change::Write { from, length, size, before } => {
+        let (offset, size, before) = match change {
+            ContentChange::Write { from, length, size, before } => {
                 let end = (from + length).min(bytes.len());
                 written.push((*from, bytes.get(*from..end).unwrap_or_default().to_vec()));
                 (*from, *size, before)
             }
-            Change::Truncate { to, size, before } => {
+            ContentChange::Truncate { to, size, before } => {
                 written.push((*to, Vec::new()));
                 (*to, *size, before)
             }
         };
         bytes.resize(size, 0);
-        if let Some(part) = bytes.get_mut(place..place + before.len()) {
+        if let Some(part) = bytes.get_mut(offset..offset + before.len()) {
             part.copy_from_slice(before);
         }
     }
-    let whole = chance.below(4);
-    let fate = |chance: &mut Chance| match whole {
-        0 => Fate::Lost,
-        1 => Fate::Kept,
-        _ => [Fate::Kept, Fate::Kept, Fate::Lost, Fate::Torn][chance.below(4)],
+    let for_all = rng.next_below(4);
+    let outcome = |rng: &mut Rng| match for_all {
+        0 => WriteOutcome::Lost,
+        1 => WriteOutcome::Kept,
+        _ => [WriteOutcome::Kept, WriteOutcome::Kept, WriteOutcome::Lost, WriteOutcome::Torn][rng.next_below(4)],
     };
-    if pending.fresh {
-        // What the library has not seen, since it was written by the C library itself, is not on disk either.
+    if pending.created {
+        // Bytes written by libc itself bypass the journal and are not durable either.
         let unseen = std::mem::take(&mut bytes);
         if !unseen.is_empty() {
-            write(&mut bytes, 0, &unseen, fate(chance), chance, lost);
+            write(&mut bytes, 0, &unseen, outcome(rng), rng, lost);
         }
     }
-    for (change, (place, new)) in pending.changes.iter().zip(written.iter().rev()) {
-        let fate = fate(chance);
+    for (change, (offset, new)) in pending.changes.iter().zip(written.iter().rev()) {
+        let outcome = outcome(rng);
         match change {
-            Change::Write { .. } => write(&mut bytes, *place, new, fate, chance, lost),
-            Change::Truncate { .. } if fate == Fate::Lost => lost.writes += 1,
-            Change::Truncate { to, .. } => bytes.resize(*to, 0),
+            ContentChange::Write { .. } => write(&mut bytes, *offset, new, outcome, rng, lost),
+            ContentChange::Truncate { .. } if outcome == WriteOutcome::Lost => lost.lost_writes += 1,
+            ContentChange::Truncate { to, .. } => bytes.resize(*to, 0),
         }
     }
     bytes
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum WriteOutcome {
     Kept,
     Lost,
     Torn,
 }
 
-/// Writes, or half writes, or does not.
-fn write(bytes: &mut Vec<u8>, place: usize, new: &[u8], fate: Fate, chance: &mut Chance, lost: &mut Lost) {
-    let end = place + new.len();
+/// Applies a write according to its outcome.
+fn write(bytes: &mut Vec<u8>, offset: usize, new: &[u8], outcome: WriteOutcome, rng: &mut Rng, lost: &mut PowerLoss) {
+    let end = offset + new.len();
     // The length may be on disk where the content is not.
-    let grows = fate == Fate::Kept || chance.below(3) == 0;
+    let grows = outcome == WriteOutcome::Kept || rng.next_below(3) == 0;
     if grows && bytes.len() < end {
         bytes.resize(end, 0);
     }
-    let from_the_front = chance.below(2) == 0;
-    let up_to = chance.below(new.len() / SECTOR + 1) * SECTOR;
-    match fate {
-        Fate::Kept => {}
-        Fate::Lost => lost.writes += 1,
-        Fate::Torn => lost.torn += 1,
+    let is_prefix = rng.next_below(2) == 0;
+    let prefix_length = rng.next_below(new.len() / SECTOR + 1) * SECTOR;
+    match outcome {
+        WriteOutcome::Kept => {}
+        WriteOutcome::Lost => lost.lost_writes += 1,
+        WriteOutcome::Torn => lost.torn_writes += 1,
     }
-    let mut at = place;
-    while at < end && fate != Fate::Lost {
+    let mut at = offset;
+    while at < end && outcome != WriteOutcome::Lost {
         let next = ((at / SECTOR + 1) * SECTOR).min(end);
-        let arrives = if from_the_front { at - place < up_to } else { chance.below(2) == 0 };
-        if fate == Fate::Kept || arrives {
+        let arrives = if is_prefix { at - offset < prefix_length } else { rng.next_below(2) == 0 };
+        if outcome == WriteOutcome::Kept || arrives {
             if bytes.len() < next {
                 bytes.resize(next, 0);
             }
-            bytes[at..next].copy_from_slice(&new[at - place..next - place]);
+            bytes[at..next].copy_from_slice(&new[at - offset..next - offset]);
         }
         at = next;
     }
 }
 
-/// The folders as they are while changes are taken back.
-struct Tree<'a> {
-    graves: &'a Path,
-    places: HashMap<Key, PathBuf>,
+/// The current paths of folders while changes are undone.
+struct FolderTree<'a> {
+    unlinked_folder: &'a Path,
+    paths: HashMap<Key, PathBuf>,
 }
 
-impl<'a> Tree<'a> {
-    fn of(root: &Path, graves: &'a Path, births: &HashMap<u64, u32>) -> Self {
-        let mut places = HashMap::new();
+impl<'a> FolderTree<'a> {
+    fn of(root: &Path, unlinked_folder: &'a Path, generations: &HashMap<u64, u32>) -> Self {
+        let mut paths = HashMap::new();
         walk(root, &mut |path, data| {
             if data.is_dir() {
-                let birth = births.get(&data.ino()).copied().unwrap_or_default();
-                places.insert((data.ino(), birth), path.to_owned());
+                let generation = generations.get(&data.ino()).copied().unwrap_or_default();
+                paths.insert((data.ino(), generation), path.to_owned());
             }
         });
-        Self { graves, places }
+        Self { unlinked_folder, paths }
     }
 
-    /// Takes changes back, the last one first.
-    fn undo(mut self, steps: Vec<Unsure>) {
-        for unsure in steps.into_iter().rev() {
-            let step = &unsure.step;
-            // A folder that is no more has taken everything in it along.
-            let Some(home) = self.places.get(&unsure.home).cloned() else { continue };
-            match step.kind {
-                Kind::Create | Kind::Link => {
-                    let path = home.join(&step.name);
-                    if number_of(&path) == Some(step.file) {
+    /// Undoes changes, the last one first.
+    fn undo(mut self, name_changes: Vec<UnsyncedNameChange>) {
+        for unsynced in name_changes.into_iter().rev() {
+            let change = &unsynced.change;
+            // A folder that no longer exists has lost its entries with it.
+            let Some(parent) = self.paths.get(&unsynced.parent).cloned() else { continue };
+            match change.kind {
+                NameChangeKind::Create | NameChangeKind::Link => {
+                    let path = parent.join(&change.name);
+                    if inode_of(&path) == Some(change.file) {
                         fs::remove_file(path).expect("a file can be removed");
                     }
                 }
-                Kind::Unlink => self.raise(step.grave, &home.join(&step.name)),
-                Kind::Mkdir => {
-                    let path = home.join(&step.name);
-                    if self.places.get(&unsure.own) == Some(&path) {
+                NameChangeKind::Unlink => self.restore_unlinked(change.unlinked, &parent.join(&change.name)),
+                NameChangeKind::Mkdir => {
+                    let path = parent.join(&change.name);
+                    if self.paths.get(&unsynced.own) == Some(&path) {
                         self.remove_folder(&path);
                     }
                 }
-                Kind::Rmdir => {
-                    let path = home.join(&step.name);
-                    if number_of(&path).is_none() {
+                NameChangeKind::Rmdir => {
+                    let path = parent.join(&change.name);
+                    if inode_of(&path).is_none() {
                         fs::create_dir(&path).expect("a folder can be made");
-                        self.places.insert(unsure.own, path);
+                        self.paths.insert(unsynced.own, path);
                     }
                 }
-                Kind::Rename => {
-                    let path = home.join(&step.new_name);
-                    let old = self.places.get(&unsure.from).map(|folder| folder.join(&step.name));
-                    self.move_back(&path, old.as_deref(), &unsure);
-                    self.raise(step.grave, &path);
+                NameChangeKind::Rename => {
+                    let path = parent.join(&change.new_name);
+                    let old = self.paths.get(&unsynced.from).map(|folder| folder.join(&change.name));
+                    self.move_back(&path, old.as_deref(), &unsynced);
+                    self.restore_unlinked(change.unlinked, &path);
                 }
             }
         }
     }
 
-    fn move_back(&mut self, path: &Path, old: Option<&Path>, unsure: &Unsure) {
-        let is_folder = self.places.get(&unsure.own).is_some_and(|place| place == path);
-        if !is_folder && number_of(path) != Some(unsure.step.file) {
+    fn move_back(&mut self, path: &Path, old: Option<&Path>, unsynced: &UnsyncedNameChange) {
+        let is_folder = self.paths.get(&unsynced.own).is_some_and(|current| current == path);
+        if !is_folder && inode_of(path) != Some(unsynced.change.file) {
             return;
         }
-        match old.filter(|old| number_of(old).is_none()) {
+        match old.filter(|old| inode_of(old).is_none()) {
             Some(old) => {
                 fs::rename(path, old).expect("it can be moved back");
-                for place in self.places.values_mut() {
-                    if let Ok(rest) = place.strip_prefix(path) {
-                        *place = old.components().chain(rest.components()).collect();
+                for current in self.paths.values_mut() {
+                    if let Ok(rest) = current.strip_prefix(path) {
+                        *current = old.components().chain(rest.components()).collect();
                     }
                 }
             }
@@ -335,22 +350,22 @@ impl<'a> Tree<'a> {
 
     fn remove_folder(&mut self, path: &Path) {
         fs::remove_dir_all(path).expect("a folder can be removed");
-        self.places.retain(|_, place| !place.starts_with(path));
+        self.paths.retain(|_, current| !current.starts_with(path));
     }
 
-    /// Gives a file back its name, unless there is something else.
-    fn raise(&self, grave: u64, path: &Path) {
-        if grave > 0 && number_of(path).is_none() {
-            fs::hard_link(self.graves.join(grave.to_string()), path).expect("a file can be linked");
+    /// Restores the name of an unlinked file, unless the name is taken.
+    fn restore_unlinked(&self, unlinked: u64, path: &Path) {
+        if unlinked > 0 && inode_of(path).is_none() {
+            fs::hard_link(self.unlinked_folder.join(unlinked.to_string()), path).expect("a file can be linked");
         }
     }
 }
 
-fn number_of(path: &Path) -> Option<u64> {
+fn inode_of(path: &Path) -> Option<u64> {
     fs::symlink_metadata(path).ok().map(|data| data.ino())
 }
 
-/// The memory that SQLite shares between processes lies in a file that is made anew after each start of the machine.
+/// Removes SQLite's shared memory files, which do not survive a restart of the machine.
 fn remove_shared_memory(root: &Path) {
     let mut found = Vec::new();
     walk(root, &mut |path, _| {
@@ -373,12 +388,12 @@ fn walk(path: &Path, visit: &mut dyn FnMut(&Path, &fs::Metadata)) {
     }
 }
 
-/// Numbers that look like chance and can be had again.
-struct Chance(u64);
+/// A reproducible pseudo-random number generator (splitmix64).
+struct Rng(u64);
 
-impl Chance {
-    /// A number below another one.
-    fn below(&mut self, limit: usize) -> usize {
+impl Rng {
+    /// Returns a number below the limit.
+    fn next_below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

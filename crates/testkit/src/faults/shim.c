@@ -1,8 +1,8 @@
-/* Stands between a program and its disk: notes what a loss of power could take away, and plays a disk that is full.
+/* Intercepts the file system calls of a program: records changes that a power cut could undo, and simulates a full disk.
  *
- * Loaded before other libraries. TESTKIT_FAULTS names a folder with a control page, a journal and a folder for graves;
- * TESTKIT_FAULTS_ROOT names the folder that is watched. All programs that are started from here are watched as well.
- * What is called without libc, as a few libraries do for renames of temporary files, is not seen. */
+ * Loaded with LD_PRELOAD. TESTKIT_FAULTS names a folder with a control page, a journal and a folder of unlinked files;
+ * TESTKIT_FAULTS_ROOT names the watched folder. Child processes are watched as well.
+ * Direct system calls, which a few libraries use to rename temporary files, are not intercepted. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -23,27 +23,27 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* What the other side reads and writes, too; see faults.rs for the offsets. */
+/* Shared with the test process; see faults.rs for the offsets. */
 struct control {
     uint64_t ready;
-    uint64_t dead;    /* the power is gone: nobody writes any more */
-    int64_t cut;      /* so many calls until then; -1 for never */
-    int64_t room;     /* so many bytes until the disk is full; -1 for no end */
-    uint64_t calls;   /* how many calls there were */
-    uint64_t refused; /* how many of them found no room */
-    uint64_t server;  /* the first program */
-    uint64_t journal; /* whether to keep one */
-    uint64_t graves;  /* how many there are */
-    uint64_t full;    /* whether nothing at all can be written */
-    char only[48];    /* if there is a word here, only to files with that word in their paths */
-    pthread_mutex_t turn;
+    uint64_t power_is_cut;     /* no process may write any more */
+    int64_t calls_until_cut;   /* calls until the power is cut; -1 for never */
+    int64_t space;             /* bytes until the disk is full; -1 for unlimited */
+    uint64_t calls;            /* number of calls that change or sync something */
+    uint64_t refused;          /* number of calls that failed with ENOSPC */
+    uint64_t first_pid;        /* the process that was started first */
+    uint64_t journal;          /* whether a journal is written */
+    uint64_t unlinked_count;   /* number of files in the folder of unlinked files */
+    uint64_t full;             /* whether every write fails with ENOSPC */
+    char full_path_filter[48]; /* restricts `full` to paths that contain this; empty for all */
+    pthread_mutex_t mutex;
 };
 
 enum { WRITE = 1, TRUNCATE, SYNC, SYNC_FOLDER, SYNC_ALL, CREATE, MKDIR, RMDIR, UNLINK, RENAME, LINK };
 
 struct entry {
     uint32_t kind, data_length;
-    uint64_t file, folder, target, from, length, size, grave;
+    uint64_t file, folder, target, from, length, size, unlinked;
     uint32_t name_length, new_name_length;
 };
 
@@ -76,8 +76,8 @@ static int plain_unlinkat(int at, const char *path, int flags) {
     return real(at, path, flags);
 }
 
-/* Opens a file where others will not step on its number. */
-static int high(int file) {
+/* Moves a descriptor to a high number that the program does not use. */
+static int move_to_high_fd(int file) {
     if (file < 0) return -1;
     int moved = fcntl(file, F_DUPFD_CLOEXEC, 500);
     close(file);
@@ -95,27 +95,27 @@ __attribute__((constructor)) static void begin(void) {
     snprintf(watched, sizeof watched, "TESTKIT_FAULTS_ROOT=%s", of);
     char path[PATH_MAX + 32];
     snprintf(path, sizeof path, "%s/control", folder);
-    int file = high(plain_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0));
+    int file = move_to_high_fd(plain_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0));
     if (file < 0) return;
     void *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (page == MAP_FAILED) return;
     struct control *found = page;
-    /* The first program is alone yet. */
+    /* The first process initializes the page; no other runs yet. */
     if (!found->ready) {
-        pthread_mutexattr_t how;
-        pthread_mutexattr_init(&how);
-        pthread_mutexattr_setpshared(&how, PTHREAD_PROCESS_SHARED);
-        pthread_mutexattr_setrobust(&how, PTHREAD_MUTEX_ROBUST);
-        pthread_mutex_init(&found->turn, &how);
-        found->server = (uint64_t)getpid();
+        pthread_mutexattr_t attributes;
+        pthread_mutexattr_init(&attributes);
+        pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+        pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+        pthread_mutex_init(&found->mutex, &attributes);
+        found->first_pid = (uint64_t)getpid();
         found->ready = 1;
     }
-    /* For as long as this program lives: whoever waits for the last one asks for the lock. */
+    /* Held until this process exits; the test takes the lock to wait for the last process. */
     snprintf(path, sizeof path, "%s/alive", folder);
-    flock(high(plain_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0)), LOCK_SH);
+    flock(move_to_high_fd(plain_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0)), LOCK_SH);
     if (found->journal) {
         snprintf(path, sizeof path, "%s/journal", folder);
-        journal = high(plain_openat(AT_FDCWD, path, O_WRONLY | O_APPEND | O_CLOEXEC, 0));
+        journal = move_to_high_fd(plain_openat(AT_FDCWD, path, O_WRONLY | O_APPEND | O_CLOEXEC, 0));
     }
     control = found;
 }
@@ -127,28 +127,28 @@ static void die(void) {
     }
 }
 
-/* One call at a time, in all programs, so that the power goes between two of them. Without a journal nobody waits. */
+/* Serializes calls across all processes, so that the power is cut between two of them; only with a journal. */
 static void lock(void) {
     if (!control->journal) return;
-    if (pthread_mutex_lock(&control->turn) == EOWNERDEAD) pthread_mutex_consistent(&control->turn);
-    if (control->dead) die();
+    if (pthread_mutex_lock(&control->mutex) == EOWNERDEAD) pthread_mutex_consistent(&control->mutex);
+    if (control->power_is_cut) die();
     control->calls++;
-    if (control->cut >= 0 && control->cut-- == 0) {
-        control->dead = 1;
-        kill((pid_t)control->server, SIGKILL);
+    if (control->calls_until_cut >= 0 && control->calls_until_cut-- == 0) {
+        control->power_is_cut = 1;
+        kill((pid_t)control->first_pid, SIGKILL);
         die();
     }
 }
 
 static void unlock(void) {
-    int said = errno;
-    if (control->journal) pthread_mutex_unlock(&control->turn);
-    errno = said;
+    int saved_errno = errno;
+    if (control->journal) pthread_mutex_unlock(&control->mutex);
+    errno = saved_errno;
 }
 
-static void note(struct entry entry, const char *name, const char *new_name, const void *data) {
+static void append_entry(struct entry entry, const char *name, const char *new_name, const void *data) {
     if (journal < 0) return;
-    int said = errno;
+    int saved_errno = errno;
     entry.name_length = name ? strlen(name) : 0;
     entry.new_name_length = new_name ? strlen(new_name) : 0;
     struct iovec pieces[] = {
@@ -157,61 +157,61 @@ static void note(struct entry entry, const char *name, const char *new_name, con
         {(void *)new_name, entry.new_name_length},
         {(void *)data, entry.data_length},
     };
-    ssize_t whole = sizeof entry + entry.name_length + entry.new_name_length + entry.data_length;
-    /* Without its journal the experiment means nothing. */
-    if (plain_writev(journal, pieces, 4) != whole) abort();
-    errno = said;
+    ssize_t total = sizeof entry + entry.name_length + entry.new_name_length + entry.data_length;
+    /* Without a complete journal the test result is meaningless. */
+    if (plain_writev(journal, pieces, 4) != total) abort();
+    errno = saved_errno;
 }
 
-/* Whether the disk is full for what this thread is about to change. */
-static _Thread_local int refuses;
+/* Whether the disk is full for the file that this thread is about to change. */
+static _Thread_local int disk_is_full;
 
-/* How many of so many bytes there is room for. */
-static int64_t take(int64_t wanted) {
-    if (refuses) {
+/* Reserves up to the requested number of bytes; returns how many were free. */
+static int64_t take_space(int64_t requested) {
+    if (disk_is_full) {
         __atomic_fetch_add(&control->refused, 1, __ATOMIC_SEQ_CST);
         return 0;
     }
     for (;;) {
-        int64_t room = __atomic_load_n(&control->room, __ATOMIC_SEQ_CST);
-        if (room < 0) return wanted;
-        int64_t given = room < wanted ? room : wanted;
-        if (__atomic_compare_exchange_n(&control->room, &room, room - given, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-            if (given < wanted) __atomic_fetch_add(&control->refused, 1, __ATOMIC_SEQ_CST);
-            return given;
+        int64_t space = __atomic_load_n(&control->space, __ATOMIC_SEQ_CST);
+        if (space < 0) return requested;
+        int64_t taken = space < requested ? space : requested;
+        if (__atomic_compare_exchange_n(&control->space, &space, space - taken, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+            if (taken < requested) __atomic_fetch_add(&control->refused, 1, __ATOMIC_SEQ_CST);
+            return taken;
         }
     }
 }
 
-static int below(const char *path) {
+static int is_below_root(const char *path) {
     return strncmp(path, root, root_length) == 0 && (path[root_length] == '/' || !path[root_length]);
 }
 
-/* Whether an open file is one that is watched. */
-static int watches(int file, struct stat *found, mode_t kind) {
+/* Returns whether an open file of this kind is below the watched folder. */
+static int is_watched(int file, struct stat *found, mode_t kind) {
     if (!control || fstat(file, found) || (found->st_mode & S_IFMT) != kind) return 0;
     char link[64], path[PATH_MAX];
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     ssize_t length = readlink(link, path, sizeof path - 1);
     if (length < 0) return 0;
     path[length] = 0;
-    refuses = control->full && (!control->only[0] || strstr(path, control->only));
-    return below(path);
+    disk_is_full = control->full && (!control->full_path_filter[0] || strstr(path, control->full_path_filter));
+    return is_below_root(path);
 }
 
-/* Where a path leads: its folder and the name in there. */
-struct place {
+/* A resolved path: its folder and the name in it. */
+struct location {
     char folder[PATH_MAX];
     const char *name;
-    uint64_t number;
+    uint64_t inode;
 };
 
-/* Finds the place of a path; whether that is watched. */
-static int find(int at, const char *path, struct place *place) {
+/* Resolves a path; returns whether it is below the watched folder. */
+static int locate(int at, const char *path, struct location *location) {
     if (!control || !path) return 0;
-    char whole[2 * PATH_MAX];
+    char full_path[2 * PATH_MAX];
     if (path[0] == '/') {
-        snprintf(whole, sizeof whole, "%s", path);
+        snprintf(full_path, sizeof full_path, "%s", path);
     } else {
         char start[PATH_MAX];
         if (at == AT_FDCWD) {
@@ -223,28 +223,28 @@ static int find(int at, const char *path, struct place *place) {
             if (length < 0) return 0;
             start[length] = 0;
         }
-        snprintf(whole, sizeof whole, "%s/%s", start, path);
+        snprintf(full_path, sizeof full_path, "%s/%s", start, path);
     }
-    for (size_t length = strlen(whole); length > 1 && whole[length - 1] == '/'; length--) whole[length - 1] = 0;
-    char *last = strrchr(whole, '/');
+    for (size_t length = strlen(full_path); length > 1 && full_path[length - 1] == '/'; length--) full_path[length - 1] = 0;
+    char *last = strrchr(full_path, '/');
     if (!last || !last[1]) return 0;
     static _Thread_local char name[NAME_MAX + 1], second[NAME_MAX + 1];
     static _Thread_local int which;
-    char *kept = (which = !which) ? name : second;
-    snprintf(kept, NAME_MAX + 1, "%s", last + 1);
+    char *stored_name = (which = !which) ? name : second;
+    snprintf(stored_name, NAME_MAX + 1, "%s", last + 1);
     *last = 0;
-    if (!realpath(whole[0] ? whole : "/", place->folder)) return 0;
-    place->name = kept;
+    if (!realpath(full_path[0] ? full_path : "/", location->folder)) return 0;
+    location->name = stored_name;
     struct stat found;
-    if (stat(place->folder, &found)) return 0;
-    place->number = found.st_ino;
-    /* Files and folders are made all the same where only some cannot be written to. */
-    refuses = control->full && !control->only[0];
-    return below(place->folder);
+    if (stat(location->folder, &found)) return 0;
+    location->inode = found.st_ino;
+    /* With a filter, files and folders can still be created; only writes fail. */
+    disk_is_full = control->full && !control->full_path_filter[0];
+    return is_below_root(location->folder);
 }
 
-/* What is in a part of a file. */
-static void *content(int file, off_t from, size_t length) {
+/* Reads a range of a file. */
+static void *read_content(int file, off_t from, size_t length) {
     char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     int reading = plain_openat(AT_FDCWD, link, O_RDONLY | O_CLOEXEC, 0);

@@ -1,17 +1,17 @@
-//! What the faults themselves promise: what a loss of power keeps, loses or tears, and what a full disk takes.
+//! Tests of the simulated faults: what a power cut keeps, loses or tears, and what a full disk refuses.
 
 use super::*;
 
-/// A folder that is watched, beside the library.
-struct Place {
+/// A watched folder and the library beside it.
+struct FaultTest {
     folder: tempfile::TempDir,
-    faults: Faults,
+    faults: FaultInjector,
 }
 
-impl Place {
+impl FaultTest {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let faults = Faults::watching(&folder.path().join("data"), &folder.path().join("faults"));
+        let faults = FaultInjector::new(&folder.path().join("data"), &folder.path().join("faults"));
         Self { folder, faults }
     }
 
@@ -19,32 +19,36 @@ impl Place {
         self.folder.path().join("data")
     }
 
-    /// Runs a script in the folder that is watched.
-    fn run(&self, life: &Life, script: &str) -> std::process::Output {
+    /// Runs a script in the watched folder.
+    fn run(&self, session: &FaultSession, script: &str) -> std::process::Output {
         let mut shell = Command::new("sh");
-        shell.args(["-c", script]).current_dir(self.data()).envs(life.environment());
+        shell.args(["-c", script]).current_dir(self.data()).envs(session.environment());
         shell.output().expect("a shell")
     }
 
-    /// What is left after a script and a loss of power, by name; a folder ends in a slash.
-    fn left(&mut self, script: &str, seed: u64, model: Model) -> Vec<(String, String)> {
+    /// Returns the files after a script and a power cut, by name; the name of a folder ends in a slash.
+    fn run_and_cut_power(&mut self, script: &str, seed: u64, model: DurabilityModel) -> Vec<(String, String)> {
         let _ = fs::remove_dir_all(self.data());
         fs::create_dir(self.data()).expect("a folder");
         fs::create_dir(self.data().join("old")).expect("a folder");
         fs::write(self.data().join("old/file"), "before").expect("a file");
-        let life = self.faults.mortal_life();
-        let done = self.run(&life, script);
+        let session = self.faults.start_journaled_session();
+        let done = self.run(&session, script);
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        life.lose_power(seed, model);
+        session.apply_power_loss(seed, model);
         let mut found = Vec::new();
         list(&self.data(), "", &mut found);
         found.sort();
         found
     }
 
-    /// Everything that can be left.
-    fn outcomes(&mut self, script: &str, model: Model) -> std::collections::BTreeSet<Vec<(String, String)>> {
-        (0..40).map(|seed| self.left(script, seed, model)).collect()
+    /// Returns the possible states after a script and a power cut.
+    fn possible_results(
+        &mut self,
+        script: &str,
+        model: DurabilityModel,
+    ) -> std::collections::BTreeSet<Vec<(String, String)>> {
+        (0..40).map(|seed| self.run_and_cut_power(script, seed, model)).collect()
     }
 }
 
@@ -67,134 +71,138 @@ fn entries(expected: &[(&str, &str)]) -> Vec<(String, String)> {
 const OLD: (&str, &str) = ("old/file", "before");
 
 #[test]
-fn what_was_synced_with_its_folder_is_never_lost() {
-    let mut place = Place::new();
-    let outcomes = place.outcomes("printf new > a; sync a; sync .; mkdir d; sync .; mv a d/b; sync d", Model::Strict);
-    assert_eq!(outcomes, [entries(&[("d/", ""), ("d/b", "new"), ("old/", ""), OLD])].into());
-    let outcomes = place.outcomes("rm old/file; sync old", Model::Strict);
-    assert_eq!(outcomes, [entries(&[("old/", "")])].into());
-    let outcomes = place.outcomes("printf after > old/file; mkdir d; sync", Model::Strict);
-    assert_eq!(outcomes, [entries(&[("d/", ""), ("old/", ""), ("old/file", "after")])].into());
+fn a_file_synced_with_its_folder_is_never_lost() {
+    let mut test = FaultTest::new();
+    let results = test
+        .possible_results("printf new > a; sync a; sync .; mkdir d; sync .; mv a d/b; sync d", DurabilityModel::Strict);
+    assert_eq!(results, [entries(&[("d/", ""), ("d/b", "new"), ("old/", ""), OLD])].into());
+    let results = test.possible_results("rm old/file; sync old", DurabilityModel::Strict);
+    assert_eq!(results, [entries(&[("old/", "")])].into());
+    let results = test.possible_results("printf after > old/file; mkdir d; sync", DurabilityModel::Strict);
+    assert_eq!(results, [entries(&[("d/", ""), ("old/", ""), ("old/file", "after")])].into());
 }
 
 #[test]
-fn content_that_was_not_synced_is_kept_lost_or_torn() {
-    let mut place = Place::new();
-    let outcomes = place.outcomes("printf new > a; sync .", Model::Strict);
+fn unsynced_content_is_kept_lost_or_torn() {
+    let mut test = FaultTest::new();
+    let results = test.possible_results("printf new > a; sync .", DurabilityModel::Strict);
     let with = |text: &str| entries(&[("a", text), ("old/", ""), OLD]);
-    assert!(outcomes.contains(&with("new")) && outcomes.contains(&with("")) && outcomes.contains(&with("000")));
-    // A file that is opened anew is cut, and either may arrive without the other.
-    let outcomes = place.outcomes("printf after. > old/file", Model::Strict);
+    assert!(results.contains(&with("new")) && results.contains(&with("")) && results.contains(&with("000")));
+    // Opening the file truncates it; the truncation and the write are independent.
+    let results = test.possible_results("printf after. > old/file", DurabilityModel::Strict);
     for text in ["before", "after.", ""] {
-        assert!(outcomes.contains(&entries(&[("old/", ""), ("old/file", text)])), "{text} in {outcomes:?}");
+        assert!(results.contains(&entries(&[("old/", ""), ("old/file", text)])), "{text} in {results:?}");
     }
-    fs::write(place.folder.path().join("many"), "x".repeat(1024)).expect("a file");
+    fs::write(test.folder.path().join("many"), "x".repeat(1024)).expect("a file");
     let torn = "dd if=../many of=old/file bs=1024 2>&1";
-    let sizes: std::collections::BTreeSet<usize> =
-        place.outcomes(torn, Model::Strict).iter().map(|left| left[1].1.matches('x').count()).collect();
+    let sizes: std::collections::BTreeSet<usize> = test
+        .possible_results(torn, DurabilityModel::Strict)
+        .iter()
+        .map(|result| result[1].1.matches('x').count())
+        .collect();
     assert_eq!(sizes, [0, 512, 1024].into());
 }
 
 #[test]
-fn names_that_were_not_synced_come_and_go() {
-    let mut place = Place::new();
-    // To sync a file is not to sync its name.
+fn unsynced_names_may_be_lost_or_restored() {
+    let mut test = FaultTest::new();
+    // Syncing a file does not sync its name.
     let script = "printf new > a; sync a";
     let (with, without) = (entries(&[("a", "new"), ("old/", ""), OLD]), entries(&[("old/", ""), OLD]));
-    assert_eq!(place.outcomes(script, Model::Strict), [with.clone(), without].into());
-    assert_eq!(place.outcomes(script, Model::Journaled), [with].into());
-    // What was replaced comes back, and what was removed.
-    let outcomes = place.outcomes("printf new > a; sync a; sync .; mv a old/file", Model::Strict);
+    assert_eq!(test.possible_results(script, DurabilityModel::Strict), [with.clone(), without].into());
+    assert_eq!(test.possible_results(script, DurabilityModel::Journaled), [with].into());
+    // Replaced and removed files may come back.
+    let results = test.possible_results("printf new > a; sync a; sync .; mv a old/file", DurabilityModel::Strict);
     let moved = entries(&[("old/", ""), ("old/file", "new")]);
-    assert_eq!(outcomes, [entries(&[("a", "new"), ("old/", ""), OLD]), moved].into());
-    let outcomes = place.outcomes("rm old/file; rmdir old; sync .", Model::Strict);
-    assert_eq!(outcomes, [entries(&[])].into());
-    let outcomes = place.outcomes("rm old/file; rmdir old", Model::Strict);
-    assert_eq!(outcomes, [entries(&[]), entries(&[("old/", "")]), entries(&[("old/", ""), OLD])].into());
+    assert_eq!(results, [entries(&[("a", "new"), ("old/", ""), OLD]), moved].into());
+    let results = test.possible_results("rm old/file; rmdir old; sync .", DurabilityModel::Strict);
+    assert_eq!(results, [entries(&[])].into());
+    let results = test.possible_results("rm old/file; rmdir old", DurabilityModel::Strict);
+    assert_eq!(results, [entries(&[]), entries(&[("old/", "")]), entries(&[("old/", ""), OLD])].into());
 }
 
 #[test]
-fn names_in_two_folders_are_lost_in_order_if_the_model_says_so() {
-    let mut place = Place::new();
+fn names_in_two_folders_are_lost_in_order_unless_the_model_is_strict() {
+    let mut test = FaultTest::new();
     let script = "printf new > a; sync a; rm old/file";
     let out_of_order = entries(&[("old/", "")]);
-    let strict = place.outcomes(script, Model::Strict);
+    let strict = test.possible_results(script, DurabilityModel::Strict);
     assert!(strict.len() == 4 && strict.contains(&out_of_order), "{strict:?}");
-    let ordered = place.outcomes(script, Model::Ordered);
+    let ordered = test.possible_results(script, DurabilityModel::Ordered);
     assert!(ordered.len() == 3 && !ordered.contains(&out_of_order), "{ordered:?}");
-    // A sync of the one folder does not make the other one last.
-    let synced = place.outcomes("printf new > a; sync a; rm old/file; sync old", Model::Ordered);
+    // Syncing one folder does not sync the other.
+    let synced = test.possible_results("printf new > a; sync a; rm old/file; sync old", DurabilityModel::Ordered);
     assert_eq!(synced, [entries(&[("a", "new"), ("old/", "")]), out_of_order].into());
 }
 
 #[test]
 fn a_folder_whose_name_is_lost_takes_its_files_along() {
-    let mut place = Place::new();
+    let mut test = FaultTest::new();
     let script = "mkdir d; printf new > d/a; sync d/a; sync d";
     let with = entries(&[("d/", ""), ("d/a", "new"), ("old/", ""), OLD]);
-    assert_eq!(place.outcomes(script, Model::Strict), [with, entries(&[("old/", ""), OLD])].into());
-    // A folder that was moved is where it was, with what came into it since.
+    assert_eq!(test.possible_results(script, DurabilityModel::Strict), [with, entries(&[("old/", ""), OLD])].into());
+    // A moved folder may be at its old path, with the files added since.
     let script = "mkdir d; sync .; mv d old/e; printf new > old/e/a; sync old/e/a; sync old/e";
     let (here, there) = (entries(&[("d/", ""), ("d/a", "new"), ("old/", ""), OLD]), {
         entries(&[("old/", ""), ("old/e/", ""), ("old/e/a", "new"), OLD])
     });
-    assert_eq!(place.outcomes(script, Model::Strict), [here, there].into());
+    assert_eq!(test.possible_results(script, DurabilityModel::Strict), [here, there].into());
 }
 
 #[test]
-fn the_power_goes_in_the_middle_for_all_programs_at_once() {
-    let mut place = Place::new();
-    let life = place.faults.mortal_life();
-    life.cut_after(7);
-    // Programs with an environment of their own as well.
-    let done = place.run(&life, "i=0; while true; do i=$((i+1)); env -i sh -c \"printf x > $i\"; done");
+fn a_power_cut_stops_all_processes_at_once() {
+    let mut test = FaultTest::new();
+    let session = test.faults.start_journaled_session();
+    session.cut_power_after(7);
+    // Also processes with a cleared environment.
+    let done = test.run(&session, "i=0; while true; do i=$((i+1)); env -i sh -c \"printf x > $i\"; done");
     assert_eq!(done.status.code(), None, "killed");
-    assert!(life.is_cut());
-    assert_eq!(life.calls(), 8);
-    // Each makes a file and writes to it.
-    assert!(!place.data().join("5").exists());
-    life.lose_power(1, Model::Strict);
-    // The next life has its own power.
-    let life = place.faults.mortal_life();
-    assert!(place.run(&life, "printf x > a").status.success());
-    life.end();
+    assert!(session.is_power_cut());
+    assert_eq!(session.calls(), 8);
+    // Each process creates a file and writes to it.
+    assert!(!test.data().join("5").exists());
+    session.apply_power_loss(1, DurabilityModel::Strict);
+    // The next session starts with power.
+    let session = test.faults.start_journaled_session();
+    assert!(test.run(&session, "printf x > a").status.success());
+    session.finish();
 }
 
 #[test]
-fn a_full_disk_takes_what_fits_and_no_more_until_there_is_room() {
-    let mut place = Place::new();
-    let life = place.faults.life();
-    life.leave_room(11);
-    let done = place.run(&life, "env -i dd if=/dev/zero of=a bs=100 count=1 2>&1");
+fn a_full_disk_takes_only_what_fits_until_space_is_freed() {
+    let mut test = FaultTest::new();
+    let session = test.faults.start_session();
+    session.limit_space(11);
+    let done = test.run(&session, "env -i dd if=/dev/zero of=a bs=100 count=1 2>&1");
     assert!(String::from_utf8_lossy(&done.stdout).contains("No space left on device"), "{done:?}");
-    assert_eq!(fs::metadata(place.data().join("a")).expect("a file").len(), 10);
-    assert!(!place.run(&life, "mkdir d").status.success());
-    assert!(!place.run(&life, "printf x > b").status.success());
-    // What is there can be written over, moved and removed.
-    assert!(place.run(&life, "dd if=/dev/zero of=a bs=5 count=2 conv=notrunc && mv a c && rm c").status.success());
-    assert!(life.refused() >= 3);
-    life.free();
-    assert!(place.run(&life, "mkdir d && printf x > d/b").status.success());
-    life.end();
+    assert_eq!(fs::metadata(test.data().join("a")).expect("a file").len(), 10);
+    assert!(!test.run(&session, "mkdir d").status.success());
+    assert!(!test.run(&session, "printf x > b").status.success());
+    // Existing files can be overwritten, moved and removed.
+    assert!(test.run(&session, "dd if=/dev/zero of=a bs=5 count=2 conv=notrunc && mv a c && rm c").status.success());
+    assert!(session.refused_calls() >= 3);
+    session.free_space();
+    assert!(test.run(&session, "mkdir d && printf x > d/b").status.success());
+    session.finish();
 }
 
 #[test]
-fn a_disk_that_is_filled_takes_nothing_or_nothing_of_one_kind() {
-    let mut place = Place::new();
-    let life = place.faults.life();
-    assert!(place.run(&life, "mkdir d e && printf xx > d/a && printf xx > e/a").status.success());
-    life.fill();
+fn a_filled_disk_refuses_all_writes_or_those_to_some_paths() {
+    let mut test = FaultTest::new();
+    let session = test.faults.start_session();
+    assert!(test.run(&session, "mkdir d e && printf xx > d/a && printf xx > e/a").status.success());
+    session.fill_disk();
     for script in ["printf y > new", "mkdir f", "dd if=/dev/zero of=d/a bs=1 count=1 conv=notrunc", "truncate -s 9 d/a"]
     {
-        assert!(!place.run(&life, script).status.success(), "{script}");
+        assert!(!test.run(&session, script).status.success(), "{script}");
     }
-    assert!(place.run(&life, "mv e/a e/b && truncate -s 1 e/b").status.success());
-    life.fill_only("/d/");
-    assert!(!place.run(&life, "printf y >> d/a").status.success());
-    assert!(place.run(&life, "printf y >> e/b && mkdir d/f").status.success());
-    assert_eq!(life.refused(), 5);
-    life.free();
-    assert!(place.run(&life, "printf y >> d/a").status.success());
-    assert_eq!(fs::read(place.data().join("d/a")).expect("a file"), b"xxy");
-    life.end();
+    assert!(test.run(&session, "mv e/a e/b && truncate -s 1 e/b").status.success());
+    session.fill_disk_for("/d/");
+    assert!(!test.run(&session, "printf y >> d/a").status.success());
+    assert!(test.run(&session, "printf y >> e/b && mkdir d/f").status.success());
+    assert_eq!(session.refused_calls(), 5);
+    session.free_space();
+    assert!(test.run(&session, "printf y >> d/a").status.success());
+    assert_eq!(fs::read(test.data().join("d/a")).expect("a file"), b"xxy");
+    session.finish();
 }

@@ -1,77 +1,77 @@
-//! How builds go on.
+//! The payload of builds, as GitLab 8.14 calls jobs.
 
-use model::{Oid, Project, Time, webhook_events::BuildHappening};
+use model::{JobId, Oid, PipelineId, Project, Time, UserId, webhook_events::JobEvent};
 use serde::Serialize;
 
 use super::{
-    Clerk,
-    shared::{self, Place, RepositoryJson},
+    JsonPayloadRenderer,
+    json::{self, ProjectLinks, RepositoryJson},
 };
 
-/// A build that was made, began or ended.
+/// A build that was created, started or finished.
 #[derive(Clone, Copy)]
 pub struct BuildPayload<'a> {
-    /// Where.
+    /// The project.
     pub project: &'a Project,
     /// The branch or the tag.
     pub ref_name: &'a str,
     /// Whether it is a tag.
     pub tag: bool,
-    /// Where the branch was before; `None` if that is not known.
+    /// The previous commit of the branch, if known.
     pub before_sha: Option<Oid>,
-    /// The commit that is built.
+    /// The commit.
     pub sha: Oid,
-    /// Number of the build.
-    pub id: i64,
-    /// What it is called.
+    /// Id of the build.
+    pub id: JobId,
+    /// The name.
     pub name: &'a str,
-    /// The stage that it belongs to.
+    /// The stage.
     pub stage: &'a str,
-    /// How it stands: `created`, `pending`, `running`, `success`, `failed`, `canceled` or `skipped`.
+    /// The status: `created`, `pending`, `running`, `success`, `failed`, `canceled` or `skipped`.
     pub status: &'a str,
-    /// When it began.
+    /// When it started.
     pub started_at: Option<Time>,
-    /// When it ended.
+    /// When it finished.
     pub finished_at: Option<Time>,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub duration: Option<f64>,
-    /// Whether the others go on if it fails.
+    /// Whether the pipeline continues if it fails.
     pub allow_failure: bool,
-    /// Who caused it; `None` if nobody did, or if they are gone.
+    /// The user who caused it; `None` if there is none, or if the account was deleted.
     pub user: Option<BuildUser<'a>>,
-    /// The pipeline that it belongs to.
+    /// The pipeline.
     pub pipeline: BuildPipeline<'a>,
 }
 
-/// Who caused a build.
+/// The user who caused a build.
 #[derive(Clone, Copy)]
 pub struct BuildUser<'a> {
-    /// Number of the user.
-    pub id: i64,
-    /// The name people read.
+    /// Id of the user.
+    pub id: UserId,
+    /// The display name.
     pub name: &'a str,
-    /// The primary address.
+    /// The primary email address.
     pub email: &'a str,
 }
 
-/// The pipeline that a build belongs to, with the commit that both are about.
+/// The pipeline of a build, with its commit.
 #[derive(Clone, Copy)]
 pub struct BuildPipeline<'a> {
-    /// Number of the pipeline.
-    pub id: i64,
-    /// All of the commit's message; `None` if the commit is gone.
+    /// Id of the pipeline.
+    pub id: PipelineId,
+    /// The full commit message; `None` if the commit no longer exists.
     pub message: Option<&'a str>,
-    /// Who wrote the commit.
+    /// The author of the commit.
     pub author_name: Option<&'a str>,
-    /// Their address.
+    /// The email address of the author.
     pub author_email: Option<&'a str>,
-    /// How the pipeline stands.
+    /// The status of the pipeline.
     pub status: &'a str,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub duration: Option<i64>,
-    /// When it began.
+    /// When it started.
     pub started_at: Option<Time>,
-    /// When it ended.
+    /// When it finished.
     pub finished_at: Option<Time>,
 }
 
@@ -98,7 +98,7 @@ struct BuildJson<'a> {
     repository: RepositoryJson<'a>,
 }
 
-/// The object is there even if nobody caused the build.
+/// Present even if no user caused the build.
 #[derive(Serialize)]
 struct BuildUserJson<'a> {
     id: Option<i64>,
@@ -106,7 +106,7 @@ struct BuildUserJson<'a> {
     email: Option<&'a str>,
 }
 
-/// Called a commit, but its number is that of the pipeline.
+/// Named after the commit, but `id` is that of the pipeline.
 #[derive(Serialize)]
 struct BuildCommitJson<'a> {
     id: i64,
@@ -120,9 +120,9 @@ struct BuildCommitJson<'a> {
     finished_at: Option<String>,
 }
 
-impl<'a> From<&BuildHappening<'a>> for BuildPayload<'a> {
-    fn from(happening: &BuildHappening<'a>) -> Self {
-        let BuildHappening { project, pipeline, build, email, commit } = *happening;
+impl<'a> From<&JobEvent<'a>> for BuildPayload<'a> {
+    fn from(event: &JobEvent<'a>) -> Self {
+        let JobEvent { project, pipeline, job, email, commit } = *event;
         let seconds = |(from, to): (Time, Time)| (to - from).total(jiff::Unit::Second).unwrap_or_default();
         Self {
             project,
@@ -130,15 +130,15 @@ impl<'a> From<&BuildHappening<'a>> for BuildPayload<'a> {
             tag: pipeline.tag,
             before_sha: pipeline.before_sha,
             sha: pipeline.sha,
-            id: build.id,
-            name: &build.name,
-            stage: &build.stage,
-            status: build.status.word(),
-            started_at: build.started_at,
-            finished_at: build.finished_at,
-            duration: build.started_at.zip(build.finished_at).map(seconds),
-            allow_failure: build.allow_failure,
-            user: build.user.as_ref().map(|user| BuildUser {
+            id: job.id,
+            name: &job.name,
+            stage: &job.stage,
+            status: job.status.as_str(),
+            started_at: job.started_at,
+            finished_at: job.finished_at,
+            duration: job.started_at.zip(job.finished_at).map(seconds),
+            allow_failure: job.allow_failure,
+            user: job.user.as_ref().map(|user| BuildUser {
                 id: user.id,
                 name: &user.name,
                 email: email.unwrap_or_default(),
@@ -148,7 +148,7 @@ impl<'a> From<&BuildHappening<'a>> for BuildPayload<'a> {
                 message: commit.map(|commit| commit.message.as_str()),
                 author_name: commit.map(|commit| commit.author.name.as_str()),
                 author_email: commit.map(|commit| commit.author.email.as_str()),
-                status: pipeline.status.word(),
+                status: pipeline.status.as_str(),
                 duration: pipeline.duration,
                 started_at: pipeline.started_at,
                 finished_at: pipeline.finished_at,
@@ -158,44 +158,44 @@ impl<'a> From<&BuildHappening<'a>> for BuildPayload<'a> {
 }
 
 impl BuildPayload<'_> {
-    /// The text of the payload.
-    pub fn to_json(&self, clerk: &Clerk) -> String {
-        let place = Place::new(self.project, clerk);
-        let moment = |time: Option<Time>| time.map(|time| clerk.moment(time));
+    /// Renders the payload.
+    pub fn to_json(&self, renderer: &JsonPayloadRenderer) -> String {
+        let links = ProjectLinks::new(self.project, renderer);
+        let format_time = |time: Option<Time>| time.map(|time| renderer.format_time(time));
         let pipeline = &self.pipeline;
-        shared::text(&BuildJson {
+        json::serialize(&BuildJson {
             object_kind: "build",
             ref_name: self.ref_name,
             tag: self.tag,
             before_sha: self.before_sha.map_or_else(|| Oid::ZERO.to_owned(), |oid| oid.to_string()),
             sha: self.sha.to_string(),
-            build_id: self.id,
+            build_id: self.id.get(),
             build_name: self.name,
             build_stage: self.stage,
             build_status: self.status,
-            build_started_at: moment(self.started_at),
-            build_finished_at: moment(self.finished_at),
+            build_started_at: format_time(self.started_at),
+            build_finished_at: format_time(self.finished_at),
             build_duration: self.duration,
             build_allow_failure: self.allow_failure,
-            project_id: self.project.id,
+            project_id: self.project.id.get(),
             project_name: format!("{} / {}", self.project.namespace.name, self.project.name),
             user: BuildUserJson {
-                id: self.user.map(|user| user.id),
+                id: self.user.map(|user| user.id.get()),
                 name: self.user.map(|user| user.name),
                 email: self.user.map(|user| user.email),
             },
             commit: BuildCommitJson {
-                id: pipeline.id,
+                id: pipeline.id.get(),
                 sha: self.sha.to_string(),
                 message: pipeline.message,
                 author_name: pipeline.author_name,
                 author_email: pipeline.author_email,
                 status: pipeline.status,
                 duration: pipeline.duration,
-                started_at: moment(pipeline.started_at),
-                finished_at: moment(pipeline.finished_at),
+                started_at: format_time(pipeline.started_at),
+                finished_at: format_time(pipeline.finished_at),
             },
-            repository: place.wide_repository(),
+            repository: links.repository_with_urls(),
         })
     }
 }

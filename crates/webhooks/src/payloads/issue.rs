@@ -1,16 +1,16 @@
-//! What happened to issues.
+//! The payload of issues.
 
 use jiff::civil::Date;
-use model::{Issue, webhook_events::IssueHappening};
+use model::{Issue, IssueId, UserId, webhook_events::IssueEvent};
 use serde::Serialize;
 
 use super::{
-    Clerk,
-    shared::{self, Place, ProjectJson, RepositoryJson, UserJson},
+    JsonPayloadRenderer,
+    json::{self, ProjectJson, ProjectLinks, RepositoryJson, UserJson},
 };
 
 #[derive(Serialize)]
-struct IssueHappeningJson<'a> {
+struct IssueEventJson<'a> {
     object_kind: &'static str,
     user: UserJson<'a>,
     project: ProjectJson<'a>,
@@ -28,7 +28,7 @@ struct AttributesJson<'a> {
     action: &'static str,
 }
 
-/// An issue, as a payload about it and one about a comment on it show it.
+/// An issue, in payloads about it and about comments on it.
 #[derive(Serialize)]
 pub(super) struct IssueJson<'a> {
     id: i64,
@@ -53,49 +53,49 @@ pub(super) struct IssueJson<'a> {
 }
 
 impl<'a> IssueJson<'a> {
-    pub(super) fn new(issue: &'a Issue, updated_by: Option<i64>, clerk: &Clerk) -> Self {
+    pub(super) fn new(issue: &'a Issue, updated_by: Option<UserId>, renderer: &JsonPayloadRenderer) -> Self {
         Self {
-            id: issue.id,
+            id: issue.id.get(),
             title: &issue.title,
-            assignee_id: issue.assignee.as_ref().map(|user| user.id),
-            author_id: issue.author.as_ref().map(|user| user.id),
-            project_id: issue.project,
-            created_at: clerk.moment(issue.created_at),
-            updated_at: clerk.moment(issue.updated_at),
+            assignee_id: issue.assignee.as_ref().map(|user| user.id.get()),
+            author_id: issue.author.as_ref().map(|user| user.id.get()),
+            project_id: issue.project.get(),
+            created_at: renderer.format_time(issue.created_at),
+            updated_at: renderer.format_time(issue.updated_at),
             position: 0,
             branch_name: None,
             description: issue.description.as_deref(),
-            milestone_id: issue.milestone.as_ref().map(|milestone| milestone.id),
+            milestone_id: issue.milestone.as_ref().map(|milestone| milestone.id.get()),
             state: issue.state.as_str(),
-            iid: issue.iid,
-            updated_by_id: updated_by,
+            iid: issue.iid.get(),
+            updated_by_id: updated_by.map(UserId::get),
             confidential: issue.confidential,
             deleted_at: None,
             due_date: issue.due_on.as_ref().map(Date::to_string),
-            moved_to_id: issue.moved_to,
+            moved_to_id: issue.moved_to.map(IssueId::get),
             lock_version: None,
         }
     }
 }
 
-/// The page of an issue.
-pub(super) fn url(place: &Place<'_>, issue: &Issue) -> String {
-    format!("{}/issues/{}", place.web_url, issue.iid)
+/// Returns the URL of an issue's page.
+pub(super) fn url(links: &ProjectLinks<'_>, issue: &Issue) -> String {
+    format!("{}/issues/{}", links.web_url, issue.iid)
 }
 
-pub(super) fn to_json(happening: &IssueHappening<'_>, clerk: &Clerk) -> String {
-    let IssueHappening { project, user, issue, updated_by, action } = *happening;
-    let place = Place::new(project, clerk);
-    shared::text(&IssueHappeningJson {
+pub(super) fn to_json(event: &IssueEvent<'_>, renderer: &JsonPayloadRenderer) -> String {
+    let IssueEvent { project, user, issue, updated_by, action } = *event;
+    let links = ProjectLinks::new(project, renderer);
+    json::serialize(&IssueEventJson {
         object_kind: "issue",
-        user: UserJson::new(user, clerk),
-        project: place.project(),
-        repository: place.repository(),
+        user: UserJson::new(user, renderer),
+        project: links.project(),
+        repository: links.repository(),
         object_attributes: AttributesJson {
-            issue: IssueJson::new(issue, updated_by, clerk),
-            url: url(&place, issue),
+            issue: IssueJson::new(issue, updated_by, renderer),
+            url: url(&links, issue),
             action: action.as_str(),
         },
-        assignee: issue.assignee.as_ref().map(|user| UserJson::new(user, clerk)),
+        assignee: issue.assignee.as_ref().map(|user| UserJson::new(user, renderer)),
     })
 }

@@ -1,64 +1,60 @@
-//! How it reads: the shapes of payloads.
-//!
-//! What cannot happen yet has its shape already: merge requests and pages of the wiki.
+//! Renders webhook events as JSON payloads.
 
 pub mod build;
 mod issue;
-pub mod merge_request;
-pub mod note;
+mod json;
+mod note;
 pub mod pipeline;
 mod push;
-mod shared;
 pub mod system;
 #[cfg(test)]
 mod tests;
-pub mod wiki_page;
 
-use forge::announcements::PayloadRenderer;
+use forge::outbox::PayloadRenderer;
 use model::{Site, Time, WebhookEvent};
 
-use self::{build::BuildPayload, note::NotePayload};
+use self::build::BuildPayload;
 
-/// How moments are written in payloads about issues, comments and the like.
+/// The format of times in payloads of project hooks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeFormat {
-    /// As the original: `2016-11-22 10:15:30 UTC`.
+    /// As GitLab 8.14: `2016-11-22 10:15:30 UTC`.
     #[default]
-    Original,
+    Gitlab,
     /// `2016-11-22T10:15:30Z`.
     Iso8601,
 }
 
-/// Puts into words what hooks are told.
-pub struct Clerk {
+/// Renders payloads as JSON.
+pub struct JsonPayloadRenderer {
     site: Site,
-    times: TimeFormat,
+    time_format: TimeFormat,
 }
 
-impl Clerk {
-    /// A clerk who writes links to this site.
-    pub fn new(site: Site, times: TimeFormat) -> Self {
-        Self { site, times }
+impl JsonPayloadRenderer {
+    /// Creates a renderer whose links lead to a site.
+    pub fn new(site: Site, time_format: TimeFormat) -> Self {
+        Self { site, time_format }
     }
 
-    /// A moment, as payloads of projects have it.
-    fn moment(&self, time: Time) -> String {
-        match self.times {
-            TimeFormat::Original => time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
-            TimeFormat::Iso8601 => shared::iso8601(time),
+    /// Formats a time for the payload of a project hook.
+    fn format_time(&self, time: Time) -> String {
+        match self.time_format {
+            TimeFormat::Gitlab => time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
+            TimeFormat::Iso8601 => json::iso8601(time),
         }
     }
 }
 
-impl PayloadRenderer for Clerk {
-    fn write(&self, happening: WebhookEvent<'_>) -> String {
-        match happening {
-            WebhookEvent::Push(pushed) => push::to_json(pushed, self),
-            WebhookEvent::Issue(happening) => issue::to_json(happening, self),
-            WebhookEvent::Note(happening) => NotePayload::from(happening).to_json(self),
-            WebhookEvent::Build(happening) => BuildPayload::from(happening).to_json(self),
-            WebhookEvent::Pipeline(happening) => pipeline::to_json(happening, self),
-            WebhookEvent::System(happening) => system::to_json(happening),
+impl PayloadRenderer for JsonPayloadRenderer {
+    fn render(&self, event: WebhookEvent<'_>) -> String {
+        match event {
+            WebhookEvent::Push(event) => push::to_json(event, self),
+            WebhookEvent::Issue(event) => issue::to_json(event, self),
+            WebhookEvent::Note(event) => note::to_json(event, self),
+            WebhookEvent::Job(event) => BuildPayload::from(event).to_json(self),
+            WebhookEvent::Pipeline(event) => pipeline::to_json(event, self),
+            WebhookEvent::System(event) => system::to_json(event),
             WebhookEvent::SystemTest => system::test_to_json(),
         }
     }

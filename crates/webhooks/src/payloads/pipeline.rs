@@ -1,88 +1,90 @@
-//! How pipelines go on.
+//! The payload of pipelines.
 
-use model::{Commit, Oid, Project, Time, users::UserSummary, webhook_events::PipelineHappening};
+use model::{
+    Commit, JobId, Oid, PipelineId, Project, RunnerId, Time, users::UserSummary, webhook_events::PipelineEvent,
+};
 use serde::Serialize;
 
 use super::{
-    Clerk,
-    shared::{self, CommitJson, Place, ProjectJson, UserJson},
+    JsonPayloadRenderer,
+    json::{self, CommitJson, ProjectJson, ProjectLinks, UserJson},
 };
 
 /// A pipeline whose status has changed.
 #[derive(Clone, Copy)]
 pub struct PipelinePayload<'a> {
-    /// Where.
+    /// The project.
     pub project: &'a Project,
-    /// Number of the pipeline.
-    pub id: i64,
+    /// Id of the pipeline.
+    pub id: PipelineId,
     /// The branch or the tag.
     pub ref_name: &'a str,
     /// Whether it is a tag.
     pub tag: bool,
-    /// The commit that is built.
+    /// The commit.
     pub sha: Oid,
-    /// Where the branch was before; `None` if that is not known.
+    /// The previous commit of the branch, if known.
     pub before_sha: Option<Oid>,
-    /// How it stands: `created`, `pending`, `running`, `success`, `failed`, `canceled` or `skipped`.
+    /// The status: `created`, `pending`, `running`, `success`, `failed`, `canceled` or `skipped`.
     pub status: &'a str,
     /// The names of its stages, in order.
     pub stages: &'a [&'a str],
-    /// When it was made.
+    /// When it was created.
     pub created_at: Time,
-    /// When it ended.
+    /// When it finished.
     pub finished_at: Option<Time>,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub duration: Option<i64>,
-    /// Who caused it; `None` if nobody did, or if they are gone.
+    /// The user who caused it; `None` if there is none, or if the account was deleted.
     pub user: Option<&'a UserSummary>,
-    /// The commit that is built; `None` if it is gone.
+    /// The commit; `None` if it no longer exists.
     pub commit: Option<&'a Commit>,
-    /// All its builds, also those that were tried again.
+    /// All its builds, including retried ones.
     pub builds: &'a [PipelineBuild<'a>],
 }
 
 /// A build of a pipeline.
 #[derive(Clone, Copy)]
 pub struct PipelineBuild<'a> {
-    /// Number of the build.
-    pub id: i64,
-    /// The stage that it belongs to.
+    /// Id of the build.
+    pub id: JobId,
+    /// The stage.
     pub stage: &'a str,
-    /// What it is called.
+    /// The name.
     pub name: &'a str,
-    /// How it stands, in the words of the pipeline.
+    /// The status, with the same values as that of the pipeline.
     pub status: &'a str,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Time,
-    /// When it began.
+    /// When it started.
     pub started_at: Option<Time>,
-    /// When it ended.
+    /// When it finished.
     pub finished_at: Option<Time>,
-    /// When it is run: `on_success`, `on_failure`, `always` or `manual`.
+    /// When it runs: `on_success`, `on_failure`, `always` or `manual`.
     pub when: &'a str,
-    /// Who caused it; `None` if nobody did, or if they are gone.
+    /// The user who caused it; `None` if there is none, or if the account was deleted.
     pub user: Option<&'a UserSummary>,
-    /// Who runs it, or ran it.
+    /// The runner that it is assigned to.
     pub runner: Option<PipelineRunner<'a>>,
-    /// What it left behind: the name of the file, and its size in bytes.
+    /// The artifacts: file name and size in bytes.
     pub artifacts_file: Option<(&'a str, i64)>,
 }
 
-/// Who runs a build.
+/// The runner of a build.
 #[derive(Clone, Copy)]
 pub struct PipelineRunner<'a> {
-    /// Number of the runner.
-    pub id: i64,
-    /// What it is.
+    /// Id of the runner.
+    pub id: RunnerId,
+    /// The description.
     pub description: &'a str,
-    /// Whether it takes builds.
+    /// Whether it accepts builds.
     pub active: bool,
-    /// Whether it is there for everybody.
+    /// Whether it serves all projects.
     pub is_shared: bool,
 }
 
 #[derive(Serialize)]
-struct PipelineHappeningJson<'a> {
+struct PipelineEventJson<'a> {
     object_kind: &'static str,
     object_attributes: PipelineJson<'a>,
     user: Option<UserJson<'a>>,
@@ -130,7 +132,7 @@ struct RunnerJson<'a> {
     is_shared: bool,
 }
 
-/// The object is there even if the build left nothing behind.
+/// Present even if the build has no artifacts.
 #[derive(Serialize)]
 struct ArtifactsJson<'a> {
     filename: Option<&'a str>,
@@ -138,21 +140,21 @@ struct ArtifactsJson<'a> {
 }
 
 impl<'a> BuildJson<'a> {
-    fn new(build: &'a PipelineBuild<'_>, clerk: &Clerk) -> Self {
+    fn new(build: &'a PipelineBuild<'_>, renderer: &JsonPayloadRenderer) -> Self {
         let (filename, size) = build.artifacts_file.unzip();
         Self {
-            id: build.id,
+            id: build.id.get(),
             stage: build.stage,
             name: build.name,
             status: build.status,
-            created_at: clerk.moment(build.created_at),
-            started_at: build.started_at.map(|time| clerk.moment(time)),
-            finished_at: build.finished_at.map(|time| clerk.moment(time)),
+            created_at: renderer.format_time(build.created_at),
+            started_at: build.started_at.map(|time| renderer.format_time(time)),
+            finished_at: build.finished_at.map(|time| renderer.format_time(time)),
             when: build.when,
             manual: build.when == "manual",
-            user: build.user.map(|user| UserJson::new(user, clerk)),
+            user: build.user.map(|user| UserJson::new(user, renderer)),
             runner: build.runner.map(|PipelineRunner { id, description, active, is_shared }| RunnerJson {
-                id,
+                id: id.get(),
                 description,
                 active,
                 is_shared,
@@ -162,31 +164,31 @@ impl<'a> BuildJson<'a> {
     }
 }
 
-/// The text of the payload of something that has happened.
-pub(super) fn to_json(happening: &PipelineHappening<'_>, clerk: &Clerk) -> String {
-    let PipelineHappening { project, pipeline, builds, commit } = *happening;
-    let builds: Vec<PipelineBuild<'_>> = builds
+/// Renders the payload of an event.
+pub(super) fn to_json(event: &PipelineEvent<'_>, renderer: &JsonPayloadRenderer) -> String {
+    let PipelineEvent { project, pipeline, jobs, commit } = *event;
+    let builds: Vec<PipelineBuild<'_>> = jobs
         .iter()
-        .map(|build| PipelineBuild {
-            id: build.id,
-            stage: &build.stage,
-            name: &build.name,
-            status: build.status.word(),
-            created_at: build.created_at,
-            started_at: build.started_at,
-            finished_at: build.finished_at,
-            when: &build.when,
-            user: build.user.as_ref(),
-            runner: build.runner.as_ref().map(|runner| PipelineRunner {
+        .map(|job| PipelineBuild {
+            id: job.id,
+            stage: &job.stage,
+            name: &job.name,
+            status: job.status.as_str(),
+            created_at: job.created_at,
+            started_at: job.started_at,
+            finished_at: job.finished_at,
+            when: &job.when,
+            user: job.user.as_ref(),
+            runner: job.runner.as_ref().map(|runner| PipelineRunner {
                 id: runner.id,
                 description: &runner.description,
                 active: runner.active,
                 is_shared: runner.is_shared,
             }),
-            artifacts_file: build.artifacts.as_ref().map(|file| (file.name.as_str(), file.size)),
+            artifacts_file: job.artifacts.as_ref().map(|file| (file.name.as_str(), file.size)),
         })
         .collect();
-    // Only stages in which something is built.
+    // Stages without builds are omitted.
     let used = |stage: &&String| builds.iter().any(|build| build.stage == **stage);
     let stages: Vec<&str> = pipeline.stages.iter().filter(used).map(String::as_str).collect();
     PipelinePayload {
@@ -196,7 +198,7 @@ pub(super) fn to_json(happening: &PipelineHappening<'_>, clerk: &Clerk) -> Strin
         tag: pipeline.tag,
         sha: pipeline.sha,
         before_sha: pipeline.before_sha,
-        status: pipeline.status.word(),
+        status: pipeline.status.as_str(),
         stages: &stages,
         created_at: pipeline.created_at,
         finished_at: pipeline.finished_at,
@@ -205,31 +207,31 @@ pub(super) fn to_json(happening: &PipelineHappening<'_>, clerk: &Clerk) -> Strin
         commit,
         builds: &builds,
     }
-    .to_json(clerk)
+    .to_json(renderer)
 }
 
 impl PipelinePayload<'_> {
-    /// The text of the payload.
-    pub fn to_json(&self, clerk: &Clerk) -> String {
-        let place = Place::new(self.project, clerk);
-        shared::text(&PipelineHappeningJson {
+    /// Renders the payload.
+    pub fn to_json(&self, renderer: &JsonPayloadRenderer) -> String {
+        let links = ProjectLinks::new(self.project, renderer);
+        json::serialize(&PipelineEventJson {
             object_kind: "pipeline",
             object_attributes: PipelineJson {
-                id: self.id,
+                id: self.id.get(),
                 ref_name: self.ref_name,
                 tag: self.tag,
                 sha: self.sha.to_string(),
                 before_sha: self.before_sha.map_or_else(|| Oid::ZERO.to_owned(), |oid| oid.to_string()),
                 status: self.status,
                 stages: self.stages,
-                created_at: clerk.moment(self.created_at),
-                finished_at: self.finished_at.map(|time| clerk.moment(time)),
+                created_at: renderer.format_time(self.created_at),
+                finished_at: self.finished_at.map(|time| renderer.format_time(time)),
                 duration: self.duration,
             },
-            user: self.user.map(|user| UserJson::new(user, clerk)),
-            project: place.short_project(),
-            commit: self.commit.map(|commit| CommitJson::new(commit, &place)),
-            builds: self.builds.iter().map(|build| BuildJson::new(build, clerk)).collect(),
+            user: self.user.map(|user| UserJson::new(user, renderer)),
+            project: links.project_without_legacy_urls(),
+            commit: self.commit.map(|commit| CommitJson::new(commit, &links)),
+            builds: self.builds.iter().map(|build| BuildJson::new(build, renderer)).collect(),
         })
     }
 }

@@ -1,14 +1,14 @@
-//! Changes of branches and tags.
+//! The payload of pushes to branches and tags.
 
 use model::{
     Oid,
-    webhook_events::{FileLists, Pushed},
+    webhook_events::{ChangedPaths, PushEvent},
 };
 use serde::Serialize;
 
 use super::{
-    Clerk,
-    shared::{self, CommitJson, Place, ProjectJson, RepositoryJson},
+    JsonPayloadRenderer,
+    json::{self, CommitJson, ProjectJson, ProjectLinks, RepositoryJson},
 };
 
 #[derive(Serialize)]
@@ -33,34 +33,38 @@ struct PushJson<'a> {
     repository: RepositoryJson<'a>,
 }
 
-pub(super) fn to_json(pushed: &Pushed<'_>, clerk: &Clerk) -> String {
-    let Pushed { project, user, data, message, files, to_system } = *pushed;
-    let place = Place::new(project, clerk);
+pub(super) fn to_json(event: &PushEvent<'_>, renderer: &JsonPayloadRenderer) -> String {
+    let PushEvent { project, user, data, message, files, for_system_hook } = *event;
+    let links = ProjectLinks::new(project, renderer);
     let is_tag = data.ref_name.starts_with("refs/tags/");
     let kind = if is_tag { "tag_push" } else { "push" };
-    let digits = |oid: Option<Oid>| oid.map_or_else(|| Oid::ZERO.to_owned(), |oid| oid.to_string());
-    // A tag may point to an object of its own; the commit that it leads to, if to one at all, is the one that came with it.
+    let format_oid = |oid: Option<Oid>| oid.map_or_else(|| Oid::ZERO.to_owned(), |oid| oid.to_string());
+    // A tag may point to a tag object. The push lists the commit that it resolves to, if any.
     let commit = if is_tag { data.commits.last().map(|commit| commit.id) } else { data.after };
-    let untold = FileLists::default();
-    let files = files.iter().chain(std::iter::repeat(&untold));
-    let commits = if to_system { &[] } else { data.commits.as_slice() };
-    shared::text(&PushJson {
+    let no_files = ChangedPaths::default();
+    let files = files.iter().chain(std::iter::repeat(&no_files));
+    let commits = if for_system_hook { &[] } else { data.commits.as_slice() };
+    json::serialize(&PushJson {
         object_kind: kind,
         event_name: kind,
-        before: digits(data.before),
-        after: digits(data.after),
+        before: format_oid(data.before),
+        after: format_oid(data.after),
         ref_name: &data.ref_name,
         checkout_sha: data.after.and(commit).map(|oid| oid.to_string()),
-        message: if is_tag && to_system { Some("") } else { message.filter(|_| is_tag) },
-        user_id: user.id,
+        message: if is_tag && for_system_hook { Some("") } else { message.filter(|_| is_tag) },
+        user_id: user.id.get(),
         user_name: &user.name,
         user_username: &user.username,
         user_email: &user.email,
-        user_avatar: clerk.site.identicon(&user.username),
-        project_id: project.id,
-        project: place.project(),
-        commits: commits.iter().zip(files).map(|(commit, files)| CommitJson::pushed(commit, files, &place)).collect(),
-        total_commits_count: if to_system { 0 } else { data.total_commits },
-        repository: place.wide_repository(),
+        user_avatar: renderer.site.identicon(&user.username),
+        project_id: project.id.get(),
+        project: links.project(),
+        commits: commits
+            .iter()
+            .zip(files)
+            .map(|(commit, files)| CommitJson::from_push(commit, files, &links))
+            .collect(),
+        total_commits_count: if for_system_hook { 0 } else { data.total_commits },
+        repository: links.repository_with_urls(),
     })
 }

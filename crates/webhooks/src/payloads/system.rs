@@ -1,17 +1,16 @@
-//! What happened to the instance.
+//! The payloads of system hooks.
 
 use model::{
     Namespace, Role, Time,
-    webhook_events::{GroupMember, KeyRecord, Person, ProjectMember, ProjectRecord, SystemHappening},
+    webhook_events::{GroupMember, KeyRecord, ProjectMember, ProjectRecord, SystemEvent, UserRecord},
 };
 use serde::Serialize;
 
-use super::shared::{self, iso8601};
+use super::json::{self, iso8601};
 
-/// The text of what is sent, and answered, when somebody wants to know whether a hook of the instance works. It looks
-/// like a new project, and always the same.
+/// Returns the constant payload that tests a system hook. It resembles that of a new project.
 pub fn test_to_json() -> String {
-    shared::text(&TestJson {
+    json::serialize(&TestJson {
         event_name: "project_create",
         name: "Ruby",
         path: "ruby",
@@ -31,27 +30,27 @@ struct TestJson {
     owner_email: &'static str,
 }
 
-pub(super) fn to_json(happening: &SystemHappening<'_>) -> String {
-    use SystemHappening as It;
-    match *happening {
-        It::ProjectCreated(record) => project("project_create", record, None),
-        It::ProjectDestroyed(record) => project("project_destroy", record, None),
-        It::ProjectRenamed { project: record, old_path } => project("project_rename", record, Some(old_path)),
-        It::ProjectTransferred { project: record, old_path } => project("project_transfer", record, Some(old_path)),
-        It::MemberJoinedProject(member) => project_member("user_add_to_team", member),
-        It::MemberLeftProject(member) => project_member("user_remove_from_team", member),
-        It::UserCreated(person) => user("user_create", person),
-        It::UserDestroyed(person) => user("user_destroy", person),
-        It::KeyCreated(record) => key("key_create", record),
-        It::KeyDestroyed(record) => key("key_destroy", record),
-        It::GroupCreated(namespace) => group("group_create", namespace),
-        It::GroupDestroyed(namespace) => group("group_destroy", namespace),
-        It::MemberJoinedGroup(member) => group_member("user_add_to_group", member),
-        It::MemberLeftGroup(member) => group_member("user_remove_from_group", member),
+pub(super) fn to_json(event: &SystemEvent<'_>) -> String {
+    use SystemEvent as Event;
+    match *event {
+        Event::ProjectCreated(record) => project("project_create", record, None),
+        Event::ProjectDestroyed(record) => project("project_destroy", record, None),
+        Event::ProjectRenamed { project: record, old_path } => project("project_rename", record, Some(old_path)),
+        Event::ProjectTransferred { project: record, old_path } => project("project_transfer", record, Some(old_path)),
+        Event::MemberJoinedProject(member) => project_member("user_add_to_team", member),
+        Event::MemberLeftProject(member) => project_member("user_remove_from_team", member),
+        Event::UserCreated(record) => user("user_create", record),
+        Event::UserDestroyed(record) => user("user_destroy", record),
+        Event::KeyCreated(record) => key("key_create", record),
+        Event::KeyDestroyed(record) => key("key_destroy", record),
+        Event::GroupCreated(namespace) => group("group_create", namespace),
+        Event::GroupDestroyed(namespace) => group("group_destroy", namespace),
+        Event::MemberJoinedGroup(member) => group_member("user_add_to_group", member),
+        Event::MemberLeftGroup(member) => group_member("user_remove_from_group", member),
     }
 }
 
-/// What every payload of this kind begins with.
+/// The first fields of every payload.
 #[derive(Serialize)]
 struct HeadJson {
     event_name: &'static str,
@@ -82,12 +81,12 @@ struct ProjectRecordJson<'a> {
 
 fn project(event: &'static str, record: ProjectRecord<'_>, old_path: Option<&str>) -> String {
     let ProjectRecord { project, owner_name, owner_email } = record;
-    shared::text(&ProjectRecordJson {
+    json::serialize(&ProjectRecordJson {
         head: HeadJson::new(event, project.created_at, project.updated_at),
         name: &project.name,
         path: &project.path,
         path_with_namespace: project.full_path(),
-        project_id: project.id,
+        project_id: project.id.get(),
         owner_name,
         owner_email,
         project_visibility: project.visibility.as_str(),
@@ -95,7 +94,7 @@ fn project(event: &'static str, record: ProjectRecord<'_>, old_path: Option<&str
     })
 }
 
-/// What somebody may do is there under the name that receivers got and under the one that they were told of.
+/// The role appears under two keys: the one that GitLab sends and the one that it documents.
 #[derive(Serialize)]
 struct ProjectMemberJson<'a> {
     #[serde(flatten)]
@@ -115,24 +114,24 @@ struct ProjectMemberJson<'a> {
 
 fn project_member(event: &'static str, member: ProjectMember<'_>) -> String {
     let ProjectMember { project, user, role, created_at, updated_at } = member;
-    shared::text(&ProjectMemberJson {
+    json::serialize(&ProjectMemberJson {
         head: HeadJson::new(event, created_at, updated_at),
         project_name: &project.name,
         project_path: &project.path,
         project_path_with_namespace: project.full_path(),
-        project_id: project.id,
+        project_id: project.id.get(),
         user_username: user.username,
         user_name: user.name,
         user_email: user.email,
-        user_id: user.id,
-        access_level: word(role),
-        project_access: word(role),
+        user_id: user.id.get(),
+        access_level: role_name(role),
+        project_access: role_name(role),
         project_visibility: project.visibility.as_str(),
     })
 }
 
 #[derive(Serialize)]
-struct PersonJson<'a> {
+struct UserRecordJson<'a> {
     #[serde(flatten)]
     head: HeadJson,
     name: &'a str,
@@ -141,10 +140,10 @@ struct PersonJson<'a> {
     username: &'a str,
 }
 
-fn user(event: &'static str, person: Person<'_>) -> String {
-    let Person { id, username, name, email, created_at, updated_at } = person;
+fn user(event: &'static str, record: UserRecord<'_>) -> String {
+    let UserRecord { id, username, name, email, created_at, updated_at } = record;
     let head = HeadJson::new(event, created_at, updated_at);
-    shared::text(&PersonJson { head, name, email, user_id: id, username })
+    json::serialize(&UserRecordJson { head, name, email, user_id: id.get(), username })
 }
 
 #[derive(Serialize)]
@@ -159,10 +158,10 @@ struct KeyJson<'a> {
 
 fn key(event: &'static str, record: KeyRecord<'_>) -> String {
     let KeyRecord { id, key, username, created_at, updated_at } = record;
-    shared::text(&KeyJson { head: HeadJson::new(event, created_at, updated_at), id, key, username })
+    json::serialize(&KeyJson { head: HeadJson::new(event, created_at, updated_at), id, key, username })
 }
 
-/// A group has no single owner, but the fields for one.
+/// A group has no single owner; the fields are null.
 #[derive(Serialize)]
 struct GroupJson<'a> {
     #[serde(flatten)]
@@ -175,11 +174,11 @@ struct GroupJson<'a> {
 }
 
 fn group(event: &'static str, group: &Namespace) -> String {
-    shared::text(&GroupJson {
+    json::serialize(&GroupJson {
         head: HeadJson::new(event, group.created_at, group.updated_at),
         name: &group.name,
         path: &group.path,
-        group_id: group.id,
+        group_id: group.id.get(),
         owner_name: None,
         owner_email: None,
     })
@@ -201,21 +200,21 @@ struct GroupMemberJson<'a> {
 
 fn group_member(event: &'static str, member: GroupMember<'_>) -> String {
     let GroupMember { group, user, role, created_at, updated_at } = member;
-    shared::text(&GroupMemberJson {
+    json::serialize(&GroupMemberJson {
         head: HeadJson::new(event, created_at, updated_at),
         group_name: &group.name,
         group_path: &group.path,
-        group_id: group.id,
+        group_id: group.id.get(),
         user_username: user.username,
         user_name: user.name,
         user_email: user.email,
-        user_id: user.id,
-        group_access: word(role),
+        user_id: user.id.get(),
+        group_access: role_name(role),
     })
 }
 
-/// Hooks of the instance hear words where everybody else hears numbers.
-fn word(role: Role) -> &'static str {
+/// System hooks receive the names of roles, project hooks their numbers.
+fn role_name(role: Role) -> &'static str {
     match role {
         Role::Guest => "Guest",
         Role::Reporter => "Reporter",

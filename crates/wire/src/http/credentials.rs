@@ -1,30 +1,30 @@
-//! What a client of git shows: a name and a password, of which the latter may be a token.
+//! HTTP Basic credentials of git clients: a username and a password or token.
 
 use axum::http::{HeaderMap, header};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-/// What was shown. It has no `Debug`, so that it cannot end up in a log.
-pub(super) enum Shown {
-    Nothing,
+/// The `Authorization` header of a request. Does not implement `Debug`, so that it cannot be logged.
+pub(super) enum BasicAuth {
+    Missing,
     Password {
         user: String,
         password: String,
     },
-    /// Something that cannot be right.
-    Something,
+    /// Not a single well-formed Basic header.
+    Invalid,
 }
 
-/// Reads what was shown.
-pub(super) fn shown(headers: &HeaderMap) -> Shown {
+/// Reads the `Authorization` header.
+pub(super) fn read_basic_auth(headers: &HeaderMap) -> BasicAuth {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
-    let Some(value) = values.next() else { return Shown::Nothing };
+    let Some(value) = values.next() else { return BasicAuth::Missing };
     if values.next().is_some() {
-        return Shown::Something;
+        return BasicAuth::Invalid;
     }
-    value.to_str().ok().and_then(parse).unwrap_or(Shown::Something)
+    value.to_str().ok().and_then(parse).unwrap_or(BasicAuth::Invalid)
 }
 
-fn parse(value: &str) -> Option<Shown> {
+fn parse(value: &str) -> Option<BasicAuth> {
     let (scheme, encoded) = value.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
@@ -33,9 +33,9 @@ fn parse(value: &str) -> Option<Shown> {
     let (user, password) = text.split_once(':')?;
     let plain = !text.contains(|c: char| c.is_control());
     plain.then(|| match (user, password) {
-        // `https://TOKEN@host/…`: git sends the token as the name.
-        (token, "" | "x-oauth-basic") => Shown::Password { user: String::new(), password: token.to_owned() },
-        (user, password) => Shown::Password { user: user.to_owned(), password: password.to_owned() },
+        // `https://TOKEN@host/…`: git sends the token as the username.
+        (token, "" | "x-oauth-basic") => BasicAuth::Password { user: String::new(), password: token.to_owned() },
+        (user, password) => BasicAuth::Password { user: user.to_owned(), password: password.to_owned() },
     })
 }
 
@@ -51,10 +51,10 @@ mod tests {
             headers.append(header::AUTHORIZATION, value);
             headers
         });
-        match shown(&headers) {
-            Shown::Nothing => Some((String::new(), String::new())),
-            Shown::Password { user, password } => Some((user, password)),
-            Shown::Something => None,
+        match read_basic_auth(&headers) {
+            BasicAuth::Missing => Some((String::new(), String::new())),
+            BasicAuth::Password { user, password } => Some((user, password)),
+            BasicAuth::Invalid => None,
         }
     }
 

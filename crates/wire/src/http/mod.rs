@@ -1,7 +1,7 @@
 //! Git over smart HTTP.
 
 mod credentials;
-mod refusal;
+mod error;
 
 use std::{
     io,
@@ -18,156 +18,165 @@ use axum::{
 };
 use forge::{
     Caller, ProjectRef, sessions,
-    transport::{self, Hosted, Service},
+    transport::{self, OpenRepository, Service},
 };
 use futures_util::TryStreamExt as _;
 use tokio_util::io::{ReaderStream, StreamReader};
 
 use crate::{
-    address::{self, Door},
     advertise,
-    body::{self, Pieces},
+    body::{self, ByteStream},
+    failed_sign_ins::FailedSignInLimiter,
     fetch,
-    origin::Origin,
+    log_context::LogContext,
     pkt,
-    receive::Receiver,
-    throttle::Throttle,
+    project_path::{self, Endpoint},
+    protocol_version::ProtocolVersion,
+    receive_pack::PushReceiver,
     transfers::Transfers,
-    version::Version,
 };
-use credentials::Shown;
-use refusal::Refusal;
+use credentials::BasicAuth;
+use error::HttpError;
 
-/// How much of an answer may wait for the client.
+/// The size of the buffer for responses, in bytes.
 const BUFFER: usize = 64 * 1024;
 
-/// Answers requests of git.
+/// Serves git over smart HTTP.
 pub struct GitHttp {
     transfers: Transfers,
-    throttle: Throttle,
+    failed_sign_ins: FailedSignInLimiter,
 }
 
 impl GitHttp {
-    /// Answers for a forge; an address may get so many passwords wrong per minute.
+    /// Creates the service; `failures_per_minute` limits the failed sign-ins of a client network.
     pub fn new(transfers: Transfers, failures_per_minute: Option<NonZeroU32>) -> Self {
-        Self { transfers, throttle: Throttle::new(failures_per_minute) }
+        Self { transfers, failed_sign_ins: FailedSignInLimiter::new(failures_per_minute) }
     }
 
-    /// Whether a request for this is one of git.
+    /// Returns whether a URL is a git endpoint.
     pub fn serves(&self, uri: &Uri) -> bool {
-        address::door(uri.path()).is_some()
+        project_path::parse_url(uri.path()).is_some()
     }
 
-    /// Answers a request.
-    pub async fn answer(&self, request: Request) -> Response {
-        match self.handle(request).await {
+    /// Handles a request.
+    pub async fn handle(&self, request: Request) -> Response {
+        match self.try_handle(request).await {
             Ok(response) => response,
-            Err(refusal) => refusal.into_response(),
+            Err(error) => error.into_response(),
         }
     }
 
-    async fn handle(&self, request: Request) -> Result<Response, Refusal> {
+    async fn try_handle(&self, request: Request) -> Result<Response, HttpError> {
         let (parts, body) = request.into_parts();
-        let (project, door) = address::door(parts.uri.path()).ok_or(Refusal::NotFound)?;
-        let service = match (&parts.method, door) {
-            (&Method::GET, Door::Refs) => service(parts.uri.query().unwrap_or_default())?,
-            (&Method::POST, Door::UploadPack) => Service::Fetch,
-            (&Method::POST, Door::ReceivePack) => Service::Push,
-            (_, Door::Refs) => return Err(Refusal::Method("GET")),
-            _ => return Err(Refusal::Method("POST")),
+        let (project, endpoint) = project_path::parse_url(parts.uri.path()).ok_or(HttpError::NotFound)?;
+        let service = match (&parts.method, endpoint) {
+            (&Method::GET, Endpoint::InfoRefs) => service(parts.uri.query().unwrap_or_default())?,
+            (&Method::POST, Endpoint::UploadPack) => Service::Fetch,
+            (&Method::POST, Endpoint::ReceivePack) => Service::Push,
+            (_, Endpoint::InfoRefs) => return Err(HttpError::MethodNotAllowed("GET")),
+            _ => return Err(HttpError::MethodNotAllowed("POST")),
         };
-        if door != Door::Refs && !has_type(&parts.headers, &format!("application/x-git-{}-request", name(service))) {
-            return Err(Refusal::Type);
+        if endpoint != Endpoint::InfoRefs
+            && !has_content_type(&parts.headers, &format!("application/x-git-{}-request", name(service)))
+        {
+            return Err(HttpError::UnsupportedMediaType);
         }
-        let origin = Origin::new("http", address(&parts), &project);
-        let (caller, shown) = self.caller(&parts, &origin).await?;
+        let log = LogContext::new("http", client_address(&parts), &project);
+        let (caller, has_credentials) = self.authenticate(&parts, &log).await?;
         let opened = transport::open(self.transfers.forge(), caller.clone(), ProjectRef::Path(project), service).await;
-        let hosted = Arc::new(opened.map_err(|error| Refusal::of(&error, shown, &origin))?);
-        let origin = origin.of(&hosted);
-        let version = parts.headers.get("git-protocol").and_then(|value| value.to_str().ok()).map(Version::asked_for);
+        let repository = Arc::new(opened.map_err(|error| HttpError::from_forge(&error, has_credentials, &log))?);
+        let log = log.with_repository(&repository);
+        let version =
+            parts.headers.get("git-protocol").and_then(|value| value.to_str().ok()).map(ProtocolVersion::from_header);
         let version = version.unwrap_or_default();
-        match door {
-            Door::Refs => Ok(reply(service, "advertisement", Body::from_stream(greeting(&hosted, service, version)))),
-            Door::UploadPack => self.fetch(&hosted, version, (address(&parts), &origin), pieces(&parts, body)?).await,
-            Door::ReceivePack => self.receive(caller, hosted, (address(&parts), origin), pieces(&parts, body)?).await,
+        match endpoint {
+            Endpoint::InfoRefs => {
+                Ok(reply(service, "advertisement", Body::from_stream(advertisement(&repository, service, version))))
+            }
+            Endpoint::UploadPack => {
+                self.fetch(&repository, version, (client_address(&parts), &log), request_body(&parts, body)?).await
+            }
+            Endpoint::ReceivePack => {
+                self.receive(caller, repository, (client_address(&parts), log), request_body(&parts, body)?).await
+            }
         }
     }
 
-    /// Who asks, and whether they have shown anything.
-    async fn caller(&self, parts: &Parts, origin: &Origin) -> Result<(Caller, bool), Refusal> {
-        let (user, password) = match credentials::shown(&parts.headers) {
-            Shown::Nothing => return Ok((Caller::anonymous(), false)),
-            Shown::Password { user, password } => (user, password),
-            Shown::Something => return Err(Refusal::Challenge),
+    /// Authenticates the request; also returns whether it has credentials.
+    async fn authenticate(&self, parts: &Parts, log: &LogContext) -> Result<(Caller, bool), HttpError> {
+        let (user, password) = match credentials::read_basic_auth(&parts.headers) {
+            BasicAuth::Missing => return Ok((Caller::anonymous(), false)),
+            BasicAuth::Password { user, password } => (user, password),
+            BasicAuth::Invalid => return Err(HttpError::Challenge),
         };
-        let attempt = self.throttle.admit(address(parts)).map_err(|wait| {
+        let attempt = self.failed_sign_ins.admit(client_address(parts)).map_err(|wait| {
             metrics::counter!("gable_limited_requests_total", "kind" => "sign_in").increment(1);
-            Refusal::Throttled(wait)
+            HttpError::RateLimited(wait)
         })?;
         match transport::sign_in(self.transfers.forge(), &user, &password).await {
             Ok(caller) => Ok((caller, true)),
             Err(forge::Error::Unauthenticated) => {
                 attempt.failed();
-                sessions::note_failure(self.transfers.forge(), "git over http", address(parts), &user).await;
-                Err(Refusal::Challenge)
+                sessions::log_failure(self.transfers.forge(), "git over http", client_address(parts), &user).await;
+                Err(HttpError::Challenge)
             }
-            Err(error) => Err(Refusal::of(&error, true, origin)),
+            Err(error) => Err(HttpError::from_forge(&error, true, log)),
         }
     }
 
     async fn fetch(
         &self,
-        hosted: &Arc<Hosted>,
-        version: Version,
-        from: (IpAddr, &Origin),
-        request: Pieces,
-    ) -> Result<Response, Refusal> {
-        let answer = fetch::answer(&self.transfers, hosted, version, from, request).await?;
+        repository: &Arc<OpenRepository>,
+        version: ProtocolVersion,
+        from: (IpAddr, &LogContext),
+        request: ByteStream,
+    ) -> Result<Response, HttpError> {
+        let answer = fetch::respond(&self.transfers, repository, version, from, request).await?;
         Ok(reply(Service::Fetch, "result", Body::from_stream(answer)))
     }
 
     async fn receive(
         &self,
         caller: Caller,
-        hosted: Arc<Hosted>,
-        (address, origin): (IpAddr, Origin),
-        request: Pieces,
-    ) -> Result<Response, Refusal> {
-        let turn = self.transfers.push_turn(hosted.project_id(), address).await.map_err(Refusal::from)?;
+        repository: Arc<OpenRepository>,
+        (address, log): (IpAddr, LogContext),
+        request: ByteStream,
+    ) -> Result<Response, HttpError> {
+        let permit = self.transfers.acquire_push(repository.project_id(), address).await.map_err(HttpError::from)?;
         let input = StreamReader::new(request);
         let (output, answer) = tokio::io::duplex(BUFFER);
-        let (transfers, told) = (self.transfers.clone(), origin.clone());
-        // The body of a request has an end, and until then clients do not look at the answer.
-        let receiver = Receiver { transfers, caller, hosted, origin, input, output, drains_first: true };
+        let (transfers, task_log) = (self.transfers.clone(), log.clone());
+        // HTTP clients send the whole body before they read the response.
+        let receiver = PushReceiver { transfers, caller, repository, log, input, output, drains_first: true };
         tokio::spawn(async move {
-            if let Err(error) = receiver.run(turn).await {
-                told.debug("a push was not ended", error);
+            if let Err(error) = receiver.run(permit).await {
+                task_log.debug("push aborted", error);
             }
         });
         Ok(reply(Service::Push, "result", Body::from_stream(ReaderStream::with_capacity(answer, BUFFER))))
     }
 }
 
-/// From where a request comes.
-fn address(parts: &Parts) -> IpAddr {
+/// Returns the address of the client.
+fn client_address(parts: &Parts) -> IpAddr {
     let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
     peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.0.ip())
 }
 
-/// What is said first.
-fn greeting(hosted: &Hosted, service: Service, version: Version) -> Pieces {
-    let greeting = match service {
-        Service::Fetch => advertise::for_fetch(hosted.refs(), version),
-        Service::Push => advertise::for_push(hosted.refs()),
+/// Returns the response to `info/refs`.
+fn advertisement(repository: &OpenRepository, service: Service, version: ProtocolVersion) -> ByteStream {
+    let advertisement = match service {
+        Service::Fetch => advertise::for_fetch(repository.refs(), version),
+        Service::Push => advertise::for_push(repository.refs()),
     };
-    // The second version has done away with the line before.
-    if service == Service::Fetch && version == Version::Two {
-        return body::of(greeting);
+    // Protocol version 2 has no service line.
+    if service == Service::Fetch && version == ProtocolVersion::V2 {
+        return body::from_chunks(advertisement);
     }
     let mut line = Vec::new();
     pkt::line(&mut line, format_args!("# service=git-{}", name(service)));
     pkt::flush(&mut line);
-    body::of(greeting.after(line))
+    body::from_chunks(advertisement.with_prefix(line))
 }
 
 fn name(service: Service) -> &'static str {
@@ -177,30 +186,30 @@ fn name(service: Service) -> &'static str {
     }
 }
 
-/// The service that a query asks for; the dumb protocol, which asks for none, is not spoken.
-fn service(query: &str) -> Result<Service, Refusal> {
+/// Parses the service from a query; the dumb protocol, which has none, is not supported.
+fn service(query: &str) -> Result<Service, HttpError> {
     match query.split('&').find_map(|pair| pair.strip_prefix("service=")) {
         Some("git-upload-pack") => Ok(Service::Fetch),
         Some("git-receive-pack") => Ok(Service::Push),
-        _ => Err(Refusal::Dumb),
+        _ => Err(HttpError::DumbProtocol),
     }
 }
 
-fn has_type(headers: &HeaderMap, expected: &str) -> bool {
+fn has_content_type(headers: &HeaderMap, expected: &str) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|found| found.as_bytes() == expected.as_bytes())
 }
 
-fn is_gzip(headers: &HeaderMap) -> Result<bool, Refusal> {
+fn is_gzip(headers: &HeaderMap) -> Result<bool, HttpError> {
     match headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes) {
         None | Some(b"identity") => Ok(false),
         Some(b"gzip" | b"x-gzip") => Ok(true),
-        Some(_) => Err(Refusal::Type),
+        Some(_) => Err(HttpError::UnsupportedMediaType),
     }
 }
 
-/// The body of a request, unpacked.
-fn pieces(parts: &Parts, body: Body) -> Result<Pieces, Refusal> {
-    Ok(body::unpacked(body.into_data_stream().map_err(io::Error::other), is_gzip(&parts.headers)?))
+/// Returns the decompressed body of a request.
+fn request_body(parts: &Parts, body: Body) -> Result<ByteStream, HttpError> {
+    Ok(body::decompress(body.into_data_stream().map_err(io::Error::other), is_gzip(&parts.headers)?))
 }
 
 fn reply(service: Service, what: &str, body: Body) -> Response {
@@ -218,7 +227,7 @@ mod tests {
         assert_eq!(service("service=git-upload-pack").ok(), Some(Service::Fetch));
         assert_eq!(service("a=b&service=git-receive-pack").ok(), Some(Service::Push));
         for other in ["", "service=", "service=git-upload-archive", "service=upload-pack", "xservice=git-upload-pack"] {
-            assert!(matches!(service(other), Err(Refusal::Dumb)), "{other}");
+            assert!(matches!(service(other), Err(HttpError::DumbProtocol)), "{other}");
         }
     }
 
@@ -229,6 +238,6 @@ mod tests {
         };
         assert!(matches!(is_gzip(&HeaderMap::new()), Ok(false)));
         assert!(matches!((encoded("gzip"), encoded("x-gzip"), encoded("identity")), (Ok(true), Ok(true), Ok(false))));
-        assert!(matches!(encoded("br"), Err(Refusal::Type)));
+        assert!(matches!(encoded("br"), Err(HttpError::UnsupportedMediaType)));
     }
 }

@@ -1,11 +1,11 @@
-//! One channel: what is asked for on it, and the program or the push that serves it.
+//! Serves one SSH channel: a git process or a push.
 
 use std::{io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use forge::{
     Caller, ProjectRef, contents,
-    transport::{self, Hosted},
+    transport::{self, OpenRepository},
 };
 use futures_util::stream;
 use model::RefName;
@@ -18,86 +18,86 @@ use tokio::{
 use tokio_util::{io::StreamReader, sync::CancellationToken};
 use tracing::debug;
 
-use super::command::{self, Order, Service};
+use super::command::{self, GitProgram, SshCommand};
 use crate::{
     advertise, archive_request,
-    child::{PIECE, Running},
-    origin::Origin,
-    receive::Receiver,
-    transfers::{Transfers, Turn},
-    version::Version,
-    wants::{Refused, Wants},
-    words,
+    child::{CHUNK_SIZE, ChildProcess},
+    log_context::LogContext,
+    messages,
+    protocol_version::ProtocolVersion,
+    receive_pack::PushReceiver,
+    transfers::{TransferPermit, Transfers},
+    upload_pack_filter::{RequestRefused, UploadPackFilter},
 };
 
-/// How long somebody may take to say what they want.
-const OPENING: Duration = Duration::from_secs(30);
-/// The stream of a channel on which errors are told.
+/// How long a client may take to send its request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The extended data type of standard error.
 const STDERR: u32 = 1;
-/// The status with which upload-pack ends when it refuses something.
-const REFUSED: u32 = 128;
+/// The exit status of upload-pack for a refused request.
+const REFUSED_STATUS: u32 = 128;
 
-/// Somebody who has proved who they are.
-pub(super) struct Visitor {
+/// Serves a channel of an authenticated client.
+pub(super) struct ChannelHandler {
     pub(super) transfers: Transfers,
     pub(super) caller: Caller,
     pub(super) name: Arc<str>,
     pub(super) address: IpAddr,
-    /// Cuts the connection.
-    pub(super) leash: CancellationToken,
+    /// Cancels the connection.
+    pub(super) cancel: CancellationToken,
 }
 
-/// What somebody wants on a channel.
-enum Wanted {
+/// The request of a client on a channel.
+enum ChannelRequest {
     Command(Vec<u8>),
     Shell,
 }
 
-/// Why somebody was not served.
-enum Failure {
-    /// For a reason that a person can be told.
-    Told(String),
-    /// The client has gone, or takes nothing any more.
-    Gone(io::Error),
+/// Why a request failed.
+enum ChannelError {
+    /// An error that is reported to the client.
+    Reported(String),
+    /// The client disconnected or stopped reading.
+    Disconnected(io::Error),
 }
 
-/// What an environment variable says about the protocol; `None` if it is one that we do not take.
-pub(super) fn version_of(name: &str, value: &str) -> Option<Version> {
-    if name == "GIT_PROTOCOL" { Version::of_key(value) } else { None }
+/// Parses the protocol version from an environment variable; `None` for other variables, which are refused.
+pub(super) fn version_from_env(name: &str, value: &str) -> Option<ProtocolVersion> {
+    if name == "GIT_PROTOCOL" { ProtocolVersion::from_key(value) } else { None }
 }
 
-impl Visitor {
-    /// Attends to a channel until one of us closes it.
-    pub(super) async fn attend(self, channel: Channel<Msg>) {
+impl ChannelHandler {
+    /// Serves a channel until either side closes it.
+    pub(super) async fn run(self, channel: Channel<Msg>) {
         let (mut requests, channel) = channel.split();
-        let Ok(Some((wanted, version))) = timeout(OPENING, wanted(&mut requests)).await else {
+        let Ok(Some((request, version))) = timeout(REQUEST_TIMEOUT, read_request(&mut requests)).await else {
             let _ = channel.close().await;
             return;
         };
-        let (pieces, input) = mpsc::channel(1);
+        let (chunks, input) = mpsc::channel(1);
         let served = {
             let serving = async {
-                match wanted {
-                    Wanted::Shell => Ok(self.greet(&channel).await),
-                    Wanted::Command(command) => self.serve(&command, version, input, &channel).await,
+                match request {
+                    ChannelRequest::Shell => Ok(self.greet(&channel).await),
+                    ChannelRequest::Command(command) => self.serve(&command, version, input, &channel).await,
                 }
             };
             tokio::select! {
                 served = serving => served,
-                // Whatever was started goes with the client.
-                () = pump(&mut requests, pieces) => return,
+                // Dropping the other branch ends the process when the client disconnects.
+                () = forward_input(&mut requests, chunks) => return,
             }
         };
         let status = match served {
             Ok(status) => status,
-            Err(Failure::Told(text)) => {
-                let told = channel.extended_data_bytes(STDERR, format!("Gable: {text}\n"));
-                let _ = timeout(self.transfers.limits().stall, told).await;
+            Err(ChannelError::Reported(text)) => {
+                let sending = channel.extended_data_bytes(STDERR, format!("Gable: {text}\n"));
+                let _ = timeout(self.transfers.limits().write_timeout, sending).await;
                 1
             }
-            Err(Failure::Gone(error)) => {
-                debug!("an SSH client was given up: {error}");
-                return self.leash.cancel();
+            Err(ChannelError::Disconnected(error)) => {
+                debug!("SSH channel aborted: {error}");
+                return self.cancel.cancel();
             }
         };
         let _ = channel.eof().await;
@@ -106,119 +106,135 @@ impl Visitor {
     }
 
     async fn greet(&self, channel: &ChannelWriteHalf<Msg>) -> u32 {
-        let greeting = format!("Welcome to Gable, {}! There is no shell here.\r\n", words::one_line(&self.name));
-        let _ = timeout(self.transfers.limits().stall, channel.data_bytes(greeting)).await;
+        let greeting =
+            format!("Welcome to Gable, {}! Shell access is not available.\r\n", messages::one_line(&self.name));
+        let _ = timeout(self.transfers.limits().write_timeout, channel.data_bytes(greeting)).await;
         0
     }
 
     async fn serve(
         &self,
         command: &[u8],
-        version: Version,
+        version: ProtocolVersion,
         input: mpsc::Receiver<Bytes>,
         channel: &ChannelWriteHalf<Msg>,
-    ) -> Result<u32, Failure> {
-        let Order { service, project } = command::parse(command).ok_or("Disallowed command")?;
-        let path = project.ok_or(words::MISSING)?;
-        let origin = Origin::new("ssh", self.address, &path);
+    ) -> Result<u32, ChannelError> {
+        let SshCommand { program, project } = command::parse(command).ok_or("Disallowed command")?;
+        let path = project.ok_or(messages::PROJECT_NOT_FOUND)?;
+        let log = LogContext::new("ssh", self.address, &path);
         let project = ProjectRef::Path(path);
-        let purpose = match service {
-            Service::ReceivePack => transport::Service::Push,
-            Service::UploadPack | Service::UploadArchive => transport::Service::Fetch,
+        let service = match program {
+            GitProgram::ReceivePack => transport::Service::Push,
+            GitProgram::UploadPack | GitProgram::UploadArchive => transport::Service::Fetch,
         };
-        let opened = transport::open(self.transfers.forge(), self.caller.clone(), project, purpose).await;
-        let hosted = opened.map_err(|error| words::sentence(&error, &origin)).map_err(Failure::Told)?;
-        let origin = origin.of(&hosted);
+        let opened = transport::open(self.transfers.forge(), self.caller.clone(), project, service).await;
+        let repository =
+            opened.map_err(|error| messages::describe_error(&error, &log)).map_err(ChannelError::Reported)?;
+        let log = log.with_repository(&repository);
         let input = reader(input);
-        match service {
-            Service::ReceivePack => self.receive(hosted, origin, input, channel).await,
-            Service::UploadPack => {
-                let turn = self.transfers.fetch_turn(hosted.project_id(), self.address).await.map_err(words::busy)?;
-                let hosted = Arc::new(hosted);
-                let wants = Wants::new(Arc::clone(&hosted), origin.clone());
-                let command = hosted.upload_pack(version.for_git(), false);
-                let most = (self.transfers.limits().time, u64::MAX);
-                self.run(command, Some(wants), most, (turn, &origin), input, channel).await
+        match program {
+            GitProgram::ReceivePack => self.receive(repository, log, input, channel).await,
+            GitProgram::UploadPack => {
+                let permit = self
+                    .transfers
+                    .acquire_fetch(repository.project_id(), self.address)
+                    .await
+                    .map_err(messages::busy_message)?;
+                let repository = Arc::new(repository);
+                let filter = UploadPackFilter::new(Arc::clone(&repository), log.clone());
+                let command = repository.upload_pack(version.env_value(), false);
+                let bounds = (self.transfers.limits().transfer_timeout, u64::MAX);
+                self.run_git(command, Some(filter), bounds, (permit, &log), input, channel).await
             }
-            Service::UploadArchive => {
-                let own = self.transfers.archive_turn(self.address).await.map_err(words::busy)?;
+            GitProgram::UploadArchive => {
+                let archive_permit =
+                    self.transfers.acquire_archive(self.address).await.map_err(messages::busy_message)?;
                 let slot = contents::remote_archive_slot(self.transfers.forge()).await;
-                let slot = slot.map_err(|error| Failure::Told(words::sentence(&error, &origin)))?;
-                let turn = self.transfers.fetch_turn(hosted.project_id(), self.address).await.map_err(words::busy)?;
-                let most = self.transfers.limits().archive;
+                let slot = slot.map_err(|error| ChannelError::Reported(messages::describe_error(&error, &log)))?;
+                let permit = self
+                    .transfers
+                    .acquire_fetch(repository.project_id(), self.address)
+                    .await
+                    .map_err(messages::busy_message)?;
+                let limits = self.transfers.limits();
+                let bounds = (limits.archive_timeout, limits.max_archive_bytes);
                 let mut input = input;
                 let is_branch =
-                    |name: &str| RefName::branch(name).is_some_and(|name| hosted.refs().find(&name).is_some());
-                let request = timeout(OPENING, archive_request::read(&mut input, is_branch)).await;
-                let request = request.map_err(|_| "The request did not arrive in time.")?;
+                    |name: &str| RefName::branch(name).is_some_and(|name| repository.refs().find(&name).is_some());
+                let request = timeout(REQUEST_TIMEOUT, archive_request::read(&mut input, is_branch)).await;
+                let request = request.map_err(|_| "timed out waiting for the archive request")?;
                 let request = request.map_err(|error| match error.kind() {
-                    io::ErrorKind::InvalidInput => Failure::Told(error.to_string()),
-                    _ => Failure::Gone(error),
+                    io::ErrorKind::InvalidInput => ChannelError::Reported(error.to_string()),
+                    _ => ChannelError::Disconnected(error),
                 })?;
                 let input = request.chain(input);
-                let ran = self.run(hosted.upload_archive(), None, most, (turn, &origin), input, channel).await;
-                drop((own, slot));
-                ran
+                let status =
+                    self.run_git(repository.upload_archive(), None, bounds, (permit, &log), input, channel).await;
+                drop((archive_permit, slot));
+                status
             }
         }
     }
 
     async fn receive(
         &self,
-        hosted: Hosted,
-        origin: Origin,
+        repository: OpenRepository,
+        log: LogContext,
         input: impl AsyncRead + Send + Unpin,
         channel: &ChannelWriteHalf<Msg>,
-    ) -> Result<u32, Failure> {
-        let turn = self.transfers.push_turn(hosted.project_id(), self.address).await.map_err(words::busy)?;
+    ) -> Result<u32, ChannelError> {
+        let permit =
+            self.transfers.acquire_push(repository.project_id(), self.address).await.map_err(messages::busy_message)?;
         let mut output = pin!(channel.make_writer());
-        for piece in advertise::for_push(hosted.refs()) {
-            copy(&mut &piece[..], &mut output, self.transfers.limits().stall).await?;
+        for chunk in advertise::for_push(repository.refs()) {
+            copy(&mut &chunk[..], &mut output, self.transfers.limits().write_timeout).await?;
         }
         let (transfers, caller) = (self.transfers.clone(), self.caller.clone());
-        let hosted = Arc::new(hosted);
-        let receiver = Receiver { transfers, caller, hosted, origin, input, output, drains_first: false };
-        let understood = receiver.run(turn).await?;
-        Ok(u32::from(!understood))
+        let repository = Arc::new(repository);
+        let receiver = PushReceiver { transfers, caller, repository, log, input, output, drains_first: false };
+        let well_formed = receiver.run(permit).await?;
+        Ok(u32::from(!well_formed))
     }
 
-    /// Lets a program of git talk to the client, whose wants are checked if it is upload-pack, for at most some time and with an
-    /// answer of at most some bytes.
-    async fn run(
+    /// Runs a git process for the client and returns its exit status. The input passes the filter; the duration and the output are
+    /// bounded.
+    async fn run_git(
         &self,
         command: std::process::Command,
-        wants: Option<Wants>,
+        filter: Option<UploadPackFilter>,
         (time, bytes): (Duration, u64),
-        (turn, origin): (Turn, &Origin),
+        (permit, log): (TransferPermit, &LogContext),
         mut input: impl AsyncRead + Send + Unpin,
         channel: &ChannelWriteHalf<Msg>,
-    ) -> Result<u32, Failure> {
+    ) -> Result<u32, ChannelError> {
         let limits = self.transfers.limits();
-        let (mut running, mut pipes) = Running::start(command, limits).map_err(|error| {
-            origin.error("cannot start git", error);
-            words::FAILED
+        let (mut process, mut pipes) = ChildProcess::start(command, limits).map_err(|error| {
+            log.error("cannot start git", error);
+            messages::INTERNAL_ERROR
         })?;
         let (mut output, mut errors) = (pin!(channel.make_writer()), pin!(channel.make_writer_ext(Some(STDERR))));
         let talking = async {
             let feeding = async {
-                // When the program has heard enough it ends, and that is seen below.
-                match wants {
-                    Some(wants) => {
-                        if let Ok(Some(refused)) = feed(&mut input, wants, &mut pipes.input, limits.time).await {
+                // An error means that the process stopped reading; its exit is awaited below.
+                match filter {
+                    Some(filter) => {
+                        if let Ok(Some(refused)) =
+                            feed(&mut input, filter, &mut pipes.stdin, limits.transfer_timeout).await
+                        {
                             return refused;
                         }
                     }
-                    None => drop(copy(&mut input, &mut pipes.input, limits.time).await),
+                    None => drop(copy(&mut input, &mut pipes.stdin, limits.transfer_timeout).await),
                 }
-                drop(pipes.input);
+                drop(pipes.stdin);
                 std::future::pending().await
             };
             let answering = async {
                 tokio::try_join!(
-                    copy_up_to(bytes, &mut pipes.output, &mut output, limits.stall),
-                    copy(&mut pipes.log, &mut errors, limits.stall),
+                    copy_up_to(bytes, &mut pipes.stdout, &mut output, limits.write_timeout),
+                    copy(&mut pipes.stderr, &mut errors, limits.write_timeout),
                 )?;
-                running.wait().await
+                process.wait().await
             };
             tokio::select! {
                 refused = feeding => Ok(Err(refused)),
@@ -226,133 +242,135 @@ impl Visitor {
             }
         };
         let ended = timeout(time, talking).await.map_err(|_| {
-            origin.warn("a transfer failed", format_args!("it took longer than {} seconds", time.as_secs()));
-            "The transfer took too long."
+            log.warn("transfer failed", format_args!("timed out after {} seconds", time.as_secs()));
+            "the transfer timed out"
         })?;
         let ended = ended.map_err(|error| match error.kind() {
             io::ErrorKind::FileTooLarge => {
-                origin.warn("a transfer failed", format_args!("the answer has more than {bytes} bytes"));
-                Failure::Told(format!("The archive is larger than {} MB.", bytes >> 20))
+                log.warn("transfer failed", format_args!("the output exceeds {bytes} bytes"));
+                ChannelError::Reported(format!("The archive is larger than {} MB.", bytes >> 20))
             }
-            _ => Failure::Gone(error),
+            _ => ChannelError::Disconnected(error),
         })?;
-        drop((running, turn));
+        drop((process, permit));
         let status = match ended {
             Ok(status) => status,
             Err(refused) => {
-                // Upload-pack has answered nothing to what it has not heard to its end, so this begins a packet.
-                copy(&mut &refused.packet()[..], &mut output, limits.stall).await?;
-                return Ok(REFUSED);
+                // Upload-pack does not respond to an incomplete request, so the output is at a packet boundary.
+                copy(&mut &refused.packet()[..], &mut output, limits.write_timeout).await?;
+                return Ok(REFUSED_STATUS);
             }
         };
         match status.code() {
             Some(0) => {}
-            // What it complains of, the client has read.
-            Some(_) => origin.debug("a fetch failed", status),
-            None => origin.warn("a fetch failed", status),
+            // The client has received standard error.
+            Some(_) => log.debug("fetch failed", status),
+            None => log.warn("fetch failed", status),
         }
-        // A program that was killed has no status of its own.
+        // A killed process has no exit status.
         Ok(status.code().and_then(|code| u32::try_from(code).ok()).unwrap_or(128))
     }
 }
 
-/// Waits for what somebody wants, and in which version.
-async fn wanted(requests: &mut ChannelReadHalf) -> Option<(Wanted, Version)> {
-    let mut version = Version::default();
+/// Waits for the request of the client; also returns the protocol version.
+async fn read_request(requests: &mut ChannelReadHalf) -> Option<(ChannelRequest, ProtocolVersion)> {
+    let mut version = ProtocolVersion::default();
     loop {
         match requests.wait().await? {
             ChannelMsg::SetEnv { variable_name, variable_value, .. } => {
-                version = version_of(&variable_name, &variable_value).unwrap_or(version);
+                version = version_from_env(&variable_name, &variable_value).unwrap_or(version);
             }
-            ChannelMsg::Exec { command, .. } => return Some((Wanted::Command(command), version)),
-            ChannelMsg::RequestShell { .. } => return Some((Wanted::Shell, version)),
+            ChannelMsg::Exec { command, .. } => return Some((ChannelRequest::Command(command), version)),
+            ChannelMsg::RequestShell { .. } => return Some((ChannelRequest::Shell, version)),
             ChannelMsg::Close => return None,
             _ => {}
         }
     }
 }
 
-/// Hands on what the client sends; ends when it has closed the channel or gone away.
-async fn pump(requests: &mut ChannelReadHalf, pieces: mpsc::Sender<Bytes>) {
-    let mut pieces = Some(pieces);
+/// Forwards the input of the client; ends when the channel is closed or the client disconnects.
+async fn forward_input(requests: &mut ChannelReadHalf, chunks: mpsc::Sender<Bytes>) {
+    let mut chunks = Some(chunks);
     while let Some(message) = requests.wait().await {
         match message {
             ChannelMsg::Data { data } => {
-                if let Some(open) = &pieces
+                if let Some(open) = &chunks
                     && open.send(data).await.is_err()
                 {
-                    pieces = None;
+                    chunks = None;
                 }
             }
-            ChannelMsg::Eof => pieces = None,
+            ChannelMsg::Eof => chunks = None,
             ChannelMsg::Close => break,
             _ => {}
         }
     }
-    debug!("a channel was closed by its client");
+    debug!("SSH channel closed by the client");
 }
 
-/// What the client sends, to be read.
-fn reader(mut pieces: mpsc::Receiver<Bytes>) -> impl AsyncRead + Send + Unpin {
-    StreamReader::new(stream::poll_fn(move |context| pieces.poll_recv(context).map(|piece| piece.map(io::Result::Ok))))
+/// Returns a reader of the client's input.
+fn reader(mut chunks: mpsc::Receiver<Bytes>) -> impl AsyncRead + Send + Unpin {
+    StreamReader::new(stream::poll_fn(move |context| chunks.poll_recv(context).map(|chunk| chunk.map(io::Result::Ok))))
 }
 
-/// Hands upload-pack what the client sends, as far as it may have it; answers why it may not.
+/// Forwards the input to upload-pack through the filter; returns the error if the filter refuses it.
 async fn feed(
     from: &mut (impl AsyncRead + Unpin),
-    mut wants: Wants,
+    mut filter: UploadPackFilter,
     to: &mut (impl AsyncWrite + Unpin),
-    stall: Duration,
-) -> io::Result<Option<Refused>> {
-    let mut piece = vec![0; PIECE];
+    write_timeout: Duration,
+) -> io::Result<Option<RequestRefused>> {
+    let mut chunk = vec![0; CHUNK_SIZE];
     loop {
-        let count = from.read(&mut piece).await?;
+        let count = from.read(&mut chunk).await?;
         if count == 0 {
-            return Ok(wants.end().await.err());
+            return Ok(filter.finish().await.err());
         }
-        match wants.pass(&piece[..count]).await {
-            Ok(passed) => timeout(stall, to.write_all(&passed)).await.map_err(|_| io::ErrorKind::TimedOut)??,
+        match filter.filter(&chunk[..count]).await {
+            Ok(passed) => {
+                timeout(write_timeout, to.write_all(&passed)).await.map_err(|_| io::ErrorKind::TimedOut)??;
+            }
             Err(refused) => return Ok(Some(refused)),
         }
     }
 }
 
-/// Moves bytes until there are no more; each piece has to be taken within some time.
+/// Copies all bytes; each chunk must be written within `write_timeout`.
 async fn copy(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
-    stall: Duration,
+    write_timeout: Duration,
 ) -> io::Result<()> {
-    copy_up_to(u64::MAX, from, to, stall).await
+    copy_up_to(u64::MAX, from, to, write_timeout).await
 }
 
-/// The same for at most so many bytes; fails with [`io::ErrorKind::FileTooLarge`] if there are more.
+/// Copies at most `max_bytes`; fails with [`io::ErrorKind::FileTooLarge`] if there are more.
 async fn copy_up_to(
-    most: u64,
+    max_bytes: u64,
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
-    stall: Duration,
+    write_timeout: Duration,
 ) -> io::Result<()> {
-    let (mut piece, mut left) = (vec![0; PIECE], most);
+    let (mut chunk, mut left) = (vec![0; CHUNK_SIZE], max_bytes);
     loop {
-        let count = from.read(&mut piece).await?;
+        let count = from.read(&mut chunk).await?;
         if count == 0 {
             return Ok(());
         }
         left = left.checked_sub(count as u64).ok_or(io::ErrorKind::FileTooLarge)?;
-        timeout(stall, to.write_all(&piece[..count])).await.map_err(|_| io::ErrorKind::TimedOut)??;
+        timeout(write_timeout, to.write_all(&chunk[..count])).await.map_err(|_| io::ErrorKind::TimedOut)??;
     }
 }
 
-impl From<&str> for Failure {
+impl From<&str> for ChannelError {
     fn from(text: &str) -> Self {
-        Self::Told(text.to_owned())
+        Self::Reported(text.to_owned())
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for ChannelError {
     fn from(error: io::Error) -> Self {
-        Self::Gone(error)
+        Self::Disconnected(error)
     }
 }
 
@@ -361,13 +379,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_answer_is_cut_off_where_it_is_too_long() {
-        let stall = Duration::from_secs(10);
-        let mut taken = Vec::new();
-        copy_up_to(5, &mut &b"hello"[..], &mut taken, stall).await.expect("it fits");
-        assert_eq!(taken, b"hello");
-        let error = copy_up_to(4, &mut &b"hello"[..], &mut taken, stall).await.expect_err("too long");
+    async fn output_beyond_the_limit_is_an_error() {
+        let write_timeout = Duration::from_secs(10);
+        let mut output = Vec::new();
+        copy_up_to(5, &mut &b"hello"[..], &mut output, write_timeout).await.expect("it fits");
+        assert_eq!(output, b"hello");
+        let error = copy_up_to(4, &mut &b"hello"[..], &mut output, write_timeout).await.expect_err("too long");
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
-        assert_eq!(taken, b"hello", "nothing of the piece that is too long");
+        assert_eq!(output, b"hello", "nothing of the chunk that exceeds the limit");
     }
 }

@@ -1,41 +1,41 @@
-//! What a client asks for in the one line that it may send. No shell ever sees it.
+//! Parses the command of an SSH client. It is never passed to a shell.
 
-use crate::address;
+use crate::project_path;
 
-/// What is asked for.
+/// A command of an SSH client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Order {
-    pub(super) service: Service,
-    /// The full path of a project; `None` if what was written cannot be one.
+pub(super) struct SshCommand {
+    pub(super) program: GitProgram,
+    /// The full path of a project; `None` if it is malformed.
     pub(super) project: Option<String>,
 }
 
-/// The three programs that there are.
+/// The supported git programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Service {
+pub(super) enum GitProgram {
     UploadPack,
     ReceivePack,
     UploadArchive,
 }
 
-/// Understands `git-upload-pack 'acme/rocket.git'` and its like; `None` for anything else.
-pub(super) fn parse(command: &[u8]) -> Option<Order> {
+/// Parses a command such as `git-upload-pack 'acme/rocket.git'`; `None` for anything else.
+pub(super) fn parse(command: &[u8]) -> Option<SshCommand> {
     let command = std::str::from_utf8(command).ok()?;
     let command = command.strip_prefix("git-").or_else(|| command.strip_prefix("git "))?;
-    let (service, path) = command.split_once(' ')?;
-    let service = match service {
-        "upload-pack" => Service::UploadPack,
-        "receive-pack" => Service::ReceivePack,
-        "upload-archive" => Service::UploadArchive,
+    let (program, path) = command.split_once(' ')?;
+    let program = match program {
+        "upload-pack" => GitProgram::UploadPack,
+        "receive-pack" => GitProgram::ReceivePack,
+        "upload-archive" => GitProgram::UploadArchive,
         _ => return None,
     };
     let path = path.strip_prefix('\'')?.strip_suffix('\'')?;
-    // No path of a project has what git would have to escape.
+    // Characters that git would escape do not occur in project paths.
     if path.contains(['\'', '\\', '!']) {
         return None;
     }
-    let project = address::project(path.strip_prefix('/').unwrap_or(path));
-    Some(Order { service, project })
+    let project = project_path::parse(path.strip_prefix('/').unwrap_or(path));
+    Some(SshCommand { program, project })
 }
 
 #[cfg(test)]
@@ -45,30 +45,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_three_programs_are_understood() {
-        let check = |command: &str, service, project: &str| {
+    fn the_three_programs_are_parsed() {
+        let check = |command: &str, program, project: &str| {
             assert_eq!(
                 parse(command.as_bytes()),
-                Some(Order { service, project: Some(project.to_owned()) }),
+                Some(SshCommand { program, project: Some(project.to_owned()) }),
                 "{command}"
             );
         };
-        check("git-upload-pack 'acme/rocket.git'", Service::UploadPack, "acme/rocket");
-        check("git-receive-pack '/acme/rocket.git'", Service::ReceivePack, "acme/rocket");
-        check("git upload-pack 'acme/rocket'", Service::UploadPack, "acme/rocket");
-        check("git-upload-archive 'a/b/c.git'", Service::UploadArchive, "a/b/c");
+        check("git-upload-pack 'acme/rocket.git'", GitProgram::UploadPack, "acme/rocket");
+        check("git-receive-pack '/acme/rocket.git'", GitProgram::ReceivePack, "acme/rocket");
+        check("git upload-pack 'acme/rocket'", GitProgram::UploadPack, "acme/rocket");
+        check("git-upload-archive 'a/b/c.git'", GitProgram::UploadArchive, "a/b/c");
         for odd in [
             "git-upload-pack '../../etc/passwd'",
             "git-upload-pack '-x/y'",
             "git-upload-pack ''",
             "git-upload-pack '~/a/b'",
         ] {
-            assert_eq!(parse(odd.as_bytes()).map(|order| order.project), Some(None), "{odd}");
+            assert_eq!(parse(odd.as_bytes()).map(|command| command.project), Some(None), "{odd}");
         }
     }
 
     #[test]
-    fn lesson_02_nothing_else_is_a_command() {
+    fn other_commands_are_refused() {
         for bad in [
             "",
             "sh",
@@ -98,9 +98,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_is_refused_or_names_a_plain_project(bytes: Vec<u8>, path in "\\PC{0,40}") {
+        fn arbitrary_input_is_refused_or_a_plain_path(bytes: Vec<u8>, path in "\\PC{0,40}") {
             let _ = parse(&bytes);
-            if let Some(Order { project: Some(project), .. }) = parse(format!("git-upload-pack '{path}'").as_bytes()) {
+            if let Some(SshCommand { project: Some(project), .. }) = parse(format!("git-upload-pack '{path}'").as_bytes()) {
                 prop_assert!(project.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte)));
                 prop_assert!(project.split('/').all(|segment| !segment.is_empty() && segment != ".."));
             }

@@ -1,4 +1,4 @@
-//! One connection: who is there, and which channels they open.
+//! One SSH connection: authentication and channels.
 
 use std::{
     collections::HashSet,
@@ -21,57 +21,57 @@ use tracing::{debug, warn};
 
 use super::{
     Shared,
-    channel::{self, Visitor},
+    channel::{self, ChannelHandler},
 };
 
-/// The one user name, as with all forges: who somebody is tells their key.
+/// The only username; clients are identified by their key.
 const USER: &str = "git";
 
-/// How much of the name of a user is logged.
-const LONGEST_NAME: usize = 32;
+/// The maximum number of characters of a username in the log.
+const MAX_LOGGED_NAME: usize = 32;
 
-/// How a connection stands.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct State {
-    pub(super) proved: bool,
+    pub(super) authenticated: bool,
     pub(super) channels: usize,
 }
 
-/// One connection.
+/// The handler of a connection.
 pub(super) struct Connection {
     shared: Arc<Shared>,
     peer: SocketAddr,
     state: Arc<watch::Sender<State>>,
-    leash: CancellationToken,
-    visitor: Option<(Caller, Arc<str>)>,
-    /// Channels on which nothing has been asked for yet.
-    fresh: HashSet<ChannelId>,
-    tried: Arc<Mutex<Tried>>,
+    cancel: CancellationToken,
+    user: Option<(Caller, Arc<str>)>,
+    /// Channels without a request yet.
+    unused_channels: HashSet<ChannelId>,
+    auth_attempts: Arc<Mutex<AuthAttempts>>,
 }
 
-/// What a client has shown to sign in.
+/// The attempts of a client to authenticate.
 #[derive(Default)]
-pub(super) struct Tried {
+pub(super) struct AuthAttempts {
     user: Option<String>,
     keys: usize,
     /// The fingerprint of the last key.
     last_key: Option<String>,
 }
 
-impl Tried {
-    /// Writes down that nothing of it was right; nothing if the client has not tried to sign in at all.
-    pub(super) fn note_failure(&self, peer: SocketAddr) {
+impl AuthAttempts {
+    /// Logs a failed sign-in, if the client has tried to authenticate at all.
+    pub(super) fn log_failure(&self, peer: SocketAddr) {
         let Some(user) = &self.user else { return };
         metrics::counter!("gable_failed_sign_ins_total", "transport" => "ssh").increment(1);
-        // What a client says is quoted and escaped as a text; a name that is longer is none.
-        let user: String = user.chars().take(LONGEST_NAME).collect();
+        // The name is text from the client: quoted and escaped in the log, and truncated.
+        let user: String = user.chars().take(MAX_LOGGED_NAME).collect();
         let (address, transport) = (peer.ip().to_canonical(), "ssh");
         let key = self.last_key.as_deref();
         warn!(%address, transport, user = user.as_str(), keys = self.keys, key, "sign-in failed");
     }
 }
 
-/// Counts a channel for as long as it is open.
+/// Counts an open channel until dropped.
 pub(super) struct OpenChannel(Arc<watch::Sender<State>>);
 
 impl Drop for OpenChannel {
@@ -85,28 +85,28 @@ impl Connection {
         shared: Arc<Shared>,
         peer: SocketAddr,
         state: Arc<watch::Sender<State>>,
-        leash: CancellationToken,
+        cancel: CancellationToken,
     ) -> Self {
-        Self { shared, peer, state, leash, visitor: None, fresh: HashSet::new(), tried: Arc::default() }
+        Self { shared, peer, state, cancel, user: None, unused_channels: HashSet::new(), auth_attempts: Arc::default() }
     }
 
-    /// What the client shows, to be looked at when the connection has ended.
-    pub(super) fn tried(&self) -> Arc<Mutex<Tried>> {
-        Arc::clone(&self.tried)
+    /// Returns the attempts to authenticate, for when the connection has ended.
+    pub(super) fn auth_attempts(&self) -> Arc<Mutex<AuthAttempts>> {
+        Arc::clone(&self.auth_attempts)
     }
 
-    fn note(&self, user: &str, key: Option<&PublicKey>) {
-        let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
-        tried.user = Some(user.to_owned());
+    fn record_attempt(&self, user: &str, key: Option<&PublicKey>) {
+        let mut auth_attempts = self.auth_attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        auth_attempts.user = Some(user.to_owned());
         if let Some(key) = key {
-            tried.keys += 1;
-            tried.last_key = Some(key.fingerprint(HashAlg::Sha256).to_string());
+            auth_attempts.keys += 1;
+            auth_attempts.last_key = Some(key.fingerprint(HashAlg::Sha256).to_string());
         }
     }
 
-    /// Who holds a key, if somebody does who may come in with it.
-    async fn holder(&self, user: &str, key: &PublicKey, algorithm: &Algorithm) -> Option<KeyHolder> {
-        // A signature with SHA-1 proves little.
+    /// Returns the holder of a key, if it may be used to sign in.
+    async fn find_key_holder(&self, user: &str, key: &PublicKey, algorithm: &Algorithm) -> Option<KeyHolder> {
+        // SHA-1 signatures are insecure.
         if user != USER || matches!(algorithm, Algorithm::Rsa { hash: None }) {
             return None;
         }
@@ -127,33 +127,33 @@ impl Connection {
 impl Handler for Connection {
     type Error = russh::Error;
 
-    /// Clients ask in this way what they may try.
+    /// Clients use this to query the available methods.
     async fn auth_none(&mut self, user: &str) -> Result<Auth, russh::Error> {
-        self.note(user, None);
+        self.record_attempt(user, None);
         Ok(Auth::reject())
     }
 
-    /// A key is only offered here. That it is known is no proof of anything, so nothing is remembered.
+    /// The key is only offered and not proven, so the connection is not authenticated yet.
     async fn auth_publickey_offered(&mut self, user: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, russh::Error> {
-        self.note(user, Some(offer.public_key));
-        match self.holder(user, offer.public_key, offer.algorithm).await {
+        self.record_attempt(user, Some(offer.public_key));
+        match self.find_key_holder(user, offer.public_key, offer.algorithm).await {
             Some(_) => Ok(Auth::Accept),
             None => Ok(Auth::reject()),
         }
     }
 
-    /// The holder of the key has signed with it.
+    /// The client has proven possession of the key.
     async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, russh::Error> {
-        let Some(holder) = self.holder(user, key.public_key, key.algorithm).await else {
+        let Some(holder) = self.find_key_holder(user, key.public_key, key.algorithm).await else {
             return Ok(Auth::reject());
         };
-        self.visitor = Some((holder.caller, holder.name.into()));
+        self.user = Some((holder.caller, holder.name.into()));
         Ok(Auth::Accept)
     }
 
     async fn auth_succeeded(&mut self, _session: &mut Session) -> Result<(), russh::Error> {
         debug!(peer = %self.peer, "signed in over SSH");
-        self.state.send_modify(|state| state.proved = true);
+        self.state.send_modify(|state| state.authenticated = true);
         Ok(())
     }
 
@@ -163,30 +163,30 @@ impl Handler for Connection {
         reply: ChannelOpenHandle,
         _session: &mut Session,
     ) -> Result<(), russh::Error> {
-        let Some((caller, name)) = self.visitor.clone() else { return Ok(()) };
-        if self.state.borrow().channels >= self.shared.options.channels || self.shared.stopping.is_cancelled() {
+        let Some((caller, name)) = self.user.clone() else { return Ok(()) };
+        if self.state.borrow().channels >= self.shared.options.max_channels || self.shared.stopping.is_cancelled() {
             reply.reject(ChannelOpenFailure::ResourceShortage).await;
             return Ok(());
         }
         self.state.send_modify(|state| state.channels += 1);
         let open = OpenChannel(Arc::clone(&self.state));
-        self.fresh.insert(channel.id());
+        self.unused_channels.insert(channel.id());
         reply.accept().await;
         let (transfers, address) = (self.shared.transfers.clone(), self.peer.ip());
-        let visitor = Visitor { transfers, caller, name, address, leash: self.leash.clone() };
+        let handler = ChannelHandler { transfers, caller, name, address, cancel: self.cancel.clone() };
         tokio::spawn(async move {
-            visitor.attend(channel).await;
+            handler.run(channel).await;
             drop(open);
         });
         Ok(())
     }
 
     async fn channel_close(&mut self, channel: ChannelId, _session: &mut Session) -> Result<(), russh::Error> {
-        self.fresh.remove(&channel);
+        self.unused_channels.remove(&channel);
         Ok(())
     }
 
-    // Requests are answered here, at once; whoever attends to the channel sees the same requests and acts on them.
+    // Requests are acknowledged here; the `ChannelHandler` receives the same requests and acts on them.
 
     async fn exec_request(
         &mut self,
@@ -194,11 +194,11 @@ impl Handler for Connection {
         _command: &[u8],
         session: &mut Session,
     ) -> Result<(), russh::Error> {
-        answer(session, channel, self.fresh.remove(&channel))
+        answer(session, channel, self.unused_channels.remove(&channel))
     }
 
     async fn shell_request(&mut self, channel: ChannelId, session: &mut Session) -> Result<(), russh::Error> {
-        answer(session, channel, self.fresh.remove(&channel))
+        answer(session, channel, self.unused_channels.remove(&channel))
     }
 
     async fn env_request(
@@ -208,8 +208,8 @@ impl Handler for Connection {
         value: &str,
         session: &mut Session,
     ) -> Result<(), russh::Error> {
-        let taken = self.fresh.contains(&channel) && channel::version_of(name, value).is_some();
-        answer(session, channel, taken)
+        let accepted = self.unused_channels.contains(&channel) && channel::version_from_env(name, value).is_some();
+        answer(session, channel, accepted)
     }
 
     async fn subsystem_request(

@@ -1,4 +1,4 @@
-//! The key by which clients know this server again.
+//! The SSH host key.
 
 use std::{
     fmt,
@@ -13,11 +13,11 @@ use russh::keys::{
     ssh_key::{LineEnding, private::Ed25519Keypair},
 };
 
-/// The server's own key.
+/// The private host key of the server.
 pub struct HostKey(pub(super) PrivateKey);
 
 impl HostKey {
-    /// The fingerprint that a client shows when it comes for the first time.
+    /// Returns the fingerprint that clients show on the first connection.
     pub fn fingerprint(&self) -> String {
         self.0.public_key().fingerprint(HashAlg::Sha256).to_string()
     }
@@ -29,47 +29,47 @@ impl fmt::Debug for HostKey {
     }
 }
 
-/// Reads the server's key, or makes one on the first start; only the owner may read the file.
-pub fn load_or_make(path: &Path) -> io::Result<HostKey> {
+/// Loads the host key, or creates it on the first start; the file must be readable by its owner only.
+pub fn load_or_create(path: &Path) -> io::Result<HostKey> {
     match fs::read(path) {
         Ok(text) => load(path, &text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path),
         Err(error) => Err(error),
     }
 }
 
-/// Whether a text is a key that the server can use.
-pub fn is_good(text: &[u8]) -> bool {
+/// Returns whether the content of a file is a usable host key.
+pub fn is_valid(text: &[u8]) -> bool {
     PrivateKey::from_openssh(text).is_ok_and(|key| !key.is_encrypted())
 }
 
 fn load(path: &Path, text: &[u8]) -> io::Result<HostKey> {
-    let told = |text: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {text}", path.display()));
+    let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {text}", path.display()));
     if fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
-        return Err(told("others may read the key of the SSH server; make it yours alone with `chmod 600`"));
+        return Err(invalid("the SSH host key is readable by other users; run `chmod 600` on it"));
     }
-    let key = PrivateKey::from_openssh(text).map_err(|_| told("this is no private key as OpenSSH writes it"))?;
+    let key = PrivateKey::from_openssh(text).map_err(|_| invalid("not a private key in OpenSSH format"))?;
     if key.is_encrypted() {
-        return Err(told("the key of the SSH server must not have a passphrase"));
+        return Err(invalid("the SSH host key must not have a passphrase"));
     }
     Ok(HostKey(key))
 }
 
-fn make(path: &Path) -> io::Result<HostKey> {
+fn create(path: &Path) -> io::Result<HostKey> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(io::Error::other)?;
     let key = PrivateKey::from(Ed25519Keypair::from_seed(&seed));
     let text = key.to_openssh(LineEnding::LF).map_err(io::Error::other)?;
-    // A crash leaves either no key or a whole one.
-    let beside = path.with_extension("new");
-    match fs::remove_file(&beside) {
+    // Written to a temporary file and renamed, so that a crash leaves no partial key.
+    let temporary = path.with_extension("new");
+    match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    fs::rename(&beside, path)?;
+    fs::rename(&temporary, path)?;
     if let Some(folder) = path.parent() {
         File::open(folder)?.sync_all()?;
     }
@@ -81,32 +81,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_made_once_and_for_the_owner_alone() {
+    fn a_key_is_created_once_and_readable_by_the_owner_only() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ssh_host_key");
         fs::write(folder.path().join("ssh_host_key.new"), "left by a crash").expect("planted");
-        let made = load_or_make(&path).expect("made");
-        let loaded = load_or_make(&path).expect("loaded");
-        assert_eq!(made.fingerprint(), loaded.fingerprint());
-        assert!(made.fingerprint().starts_with("SHA256:"));
+        let created = load_or_create(&path).expect("created");
+        let loaded = load_or_create(&path).expect("loaded");
+        assert_eq!(created.fingerprint(), loaded.fingerprint());
+        assert!(created.fingerprint().starts_with("SHA256:"));
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
-        let other = load_or_make(&folder.path().join("other")).expect("made");
-        assert_ne!(made.fingerprint(), other.fingerprint());
-        assert!(!format!("{made:?}").contains("PRIVATE"));
+        let other = load_or_create(&folder.path().join("other")).expect("created");
+        assert_ne!(created.fingerprint(), other.fingerprint());
+        assert!(!format!("{created:?}").contains("PRIVATE"));
     }
 
     #[test]
-    fn a_key_that_others_may_read_or_that_is_none_is_refused() {
+    fn a_key_that_is_readable_by_others_or_invalid_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("key");
-        load_or_make(&path).expect("made");
+        load_or_create(&path).expect("created");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("opened");
-        let error = load_or_make(&path).expect_err("refused").to_string();
-        assert!(error.ends_with("others may read the key of the SSH server; make it yours alone with `chmod 600`"));
+        let error = load_or_create(&path).expect_err("refused").to_string();
+        assert!(error.ends_with("the SSH host key is readable by other users; run `chmod 600` on it"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("closed");
         fs::write(&path, "hello").expect("spoiled");
-        let error = load_or_make(&path).expect_err("refused").to_string();
-        assert!(error.ends_with("this is no private key as OpenSSH writes it"));
+        let error = load_or_create(&path).expect_err("refused").to_string();
+        assert!(error.ends_with("not a private key in OpenSSH format"));
     }
 }

@@ -1,12 +1,12 @@
 //! Git over SSH: public keys only, three commands only.
 
+mod cancellable_stream;
 mod channel;
 mod command;
 mod connection;
-mod gate;
+mod connection_limits;
+mod connection_rate;
 pub mod host_key;
-mod leash;
-mod places;
 
 use std::{
     net::SocketAddr,
@@ -26,66 +26,66 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::transfers::Transfers;
+use cancellable_stream::CancellableStream;
 use connection::{Connection, State};
-use gate::Gate;
+pub use connection_limits::ConnectionLimits;
+use connection_limits::{ConnectionCounter, ConnectionPermit};
+use connection_rate::ConnectionRateLimiter;
 pub use host_key::HostKey;
-use leash::Leashed;
-pub use places::Places;
-use places::{Counter, Place};
 
-/// How long a connection stays after its last channel when the server stops: its last words are still on their way.
-const PARTING: Duration = Duration::from_millis(500);
+/// How long a connection stays open after its last channel at shutdown, so that buffered output is sent.
+const DRAIN_DELAY: Duration = Duration::from_millis(500);
 
-/// How the SSH server behaves.
+/// Options of the SSH server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How many may be connected at once.
-    pub places: Places,
-    /// How long somebody may take to prove who they are.
-    pub handshake: Duration,
-    /// How many connections a minute one address may make; `None` is without limit.
+    /// The maximum numbers of concurrent connections.
+    pub connection_limits: ConnectionLimits,
+    /// How long a client may take to authenticate.
+    pub handshake_timeout: Duration,
+    /// The maximum number of connections per minute of a client network; `None` is unlimited.
     pub connections_per_minute: Option<NonZeroU32>,
-    /// How many connections a minute of one address may end without a proof; `None` is without limit.
+    /// The maximum number of connections per minute of a client network that end without authentication; `None` is unlimited.
     pub failures_per_minute: Option<NonZeroU32>,
-    /// How many keys somebody may try.
-    pub attempts: usize,
-    /// How many channels one connection may have open at once.
-    pub channels: usize,
-    /// How long a connection may stay without any channel.
-    pub idle: Duration,
-    /// How long sessions may go on once the server is told to stop.
-    pub grace: Duration,
+    /// The maximum number of keys a client may try.
+    pub max_auth_attempts: usize,
+    /// The maximum number of open channels of a connection.
+    pub max_channels: usize,
+    /// How long a connection may stay open without a channel.
+    pub idle_timeout: Duration,
+    /// How long sessions may continue at shutdown.
+    pub shutdown_timeout: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            places: Places { connections: 1_000, strangers: 100, strangers_per_address: 20 },
-            handshake: Duration::from_secs(30),
+            connection_limits: ConnectionLimits { total: 1_000, unauthenticated: 100, unauthenticated_per_address: 20 },
+            handshake_timeout: Duration::from_secs(30),
             connections_per_minute: None,
             failures_per_minute: None,
-            attempts: 6,
-            channels: 10,
-            idle: Duration::from_secs(5 * 60),
-            grace: Duration::from_secs(20),
+            max_auth_attempts: 6,
+            max_channels: 10,
+            idle_timeout: Duration::from_secs(5 * 60),
+            shutdown_timeout: Duration::from_secs(20),
         }
     }
 }
 
-/// What all connections share.
+/// State shared by all connections.
 struct Shared {
     transfers: Transfers,
     options: Options,
     config: Arc<server::Config>,
-    counter: Counter,
-    gate: Gate,
-    /// Nothing new is begun.
+    counter: ConnectionCounter,
+    connection_rate: ConnectionRateLimiter,
+    /// Cancelled when no new connections and channels are accepted.
     stopping: CancellationToken,
-    /// Whatever goes on is cut.
+    /// Cancelled when all connections are to be closed.
     stopped: CancellationToken,
 }
 
-/// Serves until it is told to stop; what goes on then gets a moment to end.
+/// Serves connections until `stop` completes; then waits for open sessions up to the shutdown timeout.
 pub async fn serve(
     listener: TcpListener,
     host_key: HostKey,
@@ -95,8 +95,8 @@ pub async fn serve(
 ) {
     let shared = Arc::new(Shared {
         config: Arc::new(config(host_key, &transfers, &options)),
-        counter: Counter::new(options.places),
-        gate: Gate::new(&options),
+        counter: ConnectionCounter::new(options.connection_limits),
+        connection_rate: ConnectionRateLimiter::new(&options),
         transfers,
         options,
         stopping: CancellationToken::new(),
@@ -109,12 +109,12 @@ pub async fn serve(
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    let place = if shared.gate.admits(peer.ip()) { shared.counter.take(peer.ip()) } else { None };
-                    if let Some(place) = place {
-                        connections.spawn(attend(Arc::clone(&shared), stream, peer, place));
+                    let permit = if shared.connection_rate.admits(peer.ip()) { shared.counter.try_acquire(peer.ip()) } else { None };
+                    if let Some(permit) = permit {
+                        connections.spawn(serve_connection(Arc::clone(&shared), stream, peer, permit));
                     } else {
                         metrics::counter!("gable_limited_requests_total", "kind" => "ssh").increment(1);
-                        debug!(%peer, "no place for another SSH connection");
+                        debug!(%peer, "SSH connection refused: limit reached");
                     }
                 }
                 Err(error) => {
@@ -129,7 +129,7 @@ pub async fn serve(
     drop(listener);
     shared.stopping.cancel();
     let ended = async { while connections.join_next().await.is_some() {} };
-    if timeout(shared.options.grace, ended).await.is_err() {
+    if timeout(shared.options.shutdown_timeout, ended).await.is_err() {
         shared.stopped.cancel();
         while connections.join_next().await.is_some() {}
     }
@@ -139,87 +139,88 @@ fn config(host_key: HostKey, transfers: &Transfers, options: &Options) -> server
     let mut config = server::Config {
         server_id: SshId::Standard("SSH-2.0-Gable".into()),
         methods: MethodSet::from(&[MethodKind::PublicKey][..]),
-        // Which keys are known is no secret: whoever has the public half may ask. It only keeps guessing slow.
+        // Only slows down guessing: which keys are known is no secret, since any client may offer a public key.
         auth_rejection_time: Duration::from_millis(100),
         auth_rejection_time_initial: Some(Duration::ZERO),
         keys: vec![host_key.0],
-        // Clients begin by asking what they may try, which counts, too.
-        max_auth_attempts: options.attempts + 1,
-        // A pack may be long in the making on either side.
-        inactivity_timeout: Some(transfers.limits().quiet + Duration::from_secs(60)),
+        // The initial query of the available methods counts as an attempt.
+        max_auth_attempts: options.max_auth_attempts + 1,
+        // Creating a pack may take long on either side.
+        inactivity_timeout: Some(transfers.limits().read_timeout + Duration::from_secs(60)),
         keepalive_interval: Some(Duration::from_secs(60)),
         window_size: 1 << 20,
         channel_buffer_size: 64,
         nodelay: true,
         ..server::Config::default()
     };
-    // Packs are compressed already.
+    // Packs are already compressed.
     config.preferred.compression = vec![compression::NONE].into();
     config
 }
 
-/// Attends to one connection until it ends.
-async fn attend(shared: Arc<Shared>, stream: TcpStream, peer: SocketAddr, mut place: Place) {
-    let begun = Instant::now();
-    let leash = shared.stopped.child_token();
-    let _cut_at_the_end = leash.clone().drop_guard();
+/// Serves one connection until it ends.
+async fn serve_connection(shared: Arc<Shared>, stream: TcpStream, peer: SocketAddr, mut permit: ConnectionPermit) {
+    let started_at = Instant::now();
+    let cancel = shared.stopped.child_token();
+    let _cancel_on_return = cancel.clone().drop_guard();
     let state = Arc::new(watch::Sender::new(State::default()));
-    let mut seen = state.subscribe();
-    let connection = Connection::new(Arc::clone(&shared), peer, state, leash.clone());
-    let tried = connection.tried();
+    let mut state_rx = state.subscribe();
+    let connection = Connection::new(Arc::clone(&shared), peer, state, cancel.clone());
+    let auth_attempts = connection.auth_attempts();
     let _ = stream.set_nodelay(true);
-    let starting = server::run_stream(Arc::clone(&shared.config), Leashed::new(stream, leash.clone()), connection);
+    let starting =
+        server::run_stream(Arc::clone(&shared.config), CancellableStream::new(stream, cancel.clone()), connection);
     let started = tokio::select! {
-        started = timeout(shared.options.handshake, starting) => started,
+        started = timeout(shared.options.handshake_timeout, starting) => started,
         () = shared.stopping.cancelled() => return,
     };
     let mut session = match started {
         Ok(Ok(session)) => session,
         Ok(Err(error)) => {
-            shared.gate.failed(peer.ip());
-            return debug!(%peer, "an SSH connection did not begin: {error}");
+            shared.connection_rate.record_failure(peer.ip());
+            return debug!(%peer, "SSH handshake failed: {error}");
         }
         Err(_) => {
-            shared.gate.failed(peer.ip());
-            return debug!(%peer, "an SSH connection did not begin in time");
+            shared.connection_rate.record_failure(peer.ip());
+            return debug!(%peer, "SSH handshake timed out");
         }
     };
-    let (mut strange, mut stopping) = (true, false);
-    let mut quiet_since = Instant::now();
+    let (mut is_authenticated, mut stopping) = (false, false);
+    let mut idle_since = Instant::now();
     loop {
-        let State { proved, channels } = *seen.borrow_and_update();
-        if proved && strange {
-            place.proved();
-            strange = false;
+        let State { authenticated, channels } = *state_rx.borrow_and_update();
+        if authenticated && !is_authenticated {
+            permit.mark_authenticated();
+            is_authenticated = true;
         }
-        let patience = match (strange, stopping) {
-            (_, true) => quiet_since + PARTING,
-            (true, false) => begun + shared.options.handshake,
-            (false, false) => quiet_since + shared.options.idle,
+        let deadline = match (is_authenticated, stopping) {
+            (_, true) => idle_since + DRAIN_DELAY,
+            (false, false) => started_at + shared.options.handshake_timeout,
+            (true, false) => idle_since + shared.options.idle_timeout,
         };
         tokio::select! {
             ended = &mut session => {
                 if let Err(error) = ended {
-                    debug!(%peer, "an SSH connection ended: {error}");
+                    debug!(%peer, "SSH connection closed: {error}");
                 }
                 break;
             }
-            _ = seen.changed() => quiet_since = Instant::now(),
-            () = sleep_until(patience), if channels == 0 => leash.cancel(),
+            _ = state_rx.changed() => idle_since = Instant::now(),
+            () = sleep_until(deadline), if channels == 0 => cancel.cancel(),
             () = shared.stopping.cancelled(), if !stopping => stopping = true,
-            () = leash.cancelled() => {}
+            () = cancel.cancelled() => {}
         }
-        if leash.is_cancelled() {
-            // Whatever the library is doing, it notices as soon as it reads or writes.
+        if cancel.is_cancelled() {
+            // The library notices the cancellation when it next reads or writes.
             let _ = timeout(Duration::from_secs(1), &mut session).await;
             break;
         }
     }
-    if strange && !seen.borrow().proved && !shared.stopping.is_cancelled() {
-        shared.gate.failed(peer.ip());
-        tried.lock().unwrap_or_else(PoisonError::into_inner).note_failure(peer);
+    if !is_authenticated && !state_rx.borrow().authenticated && !shared.stopping.is_cancelled() {
+        shared.connection_rate.record_failure(peer.ip());
+        auth_attempts.lock().unwrap_or_else(PoisonError::into_inner).log_failure(peer);
     }
-    // Channels end with their connection; what they have started is gone when this returns.
-    leash.cancel();
-    let _ = timeout(Duration::from_secs(5), seen.wait_for(|state| state.channels == 0)).await;
+    // Channels end with their connection; waits until their processes have been dropped.
+    cancel.cancel();
+    let _ = timeout(Duration::from_secs(5), state_rx.wait_for(|state| state.channels == 0)).await;
 }

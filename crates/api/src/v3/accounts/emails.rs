@@ -1,104 +1,80 @@
-//! E-mail addresses of users.
+//! Email addresses of users.
 
 use axum::extract::State;
-use forge::{Error, Forge, emails};
-use model::Email;
+use forge::{Error, emails};
+use model::{Email, EmailId, UserId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
     App,
+    context::CallerCx,
     error::ApiError,
-    extract::{Credentials, Numbers},
+    extract::IdsInPath,
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, Reply},
+    reply::{Created, OkJson, Reply},
     routes::Routes,
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/user/emails", "Lists the caller's further addresses", list_own)
-        .post("/user/emails", "Adds an address to the caller's", create_own)
-        .get("/user/emails/{id}", "Shows one of the caller's further addresses", get_own)
-        .delete("/user/emails/{id}", "Removes one of the caller's further addresses", delete_own)
-        .get("/users/{uid}/emails", "Lists a user's further addresses; administrators only", list)
-        .post("/users/{uid}/emails", "Adds an address to a user's; administrators only", create)
-        .delete("/users/{uid}/emails/{id}", "Removes a further address of a user; administrators only", delete)
+    Routes::new(Tag::Emails)
+        .get("/user/emails", "List the secondary email addresses of the current user", list_own)
+        .post("/user/emails", "Add an email address to the current user", create_own)
+        .get("/user/emails/{id}", "Get a secondary email address of the current user", get_own)
+        .delete("/user/emails/{id}", "Delete a secondary email address of the current user", delete_own)
+        .get("/users/{uid}/emails", "List the secondary email addresses of a user; administrators only", list)
+        .post("/users/{uid}/emails", "Add an email address to a user; administrators only", create)
+        .delete("/users/{uid}/emails/{id}", "Delete a secondary email address of a user; administrators only", delete)
 }
 
-async fn list_own(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    paging: Paging,
-) -> Reply<Paged<EmailJson>> {
-    let page = paging.of_short_list();
-    let emails = forge.read(caller, move |tx| emails::list_own(tx, &page)).await?;
-    Ok(paging.answer(emails.map(EmailJson::from)))
+async fn list_own(cx: CallerCx, paging: Paging) -> Reply<Paged<EmailJson>> {
+    let page = paging.page_of_short_list();
+    let emails = cx.read(move |tx| emails::list_own(tx, &page)).await?;
+    Ok(paging.reply(emails.map(EmailJson::from)))
 }
 
-async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([user]): Numbers<1>,
-    paging: Paging,
-) -> Reply<Paged<EmailJson>> {
-    let page = paging.of_short_list();
-    let emails = forge.read(caller, move |tx| emails::list(tx, user, &page)).await?;
-    Ok(paging.answer(emails.map(EmailJson::from)))
+async fn list(cx: CallerCx, IdsInPath(user): IdsInPath<UserId>, paging: Paging) -> Reply<Paged<EmailJson>> {
+    let page = paging.page_of_short_list();
+    let emails = cx.read(move |tx| emails::list(tx, user, &page)).await?;
+    Ok(paging.reply(emails.map(EmailJson::from)))
 }
 
-async fn get_own(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([id]): Numbers<1>,
-) -> Reply<Done<EmailJson>> {
-    let email = forge.read_inline(caller, move |tx| emails::get_own(tx, id)).await?;
-    Ok(Done(email.into()))
+async fn get_own(cx: CallerCx, IdsInPath(id): IdsInPath<EmailId>) -> Reply<OkJson<EmailJson>> {
+    let email = cx.read_inline(move |tx| emails::get_own(tx, id)).await?;
+    Ok(OkJson(email.into()))
 }
 
-async fn create_own(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Params(given): Params<CreateEmail>,
-) -> Reply<Created<EmailJson>> {
-    let email = given.map(|given| given.email);
-    let email = forge.write(caller, move |tx| emails::create_own(tx, &email)).await?;
+async fn create_own(cx: CallerCx, Params(params): Params<CreateEmail>) -> Reply<Created<EmailJson>> {
+    let email = params.map(|params| params.email);
+    let email = cx.write(move |tx| emails::create_own(tx, &email)).await?;
     Ok(Created(email.into()))
 }
 
 async fn create(
     State(app): State<App>,
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([user]): Numbers<1>,
-    Params(given): Params<CreateEmail>,
+    cx: CallerCx,
+    IdsInPath(user): IdsInPath<UserId>,
+    Params(params): Params<CreateEmail>,
 ) -> Reply<Created<EmailJson>> {
-    let email = given.map(|given| given.email);
-    let email = forge.write(caller, move |tx| emails::create(tx, user, &email)).await;
+    let email = params.map(|params| params.email);
+    let email = cx.write(move |tx| emails::create(tx, user, &email)).await;
     let email = email.map_err(|error| match error {
-        invalid @ Error::Invalid(_) => ApiError::Under(app.dialect().addition_to_user_refused(), invalid),
+        invalid @ Error::Invalid(_) => ApiError::OverrideStatus(app.dialect().user_addition_refused_status(), invalid),
         other => other.into(),
     })?;
     Ok(Created(email.into()))
 }
 
-async fn delete_own(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([id]): Numbers<1>,
-) -> Reply<Done<Option<EmailJson>>> {
-    let email = forge.write(caller, move |tx| emails::delete_own(tx, id)).await?;
-    Ok(Done(email.map(EmailJson::from)))
+async fn delete_own(cx: CallerCx, IdsInPath(id): IdsInPath<EmailId>) -> Reply<OkJson<Option<EmailJson>>> {
+    let email = cx.write(move |tx| emails::delete_own(tx, id)).await?;
+    Ok(OkJson(email.map(EmailJson::from)))
 }
 
-async fn delete(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([user, id]): Numbers<2>,
-) -> Reply<Done<EmailJson>> {
-    let email = forge.write(caller, move |tx| emails::delete(tx, user, id)).await?;
-    Ok(Done(email.into()))
+async fn delete(cx: CallerCx, IdsInPath((user, id)): IdsInPath<(UserId, EmailId)>) -> Reply<OkJson<EmailJson>> {
+    let email = cx.write(move |tx| emails::delete(tx, user, id)).await?;
+    Ok(OkJson(email.into()))
 }
 
 struct CreateEmail {
@@ -107,11 +83,11 @@ struct CreateEmail {
 
 impl FromParams for CreateEmail {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        Self { email: from.required_text("email", "The address") }
+        Self { email: from.required_text("email", "The email address") }
     }
 }
 
-/// A further address.
+/// A secondary email address.
 #[derive(Serialize, JsonSchema)]
 struct EmailJson {
     id: i64,
@@ -120,6 +96,6 @@ struct EmailJson {
 
 impl From<Email> for EmailJson {
     fn from(email: Email) -> Self {
-        Self { id: email.id, email: email.email }
+        Self { id: email.id.get(), email: email.email }
     }
 }

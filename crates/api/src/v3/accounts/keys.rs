@@ -2,128 +2,99 @@
 
 use axum::extract::State;
 use forge::{
-    Error, Forge,
-    keys::{self, KeyText},
+    Error,
+    keys::{self, UnparsedKey},
 };
-use model::Key;
+use model::{Key, KeyId, UserId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::v3::users::FullUserJson;
 use crate::{
     App,
+    context::CallerCx,
     error::ApiError,
-    extract::{Credentials, Numbers},
+    extract::IdsInPath,
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, Reply, Stamp},
+    reply::{Created, OkJson, Reply, TimestampJson},
     routes::Routes,
     site::Site,
+    v3::users::FullUserJson,
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/user/keys", "Lists the caller's SSH keys", list_own)
-        .post("/user/keys", "Adds an SSH key to the caller's", create_own)
-        .get("/user/keys/{id}", "Shows one of the caller's SSH keys", get_own)
-        .delete("/user/keys/{id}", "Removes one of the caller's SSH keys", delete_own)
-        .get("/users/{uid}/keys", "Lists a user's SSH keys; administrators only", list)
-        .post("/users/{uid}/keys", "Adds an SSH key to a user's; administrators only", create)
-        .delete("/users/{uid}/keys/{id}", "Removes an SSH key of a user; administrators only", delete)
-        .get("/keys/{id}", "Shows an SSH key and whose it is; administrators only", get)
+    Routes::new(Tag::SshKeys)
+        .get("/user/keys", "List the SSH keys of the current user", list_own)
+        .post("/user/keys", "Add an SSH key to the current user", create_own)
+        .get("/user/keys/{id}", "Get an SSH key of the current user", get_own)
+        .delete("/user/keys/{id}", "Delete an SSH key of the current user", delete_own)
+        .get("/users/{uid}/keys", "List the SSH keys of a user; administrators only", list)
+        .post("/users/{uid}/keys", "Add an SSH key to a user; administrators only", create)
+        .delete("/users/{uid}/keys/{id}", "Delete an SSH key of a user; administrators only", delete)
+        .get("/keys/{id}", "Get an SSH key with its user; administrators only", get)
 }
 
-async fn list_own(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    paging: Paging,
-) -> Reply<Paged<KeyJson>> {
-    let page = paging.of_short_list();
-    let keys = forge.read(caller, move |tx| keys::list_own(tx, &page)).await?;
-    Ok(paging.answer(keys.map(KeyJson::from)))
+async fn list_own(cx: CallerCx, paging: Paging) -> Reply<Paged<KeyJson>> {
+    let page = paging.page_of_short_list();
+    let keys = cx.read(move |tx| keys::list_own(tx, &page)).await?;
+    Ok(paging.reply(keys.map(KeyJson::from)))
 }
 
-async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([user]): Numbers<1>,
-    paging: Paging,
-) -> Reply<Paged<KeyJson>> {
-    let page = paging.of_short_list();
-    let keys = forge.read(caller, move |tx| keys::list(tx, user, &page)).await?;
-    Ok(paging.answer(keys.map(KeyJson::from)))
+async fn list(cx: CallerCx, IdsInPath(user): IdsInPath<UserId>, paging: Paging) -> Reply<Paged<KeyJson>> {
+    let page = paging.page_of_short_list();
+    let keys = cx.read(move |tx| keys::list(tx, user, &page)).await?;
+    Ok(paging.reply(keys.map(KeyJson::from)))
 }
 
-async fn get_own(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([id]): Numbers<1>,
-) -> Reply<Done<KeyJson>> {
-    let key = forge.read_inline(caller, move |tx| keys::get_own(tx, id)).await?;
-    Ok(Done(key.into()))
+async fn get_own(cx: CallerCx, IdsInPath(id): IdsInPath<KeyId>) -> Reply<OkJson<KeyJson>> {
+    let key = cx.read_inline(move |tx| keys::get_own(tx, id)).await?;
+    Ok(OkJson(key.into()))
 }
 
-async fn get(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([id]): Numbers<1>,
-    site: Site,
-) -> Reply<Done<KeyWithUserJson>> {
-    let (key, user) = forge.read_inline(caller, move |tx| keys::get(tx, id)).await?;
-    Ok(Done(KeyWithUserJson { key: key.into(), user: FullUserJson::new(user, &site) }))
+async fn get(cx: CallerCx, IdsInPath(id): IdsInPath<KeyId>, site: Site) -> Reply<OkJson<KeyWithUserJson>> {
+    let (key, user) = cx.read_inline(move |tx| keys::get(tx, id)).await?;
+    Ok(OkJson(KeyWithUserJson { key: key.into(), user: FullUserJson::new(user, &site) }))
 }
 
-async fn create_own(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Params(given): Params<CreateKey>,
-) -> Reply<Created<KeyJson>> {
-    let key = given.map(|given| given.0);
-    let key = forge.write(caller, move |tx| keys::create_own(tx, &key)).await?;
+async fn create_own(cx: CallerCx, Params(params): Params<CreateKey>) -> Reply<Created<KeyJson>> {
+    let key = params.map(|params| params.0);
+    let key = cx.write(move |tx| keys::create_own(tx, &key)).await?;
     Ok(Created(key.into()))
 }
 
 async fn create(
     State(app): State<App>,
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([user]): Numbers<1>,
-    Params(given): Params<CreateKey>,
+    cx: CallerCx,
+    IdsInPath(user): IdsInPath<UserId>,
+    Params(params): Params<CreateKey>,
 ) -> Reply<Created<KeyJson>> {
-    let key = given.map(|given| given.0);
-    let key = forge.write(caller, move |tx| keys::create(tx, user, &key)).await;
+    let key = params.map(|params| params.0);
+    let key = cx.write(move |tx| keys::create(tx, user, &key)).await;
     let key = key.map_err(|error| match error {
-        invalid @ Error::Invalid(_) => ApiError::Under(app.dialect().addition_to_user_refused(), invalid),
+        invalid @ Error::Invalid(_) => ApiError::OverrideStatus(app.dialect().user_addition_refused_status(), invalid),
         other => other.into(),
     })?;
     Ok(Created(key.into()))
 }
 
-async fn delete_own(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([id]): Numbers<1>,
-) -> Reply<Done<Option<KeyJson>>> {
-    let key = forge.write(caller, move |tx| keys::delete_own(tx, id)).await?;
-    Ok(Done(key.map(KeyJson::from)))
+async fn delete_own(cx: CallerCx, IdsInPath(id): IdsInPath<KeyId>) -> Reply<OkJson<Option<KeyJson>>> {
+    let key = cx.write(move |tx| keys::delete_own(tx, id)).await?;
+    Ok(OkJson(key.map(KeyJson::from)))
 }
 
-async fn delete(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([user, id]): Numbers<2>,
-) -> Reply<Done<KeyJson>> {
-    let key = forge.write(caller, move |tx| keys::delete(tx, user, id)).await?;
-    Ok(Done(key.into()))
+async fn delete(cx: CallerCx, IdsInPath((user, id)): IdsInPath<(UserId, KeyId)>) -> Reply<OkJson<KeyJson>> {
+    let key = cx.write(move |tx| keys::delete(tx, user, id)).await?;
+    Ok(OkJson(key.into()))
 }
 
-pub(crate) struct CreateKey(pub(crate) KeyText);
+pub(crate) struct CreateKey(pub(crate) UnparsedKey);
 
 impl FromParams for CreateKey {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let title = from.required_text("title", "What the key is called");
-        let key = from.required_text("key", "Type, key material and comment on one line");
-        Self(KeyText { title, key })
+        let title = from.required_text("title", "The title of the key");
+        let key = from.required_text("key", "The public key on one line: type, key data and comment");
+        Self(UnparsedKey { title, key })
     }
 }
 
@@ -133,16 +104,16 @@ pub(crate) struct KeyJson {
     pub(crate) id: i64,
     pub(crate) title: String,
     pub(crate) key: String,
-    pub(crate) created_at: Stamp,
+    pub(crate) created_at: TimestampJson,
 }
 
 impl From<Key> for KeyJson {
     fn from(key: Key) -> Self {
-        Self { id: key.id, title: key.title, key: key.key, created_at: Stamp(key.created_at) }
+        Self { id: key.id.get(), title: key.title, key: key.key, created_at: TimestampJson(key.created_at) }
     }
 }
 
-/// An SSH key and whose it is.
+/// An SSH key with its user.
 #[derive(Serialize, JsonSchema)]
 struct KeyWithUserJson {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! The endpoints of accounts.
+//! Endpoints of users, email addresses, SSH keys, access tokens and sessions.
 
 pub(crate) mod emails;
 pub(crate) mod keys;

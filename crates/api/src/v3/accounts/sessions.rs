@@ -1,4 +1,4 @@
-//! Signing in with a password, for clients that do not have a token yet.
+//! Sign-in with a password, for clients without a token.
 
 use axum::extract::State;
 use forge::{
@@ -8,36 +8,40 @@ use forge::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::v3::users::FullUserJson;
 use crate::{
-    access_log::Footprint,
+    access_log::AccessLogContext,
+    limits::sign_in_limit::SignInAttempt,
+    openapi::Tag,
     params::{FromParams, ParamReader, Params},
     reply::{CreatedSecret, Reply},
     routes::Routes,
-    sign_in::MayTry,
     site::Site,
+    v3::users::FullUserJson,
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new().post("/session", "Signs in with a password and answers a token", create).also(&[401])
+    Routes::new(Tag::Sessions)
+        .post("/session", "Sign in with a password and create a session token", create)
+        .with_statuses(&[401])
 }
 
 async fn create(
     State(forge): State<Forge>,
-    MayTry(address): MayTry,
-    footprint: Footprint,
+    SignInAttempt(address): SignInAttempt,
+    log_context: AccessLogContext,
     site: Site,
-    Params(given): Params<CreateSession>,
+    Params(params): Params<CreateSession>,
 ) -> Reply<CreatedSecret<SessionJson>> {
-    let credentials = given.map(|given| PasswordLogin { login: given.login, password: given.password });
-    let login = credentials.get().map(|credentials| credentials.login.clone()).unwrap_or_default();
-    let checked = forge.run_blocking(forge::Caller::anonymous(), move |tx| sessions::check(tx, &credentials)).await;
-    if matches!(checked, Err(forge::Error::Unauthenticated)) {
-        sessions::note_failure(&forge, "session", address, &login).await;
+    let credentials = params.map(|params| PasswordLogin { login: params.login, password: params.password });
+    let login = credentials.validate().map(|credentials| credentials.login.clone()).unwrap_or_default();
+    let result =
+        forge.run_blocking(forge::Caller::anonymous(), move |cx| sessions::verify_password(cx, &credentials)).await;
+    if matches!(result, Err(forge::Error::Unauthenticated)) {
+        sessions::log_failure(&forge, "session", address, &login).await;
     }
-    let signed_in = checked?;
-    let caller = signed_in.caller().noted_in(footprint.who());
-    let (user, token) = forge.write(caller, move |tx| sessions::create(tx, &signed_in)).await?;
+    let verified_login = result?;
+    let caller = verified_login.caller().with_log_identity(log_context.identity());
+    let (user, token) = forge.write(caller, move |tx| sessions::create(tx, &verified_login)).await?;
     Ok(CreatedSecret(SessionJson { user: FullUserJson::new(user, &site), private_token: token.reveal().to_owned() }))
 }
 
@@ -48,15 +52,15 @@ struct CreateSession {
 
 impl FromParams for CreateSession {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let login = from.text("login", "Username or e-mail address");
-        let email = from.text("email", "E-mail address or username; wins over login");
-        let password = from.required_text("password", "Password");
+        let login = from.text("login", "The username or the email address");
+        let email = from.text("email", "The email address or the username; takes precedence over login");
+        let password = from.required_text("password", "The password");
         from.at_least_one(&["login", "email"]);
         Self { login: email.or(login).unwrap_or_default(), password }
     }
 }
 
-/// The current user with a fresh token.
+/// The current user with a new session token.
 #[derive(Serialize, JsonSchema)]
 struct SessionJson {
     #[serde(flatten)]

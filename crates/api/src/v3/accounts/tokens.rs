@@ -1,126 +1,119 @@
-//! Personal access tokens. Names of fields and parameters are those of version 4, which version 3 never had.
+//! Personal access tokens. Version 3 of the API never had them; the names of fields and parameters are those of version 4.
 
-use axum::extract::State;
 use forge::{
-    Caller, Forge, Unvalidated,
-    tokens::{self, ReadyRequest, TokenRequest},
+    Unvalidated,
+    tokens::{self, PreparedTokenRequest, TokenRequest},
 };
 use model::{
-    Scope, Time, Token,
-    members::day_of,
+    Scope, Time, Token, TokenId, UserId,
+    members::utc_date,
     tokens::{Secret, TokenFilter},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
+    context::CallerCx,
     error::ApiError,
-    extract::{Credentials, Numbers},
+    extract::IdsInPath,
+    limits::sign_in_limit::PasswordAttempts,
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{CreatedSecret, Day, Done, NoContent, Reply, Stamp},
+    reply::{CreatedSecret, DateJson, NoContent, OkJson, Reply, TimestampJson},
     routes::Routes,
-    sign_in::PasswordAttempts,
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/personal_access_tokens", "Lists the caller's access tokens; for administrators those of all users", list)
-        .post("/personal_access_tokens", "Creates an access token for the caller and answers it, this once", create)
-        .get("/personal_access_tokens/self", "Shows the access token that the request presents", get_self)
-        .delete("/personal_access_tokens/self", "Revokes the access token that the request presents", delete_self)
+    Routes::new(Tag::AccessTokens)
+        .get(
+            "/personal_access_tokens",
+            "List the access tokens of the current user, or of all users for administrators",
+            list,
+        )
+        .post(
+            "/personal_access_tokens",
+            "Create an access token for the current user; its secret is returned only once",
+            create,
+        )
+        .get("/personal_access_tokens/self", "Get the access token that authenticates the request", get_self)
+        .delete("/personal_access_tokens/self", "Revoke the access token that authenticates the request", delete_self)
         .get(
             "/personal_access_tokens/{id}",
-            "Shows an access token of the caller, or for administrators of anybody",
+            "Get an access token of the current user, or of any user for administrators",
             get,
         )
         .delete(
             "/personal_access_tokens/{id}",
-            "Revokes an access token of the caller, or for administrators of anybody",
+            "Revoke an access token of the current user, or of any user for administrators",
             delete,
         )
-        .also(&[400])
+        .with_statuses(&[400])
         .post(
             "/users/{id}/personal_access_tokens",
-            "Creates an access token for a user and answers it, this once; administrators only",
+            "Create an access token for a user; its secret is returned only once; administrators only",
             create_for,
         )
 }
 
-async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Params(given): Params<ListTokens>,
-    paging: Paging,
-) -> Reply<Paged<TokenJson>> {
-    let (filter, page) = (given.map(|given| given.0), paging.page.clone());
-    let (tokens, now) = forge.read(caller, move |tx| Ok((tokens::search(tx, &filter, &page)?, tx.now()))).await?;
-    Ok(paging.answer(tokens.map(|token| TokenJson::new(token, now))))
+async fn list(cx: CallerCx, Params(params): Params<ListTokens>, paging: Paging) -> Reply<Paged<TokenJson>> {
+    let (filter, page) = (params.map(|params| params.0), paging.page.clone());
+    let (tokens, now) = cx.read(move |tx| Ok((tokens::search(tx, &filter, &page)?, tx.now()))).await?;
+    Ok(paging.reply(tokens.map(|token| TokenJson::new(token, now))))
 }
 
 async fn create(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
+    cx: CallerCx,
     attempts: PasswordAttempts,
-    Params(given): Params<CreateToken>,
+    Params(params): Params<CreateToken>,
 ) -> Reply<CreatedSecret<NewTokenJson>> {
-    let ready = prepare(&forge, &caller, &attempts, given).await?;
-    let made = forge.write(caller, move |tx| Ok((tokens::create_own(tx, &ready)?, tx.now()))).await?;
-    Ok(CreatedSecret(NewTokenJson::new(made)))
+    let prepared = prepare(&cx, &attempts, params).await?;
+    let created = cx.write(move |tx| Ok((tokens::create_own(tx, &prepared)?, tx.now()))).await?;
+    Ok(CreatedSecret(NewTokenJson::new(created)))
 }
 
 async fn create_for(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
+    cx: CallerCx,
     attempts: PasswordAttempts,
-    Numbers([user]): Numbers<1>,
-    Params(given): Params<CreateToken>,
+    IdsInPath(user): IdsInPath<UserId>,
+    Params(params): Params<CreateToken>,
 ) -> Reply<CreatedSecret<NewTokenJson>> {
-    let ready = prepare(&forge, &caller, &attempts, given).await?;
-    let made = forge.write(caller, move |tx| Ok((tokens::create_for(tx, user, &ready)?, tx.now()))).await?;
-    Ok(CreatedSecret(NewTokenJson::new(made)))
+    let prepared = prepare(&cx, &attempts, params).await?;
+    let created = cx.write(move |tx| Ok((tokens::create_for(tx, user, &prepared)?, tx.now()))).await?;
+    Ok(CreatedSecret(NewTokenJson::new(created)))
 }
 
-/// Checks the password if there is one; attempts at it count as attempts to sign in.
+/// Verifies the password if there is one; attempts count against the sign-in limit.
 async fn prepare(
-    forge: &Forge,
-    caller: &Caller,
+    cx: &CallerCx,
     attempts: &PasswordAttempts,
-    given: Unvalidated<CreateToken>,
-) -> Result<ReadyRequest, ApiError> {
-    let request = given.map(|given| given.0);
-    if !request.get().is_ok_and(|request| request.current_password.is_some()) {
-        return Ok(ReadyRequest::without_password(request));
+    params: Unvalidated<CreateToken>,
+) -> Result<PreparedTokenRequest, ApiError> {
+    let request = params.map(|params| params.0);
+    if !request.validate().is_ok_and(|request| request.current_password.is_some()) {
+        return Ok(PreparedTokenRequest::without_password(request));
     }
     attempts.count()?;
-    Ok(forge.run_blocking(caller.clone(), move |tx| tokens::prepare(tx, &request)).await?)
+    Ok(cx.clone().run_blocking(move |cx| tokens::prepare(cx, &request)).await?)
 }
 
-async fn get(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([id]): Numbers<1>,
-) -> Reply<Done<TokenJson>> {
-    let (token, now) = forge.read_inline(caller, move |tx| Ok((tokens::get(tx, id)?, tx.now()))).await?;
-    Ok(Done(TokenJson::new(token, now)))
+async fn get(cx: CallerCx, IdsInPath(id): IdsInPath<TokenId>) -> Reply<OkJson<TokenJson>> {
+    let (token, now) = cx.read_inline(move |tx| Ok((tokens::get(tx, id)?, tx.now()))).await?;
+    Ok(OkJson(TokenJson::new(token, now)))
 }
 
-async fn get_self(State(forge): State<Forge>, Credentials(caller): Credentials) -> Reply<Done<TokenJson>> {
-    let (token, now) = forge.read_inline(caller, |tx| Ok((tokens::current(tx)?, tx.now()))).await?;
-    Ok(Done(TokenJson::new(token, now)))
+async fn get_self(cx: CallerCx) -> Reply<OkJson<TokenJson>> {
+    let (token, now) = cx.read_inline(|tx| Ok((tokens::current(tx)?, tx.now()))).await?;
+    Ok(OkJson(TokenJson::new(token, now)))
 }
 
-async fn delete(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([id]): Numbers<1>,
-) -> Reply<NoContent> {
-    forge.write(caller, move |tx| tokens::revoke_by_id(tx, id)).await?;
+async fn delete(cx: CallerCx, IdsInPath(id): IdsInPath<TokenId>) -> Reply<NoContent> {
+    cx.write(move |tx| tokens::revoke_by_id(tx, id)).await?;
     Ok(NoContent)
 }
 
-async fn delete_self(State(forge): State<Forge>, Credentials(caller): Credentials) -> Reply<NoContent> {
-    forge.write(caller, tokens::revoke_current).await?;
+async fn delete_self(cx: CallerCx) -> Reply<NoContent> {
+    cx.write(tokens::revoke_current).await?;
     Ok(NoContent)
 }
 
@@ -130,9 +123,15 @@ impl FromParams for ListTokens {
     fn read(from: &mut ParamReader<'_>) -> Self {
         let states = [("active", true), ("inactive", false)];
         Self(TokenFilter {
-            user: from.integer("user_id", "Only tokens of this user; others than oneself for administrators"),
-            revoked: from.flag("revoked", "true: only revoked tokens; false: only tokens that are not revoked"),
-            active: from.choice("state", &states, "active: neither revoked nor expired; inactive: the others"),
+            user: from
+                .id("user_id", "Only tokens of this user; only administrators may name another user than themselves"),
+            revoked: from
+                .flag("revoked", "Whether to list only revoked tokens (true) or only others (false); default: both"),
+            active: from.choice(
+                "state",
+                &states,
+                "Only tokens in this state: active (neither revoked nor expired) or inactive; default: both",
+            ),
         })
     }
 }
@@ -141,21 +140,21 @@ struct CreateToken(TokenRequest);
 
 impl FromParams for CreateToken {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let name = from.required_text("name", "What the token is for");
+        let name = from.required_text("name", "The name of the token");
         let scopes = from.required_choices(
             "scopes",
             &Scope::ALL.map(|scope| (scope.as_str(), scope)),
-            "What the token opens, as a list or with commas",
+            "The scopes of the token, as a list or separated by commas",
         );
-        let expires_on = from.day(
+        let expires_on = from.date(
             "expires_at",
-            "Expiry date, the first day on which the token is no longer valid, within a year and not after the expiry of the \
-             token that the request presents; the latest of these if absent",
+            "The expiry date, the first day on which the token is no longer valid: at most one year from now, and not \
+             after the expiry of the token that authenticates the request; default: the latest possible date",
         );
         let current_password = from
             .text(
                 "current_password",
-                "The caller's password; required if the request presents a token of POST /session",
+                "The password of the current user; required if a session token authenticates the request",
             )
             .filter(|text| !text.is_empty());
         Self(TokenRequest { name, scopes, expires_on, current_password })
@@ -168,14 +167,14 @@ struct TokenJson {
     id: i64,
     name: String,
     revoked: bool,
-    created_at: Stamp,
+    created_at: TimestampJson,
     description: Option<String>,
     scopes: Vec<&'static str>,
     user_id: i64,
-    last_used_at: Option<Stamp>,
+    last_used_at: Option<TimestampJson>,
     active: bool,
-    expires_at: Option<Day>,
-    /// Whether `POST /session` issued it; such tokens end when the password changes.
+    expires_at: Option<DateJson>,
+    /// Whether it is a session token, which is revoked when the password changes.
     session: bool,
 }
 
@@ -183,30 +182,30 @@ impl TokenJson {
     fn new(token: Token, now: Time) -> Self {
         Self {
             active: token.is_active(now),
-            id: token.id,
+            id: token.id.get(),
             name: token.name,
             revoked: token.revoked_at.is_some(),
-            created_at: Stamp(token.created_at),
+            created_at: TimestampJson(token.created_at),
             description: None,
             scopes: token.scopes.into_iter().map(Scope::as_str).collect(),
-            user_id: token.user_id,
-            last_used_at: token.last_used_at.map(Stamp),
-            expires_at: token.expires_at.map(|end| Day(day_of(end))),
+            user_id: token.user_id.get(),
+            last_used_at: token.last_used_at.map(TimestampJson),
+            expires_at: token.expires_at.map(|end| DateJson(utc_date(end))),
             session: token.session,
         }
     }
 }
 
-/// An access token with its secret, in the answer that creates it.
+/// An access token with its secret, in the response to its creation.
 #[derive(Serialize, JsonSchema)]
 struct NewTokenJson {
     #[serde(flatten)]
-    shown: TokenJson,
+    token_fields: TokenJson,
     token: String,
 }
 
 impl NewTokenJson {
     fn new(((token, secret), now): ((Token, Secret), Time)) -> Self {
-        Self { shown: TokenJson::new(token, now), token: secret.reveal().to_owned() }
+        Self { token_fields: TokenJson::new(token, now), token: secret.reveal().to_owned() }
     }
 }

@@ -2,11 +2,11 @@
 
 use axum::extract::State;
 use forge::{
-    Error, Forge,
-    users::{self, Edit, OwnEdit, Registration},
+    Error,
+    users::{self, NewUserRequest, OwnUserUpdate, UserUpdate},
 };
 use model::{
-    Change, User,
+    Change, User, UserId,
     users::{Identity, NewUser, Profile, UserChanges, UserFilter, UserSummary},
 };
 use schemars::JsonSchema;
@@ -14,150 +14,125 @@ use serde::Serialize;
 
 use crate::{
     App,
+    context::CallerCx,
     error::ApiError,
-    extract::{Credentials, Numbers},
+    extract::IdsInPath,
+    limits::sign_in_limit::PasswordAttempts,
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, Recalled, Reply, Stamp, Written},
+    reply::{CachedJson, Created, OkJson, Reply, SerializedJson, TimestampJson},
     routes::Routes,
-    sign_in::PasswordAttempts,
     site::Site,
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/users", "Lists users; administrators see them in full", list)
-        .post("/users", "Creates a user; administrators only", create)
-        .also(&[409])
-        .get("/users/{id}", "Shows a user; administrators see them in full", get)
-        .put("/users/{id}", "Changes a user; administrators only", update)
-        .also(&[409])
-        .delete("/users/{id}", "Removes a user; administrators only", delete)
-        .get("/user", "Shows the caller", current)
-        .put("/user", "Changes the caller's own profile, address or password", update_own)
-        .also(&[409])
-        .put("/users/{id}/block", "Keeps a user out; administrators only", block)
-        .put("/users/{id}/unblock", "Lets a user in again; administrators only", unblock)
+    Routes::new(Tag::Users)
+        .get("/users", "List users; administrators see all fields", list)
+        .post("/users", "Create a user; administrators only", create)
+        .with_statuses(&[409])
+        .get("/users/{id}", "Get a user; administrators see all fields", get)
+        .put("/users/{id}", "Update a user; administrators only", update)
+        .with_statuses(&[409])
+        .delete("/users/{id}", "Delete a user; administrators only", delete)
+        .get("/user", "Get the current user", current)
+        .put("/user", "Update the profile, email address or password of the current user", update_own)
+        .with_statuses(&[409])
+        .put("/users/{id}/block", "Block a user; administrators only", block)
+        .put("/users/{id}/unblock", "Unblock a user; administrators only", unblock)
 }
 
 async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Params(given): Params<ListUsers>,
+    cx: CallerCx,
+    Params(params): Params<ListUsers>,
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<ListedUserJson>> {
-    let (filter, page) = (given.map(|given| given.0), paging.page.clone());
-    let (users, in_full) = forge
-        .read(caller, move |tx| {
+    let (filter, page) = (params.map(|params| params.0), paging.page.clone());
+    let (users, is_admin) = cx
+        .read(move |tx| {
             let users = users::list(tx, &filter, &page)?;
             Ok((users, tx.actor().is_admin()))
         })
         .await?;
-    Ok(paging.answer(users.map(|user| ListedUserJson::new(user, &site, in_full))))
+    Ok(paging.reply(users.map(|user| ListedUserJson::new(user, &site, is_admin))))
 }
 
-async fn get(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([id]): Numbers<1>,
-    site: Site,
-) -> Reply<Done<ShownUserJson>> {
-    let (user, in_full) = forge.read_inline(caller, move |tx| Ok((users::get(tx, id)?, tx.actor().is_admin()))).await?;
-    Ok(Done(ShownUserJson::new(user, &site, in_full)))
+async fn get(cx: CallerCx, IdsInPath(id): IdsInPath<UserId>, site: Site) -> Reply<OkJson<SingleUserJson>> {
+    let (user, is_admin) = cx.read_inline(move |tx| Ok((users::get(tx, id)?, tx.actor().is_admin()))).await?;
+    Ok(OkJson(SingleUserJson::new(user, &site, is_admin)))
 }
 
-async fn current(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    site: Site,
-) -> Reply<Recalled<FullUserJson>> {
+async fn current(CallerCx { forge, caller }: CallerCx, site: Site) -> Reply<CachedJson<FullUserJson>> {
     let subject = format!("user at {}", site.root());
-    let written = forge.read_cached(caller, subject, move |tx| {
+    let json = forge.read_cached(caller, subject, move |tx| {
         let user = users::current(tx)?;
-        Ok(Written::new(&FullUserJson::new(user, &site)))
+        Ok(SerializedJson::new(&FullUserJson::new(user, &site)))
     });
-    Ok(written.await?.into())
+    Ok(json.await?.into())
 }
 
-async fn create(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Params(given): Params<CreateUser>,
-    site: Site,
-) -> Reply<Created<FullUserJson>> {
-    let given = given.map(|given| given.0);
-    let ready = forge.run_blocking(caller.clone(), move |tx| users::prepare_registration(tx, &given)).await?;
-    let user = forge.write(caller, move |tx| users::create(tx, &ready)).await?;
+async fn create(cx: CallerCx, Params(params): Params<CreateUser>, site: Site) -> Reply<Created<FullUserJson>> {
+    let params = params.map(|params| params.0);
+    let prepared = cx.clone().run_blocking(move |cx| users::prepare_create(cx, &params)).await?;
+    let user = cx.write(move |tx| users::create(tx, &prepared)).await?;
     Ok(Created(FullUserJson::new(user, &site)))
 }
 
 async fn update(
     State(app): State<App>,
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([id]): Numbers<1>,
-    Params(given): Params<UpdateUser>,
+    cx: CallerCx,
+    IdsInPath(id): IdsInPath<UserId>,
+    Params(params): Params<UpdateUser>,
     site: Site,
-) -> Reply<Done<FullUserJson>> {
-    let given = given.map(|given| given.0);
+) -> Reply<OkJson<FullUserJson>> {
+    let params = params.map(|params| params.0);
     let conflict = |error| match error {
-        taken @ Error::Taken(_) => ApiError::Under(app.dialect().user_update_conflict(), taken),
+        taken @ Error::Taken(_) => ApiError::OverrideStatus(app.dialect().user_update_conflict_status(), taken),
         other => other.into(),
     };
-    let ready =
-        forge.run_blocking(caller.clone(), move |tx| users::prepare_edit(tx, id, &given)).await.map_err(conflict)?;
-    let user = forge.write(caller, move |tx| users::update(tx, id, &ready)).await.map_err(conflict)?;
-    Ok(Done(FullUserJson::new(user, &site)))
+    let prepared = cx.clone().run_blocking(move |cx| users::prepare_update(cx, id, &params)).await.map_err(conflict)?;
+    let user = cx.write(move |tx| users::update(tx, id, &prepared)).await.map_err(conflict)?;
+    Ok(OkJson(FullUserJson::new(user, &site)))
 }
 
 async fn update_own(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
+    cx: CallerCx,
     attempts: PasswordAttempts,
-    Params(given): Params<UpdateOwnUser>,
+    Params(params): Params<UpdateOwnUser>,
     site: Site,
-) -> Reply<Done<FullUserJson>> {
-    let given = given.map(|given| given.0);
-    if given.get().is_ok_and(|edit| edit.current_password.is_some()) {
-        // A stolen token must not serve to guess the password faster than signing in does.
+) -> Reply<OkJson<FullUserJson>> {
+    let params = params.map(|params| params.0);
+    if params.validate().is_ok_and(|edit| edit.current_password.is_some()) {
+        // A stolen token must not allow guessing the password faster than signing in does.
         attempts.count()?;
     }
-    let ready = forge.run_blocking(caller.clone(), move |tx| users::prepare_own_edit(tx, &given)).await?;
-    let user = forge.write(caller, move |tx| users::update_own(tx, &ready)).await?;
-    Ok(Done(FullUserJson::new(user, &site)))
+    let prepared = cx.clone().run_blocking(move |cx| users::prepare_update_own(cx, &params)).await?;
+    let user = cx.write(move |tx| users::update_own(tx, &prepared)).await?;
+    Ok(OkJson(FullUserJson::new(user, &site)))
 }
 
 async fn delete(
     State(app): State<App>,
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([id]): Numbers<1>,
+    cx: CallerCx,
+    IdsInPath(id): IdsInPath<UserId>,
     site: Site,
-) -> Reply<Done<Option<FullUserJson>>> {
-    let user = forge.write(caller, move |tx| users::delete(tx, id)).await?;
+) -> Reply<OkJson<Option<FullUserJson>>> {
+    let user = cx.write(move |tx| users::delete(tx, id)).await?;
     if user.is_none() && !app.dialect().deletes_missing_users() {
         return Err(Error::not_found("User").into());
     }
-    Ok(Done(user.map(|user| FullUserJson::new(user, &site))))
+    Ok(OkJson(user.map(|user| FullUserJson::new(user, &site))))
 }
 
-async fn block(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([id]): Numbers<1>,
-) -> Reply<Done<bool>> {
-    forge.write(caller, move |tx| users::block(tx, id)).await?;
-    Ok(Done(true))
+async fn block(cx: CallerCx, IdsInPath(id): IdsInPath<UserId>) -> Reply<OkJson<bool>> {
+    cx.write(move |tx| users::block(tx, id)).await?;
+    Ok(OkJson(true))
 }
 
-async fn unblock(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([id]): Numbers<1>,
-) -> Reply<Done<bool>> {
-    forge.write(caller, move |tx| users::unblock(tx, id)).await?;
-    Ok(Done(true))
+async fn unblock(cx: CallerCx, IdsInPath(id): IdsInPath<UserId>) -> Reply<OkJson<bool>> {
+    cx.write(move |tx| users::unblock(tx, id)).await?;
+    Ok(OkJson(true))
 }
 
 struct ListUsers(UserFilter);
@@ -165,115 +140,136 @@ struct ListUsers(UserFilter);
 impl FromParams for ListUsers {
     fn read(from: &mut ParamReader<'_>) -> Self {
         Self(UserFilter {
-            username: from.text("username", "Exactly this username; other filters then do not count"),
+            username: from.text("username", "Only the user with exactly this username; other filters are then ignored"),
             search: from
-                .text("search", "A part of name, username or, for administrators, e-mail address")
+                .text(
+                    "search",
+                    "Only users whose name, username or, for administrators, email address contains this text",
+                )
                 .filter(|text| !text.is_empty()),
-            active: from.flag("active", "true: only users who may come in").unwrap_or(false),
-            blocked: from.flag("blocked", "true: only users who may not").unwrap_or(false),
-            external: from.flag("external", "true: only external users; for administrators").unwrap_or(false),
+            active: from.flag("active", "Whether to list only active users; default: false").unwrap_or(false),
+            blocked: from.flag("blocked", "Whether to list only blocked users; default: false").unwrap_or(false),
+            external: from
+                .flag(
+                    "external",
+                    "Whether to list only external users; ignored unless set by an administrator; default: false",
+                )
+                .unwrap_or(false),
             search_in_addresses: false,
         })
     }
 }
 
-struct CreateUser(Registration);
+struct CreateUser(NewUserRequest);
 
 impl FromParams for CreateUser {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let email = from.required_text("email", "Primary e-mail address");
-        let password = from.required_text("password", "Password of 8 to 128 characters");
-        let username = from.required_text("username", "Unique name, also the path of the personal namespace");
-        let name = from.required_text("name", "The name people read");
-        let texts = Texts::read(from);
-        // Taken and without effect: this instance sends no confirmation mails, so every address counts at once.
-        let _ = from.flag("confirm", "Whether the address is to be confirmed; without effect here");
+        let email = from.required_text("email", "The primary email address");
+        let password = from.required_text("password", "The password, 8 to 128 characters");
+        let username =
+            from.required_text("username", "The username, which is unique and the path of the personal namespace");
+        let name = from.required_text("name", "The display name");
+        let profile = ProfileParams::read(from);
+        // The server sends no confirmation mails, so every address is confirmed at once.
+        let _ = from.flag("confirm", "Accepted without effect: email addresses need no confirmation");
         let user = NewUser {
             email,
             username,
             name,
-            admin: from.flag("admin", "Whether the user runs the instance").unwrap_or(false),
-            external: from.flag("external", "Whether the user sees only what was opened to them").unwrap_or(false),
-            can_create_group: from.flag("can_create_group", "Whether the user may create groups").unwrap_or(true),
-            projects_limit: from.integer("projects_limit", "How many personal projects the user may have"),
+            admin: from.flag("admin", "Whether the user is an administrator; default: false").unwrap_or(false),
+            external: from
+                .flag("external", "Whether the user is external, without access to internal projects; default: false")
+                .unwrap_or(false),
+            can_create_group: from
+                .flag("can_create_group", "Whether the user may create groups; default: true")
+                .unwrap_or(true),
+            projects_limit: from.integer(
+                "projects_limit",
+                "The maximum number of personal projects; default: the setting default-projects-limit",
+            ),
             identity: read_identity(from),
             profile: Profile {
-                bio: texts.bio.filter(|text| !text.is_empty()),
-                location: texts.location.filter(|text| !text.is_empty()),
-                skype: texts.skype.unwrap_or_default(),
-                linkedin: texts.linkedin.unwrap_or_default(),
-                twitter: texts.twitter.unwrap_or_default(),
-                website_url: texts.website_url.unwrap_or_default(),
-                organization: texts.organization.filter(|text| !text.is_empty()),
+                bio: profile.bio.filter(|text| !text.is_empty()),
+                location: profile.location.filter(|text| !text.is_empty()),
+                skype: profile.skype.unwrap_or_default(),
+                linkedin: profile.linkedin.unwrap_or_default(),
+                twitter: profile.twitter.unwrap_or_default(),
+                website_url: profile.website_url.unwrap_or_default(),
+                organization: profile.organization.filter(|text| !text.is_empty()),
             },
         };
-        Self(Registration { user, password })
+        Self(NewUserRequest { user, password })
     }
 }
 
-struct UpdateUser(Edit);
+struct UpdateUser(UserUpdate);
 
 impl FromParams for UpdateUser {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let email = from.text("email", "Primary e-mail address");
-        let password = from.text("password", "Password of 8 to 128 characters").filter(|text| !text.is_empty());
-        let username = from.text("username", "Unique name, also the path of the personal namespace");
-        let name = from.text("name", "The name people read");
-        let texts = Texts::read(from);
+        let email = from.text("email", "The primary email address");
+        let password = from.text("password", "The password, 8 to 128 characters").filter(|text| !text.is_empty());
+        let username = from.text("username", "The username, which is unique and the path of the personal namespace");
+        let name = from.text("name", "The display name");
+        let profile = ProfileParams::read(from);
         let changes = UserChanges {
             email: Change::from_required_text(email),
             username: Change::from_required_text(username),
             name: Change::from_required_text(name),
-            admin: Change::from_option(from.flag("admin", "Whether the user runs the instance")),
-            external: Change::from_option(from.flag("external", "Whether the user sees only what was opened to them")),
+            admin: Change::from_option(from.flag("admin", "Whether the user is an administrator")),
+            external: Change::from_option(
+                from.flag("external", "Whether the user is external, without access to internal projects"),
+            ),
             can_create_group: Change::from_option(from.flag("can_create_group", "Whether the user may create groups")),
             projects_limit: Change::from_option(
-                from.integer("projects_limit", "How many personal projects the user may have"),
+                from.integer("projects_limit", "The maximum number of personal projects"),
             ),
-            bio: Change::from_text(texts.bio),
-            location: Change::from_text(texts.location),
-            skype: Change::from_text(texts.skype),
-            linkedin: Change::from_text(texts.linkedin),
-            twitter: Change::from_text(texts.twitter),
-            website_url: Change::from_text(texts.website_url),
-            organization: Change::from_text(texts.organization),
+            bio: Change::from_text(profile.bio),
+            location: Change::from_text(profile.location),
+            skype: Change::from_text(profile.skype),
+            linkedin: Change::from_text(profile.linkedin),
+            twitter: Change::from_text(profile.twitter),
+            website_url: Change::from_text(profile.website_url),
+            organization: Change::from_text(profile.organization),
             identity: read_identity(from),
         };
-        Self(Edit { changes, password })
+        Self(UserUpdate { changes, password })
     }
 }
 
-struct UpdateOwnUser(OwnEdit);
+struct UpdateOwnUser(OwnUserUpdate);
 
 impl FromParams for UpdateOwnUser {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let email = from.text("email", "Primary e-mail address; a change needs current_password");
+        let email = from.text("email", "The primary email address; a change requires current_password");
         let password = from
-            .text("password", "New password of 8 to 128 characters; needs current_password and ends all other sessions")
+            .text(
+                "password",
+                "The new password, 8 to 128 characters; requires current_password and ends all other sessions",
+            )
             .filter(|text| !text.is_empty());
-        let current_password = from.text("current_password", "The password as it is").filter(|text| !text.is_empty());
-        let username = from.text("username", "Unique name, also the path of the personal namespace");
-        let name = from.text("name", "The name people read");
-        let texts = Texts::read(from);
+        let current_password = from.text("current_password", "The current password").filter(|text| !text.is_empty());
+        let username = from.text("username", "The username, which is unique and the path of the personal namespace");
+        let name = from.text("name", "The display name");
+        let profile = ProfileParams::read(from);
         let changes = UserChanges {
             email: Change::from_required_text(email),
             username: Change::from_required_text(username),
             name: Change::from_required_text(name),
-            bio: Change::from_text(texts.bio),
-            location: Change::from_text(texts.location),
-            skype: Change::from_text(texts.skype),
-            linkedin: Change::from_text(texts.linkedin),
-            twitter: Change::from_text(texts.twitter),
-            website_url: Change::from_text(texts.website_url),
-            organization: Change::from_text(texts.organization),
+            bio: Change::from_text(profile.bio),
+            location: Change::from_text(profile.location),
+            skype: Change::from_text(profile.skype),
+            linkedin: Change::from_text(profile.linkedin),
+            twitter: Change::from_text(profile.twitter),
+            website_url: Change::from_text(profile.website_url),
+            organization: Change::from_text(profile.organization),
             ..UserChanges::default()
         };
-        Self(OwnEdit { changes, password, current_password })
+        Self(OwnUserUpdate { changes, password, current_password })
     }
 }
 
-/// The optional texts of a user, as create and update both read them.
-struct Texts {
+/// The profile fields that creation and updates share.
+struct ProfileParams {
     skype: Option<String>,
     linkedin: Option<String>,
     twitter: Option<String>,
@@ -283,28 +279,28 @@ struct Texts {
     location: Option<String>,
 }
 
-impl Texts {
+impl ProfileParams {
     fn read(from: &mut ParamReader<'_>) -> Self {
         Self {
-            skype: from.text("skype", "Name on Skype"),
-            linkedin: from.text("linkedin", "Name on LinkedIn"),
-            twitter: from.text("twitter", "Name on Twitter"),
-            website_url: from.text("website_url", "Own pages"),
-            organization: from.text("organization", "Where the user works"),
-            bio: from.text("bio", "A few words"),
-            location: from.text("location", "Where the user is"),
+            skype: from.text("skype", "The Skype name"),
+            linkedin: from.text("linkedin", "The LinkedIn name"),
+            twitter: from.text("twitter", "The Twitter name"),
+            website_url: from.text("website_url", "The URL of the website"),
+            organization: from.text("organization", "The organization"),
+            bio: from.text("bio", "The biography"),
+            location: from.text("location", "The location"),
         }
     }
 }
 
 fn read_identity(from: &mut ParamReader<'_>) -> Option<Identity> {
-    let extern_uid = from.text("extern_uid", "Name of the user's account elsewhere");
-    let provider = from.text("provider", "Where that account is");
+    let extern_uid = from.text("extern_uid", "The ID of the user at the external identity provider; requires provider");
+    let provider = from.text("provider", "The name of the external identity provider; requires extern_uid");
     from.all_or_none(&["extern_uid", "provider"]);
     Some(Identity { provider: provider?, extern_uid: extern_uid? })
 }
 
-/// A user as embedded in other things and in lists.
+/// A user as embedded in other resources and in lists.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct UserSummaryJson {
     name: String,
@@ -316,10 +312,10 @@ pub(crate) struct UserSummaryJson {
     web_url: String,
 }
 
-/// Whether a user may come in.
+/// Whether a user is active or blocked.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case")]
-#[expect(dead_code, reason = "describes the words for the document")]
+#[expect(dead_code, reason = "describes the values in the OpenAPI document")]
 enum UserStateJson {
     Active,
     Blocked,
@@ -330,7 +326,7 @@ impl UserSummaryJson {
     pub(crate) fn new(user: impl Into<UserSummary>, site: &Site) -> Self {
         let UserSummary { id, username, name, state, created_at: _ } = user.into();
         Self {
-            id,
+            id: id.get(),
             state: state.as_str(),
             avatar_url: site.identicon(&username),
             web_url: site.page(&username),
@@ -340,12 +336,12 @@ impl UserSummaryJson {
     }
 }
 
-/// A user as other users see them.
+/// A user as other users see it.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct UserJson {
     #[serde(flatten)]
     summary: UserSummaryJson,
-    created_at: Stamp,
+    created_at: TimestampJson,
     is_admin: bool,
     bio: Option<String>,
     location: Option<String>,
@@ -360,7 +356,7 @@ impl UserJson {
     pub(crate) fn new(mut user: User, site: &Site) -> Self {
         let profile = std::mem::take(&mut user.profile);
         Self {
-            created_at: Stamp(user.created_at),
+            created_at: TimestampJson(user.created_at),
             is_admin: user.admin,
             bio: profile.bio,
             location: profile.location,
@@ -374,18 +370,18 @@ impl UserJson {
     }
 }
 
-/// A user as administrators and the user themselves see them.
+/// A user with all fields, as administrators and the user see it.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct FullUserJson {
     #[serde(flatten)]
     user: UserJson,
-    last_sign_in_at: Option<Stamp>,
-    confirmed_at: Option<Stamp>,
+    last_sign_in_at: Option<TimestampJson>,
+    confirmed_at: Option<TimestampJson>,
     email: String,
     theme_id: i32,
     color_scheme_id: i32,
     projects_limit: i32,
-    current_sign_in_at: Option<Stamp>,
+    current_sign_in_at: Option<TimestampJson>,
     identities: Vec<IdentityJson>,
     can_create_group: bool,
     can_create_project: bool,
@@ -397,14 +393,14 @@ impl FullUserJson {
     pub(crate) fn new(mut user: User, site: &Site) -> Self {
         let identities = std::mem::take(&mut user.identities).into_iter();
         Self {
-            last_sign_in_at: user.last_sign_in_at.map(Stamp),
-            confirmed_at: user.confirmed_at.map(Stamp),
+            last_sign_in_at: user.last_sign_in_at.map(TimestampJson),
+            confirmed_at: user.confirmed_at.map(TimestampJson),
             email: std::mem::take(&mut user.email),
-            // The original's defaults; there are no themes here.
+            // The defaults of GitLab 8.14; Gable has no themes.
             theme_id: 2,
             color_scheme_id: 1,
             projects_limit: user.projects_limit,
-            current_sign_in_at: user.current_sign_in_at.map(Stamp),
+            current_sign_in_at: user.current_sign_in_at.map(TimestampJson),
             identities: identities
                 .map(|Identity { provider, extern_uid }| IdentityJson { provider, extern_uid })
                 .collect(),
@@ -417,14 +413,14 @@ impl FullUserJson {
     }
 }
 
-/// An account elsewhere.
+/// An account at an external identity provider.
 #[derive(Serialize, JsonSchema)]
 struct IdentityJson {
     provider: String,
     extern_uid: String,
 }
 
-/// A user in a list: in full for administrators, in short for others.
+/// A user in a list: with all fields for administrators, a summary for others.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 enum ListedUserJson {
@@ -433,8 +429,8 @@ enum ListedUserJson {
 }
 
 impl ListedUserJson {
-    fn new(user: User, site: &Site, in_full: bool) -> Self {
-        if in_full {
+    fn new(user: User, site: &Site, is_admin: bool) -> Self {
+        if is_admin {
             Self::Full(Box::new(FullUserJson::new(user, site)))
         } else {
             Self::Summary(UserSummaryJson::new(user, site))
@@ -442,17 +438,17 @@ impl ListedUserJson {
     }
 }
 
-/// A single user: in full for administrators.
+/// A single user: with all fields for administrators.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
-enum ShownUserJson {
+enum SingleUserJson {
     Full(Box<FullUserJson>),
     User(Box<UserJson>),
 }
 
-impl ShownUserJson {
-    fn new(user: User, site: &Site, in_full: bool) -> Self {
-        if in_full {
+impl SingleUserJson {
+    fn new(user: User, site: &Site, is_admin: bool) -> Self {
+        if is_admin {
             Self::Full(Box::new(FullUserJson::new(user, site)))
         } else {
             Self::User(Box::new(UserJson::new(user, site)))

@@ -1,38 +1,39 @@
-//! What the instance tells about itself.
+//! The version of the API and its OpenAPI document.
 
 use axum::{
     extract::State,
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
 };
-use forge::{Ability, Forge};
+use forge::Ability;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
     App,
-    extract::Credentials,
-    reply::{Done, Reply},
+    context::CallerCx,
+    openapi::Tag,
+    reply::{OkJson, Reply},
     routes::{OperationDoc, ReplyDoc, Routes},
 };
 
-/// The release of the original whose interface this is; stock clients read it.
-const SPOKEN: &str = "8.14.0";
+/// The version of GitLab that the API reports; clients derive from it which features they can use.
+const GITLAB_VERSION: &str = "8.14.0";
 
 pub(crate) fn routes() -> Routes {
-    Routes::new().get("/version", "Tells which version of the interface this is", version).get(
+    Routes::new(Tag::Instance).get("/version", "Get the version of the API", version).get(
         "/openapi.json",
-        "Describes this interface",
+        "Get the OpenAPI document of the API",
         openapi,
     )
 }
 
-async fn version(State(forge): State<Forge>, Credentials(caller): Credentials) -> Reply<Done<VersionJson>> {
-    forge.read_inline(caller, |tx| tx.may(Ability::ReadVersion)).await?;
-    Ok(Done(VersionJson { version: SPOKEN, revision: concat!("gable-", env!("CARGO_PKG_VERSION")) }))
+async fn version(cx: CallerCx) -> Reply<OkJson<VersionJson>> {
+    cx.read_inline(|tx| tx.authorize(Ability::ReadVersion)).await?;
+    Ok(OkJson(VersionJson { version: GITLAB_VERSION, revision: concat!("gable-", env!("CARGO_PKG_VERSION")) }))
 }
 
-/// The spoken version and our own.
+/// The GitLab version of the API, and the version of Gable.
 #[derive(Serialize, JsonSchema)]
 struct VersionJson {
     version: &'static str,

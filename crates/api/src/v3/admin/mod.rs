@@ -1,3 +1,3 @@
-//! The endpoints of administration.
+//! Endpoints of the instance.
 
 pub(crate) mod instance;

@@ -1,4 +1,4 @@
-//! Looking over a CI file.
+//! Validation of CI files.
 
 use axum::extract::State;
 use forge::{Forge, lint};
@@ -6,19 +6,20 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
+    openapi::Tag,
     params::{FromParams, ParamReader, Params},
-    reply::{Done, Reply},
+    reply::{OkJson, Reply},
     routes::Routes,
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new().post("/ci/lint", "Tells whether a CI file is in order", check)
+    Routes::new(Tag::CiLint).post("/ci/lint", "Validate a CI file", check)
 }
 
-async fn check(State(forge): State<Forge>, Params(given): Params<LintFile>) -> Reply<Done<LintJson>> {
-    let error = lint::check(&forge, given.map(|given| given.0)).await?;
+async fn check(State(forge): State<Forge>, Params(params): Params<LintFile>) -> Reply<OkJson<LintJson>> {
+    let error = lint::check(&forge, params.map(|params| params.0)).await?;
     let status = if error.is_none() { "valid" } else { "invalid" };
-    Ok(Done(LintJson { status, errors: error.into_iter().collect() }))
+    Ok(OkJson(LintJson { status, errors: error.into_iter().collect() }))
 }
 
 struct LintFile(String);
@@ -29,7 +30,7 @@ impl FromParams for LintFile {
     }
 }
 
-/// What there is to say about a CI file.
+/// The result of validating a CI file.
 #[derive(Serialize, JsonSchema)]
 struct LintJson {
     #[schemars(with = "VerdictJson")]
@@ -38,10 +39,10 @@ struct LintJson {
     errors: Vec<String>,
 }
 
-/// Whether a file is in order.
+/// Whether a file is valid.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case")]
-#[expect(dead_code, reason = "describes the words for the document")]
+#[expect(dead_code, reason = "describes the values in the OpenAPI document")]
 enum VerdictJson {
     Valid,
     Invalid,

@@ -1,6 +1,6 @@
-//! The endpoints of continuous integration.
+//! Endpoints for pipelines, jobs and runners.
 
-pub(crate) mod builds;
+pub(crate) mod jobs;
 pub(crate) mod lint;
 pub(crate) mod pipelines;
 pub(crate) mod runners;

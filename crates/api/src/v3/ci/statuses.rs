@@ -1,10 +1,6 @@
-//! What is known of commits: their jobs, and what others found out.
+//! Commit statuses: jobs, and statuses reported by external services.
 
-use axum::extract::State;
-use forge::{
-    Forge,
-    statuses::{self, StatusText},
-};
+use forge::statuses::{self, StatusReport};
 use model::{
     CommitStatus,
     statuses::{StatusFilter, StatusState},
@@ -12,14 +8,16 @@ use model::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::v3::users::UserSummaryJson;
 use crate::{
-    extract::{Credentials, InProject, Revision},
+    context::ProjectCx,
+    extract::RevisionInPath,
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Reply, Stamp},
+    reply::{Created, Reply, TimestampJson},
     routes::Routes,
     site::Site,
+    v3::users::UserSummaryJson,
 };
 
 const STATES: [(&str, StatusState); 5] = [
@@ -31,36 +29,30 @@ const STATES: [(&str, StatusState); 5] = [
 ];
 
 pub(crate) fn routes() -> Routes {
-    Routes::new().get("/projects/{id}/repository/commits/{sha}/statuses", "Lists the statuses of a commit", list).post(
-        "/projects/{id}/statuses/{sha}",
-        "Tells the status of a commit",
-        set,
-    )
+    Routes::new(Tag::CommitStatuses)
+        .get("/projects/{id}/repository/commits/{sha}/statuses", "List the statuses of a commit", list)
+        .post("/projects/{id}/statuses/{sha}", "Set the status of a commit", set)
 }
 
 async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Revision(revision): Revision,
-    Params(given): Params<ListStatuses>,
+    cx: ProjectCx,
+    RevisionInPath(revision): RevisionInPath,
+    Params(params): Params<ListStatuses>,
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<StatusJson>> {
-    let (filter, page) = (given.map(|given| given.0), paging.page.clone());
-    let found = forge.read(caller, move |tx| statuses::list(tx, &project, &revision, &filter, &page)).await?;
-    Ok(paging.answer(found.map(|status| StatusJson::new(status, &site))))
+    let (filter, page) = (params.map(|params| params.0), paging.page.clone());
+    let found = cx.read(move |tx, project| statuses::list(tx, project, &revision, &filter, &page)).await?;
+    Ok(paging.reply(found.map(|status| StatusJson::new(status, &site))))
 }
 
 async fn set(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Revision(revision): Revision,
-    Params(given): Params<SetStatus>,
+    ProjectCx { forge, caller, project }: ProjectCx,
+    RevisionInPath(revision): RevisionInPath,
+    Params(params): Params<SetStatus>,
     site: Site,
 ) -> Reply<Created<StatusJson>> {
-    let status = statuses::set(&forge, caller, project, revision, given.map(|given| given.0)).await?;
+    let status = statuses::set(&forge, caller, project, revision, params.map(|params| params.0)).await?;
     Ok(Created(StatusJson::new(status, &site)))
 }
 
@@ -68,37 +60,39 @@ struct ListStatuses(StatusFilter);
 
 impl FromParams for ListStatuses {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let some = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
         Self(StatusFilter {
-            ref_name: some(from.text("ref", "Only those of this branch or tag")),
-            stage: some(from.text("stage", "Only those of this stage")),
-            name: some(from.text("name", "Only those of this name")),
-            all: from.flag("all", "All of them, and not only the latest of each name").unwrap_or(false),
+            ref_name: non_empty(from.text("ref", "Only statuses of this branch or tag")),
+            stage: non_empty(from.text("stage", "Only statuses of this stage")),
+            name: non_empty(from.text("name", "Only statuses with this name")),
+            all: from
+                .flag("all", "Whether to list all statuses instead of only the newest of each name; default: false")
+                .unwrap_or(false),
         })
     }
 }
 
-struct SetStatus(StatusText);
+struct SetStatus(StatusReport);
 
 impl FromParams for SetStatus {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let some = |text: Option<String>| text.filter(|text| !text.is_empty());
-        let state = from.required_choice("state", &STATES, "How far it has come");
+        let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let state = from.required_choice("state", &STATES, "The state of the check");
         let ref_name =
-            some(from.text("ref", "For which branch or tag; the first branch that has the commit if absent"));
-        let name = some(from.text("name", "What was looked at"));
-        let context = some(from.text("context", "The same as name"));
-        Self(StatusText {
+            non_empty(from.text("ref", "The branch or the tag; default: the first branch that contains the commit"));
+        let name = non_empty(from.text("name", "The name of the check; default: \"default\""));
+        let context = non_empty(from.text("context", "Alias of name, which takes precedence"));
+        Self(StatusReport {
             state,
             ref_name,
             name: name.or(context).unwrap_or_else(|| "default".into()),
-            target_url: some(from.text("target_url", "Where more is told")),
-            description: some(from.text("description", "What there is to say in short")),
+            target_url: non_empty(from.text("target_url", "The URL of a page with details")),
+            description: non_empty(from.text("description", "A short description")),
         })
     }
 }
 
-/// What is known of a commit: a job, or what somebody found out.
+/// A status of a commit: a build, or a status reported by an external service.
 #[derive(Serialize, JsonSchema)]
 struct StatusJson {
     id: i64,
@@ -110,17 +104,17 @@ struct StatusJson {
     name: String,
     target_url: Option<String>,
     description: Option<String>,
-    created_at: Stamp,
-    started_at: Option<Stamp>,
-    finished_at: Option<Stamp>,
+    created_at: TimestampJson,
+    started_at: Option<TimestampJson>,
+    finished_at: Option<TimestampJson>,
     allow_failure: bool,
     author: Option<UserSummaryJson>,
 }
 
-/// How far something has come.
+/// The state of a check.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case")]
-#[expect(dead_code, reason = "describes the words for the document")]
+#[expect(dead_code, reason = "describes the values in the OpenAPI document")]
 enum StateJson {
     Created,
     Pending,
@@ -134,16 +128,16 @@ enum StateJson {
 impl StatusJson {
     fn new(status: CommitStatus, site: &Site) -> Self {
         Self {
-            id: status.id,
+            id: status.id.get(),
             sha: status.sha.to_string(),
             ref_name: status.ref_name,
-            status: status.state.word(),
+            status: status.state.as_str(),
             name: status.name,
             target_url: status.target_url,
             description: status.description,
-            created_at: Stamp(status.created_at),
-            started_at: status.started_at.map(Stamp),
-            finished_at: status.finished_at.map(Stamp),
+            created_at: TimestampJson(status.created_at),
+            started_at: status.started_at.map(TimestampJson),
+            finished_at: status.finished_at.map(TimestampJson),
             allow_failure: status.allow_failure,
             author: status.author.map(|author| UserSummaryJson::new(author, site)),
         }

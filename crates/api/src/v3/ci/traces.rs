@@ -1,92 +1,99 @@
-//! What builds say and leave behind.
+//! Traces and artifacts of jobs.
 
 use axum::{
     body::Body,
-    extract::State,
     http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use forge::{Forge, artifacts, builds, traces};
+use forge::{artifacts, jobs, traces};
+use model::JobId;
 
-use crate::v3::builds::BuildJson;
 use crate::{
+    context::ProjectCx,
     error::plain_error,
-    extract::{BuildNumber, Credentials, InProject, RefSegment},
-    pages::uploads::{Wanted, wanted},
+    extract::{BuildIdInPath, RefNameInPath},
+    file_response::{Download, sandbox_headers},
+    openapi::Tag,
     params::{FromParams, ParamReader, Params},
-    raw::{Download, guarded},
-    reply::{Created, Done, Reply},
+    public_files::uploads::{ByteRange, parse_range},
+    reply::{Created, OkJson, Reply},
     routes::{OperationDoc, ReplyDoc, Routes},
     runner::artifacts::download,
     site::Site,
+    v3::jobs::BuildJson,
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/projects/{id}/builds/{build_id}/trace", "What a build says", show)
-        .also(&[206, 416])
-        .post("/projects/{id}/builds/{build_id}/erase", "Removes what a build said and left behind", erase)
-        .get("/projects/{id}/builds/{build_id}/artifacts", "What a build left behind", fetch)
-        .post("/projects/{id}/builds/{build_id}/artifacts/keep", "Keeps what a build left behind for good", keep)
+    Routes::new(Tag::Builds)
+        .get("/projects/{id}/builds/{build_id}/trace", "Get the trace of a build", show)
+        .with_statuses(&[206, 416])
+        .post("/projects/{id}/builds/{build_id}/erase", "Erase the trace and the artifacts of a build", erase)
+        .get("/projects/{id}/builds/{build_id}/artifacts", "Download the artifacts of a build", download_artifacts)
+        .post("/projects/{id}/builds/{build_id}/artifacts/keep", "Keep the artifacts of a build from expiring", keep)
         .get(
             "/projects/{id}/builds/artifacts/{ref_name}/download",
-            "What a job of a branch or a tag left behind",
-            by_ref,
+            "Download the artifacts of the latest successful build of a branch or a tag",
+            download_by_ref,
         )
 }
 
 async fn show(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    BuildNumber(build): BuildNumber,
-    Params(given): Params<ShowTrace>,
+    cx: ProjectCx,
+    BuildIdInPath(job): BuildIdInPath,
+    Params(params): Params<ShowTrace>,
     method: Method,
     headers: HeaderMap,
 ) -> Reply<TraceText> {
-    let (place, asker) = (project.clone(), caller.clone());
-    let number = build.clone();
-    let (trace, follow) =
-        forge.read_inline(asker, move |tx| Ok((traces::open(tx, &place, &number)?, given.get()?.follow))).await?;
-    let mut answer = TraceText::new(*build.get()?);
+    let job_id = job.clone();
+    let open = cx.clone().read_inline(move |tx, project| {
+        let trace = traces::open(tx, project, &job_id)?;
+        Ok((trace, params.validate()?.follow))
+    });
+    let (trace, follow) = open.await?;
+    let ProjectCx { forge, caller, project } = cx;
+    let mut reply = TraceText::new(*job.validate()?);
     if follow && !trace.ended && method == Method::GET {
-        answer.body = Body::from_stream(traces::follow(&forge, caller, project, trace, 0));
-        return Ok(answer);
+        reply.body = Body::from_stream(traces::follow(&forge, caller, project, trace, 0));
+        return Ok(reply);
     }
     let range = headers.get(header::RANGE).filter(|_| method == Method::GET).and_then(|range| range.to_str().ok());
-    let range = match wanted(range, trace.size) {
-        Wanted::Whole => 0..trace.size,
-        Wanted::Part(range) => {
-            answer.tell_range(
+    let range = match parse_range(range, trace.size) {
+        ByteRange::Whole => 0..trace.size,
+        ByteRange::Part(range) => {
+            reply.set_content_range(
                 StatusCode::PARTIAL_CONTENT,
                 &format!("bytes {}-{}/{}", range.start, range.end - 1, trace.size),
             );
             range
         }
-        Wanted::Nothing => {
-            answer.tell_range(StatusCode::RANGE_NOT_SATISFIABLE, &format!("bytes */{}", trace.size));
-            return Ok(answer);
+        ByteRange::Unsatisfiable => {
+            reply.set_content_range(StatusCode::RANGE_NOT_SATISFIABLE, &format!("bytes */{}", trace.size));
+            return Ok(reply);
         }
     };
-    answer.headers.insert(header::CONTENT_LENGTH, (range.end - range.start).into());
+    reply.headers.insert(header::CONTENT_LENGTH, (range.end - range.start).into());
     if method == Method::GET {
-        answer.body = Body::from_stream(traces::read(&forge, &trace, range).await?);
+        reply.body = Body::from_stream(traces::read(&forge, &trace, range).await?);
     }
-    Ok(answer)
+    Ok(reply)
 }
 
-/// What to do with a trace.
+/// The parameters of a trace.
 struct ShowTrace {
     follow: bool,
 }
 
 impl FromParams for ShowTrace {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        Self { follow: from.flag("follow", "Goes on until the build ends").unwrap_or(false) }
+        Self {
+            follow: from
+                .flag("follow", "Whether to stream the trace until the build ends; default: false")
+                .unwrap_or(false),
+        }
     }
 }
 
-/// A trace, or a part of one. Whatever it says, it is shown as text and nothing in it runs.
+/// A trace, or a part of it. Browsers show it as text and execute nothing in it.
 struct TraceText {
     status: StatusCode,
     headers: HeaderMap,
@@ -94,18 +101,18 @@ struct TraceText {
 }
 
 impl TraceText {
-    fn new(build: i64) -> Self {
-        let mut headers = guarded();
+    fn new(job: JobId) -> Self {
+        let mut headers = sandbox_headers();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
-        // The word is the original's.
-        let disposition = HeaderValue::try_from(format!("infile; filename=\"{build}.log\""));
+        // As in GitLab.
+        let disposition = HeaderValue::try_from(format!("infile; filename=\"{job}.log\""));
         headers.insert(header::CONTENT_DISPOSITION, disposition.expect("digits are fine in a header"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
         headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         Self { status: StatusCode::OK, headers, body: Body::empty() }
     }
 
-    fn tell_range(&mut self, status: StatusCode, range: &str) {
+    fn set_content_range(&mut self, status: StatusCode, range: &str) {
         self.status = status;
         self.headers.insert(header::CONTENT_RANGE, HeaderValue::from_str(range).expect("digits are fine in a header"));
     }
@@ -114,8 +121,9 @@ impl TraceText {
 impl IntoResponse for TraceText {
     fn into_response(self) -> Response {
         if self.status == StatusCode::RANGE_NOT_SATISFIABLE {
-            let told = self.headers.get(header::CONTENT_RANGE).cloned().map(|range| [(header::CONTENT_RANGE, range)]);
-            return (told.into_iter().flatten().collect::<HeaderMap>(), plain_error(self.status)).into_response();
+            let headers =
+                self.headers.get(header::CONTENT_RANGE).cloned().map(|range| [(header::CONTENT_RANGE, range)]);
+            return (headers.into_iter().flatten().collect::<HeaderMap>(), plain_error(self.status)).into_response();
         }
         (self.status, self.headers, self.body).into_response()
     }
@@ -124,64 +132,47 @@ impl IntoResponse for TraceText {
 impl ReplyDoc for TraceText {
     fn describe(operation: &mut OperationDoc) {
         operation.status = 200;
-        operation.kinds = &["text/plain"];
+        operation.content_types = &["text/plain"];
     }
 }
 
-async fn erase(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    BuildNumber(build): BuildNumber,
-    site: Site,
-) -> Reply<Created<BuildJson>> {
-    traces::erase(&forge, caller.clone(), project.clone(), build.clone()).await?;
-    let shown = forge.read(caller, move |tx| builds::get(tx, &project, &build)).await?;
-    Ok(Created(BuildJson::new(shown, &site)))
+async fn erase(cx: ProjectCx, BuildIdInPath(job): BuildIdInPath, site: Site) -> Reply<Created<BuildJson>> {
+    let ProjectCx { forge, caller, project } = cx.clone();
+    traces::erase(&forge, caller, project, job.clone()).await?;
+    let detail = cx.read(move |tx, project| jobs::get(tx, project, &job)).await?;
+    Ok(Created(BuildJson::new(detail, &site)))
 }
 
-async fn keep(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    BuildNumber(build): BuildNumber,
-    site: Site,
-) -> Reply<Done<BuildJson>> {
-    let (place, number) = (project.clone(), build.clone());
-    forge.write(caller.clone(), move |tx| artifacts::keep(tx, &place, &number)).await?;
-    let shown = forge.read(caller, move |tx| builds::get(tx, &project, &build)).await?;
-    Ok(Done(BuildJson::new(shown, &site)))
+async fn keep(cx: ProjectCx, BuildIdInPath(job): BuildIdInPath, site: Site) -> Reply<OkJson<BuildJson>> {
+    let job_id = job.clone();
+    cx.clone().write(move |tx, project| artifacts::keep(tx, project, &job_id)).await?;
+    let detail = cx.read(move |tx, project| jobs::get(tx, project, &job)).await?;
+    Ok(OkJson(BuildJson::new(detail, &site)))
 }
 
-async fn fetch(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    BuildNumber(build): BuildNumber,
-) -> Reply<Download> {
-    let artifact = forge.read_inline(caller, move |tx| artifacts::open(tx, &project, &build)).await?;
+async fn download_artifacts(cx: ProjectCx, BuildIdInPath(job): BuildIdInPath) -> Reply<Download> {
+    let forge = cx.forge.clone();
+    let artifact = cx.read_inline(move |tx, project| artifacts::open(tx, project, &job)).await?;
     download(&forge, &artifact).await
 }
 
-async fn by_ref(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    RefSegment(name): RefSegment,
-    Params(given): Params<OfJob>,
+async fn download_by_ref(
+    cx: ProjectCx,
+    RefNameInPath(name): RefNameInPath,
+    Params(params): Params<DownloadByRef>,
 ) -> Reply<Download> {
-    let job = given.map(|given| given.job);
-    let artifact = forge.read(caller, move |tx| artifacts::open_by_ref(tx, &project, &name, &job)).await?;
+    let (forge, job) = (cx.forge.clone(), params.map(|params| params.job));
+    let artifact = cx.read(move |tx, project| artifacts::open_by_ref(tx, project, &name, &job)).await?;
     download(&forge, &artifact).await
 }
 
-/// Which job.
-struct OfJob {
+/// The parameters of a download by ref.
+struct DownloadByRef {
     job: String,
 }
 
-impl FromParams for OfJob {
+impl FromParams for DownloadByRef {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        Self { job: from.required_text("job", "The name of the job") }
+        Self { job: from.required_text("job", "The name of the build") }
     }
 }

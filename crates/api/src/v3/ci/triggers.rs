@@ -1,120 +1,95 @@
-//! Triggers: tokens with which others start pipelines.
+//! Trigger tokens, which start pipelines.
 
 use std::collections::BTreeMap;
 
-use axum::extract::State;
-use forge::{
-    Forge,
-    triggers::{self, Call, ShownTrigger, Started},
-};
+use forge::triggers::{self, TriggerDetail, TriggerPipeline, TriggeredPipeline};
 use model::tokens::Secret;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    extract::{Credentials, InProject, RefInPath, TriggerToken},
+    context::ProjectCx,
+    extract::{RefInPath, TriggerTokenInPath},
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, Reply, Stamp},
+    reply::{Created, OkJson, Reply, TimestampJson},
     routes::Routes,
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/projects/{id}/triggers", "Lists the triggers of a project", list)
-        .post("/projects/{id}/triggers", "Adds a trigger to a project", create)
-        .get("/projects/{id}/triggers/{token}", "Shows a trigger of a project", get)
-        .delete("/projects/{id}/triggers/{token}", "Removes a trigger from a project", delete)
-        .post("/projects/{id}/trigger/builds", "Starts a pipeline for whoever shows the token of a trigger", start)
-        .open()
+    Routes::new(Tag::Triggers)
+        .get("/projects/{id}/triggers", "List the triggers of a project", list)
+        .post("/projects/{id}/triggers", "Create a trigger", create)
+        .get("/projects/{id}/triggers/{token}", "Get a trigger", get)
+        .delete("/projects/{id}/triggers/{token}", "Delete a trigger", delete)
+        .post("/projects/{id}/trigger/builds", "Start a pipeline with a trigger token", start)
+        .allow_anonymous()
         .post(
             "/projects/{id}/ref/{ref}/trigger/builds",
-            "Starts a pipeline on this branch or tag for whoever shows the token of a trigger",
-            start_on,
+            "Start a pipeline for the branch or tag in the path with a trigger token",
+            start_on_ref,
         )
-        .open()
+        .allow_anonymous()
 }
 
-async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    paging: Paging,
-) -> Reply<Paged<TriggerJson>> {
+async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<TriggerJson>> {
     let page = paging.page.clone();
-    let found = forge.read(caller, move |tx| triggers::list(tx, &project, &page)).await?;
-    Ok(paging.answer(found.map(TriggerJson::from)))
+    let found = cx.read(move |tx, project| triggers::list(tx, project, &page)).await?;
+    Ok(paging.reply(found.map(TriggerJson::from)))
 }
 
-async fn get(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    TriggerToken(token): TriggerToken,
-) -> Reply<Done<TriggerJson>> {
-    let trigger = forge.read(caller, move |tx| triggers::get(tx, &project, &token)).await?;
-    Ok(Done(trigger.into()))
+async fn get(cx: ProjectCx, TriggerTokenInPath(token): TriggerTokenInPath) -> Reply<OkJson<TriggerJson>> {
+    let trigger = cx.read(move |tx, project| triggers::get(tx, project, &token)).await?;
+    Ok(OkJson(trigger.into()))
 }
 
-async fn create(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-) -> Reply<Created<TriggerJson>> {
-    let trigger = forge.write(caller, move |tx| triggers::create(tx, &project)).await?;
+async fn create(cx: ProjectCx) -> Reply<Created<TriggerJson>> {
+    let trigger = cx.write(triggers::create).await?;
     Ok(Created(trigger.into()))
 }
 
-async fn delete(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    TriggerToken(token): TriggerToken,
-) -> Reply<Done<TriggerJson>> {
-    let trigger = forge.write(caller, move |tx| triggers::delete(tx, &project, &token)).await?;
-    Ok(Done(trigger.into()))
+async fn delete(cx: ProjectCx, TriggerTokenInPath(token): TriggerTokenInPath) -> Reply<OkJson<TriggerJson>> {
+    let trigger = cx.write(move |tx, project| triggers::delete(tx, project, &token)).await?;
+    Ok(OkJson(trigger.into()))
 }
 
 async fn start(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<StartPipeline>,
+    ProjectCx { forge, caller, project }: ProjectCx,
+    Params(params): Params<TriggerPipelineParams>,
 ) -> Reply<Created<StartedJson>> {
-    let started = triggers::start(&forge, &caller, project, given.map(|given| given.0)).await?;
+    let started = triggers::start(&forge, &caller, project, params.map(|params| params.0)).await?;
     Ok(Created(started.into()))
 }
 
-async fn start_on(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
+async fn start_on_ref(
+    ProjectCx { forge, caller, project }: ProjectCx,
     RefInPath(ref_name): RefInPath,
-    Params(given): Params<StartPipelineOn>,
+    Params(params): Params<TriggerPipelineOnRef>,
 ) -> Reply<Created<StartedJson>> {
-    let call = given.map(|given| Call { ref_name, ..given.0 });
-    let started = triggers::start(&forge, &caller, project, call).await?;
+    let params = params.map(|params| TriggerPipeline { ref_name, ..params.0 });
+    let started = triggers::start(&forge, &caller, project, params).await?;
     Ok(Created(started.into()))
 }
 
-struct StartPipeline(Call);
+struct TriggerPipelineParams(TriggerPipeline);
 
-impl FromParams for StartPipeline {
+impl FromParams for TriggerPipelineParams {
     fn read(from: &mut ParamReader<'_>) -> Self {
         let ref_name = from.required_text("ref", "The branch or the tag");
-        let StartPipelineOn(call) = StartPipelineOn::read(from);
-        Self(Call { ref_name, ..call })
+        let TriggerPipelineOnRef(params) = TriggerPipelineOnRef::read(from);
+        Self(TriggerPipeline { ref_name, ..params })
     }
 }
 
-/// The same where the path says on which branch or tag.
-struct StartPipelineOn(Call);
+/// The parameters without the branch or tag, which is part of the path.
+struct TriggerPipelineOnRef(TriggerPipeline);
 
-impl FromParams for StartPipelineOn {
+impl FromParams for TriggerPipelineOnRef {
     fn read(from: &mut ParamReader<'_>) -> Self {
         let token = Secret::new(from.required_text("token", "The token of the trigger"));
-        let variables = from.texts_by_name("variables", "What the builds shall know, as variables[KEY]=text");
-        Self(Call { token, ref_name: String::new(), variables })
+        let variables = from.string_map("variables", "The variables of the builds, as variables[KEY]=value");
+        Self(TriggerPipeline { token, ref_name: String::new(), variables })
     }
 }
 
@@ -122,35 +97,35 @@ impl FromParams for StartPipelineOn {
 #[derive(Serialize, JsonSchema)]
 struct TriggerJson {
     token: String,
-    created_at: Stamp,
-    updated_at: Stamp,
-    /// Always null: what is removed is gone.
-    deleted_at: Option<Stamp>,
-    last_used: Option<Stamp>,
+    created_at: TimestampJson,
+    updated_at: TimestampJson,
+    /// Always null: deleted triggers are not kept.
+    deleted_at: Option<TimestampJson>,
+    last_used: Option<TimestampJson>,
 }
 
-impl From<ShownTrigger> for TriggerJson {
-    fn from(ShownTrigger { token, created_at, updated_at, last_used }: ShownTrigger) -> Self {
+impl From<TriggerDetail> for TriggerJson {
+    fn from(TriggerDetail { token, created_at, updated_at, last_used }: TriggerDetail) -> Self {
         Self {
             token: token.reveal().to_owned(),
-            created_at: Stamp(created_at),
-            updated_at: Stamp(updated_at),
+            created_at: TimestampJson(created_at),
+            updated_at: TimestampJson(updated_at),
             deleted_at: None,
-            last_used: last_used.map(Stamp),
+            last_used: last_used.map(TimestampJson),
         }
     }
 }
 
-/// What a trigger has started.
+/// A pipeline started by a trigger.
 #[derive(Serialize, JsonSchema)]
 struct StartedJson {
-    /// The number of the pipeline.
+    /// The ID of the pipeline.
     id: i64,
     variables: BTreeMap<String, String>,
 }
 
-impl From<Started> for StartedJson {
-    fn from(Started { pipeline, variables }: Started) -> Self {
-        Self { id: pipeline, variables }
+impl From<TriggeredPipeline> for StartedJson {
+    fn from(TriggeredPipeline { pipeline, variables }: TriggeredPipeline) -> Self {
+        Self { id: pipeline.get(), variables }
     }
 }

@@ -1,93 +1,73 @@
-//! Keys that open projects to machines.
+//! Deploy keys of projects.
 
-use axum::extract::State;
-use forge::{Forge, deploy_keys};
+use forge::deploy_keys;
 use model::DeployKey;
 
-use crate::v3::keys::{CreateKey, KeyJson};
 use crate::{
-    extract::{Credentials, InProject, KeyNumber},
+    context::ProjectCx,
+    extract::KeyIdInPath,
+    openapi::Tag,
     paging::{Paged, Paging},
     params::Params,
-    reply::{Created, Done, Reply, Stamp},
+    reply::{Created, OkJson, Reply, TimestampJson},
     routes::Routes,
+    v3::keys::{CreateKey, KeyJson},
 };
 
-/// Both names of the resource: clients of the original use the one, its older clients the other.
+/// Routes under both names of the resource: GitLab 8.14 has the first, its older clients use the second.
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/projects/{id}/deploy_keys", "Lists the deploy keys of a project", list)
-        .post("/projects/{id}/deploy_keys", "Adds a deploy key to a project", create)
-        .get("/projects/{id}/deploy_keys/{key_id}", "Shows a deploy key of a project", get)
-        .delete("/projects/{id}/deploy_keys/{key_id}", "Takes a deploy key from a project", disable)
-        .post("/projects/{id}/deploy_keys/{key_id}/enable", "Lets a deploy key open another project", enable)
-        .delete("/projects/{id}/deploy_keys/{key_id}/disable", "Takes a deploy key from a project", disable)
-        .get("/projects/{id}/keys", "Lists the deploy keys of a project, by the older name", list)
-        .post("/projects/{id}/keys", "Adds a deploy key to a project, by the older name", create)
-        .get("/projects/{id}/keys/{key_id}", "Shows a deploy key of a project, by the older name", get)
-        .delete("/projects/{id}/keys/{key_id}", "Takes a deploy key from a project, by the older name", disable)
+    Routes::new(Tag::DeployKeys)
+        .get("/projects/{id}/deploy_keys", "List the deploy keys of a project", list)
+        .post("/projects/{id}/deploy_keys", "Add a deploy key to a project", create)
+        .get("/projects/{id}/deploy_keys/{key_id}", "Get a deploy key of a project", get)
+        .delete("/projects/{id}/deploy_keys/{key_id}", "Remove a deploy key from a project", disable)
         .post(
-            "/projects/{id}/keys/{key_id}/enable",
-            "Lets a deploy key open another project, by the older name",
+            "/projects/{id}/deploy_keys/{key_id}/enable",
+            "Enable a deploy key of another project for a project",
             enable,
         )
-        .delete("/projects/{id}/keys/{key_id}/disable", "Takes a deploy key from a project, by the older name", disable)
+        .delete("/projects/{id}/deploy_keys/{key_id}/disable", "Disable a deploy key of a project", disable)
+        .get("/projects/{id}/keys", "List the deploy keys of a project (older path)", list)
+        .post("/projects/{id}/keys", "Add a deploy key to a project (older path)", create)
+        .get("/projects/{id}/keys/{key_id}", "Get a deploy key of a project (older path)", get)
+        .delete("/projects/{id}/keys/{key_id}", "Remove a deploy key from a project (older path)", disable)
+        .post(
+            "/projects/{id}/keys/{key_id}/enable",
+            "Enable a deploy key of another project for a project (older path)",
+            enable,
+        )
+        .delete("/projects/{id}/keys/{key_id}/disable", "Disable a deploy key of a project (older path)", disable)
 }
 
-async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    paging: Paging,
-) -> Reply<Paged<KeyJson>> {
-    let page = paging.of_short_list();
-    let keys = forge.read(caller, move |tx| deploy_keys::list(tx, &project, &page)).await?;
-    Ok(paging.answer(keys.map(KeyJson::from)))
+async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<KeyJson>> {
+    let page = paging.page_of_short_list();
+    let keys = cx.read(move |tx, project| deploy_keys::list(tx, project, &page)).await?;
+    Ok(paging.reply(keys.map(KeyJson::from)))
 }
 
-async fn get(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    KeyNumber(id): KeyNumber,
-) -> Reply<Done<KeyJson>> {
-    let key = forge.read(caller, move |tx| deploy_keys::get(tx, &project, &id)).await?;
-    Ok(Done(key.into()))
+async fn get(cx: ProjectCx, KeyIdInPath(id): KeyIdInPath) -> Reply<OkJson<KeyJson>> {
+    let key = cx.read(move |tx, project| deploy_keys::get(tx, project, &id)).await?;
+    Ok(OkJson(key.into()))
 }
 
-async fn create(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<CreateKey>,
-) -> Reply<Created<KeyJson>> {
-    let key = given.map(|given| given.0);
-    let key = forge.write(caller, move |tx| deploy_keys::create(tx, &project, &key)).await?;
+async fn create(cx: ProjectCx, Params(params): Params<CreateKey>) -> Reply<Created<KeyJson>> {
+    let key = params.map(|params| params.0);
+    let key = cx.write(move |tx, project| deploy_keys::create(tx, project, &key)).await?;
     Ok(Created(key.into()))
 }
 
-async fn enable(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    KeyNumber(id): KeyNumber,
-) -> Reply<Created<KeyJson>> {
-    let key = forge.write(caller, move |tx| deploy_keys::enable(tx, &project, &id)).await?;
+async fn enable(cx: ProjectCx, KeyIdInPath(id): KeyIdInPath) -> Reply<Created<KeyJson>> {
+    let key = cx.write(move |tx, project| deploy_keys::enable(tx, project, &id)).await?;
     Ok(Created(key.into()))
 }
 
-async fn disable(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    KeyNumber(id): KeyNumber,
-) -> Reply<Done<KeyJson>> {
-    let key = forge.write(caller, move |tx| deploy_keys::disable(tx, &project, &id)).await?;
-    Ok(Done(key.into()))
+async fn disable(cx: ProjectCx, KeyIdInPath(id): KeyIdInPath) -> Reply<OkJson<KeyJson>> {
+    let key = cx.write(move |tx, project| deploy_keys::disable(tx, project, &id)).await?;
+    Ok(OkJson(key.into()))
 }
 
 impl From<DeployKey> for KeyJson {
     fn from(key: DeployKey) -> Self {
-        Self { id: key.id, title: key.title, key: key.key, created_at: Stamp(key.created_at) }
+        Self { id: key.id.get(), title: key.title, key: key.key, created_at: TimestampJson(key.created_at) }
     }
 }

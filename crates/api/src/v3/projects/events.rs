@@ -1,68 +1,59 @@
-//! Activity of users and projects.
+//! Activity events of users and projects.
 
-use axum::extract::State;
-use forge::{
-    Forge,
-    events::{self, Activity},
-};
+use forge::events::{self, Activity};
 use model::{
-    Event, Oid, Project,
-    events::{Action, PushCommit, PushData, Target},
+    Event, Oid, Project, UserId,
+    events::{EventAction, EventTarget, PushCommit, PushData},
     users::UserSummary,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::v3::{notes::NoteJson, users::UserSummaryJson};
 use crate::{
-    extract::{Credentials, InProject, Numbers},
+    context::{CallerCx, ProjectCx},
+    extract::IdsInPath,
+    openapi::Tag,
     paging::{Paged, Paging},
-    reply::{Reply, Stamp},
+    reply::{Reply, TimestampJson},
     routes::Routes,
     site::Site,
+    v3::{notes::NoteJson, users::UserSummaryJson},
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new().get("/users/{id}/events", "Lists what a user did, newest first", of_user).get(
+    Routes::new(Tag::Events).get("/users/{id}/events", "List the events of a user, newest first", of_user).get(
         "/projects/{id}/events",
-        "Lists what happened in a project, newest first",
+        "List the events of a project, newest first",
         of_project,
     )
 }
 
 async fn of_user(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Numbers([user]): Numbers<1>,
+    cx: CallerCx,
+    IdsInPath(user): IdsInPath<UserId>,
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<EventJson>> {
     let page = paging.page.clone();
-    let activity = forge.read(caller, move |tx| events::of_user(tx, user, &page)).await?;
-    Ok(answer(paging, activity, &site))
+    let activity = cx.read(move |tx| events::of_user(tx, user, &page)).await?;
+    Ok(reply(paging, activity, &site))
 }
 
-async fn of_project(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    paging: Paging,
-    site: Site,
-) -> Reply<Paged<EventJson>> {
+async fn of_project(cx: ProjectCx, paging: Paging, site: Site) -> Reply<Paged<EventJson>> {
     let page = paging.page.clone();
-    let activity = forge.read(caller, move |tx| events::of_project(tx, &project, &page)).await?;
-    Ok(answer(paging, activity, &site))
+    let activity = cx.read(move |tx, project| events::of_project(tx, project, &page)).await?;
+    Ok(reply(paging, activity, &site))
 }
 
-fn answer(paging: Paging, activity: Activity, site: &Site) -> Paged<EventJson> {
+fn reply(paging: Paging, activity: Activity, site: &Site) -> Paged<EventJson> {
     let Activity { events, projects } = activity;
-    paging.answer(events.map(|event| {
+    paging.reply(events.map(|event| {
         let project = projects.get(&event.project);
         EventJson::new(event, project, site)
     }))
 }
 
-/// Something that happened, as the contract shows it.
+/// An activity event.
 #[derive(Serialize, JsonSchema)]
 struct EventJson {
     title: Option<String>,
@@ -75,7 +66,7 @@ struct EventJson {
     author: UserSummaryJson,
     author_username: String,
     data: Option<PushJson>,
-    created_at: Stamp,
+    created_at: TimestampJson,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<NoteJson>,
 }
@@ -88,50 +79,55 @@ impl EventJson {
         let imported = project.is_some_and(|project| project.import.is_some());
         Self {
             title: None,
-            project_id,
+            project_id: project_id.get(),
             action_name: action_name(action, target, push.as_ref(), imported),
-            target_id: target.map(Target::id),
+            target_id: target.map(EventTarget::number),
             target_type: target_type(action, target),
             target_title: title,
-            author_id: author.id,
+            author_id: author.id.get(),
             author_username: author.username.clone(),
             data: push.zip(project).map(|(push, project)| PushJson::new(push, &author, project, site)),
             author: UserSummaryJson::new(author, site),
-            created_at: Stamp(created_at),
+            created_at: TimestampJson(created_at),
             note: note.or_else(|| commit_note.map(|note| NoteJson::on_commit(note, site))),
         }
     }
 }
 
-/// What a milestone was is told when it is gone, too: nothing else is ever destroyed.
-fn target_type(action: Action, target: Option<Target>) -> Option<&'static str> {
-    target.map(Target::kind).or((action == Action::Destroyed).then_some("Milestone"))
+/// Returns the type of the target. A deleted milestone no longer has a target; nothing else has `Destroyed` events.
+fn target_type(action: EventAction, target: Option<EventTarget>) -> Option<&'static str> {
+    target.map(EventTarget::kind).or((action == EventAction::Destroyed).then_some("Milestone"))
 }
 
-fn action_name(action: Action, target: Option<Target>, push: Option<&PushData>, imported: bool) -> &'static str {
+fn action_name(
+    action: EventAction,
+    target: Option<EventTarget>,
+    push: Option<&PushData>,
+    imported: bool,
+) -> &'static str {
     match action {
-        Action::Created if target.is_some() => "opened",
-        Action::Created if imported => "imported",
-        Action::Created => "created",
-        Action::Updated => "updated",
-        Action::Closed => "closed",
-        // To open again has no word of its own.
-        Action::Reopened => "opened",
-        Action::Pushed => match push {
+        EventAction::Created if target.is_some() => "opened",
+        EventAction::Created if imported => "imported",
+        EventAction::Created => "created",
+        EventAction::Updated => "updated",
+        EventAction::Closed => "closed",
+        // The contract has no separate name for reopening.
+        EventAction::Reopened => "opened",
+        EventAction::Pushed => match push {
             Some(PushData { before: None, .. }) => "pushed new",
             Some(PushData { after: None, .. }) => "deleted",
             _ => "pushed to",
         },
-        Action::Commented => "commented on",
-        Action::Merged => "accepted",
-        Action::Joined => "joined",
-        Action::Left => "left",
-        Action::Destroyed => "destroyed",
-        Action::Expired => "removed due to membership expiration from",
+        EventAction::Commented => "commented on",
+        EventAction::Merged => "accepted",
+        EventAction::Joined => "joined",
+        EventAction::Left => "left",
+        EventAction::Destroyed => "destroyed",
+        EventAction::Expired => "removed due to membership expiration from",
     }
 }
 
-/// What was pushed. The address of whoever pushed is not in it: users do not see each other's.
+/// The data of a push, without the pusher's email address, which other users must not see.
 #[derive(Serialize, JsonSchema)]
 struct PushJson {
     object_kind: &'static str,
@@ -152,7 +148,7 @@ struct PushJson {
     repository: RepositoryJson,
 }
 
-/// The project that was pushed to; some of it under two names, an old and a new one.
+/// The project that was pushed to; some fields have an old and a new name.
 #[derive(Serialize, JsonSchema)]
 struct PushedProjectJson {
     name: String,
@@ -183,7 +179,7 @@ struct RepositoryJson {
     visibility_level: i32,
 }
 
-/// A commit that came with a push.
+/// A pushed commit.
 #[derive(Serialize, JsonSchema)]
 struct PushCommitJson {
     id: String,
@@ -193,7 +189,7 @@ struct PushCommitJson {
     author: AuthorJson,
 }
 
-/// Who wrote a commit.
+/// The author of a commit.
 #[derive(Serialize, JsonSchema)]
 struct AuthorJson {
     name: String,
@@ -206,7 +202,7 @@ impl PushJson {
         let digits = |oid: Option<Oid>| oid.map_or_else(|| Oid::ZERO.to_owned(), |oid| oid.to_string());
         let is_tag = ref_name.starts_with("refs/tags/");
         let kind = if is_tag { "tag_push" } else { "push" };
-        // A tag may point to an object of its own; the commit that it leads to, if to one at all, is the one that came with it.
+        // A tag may point to a tag object; its commit, if it has one, is the last of the pushed commits.
         let commit = if is_tag { commits.last().map(|commit| commit.id) } else { after };
         let project_json = PushedProjectJson::new(project, site);
         let commit_json = |commit| PushCommitJson::new(commit, &project_json.web_url);
@@ -217,11 +213,11 @@ impl PushJson {
             after: digits(after),
             ref_name,
             checkout_sha: after.and(commit).map(|oid| oid.to_string()),
-            user_id: author.id,
+            user_id: author.id.get(),
             user_name: author.name.clone(),
             user_username: author.username.clone(),
             user_avatar: site.identicon(&author.username),
-            project_id: project.id,
+            project_id: project.id.get(),
             commits: commits.into_iter().map(commit_json).collect(),
             total_commits_count: total_commits,
             repository: RepositoryJson::from(&project_json),

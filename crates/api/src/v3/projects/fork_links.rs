@@ -1,66 +1,58 @@
-//! Which project was forked from which.
+//! Fork relations between projects.
 
-use axum::extract::State;
-use forge::{Forge, fork_links};
+use forge::fork_links;
 use model::projects::ForkLink;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    extract::{Credentials, InProject, OtherProject},
-    reply::{Created, Done, Reply, Stamp},
+    context::ProjectCx,
+    extract::OtherProjectInPath,
+    openapi::Tag,
+    reply::{Created, OkJson, Reply, TimestampJson},
     routes::Routes,
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
+    Routes::new(Tag::Projects)
         .post(
             "/projects/{id}/fork/{project_id}",
-            "Notes that a project was forked from another one; administrators only",
+            "Mark a project as a fork of another project; administrators only",
             create,
         )
-        .also(&[409])
-        .delete("/projects/{id}/fork", "Forgets from where a project was forked", delete)
+        .with_statuses(&[409])
+        .delete("/projects/{id}/fork", "Remove the fork relation of a project", delete)
 }
 
-async fn create(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    OtherProject(source): OtherProject,
-) -> Reply<Created<ForkLinkJson>> {
-    let link = forge.write(caller, move |tx| fork_links::create(tx, &project, &source)).await?;
+async fn create(cx: ProjectCx, OtherProjectInPath(source): OtherProjectInPath) -> Reply<Created<ForkLinkJson>> {
+    let link = cx.write(move |tx, project| fork_links::create(tx, project, &source)).await?;
     Ok(Created(link.into()))
 }
 
-/// Answers null for a project that is no fork: clients of the original take any other status as a failure.
-async fn delete(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-) -> Reply<Done<Option<ForkLinkJson>>> {
-    let link = forge.write(caller, move |tx| fork_links::delete(tx, &project)).await?;
-    Ok(Done(link.map(ForkLinkJson::from)))
+/// Returns null for a project that is not a fork, with status 200: clients of GitLab 8.14 treat any other status as a failure.
+async fn delete(cx: ProjectCx) -> Reply<OkJson<Option<ForkLinkJson>>> {
+    let link = cx.write(fork_links::delete).await?;
+    Ok(OkJson(link.map(ForkLinkJson::from)))
 }
 
-/// That a project was forked from another one.
+/// The fork relation between two projects.
 #[derive(Serialize, JsonSchema)]
 struct ForkLinkJson {
     id: i64,
     forked_to_project_id: i64,
     forked_from_project_id: i64,
-    created_at: Stamp,
-    updated_at: Stamp,
+    created_at: TimestampJson,
+    updated_at: TimestampJson,
 }
 
 impl From<ForkLink> for ForkLinkJson {
     fn from(link: ForkLink) -> Self {
         Self {
-            id: link.id,
-            forked_to_project_id: link.project,
-            forked_from_project_id: link.source,
-            created_at: Stamp(link.created_at),
-            updated_at: Stamp(link.updated_at),
+            id: link.id.get(),
+            forked_to_project_id: link.project.get(),
+            forked_from_project_id: link.source.get(),
+            created_at: TimestampJson(link.created_at),
+            updated_at: TimestampJson(link.updated_at),
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Groups.
 
-use axum::extract::State;
 use forge::{
-    Error, Forge,
+    Error,
     groups::{self, GroupDetail},
     projects,
 };
@@ -13,130 +12,96 @@ use model::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::v3::{
-    project_params::{LEVELS, ListGroupProjects},
-    projects::{ListedProjectJson, ProjectJson},
-};
 use crate::{
+    context::{CallerCx, GroupCx},
     error::ApiError,
-    extract::{Credentials, InGroup, OtherProject},
+    extract::OtherProjectInPath,
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, Reply},
+    reply::{Created, OkJson, Reply},
     routes::Routes,
     site::Site,
+    v3::{
+        project_params::{ListGroupProjects, VISIBILITY_LEVELS},
+        projects::{ListedProjectJson, ProjectJson},
+    },
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/groups", "Lists groups: all for administrators, their own for others", list)
-        .get("/groups/owned", "Lists the groups that the caller owns", list_owned)
-        .post("/groups", "Creates a group that the caller owns", create)
-        .get("/groups/{id}", "Shows a group with its projects", get)
-        .put("/groups/{id}", "Changes a group", update)
-        .delete("/groups/{id}", "Removes a group with all projects inside", delete)
-        .get("/groups/{id}/projects", "Lists the projects of a group", list_projects)
-        .post("/groups/{id}/projects/{project_id}", "Moves a project into a group; administrators only", transfer)
+    Routes::new(Tag::Groups)
+        .get("/groups", "List the groups of the current user, or all groups for administrators", list)
+        .get("/groups/owned", "List the groups that the current user owns", list_owned)
+        .post("/groups", "Create a group owned by the current user", create)
+        .get("/groups/{id}", "Get a group with its projects", get)
+        .put("/groups/{id}", "Update a group", update)
+        .delete("/groups/{id}", "Delete a group with all its projects", delete)
+        .get("/groups/{id}/projects", "List the projects of a group", list_projects)
+        .post("/groups/{id}/projects/{project_id}", "Transfer a project to a group; administrators only", transfer)
 }
 
-async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Params(given): Params<ListGroups>,
-    paging: Paging,
-    site: Site,
-) -> Reply<Paged<GroupJson>> {
-    let (filter, page) = (given.map(|given| given.0), paging.page.clone());
-    let groups = forge.read(caller, move |tx| groups::list(tx, &filter, &page)).await?;
-    Ok(paging.answer(groups.map(|group| GroupJson::new(group, &site))))
+async fn list(cx: CallerCx, Params(params): Params<ListGroups>, paging: Paging, site: Site) -> Reply<Paged<GroupJson>> {
+    let (filter, page) = (params.map(|params| params.0), paging.page.clone());
+    let groups = cx.read(move |tx| groups::list(tx, &filter, &page)).await?;
+    Ok(paging.reply(groups.map(|group| GroupJson::new(group, &site))))
 }
 
-async fn list_owned(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    paging: Paging,
-    site: Site,
-) -> Reply<Paged<GroupJson>> {
+async fn list_owned(cx: CallerCx, paging: Paging, site: Site) -> Reply<Paged<GroupJson>> {
     let page = paging.page.clone();
-    let groups = forge.read(caller, move |tx| groups::list_owned(tx, &page)).await?;
-    Ok(paging.answer(groups.map(|group| GroupJson::new(group, &site))))
+    let groups = cx.read(move |tx| groups::list_owned(tx, &page)).await?;
+    Ok(paging.reply(groups.map(|group| GroupJson::new(group, &site))))
 }
 
-async fn get(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InGroup(group): InGroup,
-    site: Site,
-) -> Reply<Done<GroupDetailJson>> {
-    let detail = forge.read(caller, move |tx| groups::get(tx, &group)).await?;
-    Ok(Done(GroupDetailJson::new(detail, &site)))
+async fn get(cx: GroupCx, site: Site) -> Reply<OkJson<GroupDetailJson>> {
+    let detail = cx.read(groups::get).await?;
+    Ok(OkJson(GroupDetailJson::new(detail, &site)))
 }
 
 async fn list_projects(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InGroup(group): InGroup,
-    Params(given): Params<ListGroupProjects>,
+    cx: GroupCx,
+    Params(params): Params<ListGroupProjects>,
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<ListedProjectJson>> {
-    let simple = given.get().is_ok_and(|given| given.0.simple);
-    let (filter, page) = (given.map(|given| given.0.filter), paging.page.clone());
-    let found = forge.read(caller, move |tx| groups::list_projects(tx, &group, &filter, &page)).await?;
-    Ok(paging.answer(found.map(|project| ListedProjectJson::new(project, &site, simple, false))))
+    let simple = params.validate().is_ok_and(|params| params.0.simple);
+    let (filter, page) = (params.map(|params| params.0.filter), paging.page.clone());
+    let projects = cx.read(move |tx, group| groups::list_projects(tx, group, &filter, &page)).await?;
+    Ok(paging.reply(projects.map(|project| ListedProjectJson::new(project, &site, simple, false))))
 }
 
-async fn create(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Params(given): Params<CreateGroup>,
-    site: Site,
-) -> Reply<Created<GroupJson>> {
-    let given = given.map(|given| given.0);
-    let made = forge.write(caller, move |tx| groups::create(tx, &given)).await;
-    let group = made.map_err(|error| spelled("Failed to save group", error))?;
+async fn create(cx: CallerCx, Params(params): Params<CreateGroup>, site: Site) -> Reply<Created<GroupJson>> {
+    let params = params.map(|params| params.0);
+    let created = cx.write(move |tx| groups::create(tx, &params)).await;
+    let group = created.map_err(|error| with_single_message("Failed to save group", error))?;
     Ok(Created(GroupJson::new(group, &site)))
 }
 
-async fn update(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InGroup(group): InGroup,
-    Params(given): Params<EditGroup>,
-    site: Site,
-) -> Reply<Done<GroupDetailJson>> {
-    let given = given.map(|given| given.0);
-    let detail = forge.write(caller, move |tx| groups::update(tx, &group, &given)).await?;
-    Ok(Done(GroupDetailJson::new(detail, &site)))
+async fn update(cx: GroupCx, Params(params): Params<UpdateGroup>, site: Site) -> Reply<OkJson<GroupDetailJson>> {
+    let params = params.map(|params| params.0);
+    let detail = cx.write(move |tx, group| groups::update(tx, group, &params)).await?;
+    Ok(OkJson(GroupDetailJson::new(detail, &site)))
 }
 
-async fn delete(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InGroup(group): InGroup,
-    site: Site,
-) -> Reply<Done<GroupDetailJson>> {
-    let group = forge.write(caller, move |tx| groups::delete(tx, &group)).await?;
+async fn delete(cx: GroupCx, site: Site) -> Reply<OkJson<GroupDetailJson>> {
+    let group = cx.write(groups::delete).await?;
     let empty = GroupDetail { group, projects: Vec::new(), shared_projects: Vec::new() };
-    Ok(Done(GroupDetailJson::new(empty, &site)))
+    Ok(OkJson(GroupDetailJson::new(empty, &site)))
 }
 
 async fn transfer(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InGroup(group): InGroup,
-    OtherProject(project): OtherProject,
+    cx: GroupCx,
+    OtherProjectInPath(project): OtherProjectInPath,
     site: Site,
 ) -> Reply<Created<GroupDetailJson>> {
-    let moved = forge.write(caller, move |tx| projects::transfer(tx, &group, &project)).await;
-    let detail = moved.map_err(|error| spelled("Failed to transfer project", error))?;
+    let transferred = cx.write(move |tx, group| projects::transfer(tx, group, &project)).await;
+    let detail = transferred.map_err(|error| with_single_message("Failed to transfer project", error))?;
     Ok(Created(GroupDetailJson::new(detail, &site)))
 }
 
-/// What is wrong with a record in one text: here the original has no object of fields.
-fn spelled(beginning: &'static str, error: Error) -> ApiError {
+/// Reports violations as a single message, as GitLab 8.14 does for these routes, instead of an object of fields.
+fn with_single_message(prefix: &'static str, error: Error) -> ApiError {
     match error {
-        Error::Invalid(violations) => ApiError::Spelled(beginning, violations),
+        Error::Invalid(violations) => ApiError::ValidationText(prefix, violations),
         other => other.into(),
     }
 }
@@ -146,13 +111,19 @@ struct ListGroups(GroupFilter);
 impl FromParams for ListGroups {
     fn read(from: &mut ParamReader<'_>) -> Self {
         Self(GroupFilter {
-            skip: from.integers("skip_groups", "Numbers of groups to leave out"),
-            all_available: from.flag("all_available", "All groups that the caller can see").unwrap_or(false),
-            search: from.text("search", "A part of name or path").filter(|text| !text.is_empty()),
-            by_path: from
-                .choice("order_by", &[("name", false), ("path", true)], "What they are sorted by; name")
+            skip: from.ids("skip_groups", "The IDs of groups to exclude"),
+            all_available: from
+                .flag("all_available", "Whether to list all groups that the current user can see; default: false")
                 .unwrap_or(false),
-            descending: from.choice("sort", &[("asc", false), ("desc", true)], "Which way; asc").unwrap_or(false),
+            search: from
+                .text("search", "Only groups whose name or path contains this text")
+                .filter(|text| !text.is_empty()),
+            by_path: from
+                .choice("order_by", &[("name", false), ("path", true)], "The field to sort by; default: name")
+                .unwrap_or(false),
+            descending: from
+                .choice("sort", &[("asc", false), ("desc", true)], "The sort direction; default: asc")
+                .unwrap_or(false),
         })
     }
 }
@@ -161,27 +132,27 @@ struct CreateGroup(NewGroup);
 
 impl FromParams for CreateGroup {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let name = from.required_text("name", "The name people read");
+        let name = from.required_text("name", "The display name");
         let path = from.required_text("path", "The path in URLs");
-        let common = Common::read(from);
+        let settings = GroupSettings::read(from);
         Self(NewGroup {
             name,
             path,
-            description: common.description.unwrap_or_default(),
-            visibility: common.visibility.unwrap_or(Visibility::Public),
-            lfs_enabled: common.lfs_enabled,
-            request_access_enabled: common.request_access_enabled.unwrap_or(false),
+            description: settings.description.unwrap_or_default(),
+            visibility: settings.visibility.unwrap_or(Visibility::Public),
+            lfs_enabled: settings.lfs_enabled,
+            request_access_enabled: settings.request_access_enabled.unwrap_or(false),
         })
     }
 }
 
-struct EditGroup(GroupChanges);
+struct UpdateGroup(GroupChanges);
 
-impl FromParams for EditGroup {
+impl FromParams for UpdateGroup {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let name = from.text("name", "The name people read");
+        let name = from.text("name", "The display name");
         let path = from.text("path", "The path in URLs");
-        let common = Common::read(from);
+        let settings = GroupSettings::read(from);
         from.at_least_one(&[
             "name",
             "path",
@@ -193,29 +164,34 @@ impl FromParams for EditGroup {
         Self(GroupChanges {
             name,
             path,
-            description: Change::from_text(common.description),
-            visibility: common.visibility,
-            lfs_enabled: common.lfs_enabled,
-            request_access_enabled: common.request_access_enabled,
+            description: Change::from_text(settings.description),
+            visibility: settings.visibility,
+            lfs_enabled: settings.lfs_enabled,
+            request_access_enabled: settings.request_access_enabled,
         })
     }
 }
 
-/// What creation and edits both read.
-struct Common {
+/// The parameters that creation and updates share.
+struct GroupSettings {
     description: Option<String>,
     visibility: Option<Visibility>,
     lfs_enabled: Option<bool>,
     request_access_enabled: Option<bool>,
 }
 
-impl Common {
+impl GroupSettings {
     fn read(from: &mut ParamReader<'_>) -> Self {
         Self {
-            description: from.text("description", "What it is about"),
-            visibility: from.number_choice("visibility_level", &LEVELS, "How far it can be seen"),
-            lfs_enabled: from.flag("lfs_enabled", "Whether large files are kept apart"),
-            request_access_enabled: from.flag("request_access_enabled", "Whether people may ask to be let in"),
+            description: from.text("description", "The description"),
+            visibility: from.integer_choice(
+                "visibility_level",
+                &VISIBILITY_LEVELS,
+                "The visibility: 0 private, 10 internal, 20 public; initially 20",
+            ),
+            lfs_enabled: from.flag("lfs_enabled", "Stored without effect: Gable has no Git LFS"),
+            request_access_enabled: from
+                .flag("request_access_enabled", "Stored without effect: Gable has no access requests"),
         }
     }
 }
@@ -237,13 +213,13 @@ struct GroupJson {
 impl GroupJson {
     fn new(group: Namespace, site: &Site) -> Self {
         Self {
-            id: group.id,
+            id: group.id.get(),
             web_url: site.group_page(&group.full_path),
             name: group.name,
             path: group.path,
             description: group.description,
             visibility_level: group.visibility.level(),
-            // There is no LFS yet.
+            // Git LFS is not implemented yet.
             lfs_enabled: false,
             avatar_url: None,
             request_access_enabled: group.request_access_enabled,
@@ -262,11 +238,12 @@ struct GroupDetailJson {
 
 impl GroupDetailJson {
     fn new(detail: GroupDetail, site: &Site) -> Self {
-        let shown = |projects: Vec<model::Project>| projects.into_iter().map(|project| ProjectJson::new(project, site));
+        let to_json =
+            |projects: Vec<model::Project>| projects.into_iter().map(|project| ProjectJson::new(project, site));
         Self {
             group: GroupJson::new(detail.group, site),
-            projects: shown(detail.projects).collect(),
-            shared_projects: shown(detail.shared_projects).collect(),
+            projects: to_json(detail.projects).collect(),
+            shared_projects: to_json(detail.shared_projects).collect(),
         }
     }
 }

@@ -1,237 +1,152 @@
 //! Members of projects and groups.
 
-use axum::extract::State;
-use forge::{
-    Caller, Error, Forge, Unvalidated,
-    members::{self, Ended, MemberChanges, PlaceRef},
-};
-use model::{Member, Slice, members::NewMember};
+use forge::members::{self, MemberChanges, MemberRemoval, MemberSourceRef};
+use model::{Member, UserId, members::NewMember};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::v3::users::UserSummaryJson;
 use crate::{
-    extract::{Credentials, InGroup, InProject, UserNumber},
+    context::{CallerCx, GroupCx, ProjectCx},
+    extract::UserIdInPath,
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Day, Done, Reply, Stamp},
+    reply::{Created, DateJson, OkJson, Reply, TimestampJson},
     routes::Routes,
     site::Site,
+    v3::users::UserSummaryJson,
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/projects/{id}/members", "Lists the members of a project", list_of_project)
-        .post("/projects/{id}/members", "Makes somebody a member of a project", add_to_project)
-        .also(&[422])
-        .get("/projects/{id}/members/{user_id}", "Shows a member of a project", get_of_project)
-        .put("/projects/{id}/members/{user_id}", "Changes a member of a project", update_in_project)
-        .also(&[422])
-        .delete("/projects/{id}/members/{user_id}", "Ends a membership of a project", remove_from_project)
-        .get("/groups/{id}/members", "Lists the members of a group", list_of_group)
-        .post("/groups/{id}/members", "Makes somebody a member of a group", add_to_group)
-        .also(&[409, 422])
-        .get("/groups/{id}/members/{user_id}", "Shows a member of a group", get_of_group)
-        .put("/groups/{id}/members/{user_id}", "Changes a member of a group", update_in_group)
-        .also(&[422])
-        .delete("/groups/{id}/members/{user_id}", "Ends a membership of a group", remove_from_group)
+    Routes::new(Tag::Members)
+        .get("/projects/{id}/members", "List the members of a project", list::<ProjectCx>)
+        .post("/projects/{id}/members", "Add a member to a project", add::<ProjectCx>)
+        .with_statuses(&[422])
+        .get("/projects/{id}/members/{user_id}", "Get a member of a project", get::<ProjectCx>)
+        .put("/projects/{id}/members/{user_id}", "Update a member of a project", update::<ProjectCx>)
+        .with_statuses(&[422])
+        .delete("/projects/{id}/members/{user_id}", "Remove a member from a project", remove::<ProjectCx>)
+        .get("/groups/{id}/members", "List the members of a group", list::<GroupCx>)
+        .post("/groups/{id}/members", "Add a member to a group", add::<GroupCx>)
+        .with_statuses(&[409, 422])
+        .get("/groups/{id}/members/{user_id}", "Get a member of a group", get::<GroupCx>)
+        .put("/groups/{id}/members/{user_id}", "Update a member of a group", update::<GroupCx>)
+        .with_statuses(&[422])
+        .delete("/groups/{id}/members/{user_id}", "Remove a member from a group", remove::<GroupCx>)
 }
 
-async fn list_of_project(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<FindMembers>,
+/// The caller of a request about the members of a project or a group.
+struct MembersCx {
+    cx: CallerCx,
+    source: MemberSourceRef,
+}
+
+impl From<ProjectCx> for MembersCx {
+    fn from(ProjectCx { forge, caller, project }: ProjectCx) -> Self {
+        Self { cx: CallerCx { forge, caller }, source: MemberSourceRef::Project(project) }
+    }
+}
+
+impl From<GroupCx> for MembersCx {
+    fn from(GroupCx { forge, caller, group }: GroupCx) -> Self {
+        Self { cx: CallerCx { forge, caller }, source: MemberSourceRef::Group(group) }
+    }
+}
+
+async fn list<C: Into<MembersCx>>(
+    cx: C,
+    Params(params): Params<ListMembers>,
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<MemberJson>> {
-    list(&forge, caller, PlaceRef::Project(project), given, paging, &site).await
+    let MembersCx { cx, source } = cx.into();
+    let (search, page) = (params.map(|params| params.0), paging.page.clone());
+    let members = cx.read(move |tx| members::list(tx, &source, &search, &page)).await?;
+    Ok(paging.reply(members.map(|member| MemberJson::new(member, &site))))
 }
 
-async fn list_of_group(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InGroup(group): InGroup,
-    Params(given): Params<FindMembers>,
-    paging: Paging,
+async fn get<C: Into<MembersCx>>(cx: C, UserIdInPath(user): UserIdInPath, site: Site) -> Reply<OkJson<MemberJson>> {
+    let MembersCx { cx, source } = cx.into();
+    let member = cx.read(move |tx| members::get(tx, &source, &user)).await?;
+    Ok(OkJson(MemberJson::new(member, &site)))
+}
+
+async fn add<C: Into<MembersCx>>(cx: C, Params(params): Params<AddMember>, site: Site) -> Reply<Created<MemberJson>> {
+    let MembersCx { cx, source } = cx.into();
+    let params = params.map(|params| params.0);
+    let member = cx.write(move |tx| members::create(tx, &source, &params)).await?;
+    Ok(Created(MemberJson::new(member, &site)))
+}
+
+async fn update<C: Into<MembersCx>>(
+    cx: C,
+    UserIdInPath(user): UserIdInPath,
+    Params(params): Params<UpdateMember>,
     site: Site,
-) -> Reply<Paged<MemberJson>> {
-    list(&forge, caller, PlaceRef::Group(group), given, paging, &site).await
+) -> Reply<OkJson<MemberJson>> {
+    let MembersCx { cx, source } = cx.into();
+    let params = params.map(|params| params.0);
+    let member = cx.write(move |tx| members::update(tx, &source, &user, &params)).await?;
+    Ok(OkJson(MemberJson::new(member, &site)))
 }
 
-async fn list(
-    forge: &Forge,
-    caller: Caller,
-    place: PlaceRef,
-    given: Unvalidated<FindMembers>,
-    paging: Paging,
-    site: &Site,
-) -> Reply<Paged<MemberJson>> {
-    let (search, page) = (given.map(|given| given.0), paging.page.clone());
-    let found: Slice<Member> = forge.read(caller, move |tx| members::list(tx, &place, &search, &page)).await?;
-    Ok(paging.answer(found.map(|member| MemberJson::new(member, site))))
-}
-
-async fn get_of_project(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    UserNumber(user): UserNumber,
+async fn remove<C: Into<MembersCx>>(
+    cx: C,
+    UserIdInPath(user): UserIdInPath,
     site: Site,
-) -> Reply<Done<MemberJson>> {
-    get(&forge, caller, PlaceRef::Project(project), user, &site).await
-}
-
-async fn get_of_group(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InGroup(group): InGroup,
-    UserNumber(user): UserNumber,
-    site: Site,
-) -> Reply<Done<MemberJson>> {
-    get(&forge, caller, PlaceRef::Group(group), user, &site).await
-}
-
-async fn get(
-    forge: &Forge,
-    caller: Caller,
-    place: PlaceRef,
-    user: Unvalidated<i64>,
-    site: &Site,
-) -> Reply<Done<MemberJson>> {
-    let member = forge.read(caller, move |tx| members::get(tx, &place, &user)).await?;
-    Ok(Done(MemberJson::new(member, site)))
-}
-
-async fn add_to_project(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<AddMember>,
-    site: Site,
-) -> Reply<Created<MemberJson>> {
-    add(&forge, caller, PlaceRef::Project(project), given, &site).await
-}
-
-async fn add_to_group(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InGroup(group): InGroup,
-    Params(given): Params<AddMember>,
-    site: Site,
-) -> Reply<Created<MemberJson>> {
-    add(&forge, caller, PlaceRef::Group(group), given, &site).await
-}
-
-async fn add(
-    forge: &Forge,
-    caller: Caller,
-    place: PlaceRef,
-    given: Unvalidated<AddMember>,
-    site: &Site,
-) -> Reply<Created<MemberJson>> {
-    let given = given.map(|given| given.0);
-    let member = forge.write(caller, move |tx| members::create(tx, &place, &given)).await?;
-    Ok(Created(MemberJson::new(member, site)))
-}
-
-async fn update_in_project(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    UserNumber(user): UserNumber,
-    Params(given): Params<EditMember>,
-    site: Site,
-) -> Reply<Done<MemberJson>> {
-    update(&forge, caller, PlaceRef::Project(project), user, given, &site).await
-}
-
-async fn update_in_group(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InGroup(group): InGroup,
-    UserNumber(user): UserNumber,
-    Params(given): Params<EditMember>,
-    site: Site,
-) -> Reply<Done<MemberJson>> {
-    update(&forge, caller, PlaceRef::Group(group), user, given, &site).await
-}
-
-async fn update(
-    forge: &Forge,
-    caller: Caller,
-    place: PlaceRef,
-    user: Unvalidated<i64>,
-    given: Unvalidated<EditMember>,
-    site: &Site,
-) -> Reply<Done<MemberJson>> {
-    let given = given.map(|given| given.0);
-    let member = forge.write(caller, move |tx| members::update(tx, &place, &user, &given)).await?;
-    Ok(Done(MemberJson::new(member, site)))
-}
-
-async fn remove_from_project(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    UserNumber(user): UserNumber,
-    site: Site,
-) -> Reply<Done<EndedJson>> {
-    remove(&forge, caller, PlaceRef::Project(project), user, &site).await
-}
-
-async fn remove_from_group(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InGroup(group): InGroup,
-    UserNumber(user): UserNumber,
-    site: Site,
-) -> Reply<Done<EndedJson>> {
-    remove(&forge, caller, PlaceRef::Group(group), user, &site).await
-}
-
-async fn remove(
-    forge: &Forge,
-    caller: Caller,
-    place: PlaceRef,
-    user: Unvalidated<i64>,
-    site: &Site,
-) -> Reply<Done<EndedJson>> {
-    let id = user.get().copied();
-    let ended: Result<Ended, Error> = forge.write(caller, move |tx| members::delete(tx, &place, &user)).await;
-    Ok(Done(match ended? {
-        Ended::Member(member) => EndedJson::Member(MemberJson::new(member, site)),
-        Ended::Nobody => EndedJson::Nobody { message: "Access revoked", id: id.unwrap_or_default() },
+) -> Reply<OkJson<RemovedMemberJson>> {
+    let MembersCx { cx, source } = cx.into();
+    let id = user.validate().copied();
+    let removal = cx.write(move |tx| members::delete(tx, &source, &user)).await?;
+    Ok(OkJson(match removal {
+        MemberRemoval::Removed(member) => RemovedMemberJson::Member(MemberJson::new(member, &site)),
+        MemberRemoval::NotAMember => {
+            RemovedMemberJson::NotAMember { message: "Access revoked", id: id.map_or(0, UserId::get) }
+        }
     }))
 }
 
-struct FindMembers(Option<String>);
+struct ListMembers(Option<String>);
 
-impl FromParams for FindMembers {
+impl FromParams for ListMembers {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        Self(from.text("query", "A part of name or username, or the address").filter(|text| !text.is_empty()))
+        Self(
+            from.text(
+                "query",
+                "Only members whose name or username contains this text, or whose email address equals it",
+            )
+            .filter(|text| !text.is_empty()),
+        )
     }
 }
+
+const ACCESS_LEVEL: &str = "The access level: 10 guest, 20 reporter, 30 developer, 40 master, and in groups 50 owner";
 
 struct AddMember(NewMember);
 
 impl FromParams for AddMember {
     fn read(from: &mut ParamReader<'_>) -> Self {
         Self(NewMember {
-            user_id: from.required_integer("user_id", "Who"),
-            access_level: from.required_integer("access_level", "10 to 40; 50 in groups"),
-            expires_on: from.day("expires_at", "The first day on which it counts no more"),
+            user_id: from.required_id("user_id", "The ID of the user"),
+            access_level: from.required_integer("access_level", ACCESS_LEVEL),
+            expires_on: from.date(
+                "expires_at",
+                "The expiry date, the first day on which the membership is no longer valid; default: none",
+            ),
         })
     }
 }
 
-struct EditMember(MemberChanges);
+struct UpdateMember(MemberChanges);
 
-impl FromParams for EditMember {
+impl FromParams for UpdateMember {
     fn read(from: &mut ParamReader<'_>) -> Self {
         Self(MemberChanges {
-            access_level: from.required_integer("access_level", "10 to 40; 50 in groups"),
-            expires_on: from.day_change("expires_at", "The first day on which it counts no more; empty: it stays"),
+            access_level: from.required_integer("access_level", ACCESS_LEVEL),
+            expires_on: from.date_change(
+                "expires_at",
+                "The expiry date, the first day on which the membership is no longer valid; empty to remove it",
+            ),
         })
     }
 }
@@ -241,27 +156,27 @@ impl FromParams for EditMember {
 struct MemberJson {
     #[serde(flatten)]
     user: UserSummaryJson,
-    created_at: Stamp,
+    created_at: TimestampJson,
     access_level: i32,
-    expires_at: Option<Day>,
+    expires_at: Option<DateJson>,
 }
 
 impl MemberJson {
     fn new(member: Member, site: &Site) -> Self {
         let Member { user, role, expires_on } = member;
         Self {
-            created_at: Stamp(user.created_at),
+            created_at: TimestampJson(user.created_at),
             user: UserSummaryJson::new(user, site),
             access_level: role.level(),
-            expires_at: expires_on.map(Day),
+            expires_at: expires_on.map(DateJson),
         }
     }
 }
 
-/// What is left of a membership.
+/// The response to the removal of a member.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
-enum EndedJson {
+enum RemovedMemberJson {
     Member(MemberJson),
-    Nobody { message: &'static str, id: i64 },
+    NotAMember { message: &'static str, id: i64 },
 }

@@ -1,4 +1,4 @@
-//! The endpoints of projects and groups.
+//! Endpoints of projects, groups, namespaces, members and what belongs to them.
 
 pub(crate) mod deploy_keys;
 pub(crate) mod events;

@@ -1,13 +1,13 @@
-//! Namespaces: where one could put a project.
+//! Namespaces in which the current user can create projects.
 
-use axum::extract::State;
-use forge::{Forge, namespaces};
+use forge::namespaces;
 use model::Namespace;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    extract::Credentials,
+    context::CallerCx,
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
     reply::Reply,
@@ -15,25 +15,27 @@ use crate::{
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new().get("/namespaces", "Lists namespaces: all for administrators, their own for others", list)
+    Routes::new(Tag::Namespaces).get(
+        "/namespaces",
+        "List the namespaces of the current user, or all namespaces for administrators",
+        list,
+    )
 }
 
-async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Params(given): Params<FindNamespaces>,
-    paging: Paging,
-) -> Reply<Paged<NamespaceJson>> {
-    let (search, page) = (given.map(|given| given.0), paging.page.clone());
-    let found = forge.read(caller, move |tx| namespaces::list(tx, &search, &page)).await?;
-    Ok(paging.answer(found.map(NamespaceJson::from)))
+async fn list(cx: CallerCx, Params(params): Params<ListNamespaces>, paging: Paging) -> Reply<Paged<NamespaceJson>> {
+    let (search, page) = (params.map(|params| params.0), paging.page.clone());
+    let namespaces = cx.read(move |tx| namespaces::list(tx, &search, &page)).await?;
+    Ok(paging.reply(namespaces.map(NamespaceJson::from)))
 }
 
-struct FindNamespaces(Option<String>);
+struct ListNamespaces(Option<String>);
 
-impl FromParams for FindNamespaces {
+impl FromParams for ListNamespaces {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        Self(from.text("search", "A part of name or path").filter(|text| !text.is_empty()))
+        Self(
+            from.text("search", "Only namespaces whose name or path contains this text")
+                .filter(|text| !text.is_empty()),
+        )
     }
 }
 
@@ -50,6 +52,6 @@ struct NamespaceJson {
 impl From<Namespace> for NamespaceJson {
     fn from(namespace: Namespace) -> Self {
         let Namespace { id, name, path, kind, full_path, .. } = namespace;
-        Self { id, name, path, kind: kind.as_str(), full_path }
+        Self { id: id.get(), name, path, kind: kind.as_str(), full_path }
     }
 }

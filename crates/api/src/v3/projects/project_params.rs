@@ -1,20 +1,20 @@
-//! The parameters of projects: lists, creation and edits share most of them.
+//! Parameters of projects, most of which lists, creation and updates share.
 
-use forge::projects::{Edit, NewShare};
+use forge::projects::{NewShare, ProjectUpdate};
 use model::{
     Change, Visibility,
-    projects::{NamespaceRef, NewProject, ProjectChanges, ProjectFilter, ProjectOrder, Switches},
+    projects::{NamespaceRef, NewProject, ProjectChanges, ProjectFeatures, ProjectFilter, ProjectOrder},
 };
 
 use crate::params::{FromParams, ParamReader};
 
-/// The levels of visibility by number.
-pub(crate) const LEVELS: [(i64, Visibility); 3] =
+/// The visibility levels by number.
+pub(crate) const VISIBILITY_LEVELS: [(i64, Visibility); 3] =
     [(0, Visibility::Private), (10, Visibility::Internal), (20, Visibility::Public)];
-/// The levels of visibility by word.
-const WORDS: [(&str, Visibility); 3] =
+/// The visibility levels by name.
+const VISIBILITY_NAMES: [(&str, Visibility); 3] =
     [("public", Visibility::Public), ("internal", Visibility::Internal), ("private", Visibility::Private)];
-const ORDERS: [(&str, ProjectOrder); 6] = [
+const PROJECT_ORDERS: [(&str, ProjectOrder); 6] = [
     ("id", ProjectOrder::Id),
     ("name", ProjectOrder::Name),
     ("path", ProjectOrder::Path),
@@ -23,7 +23,7 @@ const ORDERS: [(&str, ProjectOrder); 6] = [
     ("last_activity_at", ProjectOrder::LastActivityAt),
 ];
 
-/// What a list of projects can be asked for.
+/// Parameters of a list of projects.
 #[derive(Clone)]
 pub(crate) struct ListProjects {
     pub(crate) filter: ProjectFilter,
@@ -33,10 +33,13 @@ pub(crate) struct ListProjects {
 impl FromParams for ListProjects {
     fn read(from: &mut ParamReader<'_>) -> Self {
         let filter = ProjectFilter {
-            archived: from.flag("archived", "true: only archived ones; false: only others"),
-            visibility: from.choice("visibility", &WORDS, "Only those that can be seen exactly so far"),
+            archived: from.flag(
+                "archived",
+                "Whether to list only archived projects (true) or only others (false); default: both",
+            ),
+            visibility: from.choice("visibility", &VISIBILITY_NAMES, "Only projects with this visibility"),
             search: from
-                .text("search", "A part of name, path, description or the name of the namespace")
+                .text("search", "Only projects whose name, path, description or namespace name contains this text")
                 .filter(|text| !text.is_empty()),
             ..read_order(from)
         };
@@ -44,19 +47,21 @@ impl FromParams for ListProjects {
     }
 }
 
-/// What a list of a group's projects can be asked for.
+/// Parameters of a list of the projects of a group.
 #[derive(Clone)]
 pub(crate) struct ListGroupProjects(pub(crate) ListProjects);
 
 impl FromParams for ListGroupProjects {
     fn read(from: &mut ParamReader<'_>) -> Self {
         let mut list = ListProjects::read(from);
-        list.filter.builds_first = from.flag("ci_enabled_first", "Projects with builds first").unwrap_or(false);
+        list.filter.builds_first = from
+            .flag("ci_enabled_first", "Whether to list projects with CI enabled first; default: false")
+            .unwrap_or(false);
         Self(list)
     }
 }
 
-/// What a search can be asked for beside its words.
+/// Parameters of a search for projects, besides the search text.
 #[derive(Clone)]
 pub(crate) struct OrderProjects(pub(crate) ListProjects);
 
@@ -68,118 +73,141 @@ impl FromParams for OrderProjects {
 
 fn read_order(from: &mut ParamReader<'_>) -> ProjectFilter {
     ProjectFilter {
-        order: from.choice("order_by", &ORDERS, "What they are sorted by; created_at").unwrap_or_default(),
-        ascending: from.choice("sort", &[("asc", true), ("desc", false)], "Which way; desc").unwrap_or(false),
+        order: from
+            .choice("order_by", &PROJECT_ORDERS, "The field to sort by; default: created_at")
+            .unwrap_or_default(),
+        ascending: from
+            .choice("sort", &[("asc", true), ("desc", false)], "The sort direction; default: desc")
+            .unwrap_or(false),
         ..ProjectFilter::default()
     }
 }
 
 fn read_simple(from: &mut ParamReader<'_>) -> bool {
-    from.flag("simple", "Only number, URLs, name and path of each").unwrap_or(false)
+    from.flag("simple", "Whether to return only the ID, URLs, name and path of each project; default: false")
+        .unwrap_or(false)
 }
 
-/// A project to be made.
+/// Parameters of a new project.
 pub(crate) struct CreateProject(pub(crate) NewProject);
 
 impl FromParams for CreateProject {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let name = from.required_text("name", "The name people read");
-        let path = from.text("path", "The path in URLs; made from the name if there is none");
+        let name = from.required_text("name", "The display name");
+        let path = from.text("path", "The path in URLs; default: derived from the name");
         let namespace = read_namespace(from);
-        let description = from.text("description", "What it is about");
-        let (switches, lfs_enabled, visibility) = (read_switches(from), read_lfs(from), read_visibility(from));
+        let description = from.text("description", "The description");
+        let (features, lfs_enabled, visibility) = (read_features(from), read_lfs(from), read_visibility(from));
         let import_url = from
-            .text("import_url", "From where the repository shall come: a URL with http or https")
+            .text("import_url", "The HTTP or HTTPS URL from which the repository is imported")
             .filter(|url| !url.is_empty());
-        Self(NewProject { name, path, namespace, description, visibility, switches, lfs_enabled, import_url })
+        Self(NewProject { name, path, namespace, description, visibility, features, lfs_enabled, import_url })
     }
 }
 
 fn read_namespace(from: &mut ParamReader<'_>) -> Option<NamespaceRef> {
-    let id = from.integer("namespace_id", "Number of the namespace it is created in; the caller's own if absent");
+    let id = from.id("namespace_id", "The ID of the namespace; default: the personal namespace of the user");
     let text = from
-        .text("namespace", "Number or full path of that namespace, instead of namespace_id")
+        .text("namespace", "The ID or full path of the namespace, instead of namespace_id")
         .filter(|text| !text.is_empty());
-    from.not_both(["namespace_id", "namespace"]);
+    from.mutually_exclusive(["namespace_id", "namespace"]);
     id.map(NamespaceRef::Id).or(text.map(|text| NamespaceRef::parse(&text)))
 }
 
-/// A project to be changed.
-pub(crate) struct EditProject {
+/// Parameters of an update of a project.
+pub(crate) struct UpdateProject {
     pub(crate) changes: ProjectChanges,
     default_branch: Option<String>,
     import_url: Option<String>,
 }
 
-impl EditProject {
-    pub(crate) fn into_edit(self, own_name_is_no_change: bool) -> Edit {
+impl UpdateProject {
+    pub(crate) fn into_update(self, unchanged_name_allowed: bool) -> ProjectUpdate {
         let Self { changes, default_branch, import_url } = self;
-        Edit { changes, own_name_is_no_change, default_branch, import_url }
+        ProjectUpdate { changes, unchanged_name_allowed, default_branch, import_url }
     }
 }
 
-impl FromParams for EditProject {
+impl FromParams for UpdateProject {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let name = from.text("name", "The name people read; required, but in the dialect gitlab");
+        let name = from.text("name", "The display name; required unless the server runs with --dialect gitlab");
         let path = from.text("path", "The path in URLs");
-        let description = Change::from_text(from.text("description", "What it is about"));
-        let (switches, lfs_enabled, visibility) = (read_switches(from), read_lfs(from), read_visibility(from));
-        let given = |text: Option<String>| text.filter(|text| !text.is_empty());
-        let default_branch = given(from.text("default_branch", "The branch that people get who ask for none"));
+        let description = Change::from_text(from.text("description", "The description"));
+        let (features, lfs_enabled, visibility) = (read_features(from), read_lfs(from), read_visibility(from));
+        let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let default_branch = non_empty(from.text("default_branch", "The default branch"));
         let import_url =
-            given(from.text("import_url", "From where the repository shall come, while there is nothing in it"));
-        let changes = ProjectChanges { name, path, description, visibility, switches, lfs_enabled };
+            non_empty(from.text("import_url", "The HTTP or HTTPS URL from which an empty repository is imported"));
+        let changes = ProjectChanges { name, path, description, visibility, features, lfs_enabled };
         Self { changes, default_branch, import_url }
     }
 }
 
-fn read_switches(from: &mut ParamReader<'_>) -> Switches<Option<bool>> {
-    Switches {
-        issues_enabled: from.flag("issues_enabled", "Whether there are issues"),
-        merge_requests_enabled: from.flag("merge_requests_enabled", "Whether there are merge requests"),
-        builds_enabled: from.flag("builds_enabled", "Whether there are pipelines"),
-        wiki_enabled: from.flag("wiki_enabled", "Whether there is a wiki"),
-        snippets_enabled: from.flag("snippets_enabled", "Whether there are snippets"),
-        container_registry_enabled: from.flag("container_registry_enabled", "Whether there is a registry of images"),
-        shared_runners_enabled: from.flag("shared_runners_enabled", "Whether runners of the instance take its jobs"),
-        public_builds: from.flag("public_builds", "Whether builds can be seen by non-members"),
+fn read_features(from: &mut ParamReader<'_>) -> ProjectFeatures<Option<bool>> {
+    ProjectFeatures {
+        issues_enabled: from.flag("issues_enabled", "Whether issues are enabled; initially true"),
+        merge_requests_enabled: from
+            .flag("merge_requests_enabled", "Stored without effect: Gable has no merge requests"),
+        builds_enabled: from.flag("builds_enabled", "Whether CI is enabled; initially true"),
+        wiki_enabled: from.flag("wiki_enabled", "Stored without effect: Gable has no wikis"),
+        snippets_enabled: from.flag("snippets_enabled", "Stored without effect: Gable has no snippets"),
+        container_registry_enabled: from
+            .flag("container_registry_enabled", "Stored without effect: Gable has no container registry"),
+        shared_runners_enabled: from
+            .flag("shared_runners_enabled", "Whether shared runners execute the builds of the project; initially true"),
+        public_builds: from.flag("public_builds", "Whether users who are not members can see builds; initially true"),
         only_allow_merge_if_build_succeeds: from
-            .flag("only_allow_merge_if_build_succeeds", "Whether only what was built is merged"),
-        only_allow_merge_if_all_discussions_are_resolved: from
-            .flag("only_allow_merge_if_all_discussions_are_resolved", "Whether only what was talked through is merged"),
-        request_access_enabled: from.flag("request_access_enabled", "Whether people may ask to be let in"),
+            .flag("only_allow_merge_if_build_succeeds", "Stored without effect: Gable has no merge requests"),
+        only_allow_merge_if_all_discussions_are_resolved: from.flag(
+            "only_allow_merge_if_all_discussions_are_resolved",
+            "Stored without effect: Gable has no merge requests",
+        ),
+        request_access_enabled: from
+            .flag("request_access_enabled", "Stored without effect: Gable has no access requests"),
     }
 }
 
 fn read_lfs(from: &mut ParamReader<'_>) -> Option<bool> {
-    from.flag("lfs_enabled", "Whether large files are kept apart")
+    from.flag("lfs_enabled", "Stored without effect: Gable has no Git LFS")
 }
 
 fn read_visibility(from: &mut ParamReader<'_>) -> Option<Visibility> {
-    let public = from.flag("public", "true is visibility_level 20, false is 0");
-    let level = from.number_choice("visibility_level", &LEVELS, "How far it can be seen");
+    let public =
+        from.flag("public", "Same as visibility_level 20 (true) or 0 (false); visibility_level takes precedence");
+    let level = from.integer_choice(
+        "visibility_level",
+        &VISIBILITY_LEVELS,
+        "The visibility: 0 private, 10 internal, 20 public; initially 0",
+    );
     level.or(public.map(|public| if public { Visibility::Public } else { Visibility::Private }))
 }
 
-/// A project to be opened to a group.
+/// Parameters of a share of a project with a group.
 pub(crate) struct ShareProject(pub(crate) NewShare);
 
 impl FromParams for ShareProject {
     fn read(from: &mut ParamReader<'_>) -> Self {
         Self(NewShare {
-            group_id: from.required_integer("group_id", "With which group"),
-            group_access: from.required_integer("group_access", "The most that its members may be: 10, 20, 30 or 40"),
-            expires_on: from.day("expires_at", "The first day on which it counts no more"),
+            group_id: from.required_id("group_id", "The ID of the group"),
+            group_access: from.required_integer(
+                "group_access",
+                "The maximum access level of its members: 10 guest, 20 reporter, 30 developer, 40 master",
+            ),
+            expires_on: from.date(
+                "expires_at",
+                "The expiry date, the first day on which the share is no longer valid; default: none",
+            ),
         })
     }
 }
 
-/// Where a fork goes.
+/// Parameters of a fork: the target namespace.
 pub(crate) struct ForkProject(pub(crate) Option<String>);
 
 impl FromParams for ForkProject {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let text = "Number, path or name of the namespace; required, but in the dialect gitlab";
+        let text =
+            "The ID, path or name of the target namespace; required unless the server runs with --dialect gitlab";
         Self(from.text("namespace", text).filter(|namespace| !namespace.is_empty()))
     }
 }

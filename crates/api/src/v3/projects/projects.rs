@@ -2,199 +2,182 @@
 
 use axum::extract::State;
 use forge::{
-    Error, Forge, Unvalidated, forks,
-    projects::{self, ProjectDetail, Which},
+    Error, Unvalidated, forks,
+    projects::{self, ProjectDetail, ProjectListKind},
 };
 use jiff::civil::Date;
 use model::{
-    Namespace, Page, Project, Role, Share, Violations, Visibility,
+    Namespace, Page, Project, Role, Share, UserId, Violations, Visibility,
     members::SharedGroup,
-    projects::{Access, ForkSource, ProjectFilter},
+    projects::{ForkSource, ProjectAccess, ProjectFilter},
     users::UserSummary,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::v3::{
-    project_params::{CreateProject, EditProject, ForkProject, ListProjects, OrderProjects, ShareProject},
-    users::UserSummaryJson,
-};
 use crate::{
     App,
+    context::{CallerCx, ProjectCx},
     error::ApiError,
-    extract::{Credentials, GroupNumber, InProject, Query, UserNumber},
+    extract::{GroupIdInPath, SearchTermInPath, UserIdInPath},
+    openapi::Tag,
     paging::{Paged, Paging},
     params::Params,
-    reply::{Created, Day, Done, NoContent, Recalled, Reply, Stamp, Written},
+    reply::{CachedJson, Created, DateJson, NoContent, OkJson, Reply, SerializedJson, TimestampJson},
     routes::Routes,
     site::Site,
+    v3::{
+        project_params::{CreateProject, ForkProject, ListProjects, OrderProjects, ShareProject, UpdateProject},
+        users::UserSummaryJson,
+    },
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/projects", "Lists the projects to which the caller belongs", list_mine)
-        .get("/projects/visible", "Lists the projects that the caller can see", list_visible)
-        .get("/projects/owned", "Lists the projects that the caller owns", list_owned)
-        .get("/projects/starred", "Lists the projects that the caller has starred", list_starred)
-        .get("/projects/all", "Lists all projects; administrators only", list_all)
-        .get("/projects/search/{query}", "Finds projects that the caller can see", search)
-        .post("/projects", "Creates a project for the caller", create)
-        .post("/projects/user/{user_id}", "Creates a project for a user; administrators only", create_for)
-        .post("/projects/fork/{id}", "Copies a project into a namespace", fork)
-        .also(&[409])
-        .get("/projects/{id}", "Shows a project", get)
-        .put("/projects/{id}", "Changes a project", update)
-        .delete("/projects/{id}", "Removes a project with everything in it", delete)
-        .post("/projects/{id}/star", "Stars a project", star)
-        .also(&[304])
-        .delete("/projects/{id}/star", "Takes a star back", unstar)
-        .also(&[304])
-        .post("/projects/{id}/archive", "Puts a project away", archive)
-        .post("/projects/{id}/unarchive", "Takes a project out again", unarchive)
-        // A stock client sends this method.
-        .delete("/projects/{id}/unarchive", "Takes a project out again, as POST does", unarchive)
-        .post("/projects/{id}/share", "Opens a project to a group", share)
-        .also(&[409])
-        .delete("/projects/{id}/share/{group_id}", "Closes a project to a group", unshare)
+    Routes::new(Tag::Projects)
+        .get("/projects", "List the projects of which the current user is a member", list_mine)
+        .get("/projects/visible", "List the projects that the current user can see", list_visible)
+        .get("/projects/owned", "List the projects that the current user owns", list_owned)
+        .get("/projects/starred", "List the projects that the current user has starred", list_starred)
+        .get("/projects/all", "List all projects; administrators only", list_all)
+        .get("/projects/search/{query}", "Search the projects that the current user can see", search)
+        .post("/projects", "Create a project", create)
+        .post("/projects/user/{user_id}", "Create a project for a user; administrators only", create_for)
+        .post("/projects/fork/{id}", "Fork a project into a namespace", fork)
+        .with_statuses(&[409])
+        .get("/projects/{id}", "Get a project", get)
+        .put("/projects/{id}", "Update a project", update)
+        .delete("/projects/{id}", "Delete a project", delete)
+        .post("/projects/{id}/star", "Star a project", star)
+        .with_statuses(&[304])
+        .delete("/projects/{id}/star", "Unstar a project", unstar)
+        .with_statuses(&[304])
+        .post("/projects/{id}/archive", "Archive a project", archive)
+        .post("/projects/{id}/unarchive", "Unarchive a project", unarchive)
+        // A stock client uses this method.
+        .delete("/projects/{id}/unarchive", "Unarchive a project (same as POST)", unarchive)
+        .post("/projects/{id}/share", "Share a project with a group", share)
+        .with_statuses(&[409])
+        .delete("/projects/{id}/share/{group_id}", "Stop sharing a project with a group", unshare)
 }
 
 async fn list_mine(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Params(given): Params<ListProjects>,
+    cx: CallerCx,
+    Params(params): Params<ListProjects>,
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<ListedProjectJson>> {
-    list(&forge, caller, Which::Mine, given, paging, &site).await
+    list(cx, ProjectListKind::Mine, params, paging, &site).await
 }
 
 async fn list_visible(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Params(given): Params<ListProjects>,
+    cx: CallerCx,
+    Params(params): Params<ListProjects>,
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<ListedProjectJson>> {
-    list(&forge, caller, Which::Visible, given, paging, &site).await
+    list(cx, ProjectListKind::Visible, params, paging, &site).await
 }
 
 async fn list_owned(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Params(given): Params<ListProjects>,
+    cx: CallerCx,
+    Params(params): Params<ListProjects>,
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<ListedProjectJson>> {
-    list(&forge, caller, Which::Owned, given, paging, &site).await
+    list(cx, ProjectListKind::Owned, params, paging, &site).await
 }
 
 async fn list_starred(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Params(given): Params<ListProjects>,
+    cx: CallerCx,
+    Params(params): Params<ListProjects>,
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<ListedProjectJson>> {
-    list(&forge, caller, Which::Starred, given, paging, &site).await
+    list(cx, ProjectListKind::Starred, params, paging, &site).await
 }
 
 async fn list_all(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Params(given): Params<ListProjects>,
+    cx: CallerCx,
+    Params(params): Params<ListProjects>,
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<ListedProjectJson>> {
-    list(&forge, caller, Which::All, given, paging, &site).await
+    list(cx, ProjectListKind::All, params, paging, &site).await
 }
 
 async fn search(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Query(query): Query,
-    Params(given): Params<OrderProjects>,
+    cx: CallerCx,
+    SearchTermInPath(query): SearchTermInPath,
+    Params(params): Params<OrderProjects>,
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<ListedProjectJson>> {
-    let given = given.unless(|_| query.contains('\0').then(|| "query is invalid".to_owned()));
-    let given = given.map(|OrderProjects(list)| ListProjects {
+    let params = params.reject_if(|_| query.contains('\0').then(|| "query is invalid".to_owned()));
+    let params = params.map(|OrderProjects(list)| ListProjects {
         filter: ProjectFilter { search: Some(query), ..list.filter },
         ..list
     });
-    let simple = is_simple(&given);
+    let simple = wants_simple(&params);
     let page = paging.page.clone();
-    let found = query_list(&forge, caller, Which::Visible, given, page).await?;
-    Ok(paging.answer(found.map(|project| ListedProjectJson::new(project, &site, simple, false))))
+    let projects = fetch_list(cx, ProjectListKind::Visible, params, page).await?;
+    Ok(paging.reply(projects.map(|project| ListedProjectJson::new(project, &site, simple, false))))
 }
 
 async fn list(
-    forge: &Forge,
-    caller: forge::Caller,
-    which: Which,
-    given: Unvalidated<ListProjects>,
+    cx: CallerCx,
+    kind: ProjectListKind,
+    params: Unvalidated<ListProjects>,
     paging: Paging,
     site: &Site,
 ) -> Reply<Paged<ListedProjectJson>> {
-    let simple = is_simple(&given);
-    // The original never showed them among the starred ones.
-    let permissions = which != Which::Starred;
+    let simple = wants_simple(&params);
+    // GitLab 8.14 does not include permissions in the list of starred projects.
+    let permissions = kind != ProjectListKind::Starred;
     let page = paging.page.clone();
-    let found = query_list(forge, caller, which, given, page).await?;
-    Ok(paging.answer(found.map(|project| ListedProjectJson::new(project, site, simple, permissions))))
+    let projects = fetch_list(cx, kind, params, page).await?;
+    Ok(paging.reply(projects.map(|project| ListedProjectJson::new(project, site, simple, permissions))))
 }
 
-fn is_simple(given: &Unvalidated<ListProjects>) -> bool {
-    given.get().is_ok_and(|list| list.simple)
+fn wants_simple(params: &Unvalidated<ListProjects>) -> bool {
+    params.validate().is_ok_and(|list| list.simple)
 }
 
-async fn query_list(
-    forge: &Forge,
-    caller: forge::Caller,
-    which: Which,
-    given: Unvalidated<ListProjects>,
+async fn fetch_list(
+    cx: CallerCx,
+    kind: ProjectListKind,
+    params: Unvalidated<ListProjects>,
     page: Unvalidated<Page>,
 ) -> Result<model::Slice<Project>, Error> {
-    let filter = given.map(|list| list.filter);
-    forge.read(caller, move |tx| projects::list(tx, which, &filter, &page)).await
+    let filter = params.map(|list| list.filter);
+    cx.read(move |tx| projects::list(tx, kind, &filter, &page)).await
 }
 
-async fn get(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    site: Site,
-) -> Reply<Recalled<ProjectJson>> {
+async fn get(ProjectCx { forge, caller, project }: ProjectCx, site: Site) -> Reply<CachedJson<ProjectJson>> {
     let subject = format!("project {project:?} at {}", site.root());
-    let written = forge.read_cached(caller, subject, move |tx| {
+    let json = forge.read_cached(caller, subject, move |tx| {
         let detail = projects::get(tx, &project)?;
         let permissions = Some(PermissionsJson::from(detail.project.access));
-        Ok(Written::new(&ProjectJson { permissions, ..ProjectJson::detailed(detail, &site) }))
+        Ok(SerializedJson::new(&ProjectJson { permissions, ..ProjectJson::detailed(detail, &site) }))
     });
-    Ok(written.await?.into())
+    Ok(json.await?.into())
 }
 
-async fn create(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Params(given): Params<CreateProject>,
-    site: Site,
-) -> Reply<Created<ProjectJson>> {
-    let given = given.map(|given| given.0);
-    let detail = forge.write(caller, move |tx| projects::create(tx, &given)).await?;
+async fn create(cx: CallerCx, Params(params): Params<CreateProject>, site: Site) -> Reply<Created<ProjectJson>> {
+    let params = params.map(|params| params.0);
+    let detail = cx.write(move |tx| projects::create(tx, &params)).await?;
     Ok(Created(ProjectJson::detailed(detail, &site)))
 }
 
 async fn create_for(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    UserNumber(user): UserNumber,
-    Params(given): Params<CreateProject>,
+    cx: CallerCx,
+    UserIdInPath(user): UserIdInPath,
+    Params(params): Params<CreateProject>,
     site: Site,
 ) -> Reply<Created<ProjectJson>> {
-    let given = given.map(|given| given.0);
-    let made = forge.write(caller, move |tx| projects::create_for(tx, &user, &given)).await;
-    let detail = made.map_err(|error| match error {
-        // Under another status and in another shape than for oneself, as in the original.
+    let params = params.map(|params| params.0);
+    let created = cx.write(move |tx| projects::create_for(tx, &user, &params)).await;
+    let detail = created.map_err(|error| match error {
+        // Another status and shape than for the current user, as in GitLab 8.14.
         Error::LimitReached(text) => Error::from(Violations::one("limit_reached", text)),
         other => other,
     })?;
@@ -203,101 +186,66 @@ async fn create_for(
 
 async fn fork(
     State(app): State<App>,
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<ForkProject>,
+    ProjectCx { forge, caller, project }: ProjectCx,
+    Params(params): Params<ForkProject>,
     site: Site,
 ) -> Reply<Created<ProjectJson>> {
-    let required = app.dialect().names_namespace_of_forks();
-    let given = given.map(|ForkProject(namespace)| namespace);
-    let given = given.unless(|namespace| (required && namespace.is_none()).then(|| "namespace is missing".to_owned()));
-    let detail = forks::create(&forge, caller, project, given).await?;
+    let namespace_required = app.dialect().requires_fork_namespace();
+    let params = params.map(|ForkProject(namespace)| namespace);
+    let params = params
+        .reject_if(|namespace| (namespace_required && namespace.is_none()).then(|| "namespace is missing".to_owned()));
+    let detail = forks::create(&forge, caller, project, params).await?;
     Ok(Created(ProjectJson::detailed(detail, &site)))
 }
 
 async fn update(
     State(app): State<App>,
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<EditProject>,
+    ProjectCx { forge, caller, project }: ProjectCx,
+    Params(params): Params<UpdateProject>,
     site: Site,
-) -> Reply<Done<ProjectJson>> {
-    let named = app.dialect().names_project_in_edits();
-    let given = given.unless(|edit| (named && edit.changes.name.is_none()).then(|| "name is missing".to_owned()));
-    let given = given.map(|edit| edit.into_edit(named));
-    let detail = projects::edit(&forge, caller, project, given).await?;
-    Ok(Done(ProjectJson::detailed(detail, &site)))
+) -> Reply<OkJson<ProjectJson>> {
+    let name_required = app.dialect().requires_name_in_project_edits();
+    let params = params.reject_if(|update_params| {
+        (name_required && update_params.changes.name.is_none()).then(|| "name is missing".to_owned())
+    });
+    let params = params.map(|update_params| update_params.into_update(name_required));
+    let detail = projects::update(&forge, caller, project, params).await?;
+    Ok(OkJson(ProjectJson::detailed(detail, &site)))
 }
 
-async fn delete(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-) -> Reply<Done<bool>> {
-    forge.write(caller, move |tx| projects::delete(tx, &project)).await?;
-    Ok(Done(true))
+async fn delete(cx: ProjectCx) -> Reply<OkJson<bool>> {
+    cx.write(projects::delete).await?;
+    Ok(OkJson(true))
 }
 
-async fn star(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    site: Site,
-) -> Reply<Created<ProjectJson>> {
-    let project = forge.write(caller, move |tx| projects::star(tx, &project)).await?;
+async fn star(cx: ProjectCx, site: Site) -> Reply<Created<ProjectJson>> {
+    let project = cx.write(projects::star).await?;
     Ok(Created(ProjectJson::new(project, &site)))
 }
 
-async fn unstar(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    site: Site,
-) -> Reply<Done<ProjectJson>> {
-    let project = forge.write(caller, move |tx| projects::unstar(tx, &project)).await?;
-    Ok(Done(ProjectJson::new(project, &site)))
+async fn unstar(cx: ProjectCx, site: Site) -> Reply<OkJson<ProjectJson>> {
+    let project = cx.write(projects::unstar).await?;
+    Ok(OkJson(ProjectJson::new(project, &site)))
 }
 
-async fn archive(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    site: Site,
-) -> Reply<Created<ProjectJson>> {
-    let project = forge.write(caller, move |tx| projects::set_archived(tx, &project, true)).await?;
+async fn archive(cx: ProjectCx, site: Site) -> Reply<Created<ProjectJson>> {
+    let project = cx.write(move |tx, project| projects::set_archived(tx, project, true)).await?;
     Ok(Created(ProjectJson::new(project, &site)))
 }
 
-async fn unarchive(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    site: Site,
-) -> Reply<Created<ProjectJson>> {
-    let project = forge.write(caller, move |tx| projects::set_archived(tx, &project, false)).await?;
+async fn unarchive(cx: ProjectCx, site: Site) -> Reply<Created<ProjectJson>> {
+    let project = cx.write(move |tx, project| projects::set_archived(tx, project, false)).await?;
     Ok(Created(ProjectJson::new(project, &site)))
 }
 
-async fn share(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<ShareProject>,
-) -> Reply<Created<ShareJson>> {
-    let given = given.map(|given| given.0);
-    let share = forge.write(caller, move |tx| projects::share(tx, &project, &given)).await?;
+async fn share(cx: ProjectCx, Params(params): Params<ShareProject>) -> Reply<Created<ShareJson>> {
+    let params = params.map(|params| params.0);
+    let share = cx.write(move |tx, project| projects::share(tx, project, &params)).await?;
     Ok(Created(share.into()))
 }
 
-async fn unshare(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    GroupNumber(group): GroupNumber,
-) -> Result<NoContent, ApiError> {
-    forge.write(caller, move |tx| projects::unshare(tx, &project, &group)).await?;
+async fn unshare(cx: ProjectCx, GroupIdInPath(group): GroupIdInPath) -> Result<NoContent, ApiError> {
+    cx.write(move |tx, project| projects::unshare(tx, project, &group)).await?;
     Ok(NoContent)
 }
 
@@ -328,8 +276,8 @@ pub(crate) struct ProjectJson {
     wiki_enabled: bool,
     builds_enabled: bool,
     snippets_enabled: bool,
-    created_at: Stamp,
-    last_activity_at: Stamp,
+    created_at: TimestampJson,
+    last_activity_at: TimestampJson,
     shared_runners_enabled: bool,
     lfs_enabled: bool,
     creator_id: i64,
@@ -357,14 +305,14 @@ pub(crate) struct ProjectJson {
 }
 
 impl ProjectJson {
-    /// A project without what only some callers or routes show.
+    /// Creates a project without the fields that only some callers or routes get.
     pub(crate) fn new(project: Project, site: &Site) -> Self {
-        let names = Names::new(&project, site);
-        let switches = project.switches.offered();
+        let names = DerivedNames::new(&project, site);
+        let features = project.features.supported();
         let import_status = project.import.as_ref().map(|import| import.state.as_str());
         let import_error = project.import.and_then(|import| import.error);
         Self {
-            id: project.id,
+            id: project.id.get(),
             description: project.description,
             default_branch: project.default_branch,
             tag_list: Vec::new(),
@@ -379,29 +327,29 @@ impl ProjectJson {
             name_with_namespace: names.full_name,
             path: project.path,
             path_with_namespace: names.full_path,
-            container_registry_enabled: switches.container_registry_enabled,
-            issues_enabled: switches.issues_enabled,
-            merge_requests_enabled: switches.merge_requests_enabled,
-            wiki_enabled: switches.wiki_enabled,
-            builds_enabled: switches.builds_enabled,
-            snippets_enabled: switches.snippets_enabled,
-            created_at: Stamp(project.created_at),
-            last_activity_at: Stamp(project.last_activity_at),
-            shared_runners_enabled: switches.shared_runners_enabled,
-            // There is no LFS yet.
+            container_registry_enabled: features.container_registry_enabled,
+            issues_enabled: features.issues_enabled,
+            merge_requests_enabled: features.merge_requests_enabled,
+            wiki_enabled: features.wiki_enabled,
+            builds_enabled: features.builds_enabled,
+            snippets_enabled: features.snippets_enabled,
+            created_at: TimestampJson(project.created_at),
+            last_activity_at: TimestampJson(project.last_activity_at),
+            shared_runners_enabled: features.shared_runners_enabled,
+            // Git LFS is not implemented yet.
             lfs_enabled: false,
-            creator_id: project.creator_id,
+            creator_id: project.creator_id.get(),
             namespace: NamespaceJson::from(project.namespace),
             avatar_url: None,
             star_count: project.star_count,
             forks_count: project.forks_count,
-            open_issues_count: switches.issues_enabled.then_some(project.open_issues),
+            open_issues_count: features.issues_enabled.then_some(project.open_issues),
             runners_token: None,
-            public_builds: switches.public_builds,
+            public_builds: features.public_builds,
             shared_with_groups: project.shared_with.into_iter().map(SharedGroupJson::from).collect(),
-            only_allow_merge_if_build_succeeds: switches.only_allow_merge_if_build_succeeds,
-            only_allow_merge_if_all_discussions_are_resolved: switches.only_allow_merge_if_all_discussions_are_resolved,
-            request_access_enabled: switches.request_access_enabled,
+            only_allow_merge_if_build_succeeds: features.only_allow_merge_if_build_succeeds,
+            only_allow_merge_if_all_discussions_are_resolved: features.only_allow_merge_if_all_discussions_are_resolved,
+            request_access_enabled: features.request_access_enabled,
             import_status,
             import_error,
             forked_from_project: project.forked_from.map(|source| SimpleProjectJson::of_source(source, site)),
@@ -415,19 +363,19 @@ impl ProjectJson {
     }
 }
 
-/// What is put together from a project and its namespace.
-struct Names {
+/// Names and URLs derived from a project and its namespace.
+struct DerivedNames {
     full_path: String,
     full_name: String,
     web_url: String,
 }
 
-impl Names {
+impl DerivedNames {
     fn new(project: &Project, site: &Site) -> Self {
         let full_path = project.full_path();
-        // A personal namespace is called like its owner, not like its path.
-        let place = project.owner.as_ref().map_or(&project.namespace.name, |owner| &owner.name);
-        Self { full_name: format!("{place} / {}", project.name), web_url: site.page(&full_path), full_path }
+        // A personal namespace is shown by the name of its owner, not by its path.
+        let namespace_name = project.owner.as_ref().map_or(&project.namespace.name, |owner| &owner.name);
+        Self { full_name: format!("{namespace_name} / {}", project.name), web_url: site.page(&full_path), full_path }
     }
 
     fn http_url(&self) -> String {
@@ -435,7 +383,7 @@ impl Names {
     }
 }
 
-/// Number, URLs, name and path of a project.
+/// The ID, URLs, name and path of a project.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SimpleProjectJson {
     id: i64,
@@ -448,12 +396,12 @@ pub(crate) struct SimpleProjectJson {
 }
 
 impl SimpleProjectJson {
-    /// The project that another one was forked from.
+    /// Creates the summary of a fork source.
     fn of_source(source: ForkSource, site: &Site) -> Self {
         let full_path = source.full_path();
         let web_url = site.page(&full_path);
         Self {
-            id: source.id,
+            id: source.id.get(),
             http_url_to_repo: format!("{web_url}.git"),
             web_url,
             name_with_namespace: format!("{} / {}", source.namespace_name, source.name),
@@ -475,9 +423,9 @@ pub(crate) enum ListedProjectJson {
 impl ListedProjectJson {
     pub(crate) fn new(project: Project, site: &Site, simple: bool, permissions: bool) -> Self {
         if simple {
-            let names = Names::new(&project, site);
+            let names = DerivedNames::new(&project, site);
             return Self::Simple(SimpleProjectJson {
-                id: project.id,
+                id: project.id.get(),
                 http_url_to_repo: names.http_url(),
                 web_url: names.web_url,
                 name: project.name,
@@ -491,40 +439,40 @@ impl ListedProjectJson {
     }
 }
 
-/// To whom a personal project belongs.
+/// The owner of a personal project.
 #[derive(Serialize, JsonSchema)]
 struct OwnerJson {
     #[serde(flatten)]
     user: UserSummaryJson,
-    created_at: Stamp,
+    created_at: TimestampJson,
 }
 
 impl OwnerJson {
     fn new(owner: UserSummary, site: &Site) -> Self {
-        Self { created_at: Stamp(owner.created_at), user: UserSummaryJson::new(owner, site) }
+        Self { created_at: TimestampJson(owner.created_at), user: UserSummaryJson::new(owner, site) }
     }
 }
 
-/// Where a project lives.
+/// The namespace of a project.
 #[derive(Serialize, JsonSchema)]
 struct NamespaceJson {
     id: i64,
     name: String,
     path: String,
     owner_id: Option<i64>,
-    created_at: Stamp,
-    updated_at: Stamp,
+    created_at: TimestampJson,
+    updated_at: TimestampJson,
     description: String,
     avatar: AvatarJson,
     share_with_group_lock: bool,
     visibility_level: i32,
     request_access_enabled: bool,
-    deleted_at: Option<Stamp>,
+    deleted_at: Option<TimestampJson>,
     lfs_enabled: Option<bool>,
     kind: &'static str,
 }
 
-/// The picture of a namespace.
+/// The avatar of a namespace.
 #[derive(Serialize, JsonSchema)]
 struct AvatarJson {
     url: Option<String>,
@@ -533,12 +481,12 @@ struct AvatarJson {
 impl From<Namespace> for NamespaceJson {
     fn from(namespace: Namespace) -> Self {
         Self {
-            id: namespace.id,
+            id: namespace.id.get(),
             name: namespace.name,
             path: namespace.path,
-            owner_id: namespace.owner_id,
-            created_at: Stamp(namespace.created_at),
-            updated_at: Stamp(namespace.updated_at),
+            owner_id: namespace.owner_id.map(UserId::get),
+            created_at: TimestampJson(namespace.created_at),
+            updated_at: TimestampJson(namespace.updated_at),
             description: namespace.description,
             avatar: AvatarJson { url: None },
             share_with_group_lock: namespace.share_with_group_lock,
@@ -562,50 +510,56 @@ struct SharedGroupJson {
 impl From<SharedGroup> for SharedGroupJson {
     fn from(shared: SharedGroup) -> Self {
         let SharedGroup { group_id, group_name, role } = shared;
-        Self { group_id, group_name, group_access_level: role.level() }
+        Self { group_id: group_id.get(), group_name, group_access_level: role.level() }
     }
 }
 
-/// What the caller is to a project by membership; shares do not show here.
+/// The access of the caller by membership in the project and in its group; shares are not included.
 #[derive(Serialize, JsonSchema)]
 struct PermissionsJson {
     project_access: Option<AccessJson>,
     group_access: Option<AccessJson>,
 }
 
-/// One membership.
+/// A membership of the caller.
 #[derive(Serialize, JsonSchema)]
 struct AccessJson {
     access_level: i32,
     notification_level: i32,
 }
 
-/// As the notifications are set for everything; there is no other setting yet.
-const NOTIFIED_AS_EVERYWHERE: i32 = 3;
+/// The notification level that follows the global setting; there is no other yet.
+const GLOBAL_NOTIFICATION_LEVEL: i32 = 3;
 
-impl From<Access> for PermissionsJson {
-    fn from(access: Access) -> Self {
-        let shown = |role: Option<Role>| {
-            role.map(|role| AccessJson { access_level: role.level(), notification_level: NOTIFIED_AS_EVERYWHERE })
+impl From<ProjectAccess> for PermissionsJson {
+    fn from(access: ProjectAccess) -> Self {
+        let to_json = |role: Option<Role>| {
+            role.map(|role| AccessJson { access_level: role.level(), notification_level: GLOBAL_NOTIFICATION_LEVEL })
         };
-        Self { project_access: shown(access.project), group_access: shown(access.group) }
+        Self { project_access: to_json(access.project), group_access: to_json(access.group) }
     }
 }
 
-/// A project opened to a group.
+/// A project shared with a group.
 #[derive(Serialize, JsonSchema)]
 struct ShareJson {
     id: i64,
     project_id: i64,
     group_id: i64,
     group_access: i32,
-    expires_at: Option<Day>,
+    expires_at: Option<DateJson>,
 }
 
 impl From<Share> for ShareJson {
     fn from(share: Share) -> Self {
         let Share { id, project_id, group_id, role, expires_on } = share;
         let day: Option<Date> = expires_on;
-        Self { id, project_id, group_id, group_access: role.level(), expires_at: day.map(Day) }
+        Self {
+            id: id.get(),
+            project_id: project_id.get(),
+            group_id: group_id.get(),
+            group_access: role.level(),
+            expires_at: day.map(DateJson),
+        }
     }
 }

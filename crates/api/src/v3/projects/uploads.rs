@@ -1,49 +1,45 @@
-//! Files sent to a project.
+//! Files uploaded to a project.
 
 use axum::extract::State;
-use forge::{
-    Forge,
-    uploads::{self, Refusal},
-};
+use forge::uploads::{self, UploadError};
 use model::Upload;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
     App,
+    context::ProjectCx,
     error::ApiError,
-    extract::{Credentials, InProject},
     file_part::FilePart,
+    openapi::Tag,
     reply::{Created, Reply},
     routes::Routes,
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new().post_file("/projects/{id}/uploads", "Uploads a file, for use in texts", create)
+    Routes::new(Tag::Uploads).post_file("/projects/{id}/uploads", "Upload a file for use in Markdown", create)
 }
 
 async fn create(
     State(app): State<App>,
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
+    ProjectCx { forge, caller, project }: ProjectCx,
     FilePart { name, content }: FilePart,
 ) -> Reply<Created<UploadJson>> {
     let upload = uploads::receive(&forge, caller, project, name, content, app.upload_limit()).await?;
     Ok(Created(upload.into()))
 }
 
-impl From<Refusal<Self>> for ApiError {
-    fn from(refusal: Refusal<Self>) -> Self {
+impl From<UploadError<Self>> for ApiError {
+    fn from(refusal: UploadError<Self>) -> Self {
         match refusal {
-            Refusal::TooLarge => Self::TooLarge,
-            Refusal::Source(error) => error,
-            Refusal::Forge(error) => Self::Forge(error),
+            UploadError::TooLarge => Self::BodyTooLarge,
+            UploadError::Source(error) => error,
+            UploadError::Forge(error) => Self::Forge(error),
         }
     }
 }
 
-/// A file as a text can link it.
+/// An uploaded file and the Markdown that links it.
 #[derive(Serialize, JsonSchema)]
 struct UploadJson {
     alt: String,

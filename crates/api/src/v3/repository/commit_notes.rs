@@ -1,73 +1,69 @@
-//! What people say about commits.
+//! Comments on commits.
 
-use axum::extract::State;
-use forge::{
-    Forge,
-    commit_notes::{self, CommitNoteText},
-};
+use forge::commit_notes::{self, CommitNoteInput};
 use model::{CommitNote, commit_notes::CommitLine};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::v3::users::UserSummaryJson;
 use crate::{
-    extract::{Credentials, InProject, Revision},
+    context::ProjectCx,
+    extract::RevisionInPath,
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Reply, Stamp},
+    reply::{Created, Reply, TimestampJson},
     routes::Routes,
     site::Site,
+    v3::users::UserSummaryJson,
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new().get("/projects/{id}/repository/commits/{sha}/comments", "Lists the comments on a commit", list).post(
-        "/projects/{id}/repository/commits/{sha}/comments",
-        "Comments on a commit",
-        create,
-    )
+    Routes::new(Tag::Commits)
+        .get("/projects/{id}/repository/commits/{sha}/comments", "List the comments on a commit", list)
+        .post("/projects/{id}/repository/commits/{sha}/comments", "Comment on a commit", create)
 }
 
 async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Revision(revision): Revision,
+    cx: ProjectCx,
+    RevisionInPath(revision): RevisionInPath,
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<CommitNoteJson>> {
     let page = paging.page.clone();
-    let found = forge.read(caller, move |tx| commit_notes::list(tx, &project, &revision, &page)).await?;
-    Ok(paging.answer(found.map(|note| CommitNoteJson::new(note, &site))))
+    let found = cx.read(move |tx, project| commit_notes::list(tx, project, &revision, &page)).await?;
+    Ok(paging.reply(found.map(|note| CommitNoteJson::new(note, &site))))
 }
 
 async fn create(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Revision(revision): Revision,
-    Params(given): Params<CreateCommitNote>,
+    ProjectCx { forge, caller, project }: ProjectCx,
+    RevisionInPath(revision): RevisionInPath,
+    Params(params): Params<CreateCommitNote>,
     site: Site,
 ) -> Reply<Created<CommitNoteJson>> {
-    let note = commit_notes::create(&forge, caller, project, revision, given.map(|given| given.0)).await?;
+    let note = commit_notes::create(&forge, caller, project, revision, params.map(|params| params.0)).await?;
     Ok(Created(CommitNoteJson::new(note, &site)))
 }
 
 const KINDS: [(&str, bool); 2] = [("new", false), ("old", true)];
 
-struct CreateCommitNote(CommitNoteText);
+struct CreateCommitNote(CommitNoteInput);
 
 impl FromParams for CreateCommitNote {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let body = from.required_text("note", "What the comment says");
-        let path = from.text("path", "The file that it is about").filter(|path| !path.is_empty());
-        let number = from.integer("line", "The line in that file; without a path it does not count");
-        let old = from.choice("line_type", &KINDS, "Whether the line is counted in the file as it is, or as it was");
+        let body = from.required_text("note", "The text of the comment");
+        let path = from.text("path", "The path of the commented file").filter(|path| !path.is_empty());
+        let number = from.integer("line", "The number of the commented line; ignored without path");
+        let old = from.choice(
+            "line_type",
+            &KINDS,
+            "Whether the line number refers to the new or the old version of the file; default: new",
+        );
         let line = |(path, number)| CommitLine { path, number, old: old.unwrap_or(false) };
-        Self(CommitNoteText { body, line: path.zip(number).map(line) })
+        Self(CommitNoteInput { body, line: path.zip(number).map(line) })
     }
 }
 
-/// A comment on a commit. Where it is not about a line, the three that say which are null.
+/// A comment on a commit. `path`, `line` and `line_type` are null unless it is on a line.
 #[derive(Serialize, JsonSchema)]
 struct CommitNoteJson {
     note: String,
@@ -76,13 +72,13 @@ struct CommitNoteJson {
     #[schemars(with = "Option<LineTypeJson>")]
     line_type: Option<&'static str>,
     author: Option<UserSummaryJson>,
-    created_at: Stamp,
+    created_at: TimestampJson,
 }
 
-/// Where a line is counted: in the file as it is, or as it was.
+/// Whether a line number refers to the new or the old version of the file.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case")]
-#[expect(dead_code, reason = "describes the words for the document")]
+#[expect(dead_code, reason = "describes the values in the OpenAPI document")]
 enum LineTypeJson {
     New,
     Old,
@@ -97,7 +93,7 @@ impl CommitNoteJson {
             line: number,
             line_type: old.map(|old| if old { "old" } else { "new" }),
             author: note.author.map(|author| UserSummaryJson::new(author, site)),
-            created_at: Stamp(note.created_at),
+            created_at: TimestampJson(note.created_at),
         }
     }
 }

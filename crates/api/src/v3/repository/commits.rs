@@ -1,85 +1,74 @@
 //! Commits of a repository.
 
-use axum::extract::State;
-use forge::{
-    Forge,
-    commits::{self, ActionText, CommitDetail, History, NewCommit},
-};
+use forge::commits::{self, CommitAction, CommitDetail, CommitFilter, NewCommit};
 use model::{Commit, Oid, Status, objects::FileDiff, page};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::v3::repository_files::{self, read_author};
 use crate::{
-    extract::{Credentials, InProject, Revision},
+    context::ProjectCx,
+    extract::RevisionInPath,
+    openapi::Tag,
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, LocalStamp, Reply},
+    reply::{Created, LocalTimestampJson, OkJson, Reply},
     routes::Routes,
+    v3::repository_files::{self, read_author},
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/projects/{id}/repository/commits", "Lists commits, the newest first; pages count from 0", list)
-        .post("/projects/{id}/repository/commits", "Makes a commit that changes several files", create)
-        .get("/projects/{id}/repository/commits/{sha}", "Shows a commit", get)
-        .get("/projects/{id}/repository/commits/{sha}/diff", "Shows what a commit changes", diff)
+    Routes::new(Tag::Commits)
+        .get(
+            "/projects/{id}/repository/commits",
+            "List the commits of a branch or a tag, newest first; page numbers start at 0",
+            list,
+        )
+        .post("/projects/{id}/repository/commits", "Create a commit that changes several files", create)
+        .get("/projects/{id}/repository/commits/{sha}", "Get a commit", get)
+        .get("/projects/{id}/repository/commits/{sha}/diff", "Get the diff of a commit", diff)
 }
 
 async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<ListCommits>,
-) -> Reply<Done<Vec<CommitJson>>> {
-    let commits = commits::list(&forge, caller, project, given.map(|given| given.0)).await?;
-    Ok(Done(commits.iter().map(CommitJson::from).collect()))
+    ProjectCx { forge, caller, project }: ProjectCx,
+    Params(params): Params<ListCommits>,
+) -> Reply<OkJson<Vec<CommitJson>>> {
+    let commits = commits::list(&forge, caller, project, params.map(|params| params.0)).await?;
+    Ok(OkJson(commits.iter().map(CommitJson::from).collect()))
 }
 
-async fn get(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Revision(name): Revision,
-) -> Reply<Done<CommitDetailJson>> {
-    let commit = forge.run_blocking(caller, move |tx| commits::get(tx, &project, &name)).await?;
-    Ok(Done(commit.into()))
+async fn get(cx: ProjectCx, RevisionInPath(name): RevisionInPath) -> Reply<OkJson<CommitDetailJson>> {
+    let commit = cx.run_blocking(move |cx, project| commits::get(cx, project, &name)).await?;
+    Ok(OkJson(commit.into()))
 }
 
-async fn diff(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Revision(name): Revision,
-) -> Reply<Done<Vec<CommitDiffJson>>> {
-    let diffs = forge.run_blocking(caller, move |tx| commits::diff(tx, &project, &name)).await?;
-    Ok(Done(diffs.into_iter().map(CommitDiffJson::from).collect()))
+async fn diff(cx: ProjectCx, RevisionInPath(name): RevisionInPath) -> Reply<OkJson<Vec<CommitDiffJson>>> {
+    let diffs = cx.run_blocking(move |cx, project| commits::diff(cx, project, &name)).await?;
+    Ok(OkJson(diffs.into_iter().map(CommitDiffJson::from).collect()))
 }
 
 async fn create(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<CreateCommit>,
+    ProjectCx { forge, caller, project }: ProjectCx,
+    Params(params): Params<CreateCommit>,
 ) -> Reply<Created<CommitDetailJson>> {
-    let commit = commits::create(&forge, caller, project, given.map(|given| given.0)).await?;
+    let commit = commits::create(&forge, caller, project, params.map(|params| params.0)).await?;
     Ok(Created(commit.into()))
 }
 
-struct ListCommits(History);
+struct ListCommits(CommitFilter);
 
 impl FromParams for ListCommits {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let at = from.text("ref_name", "A branch, a tag or a commit; without it, the default branch");
-        let path = from.text("path", "Only commits that touch this path");
-        let since = from.text("since", "Only commits from this moment on, in ISO 8601");
-        let until = from.text("until", "Only commits up to this moment, in ISO 8601");
-        // Unlike everywhere else, because clients of the original count from 0 here.
-        let number = from.integer_within("page", 0..=i64::from(i32::MAX), "Which page, counted from 0");
-        let size = from.integer_within("per_page", 0..=i64::MAX, "Items on a page, 100 at most");
+        let revision = from.text("ref_name", "The branch, tag or commit; default: the default branch");
+        let path = from.text("path", "Only commits that change this path");
+        let since = from.text("since", "Only commits at or after this time, in ISO 8601");
+        let until = from.text("until", "Only commits at or before this time, in ISO 8601");
+        // Unlike other endpoints: clients of GitLab count pages from 0 here.
+        let number = from.integer_within("page", 0..=i64::from(i32::MAX), "The page number, starting at 0; default: 0");
+        let size =
+            from.integer_within("per_page", 0..=i64::MAX, "The number of items per page, at most 100; default: 20");
         let size = size.filter(|size| *size > 0).unwrap_or(page::DEFAULT_SIZE).min(page::MAX_SIZE);
         let limit = usize::try_from(size).unwrap_or_default();
         let skip = usize::try_from(number.unwrap_or_default()).unwrap_or(usize::MAX).saturating_mul(limit);
-        Self(History { at, path, since, until, skip, limit })
+        Self(CommitFilter { revision, path, since, until, skip, limit })
     }
 }
 
@@ -87,23 +76,23 @@ struct CreateCommit(NewCommit);
 
 impl FromParams for CreateCommit {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let branch = from.required_text("branch_name", "The branch to which the commit is added");
-        let message = from.filled_text("commit_message", "What the commit says");
-        let actions = from.required_objects::<Action>("actions", "What it changes, in this order");
+        let branch = from.required_text("branch_name", "The branch to commit to");
+        let message = from.required_nonblank_text("commit_message", "The commit message");
+        let actions = from.required_objects::<Action>("actions", "The changes, in order");
         let author = read_author(from);
         Self(NewCommit { branch, message, author, actions: actions.into_iter().map(|action| action.0).collect() })
     }
 }
 
-struct Action(ActionText);
+struct Action(CommitAction);
 
 impl FromParams for Action {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let action = from.required_text("action", "create, update, delete or move");
-        let path = from.text("file_path", "The path of the file from the root");
-        let previous_path = from.text("previous_path", "Where a file was that moves");
+        let action = from.required_text("action", "The kind of change: create, update, delete or move");
+        let path = from.text("file_path", "The path of the file");
+        let previous_path = from.text("previous_path", "The old path of a moved file");
         let content = repository_files::read_content(from, false);
-        Self(ActionText { action, path, previous_path, content })
+        Self(CommitAction { action, path, previous_path, content })
     }
 }
 
@@ -113,10 +102,10 @@ pub(crate) struct TipJson {
     id: String,
     message: String,
     parent_ids: Vec<String>,
-    authored_date: LocalStamp,
+    authored_date: LocalTimestampJson,
     author_name: String,
     author_email: String,
-    committed_date: LocalStamp,
+    committed_date: LocalTimestampJson,
     committer_name: String,
     committer_email: String,
 }
@@ -128,10 +117,10 @@ impl From<Commit> for TipJson {
             id: id.to_string(),
             message,
             parent_ids: ids(&parents),
-            authored_date: LocalStamp::from(&author),
+            authored_date: LocalTimestampJson::from(&author),
             author_name: author.name,
             author_email: author.email,
-            committed_date: LocalStamp::from(&committer),
+            committed_date: LocalTimestampJson::from(&committer),
             committer_name: committer.name,
             committer_email: committer.email,
         }
@@ -146,7 +135,7 @@ pub(crate) struct CommitJson {
     title: String,
     author_name: String,
     author_email: String,
-    created_at: LocalStamp,
+    created_at: LocalTimestampJson,
     message: String,
     committer_name: String,
     committer_email: String,
@@ -160,7 +149,7 @@ impl From<&Commit> for CommitJson {
             title: commit.title(),
             author_name: commit.author.name.clone(),
             author_email: commit.author.email.clone(),
-            created_at: LocalStamp::from(&commit.committer),
+            created_at: LocalTimestampJson::from(&commit.committer),
             message: commit.message.clone(),
             committer_name: commit.committer.name.clone(),
             committer_email: commit.committer.email.clone(),
@@ -168,16 +157,16 @@ impl From<&Commit> for CommitJson {
     }
 }
 
-/// A commit in full.
+/// A commit with all its fields.
 #[derive(Serialize, JsonSchema)]
 struct CommitDetailJson {
     #[serde(flatten)]
     commit: CommitJson,
     parent_ids: Vec<String>,
-    committed_date: LocalStamp,
-    authored_date: LocalStamp,
+    committed_date: LocalTimestampJson,
+    authored_date: LocalTimestampJson,
     stats: StatsJson,
-    /// How its newest pipeline stands.
+    /// The status of the newest pipeline of the commit.
     status: Option<&'static str>,
 }
 
@@ -187,16 +176,16 @@ impl From<CommitDetail> for CommitDetailJson {
         let (additions, deletions) = (stats.additions, stats.deletions);
         Self {
             parent_ids: ids(&commit.parents),
-            committed_date: LocalStamp::from(&commit.committer),
-            authored_date: LocalStamp::from(&commit.author),
+            committed_date: LocalTimestampJson::from(&commit.committer),
+            authored_date: LocalTimestampJson::from(&commit.author),
             stats: StatsJson { additions, deletions, total: additions + deletions },
-            status: status.map(Status::word),
+            status: status.map(Status::as_str),
             commit: CommitJson::from(&commit),
         }
     }
 }
 
-/// How many lines a commit changes.
+/// The numbers of changed lines.
 #[derive(Serialize, JsonSchema)]
 struct StatsJson {
     additions: usize,
@@ -204,7 +193,7 @@ struct StatsJson {
     total: usize,
 }
 
-/// How a file differs.
+/// The diff of a file.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct DiffJson {
     old_path: String,
@@ -233,7 +222,7 @@ impl From<FileDiff> for DiffJson {
     }
 }
 
-/// How a file differs by one commit.
+/// The diff of a file in a commit.
 #[derive(Serialize, JsonSchema)]
 struct CommitDiffJson {
     #[serde(flatten)]
@@ -247,7 +236,7 @@ impl From<FileDiff> for CommitDiffJson {
     }
 }
 
-/// The names of objects.
+/// Formats object IDs.
 pub(crate) fn ids(objects: &[Oid]) -> Vec<String> {
     objects.iter().map(Oid::to_string).collect()
 }

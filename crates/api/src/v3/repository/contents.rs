@@ -1,4 +1,4 @@
-//! What is in a repository: folders, files as they are, archives, comparisons, contributors.
+//! Contents of a repository: trees, raw files, archives, comparisons, contributors.
 
 use axum::{
     extract::State,
@@ -6,197 +6,187 @@ use axum::{
 };
 use forge::{
     Error, Forge, Unvalidated,
-    contents::{self, Archive, Content, Folder, RawFile},
+    contents::{self, BlobContent, RawFile, TreeQuery},
 };
 use model::objects::{ArchiveFormat, Comparison, Contributor, EntryKind, TreeEntry};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::v3::commits::{CommitJson, DiffJson};
 use crate::{
     App,
+    context::ProjectCx,
     error::ApiError,
-    extract::{Credentials, FormatName, InProject, Revision},
+    extract::{BlobIdInPath, FormatInPath, RevisionInPath},
+    file_response::{Download, RawText},
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    raw::{Download, RawText},
-    reply::{Done, Reply},
+    reply::{OkJson, Reply},
     routes::Routes,
+    v3::commits::{CommitJson, DiffJson},
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/projects/{id}/repository/tree", "Lists what is in a folder", tree)
-        .open()
-        .get("/projects/{id}/repository/blobs/{sha}", "Sends a file of a commit as it is", file)
-        .open()
-        .get("/projects/{id}/repository/commits/{sha}/blob", "Sends a file of a commit as it is", file)
-        .open()
-        .get("/projects/{id}/repository/raw_blobs/{sha}", "Sends a file by its id as it is", blob)
-        .open()
-        .get("/projects/{id}/repository/archive", "Sends all files of a commit as an archive", archive)
-        .open()
-        .get("/projects/{id}/repository/archive.{format}", "Sends them as an archive of a kind", archive_of_kind)
-        .open()
-        .get("/projects/{id}/repository/compare", "Compares two commits", compare)
-        .open()
-        .get("/projects/{id}/repository/contributors", "Lists who wrote the newest commits", contributors)
-        .open()
+    Routes::new(Tag::Repositories)
+        .get("/projects/{id}/repository/tree", "List the contents of a folder", tree)
+        .allow_anonymous()
+        .get("/projects/{id}/repository/blobs/{sha}", "Get the raw content of a file at a commit", file)
+        .allow_anonymous()
+        .get("/projects/{id}/repository/commits/{sha}/blob", "Get the raw content of a file at a commit", file)
+        .allow_anonymous()
+        .get("/projects/{id}/repository/raw_blobs/{sha}", "Get the raw content of a blob", blob)
+        .allow_anonymous()
+        .get("/projects/{id}/repository/archive", "Get an archive of the files at a commit", archive)
+        .allow_anonymous()
+        .get(
+            "/projects/{id}/repository/archive.{format}",
+            "Get an archive of the files at a commit in the given format",
+            archive_in_format,
+        )
+        .allow_anonymous()
+        .get("/projects/{id}/repository/compare", "Compare two commits, branches or tags", compare)
+        .allow_anonymous()
+        .get("/projects/{id}/repository/contributors", "List the authors of the newest 2,000 commits", contributors)
+        .allow_anonymous()
 }
 
 async fn tree(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<ShowTree>,
+    ProjectCx { forge, caller, project }: ProjectCx,
+    Params(params): Params<ListTree>,
     paging: Paging,
 ) -> Reply<Paged<TreeEntryJson>> {
-    let page = paging.of_short_list();
-    let entries = contents::tree(&forge, caller, project, given.map(|given| given.0), page).await?;
-    Ok(paging.answer(entries.map(TreeEntryJson::from)))
+    let page = paging.page_of_short_list();
+    let entries = contents::tree(&forge, caller, project, params.map(|params| params.0), page).await?;
+    Ok(paging.reply(entries.map(TreeEntryJson::from)))
 }
 
 async fn file(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Revision(at): Revision,
-    Params(given): Params<ShowFile>,
-    asked: HeaderMap,
+    cx: ProjectCx,
+    RevisionInPath(revision): RevisionInPath,
+    Params(params): Params<GetFile>,
+    request_headers: HeaderMap,
     method: Method,
 ) -> Reply<RawText> {
-    let path = given.map(|given| given.0);
-    let file = forge.read(caller, move |tx| contents::file(tx, &project, &at, &path)).await?;
-    send(&forge, file, &method, &asked).await
+    let (forge, path) = (cx.forge.clone(), params.map(|params| params.0));
+    let file = cx.read(move |tx, project| contents::file(tx, project, &revision, &path)).await?;
+    send(&forge, file, &method, &request_headers).await
 }
 
 async fn blob(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Revision(id): Revision,
-    asked: HeaderMap,
+    cx: ProjectCx,
+    BlobIdInPath(id): BlobIdInPath,
+    request_headers: HeaderMap,
     method: Method,
 ) -> Reply<RawText> {
-    let file = forge.run_blocking(caller, move |tx| contents::blob(tx, &project, &id)).await?;
-    send(&forge, file, &method, &asked).await
+    let forge = cx.forge.clone();
+    let file = cx.run_blocking(move |cx, project| contents::blob(cx, project, &id)).await?;
+    send(&forge, file, &method, &request_headers).await
 }
 
-async fn send(forge: &Forge, file: RawFile, method: &Method, asked: &HeaderMap) -> Reply<RawText> {
-    let answer = RawText::new(&file.id.to_string(), file.size);
+async fn send(forge: &Forge, file: RawFile, method: &Method, request_headers: &HeaderMap) -> Reply<RawText> {
+    let reply = RawText::new(&file.id.to_string(), file.size);
     match file.content {
-        // Nothing is fetched that nobody will read.
-        _ if method == Method::HEAD || answer.is_known_to(asked) => Ok(answer),
-        Content::Here(bytes) => Ok(answer.whole(bytes)),
-        Content::Large(file) => Ok(answer.streamed(contents::read_large(forge, file).await?)),
+        // The content is not read if it will not be sent.
+        _ if method == Method::HEAD || reply.matches_etag(request_headers) => Ok(reply),
+        BlobContent::Inline(bytes) => Ok(reply.with_bytes(bytes)),
+        BlobContent::Large(file) => Ok(reply.with_stream(contents::read_large_blob(forge, file).await?)),
     }
 }
 
-async fn archive(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<FetchArchive>,
-    method: Method,
-) -> Reply<Download> {
-    let wish = given.map(|given| (given.sha, given.format.unwrap_or(ArchiveFormat::TarGz)));
-    let archive = forge.read(caller, move |tx| contents::archive(tx, &project, &wish)).await?;
-    pack(&forge, archive, &method).await
+async fn archive(cx: ProjectCx, Params(params): Params<GetArchive>, method: Method) -> Reply<Download> {
+    let options = params.map(|params| (params.sha, params.format.unwrap_or(ArchiveFormat::TarGz)));
+    send_archive(cx, options, &method).await
 }
 
-async fn archive_of_kind(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    FormatName(format): FormatName,
-    Params(given): Params<FetchArchiveOfKind>,
+async fn archive_in_format(
+    cx: ProjectCx,
+    FormatInPath(format): FormatInPath,
+    Params(params): Params<GetArchiveInFormat>,
     method: Method,
 ) -> Reply<Download> {
-    let format = ArchiveFormat::from_extension(&format).ok_or(ApiError::NoRoute)?;
-    let wish: Unvalidated<_> = given.map(|given| (given.0, format));
-    let archive = forge.read(caller, move |tx| contents::archive(tx, &project, &wish)).await?;
-    pack(&forge, archive, &method).await
+    let format = ArchiveFormat::from_extension(&format).ok_or(ApiError::RouteNotFound)?;
+    send_archive(cx, params.map(|params| (params.0, format)), &method).await
 }
 
-async fn pack(forge: &Forge, archive: Archive, method: &Method) -> Reply<Download> {
+async fn send_archive(
+    cx: ProjectCx,
+    options: Unvalidated<(Option<String>, ArchiveFormat)>,
+    method: &Method,
+) -> Reply<Download> {
+    let forge = cx.forge.clone();
+    let archive = cx.read(move |tx, project| contents::archive(tx, project, &options)).await?;
     let kind = match archive.format {
         ArchiveFormat::Zip => "application/zip",
         ArchiveFormat::TarGz | ArchiveFormat::TarBz2 | ArchiveFormat::Tar => "application/octet-stream",
     };
-    let answer = Download::new(&format!("{}.{}", archive.name, archive.format.extension()), kind);
-    // Nothing is made that nobody will read.
+    let reply = Download::new(&format!("{}.{}", archive.name, archive.format.extension()), kind);
+    // The archive is not generated if it will not be sent.
     if method == Method::HEAD {
-        return Ok(answer);
+        return Ok(reply);
     }
-    let bytes = contents::read_archive(forge, archive).await?;
-    Ok(answer.streamed(bytes.len(), bytes))
+    let bytes = contents::read_archive(&forge, archive).await?;
+    Ok(reply.with_stream(bytes.len(), bytes))
 }
 
 async fn compare(
     State(app): State<App>,
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<Compare>,
-) -> Reply<Done<ComparisonJson>> {
-    let range = given.map(|given| (given.from, given.to));
-    let comparison = forge.run_blocking(caller, move |tx| contents::compare(tx, &project, &range)).await?;
+    cx: ProjectCx,
+    Params(params): Params<Compare>,
+) -> Reply<OkJson<ComparisonJson>> {
+    let range = params.map(|params| (params.from, params.to));
+    let comparison = cx.run_blocking(move |cx, project| contents::compare(cx, project, &range)).await?;
     if comparison.is_none() && app.dialect().refuses_unknown_refs_in_comparisons() {
         return Err(Error::not_found("Ref").into());
     }
-    Ok(Done(comparison.unwrap_or_default().into()))
+    Ok(OkJson(comparison.unwrap_or_default().into()))
 }
 
-async fn contributors(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    paging: Paging,
-) -> Reply<Paged<ContributorJson>> {
-    let page = paging.of_short_list();
-    let contributors = forge.run_blocking(caller, move |tx| contents::contributors(tx, &project, &page)).await?;
-    Ok(paging.answer(contributors.map(ContributorJson::from)))
+async fn contributors(cx: ProjectCx, paging: Paging) -> Reply<Paged<ContributorJson>> {
+    let page = paging.page_of_short_list();
+    let contributors = cx.run_blocking(move |cx, project| contents::contributors(cx, project, &page)).await?;
+    Ok(paging.reply(contributors.map(ContributorJson::from)))
 }
 
-struct ShowTree(Folder);
+struct ListTree(TreeQuery);
 
-impl FromParams for ShowTree {
+impl FromParams for ListTree {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let path = from.text("path", "The folder; without it, the root");
-        let at = from.text("ref_name", "A branch, a tag or a commit; without it, the default branch");
-        let recursive = from.flag("recursive", "Whether to list the folders below it as well").unwrap_or_default();
-        Self(Folder { path, at, recursive })
+        let path = from.text("path", "The path of the folder; default: the root");
+        let revision = from.text("ref_name", "The branch, tag or commit; default: the default branch");
+        let recursive =
+            from.flag("recursive", "Whether to include the contents of subfolders; default: false").unwrap_or_default();
+        Self(TreeQuery { path, revision, recursive })
     }
 }
 
-struct ShowFile(String);
+struct GetFile(String);
 
-impl FromParams for ShowFile {
+impl FromParams for GetFile {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        Self(from.required_text("filepath", "The path of the file from the root"))
+        Self(from.required_text("filepath", "The path of the file"))
     }
 }
 
-struct FetchArchive {
+struct GetArchive {
     sha: Option<String>,
     format: Option<ArchiveFormat>,
 }
 
-impl FromParams for FetchArchive {
+impl FromParams for GetArchive {
     fn read(from: &mut ParamReader<'_>) -> Self {
         const NAMES: [&str; 10] = ["tar.gz", "tgz", "gz", "tar.bz2", "tbz", "tbz2", "tb2", "bz2", "tar", "zip"];
         let formats: Vec<_> =
             NAMES.iter().filter_map(|name| ArchiveFormat::from_extension(name).map(|format| (*name, format))).collect();
-        let FetchArchiveOfKind(sha) = FetchArchiveOfKind::read(from);
-        Self { sha, format: from.choice("format", &formats, "The kind of archive; without it, tar.gz") }
+        let GetArchiveInFormat(sha) = GetArchiveInFormat::read(from);
+        Self { sha, format: from.choice("format", &formats, "The archive format; default: tar.gz") }
     }
 }
 
-struct FetchArchiveOfKind(Option<String>);
+struct GetArchiveInFormat(Option<String>);
 
-impl FromParams for FetchArchiveOfKind {
+impl FromParams for GetArchiveInFormat {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        Self(from.text("sha", "A commit, a branch or a tag; without it, the default branch"))
+        Self(from.text("sha", "The branch, tag or commit; default: the default branch"))
     }
 }
 
@@ -208,13 +198,13 @@ struct Compare {
 impl FromParams for Compare {
     fn read(from: &mut ParamReader<'_>) -> Self {
         Self {
-            from: from.required_text("from", "The commit, branch or tag to compare with"),
-            to: from.required_text("to", "The commit, branch or tag to compare"),
+            from: from.required_text("from", "The base of the comparison: a commit, branch or tag"),
+            to: from.required_text("to", "The head of the comparison: a commit, branch or tag"),
         }
     }
 }
 
-/// An entry of a folder.
+/// An entry of a tree.
 #[derive(Serialize, JsonSchema)]
 struct TreeEntryJson {
     id: String,
@@ -237,7 +227,7 @@ impl From<TreeEntry> for TreeEntryJson {
     }
 }
 
-/// What one commit has that another lacks.
+/// A comparison of two commits.
 #[derive(Serialize, JsonSchema)]
 struct ComparisonJson {
     commit: Option<CommitJson>,
@@ -249,18 +239,18 @@ struct ComparisonJson {
 
 impl From<Comparison> for ComparisonJson {
     fn from(comparison: Comparison) -> Self {
-        let Comparison { commits, diffs, overflows, same } = comparison;
+        let Comparison { commits, diffs, is_truncated, same } = comparison;
         Self {
             commit: commits.last().map(CommitJson::from),
             commits: commits.iter().map(CommitJson::from).collect(),
             diffs: diffs.into_iter().map(DiffJson::from).collect(),
-            compare_timeout: overflows,
+            compare_timeout: is_truncated,
             compare_same_ref: same,
         }
     }
 }
 
-/// Somebody who wrote commits. Lines are not counted, as the original does not count them either.
+/// An author of commits. `additions` and `deletions` are always 0, as in GitLab.
 #[derive(Serialize, JsonSchema)]
 struct ContributorJson {
     name: String,

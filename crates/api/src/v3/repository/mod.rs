@@ -1,4 +1,4 @@
-//! The endpoints of repositories.
+//! Endpoints of repositories.
 
 pub(crate) mod branches;
 pub(crate) mod commit_notes;

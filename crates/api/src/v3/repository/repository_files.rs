@@ -1,90 +1,78 @@
 //! Single files of a repository.
 
-use axum::extract::State;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD, Engine as _};
 use forge::{
-    Forge,
-    commits::{Author, Content},
+    commits::{Author, UploadedContent},
     contents,
-    repository_files::{self, FileChange, FileDetail, WantedFile, WrittenFile},
+    repository_files::{self, FileChange, FileDetail, FileQuery, WrittenFile},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    extract::{Credentials, InProject},
+    context::ProjectCx,
+    openapi::Tag,
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, Reply, Streamed},
+    reply::{Created, OkJson, Reply, StreamedJson},
     routes::Routes,
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/projects/{id}/repository/files", "Shows a file with what is known of it", get)
-        .open()
-        .post("/projects/{id}/repository/files", "Adds a file by a commit", create)
-        .put("/projects/{id}/repository/files", "Changes a file by a commit", update)
-        .delete("/projects/{id}/repository/files", "Removes a file by a commit", delete)
+    Routes::new(Tag::RepositoryFiles)
+        .get("/projects/{id}/repository/files", "Get a file with its metadata", get)
+        .allow_anonymous()
+        .post("/projects/{id}/repository/files", "Create a file in a new commit", create)
+        .put("/projects/{id}/repository/files", "Update a file in a new commit", update)
+        .delete("/projects/{id}/repository/files", "Delete a file in a new commit", delete)
 }
 
-async fn get(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<ShowFile>,
-) -> Reply<Streamed<FileJson>> {
-    let wanted = given.map(|given| given.0);
-    let found = forge.run_blocking(caller, move |tx| repository_files::get(tx, &project, &wanted)).await?;
+async fn get(cx: ProjectCx, Params(params): Params<GetFile>) -> Reply<StreamedJson<FileJson>> {
+    let (forge, query) = (cx.forge.clone(), params.map(|params| params.0));
+    let found = cx.run_blocking(move |cx, project| repository_files::get(cx, project, &query)).await?;
     let mut json = FileJson::new(&found);
     match found.file.content {
-        contents::Content::Here(bytes) => {
+        contents::BlobContent::Inline(bytes) => {
             json.content = BASE64_STANDARD.encode(bytes);
-            Ok(Streamed::whole(&json))
+            Ok(StreamedJson::new(&json))
         }
-        contents::Content::Large(large) => {
-            let content = contents::read_large(&forge, large).await?;
-            Ok(Streamed::with_content(&json, "content", found.file.size, content))
+        contents::BlobContent::Large(large) => {
+            let content = contents::read_large_blob(&forge, large).await?;
+            Ok(StreamedJson::with_content(&json, "content", found.file.size, content))
         }
     }
 }
 
 async fn create(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<WriteFile>,
+    ProjectCx { forge, caller, project }: ProjectCx,
+    Params(params): Params<WriteFile>,
 ) -> Reply<Created<WrittenFileJson>> {
-    let written = repository_files::create(&forge, caller, project, given.map(|given| given.0)).await?;
+    let written = repository_files::create(&forge, caller, project, params.map(|params| params.0)).await?;
     Ok(Created(written.into()))
 }
 
 async fn update(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<WriteFile>,
-) -> Reply<Done<WrittenFileJson>> {
-    let written = repository_files::update(&forge, caller, project, given.map(|given| given.0)).await?;
-    Ok(Done(written.into()))
+    ProjectCx { forge, caller, project }: ProjectCx,
+    Params(params): Params<WriteFile>,
+) -> Reply<OkJson<WrittenFileJson>> {
+    let written = repository_files::update(&forge, caller, project, params.map(|params| params.0)).await?;
+    Ok(OkJson(written.into()))
 }
 
 async fn delete(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<RemoveFile>,
-) -> Reply<Done<WrittenFileJson>> {
-    let written = repository_files::delete(&forge, caller, project, given.map(|given| given.0)).await?;
-    Ok(Done(written.into()))
+    ProjectCx { forge, caller, project }: ProjectCx,
+    Params(params): Params<DeleteFile>,
+) -> Reply<OkJson<WrittenFileJson>> {
+    let written = repository_files::delete(&forge, caller, project, params.map(|params| params.0)).await?;
+    Ok(OkJson(written.into()))
 }
 
-struct ShowFile(WantedFile);
+struct GetFile(FileQuery);
 
-impl FromParams for ShowFile {
+impl FromParams for GetFile {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let path = from.required_text("file_path", "The path of the file from the root");
-        let at = from.required_text("ref", "A branch, a tag or a commit");
-        Self(WantedFile { path, at })
+        let path = from.required_text("file_path", "The path of the file");
+        let revision = from.required_text("ref", "The branch, tag or commit");
+        Self(FileQuery { path, revision })
     }
 }
 
@@ -92,49 +80,49 @@ struct WriteFile(FileChange);
 
 impl FromParams for WriteFile {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let RemoveFile(change) = RemoveFile::read(from);
+        let DeleteFile(change) = DeleteFile::read(from);
         Self(FileChange { content: read_content(from, true), ..change })
     }
 }
 
-struct RemoveFile(FileChange);
+struct DeleteFile(FileChange);
 
-impl FromParams for RemoveFile {
+impl FromParams for DeleteFile {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let path = from.filled_text("file_path", "The path of the file from the root");
-        let branch = from.required_text("branch_name", "The branch to which the commit is added");
-        let message = from.filled_text("commit_message", "What the commit says");
+        let path = from.required_nonblank_text("file_path", "The path of the file");
+        let branch = from.required_text("branch_name", "The branch to commit to");
+        let message = from.required_nonblank_text("commit_message", "The commit message");
         let author = read_author(from);
         Self(FileChange { path, branch, message, author, content: None })
     }
 }
 
-/// The content of a file, as text or in base 64.
-pub(crate) fn read_content(from: &mut ParamReader<'_>, required: bool) -> Option<Content> {
+/// Reads the content of a file, as text or base64.
+pub(crate) fn read_content(from: &mut ParamReader<'_>, required: bool) -> Option<UploadedContent> {
     const ENCODINGS: [(&str, bool); 2] = [("text", false), ("base64", true)];
-    let text = from.content("content", required, "What is in the file");
-    let encoded = from.choice("encoding", &ENCODINGS, "How the content is written; without it, as text");
+    let text = from.content("content", required, "The content of the file");
+    let encoded = from.choice("encoding", &ENCODINGS, "The encoding of the content; default: text");
     let text = text?;
     if encoded != Some(true) {
-        return Some(Content::Text(text));
+        return Some(UploadedContent::Text(text));
     }
-    // Some clients break it into lines or leave the signs at its end out.
+    // Some clients wrap lines or omit the padding.
     let digits: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     let bytes = BASE64_STANDARD_NO_PAD.decode(digits.trim_end_matches('='));
     if bytes.is_err() {
-        from.fault("content");
+        from.reject("content");
     }
-    bytes.ok().map(Content::Bytes)
+    bytes.ok().map(UploadedContent::Bytes)
 }
 
-/// Who is said to have written a commit.
+/// Reads the author of a commit.
 pub(crate) fn read_author(from: &mut ParamReader<'_>) -> Author {
-    let email = from.text("author_email", "The address of whoever wrote it, if it is not the caller");
-    let name = from.text("author_name", "The name of whoever wrote it, if it is not the caller");
+    let email = from.text("author_email", "The email address of the author; default: that of the current user");
+    let name = from.text("author_name", "The name of the author; default: that of the current user");
     Author { name, email }
 }
 
-/// A file with what is known of it.
+/// A file with its metadata.
 #[derive(Serialize, JsonSchema)]
 struct FileJson {
     file_name: String,
@@ -143,14 +131,14 @@ struct FileJson {
     encoding: &'static str,
     content: String,
     #[serde(rename = "ref")]
-    at: String,
+    revision: String,
     blob_id: String,
     commit_id: String,
     last_commit_id: String,
 }
 
 impl FileJson {
-    /// What is known of a file, without its content yet.
+    /// Creates the JSON of a file without its content.
     fn new(file: &FileDetail) -> Self {
         Self {
             file_name: file.path.rsplit('/').next().unwrap_or_default().to_owned(),
@@ -158,7 +146,7 @@ impl FileJson {
             size: file.file.size,
             encoding: "base64",
             content: String::new(),
-            at: file.at.clone(),
+            revision: file.revision.clone(),
             blob_id: file.file.id.to_string(),
             commit_id: file.commit.to_string(),
             last_commit_id: file.last_commit.to_string(),
@@ -166,7 +154,7 @@ impl FileJson {
     }
 }
 
-/// A file that was changed.
+/// A changed file.
 #[derive(Serialize, JsonSchema)]
 struct WrittenFileJson {
     file_path: String,

@@ -2,125 +2,111 @@
 
 use axum::extract::State;
 use forge::{
-    Error, Forge,
-    tags::{self, NewTag, ReleasedTag},
+    Error,
+    tags::{self, NewTag, TagWithRelease},
 };
 use model::{Commit, releases::Release};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::v3::commits::{TipJson, ids};
 use crate::{
     App,
+    context::ProjectCx,
     error::ApiError,
-    extract::{Credentials, InProject, TagName},
+    extract::TagInPath,
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, Reply},
+    reply::{Created, OkJson, Reply},
     routes::Routes,
+    v3::commits::{TipJson, ids},
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/projects/{id}/repository/tags", "Lists the tags, the last name first", list)
-        .open()
-        .post("/projects/{id}/repository/tags", "Makes a tag", create)
-        .also(&[405])
-        .get("/projects/{id}/repository/tags/{tag_name}", "Shows a tag", get)
-        .open()
-        .delete("/projects/{id}/repository/tags/{tag_name}", "Removes a tag", delete)
-        .post("/projects/{id}/repository/tags/{tag_name}/release", "Adds a release to a tag", create_release)
-        .also(&[409])
-        .put("/projects/{id}/repository/tags/{tag_name}/release", "Changes the release of a tag", update_release)
+    Routes::new(Tag::Tags)
+        .get("/projects/{id}/repository/tags", "List the tags of a project, sorted by name in descending order", list)
+        .allow_anonymous()
+        .post("/projects/{id}/repository/tags", "Create a tag", create)
+        .with_statuses(&[405])
+        .get("/projects/{id}/repository/tags/{tag_name}", "Get a tag with its commit and release", get)
+        .allow_anonymous()
+        .delete("/projects/{id}/repository/tags/{tag_name}", "Delete a tag", delete)
+        .post("/projects/{id}/repository/tags/{tag_name}/release", "Create the release of a tag", create_release)
+        .with_statuses(&[409])
+        .put("/projects/{id}/repository/tags/{tag_name}/release", "Update the release of a tag", update_release)
 }
 
-async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    paging: Paging,
-) -> Reply<Paged<TagJson>> {
-    let page = paging.of_short_list();
-    let tags = forge.read(caller, move |tx| tags::list(tx, &project, &page)).await?;
-    Ok(paging.answer(tags.map(TagJson::from)))
+async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<TagJson>> {
+    let page = paging.page_of_short_list();
+    let tags = cx.read(move |tx, project| tags::list(tx, project, &page)).await?;
+    Ok(paging.reply(tags.map(TagJson::from)))
 }
 
-async fn get(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    TagName(name): TagName,
-) -> Reply<Done<TagJson>> {
-    let tag = forge.read(caller, move |tx| tags::get(tx, &project, &name)).await?;
-    Ok(Done(tag.into()))
+async fn get(cx: ProjectCx, TagInPath(name): TagInPath) -> Reply<OkJson<TagJson>> {
+    let tag = cx.read(move |tx, project| tags::get(tx, project, &name)).await?;
+    Ok(OkJson(tag.into()))
 }
 
 async fn create(
     State(app): State<App>,
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<CreateTag>,
+    ProjectCx { forge, caller, project }: ProjectCx,
+    Params(params): Params<CreateTag>,
 ) -> Reply<Created<TagJson>> {
-    let tag = tags::create(&forge, caller, project, given.map(|given| given.0)).await;
+    let tag = tags::create(&forge, caller, project, params.map(|params| params.0)).await;
     let tag = tag.map_err(|error| match error {
-        refused @ (Error::Refused(_) | Error::Invalid(_)) => ApiError::Under(app.dialect().tag_refused(), refused),
+        refused @ (Error::Refused(_) | Error::RefRejected(_) | Error::Invalid(_)) => {
+            ApiError::OverrideStatus(app.dialect().tag_refused_status(), refused)
+        }
         other => other.into(),
     })?;
     Ok(Created(tag.into()))
 }
 
 async fn delete(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    TagName(name): TagName,
-) -> Reply<Done<RemovedTagJson>> {
+    ProjectCx { forge, caller, project }: ProjectCx,
+    TagInPath(name): TagInPath,
+) -> Reply<OkJson<RemovedTagJson>> {
     tags::delete(&forge, caller, project, name.clone()).await?;
-    Ok(Done(RemovedTagJson { tag_name: name }))
+    Ok(OkJson(RemovedTagJson { tag_name: name }))
 }
 
 async fn create_release(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    TagName(name): TagName,
-    Params(given): Params<DescribeRelease>,
+    ProjectCx { forge, caller, project }: ProjectCx,
+    TagInPath(name): TagInPath,
+    Params(params): Params<WriteRelease>,
 ) -> Reply<Created<ReleaseJson>> {
-    let release = tags::create_release(&forge, caller, project, name, given.map(|given| given.0)).await?;
+    let release = tags::create_release(&forge, caller, project, name, params.map(|params| params.0)).await?;
     Ok(Created(release.into()))
 }
 
 async fn update_release(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    TagName(name): TagName,
-    Params(given): Params<DescribeRelease>,
-) -> Reply<Done<ReleaseJson>> {
-    let release = tags::update_release(&forge, caller, project, name, given.map(|given| given.0)).await?;
-    Ok(Done(release.into()))
+    ProjectCx { forge, caller, project }: ProjectCx,
+    TagInPath(name): TagInPath,
+    Params(params): Params<WriteRelease>,
+) -> Reply<OkJson<ReleaseJson>> {
+    let release = tags::update_release(&forge, caller, project, name, params.map(|params| params.0)).await?;
+    Ok(OkJson(release.into()))
 }
 
 struct CreateTag(NewTag);
 
 impl FromParams for CreateTag {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let name = from.required_text("tag_name", "What the tag is called");
-        let target = from.required_text("ref", "The commit, tag or branch to which it points");
-        let message = from.text("message", "What makes it an annotated tag");
-        let release = from.text("release_description", "The notes of its release, in Markdown");
-        // The gem gitlab sends it empty where there is none; the original made a tag without a release of that.
+        let name = from.required_text("tag_name", "The name of the tag");
+        let target = from.required_text("ref", "The branch, tag or commit to which the tag points");
+        let message = from.text("message", "The message of an annotated tag; a tag without one is lightweight");
+        let release = from.text("release_description", "The release notes, in Markdown");
+        // The Ruby gem `gitlab` sends an empty description; GitLab then creates a tag without a release.
         let release = release.filter(|text| !text.is_empty());
         Self(NewTag { name, target, message, release })
     }
 }
 
-struct DescribeRelease(String);
+struct WriteRelease(String);
 
-impl FromParams for DescribeRelease {
+impl FromParams for WriteRelease {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        Self(from.required_text("description", "The notes of the release, in Markdown"))
+        Self(from.required_text("description", "The release notes, in Markdown"))
     }
 }
 
@@ -133,15 +119,15 @@ struct TagJson {
     release: Option<ReleaseJson>,
 }
 
-impl From<ReleasedTag> for TagJson {
-    fn from(released: ReleasedTag) -> Self {
-        let ReleasedTag { tag, release } = released;
+impl From<TagWithRelease> for TagJson {
+    fn from(released: TagWithRelease) -> Self {
+        let TagWithRelease { tag, release } = released;
         let commit = tag.commit.map(TaggedCommitJson::from);
         Self { name: tag.name, message: tag.message, commit, release: release.map(ReleaseJson::from) }
     }
 }
 
-/// The commit of a tag. The contract writes one field in a second way here.
+/// The commit of a tag. In the contract it has `parents_ids` in addition to `parent_ids`.
 #[derive(Serialize, JsonSchema)]
 struct TaggedCommitJson {
     #[serde(flatten)]
@@ -155,7 +141,7 @@ impl From<Commit> for TaggedCommitJson {
     }
 }
 
-/// What is told of a tag.
+/// A release.
 #[derive(Serialize, JsonSchema)]
 struct ReleaseJson {
     tag_name: String,
@@ -168,7 +154,7 @@ impl From<Release> for ReleaseJson {
     }
 }
 
-/// A tag that is gone.
+/// A deleted tag.
 #[derive(Serialize, JsonSchema)]
 struct RemovedTagJson {
     tag_name: String,

@@ -1,129 +1,112 @@
-//! The board of a project, and its lists.
+//! Issue boards and their lists.
 
 use axum::extract::State;
-use forge::{Error, Forge, boards};
-use model::{Board, BoardList};
+use forge::{Error, boards};
+use model::{Board, BoardList, LabelId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
     App,
+    context::ProjectCx,
     error::ApiError,
-    extract::{BoardNumber, Credentials, InProject, ListNumber},
+    extract::{BoardIdInPath, ListIdInPath},
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Done, Made, Reply},
+    reply::{OkJson, Reply, WithStatus},
     routes::Routes,
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/projects/{id}/boards", "Lists the board of a project with its lists", list)
-        .get("/projects/{id}/boards/{board_id}/lists", "Lists the lists of a board, in their order", lists)
-        .post("/projects/{id}/boards/{board_id}/lists", "Adds a list for a label to a board", create)
-        .get("/projects/{id}/boards/{board_id}/lists/{list_id}", "Shows a list of a board", get)
-        .put("/projects/{id}/boards/{board_id}/lists/{list_id}", "Moves a list of a board", place)
-        .delete("/projects/{id}/boards/{board_id}/lists/{list_id}", "Takes a list off a board", delete)
+    Routes::new(Tag::IssueBoards)
+        .get("/projects/{id}/boards", "List the issue boards of a project with their lists", list)
+        .get("/projects/{id}/boards/{board_id}/lists", "List the lists of a board, by position", lists)
+        .post("/projects/{id}/boards/{board_id}/lists", "Create a board list for a label", create)
+        .get("/projects/{id}/boards/{board_id}/lists/{list_id}", "Get a board list", get)
+        .put("/projects/{id}/boards/{board_id}/lists/{list_id}", "Move a board list", move_list)
+        .delete("/projects/{id}/boards/{board_id}/lists/{list_id}", "Delete a board list", delete)
 }
 
-async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    paging: Paging,
-) -> Reply<Paged<BoardJson>> {
-    let page = paging.of_short_list();
-    let found = forge.read(caller, move |tx| boards::list(tx, &project, &page)).await?;
-    Ok(paging.answer(found.map(BoardJson::from)))
+async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<BoardJson>> {
+    let page = paging.page_of_short_list();
+    let found = cx.read(move |tx, project| boards::list(tx, project, &page)).await?;
+    Ok(paging.reply(found.map(BoardJson::from)))
 }
 
-async fn lists(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    BoardNumber(board): BoardNumber,
-    paging: Paging,
-) -> Reply<Paged<ListJson>> {
-    let page = paging.of_short_list();
-    let found = forge.read(caller, move |tx| boards::lists(tx, &project, &board, &page)).await?;
-    Ok(paging.answer(found.map(ListJson::from)))
+async fn lists(cx: ProjectCx, BoardIdInPath(board): BoardIdInPath, paging: Paging) -> Reply<Paged<ListJson>> {
+    let page = paging.page_of_short_list();
+    let found = cx.read(move |tx, project| boards::lists(tx, project, &board, &page)).await?;
+    Ok(paging.reply(found.map(ListJson::from)))
 }
 
 async fn get(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    BoardNumber(board): BoardNumber,
-    ListNumber(list): ListNumber,
-) -> Reply<Done<ListJson>> {
-    let list = forge.read(caller, move |tx| boards::get(tx, &project, &board, &list)).await?;
-    Ok(Done(list.into()))
+    cx: ProjectCx,
+    BoardIdInPath(board): BoardIdInPath,
+    ListIdInPath(list): ListIdInPath,
+) -> Reply<OkJson<ListJson>> {
+    let list = cx.read(move |tx, project| boards::get(tx, project, &board, &list)).await?;
+    Ok(OkJson(list.into()))
 }
 
 async fn create(
     State(app): State<App>,
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    BoardNumber(board): BoardNumber,
-    Params(given): Params<CreateList>,
-) -> Reply<Made<ListJson>> {
-    let label = given.map(|given| given.0);
-    let made = forge.write(caller, move |tx| boards::create(tx, &project, &board, &label)).await;
-    Ok(Made(app.dialect().board_list_made(), made.map_err(told_by_boards)?.into()))
+    cx: ProjectCx,
+    BoardIdInPath(board): BoardIdInPath,
+    Params(params): Params<CreateList>,
+) -> Reply<WithStatus<ListJson>> {
+    let label = params.map(|params| params.0);
+    let created = cx.write(move |tx, project| boards::create(tx, project, &board, &label)).await;
+    Ok(WithStatus(app.dialect().board_list_created_status(), created.map_err(nest_refusal)?.into()))
 }
 
-async fn place(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    BoardNumber(board): BoardNumber,
-    ListNumber(list): ListNumber,
-    Params(given): Params<PlaceList>,
-) -> Reply<Done<ListJson>> {
-    let position = given.map(|given| given.0);
-    let placed = forge.write(caller, move |tx| boards::place(tx, &project, &board, &list, &position)).await;
-    Ok(Done(placed.map_err(told_by_boards)?.into()))
+async fn move_list(
+    cx: ProjectCx,
+    BoardIdInPath(board): BoardIdInPath,
+    ListIdInPath(list): ListIdInPath,
+    Params(params): Params<MoveList>,
+) -> Reply<OkJson<ListJson>> {
+    let position = params.map(|params| params.0);
+    let moved = cx.write(move |tx, project| boards::move_list(tx, project, &board, &list, &position)).await;
+    Ok(OkJson(moved.map_err(nest_refusal)?.into()))
 }
 
 async fn delete(
     State(app): State<App>,
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    BoardNumber(board): BoardNumber,
-    ListNumber(list): ListNumber,
-) -> Reply<Done<ListJson>> {
-    let owners_only = app.dialect().leaves_board_lists_to_owners();
-    let list = forge.write(caller, move |tx| boards::delete(tx, &project, &board, &list, owners_only)).await?;
-    Ok(Done(list.into()))
+    cx: ProjectCx,
+    BoardIdInPath(board): BoardIdInPath,
+    ListIdInPath(list): ListIdInPath,
+) -> Reply<OkJson<ListJson>> {
+    let owners_only = app.dialect().only_owners_delete_board_lists();
+    let list = cx.write(move |tx, project| boards::delete(tx, project, &board, &list, owners_only)).await?;
+    Ok(OkJson(list.into()))
 }
 
-/// An error in the words of boards, which wrap what they refuse.
-fn told_by_boards(error: Error) -> ApiError {
+/// Converts an error; board endpoints nest the text of a refusal in an object.
+fn nest_refusal(error: Error) -> ApiError {
     match error {
-        Error::Refused(text) => ApiError::Wrapped(text),
+        Error::Refused(text) => ApiError::NestedError(text),
         other => other.into(),
     }
 }
 
-struct CreateList(i64);
+struct CreateList(LabelId);
 
 impl FromParams for CreateList {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        Self(from.required_integer("label_id", "The label whose issues it shows"))
+        Self(from.required_id("label_id", "The ID of the label"))
     }
 }
 
-struct PlaceList(i64);
+struct MoveList(i64);
 
-impl FromParams for PlaceList {
+impl FromParams for MoveList {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        Self(from.required_integer("position", "Where it shall be, counted from 0"))
+        Self(from.required_integer("position", "The new position, starting at 0"))
     }
 }
 
-/// A board.
+/// An issue board.
 #[derive(Serialize, JsonSchema)]
 struct BoardJson {
     id: i64,
@@ -132,11 +115,11 @@ struct BoardJson {
 
 impl From<Board> for BoardJson {
     fn from(board: Board) -> Self {
-        Self { id: board.id, lists: board.lists.into_iter().map(ListJson::from).collect() }
+        Self { id: board.id.get(), lists: board.lists.into_iter().map(ListJson::from).collect() }
     }
 }
 
-/// A list of a board.
+/// A board list.
 #[derive(Serialize, JsonSchema)]
 struct ListJson {
     id: i64,
@@ -144,7 +127,7 @@ struct ListJson {
     position: i64,
 }
 
-/// The label of a list.
+/// The label of a board list.
 #[derive(Serialize, JsonSchema)]
 struct ListLabelJson {
     id: i64,
@@ -157,7 +140,7 @@ impl From<BoardList> for ListJson {
     fn from(list: BoardList) -> Self {
         let BoardList { id, label, position } = list;
         let label =
-            ListLabelJson { id: label.id, name: label.title, color: label.color, description: label.description };
-        Self { id, label, position }
+            ListLabelJson { id: label.id.get(), name: label.title, color: label.color, description: label.description };
+        Self { id: id.get(), label, position }
     }
 }

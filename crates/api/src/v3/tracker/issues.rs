@@ -1,259 +1,238 @@
 //! Issues of projects.
 
-use axum::extract::State;
-use forge::{
-    Forge,
-    issues::{self, IssueList},
-};
+use forge::issues::{self, IssueListOptions};
 use jiff::civil::Date;
 use model::{
-    Change, Issue,
+    Change, Issue, MilestoneId, ProjectId, UserId,
     issues::{IssueChanges, IssueFilter, IssueOrder, NewIssue},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::v3::{milestones::MilestoneJson, users::UserSummaryJson};
 use crate::{
-    extract::{Credentials, InGroup, InProject, IssueNumber},
+    context::{CallerCx, GroupCx, ProjectCx},
+    extract::IssueIdInPath,
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, Reply, Stamp},
+    reply::{Created, OkJson, Reply, TimestampJson},
     routes::Routes,
     site::Site,
+    v3::{milestones::MilestoneJson, users::UserSummaryJson},
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/issues", "Lists the issues that the caller wrote", mine)
-        .get("/groups/{id}/issues", "Lists the issues of a group's projects", of_group)
-        .get("/projects/{id}/issues", "Lists the issues of a project", list)
-        .get("/projects/{id}/issues/{issue_id}", "Shows an issue", get)
-        .post("/projects/{id}/issues", "Writes an issue", create)
-        .put("/projects/{id}/issues/{issue_id}", "Changes an issue", update)
-        .delete("/projects/{id}/issues/{issue_id}", "Removes an issue", delete)
-        .post("/projects/{id}/issues/{issue_id}/move", "Moves an issue to another project", move_to)
-        .post("/projects/{id}/issues/{issue_id}/subscription", "Follows an issue", subscribe)
-        .also(&[304])
-        .delete("/projects/{id}/issues/{issue_id}/subscription", "Follows an issue no more", unsubscribe)
-        .also(&[304])
+    Routes::new(Tag::Issues)
+        .get("/issues", "List the issues created by the current user", list_authored)
+        .get("/groups/{id}/issues", "List the issues of the projects of a group", list_in_group)
+        .get("/projects/{id}/issues", "List the issues of a project", list)
+        .get("/projects/{id}/issues/{issue_id}", "Get an issue", get)
+        .post("/projects/{id}/issues", "Create an issue", create)
+        .put("/projects/{id}/issues/{issue_id}", "Update an issue", update)
+        .delete("/projects/{id}/issues/{issue_id}", "Delete an issue", delete)
+        .post("/projects/{id}/issues/{issue_id}/move", "Move an issue to another project", move_to)
+        .post("/projects/{id}/issues/{issue_id}/subscription", "Subscribe to an issue", subscribe)
+        .with_statuses(&[304])
+        .delete("/projects/{id}/issues/{issue_id}/subscription", "Unsubscribe from an issue", unsubscribe)
+        .with_statuses(&[304])
 }
 
-async fn mine(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Params(given): Params<ListMyIssues>,
+async fn list_authored(
+    cx: CallerCx,
+    Params(params): Params<ListMyIssues>,
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<IssueJson>> {
-    let (wanted, page) = (given.map(|given| given.0), paging.page.clone());
-    let found = forge.read(caller, move |tx| issues::mine(tx, &wanted, &page)).await?;
-    Ok(paging.answer(found.map(|issue| IssueJson::new(issue, &site))))
+    let (options, page) = (params.map(|params| params.0), paging.page.clone());
+    let found = cx.read(move |tx| issues::list_authored(tx, &options, &page)).await?;
+    Ok(paging.reply(found.map(|issue| IssueJson::new(issue, &site))))
 }
 
-async fn of_group(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InGroup(group): InGroup,
-    Params(given): Params<ListGroupIssues>,
+async fn list_in_group(
+    cx: GroupCx,
+    Params(params): Params<ListGroupIssues>,
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<IssueJson>> {
-    let (wanted, page) = (given.map(|given| given.0), paging.page.clone());
-    let found = forge.read(caller, move |tx| issues::of_group(tx, &group, &wanted, &page)).await?;
-    Ok(paging.answer(found.map(|issue| IssueJson::new(issue, &site))))
+    let (options, page) = (params.map(|params| params.0), paging.page.clone());
+    let found = cx.read(move |tx, group| issues::list_in_group(tx, group, &options, &page)).await?;
+    Ok(paging.reply(found.map(|issue| IssueJson::new(issue, &site))))
 }
 
 async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<ListIssues>,
+    cx: ProjectCx,
+    Params(params): Params<ListIssues>,
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<IssueJson>> {
-    let (wanted, page) = (given.map(|given| given.0), paging.page.clone());
-    let found = forge.read(caller, move |tx| issues::list(tx, &project, &wanted, &page)).await?;
-    Ok(paging.answer(found.map(|issue| IssueJson::new(issue, &site))))
+    let (options, page) = (params.map(|params| params.0), paging.page.clone());
+    let found = cx.read(move |tx, project| issues::list(tx, project, &options, &page)).await?;
+    Ok(paging.reply(found.map(|issue| IssueJson::new(issue, &site))))
 }
 
-async fn get(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    IssueNumber(issue): IssueNumber,
-    site: Site,
-) -> Reply<Done<IssueJson>> {
-    let issue = forge.read(caller, move |tx| issues::get(tx, &project, &issue)).await?;
-    Ok(Done(IssueJson::new(issue, &site)))
+async fn get(cx: ProjectCx, IssueIdInPath(issue): IssueIdInPath, site: Site) -> Reply<OkJson<IssueJson>> {
+    let issue = cx.read(move |tx, project| issues::get(tx, project, &issue)).await?;
+    Ok(OkJson(IssueJson::new(issue, &site)))
 }
 
-async fn create(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<WriteIssue>,
-    site: Site,
-) -> Reply<Created<IssueJson>> {
-    let new = given.map(|given| given.0);
-    let issue = forge.write(caller, move |tx| issues::create(tx, &project, &new)).await?;
+async fn create(cx: ProjectCx, Params(params): Params<CreateIssue>, site: Site) -> Reply<Created<IssueJson>> {
+    let new = params.map(|params| params.0);
+    let issue = cx.write(move |tx, project| issues::create(tx, project, &new)).await?;
     Ok(Created(IssueJson::new(issue, &site)))
 }
 
 async fn update(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    IssueNumber(issue): IssueNumber,
-    Params(given): Params<ChangeIssue>,
+    cx: ProjectCx,
+    IssueIdInPath(issue): IssueIdInPath,
+    Params(params): Params<UpdateIssue>,
     site: Site,
-) -> Reply<Done<IssueJson>> {
-    let changes = given.map(|given| given.0);
-    let issue = forge.write(caller, move |tx| issues::update(tx, &project, &issue, &changes)).await?;
-    Ok(Done(IssueJson::new(issue, &site)))
+) -> Reply<OkJson<IssueJson>> {
+    let changes = params.map(|params| params.0);
+    let issue = cx.write(move |tx, project| issues::update(tx, project, &issue, &changes)).await?;
+    Ok(OkJson(IssueJson::new(issue, &site)))
 }
 
-async fn delete(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    IssueNumber(issue): IssueNumber,
-    site: Site,
-) -> Reply<Done<IssueJson>> {
-    let issue = forge.write(caller, move |tx| issues::delete(tx, &project, &issue)).await?;
-    Ok(Done(IssueJson::new(issue, &site)))
+async fn delete(cx: ProjectCx, IssueIdInPath(issue): IssueIdInPath, site: Site) -> Reply<OkJson<IssueJson>> {
+    let issue = cx.write(move |tx, project| issues::delete(tx, project, &issue)).await?;
+    Ok(OkJson(IssueJson::new(issue, &site)))
 }
 
 async fn move_to(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    IssueNumber(issue): IssueNumber,
-    Params(given): Params<MoveIssue>,
+    cx: ProjectCx,
+    IssueIdInPath(issue): IssueIdInPath,
+    Params(params): Params<MoveIssue>,
     site: Site,
 ) -> Reply<Created<IssueJson>> {
-    let target = given.map(|given| given.0);
-    let issue = forge.write(caller, move |tx| issues::move_to(tx, &project, &issue, &target)).await?;
+    let target = params.map(|params| params.0);
+    let issue = cx.write(move |tx, project| issues::move_to(tx, project, &issue, &target)).await?;
     Ok(Created(IssueJson::new(issue, &site)))
 }
 
-async fn subscribe(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    IssueNumber(issue): IssueNumber,
-    site: Site,
-) -> Reply<Created<IssueJson>> {
-    let issue = forge.write(caller, move |tx| issues::set_subscribed(tx, &project, &issue, true)).await?;
+async fn subscribe(cx: ProjectCx, IssueIdInPath(issue): IssueIdInPath, site: Site) -> Reply<Created<IssueJson>> {
+    let issue = cx.write(move |tx, project| issues::set_subscribed(tx, project, &issue, true)).await?;
     Ok(Created(IssueJson::new(issue, &site)))
 }
 
-async fn unsubscribe(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    IssueNumber(issue): IssueNumber,
-    site: Site,
-) -> Reply<Done<IssueJson>> {
-    let issue = forge.write(caller, move |tx| issues::set_subscribed(tx, &project, &issue, false)).await?;
-    Ok(Done(IssueJson::new(issue, &site)))
+async fn unsubscribe(cx: ProjectCx, IssueIdInPath(issue): IssueIdInPath, site: Site) -> Reply<OkJson<IssueJson>> {
+    let issue = cx.write(move |tx, project| issues::set_subscribed(tx, project, &issue, false)).await?;
+    Ok(OkJson(IssueJson::new(issue, &site)))
 }
 
 const STATES: [(&str, Option<bool>); 3] = [("opened", Some(false)), ("closed", Some(true)), ("all", None)];
 
-/// What every list of issues can be asked for; without a state, those of `state` are wanted.
-fn read_list(from: &mut ParamReader<'_>, state: Option<bool>) -> IssueList {
-    let some = |text: Option<String>| text.filter(|text| !text.is_empty());
+/// Reads the parameters that all lists of issues share. As in GitLab 8.14, the list of a group has open issues by default,
+/// and its issues must have all of the labels.
+fn read_list_options(from: &mut ParamReader<'_>, is_group_list: bool) -> IssueListOptions {
+    let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let (default_state, state, labels) = if is_group_list {
+        (
+            Some(false),
+            "Only issues in this state; default: opened",
+            "Only issues with all of these labels, comma-separated",
+        )
+    } else {
+        (None, "Only issues in this state; default: all", "Only issues with any of these labels, comma-separated")
+    };
     let filter = IssueFilter {
-        closed: from.choice("state", &STATES, "Only open or closed ones").unwrap_or(state),
-        labels: from
-            .words("labels", "Only those with labels of these titles, with commas between them")
-            .unwrap_or_default(),
-        all_labels: false,
-        milestone: some(from.text("milestone", "Only those of the milestone with this title")),
+        closed: from.choice("state", &STATES, state).unwrap_or(default_state),
+        labels: from.comma_separated_list("labels", labels).unwrap_or_default(),
+        all_labels: is_group_list,
+        milestone: non_empty(from.text("milestone", "Only issues of the milestone with this title")),
         iids: Vec::new(),
-        search: some(from.text("search", "Only those that have this in title or description")),
+        search: non_empty(from.text("search", "Only issues whose title or description contains this text")),
     };
     let order = IssueOrder {
         by_update: from
-            .choice("order_by", &[("created_at", false), ("updated_at", true)], "By what they are ordered")
+            .choice(
+                "order_by",
+                &[("created_at", false), ("updated_at", true)],
+                "The field to sort by; default: created_at",
+            )
             .unwrap_or(false),
-        ascending: from.choice("sort", &[("asc", true), ("desc", false)], "In which direction").unwrap_or(false),
+        ascending: from
+            .choice("sort", &[("asc", true), ("desc", false)], "The sort direction; default: desc")
+            .unwrap_or(false),
     };
-    IssueList { filter, order }
+    IssueListOptions { filter, order }
 }
 
-struct ListMyIssues(IssueList);
+struct ListMyIssues(IssueListOptions);
 
 impl FromParams for ListMyIssues {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        Self(read_list(from, None))
+        Self(read_list_options(from, false))
     }
 }
 
-struct ListGroupIssues(IssueList);
+struct ListGroupIssues(IssueListOptions);
 
 impl FromParams for ListGroupIssues {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        // Those of a group are the open ones unless others are asked for, and have all of the labels; as the original.
-        let mut list = read_list(from, Some(false));
-        list.filter.all_labels = true;
-        Self(list)
+        Self(read_list_options(from, true))
     }
 }
 
-struct ListIssues(IssueList);
+struct ListIssues(IssueListOptions);
 
 impl FromParams for ListIssues {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let mut list = read_list(from, None);
-        list.filter.iids = from.integers("iid", "Only those with these numbers in the project");
+        let mut list = read_list_options(from, false);
+        list.filter.iids = from.ids("iid", "Only issues with these numbers in the project (iid)");
         Self(list)
     }
 }
 
-struct WriteIssue(NewIssue);
+struct CreateIssue(NewIssue);
 
-impl FromParams for WriteIssue {
+impl FromParams for CreateIssue {
     fn read(from: &mut ParamReader<'_>) -> Self {
         Self(NewIssue {
-            title: from.required_text("title", "What it is about, in short"),
+            title: from.required_text("title", "The title"),
             description: from.text("description", DESCRIPTION).filter(|text| !text.is_empty()),
-            assignee: from.integer("assignee_id", ASSIGNEE).filter(|user| *user != 0),
-            milestone: from.integer("milestone_id", MILESTONE).filter(|milestone| *milestone != 0),
-            labels: from.words("labels", LABELS).unwrap_or_default(),
-            due_on: from.day("due_date", DUE_DATE),
+            assignee: from.id("assignee_id", ASSIGNEE).filter(|user: &UserId| user.get() != 0),
+            milestone: from.id("milestone_id", MILESTONE).filter(|milestone: &MilestoneId| milestone.get() != 0),
+            labels: from.comma_separated_list("labels", LABELS).unwrap_or_default(),
+            due_on: from.date("due_date", DUE_DATE),
             confidential: from.flag("confidential", CONFIDENTIAL).unwrap_or(false),
-            created_at: from.moment("created_at", "When it was written; only owners and administrators can say so"),
+            created_at: from.timestamp(
+                "created_at",
+                "The time of creation, in ISO 8601; ignored unless set by an owner or an administrator; default: now",
+            ),
         })
     }
 }
 
-const DESCRIPTION: &str = "What it is about, at length";
-const ASSIGNEE: &str = "Who works on it; 0 for nobody";
-const MILESTONE: &str = "The milestone that it belongs to; 0 for none";
-const LABELS: &str = "The titles of its labels, with commas between them; missing ones are made";
-const DUE_DATE: &str = "The last day for it";
-const CONFIDENTIAL: &str = "Whether only its author, whoever works on it, and members from reporter up see it";
+const DESCRIPTION: &str = "The description";
+const ASSIGNEE: &str = "The ID of the assignee; 0 for none";
+const MILESTONE: &str = "The ID of the milestone; 0 for none";
+const LABELS: &str = "The titles of the labels, comma-separated; missing labels are created";
+const DUE_DATE: &str = "The due date; empty for none";
+const CONFIDENTIAL: &str =
+    "Whether the issue is visible only to its author, its assignee, and members from reporter up; initially false";
 
-struct ChangeIssue(IssueChanges);
+struct UpdateIssue(IssueChanges);
 
-impl FromParams for ChangeIssue {
+impl FromParams for UpdateIssue {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        // Nobody has the number 0: it stands for none.
-        let relation = |change| if change == Change::Set(0) { Change::Clear } else { change };
         let changes = IssueChanges {
-            title: from.text("title", "What it is about, in short"),
+            title: from.text("title", "The title"),
             description: Change::from_text(from.text("description", DESCRIPTION)),
-            assignee: relation(from.integer_change("assignee_id", ASSIGNEE)),
-            milestone: relation(from.integer_change("milestone_id", MILESTONE)),
-            labels: from.words("labels", LABELS),
-            due_on: from.day_change("due_date", DUE_DATE),
+            assignee: from.id_change("assignee_id", ASSIGNEE),
+            milestone: from.id_change("milestone_id", MILESTONE),
+            labels: from.comma_separated_list("labels", LABELS),
+            due_on: from.date_change("due_date", DUE_DATE),
             confidential: from.flag("confidential", CONFIDENTIAL),
-            closed: from.choice("state_event", &[("close", true), ("reopen", false)], "Closes it, or opens it again"),
-            updated_at: from.moment("updated_at", "When it was changed; only owners and administrators can say so"),
+            closed: from.choice(
+                "state_event",
+                &[("close", true), ("reopen", false)],
+                "Whether to close or to reopen the issue",
+            ),
+            updated_at: from.timestamp(
+                "updated_at",
+                "The time of the change, in ISO 8601; ignored unless set by an owner or an administrator; default: now",
+            ),
         };
-        from.at_least_one_mentioned(&[
+        from.at_least_one_sent(&[
             "title",
             "description",
             "assignee_id",
@@ -268,15 +247,15 @@ impl FromParams for ChangeIssue {
     }
 }
 
-struct MoveIssue(i64);
+struct MoveIssue(ProjectId);
 
 impl FromParams for MoveIssue {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        Self(from.required_integer("to_project_id", "The project that it shall belong to"))
+        Self(from.required_id("to_project_id", "The ID of the target project"))
     }
 }
 
-/// An issue as v3 clients know it.
+/// An issue.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct IssueJson {
     id: i64,
@@ -285,8 +264,8 @@ pub(crate) struct IssueJson {
     title: String,
     description: Option<String>,
     state: &'static str,
-    created_at: Stamp,
-    updated_at: Stamp,
+    created_at: TimestampJson,
+    updated_at: TimestampJson,
     labels: Vec<String>,
     milestone: Option<MilestoneJson>,
     assignee: Option<UserSummaryJson>,
@@ -304,15 +283,15 @@ impl IssueJson {
     pub(crate) fn new(issue: Issue, site: &Site) -> Self {
         let user = |user| UserSummaryJson::new(user, site);
         Self {
-            id: issue.id,
-            iid: issue.iid,
-            project_id: issue.project,
+            id: issue.id.get(),
+            iid: issue.iid.get(),
+            project_id: issue.project.get(),
             web_url: format!("{}/issues/{}", site.page(&issue.project_path), issue.iid),
             title: issue.title,
             description: issue.description,
             state: issue.state.as_str(),
-            created_at: Stamp(issue.created_at),
-            updated_at: Stamp(issue.updated_at),
+            created_at: TimestampJson(issue.created_at),
+            updated_at: TimestampJson(issue.updated_at),
             labels: issue.labels,
             milestone: issue.milestone.map(Into::into),
             assignee: issue.assignee.map(user),

@@ -1,111 +1,82 @@
 //! Labels of projects.
 
 use axum::extract::State;
-use forge::{
-    Forge,
-    labels::{self, LabelEdit},
-};
+use forge::labels::{self, LabelEdit};
 use model::{
     Change, Label,
-    labels::{LAST_PRIORITY, LabelChanges, NewLabel},
+    labels::{LabelChanges, MAX_PRIORITY, NewLabel},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
     App,
-    extract::{Credentials, InProject, LabelName},
+    context::ProjectCx,
+    extract::LabelInPath,
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, Made, Reply},
+    reply::{Created, OkJson, Reply, WithStatus},
     routes::Routes,
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/projects/{id}/labels", "Lists the labels of a project, by title", list)
-        .post("/projects/{id}/labels", "Makes a label", create)
-        .also(&[409])
-        .put("/projects/{id}/labels", "Changes a label", edit)
-        .delete("/projects/{id}/labels", "Removes a label, also from issues and from the board", delete)
-        .post("/projects/{id}/labels/{label_id}/subscription", "Follows a label", subscribe)
-        .also(&[304])
-        .delete("/projects/{id}/labels/{label_id}/subscription", "Follows a label no more", unsubscribe)
-        .also(&[304])
+    Routes::new(Tag::Labels)
+        .get("/projects/{id}/labels", "List the labels of a project, sorted by title", list)
+        .post("/projects/{id}/labels", "Create a label", create)
+        .with_statuses(&[409])
+        .put("/projects/{id}/labels", "Update a label", edit)
+        .delete("/projects/{id}/labels", "Delete a label and remove it from issues and the board", delete)
+        .post("/projects/{id}/labels/{label_id}/subscription", "Subscribe to a label", subscribe)
+        .with_statuses(&[304])
+        .delete("/projects/{id}/labels/{label_id}/subscription", "Unsubscribe from a label", unsubscribe)
+        .with_statuses(&[304])
 }
 
-async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    paging: Paging,
-) -> Reply<Paged<LabelJson>> {
-    let page = paging.of_short_list();
-    let found = forge.read(caller, move |tx| labels::list(tx, &project, &page)).await?;
-    Ok(paging.answer(found.map(LabelJson::from)))
+async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<LabelJson>> {
+    let page = paging.page_of_short_list();
+    let found = cx.read(move |tx, project| labels::list(tx, project, &page)).await?;
+    Ok(paging.reply(found.map(LabelJson::from)))
 }
 
 async fn create(
     State(app): State<App>,
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<CreateLabel>,
-) -> Reply<Made<LabelJson>> {
-    let new = given.map(|given| given.0);
-    let label = forge.write(caller, move |tx| labels::create(tx, &project, &new)).await?;
-    Ok(Made(app.dialect().label_made(), label.into()))
+    cx: ProjectCx,
+    Params(params): Params<CreateLabel>,
+) -> Reply<WithStatus<LabelJson>> {
+    let new = params.map(|params| params.0);
+    let label = cx.write(move |tx, project| labels::create(tx, project, &new)).await?;
+    Ok(WithStatus(app.dialect().label_created_status(), label.into()))
 }
 
-async fn edit(
-    State(app): State<App>,
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<EditLabel>,
-) -> Reply<Done<LabelJson>> {
-    let needed = app.dialect().needed_in_label_edits();
-    let edit = given.unless(|given| given.lacks(needed)).map(|given| given.0);
-    let label = forge.write(caller, move |tx| labels::edit(tx, &project, &edit)).await?;
-    Ok(Done(label.into()))
+async fn edit(State(app): State<App>, cx: ProjectCx, Params(params): Params<EditLabel>) -> Reply<OkJson<LabelJson>> {
+    let required = app.dialect().required_in_label_edits();
+    let edit = params.reject_if(|params| params.missing_parameters(required)).map(|params| params.0);
+    let label = cx.write(move |tx, project| labels::edit(tx, project, &edit)).await?;
+    Ok(OkJson(label.into()))
 }
 
-async fn delete(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<DeleteLabel>,
-) -> Reply<Done<LabelJson>> {
-    let title = given.map(|given| given.0);
-    let label = forge.write(caller, move |tx| labels::delete(tx, &project, &title)).await?;
-    Ok(Done(label.into()))
+async fn delete(cx: ProjectCx, Params(params): Params<DeleteLabel>) -> Reply<OkJson<LabelJson>> {
+    let title = params.map(|params| params.0);
+    let label = cx.write(move |tx, project| labels::delete(tx, project, &title)).await?;
+    Ok(OkJson(label.into()))
 }
 
-async fn subscribe(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    LabelName(label): LabelName,
-) -> Reply<Created<LabelJson>> {
-    let label = forge.write(caller, move |tx| labels::subscribe(tx, &project, &label)).await?;
+async fn subscribe(cx: ProjectCx, LabelInPath(label): LabelInPath) -> Reply<Created<LabelJson>> {
+    let label = cx.write(move |tx, project| labels::subscribe(tx, project, &label)).await?;
     Ok(Created(label.into()))
 }
 
-async fn unsubscribe(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    LabelName(label): LabelName,
-) -> Reply<Done<LabelJson>> {
-    let label = forge.write(caller, move |tx| labels::unsubscribe(tx, &project, &label)).await?;
-    Ok(Done(label.into()))
+async fn unsubscribe(cx: ProjectCx, LabelInPath(label): LabelInPath) -> Reply<OkJson<LabelJson>> {
+    let label = cx.write(move |tx, project| labels::unsubscribe(tx, project, &label)).await?;
+    Ok(OkJson(label.into()))
 }
 
-/// Reads the priority; one that no label can have is malformed.
+/// Reads the priority; a value above the maximum is malformed.
 fn priority(from: &mut ParamReader<'_>) -> Change<i64> {
-    let priority = from.integer_change("priority", "The less, the more urgent; null for none");
-    if priority.set().is_some_and(|priority| *priority > LAST_PRIORITY) {
-        from.fault("priority");
+    let priority = from.integer_change("priority", "The priority, from 0 (most urgent) to 2147483647; null for none");
+    if priority.set().is_some_and(|priority| *priority > MAX_PRIORITY) {
+        from.reject("priority");
     }
     priority
 }
@@ -114,10 +85,10 @@ struct CreateLabel(NewLabel);
 
 impl FromParams for CreateLabel {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let title = from.required_text("name", "What the label is called");
-        let color = from.required_text("color", "Its color: # and six or three hexadecimal digits");
-        let description = from.text("description", "What it stands for").filter(|text| !text.is_empty());
-        let priority = priority(from).over(None);
+        let title = from.required_text("name", "The title of the label");
+        let color = from.required_text("color", "The color: # and three or six hexadecimal digits");
+        let description = from.text("description", "The description").filter(|text| !text.is_empty());
+        let priority = priority(from).apply_to(None);
         Self(NewLabel { title, color, description, priority })
     }
 }
@@ -126,11 +97,11 @@ struct EditLabel(LabelEdit);
 
 impl FromParams for EditLabel {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let title = from.required_text("name", "What the label is called so far");
+        let title = from.required_text("name", "The current title of the label");
         let changes = LabelChanges {
-            title: from.text("new_name", "What it shall be called"),
-            color: from.text("color", "Its color: # and six or three hexadecimal digits"),
-            description: Change::from_text(from.text("description", "What it stands for")),
+            title: from.text("new_name", "The new title"),
+            color: from.text("color", "The color: # and three or six hexadecimal digits"),
+            description: Change::from_text(from.text("description", "The description")),
             priority: priority(from),
         };
         Self(LabelEdit { title, changes })
@@ -138,17 +109,17 @@ impl FromParams for EditLabel {
 }
 
 impl EditLabel {
-    /// The fault of an edit that brings none of the parameters of which it needs one.
-    fn lacks(&self, needed: &[&str]) -> Option<String> {
+    /// Returns an error text if none of the required parameters is present.
+    fn missing_parameters(&self, required: &[&str]) -> Option<String> {
         let LabelChanges { title, color, description, priority } = &self.0.changes;
-        let brings = |name: &&str| match *name {
+        let is_present = |name: &&str| match *name {
             "new_name" => title.is_some(),
             "color" => color.is_some(),
             "description" => *description != Change::Keep,
             _ => *priority != Change::Keep,
         };
-        let lacks = !needed.iter().any(brings);
-        lacks.then(|| format!("{} are missing, at least one parameter must be provided", needed.join(", ")))
+        let none_present = !required.iter().any(is_present);
+        none_present.then(|| format!("{} are missing, at least one parameter must be provided", required.join(", ")))
     }
 }
 
@@ -156,11 +127,11 @@ struct DeleteLabel(String);
 
 impl FromParams for DeleteLabel {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        Self(from.required_text("name", "What the label is called"))
+        Self(from.required_text("name", "The title of the label"))
     }
 }
 
-/// A label, as the caller sees it.
+/// A label; the counts include only issues that the caller can see.
 #[derive(Serialize, JsonSchema)]
 struct LabelJson {
     id: i64,
@@ -179,13 +150,13 @@ impl From<Label> for LabelJson {
         let Label { id, project: _, title, color, description, priority, open_issues, closed_issues, subscribed } =
             label;
         Self {
-            id,
+            id: id.get(),
             name: title,
             color,
             description,
             open_issues_count: open_issues,
             closed_issues_count: closed_issues,
-            // There are no merge requests yet.
+            // Merge requests are not implemented yet.
             open_merge_requests_count: 0,
             subscribed,
             priority,

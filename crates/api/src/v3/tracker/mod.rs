@@ -1,4 +1,4 @@
-//! The endpoints of the issue tracker.
+//! Endpoints of the issue tracker.
 
 pub(crate) mod boards;
 pub(crate) mod issues;

@@ -1,103 +1,92 @@
 //! Notes on issues.
 
-use axum::extract::State;
-use forge::{
-    Forge,
-    notes::{self, NoteText},
-};
+use forge::notes::{self, NoteText};
 use model::{CommitNote, Note};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::v3::users::UserSummaryJson;
 use crate::{
-    extract::{Credentials, InProject, IssueNumber, NoteNumber},
+    context::ProjectCx,
+    extract::{IssueIdInPath, NoteIdInPath},
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, Reply, Stamp},
+    reply::{Created, OkJson, Reply, TimestampJson},
     routes::Routes,
     site::Site,
+    v3::users::UserSummaryJson,
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/projects/{id}/issues/{issue_id}/notes", "Lists the notes on an issue", list)
-        .post("/projects/{id}/issues/{issue_id}/notes", "Writes a note on an issue", create)
-        .get("/projects/{id}/issues/{issue_id}/notes/{note_id}", "Shows a note on an issue", get)
-        .put("/projects/{id}/issues/{issue_id}/notes/{note_id}", "Changes a note on an issue", update)
-        .delete("/projects/{id}/issues/{issue_id}/notes/{note_id}", "Removes a note from an issue", delete)
+    Routes::new(Tag::Notes)
+        .get("/projects/{id}/issues/{issue_id}/notes", "List the notes on an issue", list)
+        .post("/projects/{id}/issues/{issue_id}/notes", "Create a note on an issue", create)
+        .get("/projects/{id}/issues/{issue_id}/notes/{note_id}", "Get a note on an issue", get)
+        .put("/projects/{id}/issues/{issue_id}/notes/{note_id}", "Update a note on an issue", update)
+        .delete("/projects/{id}/issues/{issue_id}/notes/{note_id}", "Delete a note on an issue", delete)
 }
 
 async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    IssueNumber(issue): IssueNumber,
+    cx: ProjectCx,
+    IssueIdInPath(issue): IssueIdInPath,
     paging: Paging,
     site: Site,
 ) -> Reply<Paged<NoteJson>> {
     let page = paging.page.clone();
-    let found = forge.read(caller, move |tx| notes::list(tx, &project, &issue, &page)).await?;
-    Ok(paging.answer(found.map(|note| NoteJson::new(note, &site))))
+    let found = cx.read(move |tx, project| notes::list(tx, project, &issue, &page)).await?;
+    Ok(paging.reply(found.map(|note| NoteJson::new(note, &site))))
 }
 
 async fn get(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    IssueNumber(issue): IssueNumber,
-    NoteNumber(id): NoteNumber,
+    cx: ProjectCx,
+    IssueIdInPath(issue): IssueIdInPath,
+    NoteIdInPath(id): NoteIdInPath,
     site: Site,
-) -> Reply<Done<NoteJson>> {
-    let note = forge.read(caller, move |tx| notes::get(tx, &project, &issue, &id)).await?;
-    Ok(Done(NoteJson::new(note, &site)))
+) -> Reply<OkJson<NoteJson>> {
+    let note = cx.read(move |tx, project| notes::get(tx, project, &issue, &id)).await?;
+    Ok(OkJson(NoteJson::new(note, &site)))
 }
 
 async fn create(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    IssueNumber(issue): IssueNumber,
-    Params(given): Params<CreateNote>,
+    cx: ProjectCx,
+    IssueIdInPath(issue): IssueIdInPath,
+    Params(params): Params<CreateNote>,
     site: Site,
 ) -> Reply<Created<NoteJson>> {
-    let text = given.map(|given| given.0);
-    let note = forge.write(caller, move |tx| notes::create(tx, &project, &issue, &text)).await?;
+    let text = params.map(|params| params.0);
+    let note = cx.write(move |tx, project| notes::create(tx, project, &issue, &text)).await?;
     Ok(Created(NoteJson::new(note, &site)))
 }
 
 async fn update(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    IssueNumber(issue): IssueNumber,
-    NoteNumber(id): NoteNumber,
-    Params(given): Params<UpdateNote>,
+    cx: ProjectCx,
+    IssueIdInPath(issue): IssueIdInPath,
+    NoteIdInPath(id): NoteIdInPath,
+    Params(params): Params<UpdateNote>,
     site: Site,
-) -> Reply<Done<NoteJson>> {
-    let body = given.map(|given| given.0);
-    let note = forge.write(caller, move |tx| notes::update(tx, &project, &issue, &id, &body)).await?;
-    Ok(Done(NoteJson::new(note, &site)))
+) -> Reply<OkJson<NoteJson>> {
+    let body = params.map(|params| params.0);
+    let note = cx.write(move |tx, project| notes::update(tx, project, &issue, &id, &body)).await?;
+    Ok(OkJson(NoteJson::new(note, &site)))
 }
 
 async fn delete(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    IssueNumber(issue): IssueNumber,
-    NoteNumber(id): NoteNumber,
+    cx: ProjectCx,
+    IssueIdInPath(issue): IssueIdInPath,
+    NoteIdInPath(id): NoteIdInPath,
     site: Site,
-) -> Reply<Done<NoteJson>> {
-    let note = forge.write(caller, move |tx| notes::delete(tx, &project, &issue, &id)).await?;
-    Ok(Done(NoteJson::new(note, &site)))
+) -> Reply<OkJson<NoteJson>> {
+    let note = cx.write(move |tx, project| notes::delete(tx, project, &issue, &id)).await?;
+    Ok(OkJson(NoteJson::new(note, &site)))
 }
 
 struct CreateNote(NoteText);
 
 impl FromParams for CreateNote {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let body = from.required_text("body", "What the note says");
-        let created_at = from.moment("created_at", "When it was written, in ISO 8601; only owners can say so");
+        let body = from.required_text("body", "The text of the note");
+        let created_at = from
+            .timestamp("created_at", "The time of creation, in ISO 8601; ignored unless set by an owner; default: now");
         Self(NoteText { body, created_at })
     }
 }
@@ -106,19 +95,19 @@ struct UpdateNote(String);
 
 impl FromParams for UpdateNote {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        Self(from.required_text("body", "What the note says"))
+        Self(from.required_text("body", "The text of the note"))
     }
 }
 
-/// A note as v3 clients know it. The two flags are never set; both spellings of them are in use.
+/// A note. The vote flags are never set; clients use both spellings of them.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct NoteJson {
     id: i64,
     body: String,
     attachment: Option<String>,
     author: Option<UserSummaryJson>,
-    created_at: Stamp,
-    updated_at: Stamp,
+    created_at: TimestampJson,
+    updated_at: TimestampJson,
     system: bool,
     noteable_id: Option<i64>,
     noteable_type: &'static str,
@@ -133,14 +122,14 @@ pub(crate) struct NoteJson {
 impl NoteJson {
     pub(crate) fn new(note: Note, site: &Site) -> Self {
         Self {
-            id: note.id,
+            id: note.id.get(),
             body: note.body,
             attachment: None,
             author: note.author.map(|author| UserSummaryJson::new(author, site)),
-            created_at: Stamp(note.created_at),
-            updated_at: Stamp(note.updated_at),
+            created_at: TimestampJson(note.created_at),
+            updated_at: TimestampJson(note.updated_at),
             system: note.system,
-            noteable_id: Some(note.issue),
+            noteable_id: Some(note.issue.get()),
             noteable_type: "Issue",
             upvote: false,
             downvote: false,
@@ -149,15 +138,15 @@ impl NoteJson {
         }
     }
 
-    /// A comment on a commit; commits have no numbers.
+    /// Converts a note on a commit; commits have no numeric id.
     pub(crate) fn on_commit(note: CommitNote, site: &Site) -> Self {
         Self {
-            id: note.id,
+            id: note.id.get(),
             body: note.body,
             attachment: None,
             author: note.author.map(|author| UserSummaryJson::new(author, site)),
-            created_at: Stamp(note.created_at),
-            updated_at: Stamp(note.created_at),
+            created_at: TimestampJson(note.created_at),
+            updated_at: TimestampJson(note.created_at),
             system: false,
             noteable_id: None,
             noteable_type: "Commit",

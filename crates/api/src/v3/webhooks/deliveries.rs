@@ -1,17 +1,17 @@
-//! What hooks were sent, and how that went.
+//! JSON of the delivery log.
 
-use forge::hooks::LogEntry;
+use forge::hooks::DeliveryLogEntry;
 use model::Delivery;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::reply::Stamp;
+use crate::reply::TimestampJson;
 
-/// What stands for a secret.
+/// Replaces secrets.
 const MASK: &str = "*****";
 
-/// That something was sent on its way.
+/// The confirmation that a delivery was enqueued.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SentJson {
     message: &'static str,
@@ -23,8 +23,7 @@ impl Default for SentJson {
     }
 }
 
-/// Something that a hook was sent, and how its last attempt went. What was said stands only in the answer about one of
-/// them, since it may be long.
+/// A delivery with its last attempt. Lists omit the bodies of request and response, which may be long.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct DeliveryJson {
     id: i64,
@@ -33,28 +32,28 @@ pub(crate) struct DeliveryJson {
     #[schemars(with = "StateJson")]
     state: &'static str,
     attempt: i32,
-    created_at: Stamp,
-    next_attempt_at: Option<Stamp>,
-    tried_at: Option<Stamp>,
-    finished_at: Option<Stamp>,
-    /// How long the last attempt took, in seconds.
+    created_at: TimestampJson,
+    next_attempt_at: Option<TimestampJson>,
+    tried_at: Option<TimestampJson>,
+    finished_at: Option<TimestampJson>,
+    /// The duration of the last attempt, in seconds.
     duration: Option<f64>,
     request: RequestJson,
     response: Option<ResponseJson>,
     error: Option<String>,
 }
 
-/// How something stands that a hook was sent.
+/// The state of a delivery.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case")]
-#[expect(dead_code, reason = "describes the words for the document")]
+#[expect(dead_code, reason = "describes the values in the OpenAPI document")]
 enum StateJson {
     Waiting,
     Delivered,
     Failed,
 }
 
-/// What was sent where. Secrets are masked.
+/// The request, with secrets masked.
 #[derive(Serialize, JsonSchema)]
 struct RequestJson {
     url: String,
@@ -63,7 +62,7 @@ struct RequestJson {
     body: Option<Value>,
 }
 
-/// What came back.
+/// The response.
 #[derive(Serialize, JsonSchema)]
 struct ResponseJson {
     status: i32,
@@ -73,25 +72,25 @@ struct ResponseJson {
 }
 
 impl DeliveryJson {
-    /// A line of a list.
-    pub(crate) fn in_short(entry: LogEntry) -> Self {
+    /// Creates the JSON of a delivery in a list.
+    pub(crate) fn without_bodies(entry: DeliveryLogEntry) -> Self {
         Self::new(entry, None)
     }
 
-    /// With all that was said.
-    pub(crate) fn in_full(mut entry: LogEntry) -> Self {
+    /// Creates the JSON of a single delivery.
+    pub(crate) fn with_bodies(mut entry: DeliveryLogEntry) -> Self {
         let payload = std::mem::take(&mut entry.delivery.payload);
         let body = serde_json::from_str(&payload).unwrap_or(Value::String(payload));
         Self::new(entry, Some(body))
     }
 
-    fn new(LogEntry { delivery, signed }: LogEntry, body: Option<Value>) -> Self {
-        let headers = sent_headers(&delivery, signed);
+    fn new(DeliveryLogEntry { delivery, signed }: DeliveryLogEntry, body: Option<Value>) -> Self {
+        let headers = request_headers(&delivery, signed);
         let Delivery {
             id,
             hook: _,
             uuid,
-            occasion,
+            kind,
             state,
             attempts,
             created_at,
@@ -109,19 +108,19 @@ impl DeliveryJson {
         let response_body = body.is_some().then(|| response_body.unwrap_or_default());
         let response = status.map(|status| ResponseJson {
             status,
-            headers: received_headers(response_headers.as_deref().unwrap_or_default()),
+            headers: parse_headers(response_headers.as_deref().unwrap_or_default()),
             body: response_body,
         });
         Self {
-            id,
+            id: id.get(),
             uuid,
-            event: occasion.header(),
+            event: kind.header(),
             state: state.as_str(),
             attempt: attempts,
-            created_at: Stamp(created_at),
-            next_attempt_at: due_at.map(Stamp),
-            tried_at: tried_at.map(Stamp),
-            finished_at: finished_at.map(Stamp),
+            created_at: TimestampJson(created_at),
+            next_attempt_at: due_at.map(TimestampJson),
+            tried_at: tried_at.map(TimestampJson),
+            finished_at: finished_at.map(TimestampJson),
             duration: duration.map(seconds),
             request: RequestJson { url: url.unwrap_or_default(), headers, body },
             response,
@@ -130,13 +129,13 @@ impl DeliveryJson {
     }
 }
 
-/// The headers that a receiver gets.
-fn sent_headers(delivery: &Delivery, signed: bool) -> Map<String, Value> {
+/// Returns the headers of the request, with secrets masked.
+fn request_headers(delivery: &Delivery, signed: bool) -> Map<String, Value> {
     let mut headers = Map::new();
     let mut put = |name: &str, value: &str| headers.insert(name.to_owned(), value.into());
     put("Content-Type", "application/json");
     put("User-Agent", concat!("Gable/", env!("CARGO_PKG_VERSION")));
-    put("X-Gitlab-Event", delivery.occasion.header());
+    put("X-Gitlab-Event", delivery.kind.header());
     put("X-Gitlab-Event-UUID", &delivery.uuid);
     put("Idempotency-Key", &delivery.uuid);
     if delivery.url.as_deref().is_some_and(|url| url.contains("://*****:*****@")) {
@@ -149,8 +148,8 @@ fn sent_headers(delivery: &Delivery, signed: bool) -> Map<String, Value> {
     headers
 }
 
-/// Headers of which one stands in a line; those of the same name are joined, as HTTP has it.
-fn received_headers(lines: &str) -> Map<String, Value> {
+/// Parses headers, one per line; values of the same name are joined with commas.
+fn parse_headers(lines: &str) -> Map<String, Value> {
     let mut headers = Map::new();
     for (name, value) in lines.lines().filter_map(|line| line.split_once(':')) {
         let value = value.trim();
@@ -167,7 +166,7 @@ fn received_headers(lines: &str) -> Map<String, Value> {
     headers
 }
 
-#[expect(clippy::cast_precision_loss, reason = "no attempt takes for years")]
+#[expect(clippy::cast_precision_loss, reason = "attempts are short")]
 fn seconds(micros: i64) -> f64 {
     micros as f64 / 1e6
 }
@@ -177,9 +176,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_of_a_receiver_are_read_line_by_line() {
+    fn response_headers_are_parsed_line_by_line() {
         let check = |lines: &str, expected: &str| {
-            assert_eq!(serde_json::to_string(&received_headers(lines)).expect("written"), expected, "{lines:?}");
+            assert_eq!(serde_json::to_string(&parse_headers(lines)).expect("written"), expected, "{lines:?}");
         };
         check("", "{}");
         check("server: nginx\nage: 7\r\nx: a:b", r#"{"server":"nginx","age":"7","x":"a:b"}"#);

@@ -2,187 +2,175 @@
 
 use axum::{extract::State, http::StatusCode};
 use forge::{
-    Error, Forge,
-    hooks::{self, HookText, Place, SwitchWishes},
+    Error,
+    hooks::{self, HookFields, HookScope, SubscribedEventsPatch},
 };
-use model::{Hook, hooks::Pause};
+use model::{Hook, ProjectId, hooks::Pause};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::v3::deliveries::{DeliveryJson, SentJson};
 use crate::{
     App,
+    context::{CallerCx, ProjectCx},
     error::ApiError,
-    extract::{Credentials, DeliveryNumber, HookNumber, InProject, TriggerName},
+    extract::{DeliveryIdInPath, HookIdInPath, HookTriggerInPath},
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, Reply, Stamp},
+    reply::{Created, OkJson, Reply, TimestampJson},
     routes::Routes,
+    v3::deliveries::{DeliveryJson, SentJson},
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/projects/{id}/hooks", "Lists the hooks of a project, newest first", list)
-        .post("/projects/{id}/hooks", "Adds a hook to a project", create)
-        .also(&[422])
-        .get("/projects/{id}/hooks/{hook_id}", "Shows a hook of a project", get)
-        .put("/projects/{id}/hooks/{hook_id}", "Changes a hook of a project, and ends its pause", update)
-        .also(&[422])
-        .delete("/projects/{id}/hooks/{hook_id}", "Removes a hook of a project", delete)
-        .post("/projects/{id}/hooks/{hook_id}/test/{trigger}", "Sends a sample to a hook of a project", test)
-        .also(&[422])
-        .get("/projects/{id}/hooks/{hook_id}/deliveries", "Lists what a hook of a project was sent, newest first", log)
+    Routes::new(Tag::ProjectHooks)
+        .get("/projects/{id}/hooks", "List the hooks of a project, newest first", list)
+        .post("/projects/{id}/hooks", "Create a project hook", create)
+        .with_statuses(&[422])
+        .get("/projects/{id}/hooks/{hook_id}", "Get a project hook", get)
+        .put("/projects/{id}/hooks/{hook_id}", "Update a project hook and end its pause", update)
+        .with_statuses(&[422])
+        .delete("/projects/{id}/hooks/{hook_id}", "Delete a project hook", delete)
+        .post("/projects/{id}/hooks/{hook_id}/test/{trigger}", "Send a sample event to a project hook", test)
+        .with_statuses(&[422])
+        .get(
+            "/projects/{id}/hooks/{hook_id}/deliveries",
+            "List the deliveries of a project hook, newest first",
+            list_deliveries,
+        )
         .get(
             "/projects/{id}/hooks/{hook_id}/deliveries/{delivery_id}",
-            "Shows something that a hook of a project was sent, and the answer",
-            log_entry,
+            "Get a delivery of a project hook with its request and response",
+            get_delivery,
         )
         .post(
             "/projects/{id}/hooks/{hook_id}/deliveries/{delivery_id}/resend",
-            "Sends something to a hook of a project once more",
+            "Resend a delivery of a project hook",
             resend,
         )
 }
 
-async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    paging: Paging,
-) -> Reply<Paged<ProjectHookJson>> {
-    let (place, page) = (Place::Project(project), paging.page.clone());
-    let hooks = forge.read(caller, move |tx| hooks::list(tx, &place, &page)).await?;
-    Ok(paging.answer(hooks.map(ProjectHookJson::from)))
+async fn list(cx: ProjectCx, paging: Paging) -> Reply<Paged<ProjectHookJson>> {
+    let (cx, scope) = with_scope(cx);
+    let page = paging.page.clone();
+    let hooks = cx.read(move |tx| hooks::list(tx, &scope, &page)).await?;
+    Ok(paging.reply(hooks.map(ProjectHookJson::from)))
 }
 
-async fn get(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    HookNumber(id): HookNumber,
-) -> Reply<Done<ProjectHookJson>> {
-    let place = Place::Project(project);
-    let hook = forge.read(caller, move |tx| hooks::get(tx, &place, &id)).await?;
-    Ok(Done(hook.into()))
+async fn get(cx: ProjectCx, HookIdInPath(id): HookIdInPath) -> Reply<OkJson<ProjectHookJson>> {
+    let (cx, scope) = with_scope(cx);
+    let hook = cx.read(move |tx| hooks::get(tx, &scope, &id)).await?;
+    Ok(OkJson(hook.into()))
 }
 
-async fn create(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    Params(given): Params<SetHook>,
-) -> Reply<Created<ProjectHookJson>> {
-    let (place, text) = (Place::Project(project), given.map(|given| given.0));
-    let hook = forge.write(caller, move |tx| hooks::create(tx, &place, &text)).await.map_err(refusal)?;
+async fn create(cx: ProjectCx, Params(params): Params<SetHook>) -> Reply<Created<ProjectHookJson>> {
+    let (cx, scope) = with_scope(cx);
+    let fields = params.map(|params| params.0);
+    let hook = cx.write(move |tx| hooks::create(tx, &scope, &fields)).await.map_err(invalid_url_error)?;
     Ok(Created(hook.into()))
 }
 
 async fn update(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    HookNumber(id): HookNumber,
-    Params(given): Params<SetHook>,
-) -> Reply<Done<ProjectHookJson>> {
-    let (place, text) = (Place::Project(project), given.map(|given| given.0));
-    let hook = forge.write(caller, move |tx| hooks::update(tx, &place, &id, &text)).await.map_err(refusal)?;
-    Ok(Done(hook.into()))
+    cx: ProjectCx,
+    HookIdInPath(id): HookIdInPath,
+    Params(params): Params<SetHook>,
+) -> Reply<OkJson<ProjectHookJson>> {
+    let (cx, scope) = with_scope(cx);
+    let fields = params.map(|params| params.0);
+    let hook = cx.write(move |tx| hooks::update(tx, &scope, &id, &fields)).await.map_err(invalid_url_error)?;
+    Ok(OkJson(hook.into()))
 }
 
 async fn delete(
     State(app): State<App>,
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    HookNumber(id): HookNumber,
-) -> Reply<Done<Option<ProjectHookJson>>> {
-    let (place, number) = (Place::Project(project), id.clone());
-    let hook = forge.write(caller, move |tx| hooks::delete(tx, &place, &id)).await?;
+    cx: ProjectCx,
+    HookIdInPath(id): HookIdInPath,
+) -> Reply<OkJson<Option<ProjectHookJson>>> {
+    let (cx, scope) = with_scope(cx);
+    let deleted_id = id.clone();
+    let hook = cx.write(move |tx| hooks::delete(tx, &scope, &id)).await?;
     if hook.is_none() && !app.dialect().deletes_missing_hooks() {
-        return Err(Error::not_found(&format!("Error deleting hook {}", number.get()?)).into());
+        return Err(Error::not_found(format!("Error deleting hook {}", deleted_id.validate()?)).into());
     }
-    Ok(Done(hook.map(ProjectHookJson::from)))
+    Ok(OkJson(hook.map(ProjectHookJson::from)))
 }
 
 async fn test(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    HookNumber(id): HookNumber,
-    TriggerName(trigger): TriggerName,
+    ProjectCx { forge, caller, project }: ProjectCx,
+    HookIdInPath(id): HookIdInPath,
+    HookTriggerInPath(trigger): HookTriggerInPath,
 ) -> Reply<Created<SentJson>> {
-    hooks::test(&forge, caller, Place::Project(project), id, trigger).await?;
+    hooks::test(&forge, caller, HookScope::Project(project), id, trigger).await?;
     Ok(Created(SentJson::default()))
 }
 
-async fn log(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    HookNumber(id): HookNumber,
-    paging: Paging,
-) -> Reply<Paged<DeliveryJson>> {
-    let (place, page) = (Place::Project(project), paging.page.clone());
-    let log = forge.read(caller, move |tx| hooks::log(tx, &place, &id, &page)).await?;
-    Ok(paging.answer(log.map(DeliveryJson::in_short)))
+async fn list_deliveries(cx: ProjectCx, HookIdInPath(id): HookIdInPath, paging: Paging) -> Reply<Paged<DeliveryJson>> {
+    let (cx, scope) = with_scope(cx);
+    let page = paging.page.clone();
+    let deliveries = cx.read(move |tx| hooks::list_deliveries(tx, &scope, &id, &page)).await?;
+    Ok(paging.reply(deliveries.map(DeliveryJson::without_bodies)))
 }
 
-async fn log_entry(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    HookNumber(id): HookNumber,
-    DeliveryNumber(delivery): DeliveryNumber,
-) -> Reply<Done<DeliveryJson>> {
-    let place = Place::Project(project);
-    let entry = forge.read(caller, move |tx| hooks::log_entry(tx, &place, &id, &delivery)).await?;
-    Ok(Done(DeliveryJson::in_full(entry)))
+async fn get_delivery(
+    cx: ProjectCx,
+    HookIdInPath(id): HookIdInPath,
+    DeliveryIdInPath(delivery): DeliveryIdInPath,
+) -> Reply<OkJson<DeliveryJson>> {
+    let (cx, scope) = with_scope(cx);
+    let entry = cx.read(move |tx| hooks::get_delivery(tx, &scope, &id, &delivery)).await?;
+    Ok(OkJson(DeliveryJson::with_bodies(entry)))
 }
 
 async fn resend(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    InProject(project): InProject,
-    HookNumber(id): HookNumber,
-    DeliveryNumber(delivery): DeliveryNumber,
+    cx: ProjectCx,
+    HookIdInPath(id): HookIdInPath,
+    DeliveryIdInPath(delivery): DeliveryIdInPath,
 ) -> Reply<Created<DeliveryJson>> {
-    let place = Place::Project(project);
-    let entry = forge.write(caller, move |tx| hooks::resend(tx, &place, &id, &delivery)).await?;
-    Ok(Created(DeliveryJson::in_full(entry)))
+    let (cx, scope) = with_scope(cx);
+    let entry = cx.write(move |tx| hooks::resend(tx, &scope, &id, &delivery)).await?;
+    Ok(Created(DeliveryJson::with_bodies(entry)))
 }
 
-/// A bad URL has a status and a text of its own here, which clients of the original know.
-fn refusal(error: Error) -> ApiError {
+/// Returns the caller and the scope of the hooks of the project.
+fn with_scope(ProjectCx { forge, caller, project }: ProjectCx) -> (CallerCx, HookScope) {
+    (CallerCx { forge, caller }, HookScope::Project(project))
+}
+
+/// GitLab 8.14 has its own status and text for an invalid URL.
+fn invalid_url_error(error: Error) -> ApiError {
     match error {
-        Error::Invalid(violations) if violations.iter().any(|(field, _)| field == "url") => {
-            ApiError::Under(StatusCode::UNPROCESSABLE_ENTITY, Error::Malformed(vec!["Invalid url given".into()]))
-        }
+        Error::Invalid(violations) if violations.iter().any(|(field, _)| field == "url") => ApiError::OverrideStatus(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            Error::Malformed(vec!["Invalid url given".into()]),
+        ),
         other => other.into(),
     }
 }
 
-struct SetHook(HookText);
+struct SetHook(HookFields);
 
 impl FromParams for SetHook {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let url = from.required_text("url", "Where to send to");
-        let push = from.flag("push_events", "Tells of pushes to branches; true unless said otherwise");
-        let issues = from.flag("issues_events", "Tells of issues");
+        let url = from.required_text("url", "The URL that receives the events");
+        let push = from.flag("push_events", "Whether to send events for pushes to branches; initially true");
+        let issues = from.flag("issues_events", "Whether to send events for issues; initially false");
         let confidential_issues = from.flag(
             "confidential_issues_events",
-            "Tells of issues that only some may see, and with note_events of comments on them",
+            "Whether to send events for confidential issues, with note_events also for their comments; initially false",
         );
-        let merge_requests = from.flag("merge_requests_events", "Tells of merge requests");
-        let tag_push = from.flag("tag_push_events", "Tells of pushes of tags");
-        let note = from.flag("note_events", "Tells of comments");
-        let build = from.flag("build_events", "Tells of builds");
-        let pipeline = from.flag("pipeline_events", "Tells of pipelines");
-        // The contract has the one name, later clients of the original use the other.
-        let wiki = from.flag("wiki_events", "The same as wiki_page_events");
-        let wiki_page = from.flag("wiki_page_events", "Tells of pages of the wiki").or(wiki);
-        let verify = from.flag("enable_ssl_verification", "Whether the receiver has to prove who it is");
-        let token = from.text("token", "A secret that is sent along; an empty one takes it away");
-        let switches = SwitchWishes {
+        let merge_requests = from.flag("merge_requests_events", "Stored without effect: Gable has no merge requests");
+        let tag_push = from.flag("tag_push_events", "Whether to send events for pushes of tags; initially false");
+        let note = from.flag("note_events", "Whether to send events for comments; initially false");
+        let build = from.flag("build_events", "Whether to send events for builds; initially false");
+        let pipeline = from.flag("pipeline_events", "Whether to send events for pipelines; initially false");
+        // The contract has `wiki_events` in requests and `wiki_page_events` in responses; GitLab 8.16 and later accept the
+        // latter.
+        let wiki = from.flag("wiki_events", "Alias of wiki_page_events, which takes precedence");
+        let wiki_page = from.flag("wiki_page_events", "Stored without effect: Gable has no wikis").or(wiki);
+        let verify_tls = from
+            .flag("enable_ssl_verification", "Whether to verify the TLS certificate of the receiver; initially true");
+        let token = from.text("token", "The secret that is sent with each delivery; empty to remove it");
+        let events = SubscribedEventsPatch {
             push,
             tag_push,
             issues,
@@ -193,7 +181,7 @@ impl FromParams for SetHook {
             pipeline,
             wiki_page,
         };
-        Self(HookText { url, token, verify, switches })
+        Self(HookFields { url, token, verify_tls, events })
     }
 }
 
@@ -202,7 +190,7 @@ impl FromParams for SetHook {
 struct ProjectHookJson {
     id: i64,
     url: String,
-    created_at: Stamp,
+    created_at: TimestampJson,
     push_events: bool,
     tag_push_events: bool,
     enable_ssl_verification: bool,
@@ -218,38 +206,42 @@ struct ProjectHookJson {
     pause: Option<PauseJson>,
 }
 
-/// Why nothing is sent at present.
+/// The pause of a hook.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct PauseJson {
-    paused_at: Stamp,
+    paused_at: TimestampJson,
     paused_reason: String,
-    next_attempt_at: Option<Stamp>,
+    next_attempt_at: Option<TimestampJson>,
 }
 
 impl From<Pause> for PauseJson {
     fn from(Pause { since, reason, next_attempt_at }: Pause) -> Self {
-        Self { paused_at: Stamp(since), paused_reason: reason, next_attempt_at: next_attempt_at.map(Stamp) }
+        Self {
+            paused_at: TimestampJson(since),
+            paused_reason: reason,
+            next_attempt_at: next_attempt_at.map(TimestampJson),
+        }
     }
 }
 
 impl From<Hook> for ProjectHookJson {
     fn from(hook: Hook) -> Self {
-        let Hook { id, project, url, switches, verify, pause, created_at, updated_at: _ } = hook;
+        let Hook { id, project, url, events, verify_tls, pause, created_at, updated_at: _ } = hook;
         Self {
-            id,
+            id: id.get(),
             url,
-            created_at: Stamp(created_at),
-            push_events: switches.push,
-            tag_push_events: switches.tag_push,
-            enable_ssl_verification: verify,
-            project_id: project,
-            issues_events: switches.issues,
-            confidential_issues_events: switches.confidential_issues,
-            merge_requests_events: switches.merge_requests,
-            note_events: switches.note,
-            build_events: switches.build,
-            pipeline_events: switches.pipeline,
-            wiki_page_events: switches.wiki_page,
+            created_at: TimestampJson(created_at),
+            push_events: events.push,
+            tag_push_events: events.tag_push,
+            enable_ssl_verification: verify_tls,
+            project_id: project.map(ProjectId::get),
+            issues_events: events.issues,
+            confidential_issues_events: events.confidential_issues,
+            merge_requests_events: events.merge_requests,
+            note_events: events.note,
+            build_events: events.build,
+            pipeline_events: events.pipeline,
+            wiki_page_events: events.wiki_page,
             pause: pause.map(PauseJson::from),
         }
     }

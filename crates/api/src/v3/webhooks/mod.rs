@@ -1,4 +1,4 @@
-//! The endpoints of webhooks.
+//! Endpoints of project hooks and system hooks.
 
 pub(crate) mod deliveries;
 pub(crate) mod hooks;

@@ -1,178 +1,166 @@
-//! Hooks of the instance.
+//! System hooks.
 
 use axum::{extract::State, http::Method};
 use forge::{
-    Error, Forge,
-    hooks::{self, HookText, Place, SwitchWishes},
+    Error,
+    hooks::{self, HookFields, HookScope, SubscribedEventsPatch},
 };
-use model::Hook;
+use model::{Hook, ProjectId};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::v3::{
-    deliveries::{DeliveryJson, SentJson},
-    hooks::PauseJson,
-};
 use crate::{
     App,
-    extract::{Credentials, DeliveryNumber, SystemHookNumber, TriggerName},
+    context::CallerCx,
+    extract::{DeliveryIdInPath, HookTriggerInPath, SystemHookIdInPath},
+    openapi::Tag,
     paging::{Paged, Paging},
     params::{FromParams, ParamReader, Params},
-    reply::{Created, Done, Recalled, Reply, Stamp, Written},
+    reply::{CachedJson, Created, OkJson, Reply, SerializedJson, TimestampJson},
     routes::Routes,
+    v3::{
+        deliveries::{DeliveryJson, SentJson},
+        hooks::PauseJson,
+    },
 };
 
 pub(crate) fn routes() -> Routes {
-    Routes::new()
-        .get("/hooks", "Lists the hooks of the instance, newest first; administrators only", list)
-        .post("/hooks", "Adds a hook to the instance; administrators only", create)
+    Routes::new(Tag::SystemHooks)
+        .get("/hooks", "List the system hooks, newest first; administrators only", list)
+        .post("/hooks", "Create a system hook; administrators only", create)
         .get(
             "/hooks/{id}",
-            "Sends a sample to a hook of the instance at once, and shows it; administrators only",
-            try_out,
+            "Send a sample event to a system hook immediately and return the event; administrators only",
+            test_now,
         )
-        .delete("/hooks/{id}", "Removes a hook of the instance; administrators only", delete)
-        .post("/hooks/{id}/test/{trigger}", "Sends a sample to a hook of the instance; administrators only", test)
-        .also(&[422])
+        .delete("/hooks/{id}", "Delete a system hook; administrators only", delete)
+        .post("/hooks/{id}/test/{trigger}", "Send a sample event to a system hook; administrators only", test)
+        .with_statuses(&[422])
         .get(
             "/hooks/{id}/deliveries",
-            "Lists what a hook of the instance was sent, newest first; administrators only",
-            log,
+            "List the deliveries of a system hook, newest first; administrators only",
+            list_deliveries,
         )
         .get(
             "/hooks/{id}/deliveries/{delivery_id}",
-            "Shows something that a hook of the instance was sent, and the answer; administrators only",
-            log_entry,
+            "Get a delivery of a system hook with its request and response; administrators only",
+            get_delivery,
         )
         .post(
             "/hooks/{id}/deliveries/{delivery_id}/resend",
-            "Sends something to a hook of the instance once more; administrators only",
+            "Resend a delivery of a system hook; administrators only",
             resend,
         )
 }
 
-async fn list(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    paging: Paging,
-) -> Reply<Paged<SystemHookJson>> {
-    let page = paging.of_short_list();
-    let hooks = forge.read(caller, move |tx| hooks::list(tx, &Place::Instance, &page)).await?;
-    Ok(paging.answer(hooks.map(SystemHookJson::from)))
+async fn list(cx: CallerCx, paging: Paging) -> Reply<Paged<SystemHookJson>> {
+    let page = paging.page_of_short_list();
+    let hooks = cx.read(move |tx| hooks::list(tx, &HookScope::Instance, &page)).await?;
+    Ok(paging.reply(hooks.map(SystemHookJson::from)))
 }
 
 async fn create(
     State(app): State<App>,
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    Params(given): Params<CreateSystemHook>,
+    cx: CallerCx,
+    Params(params): Params<CreateSystemHook>,
 ) -> Reply<Created<NewSystemHookJson>> {
-    let text = given.map(|given| given.0);
-    let hook = forge.write(caller, move |tx| hooks::create(tx, &Place::Instance, &text)).await?;
+    let fields = params.map(|params| params.0);
+    let hook = cx.write(move |tx| hooks::create(tx, &HookScope::Instance, &fields)).await?;
     let hook = SystemHookJson::from(hook);
-    Ok(Created(if app.dialect().lists_new_system_hooks() {
-        NewSystemHookJson::Listed([hook])
+    Ok(Created(if app.dialect().wraps_new_system_hook_in_array() {
+        NewSystemHookJson::InArray([hook])
     } else {
         NewSystemHookJson::Alone(hook)
     }))
 }
 
-/// A `GET` that does something, as in the original. Whether it arrives is not told; who only asks for the headers sends
-/// nothing.
-async fn try_out(
+/// A `GET` with a side effect, as in GitLab 8.14. Whether the delivery succeeds is not reported; `HEAD` sends nothing.
+async fn test_now(
     State(app): State<App>,
-    State(forge): State<Forge>,
+    cx: CallerCx,
     method: Method,
-    Credentials(caller): Credentials,
-    SystemHookNumber(id): SystemHookNumber,
-) -> Reply<Recalled<SampleJson>> {
-    let (address, letter) = forge.read(caller, move |tx| hooks::system_test(tx, &id)).await?;
-    let sample: Value = serde_json::from_str(&letter.body).map_err(|error| Error::Internal(error.to_string()))?;
-    if let Some(courier) = app.courier().filter(|_| method != Method::HEAD) {
-        courier(address, letter).await;
+    SystemHookIdInPath(id): SystemHookIdInPath,
+) -> Reply<CachedJson<SampleJson>> {
+    let (target, delivery) = cx.read(move |tx| hooks::system_test(tx, &id)).await?;
+    let sample: Value = serde_json::from_str(&delivery.body).map_err(|error| Error::Internal(error.into()))?;
+    if let Some(webhook_sender) = app.webhook_sender().filter(|_| method != Method::HEAD) {
+        webhook_sender(target, delivery).await;
     }
-    Ok(Written::new(&sample).into())
+    Ok(SerializedJson::new(&sample).into())
 }
 
-async fn delete(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    SystemHookNumber(id): SystemHookNumber,
-) -> Reply<Done<DeletedSystemHookJson>> {
-    let hook = forge.write(caller, move |tx| hooks::delete(tx, &Place::Instance, &id)).await?;
-    Ok(Done(hook.ok_or_else(|| Error::not_found("System hook"))?.into()))
+async fn delete(cx: CallerCx, SystemHookIdInPath(id): SystemHookIdInPath) -> Reply<OkJson<DeletedSystemHookJson>> {
+    let hook = cx.write(move |tx| hooks::delete(tx, &HookScope::Instance, &id)).await?;
+    Ok(OkJson(hook.ok_or_else(|| Error::not_found("System hook"))?.into()))
 }
 
 async fn test(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    SystemHookNumber(id): SystemHookNumber,
-    TriggerName(trigger): TriggerName,
+    CallerCx { forge, caller }: CallerCx,
+    SystemHookIdInPath(id): SystemHookIdInPath,
+    HookTriggerInPath(trigger): HookTriggerInPath,
 ) -> Reply<Created<SentJson>> {
-    hooks::test(&forge, caller, Place::Instance, id, trigger).await?;
+    hooks::test(&forge, caller, HookScope::Instance, id, trigger).await?;
     Ok(Created(SentJson::default()))
 }
 
-async fn log(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    SystemHookNumber(id): SystemHookNumber,
+async fn list_deliveries(
+    cx: CallerCx,
+    SystemHookIdInPath(id): SystemHookIdInPath,
     paging: Paging,
 ) -> Reply<Paged<DeliveryJson>> {
     let page = paging.page.clone();
-    let log = forge.read(caller, move |tx| hooks::log(tx, &Place::Instance, &id, &page)).await?;
-    Ok(paging.answer(log.map(DeliveryJson::in_short)))
+    let deliveries = cx.read(move |tx| hooks::list_deliveries(tx, &HookScope::Instance, &id, &page)).await?;
+    Ok(paging.reply(deliveries.map(DeliveryJson::without_bodies)))
 }
 
-async fn log_entry(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    SystemHookNumber(id): SystemHookNumber,
-    DeliveryNumber(delivery): DeliveryNumber,
-) -> Reply<Done<DeliveryJson>> {
-    let entry = forge.read(caller, move |tx| hooks::log_entry(tx, &Place::Instance, &id, &delivery)).await?;
-    Ok(Done(DeliveryJson::in_full(entry)))
+async fn get_delivery(
+    cx: CallerCx,
+    SystemHookIdInPath(id): SystemHookIdInPath,
+    DeliveryIdInPath(delivery): DeliveryIdInPath,
+) -> Reply<OkJson<DeliveryJson>> {
+    let entry = cx.read(move |tx| hooks::get_delivery(tx, &HookScope::Instance, &id, &delivery)).await?;
+    Ok(OkJson(DeliveryJson::with_bodies(entry)))
 }
 
 async fn resend(
-    State(forge): State<Forge>,
-    Credentials(caller): Credentials,
-    SystemHookNumber(id): SystemHookNumber,
-    DeliveryNumber(delivery): DeliveryNumber,
+    cx: CallerCx,
+    SystemHookIdInPath(id): SystemHookIdInPath,
+    DeliveryIdInPath(delivery): DeliveryIdInPath,
 ) -> Reply<Created<DeliveryJson>> {
-    let entry = forge.write(caller, move |tx| hooks::resend(tx, &Place::Instance, &id, &delivery)).await?;
-    Ok(Created(DeliveryJson::in_full(entry)))
+    let entry = cx.write(move |tx| hooks::resend(tx, &HookScope::Instance, &id, &delivery)).await?;
+    Ok(Created(DeliveryJson::with_bodies(entry)))
 }
 
-struct CreateSystemHook(HookText);
+struct CreateSystemHook(HookFields);
 
 impl FromParams for CreateSystemHook {
     fn read(from: &mut ParamReader<'_>) -> Self {
-        let url = from.required_text("url", "Where to send to");
-        let token = from.text("token", "A secret that is sent along");
-        let push = from.flag("push_events", "Tells of pushes to branches; true unless said otherwise");
-        let tag_push = from.flag("tag_push_events", "Tells of pushes of tags");
-        let verify = from.flag("enable_ssl_verification", "Whether the receiver has to prove who it is");
-        let switches = SwitchWishes { push, tag_push, ..SwitchWishes::default() };
-        Self(HookText { url, token, verify, switches })
+        let url = from.required_text("url", "The URL that receives the events");
+        let token = from.text("token", "The secret that is sent with each delivery");
+        let push = from.flag("push_events", "Whether to send events for pushes to branches; default: true");
+        let tag_push = from.flag("tag_push_events", "Whether to send events for pushes of tags; default: false");
+        let verify_tls = from
+            .flag("enable_ssl_verification", "Whether to verify the TLS certificate of the receiver; default: true");
+        let events = SubscribedEventsPatch { push, tag_push, ..SubscribedEventsPatch::default() };
+        Self(HookFields { url, token, verify_tls, events })
     }
 }
 
-/// A hook that was added to the instance, alone or in a list of its own.
+/// A new system hook, alone or in an array, depending on the dialect.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 enum NewSystemHookJson {
-    Listed([SystemHookJson; 1]),
+    InArray([SystemHookJson; 1]),
     Alone(SystemHookJson),
 }
 
-/// A hook of the instance.
+/// A system hook.
 #[derive(Serialize, JsonSchema)]
 struct SystemHookJson {
     id: i64,
     url: String,
-    created_at: Stamp,
+    created_at: TimestampJson,
     push_events: bool,
     tag_push_events: bool,
     enable_ssl_verification: bool,
@@ -182,25 +170,25 @@ struct SystemHookJson {
 
 impl From<Hook> for SystemHookJson {
     fn from(hook: Hook) -> Self {
-        let Hook { id, project: _, url, switches, verify, pause, created_at, updated_at: _ } = hook;
+        let Hook { id, project: _, url, events, verify_tls, pause, created_at, updated_at: _ } = hook;
         Self {
-            id,
+            id: id.get(),
             url,
-            created_at: Stamp(created_at),
-            push_events: switches.push,
-            tag_push_events: switches.tag_push,
-            enable_ssl_verification: verify,
+            created_at: TimestampJson(created_at),
+            push_events: events.push,
+            tag_push_events: events.tag_push,
+            enable_ssl_verification: verify_tls,
             pause: pause.map(PauseJson::from),
         }
     }
 }
 
-/// A hook of the instance that is gone: the contract shows more of it than of others.
+/// A deleted system hook, which has more fields in the contract than others.
 #[derive(Serialize, JsonSchema)]
 struct DeletedSystemHookJson {
     #[serde(flatten)]
     hook: SystemHookJson,
-    updated_at: Stamp,
+    updated_at: TimestampJson,
     project_id: Option<i64>,
     service_id: Option<i64>,
     note_events: bool,
@@ -211,20 +199,20 @@ struct DeletedSystemHookJson {
 impl From<Hook> for DeletedSystemHookJson {
     fn from(hook: Hook) -> Self {
         Self {
-            updated_at: Stamp(hook.updated_at),
-            project_id: hook.project,
+            updated_at: TimestampJson(hook.updated_at),
+            project_id: hook.project.map(ProjectId::get),
             service_id: None,
-            note_events: hook.switches.note,
-            issues_events: hook.switches.issues,
-            merge_requests_events: hook.switches.merge_requests,
+            note_events: hook.events.note,
+            issues_events: hook.events.issues,
+            merge_requests_events: hook.events.merge_requests,
             hook: hook.into(),
         }
     }
 }
 
-/// What a hook of the instance is sent to try it out; always the same.
+/// The constant payload that tests a system hook.
 #[derive(JsonSchema)]
-#[expect(dead_code, reason = "describes the answer for the document")]
+#[expect(dead_code, reason = "describes the response in the OpenAPI document")]
 struct SampleJson {
     event_name: String,
     name: String,

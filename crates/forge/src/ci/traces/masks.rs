@@ -1,47 +1,47 @@
-//! Secrets in what a job says: every byte of every one is replaced by `x`, wherever the text was cut on its way.
+//! Masks secrets in traces: every byte of each occurrence is replaced by `x`, however the trace is split into chunks.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-/// What stands for a byte that nobody may see.
+/// Replaces each byte of a secret.
 const MASK: u8 = b'x';
-/// Shorter values are no secrets: hiding them would make a trace unreadable and tell where they are.
-const SHORTEST: usize = 8;
+/// Shorter values are not masked: that would make a trace unreadable and reveal where they occur.
+const MIN_SECRET_LENGTH: usize = 8;
 
-/// How many bytes all secrets of a job may have, and how many of them are looked for in one piece. A job beyond that says
-/// nothing that anybody sees: to look for it all would cost more than the job.
-const MOST_BYTES: usize = 1 << 20;
-const MOST_FOUND: usize = 1 << 20;
+/// The maximum number of bytes of all secrets of a job, and of matches in one chunk. Beyond that, the whole trace is masked,
+/// because the search would cost more than the job.
+const MAX_SECRET_BYTES: usize = 1 << 20;
+const MAX_MATCHES: usize = 1 << 20;
 
-/// The secrets of a job. They do not print.
+/// The secrets of a job. Not `Debug`, so that they are never printed.
 pub(crate) struct Masks {
     finder: Option<AhoCorasick>,
-    secrets: Vec<Secret>,
-    /// Whether nothing is shown at all.
+    secrets: Vec<SecretPattern>,
+    /// Whether the whole trace is masked.
     hides_all: bool,
 }
 
-/// A secret with, for each of its beginnings, how much of that is a beginning again.
-struct Secret {
+/// A secret with its failure function (Knuth-Morris-Pratt).
+struct SecretPattern {
     bytes: Vec<u8>,
-    falls: Vec<usize>,
+    failure: Vec<usize>,
 }
 
-/// A text as it may be seen.
+/// A masked chunk.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Masked {
-    /// As long as the text, and nothing in it is a secret or may become one.
-    pub(crate) shown: Vec<u8>,
-    /// The end of the text as it was, from where a secret may have begun; to be put before what comes next.
-    pub(crate) rest: Vec<u8>,
+    /// The masked text, as long as the input. Contains neither a secret nor a part that may become one.
+    pub(crate) text: Vec<u8>,
+    /// The unmasked end of the input, from where a secret may have started; the next chunk is appended to it.
+    pub(crate) pending: Vec<u8>,
 }
 
 impl Masks {
-    /// Hides these values, each line of them by itself.
+    /// Creates masks for these values; each line is a secret of its own.
     pub(crate) fn new(values: impl IntoIterator<Item = String>) -> Self {
         let mut lines: Vec<Vec<u8>> = values
             .into_iter()
             .flat_map(|value| value.lines().map(|line| line.as_bytes().to_vec()).collect::<Vec<_>>())
-            .filter(|line| line.len() >= SHORTEST)
+            .filter(|line| line.len() >= MIN_SECRET_LENGTH)
             .collect();
         lines.sort_unstable();
         lines.dedup();
@@ -49,48 +49,49 @@ impl Masks {
     }
 
     fn of(lines: Vec<Vec<u8>>) -> Self {
-        let blind = Self { finder: None, secrets: Vec::new(), hides_all: true };
-        if lines.iter().map(Vec::len).sum::<usize>() > MOST_BYTES {
-            return blind;
+        let hide_all = Self { finder: None, secrets: Vec::new(), hides_all: true };
+        if lines.iter().map(Vec::len).sum::<usize>() > MAX_SECRET_BYTES {
+            return hide_all;
         }
-        let Ok(finder) = AhoCorasick::builder().match_kind(MatchKind::Standard).build(&lines) else { return blind };
+        let Ok(finder) = AhoCorasick::builder().match_kind(MatchKind::Standard).build(&lines) else { return hide_all };
         let finder = Some(finder).filter(|_| !lines.is_empty());
-        Self { finder, secrets: lines.into_iter().map(Secret::new).collect(), hides_all: false }
+        Self { finder, secrets: lines.into_iter().map(SecretPattern::new).collect(), hides_all: false }
     }
 
-    /// Hides secrets in what comes next, put after what was left of the text before.
-    pub(crate) fn apply(&self, text: &[u8]) -> Masked {
-        let unsure = text.len() - self.secrets.iter().map(|secret| secret.begun_in(text)).max().unwrap_or(0);
+    /// Masks a chunk, which starts with the pending end of the previous one.
+    pub(crate) fn mask(&self, text: &[u8]) -> Masked {
+        let safe_end = text.len() - self.secrets.iter().map(|secret| secret.prefix_at_end(text)).max().unwrap_or(0);
         let Some(found) = self.matches(text) else {
-            return Masked { shown: vec![MASK; text.len()], rest: text[unsure..].to_vec() };
+            return Masked { text: vec![MASK; text.len()], pending: text[safe_end..].to_vec() };
         };
-        // What hides a part of the end has to be found again, so it is looked at again as a whole.
-        let across = found.iter().filter(|(start, end)| *start < unsure && unsure < *end && unsure < text.len());
-        let rest = across.map(|(start, _)| *start).min().unwrap_or(unsure);
-        let mut shown = hide(text, &found);
-        shown[rest..].fill(MASK);
-        Masked { shown, rest: text[rest..].to_vec() }
+        // A match that crosses the safe end must be found again, so all of it stays pending.
+        let crossing =
+            found.iter().filter(|(start, end)| *start < safe_end && safe_end < *end && safe_end < text.len());
+        let pending = crossing.map(|(start, _)| *start).min().unwrap_or(safe_end);
+        let mut masked = mask_spans(text, &found);
+        masked[pending..].fill(MASK);
+        Masked { text: masked, pending: text[pending..].to_vec() }
     }
 
-    /// Hides secrets in a text after which nothing comes.
-    pub(crate) fn settle(&self, text: &[u8]) -> Vec<u8> {
-        self.matches(text).map_or_else(|| vec![MASK; text.len()], |found| hide(text, &found))
+    /// Masks a text that is not continued.
+    pub(crate) fn mask_final(&self, text: &[u8]) -> Vec<u8> {
+        self.matches(text).map_or_else(|| vec![MASK; text.len()], |found| mask_spans(text, &found))
     }
 
-    /// Where all secrets are, also those that share bytes with others, in the order of their ends; nothing if there are too
-    /// many to tell.
+    /// Returns all matches, including overlapping ones, ordered by their ends; `None` if there are too many.
     fn matches(&self, text: &[u8]) -> Option<Vec<(usize, usize)>> {
         if self.hides_all {
             return None;
         }
         let found = self.finder.iter().flat_map(|finder| finder.find_overlapping_iter(text));
-        let found: Vec<(usize, usize)> = found.map(|found| (found.start(), found.end())).take(MOST_FOUND + 1).collect();
-        (found.len() <= MOST_FOUND).then_some(found)
+        let found: Vec<(usize, usize)> =
+            found.map(|found| (found.start(), found.end())).take(MAX_MATCHES + 1).collect();
+        (found.len() <= MAX_MATCHES).then_some(found)
     }
 }
 
-/// Hides these parts of a text, which are given in the order of their ends.
-fn hide(text: &[u8], found: &[(usize, usize)]) -> Vec<u8> {
+/// Masks these spans, which are ordered by their ends.
+fn mask_spans(text: &[u8], found: &[(usize, usize)]) -> Vec<u8> {
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for &(mut start, end) in found {
         while let Some((before, _)) = spans.pop_if(|last| last.1 >= start) {
@@ -98,34 +99,34 @@ fn hide(text: &[u8], found: &[(usize, usize)]) -> Vec<u8> {
         }
         spans.push((start, end));
     }
-    let mut shown = text.to_vec();
+    let mut masked = text.to_vec();
     for (start, end) in spans {
-        shown[start..end].fill(MASK);
+        masked[start..end].fill(MASK);
     }
-    shown
+    masked
 }
 
-impl Secret {
+impl SecretPattern {
     fn new(bytes: Vec<u8>) -> Self {
-        let mut falls = vec![0; bytes.len()];
+        let mut failure = vec![0; bytes.len()];
         let mut length = 0;
         for at in 1..bytes.len() {
             while length > 0 && bytes[at] != bytes[length] {
-                length = falls[length - 1];
+                length = failure[length - 1];
             }
             length += usize::from(bytes[at] == bytes[length]);
-            falls[at] = length;
+            failure[at] = length;
         }
-        Self { bytes, falls }
+        Self { bytes, failure }
     }
 
-    /// How many bytes at the end of a text are the beginning of the secret, and not all of it.
-    fn begun_in(&self, text: &[u8]) -> usize {
-        let most = self.bytes.len() - 1;
+    /// Returns how many bytes at the end of a text are a proper prefix of the secret.
+    fn prefix_at_end(&self, text: &[u8]) -> usize {
+        let max_prefix = self.bytes.len() - 1;
         let mut length = 0;
-        for byte in &text[text.len().saturating_sub(most)..] {
+        for byte in &text[text.len().saturating_sub(max_prefix)..] {
             while length > 0 && self.bytes[length] != *byte {
-                length = self.falls[length - 1];
+                length = self.failure[length - 1];
             }
             length += usize::from(self.bytes[length] == *byte);
         }
@@ -139,69 +140,69 @@ mod tests {
 
     use super::*;
 
-    /// Every byte that belongs to an occurrence of a secret, found in the simplest way.
-    fn masked_whole(secrets: &[Vec<u8>], text: &[u8]) -> Vec<u8> {
-        let mut shown = text.to_vec();
+    /// Masks all occurrences in the simplest way.
+    fn mask_naively(secrets: &[Vec<u8>], text: &[u8]) -> Vec<u8> {
+        let mut masked = text.to_vec();
         for secret in secrets {
             for (at, window) in text.windows(secret.len()).enumerate() {
                 if window == secret.as_slice() {
-                    shown[at..at + secret.len()].fill(MASK);
+                    masked[at..at + secret.len()].fill(MASK);
                 }
             }
         }
-        shown
+        masked
     }
 
     #[test]
-    fn more_than_can_be_looked_for_hides_everything() {
-        let too_large = Masks::new([format!("{}\n{}", "a".repeat(MOST_BYTES), "b".repeat(9))]);
-        let masked = too_large.apply(b"hello");
-        assert_eq!((masked.shown.as_slice(), masked.rest.as_slice()), (&b"xxxxx"[..], &b""[..]));
-        // Each of these is found at nearly every place.
+    fn everything_is_masked_beyond_the_limits() {
+        let too_large = Masks::new([format!("{}\n{}", "a".repeat(MAX_SECRET_BYTES), "b".repeat(9))]);
+        let masked = too_large.mask(b"hello");
+        assert_eq!((masked.text.as_slice(), masked.pending.as_slice()), (&b"xxxxx"[..], &b""[..]));
+        // Each of these matches nearly everywhere.
         let nested = Masks::new((8..100).map(|length| "a".repeat(length)));
         let text = vec![b'a'; 20_000];
-        assert_eq!(nested.apply(&text).shown, vec![MASK; 20_000]);
-        assert_eq!(nested.settle(b"aaaaaaa-"), b"aaaaaaa-");
+        assert_eq!(nested.mask(&text).text, vec![MASK; 20_000]);
+        assert_eq!(nested.mask_final(b"aaaaaaa-"), b"aaaaaaa-");
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
         #[test]
-        fn wherever_a_text_is_cut_what_is_shown_is_the_same(
+        fn the_result_does_not_depend_on_how_a_text_is_split(
             secrets in vec(vec(b'a'..=b'c', 1..7), 0..4),
-            pieces in vec(vec(b'a'..=b'c', 0..9), 0..9),
+            chunks in vec(vec(b'a'..=b'c', 0..9), 0..9),
         ) {
             let masks = Masks::of(secrets.clone());
-            let whole = pieces.concat();
-            let expected = masked_whole(&secrets, &whole);
-            let (mut stored, mut rest) = (Vec::new(), Vec::new());
+            let whole = chunks.concat();
+            let expected = mask_naively(&secrets, &whole);
+            let (mut stored, mut pending) = (Vec::new(), Vec::new());
             let mut sent = 0;
-            for piece in &pieces {
-                sent += piece.len();
-                let Masked { shown, rest: left } = masks.apply(&[&rest[..], piece].concat());
-                stored.truncate(stored.len() - rest.len());
-                stored.extend_from_slice(&shown);
-                rest = left;
+            for chunk in &chunks {
+                sent += chunk.len();
+                let Masked { text, pending: left } = masks.mask(&[&pending[..], chunk].concat());
+                stored.truncate(stored.len() - pending.len());
+                stored.extend_from_slice(&text);
+                pending = left;
                 prop_assert_eq!(stored.len(), sent);
-                // Whatever will come, what is shown by now is what will be shown then, and what is not is hidden.
-                let visible = sent - rest.len();
+                // What is visible now stays the same whatever follows, and the rest is masked.
+                let visible = sent - pending.len();
                 prop_assert_eq!(&stored[..visible], &expected[..visible]);
                 prop_assert!(stored[visible..].iter().all(|byte| *byte == MASK));
                 let longest = secrets.iter().map(Vec::len).max().unwrap_or(0);
-                prop_assert!(rest.len() <= 2 * longest);
+                prop_assert!(pending.len() <= 2 * longest);
             }
-            stored.truncate(stored.len() - rest.len());
-            stored.extend(masks.settle(&rest));
+            stored.truncate(stored.len() - pending.len());
+            stored.extend(masks.mask_final(&pending));
             prop_assert_eq!(stored, expected);
         }
     }
 
     #[test]
-    fn secrets_are_hidden_line_by_line_and_short_ones_are_none() {
+    fn each_line_is_a_secret_and_short_lines_are_not_masked() {
         let masks = Masks::new(["hunter2".to_owned(), "first line\r\n\nshort\nsecond line\n".to_owned()]);
         let check = |text: &str, expected: &str| {
-            assert_eq!(String::from_utf8(masks.settle(text.as_bytes())).expect("text"), expected);
+            assert_eq!(String::from_utf8(masks.mask_final(text.as_bytes())).expect("text"), expected);
         };
         check("hunter2 short", "hunter2 short");
         check("a first line, a second line", "a xxxxxxxxxx, a xxxxxxxxxxx");
@@ -209,25 +210,25 @@ mod tests {
     }
 
     #[test]
-    fn secrets_that_share_bytes_are_hidden_both() {
+    fn overlapping_secrets_are_both_masked() {
         let masks = Masks::new(["password-one".to_owned(), "one-more-password".to_owned()]);
-        assert_eq!(masks.settle(b"<password-one-more-password>"), b"<xxxxxxxxxxxxxxxxxxxxxxxxxx>");
+        assert_eq!(masks.mask_final(b"<password-one-more-password>"), b"<xxxxxxxxxxxxxxxxxxxxxxxxxx>");
     }
 
     #[test]
-    fn a_secret_that_has_begun_is_held_back() {
+    fn the_start_of_a_secret_is_withheld() {
         let masks = Masks::new(["correct horse".to_owned()]);
-        let masked = masks.apply(b"say correct ho");
-        assert_eq!((masked.shown.as_slice(), masked.rest.as_slice()), (&b"say xxxxxxxxxx"[..], &b"correct ho"[..]));
-        let masked = masks.apply(b"correct hope\n");
-        assert_eq!((masked.shown.as_slice(), masked.rest.as_slice()), (&b"correct hope\n"[..], &b""[..]));
+        let masked = masks.mask(b"say correct ho");
+        assert_eq!((masked.text.as_slice(), masked.pending.as_slice()), (&b"say xxxxxxxxxx"[..], &b"correct ho"[..]));
+        let masked = masks.mask(b"correct hope\n");
+        assert_eq!((masked.text.as_slice(), masked.pending.as_slice()), (&b"correct hope\n"[..], &b""[..]));
     }
 
     #[test]
-    fn a_text_of_one_letter_is_no_trouble() {
+    fn repetitive_texts_are_masked_quickly() {
         let masks = Masks::new(["a".repeat(5000), "a".repeat(8)]);
-        let masked = masks.apply(&b"a".repeat(200_000));
-        assert!(masked.shown.iter().all(|byte| *byte == MASK));
-        assert_eq!(masked.shown.len(), 200_000);
+        let masked = masks.mask(&b"a".repeat(200_000));
+        assert!(masked.text.iter().all(|byte| *byte == MASK));
+        assert_eq!(masked.text.len(), 200_000);
     }
 }

@@ -1,4 +1,4 @@
-//! E-mail addresses of users.
+//! Email addresses of users.
 
 use api::Dialect;
 use insta::assert_snapshot;
@@ -6,7 +6,7 @@ use serde_json::json;
 use testkit::TestForge;
 
 #[tokio::test]
-async fn a_user_keeps_further_addresses() {
+async fn a_user_manages_secondary_addresses() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     assert_snapshot!(ann.get("/user/emails").await, @"
@@ -41,11 +41,11 @@ async fn a_user_keeps_further_addresses() {
     404 Not Found
     {"message":"404 Email Not Found"}
     "#);
-    assert_eq!(ann.get("/user/emails").await.each("email"), "third@example.org");
+    assert_eq!(ann.get("/user/emails").await.join_field("email"), "third@example.org");
 }
 
 #[tokio::test]
-async fn a_bad_or_taken_address_is_refused() {
+async fn an_invalid_or_taken_address_is_rejected() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let bob = forge.user("bob").await;
@@ -64,8 +64,8 @@ async fn a_bad_or_taken_address_is_refused() {
     "#);
     for taken in ["ann@example.org", "bob@example.org", "MORE@example.org"] {
         let answer = ann.post("/user/emails", json!({ "email": taken })).await;
-        let told = json!({ "message": { "email": ["has already been taken"] } });
-        assert_eq!((answer.code(), answer.json()), (400, told), "{taken}");
+        let expected = json!({ "message": { "email": ["has already been taken"] } });
+        assert_eq!((answer.code(), answer.json()), (400, expected), "{taken}");
     }
     let overlong = format!("{}@x", "a".repeat(300));
     assert_snapshot!(ann.post("/user/emails", json!({ "email": overlong })).await, @r#"
@@ -77,7 +77,7 @@ async fn a_bad_or_taken_address_is_refused() {
 
 #[tokio::test]
 async fn an_address_that_cannot_be_added_to_another_user_is_a_400_in_the_dialect_gitlab() {
-    let forge = TestForge::setup().dialect(Dialect::Gitlab).start().await;
+    let forge = TestForge::builder().dialect(Dialect::Gitlab).start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
     let refused = root.post(&format!("/users/{}/emails", ann.id), json!({ "email": "nowhere" })).await;
@@ -97,7 +97,7 @@ async fn an_administrator_manages_the_addresses_of_others() {
     201 Created
     {"id":3,"email":"more@example.org"}
     "#);
-    assert_eq!(root.get(&path).await.each("email"), "more@example.org");
+    assert_eq!(root.get(&path).await.join_field("email"), "more@example.org");
     assert_snapshot!(root.post(&path, json!({ "email": "more@example.org" })).await, @r#"
     404 Not Found
     {"message":{"email":["has already been taken"]}}
@@ -133,9 +133,9 @@ async fn an_administrator_manages_the_addresses_of_others() {
     assert_eq!(ann.get("/user/emails").await.text, "[]");
 }
 
-/// The primary address is not in the list, so nobody can reach it by its number either.
+/// The primary address is not in the list, and its ID is not found either.
 #[tokio::test]
-async fn the_primary_address_is_out_of_reach() {
+async fn the_primary_address_cannot_be_listed_or_deleted() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     assert_eq!(ann.get("/user/emails/1").await.code(), 404);
@@ -147,7 +147,7 @@ async fn the_primary_address_is_out_of_reach() {
 
 /// Another user's addresses and keys cannot be read, changed or removed.
 #[tokio::test]
-async fn lesson_12_the_addresses_of_others_stay_theirs() {
+async fn email_addresses_of_other_users_cannot_be_accessed() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
@@ -159,16 +159,16 @@ async fn lesson_12_the_addresses_of_others_stay_theirs() {
     assert_eq!(eve.get(&of_ann).await.code(), 403);
     assert_eq!(eve.post(&of_ann, json!({ "email": "evil@example.org" })).await.code(), 403);
     assert_eq!(eve.delete(&format!("{of_ann}/{id}")).await.code(), 403);
-    // An administrator has to name the right user, too.
+    // Administrators have to give the right user as well.
     assert_eq!(root.delete(&format!("/users/{}/emails/{id}", eve.id)).await.code(), 404);
     assert_eq!(root.get(&format!("/user/emails/{id}")).await.code(), 404);
-    assert_eq!(ann.get("/user/emails").await.each("email"), "more@example.org");
+    assert_eq!(ann.get("/user/emails").await.join_field("email"), "more@example.org");
 }
 
 #[tokio::test]
-async fn a_long_list_comes_in_pages_or_whole_as_the_dialect_says() {
+async fn the_dialect_decides_whether_a_list_is_paginated() {
     for (dialect, shown) in [(Dialect::Spec, 20), (Dialect::Gitlab, 25)] {
-        let forge = TestForge::setup().dialect(dialect).start().await;
+        let forge = TestForge::builder().dialect(dialect).start().await;
         let ann = forge.user("ann").await;
         for number in 0..25 {
             ann.post("/user/emails", json!({ "email": format!("a{number}@example.org") })).await;
@@ -177,7 +177,10 @@ async fn a_long_list_comes_in_pages_or_whole_as_the_dialect_says() {
         assert_eq!(list.json().as_array().expect("a list").len(), shown);
         assert_eq!(list.header("x-total"), "25");
         let page = ann.get("/user/emails?per_page=10&page=3").await;
-        assert_eq!(page.each("email"), "a4@example.org a3@example.org a2@example.org a1@example.org a0@example.org");
+        assert_eq!(
+            page.join_field("email"),
+            "a4@example.org a3@example.org a2@example.org a1@example.org a0@example.org"
+        );
         assert_eq!((page.header("x-total-pages"), page.header("x-next-page")), ("3", ""));
     }
 }

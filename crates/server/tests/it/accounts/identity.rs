@@ -1,4 +1,4 @@
-//! Tokens, their carriers and scopes, and sudo.
+//! Authentication: how tokens are sent, their scopes, and sudo.
 
 use api::routes::RouteDoc;
 use axum::{
@@ -7,41 +7,41 @@ use axum::{
 };
 use insta::assert_snapshot;
 use jiff::SignedDuration;
-use model::Scope;
+use model::{Scope, TokenId};
 use serde_json::json;
 use testkit::TestForge;
 
 #[tokio::test]
-async fn a_token_is_taken_from_any_carrier() {
+async fn a_token_is_accepted_in_headers_and_parameters() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let token = ann.token.clone().expect("a token");
-    let nobody = forge.anonymous();
+    let anonymous = forge.anonymous();
     for carrier in ["private_token", "access_token", "bearer_token"] {
-        assert_eq!(nobody.get(&format!("/user?{carrier}={token}")).await.code(), 200, "{carrier}");
+        assert_eq!(anonymous.get(&format!("/user?{carrier}={token}")).await.code(), 200, "{carrier}");
         let body = json!({ carrier: token, "email": format!("{carrier}@example.org") });
-        assert_eq!(nobody.post("/user/emails", body).await.code(), 201, "{carrier}");
+        assert_eq!(anonymous.post("/user/emails", body).await.code(), 201, "{carrier}");
     }
     for scheme in ["Bearer", "bearer"] {
-        let answer = nobody.get_with("/user", &[("authorization", &format!("{scheme} {token}"))]).await;
+        let answer = anonymous.get_with("/user", &[("authorization", &format!("{scheme} {token}"))]).await;
         assert_eq!(answer.code(), 200);
     }
-    assert_eq!(nobody.get_with("/user", &[("private-token", &token)]).await.code(), 200);
-    // HTTP Basic is for git, not for the interface.
-    assert_eq!(nobody.get_with("/user", &[("authorization", "Basic YW5uOmFubg==")]).await.code(), 401);
+    assert_eq!(anonymous.get_with("/user", &[("private-token", &token)]).await.code(), 200);
+    // HTTP Basic is for git, not for the API.
+    assert_eq!(anonymous.get_with("/user", &[("authorization", "Basic YW5uOmFubg==")]).await.code(), 401);
 }
 
 #[tokio::test]
-async fn the_parameter_wins_over_the_header_and_a_bad_token_is_no_token() {
+async fn the_parameter_takes_precedence_over_the_header_and_an_invalid_token_is_ignored() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     assert_eq!(ann.get("/user?private_token=").await.code(), 401);
     assert_eq!(ann.get("/user?private_token=wrong").await.code(), 401);
     let token = ann.token.clone().expect("a token");
-    // The next carrier is tried.
-    let nobody = forge.anonymous();
-    assert_eq!(nobody.get(&format!("/user?private_token=wrong&access_token={token}")).await.code(), 200);
-    let both = nobody.get_with(&format!("/user?access_token={token}"), &[("authorization", "Bearer x")]).await;
+    // The next location is tried.
+    let anonymous = forge.anonymous();
+    assert_eq!(anonymous.get(&format!("/user?private_token=wrong&access_token={token}")).await.code(), 200);
+    let both = anonymous.get_with(&format!("/user?access_token={token}"), &[("authorization", "Bearer x")]).await;
     assert_snapshot!(both, @r#"
     400 Bad Request
     {"error":"invalid_request","error_description":"Both Authorization header and payload includes access token."}
@@ -49,11 +49,11 @@ async fn the_parameter_wins_over_the_header_and_a_bad_token_is_no_token() {
 }
 
 #[tokio::test]
-async fn expired_and_revoked_tokens_open_nothing() {
+async fn expired_and_revoked_tokens_are_rejected() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let hour = SignedDuration::from_hours(1);
-    let brief = forge.with_token(&ann, &[Scope::Api], Some(forge.forge.now() + hour)).await;
+    let brief = forge.client_with_token(&ann, &[Scope::Api], Some(forge.forge.now() + hour)).await;
     assert_eq!(brief.get("/user").await.code(), 200);
     forge.clock.advance(hour);
     assert_snapshot!(brief.get("/user").await, @r#"
@@ -61,21 +61,21 @@ async fn expired_and_revoked_tokens_open_nothing() {
     {"message":"401 Unauthorized"}
     "#);
     assert_eq!(ann.get("/user").await.code(), 200);
-    let first = 1;
+    let first = TokenId::new(1);
     forge.forge.write(forge::Caller::system(), move |tx| forge::tokens::revoke(tx, first)).await.expect("revoked");
     assert_eq!(ann.get("/user").await.code(), 401);
 }
 
-/// One gate decides by scope, for every route and every carrier alike.
+/// The scope is checked in one place, for every route and however the token is sent.
 #[tokio::test]
-async fn lesson_16_a_token_for_reading_users_opens_nothing_else() {
+async fn a_read_user_token_grants_nothing_else() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
-    let narrow = forge.with_token(&root, &[Scope::ReadUser], None).await;
+    let narrow = forge.client_with_token(&root, &[Scope::ReadUser], None).await;
     let bearer = forge.anonymous();
     let authorization = format!("Bearer {}", narrow.token.clone().expect("a token"));
     let mut opened = Vec::new();
-    // A token may also take itself back, which is tried apart.
+    // A token may also revoke itself, which another test covers.
     let revokes_itself =
         |route: &RouteDoc| (&route.method, route.path) == (&Method::DELETE, "/personal_access_tokens/self");
     for route in api::routes::v3().into_iter().filter(|route| !revokes_itself(route)) {
@@ -84,16 +84,16 @@ async fn lesson_16_a_token_for_reading_users_opens_nothing_else() {
         let request = bearer.request(route.method.clone(), &path).header(header::AUTHORIZATION, &authorization);
         let again = bearer.send(request, Body::empty()).await;
         assert_eq!(answer.code(), again.code(), "{} {}", route.method, route.path);
-        // These ask nobody who they are; triggers have a token of their own.
-        let asks_nobody = ["/session", "/openapi.json", "/ci/lint"].contains(&route.path);
-        if answer.code() != 401 && !asks_nobody && !route.path.ends_with("/trigger/builds") {
+        // These routes need no authentication; triggers have their own token.
+        let is_unauthenticated = ["/session", "/openapi.json", "/ci/lint"].contains(&route.path);
+        if answer.code() != 401 && !is_unauthenticated && !route.path.ends_with("/trigger/builds") {
             assert_eq!(route.method, Method::GET, "{}", route.path);
-            // What is open to everybody is so to those whose token opens nothing here, and not an inch further.
-            let nobody = bearer.get(&path).await;
-            if nobody.code() == 401 {
+            // Public routes treat a token without the right scope like an anonymous request.
+            let anonymous = bearer.get(&path).await;
+            if anonymous.code() == 401 {
                 opened.push(route.path);
             } else {
-                assert_eq!(answer.code(), nobody.code(), "{}", route.path);
+                assert_eq!(answer.code(), anonymous.code(), "{}", route.path);
             }
         }
     }
@@ -119,7 +119,7 @@ async fn lesson_16_a_token_for_reading_users_opens_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_administrator_acts_as_somebody_else() {
+async fn an_administrator_acts_as_another_user() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
@@ -128,8 +128,8 @@ async fn an_administrator_acts_as_somebody_else() {
     assert_eq!(root.get_with("/user", &[("sudo", "ann")]).await.json()["username"], "ann");
     assert_eq!(root.get_with("/user?sudo=root", &[("sudo", "ann")]).await.json()["username"], "root");
     assert_eq!(root.post("/user/emails", json!({ "sudo": "ann", "email": "a@b" })).await.code(), 201);
-    assert_eq!(ann.get("/user/emails").await.each("email"), "a@b");
-    // The rights are those of the other.
+    assert_eq!(ann.get("/user/emails").await.join_field("email"), "a@b");
+    // The permissions are those of the other user.
     assert_snapshot!(root.delete(&format!("/users/{}?sudo=ann", ann.id)).await, @r#"
     403 Forbidden
     {"message":"403 Forbidden"}
@@ -155,7 +155,7 @@ async fn an_administrator_acts_as_somebody_else() {
     {"message":"401 Unauthorized"}
     "#);
     assert_eq!(root.get("/user?sudo=a%00b").await.code(), 404);
-    // What was meant to run with the rights of another never runs with those of the administrator.
+    // A malformed sudo never falls back to the permissions of the administrator.
     for query in ["sudo=ann&sudo=root", "sudo[]=ann", "sudo=%ff", "sudo="] {
         let refused = root.get(&format!("/user?{query}")).await;
         assert_eq!((refused.code(), refused.json()), (400, json!({ "error": "sudo is invalid" })), "{query}");
@@ -171,7 +171,7 @@ async fn an_administrator_acts_as_somebody_else() {
 }
 
 #[tokio::test]
-async fn the_last_use_of_a_token_is_written_down_later() {
+async fn the_last_use_of_a_token_is_flushed_later() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let last_use = async || {
@@ -180,25 +180,25 @@ async fn the_last_use_of_a_token_is_written_down_later() {
     };
     ann.get("/user").await;
     assert_eq!(last_use().await, None);
-    forge::tokens::note_uses(&forge.forge).await.expect("noted");
+    forge::tokens::flush_last_uses(&forge.forge).await.expect("noted");
     assert_eq!(last_use().await, Some(forge.forge.now()));
 }
 
-/// A stolen database logs nobody in: neither tokens nor passwords are in it.
+/// A stolen database contains neither tokens nor passwords.
 #[tokio::test]
-async fn lesson_25_the_database_holds_no_secret() {
+async fn the_database_contains_no_plain_secret() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let session = forge.anonymous().post("/session", json!({ "login": "ann", "password": testkit::PASSWORD })).await;
-    let made = session.json()["private_token"].as_str().expect("a token").to_owned();
+    let created = session.json()["private_token"].as_str().expect("a token").to_owned();
     let everything = forge.dump();
-    for secret in [ann.token.as_deref().expect("a token"), &made, testkit::PASSWORD] {
+    for secret in [ann.token.as_deref().expect("a token"), &created, testkit::PASSWORD] {
         assert!(!everything.contains(secret), "a secret is stored in clear");
     }
-    assert!(everything.contains("$argon2id$"), "the dump has looked at the users");
-    // What is stored cannot be used as a token either.
+    assert!(everything.contains("$argon2id$"), "the dump contains the users");
+    // The stored digest cannot be used as a token either.
     let (_, digest) = everything.split_once("digest=").expect("a digest");
     let digest: String = digest.chars().take_while(|c| c.is_ascii_hexdigit()).collect();
     assert_eq!(digest.len(), 64);
-    assert_eq!(ann.showing(&digest).get("/user").await.code(), 401);
+    assert_eq!(ann.with_token(&digest).get("/user").await.code(), 401);
 }

@@ -35,7 +35,7 @@ const DSA: &str = "ssh-dss AAAAB3NzaC1kc3MAAACBALRf7wipjQI9iXeJOiWV2b1C+giFiGy8M
     DWLqnabIf/ARnccOhG4e5PafrOamIbszLsEIkTFIvP3weahNKn5cqAK/5Yc5ACYNAG/yMcbw9UlX9+hOxFexig== dsa";
 
 #[tokio::test]
-async fn a_user_keeps_keys() {
+async fn a_user_manages_keys() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     assert_snapshot!(ann.get("/user/keys").await, @"
@@ -47,7 +47,7 @@ async fn a_user_keeps_keys() {
     {"id":1,"title":"laptop","key":"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIChKaZMDpYbb0aBOEOlZV+rzevZ4MlMEW6+L/qvGtj7a ann@laptop","created_at":"2026-01-02T03:04:05.678Z"}
     "#);
     assert_eq!(ann.post("/user/keys", json!({ "title": "desk", "key": ECDSA_256 })).await.code(), 201);
-    assert_eq!(ann.get("/user/keys").await.each("title"), "desk laptop");
+    assert_eq!(ann.get("/user/keys").await.join_field("title"), "desk laptop");
     assert_snapshot!(ann.get("/user/keys/1").await, @r#"
     200 OK
     {"id":1,"title":"laptop","key":"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIChKaZMDpYbb0aBOEOlZV+rzevZ4MlMEW6+L/qvGtj7a ann@laptop","created_at":"2026-01-02T03:04:05.678Z"}
@@ -64,11 +64,11 @@ async fn a_user_keeps_keys() {
     404 Not Found
     {"message":"404 Key Not Found"}
     "#);
-    assert_eq!(ann.get("/user/keys").await.each("title"), "desk");
+    assert_eq!(ann.get("/user/keys").await.join_field("title"), "desk");
 }
 
 #[tokio::test]
-async fn every_type_in_use_today_is_taken_and_comes_back_as_it_was() {
+async fn all_current_key_types_are_accepted_and_returned_unchanged() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     for key in [ED25519, RSA, ECDSA_256, ECDSA_384, ECDSA_521, SK_ED25519, SK_ECDSA] {
@@ -80,7 +80,7 @@ async fn every_type_in_use_today_is_taken_and_comes_back_as_it_was() {
 }
 
 #[tokio::test]
-async fn what_is_no_key_or_too_weak_is_refused() {
+async fn an_invalid_or_weak_key_is_rejected() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let add = async |title: &str, key: &str| ann.post("/user/keys", json!({ "title": title, "key": key })).await;
@@ -108,7 +108,7 @@ async fn what_is_no_key_or_too_weak_is_refused() {
     400 Bad Request
     {"message":{"fingerprint":["cannot be generated"]}}
     "#);
-    // The type in front has to be the type inside.
+    // The declared type must match the key material.
     assert_snapshot!(add("k", &ED25519.replacen("ssh-ed25519", "ssh-rsa", 1)).await, @r#"
     400 Bad Request
     {"message":{"fingerprint":["cannot be generated"]}}
@@ -157,7 +157,7 @@ async fn an_administrator_manages_the_keys_of_others() {
     201 Created
     {"id":1,"title":"k","key":"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIChKaZMDpYbb0aBOEOlZV+rzevZ4MlMEW6+L/qvGtj7a ann@laptop","created_at":"2026-01-02T03:04:05.678Z"}
     "#);
-    assert_eq!(root.get(&path).await.each("title"), "k");
+    assert_eq!(root.get(&path).await.join_field("title"), "k");
     assert_snapshot!(root.post(&path, json!({ "title": "k" })).await, @r#"
     400 Bad Request
     {"error":"key is missing"}
@@ -199,7 +199,7 @@ async fn an_administrator_manages_the_keys_of_others() {
 
 #[tokio::test]
 async fn a_key_that_cannot_be_added_to_another_user_is_a_400_in_the_dialect_gitlab() {
-    let forge = TestForge::setup().dialect(Dialect::Gitlab).start().await;
+    let forge = TestForge::builder().dialect(Dialect::Gitlab).start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
     let path = format!("/users/{}/keys", ann.id);
@@ -229,7 +229,7 @@ async fn an_administrator_finds_the_user_behind_a_key() {
 }
 
 #[tokio::test]
-async fn lesson_12_the_keys_of_others_stay_theirs() {
+async fn keys_of_other_users_cannot_be_accessed() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
@@ -243,5 +243,5 @@ async fn lesson_12_the_keys_of_others_stay_theirs() {
     assert_eq!(eve.post(&of_ann, json!({ "title": "evil", "key": RSA })).await.code(), 403);
     assert_eq!(eve.delete(&format!("{of_ann}/{id}")).await.code(), 403);
     assert_eq!(root.delete(&format!("/users/{}/keys/{id}", eve.id)).await.code(), 404);
-    assert_eq!(ann.get("/user/keys").await.each("title"), "k");
+    assert_eq!(ann.get("/user/keys").await.join_field("title"), "k");
 }

@@ -1,4 +1,4 @@
-//! Tests of accounts.
+//! Users, email addresses, SSH keys, access tokens and sessions.
 
 mod emails;
 mod identity;

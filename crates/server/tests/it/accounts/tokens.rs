@@ -3,18 +3,18 @@
 use jiff::SignedDuration;
 use model::Scope;
 use serde_json::{Value, json};
-use testkit::{Client, PASSWORD, TestForge};
+use testkit::{PASSWORD, TestClient, TestForge};
 
 fn api(name: &str) -> Value {
     json!({ "name": name, "scopes": ["api"] })
 }
 
-/// Creates a token; answers its number and a client that presents it.
-async fn create(client: &Client, body: Value) -> (i64, Client) {
+/// Creates a token; returns its ID and a client that uses it.
+async fn create(client: &TestClient, body: Value) -> (i64, TestClient) {
     let answer = client.post("/personal_access_tokens", body).await;
     assert_eq!(answer.code(), 201, "{answer}");
-    let made = answer.json();
-    (made["id"].as_i64().expect("a number"), client.showing(made["token"].as_str().expect("a token")))
+    let created = answer.json();
+    (created["id"].as_i64().expect("a number"), client.with_token(created["token"].as_str().expect("a token")))
 }
 
 #[tokio::test]
@@ -24,23 +24,23 @@ async fn a_user_creates_shows_lists_and_revokes_tokens() {
     let body = json!({ "name": "ci", "scopes": ["api", "read_user"], "expires_at": "2026-03-01" });
     let answer = ann.post("/personal_access_tokens", body).await;
     assert_eq!((answer.code(), answer.header("cache-control")), (201, "no-store"));
-    let mut made = answer.json();
-    let secret = made.as_object_mut().expect("an object").remove("token").expect("a token");
+    let mut created = answer.json();
+    let secret = created.as_object_mut().expect("an object").remove("token").expect("a token");
     let secret = secret.as_str().expect("a text").to_owned();
     assert_eq!(secret.len(), 20);
     let expected = json!({
         "id": 2, "name": "ci", "revoked": false, "created_at": "2026-01-02T03:04:05.678Z", "description": null,
-        "scopes": ["api", "read_user"], "user_id": ann.id, "last_used_at": null, "active": true,
+        "scopes": ["api", "read_user"], "user_id": ann.id.get(), "last_used_at": null, "active": true,
         "expires_at": "2026-03-01", "session": false,
     });
-    assert_eq!(made, expected);
-    let ci = ann.showing(&secret);
+    assert_eq!(created, expected);
+    let ci = ann.with_token(&secret);
     assert_eq!(ci.get("/user").await.json()["username"], "ann");
-    // The secret is in no other answer.
+    // No other response contains the secret.
     assert_eq!(ann.get("/personal_access_tokens/2").await.json(), expected);
     assert_eq!(ci.get("/personal_access_tokens/self").await.json(), expected);
     let list = ann.get("/personal_access_tokens").await;
-    assert_eq!((list.each("id"), list.header("x-total")), ("2 1".into(), "2"));
+    assert_eq!((list.join_field("id"), list.header("x-total")), ("2 1".into(), "2"));
     assert_eq!(list.json()[0], expected);
 
     let gone = ann.delete("/personal_access_tokens/2").await;
@@ -57,12 +57,12 @@ async fn a_user_creates_shows_lists_and_revokes_tokens() {
         ("state=inactive", "2"),
         ("per_page=1&page=2", "1"),
     ] {
-        assert_eq!(ann.get(&format!("/personal_access_tokens?{query}")).await.each("id"), ids, "{query}");
+        assert_eq!(ann.get(&format!("/personal_access_tokens?{query}")).await.join_field("id"), ids, "{query}");
     }
 }
 
 #[tokio::test]
-async fn a_token_ends_on_its_day_and_within_a_year() {
+async fn a_token_expires_on_its_date_and_within_a_year() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let (_, brief) = create(&ann, json!({ "name": "brief", "scopes": "read_user", "expires_at": "2026-01-04" })).await;
@@ -81,11 +81,11 @@ async fn a_token_ends_on_its_day_and_within_a_year() {
     }
     forge.clock.advance(SignedDuration::from_hours(45));
     assert_eq!((brief.get("/user").await.code(), long.get("/user").await.code()), (401, 200));
-    assert_eq!(ann.get("/personal_access_tokens?state=inactive").await.each("name"), "brief");
+    assert_eq!(ann.get("/personal_access_tokens?state=inactive").await.join_field("name"), "brief");
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_token_is_told() {
+async fn an_invalid_token_request_is_rejected() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     for (body, text) in [
@@ -102,11 +102,11 @@ async fn what_is_wrong_with_a_token_is_told() {
         let answer = ann.post("/personal_access_tokens", body.clone()).await;
         assert_eq!((answer.code(), answer.text.as_str()), (400, text), "{body}");
     }
-    assert_eq!(ann.get("/personal_access_tokens").await.each("id"), "1");
+    assert_eq!(ann.get("/personal_access_tokens").await.join_field("id"), "1");
 }
 
 #[tokio::test]
-async fn a_token_without_the_scope_api_makes_no_token_but_shows_and_revokes_itself() {
+async fn a_token_without_the_scope_api_creates_no_token_but_shows_and_revokes_itself() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let (id, reading) = create(&ann, json!({ "name": "reading", "scopes": ["read_user"] })).await;
@@ -125,7 +125,7 @@ async fn a_token_without_the_scope_api_makes_no_token_but_shows_and_revokes_itse
 }
 
 #[tokio::test]
-async fn nobody_reaches_the_tokens_of_another_user() {
+async fn tokens_of_other_users_cannot_be_accessed() {
     let forge = TestForge::start().await;
     let (ann, bob) = (forge.user("ann").await, forge.user("bob").await);
     let own = bob.get("/personal_access_tokens/self").await.json()["id"].as_i64().expect("a number");
@@ -143,27 +143,30 @@ async fn nobody_reaches_the_tokens_of_another_user() {
     }
     let refused = ann.post(&format!("/users/{}/personal_access_tokens", bob.id), api("x")).await;
     assert_eq!((refused.code(), refused.text.as_str()), (403, r#"{"message":"403 Forbidden"}"#));
-    assert_eq!(ann.get(&format!("/personal_access_tokens?user_id={}", ann.id)).await.each("id"), "1");
+    assert_eq!(ann.get(&format!("/personal_access_tokens?user_id={}", ann.id)).await.join_field("id"), "1");
     assert_eq!(bob.get("/user").await.code(), 200);
 }
 
 #[tokio::test]
-async fn administrators_manage_the_tokens_of_everybody() {
+async fn administrators_manage_the_tokens_of_all_users() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
-    let made = root.post(&format!("/users/{}/personal_access_tokens", ann.id), api("bot")).await;
-    assert_eq!((made.code(), &made.json()["user_id"]), (201, &json!(ann.id)));
-    let bot = ann.showing(made.json()["token"].as_str().expect("a token"));
+    let created = root.post(&format!("/users/{}/personal_access_tokens", ann.id), api("bot")).await;
+    assert_eq!((created.code(), &created.json()["user_id"]), (201, &json!(ann.id.get())));
+    let bot = ann.with_token(created.json()["token"].as_str().expect("a token"));
     assert_eq!(bot.get("/user").await.json()["username"], "ann");
-    assert_eq!(root.get("/personal_access_tokens").await.each("user_id"), format!("{0} {0} {1}", ann.id, root.id));
+    assert_eq!(
+        root.get("/personal_access_tokens").await.join_field("user_id"),
+        format!("{0} {0} {1}", ann.id, root.id)
+    );
     let path = format!("/personal_access_tokens?user_id={}", ann.id);
-    assert_eq!(root.get(&path).await.each("name"), "bot test");
+    assert_eq!(root.get(&path).await.join_field("name"), "bot test");
     let missing = root.get("/personal_access_tokens?user_id=999").await;
     assert_eq!((missing.code(), missing.text.as_str()), (404, r#"{"message":"404 User Not Found"}"#));
     let missing = root.post("/users/999/personal_access_tokens", api("x")).await;
     assert_eq!((missing.code(), missing.text.as_str()), (404, r#"{"message":"404 User Not Found"}"#));
-    let id = made.json()["id"].as_i64().expect("a number");
+    let id = created.json()["id"].as_i64().expect("a number");
     assert_eq!(root.delete(&format!("/personal_access_tokens/{id}")).await.code(), 204);
     assert_eq!(bot.get("/user").await.code(), 401);
 }
@@ -173,11 +176,14 @@ async fn the_list_marks_sessions_and_a_session_can_be_ended() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let answer = forge.anonymous().post("/session", json!({ "login": "ann", "password": PASSWORD })).await;
-    let session = ann.showing(answer.json()["private_token"].as_str().expect("a token"));
-    // One made by hand is no session, whatever it is called.
+    let session = ann.with_token(answer.json()["private_token"].as_str().expect("a token"));
+    // A personal token is not a session, whatever its name.
     create(&session, json!({ "name": "session", "scopes": ["api"], "current_password": PASSWORD })).await;
     let list = ann.get("/personal_access_tokens").await;
-    assert_eq!((list.each("name"), list.each("session")), ("session session test".into(), "false true false".into()));
+    assert_eq!(
+        (list.join_field("name"), list.join_field("session")),
+        ("session session test".into(), "false true false".into())
+    );
     assert_eq!(ann.delete("/personal_access_tokens/2").await.code(), 204);
     assert_eq!(session.get("/user").await.code(), 401);
 }
@@ -187,8 +193,8 @@ async fn a_user_has_200_active_tokens_at_most() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let now = forge.forge.now();
-    // Beside the one that Ann has already.
-    forge.in_one_go(|db| {
+    // In addition to the one that Ann already has.
+    forge.in_transaction(|db| {
         for number in 0..198 {
             let digest = model::tokens::Digest::of(&format!("token {number}"));
             let scopes = &[Scope::Api];
@@ -214,7 +220,7 @@ async fn of_revoked_tokens_the_newest_200_are_kept() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let now = forge.forge.now();
-    forge.in_one_go(|db| {
+    forge.in_transaction(|db| {
         for number in 0..250 {
             let digest = model::tokens::Digest::of(&format!("token {number}"));
             let scopes = &[Scope::Api];
@@ -226,7 +232,7 @@ async fn of_revoked_tokens_the_newest_200_are_kept() {
     });
     create(&ann, api("fresh")).await;
     assert_eq!(ann.get("/personal_access_tokens?state=inactive&per_page=1").await.header("x-total"), "200");
-    assert_eq!(ann.get("/personal_access_tokens?state=active").await.each("name"), "fresh test");
+    assert_eq!(ann.get("/personal_access_tokens?state=active").await.join_field("name"), "fresh test");
 }
 
 #[tokio::test]
@@ -250,23 +256,23 @@ async fn a_token_creates_none_that_outlives_it() {
             let refused = client.post(path, json!({ "name": "x", "scopes": ["api"], "expires_at": day })).await;
             assert_eq!((refused.code(), refused.text.as_str()), (400, text), "{path} {day}");
         }
-        let made = client.post(path, json!({ "name": "x", "scopes": ["api"], "expires_at": "2026-01-03" })).await;
-        assert_eq!((made.code(), &made.json()["expires_at"]), (201, &json!("2026-01-03")), "{path}: {made}");
-        let made = client.post(path, api("x")).await;
-        assert_eq!((made.code(), &made.json()["expires_at"]), (201, &json!("2026-01-04")), "{path}: {made}");
+        let created = client.post(path, json!({ "name": "x", "scopes": ["api"], "expires_at": "2026-01-03" })).await;
+        assert_eq!((created.code(), &created.json()["expires_at"]), (201, &json!("2026-01-03")), "{path}: {created}");
+        let created = client.post(path, api("x")).await;
+        assert_eq!((created.code(), &created.json()["expires_at"]), (201, &json!("2026-01-04")), "{path}: {created}");
     }
     forge.clock.advance(SignedDuration::from_hours(45));
     let active = ann.get("/personal_access_tokens?state=active").await;
-    assert_eq!(active.each("id"), "1", "{active}");
+    assert_eq!(active.join_field("id"), "1", "{active}");
 }
 
 #[tokio::test]
 async fn a_session_creates_a_token_only_with_the_password() {
-    let forge = TestForge::setup().sign_ins_per_minute(8).start().await;
+    let forge = TestForge::builder().sign_ins_per_minute(8).start().await;
     let (ann, root) = (forge.user("ann").await, forge.admin().await);
     let session = async |name: &str| {
         let answer = forge.anonymous().post("/session", json!({ "login": name, "password": PASSWORD })).await;
-        ann.showing(answer.json()["private_token"].as_str().expect("a token"))
+        ann.with_token(answer.json()["private_token"].as_str().expect("a token"))
     };
     let root_name = root.get("/user").await.json()["username"].as_str().expect("a name").to_owned();
     let (ann_in, root_in) = (session("ann").await, session(&root_name).await);
@@ -281,17 +287,17 @@ async fn a_session_creates_a_token_only_with_the_password() {
         let refused = client.post(path, with("a wrong password")).await;
         let text = r#"{"message":{"current_password":["is invalid"]}}"#;
         assert_eq!((refused.code(), refused.text.as_str()), (400, text), "{path}");
-        let made = client.post(path, with(PASSWORD)).await;
-        assert_eq!((made.code(), &made.json()["expires_at"]), (201, &json!("2027-01-02")), "{path}: {made}");
+        let created = client.post(path, with(PASSWORD)).await;
+        assert_eq!((created.code(), &created.json()["expires_at"]), (201, &json!("2027-01-02")), "{path}: {created}");
     }
-    // Attempts count as attempts to sign in.
+    // Attempts count against the sign-in limit.
     for _ in 0..2 {
         assert_eq!(ann_in.post("/personal_access_tokens", with("a wrong password")).await.code(), 400);
     }
     let refused = ann_in.post("/personal_access_tokens", with(PASSWORD)).await;
     assert_eq!((refused.code(), refused.text.as_str()), (429, "Retry later\n"));
-    // A token made by hand needs none.
+    // A personal token needs no password.
     assert_eq!(ann.post("/personal_access_tokens", api("x")).await.code(), 201);
-    let names = ann.get("/personal_access_tokens?state=active").await.each("name");
+    let names = ann.get("/personal_access_tokens?state=active").await.join_field("name");
     assert_eq!(names.split(' ').filter(|name| *name == "x").count(), 3, "{names}");
 }

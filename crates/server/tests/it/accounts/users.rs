@@ -56,7 +56,7 @@ async fn an_external_user_creates_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_missing_or_wrong_is_told_all_at_once() {
+async fn all_errors_are_reported_at_once() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     assert_snapshot!(root.post("/users", json!({})).await, @r#"
@@ -112,12 +112,12 @@ async fn a_taken_name_or_address_is_a_conflict() {
     {"message":{"email":["has already been taken"]}}
     "#);
     let all = json!({ "email": "second@example.org", "password": "short", "username": "-x", "name": "N" });
-    let told = json!({
+    let expected = json!({
         "username": ["can contain only letters, digits, '_', '-' and '.'. Cannot start with '-' or end in '.', '.git' or '.atom'."],
         "password": ["is too short (minimum is 8 characters)"],
         "email": ["has already been taken"],
     });
-    assert_eq!(root.post("/users", all).await.json(), json!({ "message": told }));
+    assert_eq!(root.post("/users", all).await.json(), json!({ "message": expected }));
     let identity = |username: &str| {
         let mut body = with(&format!("{username}@x"), username);
         body["provider"] = json!("directory");
@@ -170,12 +170,12 @@ async fn a_list_is_filtered_and_newest_come_first() {
     let bob = forge.user("bob").await;
     let eve = forge.external("eve").await;
     root.put(&format!("/users/{}/block", bob.id), json!({})).await;
-    forge.behind_the_back(|db| {
-        store::users::set_state(db, eve.id, UserState::DirectoryBlocked, model::Time::UNIX_EPOCH).expect("set");
+    forge.with_connection(|db| {
+        store::users::set_state(db, eve.id, UserState::LdapBlocked, model::Time::UNIX_EPOCH).expect("set");
     });
     root.put(&format!("/users/{}", ann.id), json!({ "name": "Änne Öz" })).await;
     root.put(&format!("/users/{}", bob.id), json!({ "name": "50%_Bob" })).await;
-    let names = async |query: &str| root.get(&format!("/users?{query}")).await.each("username");
+    let names = async |query: &str| root.get(&format!("/users?{query}")).await.join_field("username");
     assert_eq!(names("").await, "eve bob ann root");
     assert_eq!(names("active=true").await, "ann root");
     assert_eq!(names("blocked=true").await, "eve bob");
@@ -199,28 +199,28 @@ async fn a_list_is_filtered_and_newest_come_first() {
 }
 
 #[tokio::test]
-async fn others_cannot_feel_their_way_along_addresses() {
+async fn other_users_cannot_guess_addresses_by_searching() {
     let forge = TestForge::start().await;
     forge.admin().await;
     let ann = forge.user("ann").await;
-    assert_eq!(ann.get("/users?search=example").await.each("username"), "");
-    assert_eq!(ann.get("/users?search=root@example.org").await.each("username"), "root");
-    assert_eq!(ann.get("/users?external=true").await.each("username"), "ann root");
+    assert_eq!(ann.get("/users?search=example").await.join_field("username"), "");
+    assert_eq!(ann.get("/users?search=root@example.org").await.join_field("username"), "root");
+    assert_eq!(ann.get("/users?external=true").await.join_field("username"), "ann root");
 }
 
 #[tokio::test]
-async fn an_update_changes_what_is_given_and_nothing_else() {
+async fn an_update_changes_only_the_given_fields() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     root.post("/users", ann()).await;
     let before = root.get("/users/2").await.json();
     assert_eq!(root.put("/users/2", json!({})).await.json(), before);
-    let given = json!({
+    let changes = json!({
         "name": "Anna", "username": "anna", "email": "anna@example.org", "bio": "x", "location": "Rome",
         "skype": "s", "linkedin": "l", "twitter": "t", "website_url": "w", "organization": "o", "projects_limit": 3,
         "can_create_group": false, "admin": true, "external": null, "provider": "p", "extern_uid": "u",
     });
-    assert_snapshot!(root.put("/users/2", given).await, @r#"
+    assert_snapshot!(root.put("/users/2", changes).await, @r#"
     200 OK
     {"name":"Anna","username":"anna","id":2,"state":"active","avatar_url":"http://gable.test/-/identicon/5e74372c8de63439.svg","web_url":"http://gable.test/anna","created_at":"2026-01-02T03:04:05.678Z","is_admin":true,"bio":"x","location":"Rome","skype":"s","linkedin":"l","twitter":"t","website_url":"w","organization":"o","last_sign_in_at":null,"confirmed_at":"2026-01-02T03:04:05.678Z","email":"anna@example.org","theme_id":2,"color_scheme_id":1,"projects_limit":3,"current_sign_in_at":null,"identities":[{"provider":"p","extern_uid":"u"}],"can_create_group":false,"can_create_project":true,"two_factor_enabled":false,"external":false}
     "#);
@@ -244,9 +244,9 @@ async fn an_update_changes_what_is_given_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_update_that_collides_answers_as_the_dialect_says() {
+async fn the_dialect_decides_the_status_of_a_conflicting_update() {
     for (dialect, status) in [(Dialect::Spec, 404), (Dialect::Gitlab, 409)] {
-        let forge = TestForge::setup().dialect(dialect).start().await;
+        let forge = TestForge::builder().dialect(dialect).start().await;
         let root = forge.admin().await;
         let ann = forge.user("ann").await;
         forge.user("bob").await;
@@ -272,10 +272,10 @@ async fn a_secondary_address_becomes_the_primary_one() {
     ann.post("/user/emails", json!({ "email": "new@example.org" })).await;
     let path = format!("/users/{}", ann.id);
     assert_eq!(root.put(&path, json!({ "email": "new@example.org" })).await.json()["email"], "new@example.org");
-    assert_eq!(ann.get("/user/emails").await.each("email"), "ann@example.org");
-    // The address that was given up entirely is free for others.
+    assert_eq!(ann.get("/user/emails").await.join_field("email"), "ann@example.org");
+    // The removed address is free for others.
     root.put(&path, json!({ "email": "third@example.org" })).await;
-    assert_eq!(ann.get("/user/emails").await.each("email"), "ann@example.org");
+    assert_eq!(ann.get("/user/emails").await.join_field("email"), "ann@example.org");
     assert_eq!(root.post("/user/emails", json!({ "email": "new@example.org" })).await.code(), 201);
 }
 
@@ -295,7 +295,7 @@ async fn a_renamed_user_frees_the_old_name() {
 }
 
 #[tokio::test]
-async fn a_deleted_user_is_gone_with_all_that_was_theirs() {
+async fn deleting_a_user_deletes_all_their_data() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
@@ -308,17 +308,17 @@ async fn a_deleted_user_is_gone_with_all_that_was_theirs() {
     let again = json!({ "email": "more@example.org", "password": "12345678", "username": "ann", "name": "N" });
     let created = root.post("/users", again).await;
     assert_eq!(created.code(), 201);
-    assert_ne!(created.json()["id"], ann.id, "a number is never given twice");
+    assert_ne!(created.json()["id"], ann.id.get(), "a number is never given twice");
 }
 
 #[tokio::test]
-async fn deleting_nobody_answers_as_the_dialect_says() {
+async fn the_dialect_decides_the_response_to_deleting_a_missing_user() {
     let forge = TestForge::start().await;
     assert_snapshot!(forge.admin().await.delete("/users/99").await, @"
     200 OK
     null
     ");
-    let forge = TestForge::setup().dialect(Dialect::Gitlab).start().await;
+    let forge = TestForge::builder().dialect(Dialect::Gitlab).start().await;
     assert_snapshot!(forge.admin().await.delete("/users/99").await, @r#"
     404 Not Found
     {"message":"404 User Not Found"}
@@ -326,7 +326,7 @@ async fn deleting_nobody_answers_as_the_dialect_says() {
 }
 
 #[tokio::test]
-async fn a_blocked_user_stays_out_until_unblocked() {
+async fn a_blocked_user_cannot_sign_in_until_unblocked() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
@@ -351,12 +351,12 @@ async fn a_blocked_user_stays_out_until_unblocked() {
 }
 
 #[tokio::test]
-async fn what_the_directory_blocked_only_the_directory_unblocks() {
+async fn a_user_blocked_by_ldap_cannot_be_unblocked_by_the_api() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
-    forge.behind_the_back(|db| {
-        store::users::set_state(db, ann.id, UserState::DirectoryBlocked, model::Time::UNIX_EPOCH).expect("set");
+    forge.with_connection(|db| {
+        store::users::set_state(db, ann.id, UserState::LdapBlocked, model::Time::UNIX_EPOCH).expect("set");
     });
     assert_eq!(ann.get("/user").await.code(), 401);
     assert_snapshot!(root.put(&format!("/users/{}/block", ann.id), json!({})).await, @r#"
@@ -371,7 +371,7 @@ async fn what_the_directory_blocked_only_the_directory_unblocks() {
 }
 
 #[tokio::test]
-async fn the_last_administrator_stays() {
+async fn the_last_administrator_cannot_be_removed() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
@@ -405,28 +405,28 @@ async fn a_users_events_are_an_empty_list_for_now() {
     "#);
 }
 
-/// Mass assignment: what only administrators may set changes nothing when others send it.
+/// Mass assignment: fields for administrators have no effect when other users send them.
 #[tokio::test]
-async fn lesson_14_a_user_cannot_raise_themselves() {
+async fn a_user_cannot_change_their_own_privileges() {
     let forge = TestForge::start().await;
     forge.admin().await;
     let ann = forge.user("ann").await;
     let before = ann.get("/user").await.json();
-    let grab =
+    let protected_fields =
         json!({ "admin": true, "id": 1, "user_id": 1, "projects_limit": 999, "external": false, "confirm": false });
-    assert_snapshot!(ann.put(&format!("/users/{}", ann.id), grab.clone()).await, @r#"
+    assert_snapshot!(ann.put(&format!("/users/{}", ann.id), protected_fields.clone()).await, @r#"
     403 Forbidden
     {"message":"403 Forbidden"}
     "#);
     assert_eq!(ann.get("/user").await.json(), before);
-    let mut email = grab.clone();
+    let mut email = protected_fields.clone();
     email["email"] = json!("more@example.org");
     assert_eq!(ann.post("/user/emails", email).await.code(), 201);
-    let mut key = grab;
+    let mut key = protected_fields;
     key["title"] = json!("k");
     key["key"] = json!(crate::accounts::keys::ED25519);
     assert_eq!(ann.post("/user/keys", key).await.code(), 201);
     assert_eq!(ann.get("/user").await.json(), before);
-    assert_eq!(ann.get("/user/emails").await.each("email"), "more@example.org");
-    assert_eq!(ann.get("/user/keys").await.each("title"), "k");
+    assert_eq!(ann.get("/user/emails").await.join_field("email"), "more@example.org");
+    assert_eq!(ann.get("/user/keys").await.join_field("title"), "k");
 }

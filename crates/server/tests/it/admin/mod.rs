@@ -1,10 +1,9 @@
-//! Tests of administration.
+//! Tests of administration: commands, start and stop, backups, upgrades, packaging.
 
 mod admin_commands;
-pub(crate) mod backup;
+mod backup;
 mod backup_damage;
-pub(crate) mod backup_forms;
-pub(crate) mod binary;
+mod backup_formats;
 mod doctor;
 mod instance;
 mod packaging;

@@ -1,4 +1,4 @@
-//! Databases of every earlier version come up to date with everything that they hold.
+//! Databases of every earlier version are migrated with all their data.
 
 use std::{
     fs,
@@ -7,14 +7,17 @@ use std::{
 };
 
 use forge::{InstanceKey, clock::SystemSecrets};
+use model::ProjectId;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use testkit::repository::git;
 
-use crate::admin::binary::{Client, Home, ROOT_TOKEN};
+use crate::support::{HttpClient, ROOT_TOKEN, TestInstance};
 
-/// What was stored by the time of each version, in the order of versions. `{…}` stands for what the engines spell apart or
-/// what takes a key.
+const PROJECT: ProjectId = ProjectId::new(1);
+
+/// The rows that each version added, in the order of versions. `{…}` stands for values that differ between engines or
+/// are encrypted. They are SQL because the code knows only the current schema.
 const ROWS: [&str; 10] = [
     "INSERT INTO users (username, name, email, search_text, password_hash, state, admin, external, can_create_group, \
      projects_limit, skype, linkedin, twitter, website_url, confirmed_at, created_at, updated_at) VALUES \
@@ -85,7 +88,7 @@ const ROWS: [&str; 10] = [
     "UPDATE project_imports SET requester_id = 1 WHERE project_id = 1;",
 ];
 
-/// What the fourth version had of its own, which later became builds.
+/// A commit status of the fourth version; later versions store it as a build.
 const STATUS: &str = "INSERT INTO commit_statuses (project_id, sha, ref_name, name, status, description, author_id, created_at) \
      VALUES (1, '1111111111111111111111111111111111111111', 'master', 'survey', 'success', 'Flat', 2, 18);";
 
@@ -97,7 +100,7 @@ fn migrations(engine: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The number by which a migration is known.
+/// Returns the version of a migration.
 fn version(migration: &Path) -> String {
     let name = migration.file_name().expect("a name").to_string_lossy().into_owned();
     name.split('_').next().expect("a number").replace('-', "")
@@ -107,10 +110,10 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
 }
 
-/// The repository of the first project, where every version before the eighth looked for it: at the hash of the number.
-fn make_repository(home: &Home) {
+/// Creates the repository of the first project at the path that versions before the eighth used: the hash of the id.
+fn create_repository(instance: &TestInstance) {
     let hash = "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
-    let folder = home.data().join(format!("repositories/6b/86/{hash}.git"));
+    let folder = instance.data().join(format!("repositories/6b/86/{hash}.git"));
     fs::create_dir_all(&folder).expect("folders");
     git(&folder, &["init", "-q", "--bare", "--initial-branch=master"], b"");
     let tree = git(&folder, &["mktree"], b"").stdout;
@@ -120,51 +123,52 @@ fn make_repository(home: &Home) {
     git(&folder, &["update-ref", "refs/heads/master", commit.trim()], b"");
 }
 
-/// A data folder whose database is of the given version and has lived through all before.
-fn make_old(home: &Home, number: usize) {
-    let embedded = home.database_url().is_none();
-    fs::create_dir_all(home.data().join("files/uploads/1")).expect("folders");
-    fs::write(home.data().join("files/uploads/1/1"), "map!").expect("written");
-    make_repository(home);
+/// Creates a data folder with a database that was migrated up to the given version.
+fn create_old_instance(instance: &TestInstance, number: usize) {
+    let embedded = instance.database_url().is_none();
+    fs::create_dir_all(instance.data().join("files/uploads/1")).expect("folders");
+    fs::write(instance.data().join("files/uploads/1/1"), "map!").expect("written");
+    create_repository(instance);
     let key = InstanceKey::generate(&SystemSecrets);
-    fs::write(home.data().join("instance-key"), key.to_text().reveal()).expect("written");
-    // As the server makes it.
-    fs::set_permissions(home.data(), fs::Permissions::from_mode(0o700)).expect("permitted");
+    fs::write(instance.data().join("instance-key"), key.to_text().reveal()).expect("written");
+    // As the server creates it.
+    fs::set_permissions(instance.data(), fs::Permissions::from_mode(0o700)).expect("permitted");
     let blob =
         |bytes: &[u8]| if embedded { format!("X'{}'", hex(bytes)) } else { format!("'\\x{}'::bytea", hex(bytes)) };
-    let seal = |plain: &str| blob(&key.seal(1, plain.as_bytes(), &SystemSecrets));
+    let encrypt = |plain: &str| blob(&key.encrypt(PROJECT, plain.as_bytes(), &SystemSecrets));
     let fill = |sql: &str| {
         sql.replace("{digest}", &blob(&Sha256::digest(ROOT_TOKEN.as_bytes())))
             .replace("{digest2}", &blob(&Sha256::digest(b"a session of ann")))
             .replace("{digest3}", &blob(&Sha256::digest(b"a token of ann")))
             .replace("{seed}", &blob(b"a seed of a road"))
             .replace("{seed2}", &blob(b"a seed of bridge"))
-            .replace("{url}", &seal("https://example.org/told"))
-            .replace("{value}", &seal("two pence"))
+            .replace("{url}", &encrypt("https://example.org/hook"))
+            .replace("{value}", &encrypt("two pence"))
             .replace("{pipeline}", "(SELECT max(id) FROM pipelines)")
     };
-    home.execute(
+    instance.execute(
         "CREATE TABLE __diesel_schema_migrations (version VARCHAR(50) PRIMARY KEY NOT NULL, \
          run_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)",
     );
     for (at, migration) in migrations(if embedded { "sqlite" } else { "postgres" }).iter().take(number).enumerate() {
-        home.execute(&fs::read_to_string(migration.join("up.sql")).expect("readable"));
-        home.execute(&format!("INSERT INTO __diesel_schema_migrations (version) VALUES ('{}')", version(migration)));
-        home.execute(&fill(ROWS[at]));
+        instance.execute(&fs::read_to_string(migration.join("up.sql")).expect("readable"));
+        instance
+            .execute(&format!("INSERT INTO __diesel_schema_migrations (version) VALUES ('{}')", version(migration)));
+        instance.execute(&fill(ROWS[at]));
         if at == 3 {
-            home.execute(STATUS);
+            instance.execute(STATUS);
         }
     }
 }
 
-fn list(root: &Client, path: &str) -> Vec<Value> {
-    let reply = root.get(path);
-    assert_eq!(reply.status, 200, "{path}: {reply}");
-    reply.json().as_array().cloned().unwrap_or_else(|| panic!("{path}: {reply}"))
+fn list(root: &HttpClient, path: &str) -> Vec<Value> {
+    let response = root.get(path);
+    assert_eq!(response.status, 200, "{path}: {response}");
+    response.json().as_array().cloned().unwrap_or_else(|| panic!("{path}: {response}"))
 }
 
-/// Everything that the given version had stored is shown.
-fn look(root: &Client, number: usize) {
+/// Checks that everything that the given version stored is there.
+fn check_data(root: &HttpClient, number: usize) {
     let only = |path: &str| {
         let mut all = list(root, path);
         assert_eq!(all.len(), 1, "{path}: {all:?}");
@@ -176,7 +180,7 @@ fn look(root: &Client, number: usize) {
     assert_eq!(only("/api/v3/users/2/keys")["title"], "laptop");
     assert_eq!(only("/api/v3/users/2/emails")["email"], "ann.home@example.org");
     assert!(list(root, "/api/v3/namespaces").len() >= 2);
-    // What was a session by its name is one by its kind.
+    // Sessions that were marked by name are marked by a column.
     let sessions = list(root, "/api/v3/personal_access_tokens?user_id=2");
     let sessions: Vec<&Value> = sessions.iter().map(|token| &token["session"]).collect();
     assert_eq!(sessions, if number >= 9 { vec![&json!(false), &json!(true)] } else { vec![&json!(true)] });
@@ -190,7 +194,7 @@ fn look(root: &Client, number: usize) {
         let file = root.get("/ann/road/uploads/0123456789abcdef0123456789abcdef/map.txt");
         assert_eq!((file.status, file.text.as_str()), (200, "map!"));
         assert_eq!(only("/api/v3/projects/1/repository/branches")["name"], "master");
-        // Whatever came with later versions is there for old projects, too.
+        // Features of later versions work for old projects.
         assert_eq!(only("/api/v3/projects/1/boards")["lists"].as_array().map(Vec::len), Some(usize::from(number >= 5)));
         for part in ["issues", "labels", "milestones", "hooks", "variables", "pipelines", "builds", "events"] {
             list(root, &format!("/api/v3/projects/1/{part}"));
@@ -203,7 +207,7 @@ fn look(root: &Client, number: usize) {
         assert_eq!(pushed.expect("the push")["data"]["commits"][0]["message"], "Begin");
         assert_eq!(root.get("/api/v3/projects/1").json()["forks_count"], 1);
         assert_eq!(only("/api/v3/projects/1/deploy_keys")["title"], "robot");
-        // Statuses of commits have become parts of pipelines.
+        // Commit statuses have become jobs of pipelines.
         let pipelines = list(root, "/api/v3/projects/1/pipelines");
         let old = pipelines.iter().find(|pipeline| pipeline["id"] == 1).expect("the pipeline of the status");
         assert_eq!((&old["status"], &old["ref"]), (&json!("success"), &json!("master")));
@@ -218,7 +222,7 @@ fn look(root: &Client, number: usize) {
         assert_eq!(only("/api/v3/projects/1/milestones")["title"], "Half way");
     }
     if number >= 6 {
-        assert_eq!(only("/api/v3/projects/1/hooks")["url"], "https://example.org/told");
+        assert_eq!(only("/api/v3/projects/1/hooks")["url"], "https://example.org/hook");
     }
     if number >= 7 {
         let variable = only("/api/v3/projects/1/variables");
@@ -228,69 +232,76 @@ fn look(root: &Client, number: usize) {
 }
 
 #[test]
-fn a_database_of_every_earlier_version_comes_up_to_date_with_all_that_it_holds() {
+fn databases_of_all_earlier_versions_are_migrated_with_their_data() {
     let names: Vec<String> = migrations("sqlite")
         .iter()
         .map(|migration| migration.file_name().expect("a name").to_string_lossy().into_owned())
         .collect();
-    assert_eq!(names.len(), ROWS.len(), "a new version wants rows of its own here");
+    assert_eq!(names.len(), ROWS.len(), "add rows for the new version");
     let newest = version(migrations("sqlite").last().expect("one"));
     for number in 1..=names.len() {
-        let home = Home::new();
-        make_old(&home, number);
-        let counted = home.count("SELECT count(*) FROM __diesel_schema_migrations");
-        let told = home.gable(&["migrate", "--dry-run"]).finish().succeeded();
+        let instance = TestInstance::new();
+        create_old_instance(&instance, number);
+        let counted = instance.count("SELECT count(*) FROM __diesel_schema_migrations");
+        let printed = instance.gable(&["migrate", "--dry-run"]).finish().succeeded();
         for name in &names[number..] {
-            assert!(told.contains(&format!("pending: {name}\n")), "{told}");
+            assert!(printed.contains(&format!("pending: {name}\n")), "{printed}");
         }
-        assert!(!told.contains(&format!("pending: {}", names[number - 1])), "{told}");
-        let verdict =
-            if number < names.len() { "everything that is pending goes through" } else { "nothing is pending" };
-        assert!(told.trim_end().ends_with(verdict), "{told}");
-        assert_eq!(home.count("SELECT count(*) FROM __diesel_schema_migrations"), counted, "a trial changes nothing");
-        // By both ways: the command, and the start of a server.
+        assert!(!printed.contains(&format!("pending: {}", names[number - 1])), "{printed}");
+        let verdict = if number < names.len() { "all pending migrations succeed" } else { "no pending migrations" };
+        assert!(printed.trim_end().ends_with(verdict), "{printed}");
+        assert_eq!(
+            instance.count("SELECT count(*) FROM __diesel_schema_migrations"),
+            counted,
+            "a dry run changes nothing"
+        );
+        // Both the command and the start of a server migrate.
         if number % 2 == 0 {
-            home.gable(&["migrate"]).finish().succeeded();
+            instance.gable(&["migrate"]).finish().succeeded();
         }
-        let server = home.start();
-        look(&server.root(), number);
+        let server = instance.start();
+        check_data(&server.root(), number);
         if number >= 4 {
-            // Before it was noted who asked for an import, it counted for the creator of the project.
-            let requester = home.count("SELECT requester_id FROM project_imports WHERE project_id = 1");
+            // Before the requester of an import was stored, the creator of the project was used.
+            let requester = instance.count("SELECT requester_id FROM project_imports WHERE project_id = 1");
             assert_eq!(requester, if number >= 10 { 1 } else { 2 });
         }
         if number >= 3 {
-            // Projects stay where they are, and new ones get places that no number leads to.
-            assert_eq!(home.storage_of(1), "1");
+            // Existing projects keep their storage ids, and new ones get random ones.
+            assert_eq!(instance.storage_of(PROJECT), "1");
             let made = server.root().post("/api/v3/projects", &json!({ "name": "fresh" }));
             assert_eq!((made.status, &made.json()["id"]), (201, &json!(3)), "{made}");
-            assert!(home.storage_of(3).len() >= 32, "{}", home.storage_of(3));
+            assert!(instance.storage_of(ProjectId::new(3)).len() >= 32, "{}", instance.storage_of(ProjectId::new(3)));
         }
         server.stop();
-        assert_eq!(home.count("SELECT count(*) FROM instance WHERE generation > 0 AND key_check IS NOT NULL"), 1);
-        let copy = home.data().join(format!("gable.sqlite3.before-{newest}"));
-        let wanted = home.database_url().is_none() && number < names.len();
+        assert_eq!(instance.count("SELECT count(*) FROM instance WHERE generation > 0 AND key_check IS NOT NULL"), 1);
+        let copy = instance.data().join(format!("gable.sqlite3.before-{newest}"));
+        let wanted = instance.database_url().is_none() && number < names.len();
         assert_eq!(copy.exists(), wanted, "version {number}");
         if wanted {
             let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&copy).expect("there").permissions());
             assert_eq!(mode & 0o777, 0o600);
         }
-        let examined = home.gable(&["doctor"]).finish();
-        assert!(examined.stdout.contains("ok       counters: every counter agrees"), "{}", examined.words());
-        assert!(examined.stdout.contains("ok       database integrity"), "{}", examined.words());
+        let examined = instance.gable(&["doctor"]).finish();
+        assert!(
+            examined.stdout.contains("ok       counters: all counters are correct"),
+            "{}",
+            examined.combined_output()
+        );
+        assert!(examined.stdout.contains("ok       database integrity"), "{}", examined.combined_output());
     }
 }
 
 #[test]
-fn the_newest_two_copies_are_kept_and_each_opens_as_the_database_it_was() {
-    let home = Home::embedded();
-    make_old(&home, 5);
+fn the_newest_two_copies_are_kept_and_can_be_used_again() {
+    let instance = TestInstance::embedded();
+    create_old_instance(&instance, 5);
     for old in ["20200101000001", "20200101000002", "20200101000003"] {
-        fs::write(home.data().join(format!("gable.sqlite3.before-{old}")), "old").expect("written");
+        fs::write(instance.data().join(format!("gable.sqlite3.before-{old}")), "old").expect("written");
     }
-    let told = home.gable(&["migrate"]).finish().succeeded();
-    assert!(told.contains("the database as it was is kept in "), "{told}");
-    let mut copies: Vec<String> = fs::read_dir(home.data())
+    let printed = instance.gable(&["migrate"]).finish().succeeded();
+    assert!(printed.contains("a copy of the old database is in "), "{printed}");
+    let mut copies: Vec<String> = fs::read_dir(instance.data())
         .expect("a folder")
         .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
         .filter(|name| name.starts_with("gable.sqlite3."))
@@ -299,63 +310,64 @@ fn the_newest_two_copies_are_kept_and_each_opens_as_the_database_it_was() {
     let newest = version(migrations("sqlite").last().expect("one"));
     assert_eq!(copies, ["gable.sqlite3.before-20200101000003".to_owned(), format!("gable.sqlite3.before-{newest}")]);
     assert_eq!(
-        home.gable(&["migrate"]).finish().succeeded(),
-        format!("the database is at {newest}\nnothing is pending\n")
+        instance.gable(&["migrate"]).finish().succeeded(),
+        format!("the database has version {newest}\nno pending migrations\n")
     );
-    // The way back is to put it where the database was.
-    let copy = home.data().join(format!("gable.sqlite3.before-{newest}"));
-    fs::rename(copy, home.data().join("gable.sqlite3")).expect("renamed");
-    let told = home.gable(&["migrate", "--dry-run"]).finish().succeeded();
-    assert!(told.contains("pending: 2026-11-15-000006_hooks\n"), "{told}");
+    // Replacing the database by the copy undoes the migration.
+    let copy = instance.data().join(format!("gable.sqlite3.before-{newest}"));
+    fs::rename(copy, instance.data().join("gable.sqlite3")).expect("renamed");
+    let printed = instance.gable(&["migrate", "--dry-run"]).finish().succeeded();
+    assert!(printed.contains("pending: 2026-11-15-000006_hooks\n"), "{printed}");
 }
 
 #[test]
 fn a_fresh_database_needs_no_copy_and_a_newer_one_is_refused() {
-    let home = Home::new();
-    home.start().stop();
-    let copies = fs::read_dir(home.data()).expect("a folder").flatten();
+    let instance = TestInstance::new();
+    instance.start().stop();
+    let copies = fs::read_dir(instance.data()).expect("a folder").flatten();
     assert_eq!(copies.filter(|entry| entry.file_name().to_string_lossy().contains("before")).count(), 0);
-    home.execute("INSERT INTO __diesel_schema_migrations (version) VALUES ('29991231000001')");
+    // A migration of a later version.
+    instance.execute("INSERT INTO __diesel_schema_migrations (version) VALUES ('29991231000001')");
     for arguments in [&["migrate"][..], &["migrate", "--dry-run"]] {
-        let refusal = home.gable(arguments).finish().refused();
+        let refusal = instance.gable(arguments).finish().refused();
         assert!(refusal.contains("newer than this gable (it has migration 29991231000001)"), "{refusal}");
     }
-    let examined = home.gable(&["doctor"]).finish();
-    assert_eq!(examined.status, Some(1), "{}", examined.words());
-    assert!(examined.stdout.contains("problem  database: the database is newer"), "{}", examined.words());
+    let examined = instance.gable(&["doctor"]).finish();
+    assert_eq!(examined.status, Some(1), "{}", examined.combined_output());
+    assert!(examined.stdout.contains("problem  database: the database is newer"), "{}", examined.combined_output());
 }
 
 #[test]
-fn a_trial_makes_nothing_where_nothing_is() {
-    let home = Home::new();
-    let refusal = home.gable(&["migrate", "--dry-run"]).finish().refused();
+fn a_dry_run_without_an_instance_creates_nothing() {
+    let instance = TestInstance::new();
+    let refusal = instance.gable(&["migrate", "--dry-run"]).finish().refused();
     assert!(refusal.starts_with("no Gable instance in "), "{refusal}");
-    assert!(!home.data().exists());
-    fs::create_dir(home.data()).expect("a folder");
-    let refusal = home.gable(&["migrate", "--dry-run"]).finish().refused();
+    assert!(!instance.data().exists());
+    fs::create_dir(instance.data()).expect("a folder");
+    let refusal = instance.gable(&["migrate", "--dry-run"]).finish().refused();
     assert!(refusal.starts_with("no Gable instance in "), "{refusal}");
-    assert_eq!(fs::read_dir(home.data()).expect("a folder").count(), 0, "not even a lock");
-    if home.database_url().is_some() {
-        assert_eq!(home.count("SELECT count(*) FROM pg_class WHERE relname = '__diesel_schema_migrations'"), 0);
+    assert_eq!(fs::read_dir(instance.data()).expect("a folder").count(), 0, "not even a lock");
+    if instance.database_url().is_some() {
+        assert_eq!(instance.count("SELECT count(*) FROM pg_class WHERE relname = '__diesel_schema_migrations'"), 0);
     }
-    fs::create_dir(home.data().join(".restoring")).expect("a folder");
-    let refusal = home.gable(&["migrate", "--dry-run"]).finish().refused();
+    fs::create_dir(instance.data().join(".restoring")).expect("a folder");
+    let refusal = instance.gable(&["migrate", "--dry-run"]).finish().refused();
     assert!(refusal.contains("was interrupted; run it again"), "{refusal}");
 }
 
 #[test]
-fn a_backup_from_before_there_were_storage_ids_restores_with_repositories_and_files() {
-    let home = Home::new();
-    make_old(&home, 7);
-    let file = home.data().with_file_name("backup.tar").display().to_string();
-    home.gable(&["backup", "--quiet", &file]).finish().succeeded();
-    let restored = Home::new();
+fn a_backup_without_storage_ids_restores_with_repositories_and_files() {
+    let instance = TestInstance::new();
+    create_old_instance(&instance, 7);
+    let file = instance.data().with_file_name("backup.tar").display().to_string();
+    instance.gable(&["backup", "--quiet", &file]).finish().succeeded();
+    let restored = TestInstance::new();
     restored.gable(&["restore", "--quiet", &file]).finish().succeeded();
     let server = restored.start();
-    look(&server.root(), 7);
-    assert_eq!(restored.storage_of(1), "1");
+    check_data(&server.root(), 7);
+    assert_eq!(restored.storage_of(PROJECT), "1");
     server.stop();
     restored.start().stop();
-    // Neither was changed by looking at it: the old one is still of its version.
-    assert_eq!(home.count("SELECT count(*) FROM __diesel_schema_migrations"), 7);
+    // The backup did not migrate the old database.
+    assert_eq!(instance.count("SELECT count(*) FROM __diesel_schema_migrations"), 7);
 }

@@ -1,4 +1,4 @@
-//! Looking over a CI file.
+//! Validation of CI files.
 
 use axum::http::Method;
 use insta::assert_snapshot;
@@ -6,10 +6,10 @@ use serde_json::json;
 use testkit::TestForge;
 
 #[tokio::test]
-async fn anybody_has_a_file_looked_over() {
+async fn anonymous_users_can_validate_a_file() {
     let forge = TestForge::start().await;
-    let anybody = forge.anonymous();
-    let lint = async |content: &str| anybody.post("/ci/lint", json!({ "content": content })).await;
+    let anonymous = forge.anonymous();
+    let lint = async |content: &str| anonymous.post("/ci/lint", json!({ "content": content })).await;
     assert_snapshot!(lint("build: {script: make}").await, @r#"
     200 OK
     {"status":"valid","errors":[]}
@@ -32,23 +32,23 @@ async fn anybody_has_a_file_looked_over() {
     "#);
     assert_eq!(lint("build: {script: [").await.json()["status"], "invalid");
     assert_eq!(lint("build: {script: make} # \u{0}").await.code(), 200);
-    let form = anybody.body(Method::POST, "/ci/lint", "application/x-www-form-urlencoded", "content=a%3A+1").await;
+    let form = anonymous.body(Method::POST, "/ci/lint", "application/x-www-form-urlencoded", "content=a%3A+1").await;
     assert_eq!((form.code(), &form.json()["status"]), (200, &json!("invalid")));
-    // A token that is none does not matter.
-    assert_eq!(anybody.showing("x").post("/ci/lint", json!({ "content": "" })).await.code(), 200);
+    // An invalid token is ignored.
+    assert_eq!(anonymous.with_token("x").post("/ci/lint", json!({ "content": "" })).await.code(), 200);
 }
 
 #[tokio::test]
-async fn a_file_to_look_over_has_to_be_there_and_to_be_small() {
-    let forge = TestForge::setup().body_limit(1000).start().await;
-    let anybody = forge.anonymous();
-    assert_snapshot!(anybody.post("/ci/lint", json!({})).await, @r#"
+async fn the_content_is_required_and_limited_in_size() {
+    let forge = TestForge::builder().body_limit(1000).start().await;
+    let anonymous = forge.anonymous();
+    assert_snapshot!(anonymous.post("/ci/lint", json!({})).await, @r#"
     400 Bad Request
     {"error":"content is missing"}
     "#);
-    assert_snapshot!(anybody.post("/ci/lint", json!({ "content": { "build": 1 } })).await, @r#"
+    assert_snapshot!(anonymous.post("/ci/lint", json!({ "content": { "build": 1 } })).await, @r#"
     400 Bad Request
     {"error":"content is invalid"}
     "#);
-    assert_eq!(anybody.post("/ci/lint", json!({ "content": "#".repeat(1000) })).await.code(), 413);
+    assert_eq!(anonymous.post("/ci/lint", json!({ "content": "#".repeat(1000) })).await.code(), 413);
 }

@@ -1,26 +1,27 @@
-//! Every route of the protocols of runners, asked with every kind of token: who is let in.
+//! Access to every route of the runner protocols with every kind of token.
 
 use std::fmt::Write as _;
 
 use api::routes::RouteDoc;
 use axum::{body::Body, http::Method};
 use insta::assert_snapshot;
+use model::{JobId, ProjectId};
 use serde_json::json;
 use testkit::TestForge;
 
-/// What somebody shows. All but the first are tokens that are good for something.
+/// The presented tokens. All but the first are valid for something.
 const CALLERS: [&str; 10] =
     ["nothing", "made up", "user", "instance", "project", "stranger", "runner", "other job", "ended job", "job"];
 
-/// Two projects with a runner and a job each; the first also has a job that has ended.
-struct Scene {
+/// Two projects with a runner and a job each; the first also has a finished job.
+struct AccessFixture {
     forge: TestForge,
     tokens: [String; CALLERS.len()],
-    /// The job that is asked about.
-    job: i64,
+    /// The job in the path.
+    job: JobId,
 }
 
-impl Scene {
+impl AccessFixture {
     async fn new() -> Self {
         let forge = TestForge::start().await;
         let (root, ann, bob) = (forge.admin().await, forge.user("ann").await, forge.user("bob").await);
@@ -28,13 +29,15 @@ impl Scene {
         let file = "done: {script: x}\nrunning: {script: x}";
         let mut joined = Vec::new();
         for (client, name) in [(&ann, "rocket"), (&bob, "kiln")] {
-            let project = client.make("/projects", json!({ "name": name, "shared_runners_enabled": false })).await;
-            forge.plant_pipeline(project, Some(client.id), file).await;
+            let project = ProjectId::new(
+                client.make("/projects", json!({ "name": name, "shared_runners_enabled": false })).await,
+            );
+            forge.start_pipeline(project, Some(client.id), file).await;
             let token = client.get(&format!("/projects/{project}")).await.json()["runners_token"].clone();
             let runner = anyone.post("/api/v4/runners", json!({ "token": token })).await.json()["token"].clone();
             let take = async || {
                 let job = anyone.post("/api/v4/jobs/request", json!({ "token": runner })).await.json();
-                (job["id"].as_i64().expect("a job"), job["token"].as_str().expect("a token").to_owned())
+                (JobId::new(job["id"].as_i64().expect("a job")), job["token"].as_str().expect("a token").to_owned())
             };
             let (ended, other) = (take().await, take().await);
             let done = json!({ "token": ended.1, "state": "success" });
@@ -52,8 +55,8 @@ impl Scene {
         Self { forge, tokens, job }
     }
 
-    /// Asks with one token, in all the places in which runners show it.
-    async fn ask(&self, prefix: &str, route: &RouteDoc, caller: usize) -> u16 {
+    /// Calls a route with one token, in all places in which runners send it.
+    async fn call(&self, prefix: &str, route: &RouteDoc, caller: usize) -> u16 {
         let token = &self.tokens[caller];
         let path = format!("{prefix}{}", route.path.replace("{id}", &self.job.to_string()));
         let anyone = self.forge.anonymous();
@@ -88,7 +91,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn lesson_13_the_access_table_of_runners() {
+async fn the_access_table_of_runners() {
     let mut table = format!("{:<48}", "");
     for name in CALLERS {
         let _ = write!(table, " {name:>9}");
@@ -97,15 +100,15 @@ async fn lesson_13_the_access_table_of_runners() {
     for (prefix, route) in api::routes::runner_protocols() {
         let _ = write!(table, "\n{:<7}{:<41}", route.method.as_str(), format!("{prefix}{}", route.path));
         for caller in 0..CALLERS.len() {
-            let scene = match fresh.take() {
-                Some(scene) => scene,
-                None => Scene::new().await,
+            let fixture = match fresh.take() {
+                Some(fixture) => fixture,
+                None => AccessFixture::new().await,
             };
-            let code = scene.ask(prefix, &route, caller).await;
+            let code = fixture.call(prefix, &route, caller).await;
             let _ = write!(table, " {code:>9}");
-            // What was changed does not meet the next one.
+            // Changes must not affect the next call.
             if code >= 400 {
-                fresh = Some(scene);
+                fresh = Some(fixture);
             }
         }
     }

@@ -1,10 +1,11 @@
-//! Triggers: tokens with which others start pipelines.
+//! Trigger tokens.
 
 use axum::http::Method;
 use insta::assert_snapshot;
 use jiff::SignedDuration;
+use model::ProjectId;
 use serde_json::{Value, json};
-use testkit::{Answer, Client, TestForge};
+use testkit::{TestClient, TestForge, TestResponse};
 
 /// A CI file on two branches.
 pub(crate) const SCRIPT: &str = "\
@@ -23,82 +24,81 @@ from :1
 ";
 
 /// A forge with Ann, her project and its trigger.
-async fn scene() -> (TestForge, Client, i64, String) {
+async fn setup() -> (TestForge, TestClient, ProjectId, String) {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
-    let project = ann.make("/projects", json!({ "name": "Rocket" })).await;
-    forge.fill(&ann, project, SCRIPT).await;
+    let project = ProjectId::new(ann.make("/projects", json!({ "name": "Rocket" })).await);
+    forge.fast_import(&ann, project, SCRIPT).await;
     let token = trigger(&ann, project).await;
     (forge, ann, project, token)
 }
 
-async fn trigger(client: &Client, project: i64) -> String {
+async fn trigger(client: &TestClient, project: ProjectId) -> String {
     let made = client.post(&format!("/projects/{project}/triggers"), json!({})).await;
     assert_eq!(made.code(), 201, "{made}");
     made.json()["token"].as_str().expect("a token").to_owned()
 }
 
-fn plain(answer: &Answer, token: &str) -> String {
+fn normalized(answer: &TestResponse, token: &str) -> String {
     answer.to_string().replace(token, "TOKEN")
 }
 
 #[tokio::test]
-async fn a_trigger_is_made_shown_and_removed() {
-    let (_forge, ann, project, token) = scene().await;
+async fn a_trigger_is_created_shown_and_deleted() {
+    let (_forge, ann, project, token) = setup().await;
     let path = format!("/projects/{project}/triggers");
     assert_eq!(token.len(), 20);
-    assert_snapshot!(plain(&ann.get(&path).await, &token), @r#"
+    assert_snapshot!(normalized(&ann.get(&path).await, &token), @r#"
     200 OK
     [{"token":"TOKEN","created_at":"2026-01-02T03:04:05.678Z","updated_at":"2026-01-02T03:04:05.678Z","deleted_at":null,"last_used":null}]
     "#);
-    assert_snapshot!(plain(&ann.get(&format!("{path}/{token}")).await, &token), @r#"
+    assert_snapshot!(normalized(&ann.get(&format!("{path}/{token}")).await, &token), @r#"
     200 OK
     {"token":"TOKEN","created_at":"2026-01-02T03:04:05.678Z","updated_at":"2026-01-02T03:04:05.678Z","deleted_at":null,"last_used":null}
     "#);
     let other = trigger(&ann, project).await;
     assert_ne!(other, token);
     let page = ann.get(&format!("{path}?per_page=1&page=2")).await;
-    assert_eq!((page.each("token"), page.header("x-total")), (other.clone(), "2"));
-    assert_snapshot!(plain(&ann.delete(&format!("{path}/{token}")).await, &token), @r#"
+    assert_eq!((page.join_field("token"), page.header("x-total")), (other.clone(), "2"));
+    assert_snapshot!(normalized(&ann.delete(&format!("{path}/{token}")).await, &token), @r#"
     200 OK
     {"token":"TOKEN","created_at":"2026-01-02T03:04:05.678Z","updated_at":"2026-01-02T03:04:05.678Z","deleted_at":null,"last_used":null}
     "#);
     let missing = "404 Not Found\n{\"message\":\"404 Trigger Not Found\"}";
-    let elsewhere = ann.make("/projects", json!({ "name": "elsewhere" })).await;
+    let elsewhere = ProjectId::new(ann.make("/projects", json!({ "name": "elsewhere" })).await);
     let foreign = trigger(&ann, elsewhere).await;
     for gone in [&token, "x", "a%00b", &foreign] {
         assert_eq!(ann.get(&format!("{path}/{gone}")).await.to_string(), missing, "{gone}");
         assert_eq!(ann.delete(&format!("{path}/{gone}")).await.to_string(), missing, "{gone}");
     }
-    assert_eq!(ann.get(&path).await.each("token"), other);
-    assert_eq!(ann.get(&format!("/projects/{elsewhere}/triggers")).await.each("token"), foreign);
+    assert_eq!(ann.get(&path).await.join_field("token"), other);
+    assert_eq!(ann.get(&format!("/projects/{elsewhere}/triggers")).await.join_field("token"), foreign);
 }
 
 #[tokio::test]
-async fn whoever_shows_the_token_starts_a_pipeline() {
-    let (forge, ann, project, token) = scene().await;
+async fn a_trigger_token_starts_a_pipeline() {
+    let (forge, ann, project, token) = setup().await;
     let anybody = forge.anonymous();
     forge.clock.advance(SignedDuration::from_secs(5));
     let path = format!("/projects/{project}/trigger/builds");
     let started = anybody.post(&path, json!({ "ref": "master", "token": token })).await;
     let id = started.json()["id"].as_i64().expect("a number");
     assert_eq!(started.to_string(), format!("201 Created\n{{\"id\":{id},\"variables\":{{}}}}"));
-    let builds = ann.get(&format!("/projects/{project}/builds")).await.json();
-    let builds: Vec<&Value> =
-        builds.as_array().expect("a list").iter().filter(|build| build["pipeline"]["id"] == id).collect();
-    assert_eq!((builds.len(), &builds[0]["status"]), (1, &json!("pending")));
-    assert_eq!((&builds[0]["user"], &builds[0]["ref"]), (&json!(null), &json!("master")));
+    let jobs = ann.get(&format!("/projects/{project}/builds")).await.json();
+    let jobs: Vec<&Value> = jobs.as_array().expect("a list").iter().filter(|job| job["pipeline"]["id"] == id).collect();
+    assert_eq!((jobs.len(), &jobs[0]["status"]), (1, &json!("pending")));
+    assert_eq!((&jobs[0]["user"], &jobs[0]["ref"]), (&json!(null), &json!("master")));
     let used = ann.get(&format!("/projects/{project}/triggers/{token}")).await.json();
     assert_eq!(used["last_used"], "2026-01-02T03:04:10.678Z");
-    // What it has started stays without it.
+    // Its pipelines stay when it is deleted.
     assert_eq!(ann.delete(&format!("/projects/{project}/triggers/{token}")).await.code(), 200);
-    assert_eq!(ann.get(&format!("/projects/{project}/builds/{}", builds[0]["id"])).await.code(), 200);
+    assert_eq!(ann.get(&format!("/projects/{project}/builds/{}", jobs[0]["id"])).await.code(), 200);
     assert_eq!(anybody.post(&path, json!({ "ref": "master", "token": token })).await.code(), 404);
 }
 
 #[tokio::test]
-async fn a_ref_may_stand_in_the_path() {
-    let (forge, ann, project, token) = scene().await;
+async fn the_ref_may_be_part_of_the_path() {
+    let (forge, ann, project, token) = setup().await;
     let anybody = forge.anonymous();
     for name in ["master", "feature/x", "feature%2Fx"] {
         for end in ["", ".json", "/"] {
@@ -110,7 +110,7 @@ async fn a_ref_may_stand_in_the_path() {
             assert_eq!(listed[0]["ref"], name.replace("%2F", "/"));
         }
     }
-    // What stands in the path counts.
+    // The path takes precedence.
     let body = json!({ "token": token, "ref": "master" });
     let path = format!("/projects/{project}/ref/nowhere/trigger/builds");
     assert_snapshot!(anybody.post(&path, body).await, @r#"
@@ -122,17 +122,17 @@ async fn a_ref_may_stand_in_the_path() {
 }
 
 #[tokio::test]
-async fn variables_come_in_every_way() {
-    let (forge, ann, project, token) = scene().await;
+async fn variables_are_accepted_in_every_encoding() {
+    let (forge, ann, project, token) = setup().await;
     let anybody = forge.anonymous();
     let path = format!("/projects/{project}/trigger/builds");
-    // The push may have made some of its own.
+    // The push may have created pipelines of its own.
     let count = async || -> i64 {
         let listed = ann.get(&format!("/projects/{project}/builds")).await;
         listed.header("x-total").parse().expect("a number")
     };
     let before = count().await;
-    let told = "{\"A\":\"1\",\"B_2\":\"x y\"}";
+    let expected = "{\"A\":\"1\",\"B_2\":\"x y\"}";
     let form = format!("token={token}&ref=master&variables[A]=1&variables%5BB_2%5D=x+y");
     let part =
         |name: &str, value: &str| format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
@@ -147,7 +147,7 @@ async fn variables_come_in_every_way() {
     ];
     for answer in answers {
         assert_eq!(answer.code(), 201, "{answer}");
-        assert!(answer.text.ends_with(&format!("\"variables\":{told}}}")), "{answer}");
+        assert!(answer.text.ends_with(&format!("\"variables\":{expected}}}")), "{answer}");
     }
     let refuse = async |variables: Value| {
         anybody.post(&path, json!({ "token": token, "ref": "master", "variables": variables })).await.to_string()
@@ -173,11 +173,11 @@ async fn variables_come_in_every_way() {
 }
 
 #[tokio::test]
-async fn what_a_token_does_not_open_stays_shut() {
-    let (forge, ann, project, token) = scene().await;
-    let elsewhere = ann.make("/projects", json!({ "name": "elsewhere" })).await;
+async fn invalid_tokens_are_rejected() {
+    let (forge, ann, project, token) = setup().await;
+    let elsewhere = ProjectId::new(ann.make("/projects", json!({ "name": "elsewhere" })).await);
     let anybody = forge.anonymous();
-    let start = async |project: i64, body: Value| {
+    let start = async |project: ProjectId, body: Value| {
         anybody.post(&format!("/projects/{project}/trigger/builds"), body).await.to_string()
     };
     assert_snapshot!(start(project, json!({})).await, @r#"
@@ -190,16 +190,16 @@ async fn what_a_token_does_not_open_stays_shut() {
     "#);
     let body = json!({ "ref": "master", "token": token });
     let absent = "404 Not Found\n{\"message\":\"404 Not Found\"}";
-    assert_eq!(start(999, body.clone()).await, absent);
+    assert_eq!(start(ProjectId::new(999), body.clone()).await, absent);
     for unknown in ["", "x", "a\u{e4}"] {
         assert_eq!(start(project, json!({ "ref": "master", "token": unknown })).await, absent);
     }
-    // The token of a user is none of a trigger, and that of a trigger is none of a user.
+    // A token of a user is not a trigger token, nor the other way round.
     let request = ann.request(Method::GET, "/user");
     let own = request.headers_ref().expect("headers")["private-token"].to_str().expect("text");
     assert_eq!(start(project, json!({ "ref": "master", "token": own })).await, absent);
-    assert_eq!(anybody.showing(&token).get(&format!("/projects/{project}")).await.code(), 401);
-    assert_eq!(anybody.showing(&token).get("/user").await.code(), 401);
+    assert_eq!(anybody.with_token(&token).get(&format!("/projects/{project}")).await.code(), 401);
+    assert_eq!(anybody.with_token(&token).get("/user").await.code(), 401);
     assert_snapshot!(start(elsewhere, body.clone()).await, @r#"
     401 Unauthorized
     {"message":"401 Unauthorized"}

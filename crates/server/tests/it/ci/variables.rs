@@ -1,12 +1,12 @@
-//! Variables that a project gives its builds.
+//! CI variables of projects.
 
 use axum::http::Method;
 use insta::assert_snapshot;
-use model::tokens::Digest;
+use model::{ProjectId, tokens::Digest};
 use serde_json::json;
-use testkit::{Client, TestForge};
+use testkit::{TestClient, TestForge};
 
-async fn scene() -> (TestForge, Client, String) {
+async fn setup() -> (TestForge, TestClient, String) {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let project = ann.make("/projects", json!({ "name": "Rocket" })).await;
@@ -14,13 +14,13 @@ async fn scene() -> (TestForge, Client, String) {
 }
 
 #[tokio::test]
-async fn a_variable_is_added_changed_and_removed() {
-    let (_forge, ann, path) = scene().await;
+async fn a_variable_is_created_updated_and_deleted() {
+    let (_forge, ann, path) = setup().await;
     assert_snapshot!(ann.post(&path, json!({ "key": "API_KEY", "value": "line 1\nline 2" })).await, @r#"
     201 Created
     {"key":"API_KEY","value":"line 1\nline 2"}
     "#);
-    // The name may begin with a digit and the value be empty, as in the original.
+    // A key may start with a digit and a value may be empty, as in GitLab.
     let form = "application/x-www-form-urlencoded";
     assert_snapshot!(ann.body(Method::POST, &path, form, "key=2_b&value=").await, @r#"
     201 Created
@@ -51,12 +51,12 @@ async fn a_variable_is_added_changed_and_removed() {
         assert_eq!(ann.put(&path, json!({ "value": "x" })).await.to_string(), missing, "{key}");
         assert_eq!(ann.delete(&path).await.to_string(), missing, "{key}");
     }
-    assert_eq!(ann.get(&path).await.each("key"), "2_b");
+    assert_eq!(ann.get(&path).await.join_field("key"), "2_b");
 }
 
 #[tokio::test]
-async fn a_name_is_checked_and_taken_once() {
-    let (_forge, ann, path) = scene().await;
+async fn a_key_is_validated_and_unique() {
+    let (_forge, ann, path) = setup().await;
     assert_snapshot!(ann.post(&path, json!({})).await, @r#"
     400 Bad Request
     {"error":"key is missing, value is missing"}
@@ -92,8 +92,8 @@ async fn a_name_is_checked_and_taken_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_many_gets_the_name_of_a_variable() {
-    let (_forge, ann, path) = scene().await;
+async fn of_concurrent_requests_one_creates_the_variable() {
+    let (_forge, ann, path) = setup().await;
     let tasks: Vec<_> = (0..8)
         .map(|number| {
             let (ann, path) = (ann.clone(), path.clone());
@@ -108,15 +108,15 @@ async fn one_of_many_gets_the_name_of_a_variable() {
     }
     codes.sort_unstable();
     assert_eq!(codes, [201, 400, 400, 400, 400, 400, 400, 400]);
-    assert_eq!(ann.get(&path).await.each("key"), "A");
+    assert_eq!(ann.get(&path).await.join_field("key"), "A");
 }
 
 #[tokio::test]
-async fn a_project_has_a_thousand_variables_at_most() {
-    let (forge, ann, path) = scene().await;
-    forge.in_one_go(|db| {
+async fn a_project_has_at_most_a_thousand_variables() {
+    let (forge, ann, path) = setup().await;
+    forge.in_transaction(|db| {
         for number in 0..1000 {
-            store::variables::insert(db, 1, &format!("K{number}"), b"x").expect("a variable");
+            store::variables::insert(db, ProjectId::new(1), &format!("K{number}"), b"x").expect("a variable");
         }
     });
     assert_snapshot!(ann.post(&path, json!({ "key": "ONE_MORE", "value": "x" })).await, @r#"
@@ -124,8 +124,8 @@ async fn a_project_has_a_thousand_variables_at_most() {
     {"message":{"base":["Maximum number of variables (1000) reached"]}}
     "#);
     let page = ann.get(&format!("{path}?per_page=2&page=2")).await;
-    assert_eq!((page.each("key"), page.header("x-total")), ("K2 K3".into(), "1000"));
-    // What was not sealed with the key of this instance cannot be told, and yet be replaced.
+    assert_eq!((page.join_field("key"), page.header("x-total")), ("K2 K3".into(), "1000"));
+    // A value that was encrypted with another instance key cannot be shown, but replaced.
     assert_eq!(page.json()[0]["value"], json!(null));
     assert_eq!(ann.put(&format!("{path}/K2"), json!({ "value": "known" })).await.json()["value"], "known");
     assert_eq!(ann.get(&format!("{path}/K2")).await.json()["value"], "known");
@@ -133,36 +133,36 @@ async fn a_project_has_a_thousand_variables_at_most() {
 }
 
 #[tokio::test]
-async fn lesson_25_a_copy_of_the_database_does_not_tell_values_or_tokens() {
-    let (forge, ann, path) = scene().await;
+async fn a_copy_of_the_database_reveals_neither_values_nor_tokens() {
+    let (forge, ann, path) = setup().await;
     assert_eq!(ann.post(&path, json!({ "key": "API_KEY", "value": "moonshot" })).await.code(), 201);
-    forge.fill(&ann, 1, crate::ci::triggers::SCRIPT).await;
+    forge.fast_import(&ann, ProjectId::new(1), crate::ci::triggers::SCRIPT).await;
     let trigger = ann.post("/projects/1/triggers", json!({})).await.json();
     let token = trigger["token"].as_str().expect("a token");
     let call = json!({ "ref": "master", "token": token, "variables": { "A": "sunshine" } });
     assert_eq!(ann.post("/projects/1/trigger/builds", call).await.code(), 201);
     let dump = forge.dump();
-    // Bytes stand there in hex.
+    // Bytes are dumped in hex.
     let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
     assert!(dump.contains("key=API_KEY"));
     for secret in ["moonshot", "sunshine", token] {
         assert!(!dump.contains(secret) && !dump.contains(&hex(secret)), "{secret}");
     }
-    let found = forge.in_one_go(|db| store::triggers::by_token(db, &Digest::of(token)).expect("asked"));
+    let found = forge.in_transaction(|db| store::triggers::by_token(db, &Digest::of(token)).expect("asked"));
     assert!(found.is_some());
 }
 
 #[tokio::test]
-async fn masters_keep_the_variables_and_triggers() {
-    let (forge, ann, path) = scene().await;
+async fn only_masters_manage_variables_and_triggers() {
+    let (forge, ann, path) = setup().await;
     let bob = forge.user("bob").await;
     assert_eq!(ann.post(&path, json!({ "key": "A", "value": "1" })).await.code(), 201);
     let token = ann.post("/projects/1/triggers", json!({})).await.json()["token"].clone();
     let trigger = format!("/projects/1/triggers/{}", token.as_str().expect("a token"));
-    let codes = async |client: &Client| {
+    let codes = async |client: &TestClient| {
         let mut codes = vec![client.get(&path).await.code(), client.get(&format!("{path}/A")).await.code()];
         codes.push(client.put(&format!("{path}/A"), json!({ "value": "1" })).await.code());
-        // Those who may hear that the name is taken.
+        // Masters learn that the key is taken.
         codes.push(client.post(&path, json!({ "key": "A", "value": "1" })).await.code());
         codes.push(client.get("/projects/1/triggers").await.code());
         codes.push(client.get(&trigger).await.code());
@@ -170,7 +170,7 @@ async fn masters_keep_the_variables_and_triggers() {
     };
     assert_eq!(codes(&forge.anonymous()).await, [401; 6]);
     assert_eq!(codes(&bob).await, [404; 6]);
-    ann.post("/projects/1/members", json!({ "user_id": bob.id, "access_level": 30 })).await;
+    ann.post("/projects/1/members", json!({ "user_id": bob.id.get(), "access_level": 30 })).await;
     assert_eq!(codes(&bob).await, [403; 6]);
     ann.put(&format!("/projects/1/members/{}", bob.id), json!({ "access_level": 40 })).await;
     assert_eq!(codes(&bob).await, [200, 200, 200, 400, 200, 200]);

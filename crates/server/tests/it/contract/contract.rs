@@ -1,21 +1,21 @@
-//! The contract, line by line: its sections on groups, projects, repositories, labels, boards, hooks and pipelines, and
-//! their states.
+//! Checks the contract line by line: its sections on groups, projects, repositories, labels, boards, hooks and pipelines,
+//! and their states.
 //!
 //! The tables are in `contract.txt`, `repository_contract.txt`, `labels_contract.txt`, `hooks_contract.txt` and
-//! `pipelines_contract.txt`. A row is a request and what its line of the contract says about the answer:
-//! `who METHOD path {body} => status; check; check`. The checks are those of [`fault_in`]. A row that begins with `!` is a
+//! `pipelines_contract.txt`. A row is a request and what its line of the contract says about the response:
+//! `user METHOD path {body} => status; check; check`. The checks are those of [`check_failure`]. A row that begins with `!` is a
 //! statement that changes the database in a way that no request can.
 
 use std::fmt::Write as _;
 
 use api::Dialect;
 use axum::http::Method;
-use diesel::RunQueryDsl as _;
+use model::{LabelId, ProjectId, labels::NewLabel};
 use serde_json::{Value, json};
-use testkit::{Answer, TestForge};
+use testkit::{TestForge, TestResponse};
 
-/// Every line of the contract that is tested here: its section and its beginning.
-const LINES: &[&str] = &[
+/// The tested lines of the contract on groups and projects: section and beginning of the line.
+const CONTRACT_LINES: &[&str] = &[
     "Group summary: `id` integer, `name` string, `path` string, `description` string.",
     "Group detail: `id`, `name`, `path`, `description`, `visibility_level`",
     "Project: | id | integer |",
@@ -80,7 +80,7 @@ const LINES: &[&str] = &[
     "Limits: | Per-user project creation cap |",
 ];
 
-/// The same for what is in a repository.
+/// The tested lines on repositories.
 const REPOSITORY_LINES: &[&str] = &[
     "Commit (inside branches and tags): `id` string (SHA), `parent_ids`",
     "Branch: `name` string, `commit` (Commit), `protected` boolean",
@@ -112,7 +112,7 @@ const REPOSITORY_LINES: &[&str] = &[
     "Repository content: | GET | /projects/:id/repository/contributors |",
 ];
 
-/// The same for labels and boards.
+/// The tested lines on labels and boards.
 const LABEL_LINES: &[&str] = &[
     "Label: `id` integer, `name` string, `color` string",
     "Board: `id` integer, `lists` array of Board list.",
@@ -144,7 +144,7 @@ const LABEL_LINES: &[&str] = &[
     "Limits: | Page size default for list results",
 ];
 
-/// The same for hooks.
+/// The tested lines on hooks.
 const HOOK_LINES: &[&str] = &[
     "Project hook: `id` integer, `url` string, `project_id` integer",
     "System hook: List and create responses",
@@ -166,7 +166,7 @@ const HOOK_LINES: &[&str] = &[
     "Limits: | Page size maximum |",
 ];
 
-/// The same for pipelines.
+/// The tested lines on pipelines.
 const PIPELINE_LINES: &[&str] = &[
     "Pipeline: `id` integer, `status` string",
     "States: | Pipeline (any failed builds) | POST /projects/:id/pipelines/:pipeline_id/retry |",
@@ -184,7 +184,7 @@ const PIPELINE_LINES: &[&str] = &[
 ];
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum FieldType {
     Integer,
     Text,
     NullOrText,
@@ -193,17 +193,18 @@ enum Kind {
     List,
     NullOrObject,
     Object,
-    Moment,
-    NullOrMoment,
-    LocalMoment,
+    Timestamp,
+    NullOrTimestamp,
+    LocalTimestamp,
 }
 
-use Kind::{
-    Boolean, Integer, List, LocalMoment, Moment, NullOrInteger, NullOrMoment, NullOrObject, NullOrText, Object, Text,
+use FieldType::{
+    Boolean, Integer, List, LocalTimestamp, NullOrInteger, NullOrObject, NullOrText, NullOrTimestamp, Object, Text,
+    Timestamp,
 };
 
-const GROUP_SUMMARY: &[(&str, Kind)] = &[("id", Integer), ("name", Text), ("path", Text), ("description", Text)];
-const GROUP_DETAIL: &[(&str, Kind)] = &[
+const GROUP_SUMMARY: &[(&str, FieldType)] = &[("id", Integer), ("name", Text), ("path", Text), ("description", Text)];
+const GROUP_DETAIL: &[(&str, FieldType)] = &[
     ("id", Integer),
     ("name", Text),
     ("path", Text),
@@ -215,8 +216,8 @@ const GROUP_DETAIL: &[(&str, Kind)] = &[
     ("projects", List),
     ("shared_projects", List),
 ];
-/// What every form of a project has; `default_branch` is null while there is no branch.
-const PROJECT: &[(&str, Kind)] = &[
+/// The fields of every representation of a project; `default_branch` is null while there is no branch.
+const PROJECT: &[(&str, FieldType)] = &[
     ("id", Integer),
     ("description", NullOrText),
     ("default_branch", NullOrText),
@@ -237,8 +238,8 @@ const PROJECT: &[(&str, Kind)] = &[
     ("builds_enabled", Boolean),
     ("snippets_enabled", Boolean),
     ("container_registry_enabled", Boolean),
-    ("created_at", Moment),
-    ("last_activity_at", Moment),
+    ("created_at", Timestamp),
+    ("last_activity_at", Timestamp),
     ("shared_runners_enabled", Boolean),
     ("public_builds", Boolean),
     ("creator_id", Integer),
@@ -252,25 +253,26 @@ const PROJECT: &[(&str, Kind)] = &[
     ("only_allow_merge_if_all_discussions_are_resolved", Boolean),
     ("request_access_enabled", Boolean),
 ];
-const OWNER: &[(&str, Kind)] = &[("id", Integer), ("name", Text), ("created_at", Moment)];
-const ACCESS: &[(&str, Kind)] = &[("access_level", Integer), ("notification_level", Integer)];
-const SHARED_GROUP: &[(&str, Kind)] = &[("group_id", Integer), ("group_name", Text), ("group_access_level", Integer)];
-const NAMESPACE: &[(&str, Kind)] = &[
+const OWNER: &[(&str, FieldType)] = &[("id", Integer), ("name", Text), ("created_at", Timestamp)];
+const ACCESS: &[(&str, FieldType)] = &[("access_level", Integer), ("notification_level", Integer)];
+const SHARED_GROUP: &[(&str, FieldType)] =
+    &[("group_id", Integer), ("group_name", Text), ("group_access_level", Integer)];
+const NAMESPACE: &[(&str, FieldType)] = &[
     ("id", Integer),
     ("name", Text),
     ("path", Text),
     ("description", Text),
     ("owner_id", NullOrInteger),
-    ("created_at", Moment),
-    ("updated_at", Moment),
+    ("created_at", Timestamp),
+    ("updated_at", Timestamp),
     ("share_with_group_lock", Boolean),
     ("visibility_level", Integer),
 ];
 const SIMPLE: &[&str] =
     &["id", "http_url_to_repo", "web_url", "name", "name_with_namespace", "path", "path_with_namespace"];
-const UPLOAD: &[(&str, Kind)] = &[("alt", Text), ("url", Text), ("markdown", Text)];
+const UPLOAD: &[(&str, FieldType)] = &[("alt", Text), ("url", Text), ("markdown", Text)];
 
-const COMMIT: &[(&str, Kind)] = &[
+const COMMIT: &[(&str, FieldType)] = &[
     ("id", Text),
     ("parent_ids", List),
     ("message", Text),
@@ -278,11 +280,11 @@ const COMMIT: &[(&str, Kind)] = &[
     ("author_email", Text),
     ("committer_name", Text),
     ("committer_email", Text),
-    ("authored_date", LocalMoment),
-    ("committed_date", LocalMoment),
+    ("authored_date", LocalTimestamp),
+    ("committed_date", LocalTimestamp),
 ];
-/// The contract calls the parents of a tag's commit by another name; both are sent.
-const TAGGED_COMMIT: &[(&str, Kind)] = &[
+/// The contract has another name for the parents of a tag's commit; both are sent.
+const TAGGED_COMMIT: &[(&str, FieldType)] = &[
     ("id", Text),
     ("parent_ids", List),
     ("parents_ids", List),
@@ -291,34 +293,36 @@ const TAGGED_COMMIT: &[(&str, Kind)] = &[
     ("author_email", Text),
     ("committer_name", Text),
     ("committer_email", Text),
-    ("authored_date", LocalMoment),
-    ("committed_date", LocalMoment),
+    ("authored_date", LocalTimestamp),
+    ("committed_date", LocalTimestamp),
 ];
-const BRANCH: &[(&str, Kind)] = &[
+const BRANCH: &[(&str, FieldType)] = &[
     ("name", Text),
     ("commit", Object),
     ("protected", Boolean),
     ("developers_can_push", Boolean),
     ("developers_can_merge", Boolean),
 ];
-const TAG: &[(&str, Kind)] = &[("name", Text), ("message", NullOrText), ("commit", Object), ("release", NullOrObject)];
-const TREE_ENTRY: &[(&str, Kind)] = &[("id", Text), ("name", Text), ("path", Text), ("type", Text), ("mode", Text)];
-const COMPARISON: &[(&str, Kind)] = &[
+const TAG: &[(&str, FieldType)] =
+    &[("name", Text), ("message", NullOrText), ("commit", Object), ("release", NullOrObject)];
+const TREE_ENTRY: &[(&str, FieldType)] =
+    &[("id", Text), ("name", Text), ("path", Text), ("type", Text), ("mode", Text)];
+const COMPARISON: &[(&str, FieldType)] = &[
     ("commit", NullOrObject),
     ("commits", List),
     ("diffs", List),
     ("compare_timeout", Boolean),
     ("compare_same_ref", Boolean),
 ];
-const COMPARED_COMMIT: &[(&str, Kind)] = &[
+const COMPARED_COMMIT: &[(&str, FieldType)] = &[
     ("id", Text),
     ("short_id", Text),
     ("title", Text),
     ("author_name", Text),
     ("author_email", Text),
-    ("created_at", LocalMoment),
+    ("created_at", LocalTimestamp),
 ];
-const DIFF: &[(&str, Kind)] = &[
+const DIFF: &[(&str, FieldType)] = &[
     ("old_path", Text),
     ("new_path", Text),
     ("a_mode", NullOrText),
@@ -328,9 +332,9 @@ const DIFF: &[(&str, Kind)] = &[
     ("renamed_file", Boolean),
     ("deleted_file", Boolean),
 ];
-const CONTRIBUTOR: &[(&str, Kind)] =
+const CONTRIBUTOR: &[(&str, FieldType)] =
     &[("name", Text), ("email", Text), ("commits", Integer), ("additions", Integer), ("deletions", Integer)];
-const EVENT: &[(&str, Kind)] = &[
+const EVENT: &[(&str, FieldType)] = &[
     ("title", NullOrText),
     ("project_id", Integer),
     ("action_name", Text),
@@ -340,9 +344,9 @@ const EVENT: &[(&str, Kind)] = &[
     ("author_id", Integer),
     ("author", Object),
     ("author_username", Text),
-    ("created_at", Moment),
+    ("created_at", Timestamp),
 ];
-const PUSH: &[(&str, Kind)] = &[
+const PUSH: &[(&str, FieldType)] = &[
     ("before", Text),
     ("after", Text),
     ("ref", Text),
@@ -352,11 +356,12 @@ const PUSH: &[(&str, Kind)] = &[
     ("commits", List),
     ("total_commits_count", Integer),
 ];
-const REPOSITORY: &[(&str, Kind)] = &[("name", Text), ("url", Text), ("description", NullOrText), ("homepage", Text)];
-const PUSHED_COMMIT: &[(&str, Kind)] =
+const REPOSITORY: &[(&str, FieldType)] =
+    &[("name", Text), ("url", Text), ("description", NullOrText), ("homepage", Text)];
+const PUSHED_COMMIT: &[(&str, FieldType)] =
     &[("id", Text), ("message", Text), ("timestamp", Text), ("url", Text), ("author", Object)];
 
-const LABEL: &[(&str, Kind)] = &[
+const LABEL: &[(&str, FieldType)] = &[
     ("id", Integer),
     ("name", Text),
     ("color", Text),
@@ -368,7 +373,7 @@ const LABEL: &[(&str, Kind)] = &[
     ("priority", NullOrInteger),
 ];
 
-const PROJECT_HOOK: &[(&str, Kind)] = &[
+const PROJECT_HOOK: &[(&str, FieldType)] = &[
     ("id", Integer),
     ("url", Text),
     ("project_id", Integer),
@@ -381,26 +386,26 @@ const PROJECT_HOOK: &[(&str, Kind)] = &[
     ("pipeline_events", Boolean),
     ("wiki_page_events", Boolean),
     ("enable_ssl_verification", Boolean),
-    ("created_at", Moment),
+    ("created_at", Timestamp),
 ];
-const SYSTEM_HOOK: &[(&str, Kind)] = &[
+const SYSTEM_HOOK: &[(&str, FieldType)] = &[
     ("id", Integer),
     ("url", Text),
-    ("created_at", Moment),
+    ("created_at", Timestamp),
     ("push_events", Boolean),
     ("tag_push_events", Boolean),
     ("enable_ssl_verification", Boolean),
 ];
-/// What the contract shows of a hook of the instance that is gone, beside the rest.
-const GONE_SYSTEM_HOOK: &[(&str, Kind)] = &[
+/// The additional fields of a deleted system hook.
+const DELETED_SYSTEM_HOOK: &[(&str, FieldType)] = &[
     ("note_events", Boolean),
     ("project_id", NullOrInteger),
-    ("updated_at", Moment),
+    ("updated_at", Timestamp),
     ("issues_events", Boolean),
     ("merge_requests_events", Boolean),
     ("service_id", NullOrInteger),
 ];
-const TEST_PAYLOAD: &[(&str, Kind)] = &[
+const TEST_PAYLOAD: &[(&str, FieldType)] = &[
     ("project_id", Integer),
     ("owner_email", Text),
     ("owner_name", Text),
@@ -409,7 +414,7 @@ const TEST_PAYLOAD: &[(&str, Kind)] = &[
     ("event_name", Text),
 ];
 
-const PIPELINE: &[(&str, Kind)] = &[
+const PIPELINE: &[(&str, FieldType)] = &[
     ("id", Integer),
     ("status", Text),
     ("ref", Text),
@@ -418,16 +423,16 @@ const PIPELINE: &[(&str, Kind)] = &[
     ("tag", Boolean),
     ("yaml_errors", NullOrText),
     ("user", Object),
-    ("created_at", Moment),
-    ("updated_at", Moment),
-    ("started_at", NullOrMoment),
-    ("finished_at", NullOrMoment),
-    ("committed_at", NullOrMoment),
+    ("created_at", Timestamp),
+    ("updated_at", Timestamp),
+    ("started_at", NullOrTimestamp),
+    ("finished_at", NullOrTimestamp),
+    ("committed_at", NullOrTimestamp),
     ("duration", NullOrInteger),
 ];
 
-/// The forms of things by the names that rows use.
-const FORMS: &[(&str, &[(&str, Kind)])] = &[
+/// The shapes of JSON objects by the names that rows use.
+const SHAPES: &[(&str, &[(&str, FieldType)])] = &[
     ("group", GROUP_SUMMARY),
     ("group-detail", GROUP_DETAIL),
     ("project", PROJECT),
@@ -458,12 +463,12 @@ const FORMS: &[(&str, &[(&str, Kind)])] = &[
     ("project-hook", PROJECT_HOOK),
     ("system-hook", SYSTEM_HOOK),
     ("pipeline", PIPELINE),
-    ("gone-system-hook", GONE_SYSTEM_HOOK),
+    ("gone-system-hook", DELETED_SYSTEM_HOOK),
     ("test-payload", TEST_PAYLOAD),
     ("list-label", &[("id", Integer), ("name", Text), ("color", Text), ("description", NullOrText)]),
 ];
 
-/// The lists of projects with their lines.
+/// The lists of projects with their lines of the contract.
 const LISTS: &[(&str, &str)] = &[
     ("/projects", "Projects: | GET | /projects |"),
     ("/projects/visible", "Projects: | GET | /projects/visible |"),
@@ -473,37 +478,37 @@ const LISTS: &[(&str, &str)] = &[
     ("/groups/acme/projects", "Groups: | GET | /groups/:id/projects |"),
 ];
 
-/// The two ways to make a project for Ann, with a word that keeps their names apart.
-const WAYS: [(&str, &str); 2] = [("ann POST /projects", "own"), ("root POST /projects/user/2", "other")];
+/// The two requests that create a project for Ann, with a suffix for distinct names.
+const PROJECT_ROUTES: [(&str, &str); 2] = [("ann POST /projects", "own"), ("root POST /projects/user/2", "other")];
 
-/// The walk along the contract, with the table it prints.
-struct Walk {
+/// A run of the contract tables in one dialect, with its results.
+struct ContractRun {
     dialect: Dialect,
     forge: TestForge,
-    clients: [(&'static str, testkit::Client); 4],
+    clients: [(&'static str, testkit::TestClient); 4],
     table: String,
-    wrong: String,
-    walked: Vec<&'static str>,
+    errors: String,
+    covered: Vec<&'static str>,
 }
 
-impl Walk {
-    async fn begin(dialect: Dialect) -> Self {
-        let forge = TestForge::setup().dialect(dialect).start().await;
+impl ContractRun {
+    async fn start(dialect: Dialect) -> Self {
+        let forge = TestForge::builder().dialect(dialect).start().await;
         let clients = [
             ("root", forge.admin().await),
             ("ann", forge.user("ann").await),
             ("bob", forge.user("bob").await),
-            ("nobody", forge.anonymous()),
+            ("anonymous", forge.anonymous()),
         ];
-        Self { dialect, forge, clients, table: String::new(), wrong: String::new(), walked: Vec::new() }
+        Self { dialect, forge, clients, table: String::new(), errors: String::new(), covered: Vec::new() }
     }
 
-    /// Walks rows; a line of the contract stands above those that are about it.
-    async fn rows(&mut self, rows: &str) {
+    /// Runs rows; each group of rows follows a heading with its line of the contract.
+    async fn run_rows(&mut self, rows: &str) {
         let mut line = "";
         for row in rows.lines().map(str::trim).filter(|row| !row.is_empty()) {
             if let Some(heading) = row.strip_prefix("# ") {
-                let known = LINES
+                let known = CONTRACT_LINES
                     .iter()
                     .chain(REPOSITORY_LINES)
                     .chain(LABEL_LINES)
@@ -511,38 +516,39 @@ impl Walk {
                     .chain(PIPELINE_LINES)
                     .find(|line| **line == heading);
                 line = known.unwrap_or_else(|| panic!("no such line: {heading}"));
-                self.walked.push(line);
+                self.covered.push(line);
                 continue;
             }
+            // A change that no request can make.
             if let Some(statement) = row.strip_prefix("! ") {
-                self.behind_the_back(statement);
+                self.forge.execute_sql(statement);
                 continue;
             }
-            // A row may be about one dialect only.
+            // A row may apply to one dialect only.
             let row = match row.split_once(": ") {
                 Some((dialect, row)) if dialect.parse() == Ok(self.dialect) => row,
                 Some((dialect, _)) if dialect.parse::<Dialect>().is_ok() => continue,
                 _ => row,
             };
-            let faults = self.walk(row).await;
-            let verdict = if faults.is_empty() { "ok" } else { "WRONG" };
+            let failures = self.run_row(row).await;
+            let verdict = if failures.is_empty() { "ok" } else { "WRONG" };
             let dialect = self.dialect.to_string();
             let _ = writeln!(self.table, "{dialect:<7}{verdict:<6}{line:<60.60}  {row}");
-            if !faults.is_empty() {
-                let faults = faults.join("\n    ");
-                let _ = writeln!(self.wrong, "{dialect} {line}\n  {row}\n    {faults}");
+            if !failures.is_empty() {
+                let failures = failures.join("\n    ");
+                let _ = writeln!(self.errors, "{dialect} {line}\n  {row}\n    {failures}");
             }
         }
     }
 
-    /// Sends the request of a row and says what is wrong with the answer.
-    async fn walk(&self, row: &str) -> Vec<String> {
-        // Nothing happens at the same moment as something else.
+    /// Sends the request of a row and returns the failed checks.
+    async fn run_row(&self, row: &str) -> Vec<String> {
+        // Every request has a distinct timestamp.
         self.forge.clock.advance(jiff::SignedDuration::from_mins(1));
-        let (request, expected) = row.split_once(" => ").expect("a request and its answer");
+        let (request, expected) = row.split_once(" => ").expect("a request and its response");
         let mut words = request.splitn(4, ' ');
-        let (who, method, path, body) = (words.next(), words.next(), words.next(), words.next());
-        let (_, client) = self.clients.iter().find(|(name, _)| Some(*name) == who).expect("somebody");
+        let (user_name, method, path, body) = (words.next(), words.next(), words.next(), words.next());
+        let (_, client) = self.clients.iter().find(|(name, _)| Some(*name) == user_name).expect("a known user");
         let method: Method = method.and_then(|method| method.parse().ok()).expect("a method");
         let path = path.expect("a path");
         let file = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.png\"\r\n\r\nx\r\n--b--\r\n";
@@ -553,52 +559,56 @@ impl Walk {
         };
         let mut expected = expected.split("; ");
         let status: u16 = expected.next().and_then(|status| status.parse().ok()).expect("a status");
-        let mut faults: Vec<String> = expected.filter_map(|check| fault_in(check, &answer)).collect();
+        let mut failures: Vec<String> = expected.filter_map(|check| check_failure(check, &answer)).collect();
         if answer.code() != status {
-            faults.insert(0, format!("{} is not {status}", answer.code()));
+            failures.insert(0, format!("{} is not {status}", answer.code()));
         }
-        if !faults.is_empty() {
-            faults.push(answer.to_string().chars().take(600).collect());
+        if !failures.is_empty() {
+            failures.push(answer.to_string().chars().take(600).collect());
         }
-        faults
+        failures
     }
 
-    /// Changes the database in a way that no request can.
-    fn behind_the_back(&self, statement: &str) {
-        self.forge.behind_the_back(|db| {
-            match db {
-                store::Conn::Sqlite(conn) => diesel::sql_query(statement).execute(conn),
-                store::Conn::Pg(conn) => diesel::sql_query(statement).execute(conn),
-            }
-            .expect("changed");
-        });
+    /// Inserts a label whose color is not normalized, which the API would do.
+    fn insert_label(&self, project: ProjectId, title: &str, color: &str, description: Option<&str>) -> LabelId {
+        let new = NewLabel {
+            title: title.to_owned(),
+            color: color.to_owned(),
+            description: description.map(str::to_owned),
+            priority: None,
+        };
+        let now = self.forge.forge.now();
+        self.forge.in_transaction(|db| store::labels::insert(db, project, &new, now).expect("a label").id)
     }
 }
 
-/// What is wrong with an answer, if anything is.
+/// Returns why a check fails, if it does.
 ///
 /// | Check | Holds if |
 /// |---|---|
-/// | `/place value` | this JSON is at this place |
-/// | `no /place` | nothing is there |
-/// | `is form /place` | every field of the form is there and of its kind |
-/// | `only form /place` | the fields there are those of the simple form, and no others |
-/// | `each field values` | the items of the list have these values, in this order |
-/// | `items number` | the list has so many items |
+/// | `/pointer value` | the JSON value is at this pointer |
+/// | `no /pointer` | nothing is at this pointer |
+/// | `is shape /pointer` | every field of the shape is there and has its type |
+/// | `only shape /pointer` | the fields there are exactly those of the simple shape |
+/// | `join_field field values` | the items of the list have these values, in this order |
+/// | `items number` | the list has this number of items |
 /// | `header name value` | the header has this value |
 /// | `text value` | the whole body is this text |
-fn fault_in(check: &str, answer: &Answer) -> Option<String> {
+fn check_failure(check: &str, answer: &TestResponse) -> Option<String> {
     let body: Value = serde_json::from_str(&answer.text).unwrap_or(Value::Null);
     let (word, rest) = check.split_once(' ').unwrap_or((check, ""));
     let (first, last) = rest.split_once(' ').unwrap_or((rest, ""));
-    let fault = match word {
+    let failure = match word {
         "no" => body.pointer(rest).map(ToString::to_string),
         "is" => {
-            let (_, fields) = FORMS.iter().find(|(name, _)| *name == first).expect("a form");
+            let (_, fields) = SHAPES.iter().find(|(name, _)| *name == first).expect("a known shape");
             let object = body.pointer(last).unwrap_or(&Value::Null);
-            let is_wrong = |(name, kind): &&(&str, Kind)| !object.get(*name).is_some_and(|value| is_a(value, *kind));
-            let wrong = fields.iter().filter(is_wrong).map(|(name, kind)| format!("{name} is no {kind:?}"));
-            Some(wrong.collect::<Vec<_>>().join(", ")).filter(|wrong| !wrong.is_empty())
+            let is_wrong = |(name, field_type): &&(&str, FieldType)| {
+                !object.get(*name).is_some_and(|value| has_type(value, *field_type))
+            };
+            let errors =
+                fields.iter().filter(is_wrong).map(|(name, field_type)| format!("{name} is no {field_type:?}"));
+            Some(errors.collect::<Vec<_>>().join(", ")).filter(|errors| !errors.is_empty())
         }
         "only" => {
             let fields = body.pointer(last).and_then(Value::as_object);
@@ -606,7 +616,7 @@ fn fault_in(check: &str, answer: &Answer) -> Option<String> {
             (found != SIMPLE).then(|| found.join(" "))
         }
         "each" if !body.is_array() => Some("not a list".into()),
-        "each" => Some(answer.each(first)).filter(|found| found != last),
+        "each" => Some(answer.join_field(first)).filter(|found| found != last),
         "items" => {
             let found = body.as_array().map_or(0, Vec::len).to_string();
             Some(found).filter(|found| found != rest)
@@ -614,16 +624,16 @@ fn fault_in(check: &str, answer: &Answer) -> Option<String> {
         "header" => Some(answer.header(first).to_owned()).filter(|found| found != last),
         "text" => Some(answer.text.clone()).filter(|found| found != rest),
         _ => {
-            let wanted: Value = serde_json::from_str(rest).unwrap_or_else(|error| panic!("{check}: {error}"));
+            let expected_value: Value = serde_json::from_str(rest).unwrap_or_else(|error| panic!("{check}: {error}"));
             let found = body.pointer(word);
-            (found != Some(&wanted)).then(|| found.map_or_else(|| "nothing".into(), ToString::to_string))
+            (found != Some(&expected_value)).then(|| found.map_or_else(|| "nothing".into(), ToString::to_string))
         }
     };
-    fault.map(|found| format!("{check}: {found}"))
+    failure.map(|found| format!("{check}: {found}"))
 }
 
-fn is_a(value: &Value, kind: Kind) -> bool {
-    match kind {
+fn has_type(value: &Value, field_type: FieldType) -> bool {
+    match field_type {
         Integer => value.is_i64(),
         Text => value.is_string(),
         NullOrText => value.is_null() || value.is_string(),
@@ -633,55 +643,57 @@ fn is_a(value: &Value, kind: Kind) -> bool {
         NullOrObject => value.is_null() || value.is_object(),
         Object => value.is_object(),
         // 2015-02-01T21:56:31.000+01:00
-        LocalMoment => value.as_str().is_some_and(|text| text.len() == 29 && text.parse::<jiff::Timestamp>().is_ok()),
+        LocalTimestamp => {
+            value.as_str().is_some_and(|text| text.len() == 29 && text.parse::<jiff::Timestamp>().is_ok())
+        }
         // 2026-01-02T03:04:05.678Z
-        Moment => value.as_str().is_some_and(|text| text.len() == 24 && text.parse::<jiff::Timestamp>().is_ok()),
-        NullOrMoment => value.is_null() || is_a(value, Moment),
+        Timestamp => value.as_str().is_some_and(|text| text.len() == 24 && text.parse::<jiff::Timestamp>().is_ok()),
+        NullOrTimestamp => value.is_null() || has_type(value, Timestamp),
     }
 }
 
-/// A table of everything the contract says about groups and projects, in both dialects.
+/// Checks everything the contract says about groups and projects, in both dialects.
 #[tokio::test]
 async fn the_contract_holds_line_by_line() {
-    let (mut table, mut wrong, mut walked) = (String::new(), String::new(), Vec::new());
+    let (mut table, mut errors, mut covered) = (String::new(), String::new(), Vec::new());
     for dialect in [Dialect::Spec, Dialect::Gitlab] {
-        let mut walk = Walk::begin(dialect).await;
+        let mut run = ContractRun::start(dialect).await;
         for part in include_str!("contract.txt").split("== ").skip(1) {
             let (title, rows) = part.split_once(" ==\n").expect("a title and its rows");
             match title {
-                "every list, while all three projects are in it" => every_list(&mut walk, rows).await,
+                "every list, while all three projects are in it" => run_for_every_list(&mut run, rows).await,
                 "both ways to make a project" => {
-                    for (make, way) in WAYS {
-                        walk.rows(&rows.replace("MAKE", make).replace("WAY", way)).await;
+                    for (make, suffix) in PROJECT_ROUTES {
+                        run.run_rows(&rows.replace("MAKE", make).replace("WAY", suffix)).await;
                     }
                 }
                 "limits, with 101 more groups of Ann" => {
-                    more_groups(&walk).await;
-                    walk.rows(rows).await;
+                    add_groups(&run).await;
+                    run.run_rows(rows).await;
                 }
-                _ => walk.rows(rows).await,
+                _ => run.run_rows(rows).await,
             }
         }
-        table += &walk.table;
-        wrong += &walk.wrong;
-        walked.extend(walk.walked);
+        table += &run.table;
+        errors += &run.errors;
+        covered.extend(run.covered);
     }
     eprintln!("{table}");
-    for line in LINES.iter().filter(|line| !walked.contains(line)) {
-        let _ = writeln!(wrong, "no row for: {line}");
+    for line in CONTRACT_LINES.iter().filter(|line| !covered.contains(line)) {
+        let _ = writeln!(errors, "no row for: {line}");
     }
-    assert!(wrong.is_empty(), "\n{wrong}");
+    assert!(errors.is_empty(), "\n{errors}");
 }
 
-/// A table of everything the contract says about repositories, in both dialects.
+/// Checks everything the contract says about repositories, in both dialects.
 #[tokio::test]
 async fn the_contract_of_repositories_holds_line_by_line() {
-    let (mut table, mut wrong, mut walked) = (String::new(), String::new(), Vec::new());
+    let (mut table, mut errors, mut covered) = (String::new(), String::new(), Vec::new());
     for dialect in [Dialect::Spec, Dialect::Gitlab] {
-        let mut walk = Walk::begin(dialect).await;
-        let (_, ann) = walk.clients[1].clone();
+        let mut run = ContractRun::start(dialect).await;
+        let (_, ann) = run.clients[1].clone();
         assert_eq!(ann.make("/projects", json!({ "name": "x" })).await, 1);
-        walk.forge.fill(&ann, 1, &crate::policy::access_to_projects::repository_script()).await;
+        run.forge.fast_import(&ann, ProjectId::new(1), &crate::policy::access_to_projects::repository_script()).await;
         for part in include_str!("repository_contract.txt").split("== ").skip(1) {
             let (title, rows) = part.split_once(" ==\n").expect("a title and its rows");
             if title.starts_with("lists") {
@@ -689,148 +701,155 @@ async fn the_contract_of_repositories_holds_line_by_line() {
                     format!("reset refs/heads/b{number:02}\nfrom :4\n\nreset refs/tags/a{number:02}\nfrom :4\n\n")
                 };
                 let script: String = (0..25).map(more).collect();
-                walk.forge
-                    .fill(&ann, 1, &format!("{}{script}", crate::policy::access_to_projects::repository_script()))
+                run.forge
+                    .fast_import(
+                        &ann,
+                        ProjectId::new(1),
+                        &format!("{}{script}", crate::policy::access_to_projects::repository_script()),
+                    )
                     .await;
             }
-            walk.rows(rows).await;
+            run.run_rows(rows).await;
         }
-        table += &walk.table;
-        wrong += &walk.wrong;
-        walked.extend(walk.walked);
+        table += &run.table;
+        errors += &run.errors;
+        covered.extend(run.covered);
     }
     eprintln!("{table}");
-    for line in REPOSITORY_LINES.iter().filter(|line| !walked.contains(line)) {
-        let _ = writeln!(wrong, "no row for: {line}");
+    for line in REPOSITORY_LINES.iter().filter(|line| !covered.contains(line)) {
+        let _ = writeln!(errors, "no row for: {line}");
     }
-    assert!(wrong.is_empty(), "\n{wrong}");
+    assert!(errors.is_empty(), "\n{errors}");
 }
 
-/// A table of everything the contract says about labels and boards, in both dialects.
+/// Checks everything the contract says about labels and boards, in both dialects.
 #[tokio::test]
 async fn the_contract_of_labels_and_boards_holds_line_by_line() {
-    let (mut table, mut wrong, mut walked) = (String::new(), String::new(), Vec::new());
+    let (mut table, mut errors, mut covered) = (String::new(), String::new(), Vec::new());
     for dialect in [Dialect::Spec, Dialect::Gitlab] {
-        let mut walk = Walk::begin(dialect).await;
-        let (_, ann) = walk.clients[1].clone();
+        let mut run = ContractRun::start(dialect).await;
+        let (_, ann) = run.clients[1].clone();
         for (id, name) in [(1, "x"), (2, "y")] {
             assert_eq!(ann.make("/projects", json!({ "name": name })).await, id);
         }
         for part in include_str!("labels_contract.txt").split("== ").skip(1) {
             let (title, rows) = part.split_once(" ==\n").expect("a title and its rows");
+            if title.starts_with("the board of project 2") {
+                let labels = [("A", "#aaa", None), ("B", "#bbb", Some("Second")), ("C", "#ccc", None)];
+                let ids = labels
+                    .map(|(title, color, description)| run.insert_label(ProjectId::new(2), title, color, description));
+                assert_eq!(ids, [6, 7, 8].map(LabelId::new));
+            }
             if title.starts_with("lists") {
                 for number in 0..25 {
-                    let (label, title) = (number + 100, format!("n{number:02}"));
-                    walk.behind_the_back(&format!(
-                        "INSERT INTO labels (id, project_id, title, title_key, color, created_at, updated_at) \
-                         VALUES ({label}, 2, '{title}', '{title}', '#fff', 0, 0)"
-                    ));
-                    ann.post("/projects/2/boards/2/lists", json!({ "label_id": label })).await;
+                    let label = run.insert_label(ProjectId::new(2), &format!("n{number:02}"), "#fff", None);
+                    ann.post("/projects/2/boards/2/lists", json!({ "label_id": label.get() })).await;
                 }
             }
-            walk.rows(rows).await;
+            run.run_rows(rows).await;
         }
-        table += &walk.table;
-        wrong += &walk.wrong;
-        walked.extend(walk.walked);
+        table += &run.table;
+        errors += &run.errors;
+        covered.extend(run.covered);
     }
     eprintln!("{table}");
-    for line in LABEL_LINES.iter().filter(|line| !walked.contains(line)) {
-        let _ = writeln!(wrong, "no row for: {line}");
+    for line in LABEL_LINES.iter().filter(|line| !covered.contains(line)) {
+        let _ = writeln!(errors, "no row for: {line}");
     }
-    assert!(wrong.is_empty(), "\n{wrong}");
+    assert!(errors.is_empty(), "\n{errors}");
 }
 
-/// A table of everything the contract says about hooks, in both dialects.
+/// Checks everything the contract says about hooks, in both dialects.
 #[tokio::test]
 async fn the_contract_of_hooks_holds_line_by_line() {
-    let (mut table, mut wrong, mut walked) = (String::new(), String::new(), Vec::new());
+    let (mut table, mut errors, mut covered) = (String::new(), String::new(), Vec::new());
     for dialect in [Dialect::Spec, Dialect::Gitlab] {
-        let mut walk = Walk::begin(dialect).await;
-        let (_, ann) = walk.clients[1].clone();
+        let mut run = ContractRun::start(dialect).await;
+        let (_, ann) = run.clients[1].clone();
         for (id, name) in [(1, "x"), (2, "y")] {
             assert_eq!(ann.make("/projects", json!({ "name": name })).await, id);
         }
         for part in include_str!("hooks_contract.txt").split("== ").skip(1) {
             let (title, rows) = part.split_once(" ==\n").expect("a title and its rows");
             if title.starts_with("lists") {
-                let (_, root) = walk.clients[0].clone();
+                let (_, root) = run.clients[0].clone();
                 for number in 0..25 {
                     let hook = json!({ "url": format!("https://example.org/{number}") });
                     ann.make("/projects/2/hooks", hook.clone()).await;
                     root.make("/hooks", hook).await;
                 }
             }
-            walk.rows(rows).await;
+            run.run_rows(rows).await;
         }
-        table += &walk.table;
-        wrong += &walk.wrong;
-        walked.extend(walk.walked);
+        table += &run.table;
+        errors += &run.errors;
+        covered.extend(run.covered);
     }
     eprintln!("{table}");
-    for line in HOOK_LINES.iter().filter(|line| !walked.contains(line)) {
-        let _ = writeln!(wrong, "no row for: {line}");
+    for line in HOOK_LINES.iter().filter(|line| !covered.contains(line)) {
+        let _ = writeln!(errors, "no row for: {line}");
     }
-    assert!(wrong.is_empty(), "\n{wrong}");
+    assert!(errors.is_empty(), "\n{errors}");
 }
 
-/// A table of everything the contract says about pipelines, in both dialects.
+/// Checks everything the contract says about pipelines, in both dialects.
 #[tokio::test]
 async fn the_contract_of_pipelines_holds_line_by_line() {
-    use crate::ci::pipelines::{built, commit};
-    let (mut table, mut wrong, mut walked) = (String::new(), String::new(), Vec::new());
+    use crate::ci::pipelines::{commit, commit_with_ci_file};
+    let (mut table, mut errors, mut covered) = (String::new(), String::new(), Vec::new());
     for dialect in [Dialect::Spec, Dialect::Gitlab] {
-        let mut walk = Walk::begin(dialect).await;
-        let (_, ann) = walk.clients[1].clone();
+        let mut run = ContractRun::start(dialect).await;
+        let (_, ann) = run.clients[1].clone();
         for (id, name) in [(1, "x"), (2, "y")] {
             assert_eq!(ann.make("/projects", json!({ "name": name })).await, id);
         }
         let stages = "stages: [a, b]\none: {stage: a, script: make}\ntwo: {stage: b, script: make}\n";
         let script = commit("refs/heads/master", "First", &[("a", "b")])
-            + &built("refs/heads/good", stages)
-            + &built("refs/heads/wrong", "job: {}")
-            + &built("refs/heads/tagged", "job: {script: make, only: [tags]}")
+            + &commit_with_ci_file("refs/heads/good", stages)
+            + &commit_with_ci_file("refs/heads/wrong", "job: {}")
+            + &commit_with_ci_file("refs/heads/tagged", "job: {script: make, only: [tags]}")
             + "blob\nmark :9\ndata 1\nx\ntag blob\nfrom :9\ntagger A <a@example.com> 1 +0000\ndata 1\nx\n";
-        walk.forge.fill(&ann, 1, &script).await;
+        run.forge.fast_import(&ann, ProjectId::new(1), &script).await;
         for part in include_str!("pipelines_contract.txt").split("== ").skip(1) {
             let (title, rows) = part.split_once(" ==\n").expect("a title and its rows");
             if title.starts_with("lists") {
                 for _ in 0..110 {
-                    walk.forge.plant_pipeline(2, Some(ann.id), "job: {script: make}").await;
+                    run.forge.start_pipeline(ProjectId::new(2), Some(ann.id), "job: {script: make}").await;
                 }
             }
-            walk.rows(rows).await;
+            run.run_rows(rows).await;
         }
-        table += &walk.table;
-        wrong += &walk.wrong;
-        walked.extend(walk.walked);
+        table += &run.table;
+        errors += &run.errors;
+        covered.extend(run.covered);
     }
     eprintln!("{table}");
-    for line in PIPELINE_LINES.iter().filter(|line| !walked.contains(line)) {
-        let _ = writeln!(wrong, "no row for: {line}");
+    for line in PIPELINE_LINES.iter().filter(|line| !covered.contains(line)) {
+        let _ = writeln!(errors, "no row for: {line}");
     }
-    assert!(wrong.is_empty(), "\n{wrong}");
+    assert!(errors.is_empty(), "\n{errors}");
 }
 
-/// The same rows for every list of projects. Only administrators look into one of them, so Ann is one for a while.
-async fn every_list(walk: &mut Walk, rows: &str) {
-    walk.behind_the_back("UPDATE users SET admin = TRUE WHERE username = 'ann'");
+/// Runs the same rows for every list of projects. One list requires an administrator, so Ann is one temporarily.
+async fn run_for_every_list(run: &mut ContractRun, rows: &str) {
+    let (_, ann) = run.clients[1].clone();
+    run.forge.set_admin(&ann, true);
     // Six orders of three projects, all different.
     let times = [("created_at", [3, 1, 2]), ("updated_at", [3, 2, 1]), ("last_activity_at", [1, 3, 2])];
     for (column, hours) in times {
         for (id, hour) in (1..).zip(hours) {
-            let moment = 1_770_000_000_000_000_i64 + hour * 3_600_000_000;
-            walk.behind_the_back(&format!("UPDATE projects SET {column} = {moment} WHERE id = {id}"));
+            let timestamp = 1_770_000_000_000_000_i64 + hour * 3_600_000_000;
+            run.forge.execute_sql(&format!("UPDATE projects SET {column} = {timestamp} WHERE id = {id}"));
         }
     }
     for (list, line) in LISTS {
-        walk.rows(&rows.replace("LINE", line).replace("LIST", list)).await;
+        run.run_rows(&rows.replace("LINE", line).replace("LIST", list)).await;
     }
-    walk.behind_the_back("UPDATE users SET admin = FALSE WHERE username = 'ann'");
+    run.forge.set_admin(&ann, false);
 }
 
-async fn more_groups(walk: &Walk) {
-    let (_, ann) = &walk.clients[1];
+async fn add_groups(run: &ContractRun) {
+    let (_, ann) = &run.clients[1];
     for number in 0..101 {
         ann.make("/groups", json!({ "name": format!("g{number:03}"), "path": format!("g{number:03}") })).await;
     }

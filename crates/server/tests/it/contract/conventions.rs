@@ -1,4 +1,4 @@
-//! What all routes have in common.
+//! Conventions that all routes share: parameters, errors, pagination, caching and CORS.
 
 use std::{
     sync::{
@@ -44,7 +44,7 @@ async fn parameters_come_from_query_form_multipart_and_json_alike() {
 
 #[tokio::test]
 async fn a_body_that_cannot_be_read_is_refused() {
-    let forge = TestForge::setup().body_limit(1000).start().await;
+    let forge = TestForge::builder().body_limit(1000).start().await;
     let ann = forge.user("ann").await;
     let post = async |kind: &str, body: Vec<u8>| ann.body(Method::POST, "/user/emails", kind, body).await;
     assert_snapshot!(post("application/json", b"{\"email\":".to_vec()).await, @r#"
@@ -95,15 +95,15 @@ async fn a_body_that_cannot_be_read_is_refused() {
     400 Bad Request
     {"error":"email is invalid"}
     "#);
-    // A body is read before the caller is known.
-    let nobody = forge.anonymous();
-    assert_eq!(nobody.body(Method::POST, "/user/emails", "application/json", "{").await.code(), 400);
+    // The body is parsed before the caller is authenticated.
+    let anonymous = forge.anonymous();
+    assert_eq!(anonymous.body(Method::POST, "/user/emails", "application/json", "{").await.code(), 400);
     assert_eq!(ann.get("/user/emails").await.text, "[]");
 }
 
-/// `email[]=victim&email[]=attacker`, and two values in any other way.
+/// `email[]=victim&email[]=attacker`, and two values in any other notation.
 #[tokio::test]
-async fn lesson_11_a_scalar_cannot_be_two_things() {
+async fn a_scalar_cannot_have_two_values() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let form = "application/x-www-form-urlencoded";
@@ -124,7 +124,7 @@ async fn lesson_11_a_scalar_cannot_be_two_things() {
 }
 
 #[tokio::test]
-async fn unknown_routes_and_methods_are_told_apart() {
+async fn unknown_routes_and_methods_are_distinguished() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     assert_snapshot!(ann.get("/nothing").await, @r#"
@@ -213,9 +213,9 @@ async fn pages_are_linked_without_tokens() {
     <http://gable.test/api/v3/users?page=3&per_page=2&search=user&sudo=root>; rel="last"
     "#);
     let numbers = ["x-total", "x-total-pages", "x-per-page", "x-page", "x-next-page", "x-prev-page"];
-    let headers = |answer: &testkit::Answer| numbers.map(|name| answer.header(name).to_owned()).join("|");
+    let headers = |answer: &testkit::TestResponse| numbers.map(|name| answer.header(name).to_owned()).join("|");
     assert_eq!(headers(&found), "6|3|2|2|3|1");
-    assert_eq!(found.each("username"), "user3 user2");
+    assert_eq!(found.join_field("username"), "user3 user2");
     let empty = root.get(&path.replace("page=2", "page=1").replace("u,s", "no,body")).await;
     assert_snapshot!(empty.header("link").replace(", ", ",\n"), @r#"
     <http://gable.test/api/v3/users?page=1&per_page=1&search=no%2Cbody&sudo=root>; rel="first",
@@ -224,16 +224,16 @@ async fn pages_are_linked_without_tokens() {
     assert_eq!(headers(&empty), "0|0|1|1||");
     assert_eq!(headers(&root.get("/users?page=9&per_page=3").await), "7|3|3|9||8");
     assert_eq!(root.get("/users?page=9&per_page=3").await.text, "[]");
-    let outside = TestForge::setup().external_url("https://git.example.org/gable/").start().await;
+    let outside = TestForge::builder().external_url("https://git.example.org/gable/").start().await;
     let root = outside.admin().await;
     let list = root.get("/users").await;
     assert!(list.header("link").starts_with("<https://git.example.org/gable/api/v3/users?page=1&per_page=20>;"));
-    assert_eq!(list.each("web_url"), "https://git.example.org/gable/root");
+    assert_eq!(list.join_field("web_url"), "https://git.example.org/gable/root");
 }
 
-/// Huge, negative and foreign page sizes cost nothing.
+/// Huge, negative and invalid page sizes have no cost.
 #[tokio::test]
-async fn lesson_26_a_page_stays_small_whatever_is_asked() {
+async fn a_page_is_bounded_whatever_size_is_requested() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let per_page = async |query: &str| root.get(&format!("/users?{query}")).await.header("x-per-page").to_owned();
@@ -265,7 +265,7 @@ async fn lesson_26_a_page_stays_small_whatever_is_asked() {
     let long = "x".repeat(5000);
     assert_eq!(root.get(&format!("/users?search={long}")).await.text, "[]");
     assert_eq!(root.get(&format!("/users?search={}", "%25_".repeat(500))).await.text, "[]");
-    // Longer than any pattern that the database takes.
+    // Longer than any pattern that the database accepts.
     let searched = root.json(Method::GET, "/users", json!({ "search": "a".repeat(200_000) })).await;
     assert_eq!((searched.code(), searched.text.as_str()), (200, "[]"));
     assert!(searched.header("link").len() < 500, "a link does not repeat what is too long for a header");
@@ -275,9 +275,9 @@ async fn lesson_26_a_page_stays_small_whatever_is_asked() {
     assert_eq!((refused.code(), refused.json()), (400, json!({ "error": "too many parameters" })));
 }
 
-/// Reading never writes: the reading connections cannot.
+/// `GET` and `HEAD` never write; read connections cannot.
 #[tokio::test]
-async fn lesson_23_reading_changes_nothing() {
+async fn read_requests_change_nothing() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
@@ -289,23 +289,23 @@ async fn lesson_23_reading_changes_nothing() {
             for client in [&root, &ann] {
                 client.get(&path).await;
                 client.head(&path).await;
-                // A method hidden in a parameter or header is not obeyed.
+                // A method override in a parameter or header is ignored.
                 client.get_with(&format!("{path}?_method=DELETE"), &[("x-http-method-override", "DELETE")]).await;
             }
         }
     }
     assert_eq!(forge.dump(), before);
-    // Nor could they: the connections that read refuse to write.
-    let refusal = forge.on_a_reading_connection(|db| {
+    // Read connections refuse to write.
+    let refusal = forge.with_read_connection(|db| {
         store::tasks::insert(db, "kind", "", None, model::Time::UNIX_EPOCH, model::Time::UNIX_EPOCH)
     });
-    let refusal = refusal.expect_err("a reader that wrote").to_string();
+    let refusal = refusal.expect_err("a write on a read connection").to_string();
     assert!(refusal.contains("readonly") || refusal.contains("read-only"), "{refusal}");
     assert_eq!(forge.dump(), before);
 }
 
 #[tokio::test]
-async fn pages_of_other_origins_may_call() {
+async fn cross_origin_requests_are_allowed() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let preflight = ann
@@ -322,17 +322,17 @@ async fn pages_of_other_origins_may_call() {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_500_and_the_server_lives_on() {
+async fn a_panic_is_a_500_and_the_server_keeps_running() {
     async fn panics() -> &'static str {
         panic!("boom")
     }
-    let forge = TestForge::setup().beside(Router::new().route("/-/panic", get(panics))).start().await;
+    let forge = TestForge::builder().extra_routes(Router::new().route("/-/panic", get(panics))).start().await;
     let ann = forge.user("ann").await;
     assert_snapshot!(ann.get("/-/panic").await, @r#"
     500 Internal Server Error
     {"message":"500 Internal Server Error"}
     "#);
-    // Below the bridge, too: on reading, writing and heavy threads.
+    // On read, write and blocking threads as well.
     for _ in 0..3 {
         let system = forge::Caller::system;
         let read = forge.forge.read::<(), _>(system(), |_| panic!("boom")).await;
@@ -343,46 +343,46 @@ async fn a_panic_is_a_500_and_the_server_lives_on() {
         }
     }
     assert_eq!(ann.post("/user/emails", json!({ "email": "a@b" })).await.code(), 201);
-    assert_eq!(ann.get("/user/emails").await.each("email"), "a@b");
+    assert_eq!(ann.get("/user/emails").await.join_field("email"), "a@b");
 }
 
-/// A client that sends half a body and falls silent is not waited for.
+/// A body that stops arriving times out.
 #[tokio::test]
-async fn a_body_that_does_not_arrive_is_given_up() {
+async fn a_body_that_does_not_arrive_times_out() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     tokio::time::pause();
     let half = futures_util::stream::iter([Ok::<_, std::io::Error>("{\"email\":")]);
-    let stuck = futures_util::StreamExt::chain(half, futures_util::stream::pending());
-    let answer = ann.body(Method::POST, "/user/emails", "application/json", Body::from_stream(stuck)).await;
+    let stalled_body = futures_util::StreamExt::chain(half, futures_util::stream::pending());
+    let answer = ann.body(Method::POST, "/user/emails", "application/json", Body::from_stream(stalled_body)).await;
     assert_snapshot!(answer, @r#"
     408 Request Timeout
     {"message":"408 Request Timeout"}
     "#);
 }
 
-/// More requests than can wait are turned away at once, and told so.
+/// Requests beyond the queue limit are rejected with 503.
 #[tokio::test]
-async fn a_flood_is_turned_away_and_the_rest_is_served() {
+async fn requests_beyond_the_queue_limit_are_rejected() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
-    let (release, held) = crossbeam_channel::bounded::<()>(0);
-    let at_work = Arc::new(AtomicUsize::new(0));
-    let occupy = || {
-        let (forge, held, at_work) = (forge.forge.clone(), held.clone(), Arc::clone(&at_work));
+    let (release, released) = crossbeam_channel::bounded::<()>(0);
+    let running = Arc::new(AtomicUsize::new(0));
+    let block_reader = || {
+        let (forge, released, running) = (forge.forge.clone(), released.clone(), Arc::clone(&running));
         let wait = move |_: &mut forge::ReadTx<'_>| {
-            at_work.fetch_add(1, Ordering::SeqCst);
-            let _ = held.recv();
+            running.fetch_add(1, Ordering::SeqCst);
+            let _ = released.recv();
             Ok(())
         };
         tokio::spawn(async move { forge.read(forge::Caller::system(), wait).await })
     };
-    // Two are at work, and then as many wait as may.
-    let mut waiting = vec![occupy(), occupy()];
-    while at_work.load(Ordering::SeqCst) < 2 {
+    // Two requests are running, then the queue is filled.
+    let mut waiting = vec![block_reader(), block_reader()];
+    while running.load(Ordering::SeqCst) < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    waiting.extend((0..1024).map(|_| occupy()));
+    waiting.extend((0..1024).map(|_| block_reader()));
     while forge.forge.queue_lengths()[0].1 < 1024 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -392,7 +392,7 @@ async fn a_flood_is_turned_away_and_the_rest_is_served() {
     {"message":"503 Service Unavailable"}
     "#);
     assert_eq!(refused.header("retry-after"), "1");
-    drop((release, held));
+    drop((release, released));
     for task in waiting {
         let _ = task.await.expect("a task ends");
     }
@@ -400,7 +400,7 @@ async fn a_flood_is_turned_away_and_the_rest_is_served() {
 }
 
 #[tokio::test]
-async fn a_request_keeps_its_id() {
+async fn a_valid_request_id_is_kept() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     assert_eq!(ann.get_with("/user", &[("x-request-id", "abc-1")]).await.header("x-request-id"), "abc-1");
@@ -410,7 +410,7 @@ async fn a_request_keeps_its_id() {
 }
 
 #[tokio::test]
-async fn the_version_is_the_one_that_clients_know() {
+async fn the_version_is_that_of_gitlab_8_14() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     assert_eq!(ann.get("/version").await.json()["version"], "8.14.0");
@@ -418,15 +418,15 @@ async fn the_version_is_the_one_that_clients_know() {
 }
 
 #[tokio::test]
-async fn a_picture_is_drawn_for_who_has_none() {
+async fn users_without_an_avatar_have_an_identicon() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let url = ann.get("/user").await.json()["avatar_url"].as_str().expect("a URL").to_owned();
     let path = url.strip_prefix("http://gable.test").expect("on this host");
-    let picture = forge.anonymous().get(path).await;
-    assert_eq!((picture.code(), picture.header("content-type")), (200, "image/svg+xml"));
-    assert_eq!(picture.header("content-security-policy"), "default-src 'none'; sandbox");
-    assert!(picture.text.starts_with("<svg "));
+    let avatar = forge.anonymous().get(path).await;
+    assert_eq!((avatar.code(), avatar.header("content-type")), (200, "image/svg+xml"));
+    assert_eq!(avatar.header("content-security-policy"), "default-src 'none'; sandbox");
+    assert!(avatar.text.starts_with("<svg "));
     for path in ["/-/identicon/x.svg", "/-/identicon/%ff.svg"] {
         assert_eq!(forge.anonymous().get(path).await.json(), json!({ "error": "404 Not Found" }), "{path}");
     }

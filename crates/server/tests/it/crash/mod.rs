@@ -1,11 +1,11 @@
 //! Crash tests: kills, power cuts and full disks during writes.
 
-pub(crate) mod crash;
-mod crash_full;
-pub(crate) mod crash_hooks;
-pub(crate) mod crash_jobs;
-mod crash_power;
-pub(crate) mod crash_projects;
-pub(crate) mod crash_pushes;
-pub(crate) mod crash_ways;
+mod accounts;
+mod campaign;
 mod disk_full;
+mod disk_full_crashes;
+mod jobs;
+mod power_cuts;
+mod projects;
+mod pushes;
+mod webhooks;

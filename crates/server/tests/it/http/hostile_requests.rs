@@ -1,4 +1,4 @@
-//! Requests that were made to exhaust memory: bodies with very many values, very large ones, and many of them at once.
+//! Requests designed to exhaust memory: bodies with very many values, very large ones, and many concurrent ones.
 
 use std::{
     collections::BTreeMap,
@@ -9,45 +9,53 @@ use std::{
     time::Duration,
 };
 
-use api::Guards;
+use api::LimitOptions;
 use axum::{
     body::{Body, Bytes},
     extract::ConnectInfo,
     http::{Method, header},
 };
 use futures_util::{StreamExt as _, stream};
+use model::JobId;
 use serde_json::json;
 use testkit::TestForge;
 use tokio::sync::oneshot;
 
 use crate::{
-    admin::binary::{Home, Server},
-    ci::traces::{ONE, Yard},
-    repository::hostile_repositories::{Route, ask, start_limited},
+    ci::traces::{JobFixture, ONE_JOB},
+    repository::hostile_repositories::{Route, send_request, start_limited},
+    support::{ServerProcess, TestInstance},
 };
 
-/// How much memory the server may have, in bytes.
-const MOST_MEMORY: u64 = 300 << 20;
-/// How many clients ask at once.
+const JOB: JobId = JobId::new(1);
+
+/// The maximum memory of the server, in bytes.
+const MAX_MEMORY: u64 = 300 << 20;
+/// The number of concurrent clients.
 const CLIENTS: usize = 16;
-/// How long an answer may take; generous, because the machine may be busy.
+/// The maximum time of a response; generous, because the machine may be busy.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 /// Nearly as large as the largest body that any route reads.
 const LARGE: usize = 31 << 20;
 
 /// A request with a body.
-struct Hostile {
+struct HostileRequest {
     name: &'static str,
-    line: &'static str,
-    kind: &'static str,
+    request_line: &'static str,
+    content_type: &'static str,
     body: Vec<u8>,
 }
 
-fn hostile_requests() -> Vec<Hostile> {
+fn hostile_requests() -> Vec<HostileRequest> {
     const UPDATE: &str = "PUT /ci/api/v1/builds/1";
     const JSON: &str = "application/json";
     const PARTS: &str = "multipart/form-data; boundary=b";
-    let json = |name, line, body: String| Hostile { name, line, kind: JSON, body: body.into_bytes() };
+    let json = |name, request_line, body: String| HostileRequest {
+        name,
+        request_line,
+        content_type: JSON,
+        body: body.into_bytes(),
+    };
     let list =
         |item: &str, size: usize| format!("{{\"a\":[{}{item}]}}", format!("{item},").repeat(size / (item.len() + 1)));
     let part = "--b\r\nContent-Disposition: form-data; name=a\r\n\r\n\r\n";
@@ -61,35 +69,55 @@ fn hostile_requests() -> Vec<Hostile> {
         json("a text of escapes", UPDATE, format!("{{\"trace\":\"{}\"}}", "\\n".repeat(LARGE / 2))),
         json("a sign-in with many numbers", "POST /api/v3/session", list("0", 1_000_000)),
         json("a small sign-in with many numbers", "POST /api/v3/session", list("0", 30_000)),
-        Hostile { name: "a form with many fields", line: UPDATE, kind: "", body: b"a&".repeat(LARGE / 2) },
-        Hostile { name: "a form with a long field", line: UPDATE, kind: "", body: b"%61+".repeat(LARGE / 4) },
-        Hostile { name: "many parts", line: UPDATE, kind: PARTS, body: part.repeat(LARGE / part.len()).into_bytes() },
-        Hostile {
-            name: "many parts without a name",
-            line: UPDATE,
-            kind: PARTS,
-            body: "--b\r\n\r\n\r\n".repeat(LARGE / 9).into_bytes(),
+        HostileRequest {
+            name: "a form with many fields",
+            request_line: UPDATE,
+            content_type: "",
+            body: b"a&".repeat(LARGE / 2),
         },
-        Hostile {
-            name: "many parts before a file",
-            line: "POST /api/v4/jobs/1/artifacts",
-            kind: PARTS,
+        HostileRequest {
+            name: "a form with a long field",
+            request_line: UPDATE,
+            content_type: "",
+            body: b"%61+".repeat(LARGE / 4),
+        },
+        HostileRequest {
+            name: "many parts",
+            request_line: UPDATE,
+            content_type: PARTS,
             body: part.repeat(LARGE / part.len()).into_bytes(),
         },
-        Hostile { name: "a piece of a trace", line: "PATCH /api/v4/jobs/1/trace", kind: "", body: vec![b'x'; 8 << 20] },
+        HostileRequest {
+            name: "many parts without a name",
+            request_line: UPDATE,
+            content_type: PARTS,
+            body: "--b\r\n\r\n\r\n".repeat(LARGE / 9).into_bytes(),
+        },
+        HostileRequest {
+            name: "many parts before a file",
+            request_line: "POST /api/v4/jobs/1/artifacts",
+            content_type: PARTS,
+            body: part.repeat(LARGE / part.len()).into_bytes(),
+        },
+        HostileRequest {
+            name: "a part of a trace",
+            request_line: "PATCH /api/v4/jobs/1/trace",
+            content_type: "",
+            body: vec![b'x'; 8 << 20],
+        },
     ]
 }
 
-/// What is noted of a client whose connection was closed.
+/// The outcome of a client whose connection was closed.
 const CLOSED: &str = "closed";
 
-/// Sends a request from a client that shows nothing; answers the status and the body.
-fn send(address: &str, request: &Hostile) -> Result<(u16, String), std::io::Error> {
+/// Sends an anonymous request; returns the status and the body.
+fn send(address: &str, request: &HostileRequest) -> Result<(u16, String), std::io::Error> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-    let mut head = format!("{} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n", request.line);
-    if !request.kind.is_empty() {
-        let _ = write!(head, "Content-Type: {}\r\n", request.kind);
+    let mut head = format!("{} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n", request.request_line);
+    if !request.content_type.is_empty() {
+        let _ = write!(head, "Content-Type: {}\r\n", request.content_type);
     }
     let _ = write!(head, "Content-Length: {}\r\n\r\n", request.body.len());
     stream.write_all(head.as_bytes())?;
@@ -102,9 +130,9 @@ fn send(address: &str, request: &Hostile) -> Result<(u16, String), std::io::Erro
     status.map(|status| (status, body)).ok_or_else(|| std::io::Error::other(format!("no status: {answer}")))
 }
 
-/// What many clients hear that send the same at once, with how many of them hear it.
-fn send_at_once(server: &Server, request: &Hostile) -> BTreeMap<String, usize> {
-    let mut heard = BTreeMap::new();
+/// Sends the same request from many clients concurrently; returns how often each outcome occurred.
+fn send_concurrently(server: &ServerProcess, request: &HostileRequest) -> BTreeMap<String, usize> {
+    let mut outcomes = BTreeMap::new();
     thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| send(server.address(), request))).collect();
         for client in clients {
@@ -114,33 +142,33 @@ fn send_at_once(server: &Server, request: &Hostile) -> BTreeMap<String, usize> {
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => CLOSED.to_owned(),
                 Err(error) => error.to_string(),
             };
-            *heard.entry(text).or_default() += 1;
+            *outcomes.entry(text).or_default() += 1;
         }
     });
-    heard
+    outcomes
 }
 
 #[test]
 fn no_request_body_exhausts_the_memory_of_the_server() {
-    let home = Home::embedded();
-    let server = start_limited(&home);
+    let instance = TestInstance::embedded();
+    let server = start_limited(&instance);
     let mut failures = Vec::new();
     for request in hostile_requests() {
-        let heard = send_at_once(&server, &request);
+        let outcomes = send_concurrently(&server, &request);
         let peak = server.peak_memory();
-        eprintln!("{} | {heard:?} | {} MB", request.name, peak >> 20);
-        // On a slow machine a body may not arrive in time; what is sent after a refusal may find the connection closed.
-        let is_refused = |heard: &str| matches!(heard, "408" | "429" | "503") || heard.starts_with(CLOSED);
+        eprintln!("{} | {outcomes:?} | {} MB", request.name, peak >> 20);
+        // On a slow machine a body may not arrive in time, or the connection may be closed while it is sent.
+        let is_refused = |outcome: &str| matches!(outcome, "408" | "429" | "503") || outcome.starts_with(CLOSED);
         let is_answered =
-            heard.keys().all(|status| matches!(&**status, "400" | "403" | "404" | "413") || is_refused(status));
-        // Some are within the budget of a client, and are judged by what they say.
-        let is_served = heard.keys().any(|status| matches!(&**status, "400" | "403" | "404" | "413"));
-        if !is_answered || !is_served || peak > MOST_MEMORY {
-            failures.push(format!("{} | {heard:?} | {} MB", request.name, peak >> 20));
+            outcomes.keys().all(|status| matches!(&**status, "400" | "403" | "404" | "413") || is_refused(status));
+        // Some are within the budget of a client and are processed.
+        let is_served = outcomes.keys().any(|status| matches!(&**status, "400" | "403" | "404" | "413"));
+        if !is_answered || !is_served || peak > MAX_MEMORY {
+            failures.push(format!("{} | {outcomes:?} | {} MB", request.name, peak >> 20));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert_eq!(server.root().get("/api/v3/version").status, 200, "others are answered");
+    assert_eq!(server.root().get("/api/v3/version").status, 200, "other requests are served");
 }
 
 #[tokio::test]
@@ -149,12 +177,12 @@ async fn a_json_body_has_a_bounded_number_of_values() {
     let ann = forge.user("ann").await;
     assert_eq!(ann.make("/projects", json!({ "name": "x" })).await, 1);
     let with = |count: usize| json!({ "title": "x", "other": vec![0; count] });
-    // The title and the list count, too.
+    // The title and the list itself count as values.
     assert_eq!(ann.post("/projects/1/issues", with(19_998)).await.code(), 201);
     let refused = ann.post("/projects/1/issues", with(19_999)).await;
-    let told = json!({ "error": "too many values in the request body; the limit is 20000" });
-    assert_eq!((refused.code(), refused.json()), (400, told));
-    // Several hundred changes of files in one commit are within it.
+    let expected = json!({ "error": "too many values in the request body; the limit is 20000" });
+    assert_eq!((refused.code(), refused.json()), (400, expected));
+    // A commit with several hundred files is within the limit.
     let actions: Vec<_> = (0..900)
         .map(|number| json!({ "action": "create", "file_path": format!("f{number}"), "content": "x".repeat(500) }))
         .collect();
@@ -163,85 +191,86 @@ async fn a_json_body_has_a_bounded_number_of_values() {
     assert_eq!(made.code(), 201, "{made}");
 }
 
-/// A body that has begun and does not end; the receiver hears when the server has taken what there is and wants more.
-fn endless(first: usize) -> (Body, oneshot::Receiver<()>) {
-    let (taken, hears) = oneshot::channel();
+/// Returns a body that never ends; the receiver is notified when the server has read its first part and requests more.
+fn stalled_body(first: usize) -> (Body, oneshot::Receiver<()>) {
+    let (requested_more, wants_more) = oneshot::channel();
     let first = Bytes::from(vec![b'x'; first]);
     let rest = stream::once(async move {
-        let _ = taken.send(());
+        let _ = requested_more.send(());
         std::future::pending::<Result<Bytes, std::io::Error>>().await
     });
-    (Body::from_stream(stream::iter([Ok(first)]).chain(rest)), hears)
+    (Body::from_stream(stream::iter([Ok(first)]).chain(rest)), wants_more)
 }
 
 #[tokio::test]
-async fn a_piece_of_a_trace_is_not_read_before_its_token_is_checked() {
-    let yard = Yard::with(ONE).await;
-    let token = yard.take(1).await;
+async fn a_part_of_a_trace_is_not_read_before_its_token_is_checked() {
+    let fixture = JobFixture::with(ONE_JOB).await;
+    let token = fixture.assign(JOB).await;
     for (headers, code) in
         [(vec![("content-range", "0-100000")], 403), (vec![("content-range", "0-100000"), ("job-token", "wrong")], 403)]
     {
         for path in ["/api/v4/jobs/1/trace", "/ci/api/v1/builds/1/trace.txt"] {
-            // Whoever waited for the end of the body would answer 408.
-            let answer = yard.call(Method::PATCH, path, &headers, endless(10).0).await;
+            // Waiting for the end of the body would time out with 408.
+            let answer = fixture.call(Method::PATCH, path, &headers, stalled_body(10).0).await;
             assert_eq!(answer.code(), code, "{path} {headers:?} {answer}");
         }
     }
-    let answer = yard.call(Method::PATCH, "/api/v4/jobs/99/trace", &[("job-token", &token)], endless(10).0).await;
+    let answer =
+        fixture.call(Method::PATCH, "/api/v4/jobs/99/trace", &[("job-token", &token)], stalled_body(10).0).await;
     assert_eq!(answer.code(), 404, "{answer}");
-    // With its token it is taken as ever.
-    assert_eq!(yard.say(1, &token, 0, &"x".repeat(100_000)).await.header("range"), "0-100000");
+    // With a valid token it is accepted.
+    assert_eq!(fixture.append_trace(JOB, &token, 0, &"x".repeat(100_000)).await.header("range"), "0-100000");
 }
 
 #[tokio::test]
-async fn clients_that_prove_nothing_share_a_budget_for_large_bodies() {
-    const KINDS: [&str; 2] = ["192.0.2.1", "198.51.100.1"];
-    let guards = Guards { wait: Duration::from_millis(50), ..Guards::default() };
-    let yard = Yard::on(TestForge::setup().guards(guards).start().await, ONE).await;
-    let token = yard.take(1).await;
+async fn unauthenticated_clients_share_a_budget_for_large_bodies() {
+    const ADDRESSES: [&str; 2] = ["192.0.2.1", "198.51.100.1"];
+    let limit_options = LimitOptions { max_wait: Duration::from_millis(50), ..LimitOptions::default() };
+    let fixture = JobFixture::start_on(TestForge::builder().limit_options(limit_options).start().await, ONE_JOB).await;
+    let token = fixture.assign(JOB).await;
     let send = |address: &str, path: &str, headers: &[(&str, &str)], body: Body| {
         let peer = SocketAddr::new(address.parse().expect("an address"), 4321);
-        let request = yard.anyone.request(Method::PUT, path).extension(ConnectInfo(peer));
+        let request = fixture.anyone.request(Method::PUT, path).extension(ConnectInfo(peer));
         let request = request.header(header::CONTENT_TYPE, "application/json");
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-        let client = yard.anyone.clone();
+        let client = fixture.anyone.clone();
         async move { client.send(request, body).await }
     };
     let large = || Body::from(json!({ "state": "running", "trace": "x".repeat(100_000) }).to_string());
-    // One client announces as much as any may send, and does not send it.
-    let (body, was_read) = endless(100_000);
-    let stalled = tokio::spawn(send(KINDS[0], "/api/v4/jobs/1", &[], body));
-    was_read.await.expect("read");
-    let refused = send(KINDS[0], "/api/v4/jobs/1", &[], large()).await;
+    // One client announces the maximum size and does not send it.
+    let (body, was_requested) = stalled_body(100_000);
+    let stalled = tokio::spawn(send(ADDRESSES[0], "/api/v4/jobs/1", &[], body));
+    was_requested.await.expect("read");
+    let refused = send(ADDRESSES[0], "/api/v4/jobs/1", &[], large()).await;
     assert_eq!((refused.code(), refused.text.as_str()), (429, "Retry later\n"));
-    // For another one there is little left.
-    let heard = send(KINDS[1], "/api/v4/jobs/1", &[], large()).await;
-    assert_eq!(heard.code(), 403, "{heard}");
-    let (body, _) = endless(100_000);
-    let refused = send(KINDS[1], "/api/v4/jobs/1", &[], body).await;
+    // Another client has only the rest of the budget.
+    let answer = send(ADDRESSES[1], "/api/v4/jobs/1", &[], large()).await;
+    assert_eq!(answer.code(), 403, "{answer}");
+    let (body, _) = stalled_body(100_000);
+    let refused = send(ADDRESSES[1], "/api/v4/jobs/1", &[], body).await;
     assert_eq!((refused.code(), refused.header("retry-after")), (503, "1"));
-    // Whoever proves who they are ahead of the body does not depend on them, nor does a small body.
-    let heard = send(KINDS[0], "/api/v4/jobs/1", &[("job-token", &token)], large()).await;
-    assert_eq!(heard.code(), 200, "{heard}");
-    assert_eq!(yard.tell(1, &token, json!({ "state": "running" })).await.code(), 200);
-    let made = yard.ann.post("/projects/1/issues", json!({ "title": "x", "description": "x".repeat(90_000) })).await;
+    // Clients that authenticate before the body, and small bodies, are not affected.
+    let answer = send(ADDRESSES[0], "/api/v4/jobs/1", &[("job-token", &token)], large()).await;
+    assert_eq!(answer.code(), 200, "{answer}");
+    assert_eq!(fixture.update_job(JOB, &token, json!({ "state": "running" })).await.code(), 200);
+    let made = fixture.ann.post("/projects/1/issues", json!({ "title": "x", "description": "x".repeat(90_000) })).await;
     assert_eq!(made.code(), 201, "{made}");
-    // What was reserved is free again when the client is gone.
+    // The reservation is released when the client disconnects.
     stalled.abort();
     assert!(stalled.await.is_err_and(|error| error.is_cancelled()));
-    assert_eq!(send(KINDS[0], "/api/v4/jobs/1", &[], large()).await.code(), 403);
+    assert_eq!(send(ADDRESSES[0], "/api/v4/jobs/1", &[], large()).await.code(), 403);
 }
 
 #[test]
-fn pages_of_long_texts_do_not_add_up_in_memory() {
+fn concurrent_lists_of_long_texts_are_bounded_in_memory() {
     const ITEMS: usize = 40;
-    let home = Home::embedded();
-    let server = start_limited(&home);
+    let instance = TestInstance::embedded();
+    let server = start_limited(&instance);
     let root = server.root();
     let made = root.post("/api/v3/projects", &json!({ "name": "long", "visibility_level": 20 }));
     assert_eq!(made.status, 201, "{}", made.text);
     let api = format!("/api/v3/projects/{}", made.json()["id"]);
-    // The longest text that there may be: each letter takes four bytes.
+    // The maximum text: each character takes four bytes.
     let text = "\u{1f600}".repeat(100_000);
     let mut issue = json!(null);
     for number in 0..ITEMS {
@@ -256,10 +285,11 @@ fn pages_of_long_texts_do_not_add_up_in_memory() {
     for path in [format!("{api}/issues?per_page=100"), format!("{notes}?per_page=100")] {
         let route = Route { name: "list", path: path.clone(), body: None, version: None, encoding: None };
         thread::scope(|scope| {
-            let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| ask(server.address(), &route))).collect();
+            let clients: Vec<_> =
+                (0..CLIENTS).map(|_| scope.spawn(|| send_request(server.address(), &route))).collect();
             let mut answered = 0;
             for client in clients {
-                // On a slow machine some may have waited for too long.
+                // On a slow machine some may time out waiting for a permit.
                 let (status, _) = client.join().expect("a client does not panic").expect("an answer");
                 assert!(matches!(status, 200 | 429), "{status} {path}");
                 answered += usize::from(status == 200);
@@ -268,9 +298,9 @@ fn pages_of_long_texts_do_not_add_up_in_memory() {
         });
         let peak = server.peak_memory();
         eprintln!("{path} | {} MB", peak >> 20);
-        assert!(peak < MOST_MEMORY, "{} MB after {path}", peak >> 20);
+        assert!(peak < MAX_MEMORY, "{} MB after {path}", peak >> 20);
     }
-    // A client that reads all of it gets the whole page.
+    // A single client gets the whole page.
     let whole = root.get(&format!("{notes}?per_page=20"));
     assert_eq!(whole.status, 200);
     let whole = whole.json();

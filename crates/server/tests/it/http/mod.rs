@@ -1,12 +1,12 @@
-//! Tests of the HTTP server: limits, TLS, proxies, slow and hostile clients, concurrency.
+//! Tests of the HTTP server: limits, TLS, proxies, slow and hostile clients, concurrency; and of the crate structure.
 
-mod arrows;
+mod cached_responses;
+mod concurrent_requests;
+mod crate_dependencies;
 mod hostile_requests;
 pub(crate) mod limits;
 mod postgres_tls;
 mod proxies;
-mod races;
-mod recalled;
+mod query_counts;
 mod slow_clients;
-mod statements;
 mod tls;

@@ -1,41 +1,41 @@
-//! TLS to PostgreSQL, where the tests have a server that speaks it and its certificate.
+//! TLS connections to PostgreSQL; skipped unless the tests have a server with TLS and its CA certificate.
 
 use url::Url;
 
-use crate::admin::binary::{Gable, Home};
+use crate::support::{GableCommand, TestInstance};
 
-/// A database on a server that speaks TLS.
-struct Encrypted {
-    home: Home,
-    /// The same database under the name that stands in the certificate.
+/// A database on a server with TLS.
+struct TlsDatabase {
+    instance: TestInstance,
+    /// The URL of the database with the host name in the certificate.
     url: Url,
-    /// The certificate of the authority.
+    /// The path of the CA certificate.
     authority: String,
 }
 
-impl Encrypted {
-    /// `None` where the tests have no such server.
-    fn find() -> Option<Self> {
+impl TlsDatabase {
+    /// Returns `None` if the tests have no such server.
+    fn from_environment() -> Option<Self> {
         let authority = std::env::var("GABLE_TEST_DATABASE_CA").ok().filter(|path| !path.is_empty())?;
-        let home = Home::new();
-        let mut url = home.database_url()?;
+        let instance = TestInstance::new();
+        let mut url = instance.database_url()?;
         url.set_host(Some("localhost")).expect("a URL with a host");
-        Some(Self { home, url, authority })
+        Some(Self { instance, url, authority })
     }
 
-    /// A server that reaches its database in this way.
-    fn serve(&self, ways: &[(&str, &str)]) -> Gable {
+    /// Returns a server with these connection options.
+    fn serve(&self, options: &[(&str, &str)]) -> GableCommand {
         let mut url = self.url.clone();
-        url.query_pairs_mut().clear().extend_pairs(ways);
-        self.home.serve().with_known_root().env("GABLE_DATABASE", url.as_str())
+        url.query_pairs_mut().clear().extend_pairs(options);
+        self.instance.serve().with_root_credentials().env("GABLE_DATABASE", url.as_str())
     }
 
-    /// Serves in this way, and counts the encrypted and the open connections.
-    fn connections(&self, ways: &[(&str, &str)]) -> (i64, i64) {
-        let server = self.serve(ways).start();
+    /// Serves with these connection options, and counts the encrypted and the plain connections.
+    fn connections(&self, options: &[(&str, &str)]) -> (i64, i64) {
+        let server = self.serve(options).start();
         assert_eq!(server.root().get("/api/v3/user").status, 200);
         let count = |encrypted: &str| {
-            self.home.count(&format!(
+            self.instance.count(&format!(
                 "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE {encrypted} \
                  AND application_name = 'gable' AND datname = current_database() AND pid <> pg_backend_pid()"
             ))
@@ -45,45 +45,45 @@ impl Encrypted {
 }
 
 #[test]
-fn a_connection_is_encrypted_when_it_has_to_be() {
-    let Some(encrypted) = Encrypted::find() else { return };
-    let authority = encrypted.authority.as_str();
-    for ways in [
+fn connections_are_encrypted_if_required() {
+    let Some(database) = TlsDatabase::from_environment() else { return };
+    let authority = database.authority.as_str();
+    for options in [
         &[("sslmode", "require")][..],
         &[("sslmode", "require"), ("sslrootcert", authority)],
         &[("sslmode", "verify-full"), ("sslrootcert", authority)],
     ] {
-        let (encrypted, open) = encrypted.connections(ways);
-        assert!(encrypted > 0 && open == 0, "{ways:?}: {encrypted} encrypted, {open} open");
+        let (encrypted, plain) = database.connections(options);
+        assert!(encrypted > 0 && plain == 0, "{options:?}: {encrypted} encrypted, {plain} plain");
     }
 }
 
 #[test]
-fn a_connection_is_open_only_when_it_has_to_be() {
-    let Some(encrypted) = Encrypted::find() else { return };
-    let (closed, open) = encrypted.connections(&[("sslmode", "disable")]);
-    assert!(closed == 0 && open > 0, "{closed} encrypted, {open} open");
-    let (closed, open) = encrypted.connections(&[]);
-    assert!(closed > 0 && open == 0, "{closed} encrypted, {open} open");
+fn connections_are_plain_only_if_tls_is_disabled() {
+    let Some(database) = TlsDatabase::from_environment() else { return };
+    let (encrypted, plain) = database.connections(&[("sslmode", "disable")]);
+    assert!(encrypted == 0 && plain > 0, "{encrypted} encrypted, {plain} plain");
+    let (encrypted, plain) = database.connections(&[]);
+    assert!(encrypted > 0 && plain == 0, "{encrypted} encrypted, {plain} plain");
 }
 
 #[test]
-fn a_certificate_that_nobody_vouches_for_is_refused() {
-    let Some(encrypted) = Encrypted::find() else { return };
-    let refusal = encrypted.serve(&[("sslmode", "verify-full")]).finish().refused();
+fn an_untrusted_certificate_is_refused() {
+    let Some(database) = TlsDatabase::from_environment() else { return };
+    let refusal = database.serve(&[("sslmode", "verify-full")]).finish().refused();
     assert!(refusal.starts_with("cannot connect to PostgreSQL at localhost:"), "{refusal}");
-    assert!(refusal.contains("name the certificate of the authority with sslrootcert"), "{refusal}");
+    assert!(refusal.contains("set sslrootcert in the database URL to the certificate of the authority"), "{refusal}");
     assert!(refusal.contains("invalid peer certificate: UnknownIssuer"), "{refusal}");
 }
 
 #[test]
-fn a_certificate_of_an_authority_that_cannot_be_read_is_told() {
-    let Some(encrypted) = Encrypted::find() else { return };
-    let ways = [("sslmode", "verify-full"), ("sslrootcert", "/nowhere/authority.pem")];
-    let refusal = encrypted.serve(&ways).finish().refused();
+fn an_unreadable_ca_certificate_is_reported() {
+    let Some(database) = TlsDatabase::from_environment() else { return };
+    let options = [("sslmode", "verify-full"), ("sslrootcert", "/nowhere/authority.pem")];
+    let refusal = database.serve(&options).finish().refused();
     assert!(refusal.starts_with("cannot read the root certificate /nowhere/authority.pem: "), "{refusal}");
-    // A file without a certificate vouches for nobody, and says so.
-    let empty = encrypted.home.file("empty.pem", "");
-    let refusal = encrypted.serve(&[("sslmode", "verify-full"), ("sslrootcert", &empty)]).finish().refused();
+    // So is a file without a certificate.
+    let empty = database.instance.file("empty.pem", "");
+    let refusal = database.serve(&[("sslmode", "verify-full"), ("sslrootcert", &empty)]).finish().refused();
     assert!(refusal.contains("certificate"), "{refusal}");
 }

@@ -1,4 +1,4 @@
-//! Every route, asked by everybody: the table of who gets what.
+//! The access table: the status of every route for every kind of caller.
 
 use std::{fmt::Write as _, thread};
 
@@ -6,16 +6,19 @@ use api::routes::RouteDoc;
 use axum::http::Method;
 use insta::assert_snapshot;
 use jiff::SignedDuration;
-use model::{Scope, UserState, tokens::Digest};
+use model::{
+    BoardId, BoardListId, DeliveryId, HookId, IssueId, JobId, LabelId, MilestoneId, NoteId, ProjectId, RunnerId, Scope,
+    TokenId, UserId, UserState, tokens::Digest,
+};
 use serde_json::{Value, json};
 use testkit::{
-    Answer, Client, TestForge,
-    rows::{self, Desk},
+    TestClient, TestForge, TestResponse,
+    fixtures::{self, TrackerItems},
 };
 
 use crate::policy::access_to_projects::{
-    BUILT, Builds, HOOK, TRIGGER, builds_body, builds_path, desk_body, desk_path, is_about_builds, is_about_the_desk,
-    plant_builds, repository_body, repository_path, repository_script, trigger_token,
+    CI_BRANCH, HOOK, Jobs, TRIGGER, ci_body, ci_path, create_jobs, is_ci_route, is_tracker_route, repository_body,
+    repository_path, repository_script, tracker_body, tracker_path, trigger_token,
 };
 
 const CALLERS: [&str; 12] = [
@@ -33,10 +36,13 @@ const CALLERS: [&str; 12] = [
     "admin",
 ];
 
-/// A forge with one of each, and things to reach for: user 2 has address 3, key 1, the private projects 1 and 2 and the
-/// private group 4; user 3 is a member of both; the project is shared with the group 5. The project has the hook 1 and the
-/// instance the hook 2, of which each was sent something. Runner 1 builds both projects, 2 the first and 3 the second one.
-async fn caller(forge: &TestForge, name: &str) -> Client {
+const PROJECT: ProjectId = ProjectId::new(1);
+const OTHER_PROJECT: ProjectId = ProjectId::new(2);
+
+/// Fills a forge and returns the client of a kind of caller: user 2 has email address 3, key 1, the private projects 1 and
+/// 2 and the private group 4; user 3 is a member of both; project 1 is shared with group 5. Project 1 has hook 1 and the
+/// instance hook 2, each with a delivery. Runner 1 is enabled for both projects, 2 for the first and 3 for the second one.
+async fn caller(forge: &TestForge, name: &str) -> TestClient {
     let root = forge.admin().await;
     let owner = forge.user("owner").await;
     owner.post("/user/emails", json!({ "email": "more@example.org" })).await;
@@ -44,28 +50,35 @@ async fn caller(forge: &TestForge, name: &str) -> Client {
     add_projects(forge, &owner).await;
     add_hooks(forge, &root, &owner).await;
     let now = forge.forge.now();
-    let runners = forge.in_one_go(|db| [vec![1, 2], vec![1], vec![2]].map(|projects| rows::runner(db, &projects, now)));
-    assert_eq!(runners, [1, 2, 3]);
+    let runners = forge.in_transaction(|db| {
+        [vec![PROJECT, OTHER_PROJECT], vec![PROJECT], vec![OTHER_PROJECT]]
+            .map(|projects| fixtures::runner(db, &projects, now))
+    });
+    assert_eq!(runners, [1, 2, 3].map(RunnerId::new));
     match name {
         "anonymous" => forge.anonymous(),
-        "wrong" => forge.anonymous().showing("abcdefghijklmnopqrst"),
+        "wrong" => forge.anonymous().with_token("abcdefghijklmnopqrst"),
         "expired" => {
-            let brief = forge.with_token(&root, &[Scope::Api], Some(now + SignedDuration::from_secs(1))).await;
+            let brief = forge.client_with_token(&root, &[Scope::Api], Some(now + SignedDuration::from_secs(1))).await;
             forge.clock.advance(SignedDuration::from_secs(2));
             brief
         }
         "revoked" => {
-            forge.forge.write(forge::Caller::system(), |tx| forge::tokens::revoke(tx, 1)).await.expect("revoked");
+            forge
+                .forge
+                .write(forge::Caller::system(), |tx| forge::tokens::revoke(tx, TokenId::new(1)))
+                .await
+                .expect("revoked");
             root
         }
         "blocked" | "directory" => {
-            let state = if name == "blocked" { UserState::Blocked } else { UserState::DirectoryBlocked };
+            let state = if name == "blocked" { UserState::Blocked } else { UserState::LdapBlocked };
             let second = forge.user("second").await;
             root.put(&format!("/users/{}", second.id), json!({ "admin": true })).await;
-            forge.behind_the_back(|db| store::users::set_state(db, second.id, state, now).expect("set"));
+            forge.with_connection(|db| store::users::set_state(db, second.id, state, now).expect("set"));
             second
         }
-        "read_user" => forge.with_token(&root, &[Scope::ReadUser], None).await,
+        "read_user" => forge.client_with_token(&root, &[Scope::ReadUser], None).await,
         "external" => forge.external("ext").await,
         "ordinary" => forge.user("ann").await,
         "owner" => owner,
@@ -74,73 +87,84 @@ async fn caller(forge: &TestForge, name: &str) -> Client {
     }
 }
 
-async fn add_projects(forge: &TestForge, owner: &Client) {
+async fn add_projects(forge: &TestForge, owner: &TestClient) {
     let mia = forge.user("mia").await;
-    let made = async |path: &str, body: Value| {
+    let create = async |path: &str, body: Value| {
         let answer = owner.post(path, body).await;
         assert_eq!(answer.code(), 201, "{answer}");
         answer.json()["id"].as_i64()
     };
-    assert_eq!(made("/projects", json!({ "name": "x" })).await, Some(1));
-    assert_eq!(made("/projects", json!({ "name": "y" })).await, Some(2));
-    assert_eq!(made("/projects/1/deploy_keys", json!({ "title": "k", "key": rows::ssh_key(1) })).await, Some(1));
-    assert_eq!(made("/groups", json!({ "name": "acme", "path": "acme", "visibility_level": 0 })).await, Some(4));
-    assert_eq!(made("/groups", json!({ "name": "crew", "path": "crew", "visibility_level": 0 })).await, Some(5));
-    let member = |level: i64| json!({ "user_id": mia.id, "access_level": level });
-    assert_eq!(made("/projects/1/members", member(10)).await, Some(3));
+    assert_eq!(create("/projects", json!({ "name": "x" })).await, Some(1));
+    assert_eq!(create("/projects", json!({ "name": "y" })).await, Some(2));
+    assert_eq!(create("/projects/1/deploy_keys", json!({ "title": "k", "key": fixtures::ssh_key(1) })).await, Some(1));
+    assert_eq!(create("/groups", json!({ "name": "acme", "path": "acme", "visibility_level": 0 })).await, Some(4));
+    assert_eq!(create("/groups", json!({ "name": "crew", "path": "crew", "visibility_level": 0 })).await, Some(5));
+    let member = |level: i64| json!({ "user_id": mia.id.get(), "access_level": level });
+    assert_eq!(create("/projects/1/members", member(10)).await, Some(3));
     // A second owner, so that the first may be removed.
     for group in [4, 5] {
-        assert_eq!(made(&format!("/groups/{group}/members"), member(50)).await, Some(3));
+        assert_eq!(create(&format!("/groups/{group}/members"), member(50)).await, Some(3));
     }
-    made("/projects/1/share", json!({ "group_id": 5, "group_access": 30 })).await;
+    create("/projects/1/share", json!({ "group_id": 5, "group_access": 30 })).await;
     let now = forge.forge.now();
-    assert_eq!(forge.in_one_go(|db| rows::desk(db, 1, owner.id, now)).free_label, DESK.free_label);
+    assert_eq!(
+        forge.in_transaction(|db| fixtures::tracker_items(db, PROJECT, owner.id, now)).free_label,
+        TRACKER_IDS.free_label
+    );
 }
 
-async fn add_hooks(forge: &TestForge, root: &Client, owner: &Client) {
+async fn add_hooks(forge: &TestForge, root: &TestClient, owner: &TestClient) {
     let hook = json!({ "url": HOOK });
     let hooks = [owner.make("/projects/1/hooks", hook.clone()).await, root.make("/hooks", hook).await];
     assert_eq!(hooks, [1, 2]);
     let now = forge.forge.now();
-    let deliveries = forge.in_one_go(|db| hooks.map(|hook| rows::delivery(db, hook, "{}", now)));
-    assert_eq!(deliveries, [1, 2]);
+    let deliveries = forge.in_transaction(|db| hooks.map(|hook| fixtures::delivery(db, HookId::new(hook), "{}", now)));
+    assert_eq!(deliveries, [1, 2].map(DeliveryId::new));
 }
 
-/// What lies on the desk of project 1.
-const DESK: Desk = Desk { issue: 1, note: 1, milestone: 1, label: 1, free_label: 3, board: 1, list: 1 };
+/// The ids of the issues, labels and so on of project 1.
+const TRACKER_IDS: TrackerItems = TrackerItems {
+    issue: IssueId::new(1),
+    note: NoteId::new(1),
+    milestone: MilestoneId::new(1),
+    label: LabelId::new(1),
+    free_label: LabelId::new(3),
+    board: BoardId::new(1),
+    list: BoardListId::new(1),
+};
 
-/// Puts something into the repository of project 1, unless there is something.
-async fn fill(forge: &TestForge) {
-    if !forge.refs_of(1).is_empty() {
+/// Fills the repository of project 1, unless it has refs.
+async fn create_repository(forge: &TestForge) {
+    if !forge.refs_of(PROJECT).is_empty() {
         return;
     }
     let mut owner = forge.anonymous();
-    owner.id = 2;
-    let owner = forge.with_token(&owner, &[Scope::Api], None).await;
-    forge.fill(&owner, 1, &format!("{}{BUILT}", repository_script())).await;
+    owner.id = UserId::new(2);
+    let owner = forge.client_with_token(&owner, &[Scope::Api], None).await;
+    forge.fast_import(&owner, PROJECT, &format!("{}{CI_BRANCH}", repository_script())).await;
     let now = forge.forge.now();
-    forge.behind_the_back(|db| store::releases::insert(db, 1, "light", "d", now).expect("a release"));
+    forge.with_connection(|db| store::releases::insert(db, PROJECT, "light", "d", now).expect("a release"));
 }
 
-/// The builds of project 1, once it has some.
-const BUILDS: Builds = Builds { waiting: 1, failed: 2, manual: 3 };
+/// The ids of the jobs of project 1.
+const JOBS: Jobs = Jobs { waiting: JobId::new(1), failed: JobId::new(2), manual: JobId::new(3) };
 
-/// Gives project 1 builds, unless it has some.
-async fn plant(forge: &TestForge) {
-    let token = Digest::of(&trigger_token(1));
-    let planted = forge.behind_the_back(|db| store::triggers::by_token(db, &token).expect("asked"));
-    if planted.is_none() {
-        assert_eq!(plant_builds(forge, 1).await.manual, BUILDS.manual);
+/// Creates the jobs of project 1, unless it has some.
+async fn create_jobs_once(forge: &TestForge) {
+    let token = Digest::of(&trigger_token(PROJECT));
+    let trigger = forge.with_connection(|db| store::triggers::by_token(db, &token).expect("asked"));
+    if trigger.is_none() {
+        assert_eq!(create_jobs(forge, PROJECT).await.manual, JOBS.manual);
     }
 }
 
-/// A body with which the route would succeed, if it lets the caller in.
+/// Returns a body with which the route succeeds for a caller with permission.
 fn body(method: &Method, path: &str) -> Value {
     match (method.as_str(), path) {
-        (_, path) if is_about_code(path) => repository_body(method, path),
-        (_, path) if is_about_builds(path) => builds_body(method, path, 1),
+        (_, path) if is_repository_route(path) => repository_body(method, path),
+        (_, path) if is_ci_route(path) => ci_body(method, path, PROJECT),
         ("POST", "/ci/lint") => json!({ "content": "" }),
-        (_, path) if is_about_the_desk(path) => desk_body(method, path, &DESK, 2),
+        (_, path) if is_tracker_route(path) => tracker_body(method, path, &TRACKER_IDS, OTHER_PROJECT),
         ("POST", "/users") => json!({ "email": "n@x", "password": "12345678", "username": "fresh", "name": "N" }),
         ("PUT", "/users/{id}" | "/user") => json!({ "name": "Other" }),
         ("POST", path) if path.ends_with("/personal_access_tokens") => json!({ "name": "t", "scopes": ["api"] }),
@@ -165,12 +189,12 @@ fn body(method: &Method, path: &str) -> Value {
     }
 }
 
-/// Whether a route asks for something in a repository.
-fn is_about_code(path: &str) -> bool {
+/// Returns whether a route belongs to the repository.
+fn is_repository_route(path: &str) -> bool {
     path.contains("/repository/") || path.contains("/statuses/") || path.contains("/pipeline")
 }
 
-fn concrete(path: &str) -> String {
+fn fill_ids(path: &str) -> String {
     let id = if path.contains("/keys/") || path.starts_with("/projects/") {
         "1"
     } else if path.contains("/emails/") {
@@ -189,9 +213,9 @@ fn concrete(path: &str) -> String {
     path.replace("{key_id}", "1").replace("{pipeline_id}", "1").replace("{runner_id}", "1")
 }
 
-async fn ask(client: &Client, method: &Method, path: &str, sudo: Option<&str>) -> Answer {
-    let to = desk_path(&repository_path(method, &concrete(path)), &DESK);
-    let to = builds_path(&to, 1, &BUILDS);
+async fn send(client: &TestClient, method: &Method, path: &str, sudo: Option<&str>) -> TestResponse {
+    let to = tracker_path(&repository_path(method, &fill_ids(path)), &TRACKER_IDS);
+    let to = ci_path(&to, PROJECT, &JOBS);
     if path.ends_with("/uploads") {
         let to = sudo.map_or_else(|| to.clone(), |name| format!("{to}?sudo={name}"));
         return crate::policy::access_to_projects::send_file(client, &to).await;
@@ -203,24 +227,24 @@ async fn ask(client: &Client, method: &Method, path: &str, sudo: Option<&str>) -
     client.json(method.clone(), &to, body).await
 }
 
-/// What every route answers to one kind of caller.
+/// Returns the status of every route for one kind of caller.
 async fn column(name: &str, routes: &[RouteDoc]) -> Vec<u16> {
     let forge = TestForge::start().await;
     let client = caller(&forge, name).await;
-    // First, because what is pushed has builds, too.
-    plant(&forge).await;
-    fill(&forge).await;
-    let kept = forge.keep(client);
+    // First, because a push also creates jobs.
+    create_jobs_once(&forge).await;
+    create_repository(&forge).await;
+    let snapshot = forge.into_template(client);
     let mut column = Vec::new();
     let mut fresh = None;
     for route in routes {
         let (forge, client) = match fresh.take() {
             Some(fresh) => fresh,
-            None => kept.copy().await,
+            None => snapshot.copy().await,
         };
-        let answer = ask(&client, &route.method, route.path, (name == "sudo").then_some("owner")).await;
+        let answer = send(&client, &route.method, route.path, (name == "sudo").then_some("owner")).await;
         column.push(answer.code());
-        // What was changed does not meet the next route.
+        // A successful change must not affect the next route.
         if route.method == Method::GET || !answer.status.is_success() {
             fresh = Some((forge, client));
         }
@@ -228,17 +252,17 @@ async fn column(name: &str, routes: &[RouteDoc]) -> Vec<u16> {
     column
 }
 
-/// Lesson 13: no route is open that nobody meant to open. A new route fails this test until its row is reviewed.
+/// No route may be open unintentionally. A new route fails this test until its row is reviewed.
 #[test]
-fn lesson_13_the_access_table() {
+fn the_access_table() {
     let routes = api::routes::v3();
-    // Several at once, each on a thread of its own: a forge that goes waits for its database, and nobody may wait for that.
-    let some = |names: &[&str]| {
+    // Several in parallel, each on its own thread: dropping a forge blocks until its database is closed.
+    let columns_of = |names: &[&str]| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         names.iter().map(|name| runtime.block_on(column(name, &routes))).collect::<Vec<_>>()
     };
     let columns: Vec<Vec<u16>> = thread::scope(|scope| {
-        let threads: Vec<_> = CALLERS.chunks(3).map(|names| scope.spawn(|| some(names))).collect();
+        let threads: Vec<_> = CALLERS.chunks(3).map(|names| scope.spawn(|| columns_of(names))).collect();
         threads.into_iter().flat_map(|thread| thread.join().expect("a part of the table")).collect()
     });
     let mut table = format!("{:<61}", "");

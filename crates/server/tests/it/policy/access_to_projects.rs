@@ -1,6 +1,6 @@
-//! Every route that names a project or a group, asked by everybody who can stand to it: the tables of who gets what.
+//! Access tables: the status of every route of a project or a group for every kind of caller.
 //!
-//! Each cell has a project or a group of its own, so that no answer meets what another one changed.
+//! Each cell has its own project or group, so that requests do not affect each other.
 
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
@@ -12,100 +12,104 @@ use axum::http::Method;
 use insta::assert_snapshot;
 use jiff::civil::Date;
 use model::{
-    Role, Status,
+    DeliveryId, DeployKeyId, HookId, JobId, NamespaceId, PipelineId, ProjectId, Role, RunnerId, Status, UserId,
     Visibility::{self, Internal, Private, Public},
     keys::NewKey,
-    projects::Seed,
+    projects::TokenSeed,
     tokens::Digest,
 };
 use serde_json::{Value, json};
-use store::{Conn, builds::NewBuildState, members::Place};
+use store::{Conn, jobs::JobChanges, members::MemberSource};
 use testkit::{
-    Answer, Client, TestForge,
-    repository::SMALL,
-    rows::{self, Desk},
+    TestClient, TestForge, TestResponse,
+    fixtures::{self, TrackerItems},
+    repository::SMALL_REPOSITORY,
 };
 
-/// Sends a small file.
-pub(crate) async fn send_file(client: &Client, path: &str) -> Answer {
+/// Uploads a small file.
+pub(crate) async fn send_file(client: &TestClient, path: &str) -> TestResponse {
     let form = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\n\r\nmoonshot\r\n--b--\r\n";
     client.body(Method::POST, path, "multipart/form-data; boundary=b", form).await
 }
 
-/// What a request is aimed at.
+/// The objects that the requests of a cell refer to.
 struct Target {
-    /// The project or the group.
+    /// The number of the project or the group.
     id: i64,
-    /// Its full path, which ends in its name.
+    /// Its full path, which ends with its name.
     path: String,
-    /// Who is asking.
-    me: i64,
-    /// A guest of the project or the group.
-    guest: i64,
-    /// Somebody who belongs to nothing.
-    newcomer: i64,
+    /// The id of the user who sends the request.
+    caller: UserId,
+    /// The id of a guest of the project or the group.
+    guest: UserId,
+    /// The id of a user without memberships.
+    non_member: UserId,
     /// The group that the project is shared with, and one that it is not shared with.
-    groups: [i64; 2],
-    /// A project that lives elsewhere.
-    elsewhere: i64,
+    groups: [NamespaceId; 2],
+    /// A project in another namespace.
+    other_project: ProjectId,
     /// The deploy key of the project.
-    key: i64,
-    /// What lies on its desk, if something does.
-    desk: Desk,
-    /// Its hook and something that this was sent, if it has one.
-    hook: [i64; 2],
+    key: DeployKeyId,
+    /// The ids of its issues, labels and so on, if it has some.
+    tracker: Option<TrackerItems>,
+    /// Its hook and a delivery of the hook, if it has one.
+    hook: Option<(HookId, DeliveryId)>,
     /// Its pipeline, if it has one.
-    pipeline: i64,
-    /// Its builds, if it has some.
-    builds: Builds,
-    /// The runner that builds it and another project, if it has one.
-    runner: i64,
+    pipeline: PipelineId,
+    /// Its jobs, if it has some.
+    jobs: Option<Jobs>,
+    /// The runner that is enabled for it and another project, if it has one.
+    runner: RunnerId,
 }
 
 impl Target {
     fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
+
+    fn project(&self) -> ProjectId {
+        ProjectId::new(self.id)
+    }
 }
 
-/// A line of a table: a request with which somebody who may would succeed.
+/// A row of a table: a request that succeeds for a caller with permission.
 struct Row {
     method: Method,
     route: &'static str,
-    /// What tells it from others of the same route.
+    /// Distinguishes several rows of the same route.
     note: &'static str,
-    ask: Ask,
+    request: RequestKind,
 }
 
-/// How a line is asked, and what its cells show.
-enum Ask {
-    /// With this body; the status is shown.
+/// The kind of request of a row, and what its cells show.
+enum RequestKind {
+    /// A request with this body; shows the status.
     Body(fn(&Target) -> Value),
-    /// Whether the answer has this field.
+    /// Shows whether the response has this field.
     Field(&'static str),
-    /// For or to what is in its repository; the status is shown.
+    /// A request about the repository; shows the status.
     Repository,
-    /// For or to what lies on its desk; the status is shown.
-    Desk,
-    /// For or to its hook; the status is shown.
+    /// A request about issues, labels, milestones or boards; shows the status.
+    Tracker,
+    /// A request about the hook; shows the status.
     Hook,
-    /// For or to its pipeline; the status is shown.
+    /// A request about the pipeline; shows the status.
     Pipeline,
-    /// For or to its builds, variables and triggers; the status is shown.
-    Builds,
-    /// With a file.
+    /// A request about jobs, variables or triggers; shows the status.
+    Ci,
+    /// An upload; shows the status.
     Upload,
-    /// For a file that was sent before.
+    /// A download of a file that was uploaded before; shows the status.
     Download,
 }
 
 const DOWNLOAD: &str = "{project}/uploads/{secret}/{name}";
 
 fn row(method: Method, route: &'static str, note: &'static str, body: fn(&Target) -> Value) -> Row {
-    Row { method, route, note, ask: Ask::Body(body) }
+    Row { method, route, note, request: RequestKind::Body(body) }
 }
 
-fn nothing(_: &Target) -> Value {
+fn empty_body(_: &Target) -> Value {
     json!({})
 }
 
@@ -113,41 +117,61 @@ fn project_rows() -> Vec<Row> {
     use Method as M;
     const MEMBER: &str = "/projects/{id}/members/{user_id}";
     vec![
-        row(M::GET, "/projects/{id}", "", nothing),
-        Row { method: M::GET, route: "/projects/{id}", note: "runners_token", ask: Ask::Field("runners_token") },
-        row(M::POST, "/projects/{id}/star", "", nothing),
-        row(M::DELETE, "/projects/{id}/star", "", nothing),
-        Row { method: M::POST, route: "/projects/{id}/uploads", note: "", ask: Ask::Upload },
-        Row { method: M::GET, route: DOWNLOAD, note: "", ask: Ask::Download },
-        row(M::GET, "/projects/{id}/members", "", nothing),
-        row(M::GET, MEMBER, "", nothing),
-        row(M::POST, "/projects/{id}/members", "", |tx| json!({ "user_id": tx.newcomer, "access_level": 30 })),
+        row(M::GET, "/projects/{id}", "", empty_body),
+        Row {
+            method: M::GET,
+            route: "/projects/{id}",
+            note: "runners_token",
+            request: RequestKind::Field("runners_token"),
+        },
+        row(M::POST, "/projects/{id}/star", "", empty_body),
+        row(M::DELETE, "/projects/{id}/star", "", empty_body),
+        Row { method: M::POST, route: "/projects/{id}/uploads", note: "", request: RequestKind::Upload },
+        Row { method: M::GET, route: DOWNLOAD, note: "", request: RequestKind::Download },
+        row(M::GET, "/projects/{id}/members", "", empty_body),
+        row(M::GET, MEMBER, "", empty_body),
+        row(
+            M::POST,
+            "/projects/{id}/members",
+            "",
+            |target| json!({ "user_id": target.non_member.get(), "access_level": 30 }),
+        ),
         row(M::PUT, MEMBER, "", |_| json!({ "access_level": 40 })),
-        row(M::DELETE, MEMBER, "", nothing),
-        row(M::DELETE, MEMBER, "oneself", nothing),
-        row(M::POST, "/projects/{id}/share", "", |tx| json!({ "group_id": tx.groups[1], "group_access": 20 })),
-        row(M::DELETE, "/projects/{id}/share/{group_id}", "", nothing),
-        row(M::PUT, "/projects/{id}", "path", |tx| json!({ "name": tx.name(), "path": format!("other-{}", tx.id) })),
-        row(M::PUT, "/projects/{id}", "name", |tx| json!({ "name": format!("other-{}", tx.id) })),
-        row(M::PUT, "/projects/{id}", "visibility", |tx| json!({ "name": tx.name(), "visibility_level": 0 })),
-        row(M::PUT, "/projects/{id}", "public", |tx| json!({ "name": tx.name(), "public": false })),
-        row(M::POST, "/projects/{id}/archive", "", nothing),
-        row(M::POST, "/projects/{id}/unarchive", "", nothing),
-        row(M::DELETE, "/projects/{id}/unarchive", "", nothing),
-        row(M::DELETE, "/projects/{id}", "", nothing),
-        row(M::GET, "/projects/{id}/events", "", nothing),
-        row(M::POST, "/projects/{id}/fork/{project_id}", "", nothing),
-        row(M::DELETE, "/projects/{id}/fork", "", nothing),
+        row(M::DELETE, MEMBER, "", empty_body),
+        row(M::DELETE, MEMBER, "oneself", empty_body),
+        row(
+            M::POST,
+            "/projects/{id}/share",
+            "",
+            |target| json!({ "group_id": target.groups[1].get(), "group_access": 20 }),
+        ),
+        row(M::DELETE, "/projects/{id}/share/{group_id}", "", empty_body),
+        row(
+            M::PUT,
+            "/projects/{id}",
+            "path",
+            |target| json!({ "name": target.name(), "path": format!("other-{}", target.id) }),
+        ),
+        row(M::PUT, "/projects/{id}", "name", |target| json!({ "name": format!("other-{}", target.id) })),
+        row(M::PUT, "/projects/{id}", "visibility", |target| json!({ "name": target.name(), "visibility_level": 0 })),
+        row(M::PUT, "/projects/{id}", "public", |target| json!({ "name": target.name(), "public": false })),
+        row(M::POST, "/projects/{id}/archive", "", empty_body),
+        row(M::POST, "/projects/{id}/unarchive", "", empty_body),
+        row(M::DELETE, "/projects/{id}/unarchive", "", empty_body),
+        row(M::DELETE, "/projects/{id}", "", empty_body),
+        row(M::GET, "/projects/{id}/events", "", empty_body),
+        row(M::POST, "/projects/{id}/fork/{project_id}", "", empty_body),
+        row(M::DELETE, "/projects/{id}/fork", "", empty_body),
     ]
     .into_iter()
     .chain(deploy_key_rows())
     .chain(runner_rows())
     .chain(repository_rows())
-    .chain(desk_rows())
+    .chain(tracker_rows())
     .chain(hook_rows())
     .chain(pipeline_rows())
     .chain(build_rows())
-    .chain(left_rows())
+    .chain(job_output_rows())
     .collect()
 }
 
@@ -167,31 +191,31 @@ fn deploy_key_rows() -> Vec<Row> {
         (M::POST, "/projects/{id}/keys/{key_id}/enable"),
         (M::DELETE, "/projects/{id}/keys/{key_id}/disable"),
     ];
-    let key = |tx: &Target| json!({ "title": "fresh", "key": rows::ssh_key(tx.id) });
+    let key = |target: &Target| json!({ "title": "fresh", "key": fixtures::ssh_key(target.id) });
     routes.into_iter().map(|(method, route)| row(method, route, "", key)).collect()
 }
 
 fn runner_rows() -> Vec<Row> {
     use Method as M;
     vec![
-        row(M::GET, "/projects/{id}/runners", "", nothing),
-        // It builds the project already, which only those hear who may let it.
-        row(M::POST, "/projects/{id}/runners", "", |tx| json!({ "runner_id": tx.runner })),
-        row(M::DELETE, "/projects/{id}/runners/{runner_id}", "", nothing),
+        row(M::GET, "/projects/{id}/runners", "", empty_body),
+        // The runner is already enabled, which only callers with permission learn.
+        row(M::POST, "/projects/{id}/runners", "", |target| json!({ "runner_id": target.runner.get() })),
+        row(M::DELETE, "/projects/{id}/runners/{runner_id}", "", empty_body),
     ]
 }
 
-/// What is in the repository that such a project has: branches `master` and `topic`, the tag `v1.0`, and the tag `light`
-/// with a release.
+/// The content of the repository of a project: branches `master` and `topic`, the tag `v1.0`, and the tag `light` with a
+/// release.
 pub(crate) fn repository_script() -> String {
-    format!("{SMALL}reset refs/heads/topic\nfrom :4\n\n")
+    format!("{SMALL_REPOSITORY}reset refs/heads/topic\nfrom :4\n\n")
 }
 
-/// A branch `built` beside all others, of which there is something to build.
-pub(crate) const BUILT: &str = "commit refs/heads/built\ncommitter A <a@example.com> 1 +0000\ndata 5\nBuild\n\
+/// A further branch `built`, which has a CI configuration.
+pub(crate) const CI_BRANCH: &str = "commit refs/heads/built\ncommitter A <a@example.com> 1 +0000\ndata 5\nBuild\n\
                                 M 100644 inline .gitlab-ci.yml\ndata 20\njob: {script: make}\n\n";
 
-/// A body with which a route of a repository would succeed.
+/// Returns a valid body for a route of the repository.
 pub(crate) fn repository_body(method: &Method, route: &str) -> Value {
     let changes = *method != Method::GET;
     match route {
@@ -220,7 +244,7 @@ fn file(path: &str) -> Value {
     json!({ "file_path": path, "ref": "master", "branch_name": "topic", "content": "c", "commit_message": "m" })
 }
 
-/// The path of a route of a repository with names in it that are there.
+/// Fills existing names into a route of the repository.
 pub(crate) fn repository_path(method: &Method, route: &str) -> String {
     let sha = if route.contains("raw_blobs") { "ce013625030ba8dba906f756967f9e9ca394464a" } else { "master" };
     let tag = if *method == Method::PUT { "light" } else { "v1.0" };
@@ -266,42 +290,45 @@ fn repository_rows() -> Vec<Row> {
         (M::GET, "/projects/{id}/repository/commits/{sha}/builds"),
         (M::POST, "/projects/{id}/statuses/{sha}"),
     ];
-    routes.into_iter().map(|(method, route)| Row { method, route, note: "", ask: Ask::Repository }).collect()
+    routes
+        .into_iter()
+        .map(|(method, route)| Row { method, route, note: "", request: RequestKind::Repository })
+        .collect()
 }
 
-/// A body with which a route of issues and what belongs to them would succeed.
-pub(crate) fn desk_body(method: &Method, route: &str, desk: &Desk, elsewhere: i64) -> Value {
+/// Returns a valid body for a route of the issue tracker.
+pub(crate) fn tracker_body(method: &Method, route: &str, tracker: &TrackerItems, other_project: ProjectId) -> Value {
     let below = route.strip_prefix("/projects/{id}/").unwrap_or_default();
     match (method.as_str(), below) {
         ("POST", "labels") => json!({ "name": "fresh", "color": "#abcdef" }),
         ("PUT", "labels") => json!({ "name": "bug", "color": "#abcdef" }),
         ("DELETE", "labels") => json!({ "name": "bug" }),
-        ("POST", "boards/{board_id}/lists") => json!({ "label_id": desk.free_label }),
+        ("POST", "boards/{board_id}/lists") => json!({ "label_id": tracker.free_label.get() }),
         ("PUT", "boards/{board_id}/lists/{list_id}") => json!({ "position": 1 }),
         ("POST" | "PUT", "issues" | "issues/{issue_id}" | "milestones" | "milestones/{milestone_id}") => {
             json!({ "title": "fresh" })
         }
-        ("POST", "issues/{issue_id}/move") => json!({ "to_project_id": elsewhere }),
+        ("POST", "issues/{issue_id}/move") => json!({ "to_project_id": other_project.get() }),
         ("POST" | "PUT", "issues/{issue_id}/notes" | "issues/{issue_id}/notes/{note_id}") => json!({ "body": "fresh" }),
         _ => json!({}),
     }
 }
 
-/// The path of a route of issues and what belongs to them, with numbers in it that are there.
-pub(crate) fn desk_path(route: &str, desk: &Desk) -> String {
-    let Desk { issue, note, milestone, label, free_label: _, board, list } = desk;
+/// Fills existing ids into a route of the issue tracker.
+pub(crate) fn tracker_path(route: &str, tracker: &TrackerItems) -> String {
+    let TrackerItems { issue, note, milestone, label, free_label: _, board, list } = tracker;
     let path = route.replace("{issue_id}", &issue.to_string()).replace("{note_id}", &note.to_string());
     let path = path.replace("{milestone_id}", &milestone.to_string()).replace("{label_id}", &label.to_string());
     path.replace("{board_id}", &board.to_string()).replace("{list_id}", &list.to_string())
 }
 
-/// Whether a route asks for something on the desk of a project.
-pub(crate) fn is_about_the_desk(route: &str) -> bool {
+/// Returns whether a route belongs to the issue tracker.
+pub(crate) fn is_tracker_route(route: &str) -> bool {
     let below = route.strip_prefix("/projects/{id}/").unwrap_or_default();
     ["labels", "boards", "issues", "milestones"].iter().any(|name| below.starts_with(name))
 }
 
-fn desk_rows() -> Vec<Row> {
+fn tracker_rows() -> Vec<Row> {
     use Method as M;
     let routes = [
         (M::GET, "/projects/{id}/labels"),
@@ -335,10 +362,10 @@ fn desk_rows() -> Vec<Row> {
         (M::PUT, "/projects/{id}/milestones/{milestone_id}"),
         (M::GET, "/projects/{id}/milestones/{milestone_id}/issues"),
     ];
-    routes.into_iter().map(|(method, route)| Row { method, route, note: "", ask: Ask::Desk }).collect()
+    routes.into_iter().map(|(method, route)| Row { method, route, note: "", request: RequestKind::Tracker }).collect()
 }
 
-/// Where hooks lead, and what they are tried out with.
+/// The URL of hooks, and the event with which they are tested.
 pub(crate) const HOOK: &str = "https://hooks.example.com/x";
 pub(crate) const TRIGGER: &str = "issues_events";
 
@@ -355,7 +382,7 @@ fn hook_rows() -> Vec<Row> {
         (M::GET, "/projects/{id}/hooks/{hook_id}/deliveries/{delivery_id}"),
         (M::POST, "/projects/{id}/hooks/{hook_id}/deliveries/{delivery_id}/resend"),
     ];
-    routes.into_iter().map(|(method, route)| Row { method, route, note: "", ask: Ask::Hook }).collect()
+    routes.into_iter().map(|(method, route)| Row { method, route, note: "", request: RequestKind::Hook }).collect()
 }
 
 fn pipeline_rows() -> Vec<Row> {
@@ -367,55 +394,55 @@ fn pipeline_rows() -> Vec<Row> {
         (M::POST, "/projects/{id}/pipelines/{pipeline_id}/retry"),
         (M::POST, "/projects/{id}/pipelines/{pipeline_id}/cancel"),
     ];
-    routes.into_iter().map(|(method, route)| Row { method, route, note: "", ask: Ask::Pipeline }).collect()
+    routes.into_iter().map(|(method, route)| Row { method, route, note: "", request: RequestKind::Pipeline }).collect()
 }
 
-/// The builds of a project, by numbers.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Builds {
-    /// One that waits for a runner.
-    pub(crate) waiting: i64,
-    /// One that failed.
-    pub(crate) failed: i64,
-    /// One that waits for somebody to start it.
-    pub(crate) manual: i64,
+/// The ids of jobs of a project.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Jobs {
+    /// A pending job.
+    pub(crate) waiting: JobId,
+    /// A failed job.
+    pub(crate) failed: JobId,
+    /// A manual job that was not started.
+    pub(crate) manual: JobId,
 }
 
-/// Gives a project builds, the variable `KEY` and a trigger, behind the forge's back.
-pub(crate) async fn plant_builds(forge: &TestForge, project: i64) -> Builds {
+/// Creates jobs, the variable `KEY` and a trigger directly in the database.
+pub(crate) async fn create_jobs(forge: &TestForge, project: ProjectId) -> Jobs {
     let file = "waiting: {script: x}\nfailed: {script: x}\nmanual: {script: x, when: manual}";
-    let pipeline = forge.plant_pipeline(project, None, file).await;
+    let pipeline = forge.start_pipeline(project, None, file).await;
     let now = forge.forge.now();
-    forge.in_one_go(|db| {
-        store::variables::insert(db, project, "KEY", b"sealed elsewhere").expect("a variable");
+    forge.in_transaction(|db| {
+        store::variables::insert(db, project, "KEY", b"encrypted elsewhere").expect("a variable");
         let token = Digest::of(&trigger_token(project));
-        store::triggers::insert(db, project, &Seed(vec![1]), &token, now).expect("a trigger");
-        let builds = store::builds::latest_of(db, pipeline.id).expect("builds");
-        let number = |name: &str| builds.iter().find(|build| build.name == name).expect("a build").id;
+        store::triggers::insert(db, project, &TokenSeed(vec![1]), &token, now).expect("a trigger");
+        let jobs = store::jobs::latest_of_pipeline(db, pipeline.id).expect("jobs");
+        let number = |name: &str| jobs.iter().find(|job| job.name == name).expect("a job").id;
         let failed = number("failed");
-        store::builds::set_status(db, &[failed], Status::Failed, &NewBuildState::default(), now).expect("failed");
-        Builds { waiting: number("waiting"), failed, manual: number("manual") }
+        store::jobs::set_status(db, &[failed], Status::Failed, &JobChanges::default(), now).expect("failed");
+        Jobs { waiting: number("waiting"), failed, manual: number("manual") }
     })
 }
 
-/// A token that is good enough for a trigger.
-pub(crate) fn trigger_token(project: i64) -> String {
+/// Returns the token of the trigger of a project.
+pub(crate) fn trigger_token(project: ProjectId) -> String {
     format!("trigger-of-{project}")
 }
 
-/// Whether a route asks for builds, variables or triggers of a project.
-pub(crate) fn is_about_builds(route: &str) -> bool {
+/// Returns whether a route belongs to jobs, variables or triggers of a project.
+pub(crate) fn is_ci_route(route: &str) -> bool {
     let below = route.strip_prefix("/projects/{id}/").unwrap_or_default();
     ["builds", "variables", "trigger", "ref/"].iter().any(|name| below.starts_with(name))
 }
 
-/// A body with which a route of builds, variables and triggers would succeed.
-pub(crate) fn builds_body(method: &Method, route: &str, project: i64) -> Value {
+/// Returns a valid body for a route of jobs, variables and triggers.
+pub(crate) fn ci_body(method: &Method, route: &str, project: ProjectId) -> Value {
     match (method.as_str(), route.strip_prefix("/projects/{id}/").unwrap_or_default()) {
         ("POST", "variables") => json!({ "key": "FRESH", "value": "v" }),
         ("PUT", "variables/{key}") => json!({ "value": "v" }),
         ("GET", path) if path.ends_with("/download") => json!({ "job": "failed" }),
-        // Whoever shows the token is let in and hears that there is no such branch.
+        // A caller with the token is authorized and learns that there is no such branch.
         ("POST", path) if path.ends_with("trigger/builds") => {
             json!({ "token": trigger_token(project), "ref": "nowhere" })
         }
@@ -423,14 +450,14 @@ pub(crate) fn builds_body(method: &Method, route: &str, project: i64) -> Value {
     }
 }
 
-/// The path of a route of builds, variables and triggers, with what is there.
-pub(crate) fn builds_path(route: &str, project: i64, builds: &Builds) -> String {
-    let build = match route.rsplit('/').next() {
-        Some("retry" | "erase") => builds.failed,
-        Some("play") => builds.manual,
-        _ => builds.waiting,
+/// Fills existing ids and names into a route of jobs, variables and triggers.
+pub(crate) fn ci_path(route: &str, project: ProjectId, jobs: &Jobs) -> String {
+    let job = match route.rsplit('/').next() {
+        Some("retry" | "erase") => jobs.failed,
+        Some("play") => jobs.manual,
+        _ => jobs.waiting,
     };
-    let path = route.replace("{build_id}", &build.to_string()).replace("{key}", "KEY").replace("{ref}", "nowhere");
+    let path = route.replace("{build_id}", &job.to_string()).replace("{key}", "KEY").replace("{ref}", "nowhere");
     let path = path.replace("{ref_name}", "nowhere");
     path.replace("{token}", &trigger_token(project))
 }
@@ -456,12 +483,12 @@ fn build_rows() -> Vec<Row> {
         (M::POST, "/projects/{id}/ref/{ref}/trigger/builds"),
     ];
     let note = |route: &str| if route.ends_with("trigger/builds") { "no such ref" } else { "" };
-    let row = |(method, route)| Row { method, route, note: note(route), ask: Ask::Builds };
+    let row = |(method, route)| Row { method, route, note: note(route), request: RequestKind::Ci };
     routes.into_iter().map(row).collect()
 }
 
-/// What builds say and leave behind. Of the latter there is none, so whoever may ask hears just that.
-fn left_rows() -> Vec<Row> {
+/// Rows about traces and artifacts. There are no artifacts, so a caller with permission gets a 404.
+fn job_output_rows() -> Vec<Row> {
     use Method as M;
     let routes = [
         (M::GET, "/projects/{id}/builds/{build_id}/trace"),
@@ -471,7 +498,7 @@ fn left_rows() -> Vec<Row> {
         (M::GET, "/projects/{id}/builds/artifacts/{ref_name}/download"),
     ];
     let note = |route: &str| if route.contains("/artifacts") { "none there" } else { "" };
-    let row = |(method, route)| Row { method, route, note: note(route), ask: Ask::Builds };
+    let row = |(method, route)| Row { method, route, note: note(route), request: RequestKind::Ci };
     routes.into_iter().map(row).collect()
 }
 
@@ -479,250 +506,293 @@ fn group_rows() -> Vec<Row> {
     use Method as M;
     const MEMBER: &str = "/groups/{id}/members/{user_id}";
     vec![
-        row(M::GET, "/groups/{id}", "", nothing),
-        row(M::GET, "/groups/{id}/projects", "", nothing),
-        row(M::GET, "/groups/{id}/issues", "", nothing),
-        row(M::GET, "/groups/{id}/members", "", nothing),
-        row(M::GET, MEMBER, "", nothing),
-        row(M::POST, "/projects", "in it", |tx| json!({ "name": "fresh", "namespace_id": tx.id })),
+        row(M::GET, "/groups/{id}", "", empty_body),
+        row(M::GET, "/groups/{id}/projects", "", empty_body),
+        row(M::GET, "/groups/{id}/issues", "", empty_body),
+        row(M::GET, "/groups/{id}/members", "", empty_body),
+        row(M::GET, MEMBER, "", empty_body),
+        row(M::POST, "/projects", "in it", |target| json!({ "name": "fresh", "namespace_id": target.id })),
         row(M::PUT, "/groups/{id}", "", |_| json!({ "description": "d" })),
         row(M::PUT, "/groups/{id}", "visibility", |_| json!({ "visibility_level": 0 })),
-        row(M::POST, "/groups/{id}/members", "", |tx| json!({ "user_id": tx.newcomer, "access_level": 50 })),
+        row(
+            M::POST,
+            "/groups/{id}/members",
+            "",
+            |target| json!({ "user_id": target.non_member.get(), "access_level": 50 }),
+        ),
         row(M::PUT, MEMBER, "", |_| json!({ "access_level": 40 })),
-        row(M::DELETE, MEMBER, "", nothing),
-        row(M::DELETE, MEMBER, "oneself", nothing),
-        row(M::DELETE, "/groups/{id}", "", nothing),
-        row(M::POST, "/groups/{id}/projects/{project_id}", "", nothing),
+        row(M::DELETE, MEMBER, "", empty_body),
+        row(M::DELETE, MEMBER, "oneself", empty_body),
+        row(M::DELETE, "/groups/{id}", "", empty_body),
+        row(M::POST, "/groups/{id}/projects/{project_id}", "", empty_body),
     ]
 }
 
-/// A column of a table: somebody, and how what they ask for comes about.
+/// A column of a table: a caller, and how the project or group of each cell is created.
 struct Column<'a> {
     block: &'static str,
     heading: String,
-    client: &'a Client,
+    client: &'a TestClient,
     make: Box<Make<'a>>,
 }
 
-/// Makes the project or the group of a cell under a name.
-type Make<'a> = dyn Fn(&mut Conn, &str) -> Made + Send + Sync + 'a;
+/// Creates the project or the group of a cell with a name.
+type Make<'a> = dyn Fn(&mut Conn, &str) -> CreatedResource + Send + Sync + 'a;
 
-/// What was made for a cell: the number and the full path.
-type Made = (i64, String);
+/// The number and the full path of the project or group of a cell.
+type CreatedResource = (i64, String);
 
-/// A forge with people in it, and what all tables share.
-struct Scene {
+fn project_resource((id, path): (ProjectId, String)) -> CreatedResource {
+    (id.get(), path)
+}
+
+fn group_resource((id, path): (NamespaceId, String)) -> CreatedResource {
+    (id.get(), path)
+}
+
+/// A forge with the users and objects that all tables share.
+struct AccessFixture {
     forge: TestForge,
-    anonymous: Client,
-    root: Client,
-    ann: Client,
-    guest: Client,
-    newcomer: Client,
-    groups: [i64; 2],
-    elsewhere: i64,
+    anonymous: TestClient,
+    root: TestClient,
+    ann: TestClient,
+    guest: TestClient,
+    non_member: TestClient,
+    groups: [NamespaceId; 2],
+    other_project: ProjectId,
     serial: AtomicUsize,
 }
 
-impl Scene {
+impl AccessFixture {
     async fn start() -> Self {
         let forge = TestForge::start().await;
         let root = forge.admin().await;
         let ann = forge.user("ann").await;
-        let (guest, newcomer) = (forge.user("gus").await, forge.user("nia").await);
+        let (guest, non_member) = (forge.user("gus").await, forge.user("nia").await);
         let now = forge.forge.now();
-        let (groups, elsewhere) = forge.in_one_go(|db| {
-            let groups = ["partners", "strangers"].map(|path| rows::group(db, path, None, Public, now));
-            (groups, rows::project(db, "spare", groups[0], root.id, Private, now))
+        let (groups, other_project) = forge.in_transaction(|db| {
+            let groups = ["partners", "strangers"].map(|path| fixtures::group(db, path, None, Public, now));
+            (groups, fixtures::project(db, "spare", groups[0], root.id, Private, now))
         });
-        forge.fill(&root, elsewhere, &format!("{}{BUILT}", repository_script())).await;
+        forge.fast_import(&root, other_project, &format!("{}{CI_BRANCH}", repository_script())).await;
         let serial = AtomicUsize::new(0);
-        Self { anonymous: forge.anonymous(), forge, root, ann, guest, newcomer, groups, elsewhere, serial }
+        Self { anonymous: forge.anonymous(), forge, root, ann, guest, non_member, groups, other_project, serial }
     }
 
-    /// A project with a guest and a deploy key of its name, shared with a group.
-    fn add_project(&self, db: &mut Conn, name: &str, place: (i64, &str), visibility: Visibility) -> Made {
+    /// Creates a project with a guest and a deploy key, shared with a group.
+    fn add_project(
+        &self,
+        db: &mut Conn,
+        name: &str,
+        namespace: (NamespaceId, &str),
+        visibility: Visibility,
+    ) -> (ProjectId, String) {
         let now = self.forge.forge.now();
-        let id = rows::project(db, name, place.0, self.root.id, visibility, now);
-        store::members::put(db, Place::Project(id), self.guest.id, Role::Guest, None, now).expect("a guest");
+        let id = fixtures::project(db, name, namespace.0, self.root.id, visibility, now);
+        store::members::upsert(db, MemberSource::Project(id), self.guest.id, Role::Guest, None, now).expect("a guest");
         store::members::insert_share(db, id, self.groups[0], Role::Guest, None, now).expect("a share");
         let key = NewKey { title: name.into(), key: name.into(), fingerprint: name.into() };
         store::deploy_keys::insert(db, id, &key, now).expect("a key");
-        (id, format!("{}/{name}", place.1))
+        (id, format!("{}/{name}", namespace.1))
     }
 
-    fn add_group(&self, db: &mut Conn, path: &str, visibility: Visibility, members: &[(i64, Role)]) -> Made {
+    fn add_group(
+        &self,
+        db: &mut Conn,
+        path: &str,
+        visibility: Visibility,
+        members: &[(UserId, Role)],
+    ) -> (NamespaceId, String) {
         let now = self.forge.forge.now();
-        let id = rows::group(db, path, None, visibility, now);
+        let id = fixtures::group(db, path, None, visibility, now);
         for (user, role) in members {
-            store::members::put(db, Place::Group(id), *user, *role, None, now).expect("a member");
+            store::members::upsert(db, MemberSource::Group(id), *user, *role, None, now).expect("a member");
         }
         (id, path.to_owned())
     }
 
-    fn join(&self, db: &mut Conn, place: Place, user: &Client, role: Role, until: Option<Date>) {
-        store::members::put(db, place, user.id, role, until, self.forge.forge.now()).expect("a member");
+    fn join(&self, db: &mut Conn, place: MemberSource, user: &TestClient, role: Role, until: Option<Date>) {
+        store::members::upsert(db, place, user.id, role, until, self.forge.forge.now()).expect("a member");
     }
 
-    fn share(&self, db: &mut Conn, project: i64, group: i64, role: Role, until: Option<Date>) {
+    fn share(&self, db: &mut Conn, project: ProjectId, group: NamespaceId, role: Role, until: Option<Date>) {
         let now = self.forge.forge.now();
         store::members::insert_share(db, project, group, role, until, now).expect("a share");
     }
 
-    /// What each of the lines is aimed at in each of the columns, line by line.
-    fn make(&self, rows: &[Row], columns: &[Column<'_>]) -> Vec<Target> {
-        // Reading changes nothing, so those lines share what they read.
-        let shares =
-            |row: &Row| matches!(row.ask, Ask::Repository | Ask::Desk | Ask::Hook | Ask::Pipeline | Ask::Builds);
+    /// Creates the targets of all cells, row by row.
+    fn create_targets(&self, rows: &[Row], columns: &[Column<'_>]) -> Vec<Target> {
+        // Reads change nothing, so these rows share a project.
+        let shares = |row: &Row| {
+            matches!(
+                row.request,
+                RequestKind::Repository
+                    | RequestKind::Tracker
+                    | RequestKind::Hook
+                    | RequestKind::Pipeline
+                    | RequestKind::Ci
+            )
+        };
         let reads = |row: &Row| shares(row) && row.method == Method::GET;
         let first = rows.iter().position(reads);
-        let made: Vec<Made> = self.forge.in_one_go(|db| {
-            let mut made: Vec<Made> = Vec::new();
+        let created: Vec<CreatedResource> = self.forge.in_transaction(|db| {
+            let mut created: Vec<CreatedResource> = Vec::new();
             for (line, row) in rows.iter().enumerate() {
                 for (at, column) in columns.iter().enumerate() {
                     if let Some(first) = first.filter(|first| reads(row) && line > *first) {
-                        made.push(made[first * columns.len() + at].clone());
+                        created.push(created[first * columns.len() + at].clone());
                         continue;
                     }
-                    // Where they live, no two have the same name.
+                    // Names are unique within a namespace.
                     let number = self.serial.fetch_add(1, Ordering::SeqCst);
-                    made.push((column.make)(db, &format!("p{number}")));
+                    created.push((column.make)(db, &format!("p{number}")));
                 }
             }
-            made
+            created
         });
-        self.fill(rows, columns.len(), &made);
-        let desks = self.furnish(rows, columns.len(), &made);
+        self.create_repositories(rows, columns.len(), &created);
+        let tracker_ids = self.create_tracker_items(rows, columns.len(), &created);
         let clients = columns.iter().map(|column| column.client.id).cycle();
-        let target = |((id, path), me): (Made, i64)| Target {
-            desk: desks.get(&id).copied().unwrap_or_default(),
-            ..self.target(id, path, me)
+        let target = |((id, path), caller): (CreatedResource, UserId)| Target {
+            tracker: tracker_ids.get(&ProjectId::new(id)).copied(),
+            ..self.target(id, path, caller)
         };
-        let targets: Vec<Target> = made.into_iter().zip(clients).map(target).collect();
+        let targets: Vec<Target> = created.into_iter().zip(clients).map(target).collect();
         let now = self.forge.forge.now();
-        self.forge.in_one_go(|db| {
+        self.forge.in_transaction(|db| {
             let targets = targets.into_iter().enumerate();
             let target = |(at, target): (usize, Target)| {
                 let target = with_key(db, target);
                 if !rows[at / columns.len()].route.contains("/runners") {
                     return target;
                 }
-                Target { runner: rows::runner(db, &[target.id, target.elsewhere], now), ..target }
+                Target { runner: fixtures::runner(db, &[target.project(), target.other_project], now), ..target }
             };
             targets.map(target).collect()
         })
     }
 
-    /// Gives a repository to what is asked for one.
-    fn fill(&self, rows: &[Row], columns: usize, made: &[Made]) {
-        let asks = |at: usize| matches!(rows[at / columns].ask, Ask::Repository | Ask::Pipeline);
-        let asked = made.iter().enumerate().filter(|(at, _)| asks(*at));
-        let asked: BTreeSet<i64> = asked.map(|(_, made)| made.0).collect();
-        self.forge.copy_repository(self.elsewhere, asked.iter().copied());
+    /// Creates the repositories for rows that need one.
+    fn create_repositories(&self, rows: &[Row], columns: usize, created: &[CreatedResource]) {
+        let needs_it =
+            |at: usize| matches!(rows[at / columns].request, RequestKind::Repository | RequestKind::Pipeline);
+        let projects = created.iter().enumerate().filter(|(at, _)| needs_it(*at));
+        let projects: BTreeSet<ProjectId> = projects.map(|(_, created)| ProjectId::new(created.0)).collect();
+        self.forge.copy_repository(self.other_project, projects.iter().copied());
         let now = self.forge.forge.now();
-        self.forge.in_one_go(|db| {
-            for project in asked {
+        self.forge.in_transaction(|db| {
+            for project in projects {
                 store::releases::insert(db, project, "light", "d", now).expect("a release");
             }
         });
     }
 
-    /// Puts something onto the desk of what is asked for it.
-    fn furnish(&self, rows: &[Row], columns: usize, made: &[Made]) -> HashMap<i64, Desk> {
-        let asks = |at: usize| matches!(rows[at / columns].ask, Ask::Desk | Ask::Hook);
-        let asked = made.iter().enumerate().filter(|(at, _)| asks(*at));
-        let asked: BTreeSet<i64> = asked.map(|(_, made)| made.0).collect();
+    /// Creates issues, labels and so on for rows that need them.
+    fn create_tracker_items(
+        &self,
+        rows: &[Row],
+        columns: usize,
+        created: &[CreatedResource],
+    ) -> HashMap<ProjectId, TrackerItems> {
+        let needs_it = |at: usize| matches!(rows[at / columns].request, RequestKind::Tracker | RequestKind::Hook);
+        let projects = created.iter().enumerate().filter(|(at, _)| needs_it(*at));
+        let projects: BTreeSet<ProjectId> = projects.map(|(_, created)| ProjectId::new(created.0)).collect();
         let now = self.forge.forge.now();
-        self.forge.in_one_go(|db| {
-            asked.into_iter().map(|project| (project, rows::desk(db, project, self.root.id, now))).collect()
+        self.forge.in_transaction(|db| {
+            projects
+                .into_iter()
+                .map(|project| (project, fixtures::tracker_items(db, project, self.root.id, now)))
+                .collect()
         })
     }
 
-    fn target(&self, id: i64, path: String, me: i64) -> Target {
-        let (guest, newcomer, groups) = (self.guest.id, self.newcomer.id, self.groups);
-        let (elsewhere, desk) = (self.elsewhere, Desk::default());
+    fn target(&self, id: i64, path: String, caller: UserId) -> Target {
+        let (guest, non_member, groups) = (self.guest.id, self.non_member.id, self.groups);
         Target {
             id,
             path,
-            me,
+            caller,
             guest,
-            newcomer,
+            non_member,
             groups,
-            elsewhere,
-            key: 0,
-            desk,
-            hook: [0; 2],
-            pipeline: 0,
-            builds: Builds::default(),
-            runner: 0,
+            other_project: self.other_project,
+            key: DeployKeyId::new(0),
+            tracker: None,
+            hook: None,
+            pipeline: PipelineId::new(0),
+            jobs: None,
+            runner: RunnerId::new(0),
         }
     }
 
     async fn table(&self, rows: &[Row], columns: &[Column<'_>]) -> String {
-        let mut targets = self.make(rows, columns);
-        self.hang_up(rows, &mut targets, columns.len()).await;
-        self.build(rows, &mut targets, columns.len()).await;
-        self.plant(rows, &mut targets, columns.len()).await;
-        let downloads = self.send_ahead(rows, &targets, columns.len()).await;
+        let mut targets = self.create_targets(rows, columns);
+        self.create_hooks(rows, &mut targets, columns.len()).await;
+        self.create_pipelines(rows, &mut targets, columns.len()).await;
+        self.create_project_jobs(rows, &mut targets, columns.len()).await;
+        let downloads = self.upload_files(rows, &targets, columns.len()).await;
         let mut cells = Vec::new();
         for (index, target) in targets.iter().enumerate() {
             let row = &rows[index / columns.len()];
             cells.push(cell(row, columns[index % columns.len()].client, target, &downloads[index]).await);
         }
-        let headings: Vec<(&str, &str)> = columns.iter().map(|tx| (tx.block, tx.heading.as_str())).collect();
+        let headings: Vec<(&str, &str)> =
+            columns.iter().map(|column| (column.block, column.heading.as_str())).collect();
         print(rows, &headings, &cells)
     }
 
-    /// Gives a hook that was sent something to what is asked for one.
-    async fn hang_up(&self, rows: &[Row], targets: &mut [Target], columns: usize) {
-        let mut known: HashMap<i64, [i64; 2]> = HashMap::new();
+    /// Creates hooks with a delivery for rows that need one.
+    async fn create_hooks(&self, rows: &[Row], targets: &mut [Target], columns: usize) {
+        let mut known: HashMap<ProjectId, (HookId, DeliveryId)> = HashMap::new();
         for (index, target) in targets.iter_mut().enumerate() {
-            if !matches!(rows[index / columns].ask, Ask::Hook) {
+            if !matches!(rows[index / columns].request, RequestKind::Hook) {
                 continue;
             }
-            if let Entry::Vacant(place) = known.entry(target.id) {
+            if let Entry::Vacant(entry) = known.entry(target.project()) {
                 let hook = self.root.make(&format!("/projects/{}/hooks", target.id), json!({ "url": HOOK })).await;
+                let hook = HookId::new(hook);
                 let now = self.forge.forge.now();
-                let delivery = self.forge.in_one_go(|db| rows::delivery(db, hook, "{}", now));
-                place.insert([hook, delivery]);
+                let delivery = self.forge.in_transaction(|db| fixtures::delivery(db, hook, "{}", now));
+                entry.insert((hook, delivery));
             }
-            target.hook = known[&target.id];
+            target.hook = Some(known[&target.project()]);
         }
     }
 
-    /// Gives a pipeline to what is asked for one.
-    async fn build(&self, rows: &[Row], targets: &mut [Target], columns: usize) {
-        let mut known: HashMap<i64, i64> = HashMap::new();
+    /// Creates pipelines for rows that need one.
+    async fn create_pipelines(&self, rows: &[Row], targets: &mut [Target], columns: usize) {
+        let mut known: HashMap<ProjectId, PipelineId> = HashMap::new();
         for (index, target) in targets.iter_mut().enumerate() {
-            if !matches!(rows[index / columns].ask, Ask::Pipeline) {
+            if !matches!(rows[index / columns].request, RequestKind::Pipeline) {
                 continue;
             }
-            if let Entry::Vacant(place) = known.entry(target.id) {
-                place.insert(self.forge.plant_pipeline(target.id, None, "job: {script: make}").await.id);
+            if let Entry::Vacant(entry) = known.entry(target.project()) {
+                entry.insert(self.forge.start_pipeline(target.project(), None, "job: {script: make}").await.id);
             }
-            target.pipeline = known[&target.id];
+            target.pipeline = known[&target.project()];
         }
     }
 
-    /// Gives builds to what is asked for them.
-    async fn plant(&self, rows: &[Row], targets: &mut [Target], columns: usize) {
-        let mut known: HashMap<i64, Builds> = HashMap::new();
+    /// Creates jobs for rows that need them.
+    async fn create_project_jobs(&self, rows: &[Row], targets: &mut [Target], columns: usize) {
+        let mut known: HashMap<ProjectId, Jobs> = HashMap::new();
         for (index, target) in targets.iter_mut().enumerate() {
-            if !matches!(rows[index / columns].ask, Ask::Builds) {
+            if !matches!(rows[index / columns].request, RequestKind::Ci) {
                 continue;
             }
-            if let Entry::Vacant(place) = known.entry(target.id) {
-                place.insert(plant_builds(&self.forge, target.id).await);
+            if let Entry::Vacant(entry) = known.entry(target.project()) {
+                entry.insert(create_jobs(&self.forge, target.project()).await);
             }
-            target.builds = known[&target.id];
+            target.jobs = Some(known[&target.project()]);
         }
     }
 
-    /// Sends the files that will be asked for, and says where they are.
-    async fn send_ahead(&self, rows: &[Row], targets: &[Target], columns: usize) -> Vec<String> {
+    /// Uploads the files for rows that download one, and returns their paths.
+    async fn upload_files(&self, rows: &[Row], targets: &[Target], columns: usize) -> Vec<String> {
         let mut pages = Vec::new();
         for (index, target) in targets.iter().enumerate() {
-            pages.push(match rows[index / columns].ask {
-                Ask::Download => {
+            pages.push(match rows[index / columns].request {
+                RequestKind::Download => {
                     let sent = send_file(&self.root, &format!("/projects/{}/uploads", target.id)).await.json();
                     format!("/{}{}", target.path, sent["url"].as_str().expect("a URL"))
                 }
@@ -733,53 +803,62 @@ impl Scene {
     }
 }
 
-/// The same target with the number of its deploy key, if it is a project.
+/// Sets the id of the deploy key of a target, if it is a project.
 fn with_key(db: &mut Conn, target: Target) -> Target {
     let found = store::deploy_keys::by_fingerprint(db, target.name()).expect("asked");
-    Target { key: found.map_or(0, |(key, _)| key.id), ..target }
+    Target { key: found.map_or(DeployKeyId::new(0), |(key, _)| key.id), ..target }
 }
 
-async fn cell(row: &Row, client: &Client, target: &Target, page: &str) -> String {
-    let user = if row.note == "oneself" { target.me } else { target.guest };
+async fn cell(row: &Row, client: &TestClient, target: &Target, page: &str) -> String {
+    let user = if row.note == "oneself" { target.caller } else { target.guest };
     let path = row.route.replace("{id}", &target.id.to_string()).replace("{user_id}", &user.to_string());
     let path = path.replace("{group_id}", &target.groups[0].to_string());
-    let path = path.replace("{project_id}", &target.elsewhere.to_string());
+    let path = path.replace("{project_id}", &target.other_project.to_string());
     let path = path.replace("{key_id}", &target.key.to_string());
     let path = path.replace("{runner_id}", &target.runner.to_string());
-    let answer = match row.ask {
-        Ask::Body(body) => client.json(row.method.clone(), &path, body(target)).await,
-        Ask::Field(_) => client.get(&path).await,
-        Ask::Repository => {
+    let answer = match row.request {
+        RequestKind::Body(body) => client.json(row.method.clone(), &path, body(target)).await,
+        RequestKind::Field(_) => client.get(&path).await,
+        RequestKind::Repository => {
             let path = repository_path(&row.method, &path);
             client.json(row.method.clone(), &path, repository_body(&row.method, row.route)).await
         }
-        Ask::Desk => {
-            let body = desk_body(&row.method, row.route, &target.desk, target.elsewhere);
-            client.json(row.method.clone(), &desk_path(&path, &target.desk), body).await
+        RequestKind::Tracker => {
+            let tracker = target.tracker.as_ref().expect("created");
+            let body = tracker_body(&row.method, row.route, tracker, target.other_project);
+            client.json(row.method.clone(), &tracker_path(&path, tracker), body).await
         }
-        Ask::Hook => {
-            let [hook, delivery] = target.hook.map(|id| id.to_string());
-            let path = path.replace("{hook_id}", &hook).replace("{delivery_id}", &delivery);
+        RequestKind::Hook => {
+            let (hook, delivery) = target.hook.expect("created");
+            let path = path.replace("{hook_id}", &hook.to_string()).replace("{delivery_id}", &delivery.to_string());
             client.json(row.method.clone(), &path.replace("{trigger}", TRIGGER), json!({ "url": HOOK })).await
         }
-        Ask::Pipeline => {
+        RequestKind::Pipeline => {
             let path = path.replace("{pipeline_id}", &target.pipeline.to_string());
             client.json(row.method.clone(), &path, repository_body(&row.method, row.route)).await
         }
-        Ask::Builds => {
-            let body = builds_body(&row.method, row.route, target.id);
-            client.json(row.method.clone(), &builds_path(&path, target.id, &target.builds), body).await
+        RequestKind::Ci => {
+            let body = ci_body(&row.method, row.route, target.project());
+            client
+                .json(
+                    row.method.clone(),
+                    &ci_path(&path, target.project(), target.jobs.as_ref().expect("created")),
+                    body,
+                )
+                .await
         }
-        Ask::Upload => send_file(client, &path).await,
-        Ask::Download => client.page(page).await,
+        RequestKind::Upload => send_file(client, &path).await,
+        RequestKind::Download => client.page(page).await,
     };
-    match row.ask {
-        Ask::Field(field) if answer.code() == 200 => (if answer.json()[field].is_null() { "-" } else { "yes" }).into(),
+    match row.request {
+        RequestKind::Field(field) if answer.code() == 200 => {
+            (if answer.json()[field].is_null() { "-" } else { "yes" }).into()
+        }
         _ => answer.code().to_string(),
     }
 }
 
-/// How wide the beginning of a line is.
+/// The width of the row labels.
 const LABEL: usize = 74;
 
 fn print(rows: &[Row], headings: &[(&str, &str)], cells: &[String]) -> String {
@@ -789,7 +868,7 @@ fn print(rows: &[Row], headings: &[(&str, &str)], cells: &[String]) -> String {
         let gap = if begins && !block.is_empty() { "  " } else { "" };
         let width = heading.len().max(3);
         let block = if begins { block } else { "" };
-        // A block's name runs on over its columns.
+        // The name of a block may extend over its columns.
         let above = table[1].len() + gap.len() + 1;
         if table[0].len() < above {
             table[0] = format!("{:<above$}", table[0]);
@@ -810,7 +889,7 @@ fn print(rows: &[Row], headings: &[(&str, &str)], cells: &[String]) -> String {
     table
 }
 
-/// A route that names a project or a group stands in the tables.
+/// Every route of a project or a group must be in the tables.
 #[test]
 fn no_route_is_missing_in_the_tables() {
     let known: Vec<(Method, &str)> =
@@ -831,67 +910,80 @@ const ROLES: [(&str, Role); 5] = [
 ];
 const LEVELS: [(&str, Visibility); 3] = [("private", Private), ("internal", Internal), ("public", Public)];
 
-/// Everybody who can stand to a group, with what they are in it.
-async fn people(scene: &Scene) -> Vec<(&'static str, Client, Option<Role>)> {
-    let forge = &scene.forge;
-    let mut people = vec![("ano", scene.anonymous.clone(), None)];
+/// Returns every kind of caller, with their role in a group.
+async fn all_callers(fixture: &AccessFixture) -> Vec<(&'static str, TestClient, Option<Role>)> {
+    let forge = &fixture.forge;
+    let mut all_callers = vec![("ano", fixture.anonymous.clone(), None)];
     let blocked = forge.user("blocked").await;
-    assert_eq!(scene.root.put(&format!("/users/{}/block", blocked.id), json!({})).await.code(), 200);
-    people.push(("blo", blocked, Some(Role::Owner)));
-    people.push(("ext", forge.external("external").await, None));
-    people.push(("str", forge.user("stranger").await, None));
+    assert_eq!(fixture.root.put(&format!("/users/{}/block", blocked.id), json!({})).await.code(), 200);
+    all_callers.push(("blo", blocked, Some(Role::Owner)));
+    all_callers.push(("ext", forge.external("external").await, None));
+    all_callers.push(("str", forge.user("stranger").await, None));
     for (name, role) in ROLES {
-        people.push((&name[..3], forge.user(name).await, Some(role)));
+        all_callers.push((&name[..3], forge.user(name).await, Some(role)));
     }
-    people.push(("adm", scene.root.clone(), None));
-    people
+    all_callers.push(("adm", fixture.root.clone(), None));
+    all_callers
 }
 
-/// Lesson 13: what everybody may do to a project in a group, by what they are in the group.
+/// No role in a group may gain access to its projects unintentionally.
 #[tokio::test(flavor = "multi_thread")]
-async fn lesson_13_access_to_a_project_in_a_group() {
-    let scene = Scene::start().await;
-    let people = people(&scene).await;
-    let members: Vec<(i64, Role)> = people.iter().filter_map(|(_, tx, role)| role.map(|role| (tx.id, role))).collect();
-    let scene = &scene;
-    let homes: Vec<Made> = scene.forge.in_one_go(|db| {
-        LEVELS.iter().map(|(path, level)| scene.add_group(db, &format!("g-{path}"), *level, &members)).collect()
+async fn access_to_a_project_in_a_group_by_role_and_visibility() {
+    let fixture = AccessFixture::start().await;
+    let all_callers = all_callers(&fixture).await;
+    let members: Vec<(UserId, Role)> =
+        all_callers.iter().filter_map(|(_, client, role)| role.map(|role| (client.id, role))).collect();
+    let fixture = &fixture;
+    let homes: Vec<(NamespaceId, String)> = fixture.forge.in_transaction(|db| {
+        LEVELS.iter().map(|(path, level)| fixture.add_group(db, &format!("g-{path}"), *level, &members)).collect()
     });
     let mut columns = Vec::new();
     for ((block, level), (home, path)) in LEVELS.into_iter().zip(&homes) {
-        for (heading, client, _) in &people {
-            let make = Box::new(move |db: &mut Conn, name: &str| scene.add_project(db, name, (*home, path), level));
+        for (heading, client, _) in &all_callers {
+            let make = Box::new(move |db: &mut Conn, name: &str| {
+                project_resource(fixture.add_project(db, name, (*home, path), level))
+            });
             columns.push(Column { block, heading: (*heading).into(), client, make });
         }
     }
-    assert_snapshot!("project_in_a_group", scene.table(&project_rows(), &columns).await);
+    assert_snapshot!("project_in_a_group", fixture.table(&project_rows(), &columns).await);
 }
 
-/// Lesson 13: what everybody may do to a group.
+#[tokio::test]
+async fn anonymous_visitors_cannot_read_a_private_project() {
+    let fixture = AccessFixture::start().await;
+    let path = format!("/projects/{}", fixture.other_project);
+    assert_eq!(fixture.root.get(&path).await.json()["name"], "spare");
+    let answer = fixture.anonymous.get(&path).await;
+    assert_eq!((answer.code(), answer.text.as_str()), (401, r#"{"message":"401 Unauthorized"}"#));
+}
+
+/// No role in a group may gain access to it unintentionally.
 #[tokio::test(flavor = "multi_thread")]
-async fn lesson_13_access_to_a_group() {
-    let scene = Scene::start().await;
-    let people = people(&scene).await;
-    let mut members: Vec<(i64, Role)> =
-        people.iter().filter_map(|(_, tx, role)| role.map(|role| (tx.id, role))).collect();
-    // Who is blocked is no owner here, so that the owner is the last one.
+async fn access_to_a_group() {
+    let fixture = AccessFixture::start().await;
+    let all_callers = all_callers(&fixture).await;
+    let mut members: Vec<(UserId, Role)> =
+        all_callers.iter().filter_map(|(_, client, role)| role.map(|role| (client.id, role))).collect();
+    // The blocked user is not an owner here, so that there is only one owner.
     members[0].1 = Role::Master;
-    members.push((scene.guest.id, Role::Guest));
-    let (scene, members) = (&scene, &members);
+    members.push((fixture.guest.id, Role::Guest));
+    let (fixture, members) = (&fixture, &members);
     let mut columns = Vec::new();
     for (block, level) in LEVELS {
-        for (heading, client, _) in &people {
-            let make = Box::new(move |db: &mut Conn, name: &str| scene.add_group(db, name, level, members));
+        for (heading, client, _) in &all_callers {
+            let make =
+                Box::new(move |db: &mut Conn, name: &str| group_resource(fixture.add_group(db, name, level, members)));
             columns.push(Column { block, heading: (*heading).into(), client, make });
         }
     }
-    // A private group is no secret to those who see a project that is shared with it.
-    for (heading, client, _) in people.iter().take(4) {
+    // A private group is visible to those who can see a project that is shared with it.
+    for (heading, client, _) in all_callers.iter().take(4) {
         let make = Box::new(move |db: &mut Conn, name: &str| {
-            let made = scene.add_group(db, name, Private, members);
-            let (project, _) = scene.add_project(db, &format!("in-{name}"), (scene.groups[1], "strangers"), Public);
-            scene.share(db, project, made.0, Role::Guest, None);
-            made
+            let created = fixture.add_group(db, name, Private, members);
+            let (project, _) = fixture.add_project(db, &format!("in-{name}"), (fixture.groups[1], "strangers"), Public);
+            fixture.share(db, project, created.0, Role::Guest, None);
+            group_resource(created)
         });
         columns.push(Column {
             block: "private, and a public project is shared with it",
@@ -900,78 +992,79 @@ async fn lesson_13_access_to_a_group() {
             make,
         });
     }
-    // Each transfer needs a project of its own.
+    // Each transfer needs its own project.
     let mut rows = group_rows();
-    let transfer = rows.pop().expect("the last line");
-    let mut table = scene.table(&rows, &columns).await;
-    table += &scene.transfers(&transfer, &columns).await;
+    let transfer = rows.pop().expect("the last row");
+    let mut table = fixture.table(&rows, &columns).await;
+    table += &fixture.transfers(&transfer, &columns).await;
     assert_snapshot!("group", table);
 }
 
-impl Scene {
-    /// The line of the table in which a project moves.
+impl AccessFixture {
+    /// Returns the row of the table for transfers of a project.
     async fn transfers(&self, row: &Row, columns: &[Column<'_>]) -> String {
         let rows = std::slice::from_ref(row);
-        let mut targets = self.make(rows, columns);
+        let mut targets = self.create_targets(rows, columns);
         let now = self.forge.forge.now();
-        let spare: Vec<i64> = self.forge.in_one_go(|db| {
+        let spare: Vec<ProjectId> = self.forge.in_transaction(|db| {
             let names = (0..targets.len()).map(|number| format!("spare-{number}"));
-            names.map(|name| rows::project(db, &name, self.groups[0], self.root.id, Private, now)).collect()
+            names.map(|name| fixtures::project(db, &name, self.groups[0], self.root.id, Private, now)).collect()
         });
         let mut cells = Vec::new();
         for ((target, spare), column) in targets.iter_mut().zip(spare).zip(columns) {
-            target.elsewhere = spare;
+            target.other_project = spare;
             cells.push(cell(row, column.client, target, "").await);
         }
-        let headings: Vec<(&str, &str)> = columns.iter().map(|tx| (tx.block, tx.heading.as_str())).collect();
+        let headings: Vec<(&str, &str)> =
+            columns.iter().map(|column| (column.block, column.heading.as_str())).collect();
         let line = print(rows, &headings, &cells);
         format!("\n{}", line.lines().last().unwrap_or_default())
     }
 }
 
-/// Lesson 13: what members of the project itself may do to it, and the owner of the personal namespace in which it lives.
+/// Only the owner of the namespace and members may access a private personal project.
 #[tokio::test(flavor = "multi_thread")]
-async fn lesson_13_access_to_a_personal_project() {
-    let scene = Scene::start().await;
-    let people = people(&scene).await;
-    let external = scene.forge.external("outside").await;
-    let scene = &scene;
-    let home = scene.forge.in_one_go(|db| rows::personal_namespace(db, scene.ann.id));
-    let mut callers: Vec<(&str, &Client, Option<Role>)> = people
+async fn access_to_a_personal_project_by_role_and_visibility() {
+    let fixture = AccessFixture::start().await;
+    let all_callers = all_callers(&fixture).await;
+    let external = fixture.forge.external("outside").await;
+    let fixture = &fixture;
+    let home = fixture.forge.in_transaction(|db| fixtures::personal_namespace(db, fixture.ann.id));
+    let mut callers: Vec<(&str, &TestClient, Option<Role>)> = all_callers
         .iter()
         .filter(|(name, ..)| *name != "own")
         .map(|(name, client, role)| (*name, client, role.map(|role| role.min(Role::Master))))
         .collect();
     callers.insert(8, ("mas/ext", &external, Some(Role::Master)));
-    callers.insert(9, ("ann", &scene.ann, None));
+    callers.insert(9, ("ann", &fixture.ann, None));
     let mut columns = Vec::new();
     for (block, level) in LEVELS {
         for (heading, client, role) in callers.clone() {
             let make = Box::new(move |db: &mut Conn, name: &str| {
-                let made = scene.add_project(db, name, (home, "ann"), level);
-                scene.join(db, Place::Project(made.0), &scene.ann, Role::Master, None);
+                let created = fixture.add_project(db, name, (home, "ann"), level);
+                fixture.join(db, MemberSource::Project(created.0), &fixture.ann, Role::Master, None);
                 if let Some(role) = role {
-                    scene.join(db, Place::Project(made.0), client, role, None);
+                    fixture.join(db, MemberSource::Project(created.0), client, role, None);
                 }
-                made
+                project_resource(created)
             });
             columns.push(Column { block, heading: heading.into(), client, make });
         }
     }
-    assert_snapshot!("personal_project", scene.table(&project_rows(), &columns).await);
+    assert_snapshot!("personal_project", fixture.table(&project_rows(), &columns).await);
 }
 
-/// Lesson 13: what members of a group may do to a private project that is shared with it. A column is called after the
-/// most that the share gives and what the member is in the group.
+/// Access to a private project for members of a group that it is shared with. The heading of a column is the
+/// maximum role of the share and the role in the group.
 #[tokio::test(flavor = "multi_thread")]
-async fn lesson_13_access_to_a_shared_project() {
-    let scene = Scene::start().await;
-    let external = scene.forge.external("outside").await;
-    let scene = &scene;
-    let (home, locked) = scene.forge.in_one_go(|db| {
-        let locked = scene.add_group(db, "locked", Private, &[]);
-        crate::policy::policy_world::lock(db, locked.0);
-        (scene.add_group(db, "home", Private, &[]), locked)
+async fn access_to_a_shared_project() {
+    let fixture = AccessFixture::start().await;
+    let external = fixture.forge.external("outside").await;
+    let fixture = &fixture;
+    let (home, locked) = fixture.forge.in_transaction(|db| {
+        let locked = fixture.add_group(db, "locked", Private, &[]);
+        fixtures::lock_sharing(db, locked.0);
+        (fixture.add_group(db, "home", Private, &[]), locked)
     });
     let gone = Date::constant(2026, 1, 2);
     let pairs = [
@@ -988,24 +1081,24 @@ async fn lesson_13_access_to_a_shared_project() {
     ];
     let mut columns = Vec::new();
     for (share, role, how) in pairs {
-        let client = if how == "external" { &external } else { &scene.ann };
+        let client = if how == "external" { &external } else { &fixture.ann };
         let (home, path) = if how == "locked" { &locked } else { &home };
         let make = Box::new(move |db: &mut Conn, name: &str| {
-            let made = scene.add_project(db, name, (*home, path), Private);
+            let created = fixture.add_project(db, name, (*home, path), Private);
             let (crew, _) =
-                scene.add_group(db, &format!("crew-{name}-{}{how}", role.level()), Private, &[(client.id, role)]);
-            scene.share(db, made.0, crew, share, (how == "ended").then_some(gone));
-            made
+                fixture.add_group(db, &format!("crew-{name}-{}{how}", role.level()), Private, &[(client.id, role)]);
+            fixture.share(db, created.0, crew, share, (how == "ended").then_some(gone));
+            project_resource(created)
         });
         let heading = format!("{}/{} {how}", share.level(), role.level()).trim_end().to_owned();
         columns.push(Column { block: "", heading, client, make });
     }
-    assert_snapshot!("shared_project", scene.table(&project_rows(), &columns).await);
+    assert_snapshot!("shared_project", fixture.table(&project_rows(), &columns).await);
 }
 
-/// What can happen to somebody who could reach a project.
+/// An event that ends or limits access to a project.
 #[derive(Clone, Copy, PartialEq)]
-enum Event {
+enum AccessChange {
     Nothing,
     MembershipEnds,
     MembershipExpires,
@@ -1019,74 +1112,75 @@ enum Event {
     ProjectIsRemoved,
 }
 
-/// How somebody reaches a project.
+/// Why a user has access to a project.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum AccessPath {
     Membership,
     Group,
     Share,
-    Sight,
+    Visibility,
 }
 
 const TOMORROW: Date = Date::constant(2026, 1, 3);
 
-/// Makes a project for each line, lets something happen to each of them, and asks.
-async fn after(way: Way, event: Event) -> Vec<String> {
-    let scene = Scene::start().await;
-    let scene = &scene;
-    let until = |which: Event| (event == which).then_some(TOMORROW);
-    let (home, crew) = scene.forge.in_one_go(|db| {
-        let home = scene.add_group(db, "home", if way == Way::Sight { Public } else { Private }, &[]);
-        let crew = scene.add_group(db, "crew", Private, &[(scene.ann.id, Role::Owner)]);
-        let expires = until(Event::GroupMembershipExpires);
-        if way == Way::Group {
-            scene.join(db, Place::Group(home.0), &scene.ann, Role::Owner, expires);
+/// Creates a project for each row, applies a change to each, and returns the cells.
+async fn cells_after_change(access_path: AccessPath, change: AccessChange) -> Vec<String> {
+    let fixture = AccessFixture::start().await;
+    let fixture = &fixture;
+    let until = |which: AccessChange| (change == which).then_some(TOMORROW);
+    let (home, crew) = fixture.forge.in_transaction(|db| {
+        let home =
+            fixture.add_group(db, "home", if access_path == AccessPath::Visibility { Public } else { Private }, &[]);
+        let crew = fixture.add_group(db, "crew", Private, &[(fixture.ann.id, Role::Owner)]);
+        let expires = until(AccessChange::GroupMembershipExpires);
+        if access_path == AccessPath::Group {
+            fixture.join(db, MemberSource::Group(home.0), &fixture.ann, Role::Owner, expires);
         }
         (home, crew.0)
     });
-    let visibility = if way == Way::Sight { Public } else { Private };
+    let visibility = if access_path == AccessPath::Visibility { Public } else { Private };
     let make = Box::new(|db: &mut Conn, name: &str| {
-        let made = scene.add_project(db, name, (home.0, &home.1), visibility);
-        match way {
-            Way::Membership => {
-                let expires = until(Event::MembershipExpires);
-                scene.join(db, Place::Project(made.0), &scene.ann, Role::Master, expires);
+        let created = fixture.add_project(db, name, (home.0, &home.1), visibility);
+        match access_path {
+            AccessPath::Membership => {
+                let expires = until(AccessChange::MembershipExpires);
+                fixture.join(db, MemberSource::Project(created.0), &fixture.ann, Role::Master, expires);
             }
-            Way::Share => scene.share(db, made.0, crew, Role::Master, until(Event::ShareExpires)),
-            Way::Group | Way::Sight => {}
+            AccessPath::Share => fixture.share(db, created.0, crew, Role::Master, until(AccessChange::ShareExpires)),
+            AccessPath::Group | AccessPath::Visibility => {}
         }
-        made
+        project_resource(created)
     });
-    let columns = [Column { block: "", heading: String::new(), client: &scene.ann, make }];
+    let columns = [Column { block: "", heading: String::new(), client: &fixture.ann, make }];
     let rows = project_rows();
-    let mut targets = scene.make(&rows, &columns);
-    scene.hang_up(&rows, &mut targets, 1).await;
-    scene.build(&rows, &mut targets, 1).await;
-    scene.plant(&rows, &mut targets, 1).await;
-    let downloads = scene.send_ahead(&rows, &targets, 1).await;
-    scene.let_happen(event, &targets, home.0, crew).await;
+    let mut targets = fixture.create_targets(&rows, &columns);
+    fixture.create_hooks(&rows, &mut targets, 1).await;
+    fixture.create_pipelines(&rows, &mut targets, 1).await;
+    fixture.create_project_jobs(&rows, &mut targets, 1).await;
+    let downloads = fixture.upload_files(&rows, &targets, 1).await;
+    fixture.apply_job_event(change, &targets, home.0, crew).await;
     let mut cells = Vec::new();
     for ((row, target), page) in rows.iter().zip(&targets).zip(&downloads) {
-        cells.push(cell(row, &scene.ann, target, page).await);
+        cells.push(cell(row, &fixture.ann, target, page).await);
     }
     cells
 }
 
-impl Scene {
-    async fn let_happen(&self, event: Event, targets: &[Target], home: i64, crew: i64) {
+impl AccessFixture {
+    async fn apply_job_event(&self, change: AccessChange, targets: &[Target], home: NamespaceId, crew: NamespaceId) {
         let (root, ann) = (&self.root, self.ann.id);
-        match event {
-            Event::Nothing => {}
-            Event::MembershipExpires | Event::GroupMembershipExpires | Event::ShareExpires => {
-                // To the first moment of the day.
-                let midnight = model::Time::from_microsecond(model::members::start_of(TOMORROW)).expect("a moment");
+        match change {
+            AccessChange::Nothing => {}
+            AccessChange::MembershipExpires | AccessChange::GroupMembershipExpires | AccessChange::ShareExpires => {
+                // The start of the day.
+                let midnight = model::Time::from_microsecond(model::members::start_of_day(TOMORROW)).expect("a moment");
                 self.forge.clock.set(midnight);
             }
-            Event::UserIsBlocked => {
+            AccessChange::UserIsBlocked => {
                 assert_eq!(root.put(&format!("/users/{ann}/block"), json!({})).await.code(), 200);
             }
-            Event::GroupMembershipEnds => {
-                let owner = json!({ "user_id": root.id, "access_level": 50 });
+            AccessChange::GroupMembershipEnds => {
+                let owner = json!({ "user_id": root.id.get(), "access_level": 50 });
                 assert_eq!(root.post(&format!("/groups/{home}/members"), owner).await.code(), 201);
                 assert_eq!(root.delete(&format!("/groups/{home}/members/{ann}")).await.code(), 200);
             }
@@ -1094,13 +1188,13 @@ impl Scene {
                 let mut seen = BTreeSet::new();
                 for target in targets.iter().filter(|target| seen.insert(target.id)) {
                     let project = format!("/projects/{}", target.id);
-                    let code = match event {
-                        Event::MembershipEnds => root.delete(&format!("{project}/members/{ann}")).await,
-                        Event::ShareEnds => root.delete(&format!("{project}/share/{crew}")).await,
-                        Event::ProjectTurnsPrivate => {
+                    let code = match change {
+                        AccessChange::MembershipEnds => root.delete(&format!("{project}/members/{ann}")).await,
+                        AccessChange::ShareEnds => root.delete(&format!("{project}/share/{crew}")).await,
+                        AccessChange::ProjectTurnsPrivate => {
                             root.put(&project, json!({ "name": target.name(), "visibility_level": 0 })).await
                         }
-                        Event::ProjectIsArchived => root.post(&format!("{project}/archive"), json!({})).await,
+                        AccessChange::ProjectIsArchived => root.post(&format!("{project}/archive"), json!({})).await,
                         _ => root.delete(&project).await,
                     };
                     assert!(code.status.is_success(), "{code}");
@@ -1110,30 +1204,30 @@ impl Scene {
     }
 }
 
-/// Lesson 19: whoever could reach a project cannot any more, from the moment on in which that ends.
+/// Access to a project must end immediately with the membership, share or visibility that granted it.
 #[tokio::test(flavor = "multi_thread")]
-async fn lesson_19_access_to_a_project_after_it_ended() {
+async fn access_to_a_project_after_it_was_revoked() {
     let columns = [
-        ("master of it", "before", Way::Membership, Event::Nothing),
-        ("master of it", "revoked", Way::Membership, Event::MembershipEnds),
-        ("master of it", "expired", Way::Membership, Event::MembershipExpires),
-        ("master of it", "blocked", Way::Membership, Event::UserIsBlocked),
-        ("master of it", "archived", Way::Membership, Event::ProjectIsArchived),
-        ("master of it", "removed", Way::Membership, Event::ProjectIsRemoved),
-        ("owner of its group", "before", Way::Group, Event::Nothing),
-        ("owner of its group", "revoked", Way::Group, Event::GroupMembershipEnds),
-        ("owner of its group", "expired", Way::Group, Event::GroupMembershipExpires),
-        ("owner of its group", "archived", Way::Group, Event::ProjectIsArchived),
-        ("master by a share", "before", Way::Share, Event::Nothing),
-        ("master by a share", "unshared", Way::Share, Event::ShareEnds),
-        ("master by a share", "expired", Way::Share, Event::ShareExpires),
-        ("stranger", "public", Way::Sight, Event::Nothing),
-        ("stranger", "private", Way::Sight, Event::ProjectTurnsPrivate),
+        ("master of it", "before", AccessPath::Membership, AccessChange::Nothing),
+        ("master of it", "revoked", AccessPath::Membership, AccessChange::MembershipEnds),
+        ("master of it", "expired", AccessPath::Membership, AccessChange::MembershipExpires),
+        ("master of it", "blocked", AccessPath::Membership, AccessChange::UserIsBlocked),
+        ("master of it", "archived", AccessPath::Membership, AccessChange::ProjectIsArchived),
+        ("master of it", "removed", AccessPath::Membership, AccessChange::ProjectIsRemoved),
+        ("owner of its group", "before", AccessPath::Group, AccessChange::Nothing),
+        ("owner of its group", "revoked", AccessPath::Group, AccessChange::GroupMembershipEnds),
+        ("owner of its group", "expired", AccessPath::Group, AccessChange::GroupMembershipExpires),
+        ("owner of its group", "archived", AccessPath::Group, AccessChange::ProjectIsArchived),
+        ("master by a share", "before", AccessPath::Share, AccessChange::Nothing),
+        ("master by a share", "unshared", AccessPath::Share, AccessChange::ShareEnds),
+        ("master by a share", "expired", AccessPath::Share, AccessChange::ShareExpires),
+        ("stranger", "public", AccessPath::Visibility, AccessChange::Nothing),
+        ("stranger", "private", AccessPath::Visibility, AccessChange::ProjectTurnsPrivate),
     ];
     let rows = project_rows();
     let mut cells = vec![String::new(); rows.len() * columns.len()];
-    for (at, (_, _, way, event)) in columns.iter().enumerate() {
-        for (line, cell) in after(*way, *event).await.into_iter().enumerate() {
+    for (at, (_, _, access_path, change)) in columns.iter().enumerate() {
+        for (line, cell) in cells_after_change(*access_path, *change).await.into_iter().enumerate() {
             cells[line * columns.len() + at] = cell;
         }
     }

@@ -1,6 +1,6 @@
-//! Tests of permissions: access tables of every route, policy tables, random memberships against an oracle.
+//! Tests of permissions: access tables of every route, and random memberships against a reference model.
 
 mod access;
 pub(crate) mod access_to_projects;
-pub(crate) mod policy_rules;
-pub(crate) mod policy_world;
+pub(crate) mod random_memberships;
+pub(crate) mod reference_model;

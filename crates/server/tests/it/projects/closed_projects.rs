@@ -1,16 +1,16 @@
-//! What is not somebody's, or is not any more: nothing shows of it, and nobody grabs it.
+//! Projects without access: nothing of them is shown, and protected fields cannot be set.
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use testkit::{Client, TestForge, rows};
+use testkit::{TestClient, TestForge, fixtures};
 
 use crate::policy::access_to_projects::send_file;
 
-/// What must not show.
+/// The name that no response may contain.
 const SECRET: &str = "moonshot";
 
-/// Asks for everything in which a project could show up; nothing may name it.
-async fn nothing_shows(client: &Client, paths: &[String]) {
+/// Requests everything in which the project could appear; no response may contain its name.
+async fn assert_hidden(client: &TestClient, paths: &[String]) {
     let lists = [
         "/projects",
         "/projects/visible",
@@ -39,9 +39,9 @@ async fn nothing_shows(client: &Client, paths: &[String]) {
     }
 }
 
-/// Lesson 19: what was public, or open to somebody, leaves no trace in lists, counts and files once it is closed.
+/// A project that is made private or deleted leaves no trace in lists, counts and files.
 #[tokio::test]
-async fn lesson_19_nothing_shows_of_what_was_closed() {
+async fn nothing_of_a_closed_project_is_shown() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
@@ -52,13 +52,13 @@ async fn lesson_19_nothing_shows_of_what_was_closed() {
     let new = json!({ "name": SECRET, "namespace_id": home, "visibility_level": 20, "description": "moonshot it is" });
     assert_eq!(ann.post("/projects", new).await.json()["id"], 1);
     ann.post("/projects/1/share", json!({ "group_id": crew, "group_access": 20 })).await;
-    ann.post("/projects/1/members", json!({ "user_id": dan.id, "access_level": 40 })).await;
-    ann.post(&format!("/groups/{crew}/members"), json!({ "user_id": dan.id, "access_level": 30 })).await;
+    ann.post("/projects/1/members", json!({ "user_id": dan.id.get(), "access_level": 40 })).await;
+    ann.post(&format!("/groups/{crew}/members"), json!({ "user_id": dan.id.get(), "access_level": 30 })).await;
     let sent = send_file(&ann, "/projects/1/uploads").await.json();
     let page = format!("/home/moonshot{}", sent["url"].as_str().expect("a URL"));
     for client in [&bob, &eve, &dan] {
         assert_eq!(client.post("/projects/1/star", json!({})).await.code(), 201);
-        assert_eq!(client.get("/projects/starred").await.each("star_count").len(), 1);
+        assert_eq!(client.get("/projects/starred").await.join_field("star_count").len(), 1);
         assert_eq!(client.page(&page).await.text, SECRET);
         assert_eq!(client.get("/groups/crew").await.json()["shared_projects"][0]["id"], 1);
     }
@@ -69,14 +69,14 @@ async fn lesson_19_nothing_shows_of_what_was_closed() {
         .chain([page.clone(), format!("/projects/1/members/{}", dan.id)])
         .collect();
 
-    // Whoever saw it because everybody did.
+    // A user who saw it because it was public.
     assert_eq!(ann.put("/projects/1", json!({ "name": SECRET, "visibility_level": 0 })).await.code(), 200);
     for client in [&bob, &eve, &forge.anonymous()] {
-        nothing_shows(client, &places).await;
+        assert_hidden(client, &places).await;
         assert_ne!(client.page(&page).await.code(), 200);
     }
     for client in [&bob, &eve] {
-        // The group was seen because of the project.
+        // The group was visible because of the project.
         assert_eq!(client.get("/groups/crew").await.code(), 404);
         assert_eq!(client.post("/projects/1/star", json!({})).await.code(), 404);
         assert_eq!(client.delete("/projects/1/star").await.code(), 404);
@@ -84,44 +84,44 @@ async fn lesson_19_nothing_shows_of_what_was_closed() {
     }
     assert_eq!(root.get("/projects/1").await.json()["star_count"], 3);
 
-    // A member, through the project and through a group: one way in is enough, none is none.
+    // A member of the project and of a group: either membership gives access.
     assert_eq!(dan.get("/projects/1").await.code(), 200);
     assert_eq!(ann.delete(&format!("/projects/1/members/{}", dan.id)).await.code(), 200);
     assert_eq!(dan.get("/projects/1").await.code(), 200);
     assert_eq!(dan.get("/groups/crew").await.json()["shared_projects"][0]["id"], 1);
     assert_eq!(ann.delete(&format!("/projects/1/share/{crew}")).await.code(), 204);
-    nothing_shows(&dan, &places).await;
+    assert_hidden(&dan, &places).await;
     assert_eq!(dan.get("/groups/crew").await.code(), 200);
     assert_eq!(dan.page(&page).await.code(), 404);
 
-    // Opened again, and the membership of the group that opens it is taken away.
+    // Shared again, and then the group membership is removed.
     ann.post("/projects/1/share", json!({ "group_id": crew, "group_access": 20 })).await;
-    assert_eq!(dan.get("/projects/starred").await.each("id"), "1");
+    assert_eq!(dan.get("/projects/starred").await.join_field("id"), "1");
     assert_eq!(ann.delete(&format!("/groups/{crew}/members/{}", dan.id)).await.code(), 200);
-    nothing_shows(&dan, &places).await;
+    assert_hidden(&dan, &places).await;
     assert_eq!(dan.get("/groups/crew").await.code(), 404);
 
-    // Until a day that comes.
-    let until = json!({ "user_id": dan.id, "access_level": 10, "expires_at": "2026-01-03" });
+    // With an expiry date that passes.
+    let until = json!({ "user_id": dan.id.get(), "access_level": 10, "expires_at": "2026-01-03" });
     assert_eq!(ann.post("/projects/1/members", until).await.code(), 201);
     assert_eq!(dan.page(&page).await.text, SECRET);
     forge.clock.advance(SignedDuration::from_hours(21));
-    nothing_shows(&dan, &places).await;
+    assert_hidden(&dan, &places).await;
 
-    // Removed: not even the owner finds it, before and after the cleaning up.
+    // Deleted: not even the owner finds it, before and after the cleanup.
     assert_eq!(ann.delete("/projects/1").await.code(), 200);
     for _ in 0..2 {
-        nothing_shows(&ann, &places).await;
-        nothing_shows(&root, &places).await;
+        assert_hidden(&ann, &places).await;
+        assert_hidden(&root, &places).await;
         assert_eq!(root.get("/projects/all").await.header("x-total"), "0");
-        while forge::tasks::work_once(&forge.forge).await.expect("worked") {}
+        while forge::tasks::run_next(&forge.forge).await.expect("worked") {}
     }
     assert!(!forge.dump().contains(SECRET));
 }
 
-/// Mass assignment: what no parameter is for changes nothing, whoever sends it.
+/// Mass assignment: fields without a parameter have no effect.
 #[tokio::test]
-async fn lesson_14_nobody_grabs_what_is_not_theirs() {
+async fn protected_fields_cannot_be_mass_assigned() {
     let forge = TestForge::start().await;
     forge.admin().await;
     let (ann, bob) = (forge.user("ann").await, forge.user("bob").await);
@@ -129,9 +129,9 @@ async fn lesson_14_nobody_grabs_what_is_not_theirs() {
     let own = ann.post("/groups", json!({ "name": "own", "path": "own" })).await.json()["id"].clone();
     assert_eq!(ann.post("/projects", json!({ "name": "x" })).await.json()["id"], 1);
     assert_eq!(bob.post("/projects", json!({ "name": "x" })).await.json()["id"], 2);
-    let grab = |body: Value| {
-        let mut grab = json!({
-            "creator_id": bob.id, "id": 2, "user_id": bob.id, "star_count": 7, "forks_count": 7, "owner_id": bob.id,
+    let protected_fields = |body: Value| {
+        let mut protected_fields = json!({
+            "creator_id": bob.id.get(), "id": 2, "user_id": bob.id.get(), "star_count": 7, "forks_count": 7, "owner_id": bob.id.get(),
             "runners_token": "stolen", "runners_seed": "stolen", "projects_limit": 1000, "personal_projects": -9,
             "archived": true, "deleted_at": "2026-01-01", "created_at": "2001-01-01", "last_activity_at": "2001-01-01",
             "parent_id": group, "ancestor_id": group, "full_path": "g/x", "kind": "group",
@@ -139,49 +139,54 @@ async fn lesson_14_nobody_grabs_what_is_not_theirs() {
             "shared_with_groups": [{ "group_id": own, "group_access_level": 40 }], "project_id": 2, "access_level": 50,
         });
         for (key, value) in body.as_object().expect("an object") {
-            grab[key] = value.clone();
+            protected_fields[key] = value.clone();
         }
-        grab
+        protected_fields
     };
     let see = async |path: &str| ann.get(path).await.json();
-    let (user, project, place) = (see("/user").await, see("/projects/1").await, see("/groups/own").await);
-    // An index for searching may be written anew.
+    let (user, project, own_group) = (see("/user").await, see("/projects/1").await, see("/groups/own").await);
+    // The search index may be rewritten.
     let rows = || forge.dump().lines().filter(|line| !line.contains("_search_")).collect::<Vec<_>>().join("\n");
     let everything = rows();
 
-    // An edit that changes nothing of its own; a namespace is no part of one.
-    let edited = ann.put("/projects/1", grab(json!({ "name": "x", "namespace_id": group }))).await;
+    // An update without changes; the namespace is not a parameter of updates.
+    let edited = ann.put("/projects/1", protected_fields(json!({ "name": "x", "namespace_id": group }))).await;
     assert_eq!(edited.code(), 200, "{edited}");
     assert_eq!(see("/projects/1").await, project);
-    let edited = ann.put(&format!("/groups/{own}"), grab(json!({ "name": "own" }))).await;
+    let edited = ann.put(&format!("/groups/{own}"), protected_fields(json!({ "name": "own" }))).await;
     assert_eq!(edited.code(), 200, "{edited}");
-    assert_eq!(see("/groups/own").await, place);
-    assert_eq!(ann.post("/projects/1/archive", grab(json!({}))).await.code(), 201);
-    assert_eq!(ann.post("/projects/1/unarchive", grab(json!({}))).await.code(), 201);
+    assert_eq!(see("/groups/own").await, own_group);
+    assert_eq!(ann.post("/projects/1/archive", protected_fields(json!({}))).await.code(), 201);
+    assert_eq!(ann.post("/projects/1/unarchive", protected_fields(json!({}))).await.code(), 201);
     assert_eq!(see("/projects/1").await, project);
     assert_eq!(see("/user").await, user);
     assert_eq!(rows(), everything, "the clock stands still, so not even an edit shows");
 
-    // What is new is the caller's.
-    let made = ann.post("/projects", grab(json!({ "name": "y" }))).await.json();
-    assert_eq!((&made["id"], &made["creator_id"], &made["star_count"]), (&json!(3), &json!(ann.id), &json!(0)));
+    // New objects belong to the caller.
+    let made = ann.post("/projects", protected_fields(json!({ "name": "y" }))).await.json();
+    assert_eq!((&made["id"], &made["creator_id"], &made["star_count"]), (&json!(3), &json!(ann.id.get()), &json!(0)));
     assert_eq!((&made["path_with_namespace"], &made["archived"]), (&json!("ann/y"), &json!(false)));
     assert_eq!((&made["created_at"], &made["shared_with_groups"]), (&project["created_at"], &json!([])));
     assert_ne!(made["runners_token"], "stolen");
-    let made = ann.post("/projects/1/members", grab(json!({ "user_id": bob.id, "access_level": 10 }))).await.json();
-    assert_eq!((&made["id"], &made["access_level"]), (&json!(bob.id), &json!(10)));
-    let mut star = ann.post("/projects/1/star", grab(json!({}))).await.json();
+    let made = ann
+        .post("/projects/1/members", protected_fields(json!({ "user_id": bob.id.get(), "access_level": 10 })))
+        .await
+        .json();
+    assert_eq!((&made["id"], &made["access_level"]), (&json!(bob.id.get()), &json!(10)));
+    let mut star = ann.post("/projects/1/star", protected_fields(json!({}))).await.json();
     assert_eq!(star["star_count"].take(), 1);
     assert_eq!(bob.get("/projects/starred").await.text, "[]");
 
-    // Into other places only with the right to create there; for others only as an administrator.
+    // Creating in other namespaces requires permission; creating for other users requires an administrator.
     assert_eq!(ann.post("/projects", json!({ "name": "z", "namespace_id": group })).await.code(), 400);
-    let theirs = forge.in_one_go(|db| rows::personal_namespace(db, bob.id));
-    assert_eq!(ann.post("/projects", json!({ "name": "z", "namespace_id": theirs })).await.code(), 400);
+    let theirs = forge.in_transaction(|db| fixtures::personal_namespace(db, bob.id));
+    assert_eq!(ann.post("/projects", json!({ "name": "z", "namespace_id": theirs.get() })).await.code(), 400);
     assert_eq!(ann.post(&format!("/projects/user/{}", bob.id), json!({ "name": "z" })).await.code(), 403);
     assert_eq!(ann.post(&format!("/groups/{own}/projects/1"), json!({})).await.code(), 403);
-    let made =
-        ann.post("/groups", grab(json!({ "name": "fresh", "path": "fresh", "visibility_level": 0 }))).await.json();
+    let made = ann
+        .post("/groups", protected_fields(json!({ "name": "fresh", "path": "fresh", "visibility_level": 0 })))
+        .await
+        .json();
     assert_eq!(made["web_url"], "http://gable.test/groups/fresh");
     assert_eq!(bob.get(&format!("/groups/{}", made["id"])).await.code(), 404);
     assert_eq!(see("/user").await, user);

@@ -1,8 +1,8 @@
-//! Keys that open projects to machines.
+//! Deploy keys.
 
 use insta::assert_snapshot;
 use serde_json::{Value, json};
-use testkit::{Client, TestForge, rows};
+use testkit::{TestClient, TestForge, fixtures};
 
 const ONE: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdd7FPpZg0xpOoN5tuoqyVWHoh8sVJ8AnvYI0oBpSRB ci@example.org";
 const TWO: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f two";
@@ -12,7 +12,7 @@ fn key(title: &str, key: &str) -> Value {
 }
 
 /// A forge with Ann, who has two projects, and Bob, who has one.
-async fn scene() -> (TestForge, Client, Client, [i64; 3]) {
+async fn setup() -> (TestForge, TestClient, TestClient, [i64; 3]) {
     let forge = TestForge::start().await;
     let (ann, bob) = (forge.user("ann").await, forge.user("bob").await);
     let own = ann.make("/projects", json!({ "name": "own" })).await;
@@ -22,8 +22,8 @@ async fn scene() -> (TestForge, Client, Client, [i64; 3]) {
 }
 
 #[tokio::test]
-async fn a_key_is_added_shown_and_taken_away() {
-    let (_forge, ann, _, [own, ..]) = scene().await;
+async fn a_key_is_added_shown_and_removed() {
+    let (_forge, ann, _, [own, ..]) = setup().await;
     let keys = format!("/projects/{own}/deploy_keys");
     assert_snapshot!(ann.post(&keys, key(" build ", &format!("  {}\n", ONE.replacen(' ', "  ", 1)))).await, @r#"
     201 Created
@@ -31,10 +31,10 @@ async fn a_key_is_added_shown_and_taken_away() {
     "#);
     assert_eq!(ann.post(&format!("/projects/{own}/keys"), key("older name", TWO)).await.code(), 201);
     assert_eq!(
-        (ann.get(&keys).await.each("id"), ann.get(&keys).await.header("x-total").to_owned()),
+        (ann.get(&keys).await.join_field("id"), ann.get(&keys).await.header("x-total").to_owned()),
         ("2 1".into(), "2".into())
     );
-    assert_eq!(ann.get(&format!("/projects/{own}/keys?per_page=1")).await.each("title"), "older name");
+    assert_eq!(ann.get(&format!("/projects/{own}/keys?per_page=1")).await.join_field("title"), "older name");
     assert_eq!(ann.get(&format!("{keys}/1")).await.json()["key"], ONE);
     assert_eq!(ann.get("/projects/ann%2Fown/keys/1").await.json()["title"], "build");
     assert_eq!(ann.delete(&format!("{keys}/1")).await.json()["title"], "build");
@@ -50,14 +50,14 @@ async fn a_key_is_added_shown_and_taken_away() {
     400 Bad Request
     {"error":"key_id is invalid"}
     "#);
-    assert_eq!(ann.get(&keys).await.each("id"), "2");
-    // Nobody has it any more, so it can come back.
+    assert_eq!(ann.get(&keys).await.join_field("id"), "2");
+    // It is in use nowhere, so it can be added again.
     assert_eq!(ann.post(&keys, key("again", ONE)).await.json()["id"], 3);
 }
 
 #[tokio::test]
-async fn what_is_no_key_or_is_in_use_is_refused() {
-    let (_forge, ann, bob, [own, second, other]) = scene().await;
+async fn an_invalid_or_used_key_is_rejected() {
+    let (_forge, ann, bob, [own, second, other]) = setup().await;
     let keys = format!("/projects/{own}/deploy_keys");
     assert_snapshot!(ann.post(&keys, json!({})).await, @r#"
     400 Bad Request
@@ -72,17 +72,17 @@ async fn what_is_no_key_or_is_in_use_is_refused() {
     400 Bad Request
     {"message":{"fingerprint":["has already been taken"],"key":["has already been taken"]}}
     "#);
-    // The other way round, a key that opens a project is no user's.
+    // Conversely, a deploy key cannot be added to a user.
     assert_eq!(ann.post(&keys, key("k", TWO)).await.code(), 201);
     assert_snapshot!(bob.post("/user/keys", key("k", TWO)).await, @r#"
     400 Bad Request
     {"message":{"fingerprint":["has already been taken"],"key":["has already been taken"]}}
     "#);
-    // The same key once more is the same key, under the name it has; in another project of hers it opens that, too.
+    // Adding the same key again returns the existing one; in another project of hers it is enabled.
     assert_eq!(ann.post(&keys, key("other", TWO)).await.json()["title"], "k");
     assert_eq!(ann.post(&format!("/projects/{second}/deploy_keys"), key("other", TWO)).await.json()["id"], 1);
-    assert_eq!(ann.get(&format!("/projects/{second}/deploy_keys")).await.each("title"), "k");
-    // Bob could not know of it, and learns no more than that it is in use.
+    assert_eq!(ann.get(&format!("/projects/{second}/deploy_keys")).await.join_field("title"), "k");
+    // Bob learns only that the key is in use.
     assert_snapshot!(bob.post(&format!("/projects/{other}/deploy_keys"), key("k", TWO)).await, @r#"
     400 Bad Request
     {"message":{"fingerprint":["has already been taken"],"key":["has already been taken"]}}
@@ -91,7 +91,7 @@ async fn what_is_no_key_or_is_in_use_is_refused() {
 
 #[tokio::test]
 async fn a_key_is_enabled_by_masters_of_both_projects() {
-    let (forge, ann, bob, [own, second, other]) = scene().await;
+    let (forge, ann, bob, [own, second, other]) = setup().await;
     let id = ann.make(&format!("/projects/{own}/deploy_keys"), key("k", ONE)).await;
     let enable = |project: i64| format!("/projects/{project}/deploy_keys/{id}/enable");
     assert_eq!(ann.post(&enable(second), json!({})).await.json()["title"], "k");
@@ -100,9 +100,9 @@ async fn a_key_is_enabled_by_masters_of_both_projects() {
     404 Not Found
     {"message":"404 Deploy Key Not Found"}
     "#);
-    // A developer of the one cannot carry its key to the other, a master can; administrators can anyway.
+    // A developer of the first project cannot enable its key in another one; a master and an administrator can.
     for (level, code) in [(30, 404), (40, 201)] {
-        let member = json!({ "user_id": bob.id, "access_level": level });
+        let member = json!({ "user_id": bob.id.get(), "access_level": level });
         ann.post(&format!("/projects/{own}/members"), member).await;
         ann.put(&format!("/projects/{own}/members/{}", bob.id), json!({ "access_level": level })).await;
         assert_eq!(bob.post(&enable(other), json!({})).await.code(), code, "{level}");
@@ -110,7 +110,7 @@ async fn a_key_is_enabled_by_masters_of_both_projects() {
     let root = forge.admin().await;
     let spare = root.make("/projects", json!({ "name": "spare" })).await;
     assert_eq!(root.post(&enable(spare), json!({})).await.code(), 201);
-    // Taken from one project, it goes on opening the others.
+    // Removed from one project, it stays enabled in the others.
     for (project, left) in [(own, 404), (second, 404), (spare, 404)] {
         let taken = root.delete(&format!("/projects/{project}/deploy_keys/{id}/disable")).await;
         assert_eq!((taken.code(), &taken.json()["title"]), (200, &json!("k")));
@@ -121,10 +121,10 @@ async fn a_key_is_enabled_by_masters_of_both_projects() {
     assert_eq!(root.post(&enable(own), json!({})).await.code(), 404);
 }
 
-/// Lesson 15: the number of a key of another project finds nothing and changes nothing.
+/// The ID of a key of another project is not found and changes nothing.
 #[tokio::test]
-async fn lesson_15_a_key_of_another_project_is_not_there() {
-    let (forge, ann, bob, [own, _, other]) = scene().await;
+async fn a_deploy_key_of_another_project_is_not_found() {
+    let (forge, ann, bob, [own, _, other]) = setup().await;
     let id = ann.make(&format!("/projects/{own}/deploy_keys"), key("k", ONE)).await;
     let before = forge.dump();
     for path in ["deploy_keys", "keys"].map(|name| format!("/projects/{other}/{name}/{id}")) {
@@ -137,11 +137,11 @@ async fn lesson_15_a_key_of_another_project_is_not_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_user_and_a_project_that_want_the_same_key_one_gets_it() {
-    let (_forge, ann, bob, [own, _, other]) = scene().await;
+async fn concurrent_requests_for_the_same_key_succeed_only_once() {
+    let (_forge, ann, bob, [own, _, other]) = setup().await;
     let (keys, others) = (format!("/projects/{own}/deploy_keys"), format!("/projects/{other}/deploy_keys"));
     for number in 0..10 {
-        let new = key("k", &rows::ssh_key(number));
+        let new = key("k", &fixtures::ssh_key(number));
         let answers =
             tokio::join!(ann.post("/user/keys", new.clone()), ann.post(&keys, new.clone()), bob.post(&others, new));
         let codes = [answers.0.code(), answers.1.code(), answers.2.code()];

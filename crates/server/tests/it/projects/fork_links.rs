@@ -1,11 +1,11 @@
-//! Which project was forked from which, and what follows from it.
+//! Fork relations between projects, and the visibility rules that follow from them.
 
 use insta::assert_snapshot;
 use serde_json::json;
-use testkit::{Client, TestForge};
+use testkit::{TestClient, TestForge};
 
-/// A forge with an administrator, Ann with a source and Bob with a fork, both public.
-async fn scene() -> (TestForge, [Client; 3], [i64; 2]) {
+/// Starts a forge with an administrator, Ann with a source and Bob with a fork, both public.
+async fn setup() -> (TestForge, [TestClient; 3], [i64; 2]) {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let (ann, bob) = (forge.user("ann").await, forge.user("bob").await);
@@ -15,8 +15,8 @@ async fn scene() -> (TestForge, [Client; 3], [i64; 2]) {
 }
 
 #[tokio::test]
-async fn an_administrator_says_what_was_forked_from_what() {
-    let (_forge, [root, ann, bob], [source, fork]) = scene().await;
+async fn an_administrator_creates_a_fork_relation() {
+    let (_forge, [root, ann, bob], [source, fork]) = setup().await;
     let link = format!("/projects/{fork}/fork/{source}");
     assert_snapshot!(bob.post(&link, json!({})).await, @r#"
     403 Forbidden
@@ -49,13 +49,13 @@ async fn an_administrator_says_what_was_forked_from_what() {
     }
     assert_eq!(ann.get(&format!("/projects/{source}")).await.json()["forks_count"], 1);
     assert_eq!(ann.get(&format!("/projects/{source}")).await.json().get("forked_from_project"), None);
-    // By path, too, and a star does not make it forget.
+    // Also by path, and after starring.
     assert_eq!(bob.post("/projects/bob%2Fcopy/star", json!({})).await.json()["forked_from_project"]["id"], source);
 }
 
 #[tokio::test]
-async fn an_owner_takes_a_fork_out_of_its_relation() {
-    let (_forge, [root, ann, bob], [source, fork]) = scene().await;
+async fn an_owner_deletes_a_fork_relation() {
+    let (_forge, [root, ann, bob], [source, fork]) = setup().await;
     let link = root.post(&format!("/projects/{fork}/fork/{source}"), json!({})).await.json();
     let path = format!("/projects/{fork}/fork");
     assert_snapshot!(ann.delete(&path).await, @r#"
@@ -64,7 +64,7 @@ async fn an_owner_takes_a_fork_out_of_its_relation() {
     "#);
     let removed = bob.delete(&path).await;
     assert_eq!((removed.code(), removed.json()), (200, link));
-    // What is no fork is none already.
+    // Deleting a missing relation is not an error.
     assert_snapshot!(bob.delete(&path).await, @"
     200 OK
     null
@@ -73,47 +73,47 @@ async fn an_owner_takes_a_fork_out_of_its_relation() {
     assert_eq!(bob.get(&format!("/projects/{fork}")).await.json().get("forked_from_project"), None);
 }
 
-/// Lesson 19: a source that is no longer seen, or no longer there, shows through nowhere.
+/// A source that the caller cannot see, or that is deleted, is shown nowhere.
 #[tokio::test]
-async fn lesson_19_a_hidden_source_is_not_told() {
-    let (_forge, [root, ann, bob], [source, fork]) = scene().await;
+async fn a_hidden_fork_source_is_not_shown() {
+    let (_forge, [root, ann, bob], [source, fork]) = setup().await;
     assert_eq!(root.post(&format!("/projects/{fork}/fork/{source}"), json!({})).await.code(), 201);
     let hide = json!({ "name": "Rocket", "visibility_level": 0 });
     assert_eq!(ann.put(&format!("/projects/{source}"), hide).await.code(), 200);
-    let told = async |client: &Client| {
+    let source_id_seen_by = async |client: &TestClient| {
         let one = client.get(&format!("/projects/{fork}")).await.json()["forked_from_project"]["id"].clone();
         let list = if client.id == root.id { "/projects/all?search=Copy" } else { "/projects?search=Copy" };
         let list = client.get(list).await.json()[0]["forked_from_project"]["id"].clone();
         assert_eq!(one, list);
         one
     };
-    assert_eq!(told(&bob).await, json!(null));
-    assert_eq!(told(&root).await, json!(source));
-    let member = json!({ "user_id": bob.id, "access_level": 10 });
+    assert_eq!(source_id_seen_by(&bob).await, json!(null));
+    assert_eq!(source_id_seen_by(&root).await, json!(source));
+    let member = json!({ "user_id": bob.id.get(), "access_level": 10 });
     assert_eq!(ann.post(&format!("/projects/{source}/members"), member).await.code(), 201);
-    assert_eq!(told(&bob).await, json!(source));
+    assert_eq!(source_id_seen_by(&bob).await, json!(source));
     assert_eq!(ann.delete(&format!("/projects/{source}")).await.code(), 200);
-    assert_eq!(told(&bob).await, json!(null));
-    assert_eq!(told(&root).await, json!(null));
-    // It is a fork of nothing now, and may become one of something else.
+    assert_eq!(source_id_seen_by(&bob).await, json!(null));
+    assert_eq!(source_id_seen_by(&root).await, json!(null));
+    // Without a source, it can become a fork of another project.
     let other = ann.make("/projects", json!({ "name": "Other", "visibility_level": 20 })).await;
     assert_eq!(root.post(&format!("/projects/{fork}/fork/{other}"), json!({})).await.code(), 201);
-    assert_eq!(told(&bob).await, json!(other));
-    // A fork that goes is counted no more.
+    assert_eq!(source_id_seen_by(&bob).await, json!(other));
+    // A deleted fork is no longer counted.
     assert_eq!(ann.get(&format!("/projects/{other}")).await.json()["forks_count"], 1);
     assert_eq!(bob.delete(&format!("/projects/{fork}")).await.code(), 200);
     assert_eq!(ann.get(&format!("/projects/{other}")).await.json()["forks_count"], 0);
 }
 
 #[tokio::test]
-async fn a_fork_is_seen_no_further_than_its_source() {
-    let (_forge, [root, ann, bob], [source, fork]) = scene().await;
+async fn a_fork_is_never_more_visible_than_its_source() {
+    let (_forge, [root, ann, bob], [source, fork]) = setup().await;
     assert_eq!(root.post(&format!("/projects/{fork}/fork/{source}"), json!({})).await.code(), 201);
-    let set = async |client: &Client, project: i64, name: &str, level: i64| {
+    let set = async |client: &TestClient, project: i64, name: &str, level: i64| {
         client.put(&format!("/projects/{project}"), json!({ "name": name, "visibility_level": level })).await
     };
     let level = async |project: i64| root.get(&format!("/projects/{project}")).await.json()["visibility_level"].clone();
-    // Lowered, the source takes its forks along.
+    // Lowering the visibility of the source lowers that of its forks.
     assert_eq!(set(&ann, source, "Rocket", 10).await.code(), 200);
     assert_eq!((level(source).await, level(fork).await), (json!(10), json!(10)));
     assert_snapshot!(set(&bob, fork, "Copy", 20).await, @r#"
@@ -122,11 +122,11 @@ async fn a_fork_is_seen_no_further_than_its_source() {
     "#);
     assert_eq!(set(&bob, fork, "Copy", 10).await.code(), 200);
     assert_eq!(set(&bob, fork, "Copy", 0).await.code(), 200);
-    // Raised, it leaves them as they are.
+    // Raising it does not change the forks.
     assert_eq!(set(&ann, source, "Rocket", 20).await.code(), 200);
     assert_eq!(level(fork).await, json!(0));
     assert_eq!(set(&bob, fork, "Copy", 20).await.code(), 200);
-    // Without the relation nothing holds it.
+    // Without the relation the limit does not apply.
     assert_eq!(set(&ann, source, "Rocket", 0).await.code(), 200);
     assert_eq!(bob.delete(&format!("/projects/{fork}/fork")).await.code(), 200);
     assert_eq!(set(&bob, fork, "Copy", 20).await.code(), 200);

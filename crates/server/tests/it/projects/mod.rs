@@ -8,5 +8,6 @@ mod groups;
 mod imports;
 mod members;
 mod project_lists;
+#[expect(clippy::module_inception, reason = "the resource that gives the domain its name")]
 mod projects;
 mod uploads;

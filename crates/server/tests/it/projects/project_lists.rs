@@ -1,40 +1,28 @@
-//! Lists of projects: who sees which, filters, orders and pages.
+//! Lists of projects: access, filters, order and pagination.
 
-use diesel::RunQueryDsl as _;
 use insta::assert_snapshot;
 use serde_json::{Value, json};
-use testkit::{Client, TestForge};
+use testkit::{TestClient, TestForge};
 
 const LISTS: [&str; 5] =
     ["/projects", "/projects/visible", "/projects/owned", "/projects/starred", "/groups/acme/projects"];
 
-/// Changes the database in a way that no request can.
-fn sql(forge: &TestForge, statement: &str) {
-    forge.behind_the_back(|db| {
-        match db {
-            store::Conn::Sqlite(conn) => diesel::sql_query(statement).execute(conn),
-            store::Conn::Pg(conn) => diesel::sql_query(statement).execute(conn),
-        }
-        .expect("changed");
-    });
-}
-
-/// Text as it stands in a query.
+/// Percent-encodes a text for a query.
 fn encoded(text: &str) -> String {
     let hex: Vec<String> = text.bytes().map(|byte| format!("%{byte:02x}")).collect();
     hex.concat()
 }
 
-/// Ann, an administrator who owns the group `acme`.
-async fn ann_of_acme(forge: &TestForge) -> (Client, i64) {
+/// Creates Ann, an administrator who owns the group `acme`.
+async fn ann_of_acme(forge: &TestForge) -> (TestClient, i64) {
     let ann = forge.user("ann").await;
     let acme = ann.make("/groups", json!({ "name": "acme", "path": "acme" })).await;
-    sql(forge, "UPDATE users SET admin = TRUE");
+    forge.set_admin(&ann, true);
     (ann, acme)
 }
 
-/// A project that is in all of the lists.
-async fn listed(ann: &Client, acme: i64, body: Value) -> i64 {
+/// Creates a project that is in all lists.
+async fn listed(ann: &TestClient, acme: i64, body: Value) -> i64 {
     let mut body = body;
     body["namespace_id"] = json!(acme);
     let id = ann.make("/projects", body).await;
@@ -43,7 +31,7 @@ async fn listed(ann: &Client, acme: i64, body: Value) -> i64 {
 }
 
 #[tokio::test]
-async fn who_sees_which_projects_in_which_list() {
+async fn each_list_shows_the_projects_that_its_caller_can_see() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
@@ -63,14 +51,14 @@ async fn who_sees_which_projects_in_which_list() {
         client.make("/projects", body).await;
     }
     // Bob is a guest of one project, Eve of the group.
-    ann.make("/projects/1/members", json!({ "user_id": bob.id, "access_level": 10 })).await;
-    ann.make("/groups/acme/members", json!({ "user_id": eve.id, "access_level": 10 })).await;
+    ann.make("/projects/1/members", json!({ "user_id": bob.id.get(), "access_level": 10 })).await;
+    ann.make("/groups/acme/members", json!({ "user_id": eve.id.get(), "access_level": 10 })).await;
     let mut table = String::new();
     for (name, client) in [("root", &root), ("ann", &ann), ("bob", &bob), ("eve", &eve)] {
         for list in ["/projects", "/projects/visible", "/projects/owned", "/groups/acme/projects"] {
             let answer = client.get(&format!("{list}?order_by=id&sort=asc")).await;
             assert_eq!(answer.header("x-total"), answer.json().as_array().map_or(0, Vec::len).to_string());
-            table += format!("{name:<6}{list:<24}{}", answer.each("id")).trim_end();
+            table += format!("{name:<6}{list:<24}{}", answer.join_field("id")).trim_end();
             table += "\n";
         }
     }
@@ -92,26 +80,30 @@ async fn who_sees_which_projects_in_which_list() {
     eve   /projects/owned
     eve   /groups/acme/projects   4 5
     ");
-    assert_eq!(root.get("/projects/all?order_by=id&sort=asc").await.each("id"), "1 2 3 4 5 6 7");
+    assert_eq!(root.get("/projects/all?order_by=id&sort=asc").await.join_field("id"), "1 2 3 4 5 6 7");
     assert_eq!(root.get("/projects/all").await.header("x-total"), "7");
     for client in [&ann, &bob, &eve] {
         assert_eq!(client.get("/projects/all").await.json(), json!({ "message": "403 Forbidden" }));
     }
-    // A search sees as far as its list.
+    // A search finds only projects of its list.
     for (client, ids) in [(&root, "2 3 5 7"), (&ann, "1 2 3 4 5"), (&bob, "1 2 3 5"), (&eve, "3 4 5")] {
         let mut searched = String::new();
         for text in ["i", "group-p", "roots"] {
-            searched += &client.get(&format!("/projects/visible?order_by=id&sort=asc&search={text}")).await.each("id");
+            searched +=
+                &client.get(&format!("/projects/visible?order_by=id&sort=asc&search={text}")).await.join_field("id");
             searched += " ";
         }
         for id in searched.split_whitespace() {
             assert!(ids.split(' ').any(|seen| seen == id), "{searched} is more than {ids}");
         }
         let by_path = client.get("/projects/search/i?order_by=id&sort=asc").await;
-        assert_eq!(by_path.each("id"), client.get("/projects/visible?order_by=id&sort=asc&search=i").await.each("id"));
+        assert_eq!(
+            by_path.join_field("id"),
+            client.get("/projects/visible?order_by=id&sort=asc&search=i").await.join_field("id")
+        );
         assert_eq!(by_path.json()[0].get("permissions"), None);
     }
-    assert_eq!(root.get("/projects/all?search=bobs").await.each("id"), "6");
+    assert_eq!(root.get("/projects/all?search=bobs").await.join_field("id"), "6");
     assert_eq!(ann.get("/projects/visible?search=bobs").await.text, "[]");
 }
 
@@ -122,8 +114,8 @@ async fn permissions_are_those_of_the_caller() {
     let bob = forge.user("bob").await;
     let acme = ann.make("/groups", json!({ "name": "acme", "path": "acme" })).await;
     ann.make("/projects", json!({ "name": "x", "namespace_id": acme, "visibility_level": 20 })).await;
-    ann.make("/projects/1/members", json!({ "user_id": bob.id, "access_level": 20 })).await;
-    ann.make("/groups/acme/members", json!({ "user_id": bob.id, "access_level": 10 })).await;
+    ann.make("/projects/1/members", json!({ "user_id": bob.id.get(), "access_level": 20 })).await;
+    ann.make("/groups/acme/members", json!({ "user_id": bob.id.get(), "access_level": 10 })).await;
     bob.post("/projects/1/star", json!({})).await;
     let access = |level: i64| json!({ "access_level": level, "notification_level": 3 });
     for list in ["/projects", "/projects/visible"] {
@@ -139,7 +131,7 @@ async fn permissions_are_those_of_the_caller() {
 }
 
 #[tokio::test]
-async fn a_starred_project_that_became_private_vanishes() {
+async fn a_starred_project_that_becomes_private_is_hidden() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
@@ -151,22 +143,22 @@ async fn a_starred_project_that_became_private_vanishes() {
         for id in [1, 2] {
             client.post(&format!("/projects/{id}/star"), json!({})).await;
         }
-        assert_eq!(client.get("/projects/starred").await.each("id"), "2 1");
+        assert_eq!(client.get("/projects/starred").await.join_field("id"), "2 1");
     }
     ann.put("/projects/1", json!({ "name": "x", "visibility_level": 0 })).await;
     ann.put("/projects/2", json!({ "name": "y", "visibility_level": 10 })).await;
     for (client, ids, total) in [(&ann, "2 1", "2"), (&bob, "2", "1"), (&eve, "", "0"), (&root, "2", "1")] {
         let starred = client.get("/projects/starred").await;
-        assert_eq!((starred.each("id").as_str(), starred.header("x-total")), (ids, total));
+        assert_eq!((starred.join_field("id").as_str(), starred.header("x-total")), (ids, total));
     }
-    // The star is still there, and so is the project once one may see it.
+    // The star is kept, and the project is listed again once the user can see it.
     assert_eq!(ann.get("/projects/1").await.json()["star_count"], 4);
-    ann.make("/projects/1/members", json!({ "user_id": eve.id, "access_level": 10 })).await;
-    assert_eq!(eve.get("/projects/starred").await.each("id"), "1");
+    ann.make("/projects/1/members", json!({ "user_id": eve.id.get(), "access_level": 10 })).await;
+    assert_eq!(eve.get("/projects/starred").await.join_field("id"), "1");
 }
 
 #[tokio::test]
-async fn every_order_goes_both_ways_and_ties_go_by_number() {
+async fn every_order_is_ascending_or_descending_and_ties_are_ordered_by_id() {
     let forge = TestForge::start().await;
     let (ann, acme) = ann_of_acme(&forge).await;
     let names = [("b", "z"), ("B 2", "Y"), ("a", "x"), ("_c", "w-1"), ("Äh", "w_1"), ("zebra", "W.1")];
@@ -175,12 +167,12 @@ async fn every_order_goes_both_ways_and_ties_go_by_number() {
         listed(&ann, acme, json!({ "name": name, "path": path, "visibility_level": level })).await;
     }
     ann.post("/projects/6/archive", json!({})).await;
-    // Half of them at the same moment.
+    // Half of them at the same time.
     for (column, hours) in
         [("created_at", [1, 2, 1, 2, 1, 2]), ("updated_at", [2, 2, 1, 1, 3, 3]), ("last_activity_at", [1; 6])]
     {
         for (id, hour) in (1..).zip(hours) {
-            sql(&forge, &format!("UPDATE projects SET {column} = {hour}000000000 WHERE id = {id}"));
+            forge.execute_sql(&format!("UPDATE projects SET {column} = {hour}000000000 WHERE id = {id}"));
         }
     }
     let lists = LISTS.into_iter().chain(["/projects/all"]);
@@ -196,28 +188,35 @@ async fn every_order_goes_both_ways_and_ties_go_by_number() {
             let backwards: Vec<&str> = ids.split(' ').rev().collect();
             for (sort, ids) in [("asc", ids.to_owned()), ("desc", backwards.join(" "))] {
                 let url = format!("{list}?order_by={order}&sort={sort}");
-                assert_eq!(ann.get(&url).await.each("id"), ids, "{url}");
-                // The same in pages, and with a search that finds them all.
+                assert_eq!(ann.get(&url).await.join_field("id"), ids, "{url}");
+                // The same in pages, and with a search that matches all.
                 let mut pages = Vec::new();
                 for page in 1..=3 {
-                    pages.push(ann.get(&format!("{url}&per_page=2&page={page}")).await.each("id"));
+                    pages.push(ann.get(&format!("{url}&per_page=2&page={page}")).await.join_field("id"));
                 }
                 assert_eq!(pages.join(" "), ids, "{url}");
                 for search in ["acme", "ac"] {
-                    assert_eq!(ann.get(&format!("{url}&search={search}")).await.each("id"), ids, "{url} {search}");
+                    assert_eq!(
+                        ann.get(&format!("{url}&search={search}")).await.join_field("id"),
+                        ids,
+                        "{url} {search}"
+                    );
                 }
             }
         }
     }
     let first = ann.get("/groups/acme/projects?ci_enabled_first=true&order_by=name&sort=asc").await;
-    assert_eq!(first.each("id"), "4 3 1 2 6 5");
-    sql(&forge, "UPDATE projects SET builds_enabled = FALSE WHERE id IN (4, 1)");
+    assert_eq!(first.join_field("id"), "4 3 1 2 6 5");
+    for (id, name) in [(4, "_c"), (1, "b")] {
+        let changes = json!({ "name": name, "builds_enabled": false });
+        assert_eq!(ann.put(&format!("/projects/{id}"), changes).await.code(), 200);
+    }
     let first = ann.get("/groups/acme/projects?ci_enabled_first=true&order_by=name&sort=asc").await;
-    assert_eq!(first.each("id"), "3 2 6 5 4 1");
+    assert_eq!(first.join_field("id"), "3 2 6 5 4 1");
 }
 
 #[tokio::test]
-async fn filters_narrow_a_list_together() {
+async fn filters_can_be_combined() {
     let forge = TestForge::start().await;
     let (ann, acme) = ann_of_acme(&forge).await;
     let mut id = 0;
@@ -254,11 +253,11 @@ async fn filters_narrow_a_list_together() {
         ] {
             let url = format!("{list}?{query}&order_by=id&sort=asc");
             let answer = ann.get(&url).await;
-            assert_eq!(answer.each("id"), ids, "{url}");
+            assert_eq!(answer.join_field("id"), ids, "{url}");
             let total = ids.split_whitespace().count().to_string();
             assert_eq!(answer.header("x-total"), total, "{url}");
             let second = ann.get(&format!("{url}&per_page=1&page=2")).await;
-            assert_eq!(second.each("id"), ids.split_whitespace().nth(1).unwrap_or_default(), "{url}");
+            assert_eq!(second.join_field("id"), ids.split_whitespace().nth(1).unwrap_or_default(), "{url}");
             assert_eq!(second.header("x-total-pages"), total, "{url}");
         }
     }
@@ -301,7 +300,7 @@ async fn totals_follow_every_change() {
     assert_eq!(totals().await, "9 1 9 6 3 6");
     ann.delete("/projects/2").await;
     assert_eq!(totals().await, "8 1 8 5 3 5");
-    forge.do_all_jobs().await;
+    forge.run_due_tasks().await;
     assert_eq!(totals().await, "8 1 8 5 3 5");
     ann.post("/projects/3/unarchive", json!({})).await;
     assert_eq!(totals().await, "8 0 8 5 3 5");
@@ -310,7 +309,7 @@ async fn totals_follow_every_change() {
 }
 
 #[tokio::test]
-async fn a_long_list_comes_in_pages() {
+async fn a_long_list_is_paginated() {
     let forge = TestForge::start().await;
     let (ann, acme) = ann_of_acme(&forge).await;
     for number in 1..=23 {
@@ -323,7 +322,7 @@ async fn a_long_list_comes_in_pages() {
     };
     for list in LISTS.into_iter().chain(["/projects/all"]) {
         let first = ann.get(list).await;
-        assert_eq!(first.each("id"), numbers(23, 4), "{list}");
+        assert_eq!(first.join_field("id"), numbers(23, 4), "{list}");
         for (header, value) in [
             ("x-total", "23"),
             ("x-total-pages", "2"),
@@ -335,13 +334,13 @@ async fn a_long_list_comes_in_pages() {
             assert_eq!(first.header(header), value, "{list} {header}");
         }
         let second = ann.get(&format!("{list}?page=2&search=p")).await;
-        assert_eq!(second.each("id"), numbers(3, 1), "{list}");
+        assert_eq!(second.join_field("id"), numbers(3, 1), "{list}");
         assert_eq!((second.header("x-next-page"), second.header("x-prev-page")), ("", "1"), "{list}");
         let here = format!("http://gable.test/api/v3{list}");
         let link =
             |number: i64, relation: &str| format!("<{here}?page={number}&per_page=20&search=p>; rel=\"{relation}\"");
         assert_eq!(second.header("link"), [link(1, "prev"), link(1, "first"), link(2, "last")].join(", "));
-        assert_eq!(ann.get(&format!("{list}?per_page=7&page=3")).await.each("id"), numbers(9, 3), "{list}");
+        assert_eq!(ann.get(&format!("{list}?per_page=7&page=3")).await.join_field("id"), numbers(9, 3), "{list}");
         let beyond = ann.get(&format!("{list}?page=2147483647&per_page=100")).await;
         assert_eq!((beyond.text.as_str(), beyond.header("x-total")), ("[]", "23"), "{list}");
         for empty in ["?page=0&per_page=0", "?page=&per_page="] {
@@ -353,9 +352,9 @@ async fn a_long_list_comes_in_pages() {
     assert_eq!(ann.head("/projects/visible").await.header("x-total"), "23");
 }
 
-/// Four projects whose texts hold what is special in patterns and in the language of indexes.
+/// Four projects whose fields contain characters that are special in LIKE patterns and full-text queries.
 #[tokio::test]
-async fn a_search_is_literal_and_in_any_case() {
+async fn a_search_is_literal_and_ignores_case() {
     let forge = TestForge::start().await;
     let (ann, acme) = ann_of_acme(&forge).await;
     for (name, path, description) in [
@@ -419,7 +418,7 @@ async fn a_search_is_literal_and_in_any_case() {
     for list in LISTS.into_iter().chain(["/projects/all"]) {
         for (text, ids) in cases {
             let answer = ann.get(&format!("{list}?order_by=id&sort=asc&search={}", encoded(text))).await;
-            assert_eq!(answer.each("id"), ids, "{list} {text:?}");
+            assert_eq!(answer.join_field("id"), ids, "{list} {text:?}");
             assert_eq!(answer.header("x-total"), ids.split_whitespace().count().to_string(), "{list} {text:?}");
         }
         let nul = ann.get(&format!("{list}?search=a%00b")).await;
@@ -431,12 +430,12 @@ async fn a_search_is_literal_and_in_any_case() {
     }
     for (text, ids) in cases.into_iter().filter(|(text, _)| !text.trim().is_empty()) {
         let found = ann.get(&format!("/projects/search/{}?order_by=id&sort=asc", encoded(text))).await;
-        assert_eq!(found.each("id"), ids, "{text:?}");
+        assert_eq!(found.join_field("id"), ids, "{text:?}");
     }
     assert_eq!(ann.get("/projects/search/a%00b").await.json(), json!({ "error": "query is invalid" }));
 }
 
-/// What is searched are name, path and description by themselves, not one after the other.
+/// Name, path and description are searched separately.
 #[tokio::test]
 async fn a_search_does_not_match_across_fields() {
     let forge = TestForge::start().await;
@@ -451,7 +450,7 @@ async fn a_search_does_not_match_across_fields() {
     }
 }
 
-/// The last letter of a Greek word has a form of its own, which the case of a part of the word cannot know.
+/// A final sigma has its own lower-case form, which does not apply inside a word.
 #[tokio::test]
 async fn a_part_of_a_greek_word_is_found() {
     let forge = TestForge::start().await;
@@ -461,13 +460,13 @@ async fn a_part_of_a_greek_word_is_found() {
     for list in LISTS.into_iter().chain(["/projects/all"]) {
         for text in ["ΟΔΟΣ", "οδοσ", "ΔΟΣ"] {
             let found = ann.get(&format!("{list}?order_by=id&sort=asc&search={}", encoded(text))).await;
-            assert_eq!(found.each("id"), "1 2", "{list} {text}");
+            assert_eq!(found.join_field("id"), "1 2", "{list} {text}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_search_knows_what_has_changed() {
+async fn a_search_finds_changed_fields() {
     let forge = TestForge::start().await;
     let (ann, acme) = ann_of_acme(&forge).await;
     listed(&ann, acme, json!({ "name": "Rocket", "path": "rocket", "description": "flies" })).await;
@@ -487,7 +486,7 @@ async fn a_search_knows_what_has_changed() {
 }
 
 #[tokio::test]
-async fn wrong_values_are_refused_by_every_list() {
+async fn every_list_rejects_invalid_values() {
     let forge = TestForge::start().await;
     let (ann, _) = ann_of_acme(&forge).await;
     for list in LISTS.into_iter().chain(["/projects/all"]) {
@@ -497,11 +496,11 @@ async fn wrong_values_are_refused_by_every_list() {
                     order_by does not have a valid value, sort does not have a valid value, simple is invalid";
         assert_eq!(answer.code(), 400, "{list}");
         let error = answer.json()["error"].as_str().expect("a text").to_owned();
-        let (mut told, mut expected): (Vec<&str>, Vec<&str>) =
+        let (mut parameters, mut expected): (Vec<&str>, Vec<&str>) =
             (error.split(", ").collect(), text.split(", ").collect());
-        told.sort_unstable();
+        parameters.sort_unstable();
         expected.sort_unstable();
-        assert_eq!(told, expected, "{list}");
+        assert_eq!(parameters, expected, "{list}");
         assert_eq!(forge.anonymous().get(&format!("{list}?{wrong}")).await.code(), 401, "{list}");
     }
     assert_eq!(
@@ -515,7 +514,7 @@ async fn wrong_values_are_refused_by_every_list() {
 }
 
 #[tokio::test]
-async fn a_simple_list_shows_the_least() {
+async fn a_simple_list_shows_few_fields() {
     let forge = TestForge::start().await;
     let (ann, acme) = ann_of_acme(&forge).await;
     listed(&ann, acme, json!({ "name": "Rocket" })).await;

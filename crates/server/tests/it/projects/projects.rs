@@ -1,11 +1,11 @@
-//! Projects, one by one: made, changed, starred, archived, shared and removed.
+//! Single projects: creating, updating, starring, archiving, sharing and deleting.
 
 use api::Dialect;
 use insta::assert_snapshot;
 use jiff::SignedDuration;
-use model::Visibility;
+use model::{NamespaceId, Visibility};
 use serde_json::{Value, json};
-use testkit::{Answer, Client, TestForge};
+use testkit::{TestClient, TestForge, TestResponse, fixtures};
 
 const PATH_FORMAT: &str = "can contain only letters, digits, '_', '-' and '.'. Cannot start with '-', end in '.git' or \
                            end in '.atom'";
@@ -13,7 +13,7 @@ const NAME_FORMAT: &str = "can contain only letters, digits, emojis, '_', '.', d
                            digit, emoji or '_'.";
 const TAKEN: &str = "has already been taken";
 
-fn told(answer: &Answer) -> (u16, Value) {
+fn status_and_body(answer: &TestResponse) -> (u16, Value) {
     (answer.code(), answer.json())
 }
 
@@ -25,23 +25,23 @@ fn forbidden() -> (u16, Value) {
     (403, json!({ "message": "403 Forbidden" }))
 }
 
-/// What is told about fields that are not in order.
+/// The response for invalid fields.
 fn invalid(fields: Value) -> (u16, Value) {
     (400, json!({ "message": fields }))
 }
 
-async fn group(client: &Client, path: &str, visibility: i64) -> i64 {
+async fn group(client: &TestClient, path: &str, visibility: i64) -> i64 {
     client.make("/groups", json!({ "name": path, "path": path, "visibility_level": visibility })).await
 }
 
-async fn project(client: &Client, name: &str) -> i64 {
+async fn project(client: &TestClient, name: &str) -> i64 {
     client.make("/projects", json!({ "name": name })).await
 }
 
 /// Adds a member to a project or a group.
-async fn add_member(owner: &Client, place: &str, user: &Client, level: i64) {
-    let body = json!({ "user_id": user.id, "access_level": level });
-    let added = owner.post(&format!("{place}/members"), body).await;
+async fn add_member(owner: &TestClient, source: &str, user: &TestClient, level: i64) {
+    let body = json!({ "user_id": user.id.get(), "access_level": level });
+    let added = owner.post(&format!("{source}/members"), body).await;
     assert_eq!(added.code(), 201, "{added}");
 }
 
@@ -62,9 +62,9 @@ async fn a_new_project_has_the_defaults() {
     let access = json!({ "access_level": 40, "notification_level": 3 });
     expected["permissions"] = json!({ "project_access": access, "group_access": null });
     assert_eq!(shown.json(), expected);
-    // The token is nowhere in clear.
+    // The token is not stored in plain text.
     assert!(!forge.dump().contains(&token));
-    // Without issues nobody counts them.
+    // Without issues there is no count.
     let quiet = ann.post("/projects", json!({ "name": "q", "issues_enabled": false })).await.json();
     assert_eq!((quiet.get("open_issues_count"), &quiet["issues_enabled"]), (None, &json!(false)));
 }
@@ -82,7 +82,7 @@ async fn a_project_in_a_group_belongs_to_the_group() {
     let namespace = &made["namespace"];
     assert_eq!((&namespace["owner_id"], &namespace["kind"]), (&Value::Null, &json!("group")));
     assert_eq!((&namespace["avatar"], &namespace["description"]), (&json!({ "url": null }), &json!("Rockets")));
-    // No membership of the project: everybody has access through the group.
+    // No membership in the project: all access comes through the group.
     assert_eq!(ann.get("/projects/1/members").await.text, "[]");
     let access = json!({ "access_level": 50, "notification_level": 3 });
     let shown = ann.get("/projects/1").await.json();
@@ -109,7 +109,7 @@ async fn the_runners_token_is_for_masters() {
         let token = (level == 40).then_some(&made["runners_token"]);
         assert_eq!(shown.get("runners_token"), token, "{name}");
     }
-    // Answers to anything but reading, making and changing it never show it.
+    // Only reading, creating and updating the project return it.
     for answer in [
         ann.post("/projects/1/star", json!({})).await,
         ann.delete("/projects/1/star").await,
@@ -129,7 +129,7 @@ async fn the_runners_token_is_for_masters() {
 }
 
 #[tokio::test]
-async fn a_name_makes_a_path_unless_one_is_given() {
+async fn the_path_is_derived_from_the_name_unless_given() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let acme = group(&ann, "acme", 20).await;
@@ -142,72 +142,75 @@ async fn a_name_makes_a_path_unless_one_is_given() {
         ("a 日本 b", "a-b-2"),
     ] {
         let mut body = json!({ "name": name, "namespace_id": acme });
-        // The last one would collide, and nothing is made up then.
+        // The last one collides; no alternative path is invented.
         if path == "a-b-2" {
             let answer = ann.post("/projects", body.clone()).await;
-            assert_eq!(told(&answer), invalid(json!({ "path": [TAKEN] })));
+            assert_eq!(status_and_body(&answer), invalid(json!({ "path": [TAKEN] })));
             body["path"] = json!(path);
         }
         assert_eq!(ann.post("/projects", body).await.json()["path"], path, "{name}");
     }
-    let kept = ann.post("/projects", json!({ "name": "Kept", "path": "KeepsItsCase", "namespace_id": acme })).await;
-    assert_eq!(kept.json()["path"], "KeepsItsCase");
+    let reloaded = ann.post("/projects", json!({ "name": "Kept", "path": "KeepsItsCase", "namespace_id": acme })).await;
+    assert_eq!(reloaded.json()["path"], "KeepsItsCase");
     let emoji = ann.post("/projects", json!({ "name": "🚀 go", "namespace_id": acme })).await.json();
     assert_eq!((&emoji["name"], &emoji["path"]), (&json!("🚀 go"), &json!("go")));
     let blank = invalid(json!({ "path": ["can't be blank", PATH_FORMAT] }));
-    assert_eq!(told(&ann.post("/projects", json!({ "name": "日本語" })).await), blank);
-    assert_eq!(told(&ann.post("/projects", json!({ "name": "x", "path": "" })).await), blank);
-    // Null is not given.
+    assert_eq!(status_and_body(&ann.post("/projects", json!({ "name": "日本語" })).await), blank);
+    assert_eq!(status_and_body(&ann.post("/projects", json!({ "name": "x", "path": "" })).await), blank);
+    // Null counts as absent.
     assert_eq!(ann.post("/projects", json!({ "name": "Null path", "path": null })).await.json()["path"], "null-path");
 }
 
 #[tokio::test]
-async fn a_bad_name_path_or_description_is_refused() {
-    let forge = TestForge::setup().dialect(Dialect::Gitlab).start().await;
+async fn an_invalid_name_path_or_description_is_rejected() {
+    let forge = TestForge::builder().dialect(Dialect::Gitlab).start().await;
     let ann = forge.user("ann").await;
     let x = project(&ann, "x").await;
     let url = format!("/projects/{x}");
     let make = async |name: &str, path: &str| ann.post("/projects", json!({ "name": name, "path": path })).await;
     for name in ["-x", " x", ".x", "a/b", "<b>", "x!", "a\nb"] {
         let expected = invalid(json!({ "name": [NAME_FORMAT] }));
-        assert_eq!(told(&make(name, "p").await), expected, "{name:?}");
-        assert_eq!(told(&ann.put(&url, json!({ "name": name })).await), expected, "{name:?}");
+        assert_eq!(status_and_body(&make(name, "p").await), expected, "{name:?}");
+        assert_eq!(status_and_body(&ann.put(&url, json!({ "name": name })).await), expected, "{name:?}");
     }
     for path in ["-p", "p.git", "p.GIT", "p.atom", ".", "..", "a/b", "a b", "ä"] {
         let expected = invalid(json!({ "path": [PATH_FORMAT] }));
-        assert_eq!(told(&make("p", path).await), expected, "{path:?}");
-        assert_eq!(told(&ann.put(&url, json!({ "path": path })).await), expected, "{path:?}");
+        assert_eq!(status_and_body(&make("p", path).await), expected, "{path:?}");
+        assert_eq!(status_and_body(&ann.put(&url, json!({ "path": path })).await), expected, "{path:?}");
     }
     let reserved = ".well-known all files groups hooks issues merge_requests new projects repository robots.txt s \
                     snippets teams u unsubscribes users tree commits wikis edit create update logs_tree preview blob \
                     blame raw create_dir find_file assets profile public";
     for path in reserved.split_whitespace() {
         let expected = invalid(json!({ "path": [format!("{path} is a reserved name")] }));
-        assert_eq!(told(&make("p", path).await), expected, "{path}");
-        assert_eq!(told(&ann.put(&url, json!({ "path": path })).await), expected, "{path}");
+        assert_eq!(status_and_body(&make("p", path).await), expected, "{path}");
+        assert_eq!(status_and_body(&ann.put(&url, json!({ "path": path })).await), expected, "{path}");
     }
-    // Also where the path comes from the name.
+    // Also if the path is derived from the name.
     let told_so = invalid(json!({ "path": ["issues is a reserved name"] }));
-    assert_eq!(told(&ann.post("/projects", json!({ "name": "Issues" })).await), told_so);
+    assert_eq!(status_and_body(&ann.post("/projects", json!({ "name": "Issues" })).await), told_so);
     let long = json!({ "name": "n".repeat(256), "path": "p".repeat(256), "description": "d".repeat(2001) });
     let expected = invalid(json!({
         "name": ["is too long (maximum is 255 characters)"],
         "path": ["is too long (maximum is 255 characters)"],
         "description": ["is too long (maximum is 2000 characters)"],
     }));
-    assert_eq!(told(&ann.post("/projects", long.clone()).await), expected);
-    assert_eq!(told(&ann.put(&url, long).await), expected);
-    assert_eq!(told(&ann.put(&url, json!({ "name": "" })).await), invalid(json!({ "name": ["can't be blank"] })));
+    assert_eq!(status_and_body(&ann.post("/projects", long.clone()).await), expected);
+    assert_eq!(status_and_body(&ann.put(&url, long).await), expected);
+    assert_eq!(
+        status_and_body(&ann.put(&url, json!({ "name": "" })).await),
+        invalid(json!({ "name": ["can't be blank"] }))
+    );
     let blank = invalid(json!({ "path": ["can't be blank", PATH_FORMAT] }));
-    assert_eq!(told(&ann.put(&url, json!({ "path": "" })).await), blank);
-    let kept = json!({ "name": "é".repeat(255), "path": "p".repeat(255), "description": "日".repeat(2000) });
-    assert_eq!(ann.post("/projects", kept).await.code(), 201);
+    assert_eq!(status_and_body(&ann.put(&url, json!({ "path": "" })).await), blank);
+    let reloaded = json!({ "name": "é".repeat(255), "path": "p".repeat(255), "description": "日".repeat(2000) });
+    assert_eq!(ann.post("/projects", reloaded).await.code(), 201);
     assert_eq!(ann.post("/projects", json!({ "name": "a\0b" })).await.json(), json!({ "error": "name is invalid" }));
     assert_eq!(ann.get(&url).await.json()["path"], "x");
 }
 
 #[tokio::test]
-async fn parameters_of_the_wrong_kind_are_told_all_at_once() {
+async fn all_malformed_parameters_are_reported_at_once() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let wrong = json!({ "namespace_id": "x", "wiki_enabled": "perhaps", "public": 7, "visibility_level": 15 });
@@ -215,7 +218,7 @@ async fn parameters_of_the_wrong_kind_are_told_all_at_once() {
     400 Bad Request
     {"error":"name is missing, namespace_id is invalid, wiki_enabled is invalid, public is invalid, visibility_level does not have a valid value"}
     "#);
-    // Administrators only, but what is malformed is told first.
+    // Administrators only, but malformed parameters are reported first.
     assert_snapshot!(ann.post("/projects/user/1", json!({})).await, @r#"
     400 Bad Request
     {"error":"name is missing"}
@@ -224,7 +227,7 @@ async fn parameters_of_the_wrong_kind_are_told_all_at_once() {
     400 Bad Request
     {"error":"user_id is invalid"}
     "#);
-    assert_eq!(told(&ann.post("/projects/user/1", json!({ "name": "x" })).await), forbidden());
+    assert_eq!(status_and_body(&ann.post("/projects/user/1", json!({ "name": "x" })).await), forbidden());
     for (word, value) in [("on", true), ("Y", true), ("1", true), ("OFF", false), ("n", false), ("f", false)] {
         let name = format!("w{word}");
         let made = ann.post("/projects", json!({ "name": name, "public_builds": word })).await.json();
@@ -234,7 +237,7 @@ async fn parameters_of_the_wrong_kind_are_told_all_at_once() {
 
 #[tokio::test]
 async fn a_name_or_path_is_taken_in_its_namespace_in_any_case() {
-    let forge = TestForge::setup().dialect(Dialect::Gitlab).start().await;
+    let forge = TestForge::builder().dialect(Dialect::Gitlab).start().await;
     let ann = forge.user("ann").await;
     let acme = group(&ann, "acme", 20).await;
     project(&ann, "Rocket").await;
@@ -245,44 +248,44 @@ async fn a_name_or_path_is_taken_in_its_namespace_in_any_case() {
         ("Free", "rOCKET", json!({ "path": [TAKEN] })),
     ] {
         let answer = ann.post("/projects", json!({ "name": name, "path": path })).await;
-        assert_eq!(told(&answer), invalid(fields), "{name} {path}");
+        assert_eq!(status_and_body(&answer), invalid(fields), "{name} {path}");
     }
     let url = format!("/projects/{other}");
-    assert_eq!(told(&ann.put(&url, json!({ "name": "rocket" })).await), invalid(json!({ "name": [TAKEN] })));
-    assert_eq!(told(&ann.put(&url, json!({ "path": "ROCKET" })).await), invalid(json!({ "path": [TAKEN] })));
-    // Elsewhere both are free, and its own name is free to the project itself.
+    assert_eq!(status_and_body(&ann.put(&url, json!({ "name": "rocket" })).await), invalid(json!({ "name": [TAKEN] })));
+    assert_eq!(status_and_body(&ann.put(&url, json!({ "path": "ROCKET" })).await), invalid(json!({ "path": [TAKEN] })));
+    // In other namespaces both are free, and a project may keep its own name.
     let elsewhere = ann.post("/projects", json!({ "name": "Rocket", "namespace_id": acme })).await;
     assert_eq!((elsewhere.code(), &elsewhere.json()["path"]), (201, &json!("rocket")));
     let own = ann.put(&url, json!({ "name": "OTHER", "path": "OTHER" })).await.json();
     assert_eq!((&own["name"], &own["path"]), (&json!("OTHER"), &json!("OTHER")));
 }
 
-/// A wiki lives beside its project under the path `x.wiki`.
+/// The wiki of the project `x` has the path `x.wiki`.
 #[tokio::test]
 async fn a_project_and_its_wiki_do_not_collide() {
-    let forge = TestForge::setup().dialect(Dialect::Gitlab).start().await;
+    let forge = TestForge::builder().dialect(Dialect::Gitlab).start().await;
     let ann = forge.user("ann").await;
     let acme = group(&ann, "acme", 20).await;
     let make = async |name: &str, path: &str| ann.post("/projects", json!({ "name": name, "path": path })).await;
     let taken = invalid(json!({ "name": [TAKEN] }));
     assert_eq!(make("a", "x").await.code(), 201);
-    assert_eq!(told(&make("b", "x.wiki").await), taken);
-    assert_eq!(told(&make("b", "X.Wiki").await), taken);
+    assert_eq!(status_and_body(&make("b", "x.wiki").await), taken);
+    assert_eq!(status_and_body(&make("b", "X.Wiki").await), taken);
     assert_eq!(make("c", "y.wiki").await.code(), 201);
-    assert_eq!(told(&make("d", "y").await), taken);
-    assert_eq!(told(&make("d", "Y").await), taken);
-    assert_eq!(told(&ann.put("/projects/1", json!({ "path": "y" })).await), taken);
-    // A wiki of a wiki is no wiki of the project, and other namespaces do not matter.
+    assert_eq!(status_and_body(&make("d", "y").await), taken);
+    assert_eq!(status_and_body(&make("d", "Y").await), taken);
+    assert_eq!(status_and_body(&ann.put("/projects/1", json!({ "path": "y" })).await), taken);
+    // The wiki of a wiki does not collide with the project, and other namespaces do not matter.
     assert_eq!(make("e", "x.wiki.wiki").await.code(), 201);
     let elsewhere = json!({ "name": "b", "path": "x.wiki", "namespace_id": acme });
     assert_eq!(ann.post("/projects", elsewhere).await.code(), 201);
-    // It collides with others only.
+    // A project does not collide with itself.
     assert_eq!(ann.put("/projects/1", json!({ "path": "x" })).await.code(), 200);
     assert_eq!(ann.put("/projects/1", json!({ "path": "z" })).await.code(), 200);
 }
 
 #[tokio::test]
-async fn one_creates_where_one_may() {
+async fn creating_a_project_requires_permission_in_the_namespace() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
@@ -290,13 +293,13 @@ async fn one_creates_where_one_may() {
     let acme = group(&ann, "acme", 20).await;
     let bobs = bob.get("/namespaces").await.json()[0]["id"].clone();
     let refused = invalid(json!({ "namespace": ["is not valid"] }));
-    let make = async |client: &Client, namespace: Value| {
+    let make = async |client: &TestClient, namespace: Value| {
         client.post("/projects", json!({ "name": "x", "namespace_id": namespace })).await
     };
     for namespace in [json!(acme), json!(999), json!(0), json!(-1), json!(i64::MAX)] {
-        assert_eq!(told(&make(&bob, namespace.clone()).await), refused, "{namespace}");
+        assert_eq!(status_and_body(&make(&bob, namespace.clone()).await), refused, "{namespace}");
     }
-    assert_eq!(told(&make(&ann, bobs.clone()).await), refused);
+    assert_eq!(status_and_body(&make(&ann, bobs.clone()).await), refused);
     for (level, code) in [(10, 400), (20, 400), (30, 400), (40, 201)] {
         let name = format!("m{level}");
         let member = forge.user(&name).await;
@@ -304,22 +307,22 @@ async fn one_creates_where_one_may() {
         let answer = make(&member, json!(acme)).await;
         assert_eq!(answer.code(), code, "{level}");
         if code == 400 {
-            assert_eq!(told(&answer), refused);
+            assert_eq!(status_and_body(&answer), refused);
         } else {
-            assert_eq!(answer.json()["creator_id"], member.id);
+            assert_eq!(answer.json()["creator_id"], member.id.get());
         }
     }
-    // Administrators create anywhere, for others with the rights of the others.
+    // Administrators create anywhere; for other users with the permissions of those users.
     assert_eq!(make(&root, bobs).await.json()["path_with_namespace"], "bob/x");
     let for_bob = root.post(&format!("/projects/user/{}", bob.id), json!({ "name": "y", "namespace_id": acme })).await;
-    assert_eq!(told(&for_bob), refused);
+    assert_eq!(status_and_body(&for_bob), refused);
     let for_ann = root.post(&format!("/projects/user/{}", ann.id), json!({ "name": "y", "namespace_id": acme })).await;
-    assert_eq!((for_ann.code(), &for_ann.json()["creator_id"]), (201, &json!(ann.id)));
+    assert_eq!((for_ann.code(), &for_ann.json()["creator_id"]), (201, &json!(ann.id.get())));
     let own = root.post(&format!("/projects/user/{}", bob.id), json!({ "name": "z" })).await.json();
-    assert_eq!((&own["owner"]["id"], &own["path_with_namespace"]), (&json!(bob.id), &json!("bob/z")));
+    assert_eq!((&own["owner"]["id"], &own["path_with_namespace"]), (&json!(bob.id.get()), &json!("bob/z")));
     assert_eq!(bob.get("/projects/bob%2Fz").await.json()["permissions"]["project_access"]["access_level"], 40);
     assert_eq!(
-        told(&root.post("/projects/user/99", json!({ "name": "z" })).await).1,
+        status_and_body(&root.post("/projects/user/99", json!({ "name": "z" })).await).1,
         json!({ "message": "404 User Not Found" })
     );
 }
@@ -347,16 +350,16 @@ async fn the_limit_counts_personal_projects() {
     400 Bad Request
     {"message":{"limit_reached":["Your project limit is 2 projects! Please contact your administrator to increase it"]}}
     "#);
-    // Groups neither count nor are limited.
+    // Projects of groups neither count nor are limited.
     assert_eq!(ann.post("/projects", json!({ "name": "in a group", "namespace_id": acme })).await.code(), 201);
-    // One that is moved away or removed makes room at once.
+    // A transferred or deleted project no longer counts.
     root.post(&format!("/groups/{acme}/projects/{first}"), json!({})).await;
     assert_eq!(can_create().await, true);
     let third = project(&ann, "third").await;
     assert_eq!(can_create().await, false);
     ann.delete(&format!("/projects/{second}")).await;
     assert_eq!(can_create().await, true);
-    forge.do_all_jobs().await;
+    forge.run_due_tasks().await;
     project(&ann, "fourth").await;
     assert_eq!(can_create().await, false);
     ann.delete(&format!("/projects/{third}")).await;
@@ -371,19 +374,25 @@ async fn the_limit_counts_personal_projects() {
     400 Bad Request
     {"message":{"limit_reached":["Personal project creation is not allowed. Please contact your administrator with questions"]}}
     "#);
-    // External users have none of their own, but make them where they are masters; administrators are not exempt.
+    // External users have no personal projects, but create them where they are masters; administrators are not exempt.
     let none = "Personal project creation is not allowed. Please contact your administrator with questions";
-    assert_eq!(told(&eve.post("/projects", json!({ "name": "x" })).await), (403, json!({ "error": [none] })));
+    assert_eq!(
+        status_and_body(&eve.post("/projects", json!({ "name": "x" })).await),
+        (403, json!({ "error": [none] }))
+    );
     add_member(&ann, "/groups/acme", &eve, 40).await;
     let by_eve = eve.post("/projects", json!({ "name": "by eve", "namespace_id": acme })).await;
-    assert_eq!((by_eve.code(), &by_eve.json()["creator_id"]), (201, &json!(eve.id)));
+    assert_eq!((by_eve.code(), &by_eve.json()["creator_id"]), (201, &json!(eve.id.get())));
     root.put("/users/1", json!({ "projects_limit": 0 })).await;
-    assert_eq!(told(&root.post("/projects", json!({ "name": "x" })).await), (403, json!({ "error": [none] })));
+    assert_eq!(
+        status_and_body(&root.post("/projects", json!({ "name": "x" })).await),
+        (403, json!({ "error": [none] }))
+    );
     assert_eq!(root.post("/projects", json!({ "name": "x", "namespace_id": acme })).await.code(), 201);
 }
 
 #[tokio::test]
-async fn projects_are_found_by_number_and_by_path_in_any_case() {
+async fn projects_are_found_by_id_and_by_path_in_any_case() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let rocket = ann.make("/projects", json!({ "name": "x", "path": "Rocket.v2" })).await;
@@ -409,17 +418,17 @@ async fn projects_are_found_by_number_and_by_path_in_any_case() {
         "1.5",
         "ann%252FRocket.v2",
     ] {
-        assert_eq!(told(&ann.get(&format!("/projects/{path}")).await), not_found(), "{path}");
+        assert_eq!(status_and_body(&ann.get(&format!("/projects/{path}")).await), not_found(), "{path}");
     }
-    // Bytes that are no text do not make the server stumble.
+    // Invalid UTF-8 is not an internal error.
     let garbled = ann.get("/projects/%ff%fe").await;
     assert!(matches!(garbled.code(), 400 | 404), "{garbled}");
     // An unencoded slash is another route.
-    assert_eq!(told(&ann.get("/projects/ann/Rocket.v2").await), (404, json!({ "error": "404 Not Found" })));
-    // All digits mean a number, even where a path is of digits.
+    assert_eq!(status_and_body(&ann.get("/projects/ann/Rocket.v2").await), (404, json!({ "error": "404 Not Found" })));
+    // Digits are an ID, even if a project has such a path.
     let digits = ann.make("/projects", json!({ "name": "digits", "path": "77" })).await;
     assert_eq!(ann.get("/projects/ann%2F77").await.json()["id"], digits);
-    assert_eq!(told(&ann.get("/projects/77").await), not_found());
+    assert_eq!(status_and_body(&ann.get("/projects/77").await), not_found());
 }
 
 #[tokio::test]
@@ -436,12 +445,12 @@ async fn a_json_suffix_does_not_matter_for_lists_of_projects() {
 }
 
 #[tokio::test]
-async fn a_json_suffix_counts_at_the_end_of_a_path_only() {
+async fn a_json_suffix_is_recognized_only_at_the_end_of_a_path() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     project(&ann, "rocket").await;
     assert_eq!(ann.post("/projects/1/star.json", json!({})).await.json()["star_count"], 1);
-    // A path may end like that by itself.
+    // The path of a project may itself end in the suffix.
     let data = ann.make("/projects", json!({ "name": "j", "path": "data.json" })).await;
     assert_eq!(ann.get("/projects/ann%2Fdata.json").await.json()["id"], data);
     assert_eq!(ann.post("/projects/ann%2Fdata.json/star", json!({})).await.json()["id"], data);
@@ -453,8 +462,8 @@ async fn a_json_suffix_counts_at_the_end_of_a_path_only() {
 }
 
 #[tokio::test]
-async fn a_renamed_project_keeps_its_number() {
-    let forge = TestForge::setup().dialect(Dialect::Gitlab).start().await;
+async fn a_renamed_project_keeps_its_id() {
+    let forge = TestForge::builder().dialect(Dialect::Gitlab).start().await;
     let ann = forge.user("ann").await;
     let rocket = project(&ann, "Rocket").await;
     ann.post("/projects/1/star", json!({})).await;
@@ -466,17 +475,17 @@ async fn a_renamed_project_keeps_its_number() {
     assert_eq!(moved["path_with_namespace"], "ann/Ship");
     assert_eq!(moved["http_url_to_repo"], "http://gable.test/ann/Ship.git");
     assert_eq!(moved["star_count"], 1);
-    assert_eq!(told(&ann.get("/projects/ann%2Frocket").await), not_found());
+    assert_eq!(status_and_body(&ann.get("/projects/ann%2Frocket").await), not_found());
     assert_eq!(ann.get("/projects/ann%2Fship").await.json()["id"], rocket);
     assert_eq!(ann.get("/projects?search=rocket").await.text, "[]");
     for list in ["/projects", "/projects/visible"] {
-        assert_eq!(ann.get(&format!("{list}?search=space+ship")).await.each("id"), "1", "{list}");
+        assert_eq!(ann.get(&format!("{list}?search=space+ship")).await.join_field("id"), "1", "{list}");
     }
     assert_ne!(project(&ann, "Rocket").await, rocket);
 }
 
 #[tokio::test]
-async fn projects_follow_the_name_of_their_owner() {
+async fn renaming_the_owner_changes_the_paths_of_their_projects() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
@@ -485,18 +494,18 @@ async fn projects_follow_the_name_of_their_owner() {
     let shown = ann.get("/projects/lee%2Frocket").await.json();
     assert_eq!((&shown["id"], &shown["name_with_namespace"]), (&json!(rocket), &json!("Ann Lee / rocket")));
     assert_eq!((&shown["namespace"]["name"], &shown["namespace"]["path"]), (&json!("lee"), &json!("lee")));
-    assert_eq!(told(&ann.get("/projects/ann%2Frocket").await), not_found());
-    assert_eq!(ann.get("/projects/visible?search=lee").await.each("id"), rocket.to_string());
+    assert_eq!(status_and_body(&ann.get("/projects/ann%2Frocket").await), not_found());
+    assert_eq!(ann.get("/projects/visible?search=lee").await.join_field("id"), rocket.to_string());
     assert_eq!(ann.get("/projects?search=ann").await.text, "[]");
 }
 
 #[tokio::test]
-async fn masters_change_a_project_and_owners_present_it() {
+async fn masters_update_a_project_and_only_owners_rename_it() {
     for dialect in [Dialect::Spec, Dialect::Gitlab] {
-        let forge = TestForge::setup().dialect(dialect).start().await;
+        let forge = TestForge::builder().dialect(dialect).start().await;
         let ann = forge.user("ann").await;
         project(&ann, "rocket").await;
-        let edit = async |client: &Client, more: Value| {
+        let edit = async |client: &TestClient, more: Value| {
             let mut body = if dialect == Dialect::Spec { json!({ "name": "rocket" }) } else { json!({}) };
             body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
             client.put("/projects/1", body).await
@@ -504,38 +513,42 @@ async fn masters_change_a_project_and_owners_present_it() {
         for (name, level) in [("guest", 10), ("reporter", 20), ("developer", 30)] {
             let member = forge.user(name).await;
             add_member(&ann, "/projects/1", &member, level).await;
-            assert_eq!(told(&edit(&member, json!({ "description": "x" })).await), forbidden(), "{dialect} {name}");
+            assert_eq!(
+                status_and_body(&edit(&member, json!({ "description": "x" })).await),
+                forbidden(),
+                "{dialect} {name}"
+            );
         }
         let master = forge.user("master").await;
         add_member(&ann, "/projects/1", &master, 40).await;
         let edited = edit(&master, json!({ "description": "x", "public_builds": false, "path": "ship" })).await.json();
         assert_eq!((&edited["description"], &edited["path"]), (&json!("x"), &json!("ship")), "{dialect}");
         assert_eq!(edited["public_builds"], false);
-        // Even if nothing would change.
+        // Even if the value would not change.
         for more in [json!({ "visibility_level": 0 }), json!({ "public": false }), json!({ "name": "other" })] {
-            assert_eq!(told(&edit(&master, more.clone()).await), forbidden(), "{dialect} {more}");
+            assert_eq!(status_and_body(&edit(&master, more.clone()).await), forbidden(), "{dialect} {more}");
         }
         let own_name = master.put("/projects/1", json!({ "name": "rocket" })).await;
         assert_eq!(own_name.code(), if dialect == Dialect::Spec { 200 } else { 403 });
         for way in ["archive", "unarchive"] {
-            assert_eq!(told(&master.post(&format!("/projects/1/{way}"), json!({})).await), forbidden());
+            assert_eq!(status_and_body(&master.post(&format!("/projects/1/{way}"), json!({})).await), forbidden());
         }
-        assert_eq!(told(&master.delete("/projects/1").await), forbidden());
+        assert_eq!(status_and_body(&master.delete("/projects/1").await), forbidden());
         assert_eq!(edit(&ann, json!({ "public": true })).await.json()["visibility_level"], 20);
-        // An edit without anything changes nothing.
+        // An empty update changes nothing.
         let before = ann.get("/projects/1").await.json()["description"].clone();
         assert_eq!(edit(&ann, json!({})).await.json()["description"], before);
         assert_eq!(edit(&ann, json!({ "description": null })).await.json()["description"], before);
         assert_eq!(edit(&ann, json!({ "description": "" })).await.json()["description"], Value::Null);
         let stranger = forge.user("stranger").await;
-        assert_eq!(told(&edit(&stranger, json!({})).await), forbidden());
+        assert_eq!(status_and_body(&edit(&stranger, json!({})).await), forbidden());
         edit(&ann, json!({ "visibility_level": 0 })).await;
-        assert_eq!(told(&edit(&stranger, json!({})).await), not_found());
+        assert_eq!(status_and_body(&edit(&stranger, json!({})).await), not_found());
     }
 }
 
 #[tokio::test]
-async fn a_star_is_given_once_and_taken_back_once() {
+async fn a_project_is_starred_and_unstarred_once() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let bob = forge.user("bob").await;
@@ -549,26 +562,26 @@ async fn a_star_is_given_once_and_taken_back_once() {
         assert_eq!((again.code(), again.text.as_str()), (304, ""));
     }
     assert_eq!(ann.post("/projects/ann%2Frocket/star", json!({})).await.json()["star_count"], 2);
-    // It moves the project up.
-    assert_eq!(bob.get("/projects/visible?order_by=updated_at").await.each("id"), format!("{id} {other}"));
+    // Starring counts as an update of the project.
+    assert_eq!(bob.get("/projects/visible?order_by=updated_at").await.join_field("id"), format!("{id} {other}"));
     let taken_back = bob.delete("/projects/1/star").await;
     assert_eq!((taken_back.code(), &taken_back.json()["star_count"]), (200, &json!(1)));
     for _ in 0..2 {
         let again = bob.delete("/projects/1/star").await;
         assert_eq!((again.code(), again.text.as_str()), (304, ""));
     }
-    assert_eq!(ann.get("/projects/starred").await.each("id"), "1");
+    assert_eq!(ann.get("/projects/starred").await.join_field("id"), "1");
     assert_eq!(bob.get("/projects/starred").await.text, "[]");
-    // Who goes takes their stars along.
+    // The stars of a deleted user are removed.
     bob.post("/projects/1/star", json!({})).await;
     let root = forge.admin().await;
     root.delete(&format!("/users/{}", bob.id)).await;
     assert_eq!(ann.get("/projects/1").await.json()["star_count"], 1);
-    // What one does not see, one does not star.
+    // A hidden project cannot be starred.
     let eve = forge.external("eve").await;
-    assert_eq!(told(&eve.post("/projects/1/star", json!({})).await), not_found());
-    assert_eq!(told(&eve.delete("/projects/1/star").await), not_found());
-    assert_eq!(told(&eve.post("/projects/99/star", json!({})).await), not_found());
+    assert_eq!(status_and_body(&eve.post("/projects/1/star", json!({})).await), not_found());
+    assert_eq!(status_and_body(&eve.delete("/projects/1/star").await), not_found());
+    assert_eq!(status_and_body(&eve.post("/projects/99/star", json!({})).await), not_found());
 }
 
 #[tokio::test]
@@ -588,7 +601,7 @@ async fn archiving_twice_changes_nothing() {
         newest.push(forge.dump());
     }
     assert_eq!((&newest[0], &newest[2]), (&newest[1], &newest[3]));
-    // An archived one is still read, starred, changed, shared and removed.
+    // An archived project can still be read, starred, updated, shared and deleted.
     ann.post("/projects/1/archive", json!({})).await;
     let acme = group(&ann, "acme", 20).await;
     assert_eq!(ann.post("/projects/1/star", json!({})).await.json()["archived"], true);
@@ -599,7 +612,7 @@ async fn archiving_twice_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_share_opens_a_project_to_a_group() {
+async fn a_share_gives_a_group_access_to_a_project() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let bob = forge.user("bob").await;
@@ -612,52 +625,56 @@ async fn a_share_opens_a_project_to_a_group() {
     let expected = json!({
         "id": 1, "project_id": 1, "group_id": acme, "group_access": 30, "expires_at": "2026-02-03",
     });
-    assert_eq!(told(&shared), (201, expected));
+    assert_eq!(status_and_body(&shared), (201, expected));
     let with = json!([{ "group_id": acme, "group_name": "acme", "group_access_level": 30 }]);
     let shown = bob.get("/projects/1").await.json();
     assert_eq!(shown["shared_with_groups"], with);
-    // Shares do not show as permissions, and never give more than either side.
+    // Shares are not shown as permissions, and never give more than the share or the group role.
     assert_eq!(shown["permissions"], json!({ "project_access": null, "group_access": null }));
-    assert_eq!(told(&bob.put("/projects/1", json!({ "name": "x" })).await), forbidden());
+    assert_eq!(status_and_body(&bob.put("/projects/1", json!({ "name": "x" })).await), forbidden());
     for client in [&bob, &eve] {
         for list in ["/projects", "/projects/visible"] {
             let listed = client.get(list).await;
-            assert_eq!((listed.each("id"), &listed.json()[0]["shared_with_groups"]), ("1".into(), &with), "{list}");
+            assert_eq!(
+                (listed.join_field("id"), &listed.json()[0]["shared_with_groups"]),
+                ("1".into(), &with),
+                "{list}"
+            );
         }
         assert_eq!(client.get("/projects/owned").await.text, "[]");
-        assert_eq!(client.get("/groups/acme/projects").await.each("id"), "1");
+        assert_eq!(client.get("/groups/acme/projects").await.join_field("id"), "1");
     }
     let detail = bob.get("/groups/acme").await.json();
     assert_eq!((&detail["projects"], &detail["shared_projects"][0]["id"]), (&json!([]), &json!(1)));
     assert_eq!(detail["shared_projects"][0]["shared_with_groups"], with);
-    // Who is not in the group and does not see the project does not see it there either.
+    // A user without access to the project does not see it in the group either.
     let stranger = forge.user("stranger").await;
     assert_eq!(stranger.get("/groups/acme").await.json()["shared_projects"], json!([]));
     assert_eq!(stranger.get("/groups/acme/projects").await.text, "[]");
-    // On the day it says it is over.
+    // The share ends on its expiry date.
     forge.clock.advance(SignedDuration::from_hours(31 * 24));
     assert_eq!(bob.get("/projects/1").await.code(), 200);
     forge.clock.advance(SignedDuration::from_hours(24));
-    assert_eq!(told(&bob.get("/projects/1").await), not_found());
+    assert_eq!(status_and_body(&bob.get("/projects/1").await), not_found());
     assert_eq!(bob.get("/projects").await.text, "[]");
     assert_eq!(bob.get("/groups/acme/projects").await.text, "[]");
     assert_eq!(ann.get("/projects/1").await.json()["shared_with_groups"], json!([]));
-    assert_eq!(told(&ann.delete(&format!("/projects/1/share/{acme}")).await).0, 404);
-    // What has expired does not stand in the way of a new one.
+    assert_eq!(status_and_body(&ann.delete(&format!("/projects/1/share/{acme}")).await).0, 404);
+    // An expired share can be replaced.
     let again = json!({ "group_id": acme, "group_access": 40, "expires_at": "" });
     let again = ann.post("/projects/1/share", again).await.json();
     assert_eq!((&again["group_access"], &again["expires_at"]), (&json!(40), &Value::Null));
-    // A master of the project by way of the group, though an owner there.
+    // An owner of the group is a master of the project through the share.
     assert_eq!(
         bob.put("/projects/1", json!({ "name": "rocket", "description": "d" })).await.json()["description"],
         "d"
     );
-    assert_eq!(told(&bob.post("/projects/1/archive", json!({})).await), forbidden());
-    assert_eq!(told(&eve.put("/projects/1", json!({ "name": "rocket" })).await), forbidden());
+    assert_eq!(status_and_body(&bob.post("/projects/1/archive", json!({})).await), forbidden());
+    assert_eq!(status_and_body(&eve.put("/projects/1", json!({ "name": "rocket" })).await), forbidden());
 }
 
 #[tokio::test]
-async fn a_share_that_cannot_be_is_refused_in_this_order() {
+async fn an_invalid_share_is_rejected_with_checks_in_order() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let bob = forge.user("bob").await;
@@ -667,59 +684,46 @@ async fn a_share_that_cannot_be_is_refused_in_this_order() {
     let hidden = group(&bob, "hidden", 0).await;
     ann.make("/projects", json!({ "name": "rocket", "namespace_id": acme })).await;
     add_member(&ann, "/projects/1", &dan, 30).await;
-    let share = async |client: &Client, group: i64, access: i64| {
+    let share = async |client: &TestClient, group: i64, access: i64| {
         client.post("/projects/1/share", json!({ "group_id": group, "group_access": access })).await
     };
     for client in [&ann, &bob, &dan] {
         let missing = json!({ "error": "group_id is missing, group_access is missing" });
-        assert_eq!(told(&client.post("/projects/1/share", json!({})).await), (400, missing));
+        assert_eq!(status_and_body(&client.post("/projects/1/share", json!({})).await), (400, missing));
         let wrong = json!({ "group_id": "x", "group_access": 1, "expires_at": "2026-13-01" });
         let fault = json!({ "error": "group_id is invalid, expires_at is invalid" });
-        assert_eq!(told(&client.post("/projects/1/share", wrong).await), (400, fault));
+        assert_eq!(status_and_body(&client.post("/projects/1/share", wrong).await), (400, fault));
     }
-    // Everything else is wrong, too.
-    assert_eq!(told(&share(&bob, hidden, 7).await), not_found());
-    assert_eq!(told(&share(&dan, hidden, 7).await), forbidden());
+    // The other parameters are invalid as well.
+    assert_eq!(status_and_body(&share(&bob, hidden, 7).await), not_found());
+    assert_eq!(status_and_body(&share(&dan, hidden, 7).await), forbidden());
     let no_group = (404, json!({ "message": "404 Group Not Found" }));
     for group in [hidden, 999, 0, -1] {
-        assert_eq!(told(&share(&ann, group, 7).await), no_group, "{group}");
+        assert_eq!(status_and_body(&share(&ann, group, 7).await), no_group, "{group}");
     }
     let personal = ann.get("/namespaces?search=ann").await.json()[0]["id"].as_i64().expect("a number");
-    assert_eq!(told(&share(&ann, personal, 20).await), no_group);
+    assert_eq!(status_and_body(&share(&ann, personal, 20).await), no_group);
     let conflict = |text: &str| (409, json!({ "message": text }));
     for access in [0, 5, 15, 50, 99] {
         let expected = conflict("Group access is not included in the list");
-        assert_eq!(told(&share(&ann, acme, access).await), expected, "{access}");
+        assert_eq!(status_and_body(&share(&ann, acme, access).await), expected, "{access}");
     }
     let own = conflict("Project cannot be shared with the project it is in.");
-    assert_eq!(told(&share(&ann, acme, 20).await), own);
+    assert_eq!(status_and_body(&share(&ann, acme, 20).await), own);
     assert_eq!(share(&ann, other, 20).await.code(), 201);
-    assert_eq!(told(&share(&ann, other, 40).await), conflict("Group already shared with this group"));
+    assert_eq!(status_and_body(&share(&ann, other, 40).await), conflict("Group already shared with this group"));
     assert_eq!(ann.get("/projects/1").await.json()["shared_with_groups"][0]["group_access_level"], 20);
-    // What the namespace has locked stands before the conflicts.
-    lock_shares(&forge, "acme");
+    // The share lock of the namespace is checked before conflicts.
+    forge.in_transaction(|db| fixtures::lock_sharing(db, NamespaceId::new(acme)));
     for (group, access) in [(other, 20), (other, 7), (acme, 20)] {
         let expected = (400, json!({ "message": "The project sharing with group is disabled" }));
-        assert_eq!(told(&share(&ann, group, access).await), expected);
+        assert_eq!(status_and_body(&share(&ann, group, access).await), expected);
     }
-    assert_eq!(told(&share(&ann, hidden, 20).await), no_group);
-}
-
-/// Locks the shares of a namespace, which no request can do yet.
-fn lock_shares(forge: &TestForge, path: &str) {
-    use diesel::RunQueryDsl as _;
-    let lock = format!("UPDATE namespaces SET share_with_group_lock = TRUE WHERE path = '{path}'");
-    forge.behind_the_back(|db| {
-        match db {
-            store::Conn::Sqlite(conn) => diesel::sql_query(&lock).execute(conn),
-            store::Conn::Pg(conn) => diesel::sql_query(&lock).execute(conn),
-        }
-        .expect("locked");
-    });
+    assert_eq!(status_and_body(&share(&ann, hidden, 20).await), no_group);
 }
 
 #[tokio::test]
-async fn a_lock_takes_the_effect_of_shares_away() {
+async fn a_share_lock_disables_existing_shares() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let bob = forge.user("bob").await;
@@ -729,19 +733,19 @@ async fn a_lock_takes_the_effect_of_shares_away() {
     let share = json!({ "group_id": other, "group_access": 40 });
     assert_eq!(ann.post("/projects/1/share", share).await.code(), 201);
     assert_eq!(bob.get("/projects/1").await.json()["namespace"]["share_with_group_lock"], false);
-    lock_shares(&forge, "acme");
-    assert_eq!(told(&bob.get("/projects/1").await), not_found());
+    forge.in_transaction(|db| fixtures::lock_sharing(db, NamespaceId::new(acme)));
+    assert_eq!(status_and_body(&bob.get("/projects/1").await), not_found());
     for list in ["/projects", "/projects/visible", "/groups/other/projects"] {
         assert_eq!(bob.get(list).await.text, "[]", "{list}");
     }
     assert_eq!(bob.get("/groups/other").await.json()["shared_projects"], json!([]));
-    // Nor does Bob see the private group any more for what is in it.
+    // Bob no longer sees the private group either.
     assert_eq!(bob.get("/groups/acme").await.json(), json!({ "message": "404 Group Not Found" }));
     assert_eq!(ann.get("/projects/1").await.json()["namespace"]["share_with_group_lock"], true);
 }
 
 #[tokio::test]
-async fn a_share_is_ended() {
+async fn a_share_is_removed() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let bob = forge.user("bob").await;
@@ -749,47 +753,50 @@ async fn a_share_is_ended() {
     project(&ann, "rocket").await;
     ann.post("/projects/1/share", json!({ "group_id": acme, "group_access": 30 })).await;
     let url = format!("/projects/1/share/{acme}");
-    assert_eq!(told(&bob.delete(&url).await), forbidden());
+    assert_eq!(status_and_body(&bob.delete(&url).await), forbidden());
     let ended = ann.delete(&url).await;
     assert_eq!((ended.code(), ended.text.as_str()), (204, ""));
-    assert_eq!(told(&bob.get("/projects/1").await), not_found());
-    assert_eq!(told(&bob.delete(&url).await), not_found());
+    assert_eq!(status_and_body(&bob.get("/projects/1").await), not_found());
+    assert_eq!(status_and_body(&bob.delete(&url).await), not_found());
     let no_link = (404, json!({ "message": "404 Group Link Not Found" }));
-    assert_eq!(told(&ann.delete(&url).await), no_link);
-    assert_eq!(told(&ann.delete("/projects/1/share/99999999999999999999").await), no_link);
-    assert_eq!(told(&ann.delete("/projects/1/share/acme").await), (400, json!({ "error": "group_id is invalid" })));
+    assert_eq!(status_and_body(&ann.delete(&url).await), no_link);
+    assert_eq!(status_and_body(&ann.delete("/projects/1/share/99999999999999999999").await), no_link);
+    assert_eq!(
+        status_and_body(&ann.delete("/projects/1/share/acme").await),
+        (400, json!({ "error": "group_id is invalid" }))
+    );
     let again = json!({ "group_id": acme, "group_access": 20 });
     assert_eq!(ann.post("/projects/1/share", again).await.json()["group_access"], 20);
 }
 
 #[tokio::test]
-async fn a_share_counts_for_the_groups_below() {
+async fn a_share_with_a_subgroup_includes_members_of_its_parent() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let bob = forge.user("bob").await;
     let eve = forge.user("eve").await;
     let above = group(&bob, "above", 20).await;
-    let below = forge.group_below(above, "below", Visibility::Public);
+    let below = forge.insert_subgroup(NamespaceId::new(above), "below", Visibility::Public);
     add_member(&bob, &format!("/groups/{below}"), &eve, 30).await;
     project(&ann, "rocket").await;
     project(&ann, "boat").await;
-    ann.post("/projects/1/share", json!({ "group_id": below, "group_access": 40 })).await;
+    ann.post("/projects/1/share", json!({ "group_id": below.get(), "group_access": 40 })).await;
     ann.post("/projects/2/share", json!({ "group_id": above, "group_access": 40 })).await;
-    // Bob owns the upper group and so belongs to the lower one; Eve belongs to the lower one only.
-    assert_eq!(bob.get("/projects").await.each("id"), "2 1");
-    assert_eq!(eve.get("/projects").await.each("id"), "1");
-    assert_eq!(told(&eve.get("/projects/2").await), not_found());
+    // Bob owns the parent group and is therefore a member of the subgroup; Eve is a member of the subgroup only.
+    assert_eq!(bob.get("/projects").await.join_field("id"), "2 1");
+    assert_eq!(eve.get("/projects").await.join_field("id"), "1");
+    assert_eq!(status_and_body(&eve.get("/projects/2").await), not_found());
     assert_eq!(
         bob.put("/projects/1", json!({ "name": "rocket", "description": "b" })).await.json()["description"],
         "b"
     );
-    assert_eq!(told(&eve.put("/projects/1", json!({ "name": "rocket" })).await), forbidden());
-    assert_eq!(bob.get("/groups/above%2Fbelow/projects").await.each("id"), "1");
-    assert_eq!(bob.get("/groups/above/projects").await.each("id"), "2");
+    assert_eq!(status_and_body(&eve.put("/projects/1", json!({ "name": "rocket" })).await), forbidden());
+    assert_eq!(bob.get("/groups/above%2Fbelow/projects").await.join_field("id"), "1");
+    assert_eq!(bob.get("/groups/above/projects").await.join_field("id"), "2");
 }
 
 #[tokio::test]
-async fn a_removed_project_is_gone_at_once_and_without_trace() {
+async fn a_deleted_project_disappears_at_once_and_leaves_no_data() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
@@ -803,7 +810,7 @@ async fn a_removed_project_is_gone_at_once_and_without_trace() {
     assert_eq!(ann.delete("/projects/ann%2Fquagga").await.to_string(), "200 OK\ntrue");
     for client in [&root, &ann, &bob] {
         for path in ["/projects/1", "/projects/ann%2Fquagga", "/projects/1/members"] {
-            assert_eq!(told(&client.get(path).await), not_found(), "{path}");
+            assert_eq!(status_and_body(&client.get(path).await), not_found(), "{path}");
         }
         for list in ["/projects", "/projects/visible", "/projects/owned", "/projects/starred"] {
             for query in ["", "?search=quag", "?search=q", "?visibility=public", "?order_by=name&sort=asc"] {
@@ -829,15 +836,15 @@ async fn a_removed_project_is_gone_at_once_and_without_trace() {
         ann.delete(&format!("/projects/1/share/{acme}")).await,
         root.post("/groups/acme/projects/1", json!({})).await,
     ] {
-        assert_eq!(told(&answer), not_found());
+        assert_eq!(status_and_body(&answer), not_found());
     }
-    // Name and path are free at once, and the new one is another.
+    // Name and path are free at once, and the new project has another ID.
     let again = ann.make("/projects", body).await;
     assert_ne!(again, quagga);
     assert_eq!(ann.get("/projects/ann%2Fquagga").await.json()["star_count"], 0);
     ann.delete(&format!("/projects/{again}")).await;
     assert!(forge.dump().contains("Quagga"), "what is left waits for a job");
-    forge.do_all_jobs().await;
+    forge.run_due_tasks().await;
     let left = forge.dump();
     for trace in ["uagga", "striped", "project_id=1 ", "project_members: ", "project_shares: ", "jobs: "] {
         assert!(!left.contains(trace), "{trace} is left:\n{left}");
@@ -846,7 +853,7 @@ async fn a_removed_project_is_gone_at_once_and_without_trace() {
 }
 
 #[tokio::test]
-async fn a_removed_user_takes_their_projects_along() {
+async fn deleting_a_user_deletes_their_projects() {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
@@ -857,21 +864,21 @@ async fn a_removed_user_takes_their_projects_along() {
     let for_all = ann.make("/projects", json!({ "name": "stays", "namespace_id": acme, "visibility_level": 20 })).await;
     bob.post(&format!("/projects/{own}/star"), json!({})).await;
     assert_eq!(root.delete(&format!("/users/{}", ann.id)).await.json()["username"], "ann");
-    assert_eq!(told(&bob.get(&format!("/projects/{own}")).await), not_found());
-    assert_eq!(told(&root.get("/projects/ann%2Fquagga").await), not_found());
+    assert_eq!(status_and_body(&bob.get(&format!("/projects/{own}")).await), not_found());
+    assert_eq!(status_and_body(&root.get("/projects/ann%2Fquagga").await), not_found());
     let all = root.get("/projects/all").await;
-    assert_eq!((all.each("id"), all.header("x-total")), (for_all.to_string(), "1"));
+    assert_eq!((all.join_field("id"), all.header("x-total")), (for_all.to_string(), "1"));
     assert_eq!(bob.get("/projects/starred").await.text, "[]");
-    // What they made for others stays, and still says who made it.
-    assert_eq!(bob.get(&format!("/projects/{for_all}")).await.json()["creator_id"], ann.id);
-    // Somebody else can have the name, and gets nothing of what was there.
+    // Projects that they created for others stay and keep their creator.
+    assert_eq!(bob.get(&format!("/projects/{for_all}")).await.json()["creator_id"], ann.id.get());
+    // Another user can take the name, and gets none of the old data.
     let again = forge.user("ann").await;
     assert_ne!(again.id, ann.id);
     assert_eq!(again.get("/projects").await.text, "[]");
-    assert_eq!(told(&again.get("/projects/ann%2Fquagga").await), not_found());
+    assert_eq!(status_and_body(&again.get("/projects/ann%2Fquagga").await), not_found());
     again.make("/projects", json!({ "name": "Quagga" })).await;
     again.delete("/projects/ann%2Fquagga").await;
-    forge.do_all_jobs().await;
+    forge.run_due_tasks().await;
     let left = forge.dump();
     for trace in ["uagga", "jobs: ", &format!("project_id={own} "), &format!("user_id={} ", ann.id)] {
         assert!(!left.contains(trace), "{trace} is left:\n{left}");
@@ -879,29 +886,29 @@ async fn a_removed_user_takes_their_projects_along() {
 }
 
 #[tokio::test]
-async fn wrong_methods_and_unknown_routes_are_told_apart() {
+async fn wrong_methods_and_unknown_routes_have_different_statuses() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     project(&ann, "rocket").await;
     let wrong = ann.put("/projects/1/star", json!({})).await;
-    assert_eq!(told(&wrong), (405, json!({ "error": "405 Not Allowed" })));
+    assert_eq!(status_and_body(&wrong), (405, json!({ "error": "405 Not Allowed" })));
     assert_eq!(wrong.header("allow"), "POST,DELETE");
-    assert_eq!(told(&ann.get("/projects/1/nothing").await), (404, json!({ "error": "404 Not Found" })));
+    assert_eq!(status_and_body(&ann.get("/projects/1/nothing").await), (404, json!({ "error": "404 Not Found" })));
     assert_eq!(ann.delete("/projects").await.header("allow"), "GET,HEAD,POST");
 }
 
 #[tokio::test]
-async fn answers_say_which_features_the_server_has() {
+async fn unsupported_features_are_reported_as_disabled() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     let flags =
         ["merge_requests_enabled", "wiki_enabled", "snippets_enabled", "container_registry_enabled", "lfs_enabled"];
-    let mut wishes = json!({ "name": "x" });
+    let mut params = json!({ "name": "x" });
     for flag in flags {
-        wishes[flag] = json!(true);
+        params[flag] = json!(true);
     }
-    let made = ann.post("/projects", wishes.clone()).await;
-    let edited = ann.put("/projects/1", wishes).await;
+    let made = ann.post("/projects", params.clone()).await;
+    let edited = ann.put("/projects/1", params).await;
     let listed = ann.get("/projects").await.json()[0].clone();
     for shown in [made.json(), edited.json(), listed] {
         for flag in flags {
@@ -913,22 +920,22 @@ async fn answers_say_which_features_the_server_has() {
 }
 
 #[tokio::test]
-async fn a_project_is_created_in_the_namespace_that_is_named() {
+async fn a_project_is_created_in_the_given_namespace() {
     for dialect in [Dialect::Spec, Dialect::Gitlab] {
-        let forge = TestForge::setup().dialect(dialect).start().await;
+        let forge = TestForge::builder().dialect(dialect).start().await;
         let (ann, bob, root) = (forge.user("ann").await, forge.user("bob").await, forge.admin().await);
-        let acme = ann.make("/groups", json!({ "name": "Acme Corp", "path": "acme" })).await;
-        let deep = forge.group_below(acme, "deep", Visibility::Public);
-        let create = async |client: &Client, name: &str, namespace: Value| {
+        let acme = NamespaceId::new(ann.make("/groups", json!({ "name": "Acme Corp", "path": "acme" })).await);
+        let deep = forge.insert_subgroup(acme, "deep", Visibility::Public);
+        let create = async |client: &TestClient, name: &str, namespace: Value| {
             client.post("/projects", json!({ "name": name, "namespace": namespace })).await
         };
         for (name, namespace, path) in [
             ("a", json!("acme"), "acme/a"),
             ("b", json!("ACME"), "acme/b"),
-            ("c", json!(acme), "acme/c"),
+            ("c", json!(acme.get()), "acme/c"),
             ("d", json!(acme.to_string()), "acme/d"),
             ("e", json!("acme/deep"), "acme/deep/e"),
-            ("f", json!(deep), "acme/deep/f"),
+            ("f", json!(deep.get()), "acme/deep/f"),
             ("g", json!("ann"), "ann/g"),
             ("h", json!(""), "ann/h"),
             ("i", json!(null), "ann/i"),
@@ -941,12 +948,12 @@ async fn a_project_is_created_in_the_namespace_that_is_named() {
             let refused = create(&ann, "x", namespace.clone()).await;
             assert_eq!((refused.code(), refused.json()), (400, invalid.clone()), "{dialect} {namespace}");
         }
-        // A group that one may not create projects in is refused in the same words, seen or not.
-        for namespace in [json!("acme"), json!(acme), json!("ann")] {
+        // A group without permission to create projects gets the same response, visible or not.
+        for namespace in [json!("acme"), json!(acme.get()), json!("ann")] {
             let refused = create(&bob, "x", namespace).await;
             assert_eq!((refused.code(), refused.json()), (400, invalid.clone()), "{dialect}");
         }
-        let both = ann.post("/projects", json!({ "name": "x", "namespace": "acme", "namespace_id": acme })).await;
+        let both = ann.post("/projects", json!({ "name": "x", "namespace": "acme", "namespace_id": acme.get() })).await;
         let text = r#"{"error":"namespace_id, namespace are mutually exclusive"}"#;
         assert_eq!((both.code(), both.text.as_str()), (400, text));
         let path = format!("/projects/user/{}", ann.id);

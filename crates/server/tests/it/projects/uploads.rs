@@ -1,4 +1,4 @@
-//! Files sent to a project, and fetched again.
+//! Uploading files to a project and downloading them.
 
 use std::{
     io,
@@ -14,17 +14,18 @@ use forge::tasks;
 use futures_util::{StreamExt as _, stream};
 use insta::assert_snapshot;
 use jiff::SignedDuration;
-use model::{Time, tokens::Secret};
+use model::{ProjectId, Time, tokens::Secret};
 use serde_json::{Value, json};
-use testkit::{Answer, Client, TestForge};
+use testkit::{TestClient, TestForge, TestResponse};
 use tokio::sync::mpsc;
 
-use crate::admin::binary::{Home, PATIENCE, ROOT_TOKEN, Server, postgres_server};
+use crate::support::{ROOT_TOKEN, ServerProcess, TestInstance, WAIT_TIMEOUT, postgres_server};
 
+const PROJECT: ProjectId = ProjectId::new(1);
 const FORM: &str = "multipart/form-data; boundary=b0undary";
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0not much of a picture\xff";
 
-/// A part of a form as `requests` and browsers write it.
+/// Returns a part of a form as `requests` and browsers write it.
 fn part(disposition: &str, content: &[u8]) -> Vec<u8> {
     let head = format!("--b0undary\r\nContent-Disposition: form-data; {disposition}\r\n\r\n");
     [head.as_bytes(), content, b"\r\n"].concat()
@@ -38,7 +39,7 @@ fn file(name: &str, content: &[u8]) -> Vec<u8> {
     form(&[part(&format!("name=\"file\"; filename=\"{name}\""), content)])
 }
 
-/// A form with a file that comes in pieces of a megabyte, of which nobody knows how many there are.
+/// Returns a form with a file in chunks of a megabyte, without a content length.
 fn stream_of(megabytes: usize) -> Body {
     let head = Bytes::from("--b0undary\r\nContent-Disposition: form-data; name=\"file\"; filename=\"x.bin\"\r\n\r\n");
     let piece = Bytes::from(vec![b'x'; 1 << 20]);
@@ -47,60 +48,60 @@ fn stream_of(megabytes: usize) -> Body {
     Body::from_stream(stream::iter(pieces.map(Ok::<_, io::Error>)))
 }
 
-/// A body that the test sends piece by piece.
-fn wire() -> (mpsc::Sender<io::Result<Bytes>>, Body) {
-    let (wire, pieces) = mpsc::channel(1);
+/// Returns a body that the test sends in chunks.
+fn body_channel() -> (mpsc::Sender<io::Result<Bytes>>, Body) {
+    let (body_sender, pieces) = mpsc::channel(1);
     let pieces = stream::unfold(pieces, |mut pieces| async move { pieces.recv().await.map(|piece| (piece, pieces)) });
-    (wire, Body::from_stream(pieces))
+    (body_sender, Body::from_stream(pieces))
 }
 
-async fn post(client: &Client, path: &str, body: impl Into<Body>) -> Answer {
+async fn post(client: &TestClient, path: &str, body: impl Into<Body>) -> TestResponse {
     client.body(Method::POST, path, FORM, body).await
 }
 
-async fn upload(client: &Client, name: &str, content: &[u8]) -> Answer {
+async fn upload(client: &TestClient, name: &str, content: &[u8]) -> TestResponse {
     post(client, "/projects/1/uploads", file(name, content)).await
 }
 
-/// Ann with her project 1, `ann/x`.
-async fn ann_with_project(forge: &TestForge, visibility: i64) -> Client {
+/// Creates Ann with her project 1, `ann/x`.
+async fn ann_with_project(forge: &TestForge, visibility: i64) -> TestClient {
     let ann = forge.user("ann").await;
     let created = ann.post("/projects", json!({ "name": "x", "visibility_level": visibility })).await;
     assert_eq!((created.code(), created.json()["id"].as_i64()), (201, Some(1)), "{created}");
     ann
 }
 
-/// Where an upload to `ann/x` is fetched.
-fn page(uploaded: &Answer) -> String {
+/// Returns the path of an upload to `ann/x`.
+fn page(uploaded: &TestResponse) -> String {
     let upload = uploaded.json();
     let url = upload["url"].as_str().unwrap_or_else(|| panic!("no upload: {uploaded}"));
     let (path, name) = url.rsplit_once('/').expect("a path");
     name.bytes().fold(format!("/ann/x{path}/"), |page, byte| page + &format!("%{byte:02x}"))
 }
 
-/// What was answered, with a word for the part of the URL that nobody can guess.
-fn without_secret(uploaded: &Answer) -> String {
+/// Returns the response with a placeholder for the secret.
+fn without_secret(uploaded: &TestResponse) -> String {
     let upload = uploaded.json();
     let secret = upload["url"].as_str().and_then(|url| url.split('/').nth(2)).unwrap_or_default();
     assert!(model::uploads::is_secret(secret), "{uploaded}");
     uploaded.to_string().replace(secret, "SECRET")
 }
 
-/// How many uploads are under way, or were left so.
+/// Returns the number of unfinished uploads.
 fn unfinished(forge: &TestForge) -> usize {
-    forge.behind_the_back(|db| store::uploads::begun_before(db, Time::MAX, 1000).expect("asked").len())
+    forge.with_connection(|db| store::uploads::unfinished_before(db, Time::MAX, 1000).expect("asked").len())
 }
 
-fn nothing_is_left(forge: &TestForge) -> bool {
-    forge.files().is_empty() && !forge.behind_the_back(|db| store::uploads::exist_in(db, 1).expect("asked"))
+fn has_no_uploads(forge: &TestForge) -> bool {
+    forge.files().is_empty() && !forge.with_connection(|db| store::uploads::exist_in(db, PROJECT).expect("asked"))
 }
 
-async fn do_all_jobs(forge: &TestForge) {
-    while tasks::work_once(&forge.forge).await.expect("worked") {}
+async fn run_all_tasks(forge: &TestForge) {
+    while tasks::run_next(&forge.forge).await.expect("worked") {}
 }
 
 #[tokio::test]
-async fn a_file_is_sent_and_fetched_again() {
+async fn a_file_is_uploaded_and_downloaded() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 0).await;
     let uploaded = upload(&ann, "dk.png", PNG).await;
@@ -123,7 +124,7 @@ async fn a_file_is_sent_and_fetched_again() {
     ] {
         assert_eq!(fetched.header(name), value, "{name}");
     }
-    // By path, and with nothing in it.
+    // By path, and an empty file.
     let uploaded = post(&ann, "/projects/ann%2Fx/uploads", file("notes.txt", b"")).await;
     assert_snapshot!(without_secret(&uploaded), @r#"
     201 Created
@@ -135,7 +136,7 @@ async fn a_file_is_sent_and_fetched_again() {
 }
 
 #[tokio::test]
-async fn lesson_07_a_name_is_cleaned_before_it_goes_anywhere() {
+async fn a_file_name_is_sanitized_before_use() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 0).await;
     let long = format!("{}.png", "ü".repeat(400));
@@ -149,13 +150,17 @@ async fn lesson_07_a_name_is_cleaned_before_it_goes_anywhere() {
         ("x](javascript:alert(1)).png", "x__javascript_alert_1__.png"),
         (&long, &format!("{}.png", "ü".repeat(125))),
     ];
-    for (given, kept) in names {
-        let uploaded = upload(&ann, given, b"x").await;
-        assert_eq!(uploaded.json()["url"].as_str().and_then(|url| url.rsplit('/').next()), Some(kept), "{uploaded}");
+    for (sent_name, stored_name) in names {
+        let uploaded = upload(&ann, sent_name, b"x").await;
+        assert_eq!(
+            uploaded.json()["url"].as_str().and_then(|url| url.rsplit('/').next()),
+            Some(stored_name),
+            "{uploaded}"
+        );
         let fetched = ann.page(&page(&uploaded)).await;
-        assert_eq!((fetched.code(), fetched.text.as_str()), (200, "x"), "{given:?}");
+        assert_eq!((fetched.code(), fetched.text.as_str()), (200, "x"), "{sent_name:?}");
     }
-    // By the notation of older clients, with what cannot stand in a header.
+    // In the encoding of older clients, with characters that a header cannot contain.
     let part = part("name=\"file\"; filename*=utf-8''a%00b%0D%0A%E2%80%AEc.txt", b"x");
     let uploaded = post(&ann, "/projects/1/uploads", form(&[part])).await;
     assert!(uploaded.text.contains("/a_b___c.txt"), "{uploaded}");
@@ -163,7 +168,7 @@ async fn lesson_07_a_name_is_cleaned_before_it_goes_anywhere() {
 }
 
 #[tokio::test]
-async fn what_is_no_file_is_told_to_whoever_may_send_one() {
+async fn a_malformed_upload_is_rejected_after_the_permission_check() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 0).await;
     let refused = async |kind: &str, body: Vec<u8>| {
@@ -176,7 +181,7 @@ async fn what_is_no_file_is_told_to_whoever_may_send_one() {
     };
     let text = part("name=\"file\"", b"not a file");
     let other = part("name=\"other\"; filename=\"x\"", b"x");
-    let whole = part("name=\"file\"; filename=\"x\"", b"x");
+    let file_part = part("name=\"file\"; filename=\"x\"", b"x");
     let missing = "400 Bad Request\n{\"error\":\"file is missing\"}";
     let invalid = "400 Bad Request\n{\"error\":\"file is invalid\"}";
     let broken = "400 Bad Request\n{\"error\":\"message body does not match declared format\"}";
@@ -188,17 +193,17 @@ async fn what_is_no_file_is_told_to_whoever_may_send_one() {
     assert_eq!(refused("text/plain", b"x".to_vec()).await, missing);
     assert_eq!(refused("application/json", b"{\"file\":\"x\"}".to_vec()).await, invalid);
     assert_eq!(refused(FORM, form(std::slice::from_ref(&text))).await, invalid);
-    assert_eq!(refused(FORM, form(&[whole.clone(), whole.clone()])).await, invalid);
-    assert_eq!(refused(FORM, form(&[whole.clone(), text])).await, invalid);
-    assert_eq!(refused(FORM, whole).await, broken);
+    assert_eq!(refused(FORM, form(&[file_part.clone(), file_part.clone()])).await, invalid);
+    assert_eq!(refused(FORM, form(&[file_part.clone(), text])).await, invalid);
+    assert_eq!(refused(FORM, file_part).await, broken);
     assert_eq!(refused(FORM, b"--b0undary\r\nnonsense".to_vec()).await, broken);
     assert_eq!(refused("multipart/form-data", b"x".to_vec()).await, broken);
     assert_eq!(refused(FORM, file("a\0b", b"x")).await, broken);
-    assert!(nothing_is_left(&forge));
+    assert!(has_no_uploads(&forge));
 }
 
 #[tokio::test]
-async fn whoever_sees_a_project_may_send_a_file_to_it() {
+async fn users_who_can_see_a_project_can_upload_files() {
     let forge = TestForge::start().await;
     ann_with_project(&forge, 10).await;
     let (bob, eve) = (forge.user("bob").await, forge.external("eve").await);
@@ -224,37 +229,38 @@ async fn a_token_may_come_in_the_form_ahead_of_the_file() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 0).await;
     let root = forge.admin().await;
-    let token = |client: &Client| part("name=\"private_token\"", client.token.clone().unwrap_or_default().as_bytes());
+    let token =
+        |client: &TestClient| part("name=\"private_token\"", client.token.clone().unwrap_or_default().as_bytes());
     let file = part("name=\"file\"; filename=\"x\"", b"x");
     let send = async |parts: &[Vec<u8>]| post(&forge.anonymous(), "/projects/1/uploads", form(parts)).await.code();
     assert_eq!(send(&[token(&ann), file.clone()]).await, 201);
     assert_eq!(send(&[token(&root), part("name=\"sudo\"", b"ann"), file.clone()]).await, 201);
     assert_eq!(send(&[token(&ann), part("name=\"sudo\"", b"root"), file.clone()]).await, 403);
-    // Whoever shows the token after the file has shown nothing while it mattered.
+    // A token after the file comes too late.
     assert_eq!(send(&[file.clone(), token(&ann)]).await, 401);
     assert_eq!(forge.files().len(), 2);
 }
 
 #[tokio::test]
-async fn a_file_above_the_limit_is_refused_and_leaves_nothing() {
-    let forge = TestForge::setup().upload_limit(1000).body_limit(500).start().await;
+async fn a_file_above_the_size_limit_is_rejected_and_not_stored() {
+    let forge = TestForge::builder().upload_limit(1000).body_limit(500).start().await;
     let ann = ann_with_project(&forge, 0).await;
-    let whole = upload(&ann, "x", &[0; 1000]).await;
-    assert_eq!(whole.code(), 201, "{whole}");
+    let accepted = upload(&ann, "x", &[0; 1000]).await;
+    assert_eq!(accepted.code(), 201, "{accepted}");
     let too_large = upload(&ann, "x", &[0; 1001]).await;
     assert_snapshot!(too_large, @r#"
     413 Payload Too Large
     {"message":"413 Request Entity Too Large"}
     "#);
-    // By the length that it announces, whoever sends it.
+    // By its declared length, for any caller.
     assert_eq!(upload(&forge.anonymous(), "x", &vec![0; 200_000]).await.code(), 413);
-    // By what comes beside the file, ahead of it and after it, in its head and in no part at all.
-    let whole = part("name=\"file\"; filename=\"x\"", b"x");
+    // By the size of other content: fields before and after the file, part headers, and the preamble.
+    let file_part = part("name=\"file\"; filename=\"x\"", b"x");
     let much = "y".repeat(600_000);
     let field = part("name=\"y\"", much.as_bytes());
     let head = part(&format!("name=\"y{much}\""), b"y");
-    let before = [much.as_bytes(), &whole].concat();
-    for parts in [&[field.clone(), whole.clone()][..], &[whole.clone(), field], &[whole, head], &[before]] {
+    let before = [much.as_bytes(), &file_part].concat();
+    for parts in [&[field.clone(), file_part.clone()][..], &[file_part.clone(), field], &[file_part, head], &[before]] {
         let body = Bytes::from(form(parts));
         let body = Body::from_stream(stream::iter([Ok::<_, io::Error>(body)]));
         let answer = post(&ann, "/projects/1/uploads", body).await;
@@ -264,11 +270,11 @@ async fn a_file_above_the_limit_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_file_of_unknown_length_is_refused_when_the_limit_is_passed() {
+async fn a_file_of_unknown_length_is_rejected_when_it_exceeds_the_limit() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 0).await;
     assert_eq!(post(&ann, "/projects/1/uploads", stream_of(50)).await.code(), 413);
-    assert!(nothing_is_left(&forge));
+    assert!(has_no_uploads(&forge));
     let uploaded = post(&ann, "/projects/1/uploads", stream_of(10)).await;
     let fetched = ann.page(&page(&uploaded)).await;
     assert_eq!((fetched.code(), fetched.bytes.len()), (200, 10 << 20));
@@ -276,7 +282,7 @@ async fn a_file_of_unknown_length_is_refused_when_the_limit_is_passed() {
 }
 
 #[tokio::test]
-async fn a_client_that_falls_silent_is_not_waited_for() {
+async fn a_client_that_stops_sending_times_out() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 0).await;
     tokio::time::pause();
@@ -287,15 +293,15 @@ async fn a_client_that_falls_silent_is_not_waited_for() {
     408 Request Timeout
     {"message":"408 Request Timeout"}
     "#);
-    assert!(nothing_is_left(&forge));
+    assert!(has_no_uploads(&forge));
 }
 
 #[tokio::test]
-async fn lesson_30_a_client_that_dribbles_is_not_waited_for_either() {
+async fn a_client_that_sends_slowly_is_disconnected() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 0).await;
     tokio::time::pause();
-    let dribble = |begin: &[u8]| {
+    let send_slowly = |begin: &[u8]| {
         let begin = stream::iter([Ok::<_, io::Error>(Bytes::from(begin.to_vec()))]);
         let drops = stream::repeat(()).then(|()| async {
             tokio::time::sleep(Duration::from_secs(29)).await;
@@ -303,80 +309,82 @@ async fn lesson_30_a_client_that_dribbles_is_not_waited_for_either() {
         });
         Body::from_stream(begin.chain(drops))
     };
-    // Somebody who may send a file has some time, but less than that after which the forge takes it for given up.
+    // An authorized client has a longer timeout, still shorter than the age of abandoned uploads.
     let start = tokio::time::Instant::now();
-    let answer = post(&ann, "/projects/1/uploads", dribble(&part("name=\"file\"; filename=\"x\"", b"x"))).await;
+    let answer = post(&ann, "/projects/1/uploads", send_slowly(&part("name=\"file\"; filename=\"x\"", b"x"))).await;
     assert_eq!(answer.code(), 408);
     assert!(start.elapsed() > Duration::from_secs(2000) && start.elapsed() < Duration::from_secs(3500));
-    // Somebody of whom nothing is known has little.
+    // An anonymous client has a short timeout.
     let start = tokio::time::Instant::now();
-    let answer = post(&forge.anonymous(), "/projects/1/uploads", dribble(b"--b0undary\r\nX-")).await;
+    let answer = post(&forge.anonymous(), "/projects/1/uploads", send_slowly(b"--b0undary\r\nX-")).await;
     assert_eq!(answer.code(), 408);
     assert!(start.elapsed() < Duration::from_secs(60));
-    assert!(nothing_is_left(&forge));
+    assert!(has_no_uploads(&forge));
 }
 
-/// Nobody waits for the answer any more, and yet everything is undone.
+/// The client is gone, and the upload is still rolled back.
 #[tokio::test]
-async fn a_client_that_vanishes_in_the_middle_leaves_nothing() {
+async fn an_aborted_upload_is_rolled_back() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 0).await;
-    let (wire, body) = wire();
+    let (body_sender, body) = body_channel();
     let request = tokio::spawn(async move { post(&ann, "/projects/1/uploads", body).await });
     let half = file("x.bin", &vec![0; 1_000_000])[..600_000].to_vec();
-    wire.send(Ok(half.into())).await.expect("taken");
+    body_sender.send(Ok(half.into())).await.expect("taken");
     while forge.files() != ["uploads/1/1#1"] {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     assert_eq!(unfinished(&forge), 1);
     request.abort();
-    let _ = wire.send(Err(io::ErrorKind::ConnectionReset.into())).await;
-    while !nothing_is_left(&forge) {
+    let _ = body_sender.send(Err(io::ErrorKind::ConnectionReset.into())).await;
+    while !has_no_uploads(&forge) {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
 #[tokio::test]
-async fn what_a_crash_left_is_swept_away_after_an_hour() {
+async fn uploads_left_by_a_crash_are_deleted_after_an_hour() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 0).await;
     assert_eq!(upload(&ann, "whole", b"x").await.code(), 201);
     let leave = |number: u8| {
         let (now, secret) = (forge.forge.now(), Secret::new(format!("{number:032x}")));
-        let left = forge.behind_the_back(|db| store::uploads::insert(db, 1, ann.id, &secret, "x", now).expect("left"));
-        std::fs::write(forge.files_of("uploads", 1).join(format!("{}#1", left.id)), "half").expect("left");
+        let left =
+            forge.with_connection(|db| store::uploads::insert(db, PROJECT, ann.id, &secret, "x", now).expect("left"));
+        std::fs::write(forge.project_files_folder("uploads", PROJECT).join(format!("{}#1", left.id)), "half")
+            .expect("left");
         format!("uploads/1/{}#1", left.id)
     };
     leave(1);
     tasks::enqueue_recurring(&forge.forge).await.expect("written down");
-    do_all_jobs(&forge).await;
+    run_all_tasks(&forge).await;
     assert_eq!((forge.files().len(), unfinished(&forge)), (2, 1));
     forge.clock.advance(SignedDuration::from_mins(30));
     let young = leave(2);
     forge.clock.advance(SignedDuration::from_mins(31));
-    do_all_jobs(&forge).await;
+    run_all_tasks(&forge).await;
     assert_eq!((forge.files(), unfinished(&forge)), (vec!["uploads/1/1".to_owned(), young], 1));
-    // A server that has its data to itself need not wait.
+    // A server that is the only one on its data need not wait.
     forge::uploads::sweep_at_start(&forge.forge).await.expect("swept");
     assert_eq!(unfinished(&forge), usize::from(postgres_server().is_some()));
     forge.clock.advance(SignedDuration::from_mins(61));
-    do_all_jobs(&forge).await;
+    run_all_tasks(&forge).await;
     assert_eq!((forge.files(), unfinished(&forge)), (vec!["uploads/1/1".to_owned()], 0));
 }
 
-/// The rights are those of the moment in which the file is whole.
+/// Permissions are checked again when the upload is complete.
 #[tokio::test]
-async fn a_project_that_is_closed_while_a_file_comes_in_does_not_get_it() {
+async fn an_upload_fails_if_access_is_lost_meanwhile() {
     for closing in ["removed", "private", "blocked"] {
         let forge = TestForge::start().await;
         let ann = ann_with_project(&forge, 20).await;
         let (root, bob) = (forge.admin().await, forge.user("bob").await);
-        let (wire, body) = wire();
+        let (body_sender, body) = body_channel();
         let sender = bob.clone();
         let request = tokio::spawn(async move { post(&sender, "/projects/1/uploads", body).await });
-        let mut whole = file("x.bin", &[0; 1000]);
-        let rest = whole.split_off(500);
-        wire.send(Ok(whole.into())).await.expect("taken");
+        let mut file_part = file("x.bin", &[0; 1000]);
+        let rest = file_part.split_off(500);
+        body_sender.send(Ok(file_part.into())).await.expect("taken");
         while forge.files().is_empty() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -386,21 +394,21 @@ async fn a_project_that_is_closed_while_a_file_comes_in_does_not_get_it() {
             _ => root.put(&format!("/users/{}/block", bob.id), json!({})).await,
         };
         assert_eq!(closed.code(), 200, "{closing}: {closed}");
-        wire.send(Ok(rest.into())).await.expect("taken");
-        drop(wire);
+        body_sender.send(Ok(rest.into())).await.expect("taken");
+        drop(body_sender);
         let answer = request.await.expect("answered");
         assert_eq!(answer.code(), if closing == "blocked" { 401 } else { 404 }, "{closing}: {answer}");
-        assert!(nothing_is_left(&forge), "{closing}");
+        assert!(has_no_uploads(&forge), "{closing}");
     }
 }
 
 #[tokio::test]
-async fn lesson_07_every_download_checks_the_rights_anew() {
+async fn every_download_checks_permissions_again() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 20).await;
     let (root, bob) = (forge.admin().await, forge.user("bob").await);
     let (anonymous, eve) = (forge.anonymous(), forge.external("eve").await);
-    // A picture as well as a text: the original gave pictures to whoever had the URL.
+    // An image as well as a text: GitLab 8.14 served images to anyone with the URL.
     let pages = [page(&upload(&ann, "x.png", PNG).await), page(&upload(&ann, "x.txt", b"x").await)];
     let callers = [("anonymous", &anonymous), ("external", &eve), ("bob", &bob), ("ann", &ann), ("root", &root)];
     let seen = async || {
@@ -425,7 +433,7 @@ async fn lesson_07_every_download_checks_the_rights_anew() {
     assert_eq!(seen().await, "bob ann root");
     change(0).await;
     assert_eq!(seen().await, "ann root");
-    let added = ann.post("/projects/1/members", json!({ "user_id": bob.id, "access_level": 10 })).await;
+    let added = ann.post("/projects/1/members", json!({ "user_id": bob.id.get(), "access_level": 10 })).await;
     assert_eq!(added.code(), 201, "{added}");
     assert_eq!(seen().await, "bob ann root");
     let removed = ann.delete(&format!("/projects/1/members/{}", bob.id)).await;
@@ -435,7 +443,7 @@ async fn lesson_07_every_download_checks_the_rights_anew() {
     assert_eq!(seen().await, "root");
     assert_eq!(root.put(&format!("/users/{}/unblock", ann.id), json!({})).await.code(), 200);
     assert_eq!(seen().await, "ann root");
-    let token_of_root = forge.behind_the_back(|db| {
+    let token_of_root = forge.with_connection(|db| {
         let digest = Secret::new(root.token.clone().unwrap_or_default()).digest();
         store::tokens::find(db, &digest).expect("asked").expect("there").0.id
     });
@@ -445,7 +453,7 @@ async fn lesson_07_every_download_checks_the_rights_anew() {
 }
 
 #[tokio::test]
-async fn lesson_07_what_is_hidden_looks_like_what_is_not_there() {
+async fn a_hidden_upload_looks_like_a_missing_one() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 0).await;
     let created = ann.post("/projects", json!({ "name": "y", "visibility_level": 20 })).await;
@@ -458,8 +466,8 @@ async fn lesson_07_what_is_hidden_looks_like_what_is_not_there() {
     let cases = [
         (&bob, page.clone()),
         (&forge.anonymous(), page.clone()),
-        (&bob.showing("abcdefghijklmnopqrst"), page.clone()),
-        (&forge.with_token(&ann, &[model::Scope::ReadUser], None).await, page.clone()),
+        (&bob.with_token("abcdefghijklmnopqrst"), page.clone()),
+        (&forge.client_with_token(&ann, &[model::Scope::ReadUser], None).await, page.clone()),
         (&ann, wrong_secret),
         (&ann, format!("{page}x")),
         (&ann, page.replace("/ann/x/", "/ann/y/")),
@@ -469,7 +477,7 @@ async fn lesson_07_what_is_hidden_looks_like_what_is_not_there() {
         (&ann, page.replace(&secret, &secret.to_uppercase())),
         (&ann, page.replace("uploads", "nowhere")),
     ];
-    let shape = |answer: &Answer| {
+    let shape = |answer: &TestResponse| {
         let mut headers = answer.headers.clone();
         headers.remove("x-request-id");
         headers.remove("x-runtime");
@@ -490,7 +498,7 @@ async fn lesson_07_what_is_hidden_looks_like_what_is_not_there() {
 }
 
 #[tokio::test]
-async fn a_token_opens_a_file_by_header_and_by_query() {
+async fn a_token_is_accepted_in_the_header_and_the_query() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 0).await;
     let page = page(&upload(&ann, "x", b"x").await);
@@ -505,9 +513,9 @@ async fn a_token_opens_a_file_by_header_and_by_query() {
     }
 }
 
-/// Whatever a browser could run comes as a download, under a type that it does not run.
+/// Files that a browser could execute are served as downloads, with a harmless content type.
 #[tokio::test]
-async fn lesson_21_nothing_that_runs_is_ever_shown() {
+async fn active_content_is_never_served_inline() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 20).await;
     let script = "<script>alert(document.domain)</script>";
@@ -543,7 +551,7 @@ async fn lesson_21_nothing_that_runs_is_ever_shown() {
         assert_eq!(fetched.header("content-security-policy"), "default-src 'none'; sandbox", "{name}");
         let shown = fetched.header("content-disposition").starts_with("inline");
         let kind = fetched.header("content-type");
-        // A name ending as a picture's is served as that picture and nothing else, whatever is in it.
+        // A file with an image extension is served as that image type, whatever its content.
         assert_eq!(shown, kind == "image/png", "{name}");
         assert_eq!(shown, name == "x.html%00.png", "{name}");
         assert!(shown || kind == "application/octet-stream", "{name}: {kind}");
@@ -551,7 +559,7 @@ async fn lesson_21_nothing_that_runs_is_ever_shown() {
 }
 
 #[tokio::test]
-async fn a_file_is_fetched_in_parts_and_not_twice() {
+async fn range_and_conditional_requests_are_supported() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 0).await;
     let page = page(&upload(&ann, "film.mp4", b"0123456789").await);
@@ -577,59 +585,59 @@ async fn a_file_is_fetched_in_parts_and_not_twice() {
 }
 
 #[tokio::test]
-async fn a_removed_project_takes_its_files_along() {
+async fn deleting_a_project_deletes_its_files() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 0).await;
     ann.post("/projects", json!({ "name": "y" })).await;
     let page = page(&upload(&ann, "x", b"x").await);
     assert_eq!(upload(&ann, "y", b"y").await.code(), 201);
     assert_eq!(post(&ann, "/projects/2/uploads", file("z", b"z")).await.code(), 201);
-    let folder = forge.files_of("uploads", 1);
+    let folder = forge.project_files_folder("uploads", PROJECT);
     assert!(folder.exists());
     assert_eq!(ann.delete("/projects/1").await.code(), 200);
     assert_eq!(ann.page(&page).await.code(), 404);
-    do_all_jobs(&forge).await;
+    run_all_tasks(&forge).await;
     assert_eq!(forge.files(), ["uploads/2/3"]);
     assert!(!folder.exists());
-    assert!(!forge.behind_the_back(|db| store::uploads::exist_in(db, 1).expect("asked")));
+    assert!(!forge.with_connection(|db| store::uploads::exist_in(db, PROJECT).expect("asked")));
 }
 
 #[tokio::test]
-async fn a_project_waits_with_its_removal_for_a_file_that_is_under_way() {
+async fn deleting_a_project_waits_for_an_unfinished_upload() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 0).await;
     assert_eq!(upload(&ann, "x", b"x").await.code(), 201);
     let (now, secret) = (forge.forge.now(), Secret::new("f".repeat(32)));
-    forge.behind_the_back(|db| store::uploads::insert(db, 1, ann.id, &secret, "y", now).expect("begun"));
+    forge.with_connection(|db| store::uploads::insert(db, PROJECT, ann.id, &secret, "y", now).expect("begun"));
     assert_eq!(ann.delete("/projects/1").await.code(), 200);
-    do_all_jobs(&forge).await;
+    run_all_tasks(&forge).await;
     assert_eq!((forge.files().len(), unfinished(&forge)), (0, 1));
-    // However often that is tried, the job is not given up.
+    // However many attempts it takes, the task is retried.
     for _ in 0..11 {
         forge.clock.advance(SignedDuration::from_mins(5));
-        do_all_jobs(&forge).await;
+        run_all_tasks(&forge).await;
         assert!(forge.dump().contains("kind=remove_project"));
     }
     forge.clock.advance(SignedDuration::from_mins(10));
-    do_all_jobs(&forge).await;
-    assert!(nothing_is_left(&forge));
+    run_all_tasks(&forge).await;
+    assert!(has_no_uploads(&forge));
     assert!(!forge.dump().contains("kind=remove_project"));
 }
 
-/// A token that opens nothing here counts as none, and what everybody may fetch, its owner may too.
+/// A token without the right scope counts as anonymous, so its user can still download public files.
 #[tokio::test]
-async fn a_token_for_something_else_is_no_hindrance() {
+async fn a_token_without_the_scope_can_download_public_files() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 20).await;
     let page = page(&upload(&ann, "x", b"x").await);
-    let reading = forge.with_token(&ann, &[model::Scope::ReadUser], None).await;
+    let reading = forge.client_with_token(&ann, &[model::Scope::ReadUser], None).await;
     assert_eq!(reading.page(&page).await.code(), 200);
     ann.put("/projects/1", json!({ "name": "x", "visibility_level": 0 })).await;
     assert_eq!((reading.page(&page).await.code(), ann.page(&page).await.code()), (404, 200));
 }
 
 #[tokio::test]
-async fn a_moved_project_keeps_its_files() {
+async fn a_transferred_project_keeps_its_files() {
     let forge = TestForge::start().await;
     let ann = ann_with_project(&forge, 0).await;
     let page = page(&upload(&ann, "x", b"x").await);
@@ -640,7 +648,7 @@ async fn a_moved_project_keeps_its_files() {
 }
 
 #[tokio::test]
-async fn the_document_tells_of_the_file() {
+async fn the_openapi_document_describes_the_file_parameter() {
     let document = TestForge::start().await.anonymous().get("/openapi.json").await.json();
     let operation = &document["paths"]["/projects/{id}/uploads"]["post"];
     let content = &operation["requestBody"]["content"];
@@ -651,7 +659,7 @@ async fn the_document_tells_of_the_file() {
     }
 }
 
-/// `curl`, as somebody would type it; answers the status and the body.
+/// Runs `curl`; returns the status and the body.
 fn curl(arguments: &[&str]) -> (String, Vec<u8>) {
     let output =
         Command::new("curl").args(["--silent", "--write-out", "%{stderr}%{http_code}"]).args(arguments).output();
@@ -659,9 +667,9 @@ fn curl(arguments: &[&str]) -> (String, Vec<u8>) {
     (String::from_utf8_lossy(&output.stderr).into_owned(), output.stdout)
 }
 
-/// A server with project 1, `root/x`.
-fn serve(home: &Home) -> (Server, String) {
-    let server = home.start();
+/// Starts a server with project 1, `root/x`.
+fn serve(instance: &TestInstance) -> (ServerProcess, String) {
+    let server = instance.start();
     let created = server.root().post("/api/v3/projects", &json!({ "name": "x" }));
     assert_eq!(created.status, 201, "{created}");
     let url = format!("{}/api/v3/projects/root%2Fx/uploads", server.url);
@@ -669,10 +677,10 @@ fn serve(home: &Home) -> (Server, String) {
 }
 
 #[test]
-fn curl_sends_a_file_and_fetches_it_after_a_restart() {
-    let home = Home::new();
-    let (server, url) = serve(&home);
-    let path = home.file("notes and more.txt", "hello");
+fn curl_uploads_a_file_and_downloads_it_after_a_restart() {
+    let instance = TestInstance::new();
+    let (server, url) = serve(&instance);
+    let path = instance.file("notes and more.txt", "hello");
     let (token, field) = (format!("PRIVATE-TOKEN: {ROOT_TOKEN}"), format!("file=@{path}"));
     let (status, body) = curl(&["--header", &token, "--form", &field, &url]);
     assert_eq!(status, "201", "{}", String::from_utf8_lossy(&body));
@@ -681,7 +689,7 @@ fn curl_sends_a_file_and_fetches_it_after_a_restart() {
     let in_form = format!("private_token={ROOT_TOKEN}");
     assert_eq!(curl(&["--form", &in_form, "--form", &field, &url]).0, "201");
     assert_eq!(server.stop().status, Some(0));
-    let server = home.start();
+    let server = instance.start();
     let page = format!("{}/root/x{}", server.url, upload["url"].as_str().expect("a URL"));
     assert_eq!(curl(&["--header", &token, &page]), ("200".into(), b"hello".to_vec()));
     assert_eq!(curl(&["--header", &token, "--range", "1-2", &page]), ("206".into(), b"el".to_vec()));
@@ -690,15 +698,15 @@ fn curl_sends_a_file_and_fetches_it_after_a_restart() {
 }
 
 #[test]
-fn a_huge_file_is_refused_in_little_memory() {
-    let home = Home::new();
-    let (server, url) = serve(&home);
+fn a_huge_file_is_rejected_with_little_memory() {
+    let instance = TestInstance::new();
+    let (server, url) = serve(&instance);
     let token = format!("PRIVATE-TOKEN: {ROOT_TOKEN}");
     let before = server.peak_memory();
-    let huge = home.file("huge.bin", "");
+    let huge = instance.file("huge.bin", "");
     std::fs::File::options().write(true).open(&huge).and_then(|file| file.set_len(2 << 30)).expect("a sparse file");
     let field = format!("file=@{huge}");
-    // With a length, asking first and not; without one; and by a client that only listens in the end.
+    // With a content length, with and without `Expect: 100-continue`, and chunked.
     let asking = ["--header", "Expect: 100-continue"];
     for how in [&asking[..], &["--header", "Expect:"], &["--header", "Transfer-Encoding: chunked"]] {
         let (status, body) = curl(&[&["--header", &token, "--form", &field], how, &[&url]].concat());
@@ -711,51 +719,51 @@ fn a_huge_file_is_refused_in_little_memory() {
     }
     let grown = server.peak_memory() - before;
     assert!(grown < 20 << 20, "{grown} bytes more");
-    assert_eq!(home.count("SELECT count(*) FROM uploads"), 0);
-    assert_eq!(files_in(&home), 0);
+    assert_eq!(instance.count("SELECT count(*) FROM uploads"), 0);
+    assert_eq!(files_in(&instance), 0);
 }
 
 #[test]
-fn a_client_that_hangs_up_leaves_nothing() {
-    let home = Home::new();
-    let (_server, url) = serve(&home);
-    let mut client = begin_to_send(&home, &url);
+fn a_disconnected_client_leaves_no_files() {
+    let instance = TestInstance::new();
+    let (_server, url) = serve(&instance);
+    let mut client = start_upload(&instance, &url);
     client.kill().and_then(|()| client.wait()).expect("curl ends");
     let start = Instant::now();
-    while (files_in(&home), home.count("SELECT count(*) FROM uploads")) != (0, 0) {
-        assert!(start.elapsed() < PATIENCE, "something stays");
+    while (files_in(&instance), instance.count("SELECT count(*) FROM uploads")) != (0, 0) {
+        assert!(start.elapsed() < WAIT_TIMEOUT, "something stays");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn what_a_kill_left_of_an_upload_is_gone_after_the_next_start() {
-    let home = Home::embedded();
-    let (server, url) = serve(&home);
-    let mut client = begin_to_send(&home, &url);
+fn unfinished_uploads_of_a_killed_server_are_deleted_at_the_next_start() {
+    let instance = TestInstance::embedded();
+    let (server, url) = serve(&instance);
+    let mut client = start_upload(&instance, &url);
     server.kill();
     client.wait().expect("curl ends");
-    assert_eq!((files_in(&home), home.count("SELECT count(*) FROM uploads")), (1, 1));
-    let server = home.start();
-    assert_eq!((files_in(&home), home.count("SELECT count(*) FROM uploads")), (0, 0));
+    assert_eq!((files_in(&instance), instance.count("SELECT count(*) FROM uploads")), (1, 1));
+    let server = instance.start();
+    assert_eq!((files_in(&instance), instance.count("SELECT count(*) FROM uploads")), (0, 0));
     drop(server);
 }
 
-/// A slow client, of whose file a part has arrived.
-fn begin_to_send(home: &Home, url: &str) -> Child {
-    let (token, field) = (format!("PRIVATE-TOKEN: {ROOT_TOKEN}"), home.file("slow.bin", &"x".repeat(4 << 20)));
+/// Starts a slow client, part of whose file has arrived.
+fn start_upload(instance: &TestInstance, url: &str) -> Child {
+    let (token, field) = (format!("PRIVATE-TOKEN: {ROOT_TOKEN}"), instance.file("slow.bin", &"x".repeat(4 << 20)));
     let field = format!("file=@{field}");
     let slowly = ["--silent", "--limit-rate", "100K", "--header", &token, "--form", &field, url];
     let client = Command::new("curl").args(slowly).spawn().expect("curl runs");
     let start = Instant::now();
-    while files_in(home) == 0 {
-        assert!(start.elapsed() < PATIENCE, "nothing arrives");
+    while files_in(instance) == 0 {
+        assert!(start.elapsed() < WAIT_TIMEOUT, "nothing arrives");
         std::thread::sleep(Duration::from_millis(5));
     }
     client
 }
 
-fn files_in(home: &Home) -> usize {
-    let folder = home.data().join("files/uploads").join(home.storage_of(1));
+fn files_in(instance: &TestInstance) -> usize {
+    let folder = instance.data().join("files/uploads").join(instance.storage_of(PROJECT));
     std::fs::read_dir(folder).map_or(0, Iterator::count)
 }

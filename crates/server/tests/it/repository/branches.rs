@@ -1,50 +1,54 @@
-//! Branches: the list, one, new ones, protected ones, and those that go.
+//! Branches: listing, reading, creating, protecting and deleting.
 
 use api::Dialect;
 use axum::http::Method;
 use insta::assert_snapshot;
-use model::protections::{Protection, PushLevel};
+use model::{
+    ProjectId,
+    protections::{Protection, PushLevel},
+};
 use serde_json::{Value, json};
-use testkit::{Client, LocalRepository, TestForge};
+use testkit::{LocalRepository, TestClient, TestForge};
 
+const PROJECT: ProjectId = ProjectId::new(1);
 const BRANCHES: &str = "/projects/1/repository/branches";
 
-/// A forge with project 1 of Ann, in which Dan is a developer, and a repository with two commits on `master`.
-pub(crate) struct Place {
+/// A forge with project 1 of Ann, where Dan is a developer, and a repository with two commits on `master`.
+pub(crate) struct RepositoryFixture {
     pub(crate) forge: TestForge,
-    pub(crate) ann: Client,
-    pub(crate) dan: Client,
+    pub(crate) ann: TestClient,
+    pub(crate) dan: TestClient,
     pub(crate) local: LocalRepository,
     /// The two commits.
     pub(crate) commits: [String; 2],
 }
 
-impl Place {
+impl RepositoryFixture {
     pub(crate) async fn start() -> Self {
-        Self::speaking(Dialect::Spec).await
+        Self::start_with_dialect(Dialect::Spec).await
     }
 
-    pub(crate) async fn speaking(dialect: Dialect) -> Self {
-        let forge = TestForge::setup().dialect(dialect).start().await;
+    pub(crate) async fn start_with_dialect(dialect: Dialect) -> Self {
+        let forge = TestForge::builder().dialect(dialect).start().await;
         let (ann, dan) = (forge.user("ann").await, forge.user("dan").await);
         assert_eq!(ann.make("/projects", json!({ "name": "x" })).await, 1);
-        ann.make("/projects/1/members", json!({ "user_id": dan.id, "access_level": 30 })).await;
+        ann.make("/projects/1/members", json!({ "user_id": dan.id.get(), "access_level": 30 })).await;
         let local = LocalRepository::new();
         let commits = [local.commit_file("README.md", "one\n"), local.commit_file("src/main.rs", "fn main() {}\n")];
-        forge.push_all(&ann, 1, &local).await;
+        forge.push_all(&ann, PROJECT, &local).await;
         Self { forge, ann, dan, local, commits }
     }
 }
 
-/// Asks for a branch that begins at `master`.
+/// Returns the parameters for a branch from `master`.
 pub(crate) fn new_branch(name: &str) -> Value {
     json!({ "branch_name": name, "ref": "master" })
 }
 
 #[tokio::test]
-async fn a_developer_makes_a_branch_once_and_removes_it() {
-    let place = Place::start().await;
-    let Place { dan, .. } = &place;
+async fn a_developer_creates_a_branch_once_and_deletes_it() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { dan, .. } = &fixture;
     assert_snapshot!(dan.post(BRANCHES, new_branch("feature")).await, @r#"
     200 OK
     {"name":"feature","commit":{"id":"e3d05f6b77aef72e104fe3dc1a35a8656a1b0f28","message":"Add src/main.rs\n","parent_ids":["e21b62d8d2a836e1394e4f9d1fbd9c60e3f17966"],"authored_date":"2015-02-01T22:01:31.000+01:00","author_name":"Ann Author","author_email":"ann@example.org","committed_date":"2015-02-01T22:01:31.000+01:00","committer_name":"Carl Committer","committer_email":"carl@example.org"},"protected":false,"developers_can_push":false,"developers_can_merge":false}
@@ -69,11 +73,11 @@ async fn a_developer_makes_a_branch_once_and_removes_it() {
 }
 
 #[tokio::test]
-async fn a_branch_begins_at_a_branch_a_tag_or_a_commit() {
-    let place = Place::start().await;
-    let Place { forge, ann, dan, local, commits } = &place;
+async fn a_branch_starts_from_a_branch_a_tag_or_a_commit() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, dan, local, commits } = &fixture;
     local.git(&["tag", "-a", "v1", "-m", "first", &commits[0]]);
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     for (name, from, expected) in [
         ("a", "master", &commits[1]),
         ("b", "v1", &commits[0]),
@@ -95,8 +99,8 @@ async fn a_branch_begins_at_a_branch_a_tag_or_a_commit() {
 
 #[tokio::test]
 async fn a_name_that_git_refuses_is_refused() {
-    let place = Place::start().await;
-    let Place { dan, .. } = &place;
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { dan, .. } = &fixture;
     let long = "x".repeat(10_000);
     for bad in ["new design", "", "a..b", "a~1", ".a", "a.lock", "a/", "/a", "a//b", "refs/heads/a", "a\nb", &long] {
         let refused = dan.post(BRANCHES, new_branch(bad)).await;
@@ -109,8 +113,8 @@ async fn a_name_that_git_refuses_is_refused() {
 
 #[tokio::test]
 async fn a_branch_cannot_lie_below_another() {
-    let place = Place::start().await;
-    let Place { dan, .. } = &place;
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { dan, .. } = &fixture;
     assert_eq!(dan.post(BRANCHES, new_branch("a/b")).await.code(), 200);
     for clash in ["a", "a/b/c", "master/x"] {
         let refused = dan.post(BRANCHES, new_branch(clash)).await;
@@ -120,11 +124,11 @@ async fn a_branch_cannot_lie_below_another() {
     assert_eq!(dan.post(BRANCHES, new_branch("ab")).await.code(), 200);
 }
 
-/// Lesson 3: nothing that a name says is ever taken for an option, on any route that takes one.
+/// No route may pass a ref name to git as a command-line option.
 #[tokio::test]
-async fn lesson_03_a_name_is_never_an_option() {
-    let place = Place::start().await;
-    let Place { dan, .. } = &place;
+async fn a_ref_name_is_never_a_command_line_option() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { dan, .. } = &fixture;
     let hostile = ["-x", "--help", "--upload-pack=id", "-c", "--output=/tmp/x", "HEAD", "--exec=id"];
     for name in hostile {
         assert_eq!(dan.post(BRANCHES, new_branch(name)).await.code(), 400, "{name}");
@@ -145,13 +149,13 @@ async fn lesson_03_a_name_is_never_an_option() {
         }
         assert!(asked.len() >= 25, "{}", asked.len());
     }
-    assert_eq!(dan.get(BRANCHES).await.each("name"), "master");
+    assert_eq!(dan.get(BRANCHES).await.join_field("name"), "master");
 }
 
 #[tokio::test]
 async fn a_name_with_slashes_and_dots_is_found_raw_and_encoded() {
-    let place = Place::start().await;
-    let Place { ann, .. } = &place;
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { ann, .. } = &fixture;
     for name in ["feature/x.y", "data.json", "a/protect", "a/b/unprotect.json", "ä ö/ü?".split(' ').next().expect("ä")]
     {
         assert_eq!(ann.post(BRANCHES, new_branch(name)).await.code(), 200, "{name}");
@@ -169,8 +173,8 @@ async fn a_name_with_slashes_and_dots_is_found_raw_and_encoded() {
         let gone = ann.delete(&format!("{BRANCHES}/{raw}")).await;
         assert_eq!((gone.code(), gone.json()), (200, json!({ "branch_name": name })));
     }
-    assert_eq!(ann.get(&format!("{BRANCHES}.json")).await.each("name"), "master");
-    // A branch is no folder, and nothing else is done to one.
+    assert_eq!(ann.get(&format!("{BRANCHES}.json")).await.join_field("name"), "master");
+    // A branch is not a folder and has no other actions.
     assert_eq!(ann.put(&format!("{BRANCHES}/master"), json!({})).await.code(), 405);
     assert_eq!(ann.post(&format!("{BRANCHES}/master/protect"), json!({})).await.code(), 405);
     assert_eq!(ann.get("/projects/ann%2Fx/repository/branches/master").await.json()["name"], "master");
@@ -178,26 +182,27 @@ async fn a_name_with_slashes_and_dots_is_found_raw_and_encoded() {
 
 #[tokio::test]
 async fn the_first_default_branch_is_protected_from_developers() {
-    let place = Place::start().await;
-    let Place { forge, ann, dan, local, .. } = &place;
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, dan, local, .. } = &fixture;
     let master = dan.get(&format!("{BRANCHES}/master")).await.json();
     let flags = ["protected", "developers_can_push", "developers_can_merge"].map(|flag| master[flag].clone());
     assert_eq!(flags, [json!(true), json!(false), json!(false)]);
     assert_eq!(ann.get("/projects/1").await.json()["default_branch"], "master");
     local.commit_file("more", "x");
-    let refused = forge.push(dan, 1, local).await;
+    let refused = forge.push(dan, PROJECT, local).await;
     let text = "You are not allowed to push code to protected branches on this project.";
-    assert_eq!(refused[0].refusal.as_deref(), Some(text));
+    assert_eq!(refused[0].rejection.as_ref().expect("a rejection").to_string(), text);
     ann.put(&format!("{BRANCHES}/master/protect"), json!({ "developers_can_push": true })).await;
-    forge.push_all(dan, 1, local).await;
+    forge.push_all(dan, PROJECT, local).await;
 }
 
 #[tokio::test]
-async fn a_protection_keeps_what_is_not_said() {
-    let place = Place::start().await;
-    let Place { ann, dan, .. } = &place;
+async fn a_protection_keeps_omitted_options() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { ann, dan, .. } = &fixture;
     assert_eq!(ann.post(BRANCHES, new_branch("b")).await.code(), 200);
-    let flags = |body: Value| ["protected", "developers_can_push", "developers_can_merge"].map(|tx| body[tx] == true);
+    let flags =
+        |body: Value| ["protected", "developers_can_push", "developers_can_merge"].map(|flag| body[flag] == true);
     let protect = async |body: Value| flags(ann.put(&format!("{BRANCHES}/b/protect"), body).await.json());
     assert_eq!(protect(json!({ "developers_can_push": true })).await, [true, true, false]);
     assert_eq!(protect(json!({})).await, [true, true, false]);
@@ -218,14 +223,14 @@ async fn a_protection_keeps_what_is_not_said() {
     }
 }
 
-/// Rules for many branches cannot be made here, but they count.
+/// Wildcard rules cannot be created through this route, but they apply.
 #[tokio::test]
-async fn a_rule_for_many_branches_outlasts_an_unprotect() {
-    let place = Place::start().await;
-    let Place { forge, ann, dan, .. } = &place;
+async fn a_wildcard_rule_outlasts_an_unprotect() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, dan, .. } = &fixture;
     let now = forge.forge.now();
     let rule = Protection { name: "stable/*".into(), push: PushLevel::Masters, merge: PushLevel::Developers };
-    forge.behind_the_back(|db| store::protections::put(db, 1, &rule, now).expect("a rule"));
+    forge.with_connection(|db| store::protections::put(db, PROJECT, &rule, now).expect("a rule"));
     let refused = dan.post(BRANCHES, new_branch("stable/1")).await;
     let text = "GitLab: You are not allowed to push code to protected branches on this project.";
     assert_eq!((refused.code(), refused.json()), (400, json!({ "message": text })));
@@ -236,10 +241,10 @@ async fn a_rule_for_many_branches_outlasts_an_unprotect() {
 }
 
 #[tokio::test]
-async fn the_default_branch_and_protected_ones_stay() {
+async fn the_default_branch_and_protected_ones_cannot_be_deleted() {
     for (dialect, made, kept) in [(Dialect::Spec, 200, 400), (Dialect::Gitlab, 201, 405)] {
-        let place = Place::speaking(dialect).await;
-        let Place { ann, .. } = &place;
+        let fixture = RepositoryFixture::start_with_dialect(dialect).await;
+        let RepositoryFixture { ann, .. } = &fixture;
         assert_eq!(ann.post(BRANCHES, new_branch("b")).await.code(), made);
         let head = ann.delete(&format!("{BRANCHES}/master")).await;
         assert_eq!((head.code(), head.json()), (kept, json!({ "message": "Cannot remove HEAD branch" })));
@@ -257,80 +262,80 @@ async fn the_default_branch_and_protected_ones_stay() {
 }
 
 #[tokio::test]
-async fn a_list_is_in_the_order_of_bytes_and_in_pages() {
+async fn branches_are_listed_in_byte_order_and_in_pages() {
     for dialect in [Dialect::Spec, Dialect::Gitlab] {
-        let place = Place::speaking(dialect).await;
-        let Place { forge, ann, local, .. } = &place;
+        let fixture = RepositoryFixture::start_with_dialect(dialect).await;
+        let RepositoryFixture { forge, ann, local, .. } = &fixture;
         for number in 0..30 {
             local.git(&["branch", &format!("b{number:02}")]);
         }
         local.git(&["branch", "Z"]);
-        forge.push_all(ann, 1, local).await;
+        forge.push_all(ann, PROJECT, local).await;
         let all = ann.get(BRANCHES).await;
-        let names = all.each("name");
+        let names = all.join_field("name");
         assert!(names.starts_with("Z b00 b01"), "{names}");
         let shown = if dialect == Dialect::Spec { 20 } else { 32 };
         assert_eq!((names.split(' ').count(), all.header("x-total")), (shown, "32"));
         let page = ann.get(&format!("{BRANCHES}?page=4&per_page=10")).await;
-        assert_eq!((page.each("name").as_str(), page.header("x-prev-page")), ("b29 master", "3"));
+        assert_eq!((page.join_field("name").as_str(), page.header("x-prev-page")), ("b29 master", "3"));
         assert_eq!(ann.get(&format!("{BRANCHES}?page=-1")).await.code(), 400);
     }
 }
 
 #[tokio::test]
-async fn what_is_merged_can_go_at_once() {
-    let place = Place::start().await;
-    let Place { forge, ann, dan, local, commits } = &place;
+async fn merged_branches_are_deleted() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, dan, local, commits } = &fixture;
     for name in ["merged", "a/merged", "kept"] {
         local.git(&["branch", name, &commits[0]]);
     }
     local.git(&["branch", "just-begun"]);
     local.git(&["switch", "--quiet", "--create", "open", &commits[0]]);
     local.commit_file("open", "x");
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     ann.put(&format!("{BRANCHES}/kept/protect"), json!({})).await;
     let reporter = forge.user("rita").await;
-    ann.make("/projects/1/members", json!({ "user_id": reporter.id, "access_level": 20 })).await;
+    ann.make("/projects/1/members", json!({ "user_id": reporter.id.get(), "access_level": 20 })).await;
     let refused = reporter.delete("/projects/1/repository/merged_branches").await;
     assert_eq!((refused.code(), refused.text.as_str()), (403, r#"{"message":"403 Forbidden"}"#));
-    assert_eq!(ann.get(BRANCHES).await.each("name"), "a/merged just-begun kept master merged open");
+    assert_eq!(ann.get(BRANCHES).await.join_field("name"), "a/merged just-begun kept master merged open");
     assert_eq!(dan.delete("/projects/1/repository/merged_branches").await.to_string(), "200 OK\n200");
-    assert_eq!(ann.get(BRANCHES).await.each("name"), "just-begun kept master open");
+    assert_eq!(ann.get(BRANCHES).await.join_field("name"), "just-begun kept master open");
     assert_eq!(forge.anonymous().delete("/projects/1/repository/merged_branches").await.code(), 401);
 }
 
 #[tokio::test]
-async fn in_the_dialect_gitlab_a_reporter_deletes_no_merged_branch_and_hears_200() {
-    let place = Place::speaking(Dialect::Gitlab).await;
-    let Place { forge, ann, local, commits, .. } = &place;
+async fn in_the_dialect_gitlab_a_reporter_deletes_no_merged_branch_and_gets_200() {
+    let fixture = RepositoryFixture::start_with_dialect(Dialect::Gitlab).await;
+    let RepositoryFixture { forge, ann, local, commits, .. } = &fixture;
     local.git(&["branch", "merged", &commits[0]]);
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     let reporter = forge.user("rita").await;
-    ann.make("/projects/1/members", json!({ "user_id": reporter.id, "access_level": 20 })).await;
+    ann.make("/projects/1/members", json!({ "user_id": reporter.id.get(), "access_level": 20 })).await;
     assert_eq!(reporter.delete("/projects/1/repository/merged_branches").await.to_string(), "200 OK\n200");
-    assert_eq!(ann.get(BRANCHES).await.each("name"), "master merged");
+    assert_eq!(ann.get(BRANCHES).await.join_field("name"), "master merged");
 }
 
 #[tokio::test]
-async fn many_merged_branches_go_in_the_background() {
-    let place = Place::start().await;
-    let Place { forge, ann, local, commits, .. } = &place;
+async fn many_merged_branches_are_deleted_in_the_background() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, local, commits, .. } = &fixture;
     for number in 0..250 {
         local.git(&["update-ref", &format!("refs/heads/b{number}"), &commits[0]]);
     }
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     assert_eq!(ann.delete("/projects/1/repository/merged_branches").await.code(), 200);
     assert_eq!(ann.get(BRANCHES).await.header("x-total"), "251");
-    forge.do_all_jobs().await;
-    assert_eq!(ann.get(BRANCHES).await.each("name"), "master");
+    forge.run_due_tasks().await;
+    assert_eq!(ann.get(BRANCHES).await.join_field("name"), "master");
 }
 
 #[tokio::test]
-async fn who_may_not_hears_so_before_anything_about_parameters() {
-    let place = Place::start().await;
-    let Place { forge, ann, .. } = &place;
+async fn permissions_are_checked_before_parameters() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, .. } = &fixture;
     let (stranger, guest) = (forge.user("stranger").await, forge.user("guest").await);
-    ann.make("/projects/1/members", json!({ "user_id": guest.id, "access_level": 10 })).await;
+    ann.make("/projects/1/members", json!({ "user_id": guest.id.get(), "access_level": 10 })).await;
     for (client, code, text) in [
         (&forge.anonymous(), 401, "401 Unauthorized"),
         (&stranger, 404, "404 Project Not Found"),
@@ -352,18 +357,18 @@ async fn who_may_not_hears_so_before_anything_about_parameters() {
     assert_eq!(ann.post("/projects/1/archive", json!({})).await.code(), 201);
     let archived = ann.post(BRANCHES, new_branch("b")).await;
     assert_eq!(archived.to_string(), "403 Forbidden\n{\"message\":\"403 Forbidden\"}");
-    assert_eq!(ann.showing(&token).get(BRANCHES).await.each("name"), "master");
-    // To protect is no change of the repository.
+    assert_eq!(ann.with_token(&token).get(BRANCHES).await.join_field("name"), "master");
+    // Protecting does not change the repository.
     assert_eq!(ann.put(&format!("{BRANCHES}/master/protect"), json!({})).await.code(), 200);
 }
 
-/// Lesson 15: a branch, a tag or an object of another project is not there.
+/// Branches, tags and objects of other projects must not be readable through a project.
 #[tokio::test]
-async fn lesson_15_a_project_has_no_refs_and_objects_but_its_own() {
-    let place = Place::start().await;
-    let Place { forge, ann, commits, .. } = &place;
+async fn refs_and_objects_of_another_project_are_not_found() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, commits, .. } = &fixture;
     let eve = forge.user("eve").await;
-    let own = eve.make("/projects", json!({ "name": "own" })).await;
+    let own = ProjectId::new(eve.make("/projects", json!({ "name": "own" })).await);
     let local = LocalRepository::new();
     local.commit_file("mine", "mine\n");
     forge.push_all(&eve, own, &local).await;
@@ -390,11 +395,11 @@ async fn lesson_15_a_project_has_no_refs_and_objects_but_its_own() {
     assert_eq!((compare.code(), compare.text.as_str()), (404, r#"{"message":"404 Ref Not Found"}"#));
 }
 
-/// Lesson 18: whichever way somebody takes to a protected branch, they meet the same gate.
+/// No endpoint and no transport may bypass the protection of a branch.
 #[tokio::test]
-async fn lesson_18_a_protected_branch_is_protected_on_every_way() {
-    let place = Place::start().await;
-    let Place { forge, ann, dan, local, .. } = &place;
+async fn a_protected_branch_is_protected_against_every_kind_of_write() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, dan, local, .. } = &fixture;
     let before = ann.get(&format!("{BRANCHES}/master")).await.json();
     let file =
         |path: &str| json!({ "file_path": path, "branch_name": "master", "content": "c", "commit_message": "m" });
@@ -414,6 +419,6 @@ async fn lesson_18_a_protected_branch_is_protected_on_every_way() {
     }
     assert_eq!(dan.delete(&format!("{BRANCHES}/master")).await.code(), 400);
     local.commit_file("pushed", "x");
-    assert!(forge.push(dan, 1, local).await[0].refusal.is_some());
+    assert!(forge.push(dan, PROJECT, local).await[0].rejection.is_some());
     assert_eq!(ann.get(&format!("{BRANCHES}/master")).await.json(), before);
 }

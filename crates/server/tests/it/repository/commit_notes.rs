@@ -1,34 +1,35 @@
-//! What people say about commits.
+//! Comments on commits.
 
 use insta::assert_snapshot;
 use jiff::SignedDuration;
+use model::ProjectId;
 use serde_json::{Value, json};
-use testkit::{Answer, Client, LocalRepository, TestForge, repository::SMALL};
+use testkit::{LocalRepository, TestClient, TestForge, TestResponse, repository::SMALL_REPOSITORY};
 
-/// A forge with Ann and her project, and the two commits in it, oldest first.
-async fn scene() -> (TestForge, Client, i64, [String; 2]) {
+/// Starts a forge with Ann and her project; returns also its two commits, oldest first.
+async fn set_up() -> (TestForge, TestClient, ProjectId, [String; 2]) {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
-    let project = ann.make("/projects", json!({ "name": "Rocket" })).await;
-    forge.fill(&ann, project, SMALL).await;
+    let project = ProjectId::new(ann.make("/projects", json!({ "name": "Rocket" })).await);
+    forge.fast_import(&ann, project, SMALL_REPOSITORY).await;
     let commits = ann.get(&format!("/projects/{project}/repository/commits")).await.json();
     let id = |at: usize| commits[at]["id"].as_str().expect("an id").to_owned();
     (forge, ann, project, [id(1), id(0)])
 }
 
-fn comments(project: i64, at: &str) -> String {
+fn comments(project: ProjectId, at: &str) -> String {
     format!("/projects/{project}/repository/commits/{at}/comments")
 }
 
-fn position(answer: &Answer) -> Value {
+fn position(answer: &TestResponse) -> Value {
     let json = answer.json();
     assert_eq!(answer.code(), 201, "{answer}");
     json!([json["path"], json["line"], json["line_type"]])
 }
 
 #[tokio::test]
-async fn people_say_something_about_a_commit() {
-    let (forge, ann, project, shas) = scene().await;
+async fn a_commit_has_comments() {
+    let (forge, ann, project, shas) = set_up().await;
     assert_snapshot!(ann.post(&comments(project, &shas[1]), json!({ "note": "Nice" })).await, @r#"
     201 Created
     {"note":"Nice","path":null,"line":null,"line_type":null,"author":{"name":"ann","username":"ann","id":1,"state":"active","avatar_url":"http://gable.test/-/identicon/482c89484cbd62c8.svg","web_url":"http://gable.test/ann"},"created_at":"2026-01-02T03:04:05.678Z"}
@@ -42,21 +43,21 @@ async fn people_say_something_about_a_commit() {
     let short = &shas[0][..8];
     assert_eq!(ann.post(&comments(project, short), json!({ "note": "On the other one" })).await.code(), 201);
     let list = ann.get(&comments(project, &shas[1])).await;
-    assert_eq!((list.each("note"), list.header("x-total")), ("Nice Why?".into(), "2"));
+    assert_eq!((list.join_field("note"), list.header("x-total")), ("Nice Why?".into(), "2"));
     assert_snapshot!(list, @r#"
     200 OK
     [{"note":"Nice","path":null,"line":null,"line_type":null,"author":{"name":"ann","username":"ann","id":1,"state":"active","avatar_url":"http://gable.test/-/identicon/482c89484cbd62c8.svg","web_url":"http://gable.test/ann"},"created_at":"2026-01-02T03:04:05.678Z"},{"note":"Why?","path":"docs/guide.md","line":1,"line_type":"new","author":{"name":"ann","username":"ann","id":1,"state":"active","avatar_url":"http://gable.test/-/identicon/482c89484cbd62c8.svg","web_url":"http://gable.test/ann"},"created_at":"2026-01-02T03:04:10.678Z"}]
     "#);
     let second = ann.get(&format!("{}?per_page=1&page=2", comments(project, "light"))).await;
-    assert_eq!((second.each("note"), second.header("x-total")), ("Why?".into(), "2"));
-    assert_eq!(ann.get(&comments(project, "v1.0")).await.each("note"), "On the other one");
+    assert_eq!((second.join_field("note"), second.header("x-total")), ("Why?".into(), "2"));
+    assert_eq!(ann.get(&comments(project, "v1.0")).await.join_field("note"), "On the other one");
 }
 
 #[tokio::test]
-async fn a_comment_is_about_a_line_that_the_commit_touches_or_about_the_commit() {
+async fn a_comment_on_a_line_that_the_commit_does_not_change_is_on_the_commit() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
-    let project = ann.make("/projects", json!({ "name": "Rocket" })).await;
+    let project = ProjectId::new(ann.make("/projects", json!({ "name": "Rocket" })).await);
     let local = LocalRepository::new();
     local.write("a.txt", "one\ntwo\nthree\n");
     local.commit("First");
@@ -89,8 +90,8 @@ async fn a_comment_is_about_a_line_that_the_commit_touches_or_about_the_commit()
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused() {
-    let (_forge, ann, project, shas) = scene().await;
+async fn invalid_comments_are_refused() {
+    let (_forge, ann, project, shas) = set_up().await;
     let say = async |at: &str, body: Value| ann.post(&comments(project, at), body).await;
     assert_snapshot!(say(&shas[0], json!({})).await, @r#"
     400 Bad Request
@@ -120,22 +121,22 @@ async fn what_makes_no_sense_is_refused() {
     assert_eq!((long.code(), long.text.contains("is too long")), (400, true), "{long}");
     assert_eq!(ann.get(&comments(project, &shas[0])).await.text, "[]");
     assert_eq!(ann.get(&comments(project, "nowhere")).await.code(), 404);
-    // A project to which nothing was ever written has no commits.
-    let empty = ann.make("/projects", json!({ "name": "Empty" })).await;
+    // A project without a repository has no commits.
+    let empty = ProjectId::new(ann.make("/projects", json!({ "name": "Empty" })).await);
     assert_eq!(ann.post(&comments(empty, "master"), json!({ "note": "x" })).await.code(), 404);
     assert_eq!(ann.get(&comments(empty, "master")).await.code(), 404);
 }
 
 #[tokio::test]
-async fn those_who_read_the_code_comment_on_it() {
-    let (forge, ann, project, shas) = scene().await;
+async fn users_who_may_read_the_code_may_comment() {
+    let (forge, ann, project, shas) = set_up().await;
     let (guest, reporter, stranger) = (forge.user("guest").await, forge.user("rep").await, forge.user("odd").await);
     for (user, level) in [(&guest, 10), (&reporter, 20)] {
-        let member = json!({ "user_id": user.id, "access_level": level });
+        let member = json!({ "user_id": user.id.get(), "access_level": level });
         assert_eq!(ann.post(&format!("/projects/{project}/members"), member).await.code(), 201);
     }
     let path = comments(project, &shas[0]);
-    let codes = async |who: &Client| {
+    let codes = async |who: &TestClient| {
         let said = who.post(&path, json!({ "note": "x" })).await.code();
         (said, who.get(&path).await.code())
     };
@@ -143,7 +144,7 @@ async fn those_who_read_the_code_comment_on_it() {
     assert_eq!(codes(&stranger).await, (404, 404));
     assert_eq!(codes(&guest).await, (403, 403));
     assert_eq!(codes(&reporter).await, (201, 200));
-    // Where the code is open, everybody who is signed in does; be it put away or not.
+    // On public code every signed-in user may comment, archived or not.
     assert_eq!(
         ann.put(&format!("/projects/{project}"), json!({ "name": "Rocket", "visibility_level": 20 })).await.code(),
         200
@@ -152,7 +153,7 @@ async fn those_who_read_the_code_comment_on_it() {
     assert_eq!(codes(&forge.anonymous()).await, (401, 401));
     assert_eq!(codes(&stranger).await, (201, 200));
     assert_eq!(codes(&guest).await, (201, 200));
-    // Whoever goes leaves the comment behind, and the event goes along.
+    // A deleted user's comment stays, and its event is deleted.
     assert_eq!(forge.admin().await.delete(&format!("/users/{}", stranger.id)).await.code(), 200);
     let list = ann.get(&path).await.json();
     let authors: Vec<&Value> =
@@ -161,10 +162,10 @@ async fn those_who_read_the_code_comment_on_it() {
 }
 
 #[tokio::test]
-async fn a_comment_is_an_event_for_those_who_read_the_code() {
-    let (forge, ann, project, shas) = scene().await;
+async fn a_comment_is_an_event_visible_with_the_code() {
+    let (forge, ann, project, shas) = set_up().await;
     let (guest, root) = (forge.user("guest").await, forge.admin().await);
-    let member = json!({ "user_id": guest.id, "access_level": 10 });
+    let member = json!({ "user_id": guest.id.get(), "access_level": 10 });
     assert_eq!(ann.post(&format!("/projects/{project}/members"), member).await.code(), 201);
     let issue = ann.make(&format!("/projects/{project}/issues"), json!({ "title": "one" })).await;
     ann.make(&format!("/projects/{project}/issues/{issue}/notes"), json!({ "body": "On the issue" })).await;
@@ -174,7 +175,7 @@ async fn a_comment_is_an_event_for_those_who_read_the_code() {
     let feeds = [format!("/projects/{project}/events"), format!("/users/{}/events", ann.id)];
     let shown = ann.get(&feeds[0]).await.json();
     assert_snapshot!(shown[0], @r#"{"title":null,"project_id":1,"action_name":"commented on","target_id":3,"target_type":"Note","target_title":null,"author_id":1,"author":{"name":"ann","username":"ann","id":1,"state":"active","avatar_url":"http://gable.test/-/identicon/482c89484cbd62c8.svg","web_url":"http://gable.test/ann"},"author_username":"ann","data":null,"created_at":"2026-01-02T03:04:05.678Z","note":{"id":3,"body":"Very nice","attachment":null,"author":{"name":"ann","username":"ann","id":1,"state":"active","avatar_url":"http://gable.test/-/identicon/482c89484cbd62c8.svg","web_url":"http://gable.test/ann"},"created_at":"2026-01-02T03:04:05.678Z","updated_at":"2026-01-02T03:04:05.678Z","system":false,"noteable_id":null,"noteable_type":"Commit","upvote":false,"downvote":false,"upvote?":false,"downvote?":false}}"#);
-    let said = async |who: &Client, feed: &str| {
+    let said = async |who: &TestClient, feed: &str| {
         let answer = who.get(feed).await;
         let events = answer.json();
         let events = events.as_array().expect("a list").clone();
@@ -187,7 +188,7 @@ async fn a_comment_is_an_event_for_those_who_read_the_code() {
         assert_eq!(said(&root, feed).await, "Very nice, Nice, On the issue", "{feed}");
         assert_eq!(said(&guest, feed).await, "On the issue", "{feed}");
     }
-    // Without issues neither is for the guest.
+    // With issues disabled, a guest sees neither.
     assert_eq!(
         ann.put(&format!("/projects/{project}"), json!({ "name": "Rocket", "issues_enabled": false })).await.code(),
         200
@@ -196,7 +197,7 @@ async fn a_comment_is_an_event_for_those_who_read_the_code() {
         assert_eq!(said(&ann, feed).await, "Very nice, Nice", "{feed}");
         assert_eq!(said(&guest, feed).await, "", "{feed}");
     }
-    // Somebody who belongs nowhere sees it once the code is open.
+    // A non-member sees it once the code is public.
     let open = json!({ "name": "Rocket", "visibility_level": 10, "issues_enabled": true });
     assert_eq!(ann.put(&format!("/projects/{project}"), open).await.code(), 200);
     let stranger = forge.user("odd").await;
@@ -207,11 +208,11 @@ async fn a_comment_is_an_event_for_those_who_read_the_code() {
 }
 
 #[tokio::test]
-async fn comments_go_with_their_project() {
-    let (forge, ann, project, shas) = scene().await;
+async fn comments_are_deleted_with_their_project() {
+    let (forge, ann, project, shas) = set_up().await;
     assert_eq!(ann.post(&comments(project, &shas[0]), json!({ "note": "unmistakable" })).await.code(), 201);
     assert!(forge.dump().contains("unmistakable"));
     assert_eq!(ann.delete(&format!("/projects/{project}")).await.code(), 200);
-    forge.do_all_jobs().await;
+    forge.run_due_tasks().await;
     assert!(!forge.dump().contains("unmistakable"));
 }

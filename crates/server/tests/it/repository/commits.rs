@@ -1,33 +1,35 @@
-//! Commits: the history, one of them, what it changes, and new ones.
+//! Commits: listing, reading, diffs, and creating.
 
 use axum::http::Method;
 use insta::assert_snapshot;
+use model::ProjectId;
 use serde_json::{Value, json};
-use testkit::{Answer, Client, TestForge};
+use testkit::{TestClient, TestForge, TestResponse};
 
-use crate::repository::branches::Place;
+use crate::repository::branches::RepositoryFixture;
 
+const PROJECT: ProjectId = ProjectId::new(1);
 const COMMITS: &str = "/projects/1/repository/commits";
 
 fn new_commit(actions: Value) -> Value {
     json!({ "branch_name": "master", "commit_message": "Change files", "actions": actions })
 }
 
-async fn paths(client: &Client) -> String {
+async fn paths(client: &TestClient) -> String {
     let tree = client.get("/projects/1/repository/tree?recursive=true&per_page=100").await.json();
     let files = tree.as_array().expect("a list").iter().filter(|entry| entry["type"] == "blob");
     files.map(|entry| entry["path"].as_str().expect("a path")).collect::<Vec<_>>().join(" ")
 }
 
 #[tokio::test]
-async fn a_history_is_shown_newest_first_in_pages_that_count_from_0() {
-    let place = Place::start().await;
-    let Place { forge, ann, local, commits, .. } = &place;
+async fn commits_are_listed_newest_first_in_pages_from_0() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, local, commits, .. } = &fixture;
     for number in 0..30 {
         local.commit_file("counter", number.to_string());
     }
-    forge.push_all(ann, 1, local).await;
-    let titles = async |query: &str| ann.get(&format!("{COMMITS}?{query}")).await.each("title");
+    forge.push_all(ann, PROJECT, local).await;
+    let titles = async |query: &str| ann.get(&format!("{COMMITS}?{query}")).await.join_field("title");
     let first = ann.get(COMMITS).await;
     assert_eq!(first.json().as_array().map(Vec::len), Some(20));
     assert_eq!(first.header("x-total"), "", "there are no headers here");
@@ -54,11 +56,11 @@ async fn a_history_is_shown_newest_first_in_pages_that_count_from_0() {
 
 #[tokio::test]
 async fn a_commit_is_found_by_id_and_by_name() {
-    let place = Place::start().await;
-    let Place { forge, ann, local, commits, .. } = &place;
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, local, commits, .. } = &fixture;
     local.git(&["branch", "feature/data.json"]);
     local.git(&["tag", "-a", "v1.0", "-m", "m", &commits[0]]);
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     assert_snapshot!(ann.get(&format!("{COMMITS}/{}", commits[1])).await, @r#"
     200 OK
     {"id":"e3d05f6b77aef72e104fe3dc1a35a8656a1b0f28","short_id":"e3d05f6b","title":"Add src/main.rs","author_name":"Ann Author","author_email":"ann@example.org","created_at":"2015-02-01T22:01:31.000+01:00","message":"Add src/main.rs\n","committer_name":"Carl Committer","committer_email":"carl@example.org","parent_ids":["e21b62d8d2a836e1394e4f9d1fbd9c60e3f17966"],"committed_date":"2015-02-01T22:01:31.000+01:00","authored_date":"2015-02-01T22:01:31.000+01:00","stats":{"additions":1,"deletions":0,"total":1},"status":null}
@@ -77,22 +79,22 @@ async fn a_commit_is_found_by_id_and_by_name() {
 
 #[tokio::test]
 async fn a_diff_is_against_the_first_parent_or_nothing() {
-    let place = Place::start().await;
-    let Place { ann, commits, .. } = &place;
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { ann, commits, .. } = &fixture;
     assert_snapshot!(ann.get(&format!("{COMMITS}/{}/diff", commits[0])).await, @r#"
     200 OK
     [{"old_path":"README.md","new_path":"README.md","a_mode":"0","b_mode":"100644","diff":"--- /dev/null\n+++ b/README.md\n@@ -0,0 +1 @@\n+one\n","new_file":true,"renamed_file":false,"deleted_file":false,"too_large":false}]
     "#);
     let second = ann.get(&format!("{COMMITS}/{}/diff.json", commits[1])).await;
-    assert_eq!((second.code(), second.each("new_path").as_str()), (200, "src/main.rs"));
+    assert_eq!((second.code(), second.join_field("new_path").as_str()), (200, "src/main.rs"));
 }
 
 #[tokio::test]
-async fn commits_need_a_login_and_the_right_to_read_code() {
-    let place = Place::start().await;
-    let Place { forge, ann, commits, .. } = &place;
+async fn commits_need_a_signed_in_user_who_may_read_code() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, commits, .. } = &fixture;
     let (guest, stranger) = (forge.user("guest").await, forge.user("stranger").await);
-    ann.make("/projects/1/members", json!({ "user_id": guest.id, "access_level": 10 })).await;
+    ann.make("/projects/1/members", json!({ "user_id": guest.id.get(), "access_level": 10 })).await;
     let anonymous = forge.anonymous();
     for visibility in [0, 20] {
         ann.put("/projects/1", json!({ "name": "x", "visibility_level": visibility })).await;
@@ -111,8 +113,8 @@ async fn commits_need_a_login_and_the_right_to_read_code() {
 
 #[tokio::test]
 async fn several_files_change_in_one_commit() {
-    let place = Place::start().await;
-    let Place { ann, commits, .. } = &place;
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { ann, commits, .. } = &fixture;
     let actions = json!([
         { "action": "create", "file_path": "docs/new.md", "content": "new\r\n" },
         { "action": "create", "file_path": "raw", "content": "AAEC\n", "encoding": "base64" },
@@ -135,15 +137,15 @@ async fn several_files_change_in_one_commit() {
 }
 
 #[tokio::test]
-async fn a_commit_comes_by_form_as_well_and_names_its_author() {
-    let place = Place::start().await;
-    let Place { ann, .. } = &place;
+async fn a_commit_may_be_sent_as_a_form_with_an_author() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { ann, .. } = &fixture;
     let form = "branch_name=master&commit_message=m&author_name=Eve%20%3Cx%3E%0Aparent&author_email=eve@example.org\
         &actions[][action]=delete&actions[][file_path]=README.md\
         &actions[][action]=create&actions[][file_path]=b&actions[][content]=c";
     let made = ann.body(Method::POST, COMMITS, "application/x-www-form-urlencoded", form).await;
     assert_eq!(made.code(), 201, "{made}");
-    // What could forge a header of the commit is left out.
+    // Characters that could forge a header of the commit are removed.
     assert_eq!(
         (&made.json()["author_name"], &made.json()["author_email"]),
         (&json!("Eve xparent"), &json!("eve@example.org"))
@@ -156,9 +158,9 @@ async fn a_commit_comes_by_form_as_well_and_names_its_author() {
 }
 
 #[tokio::test]
-async fn all_changes_are_made_or_none() {
-    let place = Place::start().await;
-    let Place { ann, commits, .. } = &place;
+async fn all_actions_are_applied_or_none() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { ann, commits, .. } = &fixture;
     let created = json!({ "action": "create", "file_path": "ok", "content": "" });
     let cases = [
         (json!({ "action": "create", "content": "" }), "You must specify a file_path."),
@@ -215,17 +217,17 @@ async fn all_changes_are_made_or_none() {
     assert_eq!(ann.get(COMMITS).await.json()[0]["id"], json!(commits[1]), "nothing happened");
 }
 
-/// Lesson 1: no path leads out of the tree of a commit, nor into what git takes for its own.
+/// No path may lead out of the tree of a commit, or into git's own folder.
 #[tokio::test]
-async fn lesson_01_a_path_cannot_lead_out_of_a_repository() {
-    let place = Place::start().await;
-    let Place { forge, ann, local, commits, .. } = &place;
+async fn a_path_cannot_lead_out_of_a_repository() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, local, commits, .. } = &fixture;
     std::os::unix::fs::symlink("/etc", local.path().join("link")).expect("a link");
     std::os::unix::fs::symlink(".git", local.path().join("hidden")).expect("a link");
     local.git(&["add", "--all"]);
     local.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{},module", commits[0])]);
     local.git(&["commit", "--quiet", "--message", "links"]);
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     let head = ann.get(COMMITS).await.json()[0]["id"].clone();
     let hostile = [
         "../x",
@@ -270,26 +272,26 @@ async fn lesson_01_a_path_cannot_lead_out_of_a_repository() {
         }
     }
     assert_eq!(ann.get(COMMITS).await.json()[0]["id"], head, "nothing happened");
-    let told =
+    let response =
         ann.post(COMMITS, new_commit(json!([{ "action": "create", "file_path": "a/../x", "content": "x" }]))).await;
     let text = "Your changes could not be committed, because the file name cannot include directory traversal.";
-    assert_eq!(told.json(), json!({ "message": text }));
-    // A link is changed itself, never what it points to.
+    assert_eq!(response.json(), json!({ "message": text }));
+    // A symbolic link itself is changed, never its target.
     let link = json!({ "action": "update", "file_path": "link", "content": "elsewhere" });
     assert_eq!(ann.post(COMMITS, new_commit(json!([link]))).await.code(), 201);
-    let folder = forge.repository_folder(1).expect("a repository");
+    let folder = forge.repository_folder(PROJECT).expect("a repository");
     testkit::repository::git(&folder, &["fsck", "--strict", "--full"], b"");
 }
 
 #[tokio::test]
-async fn two_who_change_a_branch_at_once_do_not_lose_each_other() {
-    let place = Place::start().await;
-    let Place { ann, .. } = &place;
+async fn concurrent_commits_do_not_overwrite_each_other() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { ann, .. } = &fixture;
     let writes = (0..12).map(|number| {
         let action = json!([{ "action": "create", "file_path": format!("f{number}"), "content": "x" }]);
         ann.post(COMMITS, new_commit(action))
     });
-    let answers: Vec<Answer> = futures_util::future::join_all(writes).await;
+    let answers: Vec<TestResponse> = futures_util::future::join_all(writes).await;
     let made = answers.iter().filter(|answer| answer.code() == 201).count();
     let stale = "Could not update branch master. Please refresh and try again.";
     for refused in answers.iter().filter(|answer| answer.code() != 201) {
@@ -300,7 +302,7 @@ async fn two_who_change_a_branch_at_once_do_not_lose_each_other() {
 }
 
 #[tokio::test]
-async fn the_first_commit_makes_the_branch_and_the_default() {
+async fn the_first_commit_creates_the_default_branch() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     ann.make("/projects", json!({ "name": "x" })).await;

@@ -1,4 +1,4 @@
-//! What is in a repository: folders, files as they are, archives, comparisons, contributors.
+//! Contents of a repository: trees, raw files, archives, comparisons, contributors.
 
 use std::{
     fs,
@@ -11,12 +11,13 @@ use api::Dialect;
 use axum::http::Method;
 use forge::{ProjectRef, Unvalidated, contents};
 use insta::assert_snapshot;
-use model::objects::ArchiveFormat;
+use model::{ProjectId, objects::ArchiveFormat};
 use serde_json::{Value, json};
-use testkit::{Answer, LocalRepository, TestForge};
+use testkit::{LocalRepository, TestForge, TestResponse};
 
-use crate::repository::branches::Place;
+use crate::repository::branches::RepositoryFixture;
 
+const PROJECT: ProjectId = ProjectId::new(1);
 const REPOSITORY: &str = "/projects/1/repository";
 
 fn texts(list: &Value, field: &str) -> Vec<String> {
@@ -25,7 +26,7 @@ fn texts(list: &Value, field: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_empty_repository_has_nothing_to_show() {
+async fn an_empty_repository_has_no_contents() {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     ann.make("/projects", json!({ "name": "x" })).await;
@@ -82,13 +83,13 @@ async fn an_empty_repository_has_nothing_to_show() {
     let first = json!({ "file_path": "a", "branch_name": "trunk", "content": "c", "commit_message": "m" });
     assert_eq!(ann.post(&format!("{REPOSITORY}/files"), first).await.code(), 201);
     assert_eq!(ann.get("/projects/1").await.json()["default_branch"], "trunk");
-    assert_eq!(ann.get(&format!("{REPOSITORY}/tree")).await.each("name"), "a");
+    assert_eq!(ann.get(&format!("{REPOSITORY}/tree")).await.join_field("name"), "a");
 }
 
 #[tokio::test]
-async fn a_folder_shows_folders_then_files_then_submodules() {
-    let place = Place::start().await;
-    let Place { forge, ann, local, commits, .. } = &place;
+async fn a_folder_lists_folders_then_files_then_submodules() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, local, commits, .. } = &fixture;
     local.write("a-file", "x");
     local.write("b/deep/c", "x");
     local.write("run.sh", "#!\n");
@@ -97,7 +98,7 @@ async fn a_folder_shows_folders_then_files_then_submodules() {
     local.git(&["update-index", "--chmod=+x", "run.sh"]);
     local.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{},module", commits[0])]);
     local.git(&["commit", "--quiet", "--message", "all kinds"]);
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     let tree = ann.get(&format!("{REPOSITORY}/tree")).await.json();
     assert_eq!(texts(&tree, "name").join(" "), "b src README.md a-file link run.sh module");
     assert_eq!(texts(&tree, "type").join(" "), "tree tree blob blob blob blob commit");
@@ -121,46 +122,46 @@ async fn a_folder_shows_folders_then_files_then_submodules() {
         let tree = ann.get(&format!("{REPOSITORY}/tree?path={path}")).await;
         assert_eq!((tree.code(), texts(&tree.json(), "path").join(" ")), (200, expected.to_owned()), "{path}");
     }
-    // What a file is called and what the link says is all that there is to see of them.
+    // Only the name of a file and the target of a link are visible.
     assert_eq!(ann.get(&format!("{REPOSITORY}/blobs/master?filepath=link")).await.text, "README.md");
     assert_eq!(ann.get(&format!("{REPOSITORY}/blobs/master?filepath=module")).await.code(), 404);
-    assert_eq!(ann.get(&format!("{REPOSITORY}/tree?ref_name={}", commits[0])).await.each("name"), "README.md");
+    assert_eq!(ann.get(&format!("{REPOSITORY}/tree?ref_name={}", commits[0])).await.join_field("name"), "README.md");
     let unknown = ann.get(&format!("{REPOSITORY}/tree?ref_name=nowhere")).await;
     assert_eq!((unknown.code(), unknown.json()), (404, json!({ "message": "404 Tree Not Found" })));
     assert_eq!(ann.get(&format!("{REPOSITORY}/tree?recursive=perhaps")).await.code(), 400);
 }
 
 #[tokio::test]
-async fn a_large_folder_comes_in_pages() {
+async fn a_large_folder_is_listed_in_pages() {
     for dialect in [Dialect::Spec, Dialect::Gitlab] {
-        let place = Place::speaking(dialect).await;
-        let Place { forge, ann, local, .. } = &place;
+        let fixture = RepositoryFixture::start_with_dialect(dialect).await;
+        let RepositoryFixture { forge, ann, local, .. } = &fixture;
         for number in 0..45 {
             local.write(&format!("many/{number:02}"), "x");
         }
         local.commit("many");
-        forge.push_all(ann, 1, local).await;
+        forge.push_all(ann, PROJECT, local).await;
         let first = ann.get(&format!("{REPOSITORY}/tree?path=many")).await;
         let shown = if dialect == Dialect::Spec { 20 } else { 45 };
         assert_eq!((first.json().as_array().map(Vec::len), first.header("x-total")), (Some(shown), "45"));
         for recursive in [false, true] {
             let path = format!("{REPOSITORY}/tree?path=many&page=3&per_page=20&recursive={recursive}");
-            assert_eq!(ann.get(&path).await.each("name"), "40 41 42 43 44");
+            assert_eq!(ann.get(&path).await.join_field("name"), "40 41 42 43 44");
         }
     }
 }
 
 #[tokio::test]
-async fn a_file_is_sent_as_it_is() {
-    let place = Place::start().await;
-    let Place { forge, ann, local, commits, .. } = &place;
+async fn a_file_is_sent_unchanged() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, local, commits, .. } = &fixture;
     let binary: Vec<u8> = (0..=255).cycle().take(70_000).collect();
     local.write("bin", &binary);
     local.write("dir/ä b.txt", "crlf\r\n\u{fffd}");
     local.write("empty", "");
     local.commit("files");
     local.git(&["branch", "feature/x.y"]);
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     let sent = ann.get(&format!("{REPOSITORY}/blobs/master?filepath=bin")).await;
     assert_eq!((sent.code(), sent.header("content-type"), sent.header("content-length")), (200, "text/plain", "70000"));
     assert_eq!(sent.bytes, binary);
@@ -197,19 +198,19 @@ async fn a_file_is_sent_as_it_is() {
     assert_eq!(ann.get(&format!("{REPOSITORY}/raw_blobs/{}", commits[0])).await.code(), 404, "a commit is no file");
 }
 
-/// Lesson 21: whatever a file holds, no browser runs it.
+/// Browsers must not execute the content of a file.
 #[tokio::test]
-async fn lesson_21_a_file_is_never_more_than_text() {
-    let place = Place::start().await;
-    let Place { forge, ann, local, .. } = &place;
+async fn a_file_is_always_sent_as_text() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, local, .. } = &fixture;
     let page = "<html><script>alert(1)</script></html>";
     for name in ["x.html", "x.svg", "x.js", "x.pdf", "x.ipynb"] {
         local.write(name, page);
     }
     local.commit("hostile");
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     let id = local.git(&["rev-parse", "HEAD:x.html"]);
-    let mut answers: Vec<Answer> = vec![ann.get(&format!("{REPOSITORY}/raw_blobs/{id}")).await];
+    let mut answers: Vec<TestResponse> = vec![ann.get(&format!("{REPOSITORY}/raw_blobs/{id}")).await];
     for name in ["x.html", "x.svg", "x.js", "x.pdf", "x.ipynb"] {
         answers.push(ann.get(&format!("{REPOSITORY}/blobs/master?filepath={name}")).await);
     }
@@ -226,12 +227,12 @@ async fn lesson_21_a_file_is_never_more_than_text() {
 }
 
 #[tokio::test]
-async fn a_file_that_the_client_has_is_not_sent_again() {
-    let place = Place::start().await;
-    let Place { forge, ann, local, .. } = &place;
+async fn a_cached_file_is_not_sent_again() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, local, .. } = &fixture;
     local.write("large", vec![b'x'; 3 << 20]);
     local.commit("large");
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     for name in ["README.md", "large"] {
         let path = format!("{REPOSITORY}/blobs/master?filepath={name}");
         let tag = format!("\"{}\"", local.git(&["rev-parse", &format!("HEAD:{name}")]));
@@ -247,20 +248,20 @@ async fn a_file_that_the_client_has_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_large_file_is_sent_whole_to_many_at_once() {
-    let place = Place::start().await;
-    let Place { forge, ann, local, .. } = &place;
+async fn a_large_file_is_sent_completely_to_concurrent_clients() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, local, .. } = &fixture;
     let large: Vec<u8> = (0_u32..1 << 20).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     local.write("large", &large);
     local.commit("large");
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     let path = format!("{REPOSITORY}/blobs/master?filepath=large");
-    let asked = futures_util::future::join_all((0..8).map(|_| ann.get(&path))).await;
-    for sent in asked {
+    let responses = futures_util::future::join_all((0..8).map(|_| ann.get(&path))).await;
+    for sent in responses {
         assert_eq!((sent.code(), sent.header("content-length")), (200, "4194304"));
         assert!(sent.bytes == large, "all of it, in order");
     }
-    // Text that holds it is another matter.
+    // The content is also available embedded in JSON.
     let file = ann.get(&format!("{REPOSITORY}/files?ref=master&file_path=large")).await.json();
     assert_eq!(file["size"], json!(4_194_304));
 }
@@ -283,9 +284,9 @@ fn members_of_tar(bytes: &[u8], filter: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_archive_comes_in_four_kinds() {
-    let place = Place::start().await;
-    let Place { ann, commits, .. } = &place;
+async fn archives_have_four_formats() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { ann, commits, .. } = &fixture;
     let name = format!("x-master-{}", commits[1]);
     let expected =
         [format!("{name}/"), format!("{name}/README.md"), format!("{name}/src/"), format!("{name}/src/main.rs")];
@@ -314,13 +315,13 @@ async fn an_archive_comes_in_four_kinds() {
 }
 
 #[tokio::test]
-async fn an_archive_is_called_after_what_was_asked_for() {
-    let place = Place::start().await;
-    let Place { forge, ann, local, commits, .. } = &place;
+async fn an_archive_is_named_after_the_requested_revision() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, local, commits, .. } = &fixture;
     local.git(&["branch", "feature/x.y", &commits[0]]);
     local.git(&["branch", "qu\"ote\u{e4}", &commits[0]]);
     local.git(&["tag", "-a", "v1", "-m", "m", &commits[0]]);
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     let first = &commits[0];
     for (sha, expected) in [
         ("feature%2Fx.y", format!("filename=\"x-feature-x.y-{first}.tar.gz\"")),
@@ -344,9 +345,9 @@ async fn an_archive_is_called_after_what_was_asked_for() {
 }
 
 #[tokio::test]
-async fn the_second_download_of_an_archive_is_ready() {
-    let place = Place::start().await;
-    let Place { ann, .. } = &place;
+async fn the_second_download_of_an_archive_is_cached() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { ann, .. } = &fixture;
     let first = ann.get(&format!("{REPOSITORY}/archive")).await;
     let second = ann.get(&format!("{REPOSITORY}/archive")).await;
     assert_eq!(first.bytes, second.bytes);
@@ -358,18 +359,18 @@ async fn the_second_download_of_an_archive_is_ready() {
 
 #[tokio::test]
 async fn few_archives_are_made_at_once_and_nothing_else_waits_for_them() {
-    let place = Place::start().await;
-    let Place { forge, ann, commits, .. } = &place;
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, commits, .. } = &fixture;
     let held = contents::download_slot(&forge.forge).await.expect("free");
     let also = contents::download_slot(&forge.forge).await.expect("free");
-    // Two clients that want the same archive, and one that wants another one.
+    // Two clients request the same archive, and one requests another.
     let path = format!("{REPOSITORY}/archive.tar");
     let (first, second) = tokio::join!(ann.get(&path), ann.get(&path));
     for refused in [first, second] {
         assert_eq!((refused.code(), refused.header("retry-after")), (503, "1"), "{refused}");
         assert_eq!(refused.json(), json!({ "message": "503 Service Unavailable" }));
     }
-    // Other work that takes long has its own threads.
+    // Other blocking work has its own threads.
     let compared = ann.get(&format!("{REPOSITORY}/compare?from={}&to={}", commits[0], commits[1])).await;
     assert_eq!(compared.code(), 200, "{compared}");
     let waiting = tokio::spawn({
@@ -381,16 +382,16 @@ async fn few_archives_are_made_at_once_and_nothing_else_waits_for_them() {
     let made = waiting.await.expect("no panic");
     assert_eq!(made.code(), 200, "{made}");
     assert_eq!(members_of_tar(&made.bytes, &[]).len(), 4);
-    // What was made before needs no slot.
+    // A cached archive needs no slot.
     let held = contents::download_slot(&forge.forge).await.expect("free");
     assert_eq!(ann.get(&path).await.bytes, made.bytes);
     drop((held, also));
 }
 
 #[tokio::test]
-async fn a_comparison_begins_where_the_two_parted() {
-    let place = Place::start().await;
-    let Place { forge, ann, local, commits, .. } = &place;
+async fn a_comparison_starts_at_the_merge_base() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, local, commits, .. } = &fixture;
     local.git(&["switch", "--quiet", "--create", "topic"]);
     local.write("README.md", "one\ntwo\n");
     let first = local.commit("Say more");
@@ -400,7 +401,7 @@ async fn a_comparison_begins_where_the_two_parted() {
     let second = local.commit("Move");
     local.git(&["switch", "--quiet", "master"]);
     local.commit_file("elsewhere", "not in the comparison\n");
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     let compared = ann.get(&format!("{REPOSITORY}/compare?from=master&to=%20topic%20")).await.json();
     assert_eq!(texts(&compared["commits"], "id"), [first.clone(), second.clone()]);
     assert_eq!(compared["commit"], compared["commits"][1]);
@@ -459,9 +460,9 @@ async fn a_comparison_begins_where_the_two_parted() {
 
 #[tokio::test]
 async fn in_the_dialect_gitlab_a_comparison_with_an_unknown_ref_is_empty() {
-    let place = Place::speaking(Dialect::Gitlab).await;
+    let fixture = RepositoryFixture::start_with_dialect(Dialect::Gitlab).await;
     for (from, to) in [("nowhere", "master"), ("master", "nowhere")] {
-        let answer = place.ann.get(&format!("{REPOSITORY}/compare?from={from}&to={to}")).await;
+        let answer = fixture.ann.get(&format!("{REPOSITORY}/compare?from={from}&to={to}")).await;
         assert_eq!(
             (answer.code(), answer.text.as_str()),
             (200, r#"{"commit":null,"commits":[],"diffs":[],"compare_timeout":false,"compare_same_ref":false}"#)
@@ -470,9 +471,9 @@ async fn in_the_dialect_gitlab_a_comparison_with_an_unknown_ref_is_empty() {
 }
 
 #[tokio::test]
-async fn contributors_come_in_the_order_of_their_newest_commits() {
-    let place = Place::start().await;
-    let Place { forge, ann, local, .. } = &place;
+async fn contributors_are_ordered_by_their_newest_commits() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, local, .. } = &fixture;
     local.git(&["switch", "--quiet", "--create", "side"]);
     local.commit_file("side", "x");
     local.git(&["switch", "--quiet", "master"]);
@@ -480,24 +481,24 @@ async fn contributors_come_in_the_order_of_their_newest_commits() {
     local.git(&["add", "--all"]);
     local.git(&["commit", "--quiet", "--message", "by Bob", "--author", "Bob <bob@example.org>"]);
     local.git(&["merge", "--quiet", "--no-ff", "--message", "merge", "side"]);
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     assert_snapshot!(ann.get(&format!("{REPOSITORY}/contributors")).await, @r#"
     200 OK
     [{"name":"Bob","email":"bob@example.org","commits":1,"additions":0,"deletions":0},{"name":"Ann Author","email":"ann@example.org","commits":3,"additions":0,"deletions":0}]
     "#);
     let page = ann.get(&format!("{REPOSITORY}/contributors?page=2&per_page=1")).await;
-    assert_eq!((page.each("email").as_str(), page.header("x-total")), ("ann@example.org", "2"));
+    assert_eq!((page.join_field("email").as_str(), page.header("x-total")), ("ann@example.org", "2"));
 }
 
 #[tokio::test]
-async fn what_is_not_utf_8_is_shown_as_well_as_it_can_be() {
-    let place = Place::start().await;
-    let Place { forge, ann, local, .. } = &place;
+async fn invalid_utf_8_is_replaced() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, local, .. } = &fixture;
     let name = std::ffi::OsStr::from_bytes(b"caf\xe9.txt");
     fs::write(local.path().join(name), b"\xff\xfe\n").expect("written");
     local.git(&["add", "--all"]);
     local.git(&["-c", "i18n.commitEncoding=UTF-8", "commit", "--quiet", "--message", "latin"]);
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     let tree = ann.get(&format!("{REPOSITORY}/tree")).await;
     assert_eq!(texts(&tree.json(), "name").join(" "), "src README.md caf\u{fffd}.txt");
     let id = tree.json()[2]["id"].clone();
@@ -507,11 +508,11 @@ async fn what_is_not_utf_8_is_shown_as_well_as_it_can_be() {
     assert_eq!(diff[0]["new_path"], "caf\u{fffd}.txt");
 }
 
-/// Lesson 26: nothing that is asked for in a name or a number makes the server work without end.
+/// No name or number in a request may cause unbounded work.
 #[tokio::test]
-async fn lesson_26_hostile_names_and_numbers_end_soon() {
-    let place = Place::start().await;
-    let Place { ann, .. } = &place;
+async fn requests_with_hostile_names_and_numbers_end_soon() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { ann, .. } = &fixture;
     let (long, deep) = ("x".repeat(8_000), "a/".repeat(3_000));
     for path in [
         "tree?path=DEEP",
@@ -537,20 +538,20 @@ async fn lesson_26_hostile_names_and_numbers_end_soon() {
         "commits?ref_name=@%7B1%7D",
         "commits?ref_name=master@%7Bupstream%7D",
     ] {
-        let asked = path.replace("LONG", &long).replace("DEEP", &deep);
-        let answer = ann.get(&format!("{REPOSITORY}/{asked}")).await;
+        let responses = path.replace("LONG", &long).replace("DEEP", &deep);
+        let answer = ann.get(&format!("{REPOSITORY}/{responses}")).await;
         assert!(answer.code() < 500, "{path}: {} {:.200}", answer.code(), answer.text);
     }
 }
 
 #[tokio::test]
-async fn code_of_public_projects_is_for_everybody_and_of_private_ones_for_reporters() {
-    let place = Place::start().await;
-    let Place { forge, ann, .. } = &place;
+async fn code_of_public_projects_is_public_and_of_private_ones_for_reporters() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, .. } = &fixture;
     let (guest, reporter, stranger) =
         (forge.user("guest").await, forge.user("reporter").await, forge.user("stranger").await);
     for (member, level) in [(&guest, 10), (&reporter, 20)] {
-        ann.make("/projects/1/members", json!({ "user_id": member.id, "access_level": level })).await;
+        ann.make("/projects/1/members", json!({ "user_id": member.id.get(), "access_level": level })).await;
     }
     let paths = [
         "tree",
@@ -571,7 +572,7 @@ async fn code_of_public_projects_is_for_everybody_and_of_private_ones_for_report
             assert_eq!(codes, expected, "{visibility} {path}");
         }
     }
-    // Malformed parameters are told last.
+    // Malformed parameters are reported last.
     ann.put("/projects/1", json!({ "name": "x", "visibility_level": 0 })).await;
     assert_eq!(guest.get(&format!("{REPOSITORY}/compare")).await.code(), 403);
     assert_eq!(reporter.get(&format!("{REPOSITORY}/compare")).await.code(), 400);
@@ -579,11 +580,11 @@ async fn code_of_public_projects_is_for_everybody_and_of_private_ones_for_report
 }
 
 #[tokio::test]
-async fn a_repository_of_somebody_else_is_never_in_an_archive() {
-    let place = Place::start().await;
-    let Place { forge, ann, .. } = &place;
+async fn a_cached_archive_is_never_of_another_project() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, .. } = &fixture;
     let eve = forge.user("eve").await;
-    let own = eve.make("/projects", json!({ "name": "x" })).await;
+    let own = ProjectId::new(eve.make("/projects", json!({ "name": "x" })).await);
     let local = LocalRepository::new();
     local.commit_file("mine", "x");
     forge.push_all(&eve, own, &local).await;
@@ -594,17 +595,17 @@ async fn a_repository_of_somebody_else_is_never_in_an_archive() {
 }
 
 #[tokio::test]
-async fn a_download_that_nobody_waits_for_does_not_spoil_the_next() {
-    let place = Place::start().await;
-    let Place { forge, ann, local, commits, .. } = &place;
+async fn an_abandoned_download_does_not_affect_the_next() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, local, commits, .. } = &fixture;
     let noise: Vec<u8> = (0_u32..1 << 20).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     local.write("noise", &noise);
     let commit = local.commit("noise");
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     let caller = || forge::Caller::with_tokens(ann.token.as_deref());
     for _ in 0..3 {
-        let wish = Unvalidated::good((Some("master".to_owned()), ArchiveFormat::Tar));
-        let find = move |tx: &mut forge::ReadTx<'_>| contents::archive(tx, &ProjectRef::Id(1), &wish);
+        let options = Unvalidated::valid((Some("master".to_owned()), ArchiveFormat::Tar));
+        let find = move |tx: &mut forge::ReadTx<'_>| contents::archive(tx, &ProjectRef::Id(PROJECT), &options);
         let archive = forge.forge.read(caller(), find).await.expect("an archive");
         assert_eq!(
             (archive.commit.to_string(), archive.name.as_str()),

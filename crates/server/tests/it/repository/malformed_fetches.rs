@@ -1,19 +1,19 @@
-//! Requests for a fetch that no client of git would send: each is answered as one of the client's faults, or by git itself.
+//! Malformed fetch requests: each gets a client error, or a response of git itself.
 
 use std::{fmt::Write as _, io::Write as _};
 
 use serde_json::json;
 
 use crate::{
-    admin::binary::{Home, Server},
-    repository::hostile_repositories::{Route, ask},
+    repository::hostile_repositories::{Route, send_request},
+    support::{ServerProcess, TestInstance},
 };
 
 fn line(text: &str) -> Vec<u8> {
     format!("{:04x}{text}\n", text.len() + 5).into_bytes()
 }
 
-/// A body out of lines, in which `--` ends a section and `-` is a seam.
+/// Encodes lines as packets; `--` is a flush packet and `-` a delimiter packet.
 fn body(lines: &[&str]) -> Vec<u8> {
     let packet = |text: &&str| match *text {
         "--" => b"0000".to_vec(),
@@ -29,10 +29,10 @@ fn gzip(content: &[u8]) -> Vec<u8> {
     out.finish().expect("packed")
 }
 
-/// A request by its name: its body, and how it is encoded.
+/// A named request: its body and encoding.
 type Request = (&'static str, Vec<u8>, Option<&'static str>);
 
-/// What is wrong in both versions.
+/// Requests that are malformed in both versions.
 fn in_any_version() -> Vec<Request> {
     let long = "x".repeat(60_000);
     vec![
@@ -122,7 +122,7 @@ fn in_version_2(head: &str) -> Vec<Request> {
     ]
 }
 
-fn project(server: &Server) -> String {
+fn project(server: &ServerProcess) -> String {
     let root = server.root();
     let made = root.post("/api/v3/projects", &json!({ "name": "target", "visibility_level": 20 }));
     let id = made.json()["id"].as_i64().expect("a number");
@@ -133,9 +133,9 @@ fn project(server: &Server) -> String {
 }
 
 #[test]
-fn no_malformed_fetch_is_taken_for_a_fault_of_the_server() {
-    let home = Home::embedded();
-    let server = home.start();
+fn no_malformed_fetch_causes_a_server_error() {
+    let instance = TestInstance::embedded();
+    let server = instance.start();
     let head = project(&server);
     let mut table = String::new();
     let mut failures = String::new();
@@ -149,13 +149,14 @@ fn no_malformed_fetch_is_taken_for_a_fault_of_the_server() {
                 version: Some(version),
                 encoding,
             };
-            let (status, answer) = ask(server.address(), &route).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let (status, answer) =
+                send_request(server.address(), &route).unwrap_or_else(|error| panic!("{name}: {error}"));
             let answer = String::from_utf8_lossy(&answer);
             let answer = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-            let told: String = answer.chars().take(120).map(|c| if c.is_control() { ' ' } else { c }).collect();
-            let _ = writeln!(table, "{version} | {name} | {status} | {told}");
+            let excerpt: String = answer.chars().take(120).map(|c| if c.is_control() { ' ' } else { c }).collect();
+            let _ = writeln!(table, "{version} | {name} | {status} | {excerpt}");
             if !(status == 200 || (400..500).contains(&status)) {
-                let _ = writeln!(failures, "{version} | {name} | {status} | {told}");
+                let _ = writeln!(failures, "{version} | {name} | {status} | {excerpt}");
             }
         }
     }

@@ -1,42 +1,42 @@
-//! The one gate for refs: who may move what, and what follows from it.
+//! Pushes: permissions for refs and the effects of a push.
 
 use std::io::Write as _;
 
 use forge::{
     Caller, Error, ProjectRef,
-    pushes::{self, Push, Via},
+    pushes::{self, Push, PushSource, RefOutcome, RefRejection},
     transport::{self, Service},
 };
 use model::{
-    Change, Oid, RefChange, RefName, Scope,
-    events::{Action, PushData},
+    Change, Oid, ProjectId, RefChange, RefName, Scope,
+    events::{EventAction, PushData},
 };
 use serde_json::json;
 use store::{events::NewEvent, intents::NewIntent};
-use testkit::{Client, TestForge, repository::SMALL};
+use testkit::{TestClient, TestForge, repository::SMALL_REPOSITORY};
 
 /// A forge with an owner and a private project of theirs.
-async fn project() -> (TestForge, Client, i64) {
+async fn project() -> (TestForge, TestClient, ProjectId) {
     let forge = TestForge::start().await;
     let owner = forge.user("owner").await;
-    let project = owner.make("/projects", json!({"name": "Rocket", "path": "rocket"})).await;
+    let project = ProjectId::new(owner.make("/projects", json!({"name": "Rocket", "path": "rocket"})).await);
     (forge, owner, project)
 }
 
 #[tokio::test]
-async fn the_first_push_makes_the_default_branch_and_protects_it() {
+async fn the_first_push_creates_the_default_branch_and_protects_it() {
     let (forge, owner, project) = project().await;
     assert_eq!(owner.get(&format!("/projects/{project}")).await.json()["default_branch"], json!(null));
-    forge.fill(&owner, project, SMALL).await;
+    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
     assert_eq!(owner.get(&format!("/projects/{project}")).await.json()["default_branch"], "master");
     let names: Vec<String> = forge.refs_of(project).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["refs/heads/master", "refs/tags/light", "refs/tags/v1.0"]);
-    // Rewriting it is refused to everybody, its owner included.
-    let rewritten = SMALL.replace("Second commit", "Another story");
-    let outcomes = forge.try_fill(&owner, project, &rewritten).await;
+    // Rewriting it is refused to all users, the owner included.
+    let rewritten = SMALL_REPOSITORY.replace("Second commit", "Another story");
+    let outcomes = forge.try_fast_import(&owner, project, &rewritten).await;
     let refused: Vec<(String, Option<String>)> =
-        outcomes.into_iter().map(|one| (one.name.to_string(), one.refusal)).collect();
-    let others = "Refused, because another ref of this push was refused.";
+        outcomes.into_iter().map(|one| (one.name.to_string(), reason(one))).collect();
+    let others = "another ref of this push was refused";
     let rewriting = "You are not allowed to force push code to a protected branch on this project.";
     assert_eq!(
         refused,
@@ -45,101 +45,109 @@ async fn the_first_push_makes_the_default_branch_and_protects_it() {
 }
 
 #[tokio::test]
-async fn what_is_written_is_sound_and_needs_nothing_else() {
+async fn a_pushed_repository_passes_fsck() {
     let (forge, owner, project) = project().await;
-    forge.fill(&owner, project, SMALL).await;
+    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
     let folder = forge.repository_folder(project).expect("a repository");
     testkit::repository::git(&folder, &["fsck", "--strict", "--full"], b"");
 }
 
-/// Pushes changes that bring no objects of their own; answers why each was refused.
+/// Returns why a change was rejected, as shown to the user.
+fn reason(outcome: RefOutcome) -> Option<String> {
+    outcome.rejection.map(|rejection| rejection.to_string())
+}
+
+/// Pushes changes without objects; returns why each was rejected.
 async fn push(
     forge: &TestForge,
-    client: &Client,
-    project: i64,
+    client: &TestClient,
+    project: ProjectId,
     changes: Vec<RefChange>,
     atomic: bool,
 ) -> Vec<Option<String>> {
     let caller = Caller::with_tokens(client.token.as_deref());
     let push = Push { changes, incoming: None, atomic, options: Vec::new() };
-    let outcomes = pushes::push(&forge.forge, caller, project, push, Via::Push).await.expect("a push");
-    outcomes.into_iter().map(|one| one.refusal).collect()
+    let outcomes = pushes::push(&forge.forge, caller, project, push, PushSource::Git).await.expect("a push");
+    outcomes.into_iter().map(reason).collect()
 }
 
 fn change(name: &str, old: Option<Oid>, new: Option<Oid>) -> RefChange {
     RefChange { name: RefName::new(name).expect("a name"), old, new }
 }
 
-fn tip(forge: &TestForge, project: i64, name: &str) -> Option<Oid> {
+fn tip(forge: &TestForge, project: ProjectId, name: &str) -> Option<Oid> {
     let refs = forge.refs_of(project);
     refs.iter().find(|(found, _)| found == name).map(|(_, id)| id.parse().expect("an id"))
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_in_one_sentence() {
+async fn impossible_changes_are_refused_with_the_reason() {
     let (forge, owner, project) = project().await;
-    forge.fill(&owner, project, SMALL).await;
+    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
     let master = tip(&forge, project, "refs/heads/master");
     let tag = tip(&forge, project, "refs/tags/v1.0");
     let missing: Option<Oid> = "1".repeat(40).parse().ok();
     push(&forge, &owner, project, vec![change("refs/heads/a/b", None, master)], false).await;
     let cases = [
         (change("refs/heads/x", None, missing), "the target object does not exist"),
-        (change("refs/heads/x", None, tag), "A branch can only point to a commit."),
-        (change("refs/heads/x", master, None), "It does not exist."),
-        (change("refs/heads/x", None, None), "It does not exist."),
-        (change("refs/heads/a/b", None, master), "It has changed meanwhile; fetch first."),
-        (change("refs/heads/a/b", missing, None), "It has changed meanwhile; fetch first."),
-        (change("refs/heads/a/b", master, master), "It is what it shall be already."),
-        (change("refs/heads/a", None, master), "Its name clashes with refs/heads/a/b."),
-        (change("refs/heads/a/b/c", None, master), "Its name clashes with refs/heads/a/b."),
-        (change("refs/gable/x", None, master), "It belongs to the service itself."),
-        (change(&format!("refs/replace/{}", "1".repeat(40)), None, master), "It belongs to the service itself."),
+        (change("refs/heads/x", None, tag), "a branch must point to a commit"),
+        (change("refs/heads/x", master, None), "the ref does not exist"),
+        (change("refs/heads/x", None, None), "the ref does not exist"),
+        (change("refs/heads/a/b", None, master), "the ref has changed; fetch first"),
+        (change("refs/heads/a/b", missing, None), "the ref has changed; fetch first"),
+        (change("refs/heads/a/b", master, master), "the ref is already up to date"),
+        (change("refs/heads/a", None, master), "the name conflicts with refs/heads/a/b"),
+        (change("refs/heads/a/b/c", None, master), "the name conflicts with refs/heads/a/b"),
+        (change("refs/gable/x", None, master), "the ref is reserved"),
+        (change(&format!("refs/replace/{}", "1".repeat(40)), None, master), "the ref is reserved"),
     ];
     for (change, expected) in cases {
         let refused = push(&forge, &owner, project, vec![change.clone()], false).await;
         assert_eq!(refused, [Some(expected.to_owned())], "{change:?}");
     }
-    // Two that clash with each other, and one that is named twice.
+    // Two that conflict with each other, and one that is listed twice.
     let pair = vec![change("refs/heads/n", None, master), change("refs/heads/n/m", None, master)];
     assert!(push(&forge, &owner, project, pair, false).await.iter().all(Option::is_some));
     let twice = vec![change("refs/heads/t", None, master), change("refs/heads/t", None, master)];
     let refused = push(&forge, &owner, project, twice, false).await;
-    assert_eq!(refused, [None, Some("It is named twice in one push.".into())]);
+    assert_eq!(refused, [None, Some("the ref is listed twice in this push".into())]);
 }
 
 #[tokio::test]
-async fn an_atomic_push_happens_as_a_whole_or_not_at_all() {
+async fn an_atomic_push_is_applied_as_a_whole_or_not_at_all() {
     let (forge, owner, project) = project().await;
-    forge.fill(&owner, project, SMALL).await;
+    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
     let master = tip(&forge, project, "refs/heads/master");
     let both = || vec![change("refs/heads/good", None, master), change("refs/heads/gone", master, None)];
     let refused = push(&forge, &owner, project, both(), true).await;
-    assert_eq!(refused[0].as_deref(), Some("Refused, because another ref of this push was refused."));
+    assert_eq!(refused[0].as_deref(), Some("another ref of this push was refused"));
     assert_eq!(tip(&forge, project, "refs/heads/good"), None);
     let refused = push(&forge, &owner, project, both(), false).await;
-    assert_eq!(refused, [None, Some("It does not exist.".into())]);
+    assert_eq!(refused, [None, Some("the ref does not exist".into())]);
     assert_eq!(tip(&forge, project, "refs/heads/good"), master);
 }
 
 #[tokio::test]
-async fn nobody_pushes_to_an_archived_project_and_strangers_to_none() {
+async fn archived_projects_and_projects_of_others_refuse_pushes() {
     let (forge, owner, project) = project().await;
-    forge.fill(&owner, project, SMALL).await;
+    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
     let master = tip(&forge, project, "refs/heads/master");
-    let attempt = |client: &Client| {
+    let attempt = |client: &TestClient| {
         let caller = Caller::with_tokens(client.token.as_deref());
         let changes = vec![change("refs/heads/x", None, master)];
         let push = Push { changes, incoming: None, atomic: false, options: Vec::new() };
         let forge = forge.forge.clone();
         async move {
-            pushes::push(&forge, caller, project, push, Via::Push).await.map(drop).map_err(|error| error.to_string())
+            pushes::push(&forge, caller, project, push, PushSource::Git)
+                .await
+                .map(drop)
+                .map_err(|error| error.to_string())
         }
     };
     let stranger = forge.user("stranger").await;
     assert_eq!(attempt(&stranger).await, Err("Project not found".into()));
     let reporter = forge.user("reporter").await;
-    let member = json!({"user_id": reporter.id, "access_level": 20});
+    let member = json!({"user_id": reporter.id.get(), "access_level": 20});
     assert_eq!(owner.post(&format!("/projects/{project}/members"), member).await.status.as_u16(), 201);
     let refused = Err("You are not allowed to push code to this project.".to_owned());
     assert_eq!(attempt(&reporter).await, refused);
@@ -150,26 +158,32 @@ async fn nobody_pushes_to_an_archived_project_and_strangers_to_none() {
 }
 
 #[tokio::test]
-async fn a_developer_does_not_make_the_first_branch() {
+async fn a_developer_cannot_create_the_first_branch() {
     let (forge, owner, project) = project().await;
     let developer = forge.user("developer").await;
-    let member = json!({"user_id": developer.id, "access_level": 30});
+    let member = json!({"user_id": developer.id.get(), "access_level": 30});
     owner.post(&format!("/projects/{project}/members"), member).await;
-    let outcomes = forge.try_fill(&developer, project, SMALL).await;
-    let refused = outcomes.into_iter().find(|one| one.name.as_branch().is_some()).and_then(|one| one.refusal);
+    let outcomes = forge.try_fast_import(&developer, project, SMALL_REPOSITORY).await;
+    let refused = outcomes.into_iter().find(|one| one.name.as_branch().is_some()).and_then(reason);
     let expected = "You are not allowed to push code to protected branches on this project.";
     assert_eq!(refused.as_deref(), Some(expected));
-    let tag = SMALL.replace("refs/heads/master", "refs/tags/t");
+    let tag = SMALL_REPOSITORY.replace("refs/heads/master", "refs/tags/t");
     let tag = tag.split("tag v1.0").next().expect("a beginning");
-    assert!(forge.try_fill(&developer, project, tag).await.iter().all(|one| one.refusal.as_deref() == Some(expected)));
+    assert!(
+        forge
+            .try_fast_import(&developer, project, tag)
+            .await
+            .iter()
+            .all(|one| one.rejection == Some(RefRejection::ProtectedBranch))
+    );
     assert_eq!(forge.refs_of(project), []);
     assert!(forge.repository_folder(project).is_none(), "nothing was written");
 }
 
 #[tokio::test]
-async fn the_default_branch_can_be_chosen_and_then_the_old_one_removed() {
+async fn the_default_branch_can_be_changed_and_not_deleted() {
     let (forge, owner, project) = project().await;
-    forge.fill(&owner, project, SMALL).await;
+    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
     let master = tip(&forge, project, "refs/heads/master");
     push(&forge, &owner, project, vec![change("refs/heads/main", None, master)], false).await;
     let path = format!("/projects/{project}");
@@ -183,28 +197,29 @@ async fn the_default_branch_can_be_chosen_and_then_the_old_one_removed() {
     let folder = forge.repository_folder(project).expect("a repository");
     assert_eq!(std::fs::read_to_string(folder.join("HEAD")).expect("a file"), "ref: refs/heads/main\n");
     let refused = push(&forge, &owner, project, vec![change("refs/heads/main", master, None)], false).await;
-    let expected = "The default branch of a project cannot be deleted; choose another one first.";
+    let expected = "the default branch cannot be deleted; choose another default branch first";
     assert_eq!(refused, [Some(expected.into())]);
 }
 
 #[tokio::test]
-async fn of_two_pushes_that_race_for_a_ref_one_wins_and_the_other_is_told() {
+async fn of_concurrent_pushes_to_a_ref_one_wins_and_the_others_are_refused() {
     let (forge, owner, project) = project().await;
-    forge.fill(&owner, project, SMALL).await;
+    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
     let master = tip(&forge, project, "refs/heads/master");
     let attempts = (0..16).map(|_| push(&forge, &owner, project, vec![change("refs/heads/x", None, master)], false));
     let outcomes = futures_util::future::join_all(attempts).await;
     assert_eq!(outcomes.iter().filter(|outcome| outcome[0].is_none()).count(), 1);
-    assert!(outcomes.iter().flatten().flatten().all(|text| text == "It has changed meanwhile; fetch first."));
+    assert!(outcomes.iter().flatten().flatten().all(|text| text == "the ref has changed; fetch first"));
     let events = owner.get(&format!("/projects/{project}/events?per_page=100")).await.json();
-    let told = events.as_array().expect("a list").iter().filter(|event| event["data"]["ref"] == "refs/heads/x").count();
-    assert_eq!(told, 1);
+    let count =
+        events.as_array().expect("a list").iter().filter(|event| event["data"]["ref"] == "refs/heads/x").count();
+    assert_eq!(count, 1);
 }
 
 #[tokio::test]
-async fn a_push_that_was_interrupted_is_completed_if_a_ref_has_moved_and_forgotten_if_none_has() {
+async fn an_interrupted_push_is_completed_if_a_ref_has_changed_and_dropped_otherwise() {
     let (forge, owner, project) = project().await;
-    forge.fill(&owner, project, SMALL).await;
+    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
     let master = tip(&forge, project, "refs/heads/master").expect("a tip");
     let (now, author) = (forge.forge.now(), owner.id);
     let intend = |name: &str| {
@@ -217,7 +232,7 @@ async fn a_push_that_was_interrupted_is_completed_if_a_ref_has_moved_and_forgott
             commits: Vec::new(),
             total_commits: 77,
         };
-        forge.in_one_go(|db| {
+        forge.in_transaction(|db| {
             let intent = NewIntent {
                 project,
                 user: Some(author),
@@ -230,7 +245,7 @@ async fn a_push_that_was_interrupted_is_completed_if_a_ref_has_moved_and_forgott
             let event = NewEvent {
                 project,
                 author,
-                action: Action::Pushed,
+                action: EventAction::Pushed,
                 target: None,
                 push: Some(&data),
                 intent: Some(intent),
@@ -244,25 +259,25 @@ async fn a_push_that_was_interrupted_is_completed_if_a_ref_has_moved_and_forgott
         events.as_array().expect("a list").iter().filter(|event| event["data"]["total_commits_count"] == 77).count()
     };
     let before = shown().await;
-    // Nothing has moved: it never was.
+    // No ref has changed: the push is dropped.
     intend("refs/heads/never");
-    assert_eq!(shown().await, before, "not seen while it is only intended");
-    pushes::settle_all(&forge.forge).await.expect("settled");
+    assert_eq!(shown().await, before, "not visible before it is finished");
+    pushes::recover_interrupted_pushes(&forge.forge).await.expect("recovered");
     assert_eq!((shown().await, tip(&forge, project, "refs/heads/never")), (before, None));
-    // One of two has moved: the other one follows, and it is told.
+    // One of two refs has changed: the other follows, and the event becomes visible.
     intend("refs/heads/half");
     let folder = forge.repository_folder(project).expect("a repository");
     std::fs::write(folder.join("refs/heads/half"), format!("{master}\n")).expect("written");
-    pushes::settle_all(&forge.forge).await.expect("settled");
+    pushes::recover_interrupted_pushes(&forge.forge).await.expect("recovered");
     assert_eq!((shown().await, tip(&forge, project, "refs/heads/half-2")), (before + 1, Some(master)));
-    pushes::settle_all(&forge.forge).await.expect("settled again");
+    pushes::recover_interrupted_pushes(&forge.forge).await.expect("recovered again");
     assert_eq!(shown().await, before + 1);
 }
 
 #[tokio::test]
-async fn a_fork_is_a_copy_that_goes_its_own_way() {
+async fn a_fork_is_an_independent_copy() {
     let (forge, owner, project) = project().await;
-    forge.fill(&owner, project, SMALL).await;
+    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
     owner.put(&format!("/projects/{project}"), json!({"name": "Rocket", "visibility_level": 20})).await;
     let other = forge.user("other").await;
     let missing = other.post(&format!("/projects/fork/{project}"), json!({})).await;
@@ -271,7 +286,7 @@ async fn a_fork_is_a_copy_that_goes_its_own_way() {
     let fork = forked.json();
     assert_eq!(forked.status.as_u16(), 201);
     assert_eq!((&fork["path_with_namespace"], &fork["default_branch"]), (&json!("other/rocket"), &json!("master")));
-    let fork = fork["id"].as_i64().expect("a number");
+    let fork = ProjectId::new(fork["id"].as_i64().expect("a number"));
     assert_eq!(forge.refs_of(fork), forge.refs_of(project));
     assert_eq!(owner.get(&format!("/projects/{project}")).await.json()["forks_count"], 1);
     let again =
@@ -286,24 +301,24 @@ async fn a_fork_is_a_copy_that_goes_its_own_way() {
         let text = json!({"message": "404 Target Namespace Not Found"});
         assert_eq!((refused.status.as_u16(), refused.json()), (404, text), "{namespace}");
     }
-    // With the source gone the fork still has everything.
+    // The fork is complete without its source.
     let folder = forge.repository_folder(project).expect("there");
     owner.delete(&format!("/projects/{project}")).await;
-    forge.do_all_jobs().await;
+    forge.run_due_tasks().await;
     assert!(!folder.exists());
     testkit::repository::git(&forge.repository_folder(fork).expect("there"), &["fsck", "--full"], b"");
 }
 
-async fn other_namespace(client: &Client) -> i64 {
+async fn other_namespace(client: &TestClient) -> i64 {
     client.get("/namespaces").await.json()[0]["id"].as_i64().expect("a number")
 }
 
 #[tokio::test]
-async fn lesson_10_a_repository_does_not_come_from_inside() {
+async fn imports_from_internal_addresses_are_refused() {
     let (forge, owner, project) = project().await;
     for url in ["http://127.0.0.1:1/x.git", "http://localhost/x", "http://169.254.169.254/x", "http://[::1]/x.git"] {
         let refused = owner.post("/projects", json!({"name": "Import", "import_url": url})).await;
-        let text = "leads to an address that this server does not talk to";
+        let text = "leads to an address that this server does not connect to";
         assert_eq!(
             (refused.status.as_u16(), refused.json()),
             (400, json!({"message": {"import_url": [text]}})),
@@ -319,7 +334,7 @@ async fn lesson_10_a_repository_does_not_come_from_inside() {
             "{url}"
         );
     }
-    forge.fill(&owner, project, SMALL).await;
+    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
     let full = owner
         .put(&format!("/projects/{project}"), json!({"name": "Rocket", "import_url": "https://example.com/x"}))
         .await;
@@ -328,9 +343,9 @@ async fn lesson_10_a_repository_does_not_come_from_inside() {
 }
 
 #[tokio::test]
-async fn whoever_loses_a_race_is_told_the_same_as_whoever_comes_later() {
+async fn a_lost_race_has_the_same_error_as_a_later_request() {
     let (forge, owner, project) = project().await;
-    forge.fill(&owner, project, SMALL).await;
+    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
     let base = format!("/projects/{project}/repository");
     let (branches, branch, tags) = (format!("{base}/branches"), format!("{base}/branches/x"), format!("{base}/tags"));
     let new = || owner.post(&branches, json!({"branch_name": "x", "ref": "master"}));
@@ -354,7 +369,7 @@ async fn whoever_loses_a_race_is_told_the_same_as_whoever_comes_later() {
 }
 
 #[tokio::test]
-async fn lesson_26_a_push_of_many_branches_is_told_in_few_words() {
+async fn events_of_a_push_of_many_branches_are_limited_in_size() {
     let (forge, owner, project) = project().await;
     let mut script = String::new();
     for number in 0..20 {
@@ -365,7 +380,7 @@ async fn lesson_26_a_push_of_many_branches_is_told_in_few_words() {
     for number in 0..300 {
         script += &format!("reset refs/heads/b{number}\nfrom refs/heads/master\n\n");
     }
-    forge.fill(&owner, project, &script).await;
+    forge.fast_import(&owner, project, &script).await;
     assert_eq!(forge.refs_of(project).len(), 301);
     let stored = forge.dump().matches("mmmmmmmm").count() * 8;
     assert!(stored <= 1 << 20, "{stored} bytes of messages");
@@ -374,10 +389,10 @@ async fn lesson_26_a_push_of_many_branches_is_told_in_few_words() {
 }
 
 #[tokio::test]
-async fn a_tag_may_point_to_a_large_file_that_nobody_reads() {
+async fn a_tag_may_point_to_a_large_blob() {
     let (forge, owner, project) = project().await;
-    forge.fill(&owner, project, SMALL).await;
-    let incoming = pushes::incoming(&forge.forge, &forge.storage_of(project)).expect("a quarantine");
+    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
+    let incoming = pushes::create_quarantine(&forge.forge, &forge.storage_of(project)).expect("a quarantine");
     let folder = tempfile::tempdir().expect("a folder");
     testkit::repository::git(folder.path(), &["init", "-q", "--bare", "."], b"");
     let written = testkit::repository::git(folder.path(), &["hash-object", "-w", "--stdin"], &vec![0; 20 << 20]);
@@ -391,9 +406,9 @@ async fn a_tag_may_point_to_a_large_file_that_nobody_reads() {
         vec![change("refs/tags/blob", None, id.parse().ok()), change("refs/heads/blob", None, id.parse().ok())];
     let push = Push { changes, incoming: Some(incoming), atomic: false, options: Vec::new() };
     let caller = Caller::with_tokens(owner.token.as_deref());
-    let outcomes = pushes::push(&forge.forge, caller, project, push, Via::Push).await.expect("a push");
-    let refusals: Vec<Option<&str>> = outcomes.iter().map(|one| one.refusal.as_deref()).collect();
-    assert_eq!(refusals, [None, Some("A branch can only point to a commit.")]);
+    let outcomes = pushes::push(&forge.forge, caller, project, push, PushSource::Git).await.expect("a push");
+    let reasons: Vec<Option<String>> = outcomes.into_iter().map(reason).collect();
+    assert_eq!(reasons, [None, Some("a branch must point to a commit".to_owned())]);
     let shown = owner.get(&format!("/projects/{project}/repository/tags/blob")).await.json();
     assert_eq!((&shown["name"], &shown["commit"]), (&json!("blob"), &json!(null)));
 }
@@ -401,7 +416,7 @@ async fn a_tag_may_point_to_a_large_file_that_nobody_reads() {
 #[tokio::test]
 async fn an_action_without_content_does_not_empty_a_file() {
     let (forge, owner, project) = project().await;
-    forge.fill(&owner, project, SMALL).await;
+    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
     let action = json!({"action": "update", "file_path": "README.md"});
     let new = json!({"branch_name": "master", "commit_message": "m", "actions": [action]});
     let refused = owner.post(&format!("/projects/{project}/repository/commits"), new).await;
@@ -410,23 +425,23 @@ async fn an_action_without_content_does_not_empty_a_file() {
 }
 
 #[tokio::test]
-async fn a_token_without_the_scope_opens_no_project_for_a_push() {
+async fn a_token_without_the_scope_cannot_push() {
     let (forge, owner, _) = project().await;
     let root = forge.admin().await;
-    let project = owner.make("/projects", json!({ "name": "open", "visibility_level": 20 })).await;
+    let project = ProjectId::new(owner.make("/projects", json!({ "name": "open", "visibility_level": 20 })).await);
     for client in [&root, &owner] {
-        let open = async |client: &Client, service| {
+        let open = async |client: &TestClient, service| {
             let caller = Caller::with_tokens(client.token.as_deref());
             transport::open(&forge.forge, caller, ProjectRef::Id(project), service).await.map(drop)
         };
-        let narrow = forge.with_token(client, &[Scope::ReadUser], None).await;
+        let narrow = forge.client_with_token(client, &[Scope::ReadUser], None).await;
         assert!(open(client, Service::Push).await.is_ok());
         let refused = open(&narrow, Service::Push).await;
         assert!(
             matches!(&refused, Err(Error::Forbidden(Some(text))) if text == "You are not allowed to push code to this project."),
             "{refused:?}"
         );
-        // As everybody may.
+        // The project is public.
         assert!(open(&narrow, Service::Fetch).await.is_ok());
     }
 }

@@ -1,10 +1,11 @@
-//! Single files: read with what is known of them, added, changed and removed.
+//! Single files: reading with metadata, creating, updating and deleting.
 
 use axum::http::Method;
 use insta::assert_snapshot;
+use model::ProjectId;
 use serde_json::{Value, json};
 
-use crate::repository::branches::{Place, new_branch};
+use crate::repository::branches::{RepositoryFixture, new_branch};
 
 const FILES: &str = "/projects/1/repository/files";
 
@@ -12,16 +13,16 @@ fn file(path: &str, content: &str) -> Value {
     json!({ "file_path": path, "branch_name": "topic", "content": content, "commit_message": "Change it" })
 }
 
-async fn with_topic() -> Place {
-    let place = Place::start().await;
-    assert_eq!(place.dan.post("/projects/1/repository/branches", new_branch("topic")).await.code(), 200);
-    place
+async fn with_topic() -> RepositoryFixture {
+    let fixture = RepositoryFixture::start().await;
+    assert_eq!(fixture.dan.post("/projects/1/repository/branches", new_branch("topic")).await.code(), 200);
+    fixture
 }
 
 #[tokio::test]
 async fn a_file_is_shown_with_its_last_commit() {
-    let place = Place::start().await;
-    let Place { dan, commits, .. } = &place;
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { dan, commits, .. } = &fixture;
     assert_snapshot!(dan.get(&format!("{FILES}?file_path=README.md&ref=master")).await, @r#"
     200 OK
     {"file_name":"README.md","file_path":"README.md","size":4,"encoding":"base64","content":"b25lCg==","ref":"master","blob_id":"5626abf0f72e58d7a153368ba57db4c673c0e171","commit_id":"e3d05f6b77aef72e104fe3dc1a35a8656a1b0f28","last_commit_id":"e21b62d8d2a836e1394e4f9d1fbd9c60e3f17966"}
@@ -42,8 +43,8 @@ async fn a_file_is_shown_with_its_last_commit() {
 
 #[tokio::test]
 async fn a_developer_adds_changes_and_removes_a_file() {
-    let place = with_topic().await;
-    let Place { dan, .. } = &place;
+    let fixture = with_topic().await;
+    let RepositoryFixture { dan, .. } = &fixture;
     assert_snapshot!(dan.post(FILES, file("docs/a.md", "one\r\ntwo")).await, @r#"
     201 Created
     {"file_path":"docs/a.md","branch_name":"topic"}
@@ -61,7 +62,7 @@ async fn a_developer_adds_changes_and_removes_a_file() {
     assert_eq!(read().await, "three");
     let made = dan.put(FILES, file("made/by/put", "")).await;
     assert_eq!((made.code(), made.json()["file_path"].clone()), (200, json!("made/by/put")));
-    // Stock clients send what a removal needs in the query.
+    // Stock clients send the parameters of a deletion in the query.
     let query = "file_path=docs/a.md&branch_name=topic&commit_message=Away";
     assert_snapshot!(dan.delete(&format!("{FILES}?{query}")).await, @r#"
     200 OK
@@ -71,21 +72,21 @@ async fn a_developer_adds_changes_and_removes_a_file() {
     400 Bad Request
     {"message":"File to be deleted `docs/a.md` does not exist."}
     "#);
-    assert_eq!(dan.get("/projects/1/repository/tree?ref_name=topic").await.each("name"), "made src README.md");
+    assert_eq!(dan.get("/projects/1/repository/tree?ref_name=topic").await.join_field("name"), "made src README.md");
     let log = dan.get("/projects/1/repository/commits?ref_name=topic&per_page=4").await;
-    assert_eq!(log.each("title"), "Away Change it Change it Change it");
+    assert_eq!(log.join_field("title"), "Away Change it Change it Change it");
 }
 
 #[tokio::test]
 async fn a_file_keeps_its_mode_and_every_byte() {
-    let place = with_topic().await;
-    let Place { forge, ann, dan, local, .. } = &place;
+    let fixture = with_topic().await;
+    let RepositoryFixture { forge, ann, dan, local, .. } = &fixture;
     local.git(&["switch", "--quiet", "--create", "modes"]);
     local.write("run.sh", "#!/bin/sh\n");
     local.git(&["add", "--all"]);
     local.git(&["update-index", "--chmod=+x", "run.sh"]);
     local.git(&["commit", "--quiet", "--message", "run"]);
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, ProjectId::new(1), local).await;
     let mut change = file("run.sh", "AP8NCg==");
     change["branch_name"] = json!("modes");
     change["encoding"] = json!("base64");
@@ -100,9 +101,9 @@ async fn a_file_keeps_its_mode_and_every_byte() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_changed_is_refused() {
-    let place = with_topic().await;
-    let Place { dan, .. } = &place;
+async fn invalid_changes_are_refused() {
+    let fixture = with_topic().await;
+    let RepositoryFixture { dan, .. } = &fixture;
     let with = |name: &str, value: Value| {
         let mut body = file("x", "x");
         body[name] = value;
@@ -142,11 +143,11 @@ async fn what_cannot_be_changed_is_refused() {
 }
 
 #[tokio::test]
-async fn files_of_public_projects_are_read_by_everybody_and_written_by_developers() {
-    let place = with_topic().await;
-    let Place { forge, ann, .. } = &place;
+async fn files_of_public_projects_are_public_and_written_by_developers() {
+    let fixture = with_topic().await;
+    let RepositoryFixture { forge, ann, .. } = &fixture;
     let (anonymous, reporter) = (forge.anonymous(), forge.user("rita").await);
-    ann.make("/projects/1/members", json!({ "user_id": reporter.id, "access_level": 20 })).await;
+    ann.make("/projects/1/members", json!({ "user_id": reporter.id.get(), "access_level": 20 })).await;
     let path = format!("{FILES}?file_path=README.md&ref=master");
     assert_eq!(anonymous.get(&path).await.code(), 404);
     ann.put("/projects/1", json!({ "name": "x", "visibility_level": 20 })).await;

@@ -1,11 +1,13 @@
-//! Tags and the releases that are told of them.
+//! Tags and their releases.
 
 use api::Dialect;
 use insta::assert_snapshot;
+use model::ProjectId;
 use serde_json::{Value, json};
 
-use crate::repository::branches::Place;
+use crate::repository::branches::RepositoryFixture;
 
+const PROJECT: ProjectId = ProjectId::new(1);
 const TAGS: &str = "/projects/1/repository/tags";
 
 fn new_tag(name: &str) -> Value {
@@ -13,9 +15,9 @@ fn new_tag(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_developer_makes_a_lightweight_tag_and_removes_it() {
-    let place = Place::start().await;
-    let Place { dan, .. } = &place;
+async fn a_developer_creates_a_lightweight_tag_and_deletes_it() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { dan, .. } = &fixture;
     assert_snapshot!(dan.post(TAGS, new_tag("v1.0")).await, @r#"
     201 Created
     {"name":"v1.0","message":null,"commit":{"id":"e3d05f6b77aef72e104fe3dc1a35a8656a1b0f28","message":"Add src/main.rs\n","parent_ids":["e21b62d8d2a836e1394e4f9d1fbd9c60e3f17966"],"authored_date":"2015-02-01T22:01:31.000+01:00","author_name":"Ann Author","author_email":"ann@example.org","committed_date":"2015-02-01T22:01:31.000+01:00","committer_name":"Carl Committer","committer_email":"carl@example.org","parents_ids":["e21b62d8d2a836e1394e4f9d1fbd9c60e3f17966"]},"release":null}
@@ -40,14 +42,14 @@ async fn a_developer_makes_a_lightweight_tag_and_removes_it() {
 }
 
 #[tokio::test]
-async fn a_message_makes_an_annotated_tag() {
-    let place = Place::start().await;
-    let Place { forge, dan, commits, .. } = &place;
+async fn a_tag_with_a_message_is_annotated() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, dan, commits, .. } = &fixture;
     let annotated = json!({ "tag_name": "v1", "ref": commits[0], "message": " First\n\nof many\n " });
     let made = dan.post(TAGS, annotated).await;
     assert_eq!((made.code(), &made.json()["message"]), (201, &json!("First\n\nof many")), "{made}");
     assert_eq!(made.json()["commit"]["id"], json!(commits[0]));
-    // A tag of a tag leads to the commit.
+    // A tag of a tag has the commit.
     let again = dan.post(TAGS, json!({ "tag_name": "v1-again", "ref": "v1", "message": "x" })).await.json();
     assert_eq!(again["commit"]["id"], json!(commits[0]));
     for blank in ["", " \n"] {
@@ -55,17 +57,17 @@ async fn a_message_makes_an_annotated_tag() {
         let made = dan.post(TAGS, json!({ "tag_name": name, "ref": "master", "message": blank })).await.json();
         assert_eq!(made["message"], json!(null));
     }
-    let folder = forge.repository_folder(1).expect("a repository");
+    let folder = forge.repository_folder(PROJECT).expect("a repository");
     let shown = testkit::repository::git(&folder, &["cat-file", "-p", "refs/tags/v1"], b"").stdout;
     let shown = String::from_utf8_lossy(&shown);
     assert!(shown.contains("tagger dan <dan@example.org> 1767323045 +0000\n\nFirst\n\nof many\n"), "{shown}");
 }
 
 #[tokio::test]
-async fn what_cannot_be_tagged_is_refused_in_the_words_of_the_dialect() {
+async fn invalid_tags_are_refused_with_the_messages_of_the_dialect() {
     for (dialect, refused) in [(Dialect::Spec, 405), (Dialect::Gitlab, 400)] {
-        let place = Place::speaking(dialect).await;
-        let Place { dan, .. } = &place;
+        let fixture = RepositoryFixture::start_with_dialect(dialect).await;
+        let RepositoryFixture { dan, .. } = &fixture;
         assert_eq!(dan.post(TAGS, new_tag("a/b")).await.code(), 201);
         let long = "x".repeat(10_000);
         let cases = [
@@ -92,45 +94,45 @@ async fn what_cannot_be_tagged_is_refused_in_the_words_of_the_dialect() {
             (missing.code(), missing.json()["error"].clone()),
             (400, json!("tag_name is missing, ref is missing"))
         );
-        assert_eq!(dan.get(TAGS).await.each("name"), "a/b");
+        assert_eq!(dan.get(TAGS).await.join_field("name"), "a/b");
     }
 }
 
 #[tokio::test]
-async fn the_last_name_comes_first_and_pages_are_cut() {
+async fn tags_are_listed_by_name_descending_in_pages() {
     for dialect in [Dialect::Spec, Dialect::Gitlab] {
-        let place = Place::speaking(dialect).await;
-        let Place { forge, ann, local, .. } = &place;
+        let fixture = RepositoryFixture::start_with_dialect(dialect).await;
+        let RepositoryFixture { forge, ann, local, .. } = &fixture;
         for number in 1..=25 {
             local.git(&["tag", &format!("v{number}")]);
         }
-        forge.push_all(ann, 1, local).await;
+        forge.push_all(ann, PROJECT, local).await;
         let all = ann.get(TAGS).await;
-        let names = all.each("name");
+        let names = all.join_field("name");
         assert!(names.starts_with("v9 v8 v7 v6 v5 v4 v3 v25 v24"), "{names}");
         let shown = if dialect == Dialect::Spec { 20 } else { 25 };
         assert_eq!((names.split(' ').count(), all.header("x-total")), (shown, "25"));
-        assert_eq!(ann.get(&format!("{TAGS}?page=2&per_page=24")).await.each("name"), "v1");
+        assert_eq!(ann.get(&format!("{TAGS}?page=2&per_page=24")).await.join_field("name"), "v1");
     }
 }
 
-/// The contract writes a field of the commit in a way of its own here.
+/// The contract has a differently spelled field of the commit here.
 #[tokio::test]
 async fn a_commit_of_a_tag_has_its_parents_twice() {
-    let place = Place::start().await;
-    let Place { dan, commits, .. } = &place;
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { dan, commits, .. } = &fixture;
     let made = dan.post(TAGS, new_tag("v1")).await.json();
     assert_eq!(made["commit"]["parent_ids"], json!([commits[0]]));
     assert_eq!(made["commit"]["parents_ids"], json!([commits[0]]));
 }
 
 #[tokio::test]
-async fn a_tag_may_point_to_something_that_is_no_commit() {
-    let place = Place::start().await;
-    let Place { forge, ann, local, .. } = &place;
+async fn a_tag_may_point_to_an_object_other_than_a_commit() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, local, .. } = &fixture;
     local.git(&["tag", "tree", "HEAD^{tree}"]);
     local.git(&["tag", "-a", "blob", "-m", "a file", "HEAD:README.md"]);
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     let tags = ann.get(TAGS).await;
     assert_snapshot!(tags, @r#"
     200 OK
@@ -141,9 +143,9 @@ async fn a_tag_may_point_to_something_that_is_no_commit() {
 }
 
 #[tokio::test]
-async fn a_release_is_told_once_changed_and_gone_with_its_tag() {
-    let place = Place::start().await;
-    let Place { dan, .. } = &place;
+async fn a_release_is_created_once_updated_and_deleted_with_its_tag() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { dan, .. } = &fixture;
     let release = format!("{TAGS}/v/1.0/release");
     let notes = |text: &str| json!({ "description": text });
     assert_snapshot!(dan.post(&release, notes("Great")).await, @r#"
@@ -183,9 +185,9 @@ async fn a_release_is_told_once_changed_and_gone_with_its_tag() {
 }
 
 #[tokio::test]
-async fn a_tag_may_come_with_its_release() {
-    let place = Place::start().await;
-    let Place { dan, .. } = &place;
+async fn a_tag_may_be_created_with_its_release() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { dan, .. } = &fixture;
     let new = json!({ "tag_name": "v1", "ref": "master", "message": "m", "release_description": "All *new*" });
     let made = dan.post(TAGS, new).await;
     assert_eq!(made.code(), 201);
@@ -194,9 +196,9 @@ async fn a_tag_may_come_with_its_release() {
 
 /// The gem gitlab sends the parameter with every tag.
 #[tokio::test]
-async fn a_tag_with_an_empty_text_for_its_release_has_none() {
-    let place = Place::start().await;
-    let Place { dan, .. } = &place;
+async fn a_tag_with_an_empty_release_description_has_no_release() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { dan, .. } = &fixture;
     let new = json!({ "tag_name": "v1", "ref": "master", "message": "", "release_description": "" });
     let made = dan.post(TAGS, new).await;
     assert_eq!((made.code(), made.json()["release"].clone()), (201, json!(null)));
@@ -204,28 +206,28 @@ async fn a_tag_with_an_empty_text_for_its_release_has_none() {
 }
 
 #[tokio::test]
-async fn a_developer_removes_any_tag_here_but_not_by_a_push() {
-    let place = Place::start().await;
-    let Place { forge, ann, dan, local, .. } = &place;
+async fn a_developer_may_delete_any_tag_with_the_api_but_not_with_a_push() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, dan, local, .. } = &fixture;
     local.git(&["tag", "v1"]);
-    forge.push_all(ann, 1, local).await;
+    forge.push_all(ann, PROJECT, local).await;
     local.git(&["tag", "--force", "v1", "HEAD~1"]);
-    let refused = forge.push(dan, 1, local).await;
+    let refused = forge.push(dan, PROJECT, local).await;
     let text = "You are not allowed to change existing tags on this project.";
-    assert_eq!(refused[0].refusal.as_deref(), Some(text));
+    assert_eq!(refused[0].rejection.as_ref().expect("a rejection").to_string(), text);
     assert_eq!(dan.delete(&format!("{TAGS}/v1")).await.code(), 200);
 }
 
 #[tokio::test]
-async fn tags_of_public_projects_are_for_everybody() {
-    let place = Place::start().await;
-    let Place { forge, ann, dan, .. } = &place;
+async fn tags_of_public_projects_are_public() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { forge, ann, dan, .. } = &fixture;
     dan.post(TAGS, new_tag("v1")).await;
     let anonymous = forge.anonymous();
     assert_eq!(anonymous.get(TAGS).await.json(), json!({ "message": "404 Project Not Found" }));
     assert_eq!(anonymous.post(TAGS, json!({})).await.json(), json!({ "message": "401 Unauthorized" }));
     ann.put("/projects/1", json!({ "name": "x", "visibility_level": 20 })).await;
-    assert_eq!(anonymous.get(TAGS).await.each("name"), "v1");
+    assert_eq!(anonymous.get(TAGS).await.join_field("name"), "v1");
     assert_eq!(anonymous.get(&format!("{TAGS}/v1")).await.code(), 200);
     assert_eq!(anonymous.delete(&format!("{TAGS}/v1")).await.code(), 401);
     let stranger = forge.user("stranger").await;

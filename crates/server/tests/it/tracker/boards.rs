@@ -1,33 +1,34 @@
-//! Boards of projects. What the contract says of them, line by line, is in `labels_contract.txt`.
+//! Issue boards; `labels_contract.txt` checks them against the contract line by line.
 
+use model::{LabelId, ProjectId};
 use serde_json::json;
-use testkit::{Client, TestForge};
+use testkit::{TestClient, TestForge};
 
-use crate::tracker::labels::{change, label, scene};
+use crate::tracker::labels::{label, start};
 
-/// A board with a list for each of so many labels; answers the path of its lists, and the labels.
-async fn board(ann: &Client, project: i64, lists: usize) -> (String, Vec<i64>) {
+/// Adds lists for new labels to the board of a project; returns the path of the lists, and the labels.
+async fn board(ann: &TestClient, project: ProjectId, lists: usize) -> (String, Vec<LabelId>) {
     let path = format!("/projects/{project}/boards/{project}/lists");
     let mut labels = Vec::new();
     for number in 0..lists {
         let id = label(ann, project, &format!("l{number:02}")).await;
-        assert_eq!(ann.post(&path, json!({ "label_id": id })).await.json()["position"], number);
+        assert_eq!(ann.post(&path, json!({ "label_id": id.get() })).await.json()["position"], number);
         labels.push(id);
     }
     (path, labels)
 }
 
-/// The positions of the lists of a board in the order in which they are shown, without a gap.
-async fn check_positions(ann: &Client, path: &str) -> usize {
+/// Checks that the positions of the lists of a board have no gaps; returns the number of lists.
+async fn check_positions(ann: &TestClient, path: &str) -> usize {
     let lists = ann.get(&format!("{path}?per_page=100")).await;
     let count = lists.json().as_array().map_or(0, Vec::len);
     let expected: Vec<String> = (0..count).map(|position| position.to_string()).collect();
-    assert_eq!(lists.each("position"), expected.join(" "), "{lists}");
+    assert_eq!(lists.join_field("position"), expected.join(" "), "{lists}");
     count
 }
 
 #[tokio::test]
-async fn every_project_has_a_board_from_the_beginning() {
+async fn every_project_is_created_with_a_board() {
     let forge = TestForge::start().await;
     let (root, ann) = (forge.admin().await, forge.user("ann").await);
     let group = root.make("/groups", json!({ "name": "acme", "path": "acme" })).await;
@@ -45,8 +46,8 @@ async fn every_project_has_a_board_from_the_beginning() {
 }
 
 #[tokio::test]
-async fn lists_move_to_both_sides_and_close_up() {
-    let (_forge, ann, _, [own, _]) = scene().await;
+async fn lists_move_in_both_directions_without_gaps() {
+    let (_forge, ann, _, [own, _]) = start().await;
     let (path, _) = board(&ann, own, 5).await;
     for (list, position, expected) in [
         (5, 0, "5 1 2 3 4"),
@@ -58,43 +59,43 @@ async fn lists_move_to_both_sides_and_close_up() {
     ] {
         let moved = ann.put(&format!("{path}/{list}"), json!({ "position": position })).await;
         assert_eq!((moved.code(), &moved.json()["position"]), (200, &json!(position)));
-        assert_eq!(ann.get(&path).await.each("id"), expected);
+        assert_eq!(ann.get(&path).await.join_field("id"), expected);
         check_positions(&ann, &path).await;
     }
     for (list, position, left) in [(1, 1, "4 3 5 2"), (4, 0, "3 5 2"), (2, 2, "3 5"), (5, 1, "3"), (3, 0, "")] {
         let removed = ann.delete(&format!("{path}/{list}")).await;
         assert_eq!((removed.code(), &removed.json()["position"]), (200, &json!(position)));
-        assert_eq!(ann.get(&path).await.each("id"), left);
+        assert_eq!(ann.get(&path).await.join_field("id"), left);
         check_positions(&ann, &path).await;
     }
 }
 
-/// The row of a removed list stays, but nothing shows it, and its label may have a list again.
+/// Removed lists are soft-deleted, and the label can get a new list.
 #[tokio::test]
-async fn a_removed_list_does_not_come_back() {
-    let (forge, ann, _, [own, _]) = scene().await;
+async fn a_removed_list_is_not_found() {
+    let (forge, ann, _, [own, _]) = start().await;
     let (path, labels) = board(&ann, own, 2).await;
     ann.delete(&format!("{path}/1")).await;
     assert_eq!(forge.dump().lines().filter(|line| line.starts_with("board_lists: ")).count(), 2);
-    for answer in [
+    for response in [
         ann.get(&format!("{path}/1")).await,
         ann.put(&format!("{path}/1"), json!({ "position": 0 })).await,
         ann.delete(&format!("{path}/1")).await,
     ] {
-        assert_eq!((answer.code(), answer.json()), (404, json!({ "message": "404 Not found" })));
+        assert_eq!((response.code(), response.json()), (404, json!({ "message": "404 Not found" })));
     }
-    let again = ann.post(&path, json!({ "label_id": labels[0] })).await.json();
+    let again = ann.post(&path, json!({ "label_id": labels[0].get() })).await.json();
     assert_eq!((&again["id"], &again["position"]), (&json!(3), &json!(1)));
     ann.delete(&format!("{path}/3")).await;
-    // With its label go the rows of all lists that it ever had.
+    // Deleting the label also deletes the rows of its removed lists.
     ann.delete(&format!("/projects/{own}/labels?name=l00")).await;
     assert_eq!(forge.dump().lines().filter(|line| line.starts_with("board_lists: ")).count(), 1);
-    assert_eq!(ann.get(&path).await.each("id"), "2");
+    assert_eq!(ann.get(&path).await.join_field("id"), "2");
 }
 
 #[tokio::test]
-async fn a_list_shows_its_label_as_it_is_now() {
-    let (_forge, ann, _, [own, _]) = scene().await;
+async fn a_list_shows_the_present_fields_of_its_label() {
+    let (_forge, ann, _, [own, _]) = start().await;
     let (path, _) = board(&ann, own, 1).await;
     let edit = json!({ "name": "l00", "new_name": "Doing", "color": "#5CB85C", "description": "In work" });
     ann.put(&format!("/projects/{own}/labels"), edit).await;
@@ -102,12 +103,12 @@ async fn a_list_shows_its_label_as_it_is_now() {
         "id": 1, "label": { "id": 1, "name": "Doing", "color": "#5CB85C", "description": "In work" }, "position": 0,
     });
     assert_eq!(ann.get(&format!("{path}/1")).await.json(), list);
-    assert_eq!(ann.get(&format!("/projects/{own}/boards")).await.json(), json!([{ "id": own, "lists": [list] }]));
+    assert_eq!(ann.get(&format!("/projects/{own}/boards")).await.json(), json!([{ "id": own.get(), "lists": [list] }]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_who_move_lists_leave_no_gap() {
-    let (_forge, ann, _, [own, _]) = scene().await;
+async fn concurrent_moves_leave_no_gap() {
+    let (_forge, ann, _, [own, _]) = start().await;
     let (path, _) = board(&ann, own, 8).await;
     let tasks: Vec<_> = (0..32)
         .map(|number| {
@@ -125,7 +126,7 @@ async fn many_who_move_lists_leave_no_gap() {
         .collect();
     let mut moved = 0;
     for task in tasks {
-        for code in task.await.expect("answers") {
+        for code in task.await.expect("responses") {
             assert!(matches!(code, 200 | 400), "{code}");
             moved += usize::from(code == 200);
         }
@@ -135,32 +136,32 @@ async fn many_who_move_lists_leave_no_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_who_move_add_and_remove_lists_and_labels_leave_no_gap() {
-    let (forge, ann, _, [own, _]) = scene().await;
+async fn concurrent_changes_of_lists_and_labels_leave_no_gap() {
+    let (forge, ann, _, [own, _]) = start().await;
     let (path, labels) = board(&ann, own, 8).await;
     let tasks: Vec<_> = (0..32_usize)
         .map(|number| {
             let (ann, path, label) = (ann.clone(), path.clone(), labels[number % 8]);
             tokio::spawn(async move {
-                let mut answers = Vec::new();
+                let mut responses = Vec::new();
                 for round in 0..4 {
                     let list = format!("{path}/{}", (number + round) % 8 + 1);
-                    answers.push(match (number + round) % 5 {
+                    responses.push(match (number + round) % 5 {
                         0 => ann.delete(&list).await,
-                        1 | 2 => ann.post(&path, json!({ "label_id": label })).await,
+                        1 | 2 => ann.post(&path, json!({ "label_id": label.get() })).await,
                         3 if number % 8 == 7 => {
                             ann.delete(&format!("/projects/{own}/labels?name=l{:02}", number % 8)).await
                         }
                         _ => ann.put(&list, json!({ "position": (number * 5 + round) % 8 })).await,
                     });
                 }
-                answers
+                responses
             })
         })
         .collect();
     for task in tasks {
-        for answer in task.await.expect("answers") {
-            assert!(matches!(answer.code(), 200 | 400 | 404), "{answer}");
+        for response in task.await.expect("responses") {
+            assert!(matches!(response.code(), 200 | 400 | 404), "{response}");
         }
     }
     check_positions(&ann, &path).await;
@@ -174,45 +175,49 @@ async fn many_who_move_add_and_remove_lists_and_labels_leave_no_gap() {
     assert_eq!(forge.dump().lines().filter(|line| line.starts_with("boards: ")).count(), 2);
 }
 
-/// Lesson 15: boards and lists of another project find nothing and change nothing, also for those who may use both.
+/// Boards and lists of another project cannot be read or changed, even with permissions in both projects.
 #[tokio::test]
-async fn lesson_15_boards_and_lists_of_another_project_are_not_there() {
-    let (forge, ann, bob, [own, other]) = scene().await;
+async fn boards_and_lists_of_another_project_are_not_found() {
+    let (forge, ann, bob, [own, other]) = start().await;
     board(&ann, own, 2).await;
     let label = label(&ann, other, "mine").await;
-    let theirs = bob.make("/projects", json!({ "name": "theirs" })).await;
+    let theirs = ProjectId::new(bob.make("/projects", json!({ "name": "theirs" })).await);
     board(&bob, theirs, 1).await;
     let before = forge.dump();
-    for board in [own, theirs, 99] {
+    for board in [own, theirs, ProjectId::new(99)] {
         let lists = format!("/projects/{other}/boards/{board}/lists");
-        for answer in [
+        for response in [
             ann.get(&lists).await,
             ann.get(&format!("{lists}/1")).await,
-            ann.post(&lists, json!({ "label_id": label })).await,
+            ann.post(&lists, json!({ "label_id": label.get() })).await,
             ann.put(&format!("{lists}/1"), json!({ "position": 1 })).await,
             ann.delete(&format!("{lists}/1")).await,
         ] {
-            assert_eq!((answer.code(), answer.json()), (404, json!({ "message": "404 Board Not Found" })));
+            assert_eq!((response.code(), response.json()), (404, json!({ "message": "404 Board Not Found" })));
         }
     }
-    // The board is right, and the list is one of another board.
+    // The board is valid, but the list belongs to another board.
     for list in [1, 2, 3] {
         let list = format!("/projects/{other}/boards/{other}/lists/{list}");
-        for answer in [ann.get(&list).await, ann.put(&list, json!({ "position": 1 })).await, ann.delete(&list).await] {
-            assert_eq!((answer.code(), answer.json()), (404, json!({ "message": "404 Not found" })));
+        for response in [ann.get(&list).await, ann.put(&list, json!({ "position": 1 })).await, ann.delete(&list).await]
+        {
+            assert_eq!((response.code(), response.json()), (404, json!({ "message": "404 Not found" })));
         }
     }
     assert_eq!(forge.dump(), before);
 }
 
-/// A project without a board can only come from outside; it has none, and no call fails for it.
+/// Every project is created with a board; if a board is missing nevertheless, no endpoint fails.
 #[tokio::test]
 async fn a_missing_board_is_not_found() {
-    let (forge, ann, _, [own, _]) = scene().await;
+    let (forge, ann, _, [own, _]) = start().await;
     let bug = label(&ann, own, "bug").await;
-    change(&forge, &format!("DELETE FROM boards WHERE project_id = {own}"));
+    forge.execute_sql(&format!("DELETE FROM boards WHERE project_id = {own}"));
     assert_eq!(ann.get(&format!("/projects/{own}/boards")).await.text, "[]");
     let lists = format!("/projects/{own}/boards/{own}/lists");
-    assert_eq!(ann.post(&lists, json!({ "label_id": bug })).await.json(), json!({ "message": "404 Board Not Found" }));
+    assert_eq!(
+        ann.post(&lists, json!({ "label_id": bug.get() })).await.json(),
+        json!({ "message": "404 Board Not Found" })
+    );
     assert_eq!(ann.delete(&format!("/projects/{own}/labels?name=bug")).await.code(), 200);
 }

@@ -1,6 +1,6 @@
-//! Random actions on issues, by several people at once: whatever they do, labels count right for everybody.
+//! Property test of the issue counters: random actions by several users at once.
 //!
-//! `PROPTEST_RNG_SEED` takes another way.
+//! `PROPTEST_RNG_SEED` sets the seed.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +13,13 @@ use proptest::{
     test_runner::{Config, RngSeed, TestRunner},
 };
 use serde_json::{Value, json};
-use testkit::{Client, TestForge};
+use testkit::{TestClient, TestForge};
 
 const LABELS: [&str; 6] = ["bug", "Bug", "urgent", "ui as it were", "ä/ö", "50%"];
-const PEOPLE: usize = 8;
+const USERS: usize = 8;
 const ACTIONS: usize = 125;
 
-/// Something done to issues; whatever points at an issue is an index that fits any number of them.
+/// An action on issues; an [`Index`] selects one of any number of issues.
 #[derive(Clone, Debug)]
 enum Action {
     Write { labels: BTreeSet<usize>, confidential: bool },
@@ -44,7 +44,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// What an issue should be like.
+/// The expected state of an issue.
 #[derive(Clone, Debug)]
 struct Issue {
     id: i64,
@@ -57,21 +57,21 @@ fn titles(labels: &BTreeSet<usize>) -> Value {
     json!(labels.iter().map(|label| LABELS[*label]).collect::<Vec<_>>().join(","))
 }
 
-/// Does everything in turn, and keeps account of it.
-async fn live(client: Client, owner: Client, issues: String, actions: Vec<Action>) -> Vec<Issue> {
-    let mut book: Vec<Issue> = Vec::new();
+/// Performs the actions one after another and returns the expected state.
+async fn perform(client: TestClient, owner: TestClient, issues: String, actions: Vec<Action>) -> Vec<Issue> {
+    let mut tracked: Vec<Issue> = Vec::new();
     for action in actions {
-        let at = |index: &Index, book: &[Issue]| (!book.is_empty()).then(|| index.index(book.len()));
+        let at = |index: &Index, tracked: &[Issue]| (!tracked.is_empty()).then(|| index.index(tracked.len()));
         let (index, change) = match &action {
             Action::Write { labels, confidential } => {
                 let new = json!({ "title": "x", "labels": titles(labels), "confidential": confidential });
                 let id = client.make(&issues, new).await;
-                book.push(Issue { id, closed: false, confidential: *confidential, labels: labels.clone() });
+                tracked.push(Issue { id, closed: false, confidential: *confidential, labels: labels.clone() });
                 continue;
             }
             Action::Remove(index) => {
-                if let Some(at) = at(index, &book) {
-                    let issue = book.remove(at);
+                if let Some(at) = at(index, &tracked) {
+                    let issue = tracked.remove(at);
                     assert_eq!(owner.delete(&format!("{issues}/{}", issue.id)).await.code(), 200);
                 }
                 continue;
@@ -84,8 +84,8 @@ async fn live(client: Client, owner: Client, issues: String, actions: Vec<Action
                 (index, json!({ "state_event": "close", "labels": titles(labels) }))
             }
         };
-        let Some(at) = at(index, &book) else { continue };
-        let issue = &mut book[at];
+        let Some(at) = at(index, &tracked) else { continue };
+        let issue = &mut tracked[at];
         let changed = client.put(&format!("{issues}/{}", issue.id), change).await;
         assert_eq!(changed.code(), 200, "{action:?}: {changed}");
         match action {
@@ -100,16 +100,17 @@ async fn live(client: Client, owner: Client, issues: String, actions: Vec<Action
             Action::Write { .. } | Action::Remove(_) => {}
         }
     }
-    book
+    tracked
 }
 
-/// What the labels should count: title, open, closed.
-fn expected(book: &[Issue], labels: &[usize], confidential: bool) -> Vec<(String, i64, i64)> {
+/// Returns the expected counts of the labels: title, open, closed.
+fn expected(tracked: &[Issue], labels: &[usize], confidential: bool) -> Vec<(String, i64, i64)> {
     let mut counts: Vec<(String, i64, i64)> = labels
         .iter()
         .map(|label| {
             let carrying = || {
-                book.iter()
+                tracked
+                    .iter()
                     .filter(|issue| issue.labels.contains(label))
                     .filter(|issue| confidential || !issue.confidential)
             };
@@ -121,7 +122,7 @@ fn expected(book: &[Issue], labels: &[usize], confidential: bool) -> Vec<(String
     counts
 }
 
-async fn shown(client: &Client, project: i64) -> Vec<(String, i64, i64)> {
+async fn actual(client: &TestClient, project: i64) -> Vec<(String, i64, i64)> {
     let labels = client.get(&format!("/projects/{project}/labels?per_page=100")).await.json();
     let mut counts: Vec<(String, i64, i64)> = labels
         .as_array()
@@ -138,14 +139,14 @@ async fn shown(client: &Client, project: i64) -> Vec<(String, i64, i64)> {
 }
 
 #[tokio::test]
-async fn labels_count_right_after_a_thousand_random_actions_of_eight_people() {
+async fn counts_are_right_after_a_thousand_random_actions_of_eight_users() {
     let rng_seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(5);
     let mut runner = TestRunner::new(Config { rng_seed: RngSeed::Fixed(rng_seed), ..Config::default() });
     let forge = TestForge::start().await;
     let (ann, guest) = (forge.user("ann").await, forge.user("guest").await);
     let project = ann.make("/projects", json!({ "name": "rocket" })).await;
-    let join = async |user: &Client, role: Role| {
-        let member = json!({ "user_id": user.id, "access_level": role.level() });
+    let join = async |user: &TestClient, role: Role| {
+        let member = json!({ "user_id": user.id.get(), "access_level": role.level() });
         assert_eq!(ann.post(&format!("/projects/{project}/members"), member).await.code(), 201);
     };
     join(&guest, Role::Guest).await;
@@ -153,30 +154,31 @@ async fn labels_count_right_after_a_thousand_random_actions_of_eight_people() {
         let new = json!({ "name": label, "color": "#123456" });
         assert_eq!(ann.post(&format!("/projects/{project}/labels"), new).await.code(), 200);
     }
-    let mut lives = Vec::new();
-    for person in 0..PEOPLE {
-        let client = forge.user(&format!("person{person}")).await;
+    let mut tasks = Vec::new();
+    for user in 0..USERS {
+        let client = forge.user(&format!("user{user}")).await;
         join(&client, Role::Reporter).await;
         let actions = vec(action(), ACTIONS..=ACTIONS).new_tree(&mut runner).expect("actions").current();
-        lives.push(tokio::spawn(live(client, ann.clone(), format!("/projects/{project}/issues"), actions)));
+        tasks.push(tokio::spawn(perform(client, ann.clone(), format!("/projects/{project}/issues"), actions)));
     }
-    let mut book = Vec::new();
-    for life in lives {
-        book.extend(life.await.expect("a whole life"));
+    let mut tracked = Vec::new();
+    for task in tasks {
+        tracked.extend(task.await.expect("no panic"));
     }
     let all: Vec<usize> = (0..LABELS.len()).collect();
-    assert_eq!(shown(&ann, project).await, expected(&book, &all, true), "PROPTEST_RNG_SEED={rng_seed}");
-    assert_eq!(shown(&guest, project).await, expected(&book, &all, false), "PROPTEST_RNG_SEED={rng_seed}");
-    let open =
-        |confidential: bool| book.iter().filter(|issue| !issue.closed && (confidential || !issue.confidential)).count();
+    assert_eq!(actual(&ann, project).await, expected(&tracked, &all, true), "PROPTEST_RNG_SEED={rng_seed}");
+    assert_eq!(actual(&guest, project).await, expected(&tracked, &all, false), "PROPTEST_RNG_SEED={rng_seed}");
+    let open = |confidential: bool| {
+        tracked.iter().filter(|issue| !issue.closed && (confidential || !issue.confidential)).count()
+    };
     for (who, confidential) in [(&ann, true), (&guest, false)] {
         let project = who.get(&format!("/projects/{project}")).await.json();
         assert_eq!(project["open_issues_count"], json!(open(confidential)));
         let list = who.get(&format!("/projects/{}/issues?state=opened", project["id"])).await;
         assert_eq!(list.header("x-total"), open(confidential).to_string());
     }
-    // A label that goes takes nothing else along.
+    // Deleting a label does not change other counts.
     let gone = ann.delete(&format!("/projects/{project}/labels?name=bug")).await;
     assert_eq!(gone.code(), 200, "{gone}");
-    assert_eq!(shown(&ann, project).await, expected(&book, &all[1..], true), "PROPTEST_RNG_SEED={rng_seed}");
+    assert_eq!(actual(&ann, project).await, expected(&tracked, &all[1..], true), "PROPTEST_RNG_SEED={rng_seed}");
 }

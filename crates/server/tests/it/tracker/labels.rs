@@ -1,55 +1,42 @@
-//! Labels of projects. What the contract says of them, line by line, is in `labels_contract.txt`.
+//! Labels of projects; `labels_contract.txt` checks them against the contract line by line.
 
 use axum::http::Method;
-use diesel::RunQueryDsl as _;
 use insta::assert_snapshot;
+use model::{IssueId, LabelId, ProjectId, UserId};
 use serde_json::{Value, json};
-use testkit::{Answer, Client, TestForge};
+use testkit::{TestClient, TestForge, TestResponse, fixtures};
 
-/// Changes the database in a way that no request can.
-pub(crate) fn change(forge: &TestForge, statement: &str) {
-    forge.behind_the_back(|db| {
-        match db {
-            store::Conn::Sqlite(conn) => diesel::sql_query(statement).execute(conn),
-            store::Conn::Pg(conn) => diesel::sql_query(statement).execute(conn),
-        }
-        .expect("changed");
-    });
-}
-
-/// Makes a label; answers its number.
-pub(crate) async fn label(client: &Client, project: i64, name: &str) -> i64 {
+/// Creates a label and returns its id.
+pub(crate) async fn label(client: &TestClient, project: ProjectId, name: &str) -> LabelId {
     let made = client.post(&format!("/projects/{project}/labels"), json!({ "name": name, "color": "#d9534f" })).await;
     assert_eq!(made.code(), 200, "{made}");
-    made.json()["id"].as_i64().expect("a number")
+    LabelId::new(made.json()["id"].as_i64().expect("a number"))
 }
 
-/// Makes an issue that carries labels.
-fn issue(forge: &TestForge, id: i64, project: i64, author: i64, confidential: bool, labels: &[i64]) {
-    change(
-        forge,
-        &format!(
-            "INSERT INTO issues (id, project_id, iid, title, author_id, confidential, created_at, updated_at) \
-             VALUES ({id}, {project}, {id}, 'a', {author}, {confidential}, 0, 0)"
-        ),
-    );
-    for label in labels {
-        change(forge, &format!("INSERT INTO issue_labels (issue_id, label_id) VALUES ({id}, {label})"));
-    }
+/// Inserts an issue with labels, which only some authors may set, and returns its id.
+fn issue(forge: &TestForge, project: ProjectId, author: UserId, confidential: bool, labels: &[LabelId]) -> IssueId {
+    let now = forge.forge.now();
+    forge.in_transaction(|db| fixtures::issue(db, project, author, confidential, labels, now))
 }
 
-/// Ann with two private projects, and Bob, who belongs to neither.
-pub(crate) async fn scene() -> (TestForge, Client, Client, [i64; 2]) {
+/// Changes an issue.
+async fn change_issue(client: &TestClient, project: ProjectId, issue: IssueId, changes: Value) {
+    let changed = client.put(&format!("/projects/{project}/issues/{issue}"), changes).await;
+    assert_eq!(changed.code(), 200, "{changed}");
+}
+
+/// Starts a forge with Ann, who has two private projects, and Bob, who is a member of neither.
+pub(crate) async fn start() -> (TestForge, TestClient, TestClient, [ProjectId; 2]) {
     let forge = TestForge::start().await;
     let (ann, bob) = (forge.user("ann").await, forge.user("bob").await);
-    let own = ann.make("/projects", json!({ "name": "own" })).await;
-    let other = ann.make("/projects", json!({ "name": "other" })).await;
+    let own = ProjectId::new(ann.make("/projects", json!({ "name": "own" })).await);
+    let other = ProjectId::new(ann.make("/projects", json!({ "name": "other" })).await);
     (forge, ann, bob, [own, other])
 }
 
-/// Makes somebody a member of a project, or another kind of member.
-async fn join(ann: &Client, project: i64, client: &Client, level: i64) {
-    let member = json!({ "user_id": client.id, "access_level": level });
+/// Adds a member to a project, or changes their access level.
+async fn join(ann: &TestClient, project: ProjectId, client: &TestClient, level: i64) {
+    let member = json!({ "user_id": client.id.get(), "access_level": level });
     ann.post(&format!("/projects/{project}/members"), member.clone()).await;
     let changed = ann.put(&format!("/projects/{project}/members/{}", client.id), member).await;
     assert_eq!(changed.json()["access_level"], level);
@@ -57,18 +44,18 @@ async fn join(ann: &Client, project: i64, client: &Client, level: i64) {
 
 #[tokio::test]
 async fn labels_are_listed_by_title_without_regard_to_case() {
-    let (_forge, ann, _, [own, _]) = scene().await;
+    let (_forge, ann, _, [own, _]) = start().await;
     for name in ["beta", "Alpha", "élan", "alpha", "Ω", "Beta", "Éclair", "10", "9"] {
         label(&ann, own, name).await;
     }
     let labels = ann.get(&format!("/projects/{own}/labels")).await;
-    assert_eq!(labels.each("name"), "10 9 Alpha alpha Beta beta Éclair élan Ω");
-    assert_eq!(ann.get("/projects/ann%2Fown/labels?per_page=2").await.each("name"), "10 9");
+    assert_eq!(labels.join_field("name"), "10 9 Alpha alpha Beta beta Éclair élan Ω");
+    assert_eq!(ann.get("/projects/ann%2Fown/labels?per_page=2").await.join_field("name"), "10 9");
 }
 
 #[tokio::test]
-async fn a_label_is_told_in_whatever_way_a_client_sends() {
-    let (_forge, ann, _, [own, _]) = scene().await;
+async fn labels_are_accepted_as_form_parameters() {
+    let (_forge, ann, _, [own, _]) = start().await;
     let path = format!("/projects/{own}/labels");
     let form = "application/x-www-form-urlencoded";
     assert_snapshot!(ann.body(Method::POST, &path, form, "name=a%26b+%3F&color=%23FFF&priority=4").await, @r##"
@@ -89,8 +76,8 @@ async fn a_label_is_told_in_whatever_way_a_client_sends() {
 }
 
 #[tokio::test]
-async fn a_label_is_found_by_the_name_with_which_it_was_made() {
-    let (_forge, ann, _, [own, _]) = scene().await;
+async fn a_label_is_found_by_the_name_that_created_it() {
+    let (_forge, ann, _, [own, _]) = start().await;
     let path = format!("/projects/{own}/labels");
     for (name, kept) in [(" R&amp;D ", "R&D"), ("<i>old</i>", "old"), ("&lt;b&gt;", "<b>"), ("size<10", "size<10")] {
         let new = json!({ "name": name, "color": "#abcdef" });
@@ -107,8 +94,8 @@ async fn a_label_is_found_by_the_name_with_which_it_was_made() {
 }
 
 #[tokio::test]
-async fn bad_labels_are_refused_and_nothing_is_kept_of_them() {
-    let (forge, ann, _, [own, _]) = scene().await;
+async fn invalid_labels_are_rejected_and_not_stored() {
+    let (forge, ann, _, [own, _]) = start().await;
     let path = format!("/projects/{own}/labels");
     label(&ann, own, "bug").await;
     let before = forge.dump();
@@ -137,8 +124,8 @@ async fn bad_labels_are_refused_and_nothing_is_kept_of_them() {
 }
 
 #[tokio::test]
-async fn a_title_with_slashes_dots_and_signs_is_followed_as_it_is_written() {
-    let (_forge, ann, _, [own, _]) = scene().await;
+async fn labels_with_special_characters_can_be_subscribed_to() {
+    let (_forge, ann, _, [own, _]) = start().await;
     let path = format!("/projects/{own}/labels");
     let ways = [
         ("a/b.json", "a/b.json"),
@@ -152,72 +139,74 @@ async fn a_title_with_slashes_dots_and_signs_is_followed_as_it_is_written() {
     for (name, segment) in ways {
         let id = label(&ann, own, name).await;
         let followed = ann.post(&format!("{path}/{segment}/subscription"), json!({})).await;
-        assert_eq!((followed.code(), &followed.json()["id"]), (201, &json!(id)), "{name}: {followed}");
+        assert_eq!((followed.code(), &followed.json()["id"]), (201, &json!(id.get())), "{name}: {followed}");
         let again = ann.post(&format!("{path}/{id}/subscription"), json!({})).await;
         assert_eq!((again.code(), again.text.as_str()), (304, ""), "{name}");
     }
-    // A number that no label has is a title; one that a label has is that label.
+    // A number refers to the label with this id or, if there is none, to the label with this title.
     let three = label(&ann, own, "3").await;
     assert_eq!(ann.delete(&format!("{path}/3/subscription")).await.json()["name"], "what?");
     assert_eq!(ann.post(&format!("{path}/{three}/subscription"), json!({})).await.json()["name"], "3");
     let named = label(&ann, own, "1234").await;
-    assert_eq!(ann.post(&format!("{path}/1234/subscription"), json!({})).await.json()["id"], named);
+    assert_eq!(ann.post(&format!("{path}/1234/subscription"), json!({})).await.json()["id"], named.get());
 }
 
-/// Those who do not see the confidential issues are not told how many there are either.
+/// Users who do not see confidential issues do not see their number either.
 #[tokio::test]
-async fn counts_tell_nothing_of_confidential_issues() {
-    let (forge, ann, bob, [own, _]) = scene().await;
+async fn counts_do_not_reveal_confidential_issues() {
+    let (forge, ann, bob, [own, _]) = start().await;
     let (root, eve) = (forge.admin().await, forge.user("eve").await);
     let external = forge.external("ext").await;
     ann.put(&format!("/projects/{own}"), json!({ "name": "own", "visibility_level": 20 })).await;
     let (bug, idea) = (label(&ann, own, "bug").await, label(&ann, own, "idea").await);
-    issue(&forge, 1, own, ann.id, false, &[bug]);
-    issue(&forge, 2, own, ann.id, true, &[bug, idea]);
-    issue(&forge, 3, own, bob.id, true, &[bug]);
-    change(&forge, &format!("UPDATE issues SET assignee_id = {} WHERE id = 2", eve.id));
+    issue(&forge, own, ann.id, false, &[bug]);
+    let of_ann = issue(&forge, own, ann.id, true, &[bug, idea]);
+    let of_bob = issue(&forge, own, bob.id, true, &[bug]);
+    change_issue(&ann, own, of_ann, json!({ "assignee_id": eve.id.get() })).await;
     let path = format!("/projects/{own}/labels");
-    let counts = async |client: &Client| {
+    let counts = async |client: &TestClient| {
         let labels = client.get(&path).await;
-        format!("{} / {}", labels.each("open_issues_count"), labels.each("closed_issues_count"))
+        format!("{} / {}", labels.join_field("open_issues_count"), labels.join_field("closed_issues_count"))
     };
     for (client, expected) in [
         (&ann, "3 1 / 0 0"),
         (&root, "3 1 / 0 0"),
-        // Bob wrote one of them, Eve works on the other.
+        // Bob is the author of one, Eve the assignee of the other.
         (&bob, "2 0 / 0 0"),
         (&eve, "2 1 / 0 0"),
         (&external, "1 0 / 0 0"),
     ] {
         assert_eq!(counts(client).await, expected);
     }
-    // A guest sees no more than a stranger, a reporter sees all; and no longer once they are none.
+    // Guests see no more than other users, reporters see all issues until they lose the role.
     for (level, expected) in [(10, "2 0 / 0 0"), (20, "3 1 / 0 0"), (10, "2 0 / 0 0")] {
         join(&ann, own, &bob, level).await;
         assert_eq!(counts(&bob).await, expected, "{level}");
     }
-    change(&forge, "UPDATE issues SET closed = TRUE WHERE id = 3");
+    change_issue(&ann, own, of_bob, json!({ "state_event": "close" })).await;
     assert_eq!((counts(&bob).await, counts(&eve).await), ("1 0 / 1 0".into(), "2 1 / 0 0".into()));
     assert_eq!(counts(&ann).await, "2 1 / 1 0");
-    // One answer tells as much as the list.
+    // A single label has the same counts as in the list.
     let followed = eve.post(&format!("{path}/bug/subscription"), json!({})).await.json();
     assert_eq!((&followed["open_issues_count"], &followed["closed_issues_count"]), (&json!(2), &json!(0)));
     let followed = external.post(&format!("{path}/idea/subscription"), json!({})).await.json();
     assert_eq!((&followed["open_issues_count"], &followed["closed_issues_count"]), (&json!(0), &json!(0)));
-    // What is confidential no more is everybody's.
-    change(&forge, "UPDATE issues SET confidential = FALSE");
+    // Published issues are counted for all users.
+    for issue in [of_ann, of_bob] {
+        change_issue(&ann, own, issue, json!({ "confidential": false })).await;
+    }
     assert_eq!((counts(&external).await, counts(&ann).await), ("2 1 / 1 0".into(), "2 1 / 1 0".into()));
 }
 
 #[tokio::test]
-async fn a_removed_label_is_taken_off_everything() {
-    let (forge, ann, bob, [own, _]) = scene().await;
+async fn a_deleted_label_is_removed_from_issues_and_boards() {
+    let (forge, ann, bob, [own, _]) = start().await;
     join(&ann, own, &bob, 10).await;
     let (bug, idea) = (label(&ann, own, "bug").await, label(&ann, own, "idea").await);
-    issue(&forge, 1, own, ann.id, false, &[bug, idea]);
+    issue(&forge, own, ann.id, false, &[bug, idea]);
     bob.post(&format!("/projects/{own}/labels/bug/subscription"), json!({})).await;
-    ann.post(&format!("/projects/{own}/boards/{own}/lists"), json!({ "label_id": bug })).await;
-    ann.post(&format!("/projects/{own}/boards/{own}/lists"), json!({ "label_id": idea })).await;
+    ann.post(&format!("/projects/{own}/boards/{own}/lists"), json!({ "label_id": bug.get() })).await;
+    ann.post(&format!("/projects/{own}/boards/{own}/lists"), json!({ "label_id": idea.get() })).await;
     assert_snapshot!(ann.delete(&format!("/projects/{own}/labels?name=bug")).await, @r##"
     200 OK
     {"id":1,"name":"bug","color":"#d9534f","description":null,"open_issues_count":1,"closed_issues_count":0,"open_merge_requests_count":0,"subscribed":false,"priority":null}
@@ -225,15 +214,15 @@ async fn a_removed_label_is_taken_off_everything() {
     let dump = forge.dump();
     let left = |table: &str| dump.lines().filter(|line| line.starts_with(&format!("{table}: "))).count();
     assert_eq!((left("labels"), left("issue_labels"), left("label_subscriptions"), left("board_lists")), (1, 1, 0, 1));
-    assert_eq!(ann.get(&format!("/projects/{own}/boards/{own}/lists")).await.each("position"), "0");
-    // A label of the same name is another one.
-    assert_eq!(label(&ann, own, "bug").await, 3);
-    assert_eq!(bob.get(&format!("/projects/{own}/labels")).await.each("subscribed"), "false false");
+    assert_eq!(ann.get(&format!("/projects/{own}/boards/{own}/lists")).await.join_field("position"), "0");
+    // A new label with the same name has another id.
+    assert_eq!(label(&ann, own, "bug").await, LabelId::new(3));
+    assert_eq!(bob.get(&format!("/projects/{own}/labels")).await.join_field("subscribed"), "false false");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_who_make_the_same_label_one_succeeds() {
-    let (forge, ann, _, [own, _]) = scene().await;
+async fn of_concurrent_requests_for_the_same_label_one_succeeds() {
+    let (forge, ann, _, [own, _]) = start().await;
     let path = format!("/projects/{own}/labels");
     let tasks: Vec<_> = (0..32)
         .map(|number| {
@@ -242,26 +231,26 @@ async fn of_many_who_make_the_same_label_one_succeeds() {
             tokio::spawn(async move { ann.post(&path, new).await })
         })
         .collect();
-    let mut answers: Vec<Answer> = Vec::new();
+    let mut responses: Vec<TestResponse> = Vec::new();
     for task in tasks {
-        answers.push(task.await.expect("an answer"));
+        responses.push(task.await.expect("a response"));
     }
-    let (made, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.code() == 200);
+    let (made, refused): (Vec<_>, Vec<_>) = responses.iter().partition(|response| response.code() == 200);
     assert_eq!((made.len(), refused.len()), (1, 31));
-    for answer in refused {
-        assert_eq!((answer.code(), answer.json()), (409, json!({ "message": "Label already exists" })));
+    for response in refused {
+        assert_eq!((response.code(), response.json()), (409, json!({ "message": "Label already exists" })));
     }
-    assert_eq!(ann.get(&path).await.each("color"), made[0].json()["color"].as_str().unwrap_or_default());
+    assert_eq!(ann.get(&path).await.join_field("color"), made[0].json()["color"].as_str().unwrap_or_default());
     assert_eq!(forge.dump().lines().filter(|line| line.starts_with("labels: ")).count(), 1);
 }
 
-/// Renames, recolorings and removals of one label at once: each succeeds as a whole or finds nothing.
+/// Concurrent updates and deletions of one label are atomic.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_who_change_one_label_leave_it_whole() {
-    let (forge, ann, _, [own, _]) = scene().await;
+async fn concurrent_changes_of_a_label_keep_it_consistent() {
+    let (forge, ann, _, [own, _]) = start().await;
     let path = format!("/projects/{own}/labels");
     let bug = label(&ann, own, "bug").await;
-    issue(&forge, 1, own, ann.id, true, &[bug]);
+    issue(&forge, own, ann.id, true, &[bug]);
     let tasks: Vec<_> = (0..32)
         .map(|number| {
             let (ann, path) = (ann.clone(), path.clone());
@@ -276,10 +265,10 @@ async fn many_who_change_one_label_leave_it_whole() {
         })
         .collect();
     for task in tasks {
-        let answer = task.await.expect("an answer");
-        assert!(matches!(answer.code(), 200 | 400 | 404 | 409), "{answer}");
+        let response = task.await.expect("a response");
+        assert!(matches!(response.code(), 200 | 400 | 404 | 409), "{response}");
     }
-    let names = ann.get(&path).await.each("name");
+    let names = ann.get(&path).await.join_field("name");
     assert!(["", "bug", "defect", "bug defect"].contains(&names.as_str()), "{names}");
     let carried = forge.dump().lines().filter(|line| line.starts_with("issue_labels: ")).count();
     let counted: i64 = ann
@@ -291,11 +280,11 @@ async fn many_who_change_one_label_leave_it_whole() {
     assert_eq!(i64::try_from(carried), Ok(counted));
 }
 
-/// Lesson 15: the number of a label of another project finds nothing and changes nothing.
+/// A label of another project cannot be read or changed by its id.
 #[tokio::test]
-async fn lesson_15_a_label_of_another_project_is_not_there() {
-    let (forge, ann, bob, [own, other]) = scene().await;
-    let theirs = bob.make("/projects", json!({ "name": "theirs" })).await;
+async fn a_label_of_another_project_is_not_found() {
+    let (forge, ann, bob, [own, other]) = start().await;
+    let theirs = ProjectId::new(bob.make("/projects", json!({ "name": "theirs" })).await);
     let (bug, secret) = (label(&ann, own, "bug").await, label(&bob, theirs, "secret").await);
     let before = forge.dump();
     for label in [bug.to_string(), "bug".into(), secret.to_string(), "secret".into()] {
@@ -306,24 +295,24 @@ async fn lesson_15_a_label_of_another_project_is_not_there() {
     let path = format!("/projects/{other}/labels");
     assert_eq!(ann.put(&path, json!({ "name": "bug", "color": "#fff" })).await.code(), 404);
     assert_eq!(ann.delete(&format!("{path}?name=secret")).await.code(), 404);
-    let list = ann.post(&format!("/projects/{own}/boards/{own}/lists"), json!({ "label_id": secret })).await;
+    let list = ann.post(&format!("/projects/{own}/boards/{own}/lists"), json!({ "label_id": secret.get() })).await;
     assert_eq!((list.code(), list.json()), (400, json!({ "message": { "error": "Label not found!" } })));
     assert_eq!(forge.dump(), before);
 }
 
-/// Lesson 19: who was a member yesterday sees and changes nothing today.
+/// Former members neither see nor change labels and boards.
 #[tokio::test]
-async fn lesson_19_labels_and_boards_are_gone_for_those_who_left() {
-    let (forge, ann, bob, [own, _]) = scene().await;
+async fn a_former_member_sees_no_labels_and_boards() {
+    let (forge, ann, bob, [own, _]) = start().await;
     join(&ann, own, &bob, 40).await;
     let bug = label(&bob, own, "bug").await;
     let lists = format!("/projects/{own}/boards/{own}/lists");
-    assert_eq!(bob.post(&lists, json!({ "label_id": bug })).await.code(), 200);
+    assert_eq!(bob.post(&lists, json!({ "label_id": bug.get() })).await.code(), 200);
     assert_eq!(bob.post(&format!("/projects/{own}/labels/bug/subscription"), json!({})).await.code(), 201);
     ann.delete(&format!("/projects/{own}/members/{}", bob.id)).await;
     let before = forge.dump();
     let labels = format!("/projects/{own}/labels");
-    let asked = [
+    let responses = [
         bob.get(&labels).await,
         bob.post(&labels, json!({ "name": "x", "color": "#fff" })).await,
         bob.put(&labels, json!({ "name": "bug", "color": "#fff" })).await,
@@ -333,24 +322,24 @@ async fn lesson_19_labels_and_boards_are_gone_for_those_who_left() {
         bob.get(&format!("/projects/{own}/boards")).await,
         bob.get(&lists).await,
         bob.get(&format!("{lists}/1")).await,
-        bob.post(&lists, json!({ "label_id": bug })).await,
+        bob.post(&lists, json!({ "label_id": bug.get() })).await,
         bob.put(&format!("{lists}/1"), json!({ "position": 0 })).await,
         bob.delete(&format!("{lists}/1")).await,
     ];
-    for answer in asked {
-        assert_eq!((answer.code(), answer.json()), (404, json!({ "message": "404 Project Not Found" })));
+    for response in responses {
+        assert_eq!((response.code(), response.json()), (404, json!({ "message": "404 Project Not Found" })));
     }
     assert_eq!(forge.dump(), before);
 }
 
-/// Lesson 23: looking at labels and boards writes nothing, not even a board that is missing.
+/// Reading labels and boards writes nothing, not even a missing board.
 #[tokio::test]
-async fn lesson_23_reading_labels_and_boards_changes_nothing() {
-    let (forge, ann, _, [own, other]) = scene().await;
+async fn reading_labels_and_boards_writes_nothing() {
+    let (forge, ann, _, [own, other]) = start().await;
     let bug = label(&ann, own, "bug").await;
     let lists = format!("/projects/{own}/boards/{own}/lists");
-    ann.post(&lists, json!({ "label_id": bug })).await;
-    change(&forge, &format!("DELETE FROM boards WHERE project_id = {other}"));
+    ann.post(&lists, json!({ "label_id": bug.get() })).await;
+    forge.execute_sql(&format!("DELETE FROM boards WHERE project_id = {other}"));
     let before = forge.dump();
     for path in [
         format!("/projects/{own}/labels"),

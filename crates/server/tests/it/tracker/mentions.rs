@@ -1,28 +1,28 @@
-//! What commits say about issues: they name them, and they close them.
+//! Mentions of issues in commit messages.
 
 use forge::{
     Caller,
-    pushes::{self, Push, Via},
+    pushes::{self, Push, PushSource},
 };
 use jiff::SignedDuration;
-use model::{Change, Oid, Page, RefChange, RefName};
+use model::{Change, IssueId, Oid, Page, ProjectId, RefChange, RefName, UserId};
 use serde_json::json;
 use store::{intents::NewIntent, issues::NewIssue, mentions::Mention};
-use testkit::{Client, TestForge};
+use testkit::{TestClient, TestForge};
 
-/// A forge with Ann and a private project of hers.
-async fn scene() -> (TestForge, Client, i64) {
+/// Starts a forge with Ann and a private project of hers.
+async fn start() -> (TestForge, TestClient, ProjectId) {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
-    let project = ann.make("/projects", json!({ "name": "Rocket", "path": "rocket" })).await;
+    let project = ProjectId::new(ann.make("/projects", json!({ "name": "Rocket", "path": "rocket" })).await);
     (forge, ann, project)
 }
 
-/// Adds an issue; says its number.
-fn issue(forge: &TestForge, project: i64, author: i64, confidential: bool) -> i64 {
+/// Inserts an issue and returns its id.
+fn issue(forge: &TestForge, project: ProjectId, author: UserId, confidential: bool) -> IssueId {
     let now = forge.forge.now();
-    forge.in_one_go(|db| {
-        let iid = store::issues::next_number(db, project).expect("a number");
+    forge.in_transaction(|db| {
+        let iid = store::issues::next_iid(db, project).expect("a number");
         let new = NewIssue {
             project,
             iid,
@@ -40,71 +40,71 @@ fn issue(forge: &TestForge, project: i64, author: i64, confidential: bool) -> i6
     })
 }
 
-/// What the service says on an issue, with names for the commits.
-fn told(forge: &TestForge, issue: i64, commits: &[(&str, &str)]) -> Vec<String> {
+/// Returns the system notes on an issue, with names in place of commit ids.
+fn system_notes(forge: &TestForge, issue: IssueId, commits: &[(&str, &str)]) -> Vec<String> {
     let page = Page::new(Some(1), Some(100));
-    let notes = forge.behind_the_back(|db| store::notes::list(db, issue, page).expect("notes"));
-    let short = |body: String| commits.iter().fold(body, |body, (sha, name)| body.replace(sha, name));
-    notes.items.into_iter().filter(|note| note.system).map(|note| short(note.body)).collect()
+    let notes = forge.with_connection(|db| store::notes::list(db, issue, page).expect("notes"));
+    let with_names = |body: String| commits.iter().fold(body, |body, (sha, name)| body.replace(sha, name));
+    notes.items.into_iter().filter(|note| note.system).map(|note| with_names(note.body)).collect()
 }
 
-/// Adds a file to a branch with a message; says which commit that is.
-async fn commit(forge: &TestForge, client: &Client, project: i64, branch: &str, message: &str) -> String {
+/// Adds a file to a branch and returns the commit.
+async fn commit(forge: &TestForge, client: &TestClient, project: ProjectId, branch: &str, message: &str) -> String {
     let new =
-        json!({ "file_path": fresh_name(forge), "branch_name": branch, "content": "x", "commit_message": message });
+        json!({ "file_path": unique_name(forge), "branch_name": branch, "content": "x", "commit_message": message });
     let made = client.post(&format!("/projects/{project}/repository/files"), new).await;
     assert_eq!(made.code(), 201, "{made}");
     tip(forge, project, branch)
 }
 
-fn tip(forge: &TestForge, project: i64, branch: &str) -> String {
+fn tip(forge: &TestForge, project: ProjectId, branch: &str) -> String {
     let name = format!("refs/heads/{branch}");
     forge.refs_of(project).into_iter().find(|(found, _)| *found == name).expect("a branch").1
 }
 
-/// A name that nothing had before.
-fn fresh_name(forge: &TestForge) -> String {
+/// Returns a unique file name.
+fn unique_name(forge: &TestForge) -> String {
     forge.clock.advance(SignedDuration::from_secs(1));
     forge.forge.now().as_second().to_string()
 }
 
-/// A history of one commit, as `git fast-import` reads it: whatever follows it is pushed onto it.
-const FIRST: &str = "commit refs/heads/master\ncommitter x <x> 0 +0000\ndata 1\nx\n";
+/// A history of one commit in the format of `git fast-import`; more commits can be appended.
+const FIRST_COMMIT: &str = "commit refs/heads/master\ncommitter x <x> 0 +0000\ndata 1\nx\n";
 
-async fn open_issues(client: &Client, project: i64) -> serde_json::Value {
+async fn open_issues(client: &TestClient, project: ProjectId) -> serde_json::Value {
     client.get(&format!("/projects/{project}")).await.json()["open_issues_count"].clone()
 }
 
 #[tokio::test]
 async fn commits_close_issues_once_they_are_on_the_default_branch() {
-    let (forge, ann, project) = scene().await;
+    let (forge, ann, project) = start().await;
     let issues = [1, 2, 3].map(|_| issue(&forge, project, ann.id, false));
     assert_eq!(open_issues(&ann, project).await, 3);
-    // The push that makes the default branch may bring a history that was told elsewhere.
+    // The push that creates the default branch may import a history; its mentions are ignored.
     commit(&forge, &ann, project, "master", "Closes #3").await;
-    assert_eq!(told(&forge, issues[2], &[]), Vec::<String>::new());
+    assert_eq!(system_notes(&forge, issues[2], &[]), Vec::<String>::new());
     let first = commit(&forge, &ann, project, "master", "First steps, see #3 and a#1").await;
-    assert_eq!(told(&forge, issues[2], &[(&first, "FIRST")]), ["mentioned in commit FIRST"]);
-    // What is said elsewhere waits until it gets there.
+    assert_eq!(system_notes(&forge, issues[2], &[(&first, "FIRST")]), ["mentioned in commit FIRST"]);
+    // Mentions on other branches take effect when the commits reach the default branch.
     let branch = json!({ "branch_name": "side", "ref": "master" });
     assert_eq!(ann.post(&format!("/projects/{project}/repository/branches"), branch).await.code(), 200);
     let side = commit(&forge, &ann, project, "side", "Closes #1").await;
-    assert_eq!(told(&forge, issues[0], &[]), Vec::<String>::new());
+    assert_eq!(system_notes(&forge, issues[0], &[]), Vec::<String>::new());
     let oid = |text: &str| text.parse::<Oid>().ok();
     let name = RefName::new("refs/heads/master").expect("a name");
     let changes = vec![RefChange { name, old: oid(&first), new: oid(&side) }];
     let push = Push { changes, incoming: None, atomic: false, options: Vec::new() };
     let caller = Caller::with_tokens(ann.token.as_deref());
-    let outcomes = pushes::push(&forge.forge, caller, project, push, Via::Push).await.expect("a push");
-    assert_eq!(outcomes[0].refusal, None);
-    assert_eq!(told(&forge, issues[0], &[(&side, "SIDE")]), ["Status changed to closed by commit SIDE"]);
+    let outcomes = pushes::push(&forge.forge, caller, project, push, PushSource::Git).await.expect("a push");
+    assert_eq!(outcomes[0].rejection, None);
+    assert_eq!(system_notes(&forge, issues[0], &[(&side, "SIDE")]), ["Status changed to closed by commit SIDE"]);
     assert_eq!(open_issues(&ann, project).await, 2);
-    // One that is closed already is only named; one that is not there is nothing.
+    // A closed issue is only mentioned; a missing one is ignored.
     let text = "Fixes: #2, #3 and #99\n\nIt also closes #1, and fixes #2 again. See #2.";
     let last = commit(&forge, &ann, project, "master", text).await;
     let names = [(&*first, "FIRST"), (&*side, "SIDE"), (&*last, "LAST")];
     assert_eq!(
-        issues.map(|issue| told(&forge, issue, &names).join(", ")),
+        issues.map(|issue| system_notes(&forge, issue, &names).join(", ")),
         [
             "Status changed to closed by commit SIDE, mentioned in commit LAST",
             "Status changed to closed by commit LAST",
@@ -114,7 +114,7 @@ async fn commits_close_issues_once_they_are_on_the_default_branch() {
     assert_eq!(open_issues(&ann, project).await, 0);
     let events = ann.get(&format!("/projects/{project}/events")).await;
     assert_eq!(
-        events.each("action_name"),
+        events.join_field("action_name"),
         "closed closed pushed to closed pushed to pushed to pushed new pushed to pushed new created"
     );
     let closed = &events.json()[0];
@@ -125,18 +125,18 @@ async fn commits_close_issues_once_they_are_on_the_default_branch() {
 }
 
 #[tokio::test]
-async fn a_commit_does_in_other_projects_what_its_pusher_may() {
-    let (forge, ann, project) = scene().await;
+async fn a_commit_closes_issues_of_other_projects_that_its_pusher_may_close() {
+    let (forge, ann, project) = start().await;
     let bob = forge.user("bob").await;
-    let member = json!({ "user_id": bob.id, "access_level": 40 });
+    let member = json!({ "user_id": bob.id.get(), "access_level": 40 });
     assert_eq!(ann.post(&format!("/projects/{project}/members"), member).await.code(), 201);
     let new = |name: &str, visibility: i64| json!({ "name": name, "path": name, "visibility_level": visibility });
     let (secret, open, quiet) = (
-        ann.make("/projects", new("secret", 0)).await,
-        ann.make("/projects", new("open", 20)).await,
-        ann.make("/projects", new("quiet", 20)).await,
+        ProjectId::new(ann.make("/projects", new("secret", 0)).await),
+        ProjectId::new(ann.make("/projects", new("open", 20)).await),
+        ProjectId::new(ann.make("/projects", new("quiet", 20)).await),
     );
-    let own = bob.make("/projects", new("own", 0)).await;
+    let own = ProjectId::new(bob.make("/projects", new("own", 0)).await);
     let home = issue(&forge, project, ann.id, true);
     let unseen = issue(&forge, secret, bob.id, false);
     let others = issue(&forge, open, ann.id, false);
@@ -150,23 +150,24 @@ async fn a_commit_does_in_other_projects_what_its_pusher_may() {
                 See ann/open#1.";
     let sha = commit(&forge, &bob, project, "master", text).await;
     let closed = "Status changed to closed by commit SHA";
-    let said = [home, unseen, others, mine, off, own].map(|issue| told(&forge, issue, &[(&sha, "SHA")]).join(", "));
-    assert_eq!(said, [closed, "", "", closed, "", closed]);
-    // The same as one whom all of it belongs to.
+    let notes =
+        [home, unseen, others, mine, off, own].map(|issue| system_notes(&forge, issue, &[(&sha, "SHA")]).join(", "));
+    assert_eq!(notes, [closed, "", "", closed, "", closed]);
+    // The same with the owner as pusher.
     let text = "Closes ann/secret#1 and ann/open#1, mentions ann/quiet#1 and bob/own#1";
     let sha = commit(&forge, &ann, project, "master", text).await;
-    let said = [unseen, others, off].map(|issue| told(&forge, issue, &[(&sha, "SHA")]).join(", "));
-    assert_eq!(said, [closed, closed, ""]);
-    assert_eq!(told(&forge, own, &[]).len(), 1, "Ann does not see it");
+    let notes = [unseen, others, off].map(|issue| system_notes(&forge, issue, &[(&sha, "SHA")]).join(", "));
+    assert_eq!(notes, [closed, closed, ""]);
+    assert_eq!(system_notes(&forge, own, &[]).len(), 1, "Ann does not see it");
 }
 
 #[tokio::test]
-async fn what_commits_say_of_an_interrupted_push_happens_once_or_never() {
-    let (forge, ann, project) = scene().await;
+async fn mentions_of_an_interrupted_push_are_applied_once_or_never() {
+    let (forge, ann, project) = start().await;
     let (closed, named) = (issue(&forge, project, ann.id, false), issue(&forge, project, ann.id, false));
     let master = commit(&forge, &ann, project, "master", "x").await;
     let now = forge.forge.now();
-    let intend = |name: &str| {
+    let insert_intent = |name: &str| {
         let name = RefName::new(name).expect("a name");
         let changes = [RefChange { name, old: None, new: master.parse().ok() }];
         let new = NewIntent {
@@ -178,108 +179,108 @@ async fn what_commits_say_of_an_interrupted_push_happens_once_or_never() {
             now,
         };
         let mention = |issue, closes| Mention { project, issue, sha: master.clone(), closes };
-        forge.in_one_go(|db| {
+        forge.in_transaction(|db| {
             let intent = store::intents::insert(db, &new).expect("written");
             store::mentions::insert(db, intent, &[mention(closed, true), mention(named, false)]).expect("written");
         });
     };
-    let said = || [closed, named].map(|issue| told(&forge, issue, &[(&master, "SHA")]).join(", "));
-    // Nothing has moved: nothing was said.
-    intend("refs/heads/never");
-    pushes::settle_all(&forge.forge).await.expect("settled");
-    assert_eq!(said(), ["", ""]);
-    // It has moved before the server died: the rest follows, once.
-    intend("refs/heads/moved");
+    let notes = || [closed, named].map(|issue| system_notes(&forge, issue, &[(&master, "SHA")]).join(", "));
+    // The ref was not updated: no mention is applied.
+    insert_intent("refs/heads/never");
+    pushes::recover_interrupted_pushes(&forge.forge).await.expect("settled");
+    assert_eq!(notes(), ["", ""]);
+    // The ref was updated before the crash: recovery applies the mentions once.
+    insert_intent("refs/heads/moved");
     let folder = forge.repository_folder(project).expect("a repository");
     std::fs::write(folder.join("refs/heads/moved"), format!("{master}\n")).expect("written");
     for _ in 0..2 {
-        pushes::settle_all(&forge.forge).await.expect("settled");
-        assert_eq!(said(), ["Status changed to closed by commit SHA", "mentioned in commit SHA"]);
+        pushes::recover_interrupted_pushes(&forge.forge).await.expect("settled");
+        assert_eq!(notes(), ["Status changed to closed by commit SHA", "mentioned in commit SHA"]);
     }
-    // The same commit is told once to each issue, by whatever push it comes.
-    intend("refs/heads/again");
+    // A commit is mentioned once per issue, even if several pushes contain it.
+    insert_intent("refs/heads/again");
     std::fs::write(folder.join("refs/heads/again"), format!("{master}\n")).expect("written");
-    pushes::settle_all(&forge.forge).await.expect("settled");
+    pushes::recover_interrupted_pushes(&forge.forge).await.expect("settled");
     let twice = "Status changed to closed by commit SHA, mentioned in commit SHA";
-    assert_eq!(said(), [twice, "mentioned in commit SHA"]);
+    assert_eq!(notes(), [twice, "mentioned in commit SHA"]);
     assert!(!forge.dump().contains("refs/heads/again"), "nothing is left of it");
 }
 
 #[tokio::test]
-async fn of_a_huge_push_only_the_newest_words_are_heard() {
-    let (forge, ann, project) = scene().await;
-    let issues: Vec<i64> = (0..120).map(|_| issue(&forge, project, ann.id, false)).collect();
-    let mut script = FIRST.to_owned();
-    forge.fill(&ann, project, &script).await;
-    let mut say = |number: usize, text: &str| {
+async fn of_a_huge_push_only_the_newest_commits_are_parsed() {
+    let (forge, ann, project) = start().await;
+    let issues: Vec<IssueId> = (0..120).map(|_| issue(&forge, project, ann.id, false)).collect();
+    let mut script = FIRST_COMMIT.to_owned();
+    forge.fast_import(&ann, project, &script).await;
+    let mut append_commit = |number: usize, text: &str| {
         script += &format!("commit refs/heads/master\ncommitter x <x> {number} +0000\ndata {}\n{text}\n", text.len());
     };
-    say(0, "Closes #120");
+    append_commit(0, "Closes #120");
     for number in 1..1000 {
-        say(number, "See #1");
+        append_commit(number, "See #1");
     }
     let all: Vec<String> = (1..120).map(|number| format!("#{number}")).collect();
-    say(1000, &format!("Closes {}", all.join(" ")));
-    forge.fill(&ann, project, &script).await;
+    append_commit(1000, &format!("Closes {}", all.join(" ")));
+    forge.fast_import(&ann, project, &script).await;
     assert_eq!(open_issues(&ann, project).await, 20, "a hundred are closed");
-    assert_eq!(told(&forge, issues[119], &[]), Vec::<String>::new(), "that is too long ago");
+    assert_eq!(system_notes(&forge, issues[119], &[]), Vec::<String>::new(), "only the newest commits are parsed");
     let notes = forge.dump().matches("mentioned in commit").count();
     assert!(notes < 1000, "{notes} notes");
 }
 
 #[tokio::test]
 async fn pushes_that_close_the_same_issues_at_once_close_them_once() {
-    let (forge, ann, first) = scene().await;
-    let second = ann.make("/projects", json!({ "name": "Station", "path": "station" })).await;
+    let (forge, ann, first) = start().await;
+    let second = ProjectId::new(ann.make("/projects", json!({ "name": "Station", "path": "station" })).await);
     let issues = [issue(&forge, first, ann.id, false), issue(&forge, second, ann.id, false)];
     for project in [first, second] {
         commit(&forge, &ann, project, "master", "x").await;
     }
-    let push = |project: i64, text: &'static str| {
+    let push = |project: ProjectId, text: &'static str| {
         let new = json!({ "file_path": "x", "branch_name": "master", "content": "x", "commit_message": text });
         let (ann, path) = (&ann, format!("/projects/{project}/repository/files"));
         async move { ann.post(&path, new).await.code() }
     };
-    let one = push(first, "Closes ann/rocket#1 and ann/station#1, this way");
-    let other = push(second, "Closes ann/station#1 and ann/rocket#1, that way");
-    assert_eq!(futures_util::future::join(one, other).await, (201, 201));
+    let first_push = push(first, "Closes ann/rocket#1 and ann/station#1, this way");
+    let second_push = push(second, "Closes ann/station#1 and ann/rocket#1, that way");
+    assert_eq!(futures_util::future::join(first_push, second_push).await, (201, 201));
     let commits = [tip(&forge, first, "master"), tip(&forge, second, "master")];
     let names: Vec<(&str, &str)> = commits.iter().map(|sha| (&**sha, "SHA")).collect();
     for issue in issues {
-        let said = told(&forge, issue, &names);
-        assert_eq!(said, ["Status changed to closed by commit SHA", "mentioned in commit SHA"]);
+        let notes = system_notes(&forge, issue, &names);
+        assert_eq!(notes, ["Status changed to closed by commit SHA", "mentioned in commit SHA"]);
     }
 }
 
 #[tokio::test]
-async fn an_issue_is_closed_by_whatever_name_it_is_given() {
-    let (forge, ann, project) = scene().await;
+async fn an_issue_is_closed_by_short_and_full_references() {
+    let (forge, ann, project) = start().await;
     let issues = [1, 2].map(|_| issue(&forge, project, ann.id, false));
     commit(&forge, &ann, project, "master", "x").await;
-    let one = commit(&forge, &ann, project, "master", "See #1 here, and ann/rocket#2\n\nCloses Ann/Rocket#1").await;
-    let other = commit(&forge, &ann, project, "master", "Fixes ann/rocket#2, see #2").await;
-    let names = [(&*one, "ONE"), (&*other, "OTHER")];
+    let first = commit(&forge, &ann, project, "master", "See #1 here, and ann/rocket#2\n\nCloses Ann/Rocket#1").await;
+    let second = commit(&forge, &ann, project, "master", "Fixes ann/rocket#2, see #2").await;
+    let names = [(&*first, "ONE"), (&*second, "OTHER")];
     assert_eq!(
-        issues.map(|issue| told(&forge, issue, &names).join(", ")),
+        issues.map(|issue| system_notes(&forge, issue, &names).join(", ")),
         ["Status changed to closed by commit ONE", "mentioned in commit ONE, Status changed to closed by commit OTHER"]
     );
 }
 
 #[tokio::test]
-async fn what_commits_say_is_told_in_their_order() {
-    let (forge, ann, project) = scene().await;
+async fn mentions_are_noted_in_the_order_of_the_commits() {
+    let (forge, ann, project) = start().await;
     let issue = issue(&forge, project, ann.id, false);
-    let mut script = FIRST.to_owned();
-    forge.fill(&ann, project, &script).await;
+    let mut script = FIRST_COMMIT.to_owned();
+    forge.fast_import(&ann, project, &script).await;
     for number in 1..=5 {
         let text = format!("Step {number} of #1");
         script += &format!("commit refs/heads/master\ncommitter x <x> {number} +0000\ndata {}\n{text}\n", text.len());
     }
-    forge.fill(&ann, project, &script).await;
+    forge.fast_import(&ann, project, &script).await;
     let commits = ann.get(&format!("/projects/{project}/repository/commits")).await;
-    let mut ids: Vec<String> = commits.each("id").split(' ').map(ToOwned::to_owned).collect();
+    let mut ids: Vec<String> = commits.join_field("id").split(' ').map(ToOwned::to_owned).collect();
     ids.pop();
     ids.reverse();
     let expected: Vec<String> = ids.iter().map(|sha| format!("mentioned in commit {sha}")).collect();
-    assert_eq!(told(&forge, issue, &[]), expected);
+    assert_eq!(system_notes(&forge, issue, &[]), expected);
 }

@@ -1,37 +1,37 @@
-//! Notes on issues: who writes, reads, changes and removes them.
+//! Notes on issues.
 
 use insta::assert_snapshot;
 use jiff::SignedDuration;
-use model::Issue;
+use model::{Issue, IssueId, NoteId, ProjectId, UserId};
 use serde_json::{Value, json};
-use store::{Sight, issues::NewIssue, notes::NewNote};
-use testkit::{Client, TestForge};
+use store::{IssueVisibility, issues::NewIssue, notes::NewNote};
+use testkit::{TestClient, TestForge};
 
-/// A forge with a private project of Ann's, in which everybody has a role.
-struct Scene {
+/// A forge with a private project of Ann's and members with different roles.
+struct Fixture {
     forge: TestForge,
-    project: i64,
-    /// Owns the project.
-    ann: Client,
-    guest: Client,
-    reporter: Client,
-    master: Client,
-    /// Belongs to nothing.
-    eve: Client,
+    project: ProjectId,
+    /// The owner of the project.
+    ann: TestClient,
+    guest: TestClient,
+    reporter: TestClient,
+    master: TestClient,
+    /// Not a member.
+    eve: TestClient,
 }
 
-impl Scene {
+impl Fixture {
     async fn new() -> Self {
         Self::at(TestForge::start().await).await
     }
 
     async fn at(forge: TestForge) -> Self {
         let ann = forge.user("ann").await;
-        let project = ann.make("/projects", json!({ "name": "rocket" })).await;
+        let project = ProjectId::new(ann.make("/projects", json!({ "name": "rocket" })).await);
         let mut members = Vec::new();
         for (name, level) in [("gus", 10), ("rep", 20), ("max", 40)] {
             let user = forge.user(name).await;
-            let member = json!({ "user_id": user.id, "access_level": level });
+            let member = json!({ "user_id": user.id.get(), "access_level": level });
             assert_eq!(ann.post(&format!("/projects/{project}/members"), member).await.code(), 201);
             members.push(user);
         }
@@ -40,32 +40,32 @@ impl Scene {
         Self { forge, project, ann, guest, reporter, master, eve }
     }
 
-    fn issue(&self, author: &Client, confidential: bool) -> i64 {
+    fn issue(&self, author: &TestClient, confidential: bool) -> IssueId {
         issue_in(&self.forge, self.project, author, confidential)
     }
 
-    fn notes(&self, issue: i64) -> String {
+    fn notes(&self, issue: IssueId) -> String {
         format!("/projects/{}/issues/{issue}/notes", self.project)
     }
 
-    /// A note as the service writes it when somebody does something.
-    fn system_note(&self, issue: i64, author: &Client, body: &str) -> i64 {
+    /// Inserts a system note.
+    fn system_note(&self, issue: IssueId, author: &TestClient, body: &str) -> NoteId {
         let (project, now) = (self.project, self.forge.forge.now());
         let note = NewNote { project, issue, author: author.id, body, system: true, now };
-        self.forge.in_one_go(|db| store::notes::insert(db, &note).expect("a note"))
+        self.forge.in_transaction(|db| store::notes::insert(db, &note).expect("a note"))
     }
 
-    fn look_at(&self, issue: i64) -> Issue {
-        let all = Sight { user: 0, confidential: true };
-        let found = self.forge.behind_the_back(|db| store::issues::find(db, &all, self.project, issue).expect("asked"));
+    fn load_issue(&self, issue: IssueId) -> Issue {
+        let all = IssueVisibility { user: UserId::ANONYMOUS, confidential: true };
+        let found = self.forge.with_connection(|db| store::issues::find(db, &all, self.project, issue).expect("asked"));
         found.expect("an issue")
     }
 }
 
-fn issue_in(forge: &TestForge, project: i64, author: &Client, confidential: bool) -> i64 {
+fn issue_in(forge: &TestForge, project: ProjectId, author: &TestClient, confidential: bool) -> IssueId {
     let now = forge.forge.now();
-    forge.in_one_go(|db| {
-        let iid = store::issues::next_number(db, project).expect("a number");
+    forge.in_transaction(|db| {
+        let iid = store::issues::next_iid(db, project).expect("a number");
         let new = NewIssue {
             project,
             iid,
@@ -83,164 +83,181 @@ fn issue_in(forge: &TestForge, project: i64, author: &Client, confidential: bool
     })
 }
 
-fn says(body: &str) -> Value {
+fn with_body(body: &str) -> Value {
     json!({ "body": body })
 }
 
 #[tokio::test]
-async fn a_note_is_written_shown_changed_and_removed() {
-    let scene = Scene::new().await;
-    let issue = scene.issue(&scene.ann, false);
-    let notes = scene.notes(issue);
-    assert_snapshot!(scene.guest.post(&notes, says(" It *still* leaks\n")).await, @r#"
+async fn a_note_is_created_read_updated_and_deleted() {
+    let fixture = Fixture::new().await;
+    let issue = fixture.issue(&fixture.ann, false);
+    let notes = fixture.notes(issue);
+    assert_snapshot!(fixture.guest.post(&notes, with_body(" It *still* leaks\n")).await, @r#"
     201 Created
     {"id":1,"body":" It *still* leaks\n","attachment":null,"author":{"name":"gus","username":"gus","id":2,"state":"active","avatar_url":"http://gable.test/-/identicon/ebbe2bbc5d008989.svg","web_url":"http://gable.test/gus"},"created_at":"2026-01-02T03:04:05.678Z","updated_at":"2026-01-02T03:04:05.678Z","system":false,"noteable_id":1,"noteable_type":"Issue","upvote":false,"downvote":false,"upvote?":false,"downvote?":false}
     "#);
-    scene.forge.clock.advance(SignedDuration::from_mins(1));
-    scene.system_note(issue, &scene.ann, "Status changed to closed");
-    assert_eq!(scene.ann.post(&notes, says("Not any more")).await.code(), 201);
-    let listed = scene.reporter.get(&notes).await;
-    assert_eq!((listed.each("id"), listed.each("system")), ("1 2 3".into(), "false true false".into()));
-    assert_eq!(listed.each("noteable_id"), format!("{issue} {issue} {issue}"));
+    fixture.forge.clock.advance(SignedDuration::from_mins(1));
+    fixture.system_note(issue, &fixture.ann, "Status changed to closed");
+    assert_eq!(fixture.ann.post(&notes, with_body("Not any more")).await.code(), 201);
+    let listed = fixture.reporter.get(&notes).await;
+    assert_eq!((listed.join_field("id"), listed.join_field("system")), ("1 2 3".into(), "false true false".into()));
+    assert_eq!(listed.join_field("noteable_id"), format!("{issue} {issue} {issue}"));
     assert_eq!(listed.header("x-total"), "3");
-    let second = scene.ann.get(&format!("{notes}?per_page=2&page=2")).await;
-    assert_eq!((second.each("body"), second.header("x-prev-page")), ("Not any more".into(), "1"));
-    assert_eq!(scene.guest.get(&format!("{notes}/3")).await.json(), listed.json()[2]);
+    let second = fixture.ann.get(&format!("{notes}?per_page=2&page=2")).await;
+    assert_eq!((second.join_field("body"), second.header("x-prev-page")), ("Not any more".into(), "1"));
+    assert_eq!(fixture.guest.get(&format!("{notes}/3")).await.json(), listed.json()[2]);
 
-    assert_snapshot!(scene.guest.put(&format!("{notes}/1"), says("Mended")).await, @r#"
+    assert_snapshot!(fixture.guest.put(&format!("{notes}/1"), with_body("Mended")).await, @r#"
     200 OK
     {"id":1,"body":"Mended","attachment":null,"author":{"name":"gus","username":"gus","id":2,"state":"active","avatar_url":"http://gable.test/-/identicon/ebbe2bbc5d008989.svg","web_url":"http://gable.test/gus"},"created_at":"2026-01-02T03:04:05.678Z","updated_at":"2026-01-02T03:05:05.678Z","system":false,"noteable_id":1,"noteable_type":"Issue","upvote":false,"downvote":false,"upvote?":false,"downvote?":false}
     "#);
-    assert_eq!(scene.guest.get(&format!("{notes}/1")).await.json()["body"], "Mended");
-    let removed = scene.guest.delete(&format!("{notes}/1")).await;
+    assert_eq!(fixture.guest.get(&format!("{notes}/1")).await.json()["body"], "Mended");
+    let removed = fixture.guest.delete(&format!("{notes}/1")).await;
     assert_eq!((removed.code(), &removed.json()["body"]), (200, &json!("Mended")));
-    for gone in [scene.guest.get(&format!("{notes}/1")).await, scene.guest.delete(&format!("{notes}/1")).await] {
+    for gone in [fixture.guest.get(&format!("{notes}/1")).await, fixture.guest.delete(&format!("{notes}/1")).await] {
         assert_eq!(gone.to_string(), "404 Not Found\n{\"message\":\"404 Not found\"}");
     }
-    assert_eq!(scene.guest.get(&notes).await.each("id"), "2 3");
+    assert_eq!(fixture.guest.get(&notes).await.join_field("id"), "2 3");
 }
 
 #[tokio::test]
-async fn a_note_is_counted_told_and_moves_its_issue() {
-    let scene = Scene::new().await;
-    let issue = scene.issue(&scene.ann, false);
-    let (notes, written) = (scene.notes(issue), scene.look_at(issue).updated_at);
+async fn a_note_is_counted_records_an_event_and_touches_its_issue() {
+    let fixture = Fixture::new().await;
+    let issue = fixture.issue(&fixture.ann, false);
+    let (notes, written) = (fixture.notes(issue), fixture.load_issue(issue).updated_at);
     let minute = SignedDuration::from_mins(1);
-    scene.forge.clock.advance(minute);
-    let note = scene.guest.make(&notes, says("one")).await;
-    scene.system_note(issue, &scene.ann, "Status changed to closed");
-    scene.guest.make(&notes, says("two")).await;
-    let seen = scene.look_at(issue);
-    assert_eq!((seen.user_notes, seen.updated_at), (2, written + minute), "the service's own notes do not count");
+    fixture.forge.clock.advance(minute);
+    let note = fixture.guest.make(&notes, with_body("one")).await;
+    fixture.system_note(issue, &fixture.ann, "Status changed to closed");
+    fixture.guest.make(&notes, with_body("two")).await;
+    let seen = fixture.load_issue(issue);
+    assert_eq!((seen.user_notes, seen.updated_at), (2, written + minute), "system notes are not counted");
 
-    let events = format!("/projects/{}/events?per_page=2", scene.project);
-    let told = scene.ann.get(&events).await;
-    assert_eq!(told.each("action_name"), "commented on commented on");
-    assert_eq!((told.each("target_type"), told.each("target_id")), ("Note Note".into(), format!("3 {note}")));
-    assert_eq!(told.each("author_username"), "gus gus");
-    let total: i64 = told.header("x-total").parse().expect("a number");
+    let events_path = format!("/projects/{}/events?per_page=2", fixture.project);
+    let events = fixture.ann.get(&events_path).await;
+    assert_eq!(events.join_field("action_name"), "commented on commented on");
+    assert_eq!(
+        (events.join_field("target_type"), events.join_field("target_id")),
+        ("Note Note".into(), format!("3 {note}"))
+    );
+    assert_eq!(events.join_field("author_username"), "gus gus");
+    let total: i64 = events.header("x-total").parse().expect("a number");
 
-    // An edit is no news, but it moves the issue, as the removal does; what was told of a note goes with it.
+    // Updates and deletions record no event but touch the issue; the event of a deleted note is deleted.
     for (code, change) in [(200, "PUT"), (200, "DELETE")] {
-        scene.forge.clock.advance(minute);
+        fixture.forge.clock.advance(minute);
         let path = format!("{notes}/{note}");
-        let answer =
-            if change == "PUT" { scene.guest.put(&path, says("other")).await } else { scene.guest.delete(&path).await };
-        assert_eq!((answer.code(), scene.look_at(issue).updated_at), (code, scene.forge.forge.now()), "{change}");
+        let response = if change == "PUT" {
+            fixture.guest.put(&path, with_body("other")).await
+        } else {
+            fixture.guest.delete(&path).await
+        };
+        assert_eq!(
+            (response.code(), fixture.load_issue(issue).updated_at),
+            (code, fixture.forge.forge.now()),
+            "{change}"
+        );
     }
-    assert_eq!(scene.look_at(issue).user_notes, 1);
-    let told = scene.ann.get(&events).await;
-    assert_eq!((told.json()[0]["target_id"].clone(), told.header("x-total")), (json!(3), &*(total - 1).to_string()));
+    assert_eq!(fixture.load_issue(issue).user_notes, 1);
+    let events = fixture.ann.get(&events_path).await;
+    assert_eq!(
+        (events.json()[0]["target_id"].clone(), events.header("x-total")),
+        (json!(3), &*(total - 1).to_string())
+    );
 }
 
 #[tokio::test]
-async fn a_text_that_is_no_note_is_refused() {
-    let scene = Scene::at(TestForge::setup().body_limit(4 << 20).start().await).await;
-    let issue = scene.issue(&scene.ann, false);
-    let notes = scene.notes(issue);
-    let note = format!("{notes}/{}", scene.ann.make(&notes, says("one")).await);
-    let before = scene.forge.dump();
-    assert_snapshot!(scene.ann.post(&notes, json!({})).await, @r#"
+async fn invalid_notes_are_rejected() {
+    let fixture = Fixture::at(TestForge::builder().body_limit(4 << 20).start().await).await;
+    let issue = fixture.issue(&fixture.ann, false);
+    let notes = fixture.notes(issue);
+    let note = format!("{notes}/{}", fixture.ann.make(&notes, with_body("one")).await);
+    let before = fixture.forge.dump();
+    assert_snapshot!(fixture.ann.post(&notes, json!({})).await, @r#"
     400 Bad Request
     {"error":"body is missing"}
     "#);
-    assert_snapshot!(scene.ann.post(&notes, says(" \n")).await, @r#"
+    assert_snapshot!(fixture.ann.post(&notes, with_body(" \n")).await, @r#"
     400 Bad Request
     {"message":{"note":["can't be blank"]}}
     "#);
-    assert_snapshot!(scene.ann.post(&notes, says(&"x".repeat(100_001))).await, @r#"
+    assert_snapshot!(fixture.ann.post(&notes, with_body(&"x".repeat(100_001))).await, @r#"
     400 Bad Request
     {"message":{"note":["is too long (maximum is 100000 characters)"]}}
     "#);
-    assert_snapshot!(scene.ann.post(&notes, says("nul\0")).await, @r#"
+    assert_snapshot!(fixture.ann.post(&notes, with_body("nul\0")).await, @r#"
     400 Bad Request
     {"error":"body is invalid"}
     "#);
-    assert_snapshot!(scene.ann.post(&notes, json!({ "body": "x", "created_at": "long ago" })).await, @r#"
+    assert_snapshot!(fixture.ann.post(&notes, json!({ "body": "x", "created_at": "long ago" })).await, @r#"
     400 Bad Request
     {"error":"created_at is invalid"}
     "#);
-    assert_snapshot!(scene.ann.put(&note, json!({})).await, @r#"
+    assert_snapshot!(fixture.ann.put(&note, json!({})).await, @r#"
     400 Bad Request
     {"error":"body is missing"}
     "#);
-    assert_snapshot!(scene.ann.put(&note, says("")).await, @r#"
+    assert_snapshot!(fixture.ann.put(&note, with_body("")).await, @r#"
     400 Bad Request
     {"message":{"note":["can't be blank"]}}
     "#);
-    assert_snapshot!(scene.ann.get(&format!("{notes}?page=x")).await, @r#"
+    assert_snapshot!(fixture.ann.get(&format!("{notes}?page=x")).await, @r#"
     400 Bad Request
     {"error":"page is invalid"}
     "#);
-    assert_snapshot!(scene.ann.get(&format!("{notes}/x")).await, @r#"
+    assert_snapshot!(fixture.ann.get(&format!("{notes}/x")).await, @r#"
     400 Bad Request
     {"error":"note_id is invalid"}
     "#);
-    assert_snapshot!(scene.ann.get(&format!("/projects/{}/issues/x/notes", scene.project)).await, @r#"
+    assert_snapshot!(fixture.ann.get(&format!("/projects/{}/issues/x/notes", fixture.project)).await, @r#"
     400 Bad Request
     {"error":"issue_id is invalid"}
     "#);
-    assert_eq!(scene.forge.dump(), before);
-    // As long as it may be it comes back whole.
+    assert_eq!(fixture.forge.dump(), before);
+    // A text of the maximum length is stored in full.
     let long = "ä".repeat(100_000);
-    let whole = scene.ann.put(&note, says(&long)).await.json()["body"] == long;
+    let whole = fixture.ann.put(&note, with_body(&long)).await.json()["body"] == long;
     assert!(whole, "a text of many pages would be no help in a message");
 }
 
 #[tokio::test]
-async fn only_owners_say_when_a_note_was_written() {
-    let scene = Scene::new().await;
-    let notes = scene.notes(scene.issue(&scene.ann, false));
+async fn only_owners_set_the_time_of_creation() {
+    let fixture = Fixture::new().await;
+    let notes = fixture.notes(fixture.issue(&fixture.ann, false));
     let old = json!({ "body": "x", "created_at": "2016-03-11T03:45:40+01:00" });
     let (then, now) = ("2016-03-11T02:45:40.000Z", "2026-01-02T03:04:05.678Z");
-    let root = scene.forge.admin().await;
-    for (client, expected) in [(&scene.ann, then), (&root, then), (&scene.master, now), (&scene.guest, now)] {
+    let root = fixture.forge.admin().await;
+    for (client, expected) in [(&fixture.ann, then), (&root, then), (&fixture.master, now), (&fixture.guest, now)] {
         let written = client.post(&notes, old.clone()).await;
         assert_eq!((written.code(), &written.json()["created_at"]), (201, &json!(expected)));
     }
-    // In the order in which they came, whatever they say.
-    assert_eq!(scene.ann.get(&notes).await.each("id"), "1 2 3 4");
+    // In order of insertion, whatever `created_at` says.
+    assert_eq!(fixture.ann.get(&notes).await.join_field("id"), "1 2 3 4");
 }
 
 #[tokio::test]
-async fn a_note_is_changed_and_removed_by_its_author_and_by_masters() {
-    let scene = Scene::new().await;
-    let issue = scene.issue(&scene.guest, false);
-    let notes = scene.notes(issue);
-    let root = scene.forge.admin().await;
-    let everybody =
-        [("author", &scene.guest), ("reporter", &scene.reporter), ("master", &scene.master), ("owner", &scene.ann)];
+async fn a_note_is_updated_and_deleted_by_its_author_and_by_masters() {
+    let fixture = Fixture::new().await;
+    let issue = fixture.issue(&fixture.guest, false);
+    let notes = fixture.notes(issue);
+    let root = fixture.forge.admin().await;
+    let members = [
+        ("author", &fixture.guest),
+        ("reporter", &fixture.reporter),
+        ("master", &fixture.master),
+        ("owner", &fixture.ann),
+    ];
     let mut table = String::new();
-    for (who, client) in everybody.into_iter().chain([("outsider", &scene.eve), ("administrator", &root)]) {
-        let note = format!("{notes}/{}", scene.guest.make(&notes, says("x")).await);
-        let system = format!("{notes}/{}", scene.system_note(issue, &scene.guest, "Title changed"));
+    for (who, client) in members.into_iter().chain([("outsider", &fixture.eve), ("administrator", &root)]) {
+        let note = format!("{notes}/{}", fixture.guest.make(&notes, with_body("x")).await);
+        let system = format!("{notes}/{}", fixture.system_note(issue, &fixture.guest, "Title changed"));
         let codes = [
             client.get(&note).await.code(),
-            // Even with a body that is not in order, the right comes first.
+            // Permissions are checked before the body.
             client.put(&note, json!({})).await.code(),
-            client.put(&note, says("y")).await.code(),
+            client.put(&note, with_body("y")).await.code(),
             client.delete(&note).await.code(),
-            client.put(&system, says("y")).await.code(),
+            client.put(&system, with_body("y")).await.code(),
             client.delete(&system).await.code(),
         ];
         table += &format!("{who:<14}{codes:?}\n");
@@ -253,156 +270,158 @@ async fn a_note_is_changed_and_removed_by_its_author_and_by_masters() {
     outsider      [404, 404, 404, 404, 404, 404]
     administrator [200, 400, 200, 200, 403, 200]
     ");
-    let stranger = scene.forge.anonymous();
-    let before = scene.forge.dump();
-    assert_snapshot!(stranger.get(&notes).await, @r#"
+    let anonymous = fixture.forge.anonymous();
+    let before = fixture.forge.dump();
+    assert_snapshot!(anonymous.get(&notes).await, @r#"
     401 Unauthorized
     {"message":"401 Unauthorized"}
     "#);
-    assert_eq!(stranger.post(&notes, json!({})).await.code(), 401);
-    assert_snapshot!(scene.eve.post(&notes, json!({})).await, @r#"
+    assert_eq!(anonymous.post(&notes, json!({})).await.code(), 401);
+    assert_snapshot!(fixture.eve.post(&notes, json!({})).await, @r#"
     404 Not Found
     {"message":"404 Project Not Found"}
     "#);
-    assert_eq!(scene.forge.dump(), before);
+    assert_eq!(fixture.forge.dump(), before);
 }
 
 #[tokio::test]
-async fn whoever_sees_an_open_project_can_write_a_note() {
+async fn every_user_can_write_notes_in_a_public_project() {
     let forge = TestForge::start().await;
     let (ann, eve) = (forge.user("ann").await, forge.user("eve").await);
-    let project = ann.make("/projects", json!({ "name": "open", "visibility_level": 20 })).await;
+    let project = ProjectId::new(ann.make("/projects", json!({ "name": "open", "visibility_level": 20 })).await);
     let notes = format!("/projects/ann%2Fopen/issues/{}/notes", issue_in(&forge, project, &ann, false));
-    let written = eve.post(&notes, says("me too")).await.json();
+    let written = eve.post(&notes, with_body("me too")).await.json();
     assert_eq!((&written["body"], &written["author"]["username"]), (&json!("me too"), &json!("eve")));
-    // An issue is not there where issues are switched off, and neither are its notes.
+    // If issues are disabled, neither issues nor notes are found.
     let off = json!({ "name": "open", "issues_enabled": false });
     assert_eq!(ann.put(&format!("/projects/{project}"), off).await.code(), 200);
-    for answer in [eve.get(&notes).await, ann.post(&notes, says("x")).await, ann.delete(&format!("{notes}/1")).await] {
-        assert_eq!(answer.to_string(), "404 Not Found\n{\"message\":\"404 Not found\"}");
+    for response in
+        [eve.get(&notes).await, ann.post(&notes, with_body("x")).await, ann.delete(&format!("{notes}/1")).await]
+    {
+        assert_eq!(response.to_string(), "404 Not Found\n{\"message\":\"404 Not found\"}");
     }
 }
 
 #[tokio::test]
-async fn notes_on_a_confidential_issue_are_for_those_who_see_it() {
-    let scene = Scene::new().await;
-    let other = scene.forge.user("gil").await;
-    let member = json!({ "user_id": other.id, "access_level": 10 });
-    assert_eq!(scene.ann.post(&format!("/projects/{}/members", scene.project), member).await.code(), 201);
-    let notes = scene.notes(scene.issue(&scene.guest, true));
-    let note = format!("{notes}/{}", scene.guest.make(&notes, says("psst")).await);
-    for client in [&scene.guest, &scene.reporter, &scene.master, &scene.ann] {
-        assert_eq!(client.get(&notes).await.each("body"), "psst");
+async fn notes_on_a_confidential_issue_are_as_visible_as_the_issue() {
+    let fixture = Fixture::new().await;
+    let other = fixture.forge.user("gil").await;
+    let member = json!({ "user_id": other.id.get(), "access_level": 10 });
+    assert_eq!(fixture.ann.post(&format!("/projects/{}/members", fixture.project), member).await.code(), 201);
+    let notes = fixture.notes(fixture.issue(&fixture.guest, true));
+    let note = format!("{notes}/{}", fixture.guest.make(&notes, with_body("psst")).await);
+    for client in [&fixture.guest, &fixture.reporter, &fixture.master, &fixture.ann] {
+        assert_eq!(client.get(&notes).await.join_field("body"), "psst");
         assert_eq!(client.get(&note).await.json()["body"], "psst");
     }
-    let before = scene.forge.dump();
-    let answers = [
+    let before = fixture.forge.dump();
+    let responses = [
         other.get(&notes).await,
         other.get(&note).await,
-        other.post(&notes, says("x")).await,
-        other.put(&note, says("x")).await,
+        other.post(&notes, with_body("x")).await,
+        other.put(&note, with_body("x")).await,
         other.delete(&note).await,
     ];
-    for answer in answers {
-        assert_eq!(answer.to_string(), "404 Not Found\n{\"message\":\"404 Not found\"}");
+    for response in responses {
+        assert_eq!(response.to_string(), "404 Not Found\n{\"message\":\"404 Not found\"}");
     }
-    assert_eq!(scene.forge.dump(), before);
+    assert_eq!(fixture.forge.dump(), before);
 }
 
-/// Lesson 15: the number of a note or an issue from elsewhere finds nothing and changes nothing.
+/// Notes and issues of other projects cannot be read or changed by their ids.
 #[tokio::test]
-async fn lesson_15_a_note_of_another_issue_or_project_is_not_there() {
-    let scene = Scene::new().await;
-    let (first, second) = (scene.issue(&scene.ann, false), scene.issue(&scene.ann, false));
-    let note = scene.ann.make(&scene.notes(first), says("x")).await;
-    let elsewhere = scene.eve.make("/projects", json!({ "name": "elsewhere" })).await;
-    let own = issue_in(&scene.forge, elsewhere, &scene.eve, false);
-    let before = scene.forge.dump();
+async fn a_note_of_another_issue_or_project_is_not_found() {
+    let fixture = Fixture::new().await;
+    let (first, second) = (fixture.issue(&fixture.ann, false), fixture.issue(&fixture.ann, false));
+    let note = fixture.ann.make(&fixture.notes(first), with_body("x")).await;
+    let elsewhere = ProjectId::new(fixture.eve.make("/projects", json!({ "name": "elsewhere" })).await);
+    let own = issue_in(&fixture.forge, elsewhere, &fixture.eve, false);
+    let before = fixture.forge.dump();
     let missing = "404 Not Found\n{\"message\":\"404 Not found\"}";
     for (client, path) in [
-        (&scene.ann, format!("{}/{note}", scene.notes(second))),
-        (&scene.eve, format!("/projects/{elsewhere}/issues/{own}/notes/{note}")),
-        (&scene.eve, format!("/projects/{elsewhere}/issues/{first}/notes/{note}")),
-        (&scene.ann, format!("{}/99", scene.notes(first))),
+        (&fixture.ann, format!("{}/{note}", fixture.notes(second))),
+        (&fixture.eve, format!("/projects/{elsewhere}/issues/{own}/notes/{note}")),
+        (&fixture.eve, format!("/projects/{elsewhere}/issues/{first}/notes/{note}")),
+        (&fixture.ann, format!("{}/99", fixture.notes(first))),
     ] {
         assert_eq!(client.get(&path).await.to_string(), missing, "{path}");
-        assert_eq!(client.put(&path, says("y")).await.to_string(), missing, "{path}");
+        assert_eq!(client.put(&path, with_body("y")).await.to_string(), missing, "{path}");
         assert_eq!(client.delete(&path).await.to_string(), missing, "{path}");
     }
     let foreign = format!("/projects/{elsewhere}/issues/{first}/notes");
-    assert_eq!(scene.eve.get(&foreign).await.to_string(), missing);
-    assert_eq!(scene.eve.post(&foreign, says("y")).await.to_string(), missing);
-    assert_eq!(scene.forge.dump(), before);
+    assert_eq!(fixture.eve.get(&foreign).await.to_string(), missing);
+    assert_eq!(fixture.eve.post(&foreign, with_body("y")).await.to_string(), missing);
+    assert_eq!(fixture.forge.dump(), before);
 }
 
-/// Lesson 19: whoever has left a private project sees no note there any more, not even their own.
+/// Former members of a private project see no notes, not even their own.
 #[tokio::test]
-async fn lesson_19_who_has_left_sees_no_notes() {
-    let scene = Scene::new().await;
-    let notes = scene.notes(scene.issue(&scene.guest, true));
-    let note = format!("{notes}/{}", scene.guest.make(&notes, says("x")).await);
-    let member = format!("/projects/{}/members/{}", scene.project, scene.guest.id);
-    assert_eq!(scene.ann.delete(&member).await.code(), 200);
-    let before = scene.forge.dump();
-    let answers = [
-        scene.guest.get(&notes).await,
-        scene.guest.get(&note).await,
-        scene.guest.post(&notes, says("y")).await,
-        scene.guest.put(&note, says("y")).await,
-        scene.guest.delete(&note).await,
+async fn a_former_member_sees_no_notes() {
+    let fixture = Fixture::new().await;
+    let notes = fixture.notes(fixture.issue(&fixture.guest, true));
+    let note = format!("{notes}/{}", fixture.guest.make(&notes, with_body("x")).await);
+    let member = format!("/projects/{}/members/{}", fixture.project, fixture.guest.id);
+    assert_eq!(fixture.ann.delete(&member).await.code(), 200);
+    let before = fixture.forge.dump();
+    let responses = [
+        fixture.guest.get(&notes).await,
+        fixture.guest.get(&note).await,
+        fixture.guest.post(&notes, with_body("y")).await,
+        fixture.guest.put(&note, with_body("y")).await,
+        fixture.guest.delete(&note).await,
     ];
-    for answer in answers {
-        assert_eq!(answer.to_string(), "404 Not Found\n{\"message\":\"404 Project Not Found\"}");
+    for response in responses {
+        assert_eq!(response.to_string(), "404 Not Found\n{\"message\":\"404 Project Not Found\"}");
     }
-    assert_eq!(scene.forge.dump(), before);
+    assert_eq!(fixture.forge.dump(), before);
 }
 
-/// Lesson 23: looking changes nothing.
+/// Reading changes nothing.
 #[tokio::test]
-async fn lesson_23_reading_notes_writes_nothing() {
-    let scene = Scene::new().await;
-    let notes = scene.notes(scene.issue(&scene.ann, false));
-    let note = format!("{notes}/{}", scene.ann.make(&notes, says("x")).await);
-    let before = scene.forge.dump();
-    scene.forge.clock.advance(SignedDuration::from_mins(1));
+async fn reading_notes_writes_nothing() {
+    let fixture = Fixture::new().await;
+    let notes = fixture.notes(fixture.issue(&fixture.ann, false));
+    let note = format!("{notes}/{}", fixture.ann.make(&notes, with_body("x")).await);
+    let before = fixture.forge.dump();
+    fixture.forge.clock.advance(SignedDuration::from_mins(1));
     for path in [&notes, &note, &format!("{notes}?body=y"), &format!("{note}?body=y")] {
-        assert_eq!((scene.guest.get(path).await.code(), scene.guest.head(path).await.code()), (200, 200));
+        assert_eq!((fixture.guest.get(path).await.code(), fixture.guest.head(path).await.code()), (200, 200));
     }
-    assert_eq!(scene.forge.dump(), before);
+    assert_eq!(fixture.forge.dump(), before);
 }
 
 #[tokio::test]
 async fn notes_outlive_their_author() {
-    let scene = Scene::new().await;
-    let issue = scene.issue(&scene.ann, false);
-    let notes = scene.notes(issue);
-    let note = format!("{notes}/{}", scene.guest.make(&notes, says("x")).await);
-    let root = scene.forge.admin().await;
-    assert_eq!(root.delete(&format!("/users/{}", scene.guest.id)).await.code(), 200);
-    scene.forge.do_all_jobs().await;
-    let left = scene.ann.get(&notes).await.json();
+    let fixture = Fixture::new().await;
+    let issue = fixture.issue(&fixture.ann, false);
+    let notes = fixture.notes(issue);
+    let note = format!("{notes}/{}", fixture.guest.make(&notes, with_body("x")).await);
+    let root = fixture.forge.admin().await;
+    assert_eq!(root.delete(&format!("/users/{}", fixture.guest.id)).await.code(), 200);
+    fixture.forge.run_due_tasks().await;
+    let left = fixture.ann.get(&notes).await.json();
     assert_eq!((&left[0]["body"], &left[0]["author"]), (&json!("x"), &json!(null)));
-    assert_eq!(scene.look_at(issue).user_notes, 1);
-    // Nobody is its author now, so those who keep order are left.
-    assert_eq!(scene.reporter.delete(&note).await.code(), 403);
-    assert_eq!(scene.master.delete(&note).await.json()["author"], json!(null));
+    assert_eq!(fixture.load_issue(issue).user_notes, 1);
+    // A note without an author can only be deleted by masters and owners.
+    assert_eq!(fixture.reporter.delete(&note).await.code(), 403);
+    assert_eq!(fixture.master.delete(&note).await.json()["author"], json!(null));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_who_write_at_once_are_all_counted() {
-    let scene = Scene::new().await;
-    let issue = scene.issue(&scene.ann, false);
-    let notes = scene.notes(issue);
+async fn concurrent_notes_are_all_counted() {
+    let fixture = Fixture::new().await;
+    let issue = fixture.issue(&fixture.ann, false);
+    let notes = fixture.notes(issue);
     let tasks: Vec<_> = (0..20)
         .map(|number| {
-            let client = if number % 2 == 0 { scene.ann.clone() } else { scene.guest.clone() };
+            let client = if number % 2 == 0 { fixture.ann.clone() } else { fixture.guest.clone() };
             let notes = notes.clone();
-            tokio::spawn(async move { client.post(&notes, says(&number.to_string())).await.code() })
+            tokio::spawn(async move { client.post(&notes, with_body(&number.to_string())).await.code() })
         })
         .collect();
     for task in tasks {
-        assert_eq!(task.await.expect("an answer"), 201);
+        assert_eq!(task.await.expect("a response"), 201);
     }
-    assert_eq!(scene.look_at(issue).user_notes, 20);
-    assert_eq!(scene.ann.get(&notes).await.header("x-total"), "20");
+    assert_eq!(fixture.load_issue(issue).user_notes, 20);
+    assert_eq!(fixture.ann.get(&notes).await.header("x-total"), "20");
 }

@@ -1,4 +1,4 @@
-//! Where messages to hooks go, and where they never go: judged anew at each delivery, whatever was stored.
+//! Destinations that the client refuses, checked at each delivery.
 
 use std::{
     collections::HashSet,
@@ -11,22 +11,22 @@ use std::{
     time::Duration,
 };
 
-use forge::deliveries::{Address, Letter};
+use forge::deliveries::{HookTarget, OutgoingDelivery};
 use model::{
-    EventKind,
-    hooks::{Answer, Attempt, Outcome},
+    DeliveryId, EventKind,
+    hooks::{AttemptOutcome, DeliveryAttempt, HookResponse},
     tokens::Secret,
 };
-use testkit::receiver::{Receiver, Reply};
-use webhooks::client::{Client, Limits, Lookup};
+use testkit::receiver::{MockResponse, Receiver};
+use webhooks::client::{Client, ClientLimits, LookupFn};
 
-const CLOSED: &str = "the URL leads to an address that this server does not talk to";
+const FORBIDDEN: &str = "the URL leads to an address that this server does not connect to";
 
-/// An address that belongs to everybody in a range that was given to nobody: it is only judged, never talked to.
-const OUTSIDE: &str = "3000::1";
+/// A public address in an unassigned range: it passes the check but is never connected to.
+const PUBLIC_ADDRESS: &str = "3000::1";
 
-/// How URLs name this machine and its neighbours.
-const OWN: &[&str] = &[
+/// Spellings of this machine and of private networks.
+const LOCAL_HOSTS: &[&str] = &[
     "127.0.0.1",
     "127.0.0.2",
     "127.255.255.254",
@@ -73,8 +73,8 @@ const OWN: &[&str] = &[
     "[2001:db8::1]",
 ];
 
-/// How URLs name what is nobody's, or holds the secrets of a cloud: closed even where the own network is open.
-const NEVER: &[&str] = &[
+/// Spellings of addresses that are always forbidden, such as metadata services of clouds.
+const FORBIDDEN_HOSTS: &[&str] = &[
     "0",
     "0.0.0.0",
     "0x0",
@@ -112,222 +112,237 @@ const NEVER: &[&str] = &[
     "[ff02::1]",
 ];
 
-fn address(url: &str, may_be_local: bool) -> Address {
-    Address { url: Secret::new(url.into()), token: None, verify: true, may_be_local }
+fn target(url: &str, allow_local: bool) -> HookTarget {
+    HookTarget { url: Secret::new(url.into()), token: None, verify_tls: true, allow_local }
 }
 
-fn letter() -> Letter {
-    Letter { delivery: 1, uuid: "one-and-only".into(), occasion: EventKind::Push, depth: 0, body: "{}".into() }
+fn delivery() -> OutgoingDelivery {
+    OutgoingDelivery {
+        id: DeliveryId::new(1),
+        uuid: "one-and-only".into(),
+        kind: EventKind::Push,
+        depth: 0,
+        body: "{}".into(),
+    }
 }
 
-fn looking(lookup: impl Fn(String) -> Vec<IpAddr> + Send + Sync + 'static) -> Client {
-    let lookup: Lookup = Arc::new(move |name| Box::pin(ready(Ok(lookup(name)))));
-    Client::setup().lookup(lookup).build().expect("a client")
+fn client_with_lookup(lookup: impl Fn(String) -> Vec<IpAddr> + Send + Sync + 'static) -> Client {
+    let lookup: LookupFn = Arc::new(move |name| Box::pin(ready(Ok(lookup(name)))));
+    Client::builder().lookup(lookup).build().expect("a client")
 }
 
 fn ip(text: &str) -> IpAddr {
-    text.parse().expect("an address")
+    text.parse().expect("a valid address")
 }
 
-fn answer(attempt: Attempt) -> Answer {
+fn response(attempt: DeliveryAttempt) -> HookResponse {
     match attempt.outcome {
-        Outcome::Answered(answer) => answer,
+        AttemptOutcome::Responded(response) => response,
         other => panic!("{other:?}"),
     }
 }
 
-fn refused() -> Outcome {
-    Outcome::Refused(CLOSED.into())
+fn refused() -> AttemptOutcome {
+    AttemptOutcome::Refused(FORBIDDEN.into())
 }
 
 #[tokio::test]
-async fn lesson_10_nothing_is_sent_to_this_machine_or_its_neighbours() {
+async fn nothing_is_sent_to_local_addresses() {
     let receiver = Receiver::start_everywhere().await;
     let client = Client::new().expect("a client");
-    for host in OWN.iter().chain(NEVER) {
+    for host in LOCAL_HOSTS.iter().chain(FORBIDDEN_HOSTS) {
         for scheme in ["http", "https"] {
             let url = format!("{scheme}://{host}:{}/hook", receiver.port());
-            let attempt = client.send(&address(&url, false), &letter()).await;
+            let attempt = client.send(&target(&url, false), &delivery()).await;
             assert_eq!((attempt.outcome, attempt.url), (refused(), url.clone()), "{url}");
-            let unverified = Address { verify: false, ..address(&url, false) };
-            assert_eq!(client.send(&unverified, &letter()).await.outcome, refused(), "{url}");
+            let unverified = HookTarget { verify_tls: false, ..target(&url, false) };
+            assert_eq!(client.send(&unverified, &delivery()).await.outcome, refused(), "{url}");
         }
     }
     assert_eq!(receiver.connections(), 0);
 }
 
 #[tokio::test]
-async fn lesson_10_some_addresses_are_closed_even_where_the_own_network_is_open() {
+async fn some_addresses_are_forbidden_even_if_local_ones_are_allowed() {
     let receiver = Receiver::start_everywhere().await;
     let client = Client::new().expect("a client");
-    for host in NEVER {
+    for host in FORBIDDEN_HOSTS {
         let url = receiver.url_with(host, "/latest/meta-data");
-        assert_eq!(client.send(&address(&url, true), &letter()).await.outcome, refused(), "{url}");
+        assert_eq!(client.send(&target(&url, true), &delivery()).await.outcome, refused(), "{url}");
     }
     assert_eq!(receiver.connections(), 0);
     for (count, host) in ["127.0.0.1", "2130706433", "localhost"].iter().enumerate() {
         let url = receiver.url_with(host, "/hook");
-        assert_eq!(answer(client.send(&address(&url, true), &letter()).await).status, 200, "{url}");
-        assert_eq!(receiver.so_far().len(), count + 1, "{url}");
+        assert_eq!(response(client.send(&target(&url, true), &delivery()).await).status, 200, "{url}");
+        assert_eq!(receiver.requests().len(), count + 1, "{url}");
     }
 }
 
 #[tokio::test]
-async fn lesson_10_a_name_that_leads_inside_is_refused() {
+async fn a_name_that_resolves_to_a_local_address_is_refused() {
     let receiver = Receiver::start_everywhere().await;
     let client = Client::new().expect("a client");
-    // The names that this machine has for itself.
+    // Local names of this machine.
     let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
     for line in hosts.lines() {
         let mut words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
-        let Some(Ok(found)) = words.next().map(str::parse::<IpAddr>) else { continue };
-        for name in words.filter(|_| found.is_loopback()) {
+        let Some(Ok(address)) = words.next().map(str::parse::<IpAddr>) else { continue };
+        for name in words.filter(|_| address.is_loopback()) {
             let url = receiver.url_with(name, "/hook");
-            assert_eq!(client.send(&address(&url, false), &letter()).await.outcome, refused(), "{url}");
+            assert_eq!(client.send(&target(&url, false), &delivery()).await.outcome, refused(), "{url}");
         }
     }
-    // All that must not stand in a URL must not be found behind a name, either.
+    // Forbidden addresses are also refused behind names.
     let literal = |host: &&str| host.trim_matches(['[', ']']).parse::<IpAddr>().ok();
-    for (may_be_local, hosts) in [(false, OWN), (false, NEVER), (true, NEVER)] {
-        for found in hosts.iter().filter_map(literal) {
-            let client = looking(move |_| vec![found]);
+    for (allow_local, hosts) in [(false, LOCAL_HOSTS), (false, FORBIDDEN_HOSTS), (true, FORBIDDEN_HOSTS)] {
+        for address in hosts.iter().filter_map(literal) {
+            let client = client_with_lookup(move |_| vec![address]);
             let url = receiver.url_with("innocent.example", "/hook");
-            let outcome = client.send(&address(&url, may_be_local), &letter()).await.outcome;
-            assert_eq!(outcome, refused(), "{found}");
+            let outcome = client.send(&target(&url, allow_local), &delivery()).await.outcome;
+            assert_eq!(outcome, refused(), "{address}");
         }
     }
     assert_eq!(receiver.connections(), 0);
 }
 
 #[tokio::test]
-async fn lesson_10_one_address_inside_among_others_is_enough_to_refuse_a_name() {
+async fn a_single_local_address_among_others_is_enough_to_refuse_a_name() {
     let receiver = Receiver::start_everywhere().await;
-    for inside in ["127.0.0.1", "::1", "10.0.0.1", "169.254.169.254"] {
-        for found in [[ip(OUTSIDE), ip(inside)], [ip(inside), ip(OUTSIDE)]] {
-            let client = looking(move |_| found.to_vec());
+    for local in ["127.0.0.1", "::1", "10.0.0.1", "169.254.169.254"] {
+        for addresses in [[ip(PUBLIC_ADDRESS), ip(local)], [ip(local), ip(PUBLIC_ADDRESS)]] {
+            let client = client_with_lookup(move |_| addresses.to_vec());
             let url = receiver.url_with("both.example", "/hook");
-            assert_eq!(client.send(&address(&url, false), &letter()).await.outcome, refused(), "{found:?}");
+            assert_eq!(client.send(&target(&url, false), &delivery()).await.outcome, refused(), "{addresses:?}");
         }
     }
-    let client = looking(|_| vec![ip("127.0.0.1"), ip("169.254.169.254")]);
+    let client = client_with_lookup(|_| vec![ip("127.0.0.1"), ip("169.254.169.254")]);
     let url = receiver.url_with("both.example", "/hook");
-    assert_eq!(client.send(&address(&url, true), &letter()).await.outcome, refused());
+    assert_eq!(client.send(&target(&url, true), &delivery()).await.outcome, refused());
     assert_eq!(receiver.connections(), 0);
 }
 
-/// Whoever owns a name may answer each question differently. There is one question for each connection, and its answer is
-/// both judged and used. (That one which leads outside first is treated alike is told where nothing has to be connected,
-/// beside the code.)
+/// Prevents DNS rebinding: each connection uses the addresses of the lookup that was checked. Public addresses are
+/// tested in `webhooks/src/client/resolver.rs`, where nothing is connected to.
 #[tokio::test]
-async fn lesson_10_a_name_is_looked_up_once_so_that_it_cannot_change_in_between() {
+async fn a_name_is_resolved_once_per_connection() {
     let receiver = Receiver::start_everywhere().await;
-    let asked = Arc::new(AtomicUsize::new(0));
+    let lookups = Arc::new(AtomicUsize::new(0));
     let client = {
-        let asked = Arc::clone(&asked);
-        looking(move |name| {
+        let lookups = Arc::clone(&lookups);
+        client_with_lookup(move |name| {
             assert_eq!(name, "rebinding.example");
-            match asked.fetch_add(1, Ordering::SeqCst) {
+            match lookups.fetch_add(1, Ordering::SeqCst) {
                 0 => vec![ip("127.0.0.1")],
                 _ => vec![ip("169.254.169.254"), ip("127.0.0.1")],
             }
         })
     };
-    receiver.answers(Reply::ok().header("Connection", "close"));
+    receiver.respond_with(MockResponse::ok().header("Connection", "close"));
     let url = receiver.url_with("rebinding.example", "/hook");
-    assert_eq!(answer(client.send(&address(&url, true), &letter()).await).status, 200);
-    assert_eq!(asked.load(Ordering::SeqCst), 1, "what was judged is what is used");
-    assert_eq!(client.send(&address(&url, true), &letter()).await.outcome, refused());
-    assert_eq!(asked.load(Ordering::SeqCst), 2, "each connection is judged anew");
-    assert_eq!((receiver.so_far().len(), receiver.connections()), (1, 1));
+    assert_eq!(response(client.send(&target(&url, true), &delivery()).await).status, 200);
+    assert_eq!(lookups.load(Ordering::SeqCst), 1, "the checked lookup is used");
+    assert_eq!(client.send(&target(&url, true), &delivery()).await.outcome, refused());
+    assert_eq!(lookups.load(Ordering::SeqCst), 2, "each connection is checked");
+    assert_eq!((receiver.requests().len(), receiver.connections()), (1, 1));
 }
 
 #[tokio::test]
-async fn lesson_10_nobody_is_followed_elsewhere() {
-    let (receiver, inside) = (Receiver::start().await, Receiver::start_everywhere().await);
+async fn redirects_are_not_followed() {
+    let (receiver, local) = (Receiver::start().await, Receiver::start_everywhere().await);
     let client = Client::new().expect("a client");
     for status in [301, 302, 303, 307, 308] {
-        receiver.answers(Reply::redirect(status, &inside.url()));
-        let answer = answer(client.send(&address(&receiver.url(), true), &letter()).await);
-        assert_eq!(answer.status, status);
-        assert!(answer.headers.contains(&format!("location: {}", inside.url())), "{}", answer.headers);
+        receiver.respond_with(MockResponse::redirect(status, &local.url()));
+        let response = response(client.send(&target(&receiver.url(), true), &delivery()).await);
+        assert_eq!(response.status, status);
+        assert!(response.headers.contains(&format!("location: {}", local.url())), "{}", response.headers);
     }
-    assert_eq!((receiver.so_far().len(), inside.connections()), (5, 0));
+    assert_eq!((receiver.requests().len(), local.connections()), (5, 0));
 }
 
 #[tokio::test]
-async fn a_receiver_that_does_not_answer_is_left() {
+async fn a_receiver_that_does_not_respond_times_out() {
     let receiver = Receiver::start().await;
-    let pause = Duration::from_millis(5);
-    let client = Client::setup().limits(Limits { answer: Duration::from_millis(300), ..Limits::default() }).build();
+    let interval = Duration::from_millis(5);
+    let client = Client::builder()
+        .limits(ClientLimits { response_timeout: Duration::from_millis(300), ..ClientLimits::default() })
+        .build();
     let client = client.expect("a client");
-    let check = async |reply: Reply, why: &str| {
-        let told = format!("{reply:?}").chars().take(200).collect::<String>();
-        receiver.answers(reply);
-        let outcome = client.send(&address(&receiver.url(), true), &letter()).await.outcome;
-        assert_eq!(outcome, Outcome::Unreachable(why.into()), "{told}");
+    let check = async |mock: MockResponse, error: &str| {
+        let description = format!("{mock:?}").chars().take(200).collect::<String>();
+        receiver.respond_with(mock);
+        let outcome = client.send(&target(&receiver.url(), true), &delivery()).await.outcome;
+        assert_eq!(outcome, AttemptOutcome::Unreachable(error.into()), "{description}");
     };
-    check(Reply::hang(), "no answer within 300 milliseconds").await;
-    check(Reply::drip_headers(pause), "no answer within 300 milliseconds").await;
+    check(MockResponse::hang(), "no response within 300 milliseconds").await;
+    check(MockResponse::drip_headers(interval), "no response within 300 milliseconds").await;
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_is_told_in_words() {
+async fn invalid_responses_have_error_messages() {
     let receiver = Receiver::start().await;
     let client = Client::new().expect("a client");
-    let check = async |reply: Reply, why: &str| {
-        let told = format!("{reply:?}").chars().take(200).collect::<String>();
-        receiver.answers(reply);
-        let outcome = client.send(&address(&receiver.url(), true), &letter()).await.outcome;
-        assert_eq!(outcome, Outcome::Unreachable(why.into()), "{told}");
+    let check = async |mock: MockResponse, error: &str| {
+        let description = format!("{mock:?}").chars().take(200).collect::<String>();
+        receiver.respond_with(mock);
+        let outcome = client.send(&target(&receiver.url(), true), &delivery()).await.outcome;
+        assert_eq!(outcome, AttemptOutcome::Unreachable(error.into()), "{description}");
     };
-    check(Reply::close(), "the connection was closed before there was an answer").await;
-    check(Reply::raw("HTTP/1.1 200 OK\r\nX-Cut: of"), "the connection was closed before there was an answer").await;
+    check(MockResponse::close(), "the connection was closed before a response was received").await;
     check(
-        Reply::raw("HTTP/1.1 100 Continue\r\n\r\n".repeat(3)),
-        "the connection was closed before there was an answer",
+        MockResponse::raw("HTTP/1.1 200 OK\r\nX-Cut: of"),
+        "the connection was closed before a response was received",
     )
     .await;
-    check(Reply::raw("SSH-2.0-OpenSSH_9.9\r\n"), "the answer is not HTTP").await;
-    check(Reply::raw(vec![0xff; 4096]), "the answer is not HTTP").await;
-    check(Reply::raw("HTTP/1.1 200 OK\r\nno colon\r\n\r\n"), "the answer is not HTTP").await;
-    check(Reply::ok().header("X-Long", &"x".repeat(1 << 20)), "the headers of the answer are too long").await;
-    let many = (0..40_000).fold(Reply::ok(), |reply, number| reply.header(&format!("X-{number}"), "a header of many"));
-    check(many, "the headers of the answer are too long").await;
-    let gone = receiver.url();
+    check(
+        MockResponse::raw("HTTP/1.1 100 Continue\r\n\r\n".repeat(3)),
+        "the connection was closed before a response was received",
+    )
+    .await;
+    check(MockResponse::raw("SSH-2.0-OpenSSH_9.9\r\n"), "the response is not HTTP").await;
+    check(MockResponse::raw(vec![0xff; 4096]), "the response is not HTTP").await;
+    check(MockResponse::raw("HTTP/1.1 200 OK\r\nno colon\r\n\r\n"), "the response is not HTTP").await;
+    check(MockResponse::ok().header("X-Long", &"x".repeat(1 << 20)), "the headers of the response are too long").await;
+    let many =
+        (0..40_000).fold(MockResponse::ok(), |mock, number| mock.header(&format!("X-{number}"), "a header of many"));
+    check(many, "the headers of the response are too long").await;
+    let closed_url = receiver.url();
     drop(receiver);
-    // The port is free once the receiver has noticed.
+    // The port is closed asynchronously.
     let refused = async {
         loop {
-            let outcome = client.send(&address(&gone, true), &letter()).await.outcome;
-            if outcome == Outcome::Unreachable("the connection was refused".into()) {
+            let outcome = client.send(&target(&closed_url, true), &delivery()).await.outcome;
+            if outcome == AttemptOutcome::Unreachable("the connection was refused".into()) {
                 break;
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), refused).await.expect("nobody listens there any more");
+    tokio::time::timeout(Duration::from_secs(60), refused).await.expect("the port is closed");
 }
 
-/// Once the status is known it decides; a body is an addition that nobody waits for too long.
+/// The status decides; the body is read only up to the limits.
 #[tokio::test]
-async fn a_body_without_an_end_does_not_change_what_the_status_says() {
+async fn an_endless_body_does_not_change_the_outcome() {
     let receiver = Receiver::start().await;
     let client = Client::new().expect("a client");
-    let hasty = Client::setup().limits(Limits { answer: Duration::from_secs(3), ..Limits::default() }).build();
-    let hasty = hasty.expect("a client");
-    let send = async |client: &Client, reply: Reply| {
-        receiver.answers(reply);
-        answer(client.send(&address(&receiver.url(), true), &letter()).await)
+    let impatient_client = Client::builder()
+        .limits(ClientLimits { response_timeout: Duration::from_secs(3), ..ClientLimits::default() })
+        .build();
+    let impatient_client = impatient_client.expect("a client");
+    let send = async |client: &Client, mock: MockResponse| {
+        receiver.respond_with(mock);
+        response(client.send(&target(&receiver.url(), true), &delivery()).await)
     };
-    let endless = send(&client, Reply::endless_body()).await;
+    let endless = send(&client, MockResponse::endless_body()).await;
     assert_eq!((endless.status, endless.body), (200, ".".repeat(64 << 10)));
-    let gigabytes = send(&client, Reply::endless_body().with_status(500).header("Content-Length", "5000000000")).await;
+    let gigabytes =
+        send(&client, MockResponse::endless_body().with_status(500).header("Content-Length", "5000000000")).await;
     assert_eq!((gigabytes.status, gigabytes.body.len()), (500, 64 << 10));
-    let dripping = send(&hasty, Reply::drip_body(Duration::from_millis(10))).await;
+    let dripping = send(&impatient_client, MockResponse::drip_body(Duration::from_millis(10))).await;
     assert_eq!(dripping.status, 200);
     assert!(dripping.body.starts_with('.') && dripping.body.len() < 64 << 10, "{}", dripping.body);
-    let cut = send(&client, Reply::raw("HTTP/1.1 202 Accepted\r\nContent-Length: 10\r\n\r\nhalf")).await;
-    assert_eq!((cut.status, cut.body.as_str()), (202, "half"));
-    // What is not read to its end is not used again.
-    let connections: HashSet<usize> = receiver.so_far().iter().map(|received| received.connection).collect();
+    let truncated = send(&client, MockResponse::raw("HTTP/1.1 202 Accepted\r\nContent-Length: 10\r\n\r\nhalf")).await;
+    assert_eq!((truncated.status, truncated.body.as_str()), (202, "half"));
+    // Connections with unread bodies are not reused.
+    let connections: HashSet<usize> = receiver.requests().iter().map(|request| request.connection).collect();
     assert_eq!(connections.len(), 4);
 }

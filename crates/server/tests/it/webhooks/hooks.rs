@@ -1,27 +1,17 @@
-//! Hooks of projects: who is told what happens in them, and the log of how that went.
+//! Hooks of projects and their delivery logs.
 
 use axum::{body::Body, http::Method};
-use diesel::RunQueryDsl as _;
 use insta::assert_snapshot;
 use jiff::SignedDuration;
+use model::{HookId, ProjectId};
 use serde_json::{Value, json};
-use testkit::{Answer, Client, TestForge, repository::SMALL, rows};
+use testkit::{TestClient, TestForge, TestResponse, fixtures, repository::SMALL_REPOSITORY};
 
+const PROJECT: ProjectId = ProjectId::new(1);
 const URL: &str = "https://hooks.example.com/x";
 
-/// Changes the database in a way that no request can.
-pub(crate) fn behind_the_back(forge: &TestForge, statement: &str) {
-    forge.behind_the_back(|db| {
-        match db {
-            store::Conn::Sqlite(conn) => diesel::sql_query(statement).execute(conn),
-            store::Conn::Pg(conn) => diesel::sql_query(statement).execute(conn),
-        }
-        .expect("changed");
-    });
-}
-
-/// Texts that are no URL to which anything is sent, whoever asks.
-pub(crate) fn no_urls() -> Vec<String> {
+/// URLs that are invalid for every hook.
+pub(crate) fn invalid_urls() -> Vec<String> {
     let mut texts: Vec<String> = [
         "",
         " ",
@@ -51,7 +41,7 @@ pub(crate) fn no_urls() -> Vec<String> {
         "http:\\\\example.com\\x",
         "http://example.com:99999/",
         "http://[::1/",
-        // Nobody answers at these, or those who keep a cloud's secrets.
+        // Link-local addresses, including metadata services of clouds.
         "http://169.254.169.254/latest/meta-data",
         "http://0xa9fea9fe/",
         "http://2852039166/",
@@ -64,8 +54,8 @@ pub(crate) fn no_urls() -> Vec<String> {
     texts
 }
 
-/// Addresses of the service itself and of its network, in many spellings.
-pub(crate) const LOCAL: [&str; 19] = [
+/// Local addresses, in many spellings.
+pub(crate) const LOCAL_URLS: [&str; 19] = [
     "http://127.0.0.1/x",
     "http://127.0.0.1:9999/x",
     "http://user:password@127.0.0.1/x",
@@ -87,8 +77,8 @@ pub(crate) const LOCAL: [&str; 19] = [
     "http://[fd00::1]/",
 ];
 
-/// A forge with Ann, who has two projects.
-async fn scene() -> (TestForge, Client) {
+/// Starts a forge with a user who has two projects.
+async fn setup() -> (TestForge, TestClient) {
     let forge = TestForge::start().await;
     let ann = forge.user("ann").await;
     for (id, name) in [(1, "x"), (2, "y")] {
@@ -98,8 +88,8 @@ async fn scene() -> (TestForge, Client) {
 }
 
 #[tokio::test]
-async fn a_hook_is_made_changed_and_removed() {
-    let (forge, ann) = scene().await;
+async fn a_hook_is_created_updated_and_deleted() {
+    let (forge, ann) = setup().await;
     let new = json!({ "url": format!("  {URL}?key=1 "), "token": "s3cret", "note_events": true });
     assert_snapshot!(ann.post("/projects/1/hooks", new).await, @r#"
     201 Created
@@ -120,48 +110,48 @@ async fn a_hook_is_made_changed_and_removed() {
 }
 
 #[tokio::test]
-async fn what_leads_nowhere_is_refused_at_creation_and_update() {
-    let (forge, ann) = scene().await;
+async fn invalid_urls_are_refused_at_creation_and_update() {
+    let (forge, ann) = setup().await;
     ann.make("/projects/1/hooks", json!({ "url": URL })).await;
     let before = forge.dump();
-    let refused = |answer: Answer, url: &str| {
+    let refused = |answer: TestResponse, url: &str| {
         assert_eq!((answer.code(), answer.text.as_str()), (422, r#"{"error":"Invalid url given"}"#), "{url:?}");
     };
-    for url in no_urls().iter().map(String::as_str).chain(LOCAL) {
+    for url in invalid_urls().iter().map(String::as_str).chain(LOCAL_URLS) {
         refused(ann.post("/projects/1/hooks", json!({ "url": url })).await, url);
         refused(ann.put("/projects/1/hooks/1", json!({ "url": url, "push_events": false })).await, url);
     }
     assert_eq!(forge.dump(), before);
     let nul = ann.post("/projects/1/hooks", json!({ "url": "http://example.com/\0" })).await;
     assert_eq!((nul.code(), nul.text.as_str()), (400, r#"{"error":"url is invalid"}"#));
-    // Just as long as it may be, in characters.
+    // The maximum length, in characters.
     let longest = format!("https://example.com/{}", "x".repeat(2000 - "https://example.com/".len()));
     assert_eq!(ann.post("/projects/1/hooks", json!({ "url": longest })).await.json()["url"], longest);
 }
 
 #[tokio::test]
-async fn where_the_operator_allows_it_hooks_lead_into_the_own_network() {
-    let forge = TestForge::setup().allow_local_network().start().await;
+async fn local_urls_are_accepted_if_the_operator_allows_them() {
+    let forge = TestForge::builder().allow_local_network().start().await;
     let ann = forge.user("ann").await;
     ann.make("/projects", json!({ "name": "x" })).await;
-    for url in LOCAL {
+    for url in LOCAL_URLS {
         assert_eq!(ann.post("/projects/1/hooks", json!({ "url": url })).await.code(), 201, "{url}");
     }
-    for url in no_urls() {
+    for url in invalid_urls() {
         assert_eq!(ann.post("/projects/1/hooks", json!({ "url": url })).await.code(), 422, "{url}");
     }
 }
 
 #[tokio::test]
-async fn a_token_that_fits_in_no_header_is_refused() {
-    let (forge, ann) = scene().await;
+async fn a_token_that_does_not_fit_into_a_header_is_refused() {
+    let (forge, ann) = setup().await;
     ann.make("/projects/1/hooks", json!({ "url": URL, "token": "good" })).await;
     let before = forge.dump();
-    for (token, told) in [
+    for (token, error) in [
         ("a\r\nX-Injected: b".to_owned(), "must not contain control characters"),
         ("x".repeat(2001), "is too long (maximum is 2000 characters)"),
     ] {
-        let expected = json!({ "message": { "token": [told] } });
+        let expected = json!({ "message": { "token": [error] } });
         let hook = json!({ "url": URL, "token": token });
         for answer in [ann.post("/projects/1/hooks", hook.clone()).await, ann.put("/projects/1/hooks/1", hook).await] {
             assert_eq!((answer.code(), answer.json()), (400, expected.clone()));
@@ -171,8 +161,8 @@ async fn a_token_that_fits_in_no_header_is_refused() {
 }
 
 #[tokio::test]
-async fn a_token_stays_until_an_empty_one_comes() {
-    let (forge, ann) = scene().await;
+async fn a_token_is_kept_until_an_empty_one_is_set() {
+    let (forge, ann) = setup().await;
     let has_token = || !forge.dump().lines().any(|line| line.starts_with("hooks:") && line.contains(" token= "));
     ann.make("/projects/1/hooks", json!({ "url": URL, "token": "s3cret" })).await;
     assert!(has_token());
@@ -189,8 +179,8 @@ async fn a_token_stays_until_an_empty_one_comes() {
 }
 
 #[tokio::test]
-async fn lesson_24_a_token_for_one_receiver_is_not_sent_to_another() {
-    let (forge, ann) = scene().await;
+async fn a_token_for_one_receiver_is_not_sent_to_another() {
+    let (forge, ann) = setup().await;
     let has_token = || !forge.dump().lines().any(|line| line.starts_with("hooks:") && line.contains(" token= "));
     ann.make("/projects/1/hooks", json!({ "url": URL, "token": "s3cret" })).await;
     ann.put("/projects/1/hooks/1", json!({ "url": "https://hooks.example.com/y?z" })).await;
@@ -202,22 +192,24 @@ async fn lesson_24_a_token_for_one_receiver_is_not_sent_to_another() {
 }
 
 #[tokio::test]
-async fn a_hook_that_was_sealed_with_another_key_can_still_be_seen_and_set_right() {
-    let (forge, ann) = scene().await;
-    rows_of_another_key(&forge);
+async fn a_hook_encrypted_with_another_key_can_be_listed_and_repaired() {
+    let (forge, ann) = setup().await;
+    insert_undecryptable_hook(&forge);
     let shown = ann.get("/projects/1/hooks").await.json();
     assert_eq!((&shown[0]["id"], &shown[0]["url"]), (&json!(1), &json!("*****:*****")));
-    let mended = ann.put("/projects/1/hooks/1", json!({ "url": URL })).await;
-    assert_eq!((mended.code(), &mended.json()["url"]), (200, &json!(URL)));
-    rows_of_another_key(&forge);
+    let repaired = ann.put("/projects/1/hooks/1", json!({ "url": URL })).await;
+    assert_eq!((repaired.code(), &repaired.json()["url"]), (200, &json!(URL)));
+    insert_undecryptable_hook(&forge);
     assert_eq!(ann.delete("/projects/1/hooks/2").await.code(), 200);
-    assert_eq!(ann.get("/projects/1/hooks").await.each("id"), "1");
+    assert_eq!(ann.get("/projects/1/hooks").await.join_field("id"), "1");
 }
 
 #[tokio::test]
-async fn a_project_has_not_more_hooks_than_it_can_tell() {
-    let (forge, ann) = scene().await;
-    forge.in_one_go(|db| (0..1000).for_each(|_| rows::hook(db, Some(1), model::hooks::Switches::default())));
+async fn the_number_of_hooks_per_project_is_limited() {
+    let (forge, ann) = setup().await;
+    forge.in_transaction(|db| {
+        (0..1000).for_each(|_| fixtures::hook(db, Some(PROJECT), model::hooks::SubscribedEvents::default()));
+    });
     assert_snapshot!(ann.post("/projects/1/hooks", json!({ "url": URL })).await, @r#"
     400 Bad Request
     {"message":{"base":["Maximum number of hooks (1000) reached"]}}
@@ -225,8 +217,8 @@ async fn a_project_has_not_more_hooks_than_it_can_tell() {
 }
 
 #[tokio::test]
-async fn a_hook_that_leads_back_to_what_it_tells_of_comes_to_an_end() {
-    let (forge, ann) = scene().await;
+async fn webhook_recursion_is_limited() {
+    let (forge, ann) = setup().await;
     ann.make("/projects/1/hooks", json!({ "url": URL, "issues_events": true })).await;
     let write = |depth: &'static str| {
         let request = ann.request(Method::POST, "/projects/1/issues").header("content-type", "application/json");
@@ -236,41 +228,41 @@ async fn a_hook_that_leads_back_to_what_it_tells_of_comes_to_an_end() {
     assert!(forge.dump().lines().any(|line| line.starts_with("hook_events:") && line.contains("depth=3")));
     let refused = write("4").await;
     assert_eq!(refused.code(), 400);
-    assert!(refused.text.contains("must not lead back to them"), "{refused}");
+    assert!(refused.text.contains("a webhook must not trigger itself"), "{refused}");
     assert_eq!(ann.get_with("/projects/1/issues", &[("x-gable-hook-depth", "9")]).await.json()[0]["iid"], 1);
 }
 
-/// A hook whose URL nobody can read.
-fn rows_of_another_key(forge: &TestForge) {
-    forge.in_one_go(|db| rows::hook(db, Some(1), model::hooks::Switches::default()));
+/// Inserts a hook that cannot be decrypted.
+fn insert_undecryptable_hook(forge: &TestForge) {
+    forge.in_transaction(|db| fixtures::hook(db, Some(PROJECT), model::hooks::SubscribedEvents::default()));
 }
 
-/// Lesson 24: a hook holds secrets, and nobody gets to see them again.
+/// The API must not return secrets, and the database must not contain them in plain text.
 #[tokio::test]
-async fn lesson_24_what_is_secret_in_a_hook_is_neither_shown_nor_stored_in_the_open() {
-    let (forge, ann) = scene().await;
+async fn secrets_of_a_hook_are_masked_and_stored_encrypted() {
+    let (forge, ann) = setup().await;
     let hook = json!({ "url": "https://us%40er:hunter2@hooks.example.com/x?key=moonshot", "token": "s3cret-token" });
     let shown = "https://*****:*****@hooks.example.com/x?key=moonshot";
-    let mut answers = vec![ann.post("/projects/1/hooks", hook.clone()).await];
-    assert_eq!(answers[0].json()["url"], shown);
-    // Whoever sends back what they were shown keeps what was there; what only looks like it is refused.
-    answers.push(ann.put("/projects/1/hooks/1", json!({ "url": shown, "note_events": true })).await);
-    assert_eq!((answers[1].code(), &answers[1].json()["url"]), (200, &json!(shown)));
+    let mut respond_with = vec![ann.post("/projects/1/hooks", hook.clone()).await];
+    assert_eq!(respond_with[0].json()["url"], shown);
+    // Sending the masked URL back keeps the credentials; another masked URL is refused.
+    respond_with.push(ann.put("/projects/1/hooks/1", json!({ "url": shown, "note_events": true })).await);
+    assert_eq!((respond_with[1].code(), &respond_with[1].json()["url"]), (200, &json!(shown)));
     let other = shown.replace("hooks.", "evil.");
     let refused = ann.put("/projects/1/hooks/1", json!({ "url": other })).await;
     assert_eq!((refused.code(), refused.text.as_str()), (422, r#"{"error":"Invalid url given"}"#));
-    answers.push(ann.get("/projects/1/hooks").await);
-    assert_eq!(answers[2].json()[0]["url"], shown);
+    respond_with.push(ann.get("/projects/1/hooks").await);
+    assert_eq!(respond_with[2].json()[0]["url"], shown);
     let now = forge.forge.now();
-    forge.in_one_go(|db| rows::delivery(db, 1, "{}", now));
-    answers.push(ann.get("/projects/1/hooks/1/deliveries").await);
-    answers.push(ann.get("/projects/1/hooks/1/deliveries/1").await);
-    assert_eq!(answers[4].json()["request"]["url"], shown);
-    assert_eq!(answers[4].json()["request"]["headers"]["X-Gitlab-Token"], "*****");
+    forge.in_transaction(|db| fixtures::delivery(db, HookId::new(1), "{}", now));
+    respond_with.push(ann.get("/projects/1/hooks/1/deliveries").await);
+    respond_with.push(ann.get("/projects/1/hooks/1/deliveries/1").await);
+    assert_eq!(respond_with[4].json()["request"]["url"], shown);
+    assert_eq!(respond_with[4].json()["request"]["headers"]["X-Gitlab-Token"], "*****");
     let dump = forge.dump();
-    answers.push(ann.delete("/projects/1/hooks/1").await);
+    respond_with.push(ann.delete("/projects/1/hooks/1").await);
     for secret in ["hunter2", "us@er", "us%40er", "s3cret-token"] {
-        for answer in &answers {
+        for answer in &respond_with {
             assert!(!answer.text.contains(secret), "{secret}: {answer}");
         }
     }
@@ -280,18 +272,19 @@ async fn lesson_24_what_is_secret_in_a_hook_is_neither_shown_nor_stored_in_the_o
     }
 }
 
-/// Lesson 15: a number of something that belongs elsewhere means nothing here, and nothing changes.
+/// Hooks of other projects must be neither readable nor changeable through a project.
 #[tokio::test]
-async fn lesson_15_hooks_and_logs_of_another_project_are_not_there() {
-    let (forge, ann) = scene().await;
+async fn hooks_and_deliveries_of_another_project_are_not_found() {
+    let (forge, ann) = setup().await;
     let root = forge.admin().await;
     let foreign = ann.make("/projects/2/hooks", json!({ "url": URL })).await;
     let of_instance = root.make("/hooks", json!({ "url": URL })).await;
     let own = ann.make("/projects/1/hooks", json!({ "url": URL })).await;
     let now = forge.forge.now();
-    let deliveries = forge.in_one_go(|db| [foreign, of_instance].map(|hook| rows::delivery(db, hook, "{}", now)));
+    let deliveries = forge
+        .in_transaction(|db| [foreign, of_instance].map(|hook| fixtures::delivery(db, HookId::new(hook), "{}", now)));
     let before = forge.dump();
-    let not_found = |answer: Answer| {
+    let not_found = |answer: TestResponse| {
         assert_eq!((answer.code(), answer.text.as_str()), (404, r#"{"message":"404 Not found"}"#));
     };
     for (hook, delivery) in [foreign, of_instance].into_iter().zip(deliveries) {
@@ -303,7 +296,7 @@ async fn lesson_15_hooks_and_logs_of_another_project_are_not_there() {
             not_found(who.get(&format!("{path}/deliveries")).await);
             not_found(who.get(&format!("{path}/deliveries/{delivery}")).await);
             not_found(who.post(&format!("{path}/deliveries/{delivery}/resend"), json!({})).await);
-            // As if it were gone already.
+            // The same response as for a hook that does not exist.
             assert_eq!(who.delete(&path).await.text, "null");
         }
         let own = format!("/projects/1/hooks/{own}/deliveries/{delivery}");
@@ -314,21 +307,18 @@ async fn lesson_15_hooks_and_logs_of_another_project_are_not_there() {
 }
 
 #[tokio::test]
-async fn a_paused_hook_says_so_until_somebody_changes_it() {
-    let (forge, ann) = scene().await;
+async fn a_paused_hook_is_shown_as_such_until_it_is_updated() {
+    let (forge, ann) = setup().await;
     ann.make("/projects/1/hooks", json!({ "url": URL })).await;
     let plain = ann.get("/projects/1/hooks/1").await.json();
     let now = forge.forge.now();
-    forge.in_one_go(|db| rows::delivery(db, 1, "{}", now));
+    forge.in_transaction(|db| fixtures::delivery(db, HookId::new(1), "{}", now));
     let later = (now + SignedDuration::from_hours(1)).as_microsecond();
-    behind_the_back(
-        &forge,
-        &format!(
-            "UPDATE hooks SET failures = 10, due_at = {later}, paused_at = {}, pause_reason = 'It answered 502'",
-            now.as_microsecond()
-        ),
-    );
-    behind_the_back(&forge, &format!("UPDATE hook_deliveries SET due_at = {later} - 7, attempts = 3"));
+    forge.execute_sql(&format!(
+        "UPDATE hooks SET failures = 10, due_at = {later}, paused_at = {}, pause_reason = 'It answered 502'",
+        now.as_microsecond()
+    ));
+    forge.execute_sql(&format!("UPDATE hook_deliveries SET due_at = {later} - 7, attempts = 3"));
     let paused = ann.get("/projects/1/hooks/1").await.json();
     let keys = json!({
         "paused_at": "2026-01-02T03:04:05.678Z",
@@ -348,49 +338,49 @@ async fn a_paused_hook_says_so_until_somebody_changes_it() {
     let dump = forge.dump();
     let line = dump.lines().find(|line| line.starts_with("hooks:")).expect("a hook");
     assert!(line.contains(&due) && line.contains(" failures=1 "), "{line}");
-    // Where nothing waits nothing is due.
-    behind_the_back(&forge, "DELETE FROM hook_deliveries");
+    // An empty queue is not due.
+    forge.execute_sql("DELETE FROM hook_deliveries");
     assert_eq!(ann.put("/projects/1/hooks/1", json!({ "url": URL })).await.json(), plain);
     assert!(forge.dump().lines().any(|line| line.starts_with("hooks:") && line.contains(" due_at= ")));
 }
 
 #[tokio::test]
-async fn a_hook_is_tried_out_with_what_is_there() {
-    let (forge, ann) = scene().await;
+async fn a_hook_is_tested_with_existing_data() {
+    let (forge, ann) = setup().await;
     for project in [1, 2] {
         ann.make(&format!("/projects/{project}/hooks"), json!({ "url": URL })).await;
     }
-    let test = async |project: i64, trigger: &str| {
+    let test = async |project: ProjectId, trigger: &str| {
         ann.post(&format!("/projects/{project}/hooks/{project}/test/{trigger}"), json!({})).await
     };
     let all = "push_events tag_push_events issues_events confidential_issues_events note_events merge_requests_events \
                build_events pipeline_events wiki_page_events wiki_events";
     for trigger in all.split_whitespace() {
-        let refused = test(2, trigger).await;
+        let refused = test(ProjectId::new(2), trigger).await;
         assert_eq!(refused.code(), 422, "{trigger}: {refused}");
-        let told = refused.json()["message"].as_str().expect("a text").to_owned();
-        assert!(told.starts_with("The hook cannot be tested with this trigger: there "), "{told}");
+        let error = refused.json()["message"].as_str().expect("a text").to_owned();
+        assert!(error.starts_with("The hook cannot be tested with this trigger: there "), "{error}");
     }
     for trigger in ["x", "push", "project_create", "%20"] {
-        let refused = test(1, trigger).await;
+        let refused = test(PROJECT, trigger).await;
         assert_eq!(
             (refused.code(), refused.text.as_str()),
             (400, r#"{"error":"trigger does not have a valid value"}"#)
         );
     }
     assert_eq!(ann.get("/projects/2/hooks/2/deliveries").await.text, "[]");
-    forge.fill(&ann, 1, SMALL).await;
+    forge.fast_import(&ann, PROJECT, SMALL_REPOSITORY).await;
     let issue = ann.make("/projects/1/issues", json!({ "title": "It leaks" })).await;
     ann.make(&format!("/projects/1/issues/{issue}/notes"), json!({ "body": "It does" })).await;
     ann.make("/projects/1/issues", json!({ "title": "Hush", "confidential": true })).await;
     for trigger in all.split_whitespace().take(5) {
-        let sent = test(1, trigger).await;
+        let sent = test(PROJECT, trigger).await;
         assert_eq!((sent.code(), sent.text.as_str()), (201, r#"{"message":"201 Created"}"#), "{trigger}");
     }
     let log = ann.get("/projects/1/hooks/1/deliveries").await;
     let events = "Note Hook Confidential Issue Hook Issue Hook Tag Push Hook Push Hook";
-    assert_eq!((log.each("event"), log.header("x-total")), (events.into(), "5"));
-    assert_eq!(log.each("state"), "waiting waiting waiting waiting waiting");
+    assert_eq!((log.join_field("event"), log.header("x-total")), (events.into(), "5"));
+    assert_eq!(log.join_field("state"), "waiting waiting waiting waiting waiting");
     let sent = async |at: usize| {
         let id = log.json()[at]["id"].clone();
         ann.get(&format!("/projects/1/hooks/1/deliveries/{id}")).await.json()["request"]["body"].clone()
@@ -400,36 +390,35 @@ async fn a_hook_is_tried_out_with_what_is_there() {
     assert_eq!(sent(3).await["ref"], "refs/tags/v1.0");
     let push = sent(4).await;
     assert_eq!((&push["ref"], &push["total_commits_count"]), (&json!("refs/heads/master"), &json!(2)));
-    // It is nobody else's.
+    // Other hooks do not receive it.
     assert_eq!(ann.get("/projects/2/hooks/2/deliveries").await.text, "[]");
     assert_eq!(forge.dump().lines().filter(|line| line.starts_with("hook_deliveries:")).count(), 5);
 }
 
 #[tokio::test]
-async fn the_log_tells_what_was_sent_and_what_came_back() {
-    let (forge, ann) = scene().await;
+async fn the_delivery_log_shows_requests_and_responses() {
+    let (forge, ann) = setup().await;
     ann.make("/projects/1/hooks", json!({ "url": URL, "token": "s3cret" })).await;
     let now = forge.forge.now();
     let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(1 << 20));
-    forge.in_one_go(|db| [r#"{"object_kind":"push"}"#, &long].map(|payload| rows::delivery(db, 1, payload, now)));
+    forge.in_transaction(|db| {
+        [r#"{"object_kind":"push"}"#, &long].map(|payload| fixtures::delivery(db, HookId::new(1), payload, now))
+    });
     let micros = now.as_microsecond();
-    behind_the_back(
-        &forge,
-        &format!(
-            "UPDATE hook_deliveries SET state = 2, attempts = 4, tried_at = {micros}, first_tried_at = {micros}, \
+    forge.execute_sql(&format!(
+        "UPDATE hook_deliveries SET state = 2, attempts = 4, tried_at = {micros}, first_tried_at = {micros}, \
              finished_at = {micros} + 1500000, duration = 1250000, status = 404, error = 'It answered 404', \
              response_headers = 'server: x\nvia: a\nvia: b', response_body = 'no such thing' WHERE id = 1"
-        ),
-    );
+    ));
     let in_full = ann.get("/projects/1/hooks/1/deliveries/1").await;
     let version = env!("CARGO_PKG_VERSION");
     assert_snapshot!(in_full.to_string().replace(version, "VERSION"), @r#"
     200 OK
     {"id":1,"uuid":"4cc87d2e-7a82-877e-a9f3-27a0650db542","event":"Push Hook","state":"failed","attempt":4,"created_at":"2026-01-02T03:04:05.678Z","next_attempt_at":null,"tried_at":"2026-01-02T03:04:05.678Z","finished_at":"2026-01-02T03:04:07.178Z","duration":1.25,"request":{"url":"https://hooks.example.com/x","headers":{"Content-Type":"application/json","User-Agent":"Gable/VERSION","X-Gitlab-Event":"Push Hook","X-Gitlab-Event-UUID":"4cc87d2e-7a82-877e-a9f3-27a0650db542","Idempotency-Key":"4cc87d2e-7a82-877e-a9f3-27a0650db542","X-Gitlab-Token":"*****","X-Hub-Signature-256":"*****"},"body":{"object_kind":"push"}},"response":{"status":404,"headers":{"server":"x","via":"a, b"},"body":"no such thing"},"error":"It answered 404"}
     "#);
-    // A list is short, whatever was said.
+    // Lists omit bodies.
     let list = ann.get("/projects/1/hooks/1/deliveries").await;
-    assert_eq!((list.each("id"), list.each("state")), ("2 1".into(), "waiting failed".into()));
+    assert_eq!((list.join_field("id"), list.join_field("state")), ("2 1".into(), "waiting failed".into()));
     assert!(list.text.len() < 2000, "{}", list.text.len());
     let mut expected = in_full.json();
     for part in ["request", "response"] {
@@ -446,23 +435,23 @@ async fn the_log_tells_what_was_sent_and_what_came_back() {
         ann.get("/projects/1/hooks/1/deliveries/2").await.json()["request"]["body"]["a"].as_str(),
         long.get(6..long.len() - 2)
     );
-    assert_eq!(ann.get("/projects/1/hooks/1/deliveries?per_page=1&page=2").await.each("id"), "1");
-    for (path, told) in [("9", r#"{"message":"404 Not found"}"#), ("x", r#"{"error":"delivery_id is invalid"}"#)] {
-        assert_eq!(ann.get(&format!("/projects/1/hooks/1/deliveries/{path}")).await.text, told);
+    assert_eq!(ann.get("/projects/1/hooks/1/deliveries?per_page=1&page=2").await.join_field("id"), "1");
+    for (path, error) in [("9", r#"{"message":"404 Not found"}"#), ("x", r#"{"error":"delivery_id is invalid"}"#)] {
+        assert_eq!(ann.get(&format!("/projects/1/hooks/1/deliveries/{path}")).await.text, error);
     }
-    // Once more: another line, by the same number for the receiver.
+    // Resending adds a delivery with the same UUID.
     let again = ann.post("/projects/1/hooks/1/deliveries/1/resend", json!({})).await;
     assert_eq!(again.code(), 201, "{again}");
     let again = again.json();
     assert_eq!((&again["id"], &again["uuid"]), (&json!(3), &expected["uuid"]));
     assert_eq!((&again["state"], &again["attempt"], &again["response"]), (&json!("waiting"), &json!(0), &Value::Null));
     assert_eq!(again["request"]["body"], json!({ "object_kind": "push" }));
-    assert_eq!(ann.get("/projects/1/hooks/1/deliveries").await.each("id"), "3 2 1");
+    assert_eq!(ann.get("/projects/1/hooks/1/deliveries").await.join_field("id"), "3 2 1");
 }
 
 #[tokio::test]
-async fn a_hook_stays_when_its_project_is_renamed_moved_or_put_away() {
-    let (forge, ann) = scene().await;
+async fn a_hook_is_kept_when_its_project_is_renamed_moved_or_archived() {
+    let (forge, ann) = setup().await;
     let root = forge.admin().await;
     ann.make("/projects/1/hooks", json!({ "url": "https://a:b@hooks.example.com/x", "token": "t" })).await;
     let before = ann.get("/projects/1/hooks").await.text;

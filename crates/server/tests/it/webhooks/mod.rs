@@ -1,7 +1,7 @@
 //! Tests of webhooks.
 
 mod deliveries;
-mod hook_story;
+mod end_to_end;
 mod hook_targets;
 pub(crate) mod hooks;
 mod system_hooks;

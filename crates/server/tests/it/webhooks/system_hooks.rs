@@ -1,48 +1,57 @@
-//! Hooks of the instance.
+//! System hooks.
 
 use std::sync::{Arc, Mutex};
 
-use api::CourierDoor;
+use api::WebhookSender;
 use insta::assert_snapshot;
-use model::hooks::{Attempt, Outcome};
+use model::{
+    DeliveryId, HookId, ProjectId,
+    hooks::{AttemptOutcome, DeliveryAttempt},
+};
 use serde_json::json;
-use testkit::{Client, TestForge, repository::SMALL, rows};
+use testkit::{TestClient, TestForge, fixtures, repository::SMALL_REPOSITORY};
 
-use crate::webhooks::hooks::{LOCAL, no_urls};
+use crate::webhooks::hooks::{LOCAL_URLS, invalid_urls};
 
 const URL: &str = "https://hooks.example.com/x";
 
-async fn scene() -> (TestForge, Client) {
+async fn setup() -> (TestForge, TestClient) {
     let forge = TestForge::start().await;
     let root = forge.admin().await;
     (forge, root)
 }
 
-/// What a courier was given to bring: where to, with which token, and what.
-type Brought = Arc<Mutex<Vec<(String, Option<String>, bool, String)>>>;
+/// URL, token, whether local addresses are allowed, and body of each delivery.
+type SentDeliveries = Arc<Mutex<Vec<(String, Option<String>, bool, String)>>>;
 
-/// A courier who remembers what they were given, and never arrives.
-fn courier() -> (CourierDoor, Brought) {
-    let brought = Brought::default();
-    let kept = Arc::clone(&brought);
-    let door: CourierDoor = Arc::new(move |address, letter| {
-        let kept = Arc::clone(&kept);
+/// Returns a sender that records deliveries and always fails.
+fn recording_sender() -> (WebhookSender, SentDeliveries) {
+    let sent = SentDeliveries::default();
+    let recorded = Arc::clone(&sent);
+    let sender: WebhookSender = Arc::new(move |target, delivery| {
+        let recorded = Arc::clone(&recorded);
         Box::pin(async move {
-            assert_eq!((letter.delivery, letter.occasion.header()), (0, "System Hook"));
-            assert!(address.verify && letter.uuid.len() == 36);
-            let token = address.token.map(|token| token.reveal().to_owned());
-            let url = address.url.reveal().to_owned();
-            kept.lock().expect("nobody panicked").push((url, token, address.may_be_local, letter.body.to_string()));
-            let outcome = Outcome::Unreachable("nobody is there".into());
-            Attempt { at: model::Time::UNIX_EPOCH, duration: 1, url: String::new(), signed: false, outcome }
+            assert_eq!((delivery.id, delivery.kind.header()), (DeliveryId::new(0), "System Hook"));
+            assert!(target.verify_tls && delivery.uuid.len() == 36);
+            let token = target.token.map(|token| token.reveal().to_owned());
+            let url = target.url.reveal().to_owned();
+            recorded.lock().expect("not poisoned").push((url, token, target.allow_local, delivery.body.to_string()));
+            let outcome = AttemptOutcome::Unreachable("not sent".into());
+            DeliveryAttempt {
+                started_at: model::Time::UNIX_EPOCH,
+                duration: 1,
+                url: String::new(),
+                signed: false,
+                outcome,
+            }
         })
     });
-    (door, brought)
+    (sender, sent)
 }
 
 #[tokio::test]
-async fn a_hook_of_the_instance_is_made_listed_and_removed() {
-    let (forge, root) = scene().await;
+async fn a_system_hook_is_created_listed_and_deleted() {
+    let (forge, root) = setup().await;
     let new = json!({ "url": format!(" {URL}?key=1"), "token": "s3cret", "tag_push_events": true });
     assert_snapshot!(root.post("/hooks", new).await, @r#"
     201 Created
@@ -52,7 +61,7 @@ async fn a_hook_of_the_instance_is_made_listed_and_removed() {
         root.make("/hooks", json!({ "url": URL })).await;
     }
     let list = root.get("/hooks?per_page=2&page=9").await;
-    assert_eq!((list.each("id"), list.header("x-total")), ("15 14".into(), "31"));
+    assert_eq!((list.join_field("id"), list.header("x-total")), ("15 14".into(), "31"));
     assert!(!forge.dump().contains("s3cret"));
     assert_snapshot!(root.delete("/hooks/1").await, @r#"
     200 OK
@@ -66,10 +75,10 @@ async fn a_hook_of_the_instance_is_made_listed_and_removed() {
 }
 
 #[tokio::test]
-async fn administrators_reach_the_own_network_but_not_everything() {
-    let (forge, root) = scene().await;
+async fn system_hooks_accept_local_urls_but_no_invalid_ones() {
+    let (forge, root) = setup().await;
     let before = forge.dump();
-    for url in no_urls() {
+    for url in invalid_urls() {
         let refused = root.post("/hooks", json!({ "url": url })).await;
         let mut expected = vec!["must be a valid URL"];
         if url.trim().is_empty() {
@@ -78,18 +87,18 @@ async fn administrators_reach_the_own_network_but_not_everything() {
         assert_eq!((refused.code(), refused.json()), (400, json!({ "message": { "url": expected } })), "{url:?}");
     }
     assert_eq!(forge.dump(), before);
-    for url in LOCAL {
+    for url in LOCAL_URLS {
         let made = root.post("/hooks", json!({ "url": url })).await;
         let shown = url.replace("user:password@", "*****:*****@");
         assert_eq!((made.code(), &made.json()[0]["url"]), (201, &json!(shown)), "{url}");
     }
 }
 
-/// A `GET` that does something, as clients of the original know it.
+/// A `GET` with a side effect, as in GitLab 8.14.
 #[tokio::test]
-async fn asking_for_a_hook_of_the_instance_sends_a_sample_at_once() {
-    let (door, brought) = courier();
-    let forge = TestForge::setup().courier(door).start().await;
+async fn getting_a_system_hook_sends_a_sample_at_once() {
+    let (sender, sent) = recording_sender();
+    let forge = TestForge::builder().webhook_sender(sender).start().await;
     let root = forge.admin().await;
     let ann = forge.user("ann").await;
     root.make("/hooks", json!({ "url": "http://user:hunter2@127.0.0.1:9/x?y=z", "token": "s3cret" })).await;
@@ -109,48 +118,48 @@ async fn asking_for_a_hook_of_the_instance_sends_a_sample_at_once() {
     assert_eq!(ann.get("/hooks/1").await.code(), 403);
     assert_eq!(forge.anonymous().get("/hooks/1").await.code(), 401);
     assert_eq!(root.get("/hooks/3").await.code(), 404);
-    let brought = brought.lock().expect("nobody panicked").clone();
+    let sent = sent.lock().expect("not poisoned").clone();
     let (urls, rest): (Vec<_>, Vec<_>) =
-        brought.into_iter().map(|(url, token, local, body)| (url, (token, local, body))).unzip();
+        sent.into_iter().map(|(url, token, local, body)| (url, (token, local, body))).unzip();
     assert_eq!(urls, ["http://user:hunter2@127.0.0.1:9/x?y=z", URL]);
     assert_eq!((rest[0].0.as_deref(), &rest[1].0), (Some("s3cret"), &None));
-    for (_, may_be_local, body) in rest {
-        assert!(may_be_local);
+    for (_, allow_local, body) in rest {
+        assert!(allow_local);
         assert_eq!(serde_json::from_str::<serde_json::Value>(&body).expect("JSON"), sample);
     }
     assert_eq!(forge.dump(), before, "reading writes nothing");
 }
 
 #[tokio::test]
-async fn without_anybody_who_brings_it_the_sample_is_shown_all_the_same() {
-    let (_forge, root) = scene().await;
+async fn the_sample_is_returned_without_a_sender() {
+    let (_forge, root) = setup().await;
     root.make("/hooks", json!({ "url": URL })).await;
     let shown = root.get("/hooks/1").await;
     assert_eq!((shown.code(), &shown.json()["event_name"]), (200, &json!("project_create")));
 }
 
 #[tokio::test]
-async fn a_hook_of_the_instance_is_tried_out_by_the_post_as_well() {
-    let (forge, root) = scene().await;
+async fn testing_a_system_hook_enqueues_a_sample() {
+    let (forge, root) = setup().await;
     root.make("/hooks", json!({ "url": URL })).await;
     let test = async |trigger: &str| root.post(&format!("/hooks/1/test/{trigger}"), json!({})).await;
     assert_eq!(test("project_create").await.text, r#"{"message":"201 Created"}"#);
     for trigger in ["push_events", "tag_push_events"] {
         let refused = test(trigger).await;
-        let told = json!({ "message": "The hook cannot be tested with this trigger: nothing was pushed yet" });
-        assert_eq!((refused.code(), refused.json()), (422, told), "{trigger}");
+        let expected = json!({ "message": "The hook cannot be tested with this trigger: nothing was pushed yet" });
+        assert_eq!((refused.code(), refused.json()), (422, expected), "{trigger}");
     }
     assert_snapshot!(test("issues_events").await, @r#"
     400 Bad Request
     {"error":"trigger does not have a valid value"}
     "#);
     root.make("/projects", json!({ "name": "x" })).await;
-    forge.fill(&root, 1, SMALL).await;
+    forge.fast_import(&root, ProjectId::new(1), SMALL_REPOSITORY).await;
     for trigger in ["push_events", "tag_push_events"] {
         assert_eq!(test(trigger).await.text, r#"{"message":"201 Created"}"#);
     }
     let log = root.get("/hooks/1/deliveries").await;
-    assert_eq!((log.each("event"), log.header("x-total")), ("System Hook System Hook System Hook".into(), "3"));
+    assert_eq!((log.join_field("event"), log.header("x-total")), ("System Hook System Hook System Hook".into(), "3"));
     let refs = [1, 2].map(|number| {
         let (root, id) = (root.clone(), log.json()[number - 1]["id"].clone());
         async move { root.get(&format!("/hooks/1/deliveries/{id}")).await.json()["request"]["body"]["ref"].clone() }
@@ -164,14 +173,14 @@ async fn a_hook_of_the_instance_is_tried_out_by_the_post_as_well() {
     assert_eq!(root.get("/hooks/1/deliveries").await.header("x-total"), "4");
 }
 
-/// Lesson 15: what belongs to a project is not there for the instance.
+/// The routes of system hooks must not give access to hooks of projects.
 #[tokio::test]
-async fn lesson_15_hooks_of_projects_are_none_of_the_instance() {
-    let (forge, root) = scene().await;
+async fn hooks_of_projects_are_not_system_hooks() {
+    let (forge, root) = setup().await;
     let project = root.make("/projects", json!({ "name": "x" })).await;
-    let hook = root.make(&format!("/projects/{project}/hooks"), json!({ "url": URL })).await;
+    let hook = HookId::new(root.make(&format!("/projects/{project}/hooks"), json!({ "url": URL })).await);
     let now = forge.forge.now();
-    let delivery = forge.in_one_go(|db| rows::delivery(db, hook, "{}", now));
+    let delivery = forge.in_transaction(|db| fixtures::delivery(db, hook, "{}", now));
     let before = forge.dump();
     for path in ["", "/deliveries", &format!("/deliveries/{delivery}")] {
         let answer = root.get(&format!("/hooks/{hook}{path}")).await;

@@ -1,10 +1,10 @@
--- Users, their paths, addresses, keys and tokens. Times are microseconds since 1970 in UTC.
+-- Users, namespaces, email addresses, SSH keys and tokens. Times are microseconds since 1970-01-01 UTC.
 CREATE TABLE users (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     username TEXT NOT NULL,
     name TEXT NOT NULL,
     email TEXT NOT NULL,
-    -- Name and username in lower case, so that a search neither folds each row anew nor differs between engines.
+    -- Name and username in lower case, so that a search does not fold the case of each row and both engines agree.
     search_text TEXT NOT NULL,
     password_hash TEXT NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('active', 'blocked', 'ldap_blocked')),
@@ -31,7 +31,7 @@ CREATE INDEX users_state_idx ON users (state, id);
 CREATE INDEX users_external_idx ON users (id) WHERE external;
 CREATE INDEX users_admin_idx ON users (id) WHERE admin;
 
--- The tree of paths. A user has a personal namespace; groups follow.
+-- A namespace: the personal namespace of a user, or a group. `full_path` includes the paths of its ancestors.
 CREATE TABLE namespaces (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     parent_id INTEGER REFERENCES namespaces (id) ON DELETE RESTRICT,
@@ -49,7 +49,7 @@ CREATE UNIQUE INDEX namespaces_full_path_key ON namespaces (lower(full_path));
 CREATE UNIQUE INDEX namespaces_owner_key ON namespaces (owner_id) WHERE kind = 'user';
 CREATE INDEX namespaces_parent_idx ON namespaces (parent_id);
 
--- Every address there is, the primary ones too: one index keeps each address with one user.
+-- An email address of a user, primary or secondary. Both kinds are here, so that one index makes addresses unique.
 CREATE TABLE emails (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     user_id INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,
@@ -61,6 +61,7 @@ CREATE UNIQUE INDEX emails_email_key ON emails (email);
 CREATE UNIQUE INDEX emails_primary_key ON emails (user_id) WHERE is_primary;
 CREATE INDEX emails_user_idx ON emails (user_id, is_primary, id);
 
+-- The account of a user at an external sign-in provider.
 CREATE TABLE identities (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     user_id INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,
@@ -81,7 +82,7 @@ CREATE TABLE keys (
 CREATE UNIQUE INDEX keys_fingerprint_key ON keys (fingerprint);
 CREATE INDEX keys_user_idx ON keys (user_id, id);
 
--- Tokens are recognised by their SHA-256; the token itself is nowhere.
+-- An access token. `digest` is the SHA-256 of the token, which itself is not stored.
 CREATE TABLE tokens (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     user_id INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,

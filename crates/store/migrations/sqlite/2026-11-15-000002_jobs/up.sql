@@ -1,9 +1,10 @@
--- Work that is done after the answer; written in the transaction of the change that causes it.
+-- A background task; the code calls it a task, the table is called `jobs`. It is inserted in the transaction of the
+-- change that requires it and run after the response. CI jobs are in `builds`.
 CREATE TABLE jobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     kind TEXT NOT NULL,
     payload TEXT NOT NULL,
-    -- Of jobs with the same singleton only one waits at a time.
+    -- Of the tasks with the same singleton name only one is pending at a time.
     singleton TEXT,
     attempts INTEGER NOT NULL DEFAULT 0,
     run_at INTEGER NOT NULL,

@@ -1,11 +1,11 @@
--- Groups, projects, who belongs to them, and the counters and indexes that keep their lists fast.
+-- Groups, projects, their members, and the counters and indexes for their lists.
 
--- What a namespace is like; a personal one is always public and keeps the defaults.
+-- Settings of a group. A personal namespace is always public and has the defaults.
 ALTER TABLE namespaces ADD COLUMN visibility INTEGER NOT NULL DEFAULT 20 CHECK (visibility IN (0, 10, 20));
 ALTER TABLE namespaces ADD COLUMN share_with_group_lock INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE namespaces ADD COLUMN request_access_enabled INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE namespaces ADD COLUMN lfs_enabled INTEGER;
--- Name and path in lower case: what a list is ordered by and a search looks into, the same on both engines.
+-- Name and path in lower case, for ordering lists and for searches; both engines agree on them.
 ALTER TABLE namespaces ADD COLUMN name_key TEXT NOT NULL DEFAULT '';
 ALTER TABLE namespaces ADD COLUMN path_key TEXT NOT NULL DEFAULT '';
 UPDATE namespaces SET name_key = lower(name), path_key = lower(path);
@@ -13,7 +13,7 @@ CREATE INDEX namespaces_name_idx ON namespaces (kind, name_key, id);
 CREATE INDEX namespaces_path_idx ON namespaces (kind, path_key, id);
 CREATE UNIQUE INDEX namespaces_group_name_key ON namespaces (coalesce(parent_id, 0), name_key) WHERE kind = 'group';
 
--- A namespace and every namespace above it, itself included: a role holds for everything below.
+-- A namespace and one of its ancestors, or the namespace itself: a role in a group applies to all its descendants.
 CREATE TABLE namespace_ancestors (
     namespace_id INTEGER NOT NULL REFERENCES namespaces (id) ON DELETE CASCADE,
     ancestor_id INTEGER NOT NULL REFERENCES namespaces (id) ON DELETE CASCADE,
@@ -21,6 +21,7 @@ CREATE TABLE namespace_ancestors (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX namespace_ancestors_below_idx ON namespace_ancestors (ancestor_id, namespace_id);
 INSERT INTO namespace_ancestors (namespace_id, ancestor_id) SELECT id, id FROM namespaces;
+-- Adds the ancestors of a new namespace.
 CREATE TRIGGER namespaces_climb AFTER INSERT ON namespaces BEGIN
     INSERT INTO namespace_ancestors (namespace_id, ancestor_id)
     SELECT new.id, new.id
@@ -33,7 +34,7 @@ CREATE TABLE group_members (
     group_id INTEGER NOT NULL REFERENCES namespaces (id) ON DELETE CASCADE,
     user_id INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,
     access_level INTEGER NOT NULL CHECK (access_level IN (10, 20, 30, 40, 50)),
-    -- The first moment at which it counts no more.
+    -- When the membership expires; it is no longer valid at this time.
     expires_at INTEGER,
     created_at INTEGER NOT NULL
 ) STRICT;
@@ -44,9 +45,9 @@ CREATE INDEX group_members_expiry_idx ON group_members (expires_at) WHERE expire
 
 CREATE TABLE projects (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    -- A project that is being removed has no place any more: nothing that asks for a place finds it, and its path is free.
+    -- Null for a soft-deleted project: queries by namespace do not find it, and its path can be reused.
     namespace_id INTEGER REFERENCES namespaces (id) ON DELETE RESTRICT,
-    -- Who made it; the number stays when the user goes.
+    -- The user who created the project; the id stays when the user is deleted.
     creator_id INTEGER NOT NULL,
     name TEXT NOT NULL,
     path TEXT NOT NULL,
@@ -70,7 +71,8 @@ CREATE TABLE projects (
     only_allow_merge_if_all_discussions_are_resolved INTEGER NOT NULL,
     request_access_enabled INTEGER NOT NULL,
     lfs_enabled INTEGER,
-    -- From this and the key of the instance comes the runners' token, which is nowhere in clear.
+    -- The seed that the runner registration token is derived from, with the instance key. The token itself is not
+    -- stored.
     runners_seed BLOB NOT NULL,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
@@ -80,7 +82,7 @@ CREATE TABLE projects (
 ) STRICT;
 CREATE UNIQUE INDEX projects_path_key ON projects (namespace_id, path_key);
 CREATE UNIQUE INDEX projects_name_key ON projects (namespace_id, name_key);
--- One shelf for each visibility and state, sorted by everything that a list can be sorted by.
+-- Each visibility bucket (one visibility, archived or not) has an index for every order of a list.
 CREATE INDEX projects_by_id_idx ON projects (visibility, archived, id) WHERE deleted_at IS NULL;
 CREATE INDEX projects_by_name_idx ON projects (visibility, archived, name_key, id) WHERE deleted_at IS NULL;
 CREATE INDEX projects_by_path_idx ON projects (visibility, archived, path_key, id) WHERE deleted_at IS NULL;
@@ -88,7 +90,8 @@ CREATE INDEX projects_by_created_idx ON projects (visibility, archived, created_
 CREATE INDEX projects_by_updated_idx ON projects (visibility, archived, updated_at, id) WHERE deleted_at IS NULL;
 CREATE INDEX projects_by_activity_idx ON projects (visibility, archived, last_activity_at, id) WHERE deleted_at IS NULL;
 
--- How many projects stand on each shelf, so that a list need not count them. In stripes, so that few wait for each other.
+-- The number of projects in a visibility bucket, so that a list does not count them. Each bucket has eight stripes,
+-- which reduces contention between concurrent transactions; its total is their sum. Triggers keep it up to date.
 CREATE TABLE project_counts (
     visibility INTEGER NOT NULL,
     archived INTEGER NOT NULL,
@@ -103,9 +106,11 @@ FROM (SELECT 0 AS visibility UNION ALL SELECT 10 UNION ALL SELECT 20)
 CROSS JOIN (SELECT 0 AS archived UNION ALL SELECT 1)
 CROSS JOIN stripes;
 
--- How many projects a user has in the personal namespace; the limit and an answer's `can_create_project` ask for it.
+-- The number of projects in the personal namespace, for `projects_limit` and `can_create_project`. Triggers keep it up
+-- to date.
 ALTER TABLE users ADD COLUMN personal_projects INTEGER NOT NULL DEFAULT 0;
 
+-- These three triggers keep `project_counts` and `personal_projects` up to date.
 CREATE TRIGGER projects_arrive AFTER INSERT ON projects BEGIN
     UPDATE project_counts SET amount = amount + 1
     WHERE new.deleted_at IS NULL AND visibility = new.visibility AND archived = new.archived AND stripe = new.id & 7;
@@ -132,11 +137,11 @@ CREATE TRIGGER projects_leave AFTER DELETE ON projects BEGIN
     WHERE id = (SELECT owner_id FROM namespaces WHERE id = old.namespace_id);
 END;
 
--- Every three letters in a row, so that a search for a part of a word reads only what may match.
+-- A trigram index, so that a substring search reads only rows that may match. Triggers keep it up to date.
 CREATE VIRTUAL TABLE project_search USING fts5 (
     text, content = '', contentless_delete = 1, tokenize = 'trigram case_sensitive 1'
 );
--- The trigrams themselves, for searches with fewer letters.
+-- The trigrams of the index, for searches of fewer than three characters.
 CREATE VIRTUAL TABLE project_trigrams USING fts5vocab (project_search, instance);
 CREATE TRIGGER projects_indexed AFTER INSERT ON projects BEGIN
     INSERT INTO project_search (rowid, text) VALUES (new.id, new.search_text);
@@ -174,7 +179,7 @@ CREATE INDEX project_members_user_idx ON project_members (user_id, project_id, a
 CREATE INDEX project_members_newest_idx ON project_members (project_id, id);
 CREATE INDEX project_members_expiry_idx ON project_members (expires_at) WHERE expires_at IS NOT NULL;
 
--- Projects opened to a group.
+-- A project that is shared with a group, and the maximum access level of the members of the group.
 CREATE TABLE project_shares (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
@@ -194,6 +199,7 @@ CREATE TABLE project_stars (
     PRIMARY KEY (user_id, project_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX project_stars_project_idx ON project_stars (project_id);
+-- These two triggers keep `star_count` up to date.
 CREATE TRIGGER stars_rise AFTER INSERT ON project_stars BEGIN
     UPDATE projects SET star_count = star_count + 1 WHERE id = new.project_id;
 END;
@@ -201,8 +207,8 @@ CREATE TRIGGER stars_set AFTER DELETE ON project_stars BEGIN
     UPDATE projects SET star_count = star_count - 1 WHERE id = old.project_id;
 END;
 
--- Files that were sent to be linked from texts. The row comes before the file and goes after it, so that no file is
--- ever without a row.
+-- A file uploaded to be linked from Markdown text. The row is inserted before the file is written and deleted after the
+-- file is removed, so that every file has a row.
 CREATE TABLE uploads (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE RESTRICT,

@@ -1,18 +1,18 @@
--- Issues, and what stands around them: labels, milestones, notes, boards. A day is the microsecond at which it begins.
+-- Issues, labels, milestones, notes and boards. A date is stored as the microsecond at which the day begins in UTC.
 
 CREATE TABLE labels (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
     title TEXT NOT NULL,
-    -- The title in lower case: what lists are ordered by.
+    -- The title in lower case, for ordering lists.
     title_key TEXT NOT NULL,
     color TEXT NOT NULL,
     description TEXT,
     priority INTEGER CHECK (priority >= 0),
-    -- How many issues carry it, kept by triggers.
+    -- The number of issues with the label. Triggers keep these counters up to date.
     open_issues INTEGER NOT NULL DEFAULT 0,
     closed_issues INTEGER NOT NULL DEFAULT 0,
-    -- How many of those are confidential.
+    -- The number of those issues that are confidential.
     open_confidential INTEGER NOT NULL DEFAULT 0,
     closed_confidential INTEGER NOT NULL DEFAULT 0,
     created_at INTEGER NOT NULL,
@@ -47,29 +47,29 @@ CREATE UNIQUE INDEX milestones_title_key ON milestones (project_id, title);
 CREATE TABLE issues (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
-    -- Counted in the project.
+    -- The number of the issue within its project.
     iid INTEGER NOT NULL,
     closed INTEGER NOT NULL DEFAULT 0,
-    -- Whether it was closed once and is open again.
+    -- Whether the issue was closed and is open again.
     reopened INTEGER NOT NULL DEFAULT 0,
     confidential INTEGER NOT NULL DEFAULT 0,
-    -- An issue outlives those who wrote it and work on it.
+    -- Null once the user is deleted; the issue stays.
     author_id INTEGER REFERENCES users (id) ON DELETE SET NULL,
     assignee_id INTEGER REFERENCES users (id) ON DELETE SET NULL,
     milestone_id INTEGER REFERENCES milestones (id) ON DELETE SET NULL,
     updated_by_id INTEGER REFERENCES users (id) ON DELETE SET NULL,
     moved_to_id INTEGER REFERENCES issues (id) ON DELETE SET NULL,
     due_on INTEGER,
-    -- How many notes people wrote, kept by triggers.
+    -- The number of notes that are not system notes. Triggers keep it up to date.
     user_notes INTEGER NOT NULL DEFAULT 0,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
-    -- The long ones come last, so that whoever looks at the others need not read over them.
+    -- The long columns are last, so that a query for the other columns does not read past them.
     title TEXT NOT NULL,
     description TEXT
 ) STRICT;
 CREATE UNIQUE INDEX issues_iid_key ON issues (project_id, iid);
--- Everything that a list filters by is in the indexes, so that the issues themselves are read for one page only.
+-- The indexes cover all columns that lists filter by, so that only the issues of one page are read from the table.
 CREATE INDEX issues_created_idx ON issues
 (project_id, created_at, id, closed, confidential, milestone_id, author_id, assignee_id);
 CREATE INDEX issues_updated_idx ON issues
@@ -86,10 +86,11 @@ CREATE INDEX issues_milestone_updated_idx ON issues
 (milestone_id, updated_at, id, closed, confidential, author_id, assignee_id) WHERE milestone_id IS NOT NULL;
 CREATE INDEX issues_updater_idx ON issues (updated_by_id) WHERE updated_by_id IS NOT NULL;
 CREATE INDEX issues_moved_idx ON issues (moved_to_id) WHERE moved_to_id IS NOT NULL;
--- The few that not everybody sees.
+-- Confidential issues, of which there are few.
 CREATE INDEX issues_confidential_idx ON issues (project_id, author_id, assignee_id, closed, id) WHERE confidential;
 
--- Title and description in lower case, for searches. Apart, so that an issue may change without its text being indexed anew.
+-- The title and the description of an issue in lower case, for searches. A separate table, so that a change of other
+-- columns does not index the text again.
 CREATE TABLE issue_texts (
     issue_id INTEGER PRIMARY KEY REFERENCES issues (id) ON DELETE CASCADE,
     search_text TEXT NOT NULL
@@ -97,7 +98,7 @@ CREATE TABLE issue_texts (
 CREATE VIRTUAL TABLE issue_search USING fts5 (
     text, content = '', contentless_delete = 1, tokenize = 'trigram case_sensitive 1'
 );
--- The trigrams themselves, for searches with fewer letters.
+-- The trigrams of the index, for searches of fewer than three characters.
 CREATE VIRTUAL TABLE issue_trigrams USING fts5vocab (issue_search, instance);
 CREATE TRIGGER issues_indexed AFTER INSERT ON issue_texts BEGIN
     INSERT INTO issue_search (rowid, text) VALUES (new.issue_id, new.search_text);
@@ -112,8 +113,8 @@ END;
 CREATE TABLE issue_labels (
     issue_id INTEGER NOT NULL REFERENCES issues (id) ON DELETE CASCADE,
     label_id INTEGER NOT NULL REFERENCES labels (id) ON DELETE CASCADE,
-    -- What lists are filtered and ordered by, copied from the issue by triggers: else a list of a label would have to look
-    -- at each issue that carries it.
+    -- Copies of the columns of the issue that lists filter and order by, so that a list by label does not read every
+    -- issue with the label. Triggers keep them up to date.
     closed INTEGER NOT NULL DEFAULT 0,
     confidential INTEGER NOT NULL DEFAULT 0,
     milestone_id INTEGER,
@@ -125,6 +126,7 @@ CREATE INDEX issue_labels_created_idx ON issue_labels
 (label_id, created_at, issue_id, closed, confidential, milestone_id);
 CREATE INDEX issue_labels_updated_idx ON issue_labels
 (label_id, updated_at, issue_id, closed, confidential, milestone_id);
+-- Copies the columns of the issue into a new row.
 CREATE TRIGGER issue_labels_filled AFTER INSERT ON issue_labels BEGIN
     UPDATE issue_labels SET
         closed = i.closed,
@@ -135,10 +137,12 @@ CREATE TRIGGER issue_labels_filled AFTER INSERT ON issue_labels BEGIN
     FROM issues i
     WHERE i.id = new.issue_id AND issue_labels.issue_id = new.issue_id AND issue_labels.label_id = new.label_id;
 END;
--- Apart, because most changes of an issue move nothing but the time of the last one.
+-- Keeps `updated_at` in `issue_labels` up to date. A separate trigger, because most updates of an issue change no other
+-- copied column.
 CREATE TRIGGER issue_labels_touched AFTER UPDATE OF updated_at ON issues BEGIN
     UPDATE issue_labels SET updated_at = new.updated_at WHERE issue_id = new.id;
 END;
+-- Keeps the other copied columns up to date.
 CREATE TRIGGER issue_labels_refilled AFTER UPDATE OF closed, confidential, milestone_id, created_at ON issues BEGIN
     UPDATE issue_labels SET
         closed = new.closed,
@@ -148,7 +152,8 @@ CREATE TRIGGER issue_labels_refilled AFTER UPDATE OF closed, confidential, miles
     WHERE issue_id = new.id;
 END;
 
--- What somebody said about an issue; without it, those who wrote it, work on it or talk about it follow it.
+-- The explicit choice of a user to subscribe to an issue or not. Without a row, the author, the assignee and the
+-- authors of notes are subscribed.
 CREATE TABLE issue_subscriptions (
     issue_id INTEGER NOT NULL REFERENCES issues (id) ON DELETE CASCADE,
     user_id INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,
@@ -164,7 +169,7 @@ CREATE TABLE notes (
     author_id INTEGER REFERENCES users (id) ON DELETE SET NULL,
     updated_by_id INTEGER REFERENCES users (id) ON DELETE SET NULL,
     body TEXT NOT NULL,
-    -- Written by the service itself, to tell what somebody did.
+    -- Whether the server wrote the note to record a change.
     system INTEGER NOT NULL DEFAULT 0,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL
@@ -174,8 +179,8 @@ CREATE INDEX notes_project_idx ON notes (project_id, id);
 CREATE INDEX notes_author_idx ON notes (author_id, issue_id, system) WHERE author_id IS NOT NULL;
 CREATE INDEX notes_updater_idx ON notes (updated_by_id) WHERE updated_by_id IS NOT NULL;
 
--- What is counted in a project: the last numbers given, and its issues, kept by triggers. Its row is also what those who
--- change issues of one project at once wait for.
+-- The issue counters of a project: the last numbers assigned, and the numbers of issues, which triggers keep up to
+-- date. Concurrent changes to the issues of a project lock this row.
 CREATE TABLE issue_books (
     project_id INTEGER PRIMARY KEY REFERENCES projects (id) ON DELETE CASCADE,
     last_issue INTEGER NOT NULL DEFAULT 0,
@@ -194,7 +199,8 @@ CREATE TRIGGER issues_counted AFTER INSERT ON issues BEGIN
         closed_confidential = closed_confidential + (new.confidential AND new.closed)
     WHERE project_id = new.project_id;
 END;
--- Before, because the rows of its labels go with it, and those look at what it is.
+-- Keeps `issue_books` and the counters of labels up to date. Runs before the delete, because the trigger on
+-- `issue_labels` reads the issue.
 CREATE TRIGGER issues_uncounted BEFORE DELETE ON issues BEGIN
     DELETE FROM issue_labels WHERE issue_id = old.id;
     UPDATE issue_books SET
@@ -242,13 +248,13 @@ END;
 CREATE TRIGGER notes_counted AFTER INSERT ON notes WHEN NOT new.system BEGIN
     UPDATE issues SET user_notes = user_notes + 1 WHERE id = new.issue_id;
 END;
--- Where all is being removed, nobody counts any more.
+-- Does not update the counter in a soft-deleted project, whose rows are all being deleted.
 CREATE TRIGGER notes_uncounted AFTER DELETE ON notes WHEN NOT old.system BEGIN
     UPDATE issues SET user_notes = user_notes - 1
     WHERE id = old.issue_id AND EXISTS (SELECT 1 FROM projects p WHERE p.id = old.project_id AND p.deleted_at IS NULL);
 END;
 
--- Every project has one.
+-- The issue board of a project; each project has exactly one.
 CREATE TABLE boards (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
@@ -259,7 +265,7 @@ CREATE TABLE board_lists (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     board_id INTEGER NOT NULL REFERENCES boards (id) ON DELETE CASCADE,
     label_id INTEGER NOT NULL REFERENCES labels (id) ON DELETE CASCADE,
-    -- From 0, without gaps, among those that were not removed.
+    -- The position among the lists that are not deleted, from 0 and without gaps.
     position INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     deleted_at INTEGER
@@ -270,12 +276,13 @@ CREATE INDEX board_lists_label_idx ON board_lists (label_id);
 
 INSERT INTO issue_books (project_id) SELECT id FROM projects;
 INSERT INTO boards (project_id, created_at) SELECT id, created_at FROM projects;
+-- Adds the issue counters and the board of a new project.
 CREATE TRIGGER projects_furnished AFTER INSERT ON projects BEGIN
     INSERT INTO issue_books (project_id) VALUES (new.id);
     INSERT INTO boards (project_id, created_at) VALUES (new.id, new.created_at);
 END;
 
--- What an event is about goes with it; and an issue that not everybody sees hides what is about it.
+-- The target of an event. The event is deleted with it, and is hidden from users who cannot see its confidential issue.
 ALTER TABLE events ADD COLUMN issue_id INTEGER REFERENCES issues (id) ON DELETE CASCADE;
 ALTER TABLE events ADD COLUMN note_id INTEGER REFERENCES notes (id) ON DELETE CASCADE;
 ALTER TABLE events ADD COLUMN milestone_id INTEGER REFERENCES milestones (id) ON DELETE CASCADE;
@@ -283,14 +290,14 @@ CREATE INDEX events_issue_idx ON events (issue_id, author_id, project_id) WHERE 
 CREATE INDEX events_note_idx ON events (note_id) WHERE note_id IS NOT NULL;
 CREATE INDEX events_milestone_idx ON events (milestone_id) WHERE milestone_id IS NOT NULL;
 
--- What commits say about issues, until the push that brings them has happened.
+-- A mention of an issue in a commit message, stored until its push is complete.
 CREATE TABLE intent_mentions (
     intent_id INTEGER NOT NULL REFERENCES ref_intents (id) ON DELETE CASCADE,
-    -- The order in which they are told.
+    -- The order of the mentions.
     position INTEGER NOT NULL,
     issue_id INTEGER NOT NULL REFERENCES issues (id) ON DELETE CASCADE,
     sha TEXT NOT NULL,
-    -- Whether it closes the issue, or only names it.
+    -- Whether the commit closes the issue, or only mentions it.
     closes INTEGER NOT NULL,
     PRIMARY KEY (intent_id, position)
 ) STRICT, WITHOUT ROWID;

@@ -1,6 +1,6 @@
--- Pipelines: what is built of a commit, who builds it, and what comes of it.
+-- CI: runners, variables, triggers, pipelines, jobs and artifacts.
 
--- From what tokens of the instance are made.
+-- The seed that an instance-wide token is derived from.
 CREATE TABLE instance_seeds (
     name TEXT PRIMARY KEY,
     seed BLOB NOT NULL
@@ -8,20 +8,20 @@ CREATE TABLE instance_seeds (
 
 CREATE TABLE runners (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    -- From what its token is made, and how the token is recognised.
+    -- The seed that the token is derived from, and the digest that identifies the token.
     seed BLOB NOT NULL,
     digest BLOB NOT NULL UNIQUE,
     description TEXT NOT NULL,
     active INTEGER NOT NULL,
     is_shared INTEGER NOT NULL,
     run_untagged INTEGER NOT NULL,
-    -- A locked one joins no further projects.
+    -- Whether the runner cannot be enabled for further projects.
     locked INTEGER NOT NULL,
-    -- One in each line.
+    -- One tag per line.
     tags TEXT NOT NULL,
     -- In seconds.
     maximum_timeout INTEGER,
-    -- What it says about itself.
+    -- Details that the runner reports about itself.
     name TEXT,
     version TEXT,
     revision TEXT,
@@ -40,8 +40,8 @@ CREATE TABLE runner_projects (
 ) STRICT;
 CREATE INDEX runner_projects_project_idx ON runner_projects (project_id, runner_id);
 
--- How the token is recognised with which runners join a project. Whoever looks for one fills in what is missing, because
--- it takes the key of the instance.
+-- The digest that identifies the runner registration token of a project. It depends on the instance key, so the server
+-- computes missing digests when it looks up a token.
 ALTER TABLE projects ADD COLUMN runners_digest BLOB;
 CREATE UNIQUE INDEX projects_runners_digest_idx ON projects (runners_digest);
 CREATE INDEX projects_without_runners_digest_idx ON projects (id) WHERE runners_digest IS NULL;
@@ -50,7 +50,7 @@ CREATE TABLE ci_variables (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
     key TEXT NOT NULL,
-    -- Sealed.
+    -- Encrypted.
     value BLOB NOT NULL,
     UNIQUE (project_id, key)
 ) STRICT;
@@ -69,7 +69,7 @@ CREATE INDEX ci_triggers_project_idx ON ci_triggers (project_id, id);
 CREATE TABLE pipelines (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
-    -- The branch or the tag, as people say it.
+    -- The short name of the branch or the tag.
     ref_name TEXT NOT NULL,
     tag INTEGER NOT NULL,
     sha TEXT NOT NULL,
@@ -78,15 +78,15 @@ CREATE TABLE pipelines (
     status TEXT NOT NULL
         CHECK (status IN ('created', 'pending', 'running', 'success', 'failed', 'canceled', 'skipped', 'manual')),
     yaml_errors TEXT,
-    -- One in each line, in order.
+    -- The names of the stages in order, one per line.
     stages TEXT NOT NULL,
     user_id INTEGER REFERENCES users (id) ON DELETE SET NULL,
     trigger_id INTEGER REFERENCES ci_triggers (id) ON DELETE SET NULL,
-    -- What a trigger gave along, sealed.
+    -- The variables passed by the trigger, encrypted.
     variables BLOB,
-    -- The push that it is part of, until that has happened.
+    -- The push that creates the pipeline, until it is complete; the pipeline is hidden until then.
     intent_id INTEGER REFERENCES ref_intents (id) ON DELETE CASCADE,
-    -- What will be built, until the push has happened.
+    -- The jobs to insert once the push is complete, in the format of the planner.
     plan TEXT,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
@@ -104,7 +104,7 @@ CREATE INDEX pipelines_intent_idx ON pipelines (intent_id) WHERE intent_id IS NO
 CREATE INDEX pipelines_user_idx ON pipelines (user_id) WHERE user_id IS NOT NULL;
 CREATE INDEX pipelines_trigger_idx ON pipelines (trigger_id) WHERE trigger_id IS NOT NULL;
 
--- What a job does, in the notation of the planner; a job that is tried again does the same.
+-- The specification of a job, in the format of the planner. A retry has the same specification.
 CREATE TABLE build_specs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
@@ -112,11 +112,13 @@ CREATE TABLE build_specs (
 ) STRICT;
 CREATE INDEX build_specs_project_idx ON build_specs (project_id);
 
+-- A CI job, or a commit status reported by an external service. The code and the documentation call it a job; the table
+-- `jobs` holds background tasks.
 CREATE TABLE builds (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
     pipeline_id INTEGER NOT NULL REFERENCES pipelines (id) ON DELETE CASCADE,
-    -- 0 a job of ours, 1 what others found out about the commit.
+    -- 0 a job, 1 a commit status reported by an external service.
     kind INTEGER NOT NULL,
     name TEXT NOT NULL,
     stage TEXT NOT NULL,
@@ -125,16 +127,16 @@ CREATE TABLE builds (
         CHECK (status IN ('created', 'pending', 'running', 'success', 'failed', 'canceled', 'skipped', 'manual')),
     start_when TEXT NOT NULL,
     allow_failure INTEGER NOT NULL,
-    -- A later one of the same name counts instead.
+    -- Whether a later job of the same name replaces this one.
     retried INTEGER NOT NULL DEFAULT 0,
-    -- How often it was tried before without anybody asking.
+    -- The number of automatic retries before this job.
     attempt INTEGER NOT NULL DEFAULT 0,
     user_id INTEGER REFERENCES users (id) ON DELETE SET NULL,
     runner_id INTEGER REFERENCES runners (id) ON DELETE SET NULL,
     spec_id INTEGER REFERENCES build_specs (id),
-    -- The names of those that it waits for, one in each line; null is all earlier stages.
+    -- The names of the jobs that it needs, one per line; null stands for all earlier stages.
     needs TEXT,
-    -- What a runner must have, one in each line.
+    -- The tags that a runner must have, one per line.
     tags TEXT NOT NULL DEFAULT '',
     -- In seconds.
     timeout INTEGER,
@@ -151,39 +153,40 @@ CREATE TABLE builds (
 CREATE INDEX builds_project_idx ON builds (project_id, id) WHERE kind = 0;
 CREATE INDEX builds_status_idx ON builds (project_id, status, id) WHERE kind = 0;
 CREATE INDEX builds_pipeline_idx ON builds (pipeline_id, id);
--- Runners look for projects and tags first, and for jobs then.
+-- A job request of a runner selects by project and tags first, then the oldest job.
 CREATE INDEX builds_pending_idx ON builds (project_id, tags, id) WHERE status = 'pending' AND kind = 0;
 CREATE INDEX builds_running_idx ON builds (project_id, runner_id) WHERE status = 'running' AND kind = 0;
 CREATE INDEX builds_user_idx ON builds (user_id) WHERE user_id IS NOT NULL;
 CREATE INDEX builds_runner_idx ON builds (runner_id) WHERE runner_id IS NOT NULL;
 CREATE INDEX builds_spec_idx ON builds (spec_id) WHERE spec_id IS NOT NULL;
 
--- What only matters once a runner has taken a job.
+-- The state of a job that a runner has taken.
 CREATE TABLE build_runs (
     build_id INTEGER PRIMARY KEY REFERENCES builds (id) ON DELETE CASCADE,
-    -- From what the token of the job is made, and how it is recognised; it opens something only while the job runs.
+    -- The seed that the job token is derived from, and the digest that identifies the token. The token is valid only
+    -- while the job is running.
     seed BLOB NOT NULL,
     digest BLOB NOT NULL UNIQUE,
     taken_at INTEGER NOT NULL,
-    -- When the runner was last heard of the job; null until then.
+    -- When the runner last sent an update about the job; null until the first one.
     heard_at INTEGER,
-    -- How many bytes of the trace are on disk, and how many of them at the end nobody sees yet, because they may be
-    -- the beginning of a secret.
+    -- The size of the trace on disk in bytes, and how many bytes at its end are withheld from readers because they may
+    -- be the beginning of a secret.
     trace_size INTEGER NOT NULL DEFAULT 0,
     trace_held INTEGER NOT NULL DEFAULT 0,
-    -- What the job must not say, as it was when it was given away; sealed.
+    -- The values to mask in the trace, as they were when the runner took the job; encrypted.
     secrets BLOB
 ) STRICT;
 
--- Files that jobs leave behind. A row comes before its file and goes after it.
+-- A file uploaded by a job. The row is inserted before the file is written and deleted after the file is removed.
 CREATE TABLE build_artifacts (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     project_id INTEGER NOT NULL REFERENCES projects (id),
     build_id INTEGER NOT NULL,
-    -- archive, or what else a runner sends.
+    -- `archive`, or another type sent by the runner.
     kind TEXT NOT NULL,
     name TEXT NOT NULL,
-    -- Null until the file is whole.
+    -- Null until the upload is complete.
     size INTEGER,
     created_at INTEGER NOT NULL,
     expires_at INTEGER
@@ -193,7 +196,7 @@ CREATE INDEX build_artifacts_project_idx ON build_artifacts (project_id, id);
 CREATE INDEX build_artifacts_expiry_idx ON build_artifacts (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX build_artifacts_begun_idx ON build_artifacts (created_at) WHERE size IS NULL;
 
--- What others found out about commits belongs to pipelines from now on.
+-- Moves the commit statuses of external services to pipelines.
 INSERT INTO pipelines (project_id, ref_name, tag, sha, source, status, stages, created_at, updated_at)
 SELECT project_id, ref_name, 0, sha, 'external',
        CASE WHEN SUM(status IN ('pending', 'running')) > 0 THEN 'running'

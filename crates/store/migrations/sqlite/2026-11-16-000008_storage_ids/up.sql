@@ -1,24 +1,25 @@
--- Where the repository and the files of each project lie, and which data folder belongs to this database.
+-- The storage ids of projects, and the record that binds the database to its data folder.
 
 CREATE TABLE project_storage (
     project_id INTEGER PRIMARY KEY REFERENCES projects (id) ON DELETE CASCADE,
-    -- Names of files are made from this, never from the number, which another database gives again.
+    -- File paths contain this id and not the project id, because another database assigns the same project ids.
     storage_id TEXT NOT NULL UNIQUE CHECK (length(storage_id) BETWEEN 1 AND 64 AND storage_id NOT GLOB '*[^0-9a-f]*')
 );
--- Older projects stay where they are: in places that are named by their numbers.
+-- Existing projects keep their paths, which contain the project id.
 INSERT INTO project_storage (project_id, storage_id) SELECT id, CAST(id AS TEXT) FROM projects;
+-- Assigns a random storage id to a new project.
 CREATE TRIGGER projects_stored AFTER INSERT ON projects BEGIN
     INSERT INTO project_storage (project_id, storage_id) VALUES (new.id, lower(hex(randomblob(16))));
 END;
 
--- One row, or none before the first start.
+-- The identity of the instance: one row, or none before the first start.
 CREATE TABLE instance (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     instance_id TEXT NOT NULL,
-    -- The data folder holds a copy of these, which is written after each change here.
+    -- The generation and its random mark. The data folder has a copy, which is updated after each change of this row.
     generation INTEGER NOT NULL,
     mark TEXT NOT NULL,
     previous_mark TEXT,
-    -- A value that only the instance key gives.
+    -- The check value of the instance key.
     key_check BLOB
 );

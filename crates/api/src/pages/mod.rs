@@ -1,3 +1,0 @@
-//! What is served beside the interface, below the page of a project.
-
-pub(crate) mod uploads;

@@ -1,0 +1,289 @@
+//! Checks that the files of uploads, artifacts and traces match their rows.
+
+use std::{
+    collections::HashSet,
+    fs::{self, DirBuilder, File, FileType, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use model::{ProjectId, StorageId};
+use store::checks::{self, StoredFileKind, StoredFileRow};
+
+use super::{
+    BATCH, DoctorOptions, Finding, MAX_EXAMPLES, check_failed,
+    orphans::{report_links, report_orphans},
+};
+use crate::{Caller, Error, Forge, Result};
+
+/// A folder of the file system itself at the top of a disk, which is never an orphan.
+const FILE_SYSTEM_FOLDER: &str = "lost+found";
+
+impl Forge {
+    /// Returns the top-level folder of the data folder, and the folder in it that contains these files.
+    fn folders_of(&self, kind: StoredFileKind) -> (PathBuf, PathBuf) {
+        let shared = self.shared();
+        let (files, traces) = (shared.files.folder(), shared.logs.folder());
+        match kind {
+            StoredFileKind::Uploads => (files.to_owned(), files.join("uploads")),
+            StoredFileKind::Artifacts => (files.to_owned(), files.join("artifacts")),
+            StoredFileKind::Traces => (traces.to_owned(), traces.to_owned()),
+        }
+    }
+}
+
+/// Returns the names of the check for rows without files, and of the one for files without rows.
+fn check_names(kind: StoredFileKind) -> (&'static str, &'static str) {
+    match kind {
+        StoredFileKind::Uploads => ("uploads", "uploads without rows"),
+        StoredFileKind::Artifacts => ("artifacts", "artifacts without rows"),
+        StoredFileKind::Traces => ("traces", "traces without builds"),
+    }
+}
+
+/// Reports rows without files, and files without rows.
+pub(super) async fn check(forge: &Forge, options: &DoctorOptions, kind: StoredFileKind, findings: &mut Vec<Finding>) {
+    let (rows, files) = check_names(kind);
+    let compared = match compare(forge, kind).await {
+        Ok(compared) => compared,
+        Err(error) => return findings.push(check_failed(rows, &error)),
+    };
+    findings.push(if compared.missing.is_empty() {
+        Finding::ok(rows, "every row has its file")
+    } else {
+        report_missing(forge, options, kind, &compared).await
+    });
+    match find_orphans(forge, kind, &compared.folders).await {
+        Ok(found) => {
+            let links = report_links(files, &found.links);
+            // "There are none" is not reported beside links.
+            let has_links = links.is_some();
+            findings.extend(links);
+            if !has_links || !found.orphans.is_empty() {
+                findings.extend(report_orphans(options, files, rows, &forge.folders_of(kind).0, found.orphans));
+            }
+        }
+        Err(error) => findings.push(check_failed(files, &error)),
+    }
+}
+
+/// Moves files without rows aside.
+pub(super) async fn move_orphans_aside(
+    forge: &Forge,
+    options: &DoctorOptions,
+    kind: StoredFileKind,
+    findings: &mut Vec<Finding>,
+) -> Result<()> {
+    let (rows, files) = check_names(kind);
+    let compared = compare(forge, kind).await?;
+    let found = find_orphans(forge, kind, &compared.folders).await?;
+    findings.extend(report_orphans(options, files, rows, &forge.folders_of(kind).0, found.orphans));
+    Ok(())
+}
+
+/// The result of comparing rows with files.
+#[derive(Default)]
+struct Comparison {
+    /// Rows whose file is missing or truncated.
+    missing: Vec<StoredFileRow>,
+    /// An error because of which some files could not be inspected.
+    io_error: Option<String>,
+    /// The storage ids of projects that have files.
+    folders: HashSet<String>,
+}
+
+async fn compare(forge: &Forge, kind: StoredFileKind) -> Result<Comparison> {
+    let (mut compared, mut after) = (Comparison::default(), 0);
+    let (_, folder) = forge.folders_of(kind);
+    loop {
+        let rows =
+            forge.read(Caller::system(), move |tx| Ok(checks::stored_files(tx.db(), kind, after, BATCH)?)).await?;
+        let Some(last) = rows.last() else { return Ok(compared) };
+        after = last.id;
+        compared.folders.extend(rows.iter().map(|row| row.storage.clone()));
+        let mut suspects = Vec::new();
+        for row in rows {
+            let path = folder.join(&row.storage).join(row.id.to_string());
+            match fs::metadata(&path) {
+                Ok(data) if data.len() >= u64::try_from(row.size).unwrap_or(0) => {}
+                Ok(_) => suspects.push(row),
+                Err(error) => {
+                    if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+                        compared.io_error = Some(format!("{}: {error}", path.display()));
+                    }
+                    suspects.push(row);
+                }
+            }
+        }
+        // A file that was removed meanwhile is not missing: its row is deleted last, so it is checked again.
+        let ids: Vec<i64> = suspects.iter().map(|row| row.id).collect();
+        let existing = forge.read(Caller::system(), move |tx| Ok(checks::existing_ids(tx.db(), kind, &ids)?)).await?;
+        compared.missing.extend(suspects.into_iter().filter(|row| existing.contains(&row.id)));
+    }
+}
+
+/// Reports missing files, and deletes their rows if that is requested.
+async fn report_missing(
+    forge: &Forge,
+    options: &DoctorOptions,
+    kind: StoredFileKind,
+    compared: &Comparison,
+) -> Finding {
+    let ids: Vec<i64> = compared.missing.iter().map(|row| row.id).collect();
+    let examples: Vec<String> = ids.iter().take(MAX_EXAMPLES).map(ToString::to_string).collect();
+    let text = format!("{} files are missing or truncated, such as {}", ids.len(), examples.join(", "));
+    let (check, remedy) = (
+        check_names(kind).0,
+        "check that their disk is mounted, or restore them from a backup; \
+         `gable doctor --fix --forget-missing` deletes their rows",
+    );
+    if !options.fix || !options.forget_missing {
+        return Finding::problem(check, text, remedy);
+    }
+    match delete_rows(forge, options, kind, compared).await {
+        Ok(list) => {
+            let done = format!("delete their rows; {} lists them", list.display());
+            Finding::problem(check, text, done).fixed()
+        }
+        Err(reason) => Finding::problem(check, format!("{text}; their rows are not deleted: {reason}"), remedy),
+    }
+}
+
+/// Why the rows of missing files are not deleted; the text is part of a finding.
+#[derive(Debug, thiserror::Error)]
+enum DeleteError {
+    #[error("a server uses this folder; stop it first")]
+    ServerRunning,
+    #[error("{} is missing or empty, as if its disk were not mounted", .0.display())]
+    EmptyFolder(PathBuf),
+    #[error("cannot inspect {0}")]
+    NotInspected(String),
+    #[error("cannot write {}: {source}", path.display())]
+    ListNotWritten { path: PathBuf, source: io::Error },
+    #[error("{0}")]
+    Forge(#[from] Error),
+}
+
+/// Deletes the rows of missing files and returns the path of a list of them.
+async fn delete_rows(
+    forge: &Forge,
+    options: &DoctorOptions,
+    kind: StoredFileKind,
+    compared: &Comparison,
+) -> std::result::Result<PathBuf, DeleteError> {
+    if options.server_running {
+        return Err(DeleteError::ServerRunning);
+    }
+    let (_, folder) = forge.folders_of(kind);
+    let found = entries(&folder)?;
+    if found.iter().all(|(path, _)| path.ends_with(FILE_SYSTEM_FOLDER)) {
+        return Err(DeleteError::EmptyFolder(folder));
+    }
+    if let Some(error) = &compared.io_error {
+        return Err(DeleteError::NotInspected(error.clone()));
+    }
+    let list = options.lost_and_found.join(format!("forgotten-{}.txt", check_names(kind).0));
+    write_list(&list, &compared.missing)
+        .map_err(|source| DeleteError::ListNotWritten { path: list.clone(), source })?;
+    let ids: Vec<i64> = compared.missing.iter().map(|row| row.id).collect();
+    let delete = move |tx: &mut crate::WriteTx<'_>| {
+        for batch in ids.chunks(1000) {
+            checks::delete_file_rows(tx.db(), kind, batch)?;
+        }
+        Ok(())
+    };
+    forge.write(Caller::system(), delete).await?;
+    Ok(list)
+}
+
+/// Writes the list of rows that are about to be deleted.
+fn write_list(list: &Path, rows: &[StoredFileRow]) -> io::Result<()> {
+    let folder = list.parent().unwrap_or(list);
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(list)?;
+    let mut text = "number\tproject\tbytes\tname\n".to_owned();
+    for StoredFileRow { id, project, size, name, .. } in rows {
+        text.push_str(&format!("{id}\t{project}\t{size}\t{}\n", name.escape_debug()));
+    }
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    File::open(folder)?.sync_all()
+}
+
+/// Files without a row.
+#[derive(Default)]
+struct Orphans {
+    orphans: Vec<PathBuf>,
+    /// Links in the place of folders of projects that have files.
+    links: Vec<PathBuf>,
+}
+
+/// Finds files without a row in the folders of the server; links are not followed.
+async fn find_orphans(forge: &Forge, kind: StoredFileKind, in_use: &HashSet<String>) -> Result<Orphans> {
+    let (_, folder) = forge.folders_of(kind);
+    let mut found = Orphans::default();
+    if fs::symlink_metadata(&folder).is_ok_and(|data| data.is_symlink()) {
+        let list = if in_use.is_empty() { &mut found.orphans } else { &mut found.links };
+        list.push(folder);
+        return Ok(found);
+    }
+    for (path, file_type) in entries(&folder)? {
+        let project = match storage_id(&path) {
+            Some(storage) if file_type.is_dir() => project_of(forge, storage).await?,
+            Some(storage) if file_type.is_symlink() && in_use.contains(storage) => {
+                found.links.push(path);
+                continue;
+            }
+            None if path.ends_with(FILE_SYSTEM_FOLDER) => continue,
+            _ => {
+                found.orphans.push(path);
+                continue;
+            }
+        };
+        for batch in entries(&path)?.chunks(usize::try_from(BATCH).unwrap_or(1000)) {
+            let ids: Vec<i64> = batch.iter().filter_map(|(path, _)| row_id(path)).collect();
+            // Rows are inserted before files are created, so they are read after the folder.
+            let query = move |tx: &mut crate::ReadTx<'_>| {
+                let db = tx.db();
+                Ok(checks::existing_ids_in_project(db, kind, project, &ids)?)
+            };
+            let known: HashSet<i64> = forge.read(Caller::system(), query).await?.into_iter().collect();
+            let orphans = batch.iter().filter(|(path, _)| !row_id(path).is_some_and(|id| known.contains(&id)));
+            found.orphans.extend(orphans.map(|(path, _)| path.clone()));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the name of a folder if it is a storage id.
+fn storage_id(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str().filter(|name| StorageId::parse(name).is_some())
+}
+
+/// Returns the id of the project with a storage id; zero if there is none.
+async fn project_of(forge: &Forge, storage: &str) -> Result<ProjectId> {
+    let storage = storage.to_owned();
+    let find = move |tx: &mut crate::ReadTx<'_>| Ok(checks::project_by_storage(tx.db(), &storage)?);
+    Ok(forge.read(Caller::system(), find).await?.unwrap_or(ProjectId::new(0)))
+}
+
+/// Returns the row id in the name of a file; temporary files and the files beside a trace start with it, too.
+fn row_id(path: &Path) -> Option<i64> {
+    path.file_name()?.to_str()?.split(['.', '#']).next()?.parse().ok()
+}
+
+/// Returns the sorted entries of a folder with their types; links are not followed.
+fn entries(folder: &Path) -> Result<Vec<(PathBuf, FileType)>> {
+    let unreadable = |error: io::Error| Error::internal(format!("cannot read {}", folder.display()), error);
+    let all = |entries: fs::ReadDir| {
+        let entry = |entry: io::Result<fs::DirEntry>| entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)));
+        entries.map(entry).collect::<io::Result<Vec<_>>>()
+    };
+    let mut found = match fs::read_dir(folder).and_then(all) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        found => found.map_err(unreadable)?,
+    };
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(found)
+}

@@ -1,0 +1,130 @@
+//! The read connection of a thread, and how reads run on it.
+
+use store::{Conn, Database};
+use tracing::warn;
+
+use super::{ReadTx, Shared, catch_panic, with_read_tx};
+use crate::{
+    Caller, Error, Result,
+    caller::{self, Authenticated},
+    read_cache::{ReadCache, ReadCacheEntry, ReadCacheKey},
+};
+
+/// The read connection of a thread, opened when it is first needed, with the thread's cache.
+pub(super) struct ReadConnection {
+    database: Database,
+    conn: Option<Conn>,
+    cache: ReadCache,
+}
+
+impl ReadConnection {
+    pub(super) fn new(database: &Database) -> Self {
+        Self { database: database.clone(), conn: None, cache: ReadCache::default() }
+    }
+
+    pub(super) fn read<T>(
+        &mut self,
+        shared: &Shared,
+        caller: &Caller,
+        f: &mut impl FnMut(&mut ReadTx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        match self.read_once(shared, caller, f) {
+            Err(Error::Store(error)) if error.is_disconnected() => {
+                warn!(%error, "lost the database connection; opening a new one");
+                self.conn = None;
+                self.read_once(shared, caller, f)
+            }
+            result => self.disconnect_on_error(result),
+        }
+    }
+
+    /// Drops the connection after a database error: whatever state it is in, it must not fail all later reads.
+    fn disconnect_on_error<T>(&mut self, result: Result<T>) -> Result<T> {
+        if matches!(result, Err(Error::Store(_) | Error::DiskFull(_))) {
+            self.conn = None;
+        }
+        result
+    }
+
+    /// Reads a few rows by key, without a transaction around the statements.
+    pub(super) fn read_inline<T>(
+        &mut self,
+        shared: &Shared,
+        caller: &Caller,
+        f: &mut impl FnMut(&mut ReadTx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let db = self.connect()?;
+        let result = catch_panic(|| with_read_tx(shared, db, caller, |mut tx| f(&mut tx)));
+        self.disconnect_on_error(result)
+    }
+
+    /// Returns the cached value if it is still valid; otherwise reads it inline and caches it.
+    pub(super) fn read_cached<T: Clone + 'static>(
+        &mut self,
+        shared: &Shared,
+        caller: &Caller,
+        key: ReadCacheKey,
+        f: &mut impl FnMut(&mut ReadTx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let now = shared.clock.now();
+        // Read first: a commit during the read then makes the entry invalid, never stale.
+        let data_version = self.connect()?.data_version();
+        let data_version = self.disconnect_on_error(data_version.map_err(Error::from))?;
+        if let Some(entry) = self.cache.get(&key, data_version, now)
+            && let Some(value) = entry.value.downcast_ref::<T>()
+        {
+            if let Some(token) = &entry.token {
+                shared.token_uses.record(token, now);
+            }
+            caller.record_ids(entry.user, entry.acting_as);
+            return Ok(value.clone());
+        }
+        let mut used_token = None;
+        let db = self.connect()?;
+        let result = catch_panic(|| {
+            let Authenticated { actor, token } = caller::authenticate(db, caller, now)?;
+            if let Some(token) = &token {
+                shared.token_uses.record(token, now);
+            }
+            let token_id = token.as_ref().map(|token| token.id);
+            used_token = token;
+            f(&mut ReadTx { db, shared, actor, token: token_id, now, hook_depth: caller.hook_depth() })
+        });
+        let value = self.disconnect_on_error(result)?;
+        let (user, acting_as) = caller.logged_ids();
+        let entry = ReadCacheEntry {
+            data_version,
+            created_at: now,
+            token: used_token,
+            user,
+            acting_as,
+            value: Box::new(value.clone()),
+        };
+        self.cache.insert(key, entry);
+        Ok(value)
+    }
+
+    fn connect(&mut self) -> Result<&mut Conn> {
+        if self.conn.is_none() {
+            let connected = self.database.connect_reader();
+            self.conn = Some(connected.map_err(|error| Error::Internal(error.into()))?);
+            // Data versions of different connections are not comparable.
+            self.cache = ReadCache::default();
+        }
+        Ok(self.conn.as_mut().expect("just connected"))
+    }
+
+    fn read_once<T>(
+        &mut self,
+        shared: &Shared,
+        caller: &Caller,
+        f: &mut impl FnMut(&mut ReadTx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let db = self.connect()?;
+        db.begin_reading()?;
+        // Panics are caught here too, so that no transaction stays open.
+        let result = catch_panic(|| with_read_tx(shared, db, caller, |mut tx| f(&mut tx)));
+        db.end_reading()?;
+        result
+    }
+}

@@ -1,0 +1,120 @@
+//! Routes for monitoring: liveness, readiness and metrics.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context as _, Result};
+use axum::{
+    Router,
+    extract::{ConnectInfo, Request, State},
+    http::{StatusCode, header},
+    response::{IntoResponse as _, Response},
+    routing::get,
+};
+use forge::{Caller, Forge, deliveries, disk_space::DiskStatus, tasks};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+/// The upper bounds of histogram buckets, in seconds.
+const SECONDS: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// The upper bounds of buckets for the number of writes that are committed together.
+const WRITE_GROUP_SIZES: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
+
+/// Starts collecting the metrics of this process.
+pub(crate) fn install_recorder() -> Result<PrometheusHandle> {
+    let write_group_size = Matcher::Full("gable_write_group_size".into());
+    PrometheusBuilder::new()
+        .set_buckets(&SECONDS)
+        .and_then(|builder| builder.set_buckets_for_metric(write_group_size, &WRITE_GROUP_SIZES))
+        .and_then(PrometheusBuilder::install_recorder)
+        .context("cannot collect metrics")
+}
+
+/// The routes under `/-/`.
+pub(crate) fn routes(forge: Forge, metrics: PrometheusHandle) -> Router {
+    Router::new()
+        .route("/-/health", get(health))
+        .route("/-/ready", get(ready))
+        .route("/-/metrics", get(serve_metrics))
+        .with_state((forge, metrics))
+}
+
+type MonitoringState = State<(Forge, PrometheusHandle)>;
+
+/// Liveness. A full disk is reported but not an error, because reads still work.
+async fn health(State((forge, _)): MonitoringState) -> String {
+    describe_disk_problem(&forge).await.map_or_else(|| "ok\n".to_owned(), |problem| format!("degraded: {problem}\n"))
+}
+
+/// Describes a lack of disk space; `None` if there is enough.
+async fn describe_disk_problem(forge: &Forge) -> Option<String> {
+    let forge = forge.clone();
+    // Blocking: it may write a file to find out.
+    let status = tokio::task::spawn_blocking(move || forge.disk_status()).await.ok()?;
+    Some(match status {
+        DiskStatus::Enough => return None,
+        DiskStatus::Low { free, min_free } => format!(
+            "{} MiB are free on the disk of the data folder, less than min-free-disk ({} MiB); pushes and uploads are refused",
+            free >> 20,
+            min_free >> 20
+        ),
+        DiskStatus::Full => "the disk of the data folder is full; nothing can be written".to_owned(),
+        DiskStatus::DatabaseFull => "the disk of the database server is full; nothing can be written".to_owned(),
+    })
+}
+
+/// Readiness: whether the database responds.
+async fn ready(State((forge, _)): MonitoringState) -> Response {
+    match forge.read(Caller::anonymous(), |tx| tx.ping()).await {
+        Ok(()) => describe_disk_problem(&forge)
+            .await
+            .map_or_else(|| "ready\n".to_owned(), |problem| format!("ready, but degraded: {problem}\n"))
+            .into_response(),
+        Err(error) => {
+            tracing::warn!(%error, "not ready");
+            (StatusCode::SERVICE_UNAVAILABLE, "the database does not respond\n").into_response()
+        }
+    }
+}
+
+/// Prometheus metrics, for clients on this machine and for administrators.
+async fn serve_metrics(State((forge, metrics)): MonitoringState, request: Request) -> Response {
+    let caller = if is_local(&request) { Caller::system() } else { api::caller_from_headers(request.headers()) };
+    let count = |tx: &mut forge::ReadTx<'_>| Ok((tasks::count(tx)?, deliveries::queue_stats(tx)?));
+    let (task_counts, deliveries) = match forge.read(caller, count).await {
+        Ok(counts) => counts,
+        Err(forge::Error::Unauthenticated | forge::Error::Forbidden(_)) => {
+            return api::plain_error(StatusCode::NOT_FOUND);
+        }
+        Err(error) => {
+            tracing::warn!(%error, "cannot count background tasks and webhook deliveries");
+            return (StatusCode::SERVICE_UNAVAILABLE, "the database does not respond\n").into_response();
+        }
+    };
+    metrics::gauge!("gable_tasks", "state" => "waiting").set(to_float(task_counts.0));
+    metrics::gauge!("gable_tasks", "state" => "dead").set(to_float(task_counts.1));
+    let oldest = deliveries.oldest.map_or(0.0, |since| forge.now().duration_since(since).as_secs_f64().max(0.0));
+    metrics::gauge!("gable_hook_deliveries_waiting").set(to_float(deliveries.waiting));
+    metrics::gauge!("gable_hook_oldest_waiting_seconds").set(oldest);
+    metrics::gauge!("gable_hooks_paused").set(to_float(deliveries.paused));
+    metrics::gauge!("gable_degraded").set(if describe_disk_problem(&forge).await.is_some() { 1.0 } else { 0.0 });
+    if let Some(space) = forge.disk_usage() {
+        metrics::gauge!("gable_disk_free_bytes").set(to_float(i64::try_from(space.free_bytes).unwrap_or(i64::MAX)));
+    }
+    for (queue, length) in forge.queue_lengths() {
+        metrics::gauge!("gable_queue_length", "queue" => queue)
+            .set(to_float(i64::try_from(length).unwrap_or(i64::MAX)));
+    }
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.render()).into_response()
+}
+
+/// Returns whether the request comes from this machine and not through a proxy on it.
+fn is_local(request: &Request) -> bool {
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    let forwarded = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+    peer.is_some_and(|peer| peer.0.ip().to_canonical().is_loopback())
+        && !forwarded.iter().any(|name| request.headers().contains_key(*name))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a gauge needs no 53rd bit")]
+fn to_float(count: i64) -> f64 {
+    count as f64
+}

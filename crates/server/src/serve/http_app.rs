@@ -1,0 +1,67 @@
+//! The HTTP application: the REST API, git over HTTP and test webhooks.
+
+use std::sync::Arc;
+
+use api::{AccessLog, App, AppOptions, GitHandler, LimitOptions, WebhookSender};
+use axum::extract::Request;
+use forge::Forge;
+use webhooks::Client;
+use wire::{Transfers, http::GitHttp};
+
+use crate::config::Config;
+
+/// Creates the application.
+pub(super) fn create(
+    config: &Config,
+    forge: &Forge,
+    transfers: &Transfers,
+    webhook_client: &Client,
+    ssh_port: Option<u16>,
+    access_log: AccessLog,
+) -> App {
+    App::new(AppOptions {
+        forge: forge.clone(),
+        dialect: config.dialect,
+        external_url: config.external_url.clone(),
+        body_limit: config.max_body_size,
+        upload_limit: config.max_upload_size,
+        artifact_limit: config.max_artifact_size,
+        sign_ins_per_minute: config.sign_ins_per_minute,
+        limit_options: limit_options(config),
+        ssh_port,
+        git: Some(git_handler(GitHttp::new(transfers.clone(), config.sign_ins_per_minute))),
+        webhook_sender: Some(webhook_sender(webhook_client.clone())),
+        access_log,
+    })
+}
+
+/// Returns the rate limits and the proxies that they take into account.
+fn limit_options(config: &Config) -> LimitOptions {
+    LimitOptions {
+        requests_per_minute: config.requests_per_minute,
+        anonymous_requests_per_minute: config.anonymous_requests_per_minute,
+        trusted_proxies: config.trusted_proxies.clone(),
+        hsts_seconds: config.hsts_seconds,
+        ..LimitOptions::default()
+    }
+}
+
+/// Returns the handler of git requests.
+fn git_handler(git: GitHttp) -> GitHandler {
+    let git = Arc::new(git);
+    Arc::new(move |request: Request| {
+        if !git.serves(request.uri()) {
+            return Err(Box::new(request));
+        }
+        let git = Arc::clone(&git);
+        Ok(Box::pin(async move { git.handle(request).await }))
+    })
+}
+
+/// Returns the function that sends a test webhook.
+fn webhook_sender(client: Client) -> WebhookSender {
+    Arc::new(move |target, delivery| {
+        let client = client.clone();
+        Box::pin(async move { client.send(&target, &delivery).await })
+    })
+}

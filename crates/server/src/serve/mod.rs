@@ -1,0 +1,208 @@
+//! `gable serve`: assembles the server and runs it.
+
+mod first_admin;
+mod http_app;
+mod listeners;
+mod task_worker;
+mod workers;
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+use api::{AccessLog, HttpService};
+use forge::{
+    Forge, Options, artifacts, first_start::FirstAdminOptions, job_queue, pushes, stale_jobs, tasks, traces, uploads,
+};
+use model::Site;
+use sd_notify::NotifyState;
+use store::Database;
+use tokio::{runtime, sync::watch};
+use tracing::{info, warn};
+use webhooks::{Client, JsonPayloadRenderer};
+use wire::{TransferLimits, Transfers};
+
+pub(crate) use self::listeners::loopback_if_unspecified;
+use self::{listeners::Listeners, workers::Workers};
+use crate::{
+    access_lines::access_log,
+    backup,
+    config::Config,
+    data_folder::{DataFolder, ServerLock},
+    exit::print_line,
+    forge_options::{ForgeMode, forge_options},
+    instance::{self, BindingUpdater},
+    log_writer::LogWriter,
+    logging, migrate, monitoring, permissions,
+    runner::{self, BuiltInRunner},
+    signals::stop_signal,
+    suggestions, tls,
+};
+
+/// The maximum number of blocking threads; each reserves 2 MB of address space.
+const MAX_BLOCKING_THREADS: usize = 48;
+
+/// The time for blocking threads to finish after everything else has stopped. What they leave unfinished is recovered by the
+/// next start, as after a crash.
+const BLOCKING_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Runs the server until a signal stops it.
+pub(crate) fn run(config: Config) -> Result<()> {
+    let log = logging::start(&config.log, config.log_format)?;
+    for message in suggestions::unknown_variables() {
+        warn!("{message}");
+    }
+    let outcome = open_and_serve(config, &log);
+    log.flush();
+    outcome
+}
+
+fn open_and_serve(config: Config, log: &LogWriter) -> Result<()> {
+    let first_admin = first_admin::read_options()?;
+    let (instance, _lock) = OpenInstance::open(&config)?;
+    let runtime = runtime::Builder::new_multi_thread()
+        .enable_all()
+        .max_blocking_threads(MAX_BLOCKING_THREADS)
+        .build()
+        .context("cannot start")?;
+    let access_log = access_log(log.clone(), config.log_format);
+    let outcome = runtime.block_on(serve(config, instance, first_admin, access_log));
+    runtime.shutdown_timeout(BLOCKING_SHUTDOWN_TIMEOUT);
+    outcome
+}
+
+/// The data folder and the database of an instance, checked and migrated.
+struct OpenInstance {
+    folder: DataFolder,
+    database: Database,
+    options: Options,
+    binding_updater: BindingUpdater,
+}
+
+impl OpenInstance {
+    /// Opens the instance; the lock keeps other servers from the data folder.
+    fn open(config: &Config) -> Result<(Self, ServerLock)> {
+        let folder = DataFolder::open(&config.data)?;
+        permissions::check(folder.path())?;
+        // Released at the end of this function.
+        let _opening_lock = folder.lock_for_opening()?;
+        let Some(lock) = folder.lock()? else {
+            bail!("another gable server is using the data folder {}; stop it first", folder.path().display());
+        };
+        let database = folder.database(config.database.as_deref())?;
+        // Before anything is written to the folder or the database.
+        instance::check(folder.path(), &database)?;
+        folder.create_database_file(&database)?;
+        migrate::apply_pending(&folder, &database)?;
+        git::check_version()?;
+        let (binding_updater, key) = instance::bind(&folder, &database)?;
+        let mode = ForgeMode::Serve {
+            cache_size: config.cache_size,
+            min_free_disk: config.min_free_disk,
+            allow_local_network: config.allow_local_network,
+            max_push_size: config.max_push_size,
+        };
+        let options = forge_options(&folder, database.clone(), key, config.default_projects_limit, mode)?;
+        Ok((Self { folder, database, options, binding_updater }, lock))
+    }
+}
+
+/// Assembles the server, serves until a signal arrives, and shuts down in order: the built-in runner, the listeners, the
+/// workers, the database.
+async fn serve(
+    mut config: Config,
+    instance: OpenInstance,
+    first_admin: FirstAdminOptions,
+    access_log: AccessLog,
+) -> Result<()> {
+    let OpenInstance { folder, database, options, binding_updater } = instance;
+    let metrics = monitoring::install_recorder()?;
+    let listeners = Listeners::bind(&config, &folder).await?;
+    let runner = runner::prepare_built_in(&mut config, folder.path()).await?;
+
+    let backup_source = backup::source(folder.path().to_owned(), database.clone(), options.repositories.clone());
+    let spools = options.spools.clone();
+    let forge = start_forge(options, &config, &listeners)?;
+    first_admin::create(&forge, &folder, first_admin).await?;
+    recover(&forge).await?;
+    stale_jobs::set_first_update_timeout(&forge, config.unheard_job);
+
+    let limits = TransferLimits { max_pack_bytes: config.max_push_size, ..TransferLimits::default() };
+    let transfers = Transfers::new(forge.clone(), spools, limits);
+    let webhook_client = Client::new().context("cannot create the webhook client")?;
+    let app = http_app::create(&config, &forge, &transfers, &webhook_client, listeners.ssh_port(), access_log);
+    let service = HttpService::new(&app, monitoring::routes(forge.clone(), metrics));
+
+    let (stop_workers, stopped) = watch::channel(false);
+    let backups = config.backups.clone().map(|backups| (backups, backup_source));
+    let workers = Workers::start(&forge, webhook_client, binding_updater, backups, &stopped).await?;
+    permissions::warn_about_exposed_paths(folder.path());
+
+    // Before readiness is reported: from then on a signal must lead to a graceful shutdown.
+    let (stop_signal, sighup) = (stop_signal()?, tls::sighup_signal()?);
+    report_ready(&config, &folder, &listeners);
+    let (internal_address, external_url) = (listeners.internal_address(), config.external_url);
+    let runner = runner.map(|runner| BuiltInRunner::spawn(runner, &forge, &folder, internal_address, external_url));
+    let stop = async {
+        stop_signal.await;
+        begin_shutdown(&forge, runner).await;
+        let _ = stop_workers.send(true);
+    };
+    listeners.serve(service, transfers, sighup, stopped, stop).await;
+    workers.join().await;
+    // A write-ahead log left behind would corrupt another database file put in its place.
+    if let Err(error) = database.checkpoint() {
+        warn!(%error, "cannot move the write-ahead log into the database file");
+    }
+    info!("stopped");
+    Ok(())
+}
+
+/// Starts the forge. Links in webhooks use the external URL, or else the address of the main listener.
+fn start_forge(options: Options, config: &Config, listeners: &Listeners) -> Result<Forge> {
+    let url = config.external_url.clone().unwrap_or_else(|| listeners.url());
+    let site = Site::new(url, listeners.ssh_port());
+    let payload_renderer = Arc::new(JsonPayloadRenderer::new(site, config.hook_times));
+    Ok(Forge::start(Options { payload_renderer, ..options })?)
+}
+
+/// Removes or completes what a crash has left unfinished.
+async fn recover(forge: &Forge) -> Result<()> {
+    uploads::sweep_at_start(forge).await.context("cannot remove unfinished uploads")?;
+    artifacts::sweep_at_start(forge).await.context("cannot remove unfinished artifacts")?;
+    tasks::empty_trash(forge).await.context("cannot empty the trash of removed repositories")?;
+    pushes::recover_interrupted_pushes(forge).await.context("cannot recover unfinished pushes")
+}
+
+/// Reports to the operator and to systemd that the server is ready.
+fn report_ready(config: &Config, folder: &DataFolder, listeners: &Listeners) {
+    info!(
+        data = %folder.path().display(),
+        dialect = %config.dialect,
+        allow_local_network = config.allow_local_network,
+        listen = listeners.display_url(),
+        external_url = config.external_url.as_deref().unwrap_or("from each request"),
+        "gable {} is ready", env!("CARGO_PKG_VERSION")
+    );
+    if config.external_url.is_none() && listeners.is_unspecified() {
+        warn!(
+            "links in webhooks point to {}, which only this machine can reach; set external-url to the URL that clients use",
+            listeners.url()
+        );
+    }
+    let also = listeners.display_ssh_address().map(|ssh| format!(" and ssh://git@{ssh}")).unwrap_or_default();
+    print_line(&format!("gable ready on {}{also}", listeners.display_url()));
+    // Fails without systemd, which is not an error.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+}
+
+/// Stops what would delay the end of the listeners.
+async fn begin_shutdown(forge: &Forge, runner: Option<BuiltInRunner>) {
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    // The built-in runner still has to report the outcome of its jobs, so it is stopped before the server.
+    if let Some(runner) = runner {
+        runner.stop().await;
+    }
+    // Clients that follow a trace or wait for a job would keep their connections open.
+    traces::close(forge);
+    job_queue::stop_waiting(forge);
+}

@@ -1,0 +1,77 @@
+//! The background work of the server: tasks, webhooks, the binding of folder and database, and scheduled backups.
+
+use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt as _, time::Duration};
+
+use anyhow::{Context as _, Result};
+use forge::{Forge, deliveries, tasks};
+use tokio::{sync::watch, task::JoinHandle};
+use tracing::error;
+use webhooks::{
+    Client,
+    dispatcher::{self, DispatcherLimits},
+};
+
+use super::task_worker;
+use crate::{
+    backup::{self, BackupSource},
+    config::Backups,
+    instance::BindingUpdater,
+};
+
+/// The delay before a webhook dispatcher that panicked is restarted.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+
+/// Everything that runs beside the listeners.
+pub(super) struct Workers(Vec<JoinHandle<()>>);
+
+impl Workers {
+    /// Starts all workers; they run until `stopped` becomes true.
+    pub(super) async fn start(
+        forge: &Forge,
+        webhook_client: Client,
+        binding_updater: BindingUpdater,
+        backups: Option<(Backups, BackupSource)>,
+        stopped: &watch::Receiver<bool>,
+    ) -> Result<Self> {
+        tasks::release_leases_at_start(forge).await.context("cannot recover unfinished background tasks")?;
+        deliveries::release_stale_leases(forge).await.context("cannot recover unfinished webhook deliveries")?;
+        if let Some((backups, _)) = &backups {
+            create_backup_folder(backups)?;
+        }
+        let mut workers = vec![
+            task_worker::start(forge.clone(), stopped.clone()),
+            tokio::spawn(run_webhook_dispatcher(forge.clone(), webhook_client, stopped.clone())),
+            binding_updater.advance_until_stopped(stopped.clone()),
+        ];
+        workers.extend(backups.map(|(backups, source)| backup::schedule::start(backups, source, stopped.clone())));
+        Ok(Self(workers))
+    }
+
+    /// Waits until all workers have stopped.
+    pub(super) async fn join(self) {
+        for worker in self.0 {
+            let _ = worker.await;
+        }
+    }
+}
+
+/// Creates the backup folder at start, so that a wrong path is noticed at once.
+fn create_backup_folder(backups: &Backups) -> Result<()> {
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(&backups.folder);
+    created.with_context(|| format!("cannot use the backup folder {}", backups.folder.display()))
+}
+
+/// Runs the webhook dispatcher until stopped; restarts it if it panics.
+async fn run_webhook_dispatcher(forge: Forge, client: Client, stopped: watch::Receiver<bool>) {
+    loop {
+        let dispatcher = dispatcher::run(forge.clone(), client.clone(), DispatcherLimits::default(), stopped.clone());
+        match tokio::spawn(dispatcher).await {
+            Ok(()) => return,
+            Err(error) => error!(%error, "webhook dispatcher panicked; restarting"),
+        }
+        tokio::time::sleep(RESTART_DELAY).await;
+        if let Err(error) = deliveries::release_stale_leases(&forge).await {
+            error!(%error, "cannot recover unfinished webhook deliveries; their leases expire after a minute");
+        }
+    }
+}
