@@ -1,5 +1,18 @@
 //! Configures glibc's allocator to return memory to the system and to reserve little address space.
 
+use std::time::Duration;
+
+use tokio::{
+    sync::watch,
+    task::{JoinHandle, spawn_blocking},
+    time::timeout,
+};
+
+/// The time after the start at which memory is released for the first time: the first background tasks have run by then.
+const FIRST_RELEASE: Duration = Duration::from_secs(2);
+/// The time between later releases.
+const RELEASE_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Allocations of at least this size are returned to the system when they are freed.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MMAP_THRESHOLD: i32 = 1 << 20;
@@ -30,3 +43,29 @@ pub(crate) fn configure_allocator() {
 /// Other allocators need no configuration.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn configure_allocator() {}
+
+/// Starts to release free memory periodically, until `stopped` becomes true.
+pub(crate) fn release_until_stopped(mut stopped: watch::Receiver<bool>) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut wait = FIRST_RELEASE;
+        while timeout(wait, stopped.wait_for(|stopped| *stopped)).await.is_err() {
+            let _ = spawn_blocking(release_free_memory).await;
+            wait = RELEASE_INTERVAL;
+        }
+    })
+}
+
+/// Returns the free pages of all arenas to the system. Without it, glibc returns only those at the end of an arena; the
+/// rest of what the start and busy periods have used would be retained.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn release_free_memory() {
+    #[expect(unsafe_code, reason = "malloc_trim has no safe wrapper")]
+    // SAFETY: `malloc_trim` takes an integer, is thread-safe, and only returns pages that are not in use.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Other allocators return memory by themselves.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn release_free_memory() {}

@@ -1,4 +1,5 @@
-//! The background work of the server: tasks, webhooks, the binding of folder and database, and scheduled backups.
+//! The background work of the server: tasks, webhooks, the binding of folder and database, the release of free memory, and
+//! scheduled backups.
 
 use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt as _, time::Duration};
 
@@ -16,6 +17,7 @@ use crate::{
     backup::{self, BackupSource},
     config::Backups,
     instance::BindingUpdater,
+    memory,
 };
 
 /// The delay before a webhook dispatcher that panicked is restarted.
@@ -42,6 +44,7 @@ impl Workers {
             task_worker::start(forge.clone(), stopped.clone()),
             tokio::spawn(run_webhook_dispatcher(forge.clone(), webhook_client, stopped.clone())),
             binding_updater.advance_until_stopped(stopped.clone()),
+            memory::release_until_stopped(stopped.clone()),
         ];
         workers.extend(backups.map(|(backups, source)| backup::schedule::start(backups, source, stopped.clone())));
         Ok(Self(workers))
