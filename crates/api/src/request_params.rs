@@ -46,11 +46,11 @@ struct RouteOptions {
 pub(crate) struct WithParams<H>(pub(crate) H, pub(crate) bool);
 
 impl<H: Handler<T, App>, T: 'static> Handler<T, App> for WithParams<H> {
-    type Future = Pin<Box<dyn Future<Output = Response> + Send>>;
+    type Future = ResponseFuture;
 
     fn call(self, request: Request, app: App) -> Self::Future {
         let options = RouteOptions { limit: app.body_limit(), auth: LargeBodyAuth::User, is_list: self.1 };
-        Box::pin(handle_request(self.0, request, app, options))
+        Box::pin(handle_request(erase(self.0), request, app, options))
     }
 }
 
@@ -59,21 +59,25 @@ impl<H: Handler<T, App>, T: 'static> Handler<T, App> for WithParams<H> {
 pub(crate) struct WithLargeParams<H>(pub(crate) usize, pub(crate) LargeBodyAuth, pub(crate) H);
 
 impl<H: Handler<T, App>, T: 'static> Handler<T, App> for WithLargeParams<H> {
-    type Future = Pin<Box<dyn Future<Output = Response> + Send>>;
+    type Future = ResponseFuture;
 
     fn call(self, request: Request, app: App) -> Self::Future {
         let options = RouteOptions { limit: self.0.max(app.body_limit()), auth: self.1, is_list: false };
-        Box::pin(handle_request(self.2, request, app, options))
+        Box::pin(handle_request(erase(self.2), request, app, options))
     }
 }
 
+/// A handler without its type, so that [`handle_request`] is compiled once and not for each of them. Handlers are
+/// functions without state, so this allocates nothing.
+type ErasedHandler = Box<dyn FnOnce(Request, App) -> ResponseFuture + Send>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+fn erase<H: Handler<T, App>, T: 'static>(handler: H) -> ErasedHandler {
+    Box::new(|request, app| Box::pin(handler.call(request, app)))
+}
+
 /// Reads the parameters, runs the handler, and responds with 304 if the client has the response already.
-async fn handle_request<H: Handler<T, App>, T: 'static>(
-    handler: H,
-    request: Request,
-    app: App,
-    options: RouteOptions,
-) -> Response {
+async fn handle_request(handler: ErasedHandler, request: Request, app: App, options: RouteOptions) -> Response {
     AccessLogContext::record_route(request.extensions());
     let (mut parts, body) = request.into_parts();
     let ParsedParams { params, permits } = match read(&app, &mut parts, body, options.limit, options.auth).await {
@@ -100,7 +104,7 @@ async fn handle_request<H: Handler<T, App>, T: 'static>(
     };
     parts.extensions.insert(Arc::new(params));
     let forge = app.forge().clone();
-    let response_future = handler.call(Request::from_parts(parts, Body::empty()), app);
+    let response_future = handler(Request::from_parts(parts, Body::empty()), app);
     let Ok(response) = tokio::time::timeout(request_timeout, response_future).await else {
         tracing::warn!(request = request_id(), "request timed out");
         return ApiError::Forge(forge::Error::Busy).into_response();

@@ -365,7 +365,7 @@ pub(crate) enum RunnerCommand {
 /// The server and the folder of a runner.
 #[derive(Args)]
 pub(crate) struct RunnerLocation {
-    /// URL of the server, such as https://git.example.com
+    /// URL of the server
     #[arg(long, env = "GABLE_RUNNER_URL", value_name = "URL")]
     pub(crate) url: String,
     /// Folder for jobs, caches and the token of the runner
