@@ -110,9 +110,35 @@ impl Error {
 
 /// Returns an error and its causes.
 fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |error| (*error).source())
+    let errors = std::iter::successors(Some(error), |error| (*error).source());
+    // An error of gix wraps another one that `source` does not return.
+    let wrapped = |error: &'a (dyn StdError + 'static)| {
+        error.downcast_ref::<gix::error::Error>().into_iter().flat_map(gix::error::Error::iter_errors)
+    };
+    errors.flat_map(move |error| std::iter::once(error).chain(wrapped(error)))
 }
 
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::Error;
+
+    #[test]
+    fn a_full_disk_is_found_in_every_error_of_a_write() {
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let message = || gix::error::Message::new("cannot write the object");
+        let unwrapped = gix::error::Error::from_error(full());
+        let with_context = gix::error::ErrorExt::and_raise(full(), message());
+        for error in [unwrapped, with_context] {
+            assert!(Error::from_write(error).is_full());
+        }
+        let corrupt = Error::corrupt(gix::error::Error::from_error(full()));
+        assert!(corrupt.is_full());
+        assert!(!Error::from_write(gix::error::Error::from_error(message())).is_full());
+    }
 }
