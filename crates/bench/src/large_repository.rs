@@ -9,7 +9,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow};
-use model::{ProjectId, StorageId, text::hex};
+use git::{Ref, Refs};
+use model::{ProjectId, RefName, StorageId, text::hex};
 use sha2::{Digest as _, Sha256};
 
 /// The project id of the repository.
@@ -116,6 +117,23 @@ fn command(path: &Path, arguments: &[&str]) -> Command {
     command.env_clear().env("PATH", program).env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
     command.arg("--git-dir").arg(path).args(arguments);
     command
+}
+
+/// Reads the refs of a repository with the `git` program.
+pub(crate) fn read_refs(path: &Path, head: &str) -> Result<Refs> {
+    let listed = git(path, &["show-ref", "--dereference"])?;
+    let mut refs: Vec<Ref> = Vec::new();
+    for line in String::from_utf8_lossy(&listed).lines() {
+        let (id, name) = line.split_once(' ').with_context(|| format!("git show-ref printed {line}"))?;
+        let id = id.parse().map_err(|_| anyhow!("git show-ref printed {line}"))?;
+        if let (true, Some(tag)) = (name.ends_with("^{}"), refs.last_mut()) {
+            tag.peeled = Some(id);
+        } else {
+            let name = RefName::new(name).with_context(|| format!("git show-ref printed {line}"))?;
+            refs.push(Ref { name, target: id, peeled: None });
+        }
+    }
+    Ok(Refs::from_sorted(1, RefName::branch(head), refs))
 }
 
 /// Returns the storage id of a generated project, which is its project id.

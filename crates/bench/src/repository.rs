@@ -6,11 +6,12 @@ use std::{
     hint::black_box,
     io,
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, anyhow};
-use git::{Repositories, Repository};
+use git::{Refs, Repositories, Repository};
 use model::{Oid, Page, RefName, objects::ArchiveFormat};
 
 use crate::large_repository::{self, BRANCHES, FOLDER_PATH, LARGE_FOLDER, PROJECT};
@@ -48,7 +49,7 @@ impl Compared {
 /// Measures in about the given time, not counting the creation of the repository.
 pub(crate) fn measure(folder: &Path, time: Duration) -> Result<Results> {
     let (root, path) = large_repository::open_or_create(folder)?;
-    let repositories = Repositories::open(&root)?;
+    let repositories = Repositories::open_folder(&root)?;
     let fixture = BenchRepository::new(repositories, &path)?;
     let cases = cases(&fixture);
     let share = time / u32::try_from(cases.len()).unwrap_or(u32::MAX);
@@ -103,6 +104,8 @@ impl Case<'_> {
 struct BenchRepository {
     repositories: Repositories,
     root: std::path::PathBuf,
+    /// As the server caches them.
+    refs: Arc<Refs>,
     main: Oid,
     fork: Oid,
 }
@@ -114,24 +117,23 @@ impl BenchRepository {
             output.parse().map_err(|_| anyhow!("git rev-parse {name} printed {output}"))
         };
         let root = path.ancestors().nth(3).unwrap_or(path).to_owned();
-        Ok(Self { repositories, root, main: id("main")?, fork: id("main~50")? })
+        let refs = Arc::new(large_repository::read_refs(path, "main")?);
+        Ok(Self { repositories, root, refs, main: id("main")?, fork: id("main~50")? })
     }
 
     /// Opens the repository as a request does.
     fn open(&self) -> git::Result<Repository> {
-        open(&self.repositories)
+        self.open_in(&self.repositories)
     }
 
     /// Opens the repository as the first request after a start does.
     fn open_cold(&self) -> git::Result<Repository> {
-        open(&Repositories::open(&self.root)?)
+        self.open_in(&Repositories::open_folder(&self.root)?)
     }
-}
 
-fn open(repositories: &Repositories) -> git::Result<Repository> {
-    repositories
-        .find(&large_repository::storage_id(PROJECT))?
-        .ok_or_else(|| git::Error::Corrupt("the repository is missing".into()))
+    fn open_in(&self, repositories: &Repositories) -> git::Result<Repository> {
+        repositories.open(&large_repository::storage_id(PROJECT), Arc::clone(&self.refs))
+    }
 }
 
 fn cases(fixture: &BenchRepository) -> Vec<Case<'_>> {
@@ -154,7 +156,7 @@ fn ref_and_file_cases(fixture: &BenchRepository) -> Vec<Case<'_>> {
             vec![strings(&["for-each-ref", "--count=20", format, "refs/heads/"])],
             || {
                 let repository = fixture.open()?;
-                let refs = repository.refs()?;
+                let refs = repository.refs();
                 refs.branches.iter().take(20).try_for_each(|branch| discard(repository.commit(branch.target)?))
             },
         ),
@@ -164,7 +166,7 @@ fn ref_and_file_cases(fixture: &BenchRepository) -> Vec<Case<'_>> {
             vec![strings(&["for-each-ref", format, &middle_branch])],
             move || {
                 let repository = fixture.open()?;
-                let refs = repository.refs()?;
+                let refs = repository.refs();
                 let branch = name.as_ref().and_then(|name| refs.find(name));
                 branch.map_or(Ok(()), |branch| discard(repository.commit(branch.target)?))
             },
@@ -175,7 +177,7 @@ fn ref_and_file_cases(fixture: &BenchRepository) -> Vec<Case<'_>> {
             vec![strings(&["for-each-ref", "--count=20", "--sort=-refname", format, "refs/tags/"])],
             || {
                 let repository = fixture.open()?;
-                let refs = repository.refs()?;
+                let refs = repository.refs();
                 refs.tags.iter().rev().take(20).try_for_each(|tag| discard(repository.tag(tag)?))
             },
         ),
@@ -214,7 +216,7 @@ fn history_cases(fixture: &BenchRepository) -> Vec<Case<'_>> {
             vec![strings(&["for-each-ref", "--count=20", "--merged=main", "refs/heads/"])],
             || {
                 let repository = fixture.open()?;
-                let tips: Vec<_> = repository.refs()?.branches.iter().take(20).map(|branch| branch.target).collect();
+                let tips: Vec<_> = repository.refs().branches.iter().take(20).map(|branch| branch.target).collect();
                 discard(repository.which_are_ancestors(&tips, fixture.main)?)
             },
         ),

@@ -26,7 +26,7 @@ use dataset::Dataset;
 pub(crate) use users_and_projects::public_key_line;
 
 /// The version of the content; increased with every change, so that older data sets are not reused.
-const FORMAT_VERSION: u64 = 1;
+const FORMAT_VERSION: u64 = 2;
 pub(crate) const PROJECTS: u64 = 10_000;
 pub(crate) const SEED: u64 = 8;
 /// The marker of a data set that a failed run has changed.
@@ -145,7 +145,7 @@ fn fill(dataset: &Dataset, data: &Path, database: &Database) -> Result<()> {
     if database.is_in_data_folder() {
         write_secret(&data.join("gable.sqlite3"), "")?;
     }
-    let histories = repositories::build(&data.join("repositories"), dataset)?;
+    let (stored, histories) = repositories::build(data, dataset)?;
     let kind = if database.is_sqlite() { EngineKind::Sqlite } else { EngineKind::Postgres };
     let (mut rows, mut rng) = (SqlRows { kind, statements: Vec::new() }, Rng::new(dataset.seed));
     users_and_projects::add_users(&mut rows, dataset, &mut rng)?;
@@ -159,28 +159,32 @@ fn fill(dataset: &Dataset, data: &Path, database: &Database) -> Result<()> {
     activity::add_uploads(&mut rows, dataset, &mut rng, &data.join("files"))?;
     database.migrate()?;
     let mut conn = database.connect_writer()?;
-    execute(&mut conn, &rows.statements)
+    conn.begin_writing()?;
+    execute(&mut conn, &rows.statements)?;
+    stored.insert(&mut conn, dataset)?;
+    conn.commit()?;
+    finish(&mut conn)?;
+    stored.fill_cache(dataset)
 }
 
-/// Executes all statements in one transaction.
 fn execute(conn: &mut Conn, statements: &[String]) -> Result<()> {
+    for statement in statements {
+        let ran = match conn {
+            Conn::Sqlite(conn) => conn.batch_execute(statement),
+            Conn::Pg(conn) => conn.batch_execute(statement),
+        };
+        ran.map_err(|error| anyhow!("{error}, in {}", statement.chars().take(100).collect::<String>()))?;
+    }
+    Ok(())
+}
+
+/// Brings the database into the state of one that has been in use.
+fn finish(conn: &mut Conn) -> Result<()> {
     /// Advances the identity sequences past the ids that were inserted explicitly.
     const RESET_SEQUENCES: &str = "DO $$ DECLARE t text; BEGIN FOR t IN SELECT table_name FROM information_schema.columns \
         WHERE table_schema = 'public' AND column_name = 'id' AND is_identity = 'YES' LOOP \
         EXECUTE format('SELECT setval(pg_get_serial_sequence(%L, ''id''), (SELECT coalesce(max(id), 0) + 1 FROM %I), false)', t, t); \
         END LOOP; END $$";
-    let mut run = |statement: &str| {
-        let ran = match conn {
-            Conn::Sqlite(conn) => conn.batch_execute(statement),
-            Conn::Pg(conn) => conn.batch_execute(statement),
-        };
-        ran.map_err(|error| anyhow!("{error}, in {}", statement.chars().take(100).collect::<String>()))
-    };
-    run("BEGIN")?;
-    for statement in statements {
-        run(statement)?;
-    }
-    run("COMMIT")?;
     match conn {
         Conn::Sqlite(conn) => conn.batch_execute("PRAGMA wal_checkpoint(TRUNCATE)"),
         Conn::Pg(conn) => conn.batch_execute(RESET_SEQUENCES).and_then(|()| conn.batch_execute("VACUUM ANALYZE")),
@@ -220,7 +224,7 @@ impl SqlRows {
 mod tests {
     use diesel::{QueryableByName, RunQueryDsl as _, sql_query, sql_types::Text};
 
-    use super::*;
+    use super::{dataset::RepositoryContent, *};
 
     #[derive(QueryableByName)]
     struct Line {
@@ -234,8 +238,8 @@ mod tests {
         found.into_iter().map(|line| line.line).collect()
     }
 
-    /// Returns every row of every table and every ref of every repository.
-    fn dump(data: &Path, projects: u64) -> String {
+    /// Returns every row of every table.
+    fn dump(data: &Path) -> String {
         let mut conn = Database::sqlite(data.join("gable.sqlite3")).connect_reader().expect("the database exists");
         let tables = "SELECT name AS line FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' \
                       AND name NOT LIKE '\\_\\_%' ESCAPE '\\' AND name NOT LIKE '%\\_search%' ESCAPE '\\' \
@@ -247,16 +251,6 @@ mod tests {
             let rows = lines(&mut conn, &format!("SELECT {} AS line FROM {table} ORDER BY 1", quoted.join("||','||")));
             text += &format!("{table} {}\n{}\n", rows.len(), rows.join("\n"));
         }
-        for project in 1..=projects {
-            let path = crate::large_repository::repository_path(
-                &data.join("repositories"),
-                model::ProjectId::new(i64::try_from(project).expect("a small number")),
-            );
-            if path.exists() {
-                let refs = crate::large_repository::git(&path, &["show-ref", "--head"]).expect("a repository has refs");
-                text += &format!("{project}\n{}", String::from_utf8_lossy(&refs));
-            }
-        }
         text
     }
 
@@ -267,7 +261,7 @@ mod tests {
             let data = folder.path().join(name);
             let settings = Settings { data: data.clone(), projects: MIN_PROJECTS, seed, database: None };
             open_or_create(&settings).expect("created");
-            (dump(&data, MIN_PROJECTS), settings)
+            (dump(&data), settings)
         };
         let ((once, settings), (again, _), (other, _)) = (seeded("once", 7), seeded("again", 7), seeded("other", 9));
         assert!(once == again, "the same seed gives different data");
@@ -282,7 +276,34 @@ mod tests {
         settings.mark_spoiled().expect("marked");
         open_or_create(&settings).expect("recreated");
         assert!(!settings.data.join("left-behind").exists());
-        assert!(dump(&settings.data, MIN_PROJECTS) == once, "recreated with different data");
+        assert!(dump(&settings.data) == once, "recreated with different data");
+    }
+
+    #[test]
+    fn repositories_are_complete() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let data = folder.path().join("data");
+        let settings = Settings { data: data.clone(), projects: MIN_PROJECTS, seed: 5, database: None };
+        let dataset = open_or_create(&settings).expect("created");
+        // The large repository, and the first one with each template.
+        for project in [1, 2, 4, 6, 8].map(model::ProjectId::new) {
+            let path = crate::large_repository::repository_path(&data.join("repositories"), project);
+            crate::large_repository::git(&path, &["fsck", "--strict", "--full"]).expect("no errors");
+            let mut conn = Database::sqlite(data.join("gable.sqlite3")).connect_reader().expect("the database exists");
+            let repository = store::repositories::find(&mut conn, project).expect("readable").expect("a repository");
+            let refs = store::repositories::refs(&mut conn, repository.id).expect("readable").expect("a repository");
+            let listed = crate::large_repository::git(&path, &["for-each-ref", "--format=%(objectname) %(refname)"]);
+            let expected: Vec<String> =
+                refs.refs.iter().map(|found| format!("{} {}", found.target, found.name)).collect();
+            assert_eq!(String::from_utf8_lossy(&listed.expect("refs")).lines().collect::<Vec<_>>(), expected);
+        }
+        let with_repository = dataset.projects.iter().filter(|seeded| seeded.content != RepositoryContent::Empty);
+        let mut conn = Database::sqlite(data.join("gable.sqlite3")).connect_reader().expect("the database exists");
+        let all = store::repositories::list(&mut conn, model::RepositoryId::new(0), 1000).expect("readable");
+        assert_eq!(all.len(), with_repository.count());
+        for repository in all {
+            assert_eq!(store::packs::of_repository(&mut conn, repository.id).expect("readable").len(), 1);
+        }
     }
 
     #[test]

@@ -162,7 +162,9 @@ fn wait_for_housekeeping(repositories: &Path) -> Result<()> {
                 if graph && large() {
                     return Ok(());
                 }
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                // Not yet in place.
+                let temporary = entry.file_name() == "tmp";
+                if !temporary && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     folders.push(entry.path());
                 }
             }

@@ -4,17 +4,19 @@
 //! removing its key removes the remains.
 
 pub mod disk_space;
+mod local_files;
 pub mod logs;
 pub mod spool;
 
 use std::{
+    collections::HashSet,
     error::Error as StdError,
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom},
     ops::Range,
     path::{Path, PathBuf},
     pin::pin,
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
 use bytes::{Bytes, BytesMut};
@@ -31,6 +33,9 @@ use tokio::{
     task::{JoinError, spawn_blocking},
 };
 
+pub use self::local_files::FileEntry;
+use self::local_files::HardLink;
+
 /// The number of bytes buffered before they are written; an object store across the network will want more.
 const PART_SIZE: usize = 64 * 1024;
 /// The number of bytes read at a time.
@@ -42,6 +47,10 @@ pub struct Files {
     store: Arc<dyn ObjectStore>,
     /// The folder of the store, for the durability guarantees that the store itself does not give.
     folder: Arc<Path>,
+    /// Folders below it that are known to be on disk, so that they are not synced again.
+    durable_folders: Arc<Mutex<HashSet<PathBuf>>>,
+    /// Replaced by tests, to simulate a file system that cannot link a file.
+    hard_link: HardLink,
 }
 
 /// The content of a key.
@@ -72,6 +81,9 @@ pub enum Error {
     /// A key is not allowed.
     #[error("{0}")]
     InvalidKey(#[from] object_store::path::Error),
+    /// A key that must be new exists.
+    #[error("the key {0} already exists")]
+    AlreadyExists(String),
     /// Work on another thread panicked or was cancelled.
     #[error("{0}")]
     Task(#[from] JoinError),
@@ -100,7 +112,12 @@ impl Files {
         let parent = folder.parent().map_or(Ok(()), sync_folder);
         parent.and_then(|()| sync_folder(&folder)).map_err(unusable)?;
         let store = LocalFileSystem::new_with_prefix(&folder).map_err(|error| Error::unusable_folder(path, error))?;
-        Ok(Self { store: Arc::new(store.with_fsync(true)), folder: folder.into() })
+        Ok(Self {
+            store: Arc::new(store.with_fsync(true)),
+            folder: folder.into(),
+            durable_folders: Arc::default(),
+            hard_link: |from, to| fs::hard_link(from, to),
+        })
     }
 
     /// Writes a stream of at most `max_size` bytes; returns its size once it is on disk.
@@ -142,25 +159,14 @@ impl Files {
     ///
     /// The folders stay, because another write may be about to use them; see [`Self::remove_folder`].
     pub async fn remove(&self, keys: &[String]) -> Result<(), Error> {
-        for key in keys {
-            match self.store.delete(&location(key)?).await {
-                Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let (folder, keys) = (Arc::clone(&self.folder), keys.to_vec());
-        run_blocking(move || {
-            for key in &keys {
-                remove_unfinished(&folder.join(key))?;
-            }
-            sync_ancestors(&folder, &keys)
-        })
-        .await
+        let (files, keys) = (self.clone(), keys.to_vec());
+        spawn_blocking(move || files.remove_files(&keys)).await?
     }
 
     /// Removes an empty folder of keys. No write to it may be in progress.
     pub async fn remove_folder(&self, folder: &str) -> Result<(), Error> {
         let (root, key) = (Arc::clone(&self.folder), folder.to_owned());
+        self.durable_folders().remove(&root.join(&key));
         run_blocking(move || match fs::remove_dir(root.join(&key)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => sync_ancestors(&root, &[key]),
@@ -248,18 +254,21 @@ fn read_chunks(file: File, range: Range<u64>) -> BoxStream<'static, io::Result<B
     .boxed()
 }
 
-/// Removes the temporary files next to the path that the store writes before it renames them.
+/// Removes the temporary files next to a path that are written before they are renamed to it.
 fn remove_unfinished(path: &Path) -> io::Result<()> {
     for number in 1.. {
-        let mut unfinished = path.as_os_str().to_owned();
-        unfinished.push(format!("#{number}"));
-        match fs::remove_file(unfinished) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-            Err(error) => return Err(error),
+        if optional(fs::remove_file(unfinished_path(path, number)))?.is_none() {
+            break;
         }
     }
     Ok(())
+}
+
+/// Returns the path of an unfinished write; the object store uses the same names.
+fn unfinished_path(path: &Path, number: u32) -> PathBuf {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(format!("#{number}"));
+    unfinished.into()
 }
 
 /// Syncs all folders between the keys and the root.
@@ -270,15 +279,21 @@ fn sync_ancestors(root: &Path, keys: &[String]) -> io::Result<()> {
         .collect();
     folders.sort_unstable();
     folders.dedup();
-    folders.iter().try_for_each(|folder| match sync_folder(folder) {
-        // Nothing was ever written there.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    })
+    // A missing folder was never written to.
+    folders.iter().try_for_each(|folder| optional(sync_folder(folder)).map(drop))
 }
 
 fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
+}
+
+/// Converts a "not found" error to `None`.
+fn optional<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 async fn run_blocking(f: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<(), Error> {
@@ -303,7 +318,7 @@ mod tests {
 
     use super::*;
 
-    fn temp_files() -> (tempfile::TempDir, Files) {
+    pub(crate) fn temp_files() -> (tempfile::TempDir, Files) {
         let folder = tempfile::tempdir().expect("a folder");
         let files = Files::open(&folder.path().join("files")).expect("a store");
         (folder, files)
@@ -320,7 +335,7 @@ mod tests {
     }
 
     /// Lists all files and folders of the store.
-    fn list_all(files: &Files) -> Vec<String> {
+    pub(crate) fn list_all(files: &Files) -> Vec<String> {
         let mut found = Vec::new();
         let mut folders = vec![files.folder.to_path_buf()];
         while let Some(folder) = folders.pop() {

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use tokio::task::spawn_blocking;
 
-use crate::{Error, read_chunks, sync_folder};
+use crate::{Error, optional, read_chunks, sync_folder};
 
 /// A store of logs; cheap to clone.
 #[derive(Clone)]
@@ -162,15 +162,6 @@ impl Logs {
 
     fn sidecar_paths(&self, key: &LogKey) -> [PathBuf; 2] {
         SIDECAR_EXTENSIONS.map(|ending| self.path(key).with_extension(ending))
-    }
-}
-
-/// Converts a "not found" error to `None`.
-fn optional<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     process::Stdio,
+    sync::Arc,
 };
 
 use gix::{
@@ -15,11 +16,12 @@ use gix::{
 use model::StorageId;
 
 use crate::{
-    Error, Repositories, Result, git_process,
+    Error, PackEntry, PackSource, Refs, Repositories, Repository, Result, git_process,
     limits::{MAX_COMMIT_SIZE, MAX_TREE_SIZE},
     objects::too_large,
     packs::{MAX_DELTA_CHAIN, base_offset, indices, result_size, too_deep},
-    repository::gix_id,
+    repositories::{link_pack, write_ref_files},
+    repository::{Handle, gix_id},
 };
 
 /// The maximum number of faults reported per repository.
@@ -37,16 +39,16 @@ pub struct UnexpectedEntries {
 }
 
 impl Repositories {
-    /// Returns the faults of a project's repository as text. Always checks that the target of every ref exists; a deep
-    /// check also verifies all objects reachable from the refs.
-    pub fn check(&self, storage: &StorageId, deep: bool) -> Result<Vec<String>> {
-        // The check must not use what an open handle has cached.
-        self.evict_handle(storage);
-        let Some(repository) = self.find(storage)? else { return Ok(Vec::new()) };
-        let refs = match repository.refs() {
-            Ok(refs) => refs,
-            Err(error) => return Ok(vec![format!("the refs cannot be read: {error}")]),
-        };
+    /// Returns the faults of a repository with these refs and packs as text. Always checks that the target of every ref
+    /// exists; a deep check also verifies all objects reachable from the refs. The packs are read from a temporary
+    /// folder, so that the check neither disturbs a server nor relies on a cache.
+    pub fn check(&self, refs: &Refs, packs: &[PackEntry], source: &dyn PackSource, deep: bool) -> Result<Vec<String>> {
+        fs::create_dir_all(self.root().join("tmp"))?;
+        let folder = self.create_blank()?;
+        for pack in packs {
+            link_pack(&folder.path().join("objects/pack"), pack, source)?;
+        }
+        let repository = Repository::new(Handle::open(folder.path())?.into(), Arc::default());
         let mut faults = Vec::new();
         for reference in refs.iter() {
             if repository.gix.find_header(gix_id(reference.target)).is_err() {
@@ -54,15 +56,11 @@ impl Repositories {
             }
         }
         if deep && faults.is_empty() {
-            faults = fsck(repository.path())?;
+            write_ref_files(folder.path(), refs)?;
+            faults = fsck(folder.path())?;
         }
         faults.truncate(MAX_FAULTS);
         Ok(faults)
-    }
-
-    /// Returns whether a project has a repository.
-    pub fn exists(&self, storage: &StorageId) -> bool {
-        self.path_of(storage).join("HEAD").exists()
     }
 
     /// Finds the entries that belong to none of these projects. Symbolic links are not followed.

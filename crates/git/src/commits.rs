@@ -89,7 +89,7 @@ impl Repository {
             let commit = self.peel_to_commit(id)?;
             return if commit.is_some() && self.is_reachable(id)? { Ok(commit) } else { Ok(None) };
         }
-        let refs = self.refs()?;
+        let refs = self.refs();
         let named = if text == "HEAD" {
             refs.head.as_ref().and_then(|head| refs.find(head))
         } else {

@@ -70,13 +70,19 @@ impl ReceivedObjects {
     /// Returns the objects that were not received but that the tips lead to, and that must therefore be reachable
     /// already. `objects` is the repository together with the received objects.
     ///
-    /// Objects that were written one by one are built from reachable ones and need no check.
+    /// Objects that were written one by one are built from the trees of parents, which are reachable if the parents are.
     pub fn find_prerequisites(&self, objects: &Repository, tips: impl IntoIterator<Item = Oid>) -> Result<Vec<Oid>> {
-        if self.packs.is_empty() {
-            return Ok(Vec::new());
-        }
         let mut walk = ConnectivityWalk::new(self, objects);
-        walk.follow(tips)?;
+        for tip in tips {
+            walk.add_any(gix_id(tip))?;
+        }
+        if self.packs.is_empty() {
+            let targets: Vec<ObjectId> = walk.contents.iter().copied().collect();
+            walk.read_commits()?;
+            return Ok(walk.parents.iter().chain(&targets).map(|id| oid(id)).collect());
+        }
+        walk.read_commits()?;
+        walk.read_trees()?;
         let found = walk.find_in_parents(&walk.contents)?;
         // What is found in the parents is reachable if they are.
         let rest = walk.contents.difference(&found).chain(&walk.parents);
@@ -88,10 +94,16 @@ impl Repository {
     /// Returns the objects that are not reachable from a visible ref, in order. Like [`Self::which_are_reachable`], but
     /// waits longer for the index, and costs almost nothing for targets of refs.
     pub fn find_unreachable(&self, mut ids: Vec<Oid>) -> Result<BTreeSet<Oid>> {
-        let refs = self.refs()?;
-        let tips: HashSet<Oid> =
-            refs.iter().flat_map(|reference| [reference.target, reference.peeled_target()]).collect();
-        ids.retain(|id| !tips.contains(id));
+        if ids.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        // There may be many refs, and usually few objects.
+        let mut unknown: HashSet<Oid> = ids.iter().copied().collect();
+        for reference in self.refs().iter() {
+            unknown.remove(&reference.target);
+            unknown.remove(&reference.peeled_target());
+        }
+        ids.retain(|id| unknown.contains(id));
         if ids.is_empty() {
             return Ok(BTreeSet::new());
         }
@@ -139,14 +151,15 @@ impl<'a> ConnectivityWalk<'a> {
         }
     }
 
-    fn follow(&mut self, tips: impl IntoIterator<Item = Oid>) -> Result<()> {
-        for tip in tips {
-            self.add_any(gix_id(tip))?;
-        }
+    fn read_commits(&mut self) -> Result<()> {
         while let Some(id) = self.commits.pop() {
             self.check_deadline()?;
             self.read_commit(&id)?;
         }
+        Ok(())
+    }
+
+    fn read_trees(&mut self) -> Result<()> {
         while let Some(id) = self.trees.pop() {
             self.check_deadline()?;
             self.read_tree(&id)?;

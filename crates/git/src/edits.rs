@@ -117,7 +117,7 @@ impl Quarantine {
         let base = parent.map(tree_of).transpose()?;
         let mut session = EditSession { repository: &repository, base, edited: BTreeMap::new() };
         for edit in edits {
-            if let Err(error) = self.apply_edit(&repository, &mut session, edit)? {
+            if let Err(error) = self.apply_edit(&mut session, edit)? {
                 return Ok(Err(error));
             }
         }
@@ -131,16 +131,11 @@ impl Quarantine {
             message: message.into(),
             extra_headers: Vec::new(),
         };
-        Ok(Ok(self.write(&repository, commit)?))
+        Ok(Ok(self.write(commit)?))
     }
 
-    fn apply_edit(
-        &self,
-        repository: &Repository,
-        session: &mut EditSession<'_>,
-        edit: FileEdit,
-    ) -> Result<std::result::Result<(), EditError>> {
-        let blob = |content: &[u8]| self.write_blob(repository, content);
+    fn apply_edit(&self, session: &mut EditSession<'_>, edit: FileEdit) -> Result<std::result::Result<(), EditError>> {
+        let blob = |content: &[u8]| self.write_blob(content);
         let (FileEdit::Create { path, .. }
         | FileEdit::Update { path, .. }
         | FileEdit::Put { path, .. }
@@ -207,7 +202,7 @@ impl Quarantine {
                 editor.upsert(parts, *kind, gix_id(*id)).map_err(Error::from_read)?;
             }
         }
-        let id = editor.write(|tree| self.write(repository, tree).map(gix_id))?;
+        let id = editor.write(|tree| self.write(tree).map(gix_id))?;
         Ok(oid(&id))
     }
 }

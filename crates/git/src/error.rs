@@ -14,9 +14,9 @@ pub enum Error {
     /// A repository, or a pack sent for one, is invalid; says what is wrong.
     #[error("{0}")]
     Corrupt(#[source] Box<dyn StdError + Send + Sync>),
-    /// A ref does not have the expected value; names the ref.
-    #[error("{0} has changed meanwhile")]
-    RefChanged(String),
+    /// A file of a pack is not in the store; names the file.
+    #[error("the pack file {0} is missing; restore it from a backup")]
+    MissingPack(String),
     /// A `git` process could not be started.
     #[error("cannot start git: {0}")]
     GitNotStarted(#[source] io::Error),
@@ -64,7 +64,7 @@ impl Error {
             Self::Corrupt(error) => {
                 causes(&**error).any(|cause| cause.downcast_ref::<io::Error>().is_some_and(is_full))
             }
-            Self::RefChanged(_)
+            Self::MissingPack(_)
             | Self::Cancelled
             | Self::DeadlineExceeded
             | Self::TimedOut(_)

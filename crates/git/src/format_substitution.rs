@@ -39,7 +39,7 @@ impl FormatSubstitution {
             short_tree: tree.map(short).unwrap_or_default(),
             short_id: short(id),
             short_parents: commit.parents.iter().map(|parent| short(*parent)).collect(),
-            refs: decorations(repository, id)?,
+            refs: decorations(repository, id),
             commit,
         })
     }
@@ -141,8 +141,8 @@ fn body(message: &str) -> String {
     message.split_once("\n\n").map(|(_, body)| body.trim_start_matches('\n').to_owned()).unwrap_or_default()
 }
 
-fn decorations(repository: &Repository, id: Oid) -> Result<String> {
-    let refs = repository.refs()?;
+fn decorations(repository: &Repository, id: Oid) -> String {
+    let refs = repository.refs();
     let refs_at_commit: Vec<&Ref> = refs.iter().filter(|reference| reference.peeled_target() == id).collect();
     let head = refs_at_commit.iter().find(|reference| refs.head.as_ref() == Some(&reference.name));
     let mut names: Vec<String> = head.iter().map(|head| format!("HEAD -> {}", head.name.short())).collect();
@@ -153,7 +153,7 @@ fn decorations(repository: &Repository, id: Oid) -> Result<String> {
         RefKind::Other => None,
     }));
     names.truncate(MAX_REFS);
-    Ok(names.join(", "))
+    names.join(", ")
 }
 
 fn find(data: &[u8], needle: &[u8]) -> Option<usize> {

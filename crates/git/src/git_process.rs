@@ -36,9 +36,8 @@ pub(crate) const HOUSEKEEPING_LIMITS: ChildLimits = ChildLimits { memory: 4 << 3
 
 /// Settings for every `git` process, which override the configuration of the repository and the machine.
 const SETTINGS: &[(&str, &str)] = &[
-    // Writes are on disk before the process exits.
-    ("core.fsync", "all"),
-    ("core.fsyncMethod", "fsync"),
+    // Programs write to temporary folders; what is kept of that is synced when it is stored or installed.
+    ("core.fsync", "none"),
     // No foreign program is ever started.
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
@@ -130,12 +129,13 @@ pub(crate) fn upload_archive(repository: &Path) -> Command {
     command
 }
 
-/// Indexes a pack from standard input; checks every object, and that every linked object exists. Thin packs are
-/// refused: a delta against an object of the repository would be resolved before it is known whether the client may
-/// read that object.
+/// Stores a pack from standard input with its index and reverse index; checks every object, and that every linked
+/// object exists. Thin packs are refused: a delta against an object of the repository would be resolved before it is
+/// known whether the client may read that object.
 pub(crate) fn index_pack(quarantine: &Path, max_size: Option<u64>) -> Command {
     let mut command = git_command(quarantine);
-    command.args(["index-pack", "--stdin", "--threads=2"]).arg(format!("--strict={IGNORED_FSCK_ERRORS}"));
+    command.args(["index-pack", "--stdin", "--rev-index", "--threads=2"]);
+    command.arg(format!("--strict={IGNORED_FSCK_ERRORS}"));
     if let Some(max_size) = max_size {
         command.arg(format!("--max-input-size={max_size}"));
     }

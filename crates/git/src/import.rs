@@ -5,18 +5,15 @@ use std::{
     net::IpAddr,
     path::{Path, PathBuf},
     process::Command,
-    sync::atomic::AtomicBool,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
 
-use model::StorageId;
-
 use crate::{
-    ChildLimits, Error, Ref, Refs, Repositories, Repository, Result, checks,
+    ChildLimits, Error, LocalPack, PACKED_REFS_PUSH_LIMIT, Ref, Refs, Repositories, Repository, Result, checks,
     git_process::{self, Supervision},
-    repositories::write_refs,
     repository::Handle,
 };
 
@@ -79,8 +76,23 @@ const MAX_HEAD_ANSWER_BYTES: u64 = 64 << 10;
 const MAX_REF_LIST_BYTES: u64 = 64 << 20;
 const MAX_WARNINGS: usize = 20;
 
-/// A fetched and verified repository, which is deleted with this value unless it is adopted.
-pub struct FetchedRepository(TempDir);
+/// A fetched and verified repository; its files are deleted with this value.
+pub struct FetchedRepository {
+    folder: Arc<TempDir>,
+    refs: Refs,
+}
+
+impl FetchedRepository {
+    /// Returns the refs; `HEAD` is the default branch of the source, if it was fetched.
+    pub fn refs(&self) -> &Refs {
+        &self.refs
+    }
+
+    /// Returns the packs, none if the source is empty.
+    pub fn packs(&self) -> Result<Vec<LocalPack>> {
+        LocalPack::take_all(&self.folder.path().join("objects/pack"), &self.folder)
+    }
+}
 
 impl Repositories {
     /// Fetches all branches and tags of another repository, until `cancelled` is set. All objects are checked as those
@@ -102,9 +114,12 @@ impl Repositories {
         progress.check_size()?;
         run?;
         let head = remote_head(raw.path(), source, limits, &supervision)?;
-        let fetched = Repository::new(Handle::open(raw.path())?.into());
-        let all = fetched.refs()?;
-        let refs = without_id_like_names(&all);
+        let fetched = Repository::new(Handle::open(raw.path())?.into(), Arc::default());
+        let mut refs = without_id_like_names(&fetched.read_ref_files()?);
+        refs.head = head.filter(|head| refs.find(head).is_some());
+        if refs.packed_size() > PACKED_REFS_PUSH_LIMIT {
+            return Err(Error::TooLarge("the list of its branches and tags is too long".into()));
+        }
         for name in unusable_names(raw.path(), &supervision)? {
             tracing::warn!(name = %name.escape_ascii(), "left a ref out of an import: its name is not allowed");
         }
@@ -115,17 +130,7 @@ impl Repositories {
             git_process::pipe_supervised(pack, git_process::index_pack(build.path(), limits.pack), &supervision)?;
             checks::check_packed_sizes(build.path())?;
         }
-        write_refs(build.path(), &refs, head.as_ref().filter(|head| refs.find(head).is_some()))?;
-        Ok(FetchedRepository(build))
-    }
-
-    /// Makes a fetched repository that of a project. It appears atomically, and never replaces an existing one. The
-    /// caller must be the only one that writes to the project.
-    pub fn adopt(&self, fetched: FetchedRepository, storage: &StorageId) -> Result<()> {
-        if self.path_of(storage).exists() {
-            return Err(Error::RefChanged("the repository is no longer empty; it".into()));
-        }
-        self.install(fetched.0, &self.path_of(storage))
+        Ok(FetchedRepository { folder: Arc::new(build), refs })
     }
 }
 
@@ -254,8 +259,6 @@ mod tests {
         thread,
     };
 
-    use model::StorageId;
-
     use super::*;
 
     const ID: &str = "1111111111111111111111111111111111111111";
@@ -335,7 +338,7 @@ mod tests {
 
     fn fetch_error(source: &FetchSource, limits: &FetchLimits) -> Error {
         let folder = tempfile::tempdir().expect("a folder");
-        let repositories = Repositories::open(folder.path()).expect("repositories");
+        let repositories = Repositories::open_folder(folder.path()).expect("repositories");
         let fetched = repositories.fetch(source, limits, &AtomicBool::new(false));
         let error = fetched.map(drop).expect_err("the fetch fails");
         let left = fs::read_dir(folder.path().join("tmp")).expect("a folder").count();
@@ -419,7 +422,7 @@ mod tests {
             ended
         });
         let folder = tempfile::tempdir().expect("a folder");
-        let repositories = Repositories::open(folder.path()).expect("repositories");
+        let repositories = Repositories::open_folder(folder.path()).expect("repositories");
         let cancelled = AtomicBool::new(false);
         thread::scope(|scope| {
             let fetching = scope.spawn(|| repositories.fetch(&source, &FetchLimits::default(), &cancelled).map(drop));
@@ -435,9 +438,9 @@ mod tests {
     #[test]
     fn refs_with_invalid_names_are_reported_and_left_out() {
         let folder = tempfile::tempdir().expect("a folder");
-        let repositories = Repositories::open(folder.path()).expect("repositories");
-        let storage = StorageId::parse("1").expect("a storage id");
-        let path = repositories.find_or_create(&storage).expect("created").path().to_owned();
+        let repositories = Repositories::open_folder(folder.path()).expect("repositories");
+        let raw = repositories.create_blank().expect("a repository");
+        let path = raw.path();
         let id = "1".repeat(40);
         let packed = [
             b"# pack-refs with: peeled fully-peeled sorted \n",
@@ -446,14 +449,14 @@ mod tests {
         ]
         .concat();
         fs::write(path.join("packed-refs"), packed).expect("written");
-        let repository = repositories.find(&storage).expect("asked").expect("there");
-        let refs = without_id_like_names(&repository.refs().expect("refs"));
+        let repository = Repository::new(Handle::open(path).expect("a repository").into(), Arc::default());
+        let refs = without_id_like_names(&repository.read_ref_files().expect("refs"));
         let taken: Vec<String> = refs.iter().map(|reference| reference.name.to_string()).collect();
         assert_eq!(taken, ["refs/heads/fine"]);
         let deadline = Instant::now() + HEAD_TIMEOUT;
         let cancelled = AtomicBool::new(false);
         let supervision = Supervision { limits: ChildLimits::default(), deadline, cancelled: &cancelled };
-        let left_out = unusable_names(&path, &supervision).expect("names");
+        let left_out = unusable_names(path, &supervision).expect("names");
         let like_an_id = format!("refs/heads/{id}");
         assert_eq!(left_out, [&b"refs/heads/-x"[..], like_an_id.as_bytes(), b"refs/heads/\xff\xfe"]);
     }

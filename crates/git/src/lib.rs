@@ -1,32 +1,34 @@
 //! Repositories on disk: refs, trees, diffs and packs.
 //!
-//! Objects and refs are read in process, through cached handles. Writes go through a [`Quarantine`] and
-//! [`Repositories::apply`]. The `git` program is used to receive packs, to send packs and for housekeeping.
+//! The database says which refs and which packs a repository has; both are passed in. Objects are read in process,
+//! through cached handles. New objects arrive in a [`Quarantine`] and become packs. The `git` program is used to receive
+//! packs, to send packs and for maintenance.
 
 mod error;
 mod repositories;
 mod repository;
 
-mod apply;
 pub mod backup;
 mod checks;
 mod connectivity;
 mod disk;
 mod edits;
-mod fork;
 mod git_process;
-mod housekeeping;
 mod import;
+mod local_pack;
+mod maintenance;
 mod object_files;
+mod old_repository;
+mod pack_writer;
 mod peel;
 mod quarantine;
-mod ref_freeze;
 
 mod archive;
 mod blobs;
 mod commits;
 mod compare;
 mod contributors;
+mod ref_files;
 mod refs;
 mod trees;
 
@@ -45,7 +47,6 @@ mod packs;
 mod patch;
 mod reachable;
 mod renames;
-mod snapshot;
 mod tree_cache;
 mod tree_walk;
 
@@ -62,11 +63,13 @@ pub use edits::{EditError, FileEdit};
 pub use error::{Error, Result};
 pub use git_process::{ChildLimits, VersionError, check_version, lower_priority};
 pub use import::{FetchLimits, FetchSource, FetchedRepository};
+pub use local_pack::LocalPack;
+pub use maintenance::{PackSize, Repack, Unreachable};
 pub use object_files::{FileCheck, FileFault};
+pub use old_repository::OldRepository;
 pub use peel::Peeled;
 pub use quarantine::Quarantine;
-pub use ref_freeze::{RefFreeze, RefUpdateGuard};
+pub use ref_files::PACKED_REFS_PUSH_LIMIT;
 pub use refs::{Ref, Refs, packed_size_of};
-pub use repositories::Repositories;
+pub use repositories::{OtherPacks, PACK_EXTENSIONS, PackEntry, PackSource, Repositories};
 pub use repository::Repository;
-pub use snapshot::PACKED_REFS_PUSH_LIMIT;

@@ -6,6 +6,9 @@ use gix::{
     ObjectId,
     hash::{Hasher, Kind, hasher},
 };
+use model::Oid;
+
+use crate::repository::gix_id;
 
 /// The length of a SHA-1.
 const HASH_LENGTH: usize = 20;
@@ -72,6 +75,14 @@ impl FileCheck {
             Format::of(name)
                 .map_or(Check::None, |(format, name)| Check::Checksummed(Box::new(Checksummed::new(format, name)))),
         )
+    }
+
+    /// Creates the check for a file of a stored pack with this checksum: the pack itself, or one of its indexes, which
+    /// names the pack. Files with other extensions are not checked.
+    pub fn for_pack(extension: &str, checksum: Oid) -> Self {
+        let format = Format::of_pack_file(extension);
+        let check = |format| Check::Checksummed(Box::new(Checksummed::new(format, Some(gix_id(checksum)))));
+        Self(format.map_or(Check::None, check))
     }
 
     /// Adds the next bytes of the file.
@@ -215,14 +226,24 @@ impl Format {
         let (kind, hash) = stem.rsplit_once('-')?;
         let hash = ObjectId::from_hex(hash.as_bytes()).ok()?;
         let format = match (kind, extension) {
-            ("pack", "pack") => Self::Pack,
-            ("pack", "idx") => Self::Index,
-            ("pack" | "multi-pack-index", "rev") => Self::ReverseIndex,
-            ("pack" | "multi-pack-index", "bitmap") => Self::Bitmap,
+            ("pack", extension) => Self::of_pack_file(extension)?,
+            ("multi-pack-index", "rev") => Self::ReverseIndex,
+            ("multi-pack-index", "bitmap") => Self::Bitmap,
             ("graph", "graph") => Self::CommitGraph,
             _ => return None,
         };
         Some((format, Some(hash)))
+    }
+
+    /// Determines the format of a file that belongs to a single pack.
+    fn of_pack_file(extension: &str) -> Option<Self> {
+        match extension {
+            "pack" => Some(Self::Pack),
+            "idx" => Some(Self::Index),
+            "rev" => Some(Self::ReverseIndex),
+            "bitmap" => Some(Self::Bitmap),
+            _ => None,
+        }
     }
 
     fn magic(self) -> &'static [u8] {
@@ -345,6 +366,27 @@ mod tests {
         }
         files.retain(|(path, _)| !matches!(FileCheck::for_path(path).0, Check::None));
         files
+    }
+
+    #[test]
+    fn files_of_a_stored_pack_are_compared_with_its_checksum() {
+        let files = every_kind();
+        let (path, pack) = files.iter().find(|(path, _)| path.ends_with(".pack")).expect("a pack");
+        let checksum: Oid = path[path.len() - 45..path.len() - 5].parse().expect("a checksum");
+        let check = |extension: &str, content: &[u8], checksum: Oid| {
+            let mut check = FileCheck::for_pack(extension, checksum);
+            check.update(content);
+            check.finish()
+        };
+        let index = files.iter().find(|(name, _)| *name == path.replace(".pack", ".idx")).map(|(_, index)| index);
+        let index = index.expect("an index");
+        assert_eq!(check("pack", pack, checksum), Ok(()));
+        assert_eq!(check("idx", index, checksum), Ok(()));
+        let other = Oid([7; 20]);
+        assert_eq!(check("pack", pack, other), Err(FileFault::WrongName));
+        assert_eq!(check("idx", index, other), Err(FileFault::WrongName));
+        assert_eq!(check("pack", &pack[..pack.len() - 1], checksum), Err(FileFault::WrongChecksum));
+        assert_eq!(check("idx", pack, checksum), Err(FileFault::InvalidSignature));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::{
     commits::MIN_PREFIX_DIGITS,
     decode::CommitParts,
     limits::{Buffer, MAX_COMMIT_SIZE, MAX_TREE_SIZE, MAX_UNRESERVED, Reservation, format_size},
-    repository::{gix_id, oid},
+    repository::{Handle, gix_id, oid},
     tree_cache,
 };
 
@@ -34,7 +34,16 @@ impl Repository {
     /// Returns an object; `None` if it does not exist. An object that cannot be unpacked within [`MAX_UNRESERVED`]
     /// bytes is [`Error::TooLarge`].
     pub(crate) fn object<'a>(&self, id: &gix::oid, buffer: &'a mut Vec<u8>) -> Result<Option<Data<'a>>> {
-        self.gix.objects.try_find(id, buffer).map_err(Error::from_read)
+        let found = self.gix.objects.try_find(id, buffer).map_err(Error::from_read)?;
+        if let Some(Data { kind, object_hash, .. }) = found {
+            return Ok(Some(Data { kind, object_hash, data: buffer }));
+        }
+        if self.find_in_new_pack(id)?.is_none() {
+            return Ok(None);
+        }
+        // A handle of its own lists the packs again.
+        let reopened = Handle::open(self.path())?.gix.to_thread_local();
+        reopened.objects.try_find(id, buffer).map_err(Error::from_read)
     }
 
     /// Returns a commit or a tag object, truncated if it exceeds its size limit; `None` if there is no object of this
@@ -106,7 +115,7 @@ impl Repository {
     }
 
     /// Follows a tag object to the end; `None` if it is not a tag object, or leads nowhere.
-    pub(crate) fn peel_tag(&self, id: Oid) -> Result<Option<Oid>> {
+    pub fn peel_tag(&self, id: Oid) -> Result<Option<Oid>> {
         let mut at = gix_id(id);
         let mut buffer = Vec::new();
         for step in 0..MAX_TAG_DEPTH {

@@ -22,6 +22,8 @@ use gix::{
     },
 };
 
+use tracing::warn;
+
 use crate::{Error, Repository, Result, file_stamps::FileStamps};
 
 /// The maximum length of a delta chain; git creates at most 4095.
@@ -194,8 +196,24 @@ impl Repository {
         count_header();
         match self.find_packed(id) {
             Ok(Some((pack, entry))) => self.base_kind(id, pack, entry).map(Some),
-            Ok(None) | Err(_) => Ok(self.header_elsewhere(id)?.map(|header| header.kind())),
+            Ok(None) | Err(_) => match self.header_elsewhere(id)? {
+                Some(header) => Ok(Some(header.kind())),
+                None => match self.find_in_new_pack(id)? {
+                    Some((pack, entry)) => self.base_kind(id, pack, entry).map(Some),
+                    None => Ok(None),
+                },
+            },
         }
+    }
+
+    /// Finds an object in a pack that was added since the packs were listed; every push adds one.
+    pub(crate) fn find_in_new_pack(&self, id: &gix::oid) -> Result<Option<(Arc<PackFile>, Entry)>> {
+        self.refresh_packs()?;
+        let found = self.find_packed(id)?;
+        if found.is_some() {
+            warn!(object = %id, repository = %self.path().display(), "found an object only after listing the packs again");
+        }
+        Ok(found)
     }
 
     /// Returns the kind and the size of an object in a bounded number of steps, without reading all of it.

@@ -1,7 +1,7 @@
 //! Peels tags.
 
 use gix::objs::Kind;
-use model::{Oid, RefName};
+use model::Oid;
 
 use crate::{
     Error, Repository, Result,
@@ -19,12 +19,6 @@ pub enum Peeled {
 }
 
 impl Repository {
-    /// Returns the branch that `HEAD` names, if it exists.
-    pub fn default_branch(&self) -> Result<Option<RefName>> {
-        let refs = self.refs()?;
-        Ok(refs.head.clone().filter(|head| refs.find(head).is_some()))
-    }
-
     /// Follows tags to the end; `None` if an object on the way does not exist.
     pub fn peel(&self, id: Oid) -> Result<Option<Peeled>> {
         let mut id = gix_id(id);

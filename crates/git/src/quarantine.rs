@@ -1,30 +1,34 @@
 //! Holds objects until the push that brings them is accepted.
 //!
 //! A quarantine is a small repository that sees the objects of the real one through alternates, but is not visible from
-//! there. Objects are moved into the real repository after the objects that they link to. So a crash in the middle
-//! leaves unneeded objects, never one with a missing link.
+//! there. An accepted push stores them as packs.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
-    io::{self, Write as _},
-    path::{Path, PathBuf},
+    io::Write as _,
+    path::PathBuf,
     process::Command,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use gix::objs::{Kind, WriteTo};
+use gix::{
+    objs::{Kind, Write as _, WriteTo},
+    odb::loose,
+};
 use model::{Oid, RefName, objects::Signature};
 use tempfile::TempDir;
 
 use crate::{
-    Error, ReceivedObjects, Repository, Result, checks, disk, git_process,
+    Error, LocalPack, ReceivedObjects, Repository, Result, checks, git_process,
     large_object::LargeObject,
+    pack_writer::write_pack,
     repository::{Handle, gix_id, oid},
 };
 
 /// Objects on their way into a repository; deleted with this value unless they were moved.
 pub struct Quarantine {
-    folder: TempDir,
+    folder: Arc<TempDir>,
     /// The object folder of the real repository, which may not exist yet.
     objects: PathBuf,
     /// Objects that were written one by one, each after the objects that it links to.
@@ -39,7 +43,7 @@ impl Quarantine {
         }
         fs::write(path.join("HEAD"), "ref: refs/heads/quarantine\n")?;
         fs::write(path.join("config"), "[core]\n\trepositoryformatversion = 0\n\tbare = true\n")?;
-        let quarantine = Self { folder, objects, written: Mutex::new(Vec::new()) };
+        let quarantine = Self { folder: Arc::new(folder), objects, written: Mutex::new(Vec::new()) };
         quarantine.link_objects()?;
         Ok(quarantine)
     }
@@ -68,7 +72,7 @@ impl Quarantine {
     /// Opens the repository as it will be: its objects and those in quarantine, but no refs.
     pub fn repository(&self) -> Result<Repository> {
         self.link_objects()?;
-        Ok(Repository::new(Handle::open(self.folder.path())?.into()))
+        Ok(Repository::new(Handle::open(self.folder.path())?.into(), Arc::default()))
     }
 
     /// Returns the objects that the client has sent, or that were written on its behalf.
@@ -81,25 +85,15 @@ impl Quarantine {
     /// object and the limit.
     pub fn check_sizes(&self) -> Result<()> {
         checks::check_packed_sizes(self.folder.path())?;
-        let objects = self.folder.path().join("objects");
         for id in self.written.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            let name = id.to_string();
-            match File::open(objects.join(&name[..2]).join(&name[2..])) {
-                Ok(file) => {
-                    let object = LargeObject::loose(file)?;
-                    checks::check_size(object.kind, &gix_id(*id), object.size)?;
-                }
-                // The repository already has it.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error.into()),
-            }
+            let object = LargeObject::loose(File::open(self.loose_path(*id))?)?;
+            checks::check_size(object.kind, &gix_id(*id), object.size)?;
         }
         Ok(())
     }
 
     /// Writes an annotated tag.
     pub fn write_tag(&self, name: &RefName, target: Oid, message: &str, tagger: &Signature) -> Result<Oid> {
-        let repository = self.repository()?;
         let message = if message.ends_with('\n') { message.to_owned() } else { format!("{message}\n") };
         let tag = gix::objs::Tag {
             target: gix_id(target),
@@ -109,73 +103,46 @@ impl Quarantine {
             message: message.into(),
             signature: None,
         };
-        self.write(&repository, tag)
+        self.write(tag)
+    }
+
+    /// Returns all objects as packs: the received ones, and one of the objects that were written one by one. Nothing is
+    /// synced: the caller stores the files durably.
+    pub fn packs(&self) -> Result<Vec<LocalPack>> {
+        let packs = self.folder.path().join("objects/pack");
+        let loose: BTreeSet<Oid> =
+            self.written.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        if !loose.is_empty() {
+            write_pack(&packs, &loose, |id| LargeObject::loose(File::open(self.loose_path(id))?))?;
+        }
+        LocalPack::take_all(&packs, &self.folder)
     }
 
     /// Writes an object, after the objects that it links to.
-    pub(crate) fn write(&self, repository: &Repository, object: impl WriteTo) -> Result<Oid> {
-        let id = repository.gix.write_object(object).map_err(Error::from_write)?.detach();
-        Ok(self.record_written(&id))
+    pub(crate) fn write(&self, object: impl WriteTo) -> Result<Oid> {
+        let mut content = Vec::new();
+        object.write_to(&mut content)?;
+        self.write_content(object.kind(), &content)
     }
 
     /// Writes a blob, like [`Self::write`].
-    pub(crate) fn write_blob(&self, repository: &Repository, content: &[u8]) -> Result<Oid> {
-        let id = repository.gix.write_blob(content).map_err(Error::from_write)?.detach();
-        Ok(self.record_written(&id))
+    pub(crate) fn write_blob(&self, content: &[u8]) -> Result<Oid> {
+        self.write_content(Kind::Blob, content)
     }
 
-    fn record_written(&self, id: &gix::oid) -> Oid {
-        let id = oid(id);
+    /// Writes an object even if the repository has it: it may be unreachable there, and be removed soon.
+    fn write_content(&self, kind: Kind, content: &[u8]) -> Result<Oid> {
+        let objects = loose::Store::at(self.folder.path().join("objects"), gix::hash::Kind::Sha1);
+        let id = oid(&objects.write_buf(kind, content).map_err(Error::from_write)?);
         self.written.lock().unwrap_or_else(PoisonError::into_inner).push(id);
-        id
+        Ok(id)
     }
 
-    /// Moves all objects into a repository, durably.
-    pub(crate) fn move_into(&self, repository: &Path) -> Result<()> {
-        let (from, to) = (self.folder.path().join("objects"), repository.join("objects"));
-        move_packs(&from.join("pack"), &to.join("pack"))?;
-        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut folders = Vec::new();
-        for id in written.iter() {
-            let name = id.to_string();
-            let (folder, file) = name.split_at(2);
-            let source = from.join(folder).join(file);
-            // Written twice, or already in the repository.
-            if !source.exists() {
-                continue;
-            }
-            disk::sync_file(&source)?;
-            let folder = to.join(folder);
-            disk::create_folder(&folder)?;
-            fs::rename(&source, folder.join(file))?;
-            folders.push(folder);
-        }
-        folders.sort_unstable();
-        folders.dedup();
-        folders.iter().try_for_each(|folder| disk::sync_folder(folder))?;
-        Ok(())
+    /// Returns the path of an object that was written one by one.
+    fn loose_path(&self, id: Oid) -> PathBuf {
+        let name = id.to_string();
+        self.folder.path().join("objects").join(&name[..2]).join(&name[2..])
     }
-}
-
-/// Moves packs. The index comes last, because a pack becomes visible with its index.
-fn move_packs(from: &Path, to: &Path) -> io::Result<()> {
-    let mut files: Vec<PathBuf> = fs::read_dir(from)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
-    if files.is_empty() {
-        return Ok(());
-    }
-    let rank = |file: &Path| match file.extension().and_then(|extension| extension.to_str()) {
-        Some("pack") => 0,
-        Some("idx") => 2,
-        _ => 1,
-    };
-    files.sort_by_key(|file| rank(file));
-    // If the repository has the same pack, it is replaced by an identical one; current readers keep the old file open.
-    for file in files {
-        let Some(name) = file.file_name() else { continue };
-        disk::sync_file(&file)?;
-        fs::rename(&file, to.join(name))?;
-    }
-    disk::sync_folder(to)
 }
 
 pub(crate) fn signature(author: &Signature) -> gix::actor::Signature {

@@ -1,7 +1,6 @@
 //! Which objects are reachable from visible refs.
 //!
-//! Nothing is ever removed from a repository, so what a deleted branch or a forced push leaves behind is still on disk,
-//! but must not be found by its id. To determine what is reachable, the commits of all visible refs are walked once,
+//! What a deleted branch or a forced push leaves behind stays on disk for a while, but must not be found by its id. To determine what is reachable, the commits of all visible refs are walked once,
 //! and their trees on demand: those of the tips first, the rest of the history only for an object that is not found
 //! there. If that takes long, `git rev-list` lists everything in the background: it uses the bitmaps of large
 //! repositories. The result is cached as one bit per object of a pack and grows with each push; only when a ref is
@@ -103,8 +102,9 @@ type Ids = HashSet<ObjectId, Builder>;
 #[derive(Default)]
 struct ReachableSet {
     generation: Generation,
-    /// The refs that the set is computed for.
+    /// The refs that the set is computed for, and their generation.
     fingerprint: Option<[u8; 32]>,
+    refs_generation: i64,
     /// The commits that the refs lead to.
     tips: Arc<Ids>,
     /// The trees and blobs that refs lead to.
@@ -225,9 +225,9 @@ impl Repository {
         deadline: &Deadline,
         mut answer: impl FnMut(usize, bool) -> ControlFlow<()>,
     ) -> Result<()> {
-        let (start, mut refs) = (Instant::now(), self.refs()?);
+        let (start, refs) = (Instant::now(), self.refs());
         let shared = cached(self.path());
-        drop(self.lock_for_refs(&shared, &refs, deadline)?);
+        drop(self.lock_for_refs(&shared, refs, deadline)?);
         self.record_size(&shared)?;
         // The objects that need a walk, and whether they are commits.
         let mut undecided: Vec<(bool, usize)> = Vec::new();
@@ -235,7 +235,7 @@ impl Repository {
         for (batch_number, batch) in ids.chunks(LOOKUP_BATCH).enumerate() {
             deadline.check()?;
             let known: Vec<bool> = {
-                let state = self.lock_for_refs(&shared, &refs, deadline)?;
+                let state = self.lock_for_refs(&shared, refs, deadline)?;
                 batch.iter().map(|id| state.is_known_reachable(&gix_id(*id))).collect()
             };
             for (position, (id, known)) in batch.iter().zip(known).enumerate() {
@@ -251,7 +251,7 @@ impl Repository {
                             || kind.is_some() && {
                                 let tags = match &inner_tags {
                                     Some(tags) => tags,
-                                    None => inner_tags.insert(self.inner_tags(&refs, deadline)?),
+                                    None => inner_tags.insert(self.inner_tags(refs, deadline)?),
                                 };
                                 tags.contains(&gix_id(*id))
                             };
@@ -266,10 +266,8 @@ impl Repository {
         undecided.sort_unstable_by_key(|(is_commit, at)| (*is_commit, std::cmp::Reverse(*at)));
         let mut shared = shared;
         while !undecided.is_empty() {
-            // Always for the newest refs: a query for older ones would undo progress for newer ones.
-            refs = self.refs()?;
             let looked_up = {
-                let state = self.lock_for_refs(&shared, &refs, deadline)?;
+                let state = self.lock_for_refs(&shared, refs, deadline)?;
                 let (has_all_commits, is_complete) = (state.has_all_commits(), state.is_complete());
                 let mut looked_up = 0;
                 // Each is looked up until it is decided, and then the next one, so this stays linear.
@@ -303,7 +301,7 @@ impl Repository {
             }
             self.record_size(&shared)?;
             if !waits_for_listing && start.elapsed() > LISTING_DELAY {
-                self.list_in_background(&refs);
+                self.list_in_background(refs);
             }
             shared = cached(self.path());
         }
@@ -339,7 +337,7 @@ impl Repository {
         loop {
             self.follow_refs(shared, refs, deadline, true)?;
             let state = lock_in_time(shared)?;
-            if state.fingerprint == Some(fingerprint) {
+            if state.is_for(refs, fingerprint) {
                 return Ok(state);
             }
             drop(state);
@@ -367,7 +365,7 @@ impl Repository {
             let known = {
                 let mut state = lock_in_time(shared)?;
                 state.list_packs(self)?;
-                if state.fingerprint == Some(fingerprint) {
+                if state.is_for(refs, fingerprint) {
                     return Ok(());
                 }
                 Arc::clone(&state.tips)
@@ -402,6 +400,7 @@ impl Repository {
             }
             state.set_refs(RefTargets { direct_targets, tips, contents }, keeps_commits, graph.as_ref());
             state.fingerprint = Some(fingerprint);
+            state.refs_generation = refs.generation;
             return Ok(());
         }
     }
@@ -505,7 +504,7 @@ impl Repository {
         let list = move || {
             // Resets the state even after a panic.
             let _guard = ListingGuard;
-            let repository = Repository::new(handle);
+            let repository = Repository::new(handle, Arc::clone(&refs));
             match ReachableSet::list(&repository, &refs) {
                 Ok(whole) => {
                     let (bytes, cached) = (whole.count_bytes(), cached(repository.path()));
@@ -525,7 +524,7 @@ impl Repository {
     /// Returns a function that checks which objects `git` lists as reachable.
     #[cfg(test)]
     pub(crate) fn list_reachable(&self) -> Result<impl Fn(&[Oid]) -> Vec<bool>> {
-        let whole = ReachableSet::list(self, &*self.refs()?)?;
+        let whole = ReachableSet::list(self, self.refs())?;
         assert!(whole.is_complete(), "nothing is left to be read");
         let is_there = move |id: &Oid| whole.direct_targets.contains(&gix_id(*id)) || whole.contains(&gix_id(*id));
         Ok(move |ids: &[Oid]| ids.iter().map(&is_there).collect())
@@ -670,6 +669,12 @@ struct RefTargets {
 }
 
 impl ReachableSet {
+    /// Returns whether the set is computed for these refs, or for newer ones: a query for older refs would undo the
+    /// progress for the newer ones.
+    fn is_for(&self, refs: &Refs, fingerprint: [u8; 32]) -> bool {
+        self.fingerprint == Some(fingerprint) || self.fingerprint.is_some() && self.refs_generation > refs.generation
+    }
+
     /// Lists everything that is reachable from some refs with `git rev-list`.
     fn list(repository: &Repository, refs: &Refs) -> Result<Self> {
         let whole = Mutex::new(Self::default());

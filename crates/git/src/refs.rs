@@ -1,6 +1,6 @@
 //! The refs of a repository at one moment.
 
-use std::sync::OnceLock;
+use std::{collections::HashSet, sync::OnceLock};
 
 use model::{Oid, RefName, objects::Tag, refs::RefKind};
 use sha2::{Digest as _, Sha256};
@@ -21,6 +21,8 @@ pub struct Ref {
 /// All visible refs, sorted by name within each kind.
 #[derive(Debug, Default)]
 pub struct Refs {
+    /// Grows with every change of a ref; 0 for refs that are not from the database.
+    pub generation: i64,
     /// The branch that `HEAD` names, whether or not it exists.
     pub head: Option<RefName>,
     /// Refs below `refs/heads/`.
@@ -40,6 +42,63 @@ impl Ref {
 }
 
 impl Refs {
+    /// Creates a list from refs that are sorted by full name in byte order; hidden refs are left out.
+    pub fn from_sorted(generation: i64, head: Option<RefName>, all: impl IntoIterator<Item = Ref>) -> Self {
+        let mut refs = Self { generation, head, ..Self::default() };
+        for reference in all.into_iter().filter(|reference| !reference.name.is_hidden()) {
+            match reference.name.kind() {
+                RefKind::Branch => refs.branches.push(reference),
+                RefKind::Tag => refs.tags.push(reference),
+                RefKind::Other => refs.others.push(reference),
+            }
+        }
+        refs
+    }
+
+    /// Returns the refs of the next generation: each change has the name of a ref, and the ref unless it is deleted.
+    pub fn with_changes(&self, changes: &[(RefName, Option<Ref>)]) -> Self {
+        let mut refs = Self {
+            generation: self.generation + 1,
+            head: self.head.clone(),
+            branches: self.branches.clone(),
+            tags: self.tags.clone(),
+            others: self.others.clone(),
+            fingerprint: OnceLock::new(),
+        };
+        for kind in [RefKind::Branch, RefKind::Tag, RefKind::Other] {
+            let list = match kind {
+                RefKind::Branch => &mut refs.branches,
+                RefKind::Tag => &mut refs.tags,
+                RefKind::Other => &mut refs.others,
+            };
+            let changes = changes.iter().filter(|(name, _)| name.kind() == kind && !name.is_hidden());
+            let mut added = Vec::new();
+            let mut deleted = HashSet::new();
+            for (name, reference) in changes {
+                match (list.binary_search_by(|reference| reference.name.cmp(name)), reference) {
+                    (Ok(index), Some(reference)) => list[index] = reference.clone(),
+                    (Ok(_), None) => drop(deleted.insert(name)),
+                    (Err(_), Some(reference)) => added.push(reference.clone()),
+                    (Err(_), None) => {}
+                }
+            }
+            if !deleted.is_empty() {
+                list.retain(|reference| !deleted.contains(&reference.name));
+            }
+            if !added.is_empty() {
+                list.extend(added);
+                // Almost sorted.
+                list.sort_by(|one, other| one.name.cmp(&other.name));
+            }
+        }
+        refs
+    }
+
+    /// Returns the branch that `HEAD` names, if it exists.
+    pub fn default_branch(&self) -> Option<&RefName> {
+        self.head.as_ref().filter(|head| self.find(head).is_some())
+    }
+
     /// Returns the ref with this name.
     pub fn find(&self, name: &RefName) -> Option<&Ref> {
         let list = match name.kind() {
@@ -48,6 +107,14 @@ impl Refs {
             RefKind::Other => &self.others,
         };
         list.binary_search_by(|reference| reference.name.cmp(name)).ok().map(|index| &list[index])
+    }
+
+    /// Returns the first ref whose full name begins with a prefix that ends in a slash.
+    pub fn first_below(&self, prefix: &str) -> Option<&Ref> {
+        let lists = [&self.branches, &self.tags, &self.others];
+        let first = |list: &'_ Vec<Ref>| list.partition_point(|reference| reference.name.as_str() < prefix);
+        let found = lists.into_iter().filter_map(|list| list.get(first(list)));
+        found.into_iter().find(|reference| reference.name.as_str().starts_with(prefix))
     }
 
     /// Returns all refs, sorted by full name in byte order.
@@ -62,6 +129,11 @@ impl Refs {
     pub fn packed_size(&self) -> u64 {
         let size = |reference: &Ref| packed_size_of(&reference.name) + if reference.peeled.is_some() { 42 } else { 0 };
         self.iter().map(size).sum()
+    }
+
+    /// Returns the approximate size in memory.
+    pub fn count_bytes(&self) -> usize {
+        self.iter().map(|reference| size_of::<Ref>() + reference.name.as_str().len()).sum()
     }
 
     /// Returns a digest that differs whenever the refs differ.

@@ -1,15 +1,18 @@
-//! The layout of the repositories folder, and the cache of open handles.
+//! The folders of repositories, and the cache of open handles.
 //!
 //! ```text
 //! repositories/
-//!   3f/a2/3fa2….git   one per project that was written to, named by a hash of its storage id
-//!   empty.git         read in place of repositories that were never written to
-//!   tmp/              repositories and quarantines under construction; emptied at start
-//!   trash/            repositories to be deleted
-//!   refs.…            locks, see `ref_freeze.rs`
+//!   3f/a2/3fa2….git   one per repository, named by a hash of the storage id of its project
+//!   empty.git         read by git programs in place of repositories that were never written to
+//!   tmp/              quarantines and folders under construction; emptied at start
+//!   trash/            folders to be deleted
 //! ```
+//!
+//! A folder is a cache: hard links to the packs that the database lists, indexes over them, and refs for git programs.
+//! It can be deleted and is built again when the repository is next opened; git programs that use it fail.
 
 use std::{
+    collections::HashSet,
     fs, io,
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -18,19 +21,21 @@ use std::{
 };
 
 use lru::LruCache;
-use model::{RefName, StorageId};
+use model::{Oid, RefName, StorageId};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use crate::{
-    Quarantine, Refs, Repository, Result, disk, fork, git_process, housekeeping::lock_out_housekeeping,
-    repository::Handle,
-};
+use crate::{Error, Quarantine, Refs, Repository, Result, disk, git_process, repository::Handle};
 
 /// The maximum number of repositories that stay open.
 const MAX_OPEN_HANDLES: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 /// The branch that `HEAD` of a new repository names until one is pushed.
 const INITIAL_BRANCH: &str = "refs/heads/master";
+/// The extensions of the files of a pack. The index comes last, because a pack becomes visible with its index.
+pub const PACK_EXTENSIONS: [&str; 3] = ["pack", "rev", "idx"];
+
+/// The folders of a repository.
+const FOLDERS: [&str; 4] = ["objects/pack", "objects/info", "refs/heads", "refs/tags"];
 
 const CONFIG: &str = "[core]
 \trepositoryformatversion = 0
@@ -51,6 +56,30 @@ const CONFIG: &str = "[core]
 \tallowFilter = true
 ";
 
+/// Where the files of packs are stored.
+pub trait PackSource {
+    /// Makes a file of a pack available at a local path; returns `false` if it does not exist.
+    fn fetch(&self, key: &str, extension: &str, to: &Path) -> io::Result<bool>;
+}
+
+/// A pack that a repository consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackEntry {
+    /// The key of its files in the store, without extension.
+    pub key: String,
+    /// The trailer of the pack.
+    pub checksum: Oid,
+}
+
+/// What happens to packs in the folder of a repository that are not in the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherPacks {
+    /// They stay.
+    Keep,
+    /// They are removed.
+    Remove,
+}
+
 /// All repositories of a forge; cheap to clone.
 #[derive(Clone)]
 pub struct Repositories(Arc<Inner>);
@@ -58,18 +87,20 @@ pub struct Repositories(Arc<Inner>);
 struct Inner {
     root: PathBuf,
     handles: Mutex<LruCache<StorageId, Arc<Handle>>>,
+    /// Held while the folder of a repository changes, by a hash of its path.
+    folder_locks: [Mutex<()>; 16],
 }
 
 impl Repositories {
     /// Uses a folder that another process may own: nothing is created or removed.
     pub fn attach(root: &Path) -> Self {
         let handles = Mutex::new(LruCache::new(MAX_OPEN_HANDLES));
-        Self(Arc::new(Inner { root: root.to_owned(), handles }))
+        Self(Arc::new(Inner { root: root.to_owned(), handles, folder_locks: Default::default() }))
     }
 
     /// Opens a folder, which is created if necessary. Unfinished work of an earlier process is deleted, so no other
     /// process may use the folder at the same time.
-    pub fn open(root: &Path) -> Result<Self> {
+    pub fn open_folder(root: &Path) -> Result<Self> {
         disk::create_folder(root)?;
         let repositories = Self::attach(&root.canonicalize()?);
         let leftover = repositories.temp_root();
@@ -80,24 +111,98 @@ impl Repositories {
         disk::create_folder(&leftover)?;
         let empty_repository = repositories.empty_repository();
         if !empty_repository.join("HEAD").exists() {
-            repositories.install(repositories.create_blank()?, &empty_repository)?;
+            repositories.create_folder_of(&empty_repository)?;
         }
         Ok(repositories)
     }
 
-    /// Returns the repository of a project; `None` if it was never written to.
-    pub fn find(&self, storage: &StorageId) -> Result<Option<Repository>> {
+    /// Creates an empty folder of repositories inside the temporary folder of this one, in which a command can work beside a
+    /// server. It is deleted with the second value.
+    pub fn temporary(&self) -> Result<(Self, TempDir)> {
+        disk::create_folder(&self.temp_root())?;
+        let folder = self.temp_folder("command-")?;
+        Ok((Self::open_folder(folder.path())?, folder))
+    }
+
+    /// Opens the repository of a project with these refs. Its packs must have been linked by [`Self::link_packs`].
+    pub fn open(&self, storage: &StorageId, refs: Arc<Refs>) -> Result<Repository> {
+        Ok(Repository::new(self.handle(storage)?, refs))
+    }
+
+    fn handle(&self, storage: &StorageId) -> Result<Arc<Handle>> {
         if let Some(handle) = self.handles().get(storage) {
-            return Ok(Some(Repository::new(Arc::clone(handle))));
-        }
-        let path = self.path_of(storage);
-        if !path.join("HEAD").exists() {
-            return Ok(None);
+            return Ok(Arc::clone(handle));
         }
         // Opened outside the lock, because it reads from disk; if two threads do so at once, the later handle stays.
-        let handle = Arc::new(Handle::open(&path)?);
+        let handle = Arc::new(Handle::open(&self.path_of(storage))?);
         self.handles().put(storage.clone(), Arc::clone(&handle));
-        Ok(Some(Repository::new(handle)))
+        Ok(handle)
+    }
+
+    /// Returns whether the folder of a repository exists.
+    pub fn has_folder(&self, storage: &StorageId) -> bool {
+        self.path_of(storage).join("HEAD").exists()
+    }
+
+    /// Makes the folder of a repository contain the files of these packs. The folder is created if necessary. A missing
+    /// pack is an error that names it.
+    pub fn link_packs(
+        &self,
+        storage: &StorageId,
+        packs: &[PackEntry],
+        source: &dyn PackSource,
+        others: OtherPacks,
+    ) -> Result<()> {
+        let path = self.path_of(storage);
+        let _lock = self.lock_folder(&path);
+        if !self.has_folder(storage) {
+            // It was deleted by hand.
+            self.evict_handle(storage);
+        }
+        let is_open = self.handles().peek(storage).is_some();
+        // What is written to a folder is not synced, so a power cut may have damaged one that is not open yet.
+        if !is_open && !is_complete(&path)? {
+            self.create_folder_of(&path)?;
+        }
+        let folder = path.join("objects/pack");
+        let present = pack_names(&folder)?;
+        let mut added = 0;
+        for pack in packs.iter().filter(|pack| !present.contains(&pack_name(pack.checksum))) {
+            link_pack(&folder, pack, source)?;
+            added += 1;
+        }
+        if !is_open {
+            remove_invalid_index(&folder)?;
+        }
+        let listed: HashSet<String> = packs.iter().map(|pack| pack_name(pack.checksum)).collect();
+        let unlisted: Vec<&String> = match others {
+            OtherPacks::Remove => present.iter().filter(|name| !listed.contains(*name)).collect(),
+            OtherPacks::Keep => Vec::new(),
+        };
+        if !unlisted.is_empty() {
+            unlink_packs(&path, &unlisted)?;
+        }
+        if !unlisted.is_empty() || added > 0 && self.handles().peek(storage).is_some_and(|open| open.is_outgrown()) {
+            self.evict_handle(storage);
+        }
+        Ok(())
+    }
+
+    /// Writes `packed-refs` and `HEAD` for git programs, unless they were written for this generation or a newer one.
+    /// They are not synced: after a restart they are written again.
+    pub fn write_refs(&self, storage: &StorageId, refs: &Refs) -> Result<()> {
+        let handle = self.handle(storage)?;
+        if handle.has_refs_of(refs.generation) {
+            return Ok(());
+        }
+        let path = self.path_of(storage);
+        let _lock = self.lock_folder(&path);
+        if !handle.has_refs_of(refs.generation) {
+            remove_loose_refs(&path)?;
+            write_ref_files(&path, refs)?;
+            handle.record_refs_of(refs.generation);
+        }
+        Ok(())
     }
 
     /// Returns the `git upload-pack` process for a client, which talks on standard input and output.
@@ -116,51 +221,22 @@ impl Repositories {
         if path.join("HEAD").exists() { path } else { self.empty_repository() }
     }
 
-    /// Returns the repository of a project. If there is none, it is built in `tmp`, synced and moved into place.
-    pub fn find_or_create(&self, storage: &StorageId) -> Result<Repository> {
-        if let Some(found) = self.find(storage)? {
-            return Ok(found);
-        }
-        self.install(self.create_blank()?, &self.path_of(storage))?;
-        self.find(storage)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound).into())
-    }
-
     /// Creates a quarantine for objects on their way into the repository of a project.
     pub fn quarantine(&self, storage: &StorageId) -> Result<Quarantine> {
         Quarantine::create(self.temp_folder("in-")?, self.path_of(storage).join("objects"))
     }
 
-    /// Creates the repository of a project as a copy of another one, with its visible refs and the objects reachable
-    /// from them; pack files are hard-linked if possible. The copy appears atomically; nothing happens if the target
-    /// exists. Others may push to the source at the same time.
-    pub fn copy(&self, from: &StorageId, to: &StorageId) -> Result<()> {
-        let Some(source) = self.find(from)? else { return Ok(()) };
-        if self.path_of(to).exists() {
-            return Ok(());
-        }
-        let build = self.create_blank()?;
-        let target = build.path();
-        let _housekeeping_lock = lock_out_housekeeping(source.path())?;
-        let refs = source.refs()?;
-        fork::copy_objects(&source, &refs, target)?;
-        write_refs(target, &refs, refs.head.as_ref())?;
-        self.install(build, &self.path_of(to))
-    }
-
-    /// Removes the repository of a project. It disappears at once; its files are deleted by [`Self::empty_trash`].
+    /// Removes the folder of a repository. It disappears at once; its files are deleted by [`Self::empty_trash`].
     pub fn remove(&self, storage: &StorageId) -> Result<()> {
         let path = self.path_of(storage);
+        let _lock = self.lock_folder(&path);
         self.evict_handle(storage);
         if path.exists() {
-            let trash = self.trash_folder()?;
-            let target_path = trash.join(storage.as_str());
+            let target_path = self.trash_folder()?.join(storage.as_str());
             if target_path.exists() {
                 fs::remove_dir_all(&target_path)?;
             }
             fs::rename(&path, &target_path)?;
-            if let Some(parent) = path.parent() {
-                disk::sync_folder(parent)?;
-            }
         }
         Ok(())
     }
@@ -190,7 +266,7 @@ impl Repositories {
 
     /// Returns the path of a project's repository, whether or not it exists. It does not depend on the name of the
     /// project.
-    pub(crate) fn path_of(&self, storage: &StorageId) -> PathBuf {
+    pub fn path_of(&self, storage: &StorageId) -> PathBuf {
         let digest = Sha256::digest(storage.as_str());
         let name = model::text::hex(&digest);
         self.0.root.join(&name[..2]).join(&name[2..4]).join(format!("{name}.git"))
@@ -204,30 +280,29 @@ impl Repositories {
     /// Creates an empty repository in a temporary folder.
     pub(crate) fn create_blank(&self) -> Result<TempDir> {
         let build = self.temp_folder("new-")?;
-        let path = build.path();
-        for folder in ["objects/pack", "objects/info", "refs/heads", "refs/tags"] {
-            fs::create_dir_all(path.join(folder))?;
-        }
-        fs::write(path.join("config"), CONFIG)?;
-        fs::write(path.join("HEAD"), format!("ref: {INITIAL_BRANCH}\n"))?;
+        create_skeleton(build.path())?;
         Ok(build)
     }
 
-    pub(crate) fn install(&self, build: TempDir, target_path: &Path) -> Result<()> {
-        disk::sync_recursively(build.path())?;
-        let parent = target_path.parent().unwrap_or(&self.0.root);
-        disk::create_folder(parent)?;
-        let temp_path = build.keep();
-        match fs::rename(&temp_path, target_path) {
-            Ok(()) => {}
-            // Another thread was faster; its repository stays.
-            Err(_) if target_path.join("HEAD").exists() => fs::remove_dir_all(&temp_path)?,
-            Err(error) => {
-                let _ = fs::remove_dir_all(&temp_path);
-                return Err(error.into());
-            }
+    /// Creates the folder of a repository without packs; it appears as a whole.
+    fn create_folder_of(&self, path: &Path) -> Result<()> {
+        let build = self.create_blank()?;
+        fs::create_dir_all(path.parent().unwrap_or(&self.0.root))?;
+        if path.exists() {
+            // Damaged by a crash, or written by an earlier version.
+            let trash = tempfile::Builder::new().prefix("replaced-").tempdir_in(self.trash_folder()?)?;
+            fs::rename(path, trash.keep().join("repository"))?;
         }
-        Ok(disk::sync_folder(parent)?)
+        fs::rename(build.path(), path)?;
+        // It was renamed, so there is nothing to delete.
+        let _ = build.keep();
+        Ok(())
+    }
+
+    pub(crate) fn lock_folder(&self, path: &Path) -> MutexGuard<'_, ()> {
+        let digest = Sha256::digest(path.as_os_str().as_encoded_bytes());
+        let index = usize::from(digest[0]) % self.0.folder_locks.len();
+        self.0.folder_locks[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn handles(&self) -> MutexGuard<'_, LruCache<StorageId, Arc<Handle>>> {
@@ -254,8 +329,122 @@ impl Repositories {
     }
 }
 
-/// Writes the refs of a repository under construction.
-pub(crate) fn write_refs(build: &Path, refs: &Refs, head: Option<&RefName>) -> io::Result<()> {
+fn create_skeleton(path: &Path) -> io::Result<()> {
+    for folder in FOLDERS {
+        fs::create_dir_all(path.join(folder))?;
+    }
+    fs::write(path.join("config"), CONFIG)?;
+    fs::write(path.join("HEAD"), format!("ref: {INITIAL_BRANCH}\n"))
+}
+
+/// Returns the name of the files of a pack, without extension.
+pub(crate) fn pack_name(checksum: Oid) -> String {
+    format!("pack-{checksum}")
+}
+
+/// Removes the index over all packs if one of them is missing: a power cut can undo a removal.
+fn remove_invalid_index(folder: &Path) -> io::Result<()> {
+    let index = folder.join("multi-pack-index");
+    if !index.exists() {
+        return Ok(());
+    }
+    let is_valid = gix::odb::pack::multi_index::File::at(&index, None)
+        .is_ok_and(|index| index.index_names().iter().all(|name| folder.join(name).exists()));
+    if !is_valid {
+        disk::remove_if_exists(&index)?;
+    }
+    Ok(())
+}
+
+/// Returns whether the folder of a repository has everything that is not a pack or an index, and no objects outside of packs,
+/// which earlier versions wrote.
+fn is_complete(path: &Path) -> io::Result<bool> {
+    let read = |name: &str| match fs::read_to_string(path.join(name)) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => Ok(String::new()),
+        read => read,
+    };
+    let is_branch = |head: &str| head.strip_prefix("ref: ").and_then(|head| head.strip_suffix('\n')).is_some();
+    if read("config")? != CONFIG || !is_branch(&read("HEAD")?) || !FOLDERS.iter().all(|name| path.join(name).is_dir()) {
+        return Ok(false);
+    }
+    for entry in fs::read_dir(path.join("objects"))? {
+        let name = entry?.file_name();
+        if name != "pack" && name != "info" {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Returns the names of the packs in a folder that have a pack file and an index, without extension.
+fn pack_names(folder: &Path) -> io::Result<HashSet<String>> {
+    let (mut indexes, mut packs) = (HashSet::new(), HashSet::new());
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("idx") => indexes.insert(name.to_owned()),
+            Some("pack") => packs.insert(name.to_owned()),
+            _ => false,
+        };
+    }
+    indexes.retain(|name| packs.contains(name));
+    Ok(indexes)
+}
+
+/// Makes the files of a pack available in a folder.
+pub(crate) fn link_pack(folder: &Path, pack: &PackEntry, source: &dyn PackSource) -> Result<()> {
+    let name = pack_name(pack.checksum);
+    for extension in PACK_EXTENSIONS {
+        let found = source.fetch(&pack.key, extension, &folder.join(format!("{name}.{extension}")))?;
+        if !found && extension != "rev" {
+            return Err(Error::MissingPack(format!("{}.{extension}", pack.key)));
+        }
+    }
+    Ok(())
+}
+
+/// Removes packs from the folder of a repository, after the indexes that may refer to them.
+fn unlink_packs(repository: &Path, names: &[&String]) -> io::Result<()> {
+    let folder = repository.join("objects/pack");
+    for entry in fs::read_dir(&folder)? {
+        let path = entry?.path();
+        if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"multi-pack-index")) {
+            disk::remove_if_exists(&path)?;
+        }
+    }
+    for name in names {
+        for extension in PACK_EXTENSIONS.iter().rev() {
+            disk::remove_if_exists(&folder.join(format!("{name}.{extension}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the loose refs that git programs or earlier versions have written: they would hide packed ones.
+fn remove_loose_refs(repository: &Path) -> io::Result<()> {
+    let refs = repository.join("refs");
+    if !is_without_files(&refs)? {
+        fs::remove_dir_all(&refs)?;
+        for folder in ["heads", "tags"] {
+            fs::create_dir_all(refs.join(folder))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_without_files(folder: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() || !is_without_files(&entry.path())? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Writes refs for git programs; a concurrent reader sees the old or the new ones.
+pub(crate) fn write_ref_files(repository: &Path, refs: &Refs) -> io::Result<()> {
     let mut packed = String::from("# pack-refs with: peeled fully-peeled sorted \n");
     for reference in refs.iter() {
         packed += &format!("{} {}\n", reference.target, reference.name);
@@ -263,9 +452,11 @@ pub(crate) fn write_refs(build: &Path, refs: &Refs, head: Option<&RefName>) -> i
             packed += &format!("^{peeled}\n");
         }
     }
-    fs::write(build.join("packed-refs"), packed)?;
-    if let Some(head) = head {
-        fs::write(build.join("HEAD"), format!("ref: {head}\n"))?;
+    let head = refs.head.as_ref().map_or(INITIAL_BRANCH, RefName::as_str);
+    for (name, content) in [("packed-refs", packed), ("HEAD", format!("ref: {head}\n"))] {
+        let new = repository.join(format!("{name}.new"));
+        fs::write(&new, content)?;
+        fs::rename(&new, repository.join(name))?;
     }
     Ok(())
 }

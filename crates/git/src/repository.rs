@@ -3,18 +3,20 @@
 use std::{
     cell::RefCell,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
 };
 
 use gix::odb::store::init::Slots;
 
 use crate::{
-    Error, Result,
+    Error, Refs, Result,
     contributors::ContributorCache,
     history::GraphFile,
     limits::MAX_UNRESERVED,
     packs::{self, Packs},
-    snapshot::{Snapshot, SnapshotCell},
 };
 
 /// The memory that a handle spends on unpacked objects, in bytes.
@@ -34,10 +36,6 @@ pub(crate) type DeltaBaseCache = gix::odb::pack::cache::lru::StaticLinkedList<64
 pub(crate) struct Handle {
     pub(crate) path: PathBuf,
     pub(crate) gix: gix::ThreadSafeRepository,
-    /// The refs as they were last read, with the file stamps that detect a change.
-    refs: SnapshotCell,
-    /// Held while the refs are read.
-    ref_reading: Mutex<()>,
     /// The last commit-graph, with the stamps of its files.
     graph: Mutex<Option<GraphFile>>,
     /// The result of the last count of contributors.
@@ -46,12 +44,15 @@ pub(crate) struct Handle {
     packs: Mutex<Option<Arc<Packs>>>,
     /// The number of packs when the handle was opened.
     packs_at_open: usize,
+    /// The generation of the refs that were written for git programs; -1 if none were written since the start.
+    written_refs: AtomicI64,
 }
 
 /// One repository, open for reading on one thread.
 pub struct Repository {
     pub(crate) handle: Arc<Handle>,
     pub(crate) gix: gix::Repository,
+    refs: Arc<Refs>,
     /// The bases of blobs, which bypass the other caches.
     pub(crate) blob_bases: RefCell<Box<DeltaBaseCache>>,
     /// The packs, once they are needed.
@@ -72,33 +73,28 @@ impl Handle {
         Ok(Self {
             path,
             gix,
-            refs: Mutex::default(),
-            ref_reading: Mutex::default(),
             graph: Mutex::default(),
             contributor_cache: Mutex::default(),
             packs: Mutex::default(),
             packs_at_open,
+            written_refs: AtomicI64::new(-1),
         })
     }
 
     /// Returns whether so many packs were added that the handle has to be reopened. Current readers can continue to use
     /// it.
-    pub(crate) fn is_outgrown(&self) -> Result<bool> {
-        Ok(packs::count(&self.path)? >= self.packs_at_open + SPARE_PACKS / 2)
+    pub(crate) fn is_outgrown(&self) -> bool {
+        packs::count(&self.path).is_ok_and(|count| count >= self.packs_at_open + SPARE_PACKS / 2)
     }
 
-    /// Makes the next reader read the refs from disk.
-    pub(crate) fn invalidate_refs(&self) {
-        *self.refs() = None;
+    /// Returns whether the refs for git programs were written for this generation or a newer one.
+    pub(crate) fn has_refs_of(&self, generation: i64) -> bool {
+        self.written_refs.load(Ordering::Acquire) >= generation
     }
 
-    pub(crate) fn refs(&self) -> MutexGuard<'_, Option<Snapshot>> {
-        self.refs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until no other thread reads the refs from disk.
-    pub(crate) fn lock_ref_reading(&self) -> MutexGuard<'_, ()> {
-        self.ref_reading.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Records that the refs for git programs were written.
+    pub(crate) fn record_refs_of(&self, generation: i64) {
+        self.written_refs.store(generation, Ordering::Release);
     }
 
     pub(crate) fn graph(&self) -> MutexGuard<'_, Option<GraphFile>> {
@@ -115,24 +111,24 @@ impl Handle {
 }
 
 impl Repository {
-    pub(crate) fn new(handle: Arc<Handle>) -> Self {
+    pub(crate) fn new(handle: Arc<Handle>, refs: Arc<Refs>) -> Self {
         let mut gix = handle.gix.to_thread_local();
         gix.object_cache_size_if_unset(OBJECT_CACHE_BYTES);
         gix.objects.set_pack_cache(|| Box::new(DeltaBaseCache::new(BASE_CACHE_BYTES)));
         // A pushed `refs/replace/` must not change what other users read.
         gix.objects.ignore_replacements = true;
         let blob_bases = RefCell::new(Box::new(DeltaBaseCache::new(BASE_CACHE_BYTES)));
-        Self { handle, gix, blob_bases, packs: RefCell::new(None) }
+        Self { handle, gix, refs, blob_bases, packs: RefCell::new(None) }
+    }
+
+    /// Returns the refs that the repository was opened with.
+    pub fn refs(&self) -> &Arc<Refs> {
+        &self.refs
     }
 
     /// Returns the folder of the repository.
     pub fn path(&self) -> &Path {
         &self.handle.path
-    }
-
-    /// Makes the next reader read the refs from disk; called after a ref was changed.
-    pub fn invalidate_refs(&self) {
-        self.handle.invalidate_refs();
     }
 }
 

@@ -1,14 +1,21 @@
-//! Writing: received objects are complete, updates are durable, and refused changes leave nothing behind.
+//! Writing: received objects are complete, refused ones leave nothing behind, and the folder of a repository follows the
+//! lists of packs and refs that it is given.
 
 use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
     fs,
-    io::Write as _,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::Arc,
 };
 
-use git::{EditError, Error, FileEdit, Peeled, Quarantine, Repositories};
-use model::{Oid, RefChange, RefName, StorageId, objects::Signature};
+use git::{
+    EditError, Error, FileEdit, LocalPack, OtherPacks, PackEntry, PackSize, PackSource, Peeled, Quarantine, Ref, Refs,
+    Repack, Repositories, Repository, Unreachable,
+};
+use model::{Oid, RefName, StorageId, objects::Signature};
 use tempfile::TempDir;
 
 fn storage_id(number: i64) -> StorageId {
@@ -19,15 +26,30 @@ fn project() -> StorageId {
     storage_id(7)
 }
 
+/// The folders of repositories, with a folder in place of the store of files, and the state of one repository in place of
+/// the database.
 struct Sandbox {
     folder: TempDir,
     repositories: Repositories,
+    packs: RefCell<Vec<(PackEntry, PackSize)>>,
+    refs: RefCell<BTreeMap<RefName, Oid>>,
+    generation: Cell<i64>,
 }
 
 fn sandbox() -> Sandbox {
     let folder = tempfile::tempdir().expect("a folder");
-    let repositories = Repositories::open(&folder.path().join("repositories")).expect("repositories");
-    Sandbox { folder, repositories }
+    let repositories = Repositories::open_folder(&folder.path().join("repositories")).expect("repositories");
+    fs::create_dir(folder.path().join("store")).expect("a folder");
+    Sandbox { folder, repositories, packs: RefCell::default(), refs: RefCell::default(), generation: Cell::new(0) }
+}
+
+impl PackSource for Sandbox {
+    fn fetch(&self, key: &str, extension: &str, to: &Path) -> io::Result<bool> {
+        match fs::hard_link(self.folder.path().join(format!("store/{key}.{extension}")), to) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            linked => linked.map(|()| true),
+        }
+    }
 }
 
 fn author() -> Signature {
@@ -36,10 +58,6 @@ fn author() -> Signature {
 
 fn name(name: &str) -> RefName {
     RefName::new(name).expect("a name")
-}
-
-fn change(ref_name: &str, old: Option<Oid>, new: Option<Oid>) -> RefChange {
-    RefChange { name: name(ref_name), old, new }
 }
 
 fn create(path: &str, content: &str) -> FileEdit {
@@ -54,26 +72,95 @@ fn commit(incoming: &Quarantine, parent: Option<Oid>, edits: Vec<FileEdit>) -> O
 impl Sandbox {
     /// Creates a repository with one commit on one branch.
     fn create_first_commit(&self) -> Oid {
-        let incoming = self.repositories.quarantine(&project()).expect("a quarantine");
+        let incoming = self.quarantine();
         let first = commit(&incoming, None, vec![create("a.txt", "one\n"), create("dir/b.txt", "two\n")]);
-        let changes = [change("refs/heads/main", None, Some(first))];
-        self.repositories
-            .apply(&project(), Some(&incoming), &changes, Some(&name("refs/heads/main")))
-            .expect("applied");
+        self.accept(&incoming, &[("refs/heads/main", Some(first))]);
         first
     }
 
+    fn quarantine(&self) -> Quarantine {
+        self.repositories.quarantine(&project()).expect("a quarantine")
+    }
+
+    /// Stores the packs of a push and updates refs.
+    fn accept(&self, incoming: &Quarantine, refs: &[(&str, Option<Oid>)]) {
+        let packs = incoming.packs().expect("packs");
+        self.packs.borrow_mut().extend(packs.iter().map(|pack| self.store(pack)));
+        self.set_refs(refs);
+        self.link_packs().expect("linked");
+    }
+
+    fn set_refs(&self, refs: &[(&str, Option<Oid>)]) {
+        for (ref_name, target) in refs {
+            match target {
+                Some(target) => drop(self.refs.borrow_mut().insert(name(ref_name), *target)),
+                None => drop(self.refs.borrow_mut().remove(&name(ref_name))),
+            }
+        }
+        self.generation.set(self.generation.get() + 1);
+    }
+
+    fn store(&self, pack: &LocalPack) -> (PackEntry, PackSize) {
+        let (checksum, objects) = (pack.checksum, pack.objects);
+        let key = format!("{checksum}-{}", self.generation.get());
+        for (extension, path) in pack.files() {
+            let stored = self.folder.path().join(format!("store/{key}.{extension}"));
+            fs::hard_link(path, stored).expect("linked");
+        }
+        (PackEntry { key, checksum }, PackSize { checksum, objects })
+    }
+
+    /// Replaces packs as maintenance does once the grace period of the old ones is over.
+    fn replace(&self, repack: &Repack) {
+        self.generation.set(self.generation.get() + 1);
+        self.packs.borrow_mut().retain(|(pack, _)| !repack.replaced.contains(&pack.checksum));
+        let new = repack.packs.iter().chain(&repack.unreachable);
+        self.packs.borrow_mut().extend(new.map(|pack| self.store(pack)));
+        self.link_packs().expect("linked");
+    }
+
+    fn link_packs(&self) -> git::Result<()> {
+        let packs: Vec<PackEntry> = self.packs.borrow().iter().map(|(pack, _)| pack.clone()).collect();
+        self.repositories.link_packs(&project(), &packs, self, OtherPacks::Remove)
+    }
+
+    fn pack_sizes(&self) -> Vec<PackSize> {
+        self.packs.borrow().iter().map(|(_, size)| *size).collect()
+    }
+
+    fn refs(&self) -> Arc<Refs> {
+        let refs = self.refs.borrow();
+        let refs = refs.iter().map(|(name, target)| Ref { name: name.clone(), target: *target, peeled: None });
+        Arc::new(Refs::from_sorted(self.generation.get(), Some(name("refs/heads/main")), refs))
+    }
+
+    fn open(&self) -> Repository {
+        self.repositories.open(&project(), self.refs()).expect("open")
+    }
+
+    /// Returns the folder of the repository, with its current refs.
     fn path(&self) -> PathBuf {
-        self.repositories.find(&project()).expect("readable").expect("there").path().to_owned()
+        self.repositories.write_refs(&project(), &self.refs()).expect("written");
+        self.repositories.path_of(&project())
     }
 
     fn git(&self, arguments: &[&str]) -> String {
         run(&self.path(), arguments, b"")
     }
 
-    fn refs(&self) -> Vec<String> {
+    /// Returns the names of the refs that git sees.
+    fn ref_names(&self) -> Vec<String> {
         let text = self.git(&["for-each-ref", "--format=%(refname)"]);
         text.lines().map(ToOwned::to_owned).collect()
+    }
+
+    /// Returns the names of the packs in the folder.
+    fn pack_names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path().join("objects/pack")).expect("a folder").flatten();
+        let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().expect("text")).collect();
+        names.retain(|name| name.ends_with(".pack"));
+        names.sort();
+        names
     }
 }
 
@@ -112,7 +199,7 @@ fn a_commit_created_from_edits_passes_git_fsck() {
 fn edits_of_one_commit_build_upon_each_other() {
     let sandbox = sandbox();
     let first = sandbox.create_first_commit();
-    let incoming = sandbox.repositories.quarantine(&project()).expect("a quarantine");
+    let incoming = sandbox.quarantine();
     let edits = vec![
         FileEdit::Move { from: "a.txt".into(), path: "new/a.txt".into(), content: None },
         FileEdit::Update { path: "new/a.txt".into(), content: b"three\n".to_vec() },
@@ -120,8 +207,7 @@ fn edits_of_one_commit_build_upon_each_other() {
         FileEdit::Put { path: "-x".into(), content: b"odd\n".to_vec() },
     ];
     let second = commit(&incoming, Some(first), edits);
-    let changes = [change("refs/heads/main", Some(first), Some(second))];
-    sandbox.repositories.apply(&project(), Some(&incoming), &changes, None).expect("applied");
+    sandbox.accept(&incoming, &[("refs/heads/main", Some(second))]);
     assert_eq!(sandbox.git(&["ls-tree", "-r", "--name-only", "main"]), "-x\nnew/a.txt\n");
     assert_eq!(sandbox.git(&["show", "main:new/a.txt"]), "three\n");
     sandbox.git(&["fsck", "--strict", "--full", "--no-dangling"]);
@@ -149,7 +235,7 @@ fn refused_edits_are_reported_and_leave_nothing() {
         ),
     ];
     for (edit, expected) in cases {
-        let incoming = sandbox.repositories.quarantine(&project()).expect("a quarantine");
+        let incoming = sandbox.quarantine();
         let refused = incoming.commit(Some(first), vec![edit], "x", &author(), &author()).expect("no error");
         assert_eq!(refused, Err(expected));
     }
@@ -172,74 +258,10 @@ fn nothing_is_written_through_a_symbolic_link() {
         b"",
     );
     let parent: Oid = commit.trim().parse().expect("an id");
-    let incoming = sandbox.repositories.quarantine(&project()).expect("a quarantine");
+    let incoming = sandbox.quarantine();
     let through = FileEdit::Put { path: "link/passwd".into(), content: b"x".to_vec() };
     let refused = incoming.commit(Some(parent), vec![through], "x", &author(), &author()).expect("no error");
     assert_eq!(refused, Err(EditError::Exists("link/passwd".into())));
-}
-
-#[test]
-fn refs_are_updated_only_from_their_expected_values() {
-    let sandbox = sandbox();
-    let first = sandbox.create_first_commit();
-    let other: Oid = "1".repeat(40).parse().expect("an id");
-    let moves = [
-        change("refs/heads/main", None, Some(first)),
-        change("refs/heads/main", Some(other), None),
-        change("refs/heads/none", Some(first), None),
-    ];
-    for wrong in moves {
-        let unaffected = change("refs/heads/fine", None, Some(first));
-        let applied = sandbox.repositories.apply(&project(), None, &[unaffected, wrong.clone()], None);
-        assert!(matches!(applied, Err(Error::RefChanged(found)) if found == wrong.name.as_str()), "{wrong:?}");
-        // The other ref is not updated, either, and no lock is left.
-        assert_eq!(sandbox.refs(), ["refs/heads/main"]);
-        assert!(!sandbox.path().join("refs/heads/main.lock").exists());
-    }
-}
-
-#[test]
-fn loose_and_packed_refs_are_removed() {
-    let sandbox = sandbox();
-    let first = sandbox.create_first_commit();
-    let names = ["refs/heads/a/b", "refs/heads/a/c", "refs/tags/v1", "refs/tags/v2"];
-    let changes: Vec<RefChange> = names.iter().map(|name| change(name, None, Some(first))).collect();
-    sandbox.repositories.apply(&project(), None, &changes, None).expect("applied");
-    run(&sandbox.path(), &["-c", "user.name=x", "-c", "user.email=x", "tag", "-a", "-m", "x", "noted", "main"], b"");
-    sandbox.git(&["pack-refs", "--all"]);
-    assert_eq!(sandbox.refs().len(), 6);
-    let removed = [change("refs/heads/a/b", Some(first), None), change("refs/tags/v1", Some(first), None)];
-    sandbox.repositories.apply(&project(), None, &removed, None).expect("applied");
-    assert_eq!(sandbox.refs(), ["refs/heads/a/c", "refs/heads/main", "refs/tags/noted", "refs/tags/v2"]);
-    assert_eq!(sandbox.git(&["rev-parse", "noted^{}"]).trim(), first.to_string());
-    // Its folder is removed, so the name is free for a branch.
-    sandbox
-        .repositories
-        .apply(&project(), None, &[change("refs/heads/a/c", Some(first), None)], None)
-        .expect("applied");
-    sandbox.repositories.apply(&project(), None, &[change("refs/heads/a", None, Some(first))], None).expect("applied");
-    assert_eq!(sandbox.refs(), ["refs/heads/a", "refs/heads/main", "refs/tags/noted", "refs/tags/v2"]);
-    let below = sandbox.repositories.apply(&project(), None, &[change("refs/heads/a/b", None, Some(first))], None);
-    assert!(below.is_err());
-    sandbox.git(&["fsck", "--strict"]);
-}
-
-#[test]
-fn after_a_crash_it_is_known_which_changes_were_applied() {
-    let sandbox = sandbox();
-    let first = sandbox.create_first_commit();
-    let done = change("refs/heads/main", None, Some(first));
-    let open = change("refs/heads/other", None, Some(first));
-    let gone = change("refs/heads/gone", Some(first), None);
-    // A lock whose owner is gone.
-    fs::write(sandbox.path().join("refs/heads/other.lock"), "").expect("written");
-    let changes = [done, open.clone(), gone];
-    assert_eq!(sandbox.repositories.which_were_applied(&project(), &changes).expect("checked"), [true, false, true]);
-    sandbox.repositories.apply(&project(), None, &[open], None).expect("the lock is gone");
-    assert_eq!(
-        sandbox.repositories.which_were_applied(&storage_id(8), &changes).expect("checked"),
-        [false, false, false]
-    );
 }
 
 #[test]
@@ -257,7 +279,7 @@ fn incomplete_and_damaged_packs_are_refused() {
     let second: Oid = second.trim().parse().expect("an id");
     let thin = pack(&source, &format!("{second}\n^{first}\n"), &["--thin"]);
     let take = |bytes: &[u8]| {
-        let incoming = sandbox.repositories.quarantine(&project()).expect("a quarantine");
+        let incoming = sandbox.quarantine();
         let mut child = incoming.index_pack(None).spawn().expect("git starts");
         let _ = child.stdin.take().expect("a pipe").write_all(bytes);
         (child.wait_with_output().expect("git ends").status.success(), incoming)
@@ -272,10 +294,9 @@ fn incomplete_and_damaged_packs_are_refused() {
     let (taken, incoming) = take(&thin);
     assert!(taken);
     assert_eq!(incoming.repository().expect("open").peel(second).expect("read"), Some(Peeled::Commit(second)));
-    // It is not visible before it is moved.
-    assert_eq!(sandbox.repositories.find(&project()).expect("open").expect("there").peel(second).expect("read"), None);
-    let changes = [change("refs/heads/main", Some(first), Some(second))];
-    sandbox.repositories.apply(&project(), Some(&incoming), &changes, None).expect("applied");
+    // It is not visible before it is stored.
+    assert_eq!(sandbox.open().peel(second).expect("read"), None);
+    sandbox.accept(&incoming, &[("refs/heads/main", Some(second))]);
     sandbox.git(&["fsck", "--strict", "--full"]);
     assert_eq!(sandbox.git(&["show", "main:a.txt"]), "one\nmore\n");
 }
@@ -289,20 +310,19 @@ fn a_repository_is_readable_however_many_packs_it_has() {
     run(&source, &["fetch", "-q", sandbox.path().to_str().expect("text"), "main"], b"");
     let tree = run(&source, &["rev-parse", "FETCH_HEAD^{tree}"], b"");
     // Without housekeeping, and with a reader that stays open.
-    let reader = sandbox.repositories.find(&project()).expect("open").expect("there");
+    let reader = sandbox.open();
     for round in 0..110 {
         let arguments = ["-c", "user.name=x", "-c", "user.email=x", "commit-tree", tree.trim(), "-p"];
         let next = run(&source, &[&arguments[..], &[&tip.to_string(), "-m", &round.to_string()]].concat(), b"");
         let next: Oid = next.trim().parse().expect("an id");
-        let incoming = sandbox.repositories.quarantine(&project()).expect("a quarantine");
+        let incoming = sandbox.quarantine();
         let mut child = incoming.index_pack(None).spawn().expect("git starts");
         let sent = pack_objects(&source, &format!("{next}\n"));
         child.stdin.take().expect("a pipe").write_all(&sent).expect("written");
         assert!(child.wait_with_output().expect("git ends").status.success());
         assert_eq!(incoming.repository().expect("open").peel(next).expect("read"), Some(Peeled::Commit(next)));
-        let changes = [change("refs/heads/main", Some(tip), Some(next))];
-        sandbox.repositories.apply(&project(), Some(&incoming), &changes, None).expect("applied");
-        let repository = sandbox.repositories.find(&project()).expect("open").expect("there");
+        sandbox.accept(&incoming, &[("refs/heads/main", Some(next))]);
+        let repository = sandbox.open();
         assert_eq!(repository.commits_excluding(next, &[], 1).expect("read").1, round + 2);
         if round < 32 {
             assert_eq!(reader.peel(next).expect("read"), Some(Peeled::Commit(next)));
@@ -310,7 +330,7 @@ fn a_repository_is_readable_however_many_packs_it_has() {
         tip = next;
     }
     let later = Repositories::attach(&sandbox.folder.path().join("repositories"));
-    let repository = later.find(&project()).expect("open").expect("there");
+    let repository = later.open(&project(), sandbox.refs()).expect("open");
     assert_eq!(repository.commits_excluding(tip, &[], 1).expect("read").1, 111);
 }
 
@@ -336,94 +356,173 @@ fn git_output(folder: &Path, arguments: &[&str], input: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_copy_has_the_refs_and_objects_and_is_independent() {
+fn a_folder_has_the_listed_packs_and_no_others() {
     let sandbox = sandbox();
     let first = sandbox.create_first_commit();
-    let hidden = change("refs/gable/keep/1", None, Some(first));
-    sandbox.repositories.apply(&project(), None, &[hidden], None).expect("applied");
-    sandbox.repositories.copy(&project(), &storage_id(8)).expect("copied");
-    let copy = sandbox.repositories.find(&storage_id(8)).expect("open").expect("there");
-    let names: Vec<String> = copy.refs().expect("refs").iter().map(|found| found.name.to_string()).collect();
-    assert_eq!(names, ["refs/heads/main"]);
-    assert_eq!(copy.default_branch().expect("read").map(|name| name.to_string()), Some("refs/heads/main".into()));
-    run(copy.path(), &["fsck", "--strict", "--full"], b"");
+    let incoming = sandbox.quarantine();
+    let second = commit(&incoming, Some(first), vec![create("c", "three\n")]);
+    sandbox.accept(&incoming, &[("refs/heads/main", Some(second))]);
+    let all = sandbox.pack_names();
+    assert_eq!(all.len(), 2);
+    // A pack that is not listed is removed, and linked again when it is.
+    let last = sandbox.packs.borrow_mut().pop().expect("two packs");
+    sandbox.link_packs().expect("linked");
+    assert_eq!(sandbox.pack_names().len(), 1);
+    assert_eq!(sandbox.open().peel(second).expect("read"), None);
+    sandbox.packs.borrow_mut().push(last.clone());
+    sandbox.link_packs().expect("linked");
+    assert_eq!(sandbox.pack_names(), all);
+    assert_eq!(sandbox.open().peel(second).expect("read"), Some(Peeled::Commit(second)));
+    // The folder is a cache, which can be deleted.
     sandbox.repositories.remove(&project()).expect("removed");
     sandbox.repositories.empty_trash().expect("emptied");
-    assert!(sandbox.repositories.find(&project()).expect("read").is_none());
-    assert_eq!(run(copy.path(), &["show", "main:a.txt"], b""), "one\n");
-    // A repeated copy changes nothing, and a missing repository is not copied.
-    sandbox.repositories.copy(&project(), &storage_id(8)).expect("nothing to do");
-    sandbox.repositories.copy(&storage_id(99), &storage_id(100)).expect("nothing to do");
-    assert!(sandbox.repositories.find(&storage_id(100)).expect("read").is_none());
+    sandbox.link_packs().expect("linked");
+    assert_eq!(sandbox.pack_names(), all);
+    sandbox.git(&["fsck", "--strict", "--full"]);
+    assert_eq!(sandbox.git(&["show", "main:c"]), "three\n");
+    // A missing pack is named.
+    fs::remove_file(sandbox.folder.path().join(format!("store/{}.pack", last.0.key))).expect("removed");
+    sandbox.repositories.remove(&project()).expect("removed");
+    let error = sandbox.link_packs().expect_err("a pack is missing");
+    assert!(matches!(&error, Error::MissingPack(file) if *file == format!("{}.pack", last.0.key)), "{error}");
 }
 
 #[test]
-fn housekeeping_packs_loose_objects_and_refs_and_keeps_all_of_them() {
+fn repositories_can_have_the_same_packs_and_do_not_depend_on_each_other() {
+    let sandbox = sandbox();
+    sandbox.create_first_commit();
+    let packs: Vec<PackEntry> = sandbox.packs.borrow().iter().map(|(pack, _)| pack.clone()).collect();
+    let other = storage_id(8);
+    sandbox.repositories.link_packs(&other, &packs, &sandbox, OtherPacks::Remove).expect("linked");
+    sandbox.repositories.write_refs(&other, &sandbox.refs()).expect("written");
+    sandbox.repositories.remove(&project()).expect("removed");
+    sandbox.repositories.empty_trash().expect("emptied");
+    assert!(!sandbox.repositories.path_of(&project()).exists());
+    let path = sandbox.repositories.path_of(&other);
+    run(&path, &["fsck", "--strict", "--full"], b"");
+    assert_eq!(run(&path, &["show", "main:a.txt"], b""), "one\n");
+}
+
+#[test]
+fn git_programs_see_the_refs_of_the_newest_generation() {
+    let sandbox = sandbox();
+    let first = sandbox.create_first_commit();
+    let before = sandbox.refs();
+    sandbox.set_refs(&[("refs/heads/main", None), ("refs/heads/a/b", Some(first)), ("refs/tags/v1", Some(first))]);
+    assert_eq!(sandbox.ref_names(), ["refs/heads/a/b", "refs/tags/v1"]);
+    // A reader with an older snapshot of the database does not bring old refs back.
+    sandbox.repositories.write_refs(&project(), &before).expect("nothing to do");
+    assert_eq!(sandbox.ref_names(), ["refs/heads/a/b", "refs/tags/v1"]);
+    // Loose refs of a git program, or of an earlier version, do not hide the written ones.
+    let path = sandbox.path();
+    run(&path, &["update-ref", "refs/heads/left", &first.to_string()], b"");
+    sandbox.set_refs(&[("refs/heads/a/b", None), ("refs/heads/a", Some(first)), ("refs/heads/main", Some(first))]);
+    assert_eq!(sandbox.ref_names(), ["refs/heads/a", "refs/heads/main", "refs/tags/v1"]);
+    assert_eq!(fs::read_to_string(path.join("HEAD")).expect("a file"), "ref: refs/heads/main\n");
+    // A tag leads to its commit.
+    let incoming = sandbox.quarantine();
+    let tag = incoming.write_tag(&name("refs/tags/v2"), first, "A tag", &author()).expect("written");
+    sandbox.accept(&incoming, &[]);
+    let v2 = Ref { name: name("refs/tags/v2"), target: tag, peeled: Some(first) };
+    let refs = Refs::from_sorted(sandbox.generation.get(), None, [v2]);
+    sandbox.repositories.write_refs(&project(), &refs).expect("written");
+    assert_eq!(run(&path, &["show-ref", "-d"], b""), format!("{tag} refs/tags/v2\n{first} refs/tags/v2^{{}}\n"));
+}
+
+#[test]
+fn small_packs_are_combined_and_indexed_without_losing_objects() {
     let sandbox = sandbox();
     let mut tip = sandbox.create_first_commit();
     for round in 0..70 {
-        let incoming = sandbox.repositories.quarantine(&project()).expect("a quarantine");
+        let incoming = sandbox.quarantine();
         let next = commit(&incoming, Some(tip), vec![create(&format!("f{round}"), &round.to_string())]);
-        let changes = [
-            change("refs/heads/main", Some(tip), Some(next)),
-            change(&format!("refs/tags/t{round}"), None, Some(next)),
-        ];
-        sandbox.repositories.apply(&project(), Some(&incoming), &changes, None).expect("applied");
+        sandbox.accept(&incoming, &[("refs/heads/main", Some(next)), (&format!("refs/tags/t{round}"), Some(next))]);
         tip = next;
     }
-    let refs = sandbox.refs();
+    assert_eq!(sandbox.pack_names().len(), 71);
+    let refs = sandbox.ref_names();
     let before = sandbox.git(&["rev-list", "--objects", "--all"]).lines().count();
-    assert!(sandbox.repositories.run_housekeeping(&project()).expect("done"));
-    assert_eq!(sandbox.refs(), refs);
+    let combined = sandbox.repositories.combine_packs(&project(), &sandbox.pack_sizes()).expect("done");
+    sandbox.replace(&combined.expect("71 packs are too many"));
+    sandbox.repositories.build_indexes(&project(), &sandbox.refs(), &sandbox.pack_sizes()).expect("indexed");
+    assert_eq!(sandbox.pack_names().len(), 1);
+    assert_eq!(sandbox.ref_names(), refs);
     assert_eq!(sandbox.git(&["rev-list", "--objects", "--all"]).lines().count(), before);
     sandbox.git(&["fsck", "--strict", "--full"]);
-    assert!(sandbox.path().join("packed-refs").exists());
-    assert!(sandbox.path().join("objects/info/commit-graphs").exists());
-    assert!(sandbox.git(&["count-objects", "-v"]).starts_with("count: 0\n"));
-    let repository = sandbox.repositories.find(&project()).expect("open").expect("there");
-    assert_eq!(repository.commits_excluding(tip, &[], 1).expect("read").1, 71);
-    // Not while another process does it.
-    let lock = fs::File::options().write(true).open(sandbox.path().join("house.lock")).expect("a lock");
-    lock.lock().expect("locked");
-    assert!(!sandbox.repositories.run_housekeeping(&project()).expect("left alone"));
-    drop(lock);
-    assert!(sandbox.repositories.run_housekeeping(&project()).expect("done again"));
-    assert!(sandbox.repositories.run_housekeeping(&storage_id(99)).expect("nothing to do"));
+    sandbox.git(&["multi-pack-index", "verify"]);
+    sandbox.git(&["commit-graph", "verify"]);
+    assert!(sandbox.path().join("objects/info/commit-graphs/commit-graph-chain").exists());
+    let files = fs::read_dir(sandbox.path().join("objects/pack")).expect("a folder").flatten();
+    let bitmaps = files.filter(|file| file.path().extension().is_some_and(|extension| extension == "bitmap"));
+    assert_eq!(bitmaps.count(), 1);
+    assert_eq!(sandbox.open().commits_excluding(tip, &[], 1).expect("read").1, 71);
+    let again = sandbox.repositories.combine_packs(&project(), &sandbox.pack_sizes()).expect("done");
+    assert!(again.is_none(), "one pack is not combined");
+    assert_eq!(fs::read_dir(sandbox.folder.path().join("repositories/tmp")).expect("a folder").count(), 0);
+}
+
+#[test]
+fn unreachable_objects_are_separated_and_dropped() {
+    let sandbox = sandbox();
+    let first = sandbox.create_first_commit();
+    let incoming = sandbox.quarantine();
+    let secret = commit(&incoming, Some(first), vec![create("secret", "secret\n")]);
+    sandbox.accept(&incoming, &[("refs/heads/leak", Some(secret))]);
+    sandbox.set_refs(&[("refs/heads/leak", None)]);
+    let repack = |unreachable| {
+        let sizes = sandbox.pack_sizes();
+        sandbox.repositories.repack_reachable(&project(), &sandbox.refs(), &sizes, unreachable).expect("done")
+    };
+    sandbox.replace(&repack(Unreachable::Separate).expect("there are two packs"));
+    let mut objects: Vec<u64> = sandbox.pack_sizes().iter().map(|pack| pack.objects).collect();
+    objects.sort_unstable();
+    assert_eq!(objects, [3, 5], "a blob, a tree and a commit are unreachable");
+    assert_eq!(sandbox.open().peel(secret).expect("read"), Some(Peeled::Commit(secret)));
+    sandbox.replace(&repack(Unreachable::Drop).expect("there are unreachable objects"));
+    assert_eq!(sandbox.pack_names().len(), 1);
+    assert_eq!(sandbox.open().peel(secret).expect("read"), None);
+    assert_eq!(sandbox.open().peel(first).expect("read"), Some(Peeled::Commit(first)));
+    sandbox.git(&["fsck", "--strict", "--full"]);
+    assert!(repack(Unreachable::Drop).is_none(), "everything is reachable");
+    // The last ref is removed.
+    sandbox.set_refs(&[("refs/heads/main", None)]);
+    sandbox.replace(&repack(Unreachable::Drop).expect("nothing is reachable"));
+    assert_eq!(sandbox.pack_names(), Vec::<String>::new());
 }
 
 #[test]
 fn unfinished_work_is_deleted_at_start() {
     let sandbox = sandbox();
-    sandbox.create_first_commit();
+    let first = sandbox.create_first_commit();
     let root = sandbox.folder.path().join("repositories");
     fs::create_dir(root.join("tmp/in-left")).expect("a folder");
     fs::write(root.join("tmp/in-left/pack"), "half").expect("written");
-    let again = Repositories::open(&root).expect("repositories");
+    let again = Repositories::open_folder(&root).expect("repositories");
     assert_eq!(fs::read_dir(root.join("tmp")).expect("a folder").count(), 0);
-    assert!(again.find(&project()).expect("read").is_some());
-    assert!(again.find(&storage_id(8)).expect("read").is_none());
+    let repository = again.open(&project(), sandbox.refs()).expect("open");
+    assert_eq!(repository.peel(first).expect("read"), Some(Peeled::Commit(first)));
 }
 
 #[test]
-fn readers_find_everything_during_housekeeping() {
+fn readers_find_everything_while_packs_are_replaced() {
     let sandbox = sandbox();
     let mut tip = sandbox.create_first_commit();
     let mut tips = vec![tip];
     for round in 0..12 {
-        let incoming = sandbox.repositories.quarantine(&project()).expect("a quarantine");
+        let incoming = sandbox.quarantine();
         let next = commit(&incoming, Some(tip), vec![create(&format!("f{round}"), &round.to_string())]);
-        let changes = [change("refs/heads/main", Some(tip), Some(next))];
-        sandbox.repositories.apply(&project(), Some(&incoming), &changes, None).expect("applied");
-        // One pack per commit, as pushes bring them.
-        sandbox.git(&["repack", "-d", "-q"]);
+        sandbox.accept(&incoming, &[("refs/heads/main", Some(next))]);
         tip = next;
         tips.push(next);
     }
-    let before = sandbox.repositories.find(&project()).expect("open").expect("there");
+    let before = sandbox.open();
     assert!(before.commit(tips[0]).expect("read").is_some());
-    let unaffected = sandbox.repositories.find(&project()).expect("open").expect("there");
+    let unaffected = sandbox.open();
     // The packs of both open handles are removed.
-    sandbox.git(&["repack", "-a", "-d", "-q", "--write-midx"]);
+    let combined = sandbox.repositories.combine_packs(&project(), &sandbox.pack_sizes()).expect("done");
+    sandbox.replace(&combined.expect("13 packs are too many"));
+    sandbox.repositories.build_indexes(&project(), &sandbox.refs(), &sandbox.pack_sizes()).expect("indexed");
+    assert_eq!(sandbox.pack_names().len(), 1);
     for (round, tip) in tips.iter().enumerate() {
         assert!(before.commit(*tip).expect("read").is_some(), "{round}");
         assert_eq!(
@@ -431,48 +530,4 @@ fn readers_find_everything_during_housekeeping() {
             2 + i64::try_from(round).expect("few")
         );
     }
-}
-
-#[test]
-fn a_removed_ref_is_not_restored_by_a_concurrent_pack_refs() {
-    let sandbox = sandbox();
-    let first = sandbox.create_first_commit();
-    for round in 0..20 {
-        let names: Vec<String> = (0..200).map(|number| format!("refs/heads/r{round}-{number}")).collect();
-        let made: Vec<RefChange> = names.iter().map(|name| change(name, None, Some(first))).collect();
-        sandbox.repositories.apply(&project(), None, &made, None).expect("applied");
-        let folder = sandbox.path();
-        let packing = std::thread::spawn(move || run(&folder, &["pack-refs", "--all"], b""));
-        for name in names.iter().take(5) {
-            let removed = [change(name, Some(first), None)];
-            sandbox.repositories.apply(&project(), None, &removed, None).expect("removed");
-        }
-        packing.join().expect("packed");
-        let left = sandbox.refs();
-        assert!(names.iter().take(5).all(|name| !left.contains(name)), "round {round}");
-        let rest: Vec<RefChange> = names.iter().skip(5).map(|name| change(name, Some(first), None)).collect();
-        sandbox.repositories.apply(&project(), None, &rest, None).expect("removed");
-    }
-    assert_eq!(sandbox.refs(), ["refs/heads/main"]);
-}
-
-#[test]
-fn the_lock_of_a_running_process_is_not_removed() {
-    let sandbox = sandbox();
-    let first = sandbox.create_first_commit();
-    let lock = sandbox.path().join("packed-refs.lock");
-    fs::write(&lock, "").expect("written");
-    let housekeeping_lock =
-        fs::File::options().write(true).create(true).truncate(false).open(sandbox.path().join("house.lock"));
-    let housekeeping_lock = housekeeping_lock.expect("a lock");
-    housekeeping_lock.lock().expect("locked");
-    let repositories = sandbox.repositories.clone();
-    let applied_check = std::thread::spawn(move || {
-        repositories.which_were_applied(&project(), &[change("refs/heads/main", None, Some(first))]).expect("checked")
-    });
-    std::thread::sleep(std::time::Duration::from_millis(100));
-    assert!(lock.exists(), "housekeeping still needs it");
-    drop(housekeeping_lock);
-    assert_eq!(applied_check.join().expect("answered"), [true]);
-    assert!(!lock.exists(), "its owner is gone");
 }

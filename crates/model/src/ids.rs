@@ -65,6 +65,10 @@ ids! {
     EventId
     /// The id of an upload.
     UploadId
+    /// The id of a repository.
+    RepositoryId
+    /// The id of a pack.
+    PackId
     /// The id of a comment on a commit.
     CommitNoteId
     /// The id of the intent of a push.

@@ -33,8 +33,9 @@ pub use events::Event;
 pub use hooks::{Delivery, EventKind, Hook};
 pub use ids::{
     ArtifactId, BoardId, BoardListId, CommitNoteId, DeliveryId, DeployKeyId, EmailId, EventId, ForkLinkId, HookId,
-    IntentId, IssueId, IssueIid, JobId, KeyId, LabelId, MilestoneId, MilestoneIid, NamespaceId, NoteId, PipelineId,
-    ProjectId, RunnerId, ShareId, TaskId, TokenId, TriggerId, UploadId, UserId, WebhookEventId,
+    IntentId, IssueId, IssueIid, JobId, KeyId, LabelId, MilestoneId, MilestoneIid, NamespaceId, NoteId, PackId,
+    PipelineId, ProjectId, RepositoryId, RunnerId, ShareId, TaskId, TokenId, TriggerId, UploadId, UserId,
+    WebhookEventId,
 };
 pub use issues::{Issue, IssueState};
 pub use jobs::Job;

@@ -7,6 +7,7 @@ mod manifest;
 pub(crate) mod migrate;
 mod preflight;
 mod progress;
+mod repositories;
 pub(crate) mod restore;
 mod rows;
 pub(crate) mod schedule;
@@ -19,7 +20,6 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use git::Repositories;
 use indicatif::HumanBytes;
 use store::Database;
 
@@ -144,15 +144,13 @@ fn ensure_complete(summary: &ManifestSummary) -> Result<()> {
 
 /// Describes which files of the instance were missing or damaged when the backup was made; `None` if none.
 fn describe_defects(summary: &ManifestSummary) -> Option<String> {
-    let missing = summary.missing.first().map(|first| {
-        format!(
-            "{} files or repositories were missing, such as {first} (is every disk mounted?)",
-            summary.missing.len()
-        )
-    });
+    let missing = summary
+        .missing
+        .first()
+        .map(|first| format!("{} files were missing, such as {first} (is every disk mounted?)", summary.missing.len()));
     let damaged = summary.damaged.first().map(|first| {
         format!(
-            "{} files were damaged, such as {first} (older backups may contain intact copies)",
+            "{} files or repositories were damaged, such as {first} (older backups may contain intact copies)",
             summary.damaged.len()
         )
     });
@@ -167,16 +165,12 @@ fn open_source(config: &Config) -> Result<BackupSource> {
     let folder = DataFolder::open_existing(&config.data)?;
     // Waits for a running migration.
     let _opening_lock = folder.lock_for_opening()?;
-    Ok(BackupSource {
-        data: folder.path().to_owned(),
-        database: folder.existing_database(config.database.as_deref())?,
-        repositories: folder.repositories(false)?,
-    })
+    Ok(BackupSource { data: folder.path().to_owned(), database: folder.existing_database(config.database.as_deref())? })
 }
 
 /// Returns the source of scheduled backups.
-pub(crate) fn source(data: PathBuf, database: Database, repositories: Repositories) -> BackupSource {
-    BackupSource { data, database, repositories }
+pub(crate) fn source(data: PathBuf, database: Database) -> BackupSource {
+    BackupSource { data, database }
 }
 
 fn list_snapshots(folder: &BackupFolder) -> Result<()> {

@@ -238,7 +238,7 @@ impl DataFolder {
         if !serving {
             return Ok(Repositories::attach(&path));
         }
-        Repositories::open(&path).with_context(|| format!("cannot use {}", path.display()))
+        Repositories::open_folder(&path).with_context(|| format!("cannot use {}", path.display()))
     }
 
     /// Returns the cache of large responses.

@@ -7,8 +7,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
-use forge::disk_space::DiskSpace;
-use store::{Database, SchemaStatus};
+use forge::{disk_space::DiskSpace, storage_upgrade};
+use git::Repositories;
+use store::{Conn, Database, SchemaStatus};
 
 use crate::{
     commands::Migrate,
@@ -43,7 +44,7 @@ fn migrate_or_dry_run(config: Config, dry_run: bool) -> Result<()> {
     let schema = database.schema_status()?;
     print_schema(&schema);
     if schema.pending.is_empty() {
-        return Ok(());
+        return print_storage_upgrade(&data, &mut database.connect_reader()?);
     }
     let Some(_lock) = folder.lock()? else {
         bail!("another gable server is using the data folder {}; stop it first", folder.path().display());
@@ -52,7 +53,21 @@ fn migrate_or_dry_run(config: Config, dry_run: bool) -> Result<()> {
         print_line(&format!("a copy of the old database is in {}", copy.display()));
     }
     print_line(&format!("migrated the database to version {}", schema.latest));
+    print_storage_upgrade(&data, &mut database.connect_reader()?)
+}
+
+/// Prints what the next start of the server does with the repositories of an earlier version.
+fn print_storage_upgrade(folder: &Path, db: &mut Conn) -> Result<()> {
+    for line in describe_storage_upgrade(folder, db)? {
+        print_line(&line);
+    }
     Ok(())
+}
+
+fn describe_storage_upgrade(folder: &Path, db: &mut Conn) -> store::Result<Vec<String>> {
+    let repositories = Repositories::attach(&folder.join("repositories"));
+    let lines = storage_upgrade::describe(db, &repositories)?;
+    Ok(lines.into_iter().map(|line| format!("at the next start: {line}")).collect())
 }
 
 fn print_schema(schema: &SchemaStatus) {
@@ -164,19 +179,23 @@ fn dry_run_pending(folder: &Path, url: Option<&str>) -> Result<()> {
     instance::check_existing(folder, &database)?;
     print_schema(&schema);
     if schema.pending.is_empty() {
-        return Ok(());
+        return print_storage_upgrade(folder, &mut database.connect_reader()?);
     }
+    let describe = |db: &mut Conn| describe_storage_upgrade(folder, db);
     if !database.is_sqlite() {
-        database.dry_run_migrations()?;
+        let lines = database.dry_run_migrations(describe)?;
         print_line("tested in a rolled-back transaction: all pending migrations succeed");
+        print_lines(&lines);
         return Ok(());
     }
     // The name is unique, so that concurrent dry runs do not conflict.
     let file = folder.join(format!("{DATABASE}.trial-{}.new", std::process::id()));
-    let result = copy_to(folder, &database, &file).and_then(|()| Ok(Database::sqlite(&file).migrate()?));
+    let result =
+        copy_to(folder, &database, &file).and_then(|()| Ok(Database::sqlite(&file).dry_run_migrations(describe)?));
     let removed = remove_database_files(&file).with_context(|| format!("cannot remove {}", file.display()));
-    result.and(removed)?;
+    let lines = result.and_then(|lines| removed.map(|()| lines))?;
     print_line("tested on a copy: all pending migrations succeed");
+    print_lines(&lines);
     Ok(())
 }
 
@@ -195,4 +214,10 @@ fn remove_database_files(file: &Path) -> io::Result<()> {
 
 fn sync(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
+}
+
+fn print_lines(lines: &[String]) {
+    for line in lines {
+        print_line(line);
+    }
 }

@@ -151,19 +151,18 @@ impl Database {
         }
     }
 
-    /// Runs the pending migrations and rolls them back on PostgreSQL. On SQLite it applies them: call it on a copy of the
-    /// file, so that no other connection waits.
-    pub fn dry_run_migrations(&self) -> Result<(), OpenError> {
-        let Conn::Pg(mut conn) = self.connect_writer()? else { return self.migrate() };
-        let result = conn.transaction(|conn| {
-            lock_migrations(conn)?;
-            run(conn, POSTGRES)?;
-            Err::<(), _>(DryRunEnd::Succeeded)
-        });
-        match result {
-            Ok(()) | Err(DryRunEnd::Succeeded) => Ok(()),
-            Err(DryRunEnd::Failed(error)) => Err(error),
-        }
+    /// Runs the pending migrations, calls `inspect` with the result, and rolls everything back. On SQLite it is called on a
+    /// copy of the file, so that no other connection waits.
+    pub fn dry_run_migrations<T>(&self, inspect: impl FnOnce(&mut Conn) -> crate::Result<T>) -> Result<T, OpenError> {
+        let mut db = self.connect_writer()?;
+        db.begin_writing().map_err(OpenError::new)?;
+        let result = match &mut db {
+            Conn::Sqlite(conn) => run(conn, SQLITE),
+            Conn::Pg(conn) => lock_migrations(conn).and_then(|()| run(conn, POSTGRES)),
+        };
+        let inspected = result.and_then(|()| inspect(&mut db).map_err(OpenError::new));
+        db.roll_back().map_err(OpenError::new)?;
+        inspected
     }
 
     /// Writes a consistent copy of an SQLite database to an empty file, also while other connections write to it.
@@ -260,24 +259,6 @@ impl Conn {
 /// Waits for migrations of other nodes and prevents new ones until the end of the transaction.
 fn lock_migrations(conn: &mut postgres::PgConnection) -> Result<(), OpenError> {
     diesel::sql_query(format!("SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")).execute(conn).map(drop).map_err(failed)
-}
-
-/// The end of a dry run: always an error, so that the transaction is rolled back.
-enum DryRunEnd {
-    Succeeded,
-    Failed(OpenError),
-}
-
-impl From<diesel::result::Error> for DryRunEnd {
-    fn from(error: diesel::result::Error) -> Self {
-        Self::Failed(failed(error))
-    }
-}
-
-impl From<OpenError> for DryRunEnd {
-    fn from(error: OpenError) -> Self {
-        Self::Failed(error)
-    }
 }
 
 fn schema_status_of<C, B>(

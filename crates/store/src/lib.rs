@@ -13,7 +13,7 @@ pub use admin::{checks, dump, instance, tasks};
 pub use ci::{artifacts, job_lists, job_queue, job_runs, jobs, pipelines, runners, statuses, triggers, variables};
 use projects::access;
 pub use projects::{deploy_keys, events, forks, groups, imports, members, namespaces, project_lists, uploads};
-pub use repository::{commit_notes, intents, protections, releases};
+pub use repository::{commit_notes, intents, packs, protections, releases, repositories, unconverted};
 use tracker::issue_visibility;
 pub use tracker::{boards, issue_lists, issues, labels, mentions, milestones, notes};
 pub use webhooks::{deliveries, delivery_log, hooks, webhook_events};

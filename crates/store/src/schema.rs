@@ -719,6 +719,53 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    repositories (id) {
+        id -> BigInt,
+        project_id -> BigInt,
+        generation -> BigInt,
+        pack_epoch -> BigInt,
+        refs_bytes -> BigInt,
+        unreachable_since -> Nullable<BigInt>,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    refs (repository_id, name) {
+        repository_id -> BigInt,
+        name -> Text,
+        target -> Text,
+        peeled -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    packs (id) {
+        id -> BigInt,
+        file_key -> Text,
+        checksum -> Text,
+        bytes -> BigInt,
+        objects -> BigInt,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    repository_packs (repository_id, pack_id) {
+        repository_id -> BigInt,
+        pack_id -> BigInt,
+        dead_since -> Nullable<BigInt>,
+        unreachable_since -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
+    unconverted_repositories (project_id) {
+        project_id -> BigInt,
+    }
+}
+
 diesel::joinable!(tokens -> users (user_id));
 diesel::joinable!(keys -> users (user_id));
 diesel::joinable!(namespaces -> users (owner_id));
@@ -755,6 +802,9 @@ diesel::joinable!(builds -> users (user_id));
 diesel::joinable!(builds -> runners (runner_id));
 diesel::joinable!(builds -> build_specs (spec_id));
 diesel::joinable!(build_runs -> builds (build_id));
+diesel::joinable!(repositories -> projects (project_id));
+diesel::joinable!(refs -> repositories (repository_id));
+diesel::joinable!(repository_packs -> packs (pack_id));
 diesel::allow_tables_to_appear_in_same_query!(
     users,
     tokens,
@@ -795,6 +845,10 @@ diesel::allow_tables_to_appear_in_same_query!(
     builds,
     build_runs,
     build_artifacts,
+    repositories,
+    refs,
+    packs,
+    repository_packs,
 );
 
 #[diesel::declare_sql_function]

@@ -229,17 +229,8 @@ pub fn execute_sql(db: &mut Conn, statement: &str) {
 /// Inserts a pending delivery of a push event; returns its id.
 pub fn delivery(db: &mut Conn, hook: HookId, payload: &str, now: Time) -> DeliveryId {
     let seed = format!("seed of {hook}");
-    let event = NewHookEvent {
-        kind: EventKind::Push,
-        project: None,
-        depth: 0,
-        seed: &seed,
-        intent: None,
-        ref_name: None,
-        payload,
-        waiting: false,
-        now,
-    };
+    let event =
+        NewHookEvent { kind: EventKind::Push, project: None, depth: 0, seed: &seed, payload, waiting: false, now };
     let event = store::webhook_events::insert(db, &event).expect("an event");
     store::delivery_log::insert(db, hook, event, now).expect("a delivery")
 }

@@ -15,9 +15,15 @@ pub mod receiver;
 pub mod repository;
 mod resources;
 mod response;
+mod stored_repositories;
 mod webhook_deliveries;
 
-use std::{fs, num::NonZeroU32, path::Path, sync::Arc};
+use std::{
+    fs,
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use api::{App, AppOptions, Dialect, HttpService, LimitOptions, WebhookSender};
 use axum::{
@@ -174,7 +180,8 @@ impl TestForgeBuilder {
             database: database.database.clone(),
             files: Files::open(files.path()).expect("the files folder opens"),
             logs: Logs::open(&git.path().join("traces")).expect("the traces folder opens"),
-            repositories: Repositories::open(&git.path().join("repositories")).expect("the repositories folder opens"),
+            repositories: Repositories::open_folder(&git.path().join("repositories"))
+                .expect("the repositories folder opens"),
             spools: Spools::open(&git.path().join("cache"), 64 << 20).expect("the cache folder opens"),
             disk_space: DiskSpace::new(git.path(), 0),
             allow_local_network: self.allow_local_network,
@@ -327,15 +334,25 @@ impl TestForge {
         self.with_connection(dump::dump)
     }
 
-    /// Returns the folder of uploads and artifacts.
+    /// Returns the folder of uploads, artifacts and packs.
     pub fn files_folder(&self) -> &Path {
         self.resources.files.path()
     }
 
-    /// Returns the paths of all stored files, complete or not, with the storage id replaced by the project id.
+    /// Returns the paths of all uploads and artifacts, complete or not, with the storage id replaced by the project id.
     pub fn files(&self) -> Vec<String> {
+        self.files_in(&["uploads", "artifacts"])
+    }
+
+    /// Returns the paths of the files of all packs, complete or not.
+    pub fn pack_files(&self) -> Vec<String> {
+        self.files_in(&["packs"])
+    }
+
+    fn files_in(&self, kinds: &[&str]) -> Vec<String> {
         let mut found = Vec::new();
-        let mut folders = vec![self.resources.files.path().to_owned()];
+        let folders = kinds.iter().map(|kind| self.files_folder().join(kind));
+        let mut folders: Vec<PathBuf> = folders.filter(|folder| folder.exists()).collect();
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).expect("a folder") {
                 let path = entry.expect("an entry").path();
@@ -358,17 +375,17 @@ impl TestForge {
     }
 
     /// Returns the folder with the uploads or the artifacts of a project.
-    pub fn project_files_folder(&self, kind: &str, project: ProjectId) -> std::path::PathBuf {
+    pub fn project_files_folder(&self, kind: &str, project: ProjectId) -> PathBuf {
         self.files_folder().join(kind).join(self.storage_of(project).as_str())
     }
 
     /// Returns the folder with the traces of a project.
-    pub fn project_traces_folder(&self, project: ProjectId) -> std::path::PathBuf {
+    pub fn project_traces_folder(&self, project: ProjectId) -> PathBuf {
         self.traces_folder().join(self.storage_of(project).as_str())
     }
 
     /// Returns the folder with all traces.
-    pub fn traces_folder(&self) -> std::path::PathBuf {
+    pub fn traces_folder(&self) -> PathBuf {
         self.resources.git.path().join("traces")
     }
 

@@ -110,14 +110,6 @@ impl TestForge {
         transport::push(&self.forge, caller, project, push).await.expect("a push")
     }
 
-    /// Copies the repository of a project to other projects, bypassing the forge.
-    pub fn copy_repository(&self, from: ProjectId, to: impl IntoIterator<Item = ProjectId>) {
-        let repositories = git::Repositories::attach(&self.resources.git.path().join("repositories"));
-        for to in to {
-            repositories.copy(&self.storage_of(from), &self.storage_of(to)).expect("a copy");
-        }
-    }
-
     /// Like [`Self::push`], but panics if a ref is refused.
     pub async fn push_all(&self, client: &TestClient, project: ProjectId, local: &LocalRepository) {
         let outcomes: Vec<RefOutcome> = self.push(client, project, local).await;

@@ -3,17 +3,23 @@
 use std::{
     fs::File,
     io::Write as _,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
 
+use files::Files;
 use forge::{
-    Caller,
+    Caller, ProjectAbility, ProjectRef, ReadTx, maintenance,
     pushes::{self, Push, PushSource, RefOutcome},
+    transport::{self, Service},
 };
+use git::{Quarantine, Repositories};
 use model::{ProjectId, RefChange, RefName, StorageId};
+use store::packs::PackRecord;
 
 use crate::{TestClient, TestForge};
+
+pub use crate::stored_repositories::{build_repository, store_repository};
 
 /// A `git fast-import` script: a branch with two commits, a few files, an annotated and a lightweight tag.
 pub const SMALL_REPOSITORY: &str = "\
@@ -94,7 +100,7 @@ impl TestForge {
         pack: &[u8],
         changes: Vec<RefChange>,
     ) -> Vec<RefOutcome> {
-        let incoming = pushes::create_quarantine(&self.forge, &self.storage_of(project)).expect("a quarantine");
+        let incoming = self.quarantine(project).await;
         let mut child = incoming.index_pack(None).spawn().expect("git starts");
         child.stdin.take().expect("a pipe").write_all(pack).expect("the pack is read");
         let output = child.wait_with_output().expect("git ends");
@@ -104,9 +110,19 @@ impl TestForge {
         pushes::push(&self.forge, caller, project, push, PushSource::Git).await.expect("a push")
     }
 
+    /// Creates a quarantine as for a push.
+    pub async fn quarantine(&self, project: ProjectId) -> Quarantine {
+        let open = move |tx: &mut ReadTx<'_>| {
+            let project = tx.project(&ProjectRef::Id(project), ProjectAbility::ReadProject)?;
+            tx.repository(&project).map(drop)
+        };
+        self.forge.read(Caller::system(), open).await.expect("the repository opens");
+        pushes::create_quarantine(&self.forge, &self.storage_of(project)).expect("a quarantine")
+    }
+
     /// Returns the error of `git index-pack` for an invalid pack.
-    pub fn index_pack_error(&self, project: ProjectId, pack: &[u8]) -> String {
-        let incoming = pushes::create_quarantine(&self.forge, &self.storage_of(project)).expect("a quarantine");
+    pub async fn index_pack_error(&self, project: ProjectId, pack: &[u8]) -> String {
+        let incoming = self.quarantine(project).await;
         let mut child = incoming.index_pack(None).spawn().expect("git starts");
         child.stdin.take().expect("a pipe").write_all(pack).expect("the pack is read");
         let output = child.wait_with_output().expect("git ends");
@@ -128,21 +144,17 @@ impl TestForge {
 
     /// Returns the names and targets of all refs of a project.
     pub fn refs_of(&self, project: ProjectId) -> Vec<(String, String)> {
-        let repositories = git::Repositories::attach(&self.resources.git.path().join("repositories"));
-        let Some(repository) = repositories.find(&self.storage_of(project)).expect("a repository") else {
-            return Vec::new();
-        };
-        let refs = repository.refs().expect("refs");
-        refs.iter().map(|found| (found.name.to_string(), found.target.to_string())).collect()
+        let found = self.with_read_connection(|db| {
+            let repository = store::repositories::find(db, project).expect("readable")?;
+            store::repositories::refs(db, repository.id).expect("readable")
+        });
+        let refs = found.map(|found| found.refs).unwrap_or_default();
+        refs.into_iter().map(|found| (found.name.to_string(), found.target.to_string())).collect()
     }
 
-    /// Packs the repository of a project, as the background task after a push does.
-    pub fn run_housekeeping(&self, project: ProjectId) {
-        let repositories = git::Repositories::attach(&self.resources.git.path().join("repositories"));
-        assert!(
-            repositories.run_housekeeping(&self.storage_of(project)).expect("housekeeping succeeds"),
-            "housekeeping is not locked"
-        );
+    /// Combines and indexes the packs of a project, as the background task after a push does.
+    pub async fn run_housekeeping(&self, project: ProjectId) {
+        maintenance::run(&self.forge, project).await.expect("housekeeping succeeds");
     }
 
     /// Returns the storage id of a project.
@@ -151,12 +163,56 @@ impl TestForge {
         found.expect("readable").expect("a project")
     }
 
-    /// Returns the folder of the repository of a project, if it has one.
-    pub fn repository_folder(&self, project: ProjectId) -> Option<std::path::PathBuf> {
-        let repositories = git::Repositories::attach(&self.resources.git.path().join("repositories"));
-        let storage = self.with_read_connection(|db| store::projects::storage_of(db, project)).expect("readable");
-        let repository = repositories.find(&storage?).expect("a repository");
-        repository.map(|repository| repository.path().to_owned())
+    /// Returns the folder of a project's repository after the forge has prepared it for the `git` program: with its current
+    /// packs and refs. `None` if nothing was ever written to the repository.
+    pub async fn repository_folder(&self, project: ProjectId) -> Option<PathBuf> {
+        let found = self.with_read_connection(|db| {
+            store::repositories::find(db, project).expect("readable")?;
+            store::projects::storage_of(db, project).expect("readable")
+        });
+        let storage = found?;
+        let opened = transport::open(&self.forge, Caller::system(), ProjectRef::Id(project), Service::Fetch).await;
+        let opened = opened.expect("the repository opens");
+        self.repositories().write_refs(&storage, opened.refs()).expect("written");
+        Some(self.repositories().path_of(&storage))
+    }
+
+    /// Gives a project the refs and all objects of a bare repository, without the checks of a push.
+    pub fn store_repository(&self, project: ProjectId, folder: &Path) {
+        let files = Files::open(self.files_folder()).expect("the files folder opens");
+        let now = self.forge.now();
+        self.in_transaction(|db| store_repository(db, &files, project, folder, now));
+    }
+
+    /// Builds the folder of a project's repository in `root` from its rows and live packs, as a server with an empty cache
+    /// does; returns its path.
+    pub fn build_repository(&self, project: ProjectId, root: &Path) -> PathBuf {
+        let files = Files::open(self.files_folder()).expect("the files folder opens");
+        self.with_read_connection(|db| build_repository(db, &files, project, root)).expect("a repository")
+    }
+
+    /// Returns the packs of a project, live and dead, oldest first.
+    pub fn pack_rows(&self, project: ProjectId) -> Vec<PackRecord> {
+        self.with_read_connection(|db| {
+            let repository = store::repositories::find(db, project).expect("readable").expect("a repository");
+            store::packs::of_repository(db, repository.id).expect("readable")
+        })
+    }
+
+    /// Copies the rows of a project's repository to other projects, as a fork does.
+    pub fn copy_repository(&self, from: ProjectId, to: impl IntoIterator<Item = ProjectId> + Send) {
+        let now = self.forge.now();
+        self.in_transaction(|db| {
+            let from = store::repositories::find(db, from).expect("readable").expect("a repository").id;
+            for to in to {
+                store::repositories::copy(db, from, to, now).expect("a copy");
+            }
+        });
+    }
+
+    /// Returns the folders of repositories, without the state of the forge.
+    fn repositories(&self) -> Repositories {
+        Repositories::attach(&self.resources.git.path().join("repositories"))
     }
 }
 

@@ -33,7 +33,7 @@ impl ForgeResources {
     pub(crate) async fn create() -> Self {
         Self {
             database: TestDatabase::create().await,
-            files: tempfile::tempdir().expect("a folder"),
+            files: in_memory_folder(),
             git: in_memory_folder(),
             clock: Arc::default(),
             secrets: Arc::default(),
@@ -42,9 +42,12 @@ impl ForgeResources {
     }
 
     async fn copy(&self) -> Self {
-        let (files, git) = (tempfile::tempdir().expect("a folder"), in_memory_folder());
+        let (files, git) = (in_memory_folder(), in_memory_folder());
         copy_folder(self.files.path(), files.path());
-        copy_folder(self.git.path(), git.path());
+        // The folders of repositories are built again from the database and the packs.
+        let traces = git.path().join("traces");
+        fs::create_dir(&traces).expect("a folder");
+        copy_folder(&self.git.path().join("traces"), &traces);
         Self {
             database: self.database.copy().await,
             files,
@@ -77,7 +80,7 @@ impl ForgeTemplate {
     }
 }
 
-/// Creates a folder in memory if possible: repositories are synced to disk often, which tests do not need.
+/// Creates a folder in memory if possible: packs are synced to disk often, which tests do not need.
 fn in_memory_folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder")
 }

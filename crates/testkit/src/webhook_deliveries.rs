@@ -66,17 +66,7 @@ impl TestForge {
     /// Inserts a webhook event without notifying the dispatcher; returns its id.
     pub fn insert_hook_event(&self, kind: EventKind, project: Option<ProjectId>, payload: &str) -> WebhookEventId {
         let now = self.forge.now();
-        let event = NewHookEvent {
-            kind,
-            project,
-            depth: 0,
-            seed: payload,
-            intent: None,
-            ref_name: None,
-            payload,
-            waiting: true,
-            now,
-        };
+        let event = NewHookEvent { kind, project, depth: 0, seed: payload, payload, waiting: true, now };
         self.with_connection(|db| store::webhook_events::insert(db, &event).expect("an event"))
     }
 

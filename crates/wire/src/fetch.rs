@@ -1,4 +1,4 @@
-//! Responds to a fetch request over HTTP: from memory, from the clone cache, or through upload-pack.
+//! Responds to one fetch request: from memory, from the clone cache, or through upload-pack.
 
 use std::{
     collections::HashSet,
@@ -55,7 +55,7 @@ impl From<Busy> for FetchError {
     }
 }
 
-/// Responds to a fetch request.
+/// Responds to a fetch request that does not depend on earlier ones; over SSH only version 2 has such requests.
 pub(crate) async fn respond(
     transfers: &Transfers,
     repository: &Arc<OpenRepository>,
@@ -81,7 +81,7 @@ pub(crate) async fn respond(
         FetchRequest::Clone(_) | FetchRequest::Other => {
             let permit = transfers.acquire_fetch(repository.project_id(), address).await?;
             let request = stream::iter([Ok(Bytes::from(start))]).chain(rest.unwrap_or_else(|| stream::empty().boxed()));
-            relay(transfers, repository, version, request.boxed(), (permit, log.clone()))?
+            relay(transfers, repository, version, request.boxed(), (permit, log.clone())).await?
         }
     };
     with_first_chunk(chunks).await
@@ -94,7 +94,7 @@ fn wants_only_advertised(repository: &OpenRepository, request: &CloneRequest) ->
     request.wants().all(|want| advertised.contains(want))
 }
 
-/// Waits for the first chunk, so that an earlier failure can still set the HTTP status.
+/// Waits for the first chunk, so that an earlier failure is reported as an error and not as a truncated response.
 async fn with_first_chunk(mut chunks: ByteStream) -> Result<ByteStream, FetchError> {
     match chunks.next().await {
         Some(Ok(first)) => Ok(stream::iter([Ok(first)]).chain(chunks).boxed()),
@@ -144,13 +144,17 @@ fn is_client_error(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
 }
 
-fn start(
+async fn start(
     transfers: &Transfers,
     repository: &OpenRepository,
     version: ProtocolVersion,
     log: &LogContext,
 ) -> Result<(ChildProcess, Pipes), FetchError> {
-    ChildProcess::start(repository.upload_pack(version.env_value(), true), transfers.limits()).map_err(|error| {
+    let command = repository.upload_pack(version.env_value(), true).await.map_err(|error| {
+        log.error("cannot prepare git upload-pack", error);
+        FetchError::Failed
+    })?;
+    ChildProcess::start(command, transfers.limits()).map_err(|error| {
         log.error("cannot start git upload-pack", error);
         FetchError::Failed
     })
@@ -195,7 +199,7 @@ async fn follow(
         Joined::New(producer, follower) => {
             metrics::counter!("gable_git_clone_cache_misses_total").increment(1);
             let permit = transfers.acquire_fetch(repository.project_id(), address).await?;
-            let (process, pipes) = start(transfers, repository, version, log)?;
+            let (process, pipes) = start(transfers, repository, version, log).await?;
             let log = log.clone();
             let (request, time) = (request.write(), transfers.limits().transfer_timeout);
             tokio::spawn(async move {
@@ -267,14 +271,14 @@ async fn fill_cache(
 }
 
 /// Relays chunks between upload-pack and the client until one of them ends.
-fn relay(
+async fn relay(
     transfers: &Transfers,
     repository: &Arc<OpenRepository>,
     version: ProtocolVersion,
     request: ByteStream,
     (permit, log): (TransferPermit, LogContext),
 ) -> Result<ByteStream, FetchError> {
-    let (mut process, pipes) = start(transfers, repository, version, &log)?;
+    let (mut process, pipes) = start(transfers, repository, version, &log).await?;
     let limits = transfers.limits().clone();
     let filter = UploadPackFilter::new(Arc::clone(repository), log.clone());
     let (chunks, mut receiver) = mpsc::channel::<io::Result<Bytes>>(1);

@@ -73,6 +73,21 @@ pub(crate) fn first(bytes: &[u8]) -> Result<Option<(Packet<'_>, usize)>, Malform
     })
 }
 
+/// Returns the length of the complete packets at the start of a buffer, up to and including the first flush packet, and whether
+/// there is one. A request has no response-end packet.
+pub(crate) fn until_flush(bytes: &[u8]) -> Result<(usize, bool), MalformedPacket> {
+    let mut length = 0;
+    while let Some((packet, packet_length)) = first(&bytes[length..])? {
+        length += packet_length;
+        match packet {
+            Packet::Flush => return Ok((length, true)),
+            Packet::ResponseEnd => return Err(MalformedPacket),
+            Packet::Data(_) | Packet::Delimiter => {}
+        }
+    }
+    Ok((length, false))
+}
+
 fn split(bytes: &[u8]) -> Result<(Packet<'_>, &[u8]), MalformedPacket> {
     let (digits, rest) = bytes.split_first_chunk::<4>().ok_or(MalformedPacket)?;
     match parse_header(*digits)? {
@@ -164,6 +179,22 @@ mod tests {
         assert_eq!(found[0].expect("a packet").text(), Some("abc"));
         for bad in ["00", "+008abcd", "0009abc", "fff5", "ffff", "000g"] {
             assert_eq!(packets(bad.as_bytes()).last(), Some(Err(MalformedPacket)), "{bad}");
+        }
+    }
+
+    #[test]
+    fn complete_packets_are_found_up_to_the_first_flush_packet() {
+        for (bytes, expected) in [
+            ("", Ok((0, false))),
+            ("0008abc", Ok((0, false))),
+            ("0008abc\n00", Ok((8, false))),
+            ("0008abc\n00010005x", Ok((17, false))),
+            ("0008abc\n00000005x", Ok((12, true))),
+            ("0000zzzz", Ok((4, true))),
+            ("0008abc\nzzzz", Err(MalformedPacket)),
+            ("0008abc\n00020000", Err(MalformedPacket)),
+        ] {
+            assert_eq!(until_flush(bytes.as_bytes()), expected, "{bytes:?}");
         }
     }
 

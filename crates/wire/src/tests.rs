@@ -139,7 +139,7 @@ async fn a_client_that_disconnects_at_any_byte_changes_nothing() {
         assert_eq!(server.test.refs_of(server.project), [], "after {length} bytes");
     }
     let report = server.push(complete.into(), &[]).await;
-    let repository = server.test.repository_folder(server.project).expect("a repository");
+    let repository = server.test.repository_folder(server.project).await.expect("a repository");
     let quarantines = repository.ancestors().nth(3).expect("all repositories").join("tmp");
     assert_eq!(report, "002e\x01000eunpack ok\n0017ok refs/heads/main\n00000000");
     assert_eq!(server.test.refs_of(server.project), [("refs/heads/main".to_owned(), commit)]);
@@ -313,7 +313,7 @@ async fn an_unreachable_object_is_never_sent() {
     }
     assert!(server.clone(main).await.windows(4).any(|part| part == b"PACK"), "what is there is sent");
     // Upload-pack would send the parents of every `shallow` commit.
-    let folder = server.test.repository_folder(server.project).expect("a repository");
+    let folder = server.test.repository_folder(server.project).await.expect("a repository");
     let tree = format!("{main}^{{tree}}");
     let child = repository::git(&folder, &["commit-tree", "-p", lost, "-m", "child", &tree], b"").stdout;
     let shallow = format!("shallow {}", String::from_utf8_lossy(&child).trim());

@@ -133,7 +133,8 @@ impl UploadPackFilter {
 }
 
 impl RequestRefused {
-    fn malformed() -> Self {
+    /// The request contains malformed packets or ids.
+    pub(crate) fn malformed() -> Self {
         Self("upload-pack: protocol error".to_owned())
     }
 

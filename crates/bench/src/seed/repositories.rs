@@ -1,18 +1,21 @@
-//! Repositories of a seeded data set: one large repository, a few small templates, and hard-linked copies of them.
+//! Repositories of a seeded data set: one large repository, a few small templates, and copies of their rows.
 
 use std::{
     fs, io,
     io::Write,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use anyhow::{Context as _, Result};
-use git::Repositories;
-use model::ProjectId;
+use anyhow::{Context as _, Result, ensure};
+use files::Files;
+use git::{PackEntry, PackSize, PackSource, Refs, Repositories};
+use model::{Oid, ProjectId, Time};
+use store::{Conn, packs::NewPack, repositories::RefUpdate};
 
 use crate::{
     large_repository,
-    seed::dataset::{Dataset, LARGE_PROJECT, RepositoryContent, TEMPLATES},
+    seed::dataset::{Dataset, LARGE_PROJECT, RepositoryContent, SeededProject, TEMPLATES},
 };
 
 /// The number of commits of a template.
@@ -45,35 +48,152 @@ pub(crate) struct Histories {
     pub(crate) templates: Vec<Vec<String>>,
 }
 
-/// Creates all repositories in `root`.
-pub(crate) fn build(root: &Path, dataset: &Dataset) -> Result<Histories> {
-    let repositories = Repositories::open(root)?;
-    let make = |project: u64| -> Result<PathBuf> {
-        let project = ProjectId::new(i64::try_from(project)?);
-        repositories.find_or_create(&large_repository::storage_id(project))?;
-        Ok(large_repository::repository_path(root, project))
+/// The repositories of a data set, whose packs are stored.
+pub(crate) struct StoredRepositories {
+    large: StoredRepository,
+    templates: Vec<StoredRepository>,
+    files: Files,
+    /// The folder of all repositories.
+    root: PathBuf,
+}
+
+struct StoredRepository {
+    refs: Arc<Refs>,
+    pack: NewPack,
+}
+
+/// Creates the large repository and the templates, and stores their packs in the data folder.
+pub(crate) fn build(data: &Path, dataset: &Dataset) -> Result<(StoredRepositories, Histories)> {
+    let files = Files::open(&data.join("files"))?;
+    let work = data.join("repositories.new");
+    let create = |name: &str, branch: &str| -> Result<PathBuf> {
+        let path = work.join(name);
+        fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        large_repository::git(&path, &["init", "--quiet", "--bare", "-b", branch])?;
+        Ok(path)
     };
-    let large = make(LARGE_PROJECT)?;
-    large_repository::git(&large, &["symbolic-ref", "HEAD", "refs/heads/main"])?;
-    large_repository::write(&large, dataset.scale())?;
-    let mut first_copies: Vec<Option<PathBuf>> = (0..TEMPLATES).map(|_| None).collect();
-    let mut templates = vec![Vec::new(); first_copies.len()];
-    for seeded in &dataset.projects {
-        let RepositoryContent::Template(template) = seeded.content else { continue };
-        let at = usize::try_from(template).unwrap_or(0);
-        if let Some(first) = &first_copies[at] {
-            let project = ProjectId::new(i64::try_from(seeded.id)?);
-            let path = large_repository::repository_path(root, project);
-            copy(first, &path).with_context(|| format!("cannot create {}", path.display()))?;
-        } else {
-            let path = make(seeded.id)?;
-            large_repository::import(&path, |out| write_template(out, template, dataset.seed))?;
-            large_repository::repack(&path)?;
-            templates[at] = history(&path, "master", TEMPLATE_COMMITS)?;
-            first_copies[at] = Some(path);
-        }
+    let path = create("large.git", "main")?;
+    large_repository::write(&path, dataset.scale())?;
+    let large = StoredRepository::store(&files, &path, "main", TEMPLATES)?;
+    let mut histories = Histories { large: history(&path, "main", 1000)?, templates: Vec::new() };
+    let mut templates = Vec::new();
+    for template in 0..TEMPLATES {
+        let path = create(&format!("template-{template}.git"), "master")?;
+        large_repository::import(&path, |out| write_template(out, template, dataset.seed))?;
+        large_repository::repack(&path)?;
+        templates.push(StoredRepository::store(&files, &path, "master", template)?);
+        histories.templates.push(history(&path, "master", TEMPLATE_COMMITS)?);
     }
-    Ok(Histories { large: history(&large, "main", 1000)?, templates })
+    fs::remove_dir_all(&work).with_context(|| format!("cannot remove {}", work.display()))?;
+    Ok((StoredRepositories { large, templates, files, root: data.join("repositories") }, histories))
+}
+
+impl StoredRepository {
+    /// Stores the only pack of a repository. The number makes its key unique and the same in every run.
+    fn store(files: &Files, path: &Path, branch: &str, number: u64) -> Result<Self> {
+        let folder = path.join("objects/pack");
+        let mut packs = Vec::new();
+        for entry in fs::read_dir(&folder)? {
+            packs.extend(Some(entry?.path()).filter(|path| path.extension().is_some_and(|found| found == "pack")));
+        }
+        ensure!(packs.len() == 1, "{} has {} packs after a repack", path.display(), packs.len());
+        let content = fs::read(&packs[0])?;
+        let checksum = content.last_chunk().map(|trailer| Oid(*trailer)).context("a pack has a trailer")?;
+        let objects = content.get(8..12).and_then(|count| count.try_into().ok()).map(u32::from_be_bytes);
+        let name = checksum.to_string();
+        let key = format!("packs/{}/{name}-{number:016x}", &name[..2]);
+        for extension in git::PACK_EXTENSIONS {
+            let file = packs[0].with_extension(extension);
+            if file.exists() {
+                files.store_file(&format!("{key}.{extension}"), &file)?;
+            }
+        }
+        let objects = objects.context("a pack has a header")?.into();
+        let pack = NewPack { key, checksum, bytes: i64::try_from(content.len())?, objects, is_unreachable: false };
+        let refs = large_repository::read_refs(path, branch)?;
+        Ok(Self { refs: Arc::new(refs), pack })
+    }
+
+    /// Inserts the rows of the repository of a project.
+    fn insert(&self, conn: &mut Conn, project: ProjectId, now: Time) -> Result<()> {
+        let repository = store::repositories::begin_update(conn, project, now)?.id;
+        let updates = self.refs.iter().map(|found| RefUpdate {
+            name: &found.name,
+            old: None,
+            new: Some(found.target),
+            peeled: found.peeled,
+        });
+        store::repositories::update_refs(conn, repository, &updates.collect::<Vec<_>>())?;
+        store::packs::add_pack(conn, repository, &self.pack, now)?;
+        Ok(())
+    }
+
+    /// Links the pack in the folder of the repository of a project, as the first read does.
+    fn link(&self, repositories: &Repositories, files: &Files, project: ProjectId) -> Result<()> {
+        let entry = PackEntry { key: self.pack.key.clone(), checksum: self.pack.checksum };
+        Ok(repositories.link_packs(
+            &large_repository::storage_id(project),
+            &[entry],
+            &StoredPacks(files),
+            git::OtherPacks::Remove,
+        )?)
+    }
+}
+
+impl StoredRepositories {
+    /// Inserts the rows of all repositories; those of the projects must exist.
+    pub(crate) fn insert(&self, conn: &mut Conn, dataset: &Dataset) -> Result<()> {
+        let now = Time::from_second(i64::try_from(START)?)?;
+        self.large.insert(conn, project_id(LARGE_PROJECT)?, now)?;
+        for (template, stored) in (0..).zip(&self.templates) {
+            let mut projects = projects_of(dataset, template);
+            let first = project_id(projects.next().context("a template has no project")?.id)?;
+            stored.insert(conn, first, now)?;
+            let first = store::repositories::find(conn, first)?.context("the repository was inserted")?.id;
+            for seeded in projects {
+                store::repositories::copy(conn, first, project_id(seeded.id)?, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates the folders of all repositories, so that the first reads of a measurement are like all others.
+    pub(crate) fn fill_cache(&self, dataset: &Dataset) -> Result<()> {
+        let repositories = Repositories::open_folder(&self.root)?;
+        for (template, stored) in (0..).zip(&self.templates) {
+            for seeded in projects_of(dataset, template) {
+                stored.link(&repositories, &self.files, project_id(seeded.id)?)?;
+            }
+            // The load test reads it.
+            if let Some(first) = projects_of(dataset, template).next() {
+                repositories.write_refs(&large_repository::storage_id(project_id(first.id)?), &stored.refs)?;
+            }
+        }
+        let project = project_id(LARGE_PROJECT)?;
+        self.large.link(&repositories, &self.files, project)?;
+        let storage = large_repository::storage_id(project);
+        repositories.write_refs(&storage, &self.large.refs)?;
+        let pack = &self.large.pack;
+        let size = PackSize { checksum: pack.checksum, objects: u64::try_from(pack.objects)? };
+        Ok(repositories.build_indexes(&storage, &self.large.refs, &[size])?)
+    }
+}
+
+/// Returns the projects with a template, which all have the same content.
+fn projects_of(dataset: &Dataset, template: u64) -> impl Iterator<Item = &SeededProject> {
+    dataset.projects.iter().filter(move |seeded| seeded.content == RepositoryContent::Template(template))
+}
+
+fn project_id(number: u64) -> Result<ProjectId> {
+    Ok(ProjectId::new(i64::try_from(number)?))
+}
+
+struct StoredPacks<'a>(&'a Files);
+
+impl PackSource for StoredPacks<'_> {
+    fn fetch(&self, key: &str, extension: &str, to: &Path) -> io::Result<bool> {
+        self.0.fetch_file(&format!("{key}.{extension}"), to).map_err(io::Error::other)
+    }
 }
 
 pub(crate) fn history(path: &Path, branch: &str, max_count: usize) -> Result<Vec<String>> {
@@ -81,25 +201,6 @@ pub(crate) fn history(path: &Path, branch: &str, max_count: usize) -> Result<Vec
         large_repository::git(path, &["rev-list", "--first-parent", &format!("--max-count={max_count}"), branch])?;
     let ids = String::from_utf8_lossy(&ids).lines().map(ToOwned::to_owned).collect::<Vec<_>>();
     Ok(ids.into_iter().rev().collect())
-}
-
-/// Copies a repository with hard-linked packs, as for a fork, but without syncs.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    for folder in ["objects/pack", "objects/info", "refs/heads", "refs/tags"] {
-        fs::create_dir_all(to.join(folder))?;
-    }
-    for file in ["HEAD", "config", "packed-refs"] {
-        fs::copy(from.join(file), to.join(file))?;
-    }
-    for folder in ["objects/pack", "objects/info"] {
-        for entry in fs::read_dir(from.join(folder))? {
-            let entry = entry?;
-            if entry.file_type()?.is_file() {
-                fs::hard_link(entry.path(), to.join(folder).join(entry.file_name()))?;
-            }
-        }
-    }
-    Ok(())
 }
 
 fn write_template(out: &mut impl Write, template: u64, seed: u64) -> io::Result<()> {

@@ -2,18 +2,21 @@
 //! findings with a remedy, which is applied only on request.
 
 mod orphans;
+mod packs;
+mod repositories;
 mod stored_files;
 
 use std::path::PathBuf;
 
-use model::{IntentId, ProjectId, StorageId, projects::TokenSeed};
+use model::{ProjectId, projects::TokenSeed};
 use store::{
     Conn,
     checks::{self, ProjectRow, StoredFileKind},
 };
 
-use self::orphans::{report_links, report_orphans};
-use crate::{Caller, Forge, InstanceKey, Result, blocking, pushes, stuck_jobs, tasks};
+use crate::{Caller, Forge, InstanceKey, Result, stuck_jobs, tasks};
+
+pub use repositories::verify_repository;
 
 /// The number of rows that are read at a time.
 const BATCH: i64 = 1000;
@@ -96,16 +99,13 @@ pub async fn run_checks(forge: &Forge, options: &DoctorOptions) -> Vec<Finding> 
     add_findings(&mut findings, "counters", counters(forge, options).await);
     match projects(forge).await {
         Ok(projects) => {
-            findings.extend(repositories(forge, options, &projects).await);
-            add_findings(
-                &mut findings,
-                "orphaned repositories",
-                orphaned_repositories(forge, options, &projects).await,
-            );
+            findings.extend(repositories::check(forge, options, &projects).await);
+            let orphans = repositories::find_orphans(forge, options, &projects).await;
+            add_findings(&mut findings, "orphaned repositories", orphans);
         }
         Err(error) => findings.push(check_failed("repositories", &error)),
     }
-    add_findings(&mut findings, "unfinished pushes", unfinished_pushes(forge, options).await.map(Some));
+    add_findings(&mut findings, "packs", packs::check(forge, options).await);
     for kind in [StoredFileKind::Uploads, StoredFileKind::Artifacts, StoredFileKind::Traces] {
         stored_files::check(forge, options, kind, &mut findings).await;
     }
@@ -119,7 +119,8 @@ pub async fn run_checks(forge: &Forge, options: &DoctorOptions) -> Vec<Finding> 
 /// that does not know them. Returns what was found.
 pub async fn move_orphans_aside(forge: &Forge, options: &DoctorOptions) -> Result<Vec<Finding>> {
     let projects = projects(forge).await?;
-    let mut findings = orphaned_repositories(forge, options, &projects).await?;
+    let mut findings = repositories::find_orphans(forge, options, &projects).await?;
+    findings.extend(packs::move_orphans_aside(forge, options).await?);
     for kind in [StoredFileKind::Uploads, StoredFileKind::Artifacts, StoredFileKind::Traces] {
         stored_files::move_orphans_aside(forge, options, kind, &mut findings).await?;
     }
@@ -224,99 +225,6 @@ async fn projects(forge: &Forge) -> Result<Vec<ProjectRow>> {
         }
         projects.extend(batch);
     }
-}
-
-async fn repositories(forge: &Forge, options: &DoctorOptions, projects: &[ProjectRow]) -> Vec<Finding> {
-    const CHECK: &str = "repositories";
-    let mut findings = Vec::new();
-    let (mut checked, total) = (0, projects.len());
-    for (index, project) in projects.iter().enumerate().filter(|(_, project)| !project.is_soft_deleted()) {
-        (options.progress)("repositories", index + 1, total);
-        let (id, deep, repositories) = (project.id, options.deep, forge.shared().repositories.clone());
-        let Some(storage) = StorageId::parse(&project.storage) else { continue };
-        let exists = repositories.exists(&storage);
-        let faults = blocking::spawn(move || Ok(repositories.check(&storage, deep)?)).await;
-        let faults = faults.unwrap_or_else(|error| vec![error.to_string()]);
-        checked += usize::from(exists);
-        if !exists && project.default_branch.is_some() {
-            let remedy = "check that the disk of repositories is mounted, or restore it from a backup";
-            findings.push(Finding::problem(CHECK, format!("the repository of project {id} is missing"), remedy));
-        } else if !faults.is_empty() {
-            let text = format!("project {id}: {}", faults.join("; "));
-            let remedy = "restore it from a backup, or push what is missing from a clone";
-            findings.push(Finding::problem(CHECK, text, remedy));
-        }
-    }
-    if findings.is_empty() {
-        let state =
-            if options.deep { "are intact" } else { "have the objects of their refs (others were not checked)" };
-        let text = format!("{checked} of {total} projects have a repository; all of them {state}");
-        findings.push(Finding::ok(CHECK, text));
-    }
-    findings
-}
-
-async fn orphaned_repositories(
-    forge: &Forge,
-    options: &DoctorOptions,
-    projects: &[ProjectRow],
-) -> Result<Vec<Finding>> {
-    const CHECK: &str = "orphaned repositories";
-    let known: Vec<StorageId> = projects.iter().filter_map(|project| StorageId::parse(&project.storage)).collect();
-    let repositories = forge.shared().repositories.clone();
-    let entries = blocking::spawn(move || Ok(repositories.find_unexpected_entries(known)?)).await?;
-    let mut findings: Vec<Finding> = report_links(CHECK, &entries.symlinks).into_iter().collect();
-    // "There are none" is not reported beside links.
-    if findings.is_empty() || !entries.orphans.is_empty() {
-        findings.extend(report_orphans(
-            options,
-            CHECK,
-            "repositories",
-            forge.shared().repositories.root(),
-            entries.orphans,
-        ));
-    }
-    findings.push(match entries.leftovers.len() {
-        0 => Finding::ok("leftovers", "there are no temporary files"),
-        count if options.server_running => {
-            Finding::ok("leftovers", format!("the server uses {count} temporary files in repositories/tmp and trash"))
-        }
-        count => Finding::warning(
-            "leftovers",
-            format!("{count} temporary files were left in repositories/tmp and trash"),
-            "the next start of the server removes them",
-        ),
-    });
-    Ok(findings)
-}
-
-async fn unfinished_pushes(forge: &Forge, options: &DoctorOptions) -> Result<Finding> {
-    const CHECK: &str = "unfinished pushes";
-    let pending =
-        || forge.read(Caller::system(), |tx| Ok(store::intents::pending(tx.db(), IntentId::new(0), BATCH)?.len()));
-    let count = pending().await?;
-    if count == 0 {
-        return Ok(Finding::ok(CHECK, "there are none"));
-    }
-    if options.server_running {
-        return Ok(Finding::ok(CHECK, format!("{count} are in progress; the server completes them by itself")));
-    }
-    let text = format!("{count} were interrupted");
-    let finding = Finding::warning(CHECK, text, "complete or discard them, as the next start of the server does");
-    if !options.fix {
-        return Ok(finding);
-    }
-    pushes::recover_interrupted_pushes(forge).await?;
-    let left = pending().await?;
-    Ok(if left == 0 {
-        finding.fixed()
-    } else {
-        Finding::problem(
-            CHECK,
-            format!("{left} of {count} cannot be recovered"),
-            "see the log and the findings about repositories",
-        )
-    })
 }
 
 /// Checks that the instance key decrypts the encrypted values and derives the stored tokens.

@@ -1,6 +1,8 @@
-//! Use cases of administration: background tasks, the first administrator, the instance key and `gable doctor`.
+//! Use cases of administration: background tasks, the first administrator, the instance key, the upgrade of repositories and
+//! `gable doctor`.
 
 pub mod doctor;
 pub mod first_start;
 pub mod instance_key;
+pub mod storage_upgrade;
 pub mod tasks;

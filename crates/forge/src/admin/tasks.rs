@@ -9,9 +9,7 @@ use tracing::{error, info, warn};
 use crate::{
     Ability, Caller, Error, Forge, ReadTx, Result, WriteTx,
     artifacts::{self, Artifact},
-    blocking, branches, deliveries, forks, imports, pushes,
-    repository_locks::LockKind,
-    stale_jobs, stored_files, system_events, traces,
+    blocking, branches, deliveries, imports, maintenance, stale_jobs, stored_files, system_events, traces,
 };
 
 /// A background task. A task may run more than once, so all of them are idempotent.
@@ -29,8 +27,6 @@ pub enum Task {
     RemoveProject(ProjectId),
     /// Repacks the repository of a project.
     Housekeeping(ProjectId),
-    /// Copies the repository of the source of a fork.
-    CopyRepository(ProjectId),
     /// Imports the repository of a project from a URL.
     Import(ProjectId),
     /// Deletes the merged branches of a project, with the rights of a user.
@@ -40,8 +36,8 @@ pub enum Task {
         /// The id of the user.
         user: UserId,
     },
-    /// Completes or discards interrupted pushes, and empties the trash of removed repositories.
-    RecoverPushes,
+    /// Removes packs that no repository uses, and empties the trash of removed repositories.
+    SweepPacks,
     /// Requeues or fails CI jobs that are stale.
     SweepStaleJobs,
     /// Gives up webhook deliveries that are too old, and deletes old delivery logs.
@@ -54,11 +50,9 @@ const LEASE: SignedDuration = SignedDuration::from_mins(10);
 const RENEW_EVERY: Duration = Duration::from_secs(180);
 /// The delay of housekeeping after a push, so that many pushes in a row cause one run.
 pub(crate) const HOUSEKEEPING_DELAY: SignedDuration = SignedDuration::from_secs(30);
-/// How long the request that creates a fork may take for the repository before a worker takes over.
-pub(crate) const FORK_COPY_GRACE: SignedDuration = SignedDuration::from_mins(2);
 /// The delay of an import while too many others are running.
 const IMPORT_DELAY: SignedDuration = SignedDuration::from_secs(15);
-const RECOVER_PUSHES_EVERY: SignedDuration = SignedDuration::from_mins(10);
+const SWEEP_PACKS_EVERY: SignedDuration = SignedDuration::from_hours(1);
 /// The maximum number of attempts before a task fails permanently.
 const MAX_ATTEMPTS: i32 = 10;
 const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(24);
@@ -84,10 +78,9 @@ impl Task {
             Self::SweepMemberships => "sweep_memberships",
             Self::RemoveProject(_) => Self::REMOVE_PROJECT,
             Self::Housekeeping(_) => "keep_house",
-            Self::CopyRepository(_) => "copy_repository",
             Self::Import(_) => "import",
             Self::DeleteMergedBranches { .. } => "delete_merged_branches",
-            Self::RecoverPushes => "settle_pushes",
+            Self::SweepPacks => "sweep_packs",
             Self::SweepDeliveries => "sweep_deliveries",
             Self::SweepStaleJobs => "sweep_builds",
         }
@@ -96,7 +89,7 @@ impl Task {
     /// Returns the id of the project that the task concerns.
     fn project(&self) -> Option<ProjectId> {
         match self {
-            Self::RemoveProject(id) | Self::Housekeeping(id) | Self::CopyRepository(id) | Self::Import(id) => Some(*id),
+            Self::RemoveProject(id) | Self::Housekeeping(id) | Self::Import(id) => Some(*id),
             Self::DeleteMergedBranches { project, .. } => Some(*project),
             _ => None,
         }
@@ -108,12 +101,10 @@ impl Task {
             | Self::SweepMemberships
             | Self::SweepUploads
             | Self::SweepArtifacts
-            | Self::RecoverPushes
+            | Self::SweepPacks
             | Self::SweepDeliveries
             | Self::SweepStaleJobs => String::new(),
-            Self::RemoveProject(id) | Self::Housekeeping(id) | Self::CopyRepository(id) | Self::Import(id) => {
-                id.to_string()
-            }
+            Self::RemoveProject(id) | Self::Housekeeping(id) | Self::Import(id) => id.to_string(),
             Self::DeleteMergedBranches { project, user } => format!("{project} {user}"),
         }
     }
@@ -125,12 +116,10 @@ impl Task {
             | Self::SweepMemberships
             | Self::SweepUploads
             | Self::SweepArtifacts
-            | Self::RecoverPushes
+            | Self::SweepPacks
             | Self::SweepDeliveries
             | Self::SweepStaleJobs => Some(self.kind().to_owned()),
-            Self::Housekeeping(id) | Self::CopyRepository(id) | Self::Import(id) => {
-                Some(format!("{} {id}", self.kind()))
-            }
+            Self::Housekeeping(id) | Self::Import(id) => Some(format!("{} {id}", self.kind())),
             Self::DeleteMergedBranches { .. } => Some(format!("{} {}", self.kind(), self.payload())),
             Self::RemoveProject(_) => None,
         }
@@ -145,13 +134,12 @@ impl Task {
             "sweep_memberships" => Some(Self::SweepMemberships),
             Self::REMOVE_PROJECT => id.ok().map(Self::RemoveProject),
             "keep_house" => id.ok().map(Self::Housekeeping),
-            "copy_repository" => id.ok().map(Self::CopyRepository),
             "import" => id.ok().map(Self::Import),
             "delete_merged_branches" => {
                 let (project, user) = record.payload.split_once(' ')?;
                 Some(Self::DeleteMergedBranches { project: project.parse().ok()?, user: user.parse().ok()? })
             }
-            "settle_pushes" => Some(Self::RecoverPushes),
+            "sweep_packs" => Some(Self::SweepPacks),
             "sweep_deliveries" => Some(Self::SweepDeliveries),
             "sweep_builds" => Some(Self::SweepStaleJobs),
             _ => None,
@@ -166,19 +154,21 @@ pub fn enqueue(tx: &mut WriteTx<'_>, task: &Task, run_at: Time) -> Result<()> {
     Ok(store::tasks::insert(tx.db(), task.kind(), &task.payload(), singleton.as_deref(), run_at, now)?)
 }
 
+/// Enqueues a singleton task to be run now, even if it is already pending for later.
+pub(crate) fn enqueue_now(tx: &mut WriteTx<'_>, task: &Task) -> Result<()> {
+    let now = tx.now();
+    enqueue(tx, task, now)?;
+    match task.singleton() {
+        Some(singleton) => Ok(store::tasks::expedite(tx.db(), &singleton, now)?),
+        None => Ok(()),
+    }
+}
+
 /// Deletes a pending singleton task whose work is already done.
 pub(crate) fn cancel(tx: &mut WriteTx<'_>, task: &Task) -> Result<()> {
     match task.singleton() {
         Some(singleton) => Ok(store::tasks::delete_singleton(tx.db(), &singleton)?),
         None => Ok(()),
-    }
-}
-
-/// Returns whether a singleton task is pending.
-pub(crate) fn is_pending(tx: &mut ReadTx<'_>, task: &Task) -> Result<bool> {
-    match task.singleton() {
-        Some(singleton) => Ok(store::tasks::is_pending(tx.db(), &singleton)?),
-        None => Ok(false),
     }
 }
 
@@ -201,7 +191,7 @@ pub async fn enqueue_recurring(forge: &Forge) -> Result<()> {
             enqueue(tx, &Task::SweepArtifacts, now)?;
             enqueue(tx, &Task::SweepDeliveries, now)?;
             enqueue(tx, &Task::SweepStaleJobs, now)?;
-            enqueue(tx, &Task::RecoverPushes, now + RECOVER_PUSHES_EVERY)
+            enqueue(tx, &Task::SweepPacks, now + SWEEP_PACKS_EVERY)
         })
         .await
 }
@@ -330,7 +320,6 @@ async fn run(forge: &Forge, record: TaskRecord) -> Result<()> {
         }
         Task::RemoveProject(project) => remove_project(forge, project, id).await,
         Task::Housekeeping(project) => run_housekeeping(forge, project, id).await,
-        Task::CopyRepository(project) => forks::copy_repository(forge, project).await,
         Task::Import(project) => {
             if imports::run(forge, project).await? {
                 return Ok(());
@@ -338,10 +327,10 @@ async fn run(forge: &Forge, record: TaskRecord) -> Result<()> {
             forge.write(Caller::system(), move |tx| reschedule(tx, id, IMPORT_DELAY)).await
         }
         Task::DeleteMergedBranches { project, user } => delete_merged_branches(forge, project, user, id).await,
-        Task::RecoverPushes => {
+        Task::SweepPacks => {
             empty_trash(forge).await?;
-            pushes::recover_interrupted_pushes(forge).await?;
-            forge.write(Caller::system(), move |tx| reschedule(tx, id, RECOVER_PUSHES_EVERY)).await
+            maintenance::sweep_packs(forge).await?;
+            forge.write(Caller::system(), move |tx| reschedule(tx, id, SWEEP_PACKS_EVERY)).await
         }
         Task::SweepDeliveries => {
             deliveries::sweep(forge).await?;
@@ -355,21 +344,19 @@ async fn run(forge: &Forge, record: TaskRecord) -> Result<()> {
     }
 }
 
-/// Runs housekeeping in one repository; pushes may continue meanwhile, and enqueue housekeeping again.
+/// Runs maintenance in one repository; pushes may continue meanwhile, and enqueue it again.
 async fn run_housekeeping(forge: &Forge, project: ProjectId, task: TaskId) -> Result<()> {
-    let _lock = forge.shared().repository_locks.acquire(project, LockKind::Housekeeping).await;
-    let completed = match forge.find_storage(project).await? {
-        Some(storage) => {
-            let repositories = forge.shared().repositories.clone();
-            blocking::spawn(move || Ok(repositories.run_housekeeping(&storage)?)).await?
-        }
-        // The project was removed.
-        None => true,
-    };
-    let done = move |tx: &mut WriteTx<'_>| {
-        if completed { Ok(store::tasks::delete(tx.db(), task)?) } else { reschedule(tx, task, HOUSEKEEPING_DELAY) }
-    };
-    forge.write(Caller::system(), done).await
+    let maintained = maintenance::run(forge, project).await?;
+    forge
+        .write(Caller::system(), move |tx| {
+            let found = store::repositories::find(tx.db(), project)?;
+            match found.filter(|found| maintained.is_some_and(|generation| generation < found.generation)) {
+                // Something was pushed meanwhile, which could not enqueue another task.
+                Some(_) => reschedule(tx, task, HOUSEKEEPING_DELAY),
+                None => Ok(store::tasks::delete(tx.db(), task)?),
+            }
+        })
+        .await
 }
 
 /// Deletes merged branches on behalf of a user; does nothing if the user has lost the right to do so.
@@ -383,8 +370,7 @@ async fn delete_merged_branches(forge: &Forge, project: ProjectId, user: UserId,
 
 /// Removes the repository of a deleted project from the disk.
 async fn remove_repository(forge: &Forge, project: ProjectId) -> Result<()> {
-    let _housekeeping_lock = forge.shared().repository_locks.acquire(project, LockKind::Housekeeping).await;
-    let _refs_lock = forge.shared().repository_locks.acquire(project, LockKind::Refs).await;
+    let _lock = forge.shared().repository_locks.acquire(project).await;
     let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(project).await?);
     blocking::spawn(move || Ok(repositories.remove(&storage)?)).await?;
     empty_trash(forge).await
@@ -417,6 +403,8 @@ async fn remove_project(forge: &Forge, project: ProjectId, task: TaskId) -> Resu
             keys => Ok(keys),
         };
     while forge.write(Caller::system(), purge_batch).await? > 0 {}
+    // A read that was running may have created it again.
+    remove_repository(forge, project).await?;
     forge
         .write(Caller::system(), move |tx| {
             store::projects::purge(tx.db(), project)?;

@@ -184,7 +184,7 @@ pub fn open_by_ref(
 ) -> Result<Artifact> {
     let project = tx.project(project, ProjectAbility::ReadJobs)?;
     let job_name = job_name.validate()?;
-    let refs = tx.repository(&project)?.map(|repository| repository.refs()).transpose()?.unwrap_or_default();
+    let refs = tx.refs(&project)?;
     let exists = |name: Option<RefName>| name.is_some_and(|name| refs.find(&name).is_some());
     let are_tags: &[bool] = if exists(RefName::branch(ref_name)) {
         &[false]

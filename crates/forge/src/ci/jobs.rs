@@ -207,7 +207,7 @@ fn details(tx: &mut ReadTx<'_>, project: &Project, jobs: Vec<Job>) -> Result<Vec
 }
 
 /// Returns the reachable commits of jobs; none while reachability is unknown.
-fn commits_of(tx: &ReadTx<'_>, project: &Project, jobs: &[Job]) -> Result<HashMap<Oid, Commit>> {
+fn commits_of(tx: &mut ReadTx<'_>, project: &Project, jobs: &[Job]) -> Result<HashMap<Oid, Commit>> {
     let mut commits = HashMap::new();
     if jobs.is_empty() {
         return Ok(commits);

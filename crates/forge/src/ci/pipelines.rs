@@ -55,8 +55,6 @@ pub fn start(tx: &mut WriteTx<'_>, project: &Project, start: &StartPipeline, pla
         user: start.user,
         trigger: start.trigger,
         variables: start.variables.as_deref(),
-        intent: None,
-        plan: None,
         now,
     };
     let id = store::pipelines::insert(tx.db(), &new)?;
@@ -94,7 +92,7 @@ pub fn list(
 /// Returns the newest pipeline of each existing branch, or of each existing tag.
 fn list_by_ref(tx: &mut ReadTx<'_>, project: &Project, tags: bool, page: Page) -> Result<Slice<Pipeline>> {
     let Some(repository) = tx.repository(project)? else { return Ok(Slice::empty(page)) };
-    let refs = repository.refs()?;
+    let refs = repository.refs();
     let existing = if tags { &refs.tags } else { &refs.branches };
     let existing: HashSet<&str> = existing.iter().map(|found| found.name.short()).collect();
     let newest = store::pipelines::newest_of_refs(tx.db(), project.id, tags)?;

@@ -80,7 +80,7 @@ fn prepare(
         Some(name) => name,
         None => first_branch_containing(&repository, sha)?.ok_or(Error::not_found("References for commit"))?,
     };
-    let tag = is_tag_only(&repository, &ref_name)?;
+    let tag = is_tag_only(&repository, &ref_name);
     let new = NewStatus { sha, ref_name, tag, name, state, target_url, description };
     check(&new)?;
     Ok((project.id, new))
@@ -95,7 +95,7 @@ fn find_commit(repository: Option<Repository>, revision: &str) -> Result<(Reposi
 
 /// Returns the first branch by name that contains a commit.
 fn first_branch_containing(repository: &Repository, commit: Oid) -> Result<Option<String>> {
-    let refs = repository.refs()?;
+    let refs = repository.refs();
     for branch in refs.branches.iter().take(MAX_BRANCHES) {
         if repository.is_ancestor(commit, branch.target)? {
             return Ok(Some(branch.name.short().to_owned()));
@@ -105,10 +105,10 @@ fn first_branch_containing(repository: &Repository, commit: Oid) -> Result<Optio
 }
 
 /// Returns whether a name is that of a tag but not of a branch.
-fn is_tag_only(repository: &Repository, name: &str) -> Result<bool> {
-    let refs = repository.refs()?;
+fn is_tag_only(repository: &Repository, name: &str) -> bool {
+    let refs = repository.refs();
     let exists = |name: Option<RefName>| name.is_some_and(|name| refs.find(&name).is_some());
-    Ok(exists(RefName::tag(name)) && !exists(RefName::branch(name)))
+    exists(RefName::tag(name)) && !exists(RefName::branch(name))
 }
 
 fn check(new: &NewStatus) -> Result<()> {
@@ -175,8 +175,6 @@ fn pipeline_for(tx: &mut WriteTx<'_>, project: &Project, new: &NewStatus, user: 
         user: Some(user),
         trigger: None,
         variables: None,
-        intent: None,
-        plan: None,
         now,
     };
     Ok(store::pipelines::insert(tx.db(), &pipeline)?)

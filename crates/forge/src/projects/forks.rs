@@ -4,19 +4,13 @@ use model::{
     Namespace, NamespaceKind, Project, ProjectId, Violations,
     projects::{NamespaceRef, NewProject, ProjectFeatures},
 };
-use tracing::warn;
 
 use crate::{
-    Ability, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, blocking,
-    namespaces,
+    Ability, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, namespaces,
     projects::{self, ProjectDetail},
-    repository_locks::LockKind,
-    tasks::{self, Task},
 };
 
 /// Forks a project into a namespace, given by ID, path or name; `None` means the caller's personal one.
-///
-/// The project exists at once; its repository is copied in the same request, or by a task if that is interrupted.
 pub async fn create(
     forge: &Forge,
     caller: Caller,
@@ -24,9 +18,6 @@ pub async fn create(
     namespace: Unvalidated<Option<String>>,
 ) -> Result<ProjectDetail> {
     let fork = forge.write(caller.clone(), move |tx| insert_fork(tx, &source, &namespace)).await?;
-    if let Err(error) = copy_repository(forge, fork).await {
-        warn!(%error, project.id = fork.get(), "cannot copy the repository of a fork; retrying later");
-    }
     forge.read(caller, move |tx| projects::get(tx, &ProjectRef::Id(fork))).await
 }
 
@@ -66,8 +57,12 @@ fn insert_fork(
     let fork = projects::insert(tx, &new, &target, me, source.visibility)?;
     let now = tx.now();
     store::forks::insert(tx.db(), fork, source.id, now)?;
-    // Copies the repository after a restart if the server stops before the request has done so.
-    tasks::enqueue(tx, &Task::CopyRepository(fork), now + tasks::FORK_COPY_GRACE)?;
+    if let Some(repository) = tx.read().find_repository(source.id)? {
+        // The fork has the same refs and packs; no file is copied.
+        store::repositories::copy(tx.db(), repository.id, fork, now)?;
+        let default_branch = source.default_branch.as_deref();
+        store::projects::set_default_branch(tx.db(), fork, default_branch, now)?;
+    }
     Ok(fork)
 }
 
@@ -102,54 +97,4 @@ fn find_namespace(tx: &mut ReadTx<'_>, name: &str) -> Result<Option<Namespace>> 
         }
         found => Ok(found),
     }
-}
-
-/// Copies the repository of a fork from its source, unless that was done, and cancels the task for it.
-pub(crate) async fn copy_repository(forge: &Forge, fork: ProjectId) -> Result<()> {
-    let _lock = forge.shared().repository_locks.acquire(fork, LockKind::Refs).await;
-    copy_with_lock_held(forge, fork).await
-}
-
-/// Copies the repository of a fork before the first write to it, if that is still pending. A write that created the
-/// repository first would leave the fork without its history. The caller holds the write lock of the fork.
-pub(crate) async fn copy_before_first_write(forge: &Forge, project: ProjectId) -> Result<()> {
-    let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(project).await?);
-    if blocking::spawn(move || Ok(repositories.exists(&storage))).await? {
-        return Ok(());
-    }
-    let is_waiting = move |tx: &mut ReadTx<'_>| tasks::is_pending(tx, &Task::CopyRepository(project));
-    if forge.read_inline(Caller::system(), is_waiting).await? {
-        copy_with_lock_held(forge, project).await?;
-    }
-    Ok(())
-}
-
-async fn copy_with_lock_held(forge: &Forge, fork: ProjectId) -> Result<()> {
-    let find_link = move |tx: &mut ReadTx<'_>| {
-        // Nothing is copied for a fork that was deleted meanwhile: it would never be cleaned up.
-        let deleted = store::projects::is_soft_deleted(tx.db(), fork)?;
-        Ok(if deleted { None } else { store::forks::find(tx.db(), fork)? })
-    };
-    let link = forge.read(Caller::system(), find_link).await?;
-    let mut default_branch = None;
-    if let Some(link) = link {
-        // Keeps the source from being repacked while its files are hard-linked. Pushes only add files.
-        let _lock = forge.shared().repository_locks.acquire(link.source, LockKind::Housekeeping).await;
-        let repositories = forge.shared().repositories.clone();
-        let (source, target) = (forge.storage_of(link.source).await?, forge.storage_of(fork).await?);
-        default_branch = blocking::spawn(move || {
-            repositories.copy(&source, &target)?;
-            Ok(repositories.find(&target)?.map(|repository| repository.default_branch()).transpose()?.flatten())
-        })
-        .await?;
-    }
-    forge
-        .write(Caller::system(), move |tx| {
-            let now = tx.now();
-            if let Some(branch) = &default_branch {
-                store::projects::set_default_branch(tx.db(), fork, Some(branch.short()), now)?;
-            }
-            tasks::cancel(tx, &Task::CopyRepository(fork))
-        })
-        .await
 }

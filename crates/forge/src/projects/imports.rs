@@ -8,18 +8,18 @@ use std::{
     time::Duration,
 };
 
-use git::FetchLimits;
+use git::{FetchLimits, FetchedRepository};
 use model::{
-    Project, ProjectId, RefName, StorageId, UserId, Violations,
+    Project, ProjectId, RefName, UserId, Violations,
     imports::{EncryptedCredentials, ImportState},
 };
+use store::{packs::NewPack, repositories::RefUpdate};
 use tracing::{info, warn};
 
 use crate::{
-    Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, WriteTx, blocking,
+    Caller, Error, Forge, ReadTx, Result, WriteTx, blocking,
     outbound_addresses::{Destination, DestinationError, basic_authorization},
     pushes,
-    repository_locks::LockKind,
     tasks::{self, Task},
 };
 
@@ -56,12 +56,12 @@ pub(crate) fn schedule(tx: &mut WriteTx<'_>, project: ProjectId, source: &Destin
 }
 
 /// Returns whether an import can be scheduled: the repository is empty and no import is in progress.
-pub(crate) fn can_start(tx: &ReadTx<'_>, project: &Project) -> Result<bool> {
+pub(crate) fn can_start(tx: &mut ReadTx<'_>, project: &Project) -> Result<bool> {
     let in_progress = project
         .import
         .as_ref()
         .is_some_and(|import| matches!(import.state, ImportState::Scheduled | ImportState::Started));
-    Ok(!in_progress && tx.repository(project)?.is_none())
+    Ok(!in_progress && tx.find_repository(project.id)?.is_none())
 }
 
 /// Runs an import; returns `false` if it has to run later. A failure is stored in the project and not retried: the user can
@@ -104,52 +104,82 @@ pub(crate) async fn run(forge: &Forge, project: ProjectId) -> Result<bool> {
         FetchOutcome::Removed => return Ok(true),
         FetchOutcome::Blocked => Err(ImportFailure::RequesterBlocked),
     };
-    let _lock = forge.shared().repository_locks.acquire(project, LockKind::Refs).await;
-    if forge.read(Caller::system(), move |tx| Ok(store::projects::is_soft_deleted(tx.db(), project)?)).await? {
-        // Deleted meanwhile: data written now would never be cleaned up.
-        return Ok(true);
-    }
-    let _ref_update = pushes::begin_ref_update(forge).await?;
-    let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(project).await?);
-    // The first push of a branch sets a default branch.
-    let has_no_default = move |tx: &mut ReadTx<'_>| {
-        Ok(tx.project(&ProjectRef::Id(project), ProjectAbility::ReadProject)?.default_branch.is_none())
+    let fetched = match fetched {
+        Ok(fetched) => store_fetched(forge, project, fetched).await?,
+        Err(failure) => Err(failure),
     };
-    let has_no_default = forge.read(Caller::system(), has_no_default).await?;
-    let fetched = blocking::spawn(move || match fetched {
-        Err(failure) => Ok(Err(failure)),
-        Ok(fetched) => match repositories.adopt(fetched, &storage) {
-            Ok(()) => Ok(Ok(choose_default_branch(&repositories, &storage)?)),
-            // An earlier run may have adopted it just before the server stopped, without recording that.
-            Err(git::Error::RefChanged(_)) if has_no_default => {
-                let chosen = choose_default_branch(&repositories, &storage)?;
-                Ok(if chosen.is_some() { Ok(chosen) } else { Err(ImportFailure::NotEmpty) })
-            }
-            Err(git::Error::RefChanged(_)) => Ok(Err(ImportFailure::NotEmpty)),
-            Err(error) if error.is_full() => Err(error.into()),
-            Err(error) => Ok(Err(ImportFailure::log(project, error))),
-        },
-    })
-    .await?;
-    forge
-        .write(Caller::system(), move |tx| {
-            let now = tx.now();
-            let failure = match &fetched {
-                Ok(branch) => {
-                    let branch = branch.as_ref().map(RefName::short);
-                    store::projects::set_default_branch(tx.db(), project, branch, now)?;
-                    None
-                }
-                Err(failure) => Some(failure.to_string()),
-            };
-            info!(project.id = project.get(), problem = failure, "import ended");
-            store::imports::finish(tx.db(), project, failure.as_deref(), now)?;
-            let later = now + tasks::HOUSEKEEPING_DELAY;
-            tasks::enqueue(tx, &Task::Housekeeping(project), later)?;
-            tasks::cancel(tx, &Task::Import(project))
-        })
-        .await?;
+    let fetched = Arc::new(fetched);
+    forge.write(Caller::system(), move |tx| finish(tx, project, &fetched)).await?;
     Ok(true)
+}
+
+/// The refs and packs of an import whose packs are stored, but not listed yet.
+struct StoredImport {
+    repository: FetchedRepository,
+    packs: Vec<NewPack>,
+}
+
+/// Stores the packs of an import, durably.
+async fn store_fetched(
+    forge: &Forge,
+    project: ProjectId,
+    repository: FetchedRepository,
+) -> Result<std::result::Result<StoredImport, ImportFailure>> {
+    let handle = forge.clone();
+    let storing = move || {
+        let stored = repository.packs().map_err(Error::from).and_then(|packs| pushes::store_packs(&handle, &packs));
+        match stored {
+            Ok(packs) => Ok(Ok(StoredImport { repository, packs })),
+            Err(Error::Git(error)) if !error.is_full() => Ok(Err(ImportFailure::log(project, error))),
+            Err(error) => Err(error),
+        }
+    };
+    blocking::spawn(storing).await
+}
+
+/// Gives a project the imported refs and packs, or records why the import failed.
+fn finish(
+    tx: &mut WriteTx<'_>,
+    project: ProjectId,
+    fetched: &std::result::Result<StoredImport, ImportFailure>,
+) -> Result<()> {
+    let now = tx.now();
+    if store::projects::is_soft_deleted(tx.db(), project)? {
+        // Deleted meanwhile; a task removes the packs.
+        return Ok(());
+    }
+    let failure = match fetched {
+        Ok(_) if tx.read().find_repository(project)?.is_some() => Some(ImportFailure::NotEmpty.to_string()),
+        Ok(stored) => {
+            insert(tx, project, stored)?;
+            None
+        }
+        Err(failure) => Some(failure.to_string()),
+    };
+    info!(project.id = project.get(), problem = failure, "import ended");
+    store::imports::finish(tx.db(), project, failure.as_deref(), now)?;
+    tasks::enqueue(tx, &Task::Housekeeping(project), now + tasks::HOUSEKEEPING_DELAY)?;
+    tasks::cancel(tx, &Task::Import(project))
+}
+
+fn insert(tx: &mut WriteTx<'_>, project: ProjectId, stored: &StoredImport) -> Result<()> {
+    let (now, refs) = (tx.now(), stored.repository.refs());
+    if refs.iter().next().is_none() {
+        return Ok(());
+    }
+    let repository = store::repositories::begin_update(tx.db(), project, now)?;
+    for pack in &stored.packs {
+        store::packs::add_pack(tx.db(), repository.id, pack, now)?;
+    }
+    let updates: Vec<RefUpdate<'_>> = refs
+        .iter()
+        .map(|found| RefUpdate { name: &found.name, old: None, new: Some(found.target), peeled: found.peeled })
+        .collect();
+    store::repositories::update_refs(tx.db(), repository.id, &updates)?;
+    let branches = refs.branches.iter().map(|branch| &branch.name);
+    let default_branch = pushes::choose_default_branch(refs.head.as_ref(), branches);
+    store::projects::set_default_branch(tx.db(), project, default_branch.as_ref().map(RefName::short), now)?;
+    Ok(())
 }
 
 /// The outcome of a fetch.
@@ -253,17 +283,6 @@ fn fetch_failure(output: &str) -> &'static str {
     } else {
         "the remote server does not respond like a Git server"
     }
-}
-
-/// Chooses one of the imported branches as the default branch.
-fn choose_default_branch(repositories: &git::Repositories, storage: &StorageId) -> Result<Option<RefName>> {
-    let Some(repository) = repositories.find(storage)? else { return Ok(None) };
-    let refs = repository.refs()?;
-    let chosen = pushes::choose_default_branch(refs.head.as_ref(), refs.branches.iter().map(|branch| &branch.name));
-    if chosen != refs.head {
-        repositories.apply(storage, None, &[], chosen.as_ref())?;
-    }
-    Ok(chosen)
 }
 
 /// Marks an import as started; returns its source and the decrypted credentials.

@@ -21,7 +21,7 @@ use crate::{
     groups::{self, GroupDetail},
     imports, namespaces,
     outbound_addresses::Destination,
-    pushes, system_events,
+    system_events,
     tasks::Task,
     users,
 };
@@ -171,15 +171,7 @@ pub(crate) fn insert(
     if namespace.kind == NamespaceKind::User {
         store::members::upsert(tx.db(), MemberSource::Project(id), creator, Role::Master, None, now)?;
     }
-    let event = NewEvent {
-        project: id,
-        author: creator,
-        action: EventAction::Created,
-        target: None,
-        push: None,
-        intent: None,
-        now,
-    };
+    let event = NewEvent { project: id, author: creator, action: EventAction::Created, target: None, push: None, now };
     store::events::insert(tx.db(), &event)?;
     system_events::project_created(tx, id)?;
     Ok(id)
@@ -272,33 +264,14 @@ pub async fn update(
     project: ProjectRef,
     update: Unvalidated<ProjectUpdate>,
 ) -> Result<ProjectDetail> {
-    let outcome = forge.write(caller.clone(), move |tx| update_in_transaction(tx, &project, &update)).await?;
-    let UpdateOutcome::DefaultBranchPending(id) = outcome else { return outcome.into_detail() };
-    pushes::recover(forge, id).await?;
-    forge.read(caller, move |tx| get(tx, &ProjectRef::Id(id))).await
-}
-
-/// The outcome of the database part of an update.
-enum UpdateOutcome {
-    Done(Box<ProjectDetail>),
-    /// The default branch has yet to be changed in the repository.
-    DefaultBranchPending(ProjectId),
-}
-
-impl UpdateOutcome {
-    fn into_detail(self) -> Result<ProjectDetail> {
-        match self {
-            Self::Done(detail) => Ok(*detail),
-            Self::DefaultBranchPending(_) => Err(Error::Internal("the update of a project is incomplete".into())),
-        }
-    }
+    forge.write(caller, move |tx| update_in_transaction(tx, &project, &update)).await
 }
 
 fn update_in_transaction(
     tx: &mut WriteTx<'_>,
     project: &ProjectRef,
     update: &Unvalidated<ProjectUpdate>,
-) -> Result<UpdateOutcome> {
+) -> Result<ProjectDetail> {
     let (project, update) = tx.project_with(project, ProjectAbility::ChangeProject, || update.validate())?;
     let ProjectUpdate { changes, unchanged_name_allowed, default_branch, import_url } = update;
     let (namespace, project) = lock_with_namespace(tx, &project)?;
@@ -338,11 +311,16 @@ fn update_in_transaction(
         imports::schedule(tx, project.id, &import)?;
     }
     if let Some(branch) = branch.flatten() {
-        pushes::record_default_branch_intent(tx, project.id, &branch)?;
-        return Ok(UpdateOutcome::DefaultBranchPending(project.id));
+        // `HEAD` is part of the refs.
+        let repository = store::repositories::begin_update(tx.db(), project.id, now)?;
+        if store::repositories::find_ref(tx.db(), repository.id, &branch)?.is_none() {
+            // It was deleted since it was validated.
+            return Err(Error::Busy);
+        }
+        store::projects::set_default_branch(tx.db(), project.id, Some(branch.short()), now)?;
     }
     let project = reload(tx, project.id)?;
-    Ok(UpdateOutcome::Done(Box::new(detail(tx.read(), project)?)))
+    detail(tx.read(), project)
 }
 
 /// Returns the new default branch, or `None` if it does not change or the repository is empty.
@@ -352,8 +330,7 @@ fn validate_default_branch(
     name: &str,
     violations: &mut Violations,
 ) -> Result<Option<RefName>> {
-    let Some(repository) = tx.read().repository(project)? else { return Ok(None) };
-    let refs = repository.refs()?;
+    let refs = tx.read().refs(project)?;
     if refs.branches.is_empty() || project.default_branch.as_deref() == Some(name) {
         return Ok(None);
     }

@@ -58,7 +58,7 @@ pub fn list(tx: &mut ReadTx<'_>, project: &ProjectRef, page: &Unvalidated<Page>)
     let page = *page.validate()?;
     let Some(repository) = tx.repository(&project)? else { return Ok(Slice::empty(page)) };
     let rules = store::protections::of_project(tx.db(), project.id)?;
-    let refs = repository.refs()?;
+    let refs = repository.refs();
     let mut items = Vec::new();
     let mut listed = CommitListBudget::default();
     for branch in page.slice(&refs.branches) {
@@ -135,7 +135,7 @@ fn check_new_branch(
     let name = RefName::branch(&new.name).filter(|name| !name.looks_like_oid());
     let Some(name) = name else { return refused("Branch name is invalid") };
     let Some(repository) = tx.repository(&project)? else { return refused("Invalid reference name") };
-    let refs = repository.refs()?;
+    let refs = repository.refs();
     if refs.find(&name).is_some() {
         return refused("Branch already exists");
     }
@@ -158,9 +158,9 @@ fn check_deletion(tx: &mut ReadTx<'_>, project: &ProjectRef, name: &str) -> Resu
     let project = tx.project(project, ProjectAbility::PushCode)?;
     let missing = || Error::NotFoundMessage("No such branch".into());
     let repository = tx.repository(&project)?.ok_or_else(missing)?;
-    let refs = repository.refs()?;
+    let refs = repository.refs();
     let branch = RefName::branch(name).and_then(|name| refs.find(&name)).ok_or_else(missing)?;
-    if default_branch(&project, &refs) == Some(branch) {
+    if default_branch(&project, refs) == Some(branch) {
         return Err(Error::Protected("Cannot remove HEAD branch".into()));
     }
     let rules = store::protections::of_project(tx.db(), project.id)?;
@@ -239,8 +239,8 @@ pub async fn delete_merged(forge: &Forge, caller: Caller, project: ProjectRef) -
         let Some(user) = user.filter(|_| tx.authorize_project(&project, ProjectAbility::PushCode).is_ok()) else {
             return Ok(None);
         };
-        let refs = tx.repository(&project)?.map(|repository| repository.refs()).transpose()?;
-        Ok(Some((project.id, user, refs.map_or(0, |refs| refs.branches.len()))))
+        let refs = tx.refs(&project)?;
+        Ok(Some((project.id, user, refs.branches.len())))
     };
     let Some((project, user, branches)) = forge.read(caller.clone(), plan).await? else { return Ok(false) };
     if branches <= MAX_INLINE_DELETIONS {
@@ -282,8 +282,8 @@ pub(crate) async fn delete_merged_now(forge: &Forge, caller: Caller, project: Pr
 /// Returns the deletions of all branches that are ancestors of the default branch. A branch with the same tip stays, since it may
 /// be new.
 fn find_merged(repository: &Repository, project: &Project, rules: &[Protection]) -> Result<Vec<RefChange>> {
-    let refs = repository.refs()?;
-    let Some(default) = default_branch(project, &refs) else { return Ok(Vec::new()) };
+    let refs = repository.refs();
+    let Some(default) = default_branch(project, refs) else { return Ok(Vec::new()) };
     let is_deletable =
         |branch: &&Ref| branch.target != default.target && !rules.iter().any(|rule| rule.matches(branch.name.short()));
     let candidates: Vec<&Ref> = refs.branches.iter().filter(is_deletable).collect();
@@ -339,7 +339,7 @@ pub(crate) fn require_accepted(outcomes: Vec<pushes::RefOutcome>) -> Result<()> 
 fn find(tx: &mut ReadTx<'_>, project: &Project, name: &str) -> Result<Branch> {
     let missing = || Error::not_found("Branch");
     let repository = tx.repository(project)?.ok_or_else(missing)?;
-    let refs = repository.refs()?;
+    let refs = repository.refs();
     let branch = RefName::branch(name).and_then(|name| refs.find(&name)).ok_or_else(missing)?;
     let rules = store::protections::of_project(tx.db(), project.id)?;
     to_branch(&repository, branch, &rules)?.ok_or_else(missing)

@@ -320,10 +320,12 @@ fn check(tx: &mut ReadTx<'_>, project: &ProjectRef, request: &Unvalidated<Commit
         (Some(name), Some(email)) => Signature { name, email, ..committer.clone() },
         _ => committer.clone(),
     };
-    let refs = tx.repository(&project)?.map(|repository| repository.refs()).transpose()?;
+    // Opened, so that its folder has the parent of the new commit.
+    let repository = tx.repository(&project)?;
+    let refs = repository.map(|repository| Arc::clone(repository.refs())).unwrap_or_default();
     let branch = RefName::branch(&request.branch);
-    let found = |name: &RefName| refs.as_ref().and_then(|refs| refs.find(name)).map(|branch| branch.target);
-    let is_empty = refs.as_ref().is_none_or(|refs| default_branch(&project, refs).is_none());
+    let found = |name: &RefName| refs.find(name).map(|branch| branch.target);
+    let is_empty = default_branch(&project, &refs).is_none();
     match branch.map(|name| (found(&name), name)) {
         Some((Some(tip), branch)) => {
             Ok(CheckedCommit { project: project.id, branch, parent: Some(tip), author, committer })

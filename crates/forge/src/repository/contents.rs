@@ -13,7 +13,7 @@ use bytes::Bytes;
 use files::spool::{Follower, Joined};
 use git::Repository;
 use model::{
-    Oid, Page, Project, Slice, StorageId,
+    Oid, Page, Project, ProjectId, Slice,
     objects::{ArchiveFormat, Comparison, Contributor, EntryKind, TreeEntry},
 };
 use tokio::{
@@ -98,7 +98,7 @@ pub enum BlobContent {
 
 /// A blob that is too large for memory.
 pub struct LargeBlob {
-    storage: StorageId,
+    project: ProjectId,
     id: Oid,
 }
 
@@ -110,7 +110,7 @@ pub fn file(tx: &mut ReadTx<'_>, project: &ProjectRef, revision: &str, path: &Un
     let repository = repository.ok_or_else(no_commit)?;
     let commit = repository.resolve(revision)?.ok_or_else(no_commit)?;
     let entry = blob_at(&repository, commit, path)?.ok_or_else(|| Error::not_found("File"))?;
-    open_blob(&project.storage, &repository, entry.id)?.ok_or_else(|| Error::not_found("File"))
+    open_blob(project.id, &repository, entry.id)?.ok_or_else(|| Error::not_found("File"))
 }
 
 /// Returns a reachable blob by its id or an abbreviation of it. The reachability check may take long.
@@ -119,7 +119,7 @@ pub fn blob(cx: &mut BlockingContext<'_>, project: &ProjectRef, id: &str) -> Res
     let missing = || Error::not_found("Blob");
     let repository = repository.ok_or_else(missing)?;
     let id = repository.find_blob(id)?.ok_or_else(missing)?;
-    open_blob(&project.storage, &repository, id)?.ok_or_else(missing)
+    open_blob(project.id, &repository, id)?.ok_or_else(missing)
 }
 
 /// Returns the file at a path; `None` for a folder or submodule.
@@ -129,25 +129,25 @@ pub(crate) fn blob_at(repository: &Repository, commit: Oid, path: &str) -> Resul
 }
 
 /// Returns a blob; the content of a large one is read later.
-pub(crate) fn open_blob(storage: &StorageId, repository: &Repository, id: Oid) -> Result<Option<RawFile>> {
+pub(crate) fn open_blob(project: ProjectId, repository: &Repository, id: Oid) -> Result<Option<RawFile>> {
     let Some(size) = repository.blob_size(id)? else { return Ok(None) };
     let content = if size <= MAX_INLINE_BYTES {
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
         repository.write_blob(id, &mut bytes)?;
         BlobContent::Inline(bytes)
     } else {
-        BlobContent::Large(LargeBlob { storage: storage.clone(), id })
+        BlobContent::Large(LargeBlob { project, id })
     };
     Ok(Some(RawFile { id, size, content }))
 }
 
 /// Reads a large blob.
 pub async fn read_large_blob(forge: &Forge, file: LargeBlob) -> Result<Download> {
-    let LargeBlob { storage, id } = file;
-    let key = format!("blob {storage} {id}");
+    let LargeBlob { project, id } = file;
+    let key = format!("blob {project} {id}");
     let check = move |repository: &Repository| repository.check_blob(id);
     let slots = &forge.shared().downloads.files;
-    download(forge, slots, storage, key, check, move |repository, out| repository.write_blob(id, out)).await
+    download(forge, slots, project, key, check, move |repository, out| repository.write_blob(id, out)).await
 }
 
 /// An archive to generate.
@@ -159,7 +159,7 @@ pub struct Archive {
     pub format: ArchiveFormat,
     /// The commit.
     pub commit: Oid,
-    storage: StorageId,
+    project: ProjectId,
 }
 
 /// Returns the archive of a branch, tag or commit; by default, of the default branch.
@@ -173,23 +173,23 @@ pub fn archive(
     let missing = || Error::not_found("File");
     let repository = repository.ok_or_else(missing)?;
     let commit = resolve_commit(&project, &repository, revision.as_deref())?.ok_or_else(missing)?;
-    let refs = repository.refs()?;
-    let default = || default_branch(&project, &refs).map(|branch| branch.name.short().to_owned());
+    let refs = repository.refs();
+    let default = || default_branch(&project, refs).map(|branch| branch.name.short().to_owned());
     let revision = non_empty(revision.as_deref()).map(ToOwned::to_owned).or_else(default).unwrap_or_default();
     // A slash would nest folders, and a quotation mark would end the name in a header.
     let revision: String =
         revision.chars().map(|c| if c.is_control() || "/\\\"".contains(c) { '-' } else { c }).collect();
     let name = format!("{}-{revision}-{commit}", project.path);
-    Ok(Archive { name, format: *format, commit, storage: project.storage })
+    Ok(Archive { name, format: *format, commit, project: project.id })
 }
 
 /// Reads an archive, generating it unless it is cached.
 pub async fn read_archive(forge: &Forge, archive: Archive) -> Result<Download> {
-    let Archive { name, format, commit, storage } = archive;
-    let key = format!("archive {storage} {commit} {} {name}", format.extension());
+    let Archive { name, format, commit, project } = archive;
+    let key = format!("archive {project} {commit} {} {name}", format.extension());
     let check = move |repository: &Repository| repository.check_archive(commit);
     let write = move |repository: &Repository, out: &mut TimedWriter| repository.archive(commit, format, &name, out);
-    download(forge, &forge.shared().downloads.archives, storage, key, check, write).await
+    download(forge, &forge.shared().downloads.archives, project, key, check, write).await
 }
 
 /// Compares two commits; `None` if one of them does not exist.
@@ -227,8 +227,8 @@ pub(crate) fn resolve_commit(project: &Project, repository: &Repository, text: O
     if let Some(text) = non_empty(text) {
         return Ok(repository.resolve(text)?);
     }
-    let refs = repository.refs()?;
-    Ok(default_branch(project, &refs).map(|branch| branch.target))
+    let refs = repository.refs();
+    Ok(default_branch(project, refs).map(|branch| branch.target))
 }
 
 /// Returns the text unless it is empty.
@@ -278,12 +278,11 @@ const MAX_ATTEMPTS: usize = 3;
 async fn download(
     forge: &Forge,
     slots: &Arc<Semaphore>,
-    storage: StorageId,
+    project: ProjectId,
     key: String,
     check: impl Fn(&Repository) -> git::Result<()> + Clone + Send + 'static,
     write: impl FnOnce(&Repository, &mut TimedWriter) -> git::Result<()> + Send + 'static,
 ) -> Result<Download> {
-    let repositories = forge.shared().repositories.clone();
     for _ in 0..MAX_ATTEMPTS {
         let joined = forge.shared().spools.join(Some(key.clone())).map_err(spool_error)?;
         let (producer, follower) = match joined {
@@ -292,11 +291,12 @@ async fn download(
                     return Ok(Download::new(follower));
                 }
                 // The first client was refused or disconnected; this one is refused for the same reason, or retries.
-                let (repositories, storage, check) = (repositories.clone(), storage.clone(), check.clone());
-                let checking = forge.run_blocking(Caller::system(), move |_| match repositories.find(&storage)? {
-                    Some(repository) => Ok(check(&repository)?),
-                    None => Ok(()),
-                });
+                let check = check.clone();
+                let checking =
+                    forge.run_blocking(Caller::system(), move |cx| match cx.read(|tx| tx.repository_of(project))? {
+                        Some(repository) => Ok(check(&repository)?),
+                        None => Ok(()),
+                    });
                 checking.await?;
                 continue;
             }
@@ -304,6 +304,7 @@ async fn download(
         };
         let (started, start_result) = oneshot::channel();
         let slots = Arc::clone(slots);
+        let forge = forge.clone();
         // In its own task: other clients may follow after the first has disconnected.
         tokio::spawn(async move {
             let slot = tokio::select! {
@@ -318,14 +319,14 @@ async fn download(
                     return;
                 }
             };
-            let storage_id = storage.clone();
+            let found = forge.read(Caller::system(), move |tx| tx.repository_of(project)).await;
             let written = tokio::task::spawn_blocking(move || {
-                let found = repositories.find(&storage);
                 // The check may take long; cancelled when all clients have disconnected.
                 let is_abandoned = producer.abandonment_check();
                 let checked = found.and_then(|found| match found {
                     Some(repository) => {
-                        git::with_cancellation(is_abandoned, || check(&repository)).map(|()| Some(repository))
+                        git::with_cancellation(is_abandoned, || check(&repository))?;
+                        Ok(Some(repository))
                     }
                     None => Ok(None),
                 });
@@ -334,7 +335,7 @@ async fn download(
                     refused => {
                         // Dropped first, so that no client joins a download that will not come.
                         drop(producer);
-                        let _ = started.send(refused.map_err(Error::from).and(Err(Error::Busy)));
+                        let _ = started.send(refused.and(Err(Error::Busy)));
                         return Ok(());
                     }
                 };
@@ -345,10 +346,10 @@ async fn download(
             match written.await {
                 Ok(Ok(())) => {}
                 Ok(Err(git::Error::Io(error))) if error.kind() == io::ErrorKind::BrokenPipe => {
-                    debug!(storage = %storage_id, "download abandoned");
+                    debug!(project.id = project.get(), "download abandoned");
                 }
-                Ok(Err(error)) => warn!(storage = %storage_id, %error, "cannot generate a download"),
-                Err(error) => warn!(storage = %storage_id, %error, "cannot generate a download"),
+                Ok(Err(error)) => warn!(project.id = project.get(), %error, "cannot generate a download"),
+                Err(error) => warn!(project.id = project.get(), %error, "cannot generate a download"),
             }
             drop(slot);
         });

@@ -5,6 +5,7 @@ pub mod commit_notes;
 pub mod commits;
 pub mod contents;
 pub mod downloads;
+pub mod maintenance;
 pub mod pushes;
 pub mod repository_files;
 pub mod tags;

@@ -1,40 +1,38 @@
 //! Pushes: the only way to change refs, for git over HTTP and SSH and for the endpoints of branches, tags, files and commits.
 //!
 //! 1. The objects are in quarantine, checked and complete.
-//! 2. The changes are inspected against the repository, under its lock (`inspect`).
-//! 3. One transaction authorizes them and records an intent, with events, webhook events and pipelines (`authorize`).
-//! 4. Objects are moved out of quarantine and refs are updated on disk ([`git::Repositories::apply`]).
-//! 5. The intent is finished, and its events, webhook events and pipelines become visible.
+//! 2. The changes are inspected against the repository (`inspect`), and their pipelines planned (`pipelines`).
+//! 3. The objects are stored as packs, durably. No row lists them yet.
+//! 4. One transaction authorizes the changes (`authorize`), updates the refs, lists the packs, and records everything
+//!    that follows: events, webhook events, pipelines, closed issues, the default branch (`apply`).
 //!
-//! An interrupted push is recovered before the next one and at startup: if any of its refs was updated, it is completed,
-//! otherwise discarded. So the effects of a push happen exactly once.
+//! Its commit is the acknowledgement. A push that is interrupted before leaves files that no row lists, which a task
+//! removes. Pushes to different refs do not wait for each other: the transaction compares each ref with its old target.
 
+mod apply;
 mod authorize;
 mod inspect;
 mod pipelines;
 mod rejection;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use git::{Quarantine, Repositories, Repository};
-use model::{Change, EventKind, IntentId, ProjectId, Protection, PushLevel, RefChange, RefName, StorageId};
-use store::intents::{Intent, NewIntent};
-use tracing::{error, info, warn};
+use git::{LocalPack, Quarantine, Repository};
+use model::{EventKind, ProjectId, Protection, PushLevel, RefChange, RefName, StorageId};
+use store::packs::NewPack;
+use tracing::warn;
 
-use crate::{
-    Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, WriteTx, blocking, forks, mentions, outbox,
-    repository_locks::LockKind, tasks,
-};
+use crate::{Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, blocking, outbox};
 
 pub(crate) use inspect::choose_default_branch;
 pub use rejection::RefRejection;
 
-use authorize::{Authorization, authorize};
+use apply::{AppliedPush, ApplyOutcome, apply};
 use inspect::{SentObjects, inspect};
-use pipelines::{plan_pipelines, start_pipelines};
+use pipelines::plan_pipelines;
 
-/// The interval at which a push checks whether refs are still frozen.
-const REF_FREEZE_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How often a push is inspected again because the repository has changed in a way that the inspection depends on.
+const MAX_ATTEMPTS: usize = 5;
 
 /// The maximum number of refs changed in one push.
 pub const MAX_CHANGES: usize = 10_000;
@@ -69,7 +67,8 @@ pub enum PushSource {
     Api,
 }
 
-/// Creates a quarantine for a project; the caller must have checked that pushing is allowed.
+/// Creates a quarantine for a project. The caller must have checked that pushing is allowed, and opened the repository:
+/// its folder has the objects that new ones build upon.
 pub fn create_quarantine(forge: &Forge, storage: &StorageId) -> Result<Quarantine> {
     forge.require_free_space()?;
     forge.record_if_disk_full(forge.shared().repositories.quarantine(storage).map_err(Error::from))
@@ -105,54 +104,167 @@ async fn run_push(
         let open = move |tx: &mut ReadTx<'_>| tx.project(&ProjectRef::Id(project), ProjectAbility::PushCode).map(drop);
         forge.read(caller.clone(), open).await.err().unwrap_or(error)
     };
-    let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(project).await?);
-    // Expensive checks run before the lock is taken.
-    let checking = move || {
-        // Must precede any reading of the objects.
-        push.incoming.as_ref().map_or(Ok(()), Quarantine::check_sizes)?;
-        Ok((SentObjects::check(&repositories, &storage, &push)?, push))
-    };
-    let (sent, push) = match blocking::spawn(checking).await {
-        Ok(checked) => checked,
-        Err(error) => return Err(prefer_access_error(error).await),
-    };
-    let _lock = forge.shared().repository_locks.acquire(project, LockKind::Refs).await;
-    recover_project(forge, project).await?;
-    forks::copy_before_first_write(forge, project).await?;
-    let has_webhooks =
-        forge.read_inline(Caller::system(), move |tx: &mut ReadTx<'_>| has_push_webhooks(tx, project)).await?;
-    let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(project).await?);
-    let inspecting = move || Ok((inspect(&repositories, &storage, &push, sent, has_webhooks)?, push));
-    let (inspected, push) = match blocking::spawn(inspecting).await {
-        Ok(inspected) => inspected,
-        Err(error) => return Err(prefer_access_error(error).await),
-    };
-    let (inspected, push) = plan_pipelines(forge, project, inspected, push).await?;
-    let inspected = Arc::new(inspected);
-    let depth = caller.hook_depth();
-    let _update_guard = begin_ref_update(forge).await?;
-    let authorization = {
-        let inspected = Arc::clone(&inspected);
+    let push = Arc::new(push);
+    let mut packs: Option<StoredPacks> = None;
+    for _ in 0..MAX_ATTEMPTS {
+        let target = forge.read(Caller::system(), move |tx| PushTarget::load(tx, project)).await?;
+        let pack_epoch = target.pack_epoch;
+        let inspected = {
+            let push = Arc::clone(&push);
+            let inspecting = move || {
+                // Must precede any reading of the objects.
+                push.incoming.as_ref().map_or(Ok(()), Quarantine::check_sizes)?;
+                let sent = SentObjects::check(target.repository.as_ref(), &push)?;
+                inspect(target, &push, sent)
+            };
+            match blocking::spawn(inspecting).await {
+                Ok(inspected) => inspected,
+                Err(error) => return Err(prefer_access_error(error).await),
+            }
+        };
+        let inspected = Arc::new(plan_pipelines(forge, project, inspected, &push).await?);
+        if packs.is_none() {
+            packs = Some(StoredPacks::store(forge, Arc::clone(&push)).await?);
+        }
+        let new_packs = packs.as_ref().map(|packs| packs.rows.clone()).unwrap_or_default();
         let atomic = push.atomic;
-        forge.write(caller, move |tx| authorize(tx, project, &inspected, atomic, source)).await?
-    };
-    let Authorization { outcomes, intent } = authorization;
-    let Some(intent) = intent else { return Ok(outcomes) };
-    let rejection = match apply_intent(forge, intent, push.incoming, depth).await {
-        Ok(()) => return Ok(outcomes),
-        Err(Error::RefRejected(rejection)) => rejection,
-        Err(Error::Refused(text)) => RefRejection::LimitExceeded(text),
-        Err(error) => return Err(error),
-    };
-    Ok(outcomes.into_iter().map(|one| RefOutcome { rejection: Some(rejection.clone()), ..one }).collect())
+        let applying = {
+            let inspected = Arc::clone(&inspected);
+            move |tx: &mut crate::WriteTx<'_>| apply(tx, project, &inspected, pack_epoch, &new_packs, atomic, source)
+        };
+        match forge.write(caller.clone(), applying).await {
+            Ok(ApplyOutcome::Applied(AppliedPush { outcomes, repository, changes })) => {
+                if let Some(changes) = changes {
+                    forge.shared().repository_cache.apply_changes(repository.id, repository.generation, &changes);
+                }
+                return Ok(outcomes);
+            }
+            Ok(ApplyOutcome::Rejected(outcomes)) => {
+                // Nothing lists the packs.
+                if let Some(packs) = packs {
+                    packs.discard(forge).await;
+                }
+                return Ok(outcomes);
+            }
+            Ok(ApplyOutcome::Outdated) => {}
+            // The transaction was rolled back, because either all changes are applied or none.
+            Err(Error::RefRejected(rejection)) => {
+                if let Some(packs) = packs {
+                    packs.discard(forge).await;
+                }
+                let reject =
+                    |one: &RefChange| RefOutcome { name: one.name.clone(), rejection: Some(rejection.clone()) };
+                return Ok(push.changes.iter().map(reject).collect());
+            }
+            // The packs may be listed: whether the transaction was committed is not always known.
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::Busy)
+}
+
+/// What a push is inspected against.
+struct PushTarget {
+    repository: Option<Repository>,
+    pack_epoch: i64,
+    has_webhooks: bool,
+}
+
+impl PushTarget {
+    fn load(tx: &mut ReadTx<'_>, project: ProjectId) -> Result<Self> {
+        let has_webhooks = has_push_webhooks(tx, project)?;
+        let project = tx.project(&ProjectRef::Id(project), ProjectAbility::ReadProject)?;
+        // Read first: packs that are removed meanwhile change the epoch.
+        let record = store::repositories::find(tx.db(), project.id)?;
+        let repository = tx.repository(&project)?;
+        Ok(Self { repository, pack_epoch: record.map_or(0, |record| record.pack_epoch), has_webhooks })
+    }
+}
+
+/// Packs of a push in the store of files.
+struct StoredPacks {
+    rows: Arc<[NewPack]>,
+}
+
+impl StoredPacks {
+    /// Stores the objects of a push as packs, durably.
+    async fn store(forge: &Forge, push: Arc<Push>) -> Result<Self> {
+        let handle = forge.clone();
+        let storing = move || {
+            let packs = push.incoming.as_ref().map(Quarantine::packs).transpose()?.unwrap_or_default();
+            store_packs(&handle, &packs)
+        };
+        Ok(Self { rows: blocking::spawn(storing).await?.into() })
+    }
+
+    /// Removes packs that are not listed.
+    async fn discard(self, forge: &Forge) {
+        let keys: Vec<String> = self.rows.iter().map(|pack| pack.key.clone()).collect();
+        if !keys.is_empty()
+            && let Err(error) = remove_packs(forge, keys).await
+        {
+            // A task removes them later.
+            warn!(%error, "cannot remove the packs of a rejected push");
+        }
+    }
+}
+
+/// Stores packs under new keys, durably; returns their rows. Blocking.
+pub(crate) fn store_packs(forge: &Forge, packs: &[LocalPack]) -> Result<Vec<NewPack>> {
+    let mut rows = Vec::with_capacity(packs.len());
+    for pack in packs {
+        let mut random = [0; 8];
+        forge.shared().secrets.fill(&mut random);
+        let checksum = pack.checksum.to_string();
+        let key = format!("packs/{}/{checksum}-{}", &checksum[..2], model::text::hex(&random));
+        let files: Vec<(String, std::path::PathBuf)> =
+            pack.files().map(|(extension, path)| (format!("{key}.{extension}"), path.to_owned())).collect();
+        let files: Vec<(&str, &std::path::Path)> =
+            files.iter().map(|(key, path)| (key.as_str(), path.as_path())).collect();
+        if let Err(error) = forge.shared().files.store_files(&files) {
+            discard_packs(forge, &rows);
+            return Err(error.into());
+        }
+        let count = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        rows.push(NewPack {
+            key,
+            checksum: pack.checksum,
+            bytes: count(pack.bytes),
+            objects: count(pack.objects),
+            is_unreachable: false,
+        });
+    }
+    Ok(rows)
+}
+
+/// Removes packs that were stored and cannot be listed any more. Blocking. A task removes what is left.
+pub(crate) fn discard_packs(forge: &Forge, packs: &[NewPack]) {
+    for pack in packs {
+        let names = git::PACK_EXTENSIONS.map(|extension| format!("{}.{extension}", pack.key));
+        if let Err(error) = forge.shared().files.remove_files(&names) {
+            warn!(%error, pack = pack.key, "cannot remove a pack that no repository lists");
+        }
+    }
+}
+
+/// Removes the files of packs that no row lists.
+pub(crate) async fn remove_packs(forge: &Forge, keys: Vec<String>) -> Result<()> {
+    let files = forge.shared().files.clone();
+    blocking::spawn(move || {
+        // The pack last: a sweep finds what an interrupted removal has left by the pack.
+        let extensions = git::PACK_EXTENSIONS.iter().rev();
+        let names = keys.iter().flat_map(|key| extensions.clone().map(move |extension| format!("{key}.{extension}")));
+        Ok(files.remove_files(&names.collect::<Vec<_>>())?)
+    })
+    .await
 }
 
 /// Opens the objects of the repository together with those in quarantine; `None` if there are neither.
-fn open_objects(repositories: &Repositories, storage: &StorageId, push: &Push) -> Result<Option<Repository>> {
-    Ok(match &push.incoming {
-        Some(incoming) => Some(incoming.repository()?),
-        None => repositories.find(storage)?,
-    })
+fn open_objects(repository: Option<Repository>, push: &Push) -> Result<Option<Repository>> {
+    match &push.incoming {
+        Some(incoming) => Ok(Some(incoming.repository()?)),
+        None => Ok(repository),
+    }
 }
 
 /// Returns the protection of the first default branch, which is protected from the start.
@@ -164,171 +276,4 @@ fn default_protection(head: &RefName) -> Protection {
 fn has_push_webhooks(tx: &mut ReadTx<'_>, project: ProjectId) -> Result<bool> {
     Ok(outbox::has_subscribers(tx, EventKind::Push, Some(project))?
         || outbox::has_subscribers(tx, EventKind::TagPush, Some(project))?)
-}
-
-/// Steps 4 and 5: applies a recorded intent.
-async fn apply_intent(forge: &Forge, intent: Intent, incoming: Option<Quarantine>, depth: i32) -> Result<()> {
-    let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(intent.project).await?);
-    let (applied, intent) = blocking::spawn(move || {
-        let applied = repositories.apply(&storage, incoming.as_ref(), &intent.changes, new_head(&intent).as_ref());
-        Ok((applied, intent))
-    })
-    .await?;
-    match applied {
-        Ok(()) => {
-            let (id, project) = (intent.id, intent.project);
-            let system = Caller::system().with_hook_depth(depth);
-            if let Err(error) = forge.write(system, move |tx| finish(tx, &intent)).await {
-                // The refs are updated and the intent is recorded, so recovery will finish it.
-                error!(
-                    %error,
-                    intent = id.get(),
-                    project.id = project.get(),
-                    "push applied but not finished; it will be recovered"
-                );
-            }
-            Ok(())
-        }
-        Err(cause) => {
-            warn!(error = %cause, project.id = intent.project.get(), "cannot update refs");
-            // If some refs were updated before the failure, recovery completes the others.
-            if recover_during_update(forge, intent.project).await?.contains(&intent.id) {
-                return Ok(());
-            }
-            match cause {
-                git::Error::RefChanged(_) => Err(RefRejection::Stale.into()),
-                other => Err(other.into()),
-            }
-        }
-    }
-}
-
-/// Waits until refs are not frozen; while the guard is held, a backup waits until the update is recorded.
-pub(crate) async fn begin_ref_update(forge: &Forge) -> Result<git::RefUpdateGuard> {
-    loop {
-        let repositories = forge.shared().repositories.clone();
-        if let Some(guard) = blocking::spawn(move || Ok(repositories.try_begin_ref_update()?)).await? {
-            return Ok(guard);
-        }
-        tokio::time::sleep(REF_FREEZE_POLL_INTERVAL).await;
-    }
-}
-
-/// Records the intent to change the default branch.
-pub(crate) fn record_default_branch_intent(tx: &mut WriteTx<'_>, project: ProjectId, branch: &RefName) -> Result<()> {
-    let (now, user) = (tx.now(), tx.actor().user().map(|user| user.id));
-    let default_branch = Change::Set(branch.short().to_owned());
-    store::intents::insert(tx.db(), &NewIntent { project, user, changes: &[], default_branch, protection: None, now })?;
-    Ok(())
-}
-
-/// Completes the recorded intents of a repository.
-pub(crate) async fn recover(forge: &Forge, project: ProjectId) -> Result<()> {
-    let _lock = forge.shared().repository_locks.acquire(project, LockKind::Refs).await;
-    recover_project(forge, project).await
-}
-
-/// Returns the new target of HEAD, if it changes.
-fn new_head(intent: &Intent) -> Option<RefName> {
-    intent.default_branch.set().and_then(|branch| RefName::branch(branch))
-}
-
-/// Step 5: makes the effects of an applied intent visible and removes it.
-fn finish(tx: &mut WriteTx<'_>, intent: &Intent) -> Result<()> {
-    if !store::intents::lock_row(tx.db(), intent.id)? {
-        // Already finished concurrently.
-        return Ok(());
-    }
-    mentions::apply(tx, intent.id)?;
-    let now = tx.now();
-    let moved: Vec<RefName> = intent.changes.iter().map(|change| change.name.clone()).collect();
-    start_pipelines(tx, intent, &moved)?;
-    store::intents::finish(tx.db(), intent, &moved, now)?;
-    tx.notify_dispatcher();
-    tasks::enqueue(tx, &tasks::Task::Housekeeping(intent.project), now + tasks::HOUSEKEEPING_DELAY)
-}
-
-/// Completes or discards interrupted pushes of a repository. The caller must hold its lock.
-async fn recover_project(forge: &Forge, project: ProjectId) -> Result<()> {
-    if pending_of(forge, project).await?.is_empty() {
-        return Ok(());
-    }
-    let _update_guard = begin_ref_update(forge).await?;
-    recover_during_update(forge, project).await.map(drop)
-}
-
-async fn pending_of(forge: &Forge, project: ProjectId) -> Result<Vec<Intent>> {
-    let find = move |tx: &mut ReadTx<'_>| Ok(store::intents::pending_of(tx.db(), project)?);
-    forge.read_inline(Caller::system(), find).await
-}
-
-/// As [`recover_project`], with the ref update guard held; returns the completed intents.
-async fn recover_during_update(forge: &Forge, project: ProjectId) -> Result<Vec<IntentId>> {
-    let mut completed = Vec::new();
-    for intent in pending_of(forge, project).await? {
-        let id = intent.id;
-        if recover_intent(forge, intent).await? {
-            completed.push(id);
-        }
-    }
-    Ok(completed)
-}
-
-async fn recover_intent(forge: &Forge, intent: Intent) -> Result<bool> {
-    let (repositories, storage) = (forge.shared().repositories.clone(), forge.storage_of(intent.project).await?);
-    let (applied, intent) = blocking::spawn(move || {
-        let applied = repositories.which_were_applied(&storage, &intent.changes)?;
-        // An intent without ref changes only sets the default branch, which must still exist.
-        let complete = if applied.is_empty() {
-            let repository = repositories.find(&storage)?;
-            let refs = repository.map(|repository| repository.refs()).transpose()?;
-            new_head(&intent).is_some_and(|head| refs.is_some_and(|refs| refs.find(&head).is_some()))
-        } else {
-            applied.contains(&true)
-        };
-        if !complete {
-            return Ok((false, intent));
-        }
-        // Objects are moved before refs, so only the remaining refs are missing.
-        let rest: Vec<RefChange> = intent
-            .changes
-            .iter()
-            .zip(&applied)
-            .filter(|(_, applied)| !**applied)
-            .map(|(change, _)| change.clone())
-            .collect();
-        repositories.apply(&storage, None, &rest, new_head(&intent).as_ref())?;
-        Ok((true, intent))
-    })
-    .await?;
-    info!(
-        intent = intent.id.get(),
-        project.id = intent.project.get(),
-        completed = applied,
-        "recovered an interrupted push"
-    );
-    forge
-        .write(Caller::system(), move |tx| {
-            if applied { finish(tx, &intent) } else { Ok(store::intents::delete(tx.db(), intent.id)?) }
-        })
-        .await?;
-    Ok(applied)
-}
-
-/// Recovers all interrupted pushes; runs at startup and periodically.
-pub async fn recover_interrupted_pushes(forge: &Forge) -> Result<()> {
-    const BATCH_SIZE: i64 = 100;
-    let mut after = IntentId::new(0);
-    loop {
-        let pending =
-            forge.read(Caller::system(), move |tx| Ok(store::intents::pending(tx.db(), after, BATCH_SIZE)?)).await?;
-        let Some(last) = pending.last() else { return Ok(()) };
-        after = last.id;
-        for Intent { project, .. } in pending {
-            let _lock = forge.shared().repository_locks.acquire(project, LockKind::Refs).await;
-            if let Err(error) = recover_project(forge, project).await {
-                error!(%error, project.id = project.get(), "cannot recover an interrupted push");
-            }
-        }
-    }
 }

@@ -68,7 +68,7 @@ pub fn get(cx: &mut BlockingContext<'_>, project: &ProjectRef, query: &Unvalidat
     let repository = repository.ok_or_else(no_commit)?;
     let commit = repository.resolve(&query.revision)?.ok_or_else(no_commit)?;
     let entry = blob_at(&repository, commit, &query.path)?.ok_or_else(no_file)?;
-    let file = open_blob(&project.storage, &repository, entry.id)?.ok_or_else(no_file)?;
+    let file = open_blob(project.id, &repository, entry.id)?.ok_or_else(no_file)?;
     if file.size > MAX_INLINE_FILE_BYTES {
         let max = MAX_INLINE_FILE_BYTES >> 20;
         return Err(Error::Refused(format!("files larger than {max} MB are only available from repository/blobs")));

@@ -40,7 +40,7 @@ pub fn list(tx: &mut ReadTx<'_>, project: &ProjectRef, page: &Unvalidated<Page>)
     let project = tx.project(project, ProjectAbility::DownloadCode)?;
     let page = *page.validate()?;
     let Some(repository) = tx.repository(&project)? else { return Ok(Slice::empty(page)) };
-    let refs = repository.refs()?;
+    let refs = repository.refs();
     let tags: Vec<&git::Ref> = refs.tags.iter().rev().collect();
     let shown = page.slice(&tags);
     let names: Vec<&str> = shown.iter().map(|tag| tag.name.short()).collect();
@@ -63,7 +63,7 @@ pub fn get(tx: &mut ReadTx<'_>, project: &ProjectRef, name: &str) -> Result<TagW
     let project = tx.project(project, ProjectAbility::DownloadCode)?;
     let missing = || Error::not_found("Tag");
     let repository = tx.repository(&project)?.ok_or_else(missing)?;
-    let refs = repository.refs()?;
+    let refs = repository.refs();
     let tag = RefName::tag(name).and_then(|name| refs.find(&name)).ok_or_else(missing)?;
     let release = store::releases::find(tx.db(), project.id, name)?;
     Ok(TagWithRelease { tag: repository.tag(tag)?, release })
@@ -141,7 +141,7 @@ fn check_new_tag(tx: &mut ReadTx<'_>, project: &ProjectRef, new: &Unvalidated<Ne
     let (Some(repository), Some(target)) = (repository, target) else {
         return refused(format!("Target {} is invalid", new.target));
     };
-    let refs = repository.refs()?;
+    let refs = repository.refs();
     if refs.find(&name).is_some() {
         return refused(format!("Tag {} already exists", new.name));
     }
@@ -173,7 +173,7 @@ pub async fn delete(forge: &Forge, caller: Caller, project: ProjectRef, name: St
         let project = tx.project(&project, ProjectAbility::PushCode)?;
         let missing = || Error::NotFoundMessage("No such tag".into());
         let repository = tx.repository(&project)?.ok_or_else(missing)?;
-        let refs = repository.refs()?;
+        let refs = repository.refs();
         let tag = RefName::tag(&name).and_then(|name| refs.find(&name)).ok_or_else(missing)?;
         Ok((project.id, RefChange { name: tag.name.clone(), old: Some(tag.target), new: None }))
     };
@@ -228,7 +228,7 @@ async fn change_release(
         let text = description.validate()?.clone();
         let missing = || Error::NotFoundMessage("Tag does not exist".into());
         let repository = tx.repository(&project)?.ok_or_else(missing)?;
-        if !exists(&repository, &requested)? {
+        if !exists(&repository, &requested) {
             return Err(missing());
         }
         check_description(&text)?;
@@ -244,9 +244,9 @@ async fn change_release(
         .await
 }
 
-fn exists(repository: &Repository, tag: &str) -> Result<bool> {
-    let refs = repository.refs()?;
-    Ok(RefName::tag(tag).is_some_and(|name| refs.find(&name).is_some()))
+fn exists(repository: &Repository, tag: &str) -> bool {
+    let refs = repository.refs();
+    RefName::tag(tag).is_some_and(|name| refs.find(&name).is_some())
 }
 
 fn check_description(text: &str) -> Result<()> {

@@ -52,7 +52,7 @@ pub async fn open(forge: &Forge, caller: Caller, project: ProjectRef, service: S
     forge
         .read(caller, move |tx| {
             let project = open_project(tx, &project, service)?;
-            let refs = tx.repository(&project)?.map_or_else(|| Ok(empty_refs()), |repository| repository.refs())?;
+            let refs = tx.repository(&project)?.map_or_else(empty_refs, |repository| Arc::clone(repository.refs()));
             let job_commit = match tx.actor() {
                 Actor::Job { project: job_project, pipeline, .. } if *job_project == project.id => Some(*pipeline),
                 _ => None,
@@ -135,13 +135,15 @@ impl OpenRepository {
             return Ok(None);
         }
         let (repositories, storage) = (self.forge.shared().repositories.clone(), self.storage.clone());
+        let refs = Arc::clone(&self.refs);
+        if refs.generation == 0 {
+            // There is no repository.
+            return Ok(unknown.first().copied());
+        }
         // Dropped with this future, which cancels the search on the blocking thread.
         let alive = Arc::new(());
         let waiting = Arc::downgrade(&alive);
-        let search = move || {
-            let Some(repository) = repositories.find(&storage)? else { return Ok(unknown.first().copied()) };
-            Ok(repository.first_unreachable(&unknown)?)
-        };
+        let search = move || Ok(repositories.open(&storage, refs)?.first_unreachable(&unknown)?);
         let is_abandoned = move || waiting.strong_count() == 0;
         let found = blocking::spawn(move || git::with_cancellation(is_abandoned, search)).await;
         drop(alive);
@@ -149,13 +151,25 @@ impl OpenRepository {
     }
 
     /// Returns the command of upload-pack.
-    pub fn upload_pack(&self, protocol: Option<&str>, stateless: bool) -> Command {
-        self.forge.shared().repositories.upload_pack(&self.storage, protocol, stateless)
+    pub async fn upload_pack(&self, protocol: Option<&str>, stateless: bool) -> Result<Command> {
+        self.write_refs().await?;
+        Ok(self.forge.shared().repositories.upload_pack(&self.storage, protocol, stateless))
     }
 
     /// Returns the command of upload-archive.
-    pub fn upload_archive(&self) -> Command {
-        self.forge.shared().repositories.upload_archive(&self.storage)
+    pub async fn upload_archive(&self) -> Result<Command> {
+        self.write_refs().await?;
+        Ok(self.forge.shared().repositories.upload_archive(&self.storage))
+    }
+
+    /// Writes the refs for git programs.
+    async fn write_refs(&self) -> Result<()> {
+        if self.refs.generation == 0 {
+            return Ok(());
+        }
+        let (repositories, storage, refs) =
+            (self.forge.shared().repositories.clone(), self.storage.clone(), Arc::clone(&self.refs));
+        blocking::spawn(move || Ok(repositories.write_refs(&storage, &refs)?)).await
     }
 
     /// Creates a quarantine for incoming objects.

@@ -22,9 +22,9 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use files::{Files, disk_space::DiskSpace, logs::Logs, spool::Spools};
-use git::{Repositories, Repository};
+use git::{Refs, Repositories, Repository};
 use model::{Project, ProjectId, StorageId, Time, TokenId};
-use store::{Conn, Database, OpenError};
+use store::{Conn, Database, OpenError, repositories::RepositoryRecord};
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
@@ -37,6 +37,7 @@ use crate::{
     outbox::PayloadRenderer,
     passwords::PasswordHasher,
     read_cache::ReadCacheKey,
+    repository_cache::RepositoryCache,
     repository_locks::RepositoryLocks,
     tokens::TokenUses,
     traces::LiveTraces,
@@ -118,6 +119,7 @@ pub(crate) struct Shared {
     pub(crate) disk_space: DiskSpace,
     /// When a write last failed because the disk of the database server was full.
     pub(crate) database_full_at: Mutex<Option<Instant>>,
+    pub(crate) repository_cache: RepositoryCache,
     pub(crate) repository_locks: RepositoryLocks,
     pub(crate) imports: ImportSlots,
     pub(crate) downloads: DownloadSlots,
@@ -151,6 +153,8 @@ pub struct ReadTx<'a> {
     token: Option<TokenId>,
     now: Time,
     hook_depth: i32,
+    /// Whether the transaction writes: what it sees may be rolled back, so it must not be cached.
+    is_writing: bool,
 }
 
 /// The context of long work, which opens short read transactions.
@@ -187,13 +191,48 @@ impl ReadTx<'_> {
     }
 
     /// Returns the repository of a project; `None` if nothing was ever written to it.
-    pub fn repository(&self, project: &Project) -> Result<Option<Repository>> {
-        let repository = self.shared.repositories.find(&project.storage)?;
-        if repository.is_none() && project.default_branch.is_some() {
-            let missing = format!("the repository of project {} is not on the disk", project.id);
-            return Err(Error::Internal(missing.into()));
+    pub fn repository(&mut self, project: &Project) -> Result<Option<Repository>> {
+        match self.find_repository(project.id)? {
+            Some(record) => self.open_repository(&record, &project.storage).map(Some),
+            None => Ok(None),
         }
-        Ok(repository)
+    }
+
+    /// Returns the repository of a project by the id of the project.
+    pub(crate) fn repository_of(&mut self, project: ProjectId) -> Result<Option<Repository>> {
+        let Some(storage) = store::projects::storage_of(self.db, project)? else { return Ok(None) };
+        match self.find_repository(project)? {
+            Some(record) => self.open_repository(&record, &storage).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the record of the repository of a project; `None` if nothing was ever written to it.
+    pub(crate) fn find_repository(&mut self, project: ProjectId) -> Result<Option<RepositoryRecord>> {
+        let found = store::repositories::find(self.db, project)?;
+        // One that could not be converted must not be taken for an empty one, to which a push would be accepted.
+        if found.is_none() && store::unconverted::contains(self.db, project)? {
+            let what = format!("the repository of project {project} cannot be used");
+            return Err(Error::internal(what, "it was not converted at the last start; the log says why"));
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn open_repository(&mut self, record: &RepositoryRecord, storage: &StorageId) -> Result<Repository> {
+        let stores = (&self.shared.repositories, &self.shared.files);
+        self.shared.repository_cache.open(self.db, stores, record, storage, self.is_writing)
+    }
+
+    /// Returns the refs of a project; there are none if nothing was ever written to it.
+    pub fn refs(&mut self, project: &Project) -> Result<Arc<Refs>> {
+        match self.find_repository(project.id)? {
+            Some(record) => self.refs_of(&record),
+            None => Ok(Arc::default()),
+        }
+    }
+
+    pub(crate) fn refs_of(&mut self, record: &RepositoryRecord) -> Result<Arc<Refs>> {
+        self.shared.repository_cache.refs(self.db, record, self.is_writing)
     }
 
     /// Checks that the database answers.
@@ -253,6 +292,7 @@ impl Forge {
             spools,
             disk_space,
             database_full_at: Mutex::new(None),
+            repository_cache: RepositoryCache::new(),
             repository_locks: RepositoryLocks::default(),
             imports: ImportSlots::default(),
             downloads: DownloadSlots::default(),
@@ -469,5 +509,5 @@ fn with_read_tx<T>(
         shared.token_uses.record(token, now);
     }
     let token = token.map(|token| token.id);
-    f(ReadTx { db, shared, actor, token, now, hook_depth: caller.hook_depth() })
+    f(ReadTx { db, shared, actor, token, now, hook_depth: caller.hook_depth(), is_writing: false })
 }

@@ -8,6 +8,7 @@ pub mod disk_space;
 pub mod outbound_addresses;
 pub mod rate_limiter;
 pub(crate) mod read_cache;
+pub(crate) mod repository_cache;
 pub(crate) mod repository_locks;
 pub(crate) mod stored_files;
 pub mod weak_map;

@@ -478,7 +478,7 @@ pub(crate) fn enqueue_webhooks(tx: &mut WriteTx<'_>, issue: &Issue, by: UserId, 
     }
     let Some(EventContext { project, user, updated_by }) = event_context(tx, issue, by)? else { return Ok(()) };
     let event = IssueEvent { project: &project, user: &user, issue, updated_by, action };
-    outbox::enqueue(tx, kind, Some(issue.project), WebhookEvent::Issue(&event), None)
+    outbox::enqueue(tx, kind, Some(issue.project), WebhookEvent::Issue(&event))
 }
 
 /// The data of a webhook event beside the issue: the project, the acting user and the user of the last change.
@@ -500,7 +500,7 @@ pub(crate) fn event_context(tx: &mut WriteTx<'_>, issue: &Issue, by: UserId) -> 
 fn record_event(tx: &mut WriteTx<'_>, issue: &Issue, author: UserId, action: EventAction) -> Result<()> {
     let now = tx.now();
     let target = Some(EventTarget::Issue(issue.id));
-    let event = NewEvent { project: issue.project, author, action, target, push: None, intent: None, now };
+    let event = NewEvent { project: issue.project, author, action, target, push: None, now };
     store::events::insert(tx.db(), &event)?;
     Ok(())
 }

@@ -1,13 +1,12 @@
 //! Mentions of issues in messages of commits on the default branch: they add system notes and close issues.
 //!
-//! Mentions are authorized with the permissions of the pusher at the time of the push, stored with its intent, and
-//! applied after the push.
+//! They are applied in the transaction of the push, with the permissions of the pusher.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use git::Repository;
 use model::{
-    IntentId, Issue, IssueIid, IssueState, Oid, Project, ProjectId, UserId,
+    Issue, IssueIid, IssueState, Oid, Project, ProjectId, UserId,
     references::{self, Reference},
     webhook_events::IssueAction,
 };
@@ -52,12 +51,12 @@ pub(crate) fn collect(objects: &Repository, tip: Oid, before: Oid) -> Result<Vec
     Ok(found)
 }
 
-/// Stores the references of a push to issues that the pusher may mention: in the project of the push all visible
+/// Applies the references of a push to issues that the pusher may mention: in the project of the push all visible
 /// issues, in other projects only issues that the pusher may close.
-pub(crate) fn record(
+pub(crate) fn apply(
     tx: &mut WriteTx<'_>,
     project: &Project,
-    intent: IntentId,
+    pusher: UserId,
     references: &[CommitReference],
 ) -> Result<()> {
     let mut affected_issues = 0;
@@ -68,7 +67,29 @@ pub(crate) fn record(
     // Closing an issue takes precedence over mentioning one.
     mentions.sort_by_key(|mention: &Mention| !mention.closes);
     mentions.truncate(MAX_NOTES);
-    Ok(store::mentions::insert(tx.db(), intent, &mentions)?)
+    // Closing ones stay first.
+    mentions.sort_by_key(|mention| (mention.project, mention.issue));
+    apply_mentions(tx, pusher, &mentions)
+}
+
+/// Applies mentions for which the permissions of the pusher were checked; they are sorted by project, issue, and whether
+/// they close the issue.
+pub(crate) fn apply_mentions(tx: &mut WriteTx<'_>, pusher: UserId, mentions: &[Mention]) -> Result<()> {
+    // In the order of projects, like all transactions that lock several ones.
+    for of_project in mentions.chunk_by(|one, next| one.project == next.project) {
+        store::issues::lock_project(tx.db(), of_project[0].project)?;
+    }
+    let visibility = IssueVisibility { user: pusher, confidential: true };
+    for of_issue in mentions.chunk_by(|one, next| one.issue == next.issue) {
+        let Mention { project, issue, .. } = of_issue[0];
+        let Some(issue) = store::issues::find(tx.db(), &visibility, project, issue)? else { continue };
+        if apply_to_issue(tx, &issue, pusher, of_issue)?
+            && let Some(closed) = store::issues::find(tx.db(), &visibility, project, issue.id)?
+        {
+            issues::enqueue_webhooks(tx, &closed, pusher, IssueAction::Close)?;
+        }
+    }
+    Ok(())
 }
 
 /// Groups references by project, ordered by project id; projects whose issues the pusher does not see are left out.
@@ -156,27 +177,6 @@ fn deduplicate(references: &[&CommitReference], may_close: bool) -> Vec<(Oid, bo
     let others = references.iter().map(|one| one.commit).filter(|commit| seen.insert(*commit));
     let others: Vec<(Oid, bool)> = others.map(|commit| (commit, false)).collect();
     closing.map(|commit| (commit, true)).into_iter().chain(others).collect()
-}
-
-/// Applies the mentions of a completed push. The caller holds the lock on the intent.
-pub(crate) fn apply(tx: &mut WriteTx<'_>, intent: IntentId) -> Result<()> {
-    let Some((pusher, mentions)) = store::mentions::of_intent(tx.db(), intent)? else { return Ok(()) };
-    // Sorted by project, so that all transactions lock several projects in the same order.
-    for of_project in mentions.chunk_by(|one, next| one.project == next.project) {
-        store::issues::lock_project(tx.db(), of_project[0].project)?;
-    }
-    // The permissions of the pusher were checked before the push.
-    let visibility = IssueVisibility { user: pusher, confidential: true };
-    for of_issue in mentions.chunk_by(|one, next| one.issue == next.issue) {
-        let Mention { project, issue, .. } = of_issue[0];
-        let Some(issue) = store::issues::find(tx.db(), &visibility, project, issue)? else { continue };
-        if apply_to_issue(tx, &issue, pusher, of_issue)?
-            && let Some(closed) = store::issues::find(tx.db(), &visibility, project, issue.id)?
-        {
-            issues::enqueue_webhooks(tx, &closed, pusher, IssueAction::Close)?;
-        }
-    }
-    Ok(())
 }
 
 /// Applies the mentions of one issue; returns whether they closed it.

@@ -67,7 +67,7 @@ pub fn create(
     touch(tx, &issue, me)?;
     let target = Some(EventTarget::Note { note: id, issue: issue.id });
     let action = EventAction::Commented;
-    let event = NewEvent { project: project.id, author: me, action, target, push: None, intent: None, now };
+    let event = NewEvent { project: project.id, author: me, action, target, push: None, now };
     store::events::insert(tx.db(), &event)?;
     let note = find(tx.read(), &issue, id)?;
     enqueue_webhooks(tx, &issue, me, &note)?;
@@ -85,7 +85,7 @@ fn enqueue_webhooks(tx: &mut WriteTx<'_>, issue: &Issue, by: UserId, note: &Note
     let issue = Issue { updated_at: tx.now(), user_notes: issue.user_notes + 1, ..issue.clone() };
     let on = NoteTarget::Issue { note, issue: &issue, updated_by };
     let event = NoteEvent { project: &project, user: &user, on };
-    outbox::enqueue(tx, kind, Some(project.id), WebhookEvent::Note(&event), None)
+    outbox::enqueue(tx, kind, Some(project.id), WebhookEvent::Note(&event))
 }
 
 /// Updates the text of a note; system notes cannot be changed.

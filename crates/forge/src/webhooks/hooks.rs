@@ -251,8 +251,6 @@ fn enqueue_sample(
         project: sample.project,
         depth: tx.read().hook_depth(),
         seed: &seed,
-        intent: None,
-        ref_name: None,
         payload: &sample.payload,
         // It is not fanned out to other hooks.
         waiting: false,

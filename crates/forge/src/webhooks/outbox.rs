@@ -1,6 +1,6 @@
 //! Writes webhook events to the outbox, in the transaction of the change that caused them.
 
-use model::{EventKind, IntentId, ProjectId, WebhookEvent};
+use model::{EventKind, ProjectId, WebhookEvent};
 use store::webhook_events::NewHookEvent;
 
 use crate::{ReadTx, Result, WriteTx};
@@ -26,26 +26,21 @@ pub(crate) fn publish(
     if !has_subscribers(tx.read(), kind, project)? {
         return Ok(());
     }
-    enqueue(tx, kind, project, event, None)
+    enqueue(tx, kind, project, event)
 }
 
-/// Enqueues an event. One that is part of a push (intent and ref) is held back until that is complete.
+/// Enqueues an event.
 pub(crate) fn enqueue(
     tx: &mut WriteTx<'_>,
     kind: EventKind,
     project: Option<ProjectId>,
     event: WebhookEvent<'_>,
-    push: Option<(IntentId, &str)>,
 ) -> Result<()> {
     let (seed, depth, now) = (new_seed(tx.read()), tx.read().hook_depth(), tx.now());
     let payload = tx.shared().payload_renderer.render(event);
-    let (intent, ref_name) = push.unzip();
-    let event =
-        NewHookEvent { kind, project, depth, seed: &seed, intent, ref_name, payload: &payload, waiting: true, now };
+    let event = NewHookEvent { kind, project, depth, seed: &seed, payload: &payload, waiting: true, now };
     store::webhook_events::insert(tx.db(), &event)?;
-    if intent.is_none() {
-        tx.notify_dispatcher();
-    }
+    tx.notify_dispatcher();
     Ok(())
 }
 

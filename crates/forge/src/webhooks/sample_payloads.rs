@@ -70,7 +70,7 @@ fn cannot_test(reason: &str) -> Error {
     Error::Unprocessable(format!("The hook cannot be tested with this trigger: {reason}"))
 }
 
-fn push(tx: &ReadTx<'_>, kind: EventKind, project: &Project, user: &User) -> Result<String> {
+fn push(tx: &mut ReadTx<'_>, kind: EventKind, project: &Project, user: &User) -> Result<String> {
     let is_tag = matches!(kind, EventKind::TagPush | EventKind::SystemTagPush);
     let for_system_hook = matches!(kind, EventKind::SystemPush | EventKind::SystemTagPush);
     let missing = || cannot_test(if is_tag { "there are no tags" } else { "there are no commits" });
@@ -83,8 +83,8 @@ fn push(tx: &ReadTx<'_>, kind: EventKind, project: &Project, user: &User) -> Res
 
 /// Returns the push that could have added the last commits of the default branch.
 fn push_of_last_commits(project: &Project, repository: &Repository) -> Result<Option<(PushData, Option<String>)>> {
-    let refs = repository.refs()?;
-    let Some(branch) = default_branch(project, &refs) else { return Ok(None) };
+    let refs = repository.refs();
+    let Some(branch) = default_branch(project, refs) else { return Ok(None) };
     let commits = repository.log(branch.target, &LogQuery { limit: MAX_COMMITS, ..LogQuery::default() })?;
     let data = PushData {
         ref_name: branch.name.to_string(),
@@ -98,7 +98,7 @@ fn push_of_last_commits(project: &Project, repository: &Repository) -> Result<Op
 
 /// Returns the push that could have added the last tag by name, and the message of the tag.
 fn push_of_last_tag(repository: &Repository) -> Result<Option<(PushData, Option<String>)>> {
-    let refs = repository.refs()?;
+    let refs = repository.refs();
     let Some(last) = refs.tags.last() else { return Ok(None) };
     let tag = repository.tag(last)?;
     let commits: Vec<PushCommit> = tag.commit.into_iter().map(to_push_commit).collect();

@@ -30,7 +30,7 @@ fn has_system_hooks(tx: &mut WriteTx<'_>) -> Result<bool> {
 }
 
 fn enqueue(tx: &mut WriteTx<'_>, event: &SystemEvent<'_>) -> Result<()> {
-    outbox::enqueue(tx, EventKind::System, None, WebhookEvent::System(event), None)
+    outbox::enqueue(tx, EventKind::System, None, WebhookEvent::System(event))
 }
 
 /// Reports a new project and its initial members.

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// An incompressible text of about this size; different seeds differ in one line only.
-fn text(bytes: usize, seed: u64) -> Vec<u8> {
+pub(super) fn text(bytes: usize, seed: u64) -> Vec<u8> {
     let line = |number: u64| format!("{:016x}\n", number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut text: Vec<u8> = format!("{seed}\n").into_bytes();
     text.extend((0..bytes as u64 / 17).flat_map(|number| line(number).into_bytes()));
@@ -23,7 +23,7 @@ fn blob(fixture: &Fixture, content: &[u8]) -> Oid {
     object(fixture, "blob", content)
 }
 
-fn object(fixture: &Fixture, kind: &str, content: &[u8]) -> Oid {
+pub(super) fn object(fixture: &Fixture, kind: &str, content: &[u8]) -> Oid {
     let output = fixture.git_with(&["hash-object", "-t", kind, "--literally", "-w", "--stdin"], content);
     String::from_utf8(output).expect("UTF-8").trim().parse().expect("an id")
 }
@@ -109,7 +109,7 @@ fn commits_and_tags_that_are_too_large_are_truncated() {
             shown.message.len()
         );
         assert!(shown.message.len() < 5000);
-        let refs = repository.refs().expect("refs");
+        let refs = repository.refs();
         let shown = repository.tag(&refs.tags[0]).expect("a tag");
         assert_eq!(shown.commit.map(|commit| commit.id), Some(commit));
         let message = shown.message.expect("a message");

@@ -1,4 +1,4 @@
-//! Tests of reading, with repositories created by the `git` program, and compared with its output.
+//! Tests of reading and packing, with repositories created by the `git` program, and compared with its output.
 
 mod archives;
 mod blobs;
@@ -8,6 +8,9 @@ mod contributors;
 mod diffs;
 mod histories;
 mod large;
+mod old_repository;
+mod pack_writer;
+mod quarantine;
 mod reachable;
 mod refs;
 mod trees;
@@ -52,12 +55,17 @@ impl Fixture {
 
     /// Opens the repository with the shared handle.
     pub(super) fn open(&self) -> Repository {
-        Repository::new(Arc::clone(&self.handle))
+        with_ref_files(&self.handle)
+    }
+
+    /// Opens the repository without reading its refs.
+    pub(super) fn open_without_refs(&self) -> Repository {
+        Repository::new(Arc::clone(&self.handle), Arc::default())
     }
 
     /// Opens the repository with a new handle.
     pub(crate) fn reopen(&self) -> Repository {
-        Repository::new(Arc::new(Handle::open(self.path()).expect("a repository")))
+        with_ref_files(&Arc::new(Handle::open(self.path()).expect("a repository")))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -120,6 +128,12 @@ impl Fixture {
     pub(super) fn write_commit_graph(&self) {
         self.git(&["commit-graph", "write", "--reachable"]);
     }
+}
+
+/// Opens a repository with the refs in its files.
+fn with_ref_files(handle: &Arc<Handle>) -> Repository {
+    let refs = Repository::new(Arc::clone(handle), Arc::default()).read_ref_files().expect("refs");
+    Repository::new(Arc::clone(handle), Arc::new(refs))
 }
 
 fn git_command(home: &Path) -> Command {

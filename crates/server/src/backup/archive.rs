@@ -2,10 +2,9 @@
 
 use std::{
     cell::RefCell,
-    collections::HashMap,
     fs::{self, File, OpenOptions, Permissions},
     io::{self, BufRead as _, BufReader, BufWriter, Read, Seek as _, SeekFrom, Write},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     rc::Rc,
 };
@@ -17,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use tar::{EntryType, Header};
 
 use super::{
-    capture::{AddOutcome, FileId, FileSource, OpenedFile, Sink, open},
+    capture::{AddOutcome, FileSource, OpenedFile, Sink, open},
     manifest::{
         self, HashingReader, ManifestEntry, ManifestHeader, ManifestItem, ManifestSummary, corrupted, ensure_no_faults,
         find_fault, not_a_backup, read_error, repository_path, truncated,
@@ -37,16 +36,6 @@ const BLOCK_SIZE: u64 = 512;
 pub(super) struct Archive<W: Write> {
     tar: tar::Builder<HashingWriter<W>>,
     manifest: Option<manifest::Writer<BufWriter<File>>>,
-    /// Hard-linked files that were written under one of their names.
-    hard_links: HashMap<FileId, HardLinkedFile>,
-}
-
-/// A hard-linked file that was written under one of its names.
-struct HardLinkedFile {
-    path: String,
-    /// The number of names that follow.
-    remaining: u64,
-    fault: Option<String>,
 }
 
 /// Computes the SHA-256 of what is written.
@@ -79,7 +68,7 @@ fn tar_header(kind: EntryType, size: u64) -> Header {
 impl<W: Write> Archive<W> {
     pub(super) fn new(out: W) -> Self {
         let tar = tar::Builder::new(HashingWriter { inner: out, hash: Sha256::new() });
-        Self { tar, manifest: None, hard_links: HashMap::new() }
+        Self { tar, manifest: None }
     }
 
     /// Returns the underlying writer of a finished archive.
@@ -115,7 +104,7 @@ impl<W: Write> Sink for Archive<W> {
         Ok(())
     }
 
-    fn is_unchanged(&self) -> bool {
+    fn was_connected(&self, _: &str) -> bool {
         false
     }
 
@@ -124,31 +113,13 @@ impl<W: Write> Sink for Archive<W> {
     }
 
     fn add_file(&mut self, path: &str, source: FileSource<'_>) -> Result<AddOutcome> {
-        let immutable = source.immutable;
-        let (mut content, data) = match open(source) {
-            OpenedFile::Content(content, data) => (content, data),
+        let mut content = match open(source) {
+            OpenedFile::Content(content, _) => content,
             OpenedFile::Gone => return Ok(AddOutcome::Gone),
             OpenedFile::Unreadable(fault) => return Ok(AddOutcome::Unreadable(fault)),
         };
-        let has_links = immutable && data.nlink() > 1;
-        let key = FileId::of(&data);
-        if let Some(linked) = self.hard_links.get_mut(&key).filter(|_| has_links) {
-            let (target, fault) = (linked.path.clone(), linked.fault.clone());
-            linked.remaining -= 1;
-            if linked.remaining == 0 {
-                self.hard_links.remove(&key);
-            }
-            self.tar.append_link(&mut tar_header(EntryType::Link, 0), path, &target).map_err(write_error)?;
-            self.record(&ManifestEntry::Link { target, path: path.to_owned() })?;
-            return Ok(AddOutcome::Copied { fault });
-        }
         self.append(path, content.size, &mut content)?;
-        let fault = content.finish();
-        if has_links {
-            let linked = HardLinkedFile { path: path.to_owned(), remaining: data.nlink() - 1, fault: fault.clone() };
-            self.hard_links.insert(key, linked);
-        }
-        Ok(AddOutcome::Copied { fault })
+        Ok(AddOutcome::Copied { fault: content.finish() })
     }
 
     fn finish(&mut self, summary: ManifestSummary) -> Result<ManifestSummary> {

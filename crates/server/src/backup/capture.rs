@@ -1,13 +1,12 @@
-//! Captures a consistent state of the instance, then copies it while the server goes on.
+//! Copies a consistent state of the instance while the server goes on.
 //!
-//! During the capture refs are frozen: a database snapshot is opened and all refs are recorded. Reachable objects are never
-//! removed, stored files are never changed, and traces only grow, so all of those are copied afterwards.
+//! A database snapshot is opened first; refs are rows like all others. Packs and stored files are never changed, and
+//! traces only grow, so all of those are copied afterwards.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{File, Metadata},
     io::{self, BufRead as _, BufReader, BufWriter, IntoInnerError, Read, Seek as _, SeekFrom, Write as _},
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -15,17 +14,18 @@ use std::{
 };
 
 use anyhow::{Context as _, Error, Result, anyhow};
-use git::{FileCheck, Repositories, backup};
-use model::ProjectId;
+use git::FileCheck;
+use model::{ProjectId, StorageId};
 use store::{
     Database,
-    dump::{DumpedFile, ProjectRepository, Row, Snapshot, StoredFileKind, Table},
+    dump::{DumpedFile, Row, Snapshot, StoredFileKind, Table},
 };
 
 use super::{
     manifest::{DamagedFile, FORMAT, ManifestHeader, ManifestSummary},
     preflight,
     progress::Progress,
+    repositories::RepositoryList,
     rows::{MAX_BATCH_SIZE, RowBatch},
 };
 use crate::data_folder::PRIVATE_KEYS;
@@ -34,17 +34,39 @@ use crate::data_folder::PRIVATE_KEYS;
 /// disappears shortly before its row.
 const MAX_MISSING_CHECKS: u32 = 5;
 const MISSING_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// The maximum number of damaged files that are reported one by one; the manifest lists all of them.
+/// The maximum number of damaged files, and of missing ones, that are reported one by one; the manifest lists all of them.
 const MAX_REPORTED_DAMAGE: usize = 100;
+/// The number of unconverted repositories per query.
+const UNCONVERTED_PAGE_SIZE: i64 = 1000;
 /// The number of rows per query.
 const PAGE_SIZE: usize = 1000;
+
+/// Returns the repositories of an earlier version that are not converted, except for those that have a default branch, which
+/// are known to be missing.
+fn find_unconverted(source: &BackupSource, snapshot: &mut Snapshot) -> Result<Vec<DamagedFile>> {
+    let repositories = git::Repositories::attach(&source.data.join("repositories"));
+    let (mut found, mut after) = (Vec::new(), ProjectId::new(0));
+    loop {
+        let rows = store::unconverted::list(snapshot.connection(), after, UNCONVERTED_PAGE_SIZE);
+        let rows = rows.map_err(database_error)?;
+        let Some(last) = rows.last() else { return Ok(found) };
+        after = last.project;
+        let has_folder =
+            |storage: &str| StorageId::parse(storage).is_some_and(|storage| repositories.has_old_repository(&storage));
+        let rows = rows.iter().filter(|row| row.default_branch.is_none() && has_folder(&row.storage));
+        found.extend(rows.map(|row| DamagedFile {
+            path: "repository".into(),
+            fault: "an earlier version has written it; the next start of the server converts it".into(),
+            projects: vec![row.project.get()],
+        }));
+    }
+}
 
 /// The parts of an instance that a backup copies.
 #[derive(Clone)]
 pub(crate) struct BackupSource {
     pub(super) data: PathBuf,
     pub(super) database: Database,
-    pub(super) repositories: Repositories,
 }
 
 /// The destination of a backup.
@@ -58,8 +80,8 @@ pub(super) trait Sink {
     /// Adds a file with the given content.
     fn add_bytes(&mut self, path: &str, bytes: &[u8]) -> Result<()>;
 
-    /// Returns whether the group since [`Self::enter`] is identical to the one in an earlier, verified backup.
-    fn is_unchanged(&self) -> bool;
+    /// Returns whether a repository with this digest lacked no object when an earlier backup was made.
+    fn was_connected(&self, digest: &str) -> bool;
 
     /// Copies a file, or the beginning of one.
     fn add_file(&mut self, path: &str, source: FileSource<'_>) -> Result<AddOutcome>;
@@ -75,6 +97,8 @@ pub(super) struct FileSource<'a> {
     pub(super) size: Option<u64>,
     /// Whether the content under this path never changes.
     pub(super) immutable: bool,
+    /// Whether the server creates and removes hard links to the file.
+    pub(super) is_linked: bool,
     /// The creation time in microseconds since the epoch, if known; the file has not changed since.
     pub(super) created_at: Option<i64>,
     /// The check that its content has to pass.
@@ -83,8 +107,8 @@ pub(super) struct FileSource<'a> {
 
 impl<'a> FileSource<'a> {
     /// The whole of a file that may change.
-    fn whole(file: &'a Path) -> Self {
-        Self { file, size: None, immutable: false, created_at: None, check: None }
+    pub(super) fn whole(file: &'a Path) -> Self {
+        Self { file, size: None, immutable: false, is_linked: false, created_at: None, check: None }
     }
 }
 
@@ -98,15 +122,6 @@ pub(super) enum AddOutcome {
     Copied { fault: Option<String> },
 }
 
-/// The state of the instance at the time of the capture.
-struct CapturedInstance {
-    snapshot: Snapshot,
-    refs: File,
-    /// The number of repositories.
-    repositories: u64,
-    header: ManifestHeader,
-}
-
 /// Copies the instance into a sink; setting `stop` aborts.
 pub(super) fn copy(
     source: &BackupSource,
@@ -115,8 +130,9 @@ pub(super) fn copy(
     stop: &AtomicBool,
 ) -> Result<ManifestSummary> {
     let (instance, damaged_keys) = preflight::check(source)?;
-    let CapturedInstance { mut snapshot, refs, repositories, header } = capture(source, instance)?;
-    sink.begin(&header)?;
+    let mut snapshot = Snapshot::prepare(&source.database).map_err(database_error)?;
+    snapshot.begin().map_err(database_error)?;
+    sink.begin(&create_header(source, &mut snapshot, instance)?)?;
     let mut summary = ManifestSummary { damaged: damaged_keys, ..ManifestSummary::default() };
     let tables = snapshot.tables().map_err(database_error)?;
     progress.stage_with_steps("rows of the database", tables.len() as u64);
@@ -127,10 +143,14 @@ pub(super) fn copy(
     }
     summary.sequences = snapshot.sequences().map_err(database_error)?.into_iter().collect::<BTreeMap<_, _>>();
     let (stored_files, count) = list_stored_files(&mut snapshot)?;
-    let mut expected = BTreeMap::new();
-    for_each_repository(source, &mut snapshot, |project, path| {
-        expected.insert(path, project.default_branch);
-    })?;
+    let repositories = RepositoryList::read(&mut snapshot)?;
+    let lost = snapshot.projects_without_repository().map_err(database_error)?;
+    summary.damaged.extend(lost.into_iter().map(|project| DamagedFile {
+        path: "repository".into(),
+        fault: "the database has no refs of it; if an earlier version has written it, start the server once to convert it".into(),
+        projects: vec![project.get()],
+    }));
+    summary.damaged.extend(find_unconverted(source, &mut snapshot)?);
     // A long-lived snapshot would keep the database from removing old rows.
     drop(snapshot);
     for name in PRIVATE_KEYS {
@@ -138,16 +158,22 @@ pub(super) fn copy(
         let added = sink.add_file(name, FileSource::whole(&file))?;
         summary.record(name, added);
     }
-    progress.stage_with_steps("repositories", repositories);
-    copy_repositories(source, refs, sink, (&mut summary, &mut expected), progress, stop)?;
+    progress.stage_with_steps("packs", repositories.pack_count);
+    let mut faulty = repositories.copy_packs(&source.data, sink, progress, stop)?;
+    progress.stage_with_steps("repositories", repositories.repository_count);
+    repositories.check_links(&source.data, sink, (&mut summary, &mut faulty), progress, stop)?;
+    faulty.report(&source.database, &mut summary)?;
     progress.stage_with_steps("files and traces", count);
     copy_stored_files(&source.data, stored_files, sink, &mut summary, progress, stop)?;
-    summary.missing.extend(find_missing(source, &summary.left_out, &expected, stop)?);
+    summary.missing.extend(find_missing(source, &summary.left_out, stop)?);
     summary.missing.sort_unstable();
-    assign_projects(source, &mut summary.damaged)?;
+    summary.damaged.sort_unstable();
     // `missing` is sorted, and may be long.
     for path in summary.left_out.iter().filter(|path| summary.missing.binary_search(path).is_err()) {
         progress.note(&format!("left out, because it was removed during the backup: {path}"));
+    }
+    for missing in summary.missing.iter().take(MAX_REPORTED_DAMAGE) {
+        progress.warn(&format!("missing: {missing}"));
     }
     for damage in summary.damaged.iter().take(MAX_REPORTED_DAMAGE) {
         progress.warn(&format!("damaged: {damage}"));
@@ -156,43 +182,21 @@ pub(super) fn copy(
 }
 
 impl ManifestSummary {
-    /// Records what is wrong with a file; returns whether it was copied.
-    fn record(&mut self, path: &str, added: AddOutcome) -> bool {
-        let (fault, copied) = match added {
-            AddOutcome::Gone => return false,
-            AddOutcome::Unreadable(fault) => (Some(fault), false),
-            AddOutcome::Copied { fault } => (fault, true),
+    /// Records what is wrong with a file.
+    fn record(&mut self, path: &str, added: AddOutcome) {
+        let fault = match added {
+            AddOutcome::Gone => None,
+            AddOutcome::Unreadable(fault) => Some(fault),
+            AddOutcome::Copied { fault } => fault,
         };
-        self.damaged.extend(fault.map(|fault| DamagedFile { path: path.to_owned(), fault, project: None }));
-        copied
+        self.damaged.extend(fault.map(|fault| DamagedFile { path: path.to_owned(), fault, projects: Vec::new() }));
     }
 }
 
-/// Sets the project of each damaged repository.
-fn assign_projects(source: &BackupSource, damaged: &mut [DamagedFile]) -> Result<()> {
-    if damaged.is_empty() {
-        return Ok(());
-    }
-    damaged.sort_unstable();
-    let mut snapshot = Snapshot::prepare(&source.database).map_err(database_error)?;
-    snapshot.begin().map_err(database_error)?;
-    for_each_repository(source, &mut snapshot, |project, path| {
-        let first = damaged.partition_point(|damage| *damage.path < *path);
-        for damage in damaged[first..].iter_mut().take_while(|damage| damage.path.starts_with(&path)) {
-            damage.project = Some(project.id.get());
-        }
-    })
-}
-
-/// Returns the paths that could not be copied although the database still refers to them. Otherwise a disk that is not
-/// mounted would look like one whose files were removed.
-fn find_missing(
-    source: &BackupSource,
-    left_out: &[String],
-    expected: &BTreeMap<String, String>,
-    stop: &AtomicBool,
-) -> Result<Vec<String>> {
-    let mut candidates: BTreeSet<String> = left_out.iter().chain(expected.keys()).cloned().collect();
+/// Returns the stored files that could not be copied although the database still refers to them. Otherwise a disk that is
+/// not mounted would look like one whose files were removed.
+fn find_missing(source: &BackupSource, left_out: &[String], stop: &AtomicBool) -> Result<Vec<String>> {
+    let mut candidates: BTreeSet<String> = left_out.iter().cloned().collect();
     for attempt in 0..MAX_MISSING_CHECKS {
         if candidates.is_empty() {
             break;
@@ -204,14 +208,10 @@ fn find_missing(
         let mut snapshot = Snapshot::prepare(&source.database).map_err(database_error)?;
         snapshot.begin().map_err(database_error)?;
         let mut referenced = BTreeSet::new();
-        let mut reference = |path: String| {
+        for_each_stored_file(&mut snapshot, |path, _| {
             if candidates.contains(&path) {
                 referenced.insert(path);
             }
-        };
-        for_each_repository(source, &mut snapshot, |_, path| reference(path))?;
-        for_each_stored_file(&mut snapshot, |path, _| {
-            reference(path);
             Ok(())
         })?;
         candidates = referenced;
@@ -219,50 +219,17 @@ fn find_missing(
     Ok(candidates.into_iter().collect())
 }
 
-/// Calls `visit` with every project that has a repository according to the database, and the path of the repository.
-fn for_each_repository(
-    source: &BackupSource,
-    snapshot: &mut Snapshot,
-    mut visit: impl FnMut(ProjectRepository, String),
-) -> Result<()> {
-    let mut after = ProjectId::new(0);
-    loop {
-        let projects = snapshot.project_repositories(after, PAGE_SIZE).map_err(database_error)?;
-        let Some(newest) = projects.last() else { return Ok(()) };
-        after = newest.id;
-        for project in projects {
-            let path = format!("repositories/{}", source.repositories.relative_path(&project.storage));
-            visit(project, path);
-        }
-    }
-}
-
-fn capture(source: &BackupSource, instance: Option<String>) -> Result<CapturedInstance> {
-    let mut snapshot = Snapshot::prepare(&source.database).map_err(database_error)?;
-    let mut refs = BufWriter::new(tempfile::tempfile().context("cannot create a temporary file")?);
-    let context = "cannot read the repositories";
-    // A folder that was never served has no repositories and no refs to freeze.
-    let ref_freeze = if source.data.join("repositories").is_dir() {
-        Some(source.repositories.freeze_refs().context(context)?)
-    } else {
-        None
-    };
-    // The database first: the refs read afterwards include every change that its rows record.
-    snapshot.begin().map_err(database_error)?;
-    let repositories = source.repositories.write_all_refs(&mut refs).context(context)?;
-    let taken_at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
-    drop(ref_freeze);
-    let refs = refs.into_inner().context("cannot record the refs")?;
-    let header = ManifestHeader {
+/// Describes a backup of an open snapshot.
+fn create_header(source: &BackupSource, snapshot: &mut Snapshot, instance: Option<String>) -> Result<ManifestHeader> {
+    Ok(ManifestHeader {
         format: FORMAT,
         gable: env!("CARGO_PKG_VERSION").into(),
         engine: if source.database.is_sqlite() { "sqlite" } else { "postgres" }.into(),
         migrations: snapshot.migrations().map_err(database_error)?,
-        taken_at,
+        taken_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
         instance,
         verified: true,
-    };
-    Ok(CapturedInstance { snapshot, refs, repositories, header })
+    })
 }
 
 /// Copies the rows of a table in batches; returns the number of rows.
@@ -371,83 +338,6 @@ fn for_each_stored_file(
     Ok(())
 }
 
-fn copy_repositories(
-    source: &BackupSource,
-    mut refs: File,
-    sink: &mut dyn Sink,
-    (summary, expected): (&mut ManifestSummary, &mut BTreeMap<String, String>),
-    progress: &mut Progress,
-    stop: &AtomicBool,
-) -> Result<()> {
-    let context = "cannot read the recorded refs";
-    refs.seek(SeekFrom::Start(0)).context(context)?;
-    let mut refs = BufReader::new(refs);
-    while let Some(mut noted) = backup::read_refs(&mut refs).context(context)? {
-        progress.step();
-        check_stopped(stop)?;
-        let root = format!("repositories/{}", noted.repository);
-        sink.enter(&format!("{root}/"))?;
-        // A damaged repository does not prevent the others from being copied.
-        let objects = match source.repositories.object_files_to_copy(&noted.repository) {
-            Ok(Some(objects)) => objects,
-            Ok(None) => {
-                summary.left_out.push(root);
-                continue;
-            }
-            Err(error) => {
-                summary.damaged.push(DamagedFile { path: root.clone(), fault: error.to_string(), project: None });
-                summary.left_out.push(root);
-                continue;
-            }
-        };
-        let damaged_before = summary.damaged.len();
-        let mut complete = true;
-        for path in &objects.files {
-            check_stopped(stop)?;
-            let name = path.to_str().with_context(|| format!("{root} contains a file whose name is not UTF-8"))?;
-            let file = source.repositories.file_path(&noted.repository, path);
-            let check = Some(FileCheck::for_path(name));
-            let source = FileSource { immutable: backup::is_immutable(path), check, ..FileSource::whole(&file) };
-            match sink.add_file(&format!("{root}/{name}"), source)? {
-                AddOutcome::Gone => {
-                    complete = false;
-                    break;
-                }
-                added => drop(summary.record(&format!("{root}/{name}"), added)),
-            }
-            progress.add(file.metadata().map_or(0, |data| data.len()));
-        }
-        // Refs come last: a folder without refs is not a repository.
-        if !complete {
-            summary.left_out.push(root);
-            continue;
-        }
-        let tips = noted.tips();
-        if let Some(branch) = expected.get(&root).filter(|branch| !noted.has_branch(branch)) {
-            noted.faults.push(format!("refs/heads/{branch}: the default branch is missing"));
-        }
-        let faults = objects.faults.iter().chain(&noted.faults);
-        let damage = |text: &String| {
-            let (name, fault) = text.split_once(": ").unwrap_or(("", text));
-            DamagedFile { path: format!("{root}/{name}"), fault: fault.to_owned(), project: None }
-        };
-        summary.damaged.extend(faults.map(damage));
-        for (name, content) in noted.files {
-            sink.add_bytes(&format!("{root}/{name}"), &content)?;
-        }
-        // Missing objects are found by following all links; that is skipped if damage was found already.
-        if summary.damaged.len() == damaged_before && !sink.is_unchanged() {
-            let missing = source.repositories.find_missing_object(&noted.repository, &tips, stop);
-            check_stopped(stop)?;
-            let missing = missing.with_context(|| format!("cannot check {root}"))?;
-            summary.damaged.extend(missing.map(|fault| DamagedFile { path: root.clone(), fault, project: None }));
-        }
-        expected.remove(&root);
-        summary.repositories += 1;
-    }
-    Ok(())
-}
-
 fn copy_stored_files(
     data: &Path,
     mut list: File,
@@ -491,17 +381,6 @@ fn copy_stored_files(
         progress.add(size.unwrap_or_default());
     }
     Ok(())
-}
-
-/// Identifies a file across hard links. Inode numbers are reused after a removal, so the times and the size are included.
-#[derive(PartialEq, Eq, Hash)]
-pub(super) struct FileId([i64; 4], [u64; 3]);
-
-impl FileId {
-    pub(super) fn of(data: &Metadata) -> Self {
-        let times = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
-        Self(times, [data.dev(), data.ino(), data.len()])
-    }
 }
 
 /// The outcome of opening a file.
@@ -577,31 +456,10 @@ impl Read for FileContent {
     }
 }
 
-fn check_stopped(stop: &AtomicBool) -> Result<()> {
+pub(super) fn check_stopped(stop: &AtomicBool) -> Result<()> {
     if stop.load(Ordering::Relaxed) { Err(anyhow!("the backup was cancelled")) } else { Ok(()) }
 }
 
 pub(super) fn database_error(error: impl std::fmt::Display) -> Error {
     anyhow!("cannot copy the database: {error}")
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    #[test]
-    fn a_reused_inode_is_another_file() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (one, two) = (folder.path().join("one"), folder.path().join("two"));
-        fs::write(&one, "some").expect("written");
-        fs::hard_link(&one, &two).expect("linked");
-        let id = |path: &Path| FileId::of(&path.metadata().expect("a file"));
-        let before = id(&one);
-        assert!(before == id(&two));
-        // The inode stays the same, as when a new file reuses the one of a removed file.
-        fs::write(&one, "other").expect("written");
-        assert!(before != id(&one));
-    }
 }

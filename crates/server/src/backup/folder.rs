@@ -150,7 +150,7 @@ impl BackupFolder {
         staging: &Staging,
         progress: &mut Progress,
     ) -> Result<(ManifestHeader, ManifestSummary)> {
-        // Objects that several repositories share are hard-linked, as in the original.
+        // Format 1: objects that several repositories share are hard-linked, as in the original.
         let mut shared: HashMap<String, String> = HashMap::new();
         self.each_file(name, |sum, size, path| {
             // Only immutable files may be hard-linked.

@@ -1,15 +1,18 @@
 //! The manifest of a backup: all files with their checksums, to detect truncated and corrupted backups.
 //!
 //! ```text
-//! {"format":1,…}                 header
+//! {"format":2,…}                 header
 //! <sha256> <size> <path>         a file
-//! = <path> <path>                the second path is a hard link to the first
+//! = <path> <path>                the second path is a hard link to the first; only in format 1
 //! {"rows":{…},…}                 summary
 //! sha256 <sum>                   of everything above
 //! ```
+//!
+//! Format 1 contains the folders of repositories with refs as files. Since format 2 refs are rows, and objects are packs
+//! in the store of files.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     io::{self, BufRead, Read, Write},
 };
@@ -17,11 +20,15 @@ use std::{
 use anyhow::{Error, Result, anyhow, bail};
 use git::FileCheck;
 use model::text::hex;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest as _, Sha256};
 
 /// The format version that this version writes. Newer ones are refused.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
+/// The last format version with the folders of repositories.
+pub(super) const LAST_FORMAT_WITH_FOLDERS: u32 = 1;
+/// The maximum number of projects that are listed for one damaged file.
+const MAX_LISTED_PROJECTS: usize = 10;
 
 /// The first line of a manifest.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -54,12 +61,15 @@ pub(super) struct ManifestSummary {
     pub(super) bytes: u64,
     /// Paths that were removed during the backup; everything below them is ignored.
     pub(super) left_out: Vec<String>,
-    /// Files and repositories that should exist but do not.
+    /// Files that should exist but do not, as text for people; sorted.
     #[serde(default)]
     pub(super) missing: Vec<String>,
-    /// Files that were damaged on disk.
+    /// Files that were damaged on disk, and repositories that lack objects.
     #[serde(default)]
     pub(super) damaged: Vec<DamagedFile>,
+    /// Digests of the packs and refs of the repositories that lack no object; see `ListedRepository::digest`.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) connected: BTreeSet<String>,
     /// In a stream, the SHA-256 of every byte before the manifest.
     pub(super) stream: Option<String>,
 }
@@ -77,18 +87,42 @@ pub(super) struct DamagedFile {
     pub(super) path: String,
     /// What is wrong with the file.
     pub(super) fault: String,
-    /// The project whose repository it belongs to.
-    #[serde(default)]
-    pub(super) project: Option<i64>,
+    /// The projects whose repositories it belongs to.
+    #[serde(default, alias = "project", deserialize_with = "one_or_more")]
+    pub(super) projects: Vec<i64>,
 }
 
 impl fmt::Display for DamagedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.project {
-            Some(project) => write!(f, "{} (project {project}): {}", self.path, self.fault),
-            None => write!(f, "{}: {}", self.path, self.fault),
-        }
+        write!(f, "{}{}: {}", self.path, describe_projects(&self.projects), self.fault)
     }
+}
+
+/// Returns a text such as ` (projects 1, 2)`; empty if there are none.
+pub(super) fn describe_projects(projects: &[i64]) -> String {
+    let listed: Vec<String> = projects.iter().take(MAX_LISTED_PROJECTS).map(ToString::to_string).collect();
+    match projects {
+        [] => String::new(),
+        [project] => format!(" (project {project})"),
+        _ if projects.len() > listed.len() => {
+            format!(" (projects {} and {} more)", listed.join(", "), projects.len() - listed.len())
+        }
+        _ => format!(" (projects {})", listed.join(", ")),
+    }
+}
+
+/// Reads a list of projects, or the single one of format 1.
+fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<i64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Projects {
+        One(Option<i64>),
+        More(Vec<i64>),
+    }
+    Ok(match Projects::deserialize(from)? {
+        Projects::One(project) => project.into_iter().collect(),
+        Projects::More(projects) => projects,
+    })
 }
 
 /// A file in a manifest.
@@ -256,7 +290,7 @@ impl<R: Read> Read for HashingReader<R> {
     }
 }
 
-/// Returns the path of a file relative to its repository, if it belongs to one.
+/// Returns the path of a file relative to its repository, if it belongs to the folder of one.
 pub(super) fn repository_path(path: &str) -> Option<&str> {
     path.strip_prefix("repositories/")?.split_once(".git/").map(|(_, path)| path)
 }
@@ -352,10 +386,25 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_refused() {
-        let refused = parse_header(r#"{"format":2,"what":"we do not know"}"#).expect_err("refused");
+        let refused = parse_header(r#"{"format":3,"what":"we do not know"}"#).expect_err("refused");
         assert_eq!(
             refused.to_string(),
-            "the backup has format 2, and this version of gable supports up to 1; use a newer version"
+            "the backup has format 3, and this version of gable supports up to 2; use a newer version"
         );
+    }
+
+    #[test]
+    fn damaged_files_name_their_projects_in_either_format() {
+        let check = |json: &str, shown: &str| {
+            let damaged: DamagedFile = serde_json::from_str(json).expect(json);
+            assert_eq!(damaged.to_string(), shown);
+        };
+        check(r#"{"path":"a","fault":"cut","project":7}"#, "a (project 7): cut");
+        check(r#"{"path":"a","fault":"cut","project":null}"#, "a: cut");
+        check(r#"{"path":"a","fault":"cut"}"#, "a: cut");
+        check(r#"{"path":"a","fault":"cut","projects":[7]}"#, "a (project 7): cut");
+        check(r#"{"path":"a","fault":"cut","projects":[7,8]}"#, "a (projects 7, 8): cut");
+        let many = DamagedFile { path: "a".into(), fault: "cut".into(), projects: (1..=12).collect() };
+        assert_eq!(many.to_string(), "a (projects 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more): cut");
     }
 }

@@ -29,9 +29,16 @@ pub(super) fn check(source: &BackupSource) -> Result<(Option<String>, Vec<Damage
             faults.join("; ")
         );
     }
+    if !snapshot.has_refs().map_err(database_error)? {
+        bail!(
+            "the data folder {} was last used by a version of gable that stored refs in files; make the backup with that \
+             version, or start this one with `gable serve` to convert the repositories; no backup was made",
+            source.data.display()
+        );
+    }
     let mut damaged = Vec::new();
     let mut damage = |path: &str, fault: String| {
-        damaged.push(DamagedFile { path: path.to_owned(), fault, project: None });
+        damaged.push(DamagedFile { path: path.to_owned(), fault, projects: Vec::new() });
     };
     let mut digest = None;
     match fs::read(source.data.join(INSTANCE_KEY)) {

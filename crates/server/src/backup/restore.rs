@@ -14,8 +14,9 @@ use store::{Database, dump::Loader};
 use super::{
     archive,
     folder::BackupFolder,
-    manifest::{ManifestHeader, ManifestSummary, corrupted},
+    manifest::{LAST_FORMAT_WITH_FOLDERS, ManifestHeader, ManifestSummary, corrupted},
     progress::Progress,
+    repositories::pack_key,
     rows,
     staging::{Staging, create_owner_only},
 };
@@ -74,8 +75,11 @@ fn fill(
     for path in &summary.left_out {
         staging.remove(path)?;
     }
-    let repositories = Repositories::attach(&staging.path().join("repositories"));
-    repositories.create_missing_folders().context("cannot create the folders of repositories")?;
+    if header.format <= LAST_FORMAT_WITH_FOLDERS {
+        // The next start of the server converts these repositories.
+        let repositories = Repositories::attach(&staging.path().join("repositories"));
+        repositories.create_missing_folders().context("cannot create the folders of repositories")?;
+    }
     progress.stage_with_steps("loaded into the database", summary.rows.len() as u64);
     let embedded = staging.path().join(DATABASE);
     let database = if let Some(database) = postgres {
@@ -168,6 +172,10 @@ fn load(
     if counts != summary.rows || loading.counts()? != summary.rows {
         bail!("the number of loaded rows differs from the backup; nothing was changed");
     }
+    let mut removed_packs: Vec<String> =
+        summary.left_out.iter().filter_map(|path| pack_key(path)).map(ToOwned::to_owned).collect();
+    removed_packs.dedup();
+    loading.forget_packs(&removed_packs)?;
     let sequences: Vec<(String, i64)> = summary.sequences.clone().into_iter().collect();
     Ok(loading.finish(&sequences)?)
 }

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{config::Backups, exit::message};
 
-/// The maximum number of damaged files that are logged.
+/// The maximum number of damaged files and of missing files that are logged.
 const MAX_REPORTED_DAMAGE: usize = 20;
 /// The file in the data folder that records which backup folder has been used.
 const FOLDER_NOTE: &str = "backup-folder";
@@ -117,6 +117,9 @@ fn back_up(backups: &Backups, source: &BackupSource, stop: &AtomicBool) -> Resul
     };
     if let Err(error) = super::ensure_complete(&summary) {
         metrics::counter!("gable_backup_failures_total").increment(1);
+        for missing in summary.missing.iter().take(MAX_REPORTED_DAMAGE) {
+            error!(folder = %backups.folder.display(), "missing file: {missing}");
+        }
         for damage in summary.damaged.iter().take(MAX_REPORTED_DAMAGE) {
             error!(folder = %backups.folder.display(), "damaged file: {damage}");
         }

@@ -6,12 +6,20 @@ mod listeners;
 mod task_worker;
 mod workers;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, bail};
 use api::{AccessLog, HttpService};
 use forge::{
-    Forge, Options, artifacts, first_start::FirstAdminOptions, job_queue, pushes, stale_jobs, tasks, traces, uploads,
+    Forge, Options, artifacts,
+    first_start::FirstAdminOptions,
+    job_queue, stale_jobs,
+    storage_upgrade::{self, UpgradeReport},
+    tasks, traces, uploads,
 };
 use model::Site;
 use sd_notify::NotifyState;
@@ -44,6 +52,9 @@ const MAX_BLOCKING_THREADS: usize = 48;
 /// The time for blocking threads to finish after everything else has stopped. What they leave unfinished is recovered by the
 /// next start, as after a crash.
 const BLOCKING_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The interval at which the progress of converting repositories is logged.
+const UPGRADE_LOG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs the server until a signal stops it.
 pub(crate) fn run(config: Config) -> Result<()> {
@@ -119,10 +130,11 @@ async fn serve(
     let listeners = Listeners::bind(&config, &folder).await?;
     let runner = runner::prepare_built_in(&mut config, folder.path()).await?;
 
-    let backup_source = backup::source(folder.path().to_owned(), database.clone(), options.repositories.clone());
+    let backup_source = backup::source(folder.path().to_owned(), database.clone());
     let spools = options.spools.clone();
     let forge = start_forge(options, &config, &listeners)?;
     first_admin::create(&forge, &folder, first_admin).await?;
+    upgrade_repositories(&forge).await?;
     recover(&forge).await?;
     stale_jobs::set_first_update_timeout(&forge, config.unheard_job);
 
@@ -165,12 +177,35 @@ fn start_forge(options: Options, config: &Config, listeners: &Listeners) -> Resu
     Ok(Forge::start(Options { payload_renderer, ..options })?)
 }
 
+/// Converts the repositories of an earlier version. Those that cannot be converted do not keep the server from starting.
+async fn upgrade_repositories(forge: &Forge) -> Result<()> {
+    let (start, last_log) = (Instant::now(), Cell::new(Instant::now()));
+    let log_progress = |done: usize, total: usize| {
+        if last_log.get().elapsed() > UPGRADE_LOG_INTERVAL {
+            info!(done, total, "converting repositories");
+            last_log.set(Instant::now());
+        }
+    };
+    let report = storage_upgrade::run(forge, log_progress).await.context("cannot convert the repositories")?;
+    if report != UpgradeReport::default() {
+        info!(
+            repositories = report.converted,
+            forks = report.copied_forks,
+            completed_pushes = report.completed_pushes,
+            discarded_pushes = report.discarded_pushes,
+            failed = report.failed.len(),
+            seconds = start.elapsed().as_secs(),
+            "converted the repositories of an earlier version"
+        );
+    }
+    Ok(())
+}
+
 /// Removes or completes what a crash has left unfinished.
 async fn recover(forge: &Forge) -> Result<()> {
     uploads::sweep_at_start(forge).await.context("cannot remove unfinished uploads")?;
     artifacts::sweep_at_start(forge).await.context("cannot remove unfinished artifacts")?;
-    tasks::empty_trash(forge).await.context("cannot empty the trash of removed repositories")?;
-    pushes::recover_interrupted_pushes(forge).await.context("cannot recover unfinished pushes")
+    tasks::empty_trash(forge).await.context("cannot empty the trash of removed repositories")
 }
 
 /// Reports to the operator and to systemd that the server is ready.

@@ -1,13 +1,19 @@
 //! Integrity checks for `gable doctor`. No request runs them, so they may be slow.
 
 use diesel::{
-    ExpressionMethods as _, OptionalExtension as _, QueryDsl as _, QueryableByName, RunQueryDsl as _,
+    ExpressionMethods as _, JoinOnDsl as _, OptionalExtension as _, QueryDsl as _, QueryableByName, RunQueryDsl as _,
     connection::SimpleConnection as _,
     sql_types::{BigInt, Binary, Nullable, Text},
 };
-use model::{ProjectId, Time};
+use model::{PackId, ProjectId, Time};
 
-use crate::{Conn, Result, conn::on, fragment::Fragment, schema::project_storage, times::from_micros};
+use crate::{
+    Conn, Result,
+    conn::on,
+    fragment::Fragment,
+    schema::{packs, project_storage, projects, repositories, repository_packs},
+    times::from_micros,
+};
 
 /// The maximum number of reported faults of one kind.
 const MAX_REPORTED: usize = 20;
@@ -54,6 +60,18 @@ macro_rules! set_counters {
     () => {
         "open_issues = r.open_issues, closed_issues = r.closed_issues, \
          open_confidential = r.open_confidential, closed_confidential = r.closed_confidential"
+    };
+}
+
+/// The size of the refs of a repository as lines of a packed-refs file.
+macro_rules! size_of_refs {
+    ($repository:literal) => {
+        concat!(
+            "(SELECT coalesce(sum(42 + octet_length(r.name) + CASE WHEN r.peeled IS NULL THEN 0 ELSE 42 END), 0) \
+             FROM refs r WHERE r.repository_id = ",
+            $repository,
+            ")"
+        )
     };
 }
 
@@ -153,6 +171,15 @@ const COUNTERS: &[Counter] = &[
                 AND user_notes <> (SELECT count(*) FROM notes x WHERE x.issue_id = t.id AND NOT x.system)",
         fix: &["UPDATE issues SET user_notes = (SELECT count(*) FROM notes x \
                   WHERE x.issue_id = issues.id AND NOT x.system)"],
+    },
+    Counter {
+        name: "sizes of refs",
+        count_wrong: concat!(
+            "SELECT count(*) AS n FROM repositories t JOIN projects p ON p.id = t.project_id \
+             WHERE p.deleted_at IS NULL AND refs_bytes <> ",
+            size_of_refs!("t.id")
+        ),
+        fix: &[concat!("UPDATE repositories SET refs_bytes = ", size_of_refs!("repositories.id"))],
     },
 ];
 
@@ -260,7 +287,7 @@ pub fn recount(db: &mut Conn) -> Result<()> {
     if let Conn::Pg(conn) = db {
         conn.batch_execute(
             "LOCK TABLE projects, users, project_stars, fork_links, issues, issue_books, labels, issue_labels, notes, \
-             project_counts IN SHARE ROW EXCLUSIVE MODE",
+             project_counts, repositories, refs IN SHARE ROW EXCLUSIVE MODE",
         )?;
     }
     for counter in counters(db) {
@@ -321,6 +348,40 @@ pub fn projects(db: &mut Conn, after: ProjectId, limit: i64) -> Result<Vec<Proje
         storage,
     };
     Ok(rows.into_iter().map(to_project).collect())
+}
+
+/// The row of a pack.
+pub struct PackRow {
+    /// The id of the pack.
+    pub id: PackId,
+    /// The key of its files, without an extension.
+    pub key: String,
+    /// The size of the pack file in bytes.
+    pub bytes: i64,
+}
+
+/// Returns up to `limit` packs with an id above `after`.
+pub fn packs(db: &mut Conn, after: PackId, limit: i64) -> Result<Vec<PackRow>> {
+    let rows: Vec<(i64, String, i64)> = on!(db, conn => packs::table
+        .filter(packs::id.gt(after.get()))
+        .order(packs::id)
+        .limit(limit)
+        .select((packs::id, packs::file_key, packs::bytes))
+        .load(conn))?;
+    Ok(rows.into_iter().map(|(id, key, bytes)| PackRow { id: PackId::new(id), key, bytes }).collect())
+}
+
+/// Returns the projects whose repositories have a pack, except those that are being removed.
+pub fn projects_with_pack(db: &mut Conn, pack: PackId) -> Result<Vec<ProjectId>> {
+    let ids: Vec<i64> = on!(db, conn => repository_packs::table
+        .inner_join(repositories::table.on(repositories::id.eq(repository_packs::repository_id)))
+        .inner_join(projects::table.on(projects::id.eq(repositories::project_id)))
+        .filter(repository_packs::pack_id.eq(pack.get()))
+        .filter(projects::deleted_at.is_null())
+        .order(repositories::project_id)
+        .select(repositories::project_id)
+        .load(conn))?;
+    Ok(ids.into_iter().map(ProjectId::new).collect())
 }
 
 /// The kinds of files that are stored beside the database, each with a row in it.
@@ -533,5 +594,7 @@ mod tests {
         }
         assert!(seeds(&mut db, 10).expect("read").is_empty());
         assert!(projects(&mut db, ProjectId::new(0), 10).expect("read").is_empty());
+        assert!(packs(&mut db, PackId::new(0), 10).expect("read").is_empty());
+        assert!(projects_with_pack(&mut db, PackId::new(1)).expect("read").is_empty());
     }
 }

@@ -12,7 +12,7 @@ mod tables;
 pub use crate::checks::StoredFileKind;
 pub use backup_lock::BackupLock;
 pub use loader::Loader;
-pub use snapshot::{DumpedFile, ProjectRepository, Snapshot};
+pub use snapshot::{DumpedFile, DumpedPack, Snapshot};
 pub use tables::Table;
 
 /// One value of a row. Booleans are 1 or 0, as in SQLite.

@@ -63,6 +63,16 @@ pub fn insert(
     Ok(())
 }
 
+/// Makes a pending task with this singleton name due now.
+pub fn expedite(db: &mut Conn, singleton: &str, now: Time) -> Result<()> {
+    on!(db, conn => diesel::update(jobs::table)
+        .filter(jobs::singleton.eq(singleton))
+        .filter(jobs::run_at.gt(to_micros(now)))
+        .set(jobs::run_at.eq(to_micros(now)))
+        .execute(conn))?;
+    Ok(())
+}
+
 /// Returns the ids of tasks that are due and not leased, longest due first.
 #[diesel::dsl::auto_type(no_type_alias)]
 fn due(now: Time) -> _ {

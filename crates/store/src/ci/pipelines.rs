@@ -108,10 +108,6 @@ pub struct NewPipeline<'a> {
     pub trigger: Option<TriggerId>,
     /// The variables passed by the trigger, encrypted.
     pub variables: Option<&'a [u8]>,
-    /// The push that creates it; the pipeline is hidden until that push is committed.
-    pub intent: Option<IntentId>,
-    /// The plan to execute once the push is committed.
-    pub plan: Option<&'a str>,
     /// The current time.
     pub now: Time,
 }
@@ -133,8 +129,6 @@ pub fn insert(db: &mut Conn, new: &NewPipeline<'_>) -> Result<PipelineId> {
             pipelines::user_id.eq(new.user.map(UserId::get)),
             pipelines::trigger_id.eq(new.trigger.map(TriggerId::get)),
             pipelines::variables.eq(new.variables),
-            pipelines::intent_id.eq(new.intent.map(IntentId::get)),
-            pipelines::plan.eq(new.plan),
             pipelines::created_at.eq(now),
             pipelines::updated_at.eq(now),
             pipelines::finished_at.eq((new.status == Status::Failed).then_some(now)),

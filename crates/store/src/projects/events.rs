@@ -14,8 +14,8 @@ use diesel::{
 };
 use jiff::SignedDuration;
 use model::{
-    CommitNote, CommitNoteId, Event, EventId, IntentId, IssueId, MilestoneId, Note, NoteId, Oid, Page, ProjectId, Role,
-    Slice, Time, UserId,
+    CommitNote, CommitNoteId, Event, EventId, IssueId, MilestoneId, Note, NoteId, Oid, Page, ProjectId, Role, Slice,
+    Time, UserId,
     events::{EventAction, EventTarget, PushCommit, PushData},
     objects::Signature,
     users::UserSummary,
@@ -48,8 +48,6 @@ pub struct NewEvent<'a> {
     pub target: Option<EventTarget>,
     /// The push, if the event is about one.
     pub push: Option<&'a PushData>,
-    /// The pending push; the event stays hidden until it completes.
-    pub intent: Option<IntentId>,
     /// The time of the event.
     pub now: Time,
 }
@@ -178,7 +176,6 @@ pub fn insert(db: &mut Conn, new: &NewEvent<'_>) -> Result<EventId> {
             events::note_id.eq(note.map(NoteId::get)),
             events::milestone_id.eq(milestone.map(MilestoneId::get)),
             events::commit_note_id.eq(commit_note.map(CommitNoteId::get)),
-            events::intent_id.eq(new.intent.map(IntentId::get)),
             events::created_at.eq(to_micros(new.now)),
         ))
         .returning(events::id)
@@ -187,9 +184,7 @@ pub fn insert(db: &mut Conn, new: &NewEvent<'_>) -> Result<EventId> {
     if let Some(push) = new.push {
         insert_push(db, id, push)?;
     }
-    if new.intent.is_none() {
-        update_last_activity(db, new.project, new.now)?;
-    }
+    update_last_activity(db, new.project, new.now)?;
     Ok(id)
 }
 
@@ -212,7 +207,7 @@ fn insert_push(db: &mut Conn, event: EventId, push: &PushData) -> Result<()> {
 }
 
 /// Updates the last activity of a project, unless it is less than an hour old.
-pub(crate) fn update_last_activity(db: &mut Conn, project: ProjectId, now: Time) -> Result<()> {
+pub fn update_last_activity(db: &mut Conn, project: ProjectId, now: Time) -> Result<()> {
     on!(db, conn => diesel::update(projects::table.find(project.get()))
         .filter(projects::last_activity_at.le(to_micros(now - ACTIVITY_INTERVAL)))
         .set(projects::last_activity_at.eq(to_micros(now)))

@@ -382,6 +382,16 @@ pub fn set_archived(db: &mut Conn, id: ProjectId, archived: bool, now: Time) -> 
     Ok(())
 }
 
+/// Returns the default branch of a project.
+pub fn default_branch_of(db: &mut Conn, id: ProjectId) -> Result<Option<String>> {
+    let found: Option<Option<String>> = on!(db, conn => projects::table
+        .find(id.get())
+        .select(projects::default_branch)
+        .first(conn)
+        .optional())?;
+    Ok(found.flatten())
+}
+
 /// Stores the default branch; `None` if the repository has no branch.
 pub fn set_default_branch(db: &mut Conn, id: ProjectId, branch: Option<&str>, now: Time) -> Result<()> {
     let differs =
@@ -537,9 +547,11 @@ const DEPENDENT_TABLES: [(&str, &str, &str); 20] = [
 /// for a project with many rows. The order of the tables keeps cascades small: rows cascade to few others once the tables
 /// before are empty.
 pub fn purge_batch(db: &mut Conn, id: ProjectId, limit: i64) -> Result<usize> {
-    let deliveries = purge_deliveries(db, id, limit)?;
-    if deliveries > 0 {
-        return Ok(deliveries);
+    for purge_some in [purge_deliveries, purge_refs] {
+        let removed = purge_some(db, id, limit)?;
+        if removed > 0 {
+            return Ok(removed);
+        }
     }
     for (table, project, row) in DEPENDENT_TABLES {
         let delete_some = || {
@@ -570,6 +582,22 @@ fn purge_deliveries(db: &mut Conn, project: ProjectId, limit: i64) -> Result<usi
         .sql(" LIMIT ")
         .number(limit)
         .sql(")")
+    };
+    Ok(on!(db, conn => delete_some().execute(conn))?)
+}
+
+/// Deletes up to `limit` refs of the repository of a project.
+fn purge_refs(db: &mut Conn, project: ProjectId, limit: i64) -> Result<usize> {
+    let repository =
+        || Fragment::<BigInt>::new("(SELECT id FROM repositories WHERE project_id = ").number(project).sql(")");
+    let delete_some = || {
+        Fragment::<BigInt>::new("DELETE FROM refs WHERE repository_id = ")
+            .append(repository())
+            .sql(" AND name IN (SELECT name FROM refs WHERE repository_id = ")
+            .append(repository())
+            .sql(" LIMIT ")
+            .number(limit)
+            .sql(")")
     };
     Ok(on!(db, conn => delete_some().execute(conn))?)
 }

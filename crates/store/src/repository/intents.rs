@@ -1,12 +1,12 @@
-//! Intents: recorded pushes that are not finished yet.
+//! Intents: pushes that an earlier version has recorded, but not finished.
 //!
-//! An intent is inserted before refs are updated. Afterwards [`finish`] makes what it carries visible and deletes it, in one
-//! transaction. After a crash, [`pending`] finds the remaining ones, which are finished or deleted as the repository requires.
+//! Earlier versions inserted an intent before they updated the files of refs. When a repository is converted, [`finish`] makes
+//! what its intents carry visible if the refs were updated, and [`delete`] discards it otherwise.
 
 use std::collections::{HashMap, HashSet};
 
 use diesel::{prelude::*, sql_types::Bool};
-use model::{Change, IntentId, ProjectId, Protection, RefChange, RefName, Time, UserId};
+use model::{Change, IntentId, ProjectId, Protection, RefChange, RefName, Time};
 
 use crate::{
     Conn, Result,
@@ -17,29 +17,8 @@ use crate::{
     protections::{self, to_level},
     releases,
     schema::{events, push_events, ref_intent_changes, ref_intents},
-    times::{from_micros, to_micros},
     webhook_events,
 };
-
-/// The number of rows in one statement; engines have a limit.
-const BATCH_SIZE: usize = 1000;
-
-/// A new intent.
-#[derive(Clone, Debug)]
-pub struct NewIntent<'a> {
-    /// The project.
-    pub project: ProjectId,
-    /// The user who pushes, if any.
-    pub user: Option<UserId>,
-    /// The ref changes.
-    pub changes: &'a [RefChange],
-    /// The new default branch; [`Change::Clear`] if the last branch is deleted.
-    pub default_branch: Change<String>,
-    /// A protection to add, unless the branch is already protected; its name is that of a branch.
-    pub protection: Option<Protection>,
-    /// The current time.
-    pub now: Time,
-}
 
 /// A recorded push.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,16 +27,12 @@ pub struct Intent {
     pub id: IntentId,
     /// The project.
     pub project: ProjectId,
-    /// The user who pushes, unless deleted.
-    pub user: Option<UserId>,
     /// The ref changes.
     pub changes: Vec<RefChange>,
     /// The new default branch.
     pub default_branch: Change<String>,
     /// A protection to add.
     pub protection: Option<Protection>,
-    /// When it was recorded.
-    pub created_at: Time,
 }
 
 #[derive(Queryable, Selectable)]
@@ -65,19 +40,16 @@ pub struct Intent {
 struct Row {
     id: i64,
     project_id: i64,
-    user_id: Option<i64>,
     head: Option<String>,
     protect_name: Option<String>,
     protect_push: Option<i32>,
     protect_merge: Option<i32>,
-    created_at: i64,
 }
 
-#[derive(Queryable, Selectable, Insertable)]
+#[derive(Queryable, Selectable)]
 #[diesel(table_name = ref_intent_changes)]
 struct ChangeRow {
     intent_id: i64,
-    position: i32,
     ref_name: String,
     old_oid: Option<String>,
     new_oid: Option<String>,
@@ -92,42 +64,6 @@ impl ChangeRow {
     }
 }
 
-/// Inserts an intent and returns its id.
-pub fn insert(db: &mut Conn, new: &NewIntent<'_>) -> Result<IntentId> {
-    let head = match &new.default_branch {
-        Change::Keep => None,
-        Change::Clear => Some(""),
-        Change::Set(branch) => Some(branch.as_str()),
-    };
-    let rule = new.protection.as_ref();
-    let id = on!(db, conn => diesel::insert_into(ref_intents::table)
-        .values((
-            ref_intents::project_id.eq(new.project.get()),
-            ref_intents::user_id.eq(new.user.map(UserId::get)),
-            ref_intents::head.eq(head),
-            ref_intents::protect_name.eq(rule.map(|rule| &rule.name)),
-            ref_intents::protect_push.eq(rule.map(|rule| rule.push.level())),
-            ref_intents::protect_merge.eq(rule.map(|rule| rule.merge.level())),
-            ref_intents::created_at.eq(to_micros(new.now)),
-        ))
-        .returning(ref_intents::id)
-        .get_result(conn))?;
-    let rows: Vec<ChangeRow> = (0..)
-        .zip(new.changes)
-        .map(|(position, change)| ChangeRow {
-            intent_id: id,
-            position,
-            ref_name: change.name.as_str().to_owned(),
-            old_oid: change.old.map(|oid| oid.to_string()),
-            new_oid: change.new.map(|oid| oid.to_string()),
-        })
-        .collect();
-    for batch in rows.chunks(BATCH_SIZE) {
-        on!(db, conn => diesel::insert_into(ref_intent_changes::table).values(batch).execute(conn))?;
-    }
-    Ok(IntentId::new(id))
-}
-
 /// Lists the intents of a project, oldest first.
 pub fn pending_of(db: &mut Conn, project: ProjectId) -> Result<Vec<Intent>> {
     let rows: Vec<Row> = on!(db, conn => ref_intents::table
@@ -138,15 +74,9 @@ pub fn pending_of(db: &mut Conn, project: ProjectId) -> Result<Vec<Intent>> {
     with_changes(db, rows)
 }
 
-/// Lists up to `limit` intents of all projects after an id, oldest first.
-pub fn pending(db: &mut Conn, after: IntentId, limit: i64) -> Result<Vec<Intent>> {
-    let rows: Vec<Row> = on!(db, conn => ref_intents::table
-        .filter(ref_intents::id.gt(after.get()))
-        .order(ref_intents::id)
-        .limit(limit)
-        .select(Row::as_select())
-        .load(conn))?;
-    with_changes(db, rows)
+/// Returns the number of intents of all projects.
+pub fn count(db: &mut Conn) -> Result<i64> {
+    Ok(on!(db, conn => ref_intents::table.count().get_result(conn))?)
 }
 
 fn with_changes(db: &mut Conn, rows: Vec<Row>) -> Result<Vec<Intent>> {
@@ -165,7 +95,7 @@ fn with_changes(db: &mut Conn, rows: Vec<Row>) -> Result<Vec<Intent>> {
         changes.entry(intent).or_default().extend(row.into_change());
     }
     let to_intent = |row: Row| {
-        let Row { id, project_id, user_id, head, protect_name, protect_push, protect_merge, created_at } = row;
+        let Row { id, project_id, head, protect_name, protect_push, protect_merge } = row;
         let protection = match (protect_name, protect_push, protect_merge) {
             (Some(name), Some(push), Some(merge)) => {
                 Some(Protection { name, push: to_level(push), merge: to_level(merge) })
@@ -176,25 +106,19 @@ fn with_changes(db: &mut Conn, rows: Vec<Row>) -> Result<Vec<Intent>> {
         Intent {
             id,
             project: ProjectId::new(project_id),
-            user: user_id.map(UserId::new),
             changes: changes.remove(&id).unwrap_or_default(),
             default_branch: Change::from_text(head),
             protection,
-            created_at: from_micros(created_at),
         }
     };
     Ok(rows.into_iter().map(to_intent).collect())
 }
 
 /// Makes visible what a push carries, for the refs that changed, and deletes the intent with its pipelines that were not published.
-/// The caller may have updated `default_branch` and `protection` of the intent.
 ///
 /// A default branch or protection is not applied to a branch whose change failed, and the default branch is only cleared if all
-/// refs changed. Does nothing if the intent no longer exists.
+/// refs changed.
 pub fn finish(db: &mut Conn, intent: &Intent, moved: &[RefName], now: Time) -> Result<()> {
-    if !lock_row(db, intent.id)? {
-        return Ok(());
-    }
     let moved: HashSet<&RefName> = moved.iter().collect();
     let is_unmoved = |branch: &str| {
         intent.changes.iter().any(|change| change.name.as_branch() == Some(branch) && !moved.contains(&change.name))
@@ -234,16 +158,6 @@ pub fn finish(db: &mut Conn, intent: &Intent, moved: &[RefName], now: Time) -> R
 pub fn delete(db: &mut Conn, id: IntentId) -> Result<()> {
     on!(db, conn => diesel::delete(ref_intents::table.find(id.get())).execute(conn))?;
     Ok(())
-}
-
-/// Returns whether the intent exists; on PostgreSQL also locks its row.
-pub fn lock_row(db: &mut Conn, id: IntentId) -> Result<bool> {
-    let row = || ref_intents::table.find(id.get()).select(ref_intents::id);
-    let found: Option<i64> = match db {
-        Conn::Sqlite(conn) => row().first(conn).optional()?,
-        Conn::Pg(conn) => row().for_update().first(conn).optional()?,
-    };
-    Ok(found.is_some())
 }
 
 /// Deletes the events of refs that did not change.

@@ -84,7 +84,7 @@ pub fn delete(db: &mut Conn, project: ProjectId, tag: &str) -> Result<bool> {
 }
 
 /// Deletes the releases of tags; returns their number.
-pub(crate) fn delete_all(db: &mut Conn, project: ProjectId, tags: &[&str]) -> Result<usize> {
+pub fn delete_all(db: &mut Conn, project: ProjectId, tags: &[&str]) -> Result<usize> {
     let mut removed = 0;
     for batch in tags.chunks(BATCH_SIZE) {
         removed += on!(db, conn => diesel::delete(releases::table)

@@ -1,4 +1,4 @@
-//! Mentions of issues in commit messages: stored with the intent of a push, applied after the push.
+//! Mentions of issues in commit messages.
 
 use std::collections::HashSet;
 
@@ -14,9 +14,6 @@ use crate::{
     fragment::Fragment,
     schema::{intent_mentions, issues, notes, ref_intents},
 };
-
-/// The number of rows per statement; databases limit the number of bound values.
-const ROWS_PER_STATEMENT: usize = 1000;
 
 /// An issue that a commit message can refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,16 +39,6 @@ pub struct Mention {
     pub closes: bool,
 }
 
-#[derive(Insertable)]
-#[diesel(table_name = intent_mentions)]
-struct NewRow<'a> {
-    intent_id: i64,
-    position: i64,
-    issue_id: i64,
-    sha: &'a str,
-    closes: bool,
-}
-
 /// Returns the visible issues of a project with these iids, ordered by iid.
 pub fn visible_issues(
     db: &mut Conn,
@@ -75,24 +62,6 @@ pub fn visible_issues(
     let rows: Vec<(i64, i64, bool)> = on!(db, conn => query().load(conn))?;
     let issue = |(id, iid, involved)| MentionedIssue { id: IssueId::new(id), iid: IssueIid::new(iid), involved };
     Ok(rows.into_iter().map(issue).collect())
-}
-
-/// Stores the mentions of a push with its intent.
-pub fn insert(db: &mut Conn, intent: IntentId, mentions: &[Mention]) -> Result<()> {
-    let rows: Vec<NewRow<'_>> = (0..)
-        .zip(mentions)
-        .map(|(position, Mention { project: _, issue, sha, closes })| NewRow {
-            intent_id: intent.get(),
-            position,
-            issue_id: issue.get(),
-            sha,
-            closes: *closes,
-        })
-        .collect();
-    for batch in rows.chunks(ROWS_PER_STATEMENT) {
-        on!(db, conn => diesel::insert_into(intent_mentions::table).values(batch).execute(conn))?;
-    }
-    Ok(())
 }
 
 /// Returns the pusher and the mentions of an intent, by project and issue, closing ones first; `None` if the pusher's

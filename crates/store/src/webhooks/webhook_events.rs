@@ -21,10 +21,6 @@ pub struct NewHookEvent<'a> {
     pub depth: i32,
     /// The seed of the UUIDs of its deliveries.
     pub seed: &'a str,
-    /// The push that it belongs to; the event is held back until that is complete.
-    pub intent: Option<IntentId>,
-    /// The ref that was pushed.
-    pub ref_name: Option<&'a str>,
     /// The rendered payload.
     pub payload: &'a str,
     /// Whether it still has to be fanned out to hooks.
@@ -74,8 +70,6 @@ pub fn insert(db: &mut Conn, event: &NewHookEvent<'_>) -> Result<WebhookEventId>
             hook_events::project_id.eq(event.project.map(ProjectId::get)),
             hook_events::depth.eq(event.depth),
             hook_events::seed.eq(event.seed),
-            hook_events::intent_id.eq(event.intent.map(IntentId::get)),
-            hook_events::ref_name.eq(event.ref_name),
             hook_events::waiting.eq(event.waiting),
             hook_events::created_at.eq(to_micros(event.now)),
             hook_events::size.eq(size),

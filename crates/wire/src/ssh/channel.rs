@@ -1,4 +1,4 @@
-//! Serves one SSH channel: a git process or a push.
+//! Serves one SSH channel: a fetch, a push or an archive.
 
 use std::{io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The extended data type of standard error.
 const STDERR: u32 = 1;
 /// The exit status of upload-pack for a refused request.
-const REFUSED_STATUS: u32 = 128;
+pub(super) const REFUSED_STATUS: u32 = 128;
 
 /// Serves a channel of an authenticated client.
 pub(super) struct ChannelHandler {
@@ -54,7 +54,7 @@ enum ChannelRequest {
 }
 
 /// Why a request failed.
-enum ChannelError {
+pub(super) enum ChannelError {
     /// An error that is reported to the client.
     Reported(String),
     /// The client disconnected or stopped reading.
@@ -122,18 +122,18 @@ impl ChannelHandler {
         let SshCommand { program, project } = command::parse(command).ok_or("Disallowed command")?;
         let path = project.ok_or(messages::PROJECT_NOT_FOUND)?;
         let log = LogContext::new("ssh", self.address, &path);
-        let project = ProjectRef::Path(path);
         let service = match program {
             GitProgram::ReceivePack => transport::Service::Push,
             GitProgram::UploadPack | GitProgram::UploadArchive => transport::Service::Fetch,
         };
-        let opened = transport::open(self.transfers.forge(), self.caller.clone(), project, service).await;
-        let repository =
-            opened.map_err(|error| messages::describe_error(&error, &log)).map_err(ChannelError::Reported)?;
+        let repository = self.open(ProjectRef::Path(path), service, &log).await?;
         let log = log.with_repository(&repository);
-        let input = reader(input);
         match program {
-            GitProgram::ReceivePack => self.receive(repository, log, input, channel).await,
+            GitProgram::ReceivePack => self.receive(repository, log, reader(input), channel).await,
+            GitProgram::UploadPack if version == ProtocolVersion::V2 => {
+                self.serve_fetch(&repository, &log, input, channel).await
+            }
+            // Versions 0 and 1 are stateful, so one process serves the whole connection.
             GitProgram::UploadPack => {
                 let permit = self
                     .transfers
@@ -142,9 +142,11 @@ impl ChannelHandler {
                     .map_err(messages::busy_message)?;
                 let repository = Arc::new(repository);
                 let filter = UploadPackFilter::new(Arc::clone(&repository), log.clone());
-                let command = repository.upload_pack(version.env_value(), false);
+                let command = repository.upload_pack(version.env_value(), false).await;
+                let command =
+                    command.map_err(|error| ChannelError::Reported(messages::describe_error(&error, &log)))?;
                 let bounds = (self.transfers.limits().transfer_timeout, u64::MAX);
-                self.run_git(command, Some(filter), bounds, (permit, &log), input, channel).await
+                self.run_git(command, Some(filter), bounds, (permit, &log), reader(input), channel).await
             }
             GitProgram::UploadArchive => {
                 let archive_permit =
@@ -158,7 +160,7 @@ impl ChannelHandler {
                     .map_err(messages::busy_message)?;
                 let limits = self.transfers.limits();
                 let bounds = (limits.archive_timeout, limits.max_archive_bytes);
-                let mut input = input;
+                let mut input = reader(input);
                 let is_branch =
                     |name: &str| RefName::branch(name).is_some_and(|name| repository.refs().find(&name).is_some());
                 let request = timeout(REQUEST_TIMEOUT, archive_request::read(&mut input, is_branch)).await;
@@ -168,12 +170,25 @@ impl ChannelHandler {
                     _ => ChannelError::Disconnected(error),
                 })?;
                 let input = request.chain(input);
-                let status =
-                    self.run_git(repository.upload_archive(), None, bounds, (permit, &log), input, channel).await;
+                let command = repository.upload_archive().await;
+                let command =
+                    command.map_err(|error| ChannelError::Reported(messages::describe_error(&error, &log)))?;
+                let status = self.run_git(command, None, bounds, (permit, &log), input, channel).await;
                 drop((archive_permit, slot));
                 status
             }
         }
+    }
+
+    /// Opens the repository of a project, if the client may use the service.
+    pub(super) async fn open(
+        &self,
+        project: ProjectRef,
+        service: transport::Service,
+        log: &LogContext,
+    ) -> Result<OpenRepository, ChannelError> {
+        let opened = transport::open(self.transfers.forge(), self.caller.clone(), project, service).await;
+        opened.map_err(|error| ChannelError::Reported(messages::describe_error(&error, log)))
     }
 
     async fn receive(

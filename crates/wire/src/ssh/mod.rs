@@ -6,7 +6,9 @@ mod command;
 mod connection;
 mod connection_limits;
 mod connection_rate;
+mod fetch;
 pub mod host_key;
+mod request_reader;
 
 use std::{
     net::SocketAddr,

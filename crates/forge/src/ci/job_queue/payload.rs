@@ -295,9 +295,9 @@ fn refspecs(pipeline: &Pipeline, depth: u32) -> Vec<String> {
 }
 
 /// Returns the cache keys of a job. A key derived from files changes with their contents and is `default` if none exists.
-fn cache_keys(tx: &ReadTx<'_>, project: &Project, sha: Oid, spec: &JobSpec) -> Vec<String> {
+fn cache_keys(tx: &mut ReadTx<'_>, project: &Project, sha: Oid, spec: &JobSpec) -> Vec<String> {
     let default_key = || "default".to_owned();
-    let key_of = |key: &CacheKey| match key {
+    let mut key_of = |key: &CacheKey| match key {
         CacheKey::Text(text) => text.clone(),
         CacheKey::Files { files, prefix } => {
             let blob_ids = blob_ids(tx, project, sha, files).unwrap_or_default();
@@ -305,11 +305,11 @@ fn cache_keys(tx: &ReadTx<'_>, project: &Project, sha: Oid, spec: &JobSpec) -> V
             prefix.as_ref().map_or(name.clone(), |prefix| format!("{prefix}-{name}"))
         }
     };
-    spec.cache.iter().map(|cache| cache.key.as_ref().map_or_else(default_key, key_of)).collect()
+    spec.cache.iter().map(|cache| cache.key.as_ref().map_or_else(default_key, &mut key_of)).collect()
 }
 
 /// Returns the IDs of these files; missing files and errors are ignored, because a cache must not fail the job.
-fn blob_ids(tx: &ReadTx<'_>, project: &Project, sha: Oid, files: &[String]) -> Option<String> {
+fn blob_ids(tx: &mut ReadTx<'_>, project: &Project, sha: Oid, files: &[String]) -> Option<String> {
     let repository = tx.repository(project).ok()??;
     let entries = files.iter().filter_map(|file| repository.entry(sha, file).ok()?);
     Some(entries.map(|entry| entry.id.to_string()).collect::<Vec<_>>().join("\n"))

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, hash_map::Entry};
 
 use model::{
-    Commit, EventKind, Job, JobId, Pipeline, Project, UserId, WebhookEvent,
+    EventKind, Job, JobId, Pipeline, Project, UserId, WebhookEvent,
     webhook_events::{JobEvent, PipelineEvent},
 };
 
-use crate::{ReadTx, Result, WriteTx, outbox};
+use crate::{Result, WriteTx, outbox};
 
 /// Records events for jobs that were created, started or finished.
 pub(crate) fn record_job_events(
@@ -20,7 +20,7 @@ pub(crate) fn record_job_events(
         return Ok(());
     }
     let now = tx.now();
-    let commit = commit_of(tx.read(), project, pipeline)?;
+    let commit = tx.commit(project, pipeline.sha)?;
     let jobs = store::jobs::by_ids(tx.db(), ids, now)?;
     // Most often, all jobs belong to the same user.
     let mut emails: HashMap<UserId, Option<String>> = HashMap::new();
@@ -32,7 +32,7 @@ pub(crate) fn record_job_events(
     for job in &jobs {
         let email = job.user.as_ref().and_then(|user| emails.get(&user.id)?.as_deref());
         let event = JobEvent { project, pipeline, job, email, commit: commit.as_ref() };
-        outbox::enqueue(tx, EventKind::Job, Some(project.id), WebhookEvent::Job(&event), None)?;
+        outbox::enqueue(tx, EventKind::Job, Some(project.id), WebhookEvent::Job(&event))?;
     }
     Ok(())
 }
@@ -43,14 +43,8 @@ pub(crate) fn record_pipeline_event(tx: &mut WriteTx<'_>, project: &Project, pip
         return Ok(());
     }
     let now = tx.now();
-    let commit = commit_of(tx.read(), project, pipeline)?;
+    let commit = tx.commit(project, pipeline.sha)?;
     let jobs: Vec<Job> = store::jobs::of_pipeline(tx.db(), pipeline.id, now)?;
     let event = PipelineEvent { project, pipeline, jobs: &jobs, commit: commit.as_ref() };
-    outbox::enqueue(tx, EventKind::Pipeline, Some(project.id), WebhookEvent::Pipeline(&event), None)
-}
-
-/// Returns the commit of a pipeline, if it still exists.
-fn commit_of(tx: &ReadTx<'_>, project: &Project, pipeline: &Pipeline) -> Result<Option<Commit>> {
-    let Some(repository) = tx.repository(project)? else { return Ok(None) };
-    Ok(repository.commit(pipeline.sha)?)
+    outbox::enqueue(tx, EventKind::Pipeline, Some(project.id), WebhookEvent::Pipeline(&event))
 }

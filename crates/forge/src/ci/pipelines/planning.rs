@@ -127,7 +127,7 @@ fn prepare(
     });
     let (repository, context) = opened?;
     let Some(repository) = repository else { return Ok(Err(StartFailure::NoRef)) };
-    let Some((name, target)) = find_ref(&repository, &request.ref_name)? else { return Ok(Err(StartFailure::NoRef)) };
+    let Some((name, target)) = find_ref(&repository, &request.ref_name) else { return Ok(Err(StartFailure::NoRef)) };
     let tip = match repository.peel(target)? {
         Some(git::Peeled::Commit(tip)) => tip,
         Some(git::Peeled::Other) | None => return Ok(Err(StartFailure::NoCommit)),
@@ -164,16 +164,16 @@ fn prepare(
 }
 
 /// Returns the branch or the tag with this name, and its target. Commit IDs are not accepted.
-fn find_ref(repository: &Repository, name: &str) -> Result<Option<(RefName, Oid)>> {
-    let refs = repository.refs()?;
+fn find_ref(repository: &Repository, name: &str) -> Option<(RefName, Oid)> {
+    let refs = repository.refs();
     let full = RefName::new(name).filter(|name| name.as_branch().is_some() || name.as_tag().is_some());
     let names = if full.is_some() { [full, None] } else { [RefName::branch(name), RefName::tag(name)] };
     // Forty hexadecimal digits are a commit ID, even if an older version accepted a ref with such a name.
-    let names = names.into_iter().flatten().filter(|name| !name.looks_like_oid());
-    Ok(names.into_iter().find_map(|name| {
+    let mut names = names.into_iter().flatten().filter(|name| !name.looks_like_oid());
+    names.find_map(|name| {
         let target = refs.find(&name)?.target;
         Some((name, target))
-    }))
+    })
 }
 
 /// Returns the CI file of a commit; reads one tree only.
@@ -209,14 +209,14 @@ pub(crate) struct PushedRef {
 /// A pipeline to be created by a push.
 pub(crate) struct PlannedPipeline {
     pub(crate) name: RefName,
-    pub(crate) sha: Oid,
+    pub(crate) commit: Commit,
     pub(crate) outcome: PlanOutcome,
 }
 
 /// The outcome of planning a pipeline.
 pub(crate) enum PlanOutcome {
     /// The pipeline has jobs.
-    Planned { stages: Vec<String>, plan: String },
+    Planned(Plan),
     /// The commit message asks to skip CI.
     Skipped,
     /// The file is invalid; holds the error.
@@ -237,21 +237,20 @@ pub(crate) fn plan_push(
         let outcome = match planner.plan_ref(pushed_ref, &commit)? {
             Some(Ok(plan)) => {
                 jobs += plan.jobs.len();
-                let text = plan.to_json();
-                bytes += text.len();
+                bytes += plan.to_json().len();
                 if jobs > MAX_JOBS || bytes > MAX_PLAN_BYTES {
                     PlanOutcome::Invalid(format!(
                         "The pipelines of one push would exceed {MAX_JOBS} jobs or {MAX_PLAN_BYTES} bytes; \
                          push fewer refs at once"
                     ))
                 } else {
-                    PlanOutcome::Planned { stages: plan.stages, plan: text }
+                    PlanOutcome::Planned(plan)
                 }
             }
             Some(Err(other)) => other,
             None => continue,
         };
-        planned.push(PlannedPipeline { name: pushed_ref.name.clone(), sha: pushed_ref.tip, outcome });
+        planned.push(PlannedPipeline { name: pushed_ref.name.clone(), commit, outcome });
     }
     Ok(planned)
 }

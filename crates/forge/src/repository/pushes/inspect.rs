@@ -5,15 +5,15 @@ use std::{
     sync::Arc,
 };
 
-use git::{FileListBudget, Quarantine, ReceivedObjects, Refs, Repositories, Repository};
+use git::{FileListBudget, Quarantine, ReceivedObjects, Refs, Repository};
 use model::{
-    Commit, Oid, RefChange, RefKind, RefName, StorageId,
+    Commit, Oid, RefChange, RefKind, RefName,
     events::{MAX_PUSH_COMMITS, PushCommit, PushData},
     objects::Signature,
     webhook_events::ChangedPaths,
 };
 
-use super::{MAX_CHANGES, Push, RefRejection, open_objects};
+use super::{MAX_CHANGES, Push, PushTarget, RefRejection, open_objects};
 use crate::{
     Error, Result,
     mentions::{self, CommitReference},
@@ -32,6 +32,8 @@ const MAX_TOTAL_PATH_BYTES: usize = 512 << 10;
 /// A push that was inspected, with the details for events and webhooks.
 pub(super) struct InspectedPush {
     pub(super) changes: Vec<InspectedChange>,
+    /// The generation of the refs that the changes were compared with.
+    pub(super) generation: i64,
     /// Whether the repository had no branches.
     pub(super) was_empty: bool,
     /// The default branch before the push.
@@ -65,6 +67,8 @@ pub(super) struct InspectedChange {
     /// Whether the change is not a fast-forward.
     pub(super) forced: bool,
     pub(super) data: PushData,
+    /// The object that an annotated tag leads to in the end.
+    pub(super) peeled: Option<Oid>,
     /// The annotation of a new tag.
     pub(super) annotation: Option<String>,
     /// The changed paths of the commits, if there are webhooks.
@@ -73,23 +77,17 @@ pub(super) struct InspectedChange {
     pub(super) ci_file: Option<(Oid, Oid)>,
 }
 
-/// Inspects a push; the caller holds the lock of the repository.
-pub(super) fn inspect(
-    repositories: &Repositories,
-    storage: &StorageId,
-    push: &Push,
-    sent: SentObjects,
-    has_webhooks: bool,
-) -> Result<InspectedPush> {
+/// Inspects a push.
+pub(super) fn inspect(target: PushTarget, push: &Push, sent: SentObjects) -> Result<InspectedPush> {
     if push.changes.len() > MAX_CHANGES {
         return Err(Error::Refused(format!("too many refs in this push; the maximum is {MAX_CHANGES}")));
     }
-    let repository = repositories.find(storage)?;
-    let refs = repository.as_ref().map_or_else(|| Ok(Arc::default()), Repository::refs)?;
-    let objects = open_objects(repositories, storage, push)?;
-    let default_branch = refs.head.clone().filter(|head| refs.find(head).is_some());
+    let PushTarget { repository, has_webhooks, .. } = target;
+    let refs = repository.as_ref().map(|repository| Arc::clone(repository.refs())).unwrap_or_default();
+    let unreachable = Unreachable::find(repository.as_ref(), push, sent)?;
+    let objects = open_objects(repository, push)?;
+    let default_branch = refs.default_branch().cloned();
     let known = default_branch_after(&refs, objects.as_ref(), default_branch.as_ref(), &push.changes)?;
-    let unreachable = Unreachable::find(repositories, storage, push, sent)?;
     let mut seen = HashSet::new();
     let mut changes = Vec::with_capacity(push.changes.len());
     let paths = has_webhooks.then(|| FileListBudget::new(MAX_TOTAL_PATH_BYTES));
@@ -114,6 +112,7 @@ pub(super) fn inspect(
     let was_empty = refs.branches.is_empty();
     let new_default_branch = if was_empty { new_default_branch(&refs, &changes) } else { None };
     let mut inspected = InspectedPush {
+        generation: refs.generation,
         changes,
         was_empty,
         default_branch,
@@ -144,37 +143,26 @@ pub(super) struct SentObjects {
 }
 
 impl SentObjects {
-    pub(super) fn check(repositories: &Repositories, storage: &StorageId, push: &Push) -> Result<Self> {
+    pub(super) fn check(repository: Option<&Repository>, push: &Push) -> Result<Self> {
         let sent = push.incoming.as_ref().map(Quarantine::received).transpose()?;
-        let mut objects = Self { sent, links: None };
-        objects.find_links(repositories, storage, push)?;
-        Ok(objects)
-    }
-
-    fn find_links(&mut self, repositories: &Repositories, storage: &StorageId, push: &Push) -> Result<()> {
+        let mut links = None;
         // The first push cannot link to other objects.
-        if let (Some(incoming), Some(sent)) = (&push.incoming, &self.sent)
-            && repositories.exists(storage)
-        {
+        if let (Some(incoming), Some(sent), Some(_)) = (&push.incoming, &sent, repository) {
             let tips = push.changes.iter().filter_map(|change| change.new).filter(|id| sent.contains(*id));
             // Opened only for this: two open repositories must not hold buffers for large objects at the same time.
-            self.links = Some(sent.find_prerequisites(&incoming.repository()?, tips)?);
+            links = Some(sent.find_prerequisites(&incoming.repository()?, tips)?);
         }
-        Ok(())
+        Ok(Self { sent, links })
     }
 }
 
 impl Unreachable {
-    fn find(repositories: &Repositories, storage: &StorageId, push: &Push, mut objects: SentObjects) -> Result<Self> {
-        if objects.links.is_none() {
-            // Another push may have created the repository meanwhile.
-            objects.find_links(repositories, storage, push)?;
-        }
+    fn find(repository: Option<&Repository>, push: &Push, objects: SentObjects) -> Result<Self> {
         let SentObjects { sent, links } = objects;
         let is_sent = |id: Oid| sent.as_ref().is_some_and(|sent| sent.contains(id));
         let others = push.changes.iter().filter_map(|change| change.new).filter(|id| !is_sent(*id)).collect();
         let mut found = Self { sent, targets: BTreeSet::new(), link: None };
-        if let Some(repository) = repositories.find(storage)? {
+        if let Some(repository) = repository {
             found.targets = repository.find_unreachable(others)?;
             found.link = repository.find_unreachable(links.unwrap_or_default())?.first().copied();
         }
@@ -245,6 +233,7 @@ fn inspect_change(
         rejection: None,
         forced: false,
         data,
+        peeled: None,
         annotation: None,
         files: Vec::new(),
         ci_file: None,
@@ -274,6 +263,9 @@ fn inspect_change(
             one.rejection = Some(RefRejection::NotACommit);
         }
         (kind, Some(peeled)) => {
+            if let Some(objects) = objects.filter(|_| kind != RefKind::Branch) {
+                one.peeled = objects.peel_tag(new)?;
+            }
             if let (git::Peeled::Commit(tip), Some(objects)) = (peeled, objects) {
                 let old_tip = if kind == RefKind::Branch { *old } else { None };
                 one.forced = match old_tip {
@@ -365,7 +357,7 @@ fn truncate_message(message: &mut String, remaining: usize) -> usize {
 
 /// Rejects new refs whose name is a folder of another ref, or below one.
 fn reject_name_conflicts(refs: &Refs, changes: &mut [InspectedChange]) {
-    let created: HashSet<String> = changes
+    let created: BTreeSet<String> = changes
         .iter()
         .filter(|one| one.change.old.is_none() && one.rejection.is_none())
         .map(|one| one.change.name.to_string())
@@ -377,8 +369,8 @@ fn reject_name_conflicts(refs: &Refs, changes: &mut [InspectedChange]) {
         let above = name.match_indices('/').map(|(at, _)| &name[..at]).find(|above| taken(above));
         let folder = format!("{name}/");
         let below = || {
-            let new = created.iter().find(|other| other.starts_with(&folder)).cloned();
-            new.or_else(|| refs.iter().map(|found| found.name.to_string()).find(|found| found.starts_with(&folder)))
+            let new = created.range(folder.clone()..).next().filter(|other| other.starts_with(&folder)).cloned();
+            new.or_else(|| refs.first_below(&folder).map(|found| found.name.to_string()))
         };
         if let Some(other) = above.map(ToOwned::to_owned).or_else(below) {
             one.rejection = Some(RefRejection::NameConflict(other));

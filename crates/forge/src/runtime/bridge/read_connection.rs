@@ -88,7 +88,15 @@ impl ReadConnection {
             }
             let token_id = token.as_ref().map(|token| token.id);
             used_token = token;
-            f(&mut ReadTx { db, shared, actor, token: token_id, now, hook_depth: caller.hook_depth() })
+            f(&mut ReadTx {
+                db,
+                shared,
+                actor,
+                token: token_id,
+                now,
+                hook_depth: caller.hook_depth(),
+                is_writing: false,
+            })
         });
         let value = self.disconnect_on_error(result)?;
         let (user, acting_as) = caller.logged_ids();

@@ -1,6 +1,6 @@
 //! Write transactions.
 
-use model::{Namespace, Project, Role, Time, UserId};
+use model::{Commit, Namespace, Oid, Project, Role, Time, UserId};
 use store::Conn;
 
 use super::{ReadTx, Shared};
@@ -16,12 +16,15 @@ pub struct WriteTx<'a> {
     pub(super) has_deliveries: bool,
     /// Whether runners may find jobs that they did not find before.
     pub(super) has_pending_jobs: bool,
+    /// Commits of the push that this transaction applies.
+    pushed_commits: Vec<Commit>,
 }
 
 impl<'a> WriteTx<'a> {
     /// Creates a write transaction from a read transaction on a connection that can write.
-    pub(super) fn new(read: ReadTx<'a>) -> Self {
-        Self { read, has_deliveries: false, has_pending_jobs: false }
+    pub(super) fn new(mut read: ReadTx<'a>) -> Self {
+        read.is_writing = true;
+        Self { read, has_deliveries: false, has_pending_jobs: false, pushed_commits: Vec::new() }
     }
 
     /// Returns the transaction for reading; it sees what was written before.
@@ -32,6 +35,21 @@ impl<'a> WriteTx<'a> {
     /// Wakes the webhook dispatcher after the commit.
     pub(crate) fn notify_dispatcher(&mut self) {
         self.has_deliveries = true;
+    }
+
+    /// Remembers a commit of the push that this transaction applies. It cannot be read from the repository before the
+    /// transaction is committed.
+    pub(crate) fn remember_commit(&mut self, commit: Commit) {
+        self.pushed_commits.push(commit);
+    }
+
+    /// Returns a commit of a project, if it exists.
+    pub(crate) fn commit(&mut self, project: &Project, id: Oid) -> Result<Option<Commit>> {
+        if let Some(pushed) = self.pushed_commits.iter().find(|commit| commit.id == id) {
+            return Ok(Some(pushed.clone()));
+        }
+        let Some(repository) = self.read.repository(project)? else { return Ok(None) };
+        Ok(repository.commit(id)?)
     }
 
     /// Wakes runners that wait for jobs after the commit.

@@ -1,7 +1,7 @@
 //! Adds a snapshot to a backup folder.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fs::{self, File, Metadata},
     io::{self, BufReader, BufWriter, Read},
     os::unix::fs::MetadataExt as _,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     backup::{
-        capture::{AddOutcome, FileId, FileSource, OpenedFile, Sink, open},
+        capture::{AddOutcome, FileSource, OpenedFile, Sink, open},
         manifest::{self, DamagedFile, HashingReader, ManifestEntry, ManifestHeader, ManifestItem, ManifestSummary},
         staging::{create_folders, create_owner_only},
     },
@@ -36,12 +36,6 @@ pub(in crate::backup) struct NewSnapshot {
     manifest: Option<(String, PathBuf, manifest::Writer<BufWriter<File>>)>,
     /// The size and checksum of each file that the previous snapshot has in this group, by path.
     previous_files: HashMap<String, (u64, String)>,
-    /// The number of those files that are identical in this snapshot.
-    unchanged_files: usize,
-    /// Whether a file of this group differs from the previous snapshot.
-    has_changes: bool,
-    /// Hard-linked files that were copied: the number of links to come, the checksum and the fault, if any.
-    hard_links: HashMap<FileId, (u64, String, Option<String>)>,
     /// The number of bytes that no earlier snapshot had.
     pub(in crate::backup) bytes_added: u64,
     /// Problems for the operator that do not invalidate the snapshot.
@@ -62,9 +56,6 @@ impl NewSnapshot {
             previous: None,
             manifest: None,
             previous_files: HashMap::new(),
-            unchanged_files: 0,
-            has_changes: false,
-            hard_links: HashMap::new(),
             bytes_added: 0,
             warnings: Vec::new(),
             is_swept: true,
@@ -86,8 +77,9 @@ impl NewSnapshot {
         for name in folder.newest_first()? {
             if let Ok(SnapshotInfo { summary, .. }) = folder.read_info(&name) {
                 let manifest = folder.manifest(&name)?;
+                let ManifestSummary { damaged, connected, .. } = summary;
                 new_snapshot.previous =
-                    Some(PreviousSnapshot { manifest, damaged: summary.damaged, next: None, ended: false });
+                    Some(PreviousSnapshot { manifest, damaged, connected, next: None, ended: false });
                 break;
             }
         }
@@ -167,10 +159,6 @@ impl NewSnapshot {
 
     fn record(&mut self, sum: String, size: u64, path: &str) -> Result<()> {
         let (_, _, manifest) = self.manifest.as_mut().context("the backup was not started")?;
-        match self.previous_files.get(path) {
-            Some(previous) if *previous == (size, sum.clone()) => self.unchanged_files += 1,
-            _ => self.has_changes = true,
-        }
         let entry = ManifestEntry::File { sum, size, path: path.to_owned() };
         manifest.add(&entry).map_err(|error| self.folder.unusable(error))
     }
@@ -227,7 +215,6 @@ impl Sink for NewSnapshot {
     }
 
     fn enter(&mut self, group: &str) -> Result<()> {
-        (self.unchanged_files, self.has_changes) = (0, false);
         self.previous_files = match &mut self.previous {
             Some(previous) => previous.read_group(group)?,
             None => HashMap::new(),
@@ -235,8 +222,8 @@ impl Sink for NewSnapshot {
         Ok(())
     }
 
-    fn is_unchanged(&self) -> bool {
-        !self.has_changes && !self.previous_files.is_empty() && self.unchanged_files == self.previous_files.len()
+    fn was_connected(&self, digest: &str) -> bool {
+        self.previous.as_ref().is_some_and(|previous| previous.connected.contains(digest))
     }
 
     fn add_bytes(&mut self, path: &str, bytes: &[u8]) -> Result<()> {
@@ -246,7 +233,7 @@ impl Sink for NewSnapshot {
     }
 
     fn add_file(&mut self, path: &str, source: FileSource<'_>) -> Result<AddOutcome> {
-        let (immutable, created_at) = (source.immutable, source.created_at);
+        let (immutable, is_linked, created_at) = (source.immutable, source.is_linked, source.created_at);
         let (mut content, data) = match open(source) {
             OpenedFile::Content(content, data) => (content, data),
             OpenedFile::Gone => return Ok(AddOutcome::Gone),
@@ -260,30 +247,16 @@ impl Sink for NewSnapshot {
         }
         // A file with the same path and size that was not touched since the previous snapshot was verified then and is not
         // read again.
-        let is_same =
-            self.previous.as_ref().is_some_and(|previous| previous.is_after(&data)) && content.fault.is_none();
+        let is_same = self.previous.as_ref().is_some_and(|previous| previous.is_after(&data, is_linked))
+            && content.fault.is_none();
         let reusable = self.previous_files.get(path).filter(|(previous_size, _)| is_same && *previous_size == size);
         if let Some((_, sum)) = reusable.filter(|(_, sum)| self.folder.has_blob_of_size(sum, size)) {
             let sum = sum.clone();
             self.record(sum, size, path)?;
             return Ok(AddOutcome::Copied { fault: None });
         }
-        let key = FileId::of(&data);
-        let (sum, fault) = if let Some((remaining, sum, fault)) = self.hard_links.get_mut(&key) {
-            let found = (sum.clone(), fault.clone());
-            *remaining -= 1;
-            if *remaining == 0 {
-                self.hard_links.remove(&key);
-            }
-            found
-        } else {
-            let sum = self.store(&mut content, size, path)?;
-            let fault = content.finish();
-            if data.nlink() > 1 {
-                self.hard_links.insert(key, (data.nlink() - 1, sum.clone(), fault.clone()));
-            }
-            (sum, fault)
-        };
+        let sum = self.store(&mut content, size, path)?;
+        let fault = content.finish();
         let modified = self.previous.as_ref().zip(self.previous_files.get(path)).and_then(
             |(previous, (previous_size, previous_sum))| {
                 let same_file =
@@ -335,14 +308,17 @@ struct PreviousSnapshot {
     manifest: manifest::Reader<BufReader<File>>,
     /// The files that were damaged when it was made.
     damaged: Vec<DamagedFile>,
+    /// Digests of the repositories that lacked no object when it was made.
+    connected: BTreeSet<String>,
     next: Option<(u64, String, String)>,
     ended: bool,
 }
 
 impl PreviousSnapshot {
-    /// Returns whether it was taken after the last change of a file, with some tolerance.
-    fn is_after(&self, data: &Metadata) -> bool {
-        let touched = data.mtime().max(data.ctime()).saturating_add(1);
+    /// Returns whether it was taken after the last change of a file, with some tolerance. A new hard link changes the
+    /// ctime of a file, but not its content.
+    fn is_after(&self, data: &Metadata, is_linked: bool) -> bool {
+        let touched = if is_linked { data.mtime() } else { data.mtime().max(data.ctime()) }.saturating_add(1);
         Timestamp::from_second(touched).is_ok_and(|touched| self.elapsed_since(touched) > Some(TIMESTAMP_TOLERANCE))
     }
 
@@ -374,7 +350,7 @@ impl PreviousSnapshot {
                     return Ok(found);
                 }
                 Some((size, sum, path)) => {
-                    if path.starts_with(group) && self.was_intact(group, &path) {
+                    if path.starts_with(group) && self.was_intact(&path) {
                         found.insert(path, (size, sum));
                     }
                 }
@@ -383,22 +359,19 @@ impl PreviousSnapshot {
         }
     }
 
-    /// Returns whether a file was verified and intact; a repository counts as a whole.
-    fn was_intact(&self, group: &str, path: &str) -> bool {
-        let is_repository = group.starts_with("repositories/");
-        let is_about = |damage: &DamagedFile| {
-            damage.path == path || is_repository && format!("{}/", damage.path).starts_with(group)
-        };
-        self.manifest.header.verified && !self.damaged.iter().any(is_about)
+    /// Returns whether a file was verified and intact.
+    fn was_intact(&self, path: &str) -> bool {
+        self.manifest.header.verified && !self.damaged.iter().any(|damage| damage.path == path)
     }
 }
 
-/// The order of files in a manifest: repositories by path, then uploads, artifacts and traces.
+/// The order of files in a manifest: rows and keys, then packs by folder, uploads, artifacts and traces.
 fn sort_key(path: &str) -> (usize, &str) {
-    let end_of_name = |rest: &str| rest.find(".git/").unwrap_or(rest.len());
-    if let Some(rest) = path.strip_prefix("repositories/") {
-        return (1, &rest[..end_of_name(rest)]);
+    let later = ["files/packs/", "files/uploads/", "files/artifacts/", "traces/"];
+    let group = later.iter().enumerate().find_map(|(at, start)| Some((at, path.strip_prefix(start)?)));
+    match group {
+        Some((0, rest)) => (1, rest.split('/').next().unwrap_or_default()),
+        Some((at, _)) => (at + 1, ""),
+        None => (0, ""),
     }
-    let later = ["files/uploads/", "files/artifacts/", "traces/"];
-    (later.iter().position(|start| path.starts_with(start)).map_or(0, |at| at + 2), "")
 }

@@ -8,10 +8,10 @@ use std::{
 };
 
 use model::ProjectId;
-use testkit::repository::{git, git_command};
+use testkit::repository::git;
 
 use crate::{
-    admin::backup::create_test_data,
+    admin::backup::{REPOSITORIES, create_test_data, refs_of},
     admin::backup_formats::{files_in, sibling_path, snapshot_names},
     support::{ProcessOutput, TestInstance, WAIT_TIMEOUT},
 };
@@ -74,7 +74,7 @@ impl DamagedFile {
     }
 }
 
-/// Replaces a file; git objects are read-only even for their owner.
+/// Replaces a file; packs are read-only even for their owner.
 fn write(path: &Path, content: &[u8]) {
     if path.exists() {
         fs::remove_file(path).expect("removed");
@@ -109,8 +109,7 @@ fn assert_damage_is_found(instance: &TestInstance, damaged_files: &[(&DamagedFil
             let what = format!("{name}, {damage:?}: {}", output.combined_output());
             damaged.repair();
             assert_eq!(output.status, Some(1), "{what}");
-            let mut above = damaged.path.iter().filter_map(|part| part.to_str()).filter(|part| part.ends_with(".git"));
-            let names = [Some(name), above.next(), name.ends_with(".sqlite3").then_some("the database")];
+            let names = [Some(name), name.ends_with(".sqlite3").then_some("the database")];
             assert!(names.into_iter().flatten().any(|name| output.stderr.contains(name)), "{what}");
             // Damage that prevents a start is reported before anything is copied.
             let remedy = if matches!(name, "instance-key" | "gable.sqlite3") { "restore" } else { "gable doctor" };
@@ -132,104 +131,116 @@ fn assert_damage_is_found(instance: &TestInstance, damaged_files: &[(&DamagedFil
     instance.gable(&["backup", "--quiet", "--folder", &folder, "--verify"]).finish().succeeded();
     let restored = TestInstance::new();
     restored.gable(&["restore", "--quiet", &folder]).finish().succeeded();
-    for repository in repositories(&restored) {
-        git(&repository, &["fsck", "--strict", "--full", "--no-dangling"], b"");
+    assert_repositories_are_intact(&restored);
+}
+
+fn assert_repositories_are_intact(instance: &TestInstance) {
+    let server = instance.start();
+    for path in REPOSITORIES {
+        assert!(refs_of(&server, path).contains("refs/heads/master"), "{path}");
     }
+    server.stop();
 }
 
-/// Returns all repositories that have refs.
-fn repositories(instance: &TestInstance) -> Vec<PathBuf> {
-    let root = instance.data().join("repositories");
-    let found = files_in(&root).into_keys().filter(|path| path.ends_with("packed-refs") || path.ends_with("HEAD"));
-    let mut found: Vec<PathBuf> = found.filter_map(|path| Some(root.join(path.parent()?))).collect();
-    found.dedup();
-    found.retain(|folder| {
-        let refs = git_command(folder).arg("for-each-ref").output().expect("git runs");
-        !refs.stdout.is_empty()
-    });
-    found
-}
-
-/// Creates one file of each kind that git writes in a repository; returns the loose objects.
-fn create_every_kind(repository: &Path) -> Vec<PathBuf> {
-    let run = |arguments: &[&str], input: &str| {
-        let output = git(repository, arguments, input.as_bytes());
-        String::from_utf8(output.stdout).expect("text").trim().to_owned()
-    };
-    run(&["pack-refs", "--all"], "");
-    let settings = ["-c", "pack.writeReverseIndex=true"];
-    run(&[&settings[..], &["repack", "-a", "-d", "-q", "--write-midx", "--write-bitmap-index"]].concat(), "");
-    run(&["commit-graph", "write", "--reachable", "--changed-paths", "--split"], "");
-    let blob = run(&["hash-object", "-w", "--stdin"], &format!("of {}", repository.display()));
-    let tree = run(&["mktree"], &format!("100644 blob {blob}\tfile\n"));
-    let commit = run(&["commit-tree", "-m", "loose", &tree], "");
-    run(&["update-ref", "refs/heads/loose", &commit], "");
-    let loose = |id: &str| repository.join("objects").join(&id[..2]).join(&id[2..]);
-    vec![loose(&blob), loose(&tree), loose(&commit)]
-}
-
-/// Returns the file of a repository whose name has this prefix and suffix.
-fn file_of(repository: &Path, start: &str, end: &str) -> PathBuf {
-    let fits = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.starts_with(start) && name.ends_with(end)
-    };
-    let found = files_in(repository).into_keys().find(fits);
-    repository.join(found.unwrap_or_else(|| panic!("no {start}*{end} in {}", repository.display())))
+/// Returns a file of a pack of the instance.
+fn file_of_pack(instance: &TestInstance, extension: &str) -> PathBuf {
+    let folder = instance.data().join("files/packs");
+    let found = files_in(&folder).into_keys().find(|path| path.extension().is_some_and(|found| found == extension));
+    folder.join(found.unwrap_or_else(|| panic!("no pack with a file .{extension}")))
 }
 
 #[test]
-fn damage_to_any_file_of_a_repository_makes_a_backup_fail_and_keeps_the_older_ones() {
+fn damage_to_any_file_of_a_pack_makes_a_backup_fail_and_keeps_the_older_ones() {
     let instance = instance_with_data();
-    let repository = repositories(&instance).remove(0);
-    let loose = create_every_kind(&repository);
     let elsewhere = tempfile::tempdir().expect("a folder");
-    git(elsewhere.path(), &["init", "-q", "--bare", "-b", "master"], b"");
-    let tree = git(elsewhere.path(), &["mktree"], b"").stdout;
-    let tree = String::from_utf8(tree).expect("text");
-    let commit = git(elsewhere.path(), &["commit-tree", "-m", "x", tree.trim()], b"").stdout;
-    let commit = String::from_utf8(commit).expect("text");
-    git(elsewhere.path(), &["update-ref", "refs/heads/master", commit.trim()], b"");
-    let other_loose = create_every_kind(elsewhere.path());
+    git(elsewhere.path(), &["init", "-q", "-b", "master"], b"");
+    git(elsewhere.path(), &["commit", "-q", "--allow-empty", "-m", "x"], b"");
+    git(elsewhere.path(), &["-c", "pack.writeReverseIndex=true", "repack", "-a", "-q"], b"");
+    let other = |extension: &str| {
+        let mut files = files_in(&elsewhere.path().join(".git/objects/pack")).into_iter();
+        let found = files.find(|(path, _)| path.extension().is_some_and(|found| found == extension));
+        found.unwrap_or_else(|| panic!("no .{extension}")).1
+    };
+    let file = |extension: &str| DamagedFile::new(file_of_pack(&instance, extension), other(extension));
+    let (pack, index, reverse_index) = (file("pack"), file("idx"), file("rev"));
+    // Git works without a reverse index, so its absence is not damage.
+    let changes = [Truncated, Flipped, Zeros, Other, Grown];
+    assert_damage_is_found(&instance, &[(&pack, &ALL), (&index, &ALL), (&reverse_index, &changes)]);
+}
 
-    let mut damaged_files = Vec::new();
-    let kinds = [
-        ("pack-", ".pack"),
-        ("pack-", ".idx"),
-        ("pack-", ".rev"),
-        ("multi-pack-index-", ".bitmap"),
-        ("multi-pack-index", "index"),
-        ("graph-", ".graph"),
-        ("commit-graph-", "chain"),
+#[test]
+fn folders_of_repositories_are_caches_that_a_backup_does_not_need() {
+    let instance = instance_with_data();
+    fs::remove_dir_all(instance.data().join("repositories")).expect("removed");
+    backup(&instance).succeeded();
+    let restored = TestInstance::new();
+    restored.gable(&["restore", "--quiet", &sibling_path(&instance, "backups")]).finish().succeeded();
+    assert!(!restored.data().join("repositories").exists());
+    assert_repositories_are_intact(&restored);
+}
+
+#[test]
+fn lost_objects_refs_and_packs_of_a_repository_are_found_and_its_projects_are_named() {
+    let instance = instance_with_data();
+    backup(&instance).succeeded();
+    instance.save_database();
+    let of_project = "repository_id IN (SELECT id FROM repositories WHERE project_id = 1)";
+    let damages = [
+        (
+            format!("DELETE FROM refs WHERE name = 'refs/heads/master' AND {of_project}"),
+            "refs/heads/master (project 1): the default branch is missing",
+        ),
+        (format!("UPDATE repository_packs SET dead_since = 1 WHERE {of_project}"), "repository (project 1): "),
+        (format!("DELETE FROM repository_packs WHERE {of_project}"), "repository (project 1): "),
+        // The fork has the same packs.
+        ("UPDATE packs SET bytes = 7".to_owned(), " (projects 1, 2): has "),
+        (
+            "DELETE FROM repositories WHERE project_id = 1".to_owned(),
+            "repository (project 1): the database has no refs",
+        ),
     ];
-    for (start, end) in kinds {
-        let other = fs::read(file_of(elsewhere.path(), start, end)).expect("read");
-        let damaged = DamagedFile::new(file_of(&repository, start, end), other);
-        // Git works without derived files, so their absence is not damage.
-        let is_derived = start.starts_with("multi") || matches!(end, ".rev" | "chain");
-        let damages: Vec<Damage> =
-            ALL.into_iter().filter(|damage| !is_derived || !matches!(damage, Missing | Folder)).collect();
-        damaged_files.push((damaged, damages));
+    for (sql, expected) in damages {
+        instance.execute(&sql);
+        let output = backup(&instance);
+        let what = format!("{sql}: {}", output.combined_output());
+        assert_eq!(output.status, Some(1), "{what}");
+        assert!(output.stderr.contains(expected), "{what}");
+        assert!(output.stderr.contains("no older backup was removed"), "{what}");
+        instance.restore_database();
+        instance.save_database();
     }
-    for (path, other) in loose.iter().zip(&other_loose) {
-        damaged_files.push((DamagedFile::new(path.clone(), fs::read(other).expect("read")), ALL.to_vec()));
-    }
-    // Another valid ref cannot be recognized as damage, so these two are not replaced by one.
-    let of_refs = [Truncated, Flipped, Zeros, Folder, Grown];
-    damaged_files.push((DamagedFile::new(repository.join("refs/heads/loose"), Vec::new()), of_refs[..3].to_vec()));
-    damaged_files.push((DamagedFile::new(repository.join("HEAD"), Vec::new()), [&of_refs[..], &[Missing]].concat()));
-    let foreign = fs::read(elsewhere.path().join("packed-refs")).expect("read");
-    damaged_files.push((
-        DamagedFile::new(repository.join("packed-refs"), foreign),
-        [Truncated, Zeros, Missing, Other, Folder, Grown].to_vec(),
+    backup(&instance).succeeded();
+}
+
+#[test]
+fn a_replaced_pack_that_was_removed_during_the_backup_is_left_out() {
+    let instance = instance_with_data();
+    // As if the pack had been removed between the snapshot of the database and the copy.
+    let checksum = "12".repeat(20);
+    instance.execute(&format!(
+        "INSERT INTO packs (id, file_key, checksum, bytes, objects, created_at) VALUES \
+         (1000, 'packs/12/{checksum}-0123456789abcdef', '{checksum}', 100, 1, 1); \
+         INSERT INTO repository_packs (repository_id, pack_id, dead_since) VALUES (1, 1000, 1)"
     ));
-    damaged_files.push((
-        DamagedFile::new(repository.join("config"), Vec::new()),
-        [Truncated, Flipped, Zeros, Missing, Folder].to_vec(),
-    ));
-    let damaged_files: Vec<(&DamagedFile, &[Damage])> =
-        damaged_files.iter().map(|(damaged, damages)| (damaged, damages.as_slice())).collect();
-    assert_damage_is_found(&instance, &damaged_files);
+    let file = sibling_path(&instance, "backup.tar");
+    let output = instance.gable(&["backup", &file]).finish();
+    assert!(
+        output.stderr.contains(&format!("removed during the backup: files/packs/12/{checksum}-")),
+        "{}",
+        output.stderr
+    );
+    output.succeeded();
+    let restored = TestInstance::new();
+    restored.gable(&["restore", "--quiet", &file]).finish().succeeded();
+    assert_eq!(restored.count("SELECT count(*) FROM repository_packs WHERE pack_id = 1000"), 0);
+    assert_repositories_are_intact(&restored);
+    // A live one must exist.
+    instance.execute("UPDATE repository_packs SET dead_since = NULL WHERE pack_id = 1000");
+    let failed = instance.gable(&["backup", "--quiet", "--force", &file]).finish();
+    assert_eq!(failed.status, Some(1), "{}", failed.combined_output());
+    let text = failed.stderr;
+    assert!(text.contains(&format!("files were missing, such as files/packs/12/{checksum}-")), "{text}");
+    assert!(text.contains(" (project 1)"), "{text}");
 }
 
 #[test]
@@ -281,21 +292,18 @@ fn damaged_indexes_and_dangling_rows_of_the_database_are_found() {
 #[test]
 fn a_backup_to_a_file_and_its_restore_report_damage() {
     let instance = instance_with_data();
-    let repository = repositories(&instance).remove(0);
-    let pack = file_of(&repository, "pack-", ".pack");
-    let damaged = DamagedFile::new(pack, Vec::new());
-    damaged.damage_with(Truncated);
+    DamagedFile::new(file_of_pack(&instance, "pack"), Vec::new()).damage_with(Truncated);
     let file = sibling_path(&instance, "backup.tar");
     let output = instance.gable(&["backup", "--quiet", &file]).finish();
     assert_eq!(output.status, Some(1), "{}", output.combined_output());
     assert!(output.stderr.contains("its content does not match the checksum at its end"), "{}", output.stderr);
-    assert!(output.stderr.contains("(project "), "{}", output.stderr);
+    assert!(output.stderr.contains("(projects 1, 2): "), "{}", output.stderr);
     let refused = instance.gable(&["backup", "--quiet", "--verify", &file]).finish().refused();
     assert!(refused.contains("is intact, but when it was made"), "{refused}");
     // Everything else is restored.
     let restored = TestInstance::new();
     let output = restored.gable(&["restore", "--quiet", &file]).finish();
-    assert!(output.stderr.contains("warning: damaged: repositories/"), "{}", output.combined_output());
+    assert!(output.stderr.contains("warning: damaged: files/packs/"), "{}", output.combined_output());
     output.succeeded();
     let upload = restored.data().join(format!("files/uploads/{}/1", instance.storage_of(PROJECT)));
     assert_eq!(fs::read_to_string(upload).expect("read"), "what people have uploaded");
@@ -307,8 +315,7 @@ fn a_restore_does_not_use_an_incomplete_backup_by_default() {
     let folder = sibling_path(&instance, "backups");
     backup(&instance).succeeded();
     let good = snapshot_names(&folder).remove(0);
-    let repository = repositories(&instance).remove(0);
-    DamagedFile::new(file_of(&repository, "pack-", ".pack"), Vec::new()).damage_with(Flipped);
+    DamagedFile::new(file_of_pack(&instance, "pack"), Vec::new()).damage_with(Flipped);
     assert_eq!(backup(&instance).status, Some(1));
     let bad = snapshot_names(&folder).remove(1);
     let listed = instance.gable(&["backup", "--folder", &folder, "--list"]).finish().succeeded();
@@ -319,9 +326,7 @@ fn a_restore_does_not_use_an_incomplete_backup_by_default() {
     assert!(refused.contains(&format!("the newest complete backup is --snapshot {good}")), "{refused}");
     assert!(!restored.data().exists(), "nothing was changed");
     restored.gable(&["restore", "--quiet", "--snapshot", &good, &folder]).finish().succeeded();
-    for repository in repositories(&restored) {
-        git(&repository, &["fsck", "--strict", "--full", "--no-dangling"], b"");
-    }
+    assert_repositories_are_intact(&restored);
 }
 
 #[test]
@@ -332,8 +337,7 @@ fn a_scheduled_backup_of_damaged_files_is_an_error_and_removes_nothing() {
     let good = "2020-01-01T00-00-00.000Z";
     let path = |name: &str| format!("{folder}/snapshots/{name}.manifest");
     fs::rename(path(&snapshot_names(&folder)[0]), path(good)).expect("renamed");
-    let repository = repositories(&instance).remove(0);
-    DamagedFile::new(file_of(&repository, "pack-", ".pack"), Vec::new()).damage_with(Truncated);
+    DamagedFile::new(file_of_pack(&instance, "pack"), Vec::new()).damage_with(Truncated);
     let settings = [("GABLE_BACKUP_FOLDER", folder.as_str()), ("GABLE_BACKUP_KEEP", "1")];
     let gable = settings.iter().fold(instance.serve(), |gable, (name, value)| gable.env(name, value));
     let server = gable.with_root_credentials().start();
@@ -346,7 +350,7 @@ fn a_scheduled_backup_of_damaged_files_is_an_error_and_removes_nothing() {
     assert!(shown.contains("gable_backup_failures_total 1"), "{shown}");
     assert!(!shown.contains("gable_backup_last_success_seconds 1"), "{shown}");
     let output = server.stop().stderr;
-    assert!(output.contains("damaged file: repositories/") && output.contains(".pack"), "{output}");
+    assert!(output.contains("damaged file: files/packs/") && output.contains(".pack"), "{output}");
     let names = snapshot_names(&folder);
     assert_eq!((names.len(), names[0].as_str()), (2, good), "{names:?}");
 }
@@ -359,13 +363,17 @@ fn an_unverified_backup_of_an_older_version_is_not_relied_on() {
     let name = snapshot_names(&folder).remove(0);
     let list = format!("{folder}/snapshots/{name}.manifest");
     let text = fs::read_to_string(&list).expect("read");
-    // As an older version wrote it: with a damaged pack and without verification.
+    // As an older version wrote it: with a damaged pack in the folder of a repository, and without verification.
     assert!(text.contains(",\"verified\":true}"), "{text}");
-    let repository = repositories(&instance).remove(0);
-    DamagedFile::new(file_of(&repository, "pack-", ".pack"), Vec::new()).damage_with(Truncated);
+    let pack = file_of_pack(&instance, "pack");
+    let key = pack.strip_prefix(instance.data()).expect("inside").to_str().expect("a readable path").to_owned();
+    DamagedFile::new(pack, Vec::new()).damage_with(Truncated);
     assert_eq!(backup(&instance).status, Some(1));
     let bad = format!("{folder}/snapshots/{}.manifest", snapshot_names(&folder)[1]);
+    let checksum = key.rsplit(['/', '-']).nth(1).expect("a checksum");
+    let old_path = format!("repositories/12/34/1234.git/objects/pack/pack-{checksum}.pack");
     let text = fs::read_to_string(&bad).expect("read").replace(",\"verified\":true}", "}");
+    let text = text.replace("{\"format\":2,", "{\"format\":1,").replace(&key, &old_path);
     let (body, _) = text.rsplit_once("sha256 ").expect("an end");
     let (lines, seal) = body.trim_end().rsplit_once('\n').expect("a seal");
     let mut seal: serde_json::Value = serde_json::from_str(seal).expect("a seal");

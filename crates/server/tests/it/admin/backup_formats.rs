@@ -8,11 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use flate2::read::GzDecoder;
 use model::ProjectId;
 use serde_json::json;
 
 use crate::{
-    admin::backup::create_test_data,
+    admin::backup::{REPOSITORIES, create_test_data, refs_of},
     support::{Rng, TestInstance, WAIT_TIMEOUT},
 };
 
@@ -88,6 +89,41 @@ fn a_truncated_or_modified_file_is_refused_and_nothing_changes() {
     other.gable(&["restore", "--quiet", &file]).finish().succeeded();
 }
 
+/// Made by version 0.1.0: a project with loose objects and loose refs, and a fork with packed refs and hard-linked packs.
+const FORMAT_1: &[u8] = include_bytes!("old_backups/format-1.tar.gz");
+
+#[test]
+fn a_backup_with_refs_as_files_restores_and_is_converted() {
+    let instance = TestInstance::new();
+    let file = sibling_path(&instance, "backup.tar");
+    std::io::copy(&mut GzDecoder::new(FORMAT_1), &mut fs::File::create(&file).expect("a file")).expect("written");
+    let verified = instance.gable(&["backup", "--quiet", "--verify", &file]).finish().succeeded();
+    assert!(verified.contains("is intact: 89 rows, 2 repositories"), "{verified}");
+    instance.gable(&["restore", "--quiet", &file]).finish().succeeded();
+    // Until the repositories are converted, a backup of them would be empty.
+    let unconverted = instance.gable(&["backup", "--quiet", &sibling_path(&instance, "new.tar")]).finish();
+    assert_eq!(unconverted.status, Some(1), "{}", unconverted.combined_output());
+    let server = instance.start();
+    let [rocket, fork] = REPOSITORIES.map(|path| refs_of(&server, path));
+    for (refs, master) in
+        [(rocket, "c57b693b822b9b45df1ffa3976e93b380fe4fe15"), (fork, "9928261ade4bdb6f04ab28d23071b6e25f694b62")]
+    {
+        assert!(refs.contains(&format!("refs/heads/master {master}\n")), "{refs}");
+        for name in ["refs/heads/other/deep/branch ", "refs/tags/v1 "] {
+            assert!(refs.contains(name), "{name} in {refs}");
+        }
+    }
+    server.stop();
+    // From then on backups have the new format.
+    let folder = sibling_path(&instance, "backups");
+    instance.gable(&["backup", "--quiet", "--folder", &folder]).finish().succeeded();
+    let restored = TestInstance::new();
+    restored.gable(&["restore", "--quiet", &folder]).finish().succeeded();
+    let server = restored.start();
+    assert!(refs_of(&server, REPOSITORIES[0]).contains("refs/tags/v1 "));
+    server.stop();
+}
+
 #[test]
 fn existing_files_are_not_overwritten() {
     let instance = instance_with_data();
@@ -160,7 +196,7 @@ fn a_folder_stores_only_new_content_and_keeps_the_configured_number() {
     server.stop();
     backup(&[]);
     let third = files_in(Path::new(&folder));
-    assert!(added(&third, &second).len() > 3, "a commit, a tree and a file");
+    assert!(added(&third, &second).len() > 3, "a pack with its indexes, and rows");
     let listed = instance.gable(&["backup", "--folder", &folder, "--list"]).finish().succeeded();
     assert_eq!(listed.lines().count(), 3, "{listed}");
     instance.gable(&["backup", "--quiet", "--folder", &folder, "--verify"]).finish().succeeded();
@@ -235,9 +271,13 @@ fn a_backup_streams_into_a_restore_and_both_report_progress() {
     let finished = command.output().expect("a shell");
     let output = String::from_utf8_lossy(&finished.stderr);
     assert!(finished.status.success(), "{output}");
-    for stage in
-        ["rows of the database: ", "repositories: 2 of 2, ", "files and traces: 3 of 3, ", "unpacked and verified: "]
-    {
+    for stage in [
+        "rows of the database: ",
+        "packs: ",
+        "repositories: 2 of 2, ",
+        "files and traces: 3 of 3, ",
+        "unpacked and verified: ",
+    ] {
         assert!(output.contains(stage), "{stage} in {output}");
     }
     assert!(!output.contains('\r') && !output.contains('\u{1b}'), "plain lines where there is no terminal: {output}");
@@ -486,20 +526,21 @@ fn an_incomplete_backup_fails_and_removes_no_older_one() {
     let folder = sibling_path(&instance, "backups");
     instance.gable(&["backup", "--quiet", "--folder", &folder]).finish().succeeded();
     // As if their disk were not mounted.
-    let (repositories, aside) = (instance.data().join("repositories"), instance.data().join("aside"));
-    fs::rename(&repositories, &aside).expect("moved");
-    let path = format!("files/uploads/{}/1", instance.storage_of(ProjectId::new(1)));
-    let upload = instance.data().join(&path);
+    let (packs, aside) = (instance.data().join("files/packs"), instance.data().join("aside"));
+    fs::rename(&packs, &aside).expect("moved");
+    let upload = instance.data().join(format!("files/uploads/{}/1", instance.storage_of(ProjectId::new(1))));
     let content = fs::read(&upload).expect("read");
     fs::remove_file(&upload).expect("removed");
     let output = instance.gable(&["backup", "--quiet", "--folder", &folder, "--keep", "1"]).finish();
     assert_eq!(output.status, Some(1), "{}", output.combined_output());
     let words = output.combined_output();
-    let missing = format!("3 files or repositories were missing, such as {path}");
-    assert!(words.contains(&missing), "{words}");
+    // Each pack has an index; a reverse index is optional.
+    let count = 2 * instance.count("SELECT count(*) FROM packs") + 1;
+    assert!(words.contains(&format!("{count} files were missing, such as files/packs/")), "{words}");
+    assert!(words.contains(" (projects 1, 2) (is every disk mounted?)"), "{words}");
     assert_eq!(snapshot_names(&folder).len(), 2, "the older backup is kept");
     let listed = instance.gable(&["backup", "--folder", &folder, "--list"]).finish().succeeded();
-    assert!(listed.lines().nth(1).is_some_and(|line| line.ends_with("; 3 missing")), "{listed}");
+    assert!(listed.lines().nth(1).is_some_and(|line| line.ends_with(&format!("; {count} missing"))), "{listed}");
     let file = sibling_path(&instance, "backup.tar");
     let output = instance.gable(&["backup", "--quiet", &file]).finish();
     assert!(
@@ -508,7 +549,7 @@ fn an_incomplete_backup_fails_and_removes_no_older_one() {
         output.combined_output()
     );
 
-    fs::rename(&aside, &repositories).expect("moved");
+    fs::rename(&aside, &packs).expect("moved");
     fs::write(&upload, content).expect("written");
     instance.gable(&["backup", "--quiet", "--folder", &folder, "--keep", "1"]).finish().succeeded();
     assert_eq!(snapshot_names(&folder).len(), 1);

@@ -64,6 +64,14 @@ fn repository(instance: &TestInstance) -> PathBuf {
     only(&only(&only(&instance.data().join("repositories"))))
 }
 
+/// Returns the only pack of the instance.
+fn pack(instance: &TestInstance) -> PathBuf {
+    let folder = fs::read_dir(instance.data().join("files/packs")).expect("a folder").next().expect("one");
+    let mut files =
+        fs::read_dir(folder.expect("an entry").path()).expect("a folder").map(|entry| entry.expect("an entry").path());
+    files.find(|path| path.extension().is_some_and(|extension| extension == "pack")).expect("a pack")
+}
+
 #[test]
 fn a_healthy_instance_has_no_problems_with_and_without_a_server() {
     let (instance, server) = instance_with_data();
@@ -99,14 +107,11 @@ fn problems_that_can_be_fixed_are_found_and_fixed_without_data_loss() {
     fs::create_dir_all(data.join("traces").join(&storage)).expect("a folder");
     fs::write(data.join(format!("traces/{storage}/99")), "a stray trace").expect("written");
     fs::remove_file(data.join(format!("files/uploads/{storage}/1"))).expect("removed");
-    // Damage that no request can do: wrong counters, and an interrupted push whose objects are lost.
+    fs::create_dir_all(data.join("files/packs/ab")).expect("a folder");
+    fs::write(data.join("files/packs/ab/abcd-1234.pack"), "a stray pack").expect("written");
+    // Damage that no request can do.
     instance.execute(
         "UPDATE projects SET star_count = 7; UPDATE project_counts SET amount = amount + 1 WHERE visibility = 0",
-    );
-    instance.execute("INSERT INTO ref_intents (project_id, created_at) VALUES (1, 1)");
-    instance.execute(
-        "INSERT INTO ref_intent_changes (intent_id, position, ref_name, new_oid) \
-                  SELECT max(id), 0, 'refs/heads/lost', '1111111111111111111111111111111111111111' FROM ref_intents",
     );
     instance.insert_dead_task("keep_house", "1", "no");
 
@@ -119,7 +124,7 @@ fn problems_that_can_be_fixed_are_found_and_fixed_without_data_loss() {
     assert!(counters.iter().any(|(_, text)| text.starts_with("projects by visibility: ")), "{counters:?}");
     let [("problem", text)] = messages_of(&report, "uploads")[..] else { panic!("{report}") };
     assert_eq!(text, "1 files are missing or truncated, such as 1");
-    for check in ["orphaned repositories", "uploads without rows", "traces without builds", "unfinished pushes"] {
+    for check in ["orphaned repositories", "uploads without rows", "traces without builds", "packs without rows"] {
         let [("warning", _)] = messages_of(&report, check)[..] else { panic!("{check}: {report}") };
     }
     assert_eq!(messages_of(&report, "background tasks"), [("warning", "1 failed permanently")]);
@@ -134,12 +139,12 @@ fn problems_that_can_be_fixed_are_found_and_fixed_without_data_loss() {
         "{left:?}"
     );
     assert_eq!(instance.count("SELECT star_count FROM projects"), 1);
-    assert_eq!(instance.count("SELECT count(*) FROM ref_intents"), 0);
     assert_eq!(instance.count("SELECT count(*) FROM uploads"), 0);
     let place = lost_and_found(&instance);
     let kept = |name: &str| fs::read_to_string(place.join(name)).expect(name);
     assert_eq!(kept(&format!("uploads/{storage}-77")), "orphaned");
     assert_eq!(kept(&format!("traces/{storage}-99")), "a stray trace");
+    assert_eq!(kept("packs/ab-abcd-1234.pack"), "a stray pack");
     assert_eq!(kept("forgotten-uploads.txt"), "number\tproject\tbytes\tname\n1\t1\t5\ta.txt\n");
     assert_eq!(kept("repositories/cd-abcd.git/HEAD"), "ref: refs/heads/master\n");
     assert_eq!(fs::metadata(&place).expect("there").permissions().mode() & 0o777, 0o700);
@@ -163,35 +168,47 @@ fn files_are_not_moved_while_a_server_runs() {
 fn corrupted_objects_are_found_by_a_full_check() {
     let (instance, server) = instance_with_data();
     server.stop();
-    let repository = repository(&instance);
-    let blob = testkit::repository::git(&repository, &["hash-object", "--stdin"], b"x").stdout;
-    let blob = String::from_utf8(blob).expect("an id");
-    let (folder, file) = blob.trim().split_at(2);
-    let path = repository.join("objects").join(folder).join(file);
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("permitted");
-    let mut bytes = fs::read(&path).expect("a loose object");
-    *bytes.last_mut().expect("some") ^= 1;
-    fs::write(&path, bytes).expect("written");
+    let pack = pack(&instance);
+    fs::set_permissions(&pack, fs::Permissions::from_mode(0o644)).expect("permitted");
+    let mut bytes = fs::read(&pack).expect("a pack");
+    // The last byte of the last object; the checksum of the pack follows.
+    let at = bytes.len() - 21;
+    bytes[at] ^= 1;
+    fs::write(&pack, bytes).expect("written");
     let (status, report) = run_doctor(&instance, &["--quick"]);
     assert_eq!((status, &report["problems"]), (Some(0), &json!(0)), "it is there: {:?}", failed_checks(&report));
     let (status, report) = run_doctor(&instance, &[]);
     let messages = messages_of(&report, "repositories");
-    assert!(messages.iter().any(|(status, text)| *status == "problem" && text.contains(blob.trim())), "{messages:?}");
+    assert!(messages.iter().any(|(status, text)| *status == "problem" && text.contains("project 1: ")), "{messages:?}");
     assert_eq!(status, Some(1));
 }
 
 #[test]
-fn missing_objects_and_keys_are_problems() {
+fn missing_objects_packs_and_keys_are_problems() {
     let (instance, server) = instance_with_data();
     server.stop();
-    let repository = repository(&instance);
-    let tip = fs::read_to_string(repository.join("refs/heads/master")).expect("a ref");
-    let (folder, file) = tip.trim().split_at(2);
-    fs::remove_file(repository.join("objects").join(folder).join(file)).expect("a loose object");
+    let (pack, ones) = (pack(&instance), "1".repeat(40));
+    instance.execute(&format!("INSERT INTO refs (repository_id, name, target) VALUES (1, 'refs/tags/lost', '{ones}')"));
     let (status, report) = run_doctor(&instance, &["--quick"]);
     let [("problem", text)] = messages_of(&report, "repositories")[..] else { panic!("{report}") };
-    assert_eq!(text, format!("project 1: refs/heads/master points to {}, which does not exist", tip.trim()));
+    assert_eq!(text, format!("project 1: refs/tags/lost points to {ones}, which does not exist"));
     assert_eq!(status, Some(1));
+    instance.execute("DELETE FROM refs WHERE name = 'refs/tags/lost'");
+
+    let (aside, name) =
+        (pack.with_extension("aside"), pack.file_name().expect("a name").to_string_lossy().into_owned());
+    fs::rename(&pack, &aside).expect("renamed");
+    let (status, report) = run_doctor(&instance, &["--quick"]);
+    let [("problem", text)] = messages_of(&report, "packs")[..] else { panic!("{report}") };
+    assert!(text.ends_with(&format!("{name} is missing; project 1 needs it")), "{text}");
+    let [("problem", text)] = messages_of(&report, "repositories")[..] else { panic!("{report}") };
+    assert!(text.contains(&name), "{text}");
+    assert_eq!(status, Some(1));
+    fs::write(&pack, "short").expect("written");
+    let (status, report) = run_doctor(&instance, &["--quick"]);
+    let [("problem", text)] = messages_of(&report, "packs")[..] else { panic!("{report}") };
+    assert!(status == Some(1) && text.contains(&format!("{name} has 5 bytes instead of ")), "{text}");
+    fs::rename(&aside, &pack).expect("renamed");
 
     let key = instance.data().join("instance-key");
     let right = fs::read_to_string(&key).expect("a key");
@@ -291,6 +308,8 @@ fn symbolic_links_are_moved_but_not_their_targets() {
 #[test]
 fn a_symbolic_link_that_a_project_uses_is_kept() {
     let (instance, server) = instance_with_data();
+    // Creates the folder of the repository.
+    assert_eq!(server.root().get("/api/v3/projects/1/repository/tree").status, 200);
     server.stop();
     let elsewhere = tempfile::tempdir().expect("a folder");
     let (uploads, away) =

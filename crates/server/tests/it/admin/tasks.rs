@@ -40,7 +40,7 @@ async fn expired_tokens_are_removed_after_a_month() {
         "sweep_artifacts",
         "sweep_deliveries",
         "sweep_builds",
-        "settle_pushes",
+        "sweep_packs",
     ];
     assert_eq!(kinds, expected);
     run_due(&forge).await;

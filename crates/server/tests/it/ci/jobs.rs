@@ -2,14 +2,9 @@
 
 use insta::assert_snapshot;
 use jiff::SignedDuration;
-use model::{Change, JobId, Oid, ProjectId, RefChange, RefName, Status, pipelines::Source};
+use model::{JobId, Oid, ProjectId, Status};
 use serde_json::{Value, json};
-use store::{
-    Conn,
-    intents::NewIntent,
-    jobs::{JobChanges, NewJob},
-    pipelines::NewPipeline,
-};
+use store::jobs::JobChanges;
 use testkit::{TestClient, TestForge, TestResponse, fixtures, repository::SMALL_REPOSITORY};
 
 /// Two stages, of which the second needs the first, and a manual job.
@@ -240,11 +235,8 @@ async fn a_job_of_another_project_is_not_found() {
     let [make, hand, check] = job_ids(&ann, project, &["make", "hand", "check"]).await[..] else { panic!("three") };
     // External statuses share the IDs of jobs and are not jobs.
     forge.execute_sql("UPDATE builds SET kind = 1 WHERE name = 'check'");
-    let hidden = forge.in_transaction(|db| hide(db, project, forge.forge.now()));
     let before = forge.dump();
-    for (place, job) in
-        [(elsewhere, make), (elsewhere, hand), (project, check), (project, hidden), (project, JobId::new(999))]
-    {
+    for (place, job) in [(elsewhere, make), (elsewhere, hand), (project, check), (project, JobId::new(999))] {
         let path = format!("/projects/{place}/builds/{job}");
         let mut answers = vec![ann.get(&path).await];
         for action in ["cancel", "retry", "play"] {
@@ -259,46 +251,6 @@ async fn a_job_of_another_project_is_not_found() {
     assert_eq!((listed.join_field("name"), listed.header("x-total")), ("hand make".into(), "2"));
     let response = ann.get(&format!("/projects/{project}/builds/x")).await;
     assert_eq!(response.to_string(), "400 Bad Request\n{\"error\":\"build_id is invalid\"}");
-}
-
-/// Inserts a job of a pipeline that is hidden because its push is not committed; returns its ID.
-fn hide(db: &mut Conn, project: ProjectId, now: model::Time) -> JobId {
-    let name = RefName::branch("master").expect("a name");
-    let changes = [RefChange { name, old: None, new: Some(Oid([7; 20])) }];
-    let intent =
-        NewIntent { project, user: None, changes: &changes, default_branch: Change::Keep, protection: None, now };
-    let intent = store::intents::insert(db, &intent).expect("an intent");
-    let pipeline = NewPipeline {
-        project,
-        ref_name: "master",
-        tag: false,
-        sha: Oid([7; 20]),
-        before_sha: None,
-        source: Source::Push,
-        status: Status::Pending,
-        yaml_errors: None,
-        stages: &["test".into()],
-        user: None,
-        trigger: None,
-        variables: None,
-        intent: Some(intent),
-        plan: None,
-        now,
-    };
-    let pipeline = store::pipelines::insert(db, &pipeline).expect("a pipeline");
-    let job = NewJob {
-        name: "hidden".into(),
-        stage: "test".into(),
-        stage_index: 0,
-        when: "on_success",
-        allow_failure: false,
-        needs: None,
-        tags: Vec::new(),
-        timeout: None,
-        spec: "{\"script\":[\"make\"]}".into(),
-    };
-    store::jobs::insert_all(db, project, pipeline, None, &[job], now).expect("a job");
-    store::jobs::latest_of_pipeline(db, pipeline).expect("jobs")[0].id
 }
 
 #[tokio::test]

@@ -9,9 +9,8 @@ use forge::{
     pushes::{self, Push, PushSource},
 };
 use insta::assert_snapshot;
-use model::{Change, Oid, PipelineId, ProjectId, RefChange, RefName, Status, pipelines::Source};
+use model::{PipelineId, ProjectId, RefChange, RefName};
 use serde_json::{Value, json};
-use store::{intents::NewIntent, pipelines::NewPipeline};
 use testkit::{TestClient, TestForge, fixtures, repository::SMALL_REPOSITORY};
 
 const JOB: &str = "job: {script: make}\n";
@@ -398,83 +397,6 @@ async fn the_cost_of_a_file_and_of_a_push_is_bounded() {
 }
 
 #[tokio::test]
-async fn an_interrupted_push_creates_its_pipelines_once_or_never() {
-    let (forge, ann, project) = setup().await;
-    forge.fast_import(&ann, project, SMALL_REPOSITORY).await;
-    let master = tip(&forge, project, "refs/heads/master");
-    let sha: Oid = master.parse().expect("an id");
-    let (now, user) = (forge.forge.now(), ann.id);
-    let plan = {
-        let config = ci::Config::load(JOB, &ci::NoFiles).expect("a good file");
-        ci::plan(&config, &ci::PipelineContext::default()).expect("a plan")
-    };
-    let intend = |names: [&str; 2]| {
-        let full = names.map(|name| format!("refs/heads/{name}"));
-        let changes = full.map(|name| change(&name, None, Some(&master)));
-        forge.in_transaction(|db| {
-            let intent = NewIntent {
-                project,
-                user: Some(user),
-                changes: &changes,
-                default_branch: Change::Keep,
-                protection: None,
-                now,
-            };
-            let intent = store::intents::insert(db, &intent).expect("written");
-            let text = plan.to_json();
-            for (name, plan, status, fault) in
-                [(names[0], Some(&*text), Status::Created, None), (names[1], None, Status::Failed, Some("wrong"))]
-            {
-                let new = NewPipeline {
-                    project,
-                    ref_name: name,
-                    tag: false,
-                    sha,
-                    before_sha: Some(sha),
-                    source: Source::Push,
-                    status,
-                    yaml_errors: fault,
-                    stages: &plan.map(|_| vec!["test".to_owned()]).unwrap_or_default(),
-                    user: Some(user),
-                    trigger: None,
-                    variables: None,
-                    intent: Some(intent),
-                    plan,
-                    now,
-                };
-                store::pipelines::insert(db, &new).expect("written");
-            }
-        });
-    };
-    // No ref was updated, so the pipeline is dropped. It is hidden until that is known.
-    intend(["never", "nowhere"]);
-    assert_eq!(list_pipelines(&ann, project).await, "");
-    let base = format!("/projects/{project}/pipelines");
-    for query in ["?scope=running", "?scope=branches"] {
-        assert_eq!(ann.get(&format!("{base}{query}")).await.text, "[]");
-    }
-    assert_eq!(ann.get(&format!("{base}/1")).await.code(), 404);
-    assert_eq!(ann.post(&format!("{base}/1/cancel"), json!({})).await.code(), 404);
-    assert_eq!(
-        ann.get(&format!("/projects/{project}/repository/commits/{master}")).await.json()["status"],
-        json!(null)
-    );
-    pushes::recover_interrupted_pushes(&forge.forge).await.expect("settled");
-    assert_eq!(list_pipelines(&ann, project).await, "");
-    assert!(!forge.dump().contains("nowhere"));
-    // One of two refs was updated: the other one follows, and both get a pipeline.
-    intend(["half", "other"]);
-    let folder = forge.repository_folder(project).expect("a repository");
-    std::fs::write(folder.join("refs/heads/half"), format!("{master}\n")).expect("written");
-    pushes::recover_interrupted_pushes(&forge.forge).await.expect("settled");
-    assert_eq!(list_pipelines(&ann, project).await, "4 other failed, 3 half pending");
-    pushes::recover_interrupted_pushes(&forge.forge).await.expect("settled again");
-    assert_eq!(list_pipelines(&ann, project).await, "4 other failed, 3 half pending");
-    let jobs = forge.in_transaction(|db| store::jobs::latest_of_pipeline(db, PipelineId::new(3)).expect("asked"));
-    assert_eq!(jobs.iter().map(|job| (job.name.as_str(), job.status)).collect::<Vec<_>>(), [("job", Status::Pending)]);
-}
-
-#[tokio::test]
 async fn a_manual_job_that_was_never_started_is_not_started_by_a_retry() {
     let (forge, ann, project) = setup().await;
     let file = "stages: [a, b]\nbuild: {stage: a, script: x}\ndeploy: {stage: b, script: x, when: manual}";
@@ -498,9 +420,9 @@ async fn a_manual_job_that_was_never_started_is_not_started_by_a_retry() {
     assert_eq!(standing(), ["build success", "deploy skipped"]);
 }
 
-/// Endpoints write loose objects, and pushes write packs.
+/// The packs of endpoints are written by the server, and those of pushes by git.
 #[tokio::test]
-async fn a_repository_with_loose_objects_and_packs_is_kept() {
+async fn packs_of_endpoints_and_of_pushes_are_combined() {
     let (forge, ann, project) = setup().await;
     let file = json!({ "file_path": "a", "branch_name": "master", "content": "x", "commit_message": "By an endpoint" });
     assert_eq!(ann.post(&format!("/projects/{project}/repository/files"), file).await.code(), 201);
@@ -510,6 +432,6 @@ async fn a_repository_with_loose_objects_and_packs_is_kept() {
     local.commit("By a push");
     local.git(&["branch", "-m", "topic"]);
     forge.push_all(&ann, project, &local).await;
-    forge.run_housekeeping(project);
+    forge.run_housekeeping(project).await;
     assert_eq!(tip(&forge, project, "refs/heads/master"), first);
 }

@@ -27,7 +27,7 @@ const WAIT_TIMEOUT_PER_KILL: Duration = Duration::from_secs(3);
 
 /// Counts pending deliveries and events.
 const PENDING: &str = "SELECT (SELECT count(*) FROM hook_deliveries WHERE state = 0) \
-                      + (SELECT count(*) FROM hook_events WHERE waiting OR intent_id IS NOT NULL)";
+                      + (SELECT count(*) FROM hook_events WHERE waiting)";
 
 /// Descriptions of events that can be made both from API responses and from payloads.
 type Events = BTreeSet<String>;
@@ -96,7 +96,7 @@ pub(crate) fn run(mut campaign: Campaign) {
 
 /// Describes the pending deliveries of each hook, for error messages.
 fn describe_pending(instance: &TestInstance) -> String {
-    let events = instance.count("SELECT count(*) FROM hook_events WHERE waiting OR intent_id IS NOT NULL");
+    let events = instance.count("SELECT count(*) FROM hook_events WHERE waiting");
     let queues = (1..=3).map(|hook| {
         let query = |column: &str| instance.count(&format!("SELECT {column} FROM hooks h WHERE h.id = {hook}"));
         let waiting = query("(SELECT count(*) FROM hook_deliveries d WHERE d.hook_id = h.id AND d.state = 0)");

@@ -193,7 +193,6 @@ async fn add(forge: &TestForge, [root, ann]: [&TestClient; 2], home: NamespaceId
             action: EventAction::Pushed,
             target: None,
             push: Some(&push),
-            intent: None,
             now,
         };
         store::events::insert(db, &event).expect("an event");
@@ -250,7 +249,6 @@ fn add_issue_with_note(db: &mut store::Conn, confidential: bool, now: model::Tim
         action: EventAction::Commented,
         target: Some(EventTarget::Note { note, issue }),
         push: None,
-        intent: None,
         now,
     };
     store::events::insert(db, &event).expect("an event");

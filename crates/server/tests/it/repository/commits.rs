@@ -279,7 +279,7 @@ async fn a_path_cannot_lead_out_of_a_repository() {
     // A symbolic link itself is changed, never its target.
     let link = json!({ "action": "update", "file_path": "link", "content": "elsewhere" });
     assert_eq!(ann.post(COMMITS, new_commit(json!([link]))).await.code(), 201);
-    let folder = forge.repository_folder(PROJECT).expect("a repository");
+    let folder = forge.repository_folder(PROJECT).await.expect("a repository");
     testkit::repository::git(&folder, &["fsck", "--strict", "--full"], b"");
 }
 

@@ -16,10 +16,10 @@ const PROJECT: ProjectId = ProjectId::new(1);
 const CONCURRENT_WRITES: usize = 6;
 
 /// Returns a push whose objects are in quarantine and that is not applied yet.
-fn quarantined_push(forge: &TestForge, project: ProjectId, local: &LocalRepository, branch: &str) -> Push {
+async fn quarantined_push(forge: &TestForge, project: ProjectId, local: &LocalRepository, branch: &str) -> Push {
     let id = local.git(&["rev-parse", "HEAD"]);
     let pack = git(local.path(), &["pack-objects", "--revs", "--stdout", "-q"], format!("{id}\n").as_bytes()).stdout;
-    let incoming = pushes::create_quarantine(&forge.forge, &forge.storage_of(project)).expect("a quarantine");
+    let incoming = forge.quarantine(project).await;
     let mut child = incoming.index_pack(None).spawn().expect("git starts");
     child.stdin.take().expect("a pipe").write_all(&pack).expect("the pack is taken");
     assert!(child.wait().expect("git ends").success());
@@ -39,8 +39,8 @@ async fn a_push_that_started_on_an_empty_repository_succeeds_after_another_one()
     let project = ProjectId::new(ann.make("/projects", json!({ "name": "x" })).await);
     let local = LocalRepository::new();
     local.commit_file("README.md", "one\n");
-    let late = quarantined_push(&forge, project, &local, "late");
-    let same = quarantined_push(&forge, project, &local, "master");
+    let late = quarantined_push(&forge, project, &local, "late").await;
+    let same = quarantined_push(&forge, project, &local, "master").await;
     let other = LocalRepository::new();
     let first = other.commit_file("OTHER.md", "other\n");
     forge.push_all(&ann, project, &other).await;
@@ -52,7 +52,7 @@ async fn a_push_that_started_on_an_empty_repository_succeeds_after_another_one()
     let branches = ann.get(&format!("/projects/{project}/repository/branches")).await;
     assert_eq!(branches.join_field("name"), "late master");
     assert_eq!(branches.json()[1]["commit"]["id"], json!(first));
-    let folder = forge.repository_folder(project).expect("a repository");
+    let folder = forge.repository_folder(project).await.expect("a repository");
     git(&folder, &["fsck", "--strict", "--full"], b"");
 }
 
@@ -101,32 +101,23 @@ async fn concurrent_first_writes_succeed_or_lose_the_race() {
         let branches = ann.get(&format!("/projects/{project}/repository/branches")).await.json();
         let branches: Vec<&Value> = branches.as_array().expect("a list").iter().collect();
         assert_eq!(branches.len(), if same_branch { 1 } else { made });
-        let folder = forge.repository_folder(project).expect("a repository");
+        let folder = forge.repository_folder(project).await.expect("a repository");
         git(&folder, &["fsck", "--strict", "--full"], b"");
     }
 }
 
 #[tokio::test]
-async fn the_first_write_to_a_fork_does_not_replace_its_history() {
+async fn the_first_write_to_a_fork_continues_its_history() {
     let fixture = RepositoryFixture::start().await;
-    let RepositoryFixture { forge, ann, commits, .. } = &fixture;
-    // A fork whose repository is not copied yet.
-    let fork = ProjectId::new(ann.make("/projects", json!({ "name": "fork" })).await);
-    let now = forge.forge.now();
-    forge.with_connection(|db| {
-        store::forks::insert(db, fork, PROJECT, now).expect("a fork");
-        let name = format!("copy_repository {fork}");
-        store::tasks::insert(db, "copy_repository", &fork.to_string(), Some(&name), now, now).expect("a job");
-    });
+    let RepositoryFixture { ann, dan, commits, .. } = &fixture;
+    let fork = dan.post(&format!("/projects/fork/{PROJECT}"), json!({ "namespace": "dan" })).await.json();
     let file = json!({ "file_path": "new", "branch_name": "master", "content": "x", "commit_message": "Add it" });
-    let files = format!("/projects/{fork}/repository/files");
-    let late = ann.post(&files, file.clone()).await;
-    let message = json!({ "message": "Could not update branch master. Please refresh and try again." });
-    assert_eq!((late.code(), late.json()), (400, message));
-    assert_eq!(ann.post(&files, file).await.code(), 201);
-    forge.run_due_tasks().await;
-    let history = ann.get(&format!("/projects/{fork}/repository/commits")).await.join_field("id");
+    let written = dan.post(&format!("/projects/{}/repository/files", fork["id"]), file).await;
+    assert_eq!(written.code(), 201, "{written}");
+    let history = dan.get(&format!("/projects/{}/repository/commits", fork["id"])).await.join_field("id");
     assert!(history.ends_with(&format!(" {} {}", commits[1], commits[0])), "{history}");
+    let source = ann.get(&format!("/projects/{PROJECT}/repository/commits")).await.join_field("id");
+    assert_eq!(source, format!("{} {}", commits[1], commits[0]));
 }
 
 #[tokio::test]
@@ -134,11 +125,11 @@ async fn a_push_to_a_project_that_was_deleted_meanwhile_gets_not_found() {
     let fixture = RepositoryFixture::start().await;
     let RepositoryFixture { forge, ann, local, .. } = &fixture;
     local.commit_file("more", "more\n");
-    let late = quarantined_push(forge, PROJECT, local, "late");
+    let late = quarantined_push(forge, PROJECT, local, "late").await;
     assert_eq!(ann.delete("/projects/1").await.code(), 200);
     forge.run_due_tasks().await;
-    assert_eq!(forge.repository_folder(PROJECT), None);
+    assert_eq!(forge.repository_folder(PROJECT).await, None);
     let refused = pushes::push(&forge.forge, caller(ann), PROJECT, late, PushSource::Git).await;
     assert!(matches!(refused, Err(Error::NotFound(_))), "{refused:?}");
-    assert_eq!(forge.repository_folder(PROJECT), None, "no repository was created");
+    assert_eq!(forge.repository_folder(PROJECT).await, None, "no repository was created");
 }

@@ -4,15 +4,21 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
     net::TcpListener,
+    os::unix::fs::{FileExt as _, PermissionsExt},
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::repository::git_command;
 
-use crate::support::{HttpClient, ROOT_PASSWORD, ServerProcess, TestInstance, UNLIMITED};
+use crate::{
+    repository::malformed_fetches::body,
+    support::{HttpClient, ROOT_PASSWORD, ServerProcess, TestInstance, UNLIMITED, WAIT_TIMEOUT},
+};
 
 /// A server with both transports, and a folder for the work trees of users.
 pub(crate) struct GitServer {
@@ -119,6 +125,24 @@ impl GitServer {
         let output = self.git(person, folder, arguments);
         assert!(!output.status.success(), "git {arguments:?} succeeded");
         String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// Returns an ssh command, as a user.
+    fn ssh(&self, person: &Person) -> Command {
+        let address = self.server.ssh_url.as_deref().expect("SSH is served");
+        let port = address.rsplit_once(':').expect("a port").1;
+        let options = ssh_command(&person.key);
+        let mut words = options.split_ascii_whitespace();
+        let mut command = Command::new(words.next().expect("ssh"));
+        command.args(words).args(["-T", "-o", "SendEnv=GIT_PROTOCOL", "-p", port, "git@127.0.0.1"]);
+        command
+    }
+
+    /// Starts upload-pack with protocol version 2 over SSH, for a client that sends its packets itself.
+    pub(crate) fn upload_pack(&self, person: &Person, project: &str) -> Child {
+        let mut command = self.ssh(person);
+        command.env("GIT_PROTOCOL", "version=2").arg(format!("git-upload-pack '{project}.git'"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ssh runs")
     }
 
     /// Commits a file in a work tree.
@@ -265,19 +289,7 @@ fn text(value: &Value) -> String {
 fn ssh_without_a_command_greets_and_gives_no_shell() {
     let setup = GitServer::start();
     let ann = setup.person("ann");
-    let address = setup.server.ssh_url.clone().expect("SSH is served");
-    let port = address.rsplit_once(':').expect("a port").1.to_owned();
-    let ssh = |arguments: &[&str]| {
-        let command = ssh_command(&ann.key);
-        let mut words = command.split_ascii_whitespace();
-        Command::new(words.next().expect("ssh"))
-            .args(words)
-            .args(["-T", "-p", &port, "git@127.0.0.1"])
-            .args(arguments)
-            .stdin(std::process::Stdio::null())
-            .output()
-            .expect("ssh runs")
-    };
+    let ssh = |arguments: &[&str]| setup.ssh(&ann).args(arguments).stdin(Stdio::null()).output().expect("ssh runs");
     let greeted = ssh(&[]);
     let said = format!("{}{}", String::from_utf8_lossy(&greeted.stdout), String::from_utf8_lossy(&greeted.stderr));
     assert!(greeted.status.success(), "{said}");
@@ -358,14 +370,14 @@ fn an_import_does_not_expose_its_credentials() {
 }
 
 fn wait_for_import(root: &HttpClient, project: &Value) -> Value {
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     loop {
         let shown = root.get(&format!("/api/v3/projects/{}", project["id"])).json();
         if ["finished", "failed"].contains(&&*text(&shown["import_status"])) {
             return shown;
         }
-        assert!(start.elapsed() < crate::support::WAIT_TIMEOUT, "{shown}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(start.elapsed() < WAIT_TIMEOUT, "{shown}");
+        thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -373,7 +385,7 @@ fn wait_for_import(root: &HttpClient, project: &Value) -> Value {
 fn hostile_server(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let mut line = String::new();
             let mut reader = BufReader::new(stream.try_clone().expect("a clone"));
@@ -504,34 +516,159 @@ fn a_fetch_that_fails_is_logged_with_project_user_address_and_cause() {
     setup.git_ok(None, "source", &["init", "-q", "-b", "main"]);
     setup.commit("source", "a", "a\n");
     setup.git_ok(Some(&ann), "source", &["push", "-q", &url, "main"]);
-    // The disk has lost all objects.
-    let mut folders = vec![setup.instance.data().join("repositories")];
+    // The disk has damaged all objects.
+    let mut folders = vec![setup.instance.data().join("files/packs")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder") {
             let path = entry.expect("an entry").path();
-            let is_object = path.extension().is_some_and(|end| ["pack", "idx", "rev"].iter().any(|one| end == *one))
-                || path.file_name().is_some_and(|name| name.len() == 38);
-            match path.is_dir() {
-                true => folders.push(path),
-                false if is_object => fs::remove_file(&path).expect("removed"),
-                false => {}
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "pack") {
+                fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("permitted");
+                let size = path.metadata().expect("a file").len();
+                let file = fs::File::options().write(true).open(&path).expect("opened");
+                file.write_all_at(&vec![0; usize::try_from(size - 12).expect("small")], 12).expect("written");
             }
         }
     }
     setup.git_refused(Some(&ann), ".", &["clone", &url, "copy"]);
+    setup.git_refused(Some(&ann), ".", &["clone", &setup.url(Some(&ann), Transport::Ssh, "ann/rocket"), "copy"]);
     let log = setup.server.stop().stderr;
-    let line = log.lines().find(|line| line.contains("fetch failed")).unwrap_or_else(|| panic!("{log}"));
-    for part in [
-        "WARN",
-        &format!("project.id={id}"),
-        "project.path=\"ann/rocket\"",
-        "by=\"user ann\"",
-        "transport=\"http\"",
-        "address=127.0.0.1",
-        "cause=\"upload-pack: ",
-    ] {
-        assert!(line.contains(part), "no {part} in {line}");
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("fetch failed")).collect();
+    assert_eq!(lines.len(), 2, "{log}");
+    for (line, transport) in lines.into_iter().zip(["transport=\"http\"", "transport=\"ssh\""]) {
+        for part in [
+            "WARN",
+            &format!("project.id={id}"),
+            "project.path=\"ann/rocket\"",
+            "by=\"user ann\"",
+            transport,
+            "address=127.0.0.1",
+            "cause=\"upload-pack: ",
+        ] {
+            assert!(line.contains(part), "no {part} in {line}");
+        }
     }
+}
+
+#[test]
+fn every_protocol_version_lists_clones_and_fetches_over_ssh() {
+    let setup = GitServer::start();
+    let ann = setup.person("ann");
+    for version in [0, 1, 2] {
+        let project = format!("rocket-{version}");
+        make_project(&ann, &project, 0);
+        let url = setup.url(Some(&ann), Transport::Ssh, &format!("ann/{project}"));
+        let version = format!("protocol.version={version}");
+        let git = |folder: &str, arguments: &[&str]| {
+            setup.git_ok(Some(&ann), folder, &[&["-c", &version], arguments].concat())
+        };
+        // An empty repository.
+        assert_eq!(git(".", &["ls-remote", &url]), "");
+        let [source, copy, diverged, shallow] =
+            ["source", "copy", "diverged", "shallow"].map(|name| format!("{project}-{name}"));
+        git(".", &["clone", "-q", &url, &source]);
+        setup.git_ok(None, &source, &["checkout", "-q", "-b", "main"]);
+        let first = setup.commit(&source, "a", "a\n");
+        setup.git_ok(None, &source, &["tag", "-a", "v1", "-m", "One"]);
+        let tag = setup.git_ok(None, &source, &["rev-parse", "v1"]);
+        git(&source, &["push", "-q", "origin", "main", "v1"]);
+        let listed =
+            format!("{first}\tHEAD\n{first}\trefs/heads/main\n{tag}\trefs/tags/v1\n{first}\trefs/tags/v1^{{}}");
+        assert_eq!(git(".", &["ls-remote", &url]), listed);
+        git(".", &["clone", "-q", &url, &copy]);
+        assert_eq!(setup.git_ok(None, &copy, &["rev-parse", "HEAD", "v1"]), format!("{first}\n{tag}"));
+        // The server does not know the newest commits of the client, so a fetch takes several rounds.
+        git(".", &["clone", "-q", "--bare", "--no-tags", &url, &diverged]);
+        let commit = |time| format!("commit refs/heads/main\ncommitter Ann <ann@example.com> {time} +0000\ndata 0\n");
+        let commits: String = (2_000_000_000..2_000_000_060).map(commit).collect();
+        let script = format!("reset refs/heads/main\nfrom refs/heads/main^0\n\n{commits}");
+        testkit::repository::git(&setup.path(&diverged), &["fast-import", "--quiet"], script.as_bytes());
+        let second = setup.commit(&source, "b", "b\n");
+        git(&source, &["push", "-q", "origin", "main"]);
+        let mut fetch = setup.command(Some(&ann), &diverged);
+        let fetched = fetch.args(["-c", &version, "fetch", &url, "main"]).env("GIT_TRACE_PACKET", "1").output();
+        let trace = String::from_utf8_lossy(&fetched.expect("git runs").stderr).into_owned();
+        assert_eq!(setup.git_ok(None, &diverged, &["rev-parse", "FETCH_HEAD"]), second, "{trace}");
+        let sent = |text: &str| trace.lines().filter(|line| line.contains(&format!("fetch> {text}"))).count();
+        assert!(sent("have ") > 60, "{trace}");
+        assert_eq!(sent("command=fetch") > 1, version.ends_with('2'), "{trace}");
+        git(".", &["clone", "-q", "--depth", "1", &url, &shallow]);
+        assert_eq!(setup.git_ok(None, &shallow, &["rev-list", "HEAD"]), second);
+        git(&shallow, &["fetch", "-q", "--unshallow"]);
+        assert_eq!(setup.git_ok(None, &shallow, &["rev-list", "HEAD"]), format!("{second}\n{first}"));
+    }
+}
+
+/// Sets up a project with a branch of 8 MB.
+fn with_a_large_project() -> (GitServer, Person) {
+    let (setup, ann) = with_a_large_branch("16M");
+    let url = setup.url(Some(&ann), Transport::Http, "ann/rocket");
+    setup.git_ok(Some(&ann), "large", &["push", "-q", &url, "main"]);
+    (setup, ann)
+}
+
+#[test]
+fn ten_concurrent_clones_over_http_and_ssh_cost_one() {
+    let (setup, ann) = with_a_large_project();
+    thread::scope(|scope| {
+        for number in 0..10 {
+            let transport = if number % 2 == 0 { Transport::Http } else { Transport::Ssh };
+            let (setup, ann) = (&setup, &ann);
+            scope.spawn(move || {
+                let url = setup.url(Some(ann), transport, "ann/rocket");
+                setup.git_ok(Some(ann), ".", &["clone", "-q", "--bare", &url, &format!("copy-{number}")]);
+            });
+        }
+    });
+    let metrics = setup.server.anonymous().get("/-/metrics").text;
+    for line in ["gable_git_clone_cache_misses_total 1", "gable_git_clone_cache_hits_total 9"] {
+        assert!(metrics.lines().any(|found| found == line), "no {line} in {metrics}");
+    }
+}
+
+#[test]
+fn a_client_that_disconnects_over_ssh_leaves_no_process() {
+    let (setup, ann) = with_a_large_project();
+    let want = format!("want {}", setup.git_ok(None, "large", &["rev-parse", "main"]));
+    let have = format!("have {}", "1".repeat(40));
+    let fetch = |lines: &[&str]| body(&[&["command=fetch", "-", &want], lines].concat());
+    let unread = fetch(&[&have, "done", "--"]);
+    let requests = [
+        ("a response that is not read", unread.clone()),
+        (
+            "a response that is not read, and more requests",
+            [unread, body(&["command=ls-refs", "--"]).repeat(8_000)].concat(),
+        ),
+        ("a request without an end", fetch(&vec![have.as_str(); 8_000])),
+    ];
+    let data = setup.instance.data().to_str().expect("text").to_owned();
+    let processes = || {
+        let entries = fs::read_dir("/proc").expect("processes").flatten();
+        let lines = entries.map(|entry| fs::read(entry.path().join("cmdline")).unwrap_or_default());
+        let lines = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
+        lines.filter(|line| line.contains("\0upload-pack\0") && line.contains(&data)).count()
+    };
+    let wait_for = |count: usize, name: &str| {
+        let start = Instant::now();
+        while processes() != count {
+            // Sooner than the write timeout, which would end the process after a minute.
+            assert!(start.elapsed() < WAIT_TIMEOUT / 2, "{name}: {} processes instead of {count}", processes());
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    for (name, content) in requests {
+        let mut client = setup.upload_pack(&ann, "ann/rocket");
+        client.stdin.as_mut().expect("a pipe").write_all(&content).expect("sent");
+        wait_for(1, name);
+        // It waits for the client.
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(processes(), 1, "{name}");
+        client.kill().expect("killed");
+        client.wait().expect("ended");
+        wait_for(0, name);
+    }
+    setup.server.stop().succeeded();
 }
 
 #[test]

@@ -1,12 +1,19 @@
 //! Malformed fetch requests: each gets a client error, or a response of git itself.
 
-use std::{fmt::Write as _, io::Write as _};
+use std::{
+    fmt::Write as _,
+    io::{Read as _, Write as _},
+    time::Instant,
+};
 
 use serde_json::json;
 
 use crate::{
-    repository::hostile_repositories::{Route, send_request},
-    support::{ServerProcess, TestInstance},
+    repository::{
+        git_clients::GitServer,
+        hostile_repositories::{Route, send_request},
+    },
+    support::{ServerProcess, TestInstance, WAIT_TIMEOUT},
 };
 
 fn line(text: &str) -> Vec<u8> {
@@ -14,7 +21,7 @@ fn line(text: &str) -> Vec<u8> {
 }
 
 /// Encodes lines as packets; `--` is a flush packet and `-` a delimiter packet.
-fn body(lines: &[&str]) -> Vec<u8> {
+pub(crate) fn body(lines: &[&str]) -> Vec<u8> {
     let packet = |text: &&str| match *text {
         "--" => b"0000".to_vec(),
         "-" => b"0001".to_vec(),
@@ -167,4 +174,59 @@ fn no_malformed_fetch_causes_a_server_error() {
     let log = server.stderr();
     assert!(!log.contains("ERROR") && !log.contains(" WARN"), "{log}");
     assert_eq!(server.root().get("/api/v3/projects/root%2Ftarget").status, 200, "it still answers");
+}
+
+#[test]
+fn a_malformed_fetch_over_ssh_gets_an_error_and_no_server_error() {
+    let setup = GitServer::start();
+    let (ann, head) = (setup.person("ann"), project(&setup.server));
+    let requests = in_any_version().into_iter().filter(|(_, _, encoding)| encoding.is_none());
+    for (name, content, _) in requests.chain(in_version_2(&head)) {
+        let (start, mut client) = (Instant::now(), setup.upload_pack(&ann, "root/target"));
+        // The server may have refused the request before its end.
+        let _ = client.stdin.take().expect("a pipe").write_all(&content);
+        let ended = client.wait_with_output().expect("ssh ends");
+        let output = format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        match ended.status.code() {
+            Some(0) => assert!(!output.contains("ERR "), "{name}: {output}"),
+            Some(128) => assert!(output.contains("ERR "), "{name}: {output}"),
+            other => panic!("{name}: {other:?}: {output}"),
+        }
+        assert!(start.elapsed() < WAIT_TIMEOUT, "{name}: {output}");
+    }
+    let log = setup.server.stop().stderr;
+    assert!(!log.contains("ERROR") && !log.contains(" WARN"), "{log}");
+}
+
+#[test]
+fn an_error_over_ssh_ends_the_connection_even_if_the_client_does_not() {
+    let setup = GitServer::start();
+    let (ann, head) = (setup.person("ann"), project(&setup.server));
+    let none = format!("want {}", "1".repeat(40));
+    let malformed = "ERR upload-pack: protocol error";
+    let refs = body(&["command=ls-refs", "--"]);
+    for (content, expected) in [
+        (b"zzzz".to_vec(), malformed),
+        (b"0003".to_vec(), malformed),
+        (b"fff5".to_vec(), malformed),
+        ([refs.clone(), b"zzzz".to_vec()].concat(), malformed),
+        ([line("command=fetch"), b"zzzz".to_vec()].concat(), malformed),
+        (b"0002".to_vec(), "ERR upload-pack: "),
+        (body(&["command=none", "--"]), "ERR unknown command"),
+        (body(&["command=fetch", "-", &none, "done", "--"]), "ERR upload-pack: not our ref"),
+        // A response, and then a flush packet instead of a request.
+        ([refs, b"0000".to_vec()].concat(), &format!("{head} refs/heads/master")),
+    ] {
+        let (start, mut client) = (Instant::now(), setup.upload_pack(&ann, "root/target"));
+        let mut input = client.stdin.take().expect("a pipe");
+        input.write_all(&content).expect("sent");
+        let mut output = String::new();
+        client.stdout.take().expect("a pipe").read_to_string(&mut output).expect("text");
+        let request = String::from_utf8_lossy(&content);
+        assert!(output.contains(expected), "{request}: {output}");
+        let status = if expected.starts_with("ERR ") { 128 } else { 0 };
+        assert_eq!(client.wait().expect("ssh ends").code(), Some(status), "{request}: {output}");
+        assert!(start.elapsed() < WAIT_TIMEOUT, "{request}: {output}");
+        drop(input);
+    }
 }

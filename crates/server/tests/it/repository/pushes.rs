@@ -7,12 +7,8 @@ use forge::{
     pushes::{self, Push, PushSource, RefOutcome, RefRejection},
     transport::{self, Service},
 };
-use model::{
-    Change, Oid, ProjectId, RefChange, RefName, Scope,
-    events::{EventAction, PushData},
-};
+use model::{Oid, ProjectId, RefChange, RefName, Scope};
 use serde_json::json;
-use store::{events::NewEvent, intents::NewIntent};
 use testkit::{TestClient, TestForge, repository::SMALL_REPOSITORY};
 
 /// A forge with an owner and a private project of theirs.
@@ -48,7 +44,7 @@ async fn the_first_push_creates_the_default_branch_and_protects_it() {
 async fn a_pushed_repository_passes_fsck() {
     let (forge, owner, project) = project().await;
     forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
-    let folder = forge.repository_folder(project).expect("a repository");
+    let folder = forge.repository_folder(project).await.expect("a repository");
     testkit::repository::git(&folder, &["fsck", "--strict", "--full"], b"");
 }
 
@@ -177,7 +173,8 @@ async fn a_developer_cannot_create_the_first_branch() {
             .all(|one| one.rejection == Some(RefRejection::ProtectedBranch))
     );
     assert_eq!(forge.refs_of(project), []);
-    assert!(forge.repository_folder(project).is_none(), "nothing was written");
+    assert_eq!(forge.repository_folder(project).await, None, "nothing was written");
+    assert_eq!(forge.pack_files(), Vec::<String>::new(), "the objects of a rejected push are removed");
 }
 
 #[tokio::test]
@@ -194,7 +191,7 @@ async fn the_default_branch_can_be_changed_and_not_deleted() {
     );
     let changed = owner.put(&path, json!({"name": "Rocket", "default_branch": "main"})).await;
     assert_eq!((changed.status.as_u16(), &changed.json()["default_branch"]), (200, &json!("main")));
-    let folder = forge.repository_folder(project).expect("a repository");
+    let folder = forge.repository_folder(project).await.expect("a repository");
     assert_eq!(std::fs::read_to_string(folder.join("HEAD")).expect("a file"), "ref: refs/heads/main\n");
     let refused = push(&forge, &owner, project, vec![change("refs/heads/main", master, None)], false).await;
     let expected = "the default branch cannot be deleted; choose another default branch first";
@@ -217,61 +214,99 @@ async fn of_concurrent_pushes_to_a_ref_one_wins_and_the_others_are_refused() {
 }
 
 #[tokio::test]
-async fn an_interrupted_push_is_completed_if_a_ref_has_changed_and_dropped_otherwise() {
+async fn pushes_whose_names_conflict_do_not_both_win() {
     let (forge, owner, project) = project().await;
     forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
-    let master = tip(&forge, project, "refs/heads/master").expect("a tip");
-    let (now, author) = (forge.forge.now(), owner.id);
-    let intend = |name: &str| {
-        let also = format!("{name}-2");
-        let changes = [change(name, None, Some(master)), change(&also, None, Some(master))];
-        let data = PushData {
-            ref_name: name.to_owned(),
-            before: None,
-            after: Some(master),
-            commits: Vec::new(),
-            total_commits: 77,
-        };
-        forge.in_transaction(|db| {
-            let intent = NewIntent {
-                project,
-                user: Some(author),
-                changes: &changes,
-                default_branch: Change::Keep,
-                protection: None,
-                now,
-            };
-            let intent = store::intents::insert(db, &intent).expect("written");
-            let event = NewEvent {
-                project,
-                author,
-                action: EventAction::Pushed,
-                target: None,
-                push: Some(&data),
-                intent: Some(intent),
-                now,
-            };
-            store::events::insert(db, &event).expect("written");
+    let master = tip(&forge, project, "refs/heads/master");
+    for round in 0..8 {
+        let names = [format!("refs/heads/{round}"), format!("refs/heads/{round}/x"), format!("refs/heads/{round}/x/y")];
+        let attempts =
+            names.each_ref().map(|name| push(&forge, &owner, project, vec![change(name, None, master)], false));
+        let outcomes = futures_util::future::join_all(attempts).await;
+        let won: Vec<&String> =
+            names.iter().zip(&outcomes).filter(|(_, one)| one[0].is_none()).map(|(name, _)| name).collect();
+        assert_eq!(won.len(), 1, "{outcomes:?}");
+        let expected = format!("the name conflicts with {}", won[0]);
+        assert!(outcomes.iter().flatten().flatten().all(|text| *text == expected), "{outcomes:?}");
+    }
+}
+
+/// The name of a pack in the store, and the files that belong to it.
+fn stored_packs(forge: &TestForge) -> Vec<String> {
+    forge.pack_files().into_iter().filter_map(|file| file.strip_suffix(".pack").map(str::to_owned)).collect()
+}
+
+#[tokio::test]
+async fn packs_of_interrupted_pushes_are_removed_after_a_day() {
+    let (forge, owner, project) = project().await;
+    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
+    let [listed] = &stored_packs(&forge)[..] else { panic!("a push has one pack") };
+    let leave = |name: &str, age: u64| {
+        let folder = forge.files_folder().join("packs/00");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        for extension in ["pack", "idx", "rev"] {
+            let path = folder.join(format!("{name}.{extension}"));
+            let file = std::fs::File::create(&path).expect("created");
+            let modified = std::time::SystemTime::now() - std::time::Duration::from_secs(age);
+            file.set_modified(modified).expect("set");
+        }
+        // A write that did not end.
+        std::fs::write(folder.join(format!("{name}.pack#1")), "half").expect("written");
+    };
+    leave("old", 25 * 60 * 60);
+    leave("young", 60);
+    for file in ["pack", "idx"] {
+        // The age of a listed pack does not matter.
+        let file = std::fs::File::open(forge.files_folder().join(format!("{listed}.{file}"))).expect("opened");
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("set");
+    }
+    forge::tasks::enqueue_recurring(&forge.forge).await.expect("enqueued");
+    forge.clock.advance(jiff::SignedDuration::from_hours(2));
+    forge.run_due_tasks().await;
+    let mut expected = vec!["packs/00/young".to_owned(), listed.clone()];
+    expected.sort();
+    assert_eq!(stored_packs(&forge), expected);
+    assert!(!forge.pack_files().iter().any(|file| file.contains("old")), "{:?}", forge.pack_files());
+    let folder = forge.repository_folder(project).await.expect("a repository");
+    testkit::repository::git(&folder, &["fsck", "--strict", "--full"], b"");
+}
+
+#[tokio::test]
+async fn replaced_packs_are_removed_after_a_day() {
+    let (forge, owner, project) = project().await;
+    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
+    for number in 0..5 {
+        let file = json!({
+            "file_path": format!("f{number}"), "branch_name": "master", "content": "x", "commit_message": "m",
         });
-    };
-    let shown = async || {
-        let events = owner.get(&format!("/projects/{project}/events?per_page=100")).await.json();
-        events.as_array().expect("a list").iter().filter(|event| event["data"]["total_commits_count"] == 77).count()
-    };
-    let before = shown().await;
-    // No ref has changed: the push is dropped.
-    intend("refs/heads/never");
-    assert_eq!(shown().await, before, "not visible before it is finished");
-    pushes::recover_interrupted_pushes(&forge.forge).await.expect("recovered");
-    assert_eq!((shown().await, tip(&forge, project, "refs/heads/never")), (before, None));
-    // One of two refs has changed: the other follows, and the event becomes visible.
-    intend("refs/heads/half");
-    let folder = forge.repository_folder(project).expect("a repository");
-    std::fs::write(folder.join("refs/heads/half"), format!("{master}\n")).expect("written");
-    pushes::recover_interrupted_pushes(&forge.forge).await.expect("recovered");
-    assert_eq!((shown().await, tip(&forge, project, "refs/heads/half-2")), (before + 1, Some(master)));
-    pushes::recover_interrupted_pushes(&forge.forge).await.expect("recovered again");
-    assert_eq!(shown().await, before + 1);
+        assert_eq!(owner.post(&format!("/projects/{project}/repository/files"), file).await.status.as_u16(), 201);
+    }
+    let fork = owner.make("/groups", json!({"name": "g", "path": "g"})).await;
+    let fork = owner.post(&format!("/projects/fork/{project}"), json!({"namespace": fork.to_string()})).await.json();
+    let fork = ProjectId::new(fork["id"].as_i64().unwrap_or_else(|| panic!("{fork}")));
+    assert_eq!(stored_packs(&forge).len(), 6, "a fork has the packs of its source");
+    forge.run_housekeeping(project).await;
+    assert_eq!(stored_packs(&forge).len(), 7, "running reads may use the old packs");
+    forge::tasks::enqueue_recurring(&forge.forge).await.expect("enqueued");
+    forge.clock.advance(jiff::SignedDuration::from_hours(25));
+    forge.run_due_tasks().await;
+    assert_eq!(stored_packs(&forge).len(), 7, "the fork still has them");
+    forge.run_housekeeping(fork).await;
+    forge.clock.advance(jiff::SignedDuration::from_hours(25));
+    forge.run_due_tasks().await;
+    assert_eq!(stored_packs(&forge).len(), 2);
+    for project in [project, fork] {
+        let folder = forge.repository_folder(project).await.expect("a repository");
+        testkit::repository::git(&folder, &["fsck", "--strict", "--full"], b"");
+        assert_eq!(forge.refs_of(project).len(), 3);
+    }
+    // The last repository that has a pack keeps its files.
+    for (project, left) in [(project, 1), (fork, 0)] {
+        owner.delete(&format!("/projects/{project}")).await;
+        forge.clock.advance(jiff::SignedDuration::from_hours(2));
+        forge.run_due_tasks().await;
+        assert_eq!(stored_packs(&forge).len(), left);
+    }
 }
 
 #[tokio::test]
@@ -302,11 +337,11 @@ async fn a_fork_is_an_independent_copy() {
         assert_eq!((refused.status.as_u16(), refused.json()), (404, text), "{namespace}");
     }
     // The fork is complete without its source.
-    let folder = forge.repository_folder(project).expect("there");
+    let folder = forge.repository_folder(project).await.expect("there");
     owner.delete(&format!("/projects/{project}")).await;
     forge.run_due_tasks().await;
     assert!(!folder.exists());
-    testkit::repository::git(&forge.repository_folder(fork).expect("there"), &["fsck", "--full"], b"");
+    testkit::repository::git(&forge.repository_folder(fork).await.expect("there"), &["fsck", "--full"], b"");
 }
 
 async fn other_namespace(client: &TestClient) -> i64 {
@@ -392,7 +427,7 @@ async fn events_of_a_push_of_many_branches_are_limited_in_size() {
 async fn a_tag_may_point_to_a_large_blob() {
     let (forge, owner, project) = project().await;
     forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
-    let incoming = pushes::create_quarantine(&forge.forge, &forge.storage_of(project)).expect("a quarantine");
+    let incoming = forge.quarantine(project).await;
     let folder = tempfile::tempdir().expect("a folder");
     testkit::repository::git(folder.path(), &["init", "-q", "--bare", "."], b"");
     let written = testkit::repository::git(folder.path(), &["hash-object", "-w", "--stdin"], &vec![0; 20 << 20]);

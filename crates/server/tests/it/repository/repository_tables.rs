@@ -3,8 +3,8 @@
 use forge::Caller;
 use jiff::SignedDuration;
 use model::{
-    Change, Event, EventId, IntentId, JobId, Oid, Page, PipelineId, ProjectId, Protection, PushLevel, RefChange,
-    RefName, Role, Status, Time, UserId, Visibility,
+    EventId, JobId, Oid, Page, PipelineId, ProjectId, Protection, PushLevel, RefName, Role, Status, Time, UserId,
+    Visibility,
     events::{EventAction, PushCommit, PushData},
     imports::{EncryptedCredentials, ImportState},
     keys::NewKey,
@@ -15,10 +15,11 @@ use model::{
 use store::{
     Conn, Viewer,
     events::NewEvent,
-    intents::{Intent, NewIntent},
     members::MemberSource,
+    packs::NewPack,
     pipelines::NewPipeline,
     projects::{DeletionScope, ProjectKey},
+    repositories::RefUpdate,
 };
 use testkit::{TestForge, fixtures};
 
@@ -55,8 +56,6 @@ fn pipeline(db: &mut Conn, project: ProjectId, ref_name: &str, now: Time) -> Pip
         user: None,
         trigger: None,
         variables: None,
-        intent: None,
-        plan: None,
         now,
     };
     store::pipelines::insert(db, &new).expect("a pipeline")
@@ -84,174 +83,11 @@ fn push_of(name: &RefName, before: Option<Oid>, after: Option<Oid>) -> PushData 
     PushData { ref_name: name.as_str().into(), before, after, commits: vec![commit.clone(), commit], total_commits: 7 }
 }
 
-/// Inserts an intent with an event for each change.
-fn insert_intent(db: &mut Conn, new: &NewIntent<'_>) -> Intent {
-    let id = store::intents::insert(db, new).expect("written down");
-    for change in new.changes {
-        let push = push_of(&change.name, change.old, change.new);
-        let author = new.user.expect("a user");
-        let event = NewEvent {
-            project: new.project,
-            author,
-            action: EventAction::Pushed,
-            target: None,
-            push: Some(&push),
-            intent: Some(id),
-            now: new.now,
-        };
-        store::events::insert(db, &event).expect("an event");
-    }
-    let intents = store::intents::pending_of(db, new.project).expect("asked");
-    intents.into_iter().find(|intent| intent.id == id).expect("it is there")
-}
-
 fn insert_event(db: &mut Conn, project: ProjectId, author: UserId, action: EventAction, now: Time) -> EventId {
     let push = push_of(&branch("main"), None, Some(oid(1)));
     let push = (action == EventAction::Pushed).then_some(&push);
-    let event = NewEvent { project, author, action, target: None, push, intent: None, now };
+    let event = NewEvent { project, author, action, target: None, push, now };
     store::events::insert(db, &event).expect("an event")
-}
-
-fn refs_of(events: &[Event]) -> Vec<&str> {
-    events.iter().filter_map(|event| event.push.as_ref()).map(|push| push.ref_name.as_str()).collect()
-}
-
-#[tokio::test]
-async fn a_push_is_visible_once_its_refs_have_changed() {
-    let forge = TestForge::start().await;
-    let (ann, project) = set_up(&forge).await;
-    let begin = forge.forge.now();
-    let now = begin + SignedDuration::from_mins(90);
-    forge.in_transaction(|db| {
-        let (main, old, gone) = (branch("main"), branch("old"), RefName::tag("v1").expect("a name"));
-        for tag in ["v1", "v2"] {
-            assert!(store::releases::insert(db, project, tag, "notes", begin).expect("a release"));
-        }
-        let changes = [
-            RefChange { name: main.clone(), old: None, new: Some(oid(1)) },
-            RefChange { name: old.clone(), old: Some(oid(2)), new: None },
-            RefChange { name: gone.clone(), old: Some(oid(3)), new: None },
-        ];
-        let rule = Protection { name: "main".into(), push: PushLevel::Masters, merge: PushLevel::Developers };
-        let new = NewIntent {
-            project,
-            user: Some(ann),
-            changes: &changes,
-            default_branch: Change::Set("main".into()),
-            protection: Some(rule.clone()),
-            now: begin,
-        };
-        let intent = insert_intent(db, &new);
-        assert_eq!((intent.project, intent.user, &intent.changes[..]), (project, Some(ann), &changes[..]));
-        assert_eq!((&intent.default_branch, &intent.protection), (&new.default_branch, &new.protection));
-        assert_eq!(store::intents::pending(db, IntentId::new(0), 10).expect("asked"), std::slice::from_ref(&intent));
-        assert_eq!(store::intents::pending(db, intent.id, 10).expect("asked"), []);
-        let seen = |db: &mut Conn| store::events::of_project(db, project, true, None, all()).expect("events");
-        assert_eq!(seen(db).total, 0);
-
-        store::intents::finish(db, &intent, &[main.clone(), gone.clone()], now).expect("finished");
-        let events = seen(db);
-        assert_eq!((events.total, refs_of(&events.items)), (2, vec!["refs/tags/v1", "refs/heads/main"]));
-        let event = &events.items[1];
-        assert_eq!(
-            (event.project, event.author.username.as_str(), event.action),
-            (project, "ann", EventAction::Pushed)
-        );
-        let mut expected = push_of(&main, None, Some(oid(1)));
-        for commit in &mut expected.commits {
-            commit.author.name = "An\u{fffd}n".into();
-        }
-        assert_eq!((event.push.as_ref(), event.created_at), (Some(&expected), begin));
-        let found =
-            store::projects::find(db, &viewer(ann, now), ProjectKey::Id(project)).expect("asked").expect("a project");
-        assert_eq!(
-            (found.default_branch.as_deref(), found.last_activity_at, found.updated_at),
-            (Some("main"), now, now)
-        );
-        assert_eq!(store::protections::of_project(db, project).expect("rules"), [rule]);
-        let tags: Vec<String> = store::releases::find_many(db, project, &["v1", "v2", "v3"])
-            .expect("releases")
-            .into_iter()
-            .map(|release| release.tag_name)
-            .collect();
-        assert_eq!(tags, ["v2"]);
-        assert_eq!(store::intents::pending_of(db, project).expect("asked"), []);
-
-        // Finishing again changes nothing.
-        store::intents::finish(db, &intent, &[old], now).expect("finished");
-        assert_eq!(seen(db).total, 2);
-    });
-}
-
-#[tokio::test]
-async fn an_unchanged_ref_does_not_affect_head_and_protections() {
-    let forge = TestForge::start().await;
-    let (ann, project) = set_up(&forge).await;
-    let now = forge.forge.now();
-    forge.in_transaction(|db| {
-        let head = |db: &mut Conn| {
-            let found = store::projects::find(db, &viewer(ann, now), ProjectKey::Id(project)).expect("asked");
-            found.expect("a project").default_branch
-        };
-        let push = |db: &mut Conn, changes: &[RefChange], default_branch, rule: Option<&str>, moved: &[RefName]| {
-            let levels = PushLevel::Masters;
-            let protection = rule.map(|name| Protection { name: name.into(), push: levels, merge: levels });
-            let new = NewIntent { project, user: Some(ann), changes, default_branch, protection, now };
-            let intent = insert_intent(db, &new);
-            store::intents::finish(db, &intent, moved, now).expect("finished");
-        };
-        let (main, side) = (branch("main"), branch("side"));
-        let come = |name: &RefName| RefChange { name: name.clone(), old: None, new: Some(oid(1)) };
-        let go = |name: &RefName| RefChange { name: name.clone(), old: Some(oid(1)), new: None };
-        let both = [come(&main), come(&side)];
-        push(db, &both, Change::Set("main".into()), Some("main"), std::slice::from_ref(&side));
-        assert_eq!((head(db), store::protections::of_project(db, project).expect("rules").len()), (None, 0));
-        // A matching wildcard rule is enough.
-        let wild = Protection { name: "m*".into(), push: PushLevel::Developers, merge: PushLevel::Developers };
-        store::protections::put(db, project, &wild, now).expect("put");
-        push(db, &both[..1], Change::Set("main".into()), Some("main"), std::slice::from_ref(&main));
-        assert_eq!(head(db).as_deref(), Some("main"));
-        assert_eq!(store::protections::of_project(db, project).expect("rules"), [wild]);
-        // HEAD may change to a branch that is not part of the push.
-        push(db, &[go(&main)], Change::Set("side".into()), None, std::slice::from_ref(&main));
-        assert_eq!(head(db).as_deref(), Some("side"));
-        push(db, &[go(&side)], Change::Clear, None, &[]);
-        assert_eq!(head(db).as_deref(), Some("side"));
-        push(db, &[go(&side)], Change::Clear, None, std::slice::from_ref(&side));
-        assert_eq!(head(db), None);
-        let events = store::events::of_project(db, project, true, None, all()).expect("events");
-        let expected = ["refs/heads/side", "refs/heads/main", "refs/heads/main", "refs/heads/side"];
-        assert_eq!(refs_of(&events.items), expected);
-    });
-}
-
-#[tokio::test]
-async fn a_deleted_intent_leaves_nothing_and_an_intent_outlives_its_user() {
-    let forge = TestForge::start().await;
-    let (ann, project) = set_up(&forge).await;
-    let now = forge.forge.now();
-    let ben = forge.user("ben").await.id;
-    forge.in_transaction(|db| {
-        let many: Vec<RefChange> = (0..1500)
-            .map(|number| RefChange { name: branch(&format!("b{number}")), old: None, new: Some(oid(1)) })
-            .collect();
-        let keep = || Change::Keep;
-        let new = NewIntent { project, user: Some(ann), changes: &many, default_branch: keep(), protection: None, now };
-        let intent = insert_intent(db, &new);
-        assert_eq!(intent.changes, many);
-        store::intents::delete(db, intent.id).expect("dropped");
-        let new = NewIntent { user: Some(ben), changes: &many[..1], ..new };
-        let intent = insert_intent(db, &new);
-        store::users::delete(db, ben).expect("gone");
-        let left = store::intents::pending_of(db, project).expect("asked");
-        assert_eq!(left, [Intent { user: None, ..intent.clone() }]);
-        store::intents::finish(db, &left[0], &[branch("b0")], now).expect("finished");
-        assert_eq!(store::events::of_project(db, project, true, None, all()).expect("events").total, 0);
-    });
-    let dump = forge.dump();
-    for table in ["push_commits:", "push_events:", "ref_intent_changes:", "ref_intents:"] {
-        assert!(!dump.contains(table), "{table}\n{dump}");
-    }
 }
 
 #[tokio::test]
@@ -505,11 +341,16 @@ async fn a_deleted_project_leaves_no_repository_rows() {
         for _ in 0..3 {
             insert_event(db, project, ann, EventAction::Pushed, now);
         }
-        let changes = [RefChange { name: branch("main"), old: None, new: Some(oid(1)) }];
-        let keep = Change::Keep;
-        let new =
-            NewIntent { project, user: Some(ann), changes: &changes, default_branch: keep, protection: None, now };
-        insert_intent(db, &new);
+        let repository = store::repositories::begin_update(db, project, now).expect("a repository").id;
+        let (main, side) = (branch("main"), branch("side"));
+        let update = |name| RefUpdate { name, old: None, new: Some(oid(1)), peeled: None };
+        let updates = [update(&main), update(&side)];
+        assert_eq!(store::repositories::update_refs(db, repository, &updates).expect("updated"), [true, true]);
+        for digit in [1, 2] {
+            let key = format!("packs/00/{digit}");
+            let pack = NewPack { key, checksum: oid(digit), bytes: 1, objects: 1, is_unreachable: false };
+            store::packs::add_pack(db, repository, &pack, now).expect("a pack");
+        }
         let status = NewStatus {
             sha: oid(1),
             ref_name: "main".into(),
@@ -539,8 +380,9 @@ async fn a_deleted_project_leaves_no_repository_rows() {
         "events:",
         "push_events:",
         "push_commits:",
-        "ref_intents:",
-        "ref_intent_changes:",
+        "repositories:",
+        "refs:",
+        "repository_packs:",
         "pipelines:",
         "builds:",
         "releases:",

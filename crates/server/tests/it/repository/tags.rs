@@ -57,7 +57,7 @@ async fn a_tag_with_a_message_is_annotated() {
         let made = dan.post(TAGS, json!({ "tag_name": name, "ref": "master", "message": blank })).await.json();
         assert_eq!(made["message"], json!(null));
     }
-    let folder = forge.repository_folder(PROJECT).expect("a repository");
+    let folder = forge.repository_folder(PROJECT).await.expect("a repository");
     let shown = testkit::repository::git(&folder, &["cat-file", "-p", "refs/tags/v1"], b"").stdout;
     let shown = String::from_utf8_lossy(&shown);
     assert!(shown.contains("tagger dan <dan@example.org> 1767323045 +0000\n\nFirst\n\nof many\n"), "{shown}");

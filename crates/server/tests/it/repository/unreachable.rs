@@ -1,7 +1,7 @@
 //! Unreachable objects are not available by their id.
 
 use forge::{
-    Caller,
+    Caller, maintenance,
     pushes::{self, Push, PushSource, RefRejection},
 };
 use model::{ProjectId, RefChange, RefName};
@@ -77,10 +77,7 @@ async fn the_content_of_a_deleted_branch_is_not_available() {
     };
     let missing = Some(RefRejection::MissingObject);
     assert_eq!(push(None).await, missing);
-    assert_eq!(
-        push(Some(pushes::create_quarantine(&forge.forge, &forge.storage_of(PROJECT)).expect("a quarantine"))).await,
-        missing
-    );
+    assert_eq!(push(Some(forge.quarantine(PROJECT).await)).await, missing);
     // A client that has the objects may push them again.
     forge.push_all(ann, PROJECT, local).await;
     for path in all() {
@@ -222,7 +219,7 @@ async fn a_push_does_not_make_deleted_objects_reachable_again() {
         let thin_pack = ["pack-objects", "--stdout", "-q", "--thin", "--shallow", "--revs"];
         let pack = git(local.path(), &thin_pack, format!("{thin}\n{exclude}\n").as_bytes()).stdout;
         // The push is refused as a whole, without details of the object.
-        let complaint = forge.index_pack_error(project, &pack);
+        let complaint = forge.index_pack_error(project, &pack).await;
         assert!(!complaint.is_empty() && !complaint.contains(&blob), "{complaint}");
         // The object is still unavailable.
         let raw = client.get(&format!("/projects/{project}/repository/raw_blobs/{blob}")).await;
@@ -250,7 +247,7 @@ async fn a_push_may_link_to_every_reachable_object_of_its_project() {
     forge.push_all(ann, PROJECT, local).await;
     for packed in [false, true] {
         if packed {
-            forge.run_housekeeping(PROJECT);
+            forge.run_housekeeping(PROJECT).await;
         }
         let push = async |new: &str, sent: &[&str]| push_part(forge, (ann, PROJECT), local, new, (&[], sent)).await;
         // Files and folders that only the history contains; with old parents and without.
@@ -271,25 +268,26 @@ async fn a_push_may_link_to_every_reachable_object_of_its_project() {
             assert_eq!(push(outer.trim(), &[outer.trim()]).await, None, "{kind}");
         }
     }
-    let folder = forge.repository_folder(PROJECT).expect("a repository");
+    let folder = forge.repository_folder(PROJECT).await.expect("a repository");
     git(&folder, &["fsck", "--full", "--strict"], b"");
 }
 
+/// A fork has the packs of its source, so unreachable objects are in it, too.
 #[tokio::test]
-async fn a_fork_contains_only_reachable_objects() {
+async fn unreachable_objects_are_not_available_in_a_fork() {
     for (packed, lost) in [(false, false), (true, false), (false, true), (true, true)] {
         let fixture = RepositoryFixture::start().await;
         let RepositoryFixture { forge, ann, dan, local, .. } = &fixture;
         local.git(&["tag", "-a", "-m", "m", "v1"]);
         local.git(&["checkout", "-q", "-b", "side"]);
         let commit = local.commit_file("secret", long_text());
-        let blob = local.git(&["rev-parse", "HEAD:secret"]);
+        let [tree, blob] = ["HEAD^{tree}", "HEAD:secret"].map(|name| local.git(&["rev-parse", name]));
         forge.push_all(ann, PROJECT, local).await;
-        // A loose object.
+        // Another pack.
         let file = json!({ "file_path": "new", "branch_name": "master", "content": "x", "commit_message": "m" });
         assert_eq!(ann.post(&format!("{REPOSITORY}/files"), file).await.code(), 201);
         if packed {
-            forge.run_housekeeping(PROJECT);
+            forge.run_housekeeping(PROJECT).await;
         }
         if lost {
             forge.remove_ref(ann, PROJECT, "refs/heads/side").await;
@@ -297,11 +295,37 @@ async fn a_fork_contains_only_reachable_objects() {
         let fork = dan.post("/projects/fork/1", json!({ "namespace": "dan" })).await.json();
         let fork = ProjectId::new(fork["id"].as_i64().expect("a fork"));
         assert_eq!(forge.refs_of(fork), forge.refs_of(PROJECT));
-        let folder = forge.repository_folder(fork).expect("a repository");
+        let case = format!("packed: {packed}, lost: {lost}");
+        for path in [
+            format!("raw_blobs/{blob}"),
+            format!("commits/{commit}"),
+            format!("tree?ref_name={commit}"),
+            format!("archive?sha={commit}"),
+        ] {
+            let answer = dan.get(&format!("/projects/{fork}/repository/{path}")).await;
+            assert_eq!(answer.code(), if lost { 404 } else { 200 }, "{path}, {case}: {answer}");
+        }
+        // The owner of the fork cannot make them reachable.
+        let child = commit_tree(local, &tree, None);
+        let refused = push_part(forge, (dan, fork), local, &child, (&[], &[&child])).await;
+        let expected = format!("missing necessary objects: {tree} is not part of the repository");
+        assert_eq!(refused, lost.then_some(expected), "{case}");
+        let name = RefName::branch("back").expect("a name");
+        let changes = vec![RefChange { name, old: None, new: Some(commit.parse().expect("an id")) }];
+        let push = Push { changes, incoming: None, atomic: false, options: Vec::new() };
+        let caller = Caller::with_tokens(dan.token.as_deref());
+        let outcomes = pushes::push(&forge.forge, caller, fork, push, PushSource::Git).await.expect("a push");
+        assert_eq!(outcomes[0].rejection, lost.then_some(RefRejection::MissingObject), "{case}");
+        // Pruning drops them from the fork; the source is not affected.
+        let source = forge.pack_rows(PROJECT);
+        maintenance::prune(&forge.forge, fork).await.expect("pruned");
+        assert_eq!(forge.pack_rows(PROJECT), source, "{case}");
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = forge.build_repository(fork, folder.path());
         let listed = git(&folder, &["cat-file", "--batch-all-objects", "--batch-check=%(objectname)"], b"").stdout;
         let listed = String::from_utf8(listed).expect("text");
         for id in [&commit, &blob] {
-            assert_eq!(listed.contains(id.as_str()), !lost, "{id} packed: {packed}, lost: {lost}");
+            assert_eq!(listed.contains(id.as_str()), !lost, "{id}, {case}");
         }
         let reachable = git(&folder, &["rev-list", "--objects", "--all", "--no-object-names"], b"").stdout;
         let reachable = String::from_utf8(reachable).expect("text");
@@ -310,13 +334,13 @@ async fn a_fork_contains_only_reachable_objects() {
             lines.sort_unstable();
             lines
         };
-        assert_eq!(sorted(&listed), sorted(&reachable), "packed: {packed}, lost: {lost}");
+        assert_eq!(sorted(&listed), sorted(&reachable), "{case}");
         git(&folder, &["fsck", "--full", "--strict"], b"");
         // The fork is writable.
         let file = json!({ "file_path": "own", "branch_name": "master", "content": "x", "commit_message": "m" });
         let written = dan.post(&format!("/projects/{fork}/repository/files"), file).await;
         assert_eq!(written.code(), 201, "{written}");
-        forge.run_housekeeping(fork);
+        forge.run_housekeeping(fork).await;
     }
 }
 

@@ -8,9 +8,11 @@ use std::{
 };
 
 use diesel::{RunQueryDsl as _, connection::SimpleConnection as _, sql_types::BigInt};
+use files::Files;
 use model::{ProjectId, Time};
 use store::{Conn, Database};
 use tempfile::TempDir;
+use testkit::repository::{build_repository, store_repository};
 use url::Url;
 
 use super::{GableCommand, ServerProcess, UNLIMITED};
@@ -115,6 +117,26 @@ impl TestInstance {
         found.expect("a project").to_string()
     }
 
+    /// Builds the repository of a project from the database and the stored packs, as a server with an empty cache does.
+    pub(crate) fn build_repository(&self, project: ProjectId) -> BuiltRepository {
+        let root = tempfile::tempdir_in(self.folder()).expect("a folder");
+        let mut db = self.database().connect_reader().expect("a connection");
+        let path = build_repository(&mut db, &self.files(), project, root.path()).expect("a repository");
+        BuiltRepository { path, _root: root }
+    }
+
+    /// Gives a project the refs and all objects of a bare repository, without the checks of a push.
+    pub(crate) fn store_repository(&self, project: ProjectId, folder: &Path) {
+        let mut db = self.database().connect_writer().expect("a connection");
+        db.begin_writing().expect("a transaction");
+        store_repository(&mut db, &self.files(), project, folder, Time::now());
+        db.commit().expect("committed");
+    }
+
+    fn files(&self) -> Files {
+        Files::open(&self.data().join("files")).expect("the files folder opens")
+    }
+
     /// Saves a copy of the database; while a server runs, this works only with the embedded one.
     pub(crate) fn save_database(&self) {
         match &self.database {
@@ -176,6 +198,19 @@ impl TestInstance {
             None => Database::sqlite(self.data().join("gable.sqlite3")),
             Some(url) => Database::postgres(url.as_str()).expect("a good URL"),
         }
+    }
+}
+
+/// A repository that was built for a test, removed on drop.
+pub(crate) struct BuiltRepository {
+    path: PathBuf,
+    _root: TempDir,
+}
+
+impl BuiltRepository {
+    /// Returns the folder, a bare repository.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 }
 

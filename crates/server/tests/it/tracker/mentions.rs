@@ -5,9 +5,9 @@ use forge::{
     pushes::{self, Push, PushSource},
 };
 use jiff::SignedDuration;
-use model::{Change, IssueId, Oid, Page, ProjectId, RefChange, RefName, UserId};
+use model::{IssueId, Oid, Page, ProjectId, RefChange, RefName, UserId};
 use serde_json::json;
-use store::{intents::NewIntent, issues::NewIssue, mentions::Mention};
+use store::issues::NewIssue;
 use testkit::{TestClient, TestForge};
 
 /// Starts a forge with Ann and a private project of hers.
@@ -159,51 +159,6 @@ async fn a_commit_closes_issues_of_other_projects_that_its_pusher_may_close() {
     let notes = [unseen, others, off].map(|issue| system_notes(&forge, issue, &[(&sha, "SHA")]).join(", "));
     assert_eq!(notes, [closed, closed, ""]);
     assert_eq!(system_notes(&forge, own, &[]).len(), 1, "Ann does not see it");
-}
-
-#[tokio::test]
-async fn mentions_of_an_interrupted_push_are_applied_once_or_never() {
-    let (forge, ann, project) = start().await;
-    let (closed, named) = (issue(&forge, project, ann.id, false), issue(&forge, project, ann.id, false));
-    let master = commit(&forge, &ann, project, "master", "x").await;
-    let now = forge.forge.now();
-    let insert_intent = |name: &str| {
-        let name = RefName::new(name).expect("a name");
-        let changes = [RefChange { name, old: None, new: master.parse().ok() }];
-        let new = NewIntent {
-            project,
-            user: Some(ann.id),
-            changes: &changes,
-            default_branch: Change::Keep,
-            protection: None,
-            now,
-        };
-        let mention = |issue, closes| Mention { project, issue, sha: master.clone(), closes };
-        forge.in_transaction(|db| {
-            let intent = store::intents::insert(db, &new).expect("written");
-            store::mentions::insert(db, intent, &[mention(closed, true), mention(named, false)]).expect("written");
-        });
-    };
-    let notes = || [closed, named].map(|issue| system_notes(&forge, issue, &[(&master, "SHA")]).join(", "));
-    // The ref was not updated: no mention is applied.
-    insert_intent("refs/heads/never");
-    pushes::recover_interrupted_pushes(&forge.forge).await.expect("settled");
-    assert_eq!(notes(), ["", ""]);
-    // The ref was updated before the crash: recovery applies the mentions once.
-    insert_intent("refs/heads/moved");
-    let folder = forge.repository_folder(project).expect("a repository");
-    std::fs::write(folder.join("refs/heads/moved"), format!("{master}\n")).expect("written");
-    for _ in 0..2 {
-        pushes::recover_interrupted_pushes(&forge.forge).await.expect("settled");
-        assert_eq!(notes(), ["Status changed to closed by commit SHA", "mentioned in commit SHA"]);
-    }
-    // A commit is mentioned once per issue, even if several pushes contain it.
-    insert_intent("refs/heads/again");
-    std::fs::write(folder.join("refs/heads/again"), format!("{master}\n")).expect("written");
-    pushes::recover_interrupted_pushes(&forge.forge).await.expect("settled");
-    let twice = "Status changed to closed by commit SHA, mentioned in commit SHA";
-    assert_eq!(notes(), [twice, "mentioned in commit SHA"]);
-    assert!(!forge.dump().contains("refs/heads/again"), "nothing is left of it");
 }
 
 #[tokio::test]

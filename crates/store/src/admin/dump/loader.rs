@@ -97,6 +97,40 @@ impl Loader {
         Ok(counts)
     }
 
+    /// Forgets packs whose files are missing because they were removed while the rows were dumped: packs that others
+    /// replaced, and the repositories of projects that were removed. Such a project has an empty repository afterwards.
+    pub fn forget_packs(&mut self, keys: &[String]) -> Result<(), OpenError> {
+        let affected = "(SELECT r.repository_id FROM repository_packs r JOIN packs p ON p.id = r.pack_id \
+                        WHERE r.dead_since IS NULL AND p.file_key = ";
+        // Cascades are disabled while rows are loaded.
+        let statements = [
+            (format!("DELETE FROM refs WHERE repository_id IN {affected}"), ")"),
+            (
+                format!(
+                    "UPDATE projects SET default_branch = NULL WHERE id IN \
+                     (SELECT o.project_id FROM repositories o WHERE o.id IN {affected}"
+                ),
+                "))",
+            ),
+            (format!("DELETE FROM repositories WHERE id IN {affected}"), ")"),
+            (
+                "DELETE FROM repository_packs WHERE repository_id NOT IN (SELECT id FROM repositories) \
+                 OR pack_id IN (SELECT id FROM packs WHERE file_key = "
+                    .to_owned(),
+                ")",
+            ),
+        ];
+        for key in keys {
+            for (start, end) in &statements {
+                let mut statement = Statement::new(start.as_str());
+                let _ = statement.bind(ColumnKind::Text, Value::Text(key.clone()));
+                statement.sql(*end);
+                statement.run(&mut self.db)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Restores the sequences of ids, checks all references, runs the remaining migrations and commits.
     pub fn finish(mut self, sequences: &[(String, i64)]) -> Result<(), OpenError> {
         self.set_sequences(sequences)?;

@@ -1,7 +1,7 @@
 //! Reads a consistent snapshot of all tables.
 
 use diesel::connection::SimpleConnection as _;
-use model::{ProjectId, StorageId};
+use model::{Oid, ProjectId, StorageId};
 
 use super::{
     Row, Value,
@@ -29,15 +29,15 @@ pub struct DumpedFile {
     pub created_at: Option<i64>,
 }
 
-/// A project that has a repository.
+/// A pack of one or more repositories.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProjectRepository {
-    /// The id of the project.
-    pub id: ProjectId,
-    /// The storage id of the project.
-    pub storage: StorageId,
-    /// The default branch, which the repository has.
-    pub default_branch: String,
+pub struct DumpedPack {
+    /// The key of its files in the store, without extension.
+    pub key: String,
+    /// The trailer of the pack.
+    pub checksum: Oid,
+    /// The size of the pack in bytes, without its indexes.
+    pub size: u64,
 }
 
 impl Snapshot {
@@ -150,31 +150,46 @@ impl Snapshot {
         Ok(rows.into_iter().filter_map(pair).filter(|(_, last)| *last > 0).collect())
     }
 
-    /// Returns up to `limit` projects with a repository and an id above `after`, without those that are being removed.
-    pub fn project_repositories(
-        &mut self,
-        after: ProjectId,
-        limit: usize,
-    ) -> Result<Vec<ProjectRepository>, OpenError> {
-        // An older database has no repositories.
-        if !self.has_table("ref_intents")? {
-            return Ok(Vec::new());
-        }
-        let storage = self.storage_of("p.id")?;
+    /// Returns whether the refs of repositories are in the database. Earlier versions stored them in files.
+    pub fn has_refs(&mut self) -> Result<bool, OpenError> {
+        self.has_table("refs")
+    }
+
+    /// Returns up to `limit` packs of repositories, live and dead, with a key above `after`, in byte order of the keys.
+    pub fn packs(&mut self, after: &str, limit: usize) -> Result<Vec<DumpedPack>, OpenError> {
+        let key = match &self.db {
+            Conn::Sqlite(_) => "p.file_key",
+            Conn::Pg(_) => "p.file_key COLLATE \"C\"",
+        };
         let mut query = Statement::new(format!(
-            "SELECT p.id, {storage}, p.default_branch FROM projects p \
-             WHERE p.default_branch IS NOT NULL AND p.namespace_id IS NOT NULL AND p.id > "
+            "SELECT p.file_key, p.checksum, p.bytes FROM packs p \
+             WHERE EXISTS (SELECT 1 FROM repository_packs r WHERE r.pack_id = p.id) AND {key} > "
         ));
-        let _ = query.bind(ColumnKind::Integer, Value::Integer(after.get()));
-        query.sql(format!(" ORDER BY p.id LIMIT {limit}"));
-        let project = |row: Row| match row.as_slice() {
-            [Value::Integer(id), Value::Text(storage), Value::Text(branch)] => {
-                let (id, storage) = (ProjectId::new(*id), StorageId::parse(storage)?);
-                Some(ProjectRepository { id, storage, default_branch: branch.clone() })
+        let _ = query.bind(ColumnKind::Text, Value::Text(after.to_owned()));
+        query.sql(format!(" ORDER BY {key} LIMIT {limit}"));
+        let pack = |row: Row| match row.as_slice() {
+            [Value::Text(key), Value::Text(checksum), Value::Integer(size)] => {
+                let (checksum, size) = (checksum.parse().ok(), u64::try_from(*size).ok());
+                let invalid = || OpenError::new(format!("the row of the pack {key} is invalid"));
+                let (checksum, size) = checksum.zip(size).ok_or_else(invalid)?;
+                Ok(DumpedPack { key: key.clone(), checksum, size })
             }
+            _ => Err(OpenError::new("the row of a pack is invalid")),
+        };
+        query.load(&mut self.db)?.into_iter().map(pack).collect()
+    }
+
+    /// Returns the projects that have a default branch but no repository, without those that are being removed.
+    pub fn projects_without_repository(&mut self) -> Result<Vec<ProjectId>, OpenError> {
+        let query = Statement::new(
+            "SELECT p.id FROM projects p WHERE p.default_branch IS NOT NULL AND p.namespace_id IS NOT NULL \
+             AND NOT EXISTS (SELECT 1 FROM repositories r WHERE r.project_id = p.id) ORDER BY p.id",
+        );
+        let id = |row: Row| match row.first() {
+            Some(Value::Integer(id)) => Some(ProjectId::new(*id)),
             _ => None,
         };
-        Ok(query.load(&mut self.db)?.into_iter().filter_map(project).collect())
+        Ok(query.load(&mut self.db)?.into_iter().filter_map(id).collect())
     }
 
     /// Returns the SQL expression for the storage id of a project. In a database from before there were storage ids, it is

@@ -135,3 +135,66 @@ fn a_database_with_only_an_empty_migrations_table_is_empty() {
     let refused = Loader::begin(&begun, &[]).err().expect("refused").to_string();
     assert_eq!(refused, "the database is not empty; create a new one and use that");
 }
+
+#[test]
+fn packs_without_files_are_forgotten_with_the_repositories_that_need_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let from = fresh(folder.path(), "from");
+    execute(&from, SAMPLE_ROWS);
+    // Project 1 needs the pack `a`, project 2 has replaced it, and project 3 does not have it.
+    execute(
+        &from,
+        "UPDATE projects SET default_branch = 'master';
+         INSERT INTO repositories (id, project_id, created_at) VALUES (1, 1, 1), (2, 2, 1), (3, 3, 1);
+         INSERT INTO refs (repository_id, name, target) SELECT id, 'refs/heads/master', 'x' FROM repositories;
+         INSERT INTO packs (id, file_key, checksum, bytes, objects, created_at) VALUES
+             (1, 'packs/a', 'a', 1, 1, 1), (2, 'packs/b', 'b', 1, 1, 1);
+         INSERT INTO repository_packs (repository_id, pack_id, dead_since) VALUES
+             (1, 1, NULL), (1, 2, NULL), (2, 1, 1), (2, 2, NULL), (3, 2, NULL)",
+    );
+    let to = Database::sqlite(folder.path().join("to"));
+    let mut snapshot = Snapshot::prepare(&from).expect("a connection");
+    snapshot.begin().expect("a snapshot");
+    let mut loader = Loader::begin(&to, &snapshot.migrations().expect("migrations")).expect("an empty database");
+    for table in snapshot.tables().expect("tables") {
+        loader.load(&table.name, &table.columns, snapshot.rows(&table, None, 1000).expect("rows")).expect("loaded");
+    }
+    loader.forget_packs(&["packs/a".to_owned()]).expect("forgotten");
+    loader.finish(&snapshot.sequences().expect("sequences")).expect("no dangling references");
+    let mut db = to.connect_writer().expect("a connection");
+    let mut number = |sql: &str| statement::query_integer(&mut db, sql).expect(sql);
+    assert_eq!(number("SELECT sum(project_id * 10 + id) FROM repositories"), 22 + 33);
+    assert_eq!(number("SELECT count(*) FROM refs"), 2);
+    assert_eq!(number("SELECT sum(repository_id * 10 + pack_id) FROM repository_packs"), 22 + 32);
+    assert_eq!(number("SELECT id FROM projects WHERE default_branch IS NULL"), 1);
+}
+
+#[test]
+fn packs_are_listed_by_key_and_without_those_of_no_repository() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let database = fresh(folder.path(), "database");
+    execute(&database, SAMPLE_ROWS);
+    let checksum = "1".repeat(40);
+    execute(
+        &database,
+        &format!(
+            "INSERT INTO repositories (id, project_id, created_at) VALUES (1, 1, 1);
+             UPDATE projects SET default_branch = 'master' WHERE id < 3;
+             INSERT INTO packs (id, file_key, checksum, bytes, objects, created_at) VALUES
+                 (1, 'packs/b', '{checksum}', 7, 1, 1), (2, 'packs/a', '{checksum}', 8, 1, 1),
+                 (3, 'packs/c', '{checksum}', 9, 1, 1);
+             INSERT INTO repository_packs (repository_id, pack_id, dead_since) VALUES (1, 1, NULL), (1, 2, 1)"
+        ),
+    );
+    let mut snapshot = Snapshot::prepare(&database).expect("a connection");
+    snapshot.begin().expect("a snapshot");
+    assert!(snapshot.has_refs().expect("asked"));
+    let pack = |key: &str, size: u64| DumpedPack {
+        key: key.to_owned(),
+        checksum: checksum.parse().expect("a checksum"),
+        size,
+    };
+    assert_eq!(snapshot.packs("", 10).expect("packs"), [pack("packs/a", 8), pack("packs/b", 7)]);
+    assert_eq!(snapshot.packs("packs/a", 1).expect("packs"), [pack("packs/b", 7)]);
+    assert_eq!(snapshot.projects_without_repository().expect("projects"), [model::ProjectId::new(2)]);
+}

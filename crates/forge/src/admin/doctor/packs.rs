@@ -1,0 +1,142 @@
+//! Checks that the files of packs match their rows.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+    time::SystemTime,
+};
+
+use git::PACK_EXTENSIONS;
+use model::PackId;
+use store::checks::{self, PackRow};
+
+use super::{BATCH, DoctorOptions, Finding, MAX_EXAMPLES, orphans::report_orphans};
+use crate::{
+    Caller, Forge, ReadTx, Result, blocking,
+    maintenance::{PACK_FOLDER, UNLISTED_FILE_AGE},
+};
+
+/// The rows and the files of packs.
+struct PackFiles {
+    rows: Vec<PackRow>,
+    /// The files by key, with the extension.
+    files: HashMap<String, StoredFile>,
+}
+
+struct StoredFile {
+    size: u64,
+    modified: SystemTime,
+}
+
+impl PackFiles {
+    async fn load(forge: &Forge) -> Result<Self> {
+        let mut rows: Vec<PackRow> = Vec::new();
+        loop {
+            let after = rows.last().map_or(PackId::new(0), |row| row.id);
+            let batch = forge.read(Caller::system(), move |tx| Ok(checks::packs(tx.db(), after, BATCH)?)).await?;
+            if batch.is_empty() {
+                break;
+            }
+            rows.extend(batch);
+        }
+        // Files are stored before their rows and removed after them, so they are listed after the rows.
+        let store = forge.shared().files.clone();
+        let files = blocking::spawn(move || {
+            let mut files = HashMap::new();
+            store.list(PACK_FOLDER, &mut |entry| {
+                files.insert(entry.key, StoredFile { size: entry.size, modified: entry.modified });
+                Ok(())
+            })?;
+            Ok(files)
+        });
+        Ok(Self { rows, files: files.await? })
+    }
+
+    /// Returns what is wrong with the files of a pack.
+    fn fault(&self, row: &PackRow) -> Option<String> {
+        let pack = format!("{}.pack", row.key);
+        match self.files.get(&pack) {
+            None => Some(format!("{pack} is missing")),
+            Some(file) if i64::try_from(file.size) != Ok(row.bytes) => {
+                Some(format!("{pack} has {} bytes instead of {}", file.size, row.bytes))
+            }
+            Some(_) => {
+                let index = format!("{}.idx", row.key);
+                (!self.files.contains_key(&index)).then(|| format!("{index} is missing"))
+            }
+        }
+    }
+
+    /// Returns the keys of the files that belong to no pack.
+    async fn unlisted(&self, forge: &Forge) -> Result<Vec<&str>> {
+        let listed: HashSet<&str> = self.rows.iter().map(|row| row.key.as_str()).collect();
+        let unlisted: Vec<&str> =
+            self.files.keys().map(String::as_str).filter(|file| !listed.contains(pack_of(file))).collect();
+        // Rows may have been inserted after they were read.
+        let keys: Vec<String> = unlisted.iter().map(|file| pack_of(file).to_owned()).collect();
+        let known = move |tx: &mut ReadTx<'_>| Ok(store::packs::known_keys(tx.db(), &keys)?);
+        let known: HashSet<String> = forge.read(Caller::system(), known).await?.into_iter().collect();
+        let mut unlisted: Vec<&str> = unlisted.into_iter().filter(|file| !known.contains(pack_of(file))).collect();
+        unlisted.sort_unstable();
+        Ok(unlisted)
+    }
+}
+
+/// Reports packs whose files are missing or have another size, and files that belong to no pack.
+pub(super) async fn check(forge: &Forge, options: &DoctorOptions) -> Result<Vec<Finding>> {
+    let packs = PackFiles::load(forge).await?;
+    let mut findings = report_faults(forge, &packs).await?;
+    findings.extend(report_unlisted(forge, options, &packs).await?);
+    Ok(findings)
+}
+
+/// Moves files that belong to no pack aside.
+pub(super) async fn move_orphans_aside(forge: &Forge, options: &DoctorOptions) -> Result<Vec<Finding>> {
+    let packs = PackFiles::load(forge).await?;
+    report_unlisted(forge, options, &packs).await
+}
+
+async fn report_faults(forge: &Forge, packs: &PackFiles) -> Result<Vec<Finding>> {
+    const CHECK: &str = "packs";
+    let mut findings = Vec::new();
+    for (row, fault) in packs.rows.iter().filter_map(|row| Some((row, packs.fault(row)?))) {
+        let id = row.id;
+        let users = move |tx: &mut ReadTx<'_>| Ok(checks::projects_with_pack(tx.db(), id)?);
+        let projects = forge.read(Caller::system(), users).await?;
+        // Otherwise it was removed meanwhile, or is about to be.
+        if let Some(first) = projects.first() {
+            let examples: Vec<String> = projects.iter().take(MAX_EXAMPLES).map(ToString::to_string).collect();
+            let text = match projects.len() {
+                1 => format!("{fault}; project {first} needs it"),
+                count => format!("{fault}; {count} projects need it, such as {}", examples.join(", ")),
+            };
+            findings.push(Finding::problem(CHECK, text, "restore it from a backup"));
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(CHECK, format!("all {} packs have their files", packs.rows.len())));
+    }
+    Ok(findings)
+}
+
+async fn report_unlisted(forge: &Forge, options: &DoctorOptions, packs: &PackFiles) -> Result<Vec<Finding>> {
+    let mut unlisted = packs.unlisted(forge).await?;
+    if options.server_running {
+        // Newer files may belong to pushes in progress, and the server removes those of interrupted ones by itself.
+        let now = SystemTime::now();
+        let is_old =
+            |file: &&str| now.duration_since(packs.files[*file].modified).is_ok_and(|age| age > 2 * UNLISTED_FILE_AGE);
+        unlisted.retain(is_old);
+    }
+    let folder = forge.shared().files.folder();
+    let paths: Vec<PathBuf> = unlisted.into_iter().map(|file| folder.join(file)).collect();
+    Ok(report_orphans(options, "packs without rows", "packs", folder, paths))
+}
+
+/// Returns the key of the pack that a file belongs to.
+fn pack_of(file: &str) -> &str {
+    match file.rsplit_once('.') {
+        Some((key, extension)) if PACK_EXTENSIONS.contains(&extension) => key,
+        _ => file,
+    }
+}

@@ -1,0 +1,203 @@
+//! Opens repositories: refs and the list of packs come from the database, objects from a folder on disk.
+//!
+//! Both are cached by the generation of the repository, which grows with every change.
+
+use std::{
+    io,
+    num::NonZeroUsize,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use files::Files;
+use git::{OtherPacks, PackEntry, PackSource, Ref, Refs, Repositories, Repository};
+use lru::LruCache;
+use model::{RefName, RepositoryId, StorageId};
+use store::{Conn, repositories::RepositoryRecord};
+
+use crate::{Error, Result};
+
+/// The maximum number of repositories whose state is cached.
+const MAX_CACHED_REPOSITORIES: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
+/// The maximum total size of the cached refs in bytes. The refs of one repository are always cached.
+const MAX_CACHED_BYTES: usize = 64 << 20;
+
+/// The cached refs of repositories, and which packs are linked in their folders.
+pub(crate) struct RepositoryCache {
+    refs: Mutex<RefsCache>,
+    /// The versions of the lists of packs that were linked in the folders.
+    linked: Mutex<LruCache<RepositoryId, LinkedPacks>>,
+    /// Held while packs are linked, by repository: the older of two lists must not be linked last.
+    linking: [Mutex<()>; 16],
+}
+
+struct RefsCache {
+    entries: LruCache<RepositoryId, CachedRefs>,
+    bytes: usize,
+}
+
+struct CachedRefs {
+    refs: Arc<Refs>,
+    bytes: usize,
+}
+
+/// Identifies a list of packs: it changes with the refs, or when packs are replaced.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct PackVersion {
+    generation: i64,
+    pack_epoch: i64,
+}
+
+/// The packs that are linked in the folder of a repository.
+#[derive(Clone, Copy)]
+struct LinkedPacks {
+    version: PackVersion,
+    /// Whether the folder has no others.
+    is_checked: bool,
+}
+
+/// Gets packs from the store of files.
+pub(crate) struct StoredPacks<'a>(pub(crate) &'a Files);
+
+impl PackSource for StoredPacks<'_> {
+    fn fetch(&self, key: &str, extension: &str, to: &Path) -> io::Result<bool> {
+        self.0.fetch_file(&format!("{key}.{extension}"), to).map_err(|error| match error {
+            files::Error::Io(error) => error,
+            error => io::Error::other(error),
+        })
+    }
+}
+
+impl RepositoryCache {
+    pub(crate) fn new() -> Self {
+        let refs = RefsCache { entries: LruCache::new(MAX_CACHED_REPOSITORIES), bytes: 0 };
+        let linked = Mutex::new(LruCache::new(MAX_CACHED_REPOSITORIES));
+        Self { refs: Mutex::new(refs), linked, linking: Default::default() }
+    }
+
+    /// Returns the refs of a repository. Those that a write transaction sees are not cached: it may be rolled back, and
+    /// another one then uses the same generation.
+    pub(crate) fn refs(&self, db: &mut Conn, repository: &RepositoryRecord, is_writing: bool) -> Result<Arc<Refs>> {
+        if let Some(cached) = lock(&self.refs).entries.get(&repository.id)
+            && cached.refs.generation == repository.generation
+        {
+            return Ok(Arc::clone(&cached.refs));
+        }
+        let found = store::repositories::refs(db, repository.id)?.ok_or_else(|| Error::not_found("Project"))?;
+        let head = found.default_branch.as_deref().and_then(RefName::branch);
+        let refs =
+            found.refs.into_iter().map(|found| Ref { name: found.name, target: found.target, peeled: found.peeled });
+        // A repository without a default branch has one as soon as something is pushed to it.
+        let head = head.or_else(|| RefName::branch("master"));
+        let refs = Arc::new(Refs::from_sorted(found.generation, head, refs));
+        if !is_writing {
+            lock(&self.refs).insert(repository.id, Arc::clone(&refs));
+        }
+        Ok(refs)
+    }
+
+    /// Updates the cached refs after a transaction that has changed only these refs was committed, so that the next reader
+    /// need not read all of them.
+    pub(crate) fn apply_changes(&self, repository: RepositoryId, generation: i64, changes: &[(RefName, Option<Ref>)]) {
+        let cached = lock(&self.refs).entries.peek(&repository).map(|cached| Arc::clone(&cached.refs));
+        if let Some(cached) = cached.filter(|cached| cached.generation + 1 == generation) {
+            let refs = cached.with_changes(changes);
+            lock(&self.refs).insert(repository, Arc::new(refs));
+        }
+    }
+
+    /// Makes sure that the folder of a repository contains its packs, and those of a generation of its refs that was read
+    /// later.
+    pub(crate) fn link_packs(
+        &self,
+        db: &mut Conn,
+        (repositories, files): (&Repositories, &Files),
+        (repository, refs_generation): (&RepositoryRecord, i64),
+        storage: &StorageId,
+        is_writing: bool,
+    ) -> Result<()> {
+        let generation = repository.generation.max(refs_generation);
+        let wanted = PackVersion { generation, pack_epoch: repository.pack_epoch };
+        let is_linked = || {
+            let linked = lock(&self.linked).get(&repository.id).copied();
+            linked.is_some_and(|linked| linked.is_checked && linked.version.includes(wanted))
+                && repositories.has_folder(storage)
+        };
+        if is_linked() {
+            return Ok(());
+        }
+        let stripe = repository.id.get().unsigned_abs() % self.linking.len() as u64;
+        let _linking = lock(&self.linking[usize::try_from(stripe).unwrap_or_default()]);
+        if is_linked() {
+            return Ok(());
+        }
+        // Read before the list, which therefore is not older.
+        let current = store::repositories::by_id(db, repository.id)?.ok_or_else(|| Error::not_found("Project"))?;
+        let version = PackVersion { generation: current.generation, pack_epoch: current.pack_epoch };
+        let packs = store::packs::of_repository(db, repository.id)?;
+        let packs: Vec<PackEntry> =
+            packs.into_iter().map(|pack| PackEntry { key: pack.key, checksum: pack.checksum }).collect();
+        let linked = lock(&self.linked).get(&repository.id).copied();
+        // A transaction with an older snapshot must not remove what others use, and one that writes may be rolled back.
+        let is_newest = !is_writing && linked.is_none_or(|linked| version.includes(linked.version));
+        let others = if is_newest { OtherPacks::Remove } else { OtherPacks::Keep };
+        repositories.link_packs(storage, &packs, &StoredPacks(files), others)?;
+        if is_newest {
+            lock(&self.linked).put(repository.id, LinkedPacks { version, is_checked: true });
+        }
+        Ok(())
+    }
+
+    /// Makes the next opening of a repository compare its folder with the list of packs.
+    pub(crate) fn forget_links(&self, repository: RepositoryId) {
+        if let Some(linked) = lock(&self.linked).get_mut(&repository) {
+            linked.is_checked = false;
+        }
+    }
+
+    /// Opens a repository.
+    pub(crate) fn open(
+        &self,
+        db: &mut Conn,
+        stores: (&Repositories, &Files),
+        repository: &RepositoryRecord,
+        storage: &StorageId,
+        is_writing: bool,
+    ) -> Result<Repository> {
+        let refs = self.refs(db, repository, is_writing)?;
+        self.link_packs(db, stores, (repository, refs.generation), storage, is_writing)?;
+        Ok(stores.0.open(storage, refs)?)
+    }
+}
+
+impl PackVersion {
+    /// Returns whether a folder with this version has all packs of another one. Packs that were replaced stay in the
+    /// folder for longer than any read takes.
+    fn includes(self, other: Self) -> bool {
+        self.generation >= other.generation && self.pack_epoch >= other.pack_epoch
+    }
+}
+
+impl RefsCache {
+    fn insert(&mut self, repository: RepositoryId, refs: Arc<Refs>) {
+        if self.entries.peek(&repository).is_some_and(|cached| cached.refs.generation > refs.generation) {
+            // A reader with an older snapshot must not replace newer refs.
+            return;
+        }
+        let bytes = refs.count_bytes();
+        self.bytes += bytes;
+        if let Some((_, replaced)) = self.entries.push(repository, CachedRefs { refs, bytes }) {
+            self.bytes -= replaced.bytes;
+        }
+        while self.bytes > MAX_CACHED_BYTES
+            && self.entries.len() > 1
+            && let Some((_, evicted)) = self.entries.pop_lru()
+        {
+            self.bytes -= evicted.bytes;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

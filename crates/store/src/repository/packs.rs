@@ -1,0 +1,231 @@
+//! The packs of repositories: a row for each pack file in the store, and which repositories have it.
+//!
+//! A pack is live until other packs replace it. A dead pack is forgotten after a grace period, and its files are deleted
+//! once no repository has it. Unreachable objects are moved to a pack of their own, which dies after a while.
+
+use diesel::{
+    prelude::*,
+    sql_types::{BigInt, Bool, Text},
+};
+use model::{
+    Oid, Time,
+    ids::{PackId, RepositoryId},
+};
+
+use super::columns::Parsed;
+use crate::{
+    Conn, Result,
+    conn::on,
+    fragment::Fragment,
+    schema::{packs, repositories, repository_packs},
+    times::{from_micros, from_micros_opt, to_micros},
+};
+
+/// The number of keys in one statement; engines have a limit.
+const BATCH_SIZE: usize = 1000;
+
+/// A pack of a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackRecord {
+    /// The id of the pack.
+    pub id: PackId,
+    /// The key of its files, without an extension.
+    pub key: String,
+    /// The checksum of its content.
+    pub checksum: Oid,
+    /// The size of the pack file.
+    pub bytes: i64,
+    /// The number of objects.
+    pub objects: i64,
+    /// When other packs replaced it in the repository; `None` while it is live.
+    pub dead_since: Option<Time>,
+    /// When its objects were found to be unreachable; `None` if some are reachable.
+    pub unreachable_since: Option<Time>,
+    /// When it was created.
+    pub created_at: Time,
+}
+
+/// A stored pack file to add to a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewPack {
+    /// The key of its files, without an extension; never used before.
+    pub key: String,
+    /// The checksum of its content.
+    pub checksum: Oid,
+    /// The size of the pack file.
+    pub bytes: i64,
+    /// The number of objects.
+    pub objects: i64,
+    /// Whether no ref leads to any of its objects.
+    pub is_unreachable: bool,
+}
+
+/// New packs of a repository in place of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackReplacement {
+    /// The pack epoch with which the new packs were built; with another one, nothing is replaced.
+    pub pack_epoch: i64,
+    /// The packs that are replaced.
+    pub old: Vec<PackId>,
+    /// The new packs.
+    pub new: Vec<NewPack>,
+}
+
+#[derive(Queryable)]
+struct Row {
+    id: i64,
+    key: String,
+    checksum: Parsed<Oid>,
+    bytes: i64,
+    objects: i64,
+    dead_since: Option<i64>,
+    unreachable_since: Option<i64>,
+    created_at: i64,
+}
+
+impl From<Row> for PackRecord {
+    fn from(Row { id, key, checksum, bytes, objects, dead_since, unreachable_since, created_at }: Row) -> Self {
+        Self {
+            id: PackId::new(id),
+            key,
+            checksum: checksum.0,
+            bytes,
+            objects,
+            dead_since: from_micros_opt(dead_since),
+            unreachable_since: from_micros_opt(unreachable_since),
+            created_at: from_micros(created_at),
+        }
+    }
+}
+
+/// Lists the packs of a repository, live and dead, oldest first.
+pub fn of_repository(db: &mut Conn, repository: RepositoryId) -> Result<Vec<PackRecord>> {
+    let rows: Vec<Row> = on!(db, conn => repository_packs::table
+        .inner_join(packs::table)
+        .filter(repository_packs::repository_id.eq(repository.get()))
+        .order(packs::id)
+        .select((
+            packs::id,
+            packs::file_key,
+            packs::checksum,
+            packs::bytes,
+            packs::objects,
+            repository_packs::dead_since,
+            repository_packs::unreachable_since,
+            packs::created_at,
+        ))
+        .load(conn))?;
+    Ok(rows.into_iter().map(PackRecord::from).collect())
+}
+
+/// Adds a new pack to a repository, even if that has one with the same checksum: the other one may be about to be removed.
+pub fn add_pack(db: &mut Conn, repository: RepositoryId, pack: &NewPack, now: Time) -> Result<()> {
+    let id: i64 = on!(db, conn => diesel::insert_into(packs::table)
+        .values((
+            packs::file_key.eq(&pack.key),
+            packs::checksum.eq(pack.checksum.to_string()),
+            packs::bytes.eq(pack.bytes),
+            packs::objects.eq(pack.objects),
+            packs::created_at.eq(to_micros(now)),
+        ))
+        .returning(packs::id)
+        .get_result(conn))?;
+    on!(db, conn => diesel::insert_into(repository_packs::table)
+        .values((
+            repository_packs::repository_id.eq(repository.get()),
+            repository_packs::pack_id.eq(id),
+            repository_packs::unreachable_since.eq(pack.is_unreachable.then(|| to_micros(now))),
+        ))
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Marks packs of a repository as dead, adds others and increases the pack epoch. Does nothing and returns
+/// false if the epoch has changed since the new packs were built.
+pub fn replace_packs(
+    db: &mut Conn,
+    repository: RepositoryId,
+    replacement: &PackReplacement,
+    now: Time,
+) -> Result<bool> {
+    let PackReplacement { pack_epoch, old, new } = replacement;
+    let updated = on!(db, conn => diesel::update(repositories::table.find(repository.get()))
+        .filter(repositories::pack_epoch.eq(pack_epoch))
+        .set(repositories::pack_epoch.eq(pack_epoch + 1))
+        .execute(conn))?;
+    if updated == 0 {
+        return Ok(false);
+    }
+    on!(db, conn => diesel::update(repository_packs::table)
+        .filter(repository_packs::repository_id.eq(repository.get()))
+        .filter(repository_packs::dead_since.is_null())
+        .filter(Fragment::<Bool>::new("repository_packs.pack_id").in_ids(old))
+        .set(repository_packs::dead_since.eq(to_micros(now)))
+        .execute(conn))?;
+    for pack in new {
+        add_pack(db, repository, pack, now)?;
+    }
+    Ok(true)
+}
+
+/// Marks packs as dead whose objects are unreachable since before a time.
+pub fn expire_unreachable_packs(db: &mut Conn, before: Time, now: Time) -> Result<usize> {
+    Ok(on!(db, conn => diesel::update(repository_packs::table)
+        .filter(repository_packs::unreachable_since.lt(to_micros(before)))
+        .filter(repository_packs::dead_since.is_null())
+        .set(repository_packs::dead_since.eq(to_micros(now)))
+        .execute(conn))?)
+}
+
+/// Removes all dead packs from a repository at once.
+pub fn forget_dead_packs_of(db: &mut Conn, repository: RepositoryId) -> Result<()> {
+    on!(db, conn => diesel::delete(repository_packs::table)
+        .filter(repository_packs::repository_id.eq(repository.get()))
+        .filter(repository_packs::dead_since.is_not_null())
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Removes up to `limit` packs from repositories in which they are dead since before a time; returns the repositories, which
+/// may have a repository several times.
+pub fn forget_dead_packs(db: &mut Conn, before: Time, limit: i64) -> Result<Vec<RepositoryId>> {
+    let delete_some = || {
+        Fragment::<BigInt>::new(
+            "DELETE FROM repository_packs WHERE (repository_id, pack_id) IN \
+             (SELECT d.repository_id, d.pack_id FROM repository_packs d WHERE d.dead_since < ",
+        )
+        .number(to_micros(before))
+        .sql(" ORDER BY d.dead_since LIMIT ")
+        .number(limit)
+        .sql(") RETURNING repository_id")
+    };
+    let repositories: Vec<i64> = on!(db, conn => delete_some().load(conn))?;
+    Ok(repositories.into_iter().map(RepositoryId::new).collect())
+}
+
+/// Deletes up to `limit` packs that no repository has; returns their keys, whose files the caller deletes after the
+/// transaction.
+pub fn delete_unused_packs(db: &mut Conn, limit: i64) -> Result<Vec<String>> {
+    let delete_some = || {
+        Fragment::<Text>::new(
+            "DELETE FROM packs WHERE id IN (SELECT p.id FROM packs p \
+             WHERE NOT EXISTS (SELECT 1 FROM repository_packs r WHERE r.pack_id = p.id) ORDER BY p.id LIMIT ",
+        )
+        .number(limit)
+        .sql(") RETURNING file_key")
+    };
+    Ok(on!(db, conn => delete_some().load(conn))?)
+}
+
+/// Returns which of these keys belong to a pack.
+pub fn known_keys(db: &mut Conn, keys: &[String]) -> Result<Vec<String>> {
+    let mut known = Vec::new();
+    for batch in keys.chunks(BATCH_SIZE) {
+        let found: Vec<String> = on!(db, conn => packs::table
+            .filter(packs::file_key.eq_any(batch))
+            .select(packs::file_key)
+            .load(conn))?;
+        known.extend(found);
+    }
+    Ok(known)
+}
