@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
 use forge::{
-    Caller, Forge, Unvalidated, runners, tasks, tokens,
+    Caller, Forge, Options, Unvalidated, runners, tasks, tokens,
     users::{self, NewUserRequest, UserUpdate},
 };
 use jiff::SignedDuration;
@@ -36,7 +36,7 @@ pub(crate) fn run(command: Admin) -> CommandResult {
     if let AdminCommand::Instance(command) = command.command {
         return Ok(instance_command(&data, database.as_deref(), default_projects_limit, command)?);
     }
-    let forge = open(&data, database.as_deref(), default_projects_limit)?;
+    let forge = open(&data, database.as_deref(), default_projects_limit, Ok)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {
         match command.command {
@@ -56,8 +56,14 @@ fn parse_scopes(words: &[String]) -> Result<Vec<Scope>> {
     words.iter().map(parse).collect()
 }
 
-/// Opens the instance. If no server is running, pending migrations are applied.
-fn open(data: &Path, database: Option<&str>, default_projects_limit: i32) -> Result<Forge> {
+/// Opens the instance for a command, with options that `adjust` may change. If no server is running, pending migrations are
+/// applied.
+pub(crate) fn open(
+    data: &Path,
+    database: Option<&str>,
+    default_projects_limit: i32,
+    adjust: impl FnOnce(Options) -> Result<Options>,
+) -> Result<Forge> {
     let folder = DataFolder::open_existing(data)?;
     let opening_lock = folder.lock_for_opening()?;
     let database = folder.existing_database(database)?;
@@ -70,7 +76,7 @@ fn open(data: &Path, database: Option<&str>, default_projects_limit: i32) -> Res
     drop(db);
     let options = forge_options(&folder, database, key, default_projects_limit, ForgeMode::Administer)?;
     drop(opening_lock);
-    let options = forge::Options { readers: 1, blocking: 1, ..options };
+    let options = adjust(Options { readers: 1, blocking: 1, ..options })?;
     Ok(Forge::start(options)?)
 }
 

@@ -60,6 +60,13 @@ pub(crate) enum Command {
     /// Administer an instance; works while the server is running unless stated otherwise
     #[command(after_help = examples!("gable admin --data /var/lib/gable user list"))]
     Admin(Admin),
+    /// List, repack, prune and verify repositories; works while the server is running
+    #[command(after_help = examples!(
+        "gable repository --data /var/lib/gable list",
+        "gable repository --data /var/lib/gable verify --all",
+        "gable repository --data /var/lib/gable prune group/project --yes"
+    ))]
+    Repository(RepositoryArguments),
     /// Check an instance for problems, and repair them with --fix
     #[command(after_help = concat!(
         "Examples:\n  gable doctor --data /var/lib/gable\n  gable doctor --data /var/lib/gable --fix\n\n",
@@ -170,6 +177,54 @@ pub(crate) struct Admin {
     pub(crate) location: ExplicitSettings<DataLocation>,
     #[command(subcommand)]
     pub(crate) command: AdminCommand,
+}
+
+#[derive(Args)]
+pub(crate) struct RepositoryArguments {
+    #[command(flatten)]
+    pub(crate) location: ExplicitSettings<DataLocation>,
+    #[command(subcommand)]
+    pub(crate) command: RepositoryCommand,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum RepositoryCommand {
+    /// List all repositories with the number of their refs, packs and objects, and their size in bytes
+    #[command(after_help = examples!("gable repository list", "gable repository list --json"))]
+    List {
+        /// Print the list as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write all objects of a repository into one pack; unreachable objects get a pack of their own, which is kept for 14 days
+    #[command(after_help = examples!("gable repository gc group/project", "gable repository gc --all"))]
+    Gc(SelectedProjects),
+    /// Remove unreachable objects at once, such as a password that was pushed by mistake
+    ///
+    /// First delete or rewrite every branch and tag that contains the object. Forks and backups keep their copies. A fetch
+    /// that is running may fail.
+    #[command(after_help = examples!("gable repository prune group/project --yes"))]
+    Prune {
+        #[command(flatten)]
+        projects: SelectedProjects,
+        /// Confirm the removal, which cannot be undone
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Read all objects of a repository and report what is missing or damaged
+    #[command(after_help = examples!("gable repository verify group/project", "gable repository verify --all"))]
+    Verify(SelectedProjects),
+}
+
+/// The projects that a command works on.
+#[derive(Args)]
+pub(crate) struct SelectedProjects {
+    /// Projects, by full path or id
+    #[arg(value_name = "PROJECT", required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) projects: Vec<String>,
+    /// All projects that have a repository
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 #[derive(Args)]

@@ -20,6 +20,7 @@ mod memory;
 mod migrate;
 mod monitoring;
 mod permissions;
+mod repository;
 mod runner;
 mod secret_variables;
 mod serve;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Command::Restore(command) => backup::restore::run(command),
         Command::MigrateDatabase(command) => backup::migrate::run(command),
         Command::Admin(command) => admin::run(command),
+        Command::Repository(command) => repository::run(command),
         Command::Doctor(command) => return doctor::run(command),
         Command::Migrate(command) => migrate::run(command),
         Command::Runner(command) => runner::run(command),

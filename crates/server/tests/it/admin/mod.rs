@@ -7,6 +7,7 @@ mod backup_formats;
 mod doctor;
 mod instance;
 mod packaging;
+mod repository_commands;
 mod startup;
 mod tasks;
 mod upgrades;
