@@ -120,7 +120,7 @@ const CAMPAIGNS: [Campaign; 14] = [
     },
 ];
 
-/// The durability models of a power cut; the default is `ordered`.
+/// The durability models of a power cut; the default is `strict`.
 const MODELS: [&str; 3] = ["strict", "ordered", "journaled"];
 
 /// The options of `crash`.

@@ -22,7 +22,7 @@ pub enum DurabilityModel {
     /// change in one may be on disk while an earlier one in another is not.
     Strict,
     /// The same guarantees, but unsynced changes reach the disk in the order in which they happened. No file system in
-    /// use does less, and git relies on it when it removes loose objects after packing.
+    /// use does less.
     Ordered,
     /// A file system with a single journal: every sync also writes all earlier changes of names.
     Journaled,

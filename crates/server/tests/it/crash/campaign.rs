@@ -98,9 +98,9 @@ struct Totals {
 /// Returns the durability model that `GABLE_CRASH_MODEL` selects.
 fn model() -> DurabilityModel {
     match std::env::var("GABLE_CRASH_MODEL").as_deref() {
-        Ok("strict") => DurabilityModel::Strict,
+        Ok("strict") | Err(_) => DurabilityModel::Strict,
         Ok("journaled") => DurabilityModel::Journaled,
-        Ok("ordered") | Err(_) => DurabilityModel::Ordered,
+        Ok("ordered") => DurabilityModel::Ordered,
         Ok(other) => panic!("GABLE_CRASH_MODEL is strict, ordered or journaled, not {other}"),
     }
 }
