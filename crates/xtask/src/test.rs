@@ -96,16 +96,21 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
 /// The packages whose tests use a database; only these run on PostgreSQL.
 const DATABASE_PACKAGES: [&str; 3] = ["server", "webhooks", "wire"];
 
-/// Slow tests of those packages that do not depend on the database engine: memory, archives, files of repositories. They
-/// run on SQLite only. Of the access tables, those of projects in groups are checked on both engines.
-const SQLITE_ONLY: [&str; 10] = [
+/// Slow tests of those packages that do not depend on the database engine: memory, archives, files of repositories and
+/// backups, full disks. They run on SQLite only. Of the access tables, those of projects in groups are checked on both.
+const SQLITE_ONLY: [&str; 15] = [
+    "policy::access::the_access_table",
     "policy::access_to_projects::access_to_a_personal_project_by_role_and_visibility",
     "policy::access_to_projects::access_to_a_project_after_it_was_revoked",
     "repository::hostile_repositories::",
     "http::hostile_requests::",
     "repository::malformed_fetches::",
     "http::slow_clients::",
-    "admin::backup_damage::damage_to_any_file_of_a_repository",
+    "ci::runner_access::the_access_table_of_runners",
+    "admin::backup_damage::",
+    "admin::backup_formats::",
+    "crash::disk_full_crashes::no_project_and_no_file_is_lost",
+    "crash::disk_full_crashes::no_webhook_delivery_is_lost",
     "repository::contents::few_archives_are_made_at_once",
     "repository::git_clients::a_push_over_the_size_limit_is_refused",
     "projects::imports::endless_imports_use_the_slots_of_one_user_only",
