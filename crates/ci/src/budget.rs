@@ -1,4 +1,4 @@
-//! Limits on the cost of reading a CI file and planning a pipeline, and the [`Budget`] that each copy is charged to.
+//! Limits on the cost of reading a CI file and planning a pipeline, and the `Budget` that each copy is charged to.
 
 use crate::config_error::ConfigError;
 
