@@ -27,6 +27,9 @@ const NICENESS: i32 = 10;
 /// The maximum number of bytes of error output that are kept.
 const MAX_STDERR_BYTES: u64 = 4096;
 
+/// When a process group is limited for the second time after its start, and for how long this is repeated.
+const SECOND_LIMITING: Duration = Duration::from_millis(20);
+const LIMITING_PERIOD: Duration = Duration::from_secs(10);
 /// How often the progress of a process is checked.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a watchdog checks whether a process has to be killed.
@@ -189,6 +192,17 @@ impl ChildLimits {
         Ok(())
     }
 
+    /// Limits a process group again at increasing intervals during its first seconds. A child that was being created while
+    /// its parent was limited has the old limits, and may become visible only afterwards.
+    fn apply_again(&self, leader: u32, next: &mut (Instant, Duration)) -> Result<()> {
+        let (start, after) = *next;
+        if start.elapsed() >= after && after < LIMITING_PERIOD {
+            *next = (start, after * 2);
+            self.apply_to_group(leader)?;
+        }
+        Ok(())
+    }
+
     /// Limits one process; returns whether it had other limits.
     fn limit(&self, id: Pid) -> io::Result<bool> {
         let mut changed = false;
@@ -345,11 +359,12 @@ pub(crate) fn run_supervised(
         })
     });
     let mut last_progress = Instant::now();
+    let mut limiting = (Instant::now(), SECOND_LIMITING);
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        let mut outcome = supervision.check();
+        let mut outcome = supervision.check().and_then(|()| supervision.limits.apply_again(child.id(), &mut limiting));
         if outcome.is_ok() && last_progress.elapsed() >= PROGRESS_INTERVAL {
             last_progress = Instant::now();
             outcome = on_progress(child.id());
@@ -380,14 +395,14 @@ pub(crate) fn output_supervised(
         // After a timeout the receiver is gone.
         let _ = sender.send(read.map(|_| output));
     });
+    let mut limiting = (Instant::now(), SECOND_LIMITING);
     let output = loop {
-        match receiver.recv_timeout(Duration::from_millis(20)) {
-            Ok(output) => break output.map_err(Error::from),
-            Err(_) => {
-                if let Err(error) = supervision.check() {
-                    break Err(error);
-                }
-            }
+        if let Ok(output) = receiver.recv_timeout(Duration::from_millis(20)) {
+            break output.map_err(Error::from);
+        }
+        let checked = supervision.check();
+        if let Err(error) = checked.and_then(|()| supervision.limits.apply_again(child.id(), &mut limiting)) {
+            break Err(error);
         }
     };
     kill(&mut child);
