@@ -150,10 +150,8 @@ fn finish(
     }
     let failure = match fetched {
         Ok(_) if tx.read().find_repository(project)?.is_some() => Some(ImportFailure::NotEmpty.to_string()),
-        Ok(stored) => {
-            insert(tx, project, stored)?;
-            None
-        }
+        Ok(stored) if insert(tx, project, stored)? => None,
+        Ok(_) => Some(ImportFailure::NotEmpty.to_string()),
         Err(failure) => Some(failure.to_string()),
     };
     info!(project.id = project.get(), problem = failure, "import ended");
@@ -162,12 +160,16 @@ fn finish(
     tasks::cancel(tx, &Task::Import(project))
 }
 
-fn insert(tx: &mut WriteTx<'_>, project: ProjectId, stored: &StoredImport) -> Result<()> {
+/// Inserts the repository; returns `false` if a push has created one meanwhile.
+fn insert(tx: &mut WriteTx<'_>, project: ProjectId, stored: &StoredImport) -> Result<bool> {
     let (now, refs) = (tx.now(), stored.repository.refs());
     if refs.iter().next().is_none() {
-        return Ok(());
+        return Ok(true);
     }
     let repository = store::repositories::begin_update(tx.db(), project, now)?;
+    if repository.generation > 1 {
+        return Ok(false);
+    }
     for pack in &stored.packs {
         store::packs::add_pack(tx.db(), repository.id, pack, now)?;
     }
@@ -179,7 +181,7 @@ fn insert(tx: &mut WriteTx<'_>, project: ProjectId, stored: &StoredImport) -> Re
     let branches = refs.branches.iter().map(|branch| &branch.name);
     let default_branch = pushes::choose_default_branch(refs.head.as_ref(), branches);
     store::projects::set_default_branch(tx.db(), project, default_branch.as_ref().map(RefName::short), now)?;
-    Ok(())
+    Ok(true)
 }
 
 /// The outcome of a fetch.
