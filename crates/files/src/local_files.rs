@@ -52,7 +52,8 @@ impl Files {
         let mut placed = Vec::with_capacity(files.len());
         let stored = self.place_files(files, &mut placed);
         if stored.is_err() {
-            for path in &placed {
+            // The first one is the last to be removed, so that callers can find the others by it.
+            for path in placed.iter().rev() {
                 // The first error is the one to report.
                 let _ = fs::remove_file(path);
             }

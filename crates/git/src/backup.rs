@@ -15,7 +15,7 @@ use model::Oid;
 use crate::{
     Error, Repositories, Result,
     git_process::{self, HOUSEKEEPING_LIMITS, Supervision},
-    repositories::{PACK_EXTENSIONS, pack_name},
+    repositories::{FOLDERS, PACK_EXTENSIONS, pack_name},
 };
 
 /// The time limit for `git` to follow the links of one repository.
@@ -84,7 +84,7 @@ impl Repositories {
     /// folders.
     pub fn create_missing_folders(&self) -> Result<()> {
         for repository in self.repository_paths()? {
-            for folder in ["objects/pack", "objects/info", "refs/heads", "refs/tags"] {
+            for folder in FOLDERS {
                 fs::create_dir_all(repository.join(folder))?;
             }
         }
@@ -130,24 +130,8 @@ fn names(folder: &Path) -> io::Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use super::*;
-
-    fn git(folder: &Path, arguments: &[&str]) -> String {
-        let mut command = Command::new("git");
-        command
-            .current_dir(folder)
-            .args(arguments)
-            .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_CONFIG_GLOBAL", "/dev/null");
-        for role in ["AUTHOR", "COMMITTER"] {
-            command.env(format!("GIT_{role}_NAME"), "Ann").env(format!("GIT_{role}_EMAIL"), "ann@example.org");
-        }
-        let output = command.output().expect("git runs");
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("text").trim().to_owned()
-    }
+    use crate::tests::git;
 
     #[test]
     fn a_missing_pack_is_noticed_only_if_the_tips_need_it() {

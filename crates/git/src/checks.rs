@@ -11,17 +11,22 @@ use std::{
 
 use gix::{
     objs::Kind,
-    odb::pack::{Bundle, data, data::entry::Header},
+    odb::{
+        memory::Storage,
+        pack::{Bundle, data, data::entry::Header},
+    },
 };
 use model::StorageId;
 
 use crate::{
     Error, PackEntry, PackSource, Refs, Repositories, Repository, Result, git_process,
     limits::{MAX_COMMIT_SIZE, MAX_TREE_SIZE},
+    local_pack::MAX_SMALL_PACK,
     objects::too_large,
     packs::{MAX_DELTA_CHAIN, base_offset, indices, result_size, too_deep},
+    quarantine::MAX_BYTES_IN_MEMORY,
     repositories::{link_pack, write_ref_files},
-    repository::{Handle, gix_id},
+    repository::{BASE_CACHE_BYTES, DeltaBaseCache, Handle, gix_id},
 };
 
 /// The maximum number of faults reported per repository.
@@ -43,10 +48,10 @@ impl Repositories {
     /// exists; a deep check also verifies all objects reachable from the refs. The packs are read from a temporary
     /// folder, so that the check neither disturbs a server nor relies on a cache.
     pub fn check(&self, refs: &Refs, packs: &[PackEntry], source: &dyn PackSource, deep: bool) -> Result<Vec<String>> {
-        fs::create_dir_all(self.root().join("tmp"))?;
+        fs::create_dir_all(self.temp_root())?;
         let folder = self.create_blank()?;
         for pack in packs {
-            link_pack(&folder.path().join("objects/pack"), pack, source)?;
+            link_pack(&folder.path().join("objects/pack"), &self.temp_root(), pack, source)?;
         }
         let repository = Repository::new(Handle::open(folder.path())?.into(), Arc::default());
         let mut faults = Vec::new();
@@ -85,14 +90,45 @@ impl Repositories {
     }
 }
 
-/// Fails with [`Error::TooLarge`] if a pack of a repository contains a commit, a tag or a tree that exceeds its size
+/// Fails with [`Error::TooLarge`] if a pack in a folder contains a commit, a tag or a tree that exceeds its size
 /// limit, or a delta chain that is too long. Run on received packs before they become visible. No object is unpacked,
 /// and the run time is linear in the number of objects.
-pub(crate) fn check_packed_sizes(repository: &Path) -> Result<()> {
-    for index in indices(&repository.join("objects/pack"))? {
+pub(crate) fn check_packed_sizes(packs: &Path) -> Result<()> {
+    for index in indices(packs)? {
         PackCheck::open(&index)?.run()?;
     }
     Ok(())
+}
+
+/// Returns all objects of small packs that `git index-pack` has checked; `None` if the packs or their objects are too large
+/// to be kept in memory.
+pub(crate) fn unpack_small(packs: &Path) -> Result<Option<Storage>> {
+    let (mut objects, mut bytes) = (Storage::default(), 0);
+    for index in indices(packs)? {
+        if index.with_extension("pack").metadata()?.len() > MAX_SMALL_PACK {
+            return Ok(None);
+        }
+        let mut check = PackCheck::open(&index)?;
+        for position in 0..check.bundle.index.num_objects() {
+            let entry = check.entry(position)?;
+            bytes += entry.decompressed_size;
+            if entry.header.is_delta() {
+                bytes += result_size(&check.bundle.pack, &entry)?;
+            }
+            if bytes > MAX_BYTES_IN_MEMORY {
+                return Ok(None);
+            }
+        }
+        let (mut inflate, mut bases) = (gix::zlib::Inflate::default(), DeltaBaseCache::new(BASE_CACHE_BYTES));
+        // A base usually comes before the deltas that build upon it.
+        for position in check.by_offset.iter().copied() {
+            let mut content = Vec::new();
+            let found = check.bundle.get_object_by_index(position, &mut content, &mut inflate, &mut bases);
+            let kind = found.map_err(Error::corrupt)?.0.kind;
+            objects.insert(check.bundle.index.oid_at_index(position).to_owned(), (kind, content));
+        }
+    }
+    Ok(Some(objects))
 }
 
 /// A check of one pack.

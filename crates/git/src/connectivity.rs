@@ -49,10 +49,10 @@ pub struct ReceivedObjects {
 }
 
 impl ReceivedObjects {
-    /// Reads the indexes of a folder of packs, and adds objects that were written one by one.
-    pub(crate) fn read(packs: &Path, written: &[Oid]) -> Result<Self> {
+    /// Reads the indexes of a folder of packs, if there is one, and adds objects that were written one by one.
+    pub(crate) fn read(packs: Option<&Path>, written: &[Oid]) -> Result<Self> {
         let mut received = Self { packs: Vec::new(), written: written.iter().map(|id| gix_id(*id)).collect() };
-        for path in packs::indices(packs)? {
+        for path in packs.map_or(Ok(Vec::new()), packs::indices)? {
             received.packs.push(pack::index::File::at(&path, gix::hash::Kind::Sha1).map_err(Error::corrupt)?);
         }
         Ok(received)

@@ -14,7 +14,7 @@ pub enum Error {
     /// A repository, or a pack sent for one, is invalid; says what is wrong.
     #[error("{0}")]
     Corrupt(#[source] Box<dyn StdError + Send + Sync>),
-    /// A file of a pack is not in the store; names the file.
+    /// A file of a pack is not in the store, or a small pack is not in the database; names the file or the pack.
     #[error("the pack file {0} is missing; restore it from a backup")]
     MissingPack(String),
     /// A `git` process could not be started.

@@ -133,10 +133,10 @@ pub(crate) fn upload_archive(repository: &Path) -> Command {
 }
 
 /// Stores a pack from standard input with its index and reverse index; checks every object, and that every linked
-/// object exists. Thin packs are refused: a delta against an object of the repository would be resolved before it is
-/// known whether the client may read that object.
-pub(crate) fn index_pack(quarantine: &Path, max_size: Option<u64>) -> Command {
-    let mut command = git_command(quarantine);
+/// object exists. The caller may name other folders of objects in the environment. Thin packs are refused: a delta against an
+/// object of the repository would be resolved before it is known whether the client may read that object.
+pub(crate) fn index_pack(repository: &Path, max_size: Option<u64>) -> Command {
+    let mut command = git_command(repository);
     command.args(["index-pack", "--stdin", "--rev-index", "--threads=2"]);
     command.arg(format!("--strict={IGNORED_FSCK_ERRORS}"));
     if let Some(max_size) = max_size {

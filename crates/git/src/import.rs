@@ -128,7 +128,7 @@ impl Repositories {
             let mut pack = git_process::git_command(raw.path());
             pack.args(["pack-objects", "--all", "--stdout", "-q"]);
             git_process::pipe_supervised(pack, git_process::index_pack(build.path(), limits.pack), &supervision)?;
-            checks::check_packed_sizes(build.path())?;
+            checks::check_packed_sizes(&build.path().join("objects/pack"))?;
         }
         Ok(FetchedRepository { folder: Arc::new(build), refs })
     }
@@ -260,6 +260,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::tests::Fixture;
 
     const ID: &str = "1111111111111111111111111111111111111111";
 
@@ -303,10 +304,14 @@ mod tests {
     }
 
     fn send_refs_head(out: &mut TcpStream) -> io::Result<()> {
+        send_refs_head_with(out, ID)
+    }
+
+    fn send_refs_head_with(out: &mut TcpStream, id: &str) -> io::Result<()> {
         send_response_head(out, "advertisement")?;
         packet(out, b"# service=git-upload-pack\n")?;
         out.write_all(b"0000")?;
-        packet(out, format!("{ID} refs/heads/main\0side-band-64k ofs-delta\n").as_bytes())
+        packet(out, format!("{id} refs/heads/main\0side-band-64k ofs-delta\n").as_bytes())
     }
 
     /// Sends a pack that never ends, in chunks of this size.
@@ -370,6 +375,32 @@ mod tests {
         });
         let error = fetch_error(&source, &FetchLimits { pack: Some(4 << 20), ..small_limits() });
         assert!(matches!(error, Error::FetchTooLarge), "{error}");
+    }
+
+    #[test]
+    fn a_commit_that_exceeds_the_size_limit_is_refused() {
+        let fixture = Fixture::new();
+        let tree = String::from_utf8(fixture.git_with(&["mktree"], b"")).expect("UTF-8");
+        let head =
+            format!("tree {}author A <a@b> 0 +0000\ncommitter A <a@b> 0 +0000\n\n", tree.trim().to_owned() + "\n");
+        let id = fixture.raw_commit(&[head.as_bytes(), &vec![b'x'; 2 << 20]].concat()).to_string();
+        let revisions = format!("{id}\n");
+        let pack = fixture.git_with(&["pack-objects", "--revs", "--stdout", "-q"], revisions.as_bytes());
+        let commit = id.clone();
+        let source = serve(move |method, out| {
+            if method == "GET" {
+                return send_refs_head_with(out, &id).and_then(|()| out.write_all(b"0000"));
+            }
+            send_response_head(out, "result")?;
+            packet(out, b"NAK\n")?;
+            for part in pack.chunks(60_000) {
+                packet(out, &[b"\x01", part].concat())?;
+            }
+            out.write_all(b"0000")
+        });
+        let error = fetch_error(&source, &FetchLimits::default());
+        let expected = format!("the commit {commit} has 2.0 MB; the limit is 1 MB");
+        assert!(matches!(&error, Error::TooLarge(text) if *text == expected), "{error}");
     }
 
     #[test]

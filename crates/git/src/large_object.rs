@@ -42,6 +42,7 @@ enum Content {
     Packed(ZlibDecoder<PackData>),
     Loose(Box<ZlibDecoder<BufReader<File>>>),
     Reconstructed(Reconstructed),
+    InMemory(Cursor<Vec<u8>>),
 }
 
 /// Where an object is stored.
@@ -66,6 +67,9 @@ impl Repository {
     /// Opens an object of any size; `None` if it does not exist. With `on_disk` it may be reconstructed in temporary
     /// files.
     pub(crate) fn large_object(&self, id: &gix::oid, on_disk: bool) -> Result<Option<LargeObject>> {
+        if let Some((kind, content)) = self.new_objects.get(id) {
+            return Ok(Some(LargeObject::in_memory(*kind, content.clone())));
+        }
         let Some(location) = self.locate(id)? else { return Ok(None) };
         match location {
             Location::Loose(file) => LargeObject::loose(file).map(Some),
@@ -315,6 +319,12 @@ impl LargeObject {
         Self { kind, size, remaining: size, content: Content::Packed(ZlibDecoder::new(data)) }
     }
 
+    /// Reads an object that is in memory.
+    pub(crate) fn in_memory(kind: Kind, content: Vec<u8>) -> Self {
+        let size = content.len() as u64;
+        Self { kind, size, remaining: size, content: Content::InMemory(Cursor::new(content)) }
+    }
+
     /// Opens a loose object.
     pub(crate) fn loose(file: File) -> Result<Self> {
         let mut content = Box::new(ZlibDecoder::new(BufReader::new(file)));
@@ -353,7 +363,7 @@ impl Read for LargeObject {
         let count = match &mut self.content {
             Content::Packed(data) => data.read(into)?,
             Content::Loose(data) => data.read(into)?,
-            Content::Reconstructed(Reconstructed::InMemory(data, _)) => data.read(into)?,
+            Content::Reconstructed(Reconstructed::InMemory(data, _)) | Content::InMemory(data) => data.read(into)?,
             Content::Reconstructed(Reconstructed::InFile(file, at)) => {
                 let count = file.read_at(into, *at)?;
                 *at += count as u64;

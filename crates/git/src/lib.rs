@@ -65,7 +65,7 @@ pub use git_process::{ChildLimits, VersionError, check_version, lower_priority};
 pub use import::{FetchLimits, FetchSource, FetchedRepository};
 pub use local_pack::LocalPack;
 pub use maintenance::{PackSize, Repack, Unreachable};
-pub use object_files::{FileCheck, FileFault};
+pub use object_files::{FileCheck, FileFault, check_pack};
 pub use old_repository::OldRepository;
 pub use peel::Peeled;
 pub use quarantine::Quarantine;

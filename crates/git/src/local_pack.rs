@@ -1,17 +1,21 @@
-//! New packs in a temporary folder, which the caller stores.
+//! New packs, in a temporary folder or in memory, which the caller stores.
 
 use std::{
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use gix::{hash::Kind as HashKind, odb::pack::data};
-use model::Oid;
+use model::{Oid, PackContent};
 use tempfile::TempDir;
 
 use crate::{Error, Result, packs, repositories::PACK_EXTENSIONS, repository::oid};
 
-/// A pack in a temporary folder, which is deleted with the last pack in it.
+/// The maximum size of a small pack in bytes, without its index. A small pack can be stored in the database.
+pub(crate) const MAX_SMALL_PACK: u64 = 64 << 10;
+
+/// A pack that is not stored yet.
 pub struct LocalPack {
     /// The trailer of the pack, which names it.
     pub checksum: Oid,
@@ -19,8 +23,16 @@ pub struct LocalPack {
     pub bytes: u64,
     /// The number of objects, at least one.
     pub objects: u64,
-    files: Vec<(&'static str, PathBuf)>,
-    _folder: Arc<TempDir>,
+    location: Location,
+}
+
+enum Location {
+    /// Files with their extensions, in a temporary folder that is deleted with the last pack in it.
+    Files {
+        files: Vec<(&'static str, PathBuf)>,
+        _folder: Arc<TempDir>,
+    },
+    Memory(PackContent),
 }
 
 impl LocalPack {
@@ -29,25 +41,56 @@ impl LocalPack {
     pub(crate) fn take_all(packs: &Path, folder: &Arc<TempDir>) -> Result<Vec<Self>> {
         let mut found = Vec::new();
         for index in packs::indices(packs)? {
-            let data = data::File::at(index.with_extension("pack"), HashKind::Sha1).map_err(Error::corrupt)?;
-            if data.num_objects() == 0 {
-                continue;
-            }
-            let files = PACK_EXTENSIONS.map(|extension| (extension, index.with_extension(extension)));
-            found.push(Self {
-                checksum: oid(&data.checksum()),
-                bytes: data.data_len() as u64,
-                objects: data.num_objects().into(),
-                // Only the reverse index is optional.
-                files: files.into_iter().filter(|(extension, path)| *extension != "rev" || path.exists()).collect(),
-                _folder: Arc::clone(folder),
-            });
+            found.extend(Self::take(&index, folder)?);
         }
         Ok(found)
     }
 
-    /// Returns the files with their extensions: the pack first, and the index last, because it makes the pack visible.
+    /// Returns the pack with this index; `None` if it has no objects.
+    pub(crate) fn take(index: &Path, folder: &Arc<TempDir>) -> Result<Option<Self>> {
+        let data = data::File::at(index.with_extension("pack"), HashKind::Sha1).map_err(Error::corrupt)?;
+        if data.num_objects() == 0 {
+            return Ok(None);
+        }
+        let files = PACK_EXTENSIONS.map(|extension| (extension, index.with_extension(extension)));
+        // Only the reverse index is optional.
+        let files = files.into_iter().filter(|(extension, path)| *extension != "rev" || path.exists()).collect();
+        Ok(Some(Self {
+            checksum: oid(&data.checksum()),
+            bytes: data.data_len() as u64,
+            objects: data.num_objects().into(),
+            location: Location::Files { files, _folder: Arc::clone(folder) },
+        }))
+    }
+
+    /// Creates a small pack in memory.
+    pub(crate) fn in_memory(checksum: Oid, objects: usize, content: PackContent) -> Self {
+        let (bytes, objects) = (content.pack.len() as u64, objects as u64);
+        Self { checksum, bytes, objects, location: Location::Memory(content) }
+    }
+
+    /// Returns the content of a small pack; `None` if the pack is not small.
+    pub fn small_content(&self) -> Result<Option<PackContent>> {
+        match &self.location {
+            Location::Memory(content) => Ok(Some(content.clone())),
+            Location::Files { files, .. } if self.bytes <= MAX_SMALL_PACK => {
+                let read = |wanted: &str| {
+                    let file = files.iter().find(|(extension, _)| *extension == wanted);
+                    fs::read(&file.ok_or(io::ErrorKind::NotFound)?.1)
+                };
+                Ok(Some(PackContent { pack: read("pack")?, index: read("idx")? }))
+            }
+            Location::Files { .. } => Ok(None),
+        }
+    }
+
+    /// Returns the files with their extensions: the pack first, and the index last, because it makes the pack visible. A
+    /// small pack may have none.
     pub fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
-        self.files.iter().map(|(extension, path)| (*extension, path.as_path()))
+        let files = match &self.location {
+            Location::Files { files, .. } => files.as_slice(),
+            Location::Memory(_) => &[],
+        };
+        files.iter().map(|(extension, path)| (*extension, path.as_path()))
     }
 }

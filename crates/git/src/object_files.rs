@@ -6,7 +6,7 @@ use gix::{
     ObjectId,
     hash::{Hasher, Kind, hasher},
 };
-use model::Oid;
+use model::{Oid, PackContent};
 
 use crate::repository::gix_id;
 
@@ -18,6 +18,15 @@ const HEAD_LENGTH: usize = 8 + 256 * 4;
 const INFLATE_BUFFER_SIZE: usize = 64 * 1024;
 /// The maximum length of the header of a loose object: a type, a space, a size and a NUL.
 const MAX_HEADER_LENGTH: usize = 64;
+
+/// Verifies a pack and its index against the checksum of the pack.
+pub fn check_pack(checksum: Oid, content: &PackContent) -> Result<(), FileFault> {
+    [("pack", &content.pack), ("idx", &content.index)].into_iter().try_for_each(|(extension, bytes)| {
+        let mut check = FileCheck::for_pack(extension, checksum);
+        check.update(bytes);
+        check.finish()
+    })
+}
 
 /// Verifies one file while its bytes are read.
 pub struct FileCheck(Check);
@@ -311,28 +320,15 @@ fn compare(hash: Hasher, expected: &[u8], fault: FileFault) -> Result<(), FileFa
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path, process::Command};
+    use std::fs;
 
     use super::*;
+    use crate::tests::git;
 
     fn check(path: &str, content: &[u8], piece: usize) -> Result<(), FileFault> {
         let mut check = FileCheck::for_path(path);
         content.chunks(piece).for_each(|bytes| check.update(bytes));
         check.finish()
-    }
-
-    fn git(folder: &Path, arguments: &[&str]) {
-        let mut command = Command::new("git");
-        command
-            .current_dir(folder)
-            .args(arguments)
-            .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_CONFIG_GLOBAL", "/dev/null");
-        for who in ["AUTHOR", "COMMITTER"] {
-            command.env(format!("GIT_{who}_NAME"), "Ann").env(format!("GIT_{who}_EMAIL"), "ann@example.org");
-        }
-        let output = command.output().expect("git runs");
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// The path and content of files of every format that git stores objects in.

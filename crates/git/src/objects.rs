@@ -82,6 +82,10 @@ impl Repository {
     /// bytes is [`Error::TooLarge`]; [`Self::large_object`] reads it in chunks.
     pub(crate) fn blob<'a>(&self, id: &gix::oid, buffer: &'a mut Vec<u8>) -> Result<Option<&'a [u8]>> {
         use gix::odb::pack::Find as _;
+        if let Some((kind, content)) = self.new_objects.get(id) {
+            buffer.clone_from(content);
+            return Ok((*kind == Kind::Blob).then_some(buffer));
+        }
         let odb: &gix::odb::store::Handle<_> = &self.gix.objects;
         let mut bases = self.blob_bases.borrow_mut();
         let found = odb.try_find_cached(id, buffer, &mut **bases).map_err(Error::from_read)?;

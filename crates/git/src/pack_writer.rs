@@ -20,7 +20,7 @@ use gix::{
     objs::Kind,
     odb::pack::data::{self, entry::Header},
 };
-use model::Oid;
+use model::{Oid, PackContent};
 use tempfile::NamedTempFile;
 
 use crate::{
@@ -40,19 +40,51 @@ const LARGE_OFFSET: u32 = 1 << 31;
 pub(crate) fn write_pack(
     folder: &Path,
     ids: &BTreeSet<Oid>,
-    mut open: impl FnMut(Oid) -> Result<LargeObject>,
+    open: impl FnMut(Oid) -> Result<LargeObject>,
 ) -> Result<Oid> {
-    let mut pack = PackStream::new(create_file(folder)?);
+    let (pack, index, checksum) = encode_pack(BufWriter::new(create_file(folder)?), ids, open)?;
+    let pack = pack.into_inner().map_err(io::IntoInnerError::into_error)?;
+    let path = folder.join(pack_name(checksum));
+    pack.persist(path.with_extension("pack")).map_err(|error| error.error)?;
+    let mut file = create_file(folder)?;
+    file.write_all(&index)?;
+    file.persist(path.with_extension("idx")).map_err(|error| error.error)?;
+    Ok(checksum)
+}
+
+/// Like [`write_pack`], in memory.
+pub(crate) fn build_pack(
+    ids: &BTreeSet<Oid>,
+    open: impl FnMut(Oid) -> Result<LargeObject>,
+) -> Result<(Oid, PackContent)> {
+    let (pack, index, checksum) = encode_pack(Vec::new(), ids, open)?;
+    Ok((checksum, PackContent { pack, index }))
+}
+
+/// Writes a pack that was built in memory, and then its index, to read-only files. They are created in a temporary folder, so
+/// that a concurrent reader never sees a part of one. Nothing is synced.
+pub(crate) fn write_files(folder: &Path, temp_folder: &Path, checksum: Oid, content: &PackContent) -> Result<()> {
+    let path = folder.join(pack_name(checksum));
+    for (extension, bytes) in [("pack", &content.pack), ("idx", &content.index)] {
+        let mut file = create_file(temp_folder)?;
+        file.write_all(bytes)?;
+        file.persist(path.with_extension(extension)).map_err(|error| error.error)?;
+    }
+    Ok(())
+}
+
+/// Writes a pack; returns its index and its checksum.
+fn encode_pack<W: Write>(
+    out: W,
+    ids: &BTreeSet<Oid>,
+    mut open: impl FnMut(Oid) -> Result<LargeObject>,
+) -> Result<(W, Vec<u8>, Oid)> {
+    let mut pack = PackStream::new(out);
     pack.write_all(&data::header::encode(data::Version::V2, to_u32(ids.len())))?;
     // In the order of the index.
     let entries = ids.iter().map(|id| pack.add(*id, open(*id)?)).collect::<Result<Vec<_>>>()?;
-    let (pack, checksum) = pack.finish()?;
-    let path = folder.join(pack_name(oid(&checksum)));
-    pack.persist(path.with_extension("pack")).map_err(|error| error.error)?;
-    let mut index = create_file(folder)?;
-    index.write_all(&encode_index(&entries, &checksum)?)?;
-    index.persist(path.with_extension("idx")).map_err(|error| error.error)?;
-    Ok(oid(&checksum))
+    let (out, checksum) = pack.finish()?;
+    Ok((out, encode_index(&entries, &checksum)?, oid(&checksum)))
 }
 
 /// Creates a temporary file that can be written only here; packs are read-only, as in git.
@@ -69,16 +101,16 @@ struct IndexEntry {
 }
 
 /// A pack that is being written.
-struct PackStream {
-    out: gix::hash::io::Write<BufWriter<NamedTempFile>>,
+struct PackStream<W> {
+    out: gix::hash::io::Write<W>,
     length: u64,
     /// The checksum of the current entry.
     crc: Crc,
 }
 
-impl PackStream {
-    fn new(file: NamedTempFile) -> Self {
-        Self { out: gix::hash::io::Write::new(BufWriter::new(file), HashKind::Sha1), length: 0, crc: Crc::new() }
+impl<W: Write> PackStream<W> {
+    fn new(out: W) -> Self {
+        Self { out: gix::hash::io::Write::new(out, HashKind::Sha1), length: 0, crc: Crc::new() }
     }
 
     fn add(&mut self, id: Oid, mut object: LargeObject) -> Result<IndexEntry> {
@@ -99,15 +131,15 @@ impl PackStream {
     }
 
     /// Writes the trailer, which is the checksum of everything before it.
-    fn finish(self) -> Result<(NamedTempFile, ObjectId)> {
+    fn finish(self) -> Result<(W, ObjectId)> {
         let checksum = self.out.hash.try_finalize().map_err(Error::corrupt)?;
         let mut out = self.out.inner;
         out.write_all(checksum.as_slice())?;
-        Ok((out.into_inner().map_err(io::IntoInnerError::into_error)?, checksum))
+        Ok((out, checksum))
     }
 }
 
-impl Write for PackStream {
+impl<W: Write> Write for PackStream<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = self.out.write(bytes)?;
         self.crc.update(&bytes[..count]);

@@ -1,95 +1,159 @@
 //! Holds objects until the push that brings them is accepted.
 //!
-//! A quarantine is a small repository that sees the objects of the real one through alternates, but is not visible from
-//! there. An accepted push stores them as packs.
+//! The objects are not visible in the repository. Few and small ones are kept in memory, others in a temporary folder. An
+//! accepted push stores them as packs.
 
 use std::{
     collections::BTreeSet,
+    ffi::OsString,
     fs::{self, File},
     io::Write as _,
-    path::PathBuf,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::{Path, PathBuf},
     process::Command,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use gix::{
     objs::{Kind, Write as _, WriteTo},
-    odb::loose,
+    odb::{loose, memory::Storage},
 };
-use model::{Oid, RefName, objects::Signature};
+use model::{Oid, RefName, StorageId, objects::Signature};
 use tempfile::TempDir;
 
 use crate::{
-    Error, LocalPack, ReceivedObjects, Repository, Result, checks, git_process,
+    Error, LocalPack, ReceivedObjects, Repositories, Repository, Result, checks, git_process,
     large_object::LargeObject,
-    pack_writer::write_pack,
+    local_pack::MAX_SMALL_PACK,
+    pack_writer::{build_pack, write_files, write_pack},
+    repositories::pack_name,
     repository::{Handle, gix_id, oid},
 };
 
-/// Objects on their way into a repository; deleted with this value unless they were moved.
+/// The maximum size of all objects that are kept in memory, in bytes.
+pub(crate) const MAX_BYTES_IN_MEMORY: u64 = 1 << 20;
+
+/// Objects on their way into a repository; deleted with this value unless they were stored.
 pub struct Quarantine {
-    folder: Arc<TempDir>,
-    /// The object folder of the real repository, which may not exist yet.
-    objects: PathBuf,
-    /// Objects that were written one by one, each after the objects that it links to.
-    written: Mutex<Vec<Oid>>,
+    repositories: Repositories,
+    storage: StorageId,
+    /// Holds the packs that a client sends, and written objects that are not kept in memory; created when it is needed. It is
+    /// a complete repository only if it has been opened as one.
+    folder: Mutex<Option<Arc<TempDir>>>,
+    /// Objects that were written one by one.
+    written: Mutex<WrittenObjects>,
+    /// The objects of the received packs; `None` if they are not kept in memory.
+    unpacked: OnceLock<Option<Storage>>,
+}
+
+#[derive(Default)]
+struct WrittenObjects {
+    /// All of them, each after the objects that it links to.
+    ids: Vec<Oid>,
+    in_memory: Storage,
+    /// The size of those in memory.
+    bytes: u64,
+    /// Whether some are in the folder.
+    has_files: bool,
 }
 
 impl Quarantine {
-    pub(crate) fn create(folder: TempDir, objects: PathBuf) -> Result<Self> {
-        let path = folder.path();
-        for part in ["objects/pack", "objects/info", "refs"] {
-            fs::create_dir_all(path.join(part))?;
+    /// Creates a quarantine for the repository of a project, which may not exist yet: the first write to a project creates
+    /// it, so it can appear while quarantines of the project are open.
+    pub(crate) fn new(repositories: Repositories, storage: StorageId) -> Self {
+        Self {
+            repositories,
+            storage,
+            folder: Mutex::default(),
+            written: Mutex::default(),
+            unpacked: OnceLock::default(),
         }
-        fs::write(path.join("HEAD"), "ref: refs/heads/quarantine\n")?;
-        fs::write(path.join("config"), "[core]\n\trepositoryformatversion = 0\n\tbare = true\n")?;
-        let quarantine = Self { folder: Arc::new(folder), objects, written: Mutex::new(Vec::new()) };
-        quarantine.link_objects()?;
-        Ok(quarantine)
-    }
-
-    /// Makes the objects of the real repository visible from here, if it exists. The first write to a project creates
-    /// it, so it can appear while other quarantines of the project are open.
-    fn link_objects(&self) -> Result<()> {
-        let alternates = self.folder.path().join("objects/info/alternates");
-        if alternates.exists() || !self.objects.is_dir() {
-            return Ok(());
-        }
-        let mut line = self.objects.as_os_str().as_encoded_bytes().to_vec();
-        line.push(b'\n');
-        // Renamed into place, so that a concurrent reader never sees a partial path.
-        let mut file = tempfile::NamedTempFile::new_in(self.folder.path())?;
-        file.write_all(&line)?;
-        file.persist(&alternates).map_err(|error| error.error)?;
-        Ok(())
     }
 
     /// Returns the process that indexes a pack from its standard input.
-    pub fn index_pack(&self, max_size: Option<u64>) -> Command {
-        git_process::index_pack(self.folder.path(), max_size)
+    pub fn index_pack(&self, max_size: Option<u64>) -> Result<Command> {
+        let folder = self.create_folder()?;
+        let mut command = git_process::index_pack(&self.repositories.empty_repository()?, max_size);
+        command.env("GIT_OBJECT_DIRECTORY", folder.path().join("objects"));
+        if let Some(objects) = self.repository_objects() {
+            command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quote_path(&objects));
+        }
+        Ok(command)
     }
 
     /// Opens the repository as it will be: its objects and those in quarantine, but no refs.
     pub fn repository(&self) -> Result<Repository> {
-        self.link_objects()?;
-        Ok(Repository::new(Handle::open(self.folder.path())?.into(), Arc::default()))
+        let mut objects = self.written().in_memory.clone();
+        let folder = self.folder().clone();
+        let handle = match folder {
+            None => self.repositories.handle_or_empty(&self.storage)?,
+            Some(folder) => {
+                if let Some(unpacked) = self.unpacked(&folder)? {
+                    objects.extend(unpacked.iter().map(|(id, object)| (*id, object.clone())));
+                    self.repositories.handle_or_empty(&self.storage)?
+                } else {
+                    self.complete_folder(&folder)?;
+                    Handle::open(folder.path())?.into()
+                }
+            }
+        };
+        Ok(Repository::with_new_objects(handle, objects))
     }
 
     /// Returns the objects that the client has sent, or that were written on its behalf.
     pub fn received(&self) -> Result<ReceivedObjects> {
-        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        ReceivedObjects::read(&self.folder.path().join("objects/pack"), &written)
+        let packs = self.folder().as_ref().map(|folder| pack_folder(folder));
+        ReceivedObjects::read(packs.as_deref(), &self.written().ids)
     }
 
     /// Fails with [`Error::TooLarge`] if a commit, a tag or a tree in quarantine exceeds its size limit; names the
     /// object and the limit.
     pub fn check_sizes(&self) -> Result<()> {
-        checks::check_packed_sizes(self.folder.path())?;
-        for id in self.written.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            let object = LargeObject::loose(File::open(self.loose_path(*id))?)?;
-            checks::check_size(object.kind, &gix_id(*id), object.size)?;
+        if let Some(folder) = &*self.folder() {
+            checks::check_packed_sizes(&pack_folder(folder))?;
+        }
+        let written = self.written();
+        for id in &written.ids {
+            let (kind, size) = match written.in_memory.get(&gix_id(*id)) {
+                Some((kind, content)) => (*kind, content.len() as u64),
+                None => self.open_written(&written, *id).map(|object| (object.kind, object.size))?,
+            };
+            checks::check_size(kind, &gix_id(*id), size)?;
         }
         Ok(())
+    }
+
+    /// Returns all objects as packs: the received ones, and one of the objects that were written one by one. Nothing is
+    /// synced: the caller stores them durably.
+    pub fn packs(&self) -> Result<Vec<LocalPack>> {
+        let folder = self.folder().clone();
+        let mut packs = folder.map_or(Ok(Vec::new()), |folder| LocalPack::take_all(&pack_folder(&folder), &folder))?;
+        let written = self.written();
+        if !written.ids.is_empty() {
+            packs.extend(self.pack_written(&written)?);
+        }
+        Ok(packs)
+    }
+
+    /// Packs the objects that were written one by one.
+    fn pack_written(&self, written: &WrittenObjects) -> Result<Option<LocalPack>> {
+        let ids: BTreeSet<Oid> = written.ids.iter().copied().collect();
+        let open = |id| self.open_written(written, id);
+        // Not in the folder of received packs, so that this function can be called again.
+        let (folder, checksum) = if written.has_files {
+            let folder = self.create_folder()?;
+            let checksum = write_pack(folder.path(), &ids, open)?;
+            (folder, checksum)
+        } else {
+            let (checksum, content) = build_pack(&ids, open)?;
+            if content.pack.len() as u64 <= MAX_SMALL_PACK {
+                return Ok(Some(LocalPack::in_memory(checksum, ids.len(), content)));
+            }
+            let folder = self.create_folder()?;
+            write_files(folder.path(), folder.path(), checksum, &content)?;
+            (folder, checksum)
+        };
+        LocalPack::take(&folder.path().join(pack_name(checksum)).with_extension("idx"), &folder)
     }
 
     /// Writes an annotated tag.
@@ -106,18 +170,6 @@ impl Quarantine {
         self.write(tag)
     }
 
-    /// Returns all objects as packs: the received ones, and one of the objects that were written one by one. Nothing is
-    /// synced: the caller stores the files durably.
-    pub fn packs(&self) -> Result<Vec<LocalPack>> {
-        let packs = self.folder.path().join("objects/pack");
-        let loose: BTreeSet<Oid> =
-            self.written.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
-        if !loose.is_empty() {
-            write_pack(&packs, &loose, |id| LargeObject::loose(File::open(self.loose_path(id))?))?;
-        }
-        LocalPack::take_all(&packs, &self.folder)
-    }
-
     /// Writes an object, after the objects that it links to.
     pub(crate) fn write(&self, object: impl WriteTo) -> Result<Oid> {
         let mut content = Vec::new();
@@ -132,17 +184,106 @@ impl Quarantine {
 
     /// Writes an object even if the repository has it: it may be unreachable there, and be removed soon.
     fn write_content(&self, kind: Kind, content: &[u8]) -> Result<Oid> {
-        let objects = loose::Store::at(self.folder.path().join("objects"), gix::hash::Kind::Sha1);
-        let id = oid(&objects.write_buf(kind, content).map_err(Error::from_write)?);
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).push(id);
-        Ok(id)
+        let mut written = self.written();
+        let size = content.len() as u64;
+        let id = if written.bytes + size <= MAX_BYTES_IN_MEMORY {
+            let id = gix::objs::compute_hash(gix::hash::Kind::Sha1, kind, content).map_err(Error::corrupt)?;
+            written.in_memory.insert(id, (kind, content.to_vec()));
+            written.bytes += size;
+            id
+        } else {
+            let objects = loose::Store::at(self.create_folder()?.path().join("objects"), gix::hash::Kind::Sha1);
+            written.has_files = true;
+            objects.write_buf(kind, content).map_err(Error::from_write)?
+        };
+        written.ids.push(oid(&id));
+        Ok(oid(&id))
     }
 
-    /// Returns the path of an object that was written one by one.
-    fn loose_path(&self, id: Oid) -> PathBuf {
+    /// Opens an object that was written one by one.
+    fn open_written(&self, written: &WrittenObjects, id: Oid) -> Result<LargeObject> {
+        if let Some((kind, content)) = written.in_memory.get(&gix_id(id)) {
+            return Ok(LargeObject::in_memory(*kind, content.clone()));
+        }
         let name = id.to_string();
-        self.folder.path().join("objects").join(&name[..2]).join(&name[2..])
+        let path = self.create_folder()?.path().join("objects").join(&name[..2]).join(&name[2..]);
+        LargeObject::loose(File::open(path)?)
     }
+
+    /// Returns the objects of the received packs; `None` if they are not kept in memory, or the folder has other objects as
+    /// well.
+    fn unpacked(&self, folder: &TempDir) -> Result<Option<&Storage>> {
+        if self.written().has_files {
+            return Ok(None);
+        }
+        if let Some(unpacked) = self.unpacked.get() {
+            return Ok(unpacked.as_ref());
+        }
+        let unpacked = checks::unpack_small(&pack_folder(folder))?;
+        Ok(self.unpacked.get_or_init(|| unpacked).as_ref())
+    }
+
+    /// Returns the folder of objects of the repository, if it exists.
+    fn repository_objects(&self) -> Option<PathBuf> {
+        let objects = self.repositories.path_of(&self.storage).join("objects");
+        objects.is_dir().then_some(objects)
+    }
+
+    /// Creates the folder, unless it exists.
+    fn create_folder(&self) -> Result<Arc<TempDir>> {
+        let mut folder = self.folder();
+        if let Some(folder) = &*folder {
+            return Ok(Arc::clone(folder));
+        }
+        let created = Arc::new(self.repositories.temp_folder("in-")?);
+        fs::create_dir_all(pack_folder(&created))?;
+        Ok(Arc::clone(folder.insert(created)))
+    }
+
+    /// Makes the folder a repository that sees the objects of the real one.
+    fn complete_folder(&self, folder: &TempDir) -> Result<()> {
+        let path = folder.path();
+        for part in ["objects/info", "refs"] {
+            fs::create_dir_all(path.join(part))?;
+        }
+        fs::write(path.join("config"), "[core]\n\trepositoryformatversion = 0\n\tbare = true\n")?;
+        fs::write(path.join("HEAD"), "ref: refs/heads/quarantine\n")?;
+        let alternates = path.join("objects/info/alternates");
+        let Some(objects) = self.repository_objects().filter(|_| !alternates.exists()) else { return Ok(()) };
+        let mut line = objects.into_os_string().into_encoded_bytes();
+        line.push(b'\n');
+        // Renamed into place, so that a concurrent reader never sees a partial path.
+        let mut file = tempfile::NamedTempFile::new_in(path)?;
+        file.write_all(&line)?;
+        file.persist(&alternates).map_err(|error| error.error)?;
+        Ok(())
+    }
+
+    fn folder(&self) -> MutexGuard<'_, Option<Arc<TempDir>>> {
+        self.folder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn written(&self) -> MutexGuard<'_, WrittenObjects> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the folder of received packs.
+fn pack_folder(folder: &TempDir) -> PathBuf {
+    folder.path().join("objects/pack")
+}
+
+/// Quotes a path for a list of paths that are separated by colons.
+fn quote_path(path: &Path) -> OsString {
+    let mut quoted = vec![b'"'];
+    for byte in path.as_os_str().as_bytes() {
+        if matches!(byte, b'"' | b'\\') {
+            quoted.push(b'\\');
+        }
+        quoted.push(*byte);
+    }
+    quoted.push(b'"');
+    OsString::from_vec(quoted)
 }
 
 pub(crate) fn signature(author: &Signature) -> gix::actor::Signature {

@@ -3,29 +3,34 @@
 //! ```text
 //! repositories/
 //!   3f/a2/3fa2….git   one per repository, named by a hash of the storage id of its project
-//!   empty.git         read by git programs in place of repositories that were never written to
+//!   empty.git         used by git programs in place of repositories that were never written to, and to receive packs
 //!   tmp/              quarantines and folders under construction; emptied at start
 //!   trash/            folders to be deleted
 //! ```
 //!
-//! A folder is a cache: hard links to the packs that the database lists, indexes over them, and refs for git programs.
+//! A folder is a cache: hard links to the packs that the database lists, copies of packs that are in the database, indexes over
+//! them, and refs for git programs.
 //! It can be deleted and is built again when the repository is next opened; git programs that use it fail.
 
 use std::{
     collections::HashSet,
     fs, io,
     num::NonZeroUsize,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::Command,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use lru::LruCache;
-use model::{Oid, RefName, StorageId};
+use model::{Oid, PackContent, RefName, StorageId};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use crate::{Error, Quarantine, Refs, Repository, Result, disk, git_process, repository::Handle};
+use crate::{
+    Error, Quarantine, Refs, Repository, Result, check_pack, disk, git_process, local_pack::MAX_SMALL_PACK,
+    pack_writer::write_files, repository::Handle,
+};
 
 /// The maximum number of repositories that stay open.
 const MAX_OPEN_HANDLES: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
@@ -35,7 +40,7 @@ const INITIAL_BRANCH: &str = "refs/heads/master";
 pub const PACK_EXTENSIONS: [&str; 3] = ["pack", "rev", "idx"];
 
 /// The folders of a repository.
-const FOLDERS: [&str; 4] = ["objects/pack", "objects/info", "refs/heads", "refs/tags"];
+pub(crate) const FOLDERS: [&str; 4] = ["objects/pack", "objects/info", "refs/heads", "refs/tags"];
 
 const CONFIG: &str = "[core]
 \trepositoryformatversion = 0
@@ -56,10 +61,13 @@ const CONFIG: &str = "[core]
 \tallowFilter = true
 ";
 
-/// Where the files of packs are stored.
+/// Where packs are stored.
 pub trait PackSource {
     /// Makes a file of a pack available at a local path; returns `false` if it does not exist.
     fn fetch(&self, key: &str, extension: &str, to: &Path) -> io::Result<bool>;
+
+    /// Returns the content of a pack that has no files; `None` if it does not exist.
+    fn read(&self, key: &str) -> io::Result<Option<PackContent>>;
 }
 
 /// A pack that a repository consists of.
@@ -69,15 +77,17 @@ pub struct PackEntry {
     pub key: String,
     /// The trailer of the pack.
     pub checksum: Oid,
+    /// Whether it has files in the store; a small pack may have none.
+    pub has_files: bool,
 }
 
 /// What happens to packs in the folder of a repository that are not in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OtherPacks {
+pub enum OtherPacks<'a> {
     /// They stay.
     Keep,
-    /// They are removed.
-    Remove,
+    /// They are removed, except for those with these trailers, which running reads may use. Missing ones are not added.
+    RemoveExcept(&'a [Oid]),
 }
 
 /// All repositories of a forge; cheap to clone.
@@ -109,8 +119,8 @@ impl Repositories {
                 .or_else(|_| fs::remove_dir_all(&leftover))?;
         }
         disk::create_folder(&leftover)?;
-        let empty_repository = repositories.empty_repository();
-        if !empty_repository.join("HEAD").exists() {
+        let empty_repository = repositories.empty_repository()?;
+        if !is_complete(&empty_repository)? {
             repositories.create_folder_of(&empty_repository)?;
         }
         Ok(repositories)
@@ -139,6 +149,15 @@ impl Repositories {
         Ok(handle)
     }
 
+    /// Returns the handle of a repository, or of an empty one if its folder does not exist.
+    pub(crate) fn handle_or_empty(&self, storage: &StorageId) -> Result<Arc<Handle>> {
+        if self.has_folder(storage) {
+            self.handle(storage)
+        } else {
+            Ok(Handle::open(&self.empty_repository()?)?.into())
+        }
+    }
+
     /// Returns whether the folder of a repository exists.
     pub fn has_folder(&self, storage: &StorageId) -> bool {
         self.path_of(storage).join("HEAD").exists()
@@ -151,7 +170,7 @@ impl Repositories {
         storage: &StorageId,
         packs: &[PackEntry],
         source: &dyn PackSource,
-        others: OtherPacks,
+        others: OtherPacks<'_>,
     ) -> Result<()> {
         let path = self.path_of(storage);
         let _lock = self.lock_folder(&path);
@@ -165,18 +184,26 @@ impl Repositories {
             self.create_folder_of(&path)?;
         }
         let folder = path.join("objects/pack");
+        if !is_open {
+            remove_damaged_copies(&folder)?;
+        }
         let present = pack_names(&folder)?;
         let mut added = 0;
-        for pack in packs.iter().filter(|pack| !present.contains(&pack_name(pack.checksum))) {
-            link_pack(&folder, pack, source)?;
-            added += 1;
+        for pack in packs {
+            if !present.contains(&pack_name(pack.checksum)) {
+                link_pack(&folder, &self.temp_root(), pack, source)?;
+                added += 1;
+            }
         }
         if !is_open {
             remove_invalid_index(&folder)?;
         }
-        let listed: HashSet<String> = packs.iter().map(|pack| pack_name(pack.checksum)).collect();
         let unlisted: Vec<&String> = match others {
-            OtherPacks::Remove => present.iter().filter(|name| !listed.contains(*name)).collect(),
+            OtherPacks::RemoveExcept(kept) => {
+                let kept = packs.iter().map(|pack| pack.checksum).chain(kept.iter().copied());
+                let kept: HashSet<String> = kept.map(pack_name).collect();
+                present.iter().filter(|name| !kept.contains(*name)).collect()
+            }
             OtherPacks::Keep => Vec::new(),
         };
         if !unlisted.is_empty() {
@@ -206,24 +233,23 @@ impl Repositories {
     }
 
     /// Returns the `git upload-pack` process for a client, which talks on standard input and output.
-    pub fn upload_pack(&self, storage: &StorageId, protocol: Option<&str>, stateless: bool) -> Command {
-        git_process::upload_pack(&self.folder_of(storage), protocol, stateless)
+    pub fn upload_pack(&self, storage: &StorageId, protocol: Option<&str>, stateless: bool) -> Result<Command> {
+        Ok(git_process::upload_pack(&self.folder_of(storage)?, protocol, stateless))
     }
 
     /// Returns the `git upload-archive` process for a client, which talks on standard input and output.
-    pub fn upload_archive(&self, storage: &StorageId) -> Command {
-        git_process::upload_archive(&self.folder_of(storage))
+    pub fn upload_archive(&self, storage: &StorageId) -> Result<Command> {
+        Ok(git_process::upload_archive(&self.folder_of(storage)?))
     }
 
     /// Returns the folder that a project is read from, even if it was never written to.
-    fn folder_of(&self, storage: &StorageId) -> PathBuf {
-        let path = self.path_of(storage);
-        if path.join("HEAD").exists() { path } else { self.empty_repository() }
+    fn folder_of(&self, storage: &StorageId) -> Result<PathBuf> {
+        if self.has_folder(storage) { Ok(self.path_of(storage)) } else { self.empty_repository() }
     }
 
     /// Creates a quarantine for objects on their way into the repository of a project.
-    pub fn quarantine(&self, storage: &StorageId) -> Result<Quarantine> {
-        Quarantine::create(self.temp_folder("in-")?, self.path_of(storage).join("objects"))
+    pub fn quarantine(&self, storage: &StorageId) -> Quarantine {
+        Quarantine::new(self.clone(), storage.clone())
     }
 
     /// Removes the folder of a repository. It disappears at once; its files are deleted by [`Self::empty_trash`].
@@ -258,12 +284,6 @@ impl Repositories {
         self.handles().pop(storage);
     }
 
-    /// Returns the path of a project's repository relative to the folder of all repositories, whether or not it exists.
-    pub fn relative_path(&self, storage: &StorageId) -> String {
-        let path = self.path_of(storage);
-        path.strip_prefix(&self.0.root).unwrap_or(&path).display().to_string()
-    }
-
     /// Returns the path of a project's repository, whether or not it exists. It does not depend on the name of the
     /// project.
     pub fn path_of(&self, storage: &StorageId) -> PathBuf {
@@ -274,7 +294,15 @@ impl Repositories {
 
     /// Creates a temporary folder, which is deleted when the value is dropped.
     pub(crate) fn temp_folder(&self, prefix: &str) -> Result<TempDir> {
-        Ok(tempfile::Builder::new().prefix(prefix).tempdir_in(self.temp_root())?)
+        let create = || tempfile::Builder::new().prefix(prefix).tempdir_in(self.temp_root());
+        match create() {
+            // The folder of repositories was deleted.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                disk::create_folder(&self.temp_root())?;
+                Ok(create()?)
+            }
+            created => Ok(created?),
+        }
     }
 
     /// Creates an empty repository in a temporary folder.
@@ -314,12 +342,20 @@ impl Repositories {
         &self.0.root
     }
 
-    fn temp_root(&self) -> PathBuf {
+    pub(crate) fn temp_root(&self) -> PathBuf {
         self.0.root.join("tmp")
     }
 
-    fn empty_repository(&self) -> PathBuf {
-        self.0.root.join("empty.git")
+    /// Returns the path of the empty repository, which is created if necessary.
+    pub(crate) fn empty_repository(&self) -> Result<PathBuf> {
+        let path = self.0.root.join("empty.git");
+        if !path.join("HEAD").exists() {
+            let _lock = self.lock_folder(&path);
+            if !path.join("HEAD").exists() {
+                self.create_folder_of(&path)?;
+            }
+        }
+        Ok(path)
     }
 
     fn trash_folder(&self) -> Result<PathBuf> {
@@ -344,16 +380,17 @@ pub(crate) fn pack_name(checksum: Oid) -> String {
 
 /// Removes the index over all packs if one of them is missing: a power cut can undo a removal.
 fn remove_invalid_index(folder: &Path) -> io::Result<()> {
-    let index = folder.join("multi-pack-index");
-    if !index.exists() {
-        return Ok(());
-    }
-    let is_valid = gix::odb::pack::multi_index::File::at(&index, None)
-        .is_ok_and(|index| index.index_names().iter().all(|name| folder.join(name).exists()));
-    if !is_valid {
-        disk::remove_if_exists(&index)?;
+    if indexed_packs(folder).is_none_or(|names| !names.iter().all(|name| folder.join(name).exists())) {
+        disk::remove_if_exists(&folder.join("multi-pack-index"))?;
     }
     Ok(())
+}
+
+/// Returns the names of the indexes of the packs that the index over all packs has; `None` if there is none, or it cannot be
+/// read.
+fn indexed_packs(folder: &Path) -> Option<Vec<PathBuf>> {
+    let index = gix::odb::pack::multi_index::File::at(folder.join("multi-pack-index"), None).ok()?;
+    Some(index.index_names().to_vec())
 }
 
 /// Returns whether the folder of a repository has everything that is not a pack or an index, and no objects outside of packs,
@@ -392,9 +429,39 @@ fn pack_names(folder: &Path) -> io::Result<HashSet<String>> {
     Ok(indexes)
 }
 
+/// Removes copies of small packs that do not match their checksums: they are not synced, so a power cut may have damaged
+/// them. Other packs are links to files of the store, which are synced, or synced copies.
+fn remove_damaged_copies(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let checksum = path.file_stem().and_then(|name| name.to_str()?.strip_prefix("pack-")?.parse::<Oid>().ok());
+        let (Some(checksum), true) = (checksum, path.extension().is_some_and(|found| found == "pack")) else {
+            continue;
+        };
+        let metadata = path.metadata()?;
+        if metadata.nlink() > 1 || metadata.len() > MAX_SMALL_PACK {
+            continue;
+        }
+        let read = |extension| fs::read(path.with_extension(extension)).ok();
+        let content = read("pack").zip(read("idx")).map(|(pack, index)| PackContent { pack, index });
+        if content.is_none_or(|content| check_pack(checksum, &content).is_err()) {
+            for extension in PACK_EXTENSIONS.iter().rev() {
+                disk::remove_if_exists(&path.with_extension(extension))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Makes the files of a pack available in a folder.
-pub(crate) fn link_pack(folder: &Path, pack: &PackEntry, source: &dyn PackSource) -> Result<()> {
+pub(crate) fn link_pack(folder: &Path, temp_folder: &Path, pack: &PackEntry, source: &dyn PackSource) -> Result<()> {
     let name = pack_name(pack.checksum);
+    if !pack.has_files {
+        let content = source.read(&pack.key)?.ok_or_else(|| Error::MissingPack(pack.key.clone()))?;
+        // The folder of repositories may have been deleted.
+        fs::create_dir_all(temp_folder)?;
+        return write_files(folder, temp_folder, pack.checksum, &content);
+    }
     for extension in PACK_EXTENSIONS {
         let found = source.fetch(&pack.key, extension, &folder.join(format!("{name}.{extension}")))?;
         if !found && extension != "rev" {
@@ -404,13 +471,16 @@ pub(crate) fn link_pack(folder: &Path, pack: &PackEntry, source: &dyn PackSource
     Ok(())
 }
 
-/// Removes packs from the folder of a repository, after the indexes that may refer to them.
+/// Removes packs from the folder of a repository, after the index over all packs if it has one of them.
 fn unlink_packs(repository: &Path, names: &[&String]) -> io::Result<()> {
     let folder = repository.join("objects/pack");
-    for entry in fs::read_dir(&folder)? {
-        let path = entry?.path();
-        if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"multi-pack-index")) {
-            disk::remove_if_exists(&path)?;
+    let removed: Vec<PathBuf> = names.iter().map(|name| PathBuf::from(format!("{name}.idx"))).collect();
+    if indexed_packs(&folder).is_none_or(|indexed| indexed.iter().any(|name| removed.contains(name))) {
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"multi-pack-index")) {
+                disk::remove_if_exists(&path)?;
+            }
         }
     }
     for name in names {
@@ -443,7 +513,8 @@ fn is_without_files(folder: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Writes refs for git programs; a concurrent reader sees the old or the new ones.
+/// Writes refs for git programs, unless they are already there: that would need disk space. A concurrent reader sees the old or
+/// the new ones.
 pub(crate) fn write_ref_files(repository: &Path, refs: &Refs) -> io::Result<()> {
     let mut packed = String::from("# pack-refs with: peeled fully-peeled sorted \n");
     for reference in refs.iter() {
@@ -454,6 +525,9 @@ pub(crate) fn write_ref_files(repository: &Path, refs: &Refs) -> io::Result<()> 
     }
     let head = refs.head.as_ref().map_or(INITIAL_BRANCH, RefName::as_str);
     for (name, content) in [("packed-refs", packed), ("HEAD", format!("ref: {head}\n"))] {
+        if fs::read(repository.join(name)).is_ok_and(|existing| existing == content.as_bytes()) {
+            continue;
+        }
         let new = repository.join(format!("{name}.new"));
         fs::write(&new, content)?;
         fs::rename(&new, repository.join(name))?;

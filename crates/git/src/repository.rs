@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use gix::odb::store::init::Slots;
+use gix::odb::{memory::Storage, store::init::Slots};
 
 use crate::{
     Error, Refs, Result,
@@ -23,7 +23,7 @@ use crate::{
 const OBJECT_CACHE_BYTES: usize = 4 * 1024 * 1024;
 /// The memory for the bases of deltas, in bytes. Versions of a file or a folder are neighbours in a pack, so a walk
 /// over a history needs each base again soon.
-const BASE_CACHE_BYTES: usize = 2 * 1024 * 1024;
+pub(crate) const BASE_CACHE_BYTES: usize = 2 * 1024 * 1024;
 /// How many packs can be added to a repository while a handle is open. gix reserves memory for each of them.
 const SPARE_PACKS: usize = 96;
 /// The maximum number of packs that gix can have open.
@@ -53,6 +53,8 @@ pub struct Repository {
     pub(crate) handle: Arc<Handle>,
     pub(crate) gix: gix::Repository,
     refs: Arc<Refs>,
+    /// Objects that only this value has.
+    pub(crate) new_objects: Storage,
     /// The bases of blobs, which bypass the other caches.
     pub(crate) blob_bases: RefCell<Box<DeltaBaseCache>>,
     /// The packs, once they are needed.
@@ -118,7 +120,14 @@ impl Repository {
         // A pushed `refs/replace/` must not change what other users read.
         gix.objects.ignore_replacements = true;
         let blob_bases = RefCell::new(Box::new(DeltaBaseCache::new(BASE_CACHE_BYTES)));
-        Self { handle, gix, refs, blob_bases, packs: RefCell::new(None) }
+        Self { handle, gix, refs, new_objects: Storage::default(), blob_bases, packs: RefCell::new(None) }
+    }
+
+    /// Opens a repository without refs, and with objects that are not stored yet. Nothing is reachable in it.
+    pub(crate) fn with_new_objects(handle: Arc<Handle>, new_objects: Storage) -> Self {
+        let mut repository = Self::new(handle, Arc::default());
+        repository.gix.objects.set_object_memory(new_objects.clone());
+        Self { new_objects, ..repository }
     }
 
     /// Returns the refs that the repository was opened with.

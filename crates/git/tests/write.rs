@@ -15,7 +15,7 @@ use git::{
     EditError, Error, FileEdit, LocalPack, OtherPacks, PackEntry, PackSize, PackSource, Peeled, Quarantine, Ref, Refs,
     Repack, Repositories, Repository, Unreachable,
 };
-use model::{Oid, RefName, StorageId, objects::Signature};
+use model::{Oid, PackContent, RefName, StorageId, objects::Signature};
 use tempfile::TempDir;
 
 fn storage_id(number: i64) -> StorageId {
@@ -50,6 +50,14 @@ impl PackSource for Sandbox {
             linked => linked.map(|()| true),
         }
     }
+
+    fn read(&self, key: &str) -> io::Result<Option<PackContent>> {
+        let read = |extension| match fs::read(self.folder.path().join(format!("store/{key}.{extension}"))) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            content => content.map(Some),
+        };
+        Ok(read("pack")?.zip(read("idx")?).map(|(pack, index)| PackContent { pack, index }))
+    }
 }
 
 fn author() -> Signature {
@@ -79,7 +87,7 @@ impl Sandbox {
     }
 
     fn quarantine(&self) -> Quarantine {
-        self.repositories.quarantine(&project()).expect("a quarantine")
+        self.repositories.quarantine(&project())
     }
 
     /// Stores the packs of a push and updates refs.
@@ -103,11 +111,17 @@ impl Sandbox {
     fn store(&self, pack: &LocalPack) -> (PackEntry, PackSize) {
         let (checksum, objects) = (pack.checksum, pack.objects);
         let key = format!("{checksum}-{}", self.generation.get());
+        let stored = |extension: &str| self.folder.path().join(format!("store/{key}.{extension}"));
         for (extension, path) in pack.files() {
-            let stored = self.folder.path().join(format!("store/{key}.{extension}"));
-            fs::hard_link(path, stored).expect("linked");
+            fs::hard_link(path, stored(extension)).expect("linked");
         }
-        (PackEntry { key, checksum }, PackSize { checksum, objects })
+        let has_files = pack.files().next().is_some();
+        if !has_files {
+            let content = pack.small_content().expect("readable").expect("a small pack");
+            fs::write(stored("pack"), content.pack).expect("written");
+            fs::write(stored("idx"), content.index).expect("written");
+        }
+        (PackEntry { key, checksum, has_files }, PackSize { checksum, objects })
     }
 
     /// Replaces packs as maintenance does once the grace period of the old ones is over.
@@ -121,7 +135,7 @@ impl Sandbox {
 
     fn link_packs(&self) -> git::Result<()> {
         let packs: Vec<PackEntry> = self.packs.borrow().iter().map(|(pack, _)| pack.clone()).collect();
-        self.repositories.link_packs(&project(), &packs, self, OtherPacks::Remove)
+        self.repositories.link_packs(&project(), &packs, self, OtherPacks::RemoveExcept(&[]))
     }
 
     fn pack_sizes(&self) -> Vec<PackSize> {
@@ -239,11 +253,11 @@ fn refused_edits_are_reported_and_leave_nothing() {
         let refused = incoming.commit(Some(first), vec![edit], "x", &author(), &author()).expect("no error");
         assert_eq!(refused, Err(expected));
     }
-    let nothing = sandbox.repositories.quarantine(&storage_id(8)).expect("a quarantine");
+    let nothing = sandbox.repositories.quarantine(&storage_id(8));
     let edit = FileEdit::Update { path: path("x"), content: content() };
     assert_eq!(nothing.commit(None, vec![edit], "x", &author(), &author()).expect("fine"), Err(EditError::Empty));
     assert_eq!(sandbox.git(&["count-objects", "-v"]), before);
-    assert_eq!(fs::read_dir(sandbox.folder.path().join("repositories/tmp")).expect("a folder").count(), 1);
+    assert_eq!(fs::read_dir(sandbox.folder.path().join("repositories/tmp")).expect("a folder").count(), 0);
 }
 
 #[test]
@@ -280,7 +294,7 @@ fn incomplete_and_damaged_packs_are_refused() {
     let thin = pack(&source, &format!("{second}\n^{first}\n"), &["--thin"]);
     let take = |bytes: &[u8]| {
         let incoming = sandbox.quarantine();
-        let mut child = incoming.index_pack(None).spawn().expect("git starts");
+        let mut child = incoming.index_pack(None).expect("a folder").spawn().expect("git starts");
         let _ = child.stdin.take().expect("a pipe").write_all(bytes);
         (child.wait_with_output().expect("git ends").status.success(), incoming)
     };
@@ -316,7 +330,7 @@ fn a_repository_is_readable_however_many_packs_it_has() {
         let next = run(&source, &[&arguments[..], &[&tip.to_string(), "-m", &round.to_string()]].concat(), b"");
         let next: Oid = next.trim().parse().expect("an id");
         let incoming = sandbox.quarantine();
-        let mut child = incoming.index_pack(None).spawn().expect("git starts");
+        let mut child = incoming.index_pack(None).expect("a folder").spawn().expect("git starts");
         let sent = pack_objects(&source, &format!("{next}\n"));
         child.stdin.take().expect("a pipe").write_all(&sent).expect("written");
         assert!(child.wait_with_output().expect("git ends").status.success());
@@ -380,11 +394,51 @@ fn a_folder_has_the_listed_packs_and_no_others() {
     assert_eq!(sandbox.pack_names(), all);
     sandbox.git(&["fsck", "--strict", "--full"]);
     assert_eq!(sandbox.git(&["show", "main:c"]), "three\n");
+    // A pack that was replaced stays, and need not exist.
+    let live: Vec<PackEntry> = sandbox.packs.borrow().iter().take(1).map(|(pack, _)| pack.clone()).collect();
+    let replaced = OtherPacks::RemoveExcept(std::slice::from_ref(&last.0.checksum));
+    let link_live = || sandbox.repositories.link_packs(&project(), &live, &sandbox, replaced).expect("linked");
+    link_live();
+    assert_eq!(sandbox.pack_names(), all);
+    sandbox.repositories.remove(&project()).expect("removed");
+    link_live();
+    assert_eq!(sandbox.pack_names().len(), 1);
     // A missing pack is named.
     fs::remove_file(sandbox.folder.path().join(format!("store/{}.pack", last.0.key))).expect("removed");
     sandbox.repositories.remove(&project()).expect("removed");
     let error = sandbox.link_packs().expect_err("a pack is missing");
-    assert!(matches!(&error, Error::MissingPack(file) if *file == format!("{}.pack", last.0.key)), "{error}");
+    assert!(matches!(&error, Error::MissingPack(key) if *key == last.0.key), "{error}");
+}
+
+#[test]
+fn small_packs_that_a_power_cut_has_damaged_are_written_again() {
+    let mut sandbox = sandbox();
+    let first = sandbox.create_first_commit();
+    let incoming = sandbox.quarantine();
+    let second = commit(&incoming, Some(first), vec![create("c", "three\n")]);
+    sandbox.accept(&incoming, &[("refs/heads/main", Some(second))]);
+    let packs: Vec<PackEntry> = sandbox.packs.borrow().iter().map(|(pack, _)| pack.clone()).collect();
+    assert!(packs.iter().all(|pack| !pack.has_files));
+    let folder = sandbox.repositories.path_of(&project()).join("objects/pack");
+    for (pack, extension, content) in [(0, "pack", ""), (1, "idx", "\0\0\0\0")] {
+        let path = folder.join(format!("pack-{}.{extension}", packs[pack].checksum));
+        fs::remove_file(&path).expect("removed");
+        fs::write(path, content).expect("written");
+        // After a restart.
+        sandbox.repositories = Repositories::open_folder(sandbox.repositories.root()).expect("repositories");
+        sandbox.link_packs().expect("linked");
+        sandbox.git(&["fsck", "--strict", "--full"]);
+        assert_eq!(sandbox.git(&["show", "main:c"]), "three\n");
+    }
+    // A replaced pack is not needed, so a damaged one is removed.
+    let path = folder.join(format!("pack-{}.idx", packs[1].checksum));
+    fs::remove_file(&path).expect("removed");
+    fs::write(path, "").expect("written");
+    let repositories = Repositories::open_folder(sandbox.repositories.root()).expect("repositories");
+    let replaced = [packs[1].checksum];
+    let replaced = OtherPacks::RemoveExcept(&replaced);
+    repositories.link_packs(&project(), &packs[..1], &sandbox, replaced).expect("linked");
+    assert_eq!(sandbox.pack_names(), [format!("pack-{}.pack", packs[0].checksum)]);
 }
 
 #[test]
@@ -393,7 +447,7 @@ fn repositories_can_have_the_same_packs_and_do_not_depend_on_each_other() {
     sandbox.create_first_commit();
     let packs: Vec<PackEntry> = sandbox.packs.borrow().iter().map(|(pack, _)| pack.clone()).collect();
     let other = storage_id(8);
-    sandbox.repositories.link_packs(&other, &packs, &sandbox, OtherPacks::Remove).expect("linked");
+    sandbox.repositories.link_packs(&other, &packs, &sandbox, OtherPacks::RemoveExcept(&[])).expect("linked");
     sandbox.repositories.write_refs(&other, &sandbox.refs()).expect("written");
     sandbox.repositories.remove(&project()).expect("removed");
     sandbox.repositories.empty_trash().expect("emptied");

@@ -12,7 +12,7 @@ pub use accounts::{emails, keys, tokens, users};
 pub use admin::tasks;
 pub use ci::{jobs, pipelines, runners, statuses, triggers, variables};
 pub use projects::{deploy_keys, events, groups, imports, members, namespaces, roles, storage, uploads, visibility};
-pub use repository::{commit_notes, objects, protections, refs, releases};
+pub use repository::{commit_notes, objects, packs, protections, refs, releases};
 pub use tracker::{boards, issues, labels, milestones, notes, references};
 pub use webhooks::{hooks, webhook_events};
 
@@ -46,6 +46,7 @@ pub use milestones::Milestone;
 pub use namespaces::{Namespace, NamespaceKind};
 pub use notes::Note;
 pub use objects::{Commit, Oid};
+pub use packs::PackContent;
 pub use page::{Page, Slice};
 pub use pipelines::{Pipeline, Status};
 pub use projects::Project;

@@ -126,9 +126,9 @@ async fn prune(forge: &Forge, projects: SelectedProjects, yes: bool) -> Result<(
         let report = maintenance::prune(forge, project.id).await;
         let report = report.with_context(|| format!("cannot prune {}", project.path))?;
         print_report(&project, report.as_ref());
-        let sharing = report.map(|report| report.sharing_projects).unwrap_or_default();
-        if !sharing.is_empty() {
-            let ids: Vec<String> = sharing.iter().map(ToString::to_string).collect();
+        let related = report.map(|report| report.related_projects).unwrap_or_default();
+        if !related.is_empty() {
+            let ids: Vec<String> = related.iter().map(ToString::to_string).collect();
             print_line(&format!("{}: these projects may have the same objects: {}", project.path, ids.join(" ")));
         }
     }

@@ -752,6 +752,14 @@ diesel::table! {
 }
 
 diesel::table! {
+    pack_contents (pack_id) {
+        pack_id -> BigInt,
+        pack_data -> Binary,
+        index_data -> Binary,
+    }
+}
+
+diesel::table! {
     repository_packs (repository_id, pack_id) {
         repository_id -> BigInt,
         pack_id -> BigInt,
@@ -805,6 +813,7 @@ diesel::joinable!(build_runs -> builds (build_id));
 diesel::joinable!(repositories -> projects (project_id));
 diesel::joinable!(refs -> repositories (repository_id));
 diesel::joinable!(repository_packs -> packs (pack_id));
+diesel::joinable!(pack_contents -> packs (pack_id));
 diesel::allow_tables_to_appear_in_same_query!(
     users,
     tokens,
@@ -848,6 +857,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     repositories,
     refs,
     packs,
+    pack_contents,
     repository_packs,
 );
 

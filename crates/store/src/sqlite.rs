@@ -14,8 +14,12 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Opens the file for writing; every commit is synced to disk before it returns.
 pub(crate) fn connect_writer(path: &Path) -> std::result::Result<SqliteConnection, OpenError> {
-    // A short timeout: `begin_immediate` retries by itself, so that it finds the gaps of a busy writer.
-    connect(path, "PRAGMA synchronous=FULL; PRAGMA busy_timeout=2; PRAGMA journal_size_limit=67108864;")
+    // A short timeout: `begin_immediate` retries by itself, so that it finds the gaps of a busy writer. Deleted content is
+    // overwritten: it may be a secret that was pushed by mistake.
+    connect(
+        path,
+        "PRAGMA synchronous=FULL; PRAGMA busy_timeout=2; PRAGMA journal_size_limit=67108864; PRAGMA secure_delete=ON;",
+    )
 }
 
 /// Opens the file for reading; the connection cannot write.

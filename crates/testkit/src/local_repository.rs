@@ -102,8 +102,8 @@ impl TestForge {
         let old = |name: &RefName| hosted.refs().find(name).map(|found| found.target);
         let changes = local.refs().into_iter().map(|(name, id)| RefChange { old: old(&name), name, new: Some(id) });
         let changes: Vec<RefChange> = changes.filter(|change| change.old != change.new).collect();
-        let incoming = hosted.receive().expect("a quarantine");
-        let mut child = incoming.index_pack(None).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("started");
+        let (incoming, mut command) = hosted.receive(None).expect("a quarantine");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("started");
         child.stdin.take().expect("a pipe").write_all(&local.pack()).expect("the pack is read");
         assert!(child.wait().expect("ended").success(), "the pack is valid");
         let push = Push { changes, incoming: Some(incoming), atomic: false, options: Vec::new() };

@@ -21,6 +21,20 @@ use crate::{TestClient, TestForge};
 
 pub use crate::stored_repositories::{build_repository, store_repository};
 
+/// Returns text that is not compressed to less than two thirds. A pack of a hundred thousand bytes of it is not small, so it
+/// is stored in files.
+pub fn incompressible_text(length: usize) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(DIGITS[usize::try_from(state % 64).unwrap_or_default()])
+    };
+    (0..length).map(|_| next()).collect()
+}
+
 /// A `git fast-import` script: a branch with two commits, a few files, an annotated and a lightweight tag.
 pub const SMALL_REPOSITORY: &str = "\
 blob
@@ -101,7 +115,7 @@ impl TestForge {
         changes: Vec<RefChange>,
     ) -> Vec<RefOutcome> {
         let incoming = self.quarantine(project).await;
-        let mut child = incoming.index_pack(None).spawn().expect("git starts");
+        let mut child = incoming.index_pack(None).expect("a folder").spawn().expect("git starts");
         child.stdin.take().expect("a pipe").write_all(pack).expect("the pack is read");
         let output = child.wait_with_output().expect("git ends");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -123,7 +137,7 @@ impl TestForge {
     /// Returns the error of `git index-pack` for an invalid pack.
     pub async fn index_pack_error(&self, project: ProjectId, pack: &[u8]) -> String {
         let incoming = self.quarantine(project).await;
-        let mut child = incoming.index_pack(None).spawn().expect("git starts");
+        let mut child = incoming.index_pack(None).expect("a folder").spawn().expect("git starts");
         child.stdin.take().expect("a pipe").write_all(pack).expect("the pack is read");
         let output = child.wait_with_output().expect("git ends");
         assert!(!output.status.success(), "the pack is accepted");

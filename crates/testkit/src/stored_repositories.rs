@@ -1,6 +1,7 @@
 //! Repositories between the `git` program and an instance: rows in the database, packs in the store of files.
 
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
@@ -9,7 +10,7 @@ use std::{
 
 use files::Files;
 use git::{PackEntry, PackSource, Ref, Refs, Repositories};
-use model::{Oid, ProjectId, RefName, Time};
+use model::{Oid, PackContent, ProjectId, RefName, Time};
 use store::{
     Conn,
     packs::NewPack,
@@ -63,20 +64,25 @@ pub fn build_repository(db: &mut Conn, files: &Files, project: ProjectId, root: 
     let refs = Refs::from_sorted(found.generation, head, refs);
     let packs = store::packs::of_repository(db, repository.id).expect("readable").into_iter();
     let packs = packs.filter(|pack| pack.dead_since.is_none());
-    let packs: Vec<PackEntry> = packs.map(|pack| PackEntry { key: pack.key, checksum: pack.checksum }).collect();
+    let packs: Vec<PackEntry> =
+        packs.map(|pack| PackEntry { key: pack.key, checksum: pack.checksum, has_files: pack.has_files }).collect();
     let repositories = Repositories::open_folder(root).expect("the folder opens");
     repositories
-        .link_packs(&storage, &packs, &StoredPacks(files), git::OtherPacks::Remove)
+        .link_packs(&storage, &packs, &StoredPacks(files, RefCell::new(db)), git::OtherPacks::RemoveExcept(&[]))
         .expect("all packs are stored");
     repositories.write_refs(&storage, &refs).expect("written");
     Some(repositories.path_of(&storage))
 }
 
-struct StoredPacks<'a>(&'a Files);
+struct StoredPacks<'a>(&'a Files, RefCell<&'a mut Conn>);
 
 impl PackSource for StoredPacks<'_> {
     fn fetch(&self, key: &str, extension: &str, to: &Path) -> io::Result<bool> {
         self.0.fetch_file(&format!("{key}.{extension}"), to).map_err(io::Error::other)
+    }
+
+    fn read(&self, key: &str) -> io::Result<Option<PackContent>> {
+        store::packs::content(&mut self.1.borrow_mut(), key).map_err(io::Error::other)
     }
 }
 
@@ -117,6 +123,7 @@ fn store_packs(files: &Files, folder: &Path) -> Vec<NewPack> {
         }
         NewPack {
             key,
+            content: None,
             checksum,
             bytes: i64::try_from(content.len()).expect("small"),
             objects: objects.into(),

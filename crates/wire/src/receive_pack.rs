@@ -158,12 +158,13 @@ impl<I: AsyncRead + Send + Unpin, O: AsyncWrite + Send + Unpin> PushReceiver<I, 
     /// Stores the pack in quarantine.
     async fn unpack(&mut self, side_band: bool) -> io::Result<UnpackOutcome> {
         let repository = Arc::clone(&self.repository);
-        let incoming = match spawn_blocking(move || repository.receive()).await.map_err(io::Error::other)? {
-            Ok(incoming) => incoming,
+        let limits = self.transfers.limits().clone();
+        let max_size = limits.max_pack_bytes;
+        let receive = move || repository.receive(max_size);
+        let (incoming, command) = match spawn_blocking(receive).await.map_err(io::Error::other)? {
+            Ok(started) => started,
             Err(error) => return Ok(UnpackOutcome::Failed(messages::describe_error(&error, &self.log))),
         };
-        let limits = self.transfers.limits().clone();
-        let command = incoming.index_pack(limits.max_pack_bytes);
         let (process, pipes) = match ChildProcess::start(command, &limits) {
             Ok(started) => started,
             Err(error) => {

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use files::Files;
 use git::{PackEntry, PackSize, PackSource, Refs, Repositories};
-use model::{Oid, ProjectId, Time};
+use model::{Oid, PackContent, ProjectId, Time};
 use store::{Conn, packs::NewPack, repositories::RefUpdate};
 
 use crate::{
@@ -109,7 +109,8 @@ impl StoredRepository {
             }
         }
         let objects = objects.context("a pack has a header")?.into();
-        let pack = NewPack { key, checksum, bytes: i64::try_from(content.len())?, objects, is_unreachable: false };
+        let bytes = i64::try_from(content.len())?;
+        let pack = NewPack { key, content: None, checksum, bytes, objects, is_unreachable: false };
         let refs = large_repository::read_refs(path, branch)?;
         Ok(Self { refs: Arc::new(refs), pack })
     }
@@ -130,12 +131,12 @@ impl StoredRepository {
 
     /// Links the pack in the folder of the repository of a project, as the first read does.
     fn link(&self, repositories: &Repositories, files: &Files, project: ProjectId) -> Result<()> {
-        let entry = PackEntry { key: self.pack.key.clone(), checksum: self.pack.checksum };
+        let entry = PackEntry { key: self.pack.key.clone(), checksum: self.pack.checksum, has_files: true };
         Ok(repositories.link_packs(
             &large_repository::storage_id(project),
             &[entry],
             &StoredPacks(files),
-            git::OtherPacks::Remove,
+            git::OtherPacks::RemoveExcept(&[]),
         )?)
     }
 }
@@ -193,6 +194,10 @@ struct StoredPacks<'a>(&'a Files);
 impl PackSource for StoredPacks<'_> {
     fn fetch(&self, key: &str, extension: &str, to: &Path) -> io::Result<bool> {
         self.0.fetch_file(&format!("{key}.{extension}"), to).map_err(io::Error::other)
+    }
+
+    fn read(&self, _key: &str) -> io::Result<Option<PackContent>> {
+        Ok(None)
     }
 }
 

@@ -23,7 +23,10 @@ use store::{
 use tracing::{error, warn};
 
 use self::interrupted_pushes::{PushOutcome, complete};
-use crate::{Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, WriteTx, blocking, pushes};
+use crate::{
+    Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, WriteTx, blocking, pushes,
+    tasks::{self, Task},
+};
 
 /// The number of projects that are listed at a time.
 const BATCH: i64 = 1000;
@@ -230,6 +233,7 @@ fn insert(tx: &mut WriteTx<'_>, row: &UnconvertedRow, prepared: &PreparedReposit
     store::repositories::update_refs(tx.db(), repository.id, &updates)?;
     // Earlier versions kept unreachable objects forever.
     store::repositories::record_unreachable_objects(tx.db(), repository.id, now)?;
+    tasks::enqueue(tx, &Task::Housekeeping(row.project), now + tasks::HOUSEKEEPING_DELAY)?;
     let head = prepared.head.as_ref().filter(|head| prepared.refs.contains_key(head));
     if let (None, Some(head)) = (&row.default_branch, head) {
         store::projects::set_default_branch(tx.db(), row.project, Some(head.short()), now)?;

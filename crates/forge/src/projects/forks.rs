@@ -8,6 +8,7 @@ use model::{
 use crate::{
     Ability, Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, Unvalidated, WriteTx, namespaces,
     projects::{self, ProjectDetail},
+    tasks::{self, Task},
 };
 
 /// Forks a project into a namespace, given by ID, path or name; `None` means the caller's personal one.
@@ -62,6 +63,7 @@ fn insert_fork(
         store::repositories::copy(tx.db(), repository.id, fork, now)?;
         let default_branch = source.default_branch.as_deref();
         store::projects::set_default_branch(tx.db(), fork, default_branch, now)?;
+        tasks::enqueue(tx, &Task::Housekeeping(fork), now + tasks::HOUSEKEEPING_DELAY)?;
     }
     Ok(fork)
 }

@@ -282,7 +282,8 @@ pub(crate) async fn commit(
         let request = request.validate()?;
         let edits = request.edits.clone()?;
         let incoming = pushes::create_quarantine(&forge_handle, &storage)?;
-        let built = incoming.commit(parent, edits, &request.message, &author, &committer)?;
+        let built = incoming.commit(parent, edits, &request.message, &author, &committer).map_err(Error::from);
+        let built = forge_handle.record_if_disk_full(built)?;
         Ok((incoming, built.map_err(|refusal| Error::Refused(describe(refusal)))?))
     })
     .await?;

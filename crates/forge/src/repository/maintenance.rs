@@ -118,8 +118,8 @@ pub struct RepackReport {
     pub bytes_before: i64,
     /// The size of the packs afterwards, in bytes.
     pub bytes_after: i64,
-    /// Projects that have packs which were replaced, such as forks; they keep the objects of these packs.
-    pub sharing_projects: Vec<ProjectId>,
+    /// Projects that may have the same objects, such as forks; they keep them.
+    pub related_projects: Vec<ProjectId>,
 }
 
 /// Whether new packs were listed in place of others.
@@ -170,9 +170,10 @@ pub async fn list(forge: &Forge) -> Result<Vec<RepositorySize>> {
 pub async fn collect_garbage(forge: &Forge, project: ProjectId) -> Result<Option<RepackReport>> {
     let _lock = forge.shared().repository_locks.acquire(project).await;
     let Some(before) = RepositoryState::load(forge, project).await? else { return Ok(None) };
+    let related_projects = find_related_projects(forge, before.record).await?;
     for _ in 0..MAX_ATTEMPTS {
         if separate_unreachable(forge, project).await? == RepackOutcome::Done {
-            return finish(forge, &before).await;
+            return finish(forge, &before, related_projects).await;
         }
     }
     Err(Error::Busy)
@@ -183,6 +184,7 @@ pub async fn collect_garbage(forge: &Forge, project: ProjectId) -> Result<Option
 pub async fn prune(forge: &Forge, project: ProjectId) -> Result<Option<RepackReport>> {
     let _lock = forge.shared().repository_locks.acquire(project).await;
     let Some(before) = RepositoryState::load(forge, project).await? else { return Ok(None) };
+    let related_projects = find_related_projects(forge, before.record).await?;
     for _ in 0..MAX_ATTEMPTS {
         let Some(state) = RepositoryState::load_in_new_epoch(forge, project).await? else { return Ok(None) };
         let drop_unreachable = |repositories: &Repositories, state: &RepositoryState| {
@@ -199,31 +201,32 @@ pub async fn prune(forge: &Forge, project: ProjectId) -> Result<Option<RepackRep
         if repack(forge, state, drop_unreachable, forget_replaced).await? == RepackOutcome::Done {
             unlink_forgotten_packs(forge, repository).await?;
             delete_unused_packs(forge).await?;
-            return finish(forge, &before).await;
+            return finish(forge, &before, related_projects).await;
         }
     }
     Err(Error::Busy)
 }
 
 /// Makes the server index the packs, and returns the report.
-async fn finish(forge: &Forge, before: &RepositoryState) -> Result<Option<RepackReport>> {
-    let (project, packs) = (before.record.project, before.packs.iter().map(|pack| pack.id).collect::<Vec<_>>());
-    let enqueue = move |tx: &mut WriteTx<'_>| {
-        tasks::enqueue_now(tx, &Task::Housekeeping(project))?;
-        let mut sharing = BTreeSet::new();
-        for pack in &packs {
-            sharing.extend(store::checks::projects_with_pack(tx.db(), *pack)?);
-        }
-        sharing.remove(&project);
-        Ok(sharing)
-    };
-    let sharing_projects = forge.write(Caller::system(), enqueue).await?.into_iter().collect();
+async fn finish(
+    forge: &Forge,
+    before: &RepositoryState,
+    related_projects: Vec<ProjectId>,
+) -> Result<Option<RepackReport>> {
+    let project = before.record.project;
+    let enqueue = move |tx: &mut WriteTx<'_>| tasks::enqueue_now(tx, &Task::Housekeeping(project));
+    forge.write(Caller::system(), enqueue).await?;
     let after = RepositoryState::load(forge, project).await?;
     Ok(after.map(|after| RepackReport {
         bytes_before: before.total_bytes(),
         bytes_after: after.total_bytes(),
-        sharing_projects,
+        related_projects,
     }))
+}
+
+/// Returns the projects that may have objects of a repository.
+async fn find_related_projects(forge: &Forge, record: RepositoryRecord) -> Result<Vec<ProjectId>> {
+    forge.read(Caller::system(), move |tx| Ok(store::packs::related_projects(tx.db(), &record)?)).await
 }
 
 /// Moves unreachable objects to a pack of their own.

@@ -2,8 +2,9 @@
 //!
 //! 1. The objects are in quarantine, checked and complete.
 //! 2. The changes are inspected against the repository (`inspect`), and their pipelines planned (`pipelines`).
-//! 3. The objects are stored as packs, durably. No row lists them yet.
-//! 4. One transaction authorizes the changes (`authorize`), updates the refs, lists the packs, and records everything
+//! 3. The objects are packed. Small packs are stored in the database with the transaction; the files of others are stored
+//!    now, durably. No row lists them yet.
+//! 4. One transaction authorizes the changes (`authorize`), updates the refs, adds the packs, and records everything
 //!    that follows: events, webhook events, pipelines, closed issues, the default branch (`apply`).
 //!
 //! Its commit is the acknowledgement. A push that is interrupted before leaves files that no row lists, which a task
@@ -15,12 +16,12 @@ mod inspect;
 mod pipelines;
 mod rejection;
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use git::{LocalPack, Quarantine, Repository};
 use model::{EventKind, ProjectId, Protection, PushLevel, RefChange, RefName, StorageId};
 use store::packs::NewPack;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::{Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, blocking, outbox};
 
@@ -71,7 +72,7 @@ pub enum PushSource {
 /// its folder has the objects that new ones build upon.
 pub fn create_quarantine(forge: &Forge, storage: &StorageId) -> Result<Quarantine> {
     forge.require_free_space()?;
-    forge.record_if_disk_full(forge.shared().repositories.quarantine(storage).map_err(Error::from))
+    Ok(forge.shared().repositories.quarantine(storage))
 }
 
 /// Applies a push durably; rejected changes are reported as outcomes.
@@ -87,8 +88,14 @@ pub async fn push(
 ) -> Result<Vec<RefOutcome>> {
     let forge = forge.clone();
     // In its own task, so that it completes even if the client disconnects.
-    let task =
-        tokio::spawn(async move { forge.record_if_disk_full(run_push(&forge, caller, project, push, source).await) });
+    let task = tokio::spawn(async move {
+        let outcomes = forge.record_if_disk_full(run_push(&forge, caller, project, push, source).await);
+        // The next request of a git client needs the new objects. An endpoint reads them for its response.
+        if outcomes.is_ok() && source == PushSource::Git {
+            tokio::spawn(async move { link_new_packs(&forge, project).await });
+        }
+        outcomes
+    });
     task.await.unwrap_or_else(|error| Err(Error::internal("push task failed", error)))
 }
 
@@ -99,18 +106,43 @@ async fn run_push(
     push: Push,
     source: PushSource,
 ) -> Result<Vec<RefOutcome>> {
+    let push = Arc::new(push);
+    let outcomes = apply_push(forge, caller, project, &push, source).await;
+    // Removing the quarantine takes time, which the client need not wait for.
+    blocking::spawn_detached(move || drop(push));
+    outcomes
+}
+
+/// Makes the folder of a repository contain the packs of a push, so that the next reader need not wait for it.
+async fn link_new_packs(forge: &Forge, project: ProjectId) {
+    let open = move |tx: &mut ReadTx<'_>| {
+        let project = tx.project(&ProjectRef::Id(project), ProjectAbility::ReadProject)?;
+        tx.repository(&project).map(drop)
+    };
+    if let Err(error) = forge.read(Caller::system(), open).await {
+        debug!(%error, project.id = project.get(), "cannot link the packs of a push");
+    }
+}
+
+/// Inspects a push and applies it; again, if the repository has changed meanwhile.
+async fn apply_push(
+    forge: &Forge,
+    caller: Caller,
+    project: ProjectId,
+    push: &Arc<Push>,
+    source: PushSource,
+) -> Result<Vec<RefOutcome>> {
     // The project may have been deleted while the objects were received.
     let prefer_access_error = async |error: Error| {
         let open = move |tx: &mut ReadTx<'_>| tx.project(&ProjectRef::Id(project), ProjectAbility::PushCode).map(drop);
         forge.read(caller.clone(), open).await.err().unwrap_or(error)
     };
-    let push = Arc::new(push);
-    let mut packs: Option<StoredPacks> = None;
+    let mut packs: Option<PackedObjects> = None;
     for _ in 0..MAX_ATTEMPTS {
         let target = forge.read(Caller::system(), move |tx| PushTarget::load(tx, project)).await?;
         let pack_epoch = target.pack_epoch;
         let inspected = {
-            let push = Arc::clone(&push);
+            let push = Arc::clone(push);
             let inspecting = move || {
                 // Must precede any reading of the objects.
                 push.incoming.as_ref().map_or(Ok(()), Quarantine::check_sizes)?;
@@ -122,9 +154,9 @@ async fn run_push(
                 Err(error) => return Err(prefer_access_error(error).await),
             }
         };
-        let inspected = Arc::new(plan_pipelines(forge, project, inspected, &push).await?);
+        let inspected = Arc::new(plan_pipelines(forge, project, inspected, push).await?);
         if packs.is_none() {
-            packs = Some(StoredPacks::store(forge, Arc::clone(&push)).await?);
+            packs = Some(PackedObjects::prepare(forge, Arc::clone(push)).await?);
         }
         let new_packs = packs.as_ref().map(|packs| packs.rows.clone()).unwrap_or_default();
         let atomic = push.atomic;
@@ -181,25 +213,33 @@ impl PushTarget {
     }
 }
 
-/// Packs of a push in the store of files.
-struct StoredPacks {
+/// The packs of a push. Those that are not small are in the store of files.
+struct PackedObjects {
     rows: Arc<[NewPack]>,
 }
 
-impl StoredPacks {
-    /// Stores the objects of a push as packs, durably.
-    async fn store(forge: &Forge, push: Arc<Push>) -> Result<Self> {
+impl PackedObjects {
+    /// Packs the objects of a push, and stores packs that are not small durably.
+    async fn prepare(forge: &Forge, push: Arc<Push>) -> Result<Self> {
         let handle = forge.clone();
         let storing = move || {
-            let packs = push.incoming.as_ref().map(Quarantine::packs).transpose()?.unwrap_or_default();
-            store_packs(&handle, &packs)
+            let (mut rows, mut large) = (Vec::new(), Vec::new());
+            for pack in push.incoming.as_ref().map_or(Ok(Vec::new()), Quarantine::packs)? {
+                match pack.small_content()? {
+                    Some(content) => rows.push(NewPack { content: Some(content), ..new_row(&handle, &pack) }),
+                    None => large.push(pack),
+                }
+            }
+            rows.extend(store_packs(&handle, &large)?);
+            Ok(rows)
         };
         Ok(Self { rows: blocking::spawn(storing).await?.into() })
     }
 
-    /// Removes packs that are not listed.
+    /// Removes the files of packs that are not listed.
     async fn discard(self, forge: &Forge) {
-        let keys: Vec<String> = self.rows.iter().map(|pack| pack.key.clone()).collect();
+        let with_files = self.rows.iter().filter(|pack| pack.content.is_none());
+        let keys: Vec<String> = with_files.map(|pack| pack.key.clone()).collect();
         if !keys.is_empty()
             && let Err(error) = remove_packs(forge, keys).await
         {
@@ -209,30 +249,34 @@ impl StoredPacks {
     }
 }
 
-/// Stores packs under new keys, durably; returns their rows. Blocking.
+/// Returns the row of a pack with a new key.
+fn new_row(forge: &Forge, pack: &LocalPack) -> NewPack {
+    let mut random = [0; 8];
+    forge.shared().secrets.fill(&mut random);
+    let checksum = pack.checksum.to_string();
+    let count = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    NewPack {
+        key: format!("packs/{}/{checksum}-{}", &checksum[..2], model::text::hex(&random)),
+        content: None,
+        checksum: pack.checksum,
+        bytes: count(pack.bytes),
+        objects: count(pack.objects),
+        is_unreachable: false,
+    }
+}
+
+/// Stores the files of packs under new keys, durably; returns their rows. Blocking.
 pub(crate) fn store_packs(forge: &Forge, packs: &[LocalPack]) -> Result<Vec<NewPack>> {
     let mut rows = Vec::with_capacity(packs.len());
     for pack in packs {
-        let mut random = [0; 8];
-        forge.shared().secrets.fill(&mut random);
-        let checksum = pack.checksum.to_string();
-        let key = format!("packs/{}/{checksum}-{}", &checksum[..2], model::text::hex(&random));
-        let files: Vec<(String, std::path::PathBuf)> =
-            pack.files().map(|(extension, path)| (format!("{key}.{extension}"), path.to_owned())).collect();
-        let files: Vec<(&str, &std::path::Path)> =
-            files.iter().map(|(key, path)| (key.as_str(), path.as_path())).collect();
+        let row = new_row(forge, pack);
+        let files: Vec<(String, &Path)> =
+            pack.files().map(|(extension, path)| (format!("{}.{extension}", row.key), path)).collect();
         if let Err(error) = forge.shared().files.store_files(&files) {
             discard_packs(forge, &rows);
             return Err(error.into());
         }
-        let count = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        rows.push(NewPack {
-            key,
-            checksum: pack.checksum,
-            bytes: count(pack.bytes),
-            objects: count(pack.objects),
-            is_unreachable: false,
-        });
+        rows.push(row);
     }
     Ok(rows)
 }
@@ -240,21 +284,24 @@ pub(crate) fn store_packs(forge: &Forge, packs: &[LocalPack]) -> Result<Vec<NewP
 /// Removes packs that were stored and cannot be listed any more. Blocking. A task removes what is left.
 pub(crate) fn discard_packs(forge: &Forge, packs: &[NewPack]) {
     for pack in packs {
-        let names = git::PACK_EXTENSIONS.map(|extension| format!("{}.{extension}", pack.key));
-        if let Err(error) = forge.shared().files.remove_files(&names) {
+        if let Err(error) = forge.shared().files.remove_files(&file_names(&pack.key)) {
             warn!(%error, pack = pack.key, "cannot remove a pack that no repository lists");
         }
     }
+}
+
+/// Returns the names of the files of a pack in the order of their removal. The pack is last: a sweep finds by it what an
+/// interrupted removal has left.
+fn file_names(key: &str) -> Vec<String> {
+    git::PACK_EXTENSIONS.iter().rev().map(|extension| format!("{key}.{extension}")).collect()
 }
 
 /// Removes the files of packs that no row lists.
 pub(crate) async fn remove_packs(forge: &Forge, keys: Vec<String>) -> Result<()> {
     let files = forge.shared().files.clone();
     blocking::spawn(move || {
-        // The pack last: a sweep finds what an interrupted removal has left by the pack.
-        let extensions = git::PACK_EXTENSIONS.iter().rev();
-        let names = keys.iter().flat_map(|key| extensions.clone().map(move |extension| format!("{key}.{extension}")));
-        Ok(files.remove_files(&names.collect::<Vec<_>>())?)
+        let names: Vec<String> = keys.iter().flat_map(|key| file_names(key)).collect();
+        Ok(files.remove_files(&names)?)
     })
     .await
 }

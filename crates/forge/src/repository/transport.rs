@@ -153,13 +153,13 @@ impl OpenRepository {
     /// Returns the command of upload-pack.
     pub async fn upload_pack(&self, protocol: Option<&str>, stateless: bool) -> Result<Command> {
         self.write_refs().await?;
-        Ok(self.forge.shared().repositories.upload_pack(&self.storage, protocol, stateless))
+        Ok(self.forge.shared().repositories.upload_pack(&self.storage, protocol, stateless)?)
     }
 
     /// Returns the command of upload-archive.
     pub async fn upload_archive(&self) -> Result<Command> {
         self.write_refs().await?;
-        Ok(self.forge.shared().repositories.upload_archive(&self.storage))
+        Ok(self.forge.shared().repositories.upload_archive(&self.storage)?)
     }
 
     /// Writes the refs for git programs.
@@ -172,9 +172,11 @@ impl OpenRepository {
         blocking::spawn(move || Ok(repositories.write_refs(&storage, &refs)?)).await
     }
 
-    /// Creates a quarantine for incoming objects.
-    pub fn receive(&self) -> Result<Quarantine> {
-        pushes::create_quarantine(&self.forge, &self.storage)
+    /// Creates a quarantine, and the process that receives a pack of at most `max_size` bytes in it.
+    pub fn receive(&self, max_size: Option<u64>) -> Result<(Quarantine, Command)> {
+        let incoming = pushes::create_quarantine(&self.forge, &self.storage)?;
+        let command = self.forge.record_if_disk_full(incoming.index_pack(max_size).map_err(Error::from))?;
+        Ok((incoming, command))
     }
 }
 

@@ -8,3 +8,8 @@ pub(crate) async fn spawn<T: Send + 'static>(f: impl FnOnce() -> Result<T> + Sen
     let task = tokio::task::spawn_blocking(f);
     task.await.unwrap_or_else(|error| Err(Error::internal("disk task failed", error)))
 }
+
+/// Runs blocking disk work without waiting for it.
+pub(crate) fn spawn_detached(f: impl FnOnce() + Send + 'static) {
+    drop(tokio::task::spawn_blocking(f));
+}

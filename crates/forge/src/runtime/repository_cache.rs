@@ -3,6 +3,8 @@
 //! Both are cached by the generation of the repository, which grows with every change.
 
 use std::{
+    cell::RefCell,
+    collections::HashMap,
     io,
     num::NonZeroUsize,
     path::Path,
@@ -12,8 +14,8 @@ use std::{
 use files::Files;
 use git::{OtherPacks, PackEntry, PackSource, Ref, Refs, Repositories, Repository};
 use lru::LruCache;
-use model::{RefName, RepositoryId, StorageId};
-use store::{Conn, repositories::RepositoryRecord};
+use model::{Oid, PackContent, RefName, RepositoryId, StorageId};
+use store::{Conn, packs::PackRecord, repositories::RepositoryRecord};
 
 use crate::{Error, Result};
 
@@ -56,16 +58,64 @@ struct LinkedPacks {
     is_checked: bool,
 }
 
-/// Gets packs from the store of files.
-pub(crate) struct StoredPacks<'a>(pub(crate) &'a Files);
+/// Gets packs from the store of files, and small ones from the database.
+pub(crate) struct StoredPacks<'a> {
+    files: &'a Files,
+    small: SmallPacks<'a>,
+}
+
+/// Where small packs are read from.
+enum SmallPacks<'a> {
+    /// The connection, and the error of a failed query.
+    Database(RefCell<(&'a mut Conn, Option<store::Error>)>),
+    /// The contents of all small packs of a repository, by key.
+    Loaded(HashMap<String, PackContent>),
+}
+
+impl<'a> StoredPacks<'a> {
+    fn new(files: &'a Files, db: &'a mut Conn) -> Self {
+        Self { files, small: SmallPacks::Database(RefCell::new((db, None))) }
+    }
+
+    /// Returns the error that git reported, or the one of the database that caused it.
+    fn find_cause(self, error: git::Error) -> Error {
+        match self.small {
+            SmallPacks::Database(database) => database.into_inner().1.map_or_else(|| error.into(), Error::from),
+            SmallPacks::Loaded(_) => error.into(),
+        }
+    }
+
+    /// Reads files only; the contents of small packs were loaded before.
+    pub(crate) fn with_contents(files: &'a Files, contents: HashMap<String, PackContent>) -> Self {
+        Self { files, small: SmallPacks::Loaded(contents) }
+    }
+}
 
 impl PackSource for StoredPacks<'_> {
     fn fetch(&self, key: &str, extension: &str, to: &Path) -> io::Result<bool> {
-        self.0.fetch_file(&format!("{key}.{extension}"), to).map_err(|error| match error {
+        self.files.fetch_file(&format!("{key}.{extension}"), to).map_err(|error| match error {
             files::Error::Io(error) => error,
             error => io::Error::other(error),
         })
     }
+
+    fn read(&self, key: &str) -> io::Result<Option<PackContent>> {
+        match &self.small {
+            SmallPacks::Database(database) => {
+                let (db, failure) = &mut *database.borrow_mut();
+                store::packs::content(db, key).map_err(|error| {
+                    *failure = Some(error);
+                    io::Error::other("the database failed")
+                })
+            }
+            SmallPacks::Loaded(contents) => Ok(contents.get(key).cloned()),
+        }
+    }
+}
+
+/// Returns what a repository needs to know about a pack.
+pub(crate) fn pack_entry(pack: PackRecord) -> PackEntry {
+    PackEntry { key: pack.key, checksum: pack.checksum, has_files: pack.has_files }
 }
 
 impl RepositoryCache {
@@ -134,14 +184,16 @@ impl RepositoryCache {
         // Read before the list, which therefore is not older.
         let current = store::repositories::by_id(db, repository.id)?.ok_or_else(|| Error::not_found("Project"))?;
         let version = PackVersion { generation: current.generation, pack_epoch: current.pack_epoch };
-        let packs = store::packs::of_repository(db, repository.id)?;
-        let packs: Vec<PackEntry> =
-            packs.into_iter().map(|pack| PackEntry { key: pack.key, checksum: pack.checksum }).collect();
+        let (live, dead): (Vec<PackRecord>, Vec<PackRecord>) =
+            store::packs::of_repository(db, repository.id)?.into_iter().partition(|pack| pack.dead_since.is_none());
+        let live: Vec<PackEntry> = live.into_iter().map(pack_entry).collect();
+        let dead: Vec<Oid> = dead.into_iter().map(|pack| pack.checksum).collect();
         let linked = lock(&self.linked).get(&repository.id).copied();
         // A transaction with an older snapshot must not remove what others use, and one that writes may be rolled back.
         let is_newest = !is_writing && linked.is_none_or(|linked| version.includes(linked.version));
-        let others = if is_newest { OtherPacks::Remove } else { OtherPacks::Keep };
-        repositories.link_packs(storage, &packs, &StoredPacks(files), others)?;
+        let others = if is_newest { OtherPacks::RemoveExcept(&dead) } else { OtherPacks::Keep };
+        let source = StoredPacks::new(files, db);
+        repositories.link_packs(storage, &live, &source, others).map_err(|error| source.find_cause(error))?;
         if is_newest {
             lock(&self.linked).put(repository.id, LinkedPacks { version, is_checked: true });
         }

@@ -104,13 +104,13 @@ fn the_kind_of_an_object_takes_a_bounded_number_of_steps() {
 #[test]
 fn a_pack_with_long_chains_is_checked_in_linear_time_and_refused_beyond_the_limit() {
     let fixture = chain(MAX_DELTA_CHAIN);
-    check_packed_sizes(fixture.path()).expect("git itself makes such chains");
+    check_packed_sizes(&fixture.path().join("objects/pack")).expect("git itself makes such chains");
     let index = packs::indices(&fixture.path().join("objects/pack")).expect("a list").pop().expect("a pack");
     let steps = PackCheck::open(&index).expect("a pack").run().expect("checked");
     assert!(steps <= 2 * (MAX_DELTA_CHAIN + 1), "{steps} entries were read");
 
     let fixture = chain(MAX_DELTA_CHAIN + 1);
-    let refused = check_packed_sizes(fixture.path()).expect_err("refused");
+    let refused = check_packed_sizes(&fixture.path().join("objects/pack")).expect_err("refused");
     let expected = format!("the object {} is stored as a chain of more than 4096 deltas", id(MAX_DELTA_CHAIN + 1));
     assert!(matches!(&refused, Error::TooLarge(text) if text.starts_with(&expected)), "{refused}");
 }

@@ -112,7 +112,7 @@ impl Fixture {
     }
 
     /// Adds a commit object byte for byte.
-    pub(super) fn raw_commit(&self, text: &[u8]) -> Oid {
+    pub(crate) fn raw_commit(&self, text: &[u8]) -> Oid {
         let output = self.git_with(&["hash-object", "-t", "commit", "--literally", "-w", "--stdin"], text);
         String::from_utf8(output).expect("UTF-8").trim().parse().expect("an id")
     }
@@ -134,6 +134,13 @@ impl Fixture {
 fn with_ref_files(handle: &Arc<Handle>) -> Repository {
     let refs = Repository::new(Arc::clone(handle), Arc::default()).read_ref_files().expect("refs");
     Repository::new(Arc::clone(handle), Arc::new(refs))
+}
+
+/// Runs git in a folder; returns its output.
+pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
+    let output = git_command(folder).current_dir(folder).args(arguments).output().expect("git runs");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
 }
 
 fn git_command(home: &Path) -> Command {

@@ -143,7 +143,7 @@ pub(super) fn copy(
     }
     summary.sequences = snapshot.sequences().map_err(database_error)?.into_iter().collect::<BTreeMap<_, _>>();
     let (stored_files, count) = list_stored_files(&mut snapshot)?;
-    let repositories = RepositoryList::read(&mut snapshot)?;
+    let repositories = RepositoryList::read(&mut snapshot, stop)?;
     let lost = snapshot.projects_without_repository().map_err(database_error)?;
     summary.damaged.extend(lost.into_iter().map(|project| DamagedFile {
         path: "repository".into(),
@@ -161,7 +161,7 @@ pub(super) fn copy(
     progress.stage_with_steps("packs", repositories.pack_count);
     let mut faulty = repositories.copy_packs(&source.data, sink, progress, stop)?;
     progress.stage_with_steps("repositories", repositories.repository_count);
-    repositories.check_links(&source.data, sink, (&mut summary, &mut faulty), progress, stop)?;
+    repositories.check_links((&source.data, &source.database), sink, (&mut summary, &mut faulty), progress, stop)?;
     faulty.report(&source.database, &mut summary)?;
     progress.stage_with_steps("files and traces", count);
     copy_stored_files(&source.data, stored_files, sink, &mut summary, progress, stop)?;

@@ -29,10 +29,10 @@ pub(super) fn check(source: &BackupSource) -> Result<(Option<String>, Vec<Damage
             faults.join("; ")
         );
     }
-    if !snapshot.has_refs().map_err(database_error)? {
+    if !snapshot.has_repositories().map_err(database_error)? {
         bail!(
-            "the data folder {} was last used by a version of gable that stored refs in files; make the backup with that \
-             version, or start this one with `gable serve` to convert the repositories; no backup was made",
+            "the data folder {} was last used by an earlier version of gable, which stored repositories differently; make \
+             the backup with that version, or start this one with `gable serve` to convert them; no backup was made",
             source.data.display()
         );
     }

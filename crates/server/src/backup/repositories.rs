@@ -1,11 +1,11 @@
-//! Repositories: their refs are rows, and their objects are packs in the store of files.
+//! Repositories: their refs are rows, and their objects are packs in the store of files. Small packs are rows, too.
 //!
 //! Packs are never changed, and a pack that was replaced is kept for a day. So the packs that a database snapshot lists
 //! can be copied after the snapshot was closed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
+    fs::{self, File},
     io::{BufRead as _, BufReader, BufWriter, IntoInnerError, Seek as _, SeekFrom, Write as _},
     path::Path,
     sync::atomic::AtomicBool,
@@ -16,10 +16,10 @@ use git::{
     FileCheck, PACK_EXTENSIONS,
     backup::{StoredPack, find_missing_object},
 };
-use model::{Oid, ProjectId, RefName, RepositoryId, text::hex};
+use model::{Oid, PackId, ProjectId, RefName, RepositoryId, text::hex};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sha2::{Digest as _, Sha256};
-use store::{Database, dump::Snapshot};
+use store::{Conn, Database, dump::Snapshot};
 
 use super::{
     capture::{AddOutcome, FileSource, Sink, check_stopped, database_error},
@@ -35,16 +35,20 @@ const PACKS: &str = "files/packs/";
 const REPOSITORY_PAGE_SIZE: i64 = 1000;
 /// The number of packs per query.
 const PACK_PAGE_SIZE: usize = 10_000;
+/// The number of small packs per query, which returns their contents.
+const SMALL_PACK_PAGE_SIZE: i64 = 100;
 
 /// The repositories and packs of a database snapshot, in temporary files because there may be many.
 pub(super) struct RepositoryList {
     packs: File,
     pub(super) pack_count: u64,
+    /// The keys of damaged small packs, and what is wrong with them.
+    damaged_small_packs: Vec<(String, String)>,
     repositories: File,
     pub(super) repository_count: u64,
 }
 
-/// A pack, live or dead.
+/// A pack with files, live or dead.
 #[derive(Deserialize, Serialize)]
 struct ListedPack {
     key: String,
@@ -58,15 +62,23 @@ struct ListedRepository {
     project: i64,
     /// The full name of the default branch, if there is no such ref.
     missing_branch: Option<String>,
-    /// The keys and checksums of the live packs, sorted.
-    packs: Vec<(String, String)>,
+    /// The live packs, sorted by key.
+    packs: Vec<LivePack>,
     /// The keys of the packs that were replaced.
     dead_packs: Vec<String>,
     /// The targets of all refs, sorted.
     tips: BTreeSet<String>,
 }
 
-/// Packs with files that are damaged or do not exist, by key.
+/// A live pack of a repository.
+#[derive(Deserialize, Serialize)]
+struct LivePack {
+    key: String,
+    checksum: String,
+    has_files: bool,
+}
+
+/// Packs that are damaged or have files that do not exist, by key.
 #[derive(Default)]
 pub(super) struct FaultyPacks(BTreeMap<String, FaultyPack>);
 
@@ -83,8 +95,8 @@ struct FaultyPack {
 }
 
 impl RepositoryList {
-    /// Lists the repositories and packs of a snapshot.
-    pub(super) fn read(snapshot: &mut Snapshot) -> Result<Self> {
+    /// Lists the repositories and packs of a snapshot. Small packs, which are copied with the other rows, are verified.
+    pub(super) fn read(snapshot: &mut Snapshot, stop: &AtomicBool) -> Result<Self> {
         let mut packs = ListWriter::new()?;
         let mut after = String::new();
         loop {
@@ -95,6 +107,7 @@ impl RepositoryList {
                 packs.push(&ListedPack { key: pack.key, checksum: pack.checksum.to_string(), size: pack.size })?;
             }
         }
+        let damaged_small_packs = find_damaged_small_packs(snapshot, stop)?;
         let mut repositories = ListWriter::new()?;
         let mut after = RepositoryId::new(0);
         loop {
@@ -109,7 +122,7 @@ impl RepositoryList {
             }
         }
         let ((packs, pack_count), (repositories, repository_count)) = (packs.finish()?, repositories.finish()?);
-        Ok(Self { packs, pack_count, repositories, repository_count })
+        Ok(Self { packs, pack_count, damaged_small_packs, repositories, repository_count })
     }
 
     /// Copies the files of all packs and verifies them; returns the faulty packs.
@@ -121,6 +134,9 @@ impl RepositoryList {
         stop: &AtomicBool,
     ) -> Result<FaultyPacks> {
         let mut faulty = FaultyPacks::default();
+        for (key, fault) in &self.damaged_small_packs {
+            faulty.entry(key).damaged.push((format!("{key} (in the database)"), fault.clone()));
+        }
         let mut group = String::new();
         for pack in read_list::<ListedPack>(&self.packs)? {
             let ListedPack { key, checksum, size } = pack?;
@@ -160,12 +176,13 @@ impl RepositoryList {
     /// Checks that the refs of all repositories lead to objects in their packs.
     pub(super) fn check_links(
         &self,
-        data: &Path,
+        (data, database): (&Path, &Database),
         sink: &dyn Sink,
         (summary, faulty): (&mut ManifestSummary, &mut FaultyPacks),
         progress: &mut Progress,
         stop: &AtomicBool,
     ) -> Result<()> {
+        let mut db = database.connect_reader().map_err(database_error)?;
         for repository in read_list::<ListedRepository>(&self.repositories)? {
             let repository = repository?;
             check_stopped(stop)?;
@@ -185,7 +202,12 @@ impl RepositoryList {
             }
             let digest = repository.digest();
             if !sink.was_connected(&digest) {
-                let packs = repository.stored_packs(data)?;
+                // Holds small packs.
+                let temporary = tempfile::tempdir().context("cannot create a temporary folder")?;
+                let Some(packs) = repository.stored_packs(data, &mut db, temporary.path())? else {
+                    // A small pack was removed since; the rows that were copied have it.
+                    continue;
+                };
                 let tips = repository.tips.iter().map(|tip| parse_oid(tip)).collect::<Result<Vec<_>>>()?;
                 let missing = find_missing_object(&packs, &tips, stop);
                 check_stopped(stop)?;
@@ -194,7 +216,7 @@ impl RepositoryList {
                     let removed = packs.iter().zip(&repository.packs).find(|(pack, _)| !pack.is_complete());
                     match removed {
                         // Copied, but removed before it could be searched.
-                        Some((_, (key, _))) => faulty.entry(key).note_removed(key, &repository),
+                        Some((_, LivePack { key, .. })) => faulty.entry(key).note_removed(key, &repository),
                         None => summary.damaged.push(damage("repository", &fault)),
                     }
                     continue;
@@ -217,9 +239,11 @@ impl ListedRepository {
             .map_err(database_error)?
             .into_iter()
             .partition(|pack| pack.dead_since.is_none());
-        let mut packs: Vec<(String, String)> =
-            live.into_iter().map(|pack| (pack.key, pack.checksum.to_string())).collect();
-        packs.sort_unstable();
+        let mut packs: Vec<LivePack> = live
+            .into_iter()
+            .map(|pack| LivePack { key: pack.key, checksum: pack.checksum.to_string(), has_files: pack.has_files })
+            .collect();
+        packs.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(Self {
             project: project.get(),
             missing_branch: missing_branch.map(|branch| branch.as_str().to_owned()),
@@ -233,8 +257,8 @@ impl ListedRepository {
     /// never used again.
     fn digest(&self) -> String {
         let mut digest = Sha256::new();
-        for key in self.packs.iter().map(|(key, _)| key) {
-            digest.update(format!("pack {key}\n"));
+        for pack in &self.packs {
+            digest.update(format!("pack {}\n", pack.key));
         }
         for tip in &self.tips {
             digest.update(format!("tip {tip}\n"));
@@ -242,11 +266,22 @@ impl ListedRepository {
         hex(&digest.finalize())
     }
 
-    fn stored_packs(&self, data: &Path) -> Result<Vec<StoredPack>> {
-        let pack = |(key, checksum): &(String, String)| {
-            Ok(StoredPack { checksum: parse_oid(checksum)?, path: data.join(format!("{STORE}{key}")) })
-        };
-        self.packs.iter().map(pack).collect()
+    /// Returns the live packs; small ones are written to a temporary folder. `None` if the database no longer has one of them.
+    fn stored_packs(&self, data: &Path, db: &mut Conn, temporary: &Path) -> Result<Option<Vec<StoredPack>>> {
+        let mut packs = Vec::with_capacity(self.packs.len());
+        for (number, LivePack { key, checksum, has_files }) in self.packs.iter().enumerate() {
+            let checksum = parse_oid(checksum)?;
+            let path = if *has_files { data.join(format!("{STORE}{key}")) } else { temporary.join(number.to_string()) };
+            if !has_files {
+                let content = store::packs::content(db, key).map_err(database_error)?;
+                let Some(content) = content else { return Ok(None) };
+                let write = |extension, bytes: &[u8]| fs::write(path.with_extension(extension), bytes);
+                let written = write("pack", &content.pack).and_then(|()| write("idx", &content.index));
+                written.context("cannot write a temporary file")?;
+            }
+            packs.push(StoredPack { checksum, path });
+        }
+        Ok(Some(packs))
     }
 }
 
@@ -266,7 +301,7 @@ impl FaultyPacks {
                 pack.projects.insert(repository.project);
             }
         }
-        for (key, _) in &repository.packs {
+        for LivePack { key, .. } in &repository.packs {
             if let Some(pack) = self.0.get_mut(key) {
                 pack.projects.insert(repository.project);
                 pack.live_in.insert(repository.project);
@@ -314,6 +349,24 @@ impl FaultyPack {
         self.gone = vec![format!("{STORE}{key}.pack")];
         self.projects.insert(repository.project);
         self.live_in.insert(repository.project);
+    }
+}
+
+/// Returns the keys of damaged small packs, and what is wrong with them.
+fn find_damaged_small_packs(snapshot: &mut Snapshot, stop: &AtomicBool) -> Result<Vec<(String, String)>> {
+    let mut damaged = Vec::new();
+    let mut after = PackId::new(0);
+    loop {
+        check_stopped(stop)?;
+        let page = store::packs::small_packs(snapshot.connection(), after, SMALL_PACK_PAGE_SIZE);
+        let page = page.map_err(database_error)?;
+        let Some(last) = page.last() else { return Ok(damaged) };
+        after = last.id;
+        for pack in page {
+            if let Err(fault) = git::check_pack(pack.checksum, &pack.content) {
+                damaged.push((pack.key, fault.to_string()));
+            }
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     Conn, Result,
     conn::on,
     fragment::Fragment,
-    schema::{packs, project_storage, projects, repositories, repository_packs},
+    schema::{pack_contents, packs, project_storage, projects, repositories, repository_packs},
     times::from_micros,
 };
 
@@ -350,7 +350,7 @@ pub fn projects(db: &mut Conn, after: ProjectId, limit: i64) -> Result<Vec<Proje
     Ok(rows.into_iter().map(to_project).collect())
 }
 
-/// The row of a pack.
+/// The row of a pack with files.
 pub struct PackRow {
     /// The id of the pack.
     pub id: PackId,
@@ -360,9 +360,11 @@ pub struct PackRow {
     pub bytes: i64,
 }
 
-/// Returns up to `limit` packs with an id above `after`.
+/// Returns up to `limit` packs with files and with an id above `after`.
 pub fn packs(db: &mut Conn, after: PackId, limit: i64) -> Result<Vec<PackRow>> {
     let rows: Vec<(i64, String, i64)> = on!(db, conn => packs::table
+        .left_join(pack_contents::table)
+        .filter(pack_contents::pack_id.is_null())
         .filter(packs::id.gt(after.get()))
         .order(packs::id)
         .limit(limit)

@@ -1,4 +1,5 @@
-//! The packs of repositories: a row for each pack file in the store, and which repositories have it.
+//! The packs of repositories: a row for each pack, and which repositories have it. The content of a pack is in files of the
+//! store, or in the database if it is small.
 //!
 //! A pack is live until other packs replace it. A dead pack is forgotten after a grace period, and its files are deleted
 //! once no repository has it. Unreachable objects are moved to a pack of their own, which dies after a while.
@@ -8,16 +9,16 @@ use diesel::{
     sql_types::{BigInt, Bool, Text},
 };
 use model::{
-    Oid, Time,
-    ids::{PackId, RepositoryId},
+    Oid, PackContent, Time,
+    ids::{PackId, ProjectId, RepositoryId},
 };
 
-use super::columns::Parsed;
+use super::{columns::Parsed, repositories::RepositoryRecord};
 use crate::{
     Conn, Result,
     conn::on,
     fragment::Fragment,
-    schema::{packs, repositories, repository_packs},
+    schema::{pack_contents, packs, repositories, repository_packs},
     times::{from_micros, from_micros_opt, to_micros},
 };
 
@@ -37,6 +38,8 @@ pub struct PackRecord {
     pub bytes: i64,
     /// The number of objects.
     pub objects: i64,
+    /// Whether its content is in files; otherwise it is in the database.
+    pub has_files: bool,
     /// When other packs replaced it in the repository; `None` while it is live.
     pub dead_since: Option<Time>,
     /// When its objects were found to be unreachable; `None` if some are reachable.
@@ -45,11 +48,13 @@ pub struct PackRecord {
     pub created_at: Time,
 }
 
-/// A stored pack file to add to a repository.
+/// A pack to add to a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPack {
     /// The key of its files, without an extension; never used before.
     pub key: String,
+    /// The content of a small pack; the files of others are stored already.
+    pub content: Option<PackContent>,
     /// The checksum of its content.
     pub checksum: Oid,
     /// The size of the pack file.
@@ -58,6 +63,19 @@ pub struct NewPack {
     pub objects: i64,
     /// Whether no ref leads to any of its objects.
     pub is_unreachable: bool,
+}
+
+/// A pack whose content is in the database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SmallPack {
+    /// The id of the pack.
+    pub id: PackId,
+    /// The key that its files would have.
+    pub key: String,
+    /// The checksum of its content.
+    pub checksum: Oid,
+    /// The content.
+    pub content: PackContent,
 }
 
 /// New packs of a repository in place of others.
@@ -78,19 +96,22 @@ struct Row {
     checksum: Parsed<Oid>,
     bytes: i64,
     objects: i64,
+    has_files: bool,
     dead_since: Option<i64>,
     unreachable_since: Option<i64>,
     created_at: i64,
 }
 
 impl From<Row> for PackRecord {
-    fn from(Row { id, key, checksum, bytes, objects, dead_since, unreachable_since, created_at }: Row) -> Self {
+    fn from(row: Row) -> Self {
+        let Row { id, key, checksum, bytes, objects, has_files, dead_since, unreachable_since, created_at } = row;
         Self {
             id: PackId::new(id),
             key,
             checksum: checksum.0,
             bytes,
             objects,
+            has_files,
             dead_since: from_micros_opt(dead_since),
             unreachable_since: from_micros_opt(unreachable_since),
             created_at: from_micros(created_at),
@@ -101,7 +122,7 @@ impl From<Row> for PackRecord {
 /// Lists the packs of a repository, live and dead, oldest first.
 pub fn of_repository(db: &mut Conn, repository: RepositoryId) -> Result<Vec<PackRecord>> {
     let rows: Vec<Row> = on!(db, conn => repository_packs::table
-        .inner_join(packs::table)
+        .inner_join(packs::table.left_join(pack_contents::table))
         .filter(repository_packs::repository_id.eq(repository.get()))
         .order(packs::id)
         .select((
@@ -110,12 +131,49 @@ pub fn of_repository(db: &mut Conn, repository: RepositoryId) -> Result<Vec<Pack
             packs::checksum,
             packs::bytes,
             packs::objects,
+            pack_contents::pack_id.nullable().is_null(),
             repository_packs::dead_since,
             repository_packs::unreachable_since,
             packs::created_at,
         ))
         .load(conn))?;
     Ok(rows.into_iter().map(PackRecord::from).collect())
+}
+
+/// Returns the content of a small pack by the key of the pack; `None` if there is no such pack.
+pub fn content(db: &mut Conn, key: &str) -> Result<Option<PackContent>> {
+    let found: Option<(Vec<u8>, Vec<u8>)> = on!(db, conn => pack_contents::table
+        .inner_join(packs::table)
+        .filter(packs::file_key.eq(key))
+        .select((pack_contents::pack_data, pack_contents::index_data))
+        .first(conn)
+        .optional())?;
+    Ok(found.map(|(pack, index)| PackContent { pack, index }))
+}
+
+/// Returns up to `limit` packs with an id above `after` whose content is in the database.
+pub fn small_packs(db: &mut Conn, after: PackId, limit: i64) -> Result<Vec<SmallPack>> {
+    type Row = (i64, String, Parsed<Oid>, Vec<u8>, Vec<u8>);
+    let rows: Vec<Row> = on!(db, conn => pack_contents::table
+        .inner_join(packs::table)
+        .filter(pack_contents::pack_id.gt(after.get()))
+        .order(pack_contents::pack_id)
+        .limit(limit)
+        .select((
+            packs::id,
+            packs::file_key,
+            packs::checksum,
+            pack_contents::pack_data,
+            pack_contents::index_data,
+        ))
+        .load(conn))?;
+    let small_pack = |(id, key, checksum, pack, index): Row| SmallPack {
+        id: PackId::new(id),
+        key,
+        checksum: checksum.0,
+        content: PackContent { pack, index },
+    };
+    Ok(rows.into_iter().map(small_pack).collect())
 }
 
 /// Adds a new pack to a repository, even if that has one with the same checksum: the other one may be about to be removed.
@@ -130,6 +188,15 @@ pub fn add_pack(db: &mut Conn, repository: RepositoryId, pack: &NewPack, now: Ti
         ))
         .returning(packs::id)
         .get_result(conn))?;
+    if let Some(content) = &pack.content {
+        on!(db, conn => diesel::insert_into(pack_contents::table)
+            .values((
+                pack_contents::pack_id.eq(id),
+                pack_contents::pack_data.eq(&content.pack),
+                pack_contents::index_data.eq(&content.index),
+            ))
+            .execute(conn))?;
+    }
     on!(db, conn => diesel::insert_into(repository_packs::table)
         .values((
             repository_packs::repository_id.eq(repository.get()),
@@ -215,6 +282,26 @@ pub fn delete_unused_packs(db: &mut Conn, limit: i64) -> Result<Vec<String>> {
         .sql(") RETURNING file_key")
     };
     Ok(on!(db, conn => delete_some().load(conn))?)
+}
+
+/// Returns the projects that may have objects of a repository: those that have one of its packs, live or dead, its forks, and
+/// the project that it was forked from.
+pub fn related_projects(db: &mut Conn, repository: &RepositoryRecord) -> Result<Vec<ProjectId>> {
+    let (id, project) = (repository.id.get(), repository.project.get());
+    let query = || {
+        Fragment::<BigInt>::new(
+            "SELECT o.project_id FROM repository_packs own JOIN repository_packs other ON other.pack_id = own.pack_id \
+             JOIN repositories o ON o.id = other.repository_id WHERE own.repository_id = ",
+        )
+        .number(id)
+        .sql(" AND o.id <> own.repository_id UNION SELECT l.project_id FROM fork_links l WHERE l.source_id = ")
+        .number(project)
+        .sql(" UNION SELECT l.source_id FROM fork_links l WHERE l.source_id IS NOT NULL AND l.project_id = ")
+        .number(project)
+        .sql(" ORDER BY 1")
+    };
+    let projects: Vec<i64> = on!(db, conn => query().load(conn))?;
+    Ok(projects.into_iter().map(ProjectId::new).collect())
 }
 
 /// Returns which of these keys belong to a pack.

@@ -105,7 +105,7 @@ fn replace(
 }
 
 fn pack(key: &str, checksum: u8) -> NewPack {
-    NewPack { key: key.into(), checksum: oid(checksum), bytes: 100, objects: 3, is_unreachable: false }
+    NewPack { key: key.into(), content: None, checksum: oid(checksum), bytes: 100, objects: 3, is_unreachable: false }
 }
 
 fn pack_ids(db: &mut Conn, repository: RepositoryId) -> Vec<PackId> {

@@ -1,4 +1,4 @@
-//! Checks that the files of packs match their rows.
+//! Checks that the files of packs match their rows, and that packs in the database are intact.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,7 +16,10 @@ use crate::{
     maintenance::{PACK_FOLDER, UNLISTED_FILE_AGE},
 };
 
-/// The rows and the files of packs.
+/// The number of small packs that are read at a time.
+const SMALL_PACK_BATCH: i64 = 100;
+
+/// The rows and the files of packs that are not small.
 struct PackFiles {
     rows: Vec<PackRow>,
     /// The files by key, with the extension.
@@ -82,10 +85,11 @@ impl PackFiles {
     }
 }
 
-/// Reports packs whose files are missing or have another size, and files that belong to no pack.
+/// Reports packs whose files are missing or have another size, damaged packs in the database, and files that belong to no pack.
 pub(super) async fn check(forge: &Forge, options: &DoctorOptions) -> Result<Vec<Finding>> {
     let packs = PackFiles::load(forge).await?;
-    let mut findings = report_faults(forge, &packs).await?;
+    let small = check_small_packs(forge).await?;
+    let mut findings = report_faults(forge, &packs, &small).await?;
     findings.extend(report_unlisted(forge, options, &packs).await?);
     Ok(findings)
 }
@@ -96,11 +100,35 @@ pub(super) async fn move_orphans_aside(forge: &Forge, options: &DoctorOptions) -
     report_unlisted(forge, options, &packs).await
 }
 
-async fn report_faults(forge: &Forge, packs: &PackFiles) -> Result<Vec<Finding>> {
+/// The packs whose content is in the database.
+#[derive(Default)]
+struct SmallPacks {
+    count: usize,
+    /// What is wrong with damaged ones.
+    faults: Vec<(PackId, String)>,
+}
+
+async fn check_small_packs(forge: &Forge) -> Result<SmallPacks> {
+    let (mut found, mut after) = (SmallPacks::default(), PackId::new(0));
+    loop {
+        let list = move |tx: &mut ReadTx<'_>| Ok(store::packs::small_packs(tx.db(), after, SMALL_PACK_BATCH)?);
+        let batch = forge.read(Caller::system(), list).await?;
+        let Some(last) = batch.last() else { return Ok(found) };
+        after = last.id;
+        found.count += batch.len();
+        for pack in batch {
+            if let Err(fault) = git::check_pack(pack.checksum, &pack.content) {
+                found.faults.push((pack.id, format!("the pack {} in the database is damaged: {fault}", pack.key)));
+            }
+        }
+    }
+}
+
+async fn report_faults(forge: &Forge, packs: &PackFiles, small: &SmallPacks) -> Result<Vec<Finding>> {
     const CHECK: &str = "packs";
     let mut findings = Vec::new();
-    for (row, fault) in packs.rows.iter().filter_map(|row| Some((row, packs.fault(row)?))) {
-        let id = row.id;
+    let faults = packs.rows.iter().filter_map(|row| Some((row.id, packs.fault(row)?)));
+    for (id, fault) in faults.chain(small.faults.iter().cloned()) {
         let users = move |tx: &mut ReadTx<'_>| Ok(checks::projects_with_pack(tx.db(), id)?);
         let projects = forge.read(Caller::system(), users).await?;
         // Otherwise it was removed meanwhile, or is about to be.
@@ -114,7 +142,9 @@ async fn report_faults(forge: &Forge, packs: &PackFiles) -> Result<Vec<Finding>>
         }
     }
     if findings.is_empty() {
-        findings.push(Finding::ok(CHECK, format!("all {} packs have their files", packs.rows.len())));
+        let (with_files, small) = (packs.rows.len(), small.count);
+        let text = format!("all {with_files} packs have their files; {small} small ones in the database are intact");
+        findings.push(Finding::ok(CHECK, text));
     }
     Ok(findings)
 }

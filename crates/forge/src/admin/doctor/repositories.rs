@@ -1,16 +1,19 @@
 //! Checks of repositories: those in the database, and the folders on disk.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use git::{PackEntry, Refs};
-use model::{ProjectId, StorageId};
+use model::{PackContent, ProjectId, StorageId};
 use store::checks::ProjectRow;
 
 use super::{
     DoctorOptions, Finding,
     orphans::{report_links, report_orphans},
 };
-use crate::{Caller, Forge, ReadTx, Result, blocking, repository_cache::StoredPacks};
+use crate::{
+    Caller, Forge, ReadTx, Result, blocking,
+    repository_cache::{StoredPacks, pack_entry},
+};
 
 const CHECK: &str = "repositories";
 
@@ -21,7 +24,14 @@ enum RepositoryState {
     /// An earlier version may have written one, which is not converted yet.
     Unconverted,
     /// It has these refs and packs.
-    Stored(Arc<Refs>, Vec<PackEntry>),
+    Stored(StoredRepository),
+}
+
+struct StoredRepository {
+    refs: Arc<Refs>,
+    packs: Vec<PackEntry>,
+    /// The contents of packs without files, by key.
+    contents: HashMap<String, PackContent>,
 }
 
 impl RepositoryState {
@@ -33,8 +43,12 @@ impl RepositoryState {
         // The refs must not need any others.
         let packs = store::packs::of_repository(tx.db(), record.id)?.into_iter();
         let packs = packs.filter(|pack| pack.dead_since.is_none() && pack.unreachable_since.is_none());
-        let packs = packs.map(|pack| PackEntry { key: pack.key, checksum: pack.checksum }).collect();
-        Ok(Self::Stored(tx.refs_of(&record)?, packs))
+        let packs: Vec<PackEntry> = packs.map(pack_entry).collect();
+        let mut contents = HashMap::new();
+        for pack in packs.iter().filter(|pack| !pack.has_files) {
+            contents.extend(store::packs::content(tx.db(), &pack.key)?.map(|content| (pack.key.clone(), content)));
+        }
+        Ok(Self::Stored(StoredRepository { refs: tx.refs_of(&record)?, packs, contents }))
     }
 }
 
@@ -48,9 +62,9 @@ pub(super) async fn check(forge: &Forge, options: &DoctorOptions, projects: &[Pr
         let state = forge.read(Caller::system(), move |tx| RepositoryState::load(tx, id)).await;
         let (exists, faults) = match state {
             Ok(RepositoryState::Empty) => (false, Ok(Vec::new())),
-            Ok(RepositoryState::Stored(refs, packs)) => {
+            Ok(RepositoryState::Stored(repository)) => {
                 checked += 1;
-                (true, find_faults(forge, refs, packs, options.deep).await)
+                (true, find_faults(forge, repository, options.deep).await)
             }
             Ok(RepositoryState::Unconverted) => match has_old_repository(forge, project).await {
                 Ok(exists) => {
@@ -89,7 +103,7 @@ pub(super) async fn check(forge: &Forge, options: &DoctorOptions, projects: &[Pr
 /// Returns the faults of the repository of a project, whose objects are all read; `None` if it has no repository.
 pub async fn verify_repository(forge: &Forge, project: ProjectId) -> Result<Option<Vec<String>>> {
     match forge.read(Caller::system(), move |tx| RepositoryState::load(tx, project)).await? {
-        RepositoryState::Stored(refs, packs) => find_faults(forge, refs, packs, true).await.map(Some),
+        RepositoryState::Stored(repository) => find_faults(forge, repository, true).await.map(Some),
         RepositoryState::Empty => Ok(None),
         RepositoryState::Unconverted => {
             let fault = "an earlier version has written it, or nothing was pushed yet; the next start of the server converts it";
@@ -98,9 +112,11 @@ pub async fn verify_repository(forge: &Forge, project: ProjectId) -> Result<Opti
     }
 }
 
-async fn find_faults(forge: &Forge, refs: Arc<Refs>, packs: Vec<PackEntry>, deep: bool) -> Result<Vec<String>> {
+async fn find_faults(forge: &Forge, repository: StoredRepository, deep: bool) -> Result<Vec<String>> {
     let (repositories, files) = (forge.shared().repositories.clone(), forge.shared().files.clone());
-    blocking::spawn(move || Ok(repositories.check(&refs, &packs, &StoredPacks(&files), deep)?)).await
+    let StoredRepository { refs, packs, contents } = repository;
+    let check = move || Ok(repositories.check(&refs, &packs, &StoredPacks::with_contents(&files, contents), deep)?);
+    blocking::spawn(check).await
 }
 
 /// Returns whether an earlier version has written a repository for a project; an error says why it cannot be converted.

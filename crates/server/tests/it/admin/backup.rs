@@ -16,7 +16,7 @@ use store::{
     Database,
     dump::{Row, Snapshot},
 };
-use testkit::repository::git;
+use testkit::repository::{git, incompressible_text};
 
 use crate::support::{Acknowledgement, HttpClient, ROOT_TOKEN, Rng, ServerProcess, TestInstance, postgres_server};
 
@@ -261,6 +261,8 @@ pub(crate) fn create_test_data(server: &ServerProcess) {
     let folder = work.path();
     git(folder, &["init", "-q", "-b", "master"], b"");
     std::fs::write(folder.join("README"), "Hello\n").expect("written");
+    // The pack of the commit has files; that of the tag is small.
+    std::fs::write(folder.join("large"), incompressible_text(100_000)).expect("written");
     std::fs::write(folder.join(".gitlab-ci.yml"), "job: {script: make}\n").expect("written");
     git(folder, &["add", "."], b"");
     git(folder, &["commit", "-q", "-m", "First"], b"");

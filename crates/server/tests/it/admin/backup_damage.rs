@@ -195,6 +195,10 @@ fn lost_objects_refs_and_packs_of_a_repository_are_found_and_its_projects_are_na
         // The fork has the same packs.
         ("UPDATE packs SET bytes = 7".to_owned(), " (projects 1, 2): has "),
         (
+            "UPDATE pack_contents SET pack_data = index_data".to_owned(),
+            " (in the database) (projects 1, 2): the file signature is invalid",
+        ),
+        (
             "DELETE FROM repositories WHERE project_id = 1".to_owned(),
             "repository (project 1): the database has no refs",
         ),

@@ -8,6 +8,7 @@ use std::{
 
 use model::ProjectId;
 use serde_json::{Value, json};
+use testkit::repository::incompressible_text;
 
 use crate::support::{ServerProcess, TestInstance};
 
@@ -20,8 +21,11 @@ fn instance_with_data() -> (TestInstance, ServerProcess) {
     let root = server.root();
     let project = root.post("/api/v3/projects", &json!({ "name": "road", "path": "road" }));
     assert_eq!(project.status, 201, "{project}");
-    let file = json!({ "file_path": "a", "branch_name": "master", "content": "x", "commit_message": "Begin" });
-    assert_eq!(root.post("/api/v3/projects/1/repository/files", &file).status, 201);
+    // A large file is stored in a pack with files, a small one in a pack in the database.
+    for (path, content) in [("a", incompressible_text(100_000)), ("b", "x".to_owned())] {
+        let file = json!({ "file_path": path, "branch_name": "master", "content": content, "commit_message": "Add" });
+        assert_eq!(root.post("/api/v3/projects/1/repository/files", &file).status, 201);
+    }
     assert_eq!(root.try_upload("/api/v3/projects/1/uploads", "a.txt", "hello").expect("a response").status, 201);
     assert_eq!(root.post("/api/v3/projects/1/variables", &json!({ "key": "K", "value": "s3cret-value" })).status, 201);
     assert_eq!(root.post("/api/v3/projects/1/star", &json!({})).status, 201);
@@ -64,7 +68,7 @@ fn repository(instance: &TestInstance) -> PathBuf {
     only(&only(&only(&instance.data().join("repositories"))))
 }
 
-/// Returns the only pack of the instance.
+/// Returns the only pack of the instance that has files.
 fn pack(instance: &TestInstance) -> PathBuf {
     let folder = fs::read_dir(instance.data().join("files/packs")).expect("a folder").next().expect("one");
     let mut files =
@@ -209,6 +213,15 @@ fn missing_objects_packs_and_keys_are_problems() {
     let [("problem", text)] = messages_of(&report, "packs")[..] else { panic!("{report}") };
     assert!(status == Some(1) && text.contains(&format!("{name} has 5 bytes instead of ")), "{text}");
     fs::rename(&aside, &pack).expect("renamed");
+
+    instance.save_database();
+    instance.execute("UPDATE pack_contents SET pack_data = index_data");
+    let (status, report) = run_doctor(&instance, &["--quick"]);
+    let [("problem", text)] = messages_of(&report, "packs")[..] else { panic!("{report}") };
+    assert!(text.starts_with("the pack packs/"), "{text}");
+    assert!(text.ends_with(" in the database is damaged: the file signature is invalid; project 1 needs it"), "{text}");
+    assert_eq!(status, Some(1));
+    instance.restore_database();
 
     let key = instance.data().join("instance-key");
     let right = fs::read_to_string(&key).expect("a key");

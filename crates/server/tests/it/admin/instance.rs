@@ -7,6 +7,7 @@ use std::{
 
 use model::ProjectId;
 use serde_json::{Value, json};
+use testkit::repository::incompressible_text;
 
 use crate::support::{ServerProcess, TestInstance, postgres_server};
 
@@ -43,7 +44,8 @@ fn create_secret_project(server: &ServerProcess, number: i64) {
     let root = server.root();
     let project = root.post("/api/v3/projects", &json!({ "name": format!("secret-{number}") }));
     assert_eq!((project.status, &project.json()["id"]), (201, &json!(number)), "{project}");
-    let file = json!({ "file_path": "code", "branch_name": "master", "content": SECRET, "commit_message": "Begin" });
+    let code = format!("{SECRET} {}", incompressible_text(100_000));
+    let file = json!({ "file_path": "code", "branch_name": "master", "content": code, "commit_message": "Begin" });
     let path = |part: &str| format!("/api/v3/projects/{number}/{part}");
     assert_eq!(root.post(&path("repository/files"), &file).status, 201);
     assert_eq!(root.try_upload(&path("uploads"), "code.txt", SECRET).expect("a response").status, 201);

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, time::Instant};
 
 use model::ProjectId;
 use serde_json::{Value, json};
-use testkit::repository::git;
+use testkit::repository::{git, incompressible_text};
 
 use crate::{
     admin::backup_formats::files_in,
@@ -95,7 +95,8 @@ fn repositories_are_listed_repacked_and_verified_beside_a_server() {
 fn a_pruned_object_is_gone_from_the_disk_and_what_is_reachable_stays() {
     let (instance, server, commit) = instance_with_secret();
     let root = server.root();
-    assert!(root.get(&format!("/api/v3/projects/1/repository/commits/{commit}")).status == 200);
+    let shown = root.get(&format!("/api/v3/projects/1/repository/commits/{commit}"));
+    assert_eq!((shown.status, &shown.json()["id"]), (200, &json!(commit)), "{shown}");
     let refused = instance.gable(&["repository", "prune", "root/road"]).finish().refused();
     assert_eq!(refused, "unreachable objects cannot be restored afterwards; add --yes to remove them");
 
@@ -109,7 +110,8 @@ fn a_pruned_object_is_gone_from_the_disk_and_what_is_reachable_stays() {
     let output = repository(&instance, &["prune", "root/road", "--yes"]);
     assert!(output.starts_with("root/road: "), "{output}");
     assert!(!has_object(&instance, "files/packs", &commit));
-    assert_eq!(root.get(&format!("/api/v3/projects/1/repository/commits/{commit}")).status, 404);
+    let shown = root.get(&format!("/api/v3/projects/1/repository/commits/{commit}"));
+    assert_eq!((shown.status, shown.json()), (404, json!({ "message": "404 Commit Not Found" })));
     // The server removes it from its own folder in a background task.
     let start = Instant::now();
     while has_object(&instance, "repositories", &commit) {
@@ -121,6 +123,70 @@ fn a_pruned_object_is_gone_from_the_disk_and_what_is_reachable_stays() {
     write_file(&root, "master", "b", "y");
     assert_eq!(repository(&instance, &["verify", "root/road"]), "root/road: ok\n");
     server.stop();
+}
+
+#[test]
+fn the_pack_of_a_small_push_is_overwritten_when_it_is_pruned() {
+    let instance = TestInstance::embedded();
+    let server = instance.start();
+    let root = server.root();
+    assert_eq!(root.post("/api/v3/projects", &json!({ "name": "road", "path": "road" })).status, 201);
+    write_file(&root, "master", "a", "x");
+    let branch = json!({ "branch_name": "side", "ref": "master" });
+    assert_eq!(root.post("/api/v3/projects/1/repository/branches", &branch).status, 200);
+    write_file(&root, "side", "secret", &incompressible_text(1000));
+    // A read creates a copy of the pack.
+    assert_eq!(root.get("/api/v3/projects/1/repository/commits/side").status, 200);
+    let packs = files_in(&instance.data().join("repositories")).into_iter();
+    let packs = packs.filter(|(path, _)| path.extension().is_some_and(|extension| extension == "pack"));
+    let (_, pack) = packs.max_by_key(|(_, content)| content.len()).expect("a pack");
+    let secret = pack[pack.len() - 500..][..400].to_vec();
+    let has_secret = || {
+        let files = files_in(&instance.data()).into_iter();
+        let found = files.filter(|(_, content)| content.windows(secret.len()).any(|window| window == secret));
+        found.map(|(path, _)| path.display().to_string()).collect::<Vec<_>>()
+    };
+    assert!(has_secret().iter().any(|path| path.contains("gable.sqlite3")), "{:?}", has_secret());
+    delete_branch(&root, "side");
+    repository(&instance, &["prune", "root/road", "--yes"]);
+    assert_eq!(root.get("/api/v3/projects/1/repository/tree").status, 200);
+    server.stop();
+    assert_eq!(has_secret(), [] as [&str; 0]);
+}
+
+#[test]
+fn pushes_beside_prunes_lose_nothing() {
+    let (instance, server, _) = instance_with_secret();
+    let root = server.root();
+    let pruning = std::sync::atomic::AtomicBool::new(true);
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut number = 0;
+            while pruning.load(std::sync::atomic::Ordering::Relaxed) || number < 20 {
+                // Objects become unreachable, and the same objects are written again.
+                let branch = json!({ "branch_name": "other", "ref": "master" });
+                assert_eq!(root.post("/api/v3/projects/1/repository/branches", &branch).status, 200);
+                write_file(&root, "other", "again", SECRET);
+                delete_branch(&root, "other");
+                write_file(&root, "master", &format!("file-{number}"), SECRET);
+                number += 1;
+            }
+            number
+        });
+        for _ in 0..5 {
+            repository(&instance, &["prune", "root/road", "--yes"]);
+            repository(&instance, &["gc", "root/road"]);
+        }
+        pruning.store(false, std::sync::atomic::Ordering::Relaxed);
+        writer.join().expect("every write succeeds")
+    });
+    assert_eq!(repository(&instance, &["verify", "root/road"]), "root/road: ok\n");
+    let tree = root.get("/api/v3/projects/1/repository/tree?per_page=100").json();
+    let names: Vec<&str> = tree.as_array().expect("a list").iter().filter_map(|entry| entry["name"].as_str()).collect();
+    assert_eq!(names.iter().filter(|name| name.starts_with("file-")).count(), usize::min(written, 100), "{names:?}");
+    server.stop();
+    let built = instance.build_repository(PROJECT);
+    git(built.path(), &["fsck", "--full", "--strict"], b"");
 }
 
 #[test]
@@ -174,9 +240,10 @@ fn a_folder_that_is_deleted_beside_a_server_is_built_again() {
 fn a_missing_pack_is_named_and_other_projects_are_not_affected() {
     let (instance, server, _) = instance_with_secret();
     let root = server.root();
+    write_file(&root, "master", "large", &incompressible_text(100_000));
     assert_eq!(root.post("/api/v3/projects", &json!({ "name": "bridge", "path": "bridge" })).status, 201);
     server.stop();
-    // Packs that a folder has linked are readable without the store.
+    // Packs that a folder has are readable without the store.
     let _ = fs::remove_dir_all(instance.data().join("repositories"));
     let packs = instance.data().join("files/packs");
     let removed = files_in(&packs).into_keys().find(|path| path.extension().is_some_and(|found| found == "pack"));
@@ -197,7 +264,8 @@ fn a_missing_pack_is_named_and_other_projects_are_not_affected() {
     assert_eq!((failed.status, failed.json()), (500, json!({ "message": "500 Internal Server Error" })));
     let file = json!({ "file_path": "a", "branch_name": "master", "content": "x", "commit_message": "Add" });
     assert_eq!(root.post("/api/v3/projects/2/repository/files", &file).status, 201);
-    assert_eq!(root.get("/api/v3/projects/2/repository/tree").status, 200);
+    let tree = root.get("/api/v3/projects/2/repository/tree").json();
+    assert_eq!((&tree[0]["name"], tree.as_array().map(Vec::len)), (&json!("a"), Some(1)), "{tree}");
     let log = server.stop().stderr;
     assert!(log.contains(&format!("the pack file {name} is missing")), "{log}");
 }

@@ -20,7 +20,7 @@ const PROJECT: ProjectId = ProjectId::new(1);
 
 /// The rows that each version added, in the order of versions. `{…}` stands for values that differ between engines or
 /// are encrypted. They are SQL because the code knows only the current schema.
-const ROWS: [&str; 11] = [
+const ROWS: [&str; 12] = [
     "INSERT INTO users (username, name, email, search_text, password_hash, state, admin, external, can_create_group, \
      projects_limit, skype, linkedin, twitter, website_url, confirmed_at, created_at, updated_at) VALUES \
      ('root', 'Root', 'root@example.org', 'root root', 'none', 'active', TRUE, FALSE, TRUE, 100, '', '', '', '', 1, 1, 1), \
@@ -90,6 +90,7 @@ const ROWS: [&str; 11] = [
     "UPDATE project_imports SET requester_id = 1 WHERE project_id = 1;",
     "INSERT INTO repositories (project_id, generation, created_at) VALUES (2, 1, 33); \
      DELETE FROM unconverted_repositories WHERE project_id = 2;",
+    "",
 ];
 
 /// What `gable migrate` says about the repository.
@@ -375,7 +376,7 @@ fn an_instance_with_refs_in_files_is_not_backed_up() {
     create_old_instance(&instance, 7);
     let file = instance.data().with_file_name("backup.tar").display().to_string();
     let refused = instance.gable(&["backup", "--quiet", &file]).finish().refused();
-    let expected = "was last used by a version of gable that stored refs in files; make the backup with that version";
+    let expected = "was last used by an earlier version of gable, which stored repositories differently; make the backup with that version";
     assert!(refused.contains(expected), "{refused}");
     assert_eq!(instance.count("SELECT count(*) FROM __diesel_schema_migrations"), 7, "nothing was migrated");
 }

@@ -12,7 +12,7 @@ use std::{
 use model::{Oid, ProjectId};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::repository::{git, git_command};
+use testkit::repository::{git, git_command, incompressible_text};
 
 use crate::{
     crash::campaign::{Campaign, FailureMode, WriteFailure, default_server, wait_before_retry},
@@ -274,11 +274,17 @@ fn commit(folder: &Path, number: u64) -> String {
         let blob = git(folder, &["hash-object", "-w", "--stdin"], content.as_bytes()).stdout;
         format!("100644 blob {}\t{name}\n", String::from_utf8_lossy(&blob).trim())
     };
-    let entries = entry(".gitlab-ci.yml", "job: {script: make}\n") + &entry("file", &number.to_string());
+    let entries = entry(".gitlab-ci.yml", "job: {script: make}\n") + &entry("file", &content(number));
     let tree = git(folder, &["mktree"], entries.as_bytes()).stdout;
     let tree = String::from_utf8_lossy(&tree).trim().to_owned();
     let made = git(folder, &["commit-tree", "-p", "master", "-m", &number.to_string(), &tree], b"").stdout;
     String::from_utf8_lossy(&made).trim().to_owned()
+}
+
+/// Returns the content of a file: every third is so large that its pack is stored in files, and not in the database.
+fn content(number: u64) -> String {
+    let large = if number.is_multiple_of(3) { incompressible_text(100_000) } else { String::new() };
+    format!("{number}\n{large}")
 }
 
 /// Returns the refs of the server; `None` if the server is gone.
@@ -364,7 +370,7 @@ impl ApiWorkload {
             )
         } else {
             let path = format!("f-{}-{step}", self.round);
-            let action = json!({ "action": "create", "file_path": path, "content": "x" });
+            let action = json!({ "action": "create", "file_path": path, "content": content(step) });
             let new = json!({ "branch_name": short, "commit_message": "m", "actions": [action] });
             (self.mode.acknowledged(self.root.try_post(&format!("{base}/commits"), &new)), PossibleChange::AddCommit)
         }

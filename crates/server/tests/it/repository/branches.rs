@@ -124,6 +124,22 @@ async fn a_branch_cannot_lie_below_another() {
     assert_eq!(dan.post(BRANCHES, new_branch("ab")).await.code(), 200);
 }
 
+#[tokio::test]
+async fn names_that_differ_only_in_case_are_different_branches() {
+    let fixture = RepositoryFixture::start().await;
+    let RepositoryFixture { dan, .. } = &fixture;
+    for name in ["Topic", "topic", "TOPIC/x"] {
+        // "TOPIC/x" is below neither of the others.
+        assert_eq!(dan.post(BRANCHES, new_branch(name)).await.code(), 200, "{name}");
+    }
+    let listed = dan.get(BRANCHES).await.json();
+    let names: Vec<&str> = listed.as_array().expect("a list").iter().filter_map(|one| one["name"].as_str()).collect();
+    assert!(["Topic", "topic", "TOPIC/x"].iter().all(|name| names.contains(name)), "{names:?}");
+    assert_eq!(dan.delete(&format!("{BRANCHES}/Topic")).await.code(), 200);
+    assert_eq!(dan.get(&format!("{BRANCHES}/topic")).await.json()["name"], "topic");
+    assert_eq!(dan.get(&format!("{BRANCHES}/Topic")).await.code(), 404);
+}
+
 /// No route may pass a ref name to git as a command-line option.
 #[tokio::test]
 async fn a_ref_name_is_never_a_command_line_option() {

@@ -20,7 +20,7 @@ async fn quarantined_push(forge: &TestForge, project: ProjectId, local: &LocalRe
     let id = local.git(&["rev-parse", "HEAD"]);
     let pack = git(local.path(), &["pack-objects", "--revs", "--stdout", "-q"], format!("{id}\n").as_bytes()).stdout;
     let incoming = forge.quarantine(project).await;
-    let mut child = incoming.index_pack(None).spawn().expect("git starts");
+    let mut child = incoming.index_pack(None).expect("a folder").spawn().expect("git starts");
     child.stdin.take().expect("a pipe").write_all(&pack).expect("the pack is taken");
     assert!(child.wait().expect("git ends").success());
     let name = RefName::branch(branch).expect("a name");

@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::repository::git_command;
+use testkit::repository::{git_command, incompressible_text};
 
 use crate::{
     repository::malformed_fetches::body,
@@ -514,7 +514,7 @@ fn a_fetch_that_fails_is_logged_with_project_user_address_and_cause() {
     let id = make_project(&ann, "rocket", 0);
     let url = setup.url(Some(&ann), Transport::Http, "ann/rocket");
     setup.git_ok(None, "source", &["init", "-q", "-b", "main"]);
-    setup.commit("source", "a", "a\n");
+    setup.commit("source", "a", &incompressible_text(100_000));
     setup.git_ok(Some(&ann), "source", &["push", "-q", &url, "main"]);
     // The disk has damaged all objects.
     let mut folders = vec![setup.instance.data().join("files/packs")];
@@ -757,4 +757,40 @@ fn an_archive_over_ssh_releases_its_slot() {
     setup.git_ok(Some(&ann), ".", &["archive", "--remote", &url, "--output", file, "main"]);
     let listed = Command::new("tar").args(["-tf", file]).output().expect("tar runs");
     assert_eq!(String::from_utf8_lossy(&listed.stdout), "README.md\nsecond.md\n");
+}
+
+#[test]
+fn the_folders_of_all_repositories_can_be_deleted_while_the_server_runs() {
+    let setup = GitServer::start();
+    let ann = setup.person("ann");
+    let id = make_project(&ann, "rocket", 0);
+    let url = setup.url(Some(&ann), Transport::Http, "ann/rocket");
+    setup.git_ok(None, "source", &["init", "-q", "-b", "main"]);
+    setup.commit("source", "large", &incompressible_text(100_000));
+    setup.git_ok(Some(&ann), "source", &["push", "-q", &url, "main"]);
+    let delete = || match fs::remove_dir_all(setup.instance.data().join("repositories")) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        removed => removed.expect("removed"),
+    };
+    // A read, a push, a commit over REST, a clone and an empty project, each without any folder.
+    delete();
+    let tree = ann.client.get(&format!("/api/v3/projects/{id}/repository/tree")).json();
+    assert_eq!(tree[0]["name"], "large", "{tree}");
+    delete();
+    setup.commit("source", "small", "x\n");
+    setup.git_ok(Some(&ann), "source", &["push", "-q", &url, "main"]);
+    delete();
+    let file = json!({ "file_path": "other", "branch_name": "main", "content": "y", "commit_message": "Add" });
+    let written = ann.client.post(&format!("/api/v3/projects/{id}/repository/files"), &file);
+    assert_eq!(written.status, 201, "{written}");
+    delete();
+    setup.git_ok(Some(&ann), ".", &["clone", "-q", &url, "copy"]);
+    assert_eq!(fs::read_to_string(setup.path("copy").join("other")).expect("a file"), "y");
+    make_project(&ann, "empty", 0);
+    delete();
+    setup.git_ok(Some(&ann), ".", &["clone", "-q", &setup.url(Some(&ann), Transport::Ssh, "ann/empty"), "empty"]);
+    delete();
+    let file = json!({ "file_path": "first", "branch_name": "main", "content": "z", "commit_message": "Add" });
+    let written = ann.client.post("/api/v3/projects/ann%2Fempty/repository/files", &file);
+    assert_eq!(written.status, 201, "{written}");
 }

@@ -7,9 +7,12 @@ use forge::{
     pushes::{self, Push, PushSource, RefOutcome, RefRejection},
     transport::{self, Service},
 };
-use model::{Oid, ProjectId, RefChange, RefName, Scope};
+use model::{Oid, PackId, ProjectId, RefChange, RefName, Scope};
 use serde_json::json;
-use testkit::{TestClient, TestForge, repository::SMALL_REPOSITORY};
+use testkit::{
+    TestClient, TestForge,
+    repository::{SMALL_REPOSITORY, incompressible_text},
+};
 
 /// A forge with an owner and a private project of theirs.
 async fn project() -> (TestForge, TestClient, ProjectId) {
@@ -236,10 +239,36 @@ fn stored_packs(forge: &TestForge) -> Vec<String> {
     forge.pack_files().into_iter().filter_map(|file| file.strip_suffix(".pack").map(str::to_owned)).collect()
 }
 
+/// Returns the number of packs in the database.
+fn small_packs(forge: &TestForge) -> usize {
+    forge.with_read_connection(|db| store::packs::small_packs(db, PackId::new(0), 1000).expect("readable").len())
+}
+
+/// Returns a history whose pack is not small.
+fn large_repository() -> String {
+    let text = incompressible_text(100_000);
+    SMALL_REPOSITORY.replacen("data 6\nhello\n", &format!("data {}\n{text}\n", text.len() + 1), 1)
+}
+
+#[tokio::test]
+async fn the_pack_of_a_small_push_is_in_the_database() {
+    let (forge, owner, project) = project().await;
+    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
+    let file = json!({ "file_path": "f", "branch_name": "master", "content": "x", "commit_message": "m" });
+    assert_eq!(owner.post(&format!("/projects/{project}/repository/files"), file).await.status.as_u16(), 201);
+    assert_eq!((stored_packs(&forge).len(), small_packs(&forge)), (0, 2));
+    // A server with an empty cache has everything that it needs.
+    let root = tempfile::tempdir().expect("a folder");
+    let folder = forge.build_repository(project, root.path());
+    testkit::repository::git(&folder, &["fsck", "--strict", "--full"], b"");
+    let shown = testkit::repository::git(&folder, &["show", "master:f"], b"").stdout;
+    assert_eq!(shown, b"x");
+}
+
 #[tokio::test]
 async fn packs_of_interrupted_pushes_are_removed_after_a_day() {
     let (forge, owner, project) = project().await;
-    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
+    forge.fast_import(&owner, project, &large_repository()).await;
     let [listed] = &stored_packs(&forge)[..] else { panic!("a push has one pack") };
     let leave = |name: &str, age: u64| {
         let folder = forge.files_folder().join("packs/00");
@@ -274,7 +303,8 @@ async fn packs_of_interrupted_pushes_are_removed_after_a_day() {
 #[tokio::test]
 async fn replaced_packs_are_removed_after_a_day() {
     let (forge, owner, project) = project().await;
-    forge.fast_import(&owner, project, SMALL_REPOSITORY).await;
+    forge.fast_import(&owner, project, &large_repository()).await;
+    // Their packs are small, so they have no files.
     for number in 0..5 {
         let file = json!({
             "file_path": format!("f{number}"), "branch_name": "master", "content": "x", "commit_message": "m",
@@ -284,17 +314,21 @@ async fn replaced_packs_are_removed_after_a_day() {
     let fork = owner.make("/groups", json!({"name": "g", "path": "g"})).await;
     let fork = owner.post(&format!("/projects/fork/{project}"), json!({"namespace": fork.to_string()})).await.json();
     let fork = ProjectId::new(fork["id"].as_i64().unwrap_or_else(|| panic!("{fork}")));
-    assert_eq!(stored_packs(&forge).len(), 6, "a fork has the packs of its source");
+    assert_eq!((stored_packs(&forge).len(), small_packs(&forge)), (1, 5), "a fork has the packs of its source");
     forge.run_housekeeping(project).await;
-    assert_eq!(stored_packs(&forge).len(), 7, "running reads may use the old packs");
+    assert_eq!((stored_packs(&forge).len(), small_packs(&forge)), (2, 5), "running reads may use the old packs");
     forge::tasks::enqueue_recurring(&forge.forge).await.expect("enqueued");
     forge.clock.advance(jiff::SignedDuration::from_hours(25));
     forge.run_due_tasks().await;
-    assert_eq!(stored_packs(&forge).len(), 7, "the fork still has them");
+    assert_eq!((stored_packs(&forge).len(), small_packs(&forge)), (3, 5), "the fork was repacked and still has them");
+    // The index over the new pack does not need the old ones.
+    let folder = forge.repository_folder(project).await.expect("a repository");
+    assert!(folder.join("objects/pack/multi-pack-index").exists());
+    testkit::repository::git(&folder, &["multi-pack-index", "verify"], b"");
     forge.run_housekeeping(fork).await;
     forge.clock.advance(jiff::SignedDuration::from_hours(25));
     forge.run_due_tasks().await;
-    assert_eq!(stored_packs(&forge).len(), 2);
+    assert_eq!((stored_packs(&forge).len(), small_packs(&forge)), (2, 0));
     for project in [project, fork] {
         let folder = forge.repository_folder(project).await.expect("a repository");
         testkit::repository::git(&folder, &["fsck", "--strict", "--full"], b"");
@@ -434,7 +468,7 @@ async fn a_tag_may_point_to_a_large_blob() {
     let id = String::from_utf8(written.stdout).expect("text").trim().to_owned();
     let pack =
         testkit::repository::git(folder.path(), &["pack-objects", "--stdout", "-q"], format!("{id}\n").as_bytes());
-    let mut child = incoming.index_pack(None).spawn().expect("git starts");
+    let mut child = incoming.index_pack(None).expect("a folder").spawn().expect("git starts");
     child.stdin.take().expect("a pipe").write_all(&pack.stdout).expect("taken");
     assert!(child.wait().expect("git ends").success());
     let changes =

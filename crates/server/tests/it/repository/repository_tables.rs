@@ -3,8 +3,8 @@
 use forge::Caller;
 use jiff::SignedDuration;
 use model::{
-    EventId, JobId, Oid, Page, PipelineId, ProjectId, Protection, PushLevel, RefName, Role, Status, Time, UserId,
-    Visibility,
+    EventId, JobId, Oid, PackContent, Page, PipelineId, ProjectId, Protection, PushLevel, RefName, Role, Status, Time,
+    UserId, Visibility,
     events::{EventAction, PushCommit, PushData},
     imports::{EncryptedCredentials, ImportState},
     keys::NewKey,
@@ -348,7 +348,8 @@ async fn a_deleted_project_leaves_no_repository_rows() {
         assert_eq!(store::repositories::update_refs(db, repository, &updates).expect("updated"), [true, true]);
         for digit in [1, 2] {
             let key = format!("packs/00/{digit}");
-            let pack = NewPack { key, checksum: oid(digit), bytes: 1, objects: 1, is_unreachable: false };
+            let content = (digit == 2).then(|| PackContent { pack: vec![1], index: vec![2] });
+            let pack = NewPack { key, content, checksum: oid(digit), bytes: 1, objects: 1, is_unreachable: false };
             store::packs::add_pack(db, repository, &pack, now).expect("a pack");
         }
         let status = NewStatus {

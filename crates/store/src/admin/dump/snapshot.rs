@@ -29,7 +29,7 @@ pub struct DumpedFile {
     pub created_at: Option<i64>,
 }
 
-/// A pack of one or more repositories.
+/// A pack of one or more repositories, with files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpedPack {
     /// The key of its files in the store, without extension.
@@ -150,12 +150,14 @@ impl Snapshot {
         Ok(rows.into_iter().filter_map(pair).filter(|(_, last)| *last > 0).collect())
     }
 
-    /// Returns whether the refs of repositories are in the database. Earlier versions stored them in files.
-    pub fn has_refs(&mut self) -> Result<bool, OpenError> {
-        self.has_table("refs")
+    /// Returns whether the database has all tables of repositories. Earlier versions stored refs, and then small packs, in
+    /// files.
+    pub fn has_repositories(&mut self) -> Result<bool, OpenError> {
+        self.has_table("pack_contents")
     }
 
-    /// Returns up to `limit` packs of repositories, live and dead, with a key above `after`, in byte order of the keys.
+    /// Returns up to `limit` packs of repositories, live and dead, that have files and a key above `after`, in byte order of
+    /// the keys.
     pub fn packs(&mut self, after: &str, limit: usize) -> Result<Vec<DumpedPack>, OpenError> {
         let key = match &self.db {
             Conn::Sqlite(_) => "p.file_key",
@@ -163,7 +165,8 @@ impl Snapshot {
         };
         let mut query = Statement::new(format!(
             "SELECT p.file_key, p.checksum, p.bytes FROM packs p \
-             WHERE EXISTS (SELECT 1 FROM repository_packs r WHERE r.pack_id = p.id) AND {key} > "
+             WHERE EXISTS (SELECT 1 FROM repository_packs r WHERE r.pack_id = p.id) \
+             AND NOT EXISTS (SELECT 1 FROM pack_contents c WHERE c.pack_id = p.id) AND {key} > "
         ));
         let _ = query.bind(ColumnKind::Text, Value::Text(after.to_owned()));
         query.sql(format!(" ORDER BY {key} LIMIT {limit}"));

@@ -188,7 +188,7 @@ fn packs_are_listed_by_key_and_without_those_of_no_repository() {
     );
     let mut snapshot = Snapshot::prepare(&database).expect("a connection");
     snapshot.begin().expect("a snapshot");
-    assert!(snapshot.has_refs().expect("asked"));
+    assert!(snapshot.has_repositories().expect("asked"));
     let pack = |key: &str, size: u64| DumpedPack {
         key: key.to_owned(),
         checksum: checksum.parse().expect("a checksum"),
