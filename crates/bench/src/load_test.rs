@@ -4,7 +4,7 @@
 //! The time of every request is fixed before the start, and its latency is measured from that time, even if the
 //! generator or the server is late. The delays caused by a stalled server are thus not omitted.
 
-mod client;
+pub(crate) mod client;
 mod git_client;
 mod request_generator;
 mod resource_usage;

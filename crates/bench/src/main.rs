@@ -17,6 +17,7 @@ mod list_dataset;
 mod lists;
 mod load_test;
 mod pipelines;
+mod pushes;
 mod report;
 mod repository;
 mod rng;
@@ -33,11 +34,13 @@ use report::Report;
 
 /// The variable with the URL of PostgreSQL, which may contain a password.
 const DATABASE: &str = "GABLE_BENCH_DATABASE";
-const FLAGS: &str = "--basics, --project, --lists, --growth, --repository, --issues, --hooks, --pipelines, --sqlite, --postgres, --all-rows, --seconds N and --json";
+const FLAGS: &str = "--basics, --project, --lists, --growth, --repository, --issues, --hooks, --pipelines, --pushes, --before PROGRAM, --sqlite, --postgres, --all-rows, --seconds N and --json";
 
 /// The benchmarks to run, and for how long.
 struct Settings {
     gable: PathBuf,
+    /// An earlier version to compare with.
+    before: Option<PathBuf>,
     folder: PathBuf,
     seconds: u32,
     json: bool,
@@ -47,6 +50,7 @@ struct Settings {
     issues: bool,
     hooks: bool,
     pipelines: bool,
+    pushes: bool,
     parts: lists::ListParts,
     engines: Vec<Engine>,
 }
@@ -70,20 +74,21 @@ fn main() -> ExitCode {
 }
 
 fn parse_settings(arguments: &[String]) -> Result<Settings> {
-    let (mut gable, mut folder, mut seconds) = (PathBuf::new(), PathBuf::new(), 40);
+    let (mut gable, mut before, mut folder, mut seconds) = (PathBuf::new(), None, PathBuf::new(), 40);
     let mut named = HashSet::new();
     let mut words = arguments.iter();
     while let Some(flag) = words.next() {
         let mut value = || words.next().with_context(|| format!("{flag} needs a value"));
         match flag.as_str() {
             "--gable" => gable = value()?.into(),
+            "--before" => before = Some(PathBuf::from(value()?)),
             "--folder" => folder = value()?.into(),
             "--seconds" => {
                 let text = value()?;
                 seconds = text.parse().map_err(|_| anyhow!("--seconds takes a number, not {text}"))?;
             }
             "--json" | "--all-rows" | "--basics" | "--project" | "--lists" | "--growth" | "--repository"
-            | "--issues" | "--hooks" | "--pipelines" | "--sqlite" | "--postgres" => {
+            | "--issues" | "--hooks" | "--pipelines" | "--pushes" | "--sqlite" | "--postgres" => {
                 named.insert(flag.as_str());
             }
             other => bail!("unknown flag {other}; bench accepts {FLAGS}"),
@@ -95,8 +100,17 @@ fn parse_settings(arguments: &[String]) -> Result<Settings> {
     // The selected parts, or all if none is selected.
     let wanted = |flag: &str, all: &[&str]| named.contains(flag) || !all.iter().any(|flag| named.contains(flag));
     let part = |flag: &str| {
-        let all =
-            ["--basics", "--project", "--lists", "--growth", "--repository", "--issues", "--hooks", "--pipelines"];
+        let all = [
+            "--basics",
+            "--project",
+            "--lists",
+            "--growth",
+            "--repository",
+            "--issues",
+            "--hooks",
+            "--pipelines",
+            "--pushes",
+        ];
         wanted(flag, &all)
     };
     let engine = |flag: &str| wanted(flag, &["--sqlite", "--postgres"]);
@@ -105,14 +119,16 @@ fn parse_settings(arguments: &[String]) -> Result<Settings> {
     if engine("--sqlite") {
         engines.push(Engine::Sqlite);
     }
-    if engine("--postgres") && (parts.any() || part("--issues") || part("--hooks") || part("--pipelines")) {
+    let with_engine = ["--issues", "--hooks", "--pipelines", "--pushes"];
+    if engine("--postgres") && (parts.any() || with_engine.into_iter().any(part)) {
         engines.push(Engine::Postgres(std::env::var(DATABASE).map_err(|_| anyhow!("{DATABASE} is not set"))?));
     }
     let (json, all_rows) = (named.contains("--json"), named.contains("--all-rows"));
     let (basics, repository) = (part("--basics"), part("--repository"));
-    let (issues, hooks, pipelines) = (part("--issues"), part("--hooks"), part("--pipelines"));
+    let (issues, hooks, pipelines, pushes) = (part("--issues"), part("--hooks"), part("--pipelines"), part("--pushes"));
     Ok(Settings {
         gable,
+        before,
         folder,
         seconds,
         json,
@@ -122,6 +138,7 @@ fn parse_settings(arguments: &[String]) -> Result<Settings> {
         issues,
         hooks,
         pipelines,
+        pushes,
         parts,
         engines,
     })
@@ -130,6 +147,7 @@ fn parse_settings(arguments: &[String]) -> Result<Settings> {
 fn measure(settings: Settings) -> Result<()> {
     let Settings {
         gable,
+        before,
         folder,
         seconds,
         json,
@@ -139,6 +157,7 @@ fn measure(settings: Settings) -> Result<()> {
         issues,
         hooks,
         pipelines,
+        pushes,
         parts,
         engines,
     } = settings;
@@ -158,6 +177,9 @@ fn measure(settings: Settings) -> Result<()> {
     }
     for engine in engines.iter().filter(|_| pipelines) {
         report.pipelines.push(pipelines::measure(&gable, &folder, engine)?);
+    }
+    for engine in engines.iter().filter(|_| pushes) {
+        report.pushes.push(pushes::measure(&gable, before.as_deref(), &folder, engine)?);
     }
     if repository {
         let mut results = repository::measure(&folder, time)?;

@@ -12,11 +12,13 @@ use serde_json::{Value, json};
 
 use crate::{
     basics::{Comparison, READERS, Results, USERS, WRITERS},
+    closed_loop::Measurement,
     engine::EngineKind,
     hooks::{self, HOOKS, PENDING_DELIVERIES},
     issues::{self, ISSUES},
     lists::{self, Growth, PROJECTS, PageTiming},
     pipelines::{self, JOBS, RUNNERS, TRACE_BYTES_PER_SECOND, TRACING_JOBS},
+    pushes::{self, MANY_REFS, REFS},
     repository,
 };
 
@@ -31,6 +33,7 @@ pub(crate) struct Report {
     /// By engine.
     pub(crate) hooks: Vec<hooks::Results>,
     pub(crate) pipelines: Vec<pipelines::Results>,
+    pub(crate) pushes: Vec<pushes::Results>,
     pub(crate) repository: Option<repository::Results>,
 }
 
@@ -136,7 +139,8 @@ impl Report {
         let basics = self.basics.iter().flat_map(rows);
         let lists = self.lists.iter().flat_map(rows_of_project);
         let hooks = self.hooks.iter().flat_map(rows_of_hooks);
-        basics.chain(lists).chain(hooks).chain(self.pipelines.iter().flat_map(rows_of_pipelines)).collect()
+        let pipelines = self.pipelines.iter().flat_map(rows_of_pipelines);
+        basics.chain(lists).chain(hooks).chain(pipelines).chain(self.pushes.iter().flat_map(rows_of_pushes)).collect()
     }
 }
 
@@ -265,6 +269,43 @@ fn rows_of_hooks(results: &hooks::Results) -> Vec<Row> {
     row("  p99".into(), results.delivery.percentile(99), "ms", Goal::Open);
     row("  beside a dead receiver, p50".into(), results.delivery_beside_dead.percentile(50), "ms", Goal::Open);
     row("  beside a dead receiver, p99".into(), results.delivery_beside_dead.percentile(99), "ms", Goal::Open);
+    rows
+}
+
+/// Rows of the benchmark of pushes.
+fn rows_of_pushes(results: &pushes::Results) -> Vec<Row> {
+    let (kind, now) = (results.kind, &results.now);
+    let mut rows = vec![];
+    let mut row = |name: String, value, unit, goal| rows.push(Row { name, value, unit, goal });
+    let max_ratio = match kind {
+        EngineKind::Sqlite => 0.6,
+        EngineKind::Postgres => 0.7,
+    };
+    row(format!("small push, {kind}, p50"), now.push.percentile(50), "ms", Goal::Open);
+    if let Some(before) = &results.before {
+        let ratio = |now: &Measurement, before: &Measurement| now.percentile(50) / before.percentile(50);
+        row("  in relation to the earlier version".into(), ratio(&now.push, &before.push), "", Goal::AtMost(max_ratio));
+        let two_pushes = ratio(&now.two_pushes, &before.two_pushes);
+        row("  two at once, in relation to the earlier version".into(), two_pushes, "", Goal::Open);
+    }
+    let two_pushes = now.two_pushes.percentile(50) / now.push.percentile(50);
+    // The client and two git processes share the processors with the server.
+    row("  two to different branches at once, in relation to one".into(), two_pushes, "", Goal::AtMost(1.2));
+    row(format!("commit of a file over REST, {kind}, p50"), now.commit.percentile(50), "ms", Goal::AtMost(5.0));
+    if let Some(before) = &results.before {
+        let ratio = now.commit.percentile(50) / before.commit.percentile(50);
+        row("  in relation to the earlier version".into(), ratio, "", Goal::Open);
+    }
+    row(format!("push of {MANY_REFS} refs, {kind}"), now.many_refs.percentile(50), "ms", Goal::AtMost(1000.0));
+    row("  processor time".into(), now.many_refs_processor.as_secs_f64() * 1000.0, "ms", Goal::Open);
+    row(
+        format!("branches, page of 20 of {REFS}, {kind}, p99"),
+        now.branch_page.percentile(99),
+        "ms",
+        Goal::AtMost(5.0),
+    );
+    row("  p50".into(), now.branch_page.percentile(50), "ms", Goal::Open);
+    row(format!("ls-refs of {REFS} refs, {kind}, p50"), now.ref_list.percentile(50), "ms", Goal::AtMost(100.0));
     rows
 }
 

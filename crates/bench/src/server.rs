@@ -20,6 +20,8 @@ pub(crate) const TOKEN: &str = "bench-administrator1";
 pub(crate) struct Server {
     process: Child,
     pub(crate) address: SocketAddr,
+    /// The address for git over SSH, if it is enabled.
+    pub(crate) ssh_address: Option<SocketAddr>,
     /// The time from the start of the process until it reported to be ready.
     pub(crate) start_time: Duration,
     _output: BufReader<ChildStdout>,
@@ -49,6 +51,13 @@ impl Server {
         }
         let mut command = Command::new(program);
         command.env("LD_PRELOAD", library);
+        Self::gable_with(command, data, None)
+    }
+
+    /// Starts Gable with git over SSH.
+    pub(crate) fn gable_with_ssh(program: &Path, data: &Path) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.args(["serve", "--ssh-listen", "127.0.0.1:0"]);
         Self::gable_with(command, data, None)
     }
 
@@ -92,13 +101,18 @@ impl Server {
         let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let mut process = spawned.context("cannot start a server")?;
         let mut output = BufReader::new(process.stdout.take().context("server has no standard output")?);
-        let address = (&mut output)
+        let ready_line = (&mut output)
             .lines()
             .map_while(Result::ok)
-            .find_map(|line| line.strip_prefix(ready).and_then(|address| address.parse().ok()));
+            .find_map(|line| line.strip_prefix(ready).map(ToOwned::to_owned));
         let start_time = start.elapsed();
-        let address = address.context("server exited before it was ready; see its log")?;
-        Ok(Self { process, address, start_time, _output: output })
+        let addresses = ready_line.context("server exited before it was ready; see its log")?;
+        let (address, ssh_address) = match addresses.split_once(" and ssh://") {
+            Some((address, ssh_address)) => (address, ssh_address.parse().ok()),
+            None => (addresses.as_str(), None),
+        };
+        let address = address.parse().with_context(|| format!("{address} is not an address"))?;
+        Ok(Self { process, address, ssh_address, start_time, _output: output })
     }
 
     /// Returns the resident memory, in megabytes.

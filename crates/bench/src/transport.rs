@@ -35,8 +35,9 @@ pub(crate) fn measure(gable: &Path, folder: &Path) -> Result<Vec<Compared>> {
     let work = folder.join("transport");
     let _ = fs::remove_dir_all(&work);
     fs::create_dir_all(&work).with_context(|| format!("cannot create {}", work.display()))?;
-    let server = Server::gable(gable, &work.join("data"))?;
-    let mut rows = vec![small_pushes(&server, &work)?, clones(&server, folder, &work)?];
+    let server = Server::gable_with_ssh(gable, &work.join("data"))?;
+    let mut rows = vec![small_pushes(&server, &work)?];
+    rows.extend(clones(&server, folder, &work)?);
     drop(server);
     let server = Server::gable(gable, &work.join("data"))?;
     rows.extend(large_push(&server, &work)?);
@@ -120,34 +121,65 @@ fn small_pushes(server: &Server, work: &Path) -> Result<Compared> {
     })
 }
 
-/// Measures the processor time of the server and its processes for concurrent clones of the large repository, compared
-/// with as many runs of `git upload-pack`.
-fn clones(server: &Server, folder: &Path, work: &Path) -> Result<Compared> {
+/// Measures the processor time of the server and its processes for concurrent clones of the large repository over HTTP
+/// and over SSH, compared with as many runs of `git upload-pack`.
+fn clones(server: &Server, folder: &Path, work: &Path) -> Result<Vec<Compared>> {
     let (_, path) = large_repository::open_or_create(folder)?;
     let url = project(server, "large")?;
     git(&path, &["push", "-q", &url, "refs/heads/*:refs/heads/*", "refs/tags/*:refs/tags/*"], b"")?;
     wait_for_housekeeping(&work.join("data/repositories"))?;
-    let before = server.process_tree_cpu_time()?;
-    let cloned: Vec<_> = (0..CLONES)
-        .map(|number| {
-            let (work, url) = (work.to_owned(), url.clone());
-            thread::spawn(move || git(&work, &["clone", "-q", "--bare", &url, &format!("clone-{number}")], b""))
-        })
-        .collect();
-    for clone in cloned {
-        clone.join().map_err(|_| anyhow!("a clone panicked"))??;
+    let ssh_address = server.ssh_address.context("the server has no SSH")?;
+    let ssh_url = format!("ssh://git@{ssh_address}/root/large.git");
+    let ssh_command = create_ssh_key(server, work)?;
+    let floor = upload_pack(&path)?.as_secs_f64() * 1000.0 * f64::from(CLONES);
+    let mut rows = Vec::new();
+    for (name, url) in
+        [("ten clones at once, processor ms; ten upload-packs", url), ("the same over SSH, with encryption", ssh_url)]
+    {
+        let before = server.process_tree_cpu_time()?;
+        let cloned: Vec<_> = (0..CLONES)
+            .map(|number| {
+                let mut command = git_command(work);
+                command.env("GIT_SSH_COMMAND", &ssh_command);
+                command.args(["clone", "-q", "--bare", &url, &format!("clone-{number}")]);
+                thread::spawn(move || command.status())
+            })
+            .collect();
+        for clone in cloned {
+            let status = clone.join().map_err(|_| anyhow!("a clone panicked"))?.context("cannot run git")?;
+            if !status.success() {
+                bail!("a clone of {url} failed");
+            }
+        }
+        let measured = server.process_tree_cpu_time()?.saturating_sub(before).as_secs_f64() * 1000.0;
+        for number in 0..CLONES {
+            let _ = fs::remove_dir_all(work.join(format!("clone-{number}")));
+        }
+        rows.push(Compared { name, measured, floor, goal: Some(0.2) });
     }
-    let spent = server.process_tree_cpu_time()?.saturating_sub(before);
-    for number in 0..CLONES {
-        let _ = fs::remove_dir_all(work.join(format!("clone-{number}")));
+    Ok(rows)
+}
+
+/// Creates an SSH key of the administrator; returns the command with which git uses it.
+fn create_ssh_key(server: &Server, work: &Path) -> Result<String> {
+    let key = work.join("key");
+    let mut generate = Command::new("ssh-keygen");
+    generate.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key);
+    if !generate.status().context("cannot run ssh-keygen")?.success() {
+        bail!("ssh-keygen failed");
     }
-    let once = upload_pack(&path)?;
-    Ok(Compared {
-        name: "ten clones at once, processor ms; ten upload-packs",
-        measured: spent.as_secs_f64() * 1000.0,
-        floor: once.as_secs_f64() * 1000.0 * f64::from(CLONES),
-        goal: Some(0.2),
-    })
+    let public = fs::read_to_string(key.with_extension("pub")).context("cannot read the key")?;
+    let url = format!("http://{}/api/v3/user/keys", server.address);
+    let (header, field) = (format!("PRIVATE-TOKEN: {TOKEN}"), format!("key={}", public.trim()));
+    let arguments =
+        ["-sf", "-o", "/dev/null", "-H", &header, "--data-urlencode", "title=bench", "--data-urlencode", &field, &url];
+    if !Command::new("curl").args(arguments).status().context("cannot run curl")?.success() {
+        bail!("cannot add the key");
+    }
+    let key = key.display();
+    Ok(format!(
+        "ssh -F /dev/null -i {key} -o IdentitiesOnly=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -q"
+    ))
 }
 
 /// Waits until the housekeeping of the server has packed the repository, as the reference is packed, too.

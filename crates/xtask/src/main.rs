@@ -26,8 +26,9 @@ use anyhow::anyhow;
 const USAGE: &str = "\
 cargo xtask test [--sqlite] [--postgres] [--clients]   run all tests, or only these parts
 cargo xtask check                                      check formatting, lints, documentation and licenses, then run all tests
-cargo xtask bench [--basics] [--project] [--lists] [--growth] [--repository] [--issues] [--hooks] [--pipelines] [--sqlite] [--postgres]
-                  [--all-rows] [--seconds N] [--json]  run all benchmarks, or only these
+cargo xtask bench [--basics] [--project] [--lists] [--growth] [--repository] [--issues] [--hooks] [--pipelines] [--pushes] [--sqlite] [--postgres]
+                  [--before PROGRAM] [--all-rows] [--seconds N] [--json]
+                                                       run all benchmarks, or only these; compare with an earlier version
 cargo xtask seed --data DIR [--projects N] [--database URL] [--seed N]
                                                        create a reproducible instance; default: 10,000 projects
 cargo xtask load [--users N] [--seconds N] [--until-overload] [--data DIR] [--database URL] [--projects N] [--seed N] [--json]
