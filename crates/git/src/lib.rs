@@ -63,7 +63,7 @@ pub use edits::{EditError, FileEdit};
 pub use error::{Error, Result};
 pub use git_process::{ChildLimits, VersionError, check_version, lower_priority};
 pub use import::{FetchLimits, FetchSource, FetchedRepository};
-pub use local_pack::LocalPack;
+pub use local_pack::{LocalPack, StagedPack};
 pub use maintenance::{PackSize, Repack, Unreachable};
 pub use object_files::{FileCheck, FileFault, check_pack};
 pub use old_repository::OldRepository;

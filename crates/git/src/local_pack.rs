@@ -8,9 +8,15 @@ use std::{
 
 use gix::{hash::Kind as HashKind, odb::pack::data};
 use model::{Oid, PackContent};
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
-use crate::{Error, Result, packs, repositories::PACK_EXTENSIONS, repository::oid};
+use crate::{
+    Error, Result,
+    pack_writer::create_files,
+    packs,
+    repositories::{PACK_EXTENSIONS, pack_name},
+    repository::oid,
+};
 
 /// The maximum size of a small pack in bytes, without its index. A small pack can be stored in the database.
 pub(crate) const MAX_SMALL_PACK: u64 = 64 << 10;
@@ -26,11 +32,42 @@ pub struct LocalPack {
     location: Location,
 }
 
+/// A pack that becomes visible in the folder of a repository once its push is accepted.
+pub struct StagedPack {
+    checksum: Oid,
+    files: StagedFiles,
+}
+
+enum StagedFiles {
+    /// Files in the folder of a quarantine, which are linked.
+    Linked(Vec<(&'static str, PathBuf)>, Arc<TempDir>),
+    /// Temporary files, which are renamed.
+    Written([(&'static str, NamedTempFile); 2]),
+}
+
+impl StagedPack {
+    /// Moves the files into a folder of packs, the index last, because it makes the pack visible.
+    pub(crate) fn install(self, folder: &Path) -> io::Result<()> {
+        let target = |extension: &str| folder.join(pack_name(self.checksum)).with_extension(extension);
+        match self.files {
+            StagedFiles::Linked(files, _folder) => {
+                files.iter().try_for_each(|(extension, path)| match fs::hard_link(path, target(extension)) {
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                    linked => linked,
+                })
+            }
+            StagedFiles::Written(files) => files.into_iter().try_for_each(|(extension, file)| {
+                file.persist(target(extension)).map(drop).map_err(|error| error.error)
+            }),
+        }
+    }
+}
+
 enum Location {
     /// Files with their extensions, in a temporary folder that is deleted with the last pack in it.
     Files {
         files: Vec<(&'static str, PathBuf)>,
-        _folder: Arc<TempDir>,
+        folder: Arc<TempDir>,
     },
     Memory(PackContent),
 }
@@ -59,7 +96,7 @@ impl LocalPack {
             checksum: oid(&data.checksum()),
             bytes: data.data_len() as u64,
             objects: data.num_objects().into(),
-            location: Location::Files { files, _folder: Arc::clone(folder) },
+            location: Location::Files { files, folder: Arc::clone(folder) },
         }))
     }
 
@@ -67,6 +104,19 @@ impl LocalPack {
     pub(crate) fn in_memory(checksum: Oid, objects: usize, content: PackContent) -> Self {
         let (bytes, objects) = (content.pack.len() as u64, objects as u64);
         Self { checksum, bytes, objects, location: Location::Memory(content) }
+    }
+
+    /// Prepares copies of the files for the folder of a repository. Nothing is written for a pack that has files; others are
+    /// written to a temporary folder.
+    pub(crate) fn stage(&self, temp_folder: &Path) -> Result<StagedPack> {
+        let files = match &self.location {
+            Location::Files { files, folder } => {
+                let files = files.iter().map(|(extension, path)| (*extension, path.clone())).collect();
+                StagedFiles::Linked(files, Arc::clone(folder))
+            }
+            Location::Memory(content) => StagedFiles::Written(create_files(temp_folder, content)?),
+        };
+        Ok(StagedPack { checksum: self.checksum, files })
     }
 
     /// Returns the content of a small pack; `None` if the pack is not small.

@@ -65,12 +65,23 @@ pub(crate) fn build_pack(
 /// that a concurrent reader never sees a part of one. Nothing is synced.
 pub(crate) fn write_files(folder: &Path, temp_folder: &Path, checksum: Oid, content: &PackContent) -> Result<()> {
     let path = folder.join(pack_name(checksum));
-    for (extension, bytes) in [("pack", &content.pack), ("idx", &content.index)] {
-        let mut file = create_file(temp_folder)?;
-        file.write_all(bytes)?;
+    for (extension, file) in create_files(temp_folder, content)? {
         file.persist(path.with_extension(extension)).map_err(|error| error.error)?;
     }
     Ok(())
+}
+
+/// Writes a pack that was built in memory, and its index, to temporary files; returns them with their extensions.
+pub(crate) fn create_files(
+    temp_folder: &Path,
+    content: &PackContent,
+) -> io::Result<[(&'static str, NamedTempFile); 2]> {
+    let create = |bytes: &[u8]| {
+        let mut file = create_file(temp_folder)?;
+        file.write_all(bytes)?;
+        Ok::<_, io::Error>(file)
+    };
+    Ok([("pack", create(&content.pack)?), ("idx", create(&content.index)?)])
 }
 
 /// Writes a pack; returns its index and its checksum.

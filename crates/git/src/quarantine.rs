@@ -22,7 +22,7 @@ use model::{Oid, RefName, StorageId, objects::Signature};
 use tempfile::TempDir;
 
 use crate::{
-    Error, LocalPack, ReceivedObjects, Repositories, Repository, Result, checks, git_process,
+    Error, LocalPack, ReceivedObjects, Repositories, Repository, Result, StagedPack, checks, disk, git_process,
     large_object::LargeObject,
     local_pack::MAX_SMALL_PACK,
     pack_writer::{build_pack, write_files, write_pack},
@@ -133,6 +133,19 @@ impl Quarantine {
             packs.extend(self.pack_written(&written)?);
         }
         Ok(packs)
+    }
+
+    /// Prepares a pack for the folder of the repository, which is created if necessary. This takes disk space, so it precedes
+    /// the acceptance of the push: afterwards the objects have to be readable.
+    pub fn stage(&self, pack: &LocalPack) -> Result<StagedPack> {
+        self.repositories.create_folder_if_missing(&self.storage)?;
+        disk::create_folder(&self.repositories.temp_root())?;
+        pack.stage(&self.repositories.temp_root())
+    }
+
+    /// Makes a pack of an accepted push visible in the folder of the repository.
+    pub fn install(&self, pack: StagedPack) -> Result<()> {
+        self.repositories.install_pack(&self.storage, pack)
     }
 
     /// Packs the objects that were written one by one.

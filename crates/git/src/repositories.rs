@@ -28,7 +28,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use crate::{
-    Error, Quarantine, Refs, Repository, Result, check_pack, disk, git_process, local_pack::MAX_SMALL_PACK,
+    Error, Quarantine, Refs, Repository, Result, StagedPack, check_pack, disk, git_process, local_pack::MAX_SMALL_PACK,
     pack_writer::write_files, repository::Handle,
 };
 
@@ -210,6 +210,27 @@ impl Repositories {
             unlink_packs(&path, &unlisted)?;
         }
         if !unlisted.is_empty() || added > 0 && self.handles().peek(storage).is_some_and(|open| open.is_outgrown()) {
+            self.evict_handle(storage);
+        }
+        Ok(())
+    }
+
+    /// Creates the folder of a repository without packs, unless it exists.
+    pub(crate) fn create_folder_if_missing(&self, storage: &StorageId) -> Result<()> {
+        if self.has_folder(storage) {
+            return Ok(());
+        }
+        let path = self.path_of(storage);
+        let _lock = self.lock_folder(&path);
+        if self.has_folder(storage) { Ok(()) } else { self.create_folder_of(&path) }
+    }
+
+    /// Moves a pack into the folder of a repository.
+    pub(crate) fn install_pack(&self, storage: &StorageId, pack: StagedPack) -> Result<()> {
+        let path = self.path_of(storage);
+        let _lock = self.lock_folder(&path);
+        pack.install(&path.join("objects/pack"))?;
+        if self.handles().peek(storage).is_some_and(|open| open.is_outgrown()) {
             self.evict_handle(storage);
         }
         Ok(())

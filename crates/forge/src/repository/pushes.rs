@@ -18,10 +18,10 @@ mod rejection;
 
 use std::{path::Path, sync::Arc};
 
-use git::{LocalPack, Quarantine, Repository};
+use git::{LocalPack, Quarantine, Repository, StagedPack};
 use model::{EventKind, ProjectId, Protection, PushLevel, RefChange, RefName, StorageId};
 use store::packs::NewPack;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::{Caller, Error, Forge, ProjectAbility, ProjectRef, ReadTx, Result, blocking, outbox};
 
@@ -88,14 +88,8 @@ pub async fn push(
 ) -> Result<Vec<RefOutcome>> {
     let forge = forge.clone();
     // In its own task, so that it completes even if the client disconnects.
-    let task = tokio::spawn(async move {
-        let outcomes = forge.record_if_disk_full(run_push(&forge, caller, project, push, source).await);
-        // The next request of a git client needs the new objects. An endpoint reads them for its response.
-        if outcomes.is_ok() && source == PushSource::Git {
-            tokio::spawn(async move { link_new_packs(&forge, project).await });
-        }
-        outcomes
-    });
+    let task =
+        tokio::spawn(async move { forge.record_if_disk_full(run_push(&forge, caller, project, push, source).await) });
     task.await.unwrap_or_else(|error| Err(Error::internal("push task failed", error)))
 }
 
@@ -111,17 +105,6 @@ async fn run_push(
     // Removing the quarantine takes time, which the client need not wait for.
     blocking::spawn_detached(move || drop(push));
     outcomes
-}
-
-/// Makes the folder of a repository contain the packs of a push, so that the next reader need not wait for it.
-async fn link_new_packs(forge: &Forge, project: ProjectId) {
-    let open = move |tx: &mut ReadTx<'_>| {
-        let project = tx.project(&ProjectRef::Id(project), ProjectAbility::ReadProject)?;
-        tx.repository(&project).map(drop)
-    };
-    if let Err(error) = forge.read(Caller::system(), open).await {
-        debug!(%error, project.id = project.get(), "cannot link the packs of a push");
-    }
 }
 
 /// Inspects a push and applies it; again, if the repository has changed meanwhile.
@@ -168,6 +151,9 @@ async fn apply_push(
             Ok(ApplyOutcome::Applied(AppliedPush { outcomes, repository, changes })) => {
                 if let Some(changes) = changes {
                     forge.shared().repository_cache.apply_changes(repository.id, repository.generation, &changes);
+                }
+                if let Some(packs) = packs {
+                    packs.install(Arc::clone(push)).await;
                 }
                 return Ok(outcomes);
             }
@@ -216,6 +202,8 @@ impl PushTarget {
 /// The packs of a push. Those that are not small are in the store of files.
 struct PackedObjects {
     rows: Arc<[NewPack]>,
+    /// Copies of the small packs for the folder of the repository.
+    staged: Vec<StagedPack>,
 }
 
 impl PackedObjects {
@@ -223,17 +211,39 @@ impl PackedObjects {
     async fn prepare(forge: &Forge, push: Arc<Push>) -> Result<Self> {
         let handle = forge.clone();
         let storing = move || {
-            let (mut rows, mut large) = (Vec::new(), Vec::new());
-            for pack in push.incoming.as_ref().map_or(Ok(Vec::new()), Quarantine::packs)? {
+            let (mut rows, mut staged, mut large) = (Vec::new(), Vec::new(), Vec::new());
+            let Some(incoming) = &push.incoming else { return Ok((rows, staged)) };
+            for pack in incoming.packs()? {
                 match pack.small_content()? {
-                    Some(content) => rows.push(NewPack { content: Some(content), ..new_row(&handle, &pack) }),
+                    Some(content) => {
+                        staged.push(incoming.stage(&pack)?);
+                        rows.push(NewPack { content: Some(content), ..new_row(&handle, &pack) });
+                    }
                     None => large.push(pack),
                 }
             }
             rows.extend(store_packs(&handle, &large)?);
-            Ok(rows)
+            Ok((rows, staged))
         };
-        Ok(Self { rows: blocking::spawn(storing).await?.into() })
+        let (rows, staged) = blocking::spawn(storing).await?;
+        Ok(Self { rows: rows.into(), staged })
+    }
+
+    /// Makes the small packs of an accepted push visible in the folder of the repository.
+    async fn install(self, push: Arc<Push>) {
+        if self.staged.is_empty() {
+            return;
+        }
+        let install = move || {
+            if let Some(incoming) = &push.incoming {
+                self.staged.into_iter().try_for_each(|pack| incoming.install(pack))?;
+            }
+            Ok(())
+        };
+        if let Err(error) = blocking::spawn(install).await {
+            // The next reader gets them from the database.
+            warn!(%error, "cannot install the packs of a push in the folder of the repository");
+        }
     }
 
     /// Removes the files of packs that are not listed.
