@@ -16,7 +16,6 @@ use std::{
     collections::HashSet,
     fs, io,
     num::NonZeroUsize,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::Command,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -450,8 +449,8 @@ fn pack_names(folder: &Path) -> io::Result<HashSet<String>> {
     Ok(indexes)
 }
 
-/// Removes copies of small packs that do not match their checksums: they are not synced, so a power cut may have damaged
-/// them. Other packs are links to files of the store, which are synced, or synced copies.
+/// Removes small packs that do not match their checksums: copies of packs in the database are not synced, so a power cut may
+/// have damaged them. Larger packs are links to files of the store, which are synced, or synced copies.
 fn remove_damaged_copies(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -459,8 +458,7 @@ fn remove_damaged_copies(folder: &Path) -> io::Result<()> {
         let (Some(checksum), true) = (checksum, path.extension().is_some_and(|found| found == "pack")) else {
             continue;
         };
-        let metadata = path.metadata()?;
-        if metadata.nlink() > 1 || metadata.len() > MAX_SMALL_PACK {
+        if path.metadata()?.len() > MAX_SMALL_PACK {
             continue;
         }
         let read = |extension| fs::read(path.with_extension(extension)).ok();

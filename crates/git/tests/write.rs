@@ -423,7 +423,10 @@ fn small_packs_that_a_power_cut_has_damaged_are_written_again() {
     for (pack, extension, content) in [(0, "pack", ""), (1, "idx", "\0\0\0\0")] {
         let path = folder.join(format!("pack-{}.{extension}", packs[pack].checksum));
         fs::remove_file(&path).expect("removed");
-        fs::write(path, content).expect("written");
+        fs::write(&path, content).expect("written");
+        // The folder of the quarantine may not be removed yet, so the number of links does not matter.
+        let _ = fs::remove_file(sandbox.folder.path().join("link"));
+        fs::hard_link(path, sandbox.folder.path().join("link")).expect("linked");
         // After a restart.
         sandbox.repositories = Repositories::open_folder(sandbox.repositories.root()).expect("repositories");
         sandbox.link_packs().expect("linked");
