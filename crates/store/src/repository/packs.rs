@@ -285,12 +285,12 @@ pub fn delete_unused_packs(db: &mut Conn, limit: i64) -> Result<Vec<String>> {
 }
 
 /// Returns the projects that may have objects of a repository: those that have one of its packs, live or dead, its forks, and
-/// the project that it was forked from.
+/// the project that it was forked from; without those that are being removed.
 pub fn related_projects(db: &mut Conn, repository: &RepositoryRecord) -> Result<Vec<ProjectId>> {
     let (id, project) = (repository.id.get(), repository.project.get());
     let query = || {
         Fragment::<BigInt>::new(
-            "SELECT o.project_id FROM repository_packs own JOIN repository_packs other ON other.pack_id = own.pack_id \
+            "SELECT id FROM projects WHERE deleted_at IS NULL AND id IN (SELECT o.project_id FROM repository_packs own JOIN repository_packs other ON other.pack_id = own.pack_id \
              JOIN repositories o ON o.id = other.repository_id WHERE own.repository_id = ",
         )
         .number(id)
@@ -298,7 +298,7 @@ pub fn related_projects(db: &mut Conn, repository: &RepositoryRecord) -> Result<
         .number(project)
         .sql(" UNION SELECT l.source_id FROM fork_links l WHERE l.source_id IS NOT NULL AND l.project_id = ")
         .number(project)
-        .sql(" ORDER BY 1")
+        .sql(") ORDER BY id")
     };
     let projects: Vec<i64> = on!(db, conn => query().load(conn))?;
     Ok(projects.into_iter().map(ProjectId::new).collect())

@@ -155,6 +155,25 @@ fn the_pack_of_a_small_push_is_overwritten_when_it_is_pruned() {
 }
 
 #[test]
+fn prune_names_forks_that_share_no_pack_any_more() {
+    let (instance, server, _) = instance_with_secret();
+    let root = server.root();
+    assert_eq!(root.post("/api/v3/groups", &json!({ "name": "crew", "path": "crew" })).status, 201);
+    let fork = root.post("/api/v3/projects/fork/1", &json!({ "namespace": "crew" }));
+    assert_eq!(fork.status, 201, "{fork}");
+    server.stop();
+    // As if the packs of the time before the fork had been replaced and removed.
+    repository(&instance, &["gc", "root/road"]);
+    instance.execute("DELETE FROM repository_packs WHERE repository_id = 1 AND dead_since IS NOT NULL");
+    let output = repository(&instance, &["prune", "root/road", "--yes"]);
+    assert!(output.lines().any(|line| line.ends_with(&format!(" {}", fork.json()["id"]))), "{output}");
+    // A project that is being removed is not named.
+    instance.execute("UPDATE projects SET deleted_at = 1, namespace_id = NULL WHERE id = 2");
+    let output = repository(&instance, &["prune", "root/road", "--yes"]);
+    assert_eq!(output.lines().count(), 1, "{output}");
+}
+
+#[test]
 fn pushes_beside_prunes_lose_nothing() {
     let (instance, server, _) = instance_with_secret();
     let root = server.root();
@@ -181,12 +200,12 @@ fn pushes_beside_prunes_lose_nothing() {
         writer.join().expect("every write succeeds")
     });
     assert_eq!(repository(&instance, &["verify", "root/road"]), "root/road: ok\n");
-    let tree = root.get("/api/v3/projects/1/repository/tree?per_page=100").json();
-    let names: Vec<&str> = tree.as_array().expect("a list").iter().filter_map(|entry| entry["name"].as_str()).collect();
-    assert_eq!(names.iter().filter(|name| name.starts_with("file-")).count(), usize::min(written, 100), "{names:?}");
     server.stop();
     let built = instance.build_repository(PROJECT);
     git(built.path(), &["fsck", "--full", "--strict"], b"");
+    let names = git(built.path(), &["ls-tree", "--name-only", "master"], b"").stdout;
+    let names = String::from_utf8(names).expect("text");
+    assert_eq!(names.lines().filter(|name| name.starts_with("file-")).count(), written, "{names}");
 }
 
 #[test]
