@@ -5,7 +5,7 @@
 //! generator or the server is late. The delays caused by a stalled server are thus not omitted.
 
 pub(crate) mod client;
-mod git_client;
+pub(crate) mod git_client;
 mod request_generator;
 mod resource_usage;
 mod routes;

@@ -22,7 +22,10 @@ use crate::{
     basics::ScratchFolder,
     closed_loop::Measurement,
     engine::{EmptyInstance, Engine, EngineKind},
-    load_test::client::{Client, HttpRequest, HttpResponse},
+    load_test::{
+        client::{Client, HttpRequest, HttpResponse},
+        git_client::packet,
+    },
     server::{Server, TOKEN},
 };
 
@@ -144,11 +147,9 @@ impl MeasuredServer {
     async fn measure_many_refs(&mut self, source: &Source) -> Result<()> {
         let tip = &source.commits[0].id;
         let commands = |start: usize, count: usize| {
-            (start..start + count).fold(String::new(), |mut commands, number| {
+            (start..start + count).fold(String::new(), |commands, number| {
                 let options = if commands.is_empty() { "\0report-status" } else { "" };
-                let line = format!("{NO_OBJECT} {tip} refs/heads/many/{number:06}{options}\n");
-                let _ = write!(commands, "{:04x}{line}", line.len() + 4);
-                commands
+                commands + &packet(&format!("{NO_OBJECT} {tip} refs/heads/many/{number:06}{options}\n"))
             })
         };
         let processor = self.server.process_tree_cpu_time()?;
@@ -233,8 +234,7 @@ fn basic_authorization() -> String {
 
 /// Returns the command of a push of one ref.
 fn update(old: &str, new: &str, name: &str) -> String {
-    let line = format!("{old} {new} {name}\0report-status\n");
-    format!("{:04x}{line}", line.len() + 4)
+    packet(&format!("{old} {new} {name}\0report-status\n"))
 }
 
 /// A commit, with a pack of the objects that its parent does not have.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::{
     postgres::Postgres,
     steps,
-    system::{self, OPENSSL, POSTGRES},
+    system::{self, OPENSSL, POSTGRES, SSH},
     workspace::{cargo, program, root, target},
 };
 
@@ -17,6 +17,8 @@ const DATABASE: &str = "GABLE_BENCH_DATABASE";
 /// Runs the benchmarks; the flags are passed to the bench program.
 pub(crate) fn run(flags: &[String]) -> Result<()> {
     steps::run(&mut cargo(&["build", "--release", "--package", "server", "--package", "bench", "--bins"]))?;
+    // Clones over SSH are measured.
+    system::install_missing(&[SSH])?;
     let mut bench = Command::new(program("release", "bench"));
     bench.current_dir(root()).arg("--gable").arg(program("release", "gable"));
     bench.arg("--folder").arg(target().join("bench")).args(flags);

@@ -261,7 +261,7 @@ fn expect(response: &HttpResponse, word: &str) -> Result<()> {
     if found { Ok(()) } else { Err(anyhow!("no {word:?} in {}", excerpt())) }
 }
 
-fn packet(text: &str) -> String {
+pub(crate) fn packet(text: &str) -> String {
     format!("{:04x}{text}", text.len() + 4)
 }
 
