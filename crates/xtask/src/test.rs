@@ -96,23 +96,33 @@ pub(crate) fn add(report: &mut Report, parts: Parts) {
 /// The packages whose tests use a database; only these run on PostgreSQL.
 const DATABASE_PACKAGES: [&str; 3] = ["server", "webhooks", "wire"];
 
-/// Slow tests of those packages that do not depend on the database engine: memory, archives, files of repositories and
-/// backups, full disks. They run on SQLite only. Of the access tables, those of projects in groups are checked on both.
-const SQLITE_ONLY: [&str; 15] = [
+/// Slow tests of those packages that do not depend on the database engine: transports, memory, archives, files of
+/// repositories and backups, and crashes of what is outside of the database; and tests of the lock of SQLite.
+/// They run on SQLite only. Of the access tables, those of projects in groups are checked on both.
+const SQLITE_ONLY: [&str; 24] = [
     "policy::access::the_access_table",
     "policy::access_to_projects::access_to_a_personal_project_by_role_and_visibility",
     "policy::access_to_projects::access_to_a_project_after_it_was_revoked",
     "repository::hostile_repositories::",
-    "http::hostile_requests::",
     "repository::malformed_fetches::",
+    "repository::git_clients::",
+    "repository::contents::",
+    "http::hostile_requests::",
     "http::slow_clients::",
     "ci::runner_access::the_access_table_of_runners",
+    "ci::runner_end_to_end::",
     "admin::backup_damage::",
     "admin::backup_formats::",
+    "admin::admin_commands::commands_do_not_prevent_a_server_from_starting",
+    "admin::admin_commands::commands_succeed_during_many_writes",
+    "admin::admin_commands::concurrent_commands_succeed",
+    "admin::admin_commands::errors_are_reported_in_one_line",
     "crash::disk_full_crashes::no_project_and_no_file_is_lost",
     "crash::disk_full_crashes::no_webhook_delivery_is_lost",
-    "repository::contents::few_archives_are_made_at_once",
-    "repository::git_clients::a_push_over_the_size_limit_is_refused",
+    "crash::power_cuts::no_acknowledged_write_is_lost",
+    "crash::power_cuts::no_project_and_no_file_is_lost",
+    "crash::power_cuts::no_webhook_delivery_is_lost",
+    "contract::contract::",
     "projects::imports::endless_imports_use_the_slots_of_one_user_only",
 ];
 

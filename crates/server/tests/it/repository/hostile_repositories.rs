@@ -35,12 +35,13 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(300);
 /// A large size: sixteen of them do not fit into memory.
 const LARGE: usize = 24 << 20;
 
-/// Starts a server with a limited address space, as an operator would.
+/// Starts a server with a limited address space, as an operator would. Clients may stall for as long as a test takes on a
+/// busy machine.
 pub(crate) fn start_limited(instance: &TestInstance) -> ServerProcess {
     let script = format!("ulimit -v {ADDRESS_SPACE} && exec \"$0\" \"$@\"");
     let gable = env!("CARGO_BIN_EXE_gable");
     let command = GableCommand::new("sh").args(&["-c", &script, gable, "serve", "--listen", "127.0.0.1:0"]);
-    command.args(UNLIMITED).for_instance(instance).with_root_credentials().start()
+    command.args(&["--client-timeout-seconds", "30m"]).args(UNLIMITED).for_instance(instance).with_root_credentials().start()
 }
 
 /// A project, and a repository for it.
