@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use model::{ProjectId, TaskId, Time, Upload, UserId, tasks::TaskRecord};
+use store::repositories::RepositoryRecord;
 use tracing::{error, info, warn};
 
 use crate::{
@@ -158,6 +159,7 @@ pub fn enqueue(tx: &mut WriteTx<'_>, task: &Task, run_at: Time) -> Result<()> {
 pub(crate) fn enqueue_now(tx: &mut WriteTx<'_>, task: &Task) -> Result<()> {
     let now = tx.now();
     enqueue(tx, task, now)?;
+    tx.notify_task_worker();
     match task.singleton() {
         Some(singleton) => Ok(store::tasks::expedite(tx.db(), &singleton, now)?),
         None => Ok(()),
@@ -170,6 +172,11 @@ pub(crate) fn cancel(tx: &mut WriteTx<'_>, task: &Task) -> Result<()> {
         Some(singleton) => Ok(store::tasks::delete_singleton(tx.db(), &singleton)?),
         None => Ok(()),
     }
+}
+
+/// Waits until a transaction has added a task that is to be run now.
+pub async fn wait_for_wakeup(forge: &Forge) {
+    forge.shared().task_notify.notified().await;
 }
 
 /// Ends all leases at startup of a single-node server: the workers that held them are gone.
@@ -350,8 +357,11 @@ async fn run_housekeeping(forge: &Forge, project: ProjectId, task: TaskId) -> Re
     forge
         .write(Caller::system(), move |tx| {
             let found = store::repositories::find(tx.db(), project)?;
-            match found.filter(|found| maintained.is_some_and(|generation| generation < found.generation)) {
+            let is_unfinished = |found: &RepositoryRecord| {
                 // Something was pushed meanwhile, which could not enqueue another task.
+                maintained.is_some_and(|done| !done.is_indexed || done.generation < found.generation)
+            };
+            match found.filter(is_unfinished) {
                 Some(_) => reschedule(tx, task, HOUSEKEEPING_DELAY),
                 None => Ok(store::tasks::delete(tx.db(), task)?),
             }

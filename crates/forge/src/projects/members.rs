@@ -230,7 +230,7 @@ fn record_event(tx: &mut WriteTx<'_>, source: MemberSource, author: UserId, acti
         return Ok(());
     }
     let now = tx.now();
-    let event = NewEvent { project, author, action, target: None, push: None, now };
+    let event = NewEvent { project, author, action, target: None, now };
     store::events::insert(tx.db(), &event)?;
     Ok(())
 }

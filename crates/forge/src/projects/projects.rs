@@ -171,7 +171,7 @@ pub(crate) fn insert(
     if namespace.kind == NamespaceKind::User {
         store::members::upsert(tx.db(), MemberSource::Project(id), creator, Role::Master, None, now)?;
     }
-    let event = NewEvent { project: id, author: creator, action: EventAction::Created, target: None, push: None, now };
+    let event = NewEvent { project: id, author: creator, action: EventAction::Created, target: None, now };
     store::events::insert(tx.db(), &event)?;
     system_events::project_created(tx, id)?;
     Ok(id)

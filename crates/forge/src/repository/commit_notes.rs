@@ -91,7 +91,7 @@ fn insert_note(tx: &mut WriteTx<'_>, project: ProjectId, commit: &Commit, new: &
     let note = store::commit_notes::insert(tx.db(), project.id, me, new, now)?;
     let target = Some(EventTarget::CommitNote(note.id));
     let action = EventAction::Commented;
-    let event = NewEvent { project: project.id, author: me, action, target, push: None, now };
+    let event = NewEvent { project: project.id, author: me, action, target, now };
     store::events::insert(tx.db(), &event)?;
     if let Some(author) = &note.author {
         let on = NoteTarget::Commit { note: &note, commit };

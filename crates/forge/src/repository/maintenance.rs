@@ -21,6 +21,9 @@ use crate::{
     tasks::{self, Task},
 };
 
+/// The number of packs from which on maintenance does not wait for a pause between pushes. The time to find an object in a
+/// pack that was just added grows with the square of the number of packs.
+pub(crate) const MANY_PACKS: usize = 32;
 /// How long a pack that was replaced stays in the folder of a repository: longer than any fetch that may use it.
 const DEAD_PACK_GRACE: SignedDuration = SignedDuration::from_hours(24);
 /// The age from which on a file that no row lists is left over from an interrupted push.
@@ -131,12 +134,23 @@ enum RepackOutcome {
     Outdated,
 }
 
+/// What maintenance has done in a repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Maintained {
+    /// The generation of the repository before.
+    pub generation: i64,
+    /// Whether the packs were indexed.
+    pub is_indexed: bool,
+}
+
 /// Combines and indexes the packs of a repository, and moves objects that were unreachable for a while to a pack of their
-/// own. Pushes may continue meanwhile. Returns the generation that was maintained; `None` if there is no repository.
-pub async fn run(forge: &Forge, project: ProjectId) -> Result<Option<i64>> {
+/// own. Many packs are combined only: more are about to come, and to index a large repository takes long. Pushes may
+/// continue meanwhile. Returns `None` if there is no repository.
+pub async fn run(forge: &Forge, project: ProjectId) -> Result<Option<Maintained>> {
     let _lock = forge.shared().repository_locks.acquire(project).await;
     let Some(state) = RepositoryState::load(forge, project).await? else { return Ok(None) };
     let record = state.record;
+    let is_indexed = state.packs.len() < MANY_PACKS;
     if record.unreachable_since.is_some_and(|since| since + SEPARATE_AFTER <= forge.now()) {
         // If another process was faster, the next run continues.
         separate_unreachable(forge, project).await?;
@@ -147,8 +161,10 @@ pub async fn run(forge: &Forge, project: ProjectId) -> Result<Option<i64>> {
         };
         repack(forge, state, combine, |_, _| Ok(())).await?;
     }
-    index(forge, project).await?;
-    Ok(Some(record.generation))
+    if is_indexed {
+        index(forge, project).await?;
+    }
+    Ok(Some(Maintained { generation: record.generation, is_indexed }))
 }
 
 /// Lists the sizes of all repositories.

@@ -134,6 +134,8 @@ pub(crate) struct Shared {
     pub(crate) payload_renderer: Arc<dyn PayloadRenderer>,
     /// Wakes the webhook dispatcher when there are new deliveries.
     pub(crate) dispatcher_notify: Arc<Notify>,
+    /// Wakes the worker when a task is to be run now.
+    pub(crate) task_notify: Arc<Notify>,
     /// Wakes runners that wait for jobs.
     pub(crate) job_notifier: Arc<JobNotifier>,
     /// The traces of running jobs.
@@ -306,6 +308,7 @@ impl Forge {
             payload_renderer,
             token_uses: TokenUses::default(),
             dispatcher_notify: Arc::default(),
+            task_notify: Arc::default(),
             job_notifier,
             traces: LiveTraces::default(),
         });
@@ -418,7 +421,15 @@ impl Forge {
         F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
     {
         let (reply, response) = oneshot::channel();
-        let write = PendingWrite { f, caller, result: None, reply, dispatcher_notify: None, job_notifier: None };
+        let write = PendingWrite {
+            f,
+            caller,
+            result: None,
+            reply,
+            dispatcher_notify: None,
+            job_notifier: None,
+            task_notify: None,
+        };
         send(&self.0.writers, Box::new(write) as QueuedWrite)?;
         response.await.unwrap_or_else(|_| Err(Error::Internal("the write could not be committed".into())))
     }

@@ -23,6 +23,8 @@ use crate::{Error, Result};
 const MAX_CACHED_REPOSITORIES: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
 /// The maximum total size of the cached refs in bytes. The refs of one repository are always cached.
 const MAX_CACHED_BYTES: usize = 64 << 20;
+/// How often the packs of a repository are listed again because one of them was replaced meanwhile.
+const MAX_LINK_ATTEMPTS: usize = 5;
 
 /// The cached refs of repositories, and which packs are linked in their folders.
 pub(crate) struct RepositoryCache {
@@ -181,21 +183,40 @@ impl RepositoryCache {
         if is_linked() {
             return Ok(());
         }
+        for _ in 1..MAX_LINK_ATTEMPTS {
+            match self.link_listed_packs(db, (repositories, files), repository.id, storage, is_writing) {
+                // Outside of a snapshot, a small pack may be replaced after the packs were listed.
+                Err(Error::Git(git::Error::MissingPack(_))) => {}
+                result => return result,
+            }
+        }
+        self.link_listed_packs(db, (repositories, files), repository.id, storage, is_writing)
+    }
+
+    /// Makes the folder of a repository contain the packs that the database lists.
+    fn link_listed_packs(
+        &self,
+        db: &mut Conn,
+        (repositories, files): (&Repositories, &Files),
+        repository: RepositoryId,
+        storage: &StorageId,
+        is_writing: bool,
+    ) -> Result<()> {
         // Read before the list, which therefore is not older.
-        let current = store::repositories::by_id(db, repository.id)?.ok_or_else(|| Error::not_found("Project"))?;
+        let current = store::repositories::by_id(db, repository)?.ok_or_else(|| Error::not_found("Project"))?;
         let version = PackVersion { generation: current.generation, pack_epoch: current.pack_epoch };
         let (live, dead): (Vec<PackRecord>, Vec<PackRecord>) =
-            store::packs::of_repository(db, repository.id)?.into_iter().partition(|pack| pack.dead_since.is_none());
+            store::packs::of_repository(db, repository)?.into_iter().partition(|pack| pack.dead_since.is_none());
         let live: Vec<PackEntry> = live.into_iter().map(pack_entry).collect();
         let dead: Vec<Oid> = dead.into_iter().map(|pack| pack.checksum).collect();
-        let linked = lock(&self.linked).get(&repository.id).copied();
+        let linked = lock(&self.linked).get(&repository).copied();
         // A transaction with an older snapshot must not remove what others use, and one that writes may be rolled back.
         let is_newest = !is_writing && linked.is_none_or(|linked| version.includes(linked.version));
         let others = if is_newest { OtherPacks::RemoveExcept(&dead) } else { OtherPacks::Keep };
         let source = StoredPacks::new(files, db);
         repositories.link_packs(storage, &live, &source, others).map_err(|error| source.find_cause(error))?;
         if is_newest {
-            lock(&self.linked).put(repository.id, LinkedPacks { version, is_checked: true });
+            lock(&self.linked).put(repository, LinkedPacks { version, is_checked: true });
         }
         Ok(())
     }
@@ -223,8 +244,8 @@ impl RepositoryCache {
 }
 
 impl PackVersion {
-    /// Returns whether a folder with this version has all packs of another one. Packs that were replaced stay in the
-    /// folder for longer than any read takes.
+    /// Returns whether a folder with this version has all objects of another one: those of packs that were replaced are in
+    /// other packs.
     fn includes(self, other: Self) -> bool {
         self.generation >= other.generation && self.pack_epoch >= other.pack_epoch
     }

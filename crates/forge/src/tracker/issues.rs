@@ -500,7 +500,7 @@ pub(crate) fn event_context(tx: &mut WriteTx<'_>, issue: &Issue, by: UserId) -> 
 fn record_event(tx: &mut WriteTx<'_>, issue: &Issue, author: UserId, action: EventAction) -> Result<()> {
     let now = tx.now();
     let target = Some(EventTarget::Issue(issue.id));
-    let event = NewEvent { project: issue.project, author, action, target, push: None, now };
+    let event = NewEvent { project: issue.project, author, action, target, now };
     store::events::insert(tx.db(), &event)?;
     Ok(())
 }

@@ -113,7 +113,7 @@ fn check_title_available(tx: &mut WriteTx<'_>, project: &Project, title: &str) -
 fn record_event(tx: &mut WriteTx<'_>, milestone: &Milestone, author: UserId, action: EventAction) -> Result<()> {
     let now = tx.now();
     let target = Some(EventTarget::Milestone(milestone.id));
-    let event = NewEvent { project: milestone.project, author, action, target, push: None, now };
+    let event = NewEvent { project: milestone.project, author, action, target, now };
     store::events::insert(tx.db(), &event)?;
     Ok(())
 }

@@ -67,7 +67,7 @@ pub fn create(
     touch(tx, &issue, me)?;
     let target = Some(EventTarget::Note { note: id, issue: issue.id });
     let action = EventAction::Commented;
-    let event = NewEvent { project: project.id, author: me, action, target, push: None, now };
+    let event = NewEvent { project: project.id, author: me, action, target, now };
     store::events::insert(tx.db(), &event)?;
     let note = find(tx.read(), &issue, id)?;
     enqueue_webhooks(tx, &issue, me, &note)?;

@@ -61,7 +61,13 @@ pub(super) fn start(forge: Forge, mut stop: watch::Receiver<bool>) -> JoinHandle
                 Err(error) => error!(%error, "cannot claim a background task"),
             }
             drop(slot);
-            let _ = timeout(POLL_INTERVAL, stop.changed()).await;
+            let wait = async {
+                tokio::select! {
+                    () = tasks::wait_for_wakeup(&forge) => {}
+                    _ = stop.changed() => {}
+                }
+            };
+            let _ = timeout(POLL_INTERVAL, wait).await;
         }
         // Imports may take arbitrarily long; they are restarted after the next start.
         forge.stop_imports();

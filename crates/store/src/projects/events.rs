@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use diesel::{
     prelude::*,
-    sql_types::{BigInt, Bool},
+    sql_types::{Array, BigInt, Bool, Integer, Text},
 };
 use jiff::SignedDuration;
 use model::{
@@ -27,6 +27,7 @@ use crate::{
     commit_notes::{self as comments, Row as CommitNoteRow},
     conn::on,
     fragment::Fragment,
+    postgres::PgConnection,
     schema::{commit_notes, events, issues, milestones, notes, projects, push_commits, push_events, users},
     times::{from_micros, to_micros},
     users::SummaryRow,
@@ -35,9 +36,12 @@ use crate::{
 /// The minimum interval between updates of the last activity of a project.
 const ACTIVITY_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
 
-/// An event to insert.
+/// The maximum number of rows in one statement.
+const BATCH_SIZE: usize = 1000;
+
+/// An event to insert, other than a push.
 #[derive(Clone, Debug)]
-pub struct NewEvent<'a> {
+pub struct NewEvent {
     /// The ID of the project.
     pub project: ProjectId,
     /// The ID of the user who caused it.
@@ -46,8 +50,6 @@ pub struct NewEvent<'a> {
     pub action: EventAction,
     /// The object of the action, if it has one.
     pub target: Option<EventTarget>,
-    /// The push, if the event is about one.
-    pub push: Option<&'a PushData>,
     /// The time of the event.
     pub now: Time,
 }
@@ -157,7 +159,7 @@ fn replace_nul(text: &str) -> String {
 }
 
 /// Inserts an event; returns its ID.
-pub fn insert(db: &mut Conn, new: &NewEvent<'_>) -> Result<EventId> {
+pub fn insert(db: &mut Conn, new: &NewEvent) -> Result<EventId> {
     let (issue, note, milestone, commit_note) = match new.target {
         None => (None, None, None, None),
         Some(EventTarget::Issue(issue)) => (Some(issue), None, None, None),
@@ -180,30 +182,118 @@ pub fn insert(db: &mut Conn, new: &NewEvent<'_>) -> Result<EventId> {
         ))
         .returning(events::id)
         .get_result(conn))?;
-    let id = EventId::new(id);
-    if let Some(push) = new.push {
-        insert_push(db, id, push)?;
-    }
     update_last_activity(db, new.project, new.now)?;
-    Ok(id)
+    Ok(EventId::new(id))
 }
 
-fn insert_push(db: &mut Conn, event: EventId, push: &PushData) -> Result<()> {
-    let oid_text = |oid: Option<Oid>| oid.map_or_else(|| Oid::ZERO.to_owned(), |oid| oid.to_string());
-    let row = PushRow {
-        event_id: event.get(),
-        ref_name: push.ref_name.clone(),
-        before: oid_text(push.before),
-        after: oid_text(push.after),
-        total_commits: push.total_commits,
+/// Inserts the events of a push, one for each ref; returns their IDs.
+pub fn insert_pushes(
+    db: &mut Conn,
+    project: ProjectId,
+    author: UserId,
+    pushes: &[&PushData],
+    now: Time,
+) -> Result<Vec<EventId>> {
+    let mut inserted = Vec::with_capacity(pushes.len());
+    let push_row = |push: &PushData| {
+        let oid_text = |oid: Option<Oid>| oid.map_or_else(|| Oid::ZERO.to_owned(), |oid| oid.to_string());
+        PushRow {
+            event_id: 0,
+            ref_name: push.ref_name.clone(),
+            before: oid_text(push.before),
+            after: oid_text(push.after),
+            total_commits: push.total_commits,
+        }
     };
-    on!(db, conn => diesel::insert_into(push_events::table).values(&row).execute(conn))?;
-    let commits: Vec<CommitRow> =
-        (0..).zip(&push.commits).map(|(position, commit)| CommitRow::new(event, position, commit)).collect();
-    if !commits.is_empty() {
-        on!(db, conn => diesel::insert_into(push_commits::table).values(&commits).execute(conn))?;
+    for batch in pushes.chunks(BATCH_SIZE) {
+        let rows: Vec<PushRow> = batch.iter().map(|push| push_row(push)).collect();
+        let ids = match db {
+            Conn::Sqlite(conn) => insert_push_rows(conn, project, author, rows, now)?,
+            Conn::Pg(conn) => insert_push_rows_at_once(conn, project, author, rows, now)?,
+        };
+        let commits: Vec<CommitRow> = ids
+            .iter()
+            .zip(batch)
+            .flat_map(|(id, push)| {
+                (0..).zip(&push.commits).map(move |(position, commit)| CommitRow::new(*id, position, commit))
+            })
+            .collect();
+        for commits in commits.chunks(BATCH_SIZE) {
+            on!(db, conn => diesel::insert_into(push_commits::table).values(commits).execute(conn))?;
+        }
+        inserted.extend(ids);
     }
-    Ok(())
+    update_last_activity(db, project, now)?;
+    Ok(inserted)
+}
+
+/// Inserts events of pushes one by one, which is fast in an embedded database; returns their IDs.
+fn insert_push_rows(
+    conn: &mut SqliteConnection,
+    project: ProjectId,
+    author: UserId,
+    rows: Vec<PushRow>,
+    now: Time,
+) -> Result<Vec<EventId>> {
+    let mut ids = Vec::with_capacity(rows.len());
+    for mut row in rows {
+        row.event_id = diesel::insert_into(events::table)
+            .values((
+                events::project_id.eq(project.get()),
+                events::author_id.eq(author.get()),
+                events::action.eq(EventAction::Pushed.code()),
+                events::created_at.eq(to_micros(now)),
+            ))
+            .returning(events::id)
+            .get_result(conn)?;
+        ids.push(EventId::new(row.event_id));
+        diesel::insert_into(push_events::table).values(&row).execute(conn)?;
+    }
+    Ok(ids)
+}
+
+/// Inserts events of pushes with one statement, because each takes a round trip; returns their IDs in the order of the rows.
+fn insert_push_rows_at_once(
+    conn: &mut PgConnection,
+    project: ProjectId,
+    author: UserId,
+    rows: Vec<PushRow>,
+    now: Time,
+) -> Result<Vec<EventId>> {
+    let (mut names, mut before, mut after, mut totals) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for row in rows {
+        names.push(row.ref_name);
+        before.push(row.before);
+        after.push(row.after);
+        totals.push(row.total_commits);
+    }
+    let ids: Vec<InsertedId> = diesel::sql_query(
+        "WITH pushes AS MATERIALIZED ( \
+             SELECT nextval(pg_get_serial_sequence('events', 'id')) AS id, p.* \
+             FROM unnest($1, $2, $3, $4) WITH ORDINALITY AS p (ref_name, before, after, total, number) \
+         ), inserted AS ( \
+             INSERT INTO events (id, project_id, author_id, action, created_at) SELECT id, $5, $6, $7, $8 FROM pushes \
+         ), details AS ( \
+             INSERT INTO push_events (event_id, ref_name, before, after, total_commits) \
+             SELECT id, ref_name, before, after, total FROM pushes \
+         ) SELECT id FROM pushes ORDER BY number",
+    )
+    .bind::<Array<Text>, _>(names)
+    .bind::<Array<Text>, _>(before)
+    .bind::<Array<Text>, _>(after)
+    .bind::<Array<BigInt>, _>(totals)
+    .bind::<BigInt, _>(project.get())
+    .bind::<BigInt, _>(author.get())
+    .bind::<Integer, _>(EventAction::Pushed.code())
+    .bind::<BigInt, _>(to_micros(now))
+    .load(conn)?;
+    Ok(ids.into_iter().map(|row| EventId::new(row.id)).collect())
+}
+
+#[derive(QueryableByName)]
+struct InsertedId {
+    #[diesel(sql_type = BigInt)]
+    id: i64,
 }
 
 /// Updates the last activity of a project, unless it is less than an hour old.

@@ -269,7 +269,7 @@ pub fn delete_expired(db: &mut Conn, now: Time, limit: i64) -> Result<EndedMembe
             continue;
         }
         let (project, author) = (*project, *author);
-        let event = NewEvent { project, author, action: EventAction::Expired, target: None, push: None, now };
+        let event = NewEvent { project, author, action: EventAction::Expired, target: None, now };
         events::insert(db, &event)?;
     }
     Ok(EndedMemberships { in_projects, in_groups, shares })

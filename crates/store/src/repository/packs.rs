@@ -140,6 +140,16 @@ pub fn of_repository(db: &mut Conn, repository: RepositoryId) -> Result<Vec<Pack
     Ok(rows.into_iter().map(PackRecord::from).collect())
 }
 
+/// Returns the number of live packs of a repository.
+pub fn count_live(db: &mut Conn, repository: RepositoryId) -> Result<usize> {
+    let count: i64 = on!(db, conn => repository_packs::table
+        .filter(repository_packs::repository_id.eq(repository.get()))
+        .filter(repository_packs::dead_since.is_null())
+        .count()
+        .get_result(conn))?;
+    Ok(usize::try_from(count).unwrap_or_default())
+}
+
 /// Returns the content of a small pack by the key of the pack; `None` if there is no such pack.
 pub fn content(db: &mut Conn, key: &str) -> Result<Option<PackContent>> {
     let found: Option<(Vec<u8>, Vec<u8>)> = on!(db, conn => pack_contents::table
@@ -223,10 +233,17 @@ pub fn replace_packs(
     if updated == 0 {
         return Ok(false);
     }
+    let replaced = || Fragment::<Bool>::new("repository_packs.pack_id").in_ids(old);
+    // A small pack is copied to a folder in no time, and there may be many: readers who miss it list the packs again.
+    on!(db, conn => diesel::delete(repository_packs::table)
+        .filter(repository_packs::repository_id.eq(repository.get()))
+        .filter(replaced())
+        .filter(Fragment::<Bool>::new("EXISTS (SELECT 1 FROM pack_contents c WHERE c.pack_id = repository_packs.pack_id)"))
+        .execute(conn))?;
     on!(db, conn => diesel::update(repository_packs::table)
         .filter(repository_packs::repository_id.eq(repository.get()))
         .filter(repository_packs::dead_since.is_null())
-        .filter(Fragment::<Bool>::new("repository_packs.pack_id").in_ids(old))
+        .filter(replaced())
         .set(repository_packs::dead_since.eq(to_micros(now)))
         .execute(conn))?;
     for pack in new {

@@ -2,11 +2,10 @@
 
 use git::Ref;
 use model::{
-    EventKind, Project, ProjectId, RefChange, RefKind, RefName, WebhookEvent, events::EventAction,
+    EventKind, Project, ProjectId, RefChange, RefKind, RefName, WebhookEvent, events::PushData,
     webhook_events::PushEvent,
 };
 use store::{
-    events::NewEvent,
     packs::NewPack,
     repositories::{RefUpdate, RepositoryRecord},
 };
@@ -18,7 +17,10 @@ use super::{
     inspect::{InspectedChange, InspectedPush},
     pipelines::start_pipelines,
 };
-use crate::{Result, WriteTx, mentions, outbox, tasks};
+use crate::{
+    Result, WriteTx, maintenance, mentions, outbox,
+    tasks::{self, Task},
+};
 
 /// A push that was applied.
 pub(super) struct AppliedPush {
@@ -84,6 +86,7 @@ pub(super) fn apply(
         store::repositories::record_unreachable_objects(tx.db(), repository.id, now)?;
     }
     record_consequences(tx, &project, inspected, &moved)?;
+    enqueue_maintenance(tx, &repository)?;
     let change = |one: &&InspectedChange| {
         let name = one.change.name.clone();
         let reference = one.change.new.map(|target| Ref { name: name.clone(), target, peeled: one.peeled });
@@ -189,17 +192,9 @@ fn record_consequences(
     let removed_tags: Vec<&str> = removed.filter_map(|one| one.change.name.as_tag()).collect();
     store::releases::delete_all(tx.db(), project.id, &removed_tags)?;
     if let Some(author) = tx.actor().user().map(|user| user.id) {
-        for one in moved.iter().filter(|one| one.change.name.kind() != RefKind::Other) {
-            let event = NewEvent {
-                project: project.id,
-                author,
-                action: EventAction::Pushed,
-                target: None,
-                push: Some(&one.data),
-                now,
-            };
-            store::events::insert(tx.db(), &event)?;
-        }
+        let recorded = moved.iter().filter(|one| one.change.name.kind() != RefKind::Other);
+        let pushes: Vec<&PushData> = recorded.map(|one| &one.data).collect();
+        store::events::insert_pushes(tx.db(), project.id, author, &pushes, now)?;
         record_webhook_events(tx, &project, inspected.has_webhooks, moved)?;
         if moved.iter().any(|one| Some(&one.change.name) == inspected.default_branch.as_ref()) {
             mentions::apply(tx, &project, author, &inspected.mentions)?;
@@ -207,7 +202,18 @@ fn record_consequences(
         start_pipelines(tx, &project, author, &inspected.pipelines, moved)?;
     }
     store::events::update_last_activity(tx.db(), project.id, now)?;
-    tasks::enqueue(tx, &tasks::Task::Housekeeping(project.id), now + tasks::HOUSEKEEPING_DELAY)
+    Ok(())
+}
+
+/// Makes the packs of a repository be combined: soon after the last of a few pushes, and at once after many.
+fn enqueue_maintenance(tx: &mut WriteTx<'_>, repository: &RepositoryRecord) -> Result<()> {
+    let task = Task::Housekeeping(repository.project);
+    if store::packs::count_live(tx.db(), repository.id)? < maintenance::MANY_PACKS {
+        let now = tx.now();
+        tasks::enqueue(tx, &task, now + tasks::HOUSEKEEPING_DELAY)
+    } else {
+        tasks::enqueue_now(tx, &task)
+    }
 }
 
 /// Records the webhook events of a push.

@@ -14,6 +14,8 @@ pub struct WriteTx<'a> {
     read: ReadTx<'a>,
     /// Whether there are new webhook deliveries.
     pub(super) has_deliveries: bool,
+    /// Whether a task is to be run now.
+    pub(super) has_due_tasks: bool,
     /// Whether runners may find jobs that they did not find before.
     pub(super) has_pending_jobs: bool,
     /// Commits of the push that this transaction applies.
@@ -24,7 +26,7 @@ impl<'a> WriteTx<'a> {
     /// Creates a write transaction from a read transaction on a connection that can write.
     pub(super) fn new(mut read: ReadTx<'a>) -> Self {
         read.is_writing = true;
-        Self { read, has_deliveries: false, has_pending_jobs: false, pushed_commits: Vec::new() }
+        Self { read, has_deliveries: false, has_due_tasks: false, has_pending_jobs: false, pushed_commits: Vec::new() }
     }
 
     /// Returns the transaction for reading; it sees what was written before.
@@ -35,6 +37,11 @@ impl<'a> WriteTx<'a> {
     /// Wakes the webhook dispatcher after the commit.
     pub(crate) fn notify_dispatcher(&mut self) {
         self.has_deliveries = true;
+    }
+
+    /// Wakes the task worker after the commit.
+    pub(crate) fn notify_task_worker(&mut self) {
+        self.has_due_tasks = true;
     }
 
     /// Remembers a commit of the push that this transaction applies. It cannot be read from the repository before the

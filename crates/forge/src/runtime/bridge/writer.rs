@@ -51,6 +51,8 @@ pub(super) struct PendingWrite<F, T> {
     pub(super) dispatcher_notify: Option<Arc<Notify>>,
     /// Set if there may be new jobs for runners; notified after the commit.
     pub(super) job_notifier: Option<Arc<JobNotifier>>,
+    /// Set if a task is to be run now; notified after the commit.
+    pub(super) task_notify: Option<Arc<Notify>>,
 }
 
 impl<F, T> WriteOperation for PendingWrite<F, T>
@@ -59,8 +61,8 @@ where
     T: Send,
 {
     fn run(&mut self, shared: &Shared, db: &mut Conn) -> std::result::Result<(), Rollback> {
-        let Self { f, caller, result, reply, dispatcher_notify, job_notifier } = self;
-        (*dispatcher_notify, *job_notifier) = (None, None);
+        let Self { f, caller, result, reply, dispatcher_notify, job_notifier, task_notify } = self;
+        (*dispatcher_notify, *job_notifier, *task_notify) = (None, None, None);
         if reply.is_closed() {
             return Err(Rollback::Reply);
         }
@@ -70,6 +72,7 @@ where
                 let value = f(&mut tx)?;
                 *dispatcher_notify = tx.has_deliveries.then(|| Arc::clone(&shared.dispatcher_notify));
                 *job_notifier = tx.has_pending_jobs.then(|| Arc::clone(&shared.job_notifier));
+                *task_notify = tx.has_due_tasks.then(|| Arc::clone(&shared.task_notify));
                 Ok(value)
             })
         });
@@ -99,6 +102,9 @@ where
         }
         if let Some(job_notifier) = self.job_notifier.filter(|_| committed) {
             job_notifier.notify();
+        }
+        if let Some(task_notify) = self.task_notify.filter(|_| committed) {
+            task_notify.notify_one();
         }
         let _ = self.reply.send(result);
     }

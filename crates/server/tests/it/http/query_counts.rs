@@ -187,15 +187,7 @@ async fn add(forge: &TestForge, [root, ann]: [&TestClient; 2], home: NamespaceId
             commits: Vec::new(),
             total_commits: 0,
         };
-        let event = NewEvent {
-            project: PROJECT,
-            author: ann.id,
-            action: EventAction::Pushed,
-            target: None,
-            push: Some(&push),
-            now,
-        };
-        store::events::insert(db, &event).expect("an event");
+        store::events::insert_pushes(db, PROJECT, ann.id, &[&push], now).expect("an event");
         let key = NewKey { title: "k".into(), key: "k".into(), fingerprint: number.to_string() };
         store::deploy_keys::insert(db, PROJECT, &key, now).expect("a key");
         let title = format!("l{number}");
@@ -248,7 +240,6 @@ fn add_issue_with_note(db: &mut store::Conn, confidential: bool, now: model::Tim
         author: ROOT,
         action: EventAction::Commented,
         target: Some(EventTarget::Note { note, issue }),
-        push: None,
         now,
     };
     store::events::insert(db, &event).expect("an event");

@@ -49,7 +49,7 @@ fn insert_event_about(
     target: Option<EventTarget>,
     now: Time,
 ) {
-    let event = NewEvent { project, author, action, target, push: None, now };
+    let event = NewEvent { project, author, action, target, now };
     forge.with_connection(|db| store::events::insert(db, &event).expect("an event"));
 }
 

@@ -41,7 +41,12 @@ pub(crate) fn start_limited(instance: &TestInstance) -> ServerProcess {
     let script = format!("ulimit -v {ADDRESS_SPACE} && exec \"$0\" \"$@\"");
     let gable = env!("CARGO_BIN_EXE_gable");
     let command = GableCommand::new("sh").args(&["-c", &script, gable, "serve", "--listen", "127.0.0.1:0"]);
-    command.args(&["--client-timeout-seconds", "30m"]).args(UNLIMITED).for_instance(instance).with_root_credentials().start()
+    command
+        .args(&["--client-timeout-seconds", "30m"])
+        .args(UNLIMITED)
+        .for_instance(instance)
+        .with_root_credentials()
+        .start()
 }
 
 /// A project, and a repository for it.

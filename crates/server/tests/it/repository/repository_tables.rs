@@ -85,8 +85,10 @@ fn push_of(name: &RefName, before: Option<Oid>, after: Option<Oid>) -> PushData 
 
 fn insert_event(db: &mut Conn, project: ProjectId, author: UserId, action: EventAction, now: Time) -> EventId {
     let push = push_of(&branch("main"), None, Some(oid(1)));
-    let push = (action == EventAction::Pushed).then_some(&push);
-    let event = NewEvent { project, author, action, target: None, push, now };
+    if action == EventAction::Pushed {
+        return store::events::insert_pushes(db, project, author, &[&push], now).expect("an event")[0];
+    }
+    let event = NewEvent { project, author, action, target: None, now };
     store::events::insert(db, &event).expect("an event")
 }
 

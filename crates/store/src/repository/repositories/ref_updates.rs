@@ -2,13 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use diesel::{prelude::*, upsert::excluded};
+use diesel::{
+    prelude::*,
+    sql_types::{Array, BigInt, Nullable, Text},
+    upsert::excluded,
+};
 use model::{Oid, RefName, ids::RepositoryId};
 
 use super::{REF_COLUMNS, RefColumns, RefRecord};
 use crate::{
     Conn, Result,
     conn::on,
+    postgres::PgConnection,
+    repository::columns::Parsed,
     schema::{refs, repositories},
 };
 
@@ -81,11 +87,14 @@ fn load_states<'a>(
         updates.iter().map(|update| (update.name, RefState::default())).collect();
     let names: Vec<&str> = states.keys().map(|name| name.as_str()).collect();
     for batch in names.chunks(BATCH_SIZE) {
-        let rows: Vec<RefColumns> = on!(db, conn => refs::table
-            .filter(refs::repository_id.eq(repository.get()))
-            .filter(refs::name.eq_any(batch))
-            .select(REF_COLUMNS)
-            .load(conn))?;
+        let rows: Vec<RefColumns> = match db {
+            Conn::Sqlite(conn) => refs::table
+                .filter(refs::repository_id.eq(repository.get()))
+                .filter(refs::name.eq_any(batch))
+                .select(REF_COLUMNS)
+                .load(conn)?,
+            Conn::Pg(conn) => load_by_index(conn, repository, batch)?,
+        };
         for RefRecord { name, target, peeled } in rows.into_iter().map(RefRecord::from) {
             let value = Some(RefValue { target, peeled });
             if let Some(state) = states.get_mut(&name) {
@@ -94,6 +103,28 @@ fn load_states<'a>(
         }
     }
     Ok(states)
+}
+
+/// Looks up each name in the index. With `name = ANY (…)` PostgreSQL may read all refs of the repository instead.
+fn load_by_index(conn: &mut PgConnection, repository: RepositoryId, names: &[&str]) -> Result<Vec<RefColumns>> {
+    let rows: Vec<StoredRef> = diesel::sql_query(
+        "SELECT r.name, r.target, r.peeled FROM unnest($1) AS wanted (name) CROSS JOIN LATERAL \
+         (SELECT * FROM refs WHERE repository_id = $2 AND refs.name = wanted.name COLLATE \"C\" LIMIT 1) r",
+    )
+    .bind::<Array<Text>, _>(names)
+    .bind::<BigInt, _>(repository.get())
+    .load(conn)?;
+    Ok(rows.into_iter().map(|row| (row.name, row.target, row.peeled)).collect())
+}
+
+#[derive(QueryableByName)]
+struct StoredRef {
+    #[diesel(sql_type = Text)]
+    name: Parsed<RefName>,
+    #[diesel(sql_type = Text)]
+    target: Parsed<Oid>,
+    #[diesel(sql_type = Nullable<Text>)]
+    peeled: Option<Parsed<Oid>>,
 }
 
 /// Writes the new state of refs, and the size of all refs of the repository.
