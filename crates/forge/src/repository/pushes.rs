@@ -32,8 +32,9 @@ use apply::{AppliedPush, ApplyOutcome, apply};
 use inspect::{SentObjects, inspect};
 use pipelines::plan_pipelines;
 
-/// How often a push is inspected again because the repository has changed in a way that the inspection depends on.
-const MAX_ATTEMPTS: usize = 5;
+/// How often a push is inspected because the repository has changed in a way that the inspection depends on. Packs are
+/// combined after every few pushes, so this is large enough for a slow push beside many fast ones.
+const MAX_ATTEMPTS: usize = 50;
 
 /// The maximum number of refs changed in one push.
 pub const MAX_CHANGES: usize = 10_000;
