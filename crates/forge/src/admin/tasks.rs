@@ -358,7 +358,7 @@ async fn run_housekeeping(forge: &Forge, project: ProjectId, task: TaskId) -> Re
         .write(Caller::system(), move |tx| {
             let found = store::repositories::find(tx.db(), project)?;
             let is_unfinished = |found: &RepositoryRecord| {
-                // Something was pushed meanwhile, which could not enqueue another task.
+                // A push meanwhile could not enqueue another task.
                 maintained.is_some_and(|done| !done.is_indexed || done.generation < found.generation)
             };
             match found.filter(is_unfinished) {

@@ -234,7 +234,7 @@ pub fn replace_packs(
         return Ok(false);
     }
     let replaced = || Fragment::<Bool>::new("repository_packs.pack_id").in_ids(old);
-    // A small pack is copied to a folder in no time, and there may be many: readers who miss it list the packs again.
+    // Small packs are not kept, because there may be thousands of them. A reader who misses one lists the packs again.
     on!(db, conn => diesel::delete(repository_packs::table)
         .filter(repository_packs::repository_id.eq(repository.get()))
         .filter(replaced())

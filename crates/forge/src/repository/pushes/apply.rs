@@ -205,7 +205,7 @@ fn record_consequences(
     Ok(())
 }
 
-/// Makes the packs of a repository be combined: soon after the last of a few pushes, and at once after many.
+/// Enqueues the maintenance of a repository: for later, or for now if it has many packs.
 fn enqueue_maintenance(tx: &mut WriteTx<'_>, repository: &RepositoryRecord) -> Result<()> {
     let task = Task::Housekeeping(repository.project);
     if store::packs::count_live(tx.db(), repository.id)? < maintenance::MANY_PACKS {
