@@ -728,6 +728,7 @@ diesel::table! {
         refs_bytes -> BigInt,
         unreachable_since -> Nullable<BigInt>,
         created_at -> BigInt,
+        drop_epoch -> BigInt,
     }
 }
 

@@ -67,11 +67,11 @@ impl RepositoryState {
         forge.read(Caller::system(), load).await
     }
 
-    /// Like [`Self::load`], in a new pack epoch: objects that are unreachable now stay so. Pushes that were checked before are
-    /// checked again, and a push cannot refer to an unreachable object.
+    /// Like [`Self::load`], in a new drop epoch: objects that are unreachable now stay so. Pushes that were inspected before
+    /// are inspected again, and a push cannot refer to an unreachable object.
     async fn load_in_new_epoch(forge: &Forge, project: ProjectId) -> Result<Option<Self>> {
         let load = move |tx: &mut WriteTx<'_>| {
-            let Some(record) = store::repositories::increase_pack_epoch(tx.db(), project)? else { return Ok(None) };
+            let Some(record) = store::repositories::increase_drop_epoch(tx.db(), project)? else { return Ok(None) };
             Self::read(tx.read(), record)
         };
         let state = forge.write(Caller::system(), load).await?;
@@ -210,7 +210,7 @@ pub async fn prune(forge: &Forge, project: ProjectId) -> Result<Option<RepackRep
             finish_separation(tx, record)?;
             store::packs::forget_dead_packs_of(tx.db(), record.id)?;
             // The server removes them from its folder when it sees another epoch.
-            store::repositories::increase_pack_epoch(tx.db(), record.project)?;
+            store::repositories::increase_pack_epoch(tx.db(), record.id)?;
             Ok(())
         };
         let repository = state.record.id;

@@ -32,9 +32,8 @@ use apply::{AppliedPush, ApplyOutcome, apply};
 use inspect::{SentObjects, inspect};
 use pipelines::plan_pipelines;
 
-/// How often a push is inspected because the repository has changed in a way that the inspection depends on. Packs are
-/// combined after every few pushes, so this is large enough for a slow push beside many fast ones.
-const MAX_ATTEMPTS: usize = 50;
+/// How often a push is inspected because the repository has changed in a way that the inspection depends on.
+const MAX_ATTEMPTS: usize = 5;
 
 /// The maximum number of refs changed in one push.
 pub const MAX_CHANGES: usize = 10_000;
@@ -124,7 +123,7 @@ async fn apply_push(
     let mut packs: Option<PackedObjects> = None;
     for _ in 0..MAX_ATTEMPTS {
         let target = forge.read(Caller::system(), move |tx| PushTarget::load(tx, project)).await?;
-        let pack_epoch = target.pack_epoch;
+        let drop_epoch = target.drop_epoch;
         let inspected = {
             let push = Arc::clone(push);
             let inspecting = move || {
@@ -146,7 +145,7 @@ async fn apply_push(
         let atomic = push.atomic;
         let applying = {
             let inspected = Arc::clone(&inspected);
-            move |tx: &mut crate::WriteTx<'_>| apply(tx, project, &inspected, pack_epoch, &new_packs, atomic, source)
+            move |tx: &mut crate::WriteTx<'_>| apply(tx, project, &inspected, drop_epoch, &new_packs, atomic, source)
         };
         match forge.write(caller.clone(), applying).await {
             Ok(ApplyOutcome::Applied(AppliedPush { outcomes, repository, changes })) => {
@@ -185,7 +184,7 @@ async fn apply_push(
 /// What a push is inspected against.
 struct PushTarget {
     repository: Option<Repository>,
-    pack_epoch: i64,
+    drop_epoch: i64,
     has_webhooks: bool,
 }
 
@@ -193,10 +192,10 @@ impl PushTarget {
     fn load(tx: &mut ReadTx<'_>, project: ProjectId) -> Result<Self> {
         let has_webhooks = has_push_webhooks(tx, project)?;
         let project = tx.project(&ProjectRef::Id(project), ProjectAbility::ReadProject)?;
-        // Read first: packs that are removed meanwhile change the epoch.
+        // Read first: objects that are dropped meanwhile change the epoch.
         let record = store::repositories::find(tx.db(), project.id)?;
         let repository = tx.repository(&project)?;
-        Ok(Self { repository, pack_epoch: record.map_or(0, |record| record.pack_epoch), has_webhooks })
+        Ok(Self { repository, drop_epoch: record.map_or(0, |record| record.drop_epoch), has_webhooks })
     }
 }
 

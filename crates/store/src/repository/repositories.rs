@@ -30,6 +30,8 @@ pub struct RepositoryRecord {
     pub generation: i64,
     /// Increased when packs are replaced.
     pub pack_epoch: i64,
+    /// Increased before unreachable objects are dropped.
+    pub drop_epoch: i64,
     /// When objects may have become unreachable that are not in a pack of their own yet.
     pub unreachable_since: Option<Time>,
 }
@@ -63,16 +65,18 @@ struct Row {
     project_id: i64,
     generation: i64,
     pack_epoch: i64,
+    drop_epoch: i64,
     unreachable_since: Option<i64>,
 }
 
 impl From<Row> for RepositoryRecord {
-    fn from(Row { id, project_id, generation, pack_epoch, unreachable_since }: Row) -> Self {
+    fn from(Row { id, project_id, generation, pack_epoch, drop_epoch, unreachable_since }: Row) -> Self {
         Self {
             id: RepositoryId::new(id),
             project: ProjectId::new(project_id),
             generation,
             pack_epoch,
+            drop_epoch,
             unreachable_since: from_micros_opt(unreachable_since),
         }
     }
@@ -200,12 +204,20 @@ pub fn by_id(db: &mut Conn, repository: RepositoryId) -> Result<Option<Repositor
     Ok(row.map(RepositoryRecord::from))
 }
 
-/// Increases the pack epoch of the repository of a project, so that pushes that are under way are checked again, and returns the
-/// repository. Other transactions cannot change the repository until this one ends.
-pub fn increase_pack_epoch(db: &mut Conn, project: ProjectId) -> Result<Option<RepositoryRecord>> {
+/// Increases the pack epoch of a repository whose dead packs were forgotten.
+pub fn increase_pack_epoch(db: &mut Conn, repository: RepositoryId) -> Result<()> {
+    on!(db, conn => diesel::update(repositories::table.find(repository.get()))
+        .set(repositories::pack_epoch.eq(repositories::pack_epoch + 1))
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Increases the drop epoch of the repository of a project, so that pushes that are under way are inspected again, and
+/// returns the repository. Other transactions cannot change the repository until this one ends.
+pub fn increase_drop_epoch(db: &mut Conn, project: ProjectId) -> Result<Option<RepositoryRecord>> {
     let updated: Option<Row> = on!(db, conn => diesel::update(repositories::table)
         .filter(repositories::project_id.eq(project.get()))
-        .set(repositories::pack_epoch.eq(repositories::pack_epoch + 1))
+        .set(repositories::drop_epoch.eq(repositories::drop_epoch + 1))
         .returning(Row::as_returning())
         .get_result(conn)
         .optional())?;

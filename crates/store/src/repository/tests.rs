@@ -358,7 +358,8 @@ fn packs_are_only_replaced_in_the_epoch_that_was_read() {
     let stale = replace(db, repository, 0, &ids, &[pack("five", 5)], NOW);
     assert!(!stale.expect("refused"));
     assert_eq!(states(db), expected);
-    assert_eq!(repositories::find(db, test.project).expect("read").map(|found| found.pack_epoch), Some(1));
+    let record = repositories::find(db, test.project).expect("read").expect("a repository");
+    assert_eq!((record.pack_epoch, record.drop_epoch), (1, 0), "no object was dropped");
     assert_eq!(packs::known_keys(db, &["five".to_owned()]).expect("read"), [] as [&str; 0]);
 }
 
@@ -390,14 +391,17 @@ fn packs_can_be_forgotten_at_once_in_an_epoch_of_their_own() {
     let db = &mut test.db;
     packs::add_pack(db, repository, &pack("one", 1), NOW).expect("added");
     let old = pack_ids(db, repository);
-    let found = repositories::increase_pack_epoch(db, test.project).expect("increased").expect("a repository");
-    assert_eq!((found.id, found.pack_epoch), (repository, 1));
+    let found = repositories::increase_drop_epoch(db, test.project).expect("increased").expect("a repository");
+    assert_eq!((found.id, found.drop_epoch, found.pack_epoch), (repository, 1, 0));
     assert_eq!(repositories::by_id(db, repository).expect("read"), Some(found));
-    assert_eq!(repositories::increase_pack_epoch(db, test.other_project).expect("nothing"), None);
+    assert_eq!(repositories::increase_drop_epoch(db, test.other_project).expect("nothing"), None);
     let new = vec![pack("two", 2)];
     let replacement = PackReplacement { pack_epoch: found.pack_epoch, old, new };
     assert!(packs::replace_packs(db, repository, &replacement, NOW).expect("replaced"));
     packs::forget_dead_packs_of(db, repository).expect("forgotten");
+    repositories::increase_pack_epoch(db, repository).expect("increased");
+    let record = repositories::by_id(db, repository).expect("read").expect("a repository");
+    assert_eq!((record.drop_epoch, record.pack_epoch), (1, 2));
     assert_eq!(pack_keys(db, repository), ["two"]);
     assert_eq!(packs::delete_unused_packs(db, 10).expect("deleted"), ["one"]);
 }

@@ -45,7 +45,7 @@ pub(super) fn apply(
     tx: &mut WriteTx<'_>,
     project: ProjectId,
     inspected: &InspectedPush,
-    pack_epoch: i64,
+    drop_epoch: i64,
     packs: &[NewPack],
     atomic: bool,
     source: PushSource,
@@ -55,13 +55,13 @@ pub(super) fn apply(
         return Ok(ApplyOutcome::Rejected(outcomes(inspected, &rejections)));
     }
     let now = tx.now();
-    if store::repositories::find(tx.db(), project.id)?.is_some_and(|before| before.pack_epoch != pack_epoch) {
+    if store::repositories::find(tx.db(), project.id)?.is_some_and(|before| before.drop_epoch != drop_epoch) {
         return Ok(ApplyOutcome::Outdated);
     }
     // Locks the repository: what follows cannot change until the transaction ends.
     let repository = store::repositories::begin_update(tx.db(), project.id, now)?;
     let was_empty = !store::repositories::has_branches(tx.db(), repository.id)?;
-    if was_empty != inspected.was_empty || repository.pack_epoch != pack_epoch {
+    if was_empty != inspected.was_empty || repository.drop_epoch != drop_epoch {
         return Ok(ApplyOutcome::Outdated);
     }
     reject_default_branch(tx, &project, inspected, &mut rejections)?;
