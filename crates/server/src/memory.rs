@@ -17,6 +17,11 @@ const RELEASE_INTERVAL: Duration = Duration::from_secs(60);
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MMAP_THRESHOLD: i32 = 1 << 20;
 
+/// The free memory at the end of an arena from which on it is returned to the system. A large request frees more than glibc's
+/// default of 128 KiB, and the next one would have to get it again. [`release_free_memory`] returns the rest.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const TRIM_THRESHOLD: i32 = 4 << 20;
+
 /// The range of the number of arenas. Each reserves 64 MB of address space and retains freed memory; glibc's default is
 /// eight per core.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -36,6 +41,7 @@ pub(crate) fn configure_allocator() {
     // SAFETY: `mallopt` takes two integers and only changes parameters of the allocator.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, MMAP_THRESHOLD);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD);
         libc::mallopt(libc::M_ARENA_MAX, arenas);
     }
 }
