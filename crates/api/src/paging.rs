@@ -4,7 +4,7 @@ use std::{convert::Infallible, fmt::Write as _, sync::Arc};
 
 use axum::{
     extract::{FromRequestParts, OriginalUri},
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts},
+    http::{HeaderMap, HeaderName, HeaderValue, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use forge::Unvalidated;
@@ -142,7 +142,7 @@ pub(crate) struct Paged<T> {
 
 impl<T: Serialize> IntoResponse for Paged<T> {
     fn into_response(self) -> Response {
-        let mut response = reply::json_with_etag(StatusCode::OK, &self.items);
+        let mut response = reply::json_list_with_etag(&self.items);
         response.headers_mut().extend(self.headers);
         response
     }

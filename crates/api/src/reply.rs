@@ -170,6 +170,13 @@ pub(crate) fn json_with_etag(status: StatusCode, body: &impl Serialize) -> Respo
     with_etag(status, bytes, etag)
 }
 
+/// Returns a JSON array with an `ETag`.
+pub(crate) fn json_list_with_etag<T: Serialize>(items: &[T]) -> Response {
+    let bytes = to_bytes_with_capacity(&items, items.len().max(1) * RECORD_CAPACITY);
+    let etag = etag(&bytes);
+    with_etag(StatusCode::OK, bytes, etag)
+}
+
 fn etag(bytes: &[u8]) -> HeaderValue {
     let etag = format!("W/\"{:032x}\"", xxh3_128(bytes));
     HeaderValue::from_str(&etag).expect("hex digits are valid in a header")
@@ -190,9 +197,15 @@ fn raw_json(status: StatusCode, bytes: impl Into<Body>) -> Response {
     response
 }
 
+/// Enough bytes for most records, so that the usual response needs no reallocation.
+const RECORD_CAPACITY: usize = 768;
+
 fn to_bytes(body: &impl Serialize) -> Vec<u8> {
-    // Enough for one record, so that the usual response needs no reallocation.
-    let mut bytes = Vec::with_capacity(768);
+    to_bytes_with_capacity(body, RECORD_CAPACITY)
+}
+
+fn to_bytes_with_capacity(body: &impl Serialize, capacity: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(capacity);
     serde_json::to_writer(&mut bytes, body).expect("JSON structs have string keys and no fallible parts");
     bytes
 }
