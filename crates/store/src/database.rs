@@ -73,8 +73,8 @@ impl Database {
         Ok(Self::Postgres(Box::new(postgres::Target::parse(url)?)))
     }
 
-    /// Returns whether the engine is SQLite: statements run inside this process, `data_version` detects changes, and the
-    /// whole database can be copied as a file.
+    /// Returns whether the engine is SQLite: statements run inside this process, and the whole database can be copied as a
+    /// file.
     pub fn is_sqlite(&self) -> bool {
         matches!(self, Self::Sqlite(_))
     }
@@ -240,14 +240,27 @@ where
     Ok(())
 }
 
+/// Identifies the committed data that a read connection sees. Only versions of the same connection are comparable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataVersion {
+    /// On SQLite, the number of commits of other connections.
+    Commits(i64),
+    /// On PostgreSQL, the transactions that have ended.
+    Snapshot(String),
+}
+
 impl Conn {
-    /// Returns a number that changes whenever another connection has changed an SQLite database.
-    pub fn data_version(&mut self) -> crate::Result<i64> {
-        match self {
-            Self::Sqlite(conn) => Ok(Fragment::<BigInt>::new("PRAGMA data_version").get_result(conn)?),
-            // PostgreSQL has no such number; its reads are not cached.
-            Self::Pg(_) => Ok(0),
-        }
+    /// Returns the current version of the data. While it stays the same, reading again returns the same; this costs less
+    /// than most reads.
+    pub fn data_version(&mut self) -> crate::Result<DataVersion> {
+        Ok(match self {
+            Self::Sqlite(conn) => {
+                DataVersion::Commits(Fragment::<BigInt>::new("PRAGMA data_version").get_result(conn)?)
+            }
+            Self::Pg(conn) => {
+                DataVersion::Snapshot(Fragment::<Text>::new("SELECT pg_current_snapshot()::text").get_result(conn)?)
+            }
+        })
     }
 
     /// Checks that the database answers.

@@ -30,7 +30,7 @@ mod times;
 
 pub use access::Viewer;
 pub use conn::Conn;
-pub use database::{Database, OpenError, SchemaStatus};
+pub use database::{DataVersion, Database, OpenError, SchemaStatus};
 pub use error::{Error, Result};
 pub use issue_visibility::IssueVisibility;
 pub use search::SearchTerm;

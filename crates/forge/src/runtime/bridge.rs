@@ -369,20 +369,20 @@ impl Forge {
         self.with_inline_connection(|connection| connection.read_inline(&self.0.shared, &caller, &mut f))
     }
 
-    /// As [`Self::read_inline`], and caches the result for the same tokens and subject for as long as the SQLite database
-    /// does not change. The subject must name everything that the result depends on besides the database and the caller.
+    /// As [`Self::read_inline`], and caches the result for the same tokens and subject for as long as the database does not
+    /// change. The subject must name everything that the result depends on besides the database and the caller.
     pub async fn read_cached<T, F>(&self, caller: Caller, subject: String, mut f: F) -> Result<T>
     where
         T: Clone + Send + 'static,
         F: FnMut(&mut ReadTx<'_>) -> Result<T> + Send + 'static,
     {
-        match caller.cache_key().filter(|_| self.0.shared.database.is_sqlite()) {
-            Some(caller_key) => {
-                let key = ReadCacheKey { caller: caller_key, subject };
-                self.with_inline_connection(|connection| connection.read_cached(&self.0.shared, &caller, key, &mut f))
-            }
-            None => self.read_inline(caller, f).await,
+        let Some(caller_key) = caller.cache_key() else { return self.read_inline(caller, f).await };
+        let (key, shared) = (ReadCacheKey { caller: caller_key, subject }, Arc::clone(&self.0.shared));
+        let read = move |connection: &mut ReadConnection| connection.read_cached(&shared, &caller, &key, &mut f);
+        if self.0.shared.database.is_sqlite() {
+            return self.with_inline_connection(read);
         }
+        run_on(&self.0.readers, read).await
     }
 
     /// Runs a closure with the calling thread's own connection to this forge.

@@ -1,12 +1,14 @@
-//! A per-thread cache of reads, valid for as long as the SQLite database does not change.
+//! A per-thread cache of reads, valid for as long as the database does not change.
 //!
-//! `PRAGMA data_version` counts the commits of all other connections, including those of other processes, at almost no
-//! cost. While it is unchanged, reading again would return the same. Expiry of tokens and memberships also depends on the
-//! time and is checked for each entry.
+//! Both engines identify the committed data at little cost: `PRAGMA data_version` of SQLite counts the commits of all other
+//! connections, including those of other processes, and `pg_current_snapshot()` of PostgreSQL names the transactions that
+//! have ended. While it is unchanged, reading again would return the same. Expiry of tokens and memberships also depends on
+//! the time and is checked for each entry.
 
 use std::{any::Any, collections::HashMap};
 
 use model::{Time, Token, UserId, members::utc_date};
+use store::DataVersion;
 
 use crate::caller::CallerKey;
 
@@ -23,7 +25,7 @@ pub(crate) struct ReadCacheKey {
 /// A cached value, and what its validity depends on.
 pub(crate) struct ReadCacheEntry {
     /// The version of the database before the read.
-    pub(crate) data_version: i64,
+    pub(crate) data_version: DataVersion,
     pub(crate) created_at: Time,
     /// The token that authenticated the caller.
     pub(crate) token: Option<Token>,
@@ -35,10 +37,10 @@ pub(crate) struct ReadCacheEntry {
 
 impl ReadCacheEntry {
     /// Returns whether reading again would return the same value.
-    fn is_valid(&self, data_version: i64, now: Time) -> bool {
+    fn is_valid(&self, data_version: &DataVersion, now: Time) -> bool {
         let token_valid = self.token.as_ref().and_then(|token| token.expires_at).is_none_or(|end| now < end);
         // Memberships expire at midnight.
-        self.data_version == data_version && token_valid && utc_date(self.created_at) == utc_date(now)
+        self.data_version == *data_version && token_valid && utc_date(self.created_at) == utc_date(now)
     }
 }
 
@@ -51,7 +53,7 @@ pub(crate) struct ReadCache {
 
 impl ReadCache {
     /// Returns the entry of a key, if it is still valid.
-    pub(crate) fn get(&mut self, key: &ReadCacheKey, data_version: i64, now: Time) -> Option<&ReadCacheEntry> {
+    pub(crate) fn get(&mut self, key: &ReadCacheKey, data_version: &DataVersion, now: Time) -> Option<&ReadCacheEntry> {
         if let Some(entry) = self.old.remove(key) {
             self.insert(key.clone(), entry);
         }

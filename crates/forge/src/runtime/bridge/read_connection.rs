@@ -58,19 +58,36 @@ impl ReadConnection {
         self.disconnect_on_error(result)
     }
 
-    /// Returns the cached value if it is still valid; otherwise reads it inline and caches it.
+    /// Returns the cached value if it is still valid; otherwise reads it, without a transaction around the statements, and
+    /// caches it.
     pub(super) fn read_cached<T: Clone + 'static>(
         &mut self,
         shared: &Shared,
         caller: &Caller,
-        key: ReadCacheKey,
+        key: &ReadCacheKey,
+        f: &mut impl FnMut(&mut ReadTx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        match self.read_cached_once(shared, caller, key, f) {
+            Err(Error::Store(error)) if error.is_disconnected() => {
+                warn!(%error, "lost the database connection; opening a new one");
+                self.conn = None;
+                self.read_cached_once(shared, caller, key, f)
+            }
+            result => self.disconnect_on_error(result),
+        }
+    }
+
+    fn read_cached_once<T: Clone + 'static>(
+        &mut self,
+        shared: &Shared,
+        caller: &Caller,
+        key: &ReadCacheKey,
         f: &mut impl FnMut(&mut ReadTx<'_>) -> Result<T>,
     ) -> Result<T> {
         let now = shared.clock.now();
         // Read first: a commit during the read then makes the entry invalid, never stale.
-        let data_version = self.connect()?.data_version();
-        let data_version = self.disconnect_on_error(data_version.map_err(Error::from))?;
-        if let Some(entry) = self.cache.get(&key, data_version, now)
+        let data_version = self.connect()?.data_version()?;
+        if let Some(entry) = self.cache.get(key, &data_version, now)
             && let Some(value) = entry.value.downcast_ref::<T>()
         {
             if let Some(token) = &entry.token {
@@ -98,7 +115,7 @@ impl ReadConnection {
                 is_writing: false,
             })
         });
-        let value = self.disconnect_on_error(result)?;
+        let value = result?;
         let (user, acting_as) = caller.logged_ids();
         let entry = ReadCacheEntry {
             data_version,
@@ -108,7 +125,7 @@ impl ReadConnection {
             acting_as,
             value: Box::new(value.clone()),
         };
-        self.cache.insert(key, entry);
+        self.cache.insert(key.clone(), entry);
         Ok(value)
     }
 
