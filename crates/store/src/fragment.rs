@@ -29,7 +29,7 @@ enum Piece {
     /// ` IN (…)` for any number of ids, bound as one value so that the statement does not depend on their number.
     InIds(Ids),
     /// SQL that differs between the engines: first SQLite's, then PostgreSQL's.
-    PerEngine(&'static str, &'static str),
+    PerEngine(Cow<'static, str>, Cow<'static, str>),
 }
 
 /// A list of ids in the form in which each engine binds it as one value.
@@ -71,8 +71,12 @@ impl<ST> Fragment<ST> {
         self
     }
 
-    pub(crate) fn per_engine(mut self, sqlite: &'static str, postgres: &'static str) -> Self {
-        self.pieces.push(Piece::PerEngine(sqlite, postgres));
+    pub(crate) fn per_engine(
+        mut self,
+        sqlite: impl Into<Cow<'static, str>>,
+        postgres: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        self.pieces.push(Piece::PerEngine(sqlite.into(), postgres.into()));
         self
     }
 
@@ -87,7 +91,7 @@ impl<ST> QueryFragment<Sqlite> for Fragment<ST> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
         for piece in &self.pieces {
             match piece {
-                Piece::Sql(sql) => out.push_sql(sql),
+                Piece::Sql(sql) | Piece::PerEngine(sql, _) => out.push_sql(sql),
                 Piece::Number(number) => out.push_bind_param::<BigInt, _>(number)?,
                 Piece::Flag(flag) => out.push_bind_param::<Bool, _>(flag)?,
                 Piece::Text(text) => out.push_bind_param::<Text, _>(text)?,
@@ -96,7 +100,6 @@ impl<ST> QueryFragment<Sqlite> for Fragment<ST> {
                     out.push_bind_param::<Text, _>(&ids.json)?;
                     out.push_sql("))");
                 }
-                Piece::PerEngine(sql, _) => out.push_sql(sql),
             }
         }
         Ok(())
@@ -107,7 +110,7 @@ impl<ST> QueryFragment<Pg> for Fragment<ST> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         for piece in &self.pieces {
             match piece {
-                Piece::Sql(sql) => out.push_sql(sql),
+                Piece::Sql(sql) | Piece::PerEngine(_, sql) => out.push_sql(sql),
                 Piece::Number(number) => out.push_bind_param::<BigInt, _>(number)?,
                 Piece::Flag(flag) => out.push_bind_param::<Bool, _>(flag)?,
                 Piece::Text(text) => out.push_bind_param::<Text, _>(text)?,
@@ -116,7 +119,6 @@ impl<ST> QueryFragment<Pg> for Fragment<ST> {
                     out.push_bind_param::<Array<BigInt>, _>(&ids.list)?;
                     out.push_sql(")");
                 }
-                Piece::PerEngine(_, sql) => out.push_sql(sql),
             }
         }
         Ok(())

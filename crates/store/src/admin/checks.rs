@@ -87,6 +87,44 @@ const COUNTERS: &[Counter] = &[
                   AND p.archived = project_counts.archived AND p.id & 7 = project_counts.stripe)"],
     },
     Counter {
+        name: "projects of namespaces",
+        count_wrong: "SELECT count(*) AS n FROM (SELECT 1 FROM (SELECT namespace_id, visibility, archived, amount \
+                FROM namespace_project_counts UNION ALL SELECT namespace_id, visibility, archived, -count(*) \
+                FROM projects WHERE deleted_at IS NULL GROUP BY namespace_id, visibility, archived) t \
+                GROUP BY namespace_id, visibility, archived HAVING sum(amount) <> 0) w",
+        fix: &[
+            "DELETE FROM namespace_project_counts",
+            "INSERT INTO namespace_project_counts (namespace_id, visibility, archived, amount) \
+                SELECT namespace_id, visibility, archived, count(*) FROM projects WHERE deleted_at IS NULL \
+                GROUP BY namespace_id, visibility, archived",
+        ],
+    },
+    Counter {
+        name: "listed memberships",
+        count_wrong: "SELECT count(*) AS n FROM project_members m JOIN projects p ON p.id = m.project_id \
+                LEFT JOIN namespaces n ON n.id = p.namespace_id \
+                WHERE m.is_listed <> (p.namespace_id IS NOT NULL AND coalesce(n.owner_id, 0) <> m.user_id) \
+                OR m.project_visibility <> p.visibility OR m.project_archived <> p.archived \
+                OR m.project_created_at <> p.created_at",
+        fix: &["UPDATE project_members SET (is_listed, project_visibility, project_archived, project_created_at) = ( \
+                  SELECT p.namespace_id IS NOT NULL AND coalesce(n.owner_id, 0) <> project_members.user_id, \
+                  p.visibility, p.archived, p.created_at FROM projects p \
+                  LEFT JOIN namespaces n ON n.id = p.namespace_id WHERE p.id = project_members.project_id)"],
+    },
+    Counter {
+        name: "memberships of users by visibility",
+        count_wrong: "SELECT count(*) AS n FROM (SELECT 1 FROM (SELECT user_id, visibility, archived, amount \
+                FROM member_project_counts UNION ALL SELECT user_id, project_visibility, project_archived, -count(*) \
+                FROM project_members WHERE is_listed GROUP BY user_id, project_visibility, project_archived) t \
+                GROUP BY user_id, visibility, archived HAVING sum(amount) <> 0) w",
+        fix: &[
+            "DELETE FROM member_project_counts",
+            "INSERT INTO member_project_counts (user_id, visibility, archived, amount) \
+                SELECT user_id, project_visibility, project_archived, count(*) FROM project_members WHERE is_listed \
+                GROUP BY user_id, project_visibility, project_archived",
+        ],
+    },
+    Counter {
         name: "personal projects of users",
         count_wrong: "SELECT count(*) AS n FROM users t WHERE personal_projects <> (SELECT count(*) FROM projects p \
                 JOIN namespaces s ON s.id = p.namespace_id WHERE s.owner_id = t.id)",
@@ -287,7 +325,8 @@ pub fn recount(db: &mut Conn) -> Result<()> {
     if let Conn::Pg(conn) = db {
         conn.batch_execute(
             "LOCK TABLE projects, users, project_stars, fork_links, issues, issue_books, labels, issue_labels, notes, \
-             project_counts, repositories, refs IN SHARE ROW EXCLUSIVE MODE",
+             project_counts, namespace_project_counts, project_members, member_project_counts, repositories, refs \
+             IN SHARE ROW EXCLUSIVE MODE",
         )?;
     }
     for counter in counters(db) {

@@ -8,6 +8,10 @@ use model::{NamespaceId, Role, Time, UserId, Visibility};
 
 use crate::{fragment::Fragment, times::to_micros};
 
+/// At the end of an `EXISTS` query: makes PostgreSQL run it for each row, instead of reading all rows that any row could need
+/// into a hash table.
+const LOOK_UP_EACH: &str = " LIMIT 1 OFFSET 0";
+
 /// The user for whom a query filters its results.
 #[derive(Clone, Copy, Debug)]
 pub struct Viewer {
@@ -30,7 +34,7 @@ impl Viewer {
     }
 
     /// Condition: a row of memberships is this user's and has not expired.
-    fn own_rows(&self, table: &'static str) -> Fragment<Bool> {
+    pub(crate) fn own_rows(&self, table: &'static str) -> Fragment<Bool> {
         Fragment::new(format!("{table}.user_id = ")).number(self.user).sql(" AND ").append(self.unexpired(table))
     }
 
@@ -102,13 +106,69 @@ impl Viewer {
         .append(self.own_rows("m"))
     }
 
+    /// Condition: this user has at least `min_role` in the project `p`. Looks up each project; [`Self::my_projects`] finds all
+    /// of them.
+    pub(crate) fn has_role(&self, min_role: Role) -> Fragment<Bool> {
+        let at_least = |column: &str| match min_role {
+            Role::Guest => String::new(),
+            _ => format!("{column} >= {} AND ", min_role.level()),
+        };
+        let (member, share) = (at_least("m.access_level"), at_least("s.group_access"));
+        Fragment::new("(p.namespace_id IN (")
+            .append(self.namespaces(&member))
+            .sql(format!(") OR EXISTS (SELECT 1 FROM project_members m WHERE m.project_id = p.id AND {member}"))
+            .append(self.own_rows("m"))
+            .sql(format!(
+                "{LOOK_UP_EACH}) OR p.id IN (SELECT s.project_id FROM group_members m CROSS JOIN namespace_ancestors a \
+                 CROSS JOIN project_shares s CROSS JOIN projects q CROSS JOIN namespaces n \
+                 WHERE a.ancestor_id = m.group_id AND s.group_id = a.namespace_id AND q.id = s.project_id \
+                 AND n.id = q.namespace_id AND NOT n.share_with_group_lock AND {member}{share}"
+            ))
+            .append(self.own_rows("m"))
+            .sql(" AND ")
+            .append(self.unexpired("s"))
+            .sql("))")
+    }
+
+    /// The condition that a row of project members is the unexpired one of this user for the project with the ID `id`.
+    pub(crate) fn is_member_of(&self, id: &str) -> Fragment<Bool> {
+        Fragment::new(format!("EXISTS (SELECT 1 FROM project_members m WHERE m.project_id = {id} AND "))
+            .append(self.own_rows("m"))
+            .sql(format!("{LOOK_UP_EACH})"))
+    }
+
+    /// Condition: this user owns the project `p`.
+    pub(crate) fn owns(&self) -> Fragment<Bool> {
+        Fragment::new("p.namespace_id IN (").append(self.owned_namespaces()).sql(")")
+    }
+
+    /// The IDs of the namespaces in which this user has a role: the personal one, and groups.
+    pub(crate) fn my_namespaces(&self) -> Fragment<BigInt> {
+        self.namespaces("")
+    }
+
+    /// The IDs of the namespaces that this user owns.
+    pub(crate) fn owned_namespaces(&self) -> Fragment<BigInt> {
+        self.namespaces("m.access_level = 50 AND ")
+    }
+
+    fn namespaces(&self, members: &str) -> Fragment<BigInt> {
+        Fragment::new("SELECT o.id AS id FROM namespaces o WHERE o.kind = 'user' AND o.owner_id = ")
+            .number(self.user)
+            .sql(format!(
+                " UNION SELECT a.namespace_id FROM group_members m \
+                 JOIN namespace_ancestors a ON a.ancestor_id = m.group_id WHERE {members}"
+            ))
+            .append(self.own_rows("m"))
+    }
+
     /// Condition: this user can see the project `p` by visibility or role.
     pub(crate) fn sees(&self) -> Fragment<Bool> {
-        Fragment::new("(p.visibility >= ")
-            .number(self.visible_from.level())
-            .sql(" OR p.id IN (")
-            .append(self.my_projects())
-            .sql("))")
+        let visible = Fragment::new("(p.visibility >= ").number(self.visible_from.level());
+        if self.user == UserId::ANONYMOUS {
+            return visible.sql(")");
+        }
+        visible.sql(" OR ").append(self.has_role(Role::Guest)).sql(")")
     }
 
     /// Condition: this user can see the project `p`, as an administrator or under [`Self::sees`].
@@ -121,11 +181,8 @@ impl Viewer {
         if self.admin {
             return Fragment::new("TRUE");
         }
-        Fragment::new("(p.visibility >= ")
-            .number(self.visible_from.level())
-            .sql(" OR p.id IN (")
-            .append(self.my_projects_with_role(Role::Reporter, ""))
-            .sql("))")
+        let visible = Fragment::new("(p.visibility >= ").number(self.visible_from.level());
+        visible.sql(" OR ").append(self.has_role(Role::Reporter)).sql(")")
     }
 
     /// The access level from membership in the project.

@@ -457,9 +457,9 @@ fn hidden_of(viewer: &Viewer, user: UserId) -> Fragment<BigInt> {
     if viewer.admin {
         return Fragment::new("SELECT e.id FROM events e WHERE FALSE");
     }
-    let projects_filter = Fragment::new("issues AND project_id NOT IN (");
+    let projects_filter = Fragment::new("issues AND NOT EXISTS (SELECT 1 FROM projects p WHERE p.id = project_id AND ");
     let visibility = IssueVisibility { user: viewer.user, confidential: false };
-    let projects_filter = projects_filter.append(viewer.my_projects_with_role(Role::Reporter, "")).sql(")");
+    let projects_filter = projects_filter.append(viewer.has_role(Role::Reporter)).sql(")");
     about_issues(user, projects_filter, confidential_index_hint())
         .sql(" AND ")
         .append(is_hidden(&visibility))

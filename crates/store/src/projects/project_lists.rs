@@ -1,17 +1,23 @@
 //! Lists of projects: filtering, ordering and counting.
 //!
-//! A list takes three statements: the IDs on the page and the total, the full rows, and the groups they are shared with; one
-//! more for the fork sources, if there are forks on the page.
-//! Lists of all projects above a visibility are neither counted nor sorted: each visibility bucket (one visibility, archived
-//! or not) has a counter and an index per order, and a page is merged from the first rows of the buckets.
+//! A list takes four statements: the numbers of projects, the IDs on the page, the full rows, and the groups they are shared
+//! with; one more for the fork sources, if there are forks on the page.
+//!
+//! The cost depends on the page, not on the number of projects. Each visibility bucket (one visibility, archived or not), of
+//! the instance and of each namespace, has a counter and an index per order. A page is merged from the first rows of the
+//! buckets (`bucket_lists`). Searches, stars, and projects shared with a group are few: they are filtered, counted and sorted.
 
 use diesel::{RunQueryDsl as _, sql_types::BigInt};
 use model::{
-    NamespaceId, Page, Project, ProjectId, Slice, Visibility,
+    NamespaceId, Page, Project, ProjectId, Role, Slice,
     projects::{ProjectFilter, ProjectOrder},
 };
 
+use super::bucket_lists;
 use crate::{Conn, Result, access::Viewer, conn::on, fragment::Fragment, projects, search::SearchTerm};
+
+/// The number of projects of a viewer up to which a search compares each of them.
+const MAX_SEARCHED: i64 = 200;
 
 /// The set of projects to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +53,10 @@ pub fn list(
     filter: &ProjectFilter,
     page: Page,
 ) -> Result<Slice<Project>> {
-    let (total, ids) = match (scope, &filter.search) {
-        (ProjectListScope::Visible, None) => {
-            from_visibility_buckets(db, viewer, Some(viewer.visible_from), filter, page)?
-        }
-        (ProjectListScope::All, None) => from_visibility_buckets(db, viewer, None, filter, page)?,
-        _ => from_candidates(db, viewer, scope, filter, page)?,
+    let is_indexed = filter.search.is_none() && !filter.builds_first;
+    let (total, ids) = match bucket_lists::Source::of(scope, viewer).filter(|_| is_indexed) {
+        Some(source) => bucket_lists::list(db, viewer, source, filter, page)?,
+        None => from_candidates(db, viewer, scope, filter, page)?,
     };
     let ids: Vec<ProjectId> = ids.into_iter().map(ProjectId::new).collect();
     Ok(Slice { items: load(db, viewer, &ids)?, total, page })
@@ -69,7 +73,7 @@ fn load(db: &mut Conn, viewer: &Viewer, ids: &[ProjectId]) -> Result<Vec<Project
 }
 
 /// Returns the column of a sort key.
-fn column(order: ProjectOrder) -> &'static str {
+pub(crate) fn column(order: ProjectOrder) -> &'static str {
     match order {
         ProjectOrder::Id => "id",
         ProjectOrder::Name => "name_key",
@@ -80,9 +84,14 @@ fn column(order: ProjectOrder) -> &'static str {
     }
 }
 
+/// Returns the direction of a list in SQL.
+pub(crate) fn direction(filter: &ProjectFilter) -> &'static str {
+    if filter.ascending { "ASC" } else { "DESC" }
+}
+
 /// Returns the ORDER BY terms: the sort key, then the ID, in the same direction.
-fn order_by(filter: &ProjectFilter, table: &str) -> String {
-    let direction = if filter.ascending { "ASC" } else { "DESC" };
+pub(crate) fn order_by(filter: &ProjectFilter, table: &str) -> String {
+    let direction = direction(filter);
     format!("{table}.sort_key {direction}, {table}.id {direction}")
 }
 
@@ -101,7 +110,6 @@ fn from_candidates(
         ", p.{} AS sort_key, p.builds_enabled AS builds, p.visibility AS visibility, p.archived AS archived",
         column(filter.order)
     );
-    let as_is = |set: Fragment<BigInt>| Fragment::new("SELECT * FROM (").append(set).sql(") p WHERE TRUE");
     // SQLite does not reorder cross joins, so the few candidates come first.
     let joined = |set: Fragment<BigInt>, namespace: &str| {
         Fragment::new(format!("SELECT p.id AS id{columns} FROM ("))
@@ -109,17 +117,24 @@ fn from_candidates(
             .sql(format!(") c CROSS JOIN projects p{namespace} WHERE p.id = c.id AND p.deleted_at IS NULL"))
     };
     let in_namespace = " CROSS JOIN namespaces n";
+    // The search finds either all matching projects, of which some are the viewer's, or all projects of the viewer, of which
+    // some match.
+    let is_of_viewer = matches!(scope, ProjectListScope::Mine | ProjectListScope::Owned);
+    let has_many = is_of_viewer && term.is_some() && bucket_lists::count_mine(db, viewer, scope)? > MAX_SEARCHED;
+    let matching = |term: &SearchTerm| joined(term.projects(postgres), "");
     let mut found = match (scope, &term) {
-        (ProjectListScope::Visible, Some(term)) => {
-            joined(term.projects(postgres), "").sql(" AND ").append(viewer.sees())
-        }
-        (ProjectListScope::All, Some(term)) => joined(term.projects(postgres), ""),
-        (ProjectListScope::Mine | ProjectListScope::Visible | ProjectListScope::All, None) => {
-            as_is(viewer.my_projects_with(&columns))
+        (ProjectListScope::Visible, Some(term)) => matching(term).sql(" AND ").append(viewer.sees()),
+        (ProjectListScope::All, Some(term)) => matching(term),
+        (ProjectListScope::Mine, Some(term)) if has_many => {
+            matching(term).sql(" AND ").append(viewer.has_role(Role::Guest))
         }
         (ProjectListScope::Mine, Some(_)) => joined(viewer.my_projects(), in_namespace),
-        (ProjectListScope::Owned, None) => as_is(viewer.owned_projects_with(&columns)),
+        (ProjectListScope::Owned, Some(term)) if has_many => matching(term).sql(" AND ").append(viewer.owns()),
         (ProjectListScope::Owned, Some(_)) => joined(viewer.owned_projects_with(""), in_namespace),
+        (ProjectListScope::Mine | ProjectListScope::Visible | ProjectListScope::All, None) => {
+            joined(viewer.my_projects(), "")
+        }
+        (ProjectListScope::Owned, None) => joined(viewer.owned_projects_with(""), ""),
         (ProjectListScope::Starred, term) => {
             let starred = Fragment::new("SELECT project_id AS id FROM project_stars WHERE user_id = ");
             let namespace = if term.is_some() { in_namespace } else { "" };
@@ -137,7 +152,12 @@ fn from_candidates(
     if let Some(visibility) = filter.visibility {
         found = found.sql(" AND p.visibility = ").number(visibility.level());
     }
-    if let Some(term) = term.filter(|_| !matches!(scope, ProjectListScope::Visible | ProjectListScope::All)) {
+    let filters_text = match scope {
+        ProjectListScope::Visible | ProjectListScope::All => false,
+        ProjectListScope::Mine | ProjectListScope::Owned => !has_many,
+        ProjectListScope::Starred | ProjectListScope::OfGroup { .. } => true,
+    };
+    if let Some(term) = term.filter(|_| filters_text) {
         found = found.sql(" AND n.id = p.namespace_id AND ").append(term.in_project());
     }
     let builds = if filter.builds_first { "f.builds DESC, " } else { "" };
@@ -199,70 +219,6 @@ fn of_group(viewer: &Viewer, group: NamespaceId, own: bool, shared: bool) -> Fra
         (true, false) => in_group(),
         (false, _) => shared_with_group(),
     }
-}
-
-/// Lists the projects with at least a visibility, and those in which the viewer has a role; without a minimum visibility all
-/// projects.
-fn from_visibility_buckets(
-    db: &mut Conn,
-    viewer: &Viewer,
-    visible_from: Option<Visibility>,
-    filter: &ProjectFilter,
-    page: Page,
-) -> Result<(i64, Vec<i64>)> {
-    let min_visibility = visible_from.unwrap_or(Visibility::Private);
-    let wanted = |visibility: &Visibility| filter.visibility.is_none_or(|only| only == *visibility);
-    let buckets: Vec<(i32, bool)> = Visibility::ALL
-        .into_iter()
-        .filter(|visibility| *visibility >= min_visibility && wanted(visibility))
-        .flat_map(|visibility| [(visibility.level(), false), (visibility.level(), true)])
-        .filter(|(_, archived)| filter.archived.is_none_or(|only| only == *archived))
-        .collect();
-    let member_only: Vec<Visibility> =
-        Visibility::ALL.into_iter().filter(|visibility| *visibility < min_visibility && wanted(visibility)).collect();
-
-    let (key, direction) = (column(filter.order), if filter.ascending { "ASC" } else { "DESC" });
-    // Rows of a bucket beyond the end of the page cannot be on the page.
-    let limit = page.offset().saturating_add(page.size);
-    // Starts with an empty set, so that every part can be appended with UNION ALL.
-    let mut found = Fragment::<BigInt>::new(format!(
-        "SELECT p.id AS id, p.{key} AS sort_key, FALSE AS mine FROM projects p WHERE FALSE"
-    ));
-    for (number, (level, archived)) in buckets.iter().enumerate() {
-        found = found
-            .sql(format!(
-                " UNION ALL SELECT * FROM (SELECT p.id AS id, p.{key} AS sort_key, FALSE AS mine FROM projects p \
-                 WHERE p.deleted_at IS NULL AND p.visibility = {level} AND p.archived = {} \
-                 ORDER BY p.{key} {direction}, p.id {direction} LIMIT ",
-                bool_literal(*archived),
-            ))
-            .number(limit)
-            .sql(format!(") bucket_{number}"));
-    }
-    if !member_only.is_empty() {
-        let columns = format!(", p.{key} AS sort_key, p.visibility AS visibility, p.archived AS archived");
-        found = found
-            .sql(" UNION ALL SELECT p.id, p.sort_key, TRUE FROM (")
-            .append(viewer.my_projects_with(&columns))
-            .sql(") p WHERE p.visibility < ")
-            .number(min_visibility.level());
-        if let Some(only) = filter.visibility {
-            found = found.sql(" AND p.visibility = ").number(only.level());
-        }
-        if let Some(archived) = filter.archived {
-            found = found.sql(" AND p.archived = ").flag(archived);
-        }
-    }
-    let bucket_filters: Vec<String> = buckets
-        .iter()
-        .map(|(level, archived)| format!("(visibility = {level} AND archived = {})", bool_literal(*archived)))
-        .collect();
-    let bucket_filter = if bucket_filters.is_empty() { "FALSE".to_owned() } else { bucket_filters.join(" OR ") };
-    let total = format!(
-        "CAST(coalesce((SELECT sum(amount) FROM project_counts WHERE {bucket_filter}), 0) AS BIGINT) \
-         + (SELECT count(*) FROM found WHERE mine)"
-    );
-    counted_page(db, page, found, Fragment::new(total), &order_by(filter, "f"))
 }
 
 /// Returns a boolean literal that both engines accept.

@@ -115,7 +115,9 @@ fn problems_that_can_be_fixed_are_found_and_fixed_without_data_loss() {
     fs::write(data.join("files/packs/ab/abcd-1234.pack"), "a stray pack").expect("written");
     // Damage that no request can do.
     instance.execute(
-        "UPDATE projects SET star_count = 7; UPDATE project_counts SET amount = amount + 1 WHERE visibility = 0",
+        "UPDATE projects SET star_count = 7; UPDATE project_counts SET amount = amount + 1 WHERE visibility = 0; \
+         UPDATE namespace_project_counts SET amount = amount + 1; UPDATE project_members SET project_created_at = 1; \
+         INSERT INTO member_project_counts (user_id, visibility, archived, amount) VALUES (1, 0, FALSE, 3)",
     );
     instance.insert_dead_task("keep_house", "1", "no");
 
@@ -125,7 +127,11 @@ fn problems_that_can_be_fixed_are_found_and_fixed_without_data_loss() {
     assert!(messages_of(&report, "permissions").iter().all(|(status, _)| *status == "problem"));
     let counters = messages_of(&report, "counters");
     assert!(counters.contains(&("problem", "stars of projects: 1 row is wrong")), "{counters:?}");
-    assert!(counters.iter().any(|(_, text)| text.starts_with("projects by visibility: ")), "{counters:?}");
+    for name in
+        ["projects by visibility", "projects of namespaces", "listed memberships", "memberships of users by visibility"]
+    {
+        assert!(counters.iter().any(|(_, text)| text.starts_with(&format!("{name}: "))), "{name}: {counters:?}");
+    }
     let [("problem", text)] = messages_of(&report, "uploads")[..] else { panic!("{report}") };
     assert_eq!(text, "1 files are missing or truncated, such as 1");
     for check in ["orphaned repositories", "uploads without rows", "traces without builds", "packs without rows"] {

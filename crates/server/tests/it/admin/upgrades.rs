@@ -20,7 +20,7 @@ const PROJECT: ProjectId = ProjectId::new(1);
 
 /// The rows that each version added, in the order of versions. `{…}` stands for values that differ between engines or
 /// are encrypted. They are SQL because the code knows only the current schema.
-const ROWS: [&str; 12] = [
+const ROWS: [&str; 14] = [
     "INSERT INTO users (username, name, email, search_text, password_hash, state, admin, external, can_create_group, \
      projects_limit, skype, linkedin, twitter, website_url, confirmed_at, created_at, updated_at) VALUES \
      ('root', 'Root', 'root@example.org', 'root root', 'none', 'active', TRUE, FALSE, TRUE, 100, '', '', '', '', 1, 1, 1), \
@@ -91,6 +91,8 @@ const ROWS: [&str; 12] = [
     "INSERT INTO repositories (project_id, generation, created_at) VALUES (2, 1, 33); \
      DELETE FROM unconverted_repositories WHERE project_id = 2;",
     "",
+    "",
+    "INSERT INTO project_members (project_id, user_id, access_level, created_at) VALUES (2, 1, 20, 40);",
 ];
 
 /// What `gable migrate` says about the repository.
@@ -201,6 +203,8 @@ fn check_data(root: &HttpClient, number: usize) {
         assert_eq!(only("/api/v3/groups")["name"], "Crew");
         assert_eq!(list(root, "/api/v3/projects/all").len(), 2);
         assert_eq!(only("/api/v3/projects/search/Road")["id"], 1);
+        // Memberships of earlier versions are listed.
+        assert_eq!(list(root, "/api/v3/projects").len(), if number >= 14 { 2 } else { 1 });
         let project = root.get("/api/v3/projects/1").json();
         assert_eq!((&project["star_count"], &project["description"]), (&json!(2), &json!("A long way")));
         assert_eq!(list(root, "/api/v3/projects/1/members").len(), 2);

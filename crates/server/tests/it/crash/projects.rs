@@ -23,7 +23,7 @@ const MAX_DELAY: u64 = 150;
 const CLIENTS: usize = 4;
 
 /// Counts that must always be 0 on both engines: incomplete projects and wrong counters.
-const INVARIANTS: [(&str, &str); 6] = [
+const INVARIANTS: [(&str, &str); 8] = [
     (
         "projects without the membership of their creator",
         "SELECT count(*) FROM projects p JOIN namespaces n ON n.id = p.namespace_id WHERE n.kind = 'user' AND NOT EXISTS \
@@ -39,6 +39,18 @@ const INVARIANTS: [(&str, &str); 6] = [
         "SELECT count(*) FROM (SELECT visibility, archived, sum(amount) AS amount FROM project_counts \
          GROUP BY visibility, archived) c WHERE c.amount <> (SELECT count(*) FROM projects p \
          WHERE p.deleted_at IS NULL AND p.visibility = c.visibility AND p.archived = c.archived)",
+    ),
+    (
+        "wrong project counters of namespaces",
+        "SELECT count(*) FROM (SELECT namespace_id, sum(amount) AS amount FROM namespace_project_counts \
+         GROUP BY namespace_id) c WHERE c.amount <> (SELECT count(*) FROM projects p \
+         WHERE p.namespace_id = c.namespace_id)",
+    ),
+    (
+        "wrong counters of memberships",
+        "SELECT count(*) FROM (SELECT user_id, sum(amount) AS amount FROM member_project_counts GROUP BY user_id) c \
+         WHERE c.amount <> (SELECT count(*) FROM project_members m JOIN projects p ON p.id = m.project_id \
+         JOIN namespaces n ON n.id = p.namespace_id WHERE m.user_id = c.user_id AND coalesce(n.owner_id, 0) <> c.user_id)",
     ),
     (
         "users whose personal projects are miscounted",

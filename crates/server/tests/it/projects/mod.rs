@@ -6,6 +6,8 @@ mod events;
 mod fork_links;
 mod groups;
 mod imports;
+mod list_costs;
+mod list_counters;
 mod members;
 mod project_lists;
 #[expect(clippy::module_inception, reason = "the resource that gives the domain its name")]

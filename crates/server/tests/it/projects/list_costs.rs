@@ -1,0 +1,139 @@
+//! The rows that lists of projects read on PostgreSQL, which counts them: as many as a page shows, however many projects the
+//! caller has.
+
+use diesel::{
+    QueryableByName, RunQueryDsl as _, sql_query,
+    sql_types::{BigInt, Text},
+};
+use model::{
+    Page, UserId, Visibility,
+    projects::{ProjectFilter, ProjectOrder},
+};
+use store::{Conn, Viewer, project_lists, project_lists::ProjectListScope};
+use testkit::{TestForge, fixtures::execute_sql};
+
+/// The number of projects of each caller.
+const PROJECTS: i64 = 4_000;
+/// The maximum number of rows of projects and of memberships that a page of 20 reads: most if the instance is scanned for
+/// projects of the caller.
+const MAX_ROWS: i64 = 1_000;
+
+const ORDERS: [ProjectOrder; 6] = [
+    ProjectOrder::Id,
+    ProjectOrder::Name,
+    ProjectOrder::Path,
+    ProjectOrder::CreatedAt,
+    ProjectOrder::UpdatedAt,
+    ProjectOrder::LastActivityAt,
+];
+
+/// The rows of a table that the transaction has read so far.
+#[derive(Debug, QueryableByName)]
+struct TableReads {
+    #[diesel(sql_type = Text)]
+    table_name: String,
+    #[diesel(sql_type = BigInt)]
+    sequential_scans: i64,
+    #[diesel(sql_type = BigInt)]
+    rows: i64,
+}
+
+/// Runs a closure in a transaction and returns what it has read of the tables that grow with the number of projects.
+fn reads_of(db: &mut Conn, f: impl FnOnce(&mut Conn)) -> Vec<TableReads> {
+    execute_sql(db, "BEGIN");
+    // The statistics may have rows of earlier transactions that were not reported yet.
+    let before = statistics(db);
+    f(db);
+    let mut reads = statistics(db);
+    execute_sql(db, "COMMIT");
+    for (after, before) in reads.iter_mut().zip(before) {
+        after.sequential_scans -= before.sequential_scans;
+        after.rows -= before.rows;
+    }
+    reads
+}
+
+fn statistics(db: &mut Conn) -> Vec<TableReads> {
+    let query = "SELECT relname::text AS table_name, coalesce(seq_scan, 0) AS sequential_scans, \
+                 coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) AS rows FROM pg_stat_xact_user_tables \
+                 WHERE relname IN ('projects', 'project_members', 'issue_books') ORDER BY relname";
+    let Conn::Pg(conn) = db else { panic!("only PostgreSQL counts rows") };
+    sql_query(query).load(conn).expect("read")
+}
+
+/// Inserts projects into a namespace; one in three is private.
+fn insert_projects(forge: &TestForge, namespace: &str, creator: UserId) {
+    forge.execute_sql(&format!(
+        "INSERT INTO projects (namespace_id,creator_id,name,path,name_key,path_key,search_text,description,visibility,\
+         archived,issues_enabled,merge_requests_enabled,wiki_enabled,builds_enabled,snippets_enabled,\
+         container_registry_enabled,shared_runners_enabled,public_builds,only_allow_merge_if_build_succeeds,\
+         only_allow_merge_if_all_discussions_are_resolved,request_access_enabled,runners_seed,created_at,updated_at,\
+         last_activity_at) \
+         SELECT {namespace},{creator},'p'||n,'p'||n,'p'||n,'p'||n,'p'||n,'',(n % 3) * 10,n % 20 = 0,TRUE,TRUE,TRUE,TRUE,\
+         TRUE,TRUE,TRUE,TRUE,FALSE,FALSE,FALSE,'',n,n * 7 % 1000,n * 13 % 1000 FROM generate_series(1, {PROJECTS}) n",
+        creator = creator.get(),
+    ));
+}
+
+#[tokio::test]
+async fn a_page_reads_as_many_rows_as_it_shows() {
+    let forge = TestForge::start().await;
+    if forge.with_read_connection(|db| matches!(db, Conn::Sqlite(_))) {
+        return;
+    }
+    let (owner, group_owner, bot, nobody) =
+        (forge.user("owner").await, forge.user("leader").await, forge.user("bot").await, forge.user("nobody").await);
+    group_owner.make("/groups", serde_json::json!({ "name": "acme", "path": "acme" })).await;
+    insert_projects(&forge, &format!("(SELECT id FROM namespaces WHERE owner_id = {})", owner.id.get()), owner.id);
+    insert_projects(&forge, "(SELECT id FROM namespaces WHERE path = 'acme')", group_owner.id);
+    for (user, level, condition) in [(&owner, 40, "owner_id IS NOT NULL"), (&bot, 30, "path = 'acme'")] {
+        forge.execute_sql(&format!(
+            "INSERT INTO project_members (project_id,user_id,access_level,created_at) SELECT p.id,{},{level},0 \
+             FROM projects p JOIN namespaces n ON n.id = p.namespace_id WHERE n.{condition} ORDER BY p.id",
+            user.id.get()
+        ));
+    }
+    forge.with_connection(|db| execute_sql(db, "ANALYZE"));
+    let page = Page { number: 1, size: 20 };
+    let last_page = Page { number: PROJECTS / 20, size: 20 };
+    let now = forge.forge.now();
+    forge.with_read_connection(|db| {
+        for user in [&owner, &group_owner, &bot, &nobody] {
+            let viewer = Viewer { user: user.id, visible_from: Visibility::Internal, admin: false, now };
+            for scope in [
+                ProjectListScope::Mine,
+                ProjectListScope::Owned,
+                ProjectListScope::Visible,
+                ProjectListScope::All,
+                ProjectListScope::Starred,
+            ] {
+                for (order, ascending) in ORDERS.into_iter().flat_map(|order| [(order, true), (order, false)]) {
+                    for (archived, visibility) in [
+                        (None, None),
+                        (Some(false), None),
+                        (None, Some(Visibility::Private)),
+                        (Some(true), Some(Visibility::Public)),
+                    ] {
+                        let filter =
+                            ProjectFilter { archived, visibility, order, ascending, ..ProjectFilter::default() };
+                        let reads = reads_of(db, |db| {
+                            project_lists::list(db, &viewer, scope, &filter, page).expect("listed");
+                        });
+                        for read in &reads {
+                            let TableReads { table_name, sequential_scans, rows } = read;
+                            let context = format!("{table_name} in {scope:?} of {} with {filter:?}", user.id);
+                            assert_eq!(*sequential_scans, 0, "sequential scan of {context}");
+                            assert!(*rows <= MAX_ROWS, "{rows} rows of {context}");
+                        }
+                    }
+                }
+            }
+            // The end of a list is as near as its start, unless each membership has to be looked at.
+            let filter = ProjectFilter { archived: Some(false), ..ProjectFilter::default() };
+            let reads = reads_of(db, |db| {
+                project_lists::list(db, &viewer, ProjectListScope::Owned, &filter, last_page).expect("listed");
+            });
+            assert!(reads.iter().all(|read| read.rows <= MAX_ROWS), "{reads:?}");
+        }
+    });
+}

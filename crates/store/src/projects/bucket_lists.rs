@@ -1,0 +1,645 @@
+//! Pages of projects by visibility bucket (one visibility, archived or not), merged from the first rows of each bucket.
+//!
+//! The projects of a viewer are those of some namespaces, those of which the viewer is a member, and those that are shared
+//! with a group of the viewer. Namespaces have an index per bucket and order. Memberships have one for the orders that do not
+//! change, by id and by time of creation. For the others they are either sorted, or the buckets of the instance are scanned
+//! in order until enough projects of the viewer are found: with `mine` of `all` projects, a page of 20 takes `mine` steps one
+//! way and about `20 * all / mine` the other way. Counters decide.
+
+use diesel::{
+    RunQueryDsl as _,
+    sql_types::{BigInt, Bool, Integer},
+};
+use model::{
+    NamespaceId, Page, Visibility,
+    projects::{ProjectFilter, ProjectOrder},
+};
+
+use crate::{
+    Conn, Result,
+    access::Viewer,
+    conn::on,
+    fragment::Fragment,
+    project_lists::{ProjectListScope, bool_literal, column, direction, order_by},
+    times::to_micros,
+};
+
+/// The number of projects from which on scanning is considered.
+const MIN_SORTED_TO_SCAN: i64 = 100;
+/// The cost of a project: merged from an index, sorted, and scanned. Each includes finding the row if that is necessary.
+const MERGE_COST: i64 = 1;
+const SORT_COST: i64 = 3;
+const SCAN_COST: i64 = 5;
+/// The cost of finding the first project of a bucket of a namespace.
+const BUCKET_COST: i64 = 3;
+/// A scan ends after this multiple of the expected number of rows; the projects of the viewer may be at the end of the order.
+const SCAN_LIMIT_FACTOR: i64 = 4;
+
+/// The projects to list.
+#[derive(Clone, Copy)]
+pub(crate) struct Source {
+    /// All projects with at least this visibility.
+    visible_from: Option<Visibility>,
+    /// Projects of the viewer that have a lower visibility.
+    mine: Mine,
+}
+
+/// Which projects of the viewer are listed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mine {
+    None,
+    /// Those with a role.
+    Role,
+    /// Those that the viewer owns.
+    Owned,
+    /// All projects in one namespace.
+    InNamespace(NamespaceId),
+}
+
+impl Source {
+    /// Returns the source of a list, if it is a union of buckets and of projects of the viewer.
+    pub(crate) fn of(scope: ProjectListScope, viewer: &Viewer) -> Option<Self> {
+        let (visible_from, mine) = match scope {
+            ProjectListScope::Mine => (None, Mine::Role),
+            ProjectListScope::Visible => (Some(viewer.visible_from), Mine::Role),
+            ProjectListScope::Owned => (None, Mine::Owned),
+            ProjectListScope::All => (Some(Visibility::Private), Mine::None),
+            ProjectListScope::OfGroup { group, own: true, shared: false, all: true } => {
+                (None, Mine::InNamespace(group))
+            }
+            ProjectListScope::Starred | ProjectListScope::OfGroup { .. } => return None,
+        };
+        Some(Self { visible_from, mine })
+    }
+}
+
+/// A visibility bucket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Bucket {
+    visibility: i32,
+    archived: bool,
+}
+
+impl Bucket {
+    /// The condition that the row of projects `p` is in the bucket.
+    fn condition(self) -> String {
+        format!("p.visibility = {} AND p.archived = {}", self.visibility, bool_literal(self.archived))
+    }
+}
+
+/// The number of projects in a bucket.
+struct Count {
+    bucket: Bucket,
+    amount: i64,
+}
+
+/// The numbers of projects that a list is made of, as far as its filter includes them.
+#[derive(Default)]
+struct Numbers {
+    /// Projects of the instance that are visible without a role.
+    visible: Vec<Count>,
+    /// Projects of the instance in the other buckets.
+    others: Vec<Count>,
+    /// Projects of namespaces in the other buckets.
+    in_namespaces: Vec<(i64, Count)>,
+    /// Listed memberships of the viewer in projects of the other buckets, with expired ones.
+    memberships: Vec<Count>,
+    /// Expired ones of these.
+    expired: Vec<Count>,
+    /// Whether projects are shared with a group of the viewer.
+    has_shares: bool,
+}
+
+fn sum<'a>(counts: impl IntoIterator<Item = &'a Count>) -> i64 {
+    counts.into_iter().map(|count| count.amount).sum()
+}
+
+fn amount_in(counts: &[Count], bucket: Bucket) -> i64 {
+    sum(counts.iter().filter(|count| count.bucket == bucket))
+}
+
+/// What a row of [`Numbers`] counts.
+const IN_INSTANCE: i32 = 0;
+const IN_NAMESPACE: i32 = 1;
+const MEMBERSHIPS: i32 = 2;
+const EXPIRED: i32 = 3;
+const SHARES: i32 = 4;
+
+type NumberColumns = (Integer, BigInt, Integer, Bool, BigInt);
+
+impl Numbers {
+    fn read(db: &mut Conn, viewer: &Viewer, source: Source, filter: &ProjectFilter) -> Result<Self> {
+        let rows: Vec<(i32, i64, i32, bool, i64)> = on!(db, conn => Self::query(viewer, source).load(conn))?;
+        let visible_from = source.visible_from.map_or(i32::MAX, Visibility::level);
+        let mut numbers = Self::default();
+        for (kind, namespace, visibility, archived, amount) in rows {
+            if kind == SHARES {
+                numbers.has_shares = amount > 0;
+                continue;
+            }
+            let is_wanted = filter.visibility.is_none_or(|only| only.level() == visibility)
+                && filter.archived.is_none_or(|only| only == archived);
+            if !is_wanted || amount <= 0 {
+                continue;
+            }
+            let count = Count { bucket: Bucket { visibility, archived }, amount };
+            let is_visible = visibility >= visible_from;
+            match kind {
+                IN_INSTANCE if is_visible => numbers.visible.push(count),
+                IN_INSTANCE => numbers.others.push(count),
+                IN_NAMESPACE if !is_visible => numbers.in_namespaces.push((namespace, count)),
+                MEMBERSHIPS if !is_visible => numbers.memberships.push(count),
+                EXPIRED if !is_visible => numbers.expired.push(count),
+                _ => {}
+            }
+        }
+        Ok(numbers)
+    }
+
+    fn query(viewer: &Viewer, source: Source) -> Fragment<NumberColumns> {
+        let none = "SELECT 0 AS kind, CAST(0 AS BIGINT) AS namespace_id, visibility, archived, amount \
+                    FROM project_counts WHERE FALSE";
+        let mut query = Fragment::new(none);
+        if source.visible_from.is_some() || source.mine == Mine::Role {
+            query = query.sql(format!(
+                " UNION ALL SELECT {IN_INSTANCE}, 0, visibility, archived, CAST(sum(amount) AS BIGINT) \
+                 FROM project_counts GROUP BY visibility, archived"
+            ));
+        }
+        let namespaces = match source.mine {
+            Mine::None => return query,
+            Mine::Role => viewer.my_namespaces(),
+            Mine::Owned => viewer.owned_namespaces(),
+            Mine::InNamespace(namespace) => Fragment::new("SELECT ").number(namespace).sql(" AS id"),
+        };
+        query = query
+            .sql(format!(" UNION ALL SELECT {IN_NAMESPACE}, c.namespace_id, c.visibility, c.archived, c.amount FROM ("))
+            .append(namespaces)
+            .sql(") own CROSS JOIN namespace_project_counts c WHERE c.namespace_id = own.id");
+        if source.mine != Mine::Role {
+            return query;
+        }
+        query
+            .sql(format!(
+                " UNION ALL SELECT {MEMBERSHIPS}, 0, visibility, archived, amount FROM member_project_counts WHERE user_id = "
+            ))
+            .number(viewer.user)
+            .sql(format!(
+                " UNION ALL SELECT {EXPIRED}, 0, m.project_visibility, m.project_archived, count(*) \
+                 FROM project_members m WHERE m.is_listed AND m.user_id = "
+            ))
+            .number(viewer.user)
+            .sql(" AND m.expires_at <= ")
+            .number(to_micros(viewer.now))
+            .sql(format!(
+                " GROUP BY m.project_visibility, m.project_archived \
+                 UNION ALL SELECT {SHARES}, 0, 0, FALSE, count(*) FROM group_members m CROSS JOIN namespace_ancestors a \
+                 CROSS JOIN project_shares s WHERE a.ancestor_id = m.group_id AND s.group_id = a.namespace_id AND "
+            ))
+            .append(viewer.own_rows("m"))
+    }
+
+    /// The IDs of the namespaces.
+    fn namespaces(&self) -> Vec<i64> {
+        let mut ids: Vec<i64> = self.in_namespaces.iter().map(|(namespace, _)| *namespace).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    /// The number of projects of the viewer in a bucket; those of both kinds are counted twice.
+    fn mine_in(&self, bucket: Bucket) -> i64 {
+        let in_namespaces = self.in_namespaces.iter().filter(|(_, count)| count.bucket == bucket);
+        in_namespaces.map(|(_, count)| count.amount).sum::<i64>() + amount_in(&self.memberships, bucket)
+            - amount_in(&self.expired, bucket)
+    }
+
+    fn total_in_namespaces(&self) -> i64 {
+        self.in_namespaces.iter().map(|(_, count)| count.amount).sum()
+    }
+
+    /// The number of rows of a bucket that are expected to contain the first `limit` projects of the viewer.
+    fn expected_scan(&self, count: &Count, limit: i64) -> i64 {
+        let mine = self.mine_in(count.bucket);
+        if mine <= 0 { 0 } else { (limit.saturating_mul(count.amount) / mine).min(count.amount) }
+    }
+
+    /// The cost of merging the first rows of the buckets of namespaces.
+    fn merge_cost(&self, limit: i64) -> i64 {
+        self.in_namespaces.iter().map(|(_, count)| BUCKET_COST + count.amount.min(limit) * MERGE_COST).sum()
+    }
+
+    /// Returns whether the buckets of namespaces are merged; otherwise, they are sorted.
+    fn prefers_merge(&self, limit: i64) -> bool {
+        self.merge_cost(limit) < self.total_in_namespaces() * SORT_COST
+    }
+
+    /// Returns whether the first rows of the buckets of memberships are merged.
+    fn prefers_member_merge(&self, limit: i64) -> bool {
+        let merged: i64 = self.memberships.iter().map(|count| BUCKET_COST + count.amount.min(limit) * MERGE_COST).sum();
+        merged < sum(&self.memberships) * SORT_COST
+    }
+
+    /// Returns whether scanning the buckets of the instance costs less than merging and sorting those of the viewer.
+    fn prefers_scan(&self, limit: i64) -> bool {
+        let sort_cost = self.total_in_namespaces() * SORT_COST;
+        let cost = self.merge_cost(limit).min(sort_cost) + sum(&self.memberships) * SORT_COST;
+        let scanned: i64 = self.others.iter().map(|count| self.expected_scan(count, limit)).sum();
+        cost >= MIN_SORTED_TO_SCAN * SORT_COST && scanned * SCAN_COST < cost
+    }
+}
+
+/// A list of projects.
+struct ProjectList<'a> {
+    viewer: &'a Viewer,
+    source: Source,
+    filter: &'a ProjectFilter,
+    page: Page,
+    numbers: Numbers,
+}
+
+/// How the memberships of the viewer are found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MembersBy {
+    /// By merging the first rows of their buckets.
+    Merging,
+    /// By scanning the buckets of the instance, together with the projects of the viewer's namespaces.
+    Scanning,
+    /// By reading and sorting all of them.
+    Sorting,
+}
+
+/// Returns the total and the IDs on the page.
+pub(crate) fn list(
+    db: &mut Conn,
+    viewer: &Viewer,
+    source: Source,
+    filter: &ProjectFilter,
+    page: Page,
+) -> Result<(i64, Vec<i64>)> {
+    let numbers = Numbers::read(db, viewer, source, filter)?;
+    let list = ProjectList { viewer, source, filter, page, numbers };
+    if list.numbers.memberships.is_empty() && !list.numbers.has_shares {
+        return list.read_known(db);
+    }
+    let limit = list.limit();
+    if member_index_key(filter).is_some() && list.numbers.prefers_member_merge(limit) {
+        if let Some(found) = list.read_with(db, MembersBy::Merging)? {
+            return Ok(found);
+        }
+    } else if list.numbers.prefers_scan(limit)
+        && let Some(found) = list.read_with(db, MembersBy::Scanning)?
+    {
+        return Ok(found);
+    }
+    Ok(list.read_with(db, MembersBy::Sorting)?.unwrap_or_default())
+}
+
+/// Returns the column of memberships that corresponds to the order, if memberships have an index for it.
+fn member_index_key(filter: &ProjectFilter) -> Option<&'static str> {
+    match filter.order {
+        ProjectOrder::Id => Some("project_id"),
+        ProjectOrder::CreatedAt => Some("project_created_at"),
+        ProjectOrder::Name | ProjectOrder::Path | ProjectOrder::UpdatedAt | ProjectOrder::LastActivityAt => None,
+    }
+}
+
+impl ProjectList<'_> {
+    /// Rows beyond it cannot be on the page.
+    fn limit(&self) -> i64 {
+        self.page.offset().saturating_add(self.page.size)
+    }
+
+    /// The number of projects whose number is known without looking at memberships and shares.
+    fn known(&self) -> i64 {
+        sum(&self.numbers.visible) + self.numbers.total_in_namespaces()
+    }
+
+    /// Lists projects whose number is known. Pages in the second half are read from the end.
+    fn read_known(&self, db: &mut Conn) -> Result<(i64, Vec<i64>)> {
+        let (total, offset) = (self.known(), self.page.offset());
+        let size = self.page.size.min(total.saturating_sub(offset));
+        if size <= 0 {
+            return Ok((total, Vec::new()));
+        }
+        let from_end = total - offset - size;
+        let is_reversed = from_end < offset;
+        let offset = offset.min(from_end);
+        let ascending = self.filter.ascending != is_reversed;
+        let filter = &ProjectFilter { ascending, search: None, ..self.filter.clone() };
+        let in_namespaces =
+            self.numbers.in_namespaces.iter().map(|(namespace, count)| (Some(*namespace), count.bucket));
+        let mut buckets = self.numbers.visible.iter().map(|count| (None, count.bucket)).chain(in_namespaces);
+        let mut ids: Vec<i64> = if let (Some((namespace, bucket)), None) = (buckets.next(), buckets.next()) {
+            let rows =
+                || rows_of_bucket(namespace, bucket, filter).sql(" LIMIT ").number(size).sql(" OFFSET ").number(offset);
+            let query = || Fragment::<BigInt>::new("SELECT f.id FROM (").append(rows()).sql(") f");
+            on!(db, conn => query().load(conn))?
+        } else {
+            let mut parts = Parts::new(self.source, filter, offset + size);
+            parts.merge_visible(&self.numbers);
+            parts.merge_namespaces(&self.numbers);
+            let query = || {
+                Fragment::<BigInt>::new("SELECT f.id FROM (")
+                    .append(parts.found.clone())
+                    .sql(format!(") f ORDER BY {} LIMIT ", order_by(filter, "f")))
+                    .number(size)
+                    .sql(" OFFSET ")
+                    .number(offset)
+            };
+            on!(db, conn => query().load(conn))?
+        };
+        if is_reversed {
+            ids.reverse();
+        }
+        Ok((total, ids))
+    }
+
+    /// Lists projects of which the viewer is a member, too. Returns `None` if a scan ended too early.
+    fn read_with(&self, db: &mut Conn, way: MembersBy) -> Result<Option<(i64, Vec<i64>)>> {
+        let Self { viewer, source, filter, page, numbers } = self;
+        let limit = self.limit();
+        let mut parts = Parts::new(*source, filter, limit);
+        parts.merge_visible(numbers);
+        match way {
+            MembersBy::Merging => {
+                parts.merge_namespaces(numbers);
+                parts.merge_members(viewer, numbers);
+            }
+            MembersBy::Scanning => parts.scan(viewer, numbers),
+            MembersBy::Sorting => {
+                parts.merge_namespaces(numbers);
+                parts.add_members(viewer, numbers);
+            }
+        }
+        parts.add_shared(viewer, numbers);
+        let mut counts = Fragment::<BigInt>::new("(SELECT count(*) FROM found WHERE counted)");
+        if way != MembersBy::Sorting {
+            counts = counts.sql(" - (").append(self.members_in_namespaces()).sql(")");
+        }
+        counts = match way {
+            MembersBy::Scanning => counts
+                .sql(
+                    ", (SELECT count(*) FROM (SELECT 1 FROM found WHERE scan_limit > 0 GROUP BY scan_limit, bucket \
+                     HAVING count(*) >= scan_limit AND sum(CASE WHEN listed THEN 1 ELSE 0 END) < ",
+                )
+                .number(limit)
+                .sql(") i)"),
+            MembersBy::Merging | MembersBy::Sorting => counts.sql(", CAST(0 AS BIGINT)"),
+        };
+        let query = || {
+            parts
+                .with_found()
+                .sql("f.id, ")
+                .append(counts.clone())
+                .sql(format!(" FROM found f WHERE f.listed ORDER BY {} LIMIT ", order_by(filter, "f")))
+                .number(page.size)
+                .sql(" OFFSET ")
+                .number(page.offset())
+        };
+        let rows: Vec<(i64, i64, i64)> = on!(db, conn => query().load(conn))?;
+        let (counted, incomplete) = if let Some((_, counted, incomplete)) = rows.first() {
+            (*counted, *incomplete)
+        } else {
+            // A page beyond the end has no row that carries the numbers.
+            let query = || parts.with_found().sql("CAST(0 AS BIGINT), ").append(counts.clone());
+            let (_, counted, incomplete): (i64, i64, i64) = on!(db, conn => query().get_result(conn))?;
+            (counted, incomplete)
+        };
+        let members = match way {
+            MembersBy::Sorting => 0,
+            MembersBy::Merging | MembersBy::Scanning => sum(&numbers.memberships) - sum(&numbers.expired),
+        };
+        let total = self.known() + members + counted;
+        Ok((incomplete == 0).then(|| (total, rows.into_iter().map(|(id, ..)| id).collect())))
+    }
+
+    /// The number of memberships of the viewer in projects of the viewer's namespaces. Starts with the fewer of both.
+    fn members_in_namespaces(&self) -> Fragment<BigInt> {
+        let namespaces = self.numbers.namespaces();
+        if namespaces.is_empty() || self.numbers.memberships.is_empty() {
+            return Fragment::new("SELECT CAST(0 AS BIGINT)");
+        }
+        let tables = if sum(&self.numbers.memberships) < self.numbers.total_in_namespaces() {
+            "project_members m CROSS JOIN projects p"
+        } else {
+            "projects p CROSS JOIN project_members m"
+        };
+        Fragment::new(format!(
+            "SELECT count(*) FROM {tables} WHERE m.project_id = p.id AND m.is_listed AND {} AND ",
+            in_others(self.source, self.filter, "m.project_")
+        ))
+        .append(self.viewer.own_rows("m"))
+        .sql(" AND p.namespace_id")
+        .in_ids(&namespaces)
+    }
+}
+
+/// The condition that a row is in a bucket that matches a filter and is not visible without a role. `prefix` precedes the
+/// names of the columns.
+fn in_others(source: Source, filter: &ProjectFilter, prefix: &str) -> String {
+    let mut conditions = Vec::new();
+    if let Some(visible_from) = source.visible_from {
+        conditions.push(format!("{prefix}visibility < {}", visible_from.level()));
+    }
+    if let Some(only) = filter.visibility {
+        conditions.push(format!("{prefix}visibility = {}", only.level()));
+    }
+    if let Some(archived) = filter.archived {
+        conditions.push(format!("{prefix}archived = {}", bool_literal(archived)));
+    }
+    if conditions.is_empty() { "TRUE".to_owned() } else { conditions.join(" AND ") }
+}
+
+/// Returns the number of projects of the viewer; some may be counted twice, and shared ones are not counted.
+pub(crate) fn count_mine(db: &mut Conn, viewer: &Viewer, scope: ProjectListScope) -> Result<i64> {
+    let Some(source) = Source::of(scope, viewer) else { return Ok(0) };
+    let numbers = Numbers::read(db, viewer, source, &ProjectFilter::default())?;
+    Ok(numbers.total_in_namespaces() + sum(&numbers.memberships))
+}
+
+/// The rows of a bucket of the instance or of a namespace, in order.
+fn rows_of_bucket(namespace: Option<i64>, bucket: Bucket, filter: &ProjectFilter) -> Fragment<BigInt> {
+    let (key, direction) = (column(filter.order), direction(filter));
+    let start = Fragment::new(format!("SELECT p.id AS id, p.{key} AS sort_key FROM projects p WHERE "));
+    let start = match namespace {
+        Some(namespace) => start.sql("p.namespace_id = ").number(namespace),
+        None => start.sql("p.deleted_at IS NULL"),
+    };
+    start.sql(format!(" AND {} ORDER BY p.{key} {direction}, p.id {direction}", bucket.condition()))
+}
+
+/// The sets of projects that a page is made of. Columns: the ID, the sort key, whether the set is complete and has to be
+/// counted, whether the project is listed, and for scanned sets their number and the limit of the scan. The sets are
+/// disjoint, except that merged memberships may be in the viewer's namespaces; the union then has them once.
+struct Parts<'a> {
+    found: Fragment<BigInt>,
+    source: Source,
+    filter: &'a ProjectFilter,
+    /// Rows beyond it cannot be on the page.
+    limit: i64,
+    number: usize,
+}
+
+impl<'a> Parts<'a> {
+    fn new(source: Source, filter: &'a ProjectFilter, limit: i64) -> Self {
+        let key = column(filter.order);
+        // Starts with an empty set, so that every part can be appended with UNION ALL.
+        let found = Fragment::new(format!(
+            "SELECT p.id AS id, p.{key} AS sort_key, FALSE AS counted, TRUE AS listed, 0 AS bucket, \
+             CAST(0 AS BIGINT) AS scan_limit FROM projects p WHERE FALSE"
+        ));
+        Self { found, source, filter, limit, number: 0 }
+    }
+
+    fn with_found(&self) -> Fragment<(BigInt, BigInt, BigInt)> {
+        Fragment::new("WITH found AS MATERIALIZED (").append(self.found.clone()).sql(") SELECT ")
+    }
+
+    fn append(&mut self, part: Fragment<BigInt>) {
+        let found = std::mem::replace(&mut self.found, Fragment::new(""));
+        self.found = found.sql(" UNION ALL ").append(part);
+        self.number += 1;
+    }
+
+    /// Adds the first rows of the buckets of the instance that are visible without a role.
+    fn merge_visible(&mut self, numbers: &Numbers) {
+        for count in &numbers.visible {
+            let rows = rows_of_bucket(None, count.bucket, self.filter).sql(" LIMIT ").number(self.limit);
+            let part = Fragment::new("SELECT b.id, b.sort_key, FALSE, TRUE, 0, 0 FROM (").append(rows).sql(") b");
+            self.append(part);
+        }
+    }
+
+    /// Adds the first rows of the buckets of namespaces, or all of them if that costs less.
+    fn merge_namespaces(&mut self, numbers: &Numbers) {
+        let namespaces = numbers.namespaces();
+        if namespaces.is_empty() {
+            return;
+        }
+        let (key, direction) = (column(self.filter.order), direction(self.filter));
+        let in_others = |prefix: &str| in_others(self.source, self.filter, prefix);
+        if !numbers.prefers_merge(self.limit) {
+            let part = Fragment::new(format!(
+                "SELECT p.id, p.{key}, FALSE, TRUE, 0, 0 FROM projects p WHERE {} AND p.namespace_id",
+                in_others("p.")
+            ));
+            self.append(part.in_ids(&namespaces));
+            return;
+        }
+        // One statement for any number of buckets: it is prepared once.
+        let part = Fragment::new("SELECT p.id, ")
+            .per_engine(format!("p.{key}"), "p.sort_key")
+            .sql(", FALSE, TRUE, 0, 0 FROM namespace_project_counts c CROSS JOIN ")
+            .per_engine("projects p WHERE p.id IN (SELECT q.id", format!("LATERAL (SELECT q.id, q.{key} AS sort_key"))
+            .sql(format!(
+                " FROM projects q WHERE q.namespace_id = c.namespace_id AND q.visibility = c.visibility \
+                 AND q.archived = c.archived ORDER BY q.{key} {direction}, q.id {direction} LIMIT "
+            ))
+            .number(self.limit)
+            .per_engine(") AND ", ") p WHERE ")
+            .sql(format!("c.amount > 0 AND {} AND c.namespace_id", in_others("c.")))
+            .in_ids(&namespaces);
+        self.append(part);
+    }
+
+    /// Adds the first memberships of the viewer by bucket.
+    fn merge_members(&mut self, viewer: &Viewer, numbers: &Numbers) {
+        let Some(key) = member_index_key(self.filter).filter(|_| !numbers.memberships.is_empty()) else { return };
+        let direction = direction(self.filter);
+        let part = Fragment::<BigInt>::new("SELECT m.project_id, ")
+            .per_engine(format!("m.{key}"), "m.sort_key")
+            .sql(", FALSE, TRUE, 0, 0 FROM member_project_counts c CROSS JOIN ")
+            .per_engine(
+                "project_members m WHERE m.id IN (SELECT q.id",
+                format!("LATERAL (SELECT q.project_id, q.{key} AS sort_key"),
+            )
+            .sql(
+                " FROM project_members q WHERE q.is_listed AND q.project_visibility = c.visibility \
+             AND q.project_archived = c.archived AND ",
+            )
+            .append(viewer.own_rows("q"))
+            .sql(format!(" ORDER BY q.{key} {direction}, q.project_id {direction} LIMIT "))
+            .number(self.limit)
+            .per_engine(") AND ", ") m WHERE ")
+            .sql(format!("c.amount > 0 AND {} AND c.user_id = ", in_others(self.source, self.filter, "c.")))
+            .number(viewer.user);
+        let found = std::mem::replace(&mut self.found, Fragment::new(""));
+        // Removes those that are in the viewer's namespaces as well.
+        self.found = found.sql(" UNION ").append(part);
+        self.number += 1;
+    }
+
+    /// Adds the projects of which the viewer is a member, without those of the viewer's namespaces.
+    fn add_members(&mut self, viewer: &Viewer, numbers: &Numbers) {
+        if numbers.memberships.is_empty() {
+            return;
+        }
+        let key = column(self.filter.order);
+        let part = Fragment::new(format!(
+            "SELECT p.id, p.{key}, TRUE, TRUE, 0, 0 FROM project_members m CROSS JOIN projects p \
+             WHERE p.id = m.project_id AND m.is_listed AND {} AND ",
+            in_others(self.source, self.filter, "m.project_")
+        ));
+        self.append(outside_of_namespaces(part.append(viewer.own_rows("m")), numbers));
+    }
+
+    /// Adds the projects that are shared with groups of the viewer, without the viewer's other projects.
+    fn add_shared(&mut self, viewer: &Viewer, numbers: &Numbers) {
+        if !numbers.has_shares {
+            return;
+        }
+        let key = column(self.filter.order);
+        // SQLite does not reorder cross joins; groups are few, projects are many.
+        let part = Fragment::new(format!(
+            "SELECT DISTINCT p.id, p.{key}, TRUE, TRUE, 0, 0 FROM group_members m CROSS JOIN namespace_ancestors a \
+             CROSS JOIN project_shares s CROSS JOIN projects p CROSS JOIN namespaces n \
+             WHERE a.ancestor_id = m.group_id AND s.group_id = a.namespace_id AND p.id = s.project_id \
+             AND n.id = p.namespace_id AND NOT n.share_with_group_lock AND {} AND ",
+            in_others(self.source, self.filter, "p.")
+        ));
+        let part = part
+            .append(viewer.own_rows("m"))
+            .sql(" AND ")
+            .append(viewer.unexpired("s"))
+            .sql(" AND NOT ")
+            .append(viewer.is_member_of("p.id"));
+        self.append(outside_of_namespaces(part, numbers));
+    }
+
+    /// Adds the first rows of the buckets of the instance that may contain the viewer's projects.
+    fn scan(&mut self, viewer: &Viewer, numbers: &Numbers) {
+        let namespaces = numbers.namespaces();
+        for count in numbers.others.iter().filter(|count| numbers.mine_in(count.bucket) > 0) {
+            // One more than there are, so that the end is noticed.
+            let scan_limit =
+                (numbers.expected_scan(count, self.limit) * SCAN_LIMIT_FACTOR).max(self.limit).min(count.amount) + 1;
+            let (key, direction) = (column(self.filter.order), direction(self.filter));
+            let number = self.number;
+            let mut part = Fragment::new(format!(
+                "SELECT w.id, w.sort_key, FALSE, ({}",
+                if namespaces.is_empty() { "" } else { "w.namespace_id" }
+            ));
+            if !namespaces.is_empty() {
+                part = part.in_ids(&namespaces).sql(" OR ");
+            }
+            let part = part
+                .append(viewer.is_member_of("w.id"))
+                .sql(format!("), {number}, CAST("))
+                .number(scan_limit)
+                .sql(format!(
+                    " AS BIGINT) FROM (SELECT p.id AS id, p.{key} AS sort_key, p.namespace_id AS namespace_id FROM projects p \
+                     WHERE p.deleted_at IS NULL AND {} ORDER BY p.{key} {direction}, p.id {direction} LIMIT ",
+                    count.bucket.condition()
+                ))
+                .number(scan_limit)
+                .sql(") w");
+            self.append(part);
+        }
+    }
+}
+
+fn outside_of_namespaces(part: Fragment<BigInt>, numbers: &Numbers) -> Fragment<BigInt> {
+    let namespaces = numbers.namespaces();
+    if namespaces.is_empty() { part } else { part.sql(" AND NOT p.namespace_id").in_ids(&namespaces) }
+}
