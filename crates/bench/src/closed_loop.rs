@@ -177,6 +177,11 @@ impl Connection {
         Ok(Self { stream, buffer: vec![0; 1 << 16], body_range: (0, 0) })
     }
 
+    /// Returns the status line and the headers of the last response.
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.buffer[..self.body_range.0]
+    }
+
     pub(crate) fn body(&self) -> &[u8] {
         &self.buffer[self.body_range.0..self.body_range.1]
     }

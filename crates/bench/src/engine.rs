@@ -3,10 +3,11 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
+    process::Command,
     time::Instant,
 };
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use diesel::{Connection as _, SqliteConnection, connection::SimpleConnection as _};
 use tokio_postgres::NoTls;
 
@@ -52,10 +53,22 @@ impl Engine {
         projects: u64,
         extra_statements: &[String],
     ) -> Result<FilledInstance> {
-        let data = folder.join(format!("{}-{projects}", self.kind()).to_lowercase());
+        self.fill_named(program, folder, &projects.to_string(), projects, extra_statements)
+    }
+
+    /// Like [`Self::fill`], with a name that distinguishes databases of the same size.
+    pub(crate) fn fill_named(
+        &self,
+        program: &Path,
+        folder: &Path,
+        name: &str,
+        projects: u64,
+        extra_statements: &[String],
+    ) -> Result<FilledInstance> {
+        let data = folder.join(format!("{}-{name}", self.kind()).to_lowercase());
         let database = match self {
             Self::Sqlite => None,
-            Self::Postgres(server) => Some(TemporaryDatabase::create(server, &format!("gable_bench_{projects}"))?),
+            Self::Postgres(server) => Some(TemporaryDatabase::create(server, &format!("gable_bench_{name}"))?),
         };
         let start = || Server::gable_on(program, &data, database.as_ref().map(|database| database.url.as_str()));
         // The first start creates the tables and the administrator; the rows are inserted while no server runs.
@@ -67,7 +80,7 @@ impl Engine {
             Some(database) => fill_postgres(&database.url, &statements)?,
         }
         eprintln!("{} filled with {projects} projects in {:.1} s", self.kind(), before.elapsed().as_secs_f64());
-        Ok(FilledInstance { server: start()?, data, _database: database })
+        Ok(FilledInstance { server: start()?, data, database })
     }
 }
 
@@ -99,7 +112,24 @@ impl EmptyInstance {
         )
     }
 
-    /// Executes statements while no server runs.
+    /// Copies the data while no server runs.
+    pub(crate) fn copy(&self, engine: &Engine, folder: &Path, name: &str) -> Result<Self> {
+        let data = folder.join(format!("{}-{name}", engine.kind()).to_lowercase());
+        let copied = Command::new("cp").arg("-a").arg(&self.data).arg(&data).status().context("cannot run cp")?;
+        if !copied.success() {
+            bail!("cannot copy {}", self.data.display());
+        }
+        let database = match (engine, &self.database) {
+            (Engine::Postgres(server), Some(database)) => {
+                let template = format!(" TEMPLATE {}", database.name);
+                Some(TemporaryDatabase::create_with(server, &format!("gable_bench_{name}"), &template)?)
+            }
+            _ => None,
+        };
+        Ok(Self { data, database })
+    }
+
+    /// Executes statements; a server may be running.
     pub(crate) fn execute(&self, statements: &[String]) -> Result<()> {
         match &self.database {
             None => fill_sqlite(&self.data.join("gable.sqlite3"), statements),
@@ -118,7 +148,14 @@ impl Drop for EmptyInstance {
 pub(crate) struct FilledInstance {
     pub(crate) server: Server,
     data: PathBuf,
-    _database: Option<TemporaryDatabase>,
+    database: Option<TemporaryDatabase>,
+}
+
+impl FilledInstance {
+    /// Returns the name of the PostgreSQL database.
+    pub(crate) fn database_name(&self) -> Option<&str> {
+        self.database.as_ref().map(|database| database.name.as_str())
+    }
 }
 
 impl Drop for FilledInstance {
@@ -152,8 +189,12 @@ struct TemporaryDatabase {
 
 impl TemporaryDatabase {
     fn create(server: &str, name: &str) -> Result<Self> {
+        Self::create_with(server, name, "")
+    }
+
+    fn create_with(server: &str, name: &str, options: &str) -> Result<Self> {
         let name = format!("{name}_{}", std::process::id());
-        execute(server, [format!("CREATE DATABASE {name}").as_str()])?;
+        execute(server, [format!("CREATE DATABASE {name}{options}").as_str()])?;
         let scheme = server.find("://").map_or(0, |at| at + 3);
         let host = server[scheme..].find('/').map_or(server, |at| &server[..scheme + at]);
         // Client and server are on the same machine.

@@ -163,42 +163,17 @@ impl ListDataset {
             let max_visibility =
                 namespace.checked_sub(FIRST_GROUP).and_then(|at| group_visibilities.get(usize::try_from(at).ok()?));
             let visibility = visibility_level.min(max_visibility.copied().unwrap_or(20));
-            let archived = bool_literal(self.rng.below(20) == 0);
-            let (first, second) = (self.rng.word(), self.rng.word());
-            let (name, path) =
-                (format!("{} {} {id}", capitalize(first), capitalize(second)), format!("{first}-{second}-{id}"));
             let noun = match shuffled {
                 // Twenty projects, some of which the member sees.
                 _ if shuffled % 10 == 7 && shuffled / 10 >= 10 && shuffled / 10 < 30 => RARE_WORD,
                 _ if self.rng.below(10) < 3 => COMMON_WORD,
                 _ => "library",
             };
-            let (third, fourth) = (self.rng.word(), self.rng.word());
-            let description = format!("A {noun} that keeps {third} and {fourth} apart for users who need both");
-            let search = format!("{name}\u{1}{path}\u{1}{description}\u{1}\u{1}").to_lowercase();
-            let created = START + id * MINUTE;
-            let updated = created + self.rng.below(400_000) * MINUTE;
-            let active = created + self.rng.below(400_000) * MINUTE;
-            let seed = self.rng.bytes();
-            let seed = self.bytes(&seed);
             let creator = owner.unwrap_or(FIRST_OTHER);
-            rows.push(format!(
-                "({id},{namespace},{creator},'{name}','{path}','{}','{path}','{search}','{description}',{visibility},\
-                 {archived},TRUE,TRUE,TRUE,{},TRUE,TRUE,TRUE,TRUE,FALSE,FALSE,FALSE,{seed},{created},{updated},{active})",
-                name.to_lowercase(),
-                bool_literal(id % 3 > 0),
-            ));
+            rows.push(project_row(self.kind, &mut self.rng, &ProjectRow { id, namespace, creator, visibility, noun }));
             locations.push(ProjectLocation { namespace, owner });
         }
-        self.insert(
-            "projects",
-            "id,namespace_id,creator_id,name,path,name_key,path_key,search_text,description,visibility,archived,\
-             issues_enabled,merge_requests_enabled,wiki_enabled,builds_enabled,snippets_enabled,\
-             container_registry_enabled,shared_runners_enabled,public_builds,only_allow_merge_if_build_succeeds,\
-             only_allow_merge_if_all_discussions_are_resolved,request_access_enabled,runners_seed,created_at,updated_at,\
-             last_activity_at",
-            &rows,
-        );
+        self.insert("projects", PROJECT_COLUMNS, &rows);
         locations
     }
 
@@ -288,6 +263,45 @@ impl ListDataset {
         }
         self.insert("project_stars", "user_id,project_id,created_at", &rows);
     }
+}
+
+/// The columns of a row of [`project_row`].
+pub(crate) const PROJECT_COLUMNS: &str = "id,namespace_id,creator_id,name,path,name_key,path_key,search_text,description,visibility,archived,\
+     issues_enabled,merge_requests_enabled,wiki_enabled,builds_enabled,snippets_enabled,container_registry_enabled,\
+     shared_runners_enabled,public_builds,only_allow_merge_if_build_succeeds,\
+     only_allow_merge_if_all_discussions_are_resolved,request_access_enabled,runners_seed,created_at,updated_at,\
+     last_activity_at";
+
+/// What distinguishes a project; everything else is random.
+pub(crate) struct ProjectRow {
+    pub(crate) id: u64,
+    pub(crate) namespace: u64,
+    pub(crate) creator: u64,
+    pub(crate) visibility: u64,
+    /// A word of the description.
+    pub(crate) noun: &'static str,
+}
+
+/// Returns the row of a project for an INSERT statement.
+pub(crate) fn project_row(kind: EngineKind, rng: &mut Rng, project: &ProjectRow) -> String {
+    let ProjectRow { id, namespace, creator, visibility, noun } = *project;
+    let archived = bool_literal(rng.below(20) == 0);
+    let (first, second) = (rng.word(), rng.word());
+    let name = format!("{} {} {id}", capitalize(first), capitalize(second));
+    let path = format!("{first}-{second}-{id}");
+    let (third, fourth) = (rng.word(), rng.word());
+    let description = format!("A {noun} that keeps {third} and {fourth} apart for users who need both");
+    let search = format!("{name}\u{1}{path}\u{1}{description}\u{1}\u{1}").to_lowercase();
+    let created = START + id * MINUTE;
+    let updated = created + rng.below(400_000) * MINUTE;
+    let active = created + rng.below(400_000) * MINUTE;
+    let seed = bytes_literal(kind, &rng.bytes());
+    format!(
+        "({id},{namespace},{creator},'{name}','{path}','{}','{path}','{search}','{description}',{visibility},\
+         {archived},TRUE,TRUE,TRUE,{},TRUE,TRUE,TRUE,TRUE,FALSE,FALSE,FALSE,{seed},{created},{updated},{active})",
+        name.to_lowercase(),
+        bool_literal(id % 3 > 0),
+    )
 }
 
 /// Memberships without duplicates.

@@ -4,7 +4,9 @@
 #![expect(clippy::print_stdout, reason = "a command-line tool prints its results")]
 
 mod basics;
+mod callers;
 mod closed_loop;
+mod compare_lists;
 mod disk;
 mod engine;
 mod floor;
@@ -17,6 +19,7 @@ mod list_dataset;
 mod lists;
 mod load_test;
 mod pipelines;
+mod processor_time;
 mod pushes;
 mod report;
 mod repository;
@@ -34,7 +37,7 @@ use report::Report;
 
 /// The variable with the URL of PostgreSQL, which may contain a password.
 const DATABASE: &str = "GABLE_BENCH_DATABASE";
-const FLAGS: &str = "--basics, --project, --lists, --growth, --repository, --issues, --hooks, --pipelines, --pushes, --before PROGRAM, --sqlite, --postgres, --all-rows, --seconds N and --json";
+const FLAGS: &str = "--basics, --project, --lists, --growth, --repository, --issues, --hooks, --pipelines, --pushes, --processor-time, --compare-lists, --before PROGRAM, --sqlite, --postgres, --all-rows, --seconds N and --json";
 
 /// The benchmarks to run, and for how long.
 struct Settings {
@@ -51,6 +54,9 @@ struct Settings {
     hooks: bool,
     pipelines: bool,
     pushes: bool,
+    processor_time: bool,
+    /// Only with an earlier version.
+    compare_lists: bool,
     parts: lists::ListParts,
     engines: Vec<Engine>,
 }
@@ -88,7 +94,8 @@ fn parse_settings(arguments: &[String]) -> Result<Settings> {
                 seconds = text.parse().map_err(|_| anyhow!("--seconds takes a number, not {text}"))?;
             }
             "--json" | "--all-rows" | "--basics" | "--project" | "--lists" | "--growth" | "--repository"
-            | "--issues" | "--hooks" | "--pipelines" | "--pushes" | "--sqlite" | "--postgres" => {
+            | "--issues" | "--hooks" | "--pipelines" | "--pushes" | "--processor-time" | "--compare-lists"
+            | "--sqlite" | "--postgres" => {
                 named.insert(flag.as_str());
             }
             other => bail!("unknown flag {other}; bench accepts {FLAGS}"),
@@ -96,6 +103,10 @@ fn parse_settings(arguments: &[String]) -> Result<Settings> {
     }
     if seconds < 4 {
         bail!("too short for a measurement: use at least 4 seconds");
+    }
+    let compare_lists = named.contains("--compare-lists");
+    if compare_lists && before.is_none() {
+        bail!("--compare-lists needs --before PROGRAM");
     }
     // The selected parts, or all if none is selected.
     let wanted = |flag: &str, all: &[&str]| named.contains(flag) || !all.iter().any(|flag| named.contains(flag));
@@ -110,6 +121,8 @@ fn parse_settings(arguments: &[String]) -> Result<Settings> {
             "--hooks",
             "--pipelines",
             "--pushes",
+            "--processor-time",
+            "--compare-lists",
         ];
         wanted(flag, &all)
     };
@@ -119,13 +132,14 @@ fn parse_settings(arguments: &[String]) -> Result<Settings> {
     if engine("--sqlite") {
         engines.push(Engine::Sqlite);
     }
-    let with_engine = ["--issues", "--hooks", "--pipelines", "--pushes"];
+    let with_engine = ["--issues", "--hooks", "--pipelines", "--pushes", "--processor-time", "--compare-lists"];
     if engine("--postgres") && (parts.any() || with_engine.into_iter().any(part)) {
         engines.push(Engine::Postgres(std::env::var(DATABASE).map_err(|_| anyhow!("{DATABASE} is not set"))?));
     }
     let (json, all_rows) = (named.contains("--json"), named.contains("--all-rows"));
     let (basics, repository) = (part("--basics"), part("--repository"));
     let (issues, hooks, pipelines, pushes) = (part("--issues"), part("--hooks"), part("--pipelines"), part("--pushes"));
+    let processor_time = part("--processor-time");
     Ok(Settings {
         gable,
         before,
@@ -139,6 +153,8 @@ fn parse_settings(arguments: &[String]) -> Result<Settings> {
         hooks,
         pipelines,
         pushes,
+        processor_time,
+        compare_lists,
         parts,
         engines,
     })
@@ -158,6 +174,8 @@ fn measure(settings: Settings) -> Result<()> {
         hooks,
         pipelines,
         pushes,
+        processor_time,
+        compare_lists,
         parts,
         engines,
     } = settings;
@@ -165,6 +183,11 @@ fn measure(settings: Settings) -> Result<()> {
     let mut report = Report::default();
     if basics {
         report.basics = Some(basics::measure(&gable, &folder, time)?);
+    }
+    if let Some(before) = before.as_deref().filter(|_| compare_lists) {
+        for engine in &engines {
+            compare_lists::run(&gable, before, &folder, engine)?;
+        }
     }
     for engine in engines.iter().filter(|_| parts.any()) {
         report.lists.push(lists::measure(&gable, &folder, engine, parts, time)?);
@@ -180,6 +203,9 @@ fn measure(settings: Settings) -> Result<()> {
     }
     for engine in engines.iter().filter(|_| pushes) {
         report.pushes.push(pushes::measure(&gable, before.as_deref(), &folder, engine)?);
+    }
+    for engine in engines.iter().filter(|_| processor_time) {
+        report.processor_time.push(processor_time::measure(&gable, before.as_deref(), &folder, engine)?);
     }
     if repository {
         let mut results = repository::measure(&folder, time)?;

@@ -228,7 +228,7 @@ fn git_headers(content_type: &str) -> Vec<(&'static str, String)> {
     vec![("authorization", basic_authorization()), ("content-type", content_type.to_owned())]
 }
 
-fn basic_authorization() -> String {
+pub(crate) fn basic_authorization() -> String {
     format!("Basic {}", STANDARD.encode(format!("root:{TOKEN}")))
 }
 
@@ -303,7 +303,8 @@ impl Source {
     }
 }
 
-fn git(folder: &Path, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>> {
+/// Runs git in a bare repository.
+pub(crate) fn git(folder: &Path, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>> {
     let context = "cannot run git";
     let mut command = Command::new("git");
     command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");

@@ -18,6 +18,7 @@ use crate::{
     issues::{self, ISSUES},
     lists::{self, Growth, PROJECTS, PageTiming},
     pipelines::{self, JOBS, RUNNERS, TRACE_BYTES_PER_SECOND, TRACING_JOBS},
+    processor_time,
     pushes::{self, MANY_REFS, REFS},
     repository,
 };
@@ -34,6 +35,7 @@ pub(crate) struct Report {
     pub(crate) hooks: Vec<hooks::Results>,
     pub(crate) pipelines: Vec<pipelines::Results>,
     pub(crate) pushes: Vec<pushes::Results>,
+    pub(crate) processor_time: Vec<processor_time::Results>,
     pub(crate) repository: Option<repository::Results>,
 }
 
@@ -87,6 +89,9 @@ impl Report {
         for results in &self.issues {
             tables += &pages(&format!("{}, {ISSUES} issues", results.kind), &results.pages, every_case);
         }
+        for results in &self.processor_time {
+            tables += &processor_times(results);
+        }
         tables + &self.repository.as_ref().map(reads).unwrap_or_default()
     }
 
@@ -116,12 +121,20 @@ impl Report {
         let reads = self.repository.iter().flat_map(|results| &results.rows).map(|row| {
             json!({ "name": row.name, "measured": row.measured, "floor": row.floor, "goal": row.goal, "met": is_met(row) })
         });
+        let processor_time = self.processor_time.iter().flat_map(|results| {
+            results.rows.iter().map(|row| {
+                let caller = row.request.caller.map(|caller| json!([caller.kind.to_string(), caller.projects]));
+                let (engine, name) = (results.kind.to_string(), &row.request.name);
+                json!({ "engine": engine, "name": name, "caller": caller, "micros": row.now, "before": row.before })
+            })
+        });
         let ratios = self.basics.as_ref().map(|basics| &basics.user.ratios);
         json!({
             "ratios": ratios,
             "values": values.collect::<Vec<_>>(),
             "pages": pages.collect::<Vec<_>>(),
             "growth": growths.collect::<Vec<_>>(),
+            "processor_time": processor_time.collect::<Vec<_>>(),
             "repository": reads.collect::<Vec<_>>(),
         })
     }
@@ -270,6 +283,39 @@ fn rows_of_hooks(results: &hooks::Results) -> Vec<Row> {
     row("  beside a dead receiver, p50".into(), results.delivery_beside_dead.percentile(50), "ms", Goal::Open);
     row("  beside a dead receiver, p99".into(), results.delivery_beside_dead.percentile(99), "ms", Goal::Open);
     rows
+}
+
+/// Formats the processor time of requests, in microseconds and as multiples of that of the first one.
+fn processor_times(results: &processor_time::Results) -> String {
+    let mut table = format!(
+        "\n{:<38} {:<15} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6}\n",
+        format!("{}, processor time", results.kind),
+        "caller",
+        "projects",
+        "before",
+        "multiple",
+        "now",
+        "multiple",
+        "goal"
+    );
+    let first = results.rows.first();
+    let (base, base_before) = (first.map_or(f64::NAN, |row| row.now), first.and_then(|row| row.before));
+    for row in &results.rows {
+        let (kind, projects) =
+            row.request.caller.map_or_else(Default::default, |one| (one.kind.to_string(), one.projects.to_string()));
+        let before = row.before.zip(base_before);
+        let (before, multiple) =
+            before.map_or_else(Default::default, |(time, base)| (format!("{time:.0}"), format!("{:.1}", time / base)));
+        let goal = row.request.goal.map(|goal| format!("≤ {goal}")).unwrap_or_default();
+        let (name, now) = (&row.request.name, row.now);
+        let verdict = verdict(row.request.goal.map(|goal| now / base <= goal));
+        let line = format!(
+            "{name:<38} {kind:<15} {projects:>8} {before:>8} {multiple:>8} {now:>8.0} {:>8.1} {goal:>6} {verdict}",
+            now / base
+        );
+        let _ = writeln!(table, "{}", line.trim_end());
+    }
+    table
 }
 
 /// Rows of the benchmark of pushes.

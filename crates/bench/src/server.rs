@@ -186,6 +186,18 @@ pub(crate) fn ticks(stat: &str, indices: &[usize]) -> Option<Duration> {
     Some(Duration::from_millis(10 * sum))
 }
 
+/// Returns the processor time of the PostgreSQL processes that serve a database. Those that have ended are not counted.
+pub(crate) fn database_cpu_time(database: &str) -> Duration {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let times = processes.filter_map(|process| {
+        let title = fs::read(process.path().join("cmdline")).ok()?;
+        let is_backend = String::from_utf8_lossy(&title).split_whitespace().any(|word| word == database);
+        let stat = is_backend.then(|| fs::read_to_string(process.path().join("stat")).ok())??;
+        ticks(&stat, &[11, 12])
+    });
+    times.sum()
+}
+
 /// Returns the resident memory of a process and all its descendants, in megabytes.
 pub(crate) fn process_tree_memory(id: u32) -> f64 {
     let threads = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();

@@ -35,7 +35,15 @@ pub(crate) fn run(flags: &[String]) -> Result<()> {
 fn needs_postgres(flags: &[String]) -> bool {
     let has_flag = |names: &[&str]| flags.iter().any(|flag| names.contains(&flag.as_str()));
     let engine = has_flag(&["--postgres"]) || !has_flag(&["--sqlite"]);
-    let part = has_flag(&["--project", "--lists", "--growth", "--issues", "--hooks", "--pipelines", "--pushes"])
-        || !has_flag(&["--basics", "--repository"]);
+    let part = has_flag(&[
+        "--project",
+        "--lists",
+        "--growth",
+        "--issues",
+        "--hooks",
+        "--pipelines",
+        "--pushes",
+        "--processor-time",
+    ]) || !has_flag(&["--basics", "--repository"]);
     engine && part
 }
