@@ -245,7 +245,7 @@ where
 pub enum DataVersion {
     /// On SQLite, the number of commits of other connections.
     Commits(i64),
-    /// On PostgreSQL, the transactions that have ended.
+    /// On PostgreSQL, the snapshot, which determines the transactions that have ended.
     Snapshot(String),
 }
 

@@ -130,7 +130,7 @@ impl Viewer {
             .sql("))")
     }
 
-    /// The condition that a row of project members is the unexpired one of this user for the project with the ID `id`.
+    /// Condition: this user has an unexpired membership in the project with the ID `id`.
     pub(crate) fn is_member_of(&self, id: &str) -> Fragment<Bool> {
         Fragment::new(format!("EXISTS (SELECT 1 FROM project_members m WHERE m.project_id = {id} AND "))
             .append(self.own_rows("m"))

@@ -88,13 +88,14 @@ impl Bucket {
 }
 
 /// The number of projects in a bucket.
+#[derive(PartialEq, Eq)]
 struct Count {
     bucket: Bucket,
     amount: i64,
 }
 
 /// The numbers of projects that a list is made of, as far as its filter includes them.
-#[derive(Default)]
+#[derive(Default, PartialEq, Eq)]
 struct Numbers {
     /// Projects of the instance that are visible without a role.
     visible: Vec<Count>,
@@ -315,7 +316,8 @@ impl ProjectList<'_> {
         sum(&self.numbers.visible) + self.numbers.total_in_namespaces()
     }
 
-    /// Lists projects whose number is known. Pages in the second half are read from the end.
+    /// Lists projects whose number is known. Pages in the second half are read from the end, unless the number has changed
+    /// meanwhile, which is possible on PostgreSQL.
     fn read_known(&self, db: &mut Conn) -> Result<(i64, Vec<i64>)> {
         let (total, offset) = (self.known(), self.page.offset());
         let size = self.page.size.min(total.saturating_sub(offset));
@@ -323,8 +325,20 @@ impl ProjectList<'_> {
             return Ok((total, Vec::new()));
         }
         let from_end = total - offset - size;
-        let is_reversed = from_end < offset;
-        let offset = offset.min(from_end);
+        if from_end >= offset {
+            return Ok((total, self.read_rows(db, size, offset, false)?));
+        }
+        let ids = self.read_rows(db, size, from_end, true)?;
+        if let Conn::Pg(_) = db
+            && Numbers::read(db, self.viewer, self.source, self.filter)? != self.numbers
+        {
+            return Ok((total, self.read_rows(db, size, offset, false)?));
+        }
+        Ok((total, ids))
+    }
+
+    /// Reads rows of buckets, without memberships and shares. `offset` counts from the end if they are read in reverse.
+    fn read_rows(&self, db: &mut Conn, size: i64, offset: i64, is_reversed: bool) -> Result<Vec<i64>> {
         let ascending = self.filter.ascending != is_reversed;
         let filter = &ProjectFilter { ascending, search: None, ..self.filter.clone() };
         let in_namespaces =
@@ -352,7 +366,7 @@ impl ProjectList<'_> {
         if is_reversed {
             ids.reverse();
         }
-        Ok((total, ids))
+        Ok(ids)
     }
 
     /// Lists projects of which the viewer is a member, too. Returns `None` if a scan ended too early.

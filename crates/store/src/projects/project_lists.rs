@@ -1,7 +1,7 @@
 //! Lists of projects: filtering, ordering and counting.
 //!
-//! A list takes four statements: the numbers of projects, the IDs on the page, the full rows, and the groups they are shared
-//! with; one more for the fork sources, if there are forks on the page.
+//! A list takes three to six statements, however many projects it shows: the numbers of projects, the IDs on the page (again, if
+//! a scan ended too early), the full rows, the groups they are shared with, and the fork sources, if there are forks.
 //!
 //! The cost depends on the page, not on the number of projects. Each visibility bucket (one visibility, archived or not), of
 //! the instance and of each namespace, has a counter and an index per order. A page is merged from the first rows of the
@@ -16,6 +16,8 @@ use model::{
 use super::bucket_lists;
 use crate::{Conn, Result, access::Viewer, conn::on, fragment::Fragment, projects, search::SearchTerm};
 
+/// The IDs of all projects.
+const ALL: &str = "SELECT id FROM projects";
 /// The number of projects of a viewer up to which a search compares each of them.
 const MAX_SEARCHED: i64 = 200;
 
@@ -105,7 +107,7 @@ fn from_candidates(
 ) -> Result<(i64, Vec<i64>)> {
     let postgres = matches!(db, Conn::Pg(_));
     let term = filter.search.as_deref().map(SearchTerm::new);
-    // The columns to filter and sort by; a candidate set that reads the projects table selects them itself.
+    // The columns to filter and sort by.
     let columns = format!(
         ", p.{} AS sort_key, p.builds_enabled AS builds, p.visibility AS visibility, p.archived AS archived",
         column(filter.order)
@@ -131,9 +133,9 @@ fn from_candidates(
         (ProjectListScope::Mine, Some(_)) => joined(viewer.my_projects(), in_namespace),
         (ProjectListScope::Owned, Some(term)) if has_many => matching(term).sql(" AND ").append(viewer.owns()),
         (ProjectListScope::Owned, Some(_)) => joined(viewer.owned_projects_with(""), in_namespace),
-        (ProjectListScope::Mine | ProjectListScope::Visible | ProjectListScope::All, None) => {
-            joined(viewer.my_projects(), "")
-        }
+        (ProjectListScope::Visible, None) => joined(Fragment::new(ALL), "").sql(" AND ").append(viewer.sees()),
+        (ProjectListScope::All, None) => joined(Fragment::new(ALL), ""),
+        (ProjectListScope::Mine, None) => joined(viewer.my_projects(), ""),
         (ProjectListScope::Owned, None) => joined(viewer.owned_projects_with(""), ""),
         (ProjectListScope::Starred, term) => {
             let starred = Fragment::new("SELECT project_id AS id FROM project_stars WHERE user_id = ");

@@ -42,15 +42,18 @@ const INVARIANTS: [(&str, &str); 8] = [
     ),
     (
         "wrong project counters of namespaces",
-        "SELECT count(*) FROM (SELECT namespace_id, sum(amount) AS amount FROM namespace_project_counts \
-         GROUP BY namespace_id) c WHERE c.amount <> (SELECT count(*) FROM projects p \
-         WHERE p.namespace_id = c.namespace_id)",
+        "SELECT count(*) FROM (SELECT 1 FROM (SELECT namespace_id, visibility, archived, amount \
+         FROM namespace_project_counts UNION ALL SELECT namespace_id, visibility, archived, -count(*) FROM projects \
+         WHERE namespace_id IS NOT NULL GROUP BY namespace_id, visibility, archived) c \
+         GROUP BY namespace_id, visibility, archived HAVING sum(amount) <> 0) w",
     ),
     (
         "wrong counters of memberships",
-        "SELECT count(*) FROM (SELECT user_id, sum(amount) AS amount FROM member_project_counts GROUP BY user_id) c \
-         WHERE c.amount <> (SELECT count(*) FROM project_members m JOIN projects p ON p.id = m.project_id \
-         JOIN namespaces n ON n.id = p.namespace_id WHERE m.user_id = c.user_id AND coalesce(n.owner_id, 0) <> c.user_id)",
+        "SELECT count(*) FROM (SELECT 1 FROM (SELECT user_id, visibility, archived, amount FROM member_project_counts \
+         UNION ALL SELECT m.user_id, p.visibility, p.archived, -count(*) FROM project_members m \
+         JOIN projects p ON p.id = m.project_id JOIN namespaces n ON n.id = p.namespace_id \
+         WHERE coalesce(n.owner_id, 0) <> m.user_id GROUP BY m.user_id, p.visibility, p.archived) c \
+         GROUP BY user_id, visibility, archived HAVING sum(amount) <> 0) w",
     ),
     (
         "users whose personal projects are miscounted",
