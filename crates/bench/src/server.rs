@@ -107,7 +107,7 @@ impl Server {
             .find_map(|line| line.strip_prefix(ready).map(ToOwned::to_owned));
         let start_time = start.elapsed();
         let addresses = ready_line.context("server exited before it was ready; see its log")?;
-        let (address, ssh_address) = match addresses.split_once(" and ssh://") {
+        let (address, ssh_address) = match addresses.split_once(" and ssh://git@") {
             Some((address, ssh_address)) => (address, ssh_address.parse().ok()),
             None => (addresses.as_str(), None),
         };
