@@ -2,8 +2,8 @@
 //!
 //! Both engines identify the committed data at little cost: `PRAGMA data_version` of SQLite counts the commits of all other
 //! connections, including those of other processes, and `pg_current_snapshot()` of PostgreSQL determines the transactions
-//! that have ended. While it is unchanged, reading again would return the same. Expiry of tokens and memberships also depends on
-//! the time and is checked for each entry.
+//! that have ended. While it is unchanged, reading again would return the same. Expiry of tokens and memberships also
+//! depends on the time and is checked for each entry.
 
 use std::{any::Any, collections::HashMap};
 

@@ -92,17 +92,17 @@ impl Viewer {
         .append(self.unexpired("s"))
     }
 
-    /// The IDs and further columns of the projects that this user owns.
-    pub(crate) fn owned_projects_with(&self, columns: &str) -> Fragment<BigInt> {
-        Fragment::new(format!(
-            "SELECT p.id AS id{columns} FROM namespaces n CROSS JOIN projects p \
-             WHERE p.namespace_id = n.id AND n.kind = 'user' AND n.owner_id = "
-        ))
+    /// The IDs of the projects that this user owns.
+    pub(crate) fn owned_projects(&self) -> Fragment<BigInt> {
+        Fragment::new(
+            "SELECT p.id AS id FROM namespaces n CROSS JOIN projects p \
+             WHERE p.namespace_id = n.id AND n.kind = 'user' AND n.owner_id = ",
+        )
         .number(self.user)
-        .sql(format!(
-            " UNION SELECT p.id{columns} FROM group_members m CROSS JOIN namespace_ancestors a CROSS JOIN projects p \
-             WHERE a.ancestor_id = m.group_id AND p.namespace_id = a.namespace_id AND m.access_level = 50 AND "
-        ))
+        .sql(
+            " UNION SELECT p.id FROM group_members m CROSS JOIN namespace_ancestors a CROSS JOIN projects p \
+             WHERE a.ancestor_id = m.group_id AND p.namespace_id = a.namespace_id AND m.access_level = 50 AND ",
+        )
         .append(self.own_rows("m"))
     }
 

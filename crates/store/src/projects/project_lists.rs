@@ -132,11 +132,11 @@ fn from_candidates(
         }
         (ProjectListScope::Mine, Some(_)) => joined(viewer.my_projects(), in_namespace),
         (ProjectListScope::Owned, Some(term)) if has_many => matching(term).sql(" AND ").append(viewer.owns()),
-        (ProjectListScope::Owned, Some(_)) => joined(viewer.owned_projects_with(""), in_namespace),
+        (ProjectListScope::Owned, Some(_)) => joined(viewer.owned_projects(), in_namespace),
         (ProjectListScope::Visible, None) => joined(Fragment::new(ALL), "").sql(" AND ").append(viewer.sees()),
         (ProjectListScope::All, None) => joined(Fragment::new(ALL), ""),
         (ProjectListScope::Mine, None) => joined(viewer.my_projects(), ""),
-        (ProjectListScope::Owned, None) => joined(viewer.owned_projects_with(""), ""),
+        (ProjectListScope::Owned, None) => joined(viewer.owned_projects(), ""),
         (ProjectListScope::Starred, term) => {
             let starred = Fragment::new("SELECT project_id AS id FROM project_stars WHERE user_id = ");
             let namespace = if term.is_some() { in_namespace } else { "" };

@@ -28,11 +28,16 @@ impl ReadConnection {
         caller: &Caller,
         f: &mut impl FnMut(&mut ReadTx<'_>) -> Result<T>,
     ) -> Result<T> {
-        match self.read_once(shared, caller, f) {
+        self.with_reconnection(|connection| connection.read_once(shared, caller, f))
+    }
+
+    /// Reads again on a new connection if the connection was lost.
+    fn with_reconnection<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T>) -> Result<T> {
+        match read(self) {
             Err(Error::Store(error)) if error.is_disconnected() => {
                 warn!(%error, "lost the database connection; opening a new one");
                 self.conn = None;
-                self.read_once(shared, caller, f)
+                read(self)
             }
             result => self.disconnect_on_error(result),
         }
@@ -67,14 +72,7 @@ impl ReadConnection {
         key: &ReadCacheKey,
         f: &mut impl FnMut(&mut ReadTx<'_>) -> Result<T>,
     ) -> Result<T> {
-        match self.read_cached_once(shared, caller, key, f) {
-            Err(Error::Store(error)) if error.is_disconnected() => {
-                warn!(%error, "lost the database connection; opening a new one");
-                self.conn = None;
-                self.read_cached_once(shared, caller, key, f)
-            }
-            result => self.disconnect_on_error(result),
-        }
+        self.with_reconnection(|connection| connection.read_cached_once(shared, caller, key, f))
     }
 
     fn read_cached_once<T: Clone + 'static>(
