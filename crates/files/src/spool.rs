@@ -13,7 +13,7 @@ use std::{
     collections::HashMap,
     fmt,
     fs::{self, File, OpenOptions},
-    io::{self, Write},
+    io::{self, IoSliceMut, Write},
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     pin::Pin,
@@ -24,12 +24,13 @@ use std::{
     task::{Context, Poll},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::{
     Stream, StreamExt as _,
     stream::{self, BoxStream},
 };
 use lru::LruCache;
+use rustix::io::ReadWriteFlags;
 use tokio::{sync::watch, task::spawn_blocking};
 
 use self::tail::{Reader, Tail};
@@ -427,9 +428,9 @@ impl Follower {
 
     fn new(source: Source, progress: watch::Receiver<Progress>) -> Self {
         let reader = source.tail.reader();
-        let start = (source, reader, progress.clone(), 0);
+        let start = (source, reader, progress.clone(), 0, Bytes::new());
         let chunks = stream::unfold(Some(start), |state| async {
-            let (source, reader, mut progress, at): (Source, Reader, _, u64) = state?;
+            let (source, reader, mut progress, at, last): (Source, Reader, _, u64, Bytes) = state?;
             reader.advance_to(at);
             let known =
                 match progress.wait_for(|progress| !matches!(progress, Progress::Growing(len) if *len <= at)).await {
@@ -439,10 +440,10 @@ impl Follower {
                 };
             let (Progress::Growing(len) | Progress::Finished(len) | Progress::Failed(len)) = known;
             if at < len {
-                return Some(match read(&source, at, (len - at).min(CHUNK_SIZE)).await {
+                return Some(match read(&source, at, (len - at).min(CHUNK_SIZE), last).await {
                     Ok(chunk) => {
                         let next = at + chunk.len() as u64;
-                        (Ok(chunk), Some((source, reader, progress, next)))
+                        (Ok(chunk.clone()), Some((source, reader, progress, next, chunk)))
                     }
                     Err(error) => (Err(error), None),
                 });
@@ -470,16 +471,29 @@ impl fmt::Debug for Follower {
     }
 }
 
-async fn read(source: &Source, at: u64, len: u64) -> io::Result<Bytes> {
+/// Reads up to `len` bytes. The memory of the last chunk is used again if the client has already received that chunk.
+async fn read(source: &Source, at: u64, len: u64, last: Bytes) -> io::Result<Bytes> {
     let on_disk = source.tail.start().unwrap_or(u64::MAX);
     let Some(file) = source.file.as_ref().filter(|_| at < on_disk) else {
         return source.tail.read(at).ok_or_else(|| io::ErrorKind::UnexpectedEof.into());
     };
-    let (file, len) = (Arc::clone(file), len.min(on_disk - at));
+    let mut chunk = last.try_into_mut().unwrap_or_default();
+    chunk.resize(usize::try_from(len.min(on_disk - at)).map_err(io::Error::other)?, 0);
+    if let Some(count) = read_from_page_cache(file, &mut chunk, at) {
+        chunk.truncate(count);
+        return Ok(chunk.freeze());
+    }
+    let file = Arc::clone(file);
     let read = spawn_blocking(move || {
-        let mut chunk = vec![0; usize::try_from(len).map_err(io::Error::other)?];
         file.read_exact_at(&mut chunk, at)?;
-        Ok(chunk.into())
+        Ok(chunk.freeze())
     });
     read.await.map_err(io::Error::other)?
+}
+
+/// Reads what the kernel has in memory, which takes less time than the way to another thread and back; `None` if that
+/// is nothing, or if the file system cannot tell.
+fn read_from_page_cache(file: &File, chunk: &mut BytesMut, at: u64) -> Option<usize> {
+    let read = rustix::io::preadv2(file, &mut [IoSliceMut::new(chunk)], at, ReadWriteFlags::NOWAIT);
+    read.ok().filter(|count| *count > 0)
 }

@@ -49,6 +49,7 @@ mod reachable;
 mod renames;
 mod tree_cache;
 mod tree_walk;
+mod whole_pack;
 
 #[cfg(test)]
 mod tests;
@@ -73,3 +74,4 @@ pub use ref_files::PACKED_REFS_PUSH_LIMIT;
 pub use refs::{Ref, Refs, packed_size_of};
 pub use repositories::{OtherPacks, PACK_EXTENSIONS, PackEntry, PackSource, Repositories};
 pub use repository::Repository;
+pub use whole_pack::WholePack;

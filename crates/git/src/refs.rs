@@ -32,6 +32,7 @@ pub struct Refs {
     /// All other refs except for hidden ones.
     pub others: Vec<Ref>,
     pub(crate) fingerprint: OnceLock<[u8; 32]>,
+    pub(crate) targets: OnceLock<Box<[Oid]>>,
 }
 
 impl Ref {
@@ -64,6 +65,7 @@ impl Refs {
             tags: self.tags.clone(),
             others: self.others.clone(),
             fingerprint: OnceLock::new(),
+            targets: OnceLock::new(),
         };
         for kind in [RefKind::Branch, RefKind::Tag, RefKind::Other] {
             let list = match kind {
@@ -133,7 +135,19 @@ impl Refs {
 
     /// Returns the approximate size in memory.
     pub fn count_bytes(&self) -> usize {
-        self.iter().map(|reference| size_of::<Ref>() + reference.name.as_str().len()).sum()
+        let targets = 2 * size_of::<Oid>();
+        self.iter().map(|reference| size_of::<Ref>() + reference.name.as_str().len() + targets).sum()
+    }
+
+    /// Returns the targets of all refs and of the tag objects among them, sorted and without duplicates.
+    pub fn targets(&self) -> &[Oid] {
+        self.targets.get_or_init(|| {
+            let mut targets: Vec<_> =
+                self.iter().flat_map(|reference| [Some(reference.target), reference.peeled]).flatten().collect();
+            targets.sort_unstable();
+            targets.dedup();
+            targets.into()
+        })
     }
 
     /// Returns a digest that differs whenever the refs differ.

@@ -1,7 +1,6 @@
 //! Responds to one fetch request: from memory, from the clone cache, or through upload-pack.
 
 use std::{
-    collections::HashSet,
     io::{self, Write as _},
     net::IpAddr,
     sync::Arc,
@@ -10,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use files::spool::{Follower, Joined, Producer};
-use forge::transport::OpenRepository;
+use forge::transport::{OpenRepository, WholePack};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -26,7 +25,8 @@ use crate::{
     child::{CHUNK_SIZE, ChildProcess, Pipes, collect_tail},
     fetch_request::{self, CloneRequest, FetchRequest},
     log_context::LogContext,
-    messages, pkt,
+    messages,
+    pkt::{self, SideBandWriter},
     protocol_version::ProtocolVersion,
     transfers::{Busy, TransferPermit, Transfers},
     upload_pack_filter::{RequestRefused, UploadPackFilter},
@@ -37,6 +37,9 @@ const MAX_PARSED_REQUEST: usize = 256 << 10;
 
 /// The maximum size of a response without a pack: upload-pack that fails after so little has refused the request.
 const MAX_ERROR_RESPONSE: u64 = 4096;
+
+/// The side band that carries packs.
+const PACK_BAND: u8 = 1;
 
 /// Why a request failed.
 #[derive(Debug)]
@@ -89,9 +92,9 @@ pub(crate) async fn respond(
 
 /// Returns whether all wanted objects are targets of advertised refs. Responses to other requests are not shared.
 fn wants_only_advertised(repository: &OpenRepository, request: &CloneRequest) -> bool {
-    let advertised: HashSet<_> =
-        repository.refs().iter().flat_map(|found| [Some(found.target), found.peeled]).flatten().collect();
-    request.wants().all(|want| advertised.contains(want))
+    let mut advertised = repository.refs().targets().iter();
+    // Both lists are sorted.
+    request.wants().iter().all(|want| advertised.by_ref().find(|target| *target >= want) == Some(want))
 }
 
 /// Waits for the first chunk, so that an earlier failure is reported as an error and not as a truncated response.
@@ -199,6 +202,18 @@ async fn follow(
         Joined::New(producer, follower) => {
             metrics::counter!("gable_git_clone_cache_misses_total").increment(1);
             let permit = transfers.acquire_fetch(repository.project_id(), address).await?;
+            if request.is_for_everything(repository.refs())
+                && let Some(pack) = whole_pack(repository, log).await
+            {
+                let log = log.clone();
+                spawn_blocking(move || {
+                    if let Err(error) = send_whole_pack(pack, producer) {
+                        log_failure(&log, &error);
+                    }
+                    drop(permit);
+                });
+                return Ok((follower, true));
+            }
             let (process, pipes) = start(transfers, repository, version, log).await?;
             let log = log.clone();
             let (request, time) = (request.write(), transfers.limits().transfer_timeout);
@@ -217,6 +232,26 @@ async fn follow(
             Ok((follower, true))
         }
     }
+}
+
+/// Returns all objects as one pack; `None` if upload-pack has to create it.
+async fn whole_pack(repository: &OpenRepository, log: &LogContext) -> Option<WholePack> {
+    repository.whole_pack().await.unwrap_or_else(|error| {
+        log.warn("cannot send the packs as they are", error);
+        None
+    })
+}
+
+/// Writes a response of version 2 with a pack to the cache.
+fn send_whole_pack(mut pack: WholePack, mut producer: Producer) -> io::Result<()> {
+    let mut start = Vec::new();
+    pkt::line(&mut start, format_args!("packfile"));
+    producer.write_all(&start)?;
+    let mut packets = SideBandWriter::new(producer, PACK_BAND);
+    pack.write_to(&mut packets)?;
+    let mut producer = packets.finish()?;
+    producer.write_all(pkt::FLUSH)?;
+    producer.finish()
 }
 
 /// Writes the output of upload-pack to the cache.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use forge::transport::{Ref, Refs};
 use model::{Oid, ProjectId};
 use sha2::{Digest as _, Sha256};
 
@@ -38,7 +39,8 @@ pub(crate) struct RefQuery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CloneRequest {
     version: ProtocolVersion,
-    wants: BTreeSet<Oid>,
+    /// Sorted, without duplicates.
+    wants: Vec<Oid>,
     /// The depth and filter arguments.
     limits: BTreeSet<String>,
     /// The capabilities that affect the response.
@@ -112,7 +114,7 @@ fn parse_fetch(arguments: &[&str]) -> Option<CloneRequest> {
             _ => request.add(argument)?,
         }
     }
-    (done && !request.wants.is_empty()).then_some(request)
+    (done && !request.wants.is_empty()).then(|| request.with_sorted_wants())
 }
 
 /// Parses a request of version 0 or 1: wants, the first with capabilities, a flush, and `done`.
@@ -129,29 +131,46 @@ fn parse_clone(version: ProtocolVersion, packets: &[Packet<'_>]) -> Option<Clone
         }
     }
     needs.iter().try_for_each(|need| request.add(need))?;
-    (done.text() == Some("done")).then_some(request)
+    (done.text() == Some("done")).then(|| request.with_sorted_wants())
 }
 
 impl CloneRequest {
     fn new(version: ProtocolVersion) -> Self {
-        Self { version, wants: BTreeSet::new(), limits: BTreeSet::new(), capabilities: BTreeSet::new() }
+        Self { version, wants: Vec::new(), limits: BTreeSet::new(), capabilities: BTreeSet::new() }
     }
 
     /// Adds an argument; `None` if the response cannot be cached with it.
     fn add(&mut self, line: &str) -> Option<()> {
         let (word, value) = line.split_once(' ')?;
         match word {
-            "want" => self.wants.insert(value.parse().ok()?),
-            "deepen" | "deepen-since" if value.parse::<u32>().is_ok() => self.limits.insert(line.to_owned()),
-            "deepen-not" | "filter" if !value.contains(|c: char| c.is_control()) => self.limits.insert(line.to_owned()),
+            "want" => self.wants.push(value.parse().ok()?),
+            "deepen" | "deepen-since" if value.parse::<u32>().is_ok() => _ = self.limits.insert(line.to_owned()),
+            "deepen-not" | "filter" if !value.contains(|c: char| c.is_control()) => {
+                self.limits.insert(line.to_owned());
+            }
             _ => return None,
-        };
+        }
         Some(())
     }
 
+    fn with_sorted_wants(mut self) -> Self {
+        self.wants.sort_unstable();
+        self.wants.dedup();
+        self
+    }
+
     /// Returns the wanted objects.
-    pub(crate) fn wants(&self) -> impl Iterator<Item = &Oid> {
-        self.wants.iter()
+    pub(crate) fn wants(&self) -> &[Oid] {
+        &self.wants
+    }
+
+    /// Returns whether the response may consist of all objects that are reachable from these refs, as they are in packs.
+    pub(crate) fn is_for_everything(&self, refs: &Refs) -> bool {
+        let wants = |found: &Ref| self.wants.binary_search(&found.target).is_ok();
+        self.version == ProtocolVersion::V2
+            && self.limits.is_empty()
+            && self.capabilities.contains("ofs-delta")
+            && refs.iter().all(wants)
     }
 
     /// Returns the request for upload-pack, normalized so that equivalent requests are equal.
@@ -190,7 +209,18 @@ impl CloneRequest {
         digest.update(project.get().to_be_bytes());
         digest.update(refs);
         digest.update([self.version as u8]);
-        digest.update(self.write());
+        digest.update((self.wants.len() as u64).to_be_bytes());
+        for want in &self.wants {
+            digest.update(want.0);
+        }
+        for arguments in [&self.capabilities, &self.limits] {
+            digest.update((arguments.len() as u64).to_be_bytes());
+            for argument in arguments {
+                digest.update(argument);
+                // No argument contains a line feed.
+                digest.update(b"\n");
+            }
+        }
         STANDARD.encode(digest.finalize())
     }
 }
@@ -329,8 +359,9 @@ mod tests {
         }
     }
 
-    fn oids() -> impl Strategy<Value = BTreeSet<Oid>> {
+    fn oids() -> impl Strategy<Value = Vec<Oid>> {
         proptest::collection::btree_set(any::<[u8; 20]>().prop_map(Oid), 1..20)
+            .prop_map(|ids| ids.into_iter().collect())
     }
 
     proptest! {

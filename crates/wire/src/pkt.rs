@@ -1,11 +1,16 @@
 //! The pkt-line format of git's wire protocol.
 
-use std::{fmt, io};
+use std::{
+    fmt,
+    io::{self, Write as _},
+};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 /// The maximum payload of a packet, in bytes.
 pub(crate) const MAX_PAYLOAD: usize = 65_516;
+/// The number of digits before a packet.
+const HEADER_LENGTH: usize = 4;
 /// A flush packet.
 pub(crate) const FLUSH: &[u8] = b"0000";
 const DELIMITER: &[u8] = b"0001";
@@ -122,13 +127,26 @@ pub(crate) async fn read<'a>(
 /// Writes a data packet; content beyond `MAX_PAYLOAD` is truncated.
 pub(crate) fn data(out: &mut Vec<u8>, content: &[u8]) {
     let content = &content[..content.len().min(MAX_PAYLOAD)];
-    out.extend_from_slice(format!("{:04x}", content.len() + 4).as_bytes());
+    out.extend_from_slice(&header(content.len()));
     out.extend_from_slice(content);
 }
 
-/// Writes a line of text as a data packet.
+/// Writes a line of text as a data packet; text beyond `MAX_PAYLOAD` is truncated.
 pub(crate) fn line(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
-    data(out, format!("{text}\n").as_bytes());
+    let start = out.len();
+    out.extend_from_slice(&header(0));
+    // Writing to memory does not fail.
+    let _ = writeln!(out, "{text}");
+    let content = start + HEADER_LENGTH;
+    out.truncate(content + MAX_PAYLOAD);
+    let header = header(out.len() - content);
+    out[start..content].copy_from_slice(&header);
+}
+
+/// Returns the four digits before a packet with `length` bytes of content, which are at most `MAX_PAYLOAD`.
+fn header(length: usize) -> [u8; HEADER_LENGTH] {
+    let encoded = length + HEADER_LENGTH;
+    [12, 8, 4, 0].map(|shift| b"0123456789abcdef"[encoded >> shift & 0xf])
 }
 
 /// Writes a flush packet.
@@ -144,9 +162,55 @@ pub(crate) fn delimiter(out: &mut Vec<u8>) {
 /// Writes content to a side band, in as many packets as needed.
 pub(crate) fn side_band(out: &mut Vec<u8>, number: u8, content: &[u8]) {
     for chunk in content.chunks(MAX_PAYLOAD - 1) {
-        out.extend_from_slice(format!("{:04x}", chunk.len() + 5).as_bytes());
+        out.extend_from_slice(&header(chunk.len() + 1));
         out.push(number);
         out.extend_from_slice(chunk);
+    }
+}
+
+/// Writes packets of a side band, as long as possible, to a writer. What is left when it is dropped is lost.
+pub(crate) struct SideBandWriter<W> {
+    out: W,
+    /// The packet that is not complete yet.
+    packet: Vec<u8>,
+}
+
+impl<W: io::Write> SideBandWriter<W> {
+    /// Writes to the side band with this number.
+    pub(crate) fn new(out: W, number: u8) -> Self {
+        let mut packet = Vec::with_capacity(HEADER_LENGTH + MAX_PAYLOAD);
+        packet.extend_from_slice(&header(0));
+        packet.push(number);
+        Self { out, packet }
+    }
+
+    /// Writes the last packet and returns the writer.
+    pub(crate) fn finish(mut self) -> io::Result<W> {
+        self.flush()?;
+        Ok(self.out)
+    }
+}
+
+impl<W: io::Write> io::Write for SideBandWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = bytes.len().min(HEADER_LENGTH + MAX_PAYLOAD - self.packet.len());
+        self.packet.extend_from_slice(&bytes[..count]);
+        if self.packet.len() == HEADER_LENGTH + MAX_PAYLOAD {
+            self.flush()?;
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        // A packet begins with its length and the number of the side band.
+        let empty = HEADER_LENGTH + 1;
+        if self.packet.len() > empty {
+            let header = header(self.packet.len() - HEADER_LENGTH);
+            self.packet[..HEADER_LENGTH].copy_from_slice(&header);
+            self.out.write_all(&self.packet)?;
+            self.packet.truncate(empty);
+        }
+        Ok(())
     }
 }
 
@@ -206,6 +270,22 @@ mod tests {
         let chunks: Vec<_> = packets(&out).collect::<Result<_, _>>().expect("packets");
         let [Packet::Data(first), Packet::Data(second)] = chunks[..] else { panic!("two packets") };
         assert_eq!((first.len(), first[0], second.len(), second[0]), (MAX_PAYLOAD, 1, 102, 1));
+    }
+
+    #[test]
+    fn side_band_packets_are_as_long_as_possible() {
+        let content: Vec<u8> = (0..=255).cycle().take(2 * MAX_PAYLOAD).collect();
+        for size in [1, 1000, MAX_PAYLOAD - 1, MAX_PAYLOAD, content.len()] {
+            let mut writer = SideBandWriter::new(Vec::new(), 1);
+            for chunk in content.chunks(size) {
+                writer.write_all(chunk).expect("written");
+            }
+            let mut expected = Vec::new();
+            side_band(&mut expected, 1, &content);
+            assert!(writer.finish().expect("written") == expected, "in chunks of {size} bytes");
+        }
+        let nothing = SideBandWriter::new(Vec::new(), 1).finish().expect("written");
+        assert_eq!(nothing, [] as [u8; 0]);
     }
 
     proptest! {

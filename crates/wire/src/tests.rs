@@ -327,3 +327,79 @@ async fn an_unreachable_object_is_never_sent() {
         assert!(response.contains("PACK") && !response.contains("unshallow"), "{version}: {response}");
     }
 }
+
+/// Returns the content of the side band with the pack in a response of version 2.
+fn pack_of(response: &[u8]) -> Vec<u8> {
+    let packets: Vec<_> = pkt::packets(response).collect::<Result<_, _>>().expect("packets");
+    assert_eq!((packets[0].text(), packets.last()), (Some("packfile"), Some(&pkt::Packet::Flush)));
+    let content = |packet: &pkt::Packet<'_>| match packet {
+        pkt::Packet::Data([1, content @ ..]) => content.to_vec(),
+        _ => Vec::new(),
+    };
+    packets.iter().flat_map(content).collect()
+}
+
+impl TestServer {
+    /// Clones everything, as stock git does.
+    async fn clone_everything(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        pkt::line(&mut body, format_args!("command=fetch"));
+        pkt::delimiter(&mut body);
+        for argument in ["thin-pack", "no-progress", "include-tag", "ofs-delta"] {
+            pkt::line(&mut body, format_args!("{argument}"));
+        }
+        for (_, target) in self.test.refs_of(self.project) {
+            pkt::line(&mut body, format_args!("want {target}"));
+        }
+        pkt::line(&mut body, format_args!("done"));
+        pkt::flush(&mut body);
+        let (status, body) = self.post("upload-pack", &[("git-protocol", "version=2")], body.into()).await;
+        assert_eq!(status, StatusCode::OK);
+        pack_of(&body.expect("a response"))
+    }
+}
+
+/// Returns the objects of a pack, as git lists them once it has accepted the pack.
+fn objects_of(pack: &[u8]) -> Vec<String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let git = |arguments: &[&str], input: &[u8]| repository::git(folder.path(), arguments, input).stdout;
+    git(&["init", "-q", "--bare", "."], b"");
+    git(&["index-pack", "--strict", "--stdin"], pack);
+    let list = git(&["cat-file", "--batch-all-objects", "--batch-check=%(objectname)"], b"");
+    String::from_utf8(list).expect("text").lines().map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clone_of_everything_consists_of_the_stored_packs() {
+    let server = TestServer::start().await;
+    let (complete, commit) = push_request();
+    server.push(complete.into(), &[]).await;
+    let folder = server.test.repository_folder(server.project).await.expect("a repository").join("objects/pack");
+    let pack = server.clone_everything().await;
+    let checksum: String = pack[pack.len() - 20..].iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(fs::read(folder.join(format!("pack-{checksum}.pack"))).expect("the stored pack") == pack);
+    let second = format!(
+        "blob\nmark :1\ndata 3\ntwo\ncommit refs/heads/other\ncommitter Bob <bob@example.com> 1422824191 +0100\n\
+         data 0\nM 100644 :1 two\n\n"
+    );
+    server.test.fast_import(&server.ann, server.project, &second).await;
+    let both = objects_of(&server.clone_everything().await);
+    assert_eq!(both.len(), objects_of(&pack).len() + 3, "another commit, tree and file");
+    assert!(both.contains(&commit));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clone_of_everything_has_no_unreachable_object() {
+    let server = TestServer::start().await;
+    // The pack of the second push also has the objects of the first one.
+    server.test.fast_import(&server.ann, server.project, SCRIPT).await;
+    server.test.fast_import(&server.ann, server.project, &format!("{SCRIPT}{SIDE}")).await;
+    let refs = server.test.refs_of(server.project);
+    let [(_, main), (_, side)] = &refs[..] else { panic!("two branches: {refs:?}") };
+    let before = objects_of(&server.clone_everything().await);
+    assert!(before.contains(main) && before.contains(side));
+    server.test.remove_ref(&server.ann, server.project, "refs/heads/side").await;
+    let after = objects_of(&server.clone_everything().await);
+    assert!(after.contains(main) && !after.contains(side));
+    assert_eq!(before.len(), after.len() + 3, "the commit, its tree and its file are not sent");
+}

@@ -1,13 +1,10 @@
 //! Repositories for git's transports, HTTP and SSH.
 
-use std::{
-    collections::HashSet,
-    process::Command,
-    sync::{Arc, OnceLock},
-};
+use std::{process::Command, sync::Arc};
 
-pub use git::{ChildLimits, Quarantine, Ref, Refs, lower_priority};
+pub use git::{ChildLimits, Quarantine, Ref, Refs, WholePack, lower_priority};
 use model::{Oid, Project, ProjectId, RefName, StorageId};
+use store::{packs::PackRecord, repositories::RepositoryRecord};
 
 pub use crate::pushes::{Push, RefOutcome};
 use crate::{
@@ -32,8 +29,6 @@ pub struct OpenRepository {
     full_path: String,
     opened_by: String,
     refs: Arc<Refs>,
-    /// The targets of all refs, computed on first use.
-    tips: OnceLock<HashSet<Oid>>,
     /// The commit of the CI job that opened its own project.
     job_commit: Option<Oid>,
 }
@@ -60,8 +55,8 @@ pub async fn open(forge: &Forge, caller: Caller, project: ProjectRef, service: S
             let job_commit = job_commit.map(|pipeline| store::pipelines::by_id(tx.db(), pipeline)).transpose()?;
             let job_commit = job_commit.flatten().map(|pipeline| pipeline.sha);
             let (full_path, opened_by, storage) = (project.full_path(), actor_label(tx.actor()), project.storage);
-            let (forge, project, tips) = (forge_handle.clone(), project.id, OnceLock::new());
-            Ok(OpenRepository { forge, project, storage, full_path, opened_by, refs, tips, job_commit })
+            let (forge, project) = (forge_handle.clone(), project.id);
+            Ok(OpenRepository { forge, project, storage, full_path, opened_by, refs, job_commit })
         })
         .await
 }
@@ -123,10 +118,8 @@ impl OpenRepository {
     /// Returns one of the objects that is not reachable from a visible ref. The commit of the CI job counts as reachable, since
     /// its branch may have been changed meanwhile.
     pub async fn find_unreachable(&self, wanted: Vec<Oid>) -> Result<Option<Oid>> {
-        let tips = self
-            .tips
-            .get_or_init(|| self.refs.iter().flat_map(|found| [Some(found.target), found.peeled]).flatten().collect());
-        let may_have = |id: &Oid| tips.contains(id) || self.job_commit == Some(*id);
+        let targets = self.refs.targets();
+        let may_have = |id: &Oid| targets.binary_search(id).is_ok() || self.job_commit == Some(*id);
         let mut unknown: Vec<Oid> = wanted.into_iter().filter(|id| !may_have(id)).collect();
         // A client may request the same object many times.
         unknown.sort_unstable();
@@ -148,6 +141,29 @@ impl OpenRepository {
         let found = blocking::spawn(move || git::with_cancellation(is_abandoned, search)).await;
         drop(alive);
         found
+    }
+
+    /// Returns all objects as one pack, without a git process; `None` if the packs also have objects that are not reachable
+    /// from the refs at the time of opening, or cannot be joined.
+    pub async fn whole_pack(&self) -> Result<Option<WholePack>> {
+        let (project, storage, generation) = (self.project, self.storage.clone(), self.refs.generation);
+        let list_packs = move |tx: &mut ReadTx<'_>| {
+            let found = tx.find_repository(project)?;
+            let is_suitable =
+                |record: &RepositoryRecord| record.generation == generation && record.unreachable_since.is_none();
+            let Some(record) = found.filter(is_suitable) else { return Ok(None) };
+            // Links the packs.
+            tx.open_repository(&record, &storage)?;
+            let packs = store::packs::of_repository(tx.db(), record.id)?;
+            let has_reachable = |pack: &&PackRecord| pack.dead_since.is_none() && pack.unreachable_since.is_none();
+            let mut checksums: Vec<Oid> = packs.iter().filter(has_reachable).map(|pack| pack.checksum).collect();
+            checksums.sort_unstable();
+            checksums.dedup();
+            Ok(Some(checksums))
+        };
+        let Some(checksums) = self.forge.read(Caller::system(), list_packs).await? else { return Ok(None) };
+        let (repositories, storage) = (self.forge.shared().repositories.clone(), self.storage.clone());
+        blocking::spawn(move || Ok(repositories.whole_pack(&storage, &checksums)?)).await
     }
 
     /// Returns the command of upload-pack.

@@ -14,6 +14,7 @@ mod quarantine;
 mod reachable;
 mod refs;
 mod trees;
+mod whole_pack;
 
 use std::{
     fs,

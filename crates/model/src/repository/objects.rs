@@ -36,15 +36,10 @@ impl FromStr for Oid {
     type Err = ParseOidError;
 
     fn from_str(text: &str) -> Result<Self, ParseOidError> {
-        let bytes = text.as_bytes();
-        if bytes.len() != 40 {
-            return Err(ParseOidError);
-        }
-        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
         let mut id = [0; 20];
-        for (slot, pair) in id.iter_mut().zip(bytes.chunks_exact(2)) {
-            let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else { return Err(ParseOidError) };
-            *slot = high << 4 | low;
+        let decoded = base16ct::mixed::decode(text, &mut id).map_err(|_| ParseOidError)?;
+        if decoded.len() != 20 {
+            return Err(ParseOidError);
         }
         Ok(Self(id))
     }
