@@ -6,12 +6,13 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Seek as _, SeekFrom, Write},
+    io::{self, Read as _, Seek as _, Write},
     path::{Path, PathBuf},
 };
 
 use gix::{hash::Kind as HashKind, odb::pack::index};
 use model::{Oid, StorageId};
+use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 
 use crate::{Error, Repositories, Result, repositories::pack_name};
 
@@ -22,7 +23,7 @@ const MAX_OTHER_OBJECTS: u32 = 100_000;
 /// The length of the signature, the version and the number of objects.
 const HEADER_LENGTH: u64 = 12;
 /// The length of the checksum at the end.
-const TRAILER_LENGTH: u64 = 20;
+const TRAILER_LENGTH: usize = 20;
 const CHUNK_SIZE: usize = 64 << 10;
 
 /// All objects of a repository, as one pack.
@@ -33,6 +34,8 @@ pub struct WholePack {
 
 /// A pack that can be read even if it is removed meanwhile.
 struct OpenPack {
+    /// Without extension.
+    path: PathBuf,
     data: File,
     length: u64,
     index: index::File,
@@ -56,10 +59,37 @@ impl OpenPack {
         let index = index::File::at(path.with_extension("idx"), HashKind::Sha1).map_err(Error::corrupt)?;
         let data = File::open(path.with_extension("pack"))?;
         let length = data.metadata()?.len();
-        if length < HEADER_LENGTH + TRAILER_LENGTH {
+        if length < HEADER_LENGTH + TRAILER_LENGTH as u64 {
             return Err(Error::corrupt(format!("{} is too short", path.with_extension("pack").display())));
         }
-        Ok(Self { data, length, index })
+        Ok(Self { path: path.to_owned(), data, length, index })
+    }
+
+    /// Copies the content from an offset on, up to the checksum, which is verified and returned.
+    fn copy_without_checksum(
+        &self,
+        from: u64,
+        write: &mut impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<[u8; TRAILER_LENGTH]> {
+        let damaged = || io::Error::other(format!("the pack {} is damaged", self.path.display()));
+        let mut skipped = vec![0; usize::try_from(from).map_err(io::Error::other)?];
+        (&self.data).rewind()?;
+        (&self.data).read_exact(&mut skipped).map_err(|_| damaged())?;
+        let mut computed = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+        computed.update(&skipped);
+        let mut rest = (&self.data).take(self.length - from - TRAILER_LENGTH as u64);
+        let mut chunk = vec![0; CHUNK_SIZE];
+        loop {
+            let count = rest.read(&mut chunk).map_err(|_| damaged())?;
+            if count == 0 {
+                break;
+            }
+            computed.update(&chunk[..count]);
+            write(&chunk[..count])?;
+        }
+        let mut checksum = [0; TRAILER_LENGTH];
+        (&self.data).read_exact(&mut checksum).map_err(|_| damaged())?;
+        if computed.finish().as_ref() == checksum { Ok(checksum) } else { Err(damaged()) }
     }
 }
 
@@ -87,45 +117,22 @@ impl WholePack {
         Ok(Some(Self { packs, objects }))
     }
 
-    /// Writes the pack.
-    pub fn write_to(&mut self, out: &mut impl Write) -> io::Result<()> {
-        let mut chunk = vec![0; CHUNK_SIZE];
-        if let [pack] = &mut self.packs[..] {
-            return copy(&mut pack.data, pack.length, &mut chunk, &mut |bytes| out.write_all(bytes));
+    /// Writes the pack. Fails at the end of a pack whose content does not match its checksum.
+    pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
+        if let [pack] = &self.packs[..] {
+            let checksum = pack.copy_without_checksum(0, &mut |bytes| out.write_all(bytes))?;
+            return out.write_all(&checksum);
         }
-        let mut hasher = gix::hash::hasher(HashKind::Sha1);
+        let mut whole = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
         let mut write = |bytes: &[u8]| {
-            hasher.update(bytes);
+            whole.update(bytes);
             out.write_all(bytes)
         };
         write(b"PACK\x00\x00\x00\x02")?;
         write(&self.objects.to_be_bytes())?;
-        for pack in &mut self.packs {
-            pack.data.seek(SeekFrom::Start(HEADER_LENGTH))?;
-            copy(&mut pack.data, pack.length - HEADER_LENGTH - TRAILER_LENGTH, &mut chunk, &mut write)?;
+        for pack in &self.packs {
+            pack.copy_without_checksum(HEADER_LENGTH, &mut write)?;
         }
-        let checksum = hasher.try_finalize().map_err(io::Error::other)?;
-        out.write_all(checksum.as_slice())
-    }
-}
-
-/// Copies the next `length` bytes.
-fn copy(
-    from: &mut impl Read,
-    length: u64,
-    chunk: &mut [u8],
-    write: &mut impl FnMut(&[u8]) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut rest = from.take(length);
-    let mut copied = 0;
-    loop {
-        match rest.read(chunk)? {
-            0 if copied < length => return Err(io::Error::other("a pack is shorter than before")),
-            0 => return Ok(()),
-            count => {
-                write(&chunk[..count])?;
-                copied += count as u64;
-            }
-        }
+        out.write_all(whole.finish().as_ref())
     }
 }

@@ -207,7 +207,7 @@ async fn follow(
             {
                 let log = log.clone();
                 spawn_blocking(move || {
-                    if let Err(error) = send_whole_pack(pack, producer) {
+                    if let Err(error) = send_whole_pack(&pack, producer) {
                         log_failure(&log, &error);
                     }
                     drop(permit);
@@ -243,7 +243,7 @@ async fn whole_pack(repository: &OpenRepository, log: &LogContext) -> Option<Who
 }
 
 /// Writes a response of version 2 with a pack to the cache.
-fn send_whole_pack(mut pack: WholePack, mut producer: Producer) -> io::Result<()> {
+fn send_whole_pack(pack: &WholePack, mut producer: Producer) -> io::Result<()> {
     let mut start = Vec::new();
     pkt::line(&mut start, format_args!("packfile"));
     producer.write_all(&start)?;

@@ -32,7 +32,7 @@ fn pack(repository: &Fixture, options: &[&str], revisions: &str) -> PathBuf {
     PathBuf::from(format!("{prefix}-{}", String::from_utf8(checksum).expect("UTF-8").trim()))
 }
 
-fn write(whole: &mut WholePack) -> Vec<u8> {
+fn write(whole: &WholePack) -> Vec<u8> {
     let mut out = Vec::new();
     whole.write_to(&mut out).expect("written");
     out
@@ -49,8 +49,8 @@ fn several_packs_are_sent_as_one() {
     }
     // Deltas refer to their base by id here, and by its distance in the other pack.
     let new = pack(&source, &[], &format!("main\n^{tip}\n"));
-    let mut whole = WholePack::open([new, old].into_iter()).expect("readable").expect("one pack");
-    let bytes = write(&mut whole);
+    let whole = WholePack::open([new, old].into_iter()).expect("readable").expect("one pack");
+    let bytes = write(&whole);
     let target = Fixture::new();
     target.git_with(&["index-pack", "--strict", "--stdin"], &bytes);
     let objects = |of: &Fixture| of.git_lines(&["cat-file", "--batch-all-objects", "--batch-check"]);
@@ -65,8 +65,8 @@ fn one_pack_is_sent_as_it_is() {
     let source = Fixture::new();
     commit(&source, 0);
     let path = pack(&source, &[], "main\n");
-    let mut whole = WholePack::open(std::iter::once(path.clone())).expect("readable").expect("one pack");
-    assert!(write(&mut whole) == std::fs::read(path.with_extension("pack")).expect("a pack"));
+    let whole = WholePack::open(std::iter::once(path.clone())).expect("readable").expect("one pack");
+    assert!(write(&whole) == std::fs::read(path.with_extension("pack")).expect("a pack"));
 }
 
 #[test]
@@ -80,15 +80,23 @@ fn packs_with_a_common_object_are_not_joined() {
 }
 
 #[test]
-fn a_removed_pack_is_sent_and_a_truncated_one_is_an_error() {
+fn a_removed_pack_is_sent_and_a_damaged_one_is_an_error() {
     let source = Fixture::new();
     commit(&source, 0);
     let path = pack(&source, &[], "main\n");
-    let mut whole = WholePack::open(std::iter::once(path.clone())).expect("readable").expect("one pack");
+    let whole = WholePack::open(std::iter::once(path.clone())).expect("readable").expect("one pack");
     let file = path.with_extension("pack");
     let bytes = std::fs::read(&file).expect("a pack");
     std::fs::remove_file(&file).expect("removed");
-    assert!(write(&mut whole) == bytes, "an open pack can be removed");
+    assert!(write(&whole) == bytes, "an open pack can be removed");
+    let mut damaged = bytes.clone();
+    damaged[bytes.len() / 2] ^= 1;
+    for content in [&damaged[..], &bytes[..bytes.len() - 1]] {
+        std::fs::write(&file, content).expect("written");
+        let whole = WholePack::open(std::iter::once(path.clone())).expect("readable").expect("one pack");
+        let error = whole.write_to(&mut Vec::new()).expect_err("an error");
+        assert_eq!(error.to_string(), format!("the pack {} is damaged", path.display()));
+    }
     std::fs::write(&file, &bytes[..20]).expect("written");
     let error = WholePack::open(std::iter::once(path)).err().expect("an error");
     assert!(error.to_string().ends_with(".pack is too short"), "{error}");

@@ -532,11 +532,14 @@ fn a_fetch_that_fails_is_logged_with_project_user_address_and_cause() {
         }
     }
     setup.git_refused(Some(&ann), ".", &["clone", &url, "copy"]);
-    setup.git_refused(Some(&ann), ".", &["clone", &setup.url(Some(&ann), Transport::Ssh, "ann/rocket"), "copy"]);
+    // Upload-pack creates the pack for a shallow clone; otherwise the stored one is sent.
+    let ssh_url = setup.url(Some(&ann), Transport::Ssh, "ann/rocket");
+    setup.git_refused(Some(&ann), ".", &["clone", "--depth", "1", &ssh_url, "copy"]);
     let log = setup.server.stop().stderr;
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("fetch failed")).collect();
     assert_eq!(lines.len(), 2, "{log}");
-    for (line, transport) in lines.into_iter().zip(["transport=\"http\"", "transport=\"ssh\""]) {
+    let expected = [("transport=\"http\"", "cause=\"the pack "), ("transport=\"ssh\"", "cause=\"upload-pack: ")];
+    for (line, (transport, cause)) in lines.into_iter().zip(expected) {
         for part in [
             "WARN",
             &format!("project.id={id}"),
@@ -544,7 +547,7 @@ fn a_fetch_that_fails_is_logged_with_project_user_address_and_cause() {
             "by=\"user ann\"",
             transport,
             "address=127.0.0.1",
-            "cause=\"upload-pack: ",
+            cause,
         ] {
             assert!(line.contains(part), "no {part} in {line}");
         }
