@@ -71,6 +71,11 @@ impl<ST> Fragment<ST> {
         self
     }
 
+    /// ` IN (…)` for the ids that a query returns. PostgreSQL runs it first and expects few ids, whatever its `LIMIT` is.
+    pub(crate) fn in_query(self, query: Fragment<BigInt>) -> Self {
+        self.per_engine(" IN (", " = ANY(ARRAY(").append(query).per_engine(")", "))")
+    }
+
     pub(crate) fn per_engine(
         mut self,
         sqlite: impl Into<Cow<'static, str>>,

@@ -22,6 +22,7 @@ mod conn;
 mod database;
 mod error;
 mod fragment;
+mod page_ids;
 mod postgres;
 mod schema;
 mod search;

@@ -130,6 +130,40 @@ impl Viewer {
             .sql("))")
     }
 
+    /// Condition: this user has a role in the project `p`, looked up for each project.
+    fn has_role_by_lookup(&self) -> Fragment<Bool> {
+        Fragment::new(
+            "(EXISTS (SELECT 1 FROM namespaces o WHERE o.id = p.namespace_id AND o.kind = 'user' AND o.owner_id = ",
+        )
+        .number(self.user)
+        .sql(format!(
+            "{LOOK_UP_EACH}) OR EXISTS (SELECT 1 FROM namespace_ancestors a CROSS JOIN group_members m \
+             WHERE a.namespace_id = p.namespace_id AND m.group_id = a.ancestor_id AND "
+        ))
+        .append(self.own_rows("m"))
+        .sql(format!("{LOOK_UP_EACH}) OR "))
+        .append(self.is_member_of("p.id"))
+        .sql(
+            " OR EXISTS (SELECT 1 FROM project_shares s CROSS JOIN namespaces n CROSS JOIN namespace_ancestors a \
+             CROSS JOIN group_members m WHERE s.project_id = p.id AND n.id = p.namespace_id \
+             AND NOT n.share_with_group_lock AND a.namespace_id = s.group_id AND m.group_id = a.ancestor_id AND ",
+        )
+        .append(self.own_rows("m"))
+        .sql(" AND ")
+        .append(self.unexpired("s"))
+        .sql(format!("{LOOK_UP_EACH}))"))
+    }
+
+    /// Condition: this user has a role in the project `p`. If `is_few` holds, it is looked up for each project; otherwise all
+    /// projects with a role are found first.
+    pub(crate) fn has_role_if(&self, is_few: &str) -> Fragment<Bool> {
+        Fragment::new(format!("CASE WHEN {is_few} THEN "))
+            .append(self.has_role_by_lookup())
+            .sql(" ELSE ")
+            .append(self.has_role(Role::Guest))
+            .sql(" END")
+    }
+
     /// Condition: this user has an unexpired membership in the project with the ID `id`.
     pub(crate) fn is_member_of(&self, id: &str) -> Fragment<Bool> {
         Fragment::new(format!("EXISTS (SELECT 1 FROM project_members m WHERE m.project_id = {id} AND "))
@@ -164,11 +198,20 @@ impl Viewer {
 
     /// Condition: this user can see the project `p` by visibility or role.
     pub(crate) fn sees(&self) -> Fragment<Bool> {
+        self.sees_or(self.has_role(Role::Guest))
+    }
+
+    /// As [`Self::sees`], with the role determined by [`Self::has_role_if`].
+    pub(crate) fn sees_if(&self, is_few: &str) -> Fragment<Bool> {
+        self.sees_or(self.has_role_if(is_few))
+    }
+
+    fn sees_or(&self, has_role: Fragment<Bool>) -> Fragment<Bool> {
         let visible = Fragment::new("(p.visibility >= ").number(self.visible_from.level());
         if self.user == UserId::ANONYMOUS {
             return visible.sql(")");
         }
-        visible.sql(" OR ").append(self.has_role(Role::Guest)).sql(")")
+        visible.sql(" OR ").append(has_role).sql(")")
     }
 
     /// Condition: this user can see the project `p`, as an administrator or under [`Self::sees`].
@@ -195,8 +238,9 @@ impl Viewer {
     /// The access level from membership in the project's group or one of its ancestors.
     pub(crate) fn group_level(&self) -> Fragment<Nullable<Integer>> {
         Fragment::new(
-            "(SELECT max(m.access_level) FROM namespace_ancestors a \
-             JOIN group_members m ON m.group_id = a.ancestor_id WHERE a.namespace_id = projects.namespace_id AND ",
+            // SQLite does not reorder cross joins: a group has few ancestors, a user may be in many groups.
+            "(SELECT max(m.access_level) FROM namespace_ancestors a CROSS JOIN group_members m \
+             WHERE m.group_id = a.ancestor_id AND a.namespace_id = projects.namespace_id AND ",
         )
         .append(self.own_rows("m"))
         .sql(")")
@@ -206,9 +250,9 @@ impl Viewer {
     pub(crate) fn share_level(&self) -> Fragment<Nullable<Integer>> {
         Fragment::new(
             "(SELECT max(CASE WHEN m.access_level < s.group_access THEN m.access_level ELSE s.group_access END) \
-             FROM project_shares s JOIN namespace_ancestors a ON a.namespace_id = s.group_id \
-             JOIN group_members m ON m.group_id = a.ancestor_id \
-             WHERE s.project_id = projects.id AND NOT namespaces.share_with_group_lock AND ",
+             FROM project_shares s CROSS JOIN namespace_ancestors a CROSS JOIN group_members m \
+             WHERE a.namespace_id = s.group_id AND m.group_id = a.ancestor_id \
+             AND s.project_id = projects.id AND NOT namespaces.share_with_group_lock AND ",
         )
         .append(self.own_rows("m"))
         .sql(" AND ")
@@ -219,8 +263,8 @@ impl Viewer {
     /// The access level from membership in a group or one of its ancestors.
     pub(crate) fn level_in_group(&self, group: NamespaceId) -> Fragment<Nullable<Integer>> {
         Fragment::new(
-            "SELECT max(m.access_level) FROM namespace_ancestors a \
-             JOIN group_members m ON m.group_id = a.ancestor_id WHERE a.namespace_id = ",
+            "SELECT max(m.access_level) FROM namespace_ancestors a CROSS JOIN group_members m \
+             WHERE m.group_id = a.ancestor_id AND a.namespace_id = ",
         )
         .number(group)
         .sql(" AND ")

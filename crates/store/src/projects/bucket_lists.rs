@@ -20,6 +20,7 @@ use crate::{
     access::Viewer,
     conn::on,
     fragment::Fragment,
+    page_ids::PageIds,
     project_lists::{ProjectListScope, bool_literal, column, direction, order_by},
     times::to_micros,
 };
@@ -277,7 +278,7 @@ pub(crate) fn list(
     source: Source,
     filter: &ProjectFilter,
     page: Page,
-) -> Result<(i64, Vec<i64>)> {
+) -> Result<(i64, PageIds)> {
     let numbers = Numbers::read(db, viewer, source, filter)?;
     let list = ProjectList { viewer, source, filter, page, numbers };
     if list.numbers.memberships.is_empty() && !list.numbers.has_shares {
@@ -285,15 +286,16 @@ pub(crate) fn list(
     }
     let limit = list.limit();
     if member_index_key(filter).is_some() && list.numbers.prefers_member_merge(limit) {
-        if let Some(found) = list.read_with(db, MembersBy::Merging)? {
-            return Ok(found);
+        if let Some((total, ids)) = list.read_with(db, MembersBy::Merging)? {
+            return Ok((total, PageIds::Known(ids)));
         }
     } else if list.numbers.prefers_scan(limit)
-        && let Some(found) = list.read_with(db, MembersBy::Scanning)?
+        && let Some((total, ids)) = list.read_with(db, MembersBy::Scanning)?
     {
-        return Ok(found);
+        return Ok((total, PageIds::Known(ids)));
     }
-    Ok(list.read_with(db, MembersBy::Sorting)?.unwrap_or_default())
+    let (total, ids) = list.read_with(db, MembersBy::Sorting)?.unwrap_or_default();
+    Ok((total, PageIds::Known(ids)))
 }
 
 /// Returns the column of memberships that corresponds to the order, if memberships have an index for it.
@@ -318,55 +320,48 @@ impl ProjectList<'_> {
 
     /// Lists projects whose number is known. Pages in the second half are read from the end, unless the number has changed
     /// meanwhile, which is possible on PostgreSQL.
-    fn read_known(&self, db: &mut Conn) -> Result<(i64, Vec<i64>)> {
+    fn read_known(&self, db: &mut Conn) -> Result<(i64, PageIds)> {
         let (total, offset) = (self.known(), self.page.offset());
         let size = self.page.size.min(total.saturating_sub(offset));
         if size <= 0 {
-            return Ok((total, Vec::new()));
+            return Ok((total, PageIds::none()));
         }
         let from_end = total - offset - size;
         if from_end >= offset {
-            return Ok((total, self.read_rows(db, size, offset, false)?));
+            return Ok((total, PageIds::Query(self.query(size, offset, false))));
         }
-        let ids = self.read_rows(db, size, from_end, true)?;
-        if let Conn::Pg(_) = db
-            && Numbers::read(db, self.viewer, self.source, self.filter)? != self.numbers
-        {
-            return Ok((total, self.read_rows(db, size, offset, false)?));
+        let query = || self.query(size, from_end, true);
+        let Conn::Pg(conn) = db else { return Ok((total, PageIds::Query(query()))) };
+        let mut ids: Vec<i64> = query().load(conn)?;
+        if Numbers::read(db, self.viewer, self.source, self.filter)? != self.numbers {
+            return Ok((total, PageIds::Query(self.query(size, offset, false))));
         }
-        Ok((total, ids))
+        ids.reverse();
+        Ok((total, PageIds::Known(ids)))
     }
 
-    /// Reads rows of buckets, without memberships and shares. `offset` counts from the end if they are read in reverse.
-    fn read_rows(&self, db: &mut Conn, size: i64, offset: i64, is_reversed: bool) -> Result<Vec<i64>> {
+    /// The IDs of projects of buckets, without memberships and shares. `offset` counts from the end if they are read in
+    /// reverse.
+    fn query(&self, size: i64, offset: i64, is_reversed: bool) -> Fragment<BigInt> {
         let ascending = self.filter.ascending != is_reversed;
         let filter = &ProjectFilter { ascending, search: None, ..self.filter.clone() };
         let in_namespaces =
             self.numbers.in_namespaces.iter().map(|(namespace, count)| (Some(*namespace), count.bucket));
         let mut buckets = self.numbers.visible.iter().map(|count| (None, count.bucket)).chain(in_namespaces);
-        let mut ids: Vec<i64> = if let (Some((namespace, bucket)), None) = (buckets.next(), buckets.next()) {
-            let rows =
-                || rows_of_bucket(namespace, bucket, filter).sql(" LIMIT ").number(size).sql(" OFFSET ").number(offset);
-            let query = || Fragment::<BigInt>::new("SELECT f.id FROM (").append(rows()).sql(") f");
-            on!(db, conn => query().load(conn))?
-        } else {
-            let mut parts = Parts::new(self.source, filter, offset + size);
-            parts.merge_visible(&self.numbers);
-            parts.merge_namespaces(&self.numbers);
-            let query = || {
-                Fragment::<BigInt>::new("SELECT f.id FROM (")
-                    .append(parts.found.clone())
-                    .sql(format!(") f ORDER BY {} LIMIT ", order_by(filter, "f")))
-                    .number(size)
-                    .sql(" OFFSET ")
-                    .number(offset)
-            };
-            on!(db, conn => query().load(conn))?
-        };
-        if is_reversed {
-            ids.reverse();
+        let start = Fragment::new("SELECT f.id FROM (");
+        if let (Some((namespace, bucket)), None) = (buckets.next(), buckets.next()) {
+            let rows = rows_of_bucket(namespace, bucket, filter);
+            return start.append(rows).sql(" LIMIT ").number(size).sql(" OFFSET ").number(offset).sql(") f");
         }
-        Ok(ids)
+        let mut parts = Parts::new(self.source, filter, offset + size);
+        parts.merge_visible(&self.numbers);
+        parts.merge_namespaces(&self.numbers);
+        start
+            .append(parts.found)
+            .sql(format!(") f ORDER BY {} LIMIT ", order_by(filter, "f")))
+            .number(size)
+            .sql(" OFFSET ")
+            .number(offset)
     }
 
     /// Lists projects of which the viewer is a member, too. Returns `None` if a scan ended too early.

@@ -362,6 +362,9 @@ pub(crate) fn shares_of(
     projects: &[ProjectId],
     now: Time,
 ) -> Result<HashMap<ProjectId, Vec<SharedGroup>>> {
+    if projects.is_empty() {
+        return Ok(HashMap::new());
+    }
     let rows: Vec<(i64, i64, String, i32)> = on!(db, conn => project_shares::table
         .inner_join(namespaces::table)
         .filter(Fragment::<Bool>::new("project_shares.project_id").in_ids(projects))

@@ -1,7 +1,8 @@
 //! Lists of projects: filtering, ordering and counting.
 //!
-//! A list takes three to six statements, however many projects it shows: the numbers of projects, the IDs on the page (again, if
-//! a scan ended too early), the full rows, the groups they are shared with, and the fork sources, if there are forks.
+//! A list takes two to six statements, however many projects it shows: the numbers of projects, the IDs on the page if that
+//! needs a statement of its own (again, if a scan ended too early), the full rows, the groups they are shared with, if there
+//! are any, and the fork sources, if there are forks.
 //!
 //! The cost depends on the page, not on the number of projects. Each visibility bucket (one visibility, archived or not), of
 //! the instance and of each namespace, has a counter and an index per order. A page is merged from the first rows of the
@@ -9,12 +10,14 @@
 
 use diesel::{RunQueryDsl as _, sql_types::BigInt};
 use model::{
-    NamespaceId, Page, Project, ProjectId, Role, Slice,
+    NamespaceId, Page, Project, ProjectId, Slice,
     projects::{ProjectFilter, ProjectOrder},
 };
 
 use super::bucket_lists;
-use crate::{Conn, Result, access::Viewer, conn::on, fragment::Fragment, projects, search::SearchTerm};
+use crate::{
+    Conn, Result, access::Viewer, conn::on, fragment::Fragment, page_ids::PageIds, projects, search::SearchTerm,
+};
 
 /// The IDs of all projects.
 const ALL: &str = "SELECT id FROM projects";
@@ -58,19 +61,32 @@ pub fn list(
     let is_indexed = filter.search.is_none() && !filter.builds_first;
     let (total, ids) = match bucket_lists::Source::of(scope, viewer).filter(|_| is_indexed) {
         Some(source) => bucket_lists::list(db, viewer, source, filter, page)?,
-        None => from_candidates(db, viewer, scope, filter, page)?,
+        None => {
+            let (total, ids) = from_candidates(db, viewer, scope, filter, page)?;
+            (total, PageIds::Known(ids))
+        }
     };
-    let ids: Vec<ProjectId> = ids.into_iter().map(ProjectId::new).collect();
-    Ok(Slice { items: load(db, viewer, &ids)?, total, page })
+    let items = match ids {
+        PageIds::Known(ids) => load(db, viewer, ids)?,
+        PageIds::Query(query) => {
+            let (key, direction) = (column(filter.order), direction(filter));
+            // With the plus sign SQLite does not walk an index in the order of the page.
+            let order = Fragment::new("")
+                .per_engine("+", "")
+                .sql(format!("projects.{key} {direction}, projects.id {direction}"));
+            projects::by_query_with_relations(db, viewer, query, order)?
+        }
+    };
+    Ok(Slice { items, total, page })
 }
 
 /// Returns the projects with these IDs, in this order.
-fn load(db: &mut Conn, viewer: &Viewer, ids: &[ProjectId]) -> Result<Vec<Project>> {
-    let mut projects = projects::by_ids(db, viewer, ids)?;
+fn load(db: &mut Conn, viewer: &Viewer, ids: Vec<i64>) -> Result<Vec<Project>> {
+    let ids: Vec<ProjectId> = ids.into_iter().map(ProjectId::new).collect();
+    let mut projects = projects::by_ids_with_relations(db, viewer, &ids)?;
     let positions: std::collections::HashMap<ProjectId, usize> =
         ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
     projects.sort_by_key(|project| positions.get(&project.id));
-    projects::with_relations(db, viewer, &mut projects)?;
     Ok(projects)
 }
 
@@ -96,6 +112,10 @@ pub(crate) fn order_by(filter: &ProjectFilter, table: &str) -> String {
     let direction = direction(filter);
     format!("{table}.sort_key {direction}, {table}.id {direction}")
 }
+
+/// Condition: a search has few hits, so that looking up the role in each of them takes less time than finding all projects
+/// in which the viewer has a role. The number is not known before.
+const IS_FEW_HITS: &str = "(SELECT count(*) FROM (SELECT id FROM hits LIMIT 101) few) <= 100";
 
 /// Lists a set of candidate IDs that is joined with the projects, filtered, counted and sorted.
 fn from_candidates(
@@ -123,12 +143,17 @@ fn from_candidates(
     // some match.
     let is_of_viewer = matches!(scope, ProjectListScope::Mine | ProjectListScope::Owned);
     let has_many = is_of_viewer && term.is_some() && bucket_lists::count_mine(db, viewer, scope)? > MAX_SEARCHED;
-    let matching = |term: &SearchTerm| joined(term.projects(postgres), "");
+    let matching = |term: &SearchTerm| {
+        Fragment::new("WITH hits AS MATERIALIZED (")
+            .append(term.projects(postgres))
+            .sql(") ")
+            .append(joined(Fragment::new("SELECT id FROM hits"), ""))
+    };
     let mut found = match (scope, &term) {
-        (ProjectListScope::Visible, Some(term)) => matching(term).sql(" AND ").append(viewer.sees()),
+        (ProjectListScope::Visible, Some(term)) => matching(term).sql(" AND ").append(viewer.sees_if(IS_FEW_HITS)),
         (ProjectListScope::All, Some(term)) => matching(term),
         (ProjectListScope::Mine, Some(term)) if has_many => {
-            matching(term).sql(" AND ").append(viewer.has_role(Role::Guest))
+            matching(term).sql(" AND ").append(viewer.has_role_if(IS_FEW_HITS))
         }
         (ProjectListScope::Mine, Some(_)) => joined(viewer.my_projects(), in_namespace),
         (ProjectListScope::Owned, Some(term)) if has_many => matching(term).sql(" AND ").append(viewer.owns()),

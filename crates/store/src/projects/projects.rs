@@ -61,7 +61,8 @@ struct Row {
 }
 
 /// A project with its namespace and the owner of that, the ID of its fork source, its import, the numbers of its open and
-/// open confidential issues, the access levels of the viewer (in the project, in its group, by shares), and its storage ID.
+/// open confidential issues, the access levels of the viewer (in the project, in its group, by shares), its storage ID, and
+/// whether it is shared with a group.
 type FullRow = (
     Row,
     NamespaceRow,
@@ -71,10 +72,11 @@ type FullRow = (
     (i64, i64),
     (Option<i32>, Option<i32>, Option<i32>),
     String,
+    bool,
 );
 
 fn to_project(row: FullRow, viewer: &Viewer) -> Project {
-    let (row, namespace, owner, fork_of, import, (open_issues, open_confidential), levels, storage) = row;
+    let (row, namespace, owner, fork_of, import, (open_issues, open_confidential), levels, storage, _) = row;
     let (direct, group, share) = levels;
     let Row {
         id,
@@ -153,6 +155,9 @@ fn to_project(row: FullRow, viewer: &Viewer) -> Project {
 /// The storage ID of a project.
 const STORAGE: &str = "(SELECT s.storage_id FROM project_storage s WHERE s.project_id = projects.id)";
 
+/// Whether a project is shared with a group, possibly until a time in the past.
+const HAS_SHARES: &str = "EXISTS (SELECT 1 FROM project_shares s WHERE s.project_id = projects.id)";
+
 /// The selection of all queries for projects; `$share` is the expression for the access level by shares.
 macro_rules! full_rows {
     ($viewer:expr, $share:expr) => {
@@ -170,6 +175,7 @@ macro_rules! full_rows {
                 (issue_books::open_issues, issue_books::open_confidential),
                 ($viewer.direct_level(), $viewer.group_level(), $share),
                 Fragment::<Text>::new(STORAGE),
+                Fragment::<Bool>::new(HAS_SHARES),
             ))
     };
 }
@@ -207,13 +213,44 @@ pub fn find(db: &mut Conn, viewer: &Viewer, key: ProjectKey<'_>) -> Result<Optio
 /// Returns the projects with these IDs in no particular order, as [`find`] does but possibly without the access levels by
 /// shares.
 pub fn by_ids(db: &mut Conn, viewer: &Viewer, ids: &[ProjectId]) -> Result<Vec<Project>> {
+    Ok(rows_by_ids(db, viewer, ids)?.into_iter().map(|row| to_project(row, viewer)).collect())
+}
+
+/// As [`by_ids`], with the groups that projects are shared with, and their fork sources.
+pub(crate) fn by_ids_with_relations(db: &mut Conn, viewer: &Viewer, ids: &[ProjectId]) -> Result<Vec<Project>> {
+    let rows = rows_by_ids(db, viewer, ids)?;
+    rows_with_relations(db, viewer, rows)
+}
+
+/// As [`by_ids_with_relations`], for the IDs that a query returns, in an order.
+pub(crate) fn by_query_with_relations(
+    db: &mut Conn,
+    viewer: &Viewer,
+    ids: Fragment<BigInt>,
+    order: Fragment<BigInt>,
+) -> Result<Vec<Project>> {
+    let rows = on!(db, conn => full_rows!(viewer, share_level_if_needed(viewer))
+        .filter(Fragment::<Bool>::new("projects.id").in_query(ids))
+        .order(order)
+        .load(conn))?;
+    rows_with_relations(db, viewer, rows)
+}
+
+fn rows_by_ids(db: &mut Conn, viewer: &Viewer, ids: &[ProjectId]) -> Result<Vec<FullRow>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let rows: Vec<FullRow> = on!(db, conn => full_rows!(viewer, share_level_if_needed(viewer))
+    Ok(on!(db, conn => full_rows!(viewer, share_level_if_needed(viewer))
         .filter(Fragment::<Bool>::new("projects.id").in_ids(ids))
-        .load(conn))?;
-    Ok(rows.into_iter().map(|row| to_project(row, viewer)).collect())
+        .load(conn))?)
+}
+
+fn rows_with_relations(db: &mut Conn, viewer: &Viewer, rows: Vec<FullRow>) -> Result<Vec<Project>> {
+    let has_shares = |row: &&FullRow| row.8;
+    let shared: Vec<ProjectId> = rows.iter().filter(has_shares).map(|row| ProjectId::new(row.0.id)).collect();
+    let mut projects: Vec<Project> = rows.into_iter().map(|row| to_project(row, viewer)).collect();
+    add_relations(db, viewer, &mut projects, &shared)?;
+    Ok(projects)
 }
 
 /// Locks the row of a project until the transaction ends; returns whether it exists. SQLite has a single writer and needs no
@@ -236,11 +273,13 @@ pub fn lock(db: &mut Conn, id: ProjectId) -> Result<bool> {
 
 /// Loads the groups that projects are shared with, and their fork sources.
 pub fn with_relations(db: &mut Conn, viewer: &Viewer, projects: &mut [Project]) -> Result<()> {
-    if projects.is_empty() {
-        return Ok(());
-    }
     let ids: Vec<ProjectId> = projects.iter().map(|project| project.id).collect();
-    let mut shares = members::shares_of(db, &ids, viewer.now)?;
+    add_relations(db, viewer, projects, &ids)
+}
+
+/// As [`with_relations`]; only the projects in `shared` may be shared with groups.
+fn add_relations(db: &mut Conn, viewer: &Viewer, projects: &mut [Project], shared: &[ProjectId]) -> Result<()> {
+    let mut shares = members::shares_of(db, shared, viewer.now)?;
     let forks: Vec<ProjectId> =
         projects.iter().filter(|project| project.fork_of.is_some()).map(|project| project.id).collect();
     let mut sources: HashMap<ProjectId, ForkSource> = forks::sources_of(db, viewer, &forks)?.into_iter().collect();

@@ -9,7 +9,7 @@ use diesel::{
     sql_types::{BigInt, Bool},
 };
 use model::{
-    Issue, IssueId, LabelId, MilestoneId, NamespaceId, Page, ProjectId, Role, Slice, UserId,
+    Issue, LabelId, MilestoneId, NamespaceId, Page, ProjectId, Role, Slice, UserId,
     issues::{IssueFilter, IssueOrder},
 };
 
@@ -18,6 +18,7 @@ use crate::{
     conn::on,
     fragment::Fragment,
     issues,
+    page_ids::PageIds,
     project_lists::{bool_literal, counted_page},
     schema::{issue_books, labels},
     search::SearchTerm,
@@ -85,7 +86,7 @@ pub fn list(
             page_by_sorting(db, select, &query, page)?
         }
     };
-    let mut items = issues::load(db, scope.user(), &ids)?;
+    let mut items = issues::load(db, scope.user(), ids, order)?;
     if let IssueScope::Project(_, visibility) | IssueScope::Milestone(_, visibility) = scope {
         // On PostgreSQL an issue may have become confidential between the two statements.
         items.retain(|issue| visibility.includes(issue));
@@ -237,12 +238,12 @@ fn project_page(
     visibility: &IssueVisibility,
     query: &ListQuery<'_>,
     page: Page,
-) -> Result<(i64, Vec<IssueId>)> {
+) -> Result<(i64, PageIds)> {
     let mut labels: Vec<(LabelId, Counters)> = Vec::new();
     if !query.titles.is_empty() {
         labels = labels_by_title(db, project, &query.titles)?;
         if labels.is_empty() || (query.filter.all_labels && labels.len() < query.titles.len()) {
-            return Ok((0, Vec::new()));
+            return Ok((0, PageIds::none()));
         }
         labels.sort_by_key(|(_, (open, closed, ..))| open + closed);
     }
@@ -254,13 +255,13 @@ fn project_page(
                 + count_own_confidential(db, project, None, visibility, query)?;
             let select = query.select("issues c").and(Fragment::new("c.project_id = ").number(project));
             let select = select.and(visibility.filter("c")).and(query.state_condition());
-            page_by_index(db, |_, _| select.clone(), total, query, page)
+            Ok(page_by_index(|_, _| select, total, query, page))
         }
         [(label, counters)] if query.has_only_labels_and_state() => {
             let total = visible_count(*counters, query, visibility)
                 + count_own_confidential(db, project, Some(*label), visibility, query)?;
             let select = select_by_labels(project, &ids, visibility, query);
-            page_by_index(db, |_, _| select.clone(), total, query, page)
+            Ok(page_by_index(|_, _| select, total, query, page))
         }
         [rarer @ .., (label, counters)]
             if query.has_only_labels_and_state() && !query.filter.all_labels && rarer.len() < MAX_MERGED_LABELS =>
@@ -268,13 +269,8 @@ fn project_page(
             let total = visible_count(*counters, query, visibility)
                 + count_own_confidential(db, project, Some(*label), visibility, query)?;
             let total = total + count_without_last(db, project, &ids, visibility, query)?;
-            page_by_index(
-                db,
-                |order, limit| merge_labels(project, &ids, visibility, query, order, limit),
-                total,
-                query,
-                page,
-            )
+            let select = |order: &str, limit| merge_labels(project, &ids, visibility, query, order, limit);
+            Ok(page_by_index(select, total, query, page))
         }
         [(_, (open, closed, ..)), ..]
             if by_label && (query.filter.milestone.is_none() || open + closed < MAX_ISSUES_PER_FILTERED_LABEL) =>
@@ -470,7 +466,7 @@ fn issues_visible_to(viewer: &Viewer) -> Fragment<Bool> {
 
 /// Returns the total and the ids of a page of the issues that the viewer wrote; the viewer sees even the confidential
 /// ones if the project is visible to them.
-fn authored_page(db: &mut Conn, viewer: &Viewer, query: &ListQuery<'_>, page: Page) -> Result<(i64, Vec<IssueId>)> {
+fn authored_page(db: &mut Conn, viewer: &Viewer, query: &ListQuery<'_>, page: Page) -> Result<(i64, PageIds)> {
     let mine = || Fragment::<Bool>::new("c.author_id = ").number(viewer.user);
     let projects = || {
         Fragment::<BigInt>::new("SELECT DISTINCT w.project_id AS id FROM issues w WHERE w.author_id = ")
@@ -508,7 +504,7 @@ fn authored_page(db: &mut Conn, viewer: &Viewer, query: &ListQuery<'_>, page: Pa
         .append(issues_visible_to(viewer))
     };
     let total = on!(db, conn => count().get_result(conn))?;
-    page_by_index(db, |_, _| select.clone(), total, query, page)
+    Ok(page_by_index(|_, _| select, total, query, page))
 }
 
 /// Selects the issues of the projects of a group and its subgroups.
@@ -536,39 +532,32 @@ fn order_by(table: &str, ascending: bool) -> String {
     format!("{table}sort_key {direction}, {table}id {direction}")
 }
 
-/// Reads a page along an index from the nearer end of the list, whose length is known. `select` receives the sort order
+/// Returns a page along an index from the nearer end of the list, whose length is known. `select` receives the sort order
 /// and the number of rows needed.
 fn page_by_index(
-    db: &mut Conn,
     select: impl FnOnce(&str, i64) -> IssueSelect,
     total: i64,
     query: &ListQuery<'_>,
     page: Page,
-) -> Result<(i64, Vec<IssueId>)> {
+) -> (i64, PageIds) {
     let before = page.offset().min(total);
     let size = page.size.min(total - before);
     if size == 0 {
-        return Ok((total, Vec::new()));
+        return (total, PageIds::none());
     }
     let after = total - before - size;
     let from_end = after < before;
     let skipped = if from_end { after } else { before };
     let order = order_by("", query.order.ascending != from_end);
     let IssueSelect(select) = select(&order, skipped + size);
-    let of_page = || {
-        Fragment::<(BigInt, BigInt)>::new("")
-            .append(select.clone())
-            .sql(format!(" ORDER BY {order} LIMIT "))
-            .number(size)
-            .sql(" OFFSET ")
-            .number(skipped)
-    };
-    let rows: Vec<(i64, i64)> = on!(db, conn => of_page().load(conn))?;
-    let mut ids: Vec<IssueId> = rows.into_iter().map(|(id, _)| IssueId::new(id)).collect();
-    if from_end {
-        ids.reverse();
-    }
-    Ok((total, ids))
+    let ids = Fragment::new("SELECT f.id FROM (")
+        .append(select)
+        .sql(format!(" ORDER BY {order} LIMIT "))
+        .number(size)
+        .sql(" OFFSET ")
+        .number(skipped)
+        .sql(") f");
+    (total, PageIds::Query(ids))
 }
 
 /// Selects all matching issues, counts and sorts them, and returns a page.
@@ -577,8 +566,8 @@ fn page_by_sorting(
     IssueSelect(select): IssueSelect,
     query: &ListQuery<'_>,
     page: Page,
-) -> Result<(i64, Vec<IssueId>)> {
+) -> Result<(i64, PageIds)> {
     let total = Fragment::new("(SELECT count(*) FROM found)");
     let (total, ids) = counted_page(db, page, select, total, &order_by("f.", query.order.ascending))?;
-    Ok((total, ids.into_iter().map(IssueId::new).collect()))
+    Ok((total, PageIds::Known(ids)))
 }

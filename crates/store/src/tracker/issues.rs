@@ -9,7 +9,7 @@ use diesel::{
 use jiff::civil::Date;
 use model::{
     Change, Issue, IssueId, IssueIid, LabelId, MilestoneId, ProjectId, Time, UserId,
-    issues::IssueState,
+    issues::{IssueOrder, IssueState},
     members::{date_from_micros, start_of_day},
     text::fold_case,
 };
@@ -19,6 +19,7 @@ use crate::{
     conn::on,
     fragment::Fragment,
     milestones::Row as MilestoneRow,
+    page_ids::PageIds,
     schema::{
         issue_books, issue_labels, issue_subscriptions, issue_texts, issues, labels, milestones, namespaces, projects,
         users,
@@ -188,15 +189,26 @@ fn load_where(db: &mut Conn, user: UserId, condition: &Fragment<Bool>) -> Result
     Ok(rows.into_iter().map(with_labels).collect())
 }
 
-/// Loads the issues with these ids, in this order, as seen by a user.
-pub(crate) fn load(db: &mut Conn, user: UserId, ids: &[IssueId]) -> Result<Vec<Issue>> {
-    if ids.is_empty() {
-        return Ok(Vec::new());
+/// Loads the issues on a page, as seen by a user. `order` is the order of the page.
+pub(crate) fn load(db: &mut Conn, user: UserId, ids: PageIds, order: IssueOrder) -> Result<Vec<Issue>> {
+    match ids {
+        PageIds::Known(ids) if ids.is_empty() => Ok(Vec::new()),
+        PageIds::Known(ids) => {
+            let mut found = load_where(db, user, &Fragment::new("issues.id").in_ids(&ids))?;
+            let positions: HashMap<i64, usize> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
+            found.sort_by_key(|issue| positions.get(&issue.id.get()));
+            Ok(found)
+        }
+        PageIds::Query(query) => {
+            let mut found = load_where(db, user, &Fragment::new("issues.id").in_query(query))?;
+            let key = |issue: &Issue| (if order.by_update { issue.updated_at } else { issue.created_at }, issue.id);
+            found.sort_unstable_by_key(key);
+            if !order.ascending {
+                found.reverse();
+            }
+            Ok(found)
+        }
     }
-    let mut found = load_where(db, user, &Fragment::new("issues.id").in_ids(ids))?;
-    let positions: HashMap<IssueId, usize> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
-    found.sort_by_key(|issue| positions.get(&issue.id));
-    Ok(found)
 }
 
 /// Returns the ids and titles of the labels of each issue, in alphabetical order.
